@@ -1,0 +1,2 @@
+//! What Linux does for a volume.
+#![warn(missing_docs)]

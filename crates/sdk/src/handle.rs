@@ -1,0 +1,94 @@
+//! The identity of a volume.
+
+use crate::{Error, ErrorKind, Result};
+use std::fmt;
+
+/// 128 random bits made when the volume is provisioned.
+///
+/// A volume is found by its handle, never by its name: the author of a pod chooses the name of
+/// an inline volume and could choose somebody else's, but cannot guess a handle. The text form
+/// is 32 lower-case hexadecimal digits; nothing else parses.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Handle([u8; 16]);
+
+impl Handle {
+    /// Wraps 16 bytes that came from the kernel's random number generator or from a mark.
+    #[must_use]
+    pub const fn from_bytes(bytes: [u8; 16]) -> Self {
+        Handle(bytes)
+    }
+
+    /// The 16 bytes.
+    #[must_use]
+    pub const fn as_bytes(&self) -> &[u8; 16] {
+        &self.0
+    }
+
+    /// Reads 32 lower-case hexadecimal digits.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`] for anything else. The text is not repeated in the message: a
+    /// handle is as good as a key.
+    pub fn parse(text: &str) -> Result<Self> {
+        let digit = |c: u8| match c {
+            b'0'..=b'9' => Some(c - b'0'),
+            b'a'..=b'f' => Some(c - b'a' + 10),
+            _ => None,
+        };
+        let invalid = || {
+            Error::new(
+                ErrorKind::Invalid,
+                "a handle is 32 lower-case hexadecimal digits",
+            )
+        };
+        let text: &[u8; 32] = text.as_bytes().try_into().map_err(|_| invalid())?;
+        let mut bytes = [0; 16];
+        for (byte, pair) in bytes.iter_mut().zip(text.chunks_exact(2)) {
+            let (high, low) = digit(pair[0]).zip(digit(pair[1])).ok_or_else(invalid)?;
+            *byte = high << 4 | low;
+        }
+        Ok(Handle(bytes))
+    }
+}
+
+impl fmt::Display for Handle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for Handle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_and_bytes_agree() {
+        let text = "00112233445566778899aabbccddeeff";
+        let handle = Handle::parse(text).unwrap();
+        assert_eq!(handle.as_bytes()[15], 0xff);
+        assert_eq!(handle.to_string(), text);
+    }
+
+    #[test]
+    fn only_32_lower_case_digits_are_a_handle() {
+        for text in [
+            "",
+            "00112233445566778899aabbccddeef",
+            "00112233445566778899aabbccddeeff0",
+            "00112233445566778899AABBCCDDEEFF",
+            "../../../../../../../etc/shadow0",
+            "+0112233445566778899aabbccddeeff",
+        ] {
+            assert!(
+                Handle::parse(text).is_err(),
+                "{text:?} was taken for a handle"
+            );
+        }
+    }
+}

@@ -1,0 +1,28 @@
+//! Write a Kubernetes FlexVolume driver: typed callouts in, one [`DriverStatus`] line out.
+//!
+//! Kubelet and the controller manager exec a driver once per operation ("callout"), read its
+//! standard output and standard error as one buffer and expect exactly one JSON object there.
+//! This crate owns that exchange: it parses the arguments of every layout that a caller since
+//! Kubernetes 1.6 uses, calls one method of your [`Driver`], and writes the reply. What you
+//! write is storage.
+//!
+//! There is no storage code in here; `flexvol-storage` builds on this crate for drivers whose
+//! volumes are block devices or directories.
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+mod bytes;
+mod driver;
+mod error;
+mod handle;
+mod options;
+mod secret;
+mod volume;
+
+pub use bytes::Bytes;
+pub use driver::{Answer, Driver, Failure, Open, Provisioned, not_supported};
+pub use error::{Error, ErrorClass, ErrorKind, Result};
+pub use handle::Handle;
+pub use options::Options;
+pub use secret::Secret;
+pub use volume::{Filesystem, MountRequest, Pod, Resize, Volume, VolumeName};

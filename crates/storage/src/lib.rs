@@ -1,0 +1,3 @@
+//! The life of a volume.
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]

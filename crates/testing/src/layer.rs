@@ -1,0 +1,106 @@
+//! One executable a test layer: named tests, counted points, and nothing skipped in silence.
+
+use libtest_mimic::{Arguments, Failed, Trial};
+use std::{
+    env,
+    path::Path,
+    process::ExitCode,
+    sync::atomic::{AtomicU64, Ordering},
+    time::Instant,
+};
+
+/// What a test cannot do without. A machine that lacks it skips the test and says so by name;
+/// under `CI=true` that is a failure.
+#[derive(Clone, Copy, Debug)]
+pub enum Need {
+    /// Effective user 0.
+    Root,
+    /// A program in one of the system's directories, and the Debian package that has it.
+    Tool(&'static str, &'static str),
+}
+
+impl Need {
+    fn missing(self) -> Option<String> {
+        match self {
+            Need::Root => (!nix::unistd::geteuid().is_root()).then(|| "not root".to_owned()),
+            Need::Tool(name, package) => {
+                let there = ["/usr/sbin", "/sbin", "/usr/bin", "/bin"]
+                    .iter()
+                    .any(|dir| Path::new(dir).join(name).exists());
+                (!there).then(|| format!("no {name} (package {package})"))
+            }
+        }
+    }
+}
+
+/// Counts what a test checked, where one test checks many things of a kind.
+#[derive(Debug, Default)]
+pub struct Points(AtomicU64);
+
+impl Points {
+    /// One more thing was checked.
+    pub fn add(&self, points: u64) {
+        self.0.fetch_add(points, Ordering::Relaxed);
+    }
+}
+
+/// A test of a layer; `name` reads as the promise it checks. It fails by panicking.
+#[derive(Clone, Copy, Debug)]
+pub struct Test {
+    /// The promise.
+    pub name: &'static str,
+    /// What the machine must have.
+    pub needs: &'static [Need],
+    /// The check.
+    pub run: fn(&Points),
+}
+
+static POINTS: Points = Points(AtomicU64::new(0));
+
+/// Runs the tests of one layer with the usual test arguments (filter, `--list`, `--exact` …) and
+/// closes with one line: tests, points, seconds, and what could not be run here.
+#[must_use]
+pub fn run_layer(layer: &str, tests: &[&[Test]]) -> ExitCode {
+    let arguments = Arguments::from_args();
+    let strict = env::var_os("CI").is_some_and(|ci| ci == "true");
+    let started = Instant::now();
+    let mut skipped = Vec::new();
+    let mut trials = Vec::new();
+    for test in tests.iter().copied().flatten().copied() {
+        let missing: Vec<_> = test
+            .needs
+            .iter()
+            .filter_map(|need| need.missing())
+            .collect();
+        let reason = missing.join(", ");
+        if !missing.is_empty() && !strict {
+            skipped.push(format!("{}: {reason}", test.name));
+        }
+        let ignored = !missing.is_empty() && !strict;
+        trials.push(
+            Trial::test(test.name, move || {
+                if !reason.is_empty() {
+                    return Err(Failed::from(format!("this machine lacks: {reason}")));
+                }
+                (test.run)(&POINTS);
+                POINTS.add(1);
+                Ok(())
+            })
+            .with_ignored_flag(ignored),
+        );
+    }
+    let conclusion = libtest_mimic::run(&arguments, trials);
+    if !arguments.list {
+        println!(
+            "layer {layer}: {} tests, {} points, {:.1} s, {} not run here",
+            conclusion.num_passed + conclusion.num_failed,
+            POINTS.0.load(Ordering::Relaxed),
+            started.elapsed().as_secs_f64(),
+            skipped.len()
+        );
+        for line in &skipped {
+            println!("  not run: {line}");
+        }
+    }
+    conclusion.exit_code()
+}

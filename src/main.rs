@@ -1,0 +1,4 @@
+//! The driver: parse, dispatch, print.
+#![forbid(unsafe_code)]
+
+fn main() {}
