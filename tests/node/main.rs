@@ -1,8 +1,23 @@
 //! What the driver and its crates do with real loop devices, mounts and file systems. Needs root.
 
-use flexvol_testing::run_layer;
-use std::process::ExitCode;
+mod guards;
+
+use flexvol_testing::{Sandbox, run_layer};
+use std::{env, path::PathBuf, process::ExitCode};
 
 fn main() -> ExitCode {
-    run_layer("node", &[])
+    run_layer("node", &[guards::TESTS])
+}
+
+/// The driver's executable: the one that was built with this test, or `FLEXVOL_EXECUTABLE` where
+/// the test was carried to another machine.
+fn executable() -> PathBuf {
+    env::var_os("FLEXVOL_EXECUTABLE").map_or_else(
+        || PathBuf::from(env!("CARGO_BIN_EXE_flexvol")),
+        PathBuf::from,
+    )
+}
+
+fn sandbox() -> Sandbox {
+    Sandbox::new(&executable())
 }

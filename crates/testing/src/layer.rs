@@ -1,5 +1,9 @@
 //! One executable a test layer: named tests, counted points, and nothing skipped in silence.
 
+use crate::{
+    budget::take_arguments,
+    isolation::{isolate, older_kernel},
+};
 use libtest_mimic::{Arguments, Failed, Trial};
 use std::{
     env,
@@ -58,10 +62,20 @@ pub struct Test {
 static POINTS: Points = Points(AtomicU64::new(0));
 
 /// Runs the tests of one layer with the usual test arguments (filter, `--list`, `--exact` …) and
-/// closes with one line: tests, points, seconds, and what could not be run here.
+/// a budget (`--seconds N --seed S --all`), and closes with one line: tests, points, seconds, and
+/// what could not be run here. As root the process first leaves everybody else's mount namespace.
 #[must_use]
 pub fn run_layer(layer: &str, tests: &[&[Test]]) -> ExitCode {
-    let arguments = Arguments::from_args();
+    let arguments = Arguments::from_iter(take_arguments());
+    if let Err(error) = isolate() {
+        println!("layer {layer}: cannot have a mount namespace of its own: {error}");
+        return ExitCode::FAILURE;
+    }
+    let layer = &if older_kernel() {
+        format!("{layer} as on an old kernel")
+    } else {
+        layer.to_owned()
+    };
     let strict = env::var_os("CI").is_some_and(|ci| ci == "true");
     let started = Instant::now();
     let mut skipped = Vec::new();

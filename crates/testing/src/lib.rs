@@ -1,7 +1,28 @@
-//! Guards, fixtures, images and the kill harness of the tests.
+//! What the tests share: layers, sandboxes with guards, the driver called as kubelet calls it,
+//! baselines, and the harness that kills callouts.
 
 #![allow(clippy::print_stdout, reason = "a test runner prints its report")]
 
+mod baseline;
+mod budget;
+mod driver;
+mod isolation;
+mod kernel;
+mod kill;
+mod kubelet;
 mod layer;
+mod mounts;
+mod random;
+mod reply;
+mod sandbox;
 
+pub use baseline::Baseline;
+pub use budget::{Budget, budget};
+pub use driver::Driver;
+pub use kill::Killed;
+pub use kubelet::{PersistentVolume, Pod, json};
 pub use layer::{Need, Points, Test, run_layer};
+pub use mounts::{Backing, Mounted, below, loops_on};
+pub use random::Random;
+pub use reply::{Call, Outcome};
+pub use sandbox::{PoolFilesystem, Sandbox};

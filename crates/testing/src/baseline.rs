@@ -1,0 +1,243 @@
+//! What a test has on the node: compared before and after, nothing may be left or missing.
+
+use crate::{Sandbox, mounts};
+use nix::sys::statvfs::statvfs;
+use std::{
+    collections::BTreeSet,
+    fs::{self, File},
+    os::unix::fs::MetadataExt,
+    path::Path,
+    thread,
+    time::{Duration, Instant},
+};
+
+/// Everything of one sandbox that a callout can leave behind, a line each, in an order that does
+/// not depend on chance: mounts, loop devices by the inode they lie on, files of the pool, free
+/// bytes of the pool's file system, the driver's temporary files, and holders of its locks.
+///
+/// The names of volumes' files are random and are not shown, inodes by whether they are an image
+/// of the pool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Baseline {
+    lines: Vec<String>,
+    /// Free blocks and inodes of the pool's file system.
+    space: Option<[u64; 2]>,
+}
+
+impl Baseline {
+    /// Looks at everything once.
+    ///
+    /// # Panics
+    /// When something cannot be looked at.
+    #[must_use]
+    pub fn of(sandbox: &Sandbox) -> Self {
+        let mut lines = Vec::new();
+        for mount in mounts::below(sandbox.root()) {
+            let point = mount
+                .point
+                .strip_prefix(sandbox.root())
+                .unwrap_or(&mount.point);
+            let mode = if mount.read_only { "ro" } else { "rw" };
+            lines.push(format!(
+                "mount {} on {} {mode}",
+                mount.filesystem,
+                point.display()
+            ));
+        }
+        let mut images = BTreeSet::new();
+        files(&sandbox.pool(), &sandbox.pool(), &mut lines, &mut images);
+        for (_, backing) in mounts::loops_on(sandbox.pool_device()) {
+            let image = if images.contains(&backing.inode) {
+                "a volume"
+            } else {
+                "a lost file"
+            };
+            let end = if backing.autoclear {
+                "autoclear"
+            } else {
+                "stays"
+            };
+            lines.push(format!("loop on {image}, {end}"));
+        }
+        let disk = File::open(sandbox.disk()).expect("open the pool's disk");
+        nix::unistd::syncfs(&disk).expect("sync the pool's disk");
+        let space = statvfs(&sandbox.disk()).expect("ask for the pool's space");
+        lines.extend(temporary_files());
+        lines.extend(lock_holders(&sandbox.remember(handles(&sandbox.pool()))));
+        lines.sort();
+        Baseline {
+            lines,
+            space: Some([space.blocks_free(), space.files_free()]),
+        }
+    }
+
+    /// Leaves the pool's free space out of comparisons: how many blocks the map of a file takes
+    /// depends on the order in which its parts were written.
+    #[must_use]
+    pub fn without_space(self) -> Self {
+        Baseline {
+            space: None,
+            ..self
+        }
+    }
+
+    /// Waits until the sandbox looks like this: a loop goes a moment after its last user. On
+    /// timeout the test fails with the differences.
+    ///
+    /// # Panics
+    /// When it still looks different after two seconds.
+    #[track_caller]
+    pub fn expect(&self, sandbox: &Sandbox, when: &str) {
+        let deadline = Instant::now() + Duration::from_secs(2);
+        loop {
+            let difference = self.difference(&Baseline::of(sandbox));
+            if difference.is_empty() {
+                return;
+            }
+            assert!(Instant::now() < deadline, "{when}:\n{difference}");
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// The lines only one of them has: `-` here, `+` there; empty when they are equal.
+    #[must_use]
+    pub fn difference(&self, other: &Baseline) -> String {
+        let mut text = String::new();
+        let mut unmatched = other.lines.clone();
+        for line in &self.lines {
+            match unmatched.iter().position(|candidate| candidate == line) {
+                Some(at) => drop(unmatched.remove(at)),
+                None => text += &format!("  - {line}\n"),
+            }
+        }
+        for line in unmatched {
+            text += &format!("  + {line}\n");
+        }
+        if let Some((here, there)) = self.space.zip(other.space).filter(|(a, b)| a != b) {
+            text += &format!("  - blocks and inodes free: {here:?}\n  + {there:?}\n");
+        }
+        text
+    }
+}
+
+fn files(dir: &Path, pool: &Path, lines: &mut Vec<String>, images: &mut BTreeSet<u64>) {
+    let entries = match fs::read_dir(dir) {
+        Ok(entries) => entries,
+        // The pool is not there, or was removed while it was listed: its disk is not mounted.
+        Err(_) => return,
+    };
+    for entry in entries.flatten() {
+        let path = entry.path();
+        let Ok(found) = fs::symlink_metadata(&path) else {
+            continue;
+        };
+        if found.is_dir() {
+            files(&path, pool, lines, images);
+            continue;
+        }
+        images.insert(found.ino());
+        let name = path
+            .strip_prefix(pool)
+            .unwrap_or(&path)
+            .to_string_lossy()
+            .into_owned();
+        lines.push(format!(
+            "file {} {} bytes",
+            without_handle(&name),
+            found.len()
+        ));
+    }
+}
+
+/// Replaces every 32 hexadecimal digits by a word: handles are random.
+fn without_handle(name: &str) -> String {
+    let is_handle = |part: &str| part.len() == 32 && part.bytes().all(|b| b.is_ascii_hexdigit());
+    let parts = name.split_inclusive(['/', '-', '.']);
+    parts
+        .map(|part| {
+            let bare = part.trim_end_matches(['/', '-', '.']);
+            if is_handle(bare) {
+                part.replace(bare, "HANDLE")
+            } else {
+                part.to_owned()
+            }
+        })
+        .collect()
+}
+
+fn temporary_files() -> Vec<String> {
+    let entries = fs::read_dir("/run/flexvol").into_iter().flatten().flatten();
+    entries
+        .filter(|entry| entry.file_name() != "lock")
+        .flat_map(|entry| {
+            let inside = fs::read_dir(entry.path()).into_iter().flatten().flatten();
+            inside.map(|file| file.path())
+        })
+        .map(|path| format!("temporary {}", path.display()))
+        .collect()
+}
+
+/// The handles that stand in a pool: as names of images and as what names lead to.
+fn handles(pool: &Path) -> BTreeSet<String> {
+    let list = |dir: &str| fs::read_dir(pool.join(dir)).into_iter().flatten().flatten();
+    let images = list("volumes").map(|entry| entry.file_name());
+    let named = list("names").filter_map(|entry| Some(fs::read_link(entry.path()).ok()?.into()));
+    let all = images
+        .chain(named)
+        .map(|name| name.to_string_lossy().into_owned());
+    all.map(|name| name.trim_start_matches(".creating-").to_owned())
+        .collect()
+}
+
+/// Locks of these volumes that a process holds now. Lock files themselves stay, by design.
+fn lock_holders(handles: &BTreeSet<String>) -> Vec<String> {
+    let locks = fs::read_dir("/run/flexvol/lock")
+        .into_iter()
+        .flatten()
+        .flatten();
+    let own: BTreeSet<_> = locks
+        .filter(|entry| handles.contains(&*entry.file_name().to_string_lossy()))
+        .filter_map(|entry| entry.metadata().ok().map(|found| found.ino().to_string()))
+        .collect();
+    let table = fs::read_to_string("/proc/locks").expect("read the kernel's locks");
+    table
+        .lines()
+        .filter_map(|line| {
+            let fields: Vec<_> = line.split_whitespace().collect();
+            let inode = fields.get(5)?.rsplit(':').next()?;
+            (fields.get(1) == Some(&"FLOCK") && own.contains(inode))
+                .then(|| "a volume's lock is held".to_owned())
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn differences_name_what_is_new_and_what_is_gone() {
+        let lines = |lines: &[&str]| Baseline {
+            lines: lines.iter().map(ToString::to_string).collect(),
+            space: None,
+        };
+        let before = lines(&["loop", "loop", "mount"]);
+        assert_eq!(before.difference(&before), "");
+        let after = lines(&["loop", "file"]);
+        assert_eq!(before.difference(&after), "  - loop\n  - mount\n  + file\n");
+    }
+
+    #[test]
+    fn handles_are_left_out_of_names() {
+        let handle = "00112233445566778899aabbccddeeff";
+        assert_eq!(
+            without_handle(&format!("volumes/{handle}")),
+            "volumes/HANDLE"
+        );
+        assert_eq!(
+            without_handle(&format!("volumes/.creating-{handle}")),
+            "volumes/.creating-HANDLE"
+        );
+        assert_eq!(without_handle("names/pv-1"), "names/pv-1");
+    }
+}

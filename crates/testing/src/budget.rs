@@ -1,0 +1,104 @@
+//! How much a time-boxed test may do.
+
+use std::{
+    env,
+    sync::OnceLock,
+    time::{Duration, Instant},
+};
+
+/// The time box of each test that has more points than anybody waits for.
+#[derive(Clone, Copy, Debug)]
+pub struct Budget {
+    /// What one such test may take.
+    pub each: Duration,
+    /// Which points are tried first.
+    pub seed: u64,
+    /// No time box: every point.
+    pub all: bool,
+}
+
+static BUDGET: OnceLock<Budget> = OnceLock::new();
+
+/// The budget of this run, as its command line gave it.
+#[must_use]
+pub fn budget() -> Budget {
+    *BUDGET.get_or_init(|| Budget::new(&[]).0)
+}
+
+impl Budget {
+    /// Splits `--seconds N`, `--seed S` and `--all` off the arguments. A seed is any text, such
+    /// as a commit.
+    fn new(arguments: &[String]) -> (Budget, Vec<String>) {
+        let mut budget = Budget {
+            each: Duration::from_secs(8),
+            seed: 1,
+            all: false,
+        };
+        let mut rest = Vec::new();
+        let mut arguments = arguments.iter().cloned();
+        while let Some(argument) = arguments.next() {
+            let mut value = |what| {
+                arguments
+                    .next()
+                    .unwrap_or_else(|| panic!("{argument}: {what}"))
+            };
+            match argument.as_str() {
+                "--all" => budget.all = true,
+                "--seed" => budget.seed = seed(&value("which seed?")),
+                "--seconds" => {
+                    let seconds = value("how many?")
+                        .parse()
+                        .expect("--seconds takes a number");
+                    budget.each = Duration::from_secs(seconds);
+                }
+                _ => rest.push(argument),
+            }
+        }
+        (budget, rest)
+    }
+
+    /// Whether a test that began at `started` may try another point.
+    #[must_use]
+    pub fn allows(&self, started: Instant) -> bool {
+        self.all || started.elapsed() < self.each
+    }
+}
+
+/// Takes the budget from this process's command line; what is left is for the test runner.
+pub(crate) fn take_arguments() -> Vec<String> {
+    let (budget, rest) = Budget::new(&env::args().collect::<Vec<_>>());
+    BUDGET.get_or_init(|| budget);
+    rest
+}
+
+/// FNV-1a: any text becomes a seed, the same text the same one.
+fn seed(text: &str) -> u64 {
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_budget_is_split_off_the_arguments() {
+        let line = [
+            "node",
+            "--seconds",
+            "3",
+            "--exact",
+            "--seed",
+            "abc",
+            "--all",
+            "x",
+        ];
+        let (budget, rest) = Budget::new(&line.map(str::to_owned));
+        assert_eq!(rest, ["node", "--exact", "x"]);
+        assert_eq!(budget.each, Duration::from_secs(3));
+        assert!(budget.all);
+        assert_eq!(budget.seed, seed("abc"));
+        assert_ne!(budget.seed, seed("abd"));
+    }
+}

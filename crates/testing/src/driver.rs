@@ -1,0 +1,94 @@
+//! An installed driver, called exactly as kubelet calls it.
+
+use crate::Call;
+use std::{
+    ffi::OsStr,
+    io::{self, Read},
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    time::Instant,
+};
+
+/// An installed driver.
+#[derive(Clone, Debug)]
+pub struct Driver {
+    executable: PathBuf,
+    name: String,
+}
+
+impl Driver {
+    /// `name` is `vendor/driver`; `executable` is where kubelet would find it.
+    #[must_use]
+    pub fn new(name: &str, executable: PathBuf) -> Self {
+        Driver {
+            executable,
+            name: name.to_owned(),
+        }
+    }
+
+    /// `vendor/driver`, as a persistent volume names it.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Where kubelet finds the driver.
+    #[must_use]
+    pub fn executable(&self) -> &Path {
+        &self.executable
+    }
+
+    /// One callout: `/dev/null` as standard input, standard output and standard error as one
+    /// buffer, no environment, `/` as working directory.
+    ///
+    /// # Panics
+    /// When the process cannot be started.
+    pub fn call<S: AsRef<OsStr>>(&self, argv: &[S]) -> Call {
+        self.call_through::<&str, S>(&[], argv)
+    }
+
+    /// The same with the driver started by another program: `through` is that program and its
+    /// arguments, which the driver's own command line follows.
+    ///
+    /// # Panics
+    /// When the program cannot be started.
+    pub fn call_through<T: AsRef<OsStr>, S: AsRef<OsStr>>(
+        &self,
+        through: &[T],
+        argv: &[S],
+    ) -> Call {
+        let mut line: Vec<&OsStr> = through.iter().map(AsRef::as_ref).collect();
+        line.push(self.executable.as_os_str());
+        line.extend(argv.iter().map(AsRef::as_ref));
+        let (output, exit, took) = run(&line).unwrap_or_else(|e| panic!("start {line:?}: {e}"));
+        Call {
+            argv: argv
+                .iter()
+                .map(|arg| arg.as_ref().to_string_lossy().into_owned())
+                .collect(),
+            output,
+            exit,
+            took,
+        }
+    }
+}
+
+fn run(line: &[&OsStr]) -> io::Result<(Vec<u8>, Option<i32>, std::time::Duration)> {
+    let (mut reader, writer) = io::pipe()?;
+    let mut command = Command::new(line[0]);
+    command
+        .args(&line[1..])
+        .env_clear()
+        .current_dir("/")
+        .stdin(Stdio::null())
+        .stdout(writer.try_clone()?)
+        .stderr(writer);
+    let started = Instant::now();
+    let mut child = command.spawn()?;
+    // The command holds the write end, without which the pipe ends with the driver.
+    drop(command);
+    let mut output = Vec::new();
+    reader.read_to_end(&mut output)?;
+    let status = child.wait()?;
+    Ok((output, status.code(), started.elapsed()))
+}

@@ -1,0 +1,68 @@
+//! A place of its own for a test executable: nothing it mounts is seen elsewhere or survives it.
+
+use crate::kernel;
+use nix::{
+    mount::{MsFlags, mount},
+    sched::{CloneFlags, unshare},
+};
+use std::{
+    env, fs, io,
+    path::{Path, PathBuf},
+    sync::OnceLock,
+};
+
+static ARENA: OnceLock<PathBuf> = OnceLock::new();
+
+/// Where sandboxes are made.
+pub(crate) fn arena() -> PathBuf {
+    ARENA.get().cloned().unwrap_or_else(env::temp_dir)
+}
+
+/// Whether the debris of tests is to be kept for a look (`FLEXVOL_KEEP=1`).
+pub(crate) fn keep() -> bool {
+    env::var_os("FLEXVOL_KEEP").is_some_and(|keep| keep == "1")
+}
+
+/// Gives the process a mount namespace of its own, with an empty `/run` and a file system in
+/// memory for the sandboxes, so that even a killed run leaves no mount, no loop device and no
+/// file behind, and no installed driver is met. With `FLEXVOL_KEEP=1` nothing is separated.
+///
+/// With `FLEXVOL_KERNEL=older` the process also answers like an old kernel from here on.
+///
+/// Must be called while the process has one thread; without root it does nothing.
+pub(crate) fn isolate() -> io::Result<()> {
+    if !nix::unistd::geteuid().is_root() {
+        return Ok(());
+    }
+    if !keep() {
+        unshare(CloneFlags::CLONE_NEWNS)?;
+        let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
+        mount(None::<&str>, "/", None::<&str>, private, None::<&str>)?;
+        in_memory(Path::new("/run"), MsFlags::MS_NOEXEC, "mode=0755")?;
+        let arena = PathBuf::from("/run/flexvol-tests");
+        fs::create_dir(&arena)?;
+        in_memory(&arena, MsFlags::empty(), "mode=0755")?;
+        ARENA.get_or_init(|| arena);
+    }
+    if older_kernel() {
+        kernel::become_older()?;
+    }
+    Ok(())
+}
+
+/// Whether this run answers like an old kernel.
+pub(crate) fn older_kernel() -> bool {
+    env::var_os("FLEXVOL_KERNEL").is_some_and(|kernel| kernel == "older")
+}
+
+/// As systemd mounts `/run`: without devices and without set-user-id.
+fn in_memory(at: &Path, more: MsFlags, options: &str) -> io::Result<()> {
+    let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | more;
+    Ok(mount(
+        Some("tmpfs"),
+        at,
+        Some("tmpfs"),
+        flags,
+        Some(options),
+    )?)
+}

@@ -1,0 +1,213 @@
+//! The part of kubelet around a callout: its directories and its JSON.
+
+use crate::{Call, Driver, Outcome, Sandbox};
+use serde_json::Value;
+use std::{collections::BTreeMap, fs, os::unix::fs::DirBuilderExt, path::PathBuf};
+
+/// A persistent volume as Kubernetes knows it: a name, and the options `provision` answered.
+#[derive(Clone, Debug)]
+pub struct PersistentVolume {
+    /// The name of the persistent volume.
+    pub name: String,
+    /// `ext4`, `xfs` …
+    pub filesystem: &'static str,
+    /// The options of its FlexVolume source.
+    pub options: BTreeMap<String, String>,
+}
+
+impl PersistentVolume {
+    /// Has the driver make a volume for a claim in the namespace `default`.
+    ///
+    /// # Panics
+    /// When it does not.
+    #[must_use]
+    pub fn provision(driver: &Driver, name: &str, filesystem: &'static str, bytes: u64) -> Self {
+        let request = json([
+            ("kubernetes.io/pvOrVolumeName", name),
+            ("kubernetes.io/pvc.namespace", "default"),
+            ("requestBytes", &bytes.to_string()),
+        ]);
+        let call = driver.call(&["provision", &request]).success();
+        Self::from_reply(name, filesystem, &call)
+    }
+
+    /// The volume a `provision` call answered.
+    ///
+    /// # Panics
+    /// When the reply has no options.
+    #[must_use]
+    pub fn from_reply(name: &str, filesystem: &'static str, call: &Call) -> Self {
+        let object = call.object().expect("a reply");
+        let options = object["options"].as_object().expect("options in the reply");
+        let text = |value: &Value| value.as_str().expect("options are strings").to_owned();
+        PersistentVolume {
+            name: name.to_owned(),
+            filesystem,
+            options: options
+                .iter()
+                .map(|(key, value)| (key.clone(), text(value)))
+                .collect(),
+        }
+    }
+
+    /// The JSON argument of every callout but `mount`.
+    #[must_use]
+    pub fn json(&self, mode: &str) -> String {
+        self.json_with(mode, &[])
+    }
+
+    /// The JSON argument with more keys, as `mount` has them.
+    #[must_use]
+    pub fn json_with(&self, mode: &str, more: &[(&str, &str)]) -> String {
+        let built_in = [
+            ("kubernetes.io/fsType", self.filesystem),
+            ("kubernetes.io/pvOrVolumeName", &self.name),
+            ("kubernetes.io/readwrite", mode),
+        ];
+        let options = self
+            .options
+            .iter()
+            .map(|(key, value)| (key.as_str(), value.as_str()));
+        json(
+            built_in
+                .into_iter()
+                .chain(options)
+                .chain(more.iter().copied()),
+        )
+    }
+}
+
+/// A pod of the namespace `default` that uses one volume of a driver without attach.
+#[derive(Clone, Debug)]
+pub struct Pod<'a> {
+    driver: &'a Driver,
+    volume: &'a PersistentVolume,
+    uid: String,
+    dir: PathBuf,
+}
+
+impl<'a> Pod<'a> {
+    /// A pod of this sandbox's node.
+    #[must_use]
+    pub fn new(
+        sandbox: &Sandbox,
+        driver: &'a Driver,
+        volume: &'a PersistentVolume,
+        uid: &str,
+    ) -> Self {
+        let volumes = sandbox
+            .kubelet_root()
+            .join("pods")
+            .join(uid)
+            .join("volumes");
+        Pod {
+            driver,
+            volume,
+            uid: uid.to_owned(),
+            dir: volumes
+                .join(driver.name().replace('/', "~"))
+                .join(&volume.name),
+        }
+    }
+
+    /// The pod's directory for the volume.
+    #[must_use]
+    pub fn dir(&self) -> &PathBuf {
+        &self.dir
+    }
+
+    /// The arguments of `mount`, with kubelet's directory made.
+    ///
+    /// # Panics
+    /// When the directory cannot be made.
+    #[must_use]
+    pub fn mount_arguments(&self, mode: &str) -> Vec<String> {
+        let mut builder = fs::DirBuilder::new();
+        let made = builder.recursive(true).mode(0o750).create(&self.dir);
+        made.expect("make the pod's directory");
+        let more = [
+            ("kubernetes.io/pod.name", "pod"),
+            ("kubernetes.io/pod.namespace", "default"),
+            ("kubernetes.io/pod.uid", &self.uid),
+            ("kubernetes.io/serviceAccount.name", ""),
+        ];
+        vec![
+            "mount".to_owned(),
+            self.text(),
+            self.volume.json_with(mode, &more),
+        ]
+    }
+
+    /// `mount`, and as kubelet does it: without the directory after a failure.
+    #[must_use]
+    pub fn mount(&self, mode: &str) -> Call {
+        let call = self.driver.call(&self.mount_arguments(mode));
+        if call.outcome() != Outcome::Success {
+            // Kubelet ignores this too: a directory that is not empty stays.
+            let _ = fs::remove_dir(&self.dir);
+        }
+        call
+    }
+
+    /// `unmount`, and the directory goes, which it does only if nothing is left in it.
+    ///
+    /// # Panics
+    /// When the driver answered Success and the directory cannot go.
+    #[must_use]
+    pub fn unmount(&self) -> Call {
+        let call = self.driver.call(&["unmount".to_owned(), self.text()]);
+        if call.outcome() == Outcome::Success && self.dir.exists() {
+            fs::remove_dir(&self.dir).expect("remove the pod's directory after unmount");
+        }
+        call
+    }
+
+    /// The arguments of `expandfs`, for a driver without attach.
+    #[must_use]
+    pub fn expand_arguments(&self, new: u64, old: u64) -> Vec<String> {
+        let volume = self.volume.json("rw");
+        let [new, old] = [new, old].map(|size| size.to_string());
+        vec![
+            "expandfs".to_owned(),
+            volume,
+            String::new(),
+            self.text(),
+            new,
+            old,
+        ]
+    }
+
+    fn text(&self) -> String {
+        self.dir
+            .to_str()
+            .expect("sandboxes have plain names")
+            .to_owned()
+    }
+}
+
+/// A flat object as Kubernetes writes it: keys sorted, `<`, `>` and `&` escaped.
+///
+/// # Panics
+/// Never.
+#[must_use]
+pub fn json<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> String {
+    let sorted: BTreeMap<_, _> = pairs.into_iter().collect();
+    serde_json::to_string(&sorted)
+        .expect("strings are JSON")
+        .replace('<', "\\u003c")
+        .replace('>', "\\u003e")
+        .replace('&', "\\u0026")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn objects_are_written_as_kubernetes_writes_them() {
+        assert_eq!(
+            json([("b", "<&>"), ("a", "")]),
+            r#"{"a":"","b":"\u003c\u0026\u003e"}"#
+        );
+    }
+}

@@ -1,0 +1,248 @@
+//! A node of its own for one test: a pool on its own small file system, a plugin directory and a
+//! kubelet root, all undone at the end, also after a panic.
+
+use crate::{Driver, isolation, kernel, mounts};
+use nix::mount::{MntFlags, umount2};
+use std::{
+    collections::BTreeSet,
+    fs::{self, File},
+    os::unix::fs::{MetadataExt, PermissionsExt},
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    sync::{Mutex, PoisonError},
+};
+use tempfile::TempDir;
+
+/// The file system that holds a sandbox's pool.
+#[derive(Clone, Copy, Debug)]
+pub struct PoolFilesystem {
+    /// `ext4` or `xfs`.
+    pub kind: &'static str,
+    /// Its size in MiB; nothing is allocated for it.
+    pub mebibytes: u64,
+}
+
+impl Default for PoolFilesystem {
+    fn default() -> Self {
+        PoolFilesystem {
+            kind: "ext4",
+            mebibytes: 4096,
+        }
+    }
+}
+
+/// One test's node. Needs root.
+#[derive(Debug)]
+pub struct Sandbox {
+    root: Option<TempDir>,
+    executable: PathBuf,
+    /// Device number of the pool's file system, as `stat` and the loop driver write it.
+    pool_device: u64,
+    /// Every handle that was ever seen in the pool.
+    handles: Mutex<BTreeSet<String>>,
+}
+
+impl Sandbox {
+    /// A sandbox for drivers that are copies of `executable`, with an empty pool on ext4.
+    ///
+    /// # Panics
+    /// When the machine cannot provide it.
+    #[must_use]
+    pub fn new(executable: &Path) -> Self {
+        Self::with_pool_on(executable, PoolFilesystem::default())
+    }
+
+    /// The same with the pool on a file system of the test's choice.
+    ///
+    /// # Panics
+    /// When the machine cannot provide it.
+    #[must_use]
+    pub fn with_pool_on(executable: &Path, filesystem: PoolFilesystem) -> Self {
+        let mut sandbox = Sandbox {
+            root: Some(
+                tempfile::Builder::new()
+                    .prefix("node-")
+                    .permissions(fs::Permissions::from_mode(0o755))
+                    .tempdir_in(isolation::arena())
+                    .expect("make the sandbox's directory"),
+            ),
+            executable: executable.to_owned(),
+            pool_device: 0,
+            handles: Mutex::default(),
+        };
+        for dir in [sandbox.disk(), sandbox.plugins(), sandbox.kubelet_root()] {
+            fs::create_dir(&dir).expect("make a directory of the sandbox");
+        }
+        let image = sandbox.path("pool.img");
+        let file = File::create_new(&image).expect("make the pool's image");
+        file.set_len(filesystem.mebibytes << 20)
+            .expect("size the pool's image");
+        let mkfs = format!("mkfs.{}", filesystem.kind);
+        let options: &[&str] = match filesystem.kind {
+            "xfs" => &["-q", "-K"],
+            _ => &[
+                "-q",
+                "-F",
+                "-m0",
+                "-E",
+                "nodiscard,lazy_itable_init=1,lazy_journal_init=1",
+            ],
+        };
+        run(Command::new(mkfs).args(options).arg(&image));
+        run(Command::new("mount")
+            .args(["-o", "loop"])
+            .args([&image, &sandbox.disk()]));
+        sandbox.pool_device = fs::metadata(sandbox.disk())
+            .expect("stat the pool's disk")
+            .dev();
+        fs::create_dir(sandbox.pool()).expect("make the pool's directory");
+        run(Command::new(executable)
+            .args(["pool", "init"])
+            .arg(sandbox.pool()));
+        sandbox
+    }
+
+    /// The sandbox's own directory.
+    ///
+    /// # Panics
+    /// Never while the sandbox lives.
+    #[must_use]
+    pub fn root(&self) -> &Path {
+        self.root.as_ref().expect("a living sandbox").path()
+    }
+
+    /// Where the pool's file system is mounted: the data disk of the node.
+    #[must_use]
+    pub fn disk(&self) -> PathBuf {
+        self.path("disk")
+    }
+
+    /// The pool, a directory on [`Sandbox::disk`].
+    #[must_use]
+    pub fn pool(&self) -> PathBuf {
+        self.disk().join("pool")
+    }
+
+    /// Where kubelet looks for drivers.
+    #[must_use]
+    pub fn plugins(&self) -> PathBuf {
+        self.path("plugins")
+    }
+
+    /// Kubelet's root directory.
+    #[must_use]
+    pub fn kubelet_root(&self) -> PathBuf {
+        self.path("kubelet")
+    }
+
+    /// A path of the test's own.
+    #[must_use]
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.root().join(name)
+    }
+
+    /// Installs a driver named `vendor/driver` on this sandbox's pool. `more` goes into the
+    /// configuration after the backend: driver settings first, then settings of the pool.
+    ///
+    /// # Panics
+    /// When it cannot be installed.
+    #[must_use]
+    pub fn install(&self, name: &str, attach: bool, more_of_the_pool: &str) -> Driver {
+        let pool = self.pool();
+        let text = format!(
+            "backend = \"loop\"\nattach = {attach}\n[pools.default]\npath = {pool:?}\n{more_of_the_pool}\n"
+        );
+        self.install_with(name, &text)
+    }
+
+    /// Installs a driver with a whole configuration of the test's own.
+    ///
+    /// # Panics
+    /// When it cannot be installed.
+    #[must_use]
+    pub fn install_with(&self, name: &str, configuration: &str) -> Driver {
+        let config = self.path("config.toml");
+        fs::write(&config, configuration).expect("write the configuration");
+        run(Command::new(&self.executable)
+            .args(["install", "--name", name, "--plugin-dir"])
+            .arg(self.plugins())
+            .arg("--config")
+            .arg(&config));
+        let (_, driver) = name.split_once('/').expect("vendor/driver");
+        let executable = self.plugins().join(name.replace('/', "~")).join(driver);
+        assert!(
+            executable.is_file(),
+            "{} was not installed",
+            executable.display()
+        );
+        Driver::new(name, executable)
+    }
+
+    /// Device number of the pool's file system: what tells this sandbox's loops from all others.
+    pub(crate) fn pool_device(&self) -> u64 {
+        self.pool_device
+    }
+
+    /// Adds handles that stand in the pool now; returns all that ever stood there.
+    pub(crate) fn remember(&self, now: BTreeSet<String>) -> BTreeSet<String> {
+        let mut handles = self.handles.lock().unwrap_or_else(PoisonError::into_inner);
+        handles.extend(now);
+        handles.clone()
+    }
+
+    fn undo(&mut self) {
+        let Some(root) = self.root.take() else { return };
+        if isolation::keep() {
+            println!("kept: {}", root.keep().display());
+            return;
+        }
+        // The pool's disk is the first mount and goes last, after the loops that lie on it.
+        let mut mounted = mounts::below(root.path());
+        let disk = (!mounted.is_empty()).then(|| mounted.remove(0));
+        for mount in mounted.iter().rev() {
+            unmount(&mount.point);
+        }
+        for (device, backing) in mounts::loops_on(self.pool_device) {
+            if !backing.autoclear {
+                // One that is busy keeps the disk busy, which is reported below.
+                let _ = kernel::clear(&device);
+            }
+        }
+        if let Some(disk) = disk {
+            unmount(&disk.point);
+        }
+        if mounts::below(root.path()).is_empty() {
+            root.close().expect("remove the sandbox's directory");
+        } else {
+            println!("kept, still mounted: {}", root.keep().display());
+        }
+    }
+}
+
+impl Drop for Sandbox {
+    fn drop(&mut self) {
+        self.undo();
+    }
+}
+
+fn unmount(point: &Path) {
+    if let Err(error) = umount2(point, MntFlags::UMOUNT_NOFOLLOW) {
+        println!("unmount {}: {error}; detaching it", point.display());
+        let _ = umount2(point, MntFlags::UMOUNT_NOFOLLOW | MntFlags::MNT_DETACH);
+    }
+}
+
+/// Runs a program the sandbox needs, and fails the test with its words if it fails.
+fn run(command: &mut Command) {
+    let output = command
+        .stdin(Stdio::null())
+        .output()
+        .unwrap_or_else(|e| panic!("start {command:?}: {e}"));
+    assert!(
+        output.status.success(),
+        "{command:?}: {}\n{}{}",
+        output.status,
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr),
+    );
+}

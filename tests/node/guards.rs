@@ -1,0 +1,94 @@
+//! The tests' own guards: what a sandbox holds goes with it, and the baseline sees what stays.
+
+use crate::sandbox;
+use flexvol_testing::{Baseline, Need, Points, Sandbox, Test, below};
+use std::{
+    fs,
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+pub const TESTS: &[Test] = &[
+    Test {
+        name: "a sandbox leaves nothing behind, also after a panic",
+        needs: &[Need::Root],
+        run: sandbox_leaves_nothing,
+    },
+    Test {
+        name: "the baseline names a loop, a mount and a file that stay",
+        needs: &[Need::Root],
+        run: baseline_names_debris,
+    },
+];
+
+/// An image in the pool, on a loop device that does not go by itself, mounted.
+fn debris(sandbox: &Sandbox) -> PathBuf {
+    let image = sandbox.pool().join("debris");
+    fs::write(&image, vec![0; 1 << 20]).unwrap();
+    let dir = sandbox.path("debris");
+    fs::create_dir(&dir).unwrap();
+    let done = |command: &mut Command| assert!(command.status().unwrap().success(), "{command:?}");
+    done(Command::new("mkfs.ext4").args(["-q", "-F"]).arg(&image));
+    let found = Command::new("losetup")
+        .args(["-f", "--show"])
+        .arg(&image)
+        .output()
+        .unwrap();
+    let device = String::from_utf8(found.stdout).unwrap();
+    done(Command::new("mount").arg(device.trim()).arg(&dir));
+    dir
+}
+
+fn sandbox_leaves_nothing(_: &Points) {
+    let mut root = PathBuf::new();
+    let mut ready = false;
+    let panicked = catch_unwind(AssertUnwindSafe(|| {
+        let sandbox = sandbox();
+        root = sandbox.root().to_owned();
+        debris(&sandbox);
+        ready = true;
+        resume_unwind(Box::new("as a failing test does"));
+    }));
+    assert!(panicked.is_err() && ready);
+    assert_eq!(below(&root), [], "mounts of the sandbox");
+    assert!(!root.exists(), "the sandbox's directory");
+    let loops = Command::new("losetup")
+        .args(["-n", "-O", "BACK-FILE"])
+        .output()
+        .unwrap();
+    let loops = String::from_utf8(loops.stdout).unwrap();
+    let left = loops
+        .lines()
+        .filter(|file| Path::new(file).starts_with(&root));
+    assert_eq!(left.count(), 0, "loops of the sandbox: {loops}");
+}
+
+fn baseline_names_debris(points: &Points) {
+    let sandbox = sandbox();
+    let before = Baseline::of(&sandbox);
+    let dir = debris(&sandbox);
+    let difference = before.difference(&Baseline::of(&sandbox));
+    for expected in [
+        "+ mount ext4 on debris rw",
+        "+ file debris 1048576 bytes",
+        "+ loop on a volume, stays",
+        "- blocks and inodes free",
+    ] {
+        assert!(
+            difference.contains(expected),
+            "no {expected:?} in:\n{difference}"
+        );
+        points.add(1);
+    }
+    assert!(
+        Command::new("umount")
+            .arg("-d")
+            .arg(dir)
+            .status()
+            .unwrap()
+            .success()
+    );
+    fs::remove_file(sandbox.pool().join("debris")).unwrap();
+    before.expect(&sandbox, "undone");
+}
