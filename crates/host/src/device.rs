@@ -1,0 +1,196 @@
+//! Block devices, by number.
+
+use crate::{node, sys};
+use flexvol_sdk::{Bytes, Error, ErrorKind, Result};
+use rustix::fs::OFlags;
+use std::{
+    fmt,
+    fs::File,
+    io,
+    os::fd::{AsFd, BorrowedFd},
+    path::{Path, PathBuf},
+};
+
+/// Which block device; paths are only ways to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DeviceNumber {
+    /// The driver: 7 for loop devices.
+    pub major: u32,
+    /// The device of that driver.
+    pub minor: u32,
+}
+
+impl DeviceNumber {
+    /// Splits a `dev_t` as `stat` reports it (`st_dev`, `st_rdev`).
+    #[must_use]
+    pub fn from_raw(raw: u64) -> Self {
+        DeviceNumber {
+            major: rustix::fs::major(raw),
+            minor: rustix::fs::minor(raw),
+        }
+    }
+
+    /// The `dev_t`.
+    #[must_use]
+    pub fn to_raw(self) -> u64 {
+        rustix::fs::makedev(self.major, self.minor)
+    }
+}
+
+impl fmt::Display for DeviceNumber {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.major, self.minor)
+    }
+}
+
+/// An open block device.
+///
+/// The last close of an idle autoclear loop device detaches it from its image, so a loop device
+/// stays what it is at least as long as this value lives, and may be gone afterwards.
+#[derive(Debug)]
+pub struct Device {
+    number: DeviceNumber,
+    path: PathBuf,
+    file: File,
+    backing: Option<File>,
+}
+
+impl Device {
+    /// Opens a device for reading and writing, through its node in /dev if that is what it should
+    /// be, else through a node made for it.
+    ///
+    /// A kernel that protects mounted devices from writers (`CONFIG_BLK_DEV_WRITE_MOUNTED=n`,
+    /// Linux 6.8, block/bdev.c `bdev_may_open`) gives out a mounted one for reading only; that is
+    /// enough for everything that is done to mounted devices.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`] where there is no such device, otherwise what `open` says.
+    pub fn open(number: DeviceNumber) -> Result<Self> {
+        let opened = match node::open(number, OFlags::RDWR) {
+            Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
+                node::open(number, OFlags::RDONLY)
+            }
+            result => result,
+        };
+        let (file, path) = opened.map_err(open_error)?;
+        Ok(Device::from_parts(number, path, file))
+    }
+
+    pub(crate) fn from_parts(number: DeviceNumber, path: PathBuf, file: File) -> Self {
+        Device {
+            number,
+            path,
+            file,
+            backing: None,
+        }
+    }
+
+    pub(crate) fn with_backing(mut self, image: File) -> Self {
+        self.backing = Some(image);
+        self
+    }
+
+    /// Which device this is.
+    #[must_use]
+    pub fn number(&self) -> DeviceNumber {
+        self.number
+    }
+
+    /// A node that child programs can open.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The open node.
+    #[must_use]
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// The image behind a loop device, where this process attached or found it by that image:
+    /// the file system that holds the image knows which ranges were ever written.
+    #[must_use]
+    pub fn backing(&self) -> Option<&File> {
+        self.backing.as_ref()
+    }
+
+    /// The size as the kernel has it now (`BLKGETSIZE64`).
+    ///
+    /// # Errors
+    /// What the system call says.
+    pub fn size(&self) -> Result<Bytes> {
+        sys::block::size(self.file.as_fd())
+            .map(Bytes)
+            .map_err(|error| Error::system("ask the size of the device", error))
+    }
+
+    /// Takes the device for this process alone, until the claim is dropped (`O_EXCL`). A program
+    /// that claims it too, mkfs for one, is refused meanwhile.
+    ///
+    /// This sees what mount tables do not: mounts in other namespaces, file systems kept alive by
+    /// an open file after a lazy unmount, other device drivers on top.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Busy`] while anything uses the device exclusively.
+    pub fn claim(&self) -> Result<Claim> {
+        match node::open(self.number, OFlags::RDWR | OFlags::EXCL) {
+            Ok((file, _)) => Ok(Claim(file)),
+            Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
+                Err(Error::new(ErrorKind::Busy, "the volume's device is in use")
+                    .because(format!("{} is claimed", self.path.display())))
+            }
+            Err(error) => Err(Error::system("claim the volume's device", error)),
+        }
+    }
+
+    /// Writes out what the device's cache holds and asks the storage to make it durable.
+    ///
+    /// # Errors
+    /// What the system call says, which may be about writes long ago.
+    pub fn sync(&self) -> Result<()> {
+        self.file
+            .sync_all()
+            .map_err(|error| Error::system("write out the device", error))
+    }
+}
+
+impl AsFd for Device {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+fn open_error(error: io::Error) -> Error {
+    let gone = [rustix::io::Errno::NXIO, rustix::io::Errno::NODEV]
+        .iter()
+        .any(|errno| error.raw_os_error() == Some(errno.raw_os_error()));
+    if gone || error.kind() == io::ErrorKind::NotFound {
+        return Error::new(ErrorKind::NotFound, "the volume's device is gone").because(error);
+    }
+    Error::system("open the volume's device", error)
+}
+
+/// A device that nobody else can mount, format or claim while this lives.
+#[derive(Debug)]
+pub struct Claim(File);
+
+impl AsFd for Claim {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_survive_the_kernel_encoding() {
+        for (major, minor) in [(7, 3), (7, 1_048_575), (253, 0), (4095, 255)] {
+            let number = DeviceNumber { major, minor };
+            assert_eq!(DeviceNumber::from_raw(number.to_raw()), number);
+        }
+        assert_eq!(DeviceNumber { major: 7, minor: 3 }.to_string(), "7:3");
+    }
+}

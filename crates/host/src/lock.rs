@@ -1,0 +1,173 @@
+//! One process at a time for a volume.
+//!
+//! The lock is a `flock` on a file in /run. It belongs to the open file, not to the process:
+//! a program started with the [`Guard`] (see [`crate::exec::Limits`]) still holds it when the
+//! driver was killed, so the retry waits for the orphan instead of racing it.
+
+use crate::{deadline::Deadline, run_dir};
+use flexvol_sdk::{Error, ErrorKind, Handle, Result};
+use rustix::fs::{Mode, OFlags};
+use std::{
+    fs::{self, File, TryLockError},
+    io,
+    os::{
+        fd::{AsFd, BorrowedFd},
+        unix::fs::{FileExt, MetadataExt},
+    },
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+const DIRECTORY: &str = "/run/flexvol/lock";
+
+/// A held lock; dropping it lets go, unless a child still has it.
+#[derive(Debug)]
+pub struct Guard {
+    file: File,
+    path: PathBuf,
+}
+
+/// Locks a volume, waiting up to `deadline`.
+///
+/// # Errors
+/// [`ErrorKind::Busy`] at the deadline.
+pub fn volume(handle: &Handle, deadline: Duration) -> Result<Guard> {
+    let path = Path::new(DIRECTORY).join(handle.to_string());
+    let mut deadline = Deadline::after(deadline);
+    loop {
+        let file = open(&path).map_err(|error| Error::system("open the lock", error))?;
+        wait(
+            &file,
+            &mut deadline,
+            "another operation on this volume is still running",
+        )?;
+        // A file that was unlinked meanwhile locks nothing: the next process makes a new one.
+        let metadata = file
+            .metadata()
+            .map_err(|error| Error::system("examine the lock", error))?;
+        if metadata.nlink() > 0 {
+            return Ok(Guard { file, path });
+        }
+    }
+}
+
+fn open(path: &Path) -> io::Result<File> {
+    let open = || {
+        rustix::fs::open(
+            path,
+            OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC,
+            Mode::RUSR | Mode::WUSR,
+        )
+    };
+    let file = match open() {
+        Err(rustix::io::Errno::NOENT) => {
+            run_dir::make(Path::new(DIRECTORY))?;
+            open()?
+        }
+        result => result?,
+    };
+    Ok(File::from(file))
+}
+
+/// Takes an exclusive `flock` on `file`.
+pub(crate) fn wait(file: &File, deadline: &mut Deadline, busy: &'static str) -> Result<()> {
+    loop {
+        match file.try_lock() {
+            Ok(()) => return Ok(()),
+            Err(TryLockError::WouldBlock) if deadline.pause() => {}
+            Err(TryLockError::WouldBlock) => {
+                return Err(Error::new(ErrorKind::Busy, busy).because(holder(file)));
+            }
+            Err(TryLockError::Error(error)) => return Err(Error::system("take the lock", error)),
+        }
+    }
+}
+
+/// Who holds the lock, for the log. The process named took it; a child of it may be what is left.
+fn holder(file: &File) -> String {
+    let pid = || {
+        let inode = file.metadata().ok()?.ino();
+        let locks = fs::read_to_string("/proc/locks").ok()?;
+        holder_in(&locks, inode).map(str::to_owned)
+    };
+    match pid() {
+        Some(pid) => format!("the lock was taken by process {pid}"),
+        None => "the lock's holder is unknown".to_owned(),
+    }
+}
+
+/// Finds the process in the text of /proc/locks (fs/locks.c, `lock_get_status`):
+/// `3: FLOCK  ADVISORY  WRITE 4711 00:1a:2058 0 EOF`. The file system's number there is not
+/// always what `stat` reports, so the inode alone must do.
+fn holder_in(locks: &str, inode: u64) -> Option<&str> {
+    let ending = format!(":{inode}");
+    locks.lines().find_map(|line| {
+        let mut words = line.split_whitespace().skip(1);
+        let (kind, pid) = (words.next()?, words.nth(2)?);
+        (kind == "FLOCK" && words.next()?.ends_with(&ending)).then_some(pid)
+    })
+}
+
+impl Guard {
+    /// The minor number of the loop device this volume last used. Only a hint: nothing but a look
+    /// at that device tells whether it still is.
+    #[must_use]
+    pub fn hint(&self) -> Option<u32> {
+        let mut text = [0; HINT_WIDTH];
+        let length = self.file.read_at(&mut text, 0).ok()?;
+        let text = str::from_utf8(text.get(..length)?).ok()?;
+        text.trim_end().parse().ok()
+    }
+
+    /// Remembers the minor number for the next process. A hint that cannot be written costs the
+    /// next process some time and nothing else, so this does not fail.
+    pub fn set_hint(&self, minor: u32) {
+        if self.hint() == Some(minor) {
+            return;
+        }
+        // Always as wide as the widest, so that one write replaces the old text.
+        let text = format!("{minor:<width$}\n", width = HINT_WIDTH - 1);
+        if let Err(error) = self.file.write_all_at(text.as_bytes(), 0) {
+            log::debug!("cannot keep the hint in {}: {error}", self.path.display());
+        }
+    }
+
+    /// Removes the lock's file too, for a volume that is no more; otherwise /run would gather one
+    /// file for each volume that ever was.
+    ///
+    /// # Errors
+    /// What `unlink` says.
+    pub fn retire(self) -> Result<()> {
+        match fs::remove_file(&self.path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(Error::system("remove the lock", error))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Ten digits and a newline.
+const HINT_WIDTH: usize = 11;
+
+impl AsFd for Guard {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_holder_is_found_by_the_whole_inode_number() {
+        let locks = "1: POSIX  ADVISORY  WRITE 1 00:1a:58 0 EOF\n\
+                     2: FLOCK  ADVISORY  WRITE 2 00:1a:2058 0 EOF\n\
+                     2: -> FLOCK  ADVISORY  WRITE 9 00:1a:58 0 EOF\n\
+                     3: FLOCK  ADVISORY  WRITE 3 00:1a:58 0 EOF\n";
+        assert_eq!(holder_in(locks, 58), Some("3"));
+        assert_eq!(holder_in(locks, 8), None);
+        assert_eq!(holder_in("garbage\n\n", 58), None);
+    }
+}

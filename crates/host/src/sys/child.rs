@@ -1,0 +1,80 @@
+//! What a child process gets between fork and exec.
+#![allow(unsafe_code)]
+
+use rustix::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::{fs, io, os::unix::process::CommandExt, process::Command};
+
+/// Gives the child a session and a umask (077) of its own and takes every descriptor from it but
+/// 0, 1, 2 and `hold`.
+///
+/// `hold` must stay open until the child was spawned.
+pub(crate) fn isolate(command: &mut Command, hold: Option<BorrowedFd<'_>>) -> io::Result<()> {
+    let hold = hold.map(|fd| fd.as_raw_fd());
+    // Listing descriptors allocates, which is forbidden after fork, so a kernel without
+    // close_range is found out here.
+    let highest = match close_on_exec_from(RawFd::MAX) {
+        Ok(()) => None,
+        Err(_) => Some(highest_descriptor()?),
+    };
+    let prepare = move || {
+        // SAFETY: these calls take no pointers.
+        unsafe {
+            if libc::setsid() < 0 {
+                return Err(io::Error::last_os_error());
+            }
+            libc::umask(0o077);
+        }
+        // Marked, not closed: std reports a failed exec through a descriptor of its own.
+        match highest {
+            None => close_on_exec_from(3)?,
+            Some(highest) => (3..=highest).for_each(|fd| set_close_on_exec(fd, true)),
+        }
+        if let Some(fd) = hold {
+            set_close_on_exec(fd, false);
+        }
+        Ok(())
+    };
+    // SAFETY: the closure makes system calls only; it neither allocates nor locks, which is all
+    // that is allowed between fork and exec.
+    unsafe { command.pre_exec(prepare) };
+    Ok(())
+}
+
+/// Marks every descriptor from `first` on: `close_range(first, ~0U, CLOSE_RANGE_CLOEXEC)`, Linux
+/// 5.11. Older kernels answer EINVAL (no such flag) or ENOSYS.
+fn close_on_exec_from(first: RawFd) -> io::Result<()> {
+    // SAFETY: close_range takes no pointers, and with this flag it closes nothing.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_close_range,
+            first,
+            libc::c_uint::MAX,
+            libc::CLOSE_RANGE_CLOEXEC,
+        )
+    };
+    if result < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
+/// Nothing happens to a number that is not open.
+fn set_close_on_exec(fd: RawFd, on: bool) {
+    let flag = if on { libc::FD_CLOEXEC } else { 0 };
+    // SAFETY: F_SETFD takes an int and touches no memory.
+    unsafe { libc::fcntl(fd, libc::F_SETFD, flag) };
+}
+
+fn highest_descriptor() -> io::Result<RawFd> {
+    let mut highest = 2;
+    for entry in fs::read_dir("/proc/self/fd")? {
+        if let Some(fd) = entry?
+            .file_name()
+            .to_str()
+            .and_then(|name| name.parse().ok())
+        {
+            highest = highest.max(fd);
+        }
+    }
+    Ok(highest)
+}

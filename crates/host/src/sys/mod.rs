@@ -1,0 +1,4 @@
+//! System calls that neither std, nix nor rustix offers, each behind a safe function.
+
+pub(crate) mod block;
+pub(crate) mod child;
