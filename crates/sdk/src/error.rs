@@ -84,6 +84,18 @@ impl ErrorClass {
             ErrorClass::Uncertain => "uncertain",
         }
     }
+
+    /// The class of a word; callers ignore words they do not know.
+    pub(crate) fn from_word(word: &str) -> Option<Self> {
+        [
+            ErrorClass::Retryable,
+            ErrorClass::Infeasible,
+            ErrorClass::Exhausted,
+            ErrorClass::Uncertain,
+        ]
+        .into_iter()
+        .find(|class| class.as_str() == word)
+    }
 }
 
 /// Why an operation failed.

@@ -11,18 +11,26 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod answer;
+mod argument;
 mod bytes;
+mod callout;
 mod driver;
 mod error;
 mod handle;
 mod options;
+mod quantity;
 mod secret;
+mod status;
 mod volume;
 
+pub use answer::answer;
 pub use bytes::Bytes;
+pub use callout::Callout;
 pub use driver::{Answer, Driver, Failure, Open, Provisioned, not_supported};
 pub use error::{Error, ErrorClass, ErrorKind, Result};
 pub use handle::Handle;
 pub use options::Options;
 pub use secret::Secret;
+pub use status::{Capabilities, DriverStatus, Status};
 pub use volume::{Filesystem, MountRequest, Pod, Resize, Volume, VolumeName};

@@ -1,0 +1,267 @@
+//! The reply to a callout: one JSON object on one line.
+
+use crate::{Bytes, Error, ErrorClass, Provisioned, argument::SECRET};
+use serde::{Serialize, Serializer};
+use std::{collections::BTreeMap, ffi::OsString, os::unix::ffi::OsStrExt};
+
+mod decode;
+
+/// The outcome, in the exact words that callers compare (pkg/volume/flexvolume/driver-call.go).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+pub enum Status {
+    /// It is as the caller wants it.
+    Success,
+    /// It is not; the caller will ask again.
+    Failure,
+    /// The driver has no such callout. Kubelet does not ask again for any volume.
+    #[serde(rename = "Not supported")]
+    NotSupported,
+}
+
+impl Status {
+    /// The word in the reply.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Status::Success => "Success",
+            Status::Failure => "Failure",
+            Status::NotSupported => "Not supported",
+        }
+    }
+}
+
+/// What a driver can do, as `init` tells; all five keys are always written.
+///
+/// The default is what kubelet assumes of a driver that says nothing, so name what differs:
+///
+/// ```
+/// # use flexvol_sdk::Capabilities;
+/// let local = Capabilities { attach: false, ..Capabilities::default() };
+/// assert!(local.requires_fs_resize);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Capabilities {
+    /// The driver attaches: it must then be installed with the controller manager too, or pods
+    /// wait for ever. Since 1.7.
+    pub attach: bool,
+    /// The container runtime may relabel the files for SELinux. Since 1.8.
+    pub selinux_relabel: bool,
+    /// Kubelet may call `statfs` on the pods' directories for its metrics. Since 1.13.
+    pub supports_metrics: bool,
+    /// Kubelet gives the files to the pod's fsGroup after `mount`; otherwise the driver must.
+    /// Since 1.13.
+    pub fs_group: bool,
+    /// Kubelet calls `expandfs`. Where this is false, stock Kubernetes never finishes the growth
+    /// of a claim. Since 1.13.
+    #[serde(rename = "requiresFSResize")]
+    pub requires_fs_resize: bool,
+}
+
+impl Default for Capabilities {
+    fn default() -> Self {
+        Capabilities {
+            attach: true,
+            selinux_relabel: true,
+            supports_metrics: false,
+            fs_group: true,
+            requires_fs_resize: true,
+        }
+    }
+}
+
+/// The reply to a callout.
+///
+/// Kubernetes reads `status` to `volumeNewSize`; the fields after it are for our own callers and
+/// ignored by others. A member that is `None` or empty is not written.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+#[non_exhaustive]
+pub struct DriverStatus {
+    /// The outcome.
+    pub status: Status,
+    /// For people; of a failure, kubelet puts it into the pod's events.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    /// Of `attach` and `waitforattach`: what the next callout is given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub device: Option<String>,
+    /// Of `provision`: the volume's handle.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub volume_name: Option<String>,
+    /// Of `isattached`. Missing, it means "detached" to the caller.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub attached: Option<bool>,
+    /// Of `init`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub capabilities: Option<Capabilities>,
+    /// Of `expandvolume` and `expandfs`: the size measured afterwards, in bytes. Kubernetes
+    /// decodes it and records the size it had asked for.
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "number")]
+    pub volume_new_size: Option<Bytes>,
+    /// Of `provision`: the options that the persistent volume must carry.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub options: BTreeMap<String, String>,
+    /// Of `provision`: the size made; of `capacity`: the largest that could be made. In bytes.
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "number")]
+    pub capacity: Option<Bytes>,
+    /// Of `provision`: the labels of the nodes that can reach the volume.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub topology: BTreeMap<String, String>,
+    /// Of `provision`: the file system the persistent volume should name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fs_type: Option<String>,
+    /// Of a failure: what the caller can do about it.
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "word")]
+    pub error_class: Option<ErrorClass>,
+}
+
+impl DriverStatus {
+    fn new(status: Status) -> Self {
+        DriverStatus {
+            status,
+            message: None,
+            device: None,
+            volume_name: None,
+            attached: None,
+            capabilities: None,
+            volume_new_size: None,
+            options: BTreeMap::new(),
+            capacity: None,
+            topology: BTreeMap::new(),
+            fs_type: None,
+            error_class: None,
+        }
+    }
+
+    /// It is as the caller wants it, and there is nothing to tell.
+    #[must_use]
+    pub fn success() -> Self {
+        DriverStatus::new(Status::Success)
+    }
+
+    /// `init`.
+    #[must_use]
+    pub fn initialized(capabilities: Capabilities) -> Self {
+        DriverStatus {
+            capabilities: Some(capabilities),
+            ..DriverStatus::success()
+        }
+    }
+
+    /// `attach` and `waitforattach`.
+    #[must_use]
+    pub fn device(device: String) -> Self {
+        DriverStatus {
+            device: Some(device),
+            ..DriverStatus::success()
+        }
+    }
+
+    /// `isattached`.
+    #[must_use]
+    pub fn attached(attached: bool) -> Self {
+        DriverStatus {
+            attached: Some(attached),
+            ..DriverStatus::success()
+        }
+    }
+
+    /// `expandvolume` and `expandfs`; `None` where nothing was measured.
+    #[must_use]
+    pub fn expanded(measured: Option<Bytes>) -> Self {
+        DriverStatus {
+            volume_new_size: measured,
+            ..DriverStatus::success()
+        }
+    }
+
+    /// `provision`.
+    #[must_use]
+    pub fn provisioned(provisioned: Provisioned) -> Self {
+        DriverStatus {
+            volume_name: Some(provisioned.handle.to_string()),
+            options: provisioned.options,
+            capacity: Some(provisioned.size),
+            ..DriverStatus::success()
+        }
+    }
+
+    /// `capacity`.
+    #[must_use]
+    pub fn capacity(largest: Bytes) -> Self {
+        DriverStatus {
+            capacity: Some(largest),
+            ..DriverStatus::success()
+        }
+    }
+
+    /// The public part of an error, and its class.
+    #[must_use]
+    pub fn failure(error: &Error) -> Self {
+        DriverStatus {
+            message: Some(error.to_string()),
+            error_class: Some(error.kind().class()),
+            ..DriverStatus::new(Status::Failure)
+        }
+    }
+
+    /// The driver has no such callout.
+    pub(crate) fn not_supported() -> Self {
+        DriverStatus::new(Status::NotSupported)
+    }
+
+    /// The reply as it is written: one object, one line, a newline at its end. The message is
+    /// put on one line and cut at 4 KiB.
+    #[must_use]
+    pub fn to_line(&self) -> String {
+        let line = DriverStatus {
+            message: self.message.as_deref().map(one_line),
+            ..self.clone()
+        };
+        let mut line = serde_json::to_string(&line)
+            .unwrap_or_else(|_| format!(r#"{{"status":"{}"}}"#, Status::Failure.as_str()));
+        line.push('\n');
+        line
+    }
+
+    /// The code to exit with: 0 for Success and 1 otherwise, as shells expect; but 0 whenever
+    /// the arguments carry a secret, because on any other code kubelet logs them (`Run` in
+    /// pkg/volume/flexvolume/driver-call.go).
+    #[must_use]
+    pub fn exit_code(&self, argv: &[OsString]) -> u8 {
+        let secret = SECRET.as_bytes();
+        let is_secret = |argument: &OsString| {
+            let bytes = argument.as_bytes();
+            bytes.windows(secret.len()).any(|window| window == secret)
+        };
+        u8::from(self.status != Status::Success && !argv.iter().any(is_secret))
+    }
+}
+
+const LONGEST_MESSAGE: usize = 4 << 10;
+
+fn one_line(message: &str) -> String {
+    let end = (0..=LONGEST_MESSAGE.min(message.len()))
+        .rfind(|&end| message.is_char_boundary(end))
+        .unwrap_or(0);
+    let mut line: String = message[..end]
+        .chars()
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .collect();
+    if end < message.len() {
+        line.push('…');
+    }
+    line
+}
+
+fn number<S: Serializer>(bytes: &Option<Bytes>, serializer: S) -> Result<S::Ok, S::Error> {
+    bytes.map(|bytes| bytes.0).serialize(serializer)
+}
+
+fn word<S: Serializer>(class: &Option<ErrorClass>, serializer: S) -> Result<S::Ok, S::Error> {
+    class.map(ErrorClass::as_str).serialize(serializer)
+}
+
+#[cfg(test)]
+mod tests;
