@@ -25,7 +25,7 @@ pub const TESTS: &[Test] = &[
 /// An image in the pool, on a loop device that does not go by itself, mounted.
 fn debris(sandbox: &Sandbox) -> PathBuf {
     let image = sandbox.pool().join("debris");
-    fs::write(&image, vec![0; 1 << 20]).unwrap();
+    fs::write(&image, vec![0; 8 << 20]).unwrap();
     let dir = sandbox.path("debris");
     fs::create_dir(&dir).unwrap();
     let done = |command: &mut Command| assert!(command.status().unwrap().success(), "{command:?}");
@@ -71,7 +71,7 @@ fn baseline_names_debris(points: &Points) {
     let difference = before.difference(&Baseline::of(&sandbox));
     for expected in [
         "+ mount ext4 on debris rw",
-        "+ file debris 1048576 bytes",
+        "+ file debris 8388608 bytes",
         "+ loop on a volume, stays",
         "- blocks and inodes free",
     ] {

@@ -14,7 +14,7 @@ pub struct Budget {
     /// Which points are tried first.
     pub seed: u64,
     /// No time box: every point.
-    pub all: bool,
+    pub every_point: bool,
 }
 
 static BUDGET: OnceLock<Budget> = OnceLock::new();
@@ -26,13 +26,13 @@ pub fn budget() -> Budget {
 }
 
 impl Budget {
-    /// Splits `--seconds N`, `--seed S` and `--all` off the arguments. A seed is any text, such
+    /// Splits `--seconds N`, `--seed S` and `--every-point` off the arguments. A seed is any text, such
     /// as a commit.
     fn new(arguments: &[String]) -> (Budget, Vec<String>) {
         let mut budget = Budget {
             each: Duration::from_secs(8),
             seed: 1,
-            all: false,
+            every_point: false,
         };
         let mut rest = Vec::new();
         let mut arguments = arguments.iter().cloned();
@@ -43,7 +43,7 @@ impl Budget {
                     .unwrap_or_else(|| panic!("{argument}: {what}"))
             };
             match argument.as_str() {
-                "--all" => budget.all = true,
+                "--every-point" => budget.every_point = true,
                 "--seed" => budget.seed = seed(&value("which seed?")),
                 "--seconds" => {
                     let seconds = value("how many?")
@@ -60,7 +60,7 @@ impl Budget {
     /// Whether a test that began at `started` may try another point.
     #[must_use]
     pub fn allows(&self, started: Instant) -> bool {
-        self.all || started.elapsed() < self.each
+        self.every_point || started.elapsed() < self.each
     }
 }
 
@@ -91,13 +91,13 @@ mod tests {
             "--exact",
             "--seed",
             "abc",
-            "--all",
+            "--every-point",
             "x",
         ];
         let (budget, rest) = Budget::new(&line.map(str::to_owned));
         assert_eq!(rest, ["node", "--exact", "x"]);
         assert_eq!(budget.each, Duration::from_secs(3));
-        assert!(budget.all);
+        assert!(budget.every_point);
         assert_eq!(budget.seed, seed("abc"));
         assert_ne!(budget.seed, seed("abd"));
     }

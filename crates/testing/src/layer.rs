@@ -62,7 +62,7 @@ pub struct Test {
 static POINTS: Points = Points(AtomicU64::new(0));
 
 /// Runs the tests of one layer with the usual test arguments (filter, `--list`, `--exact` …) and
-/// a budget (`--seconds N --seed S --all`), and closes with one line: tests, points, seconds, and
+/// a budget (`--seconds N --seed S --every-point`), and closes with one line: tests, points, seconds, and
 /// what could not be run here. As root the process first leaves everybody else's mount namespace.
 #[must_use]
 pub fn run_layer(layer: &str, tests: &[&[Test]]) -> ExitCode {
