@@ -101,8 +101,8 @@ fn dispatch(capabilities: Capabilities, open: Open<'_>, callout: &Callout) -> Ou
 mod tests {
     use super::*;
     use crate::{
-        Answer, Bytes, Driver, Handle, MountRequest, Options, Provisioned, Resize, Result, Status,
-        Volume, VolumeName,
+        Answer, Bytes, Driver, Filesystem, Handle, MountRequest, Options, Provisioned, Resize,
+        Result, Status, Volume, VolumeName,
     };
     use std::{cell::Cell, path::Path};
 
@@ -171,6 +171,7 @@ mod tests {
                 options: [].into(),
                 size,
                 handle: Handle::from_bytes([1; 16]),
+                filesystem: Some(Filesystem::Xfs),
             })
         }
         fn delete(&self, _: &Volume) -> Answer<()> {

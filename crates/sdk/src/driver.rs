@@ -1,6 +1,8 @@
 //! The trait a vendor implements: a method a callout.
 
-use crate::{Bytes, Error, Handle, MountRequest, Options, Resize, Result, Volume, VolumeName};
+use crate::{
+    Bytes, Error, Filesystem, Handle, MountRequest, Options, Resize, Result, Volume, VolumeName,
+};
 use std::{collections::BTreeMap, path::Path};
 
 /// Why a callout has no answer.
@@ -42,6 +44,8 @@ pub struct Provisioned {
     pub size: Bytes,
     /// The volume's handle.
     pub handle: Handle,
+    /// The file system it will hold; `None` where that is not decided yet.
+    pub filesystem: Option<Filesystem>,
 }
 
 /// A FlexVolume driver. Every method answers Not supported until it is written.

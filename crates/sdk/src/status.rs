@@ -183,6 +183,9 @@ impl DriverStatus {
             volume_name: Some(provisioned.handle.to_string()),
             options: provisioned.options,
             capacity: Some(provisioned.size),
+            fs_type: provisioned
+                .filesystem
+                .map(|filesystem| filesystem.to_string()),
             ..DriverStatus::success()
         }
     }

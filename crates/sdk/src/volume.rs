@@ -4,7 +4,8 @@ use crate::{Bytes, Error, ErrorKind, Options, Result, Secret};
 use std::{collections::BTreeMap, fmt, path::PathBuf, str::FromStr};
 
 /// A file system that can be grown while it is mounted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum Filesystem {
     /// ext3, which every kernel since 4.3 mounts with its ext4 code.

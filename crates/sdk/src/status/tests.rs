@@ -1,5 +1,5 @@
 use super::*;
-use crate::{ErrorKind, Handle};
+use crate::{ErrorKind, Filesystem, Handle};
 use proptest::{collection::btree_map, option, prelude::*};
 
 fn decode(text: &str) -> serde_json::Result<DriverStatus> {
@@ -16,6 +16,7 @@ fn replies_are_written_word_for_word() {
         options: [("pool".to_owned(), "fast".to_owned())].into(),
         size: Bytes::GIB,
         handle: Handle::from_bytes([0xab; 16]),
+        filesystem: Some(Filesystem::Xfs),
     };
     let full = Error::new(ErrorKind::Exhausted, "the pool is full").because("/pool");
     for (reply, line) in [
@@ -47,7 +48,7 @@ fn replies_are_written_word_for_word() {
         ),
         (
             DriverStatus::provisioned(provisioned),
-            r#"{"status":"Success","volumeName":"abababababababababababababababab","options":{"pool":"fast"},"capacity":1073741824}"#,
+            r#"{"status":"Success","volumeName":"abababababababababababababababab","options":{"pool":"fast"},"capacity":1073741824,"fsType":"xfs"}"#,
         ),
         (
             DriverStatus::failure(&full),
