@@ -11,7 +11,7 @@ use std::{
 
 /// Answers one exec: `argv` are the arguments after the executable's own name. The backend is
 /// opened only for callouts that need it. For tests of whole drivers; a driver's `main` calls
-/// `run`.
+/// [`run`](crate::run()).
 ///
 /// ```
 /// # use flexvol_sdk::{Capabilities, Driver, Status, answer};
@@ -50,8 +50,14 @@ pub(crate) fn reply(outcome: &Outcome) -> DriverStatus {
 
 /// Calls the one method of the driver. A panic of the driver is an error like any other.
 pub(crate) fn perform(capabilities: Capabilities, open: Open<'_>, callout: &Callout) -> Outcome {
-    catch_unwind(AssertUnwindSafe(|| dispatch(capabilities, open, callout)))
-        .unwrap_or_else(|_| Err(Error::new(ErrorKind::Bug, "the driver panicked").into()))
+    catch_unwind(AssertUnwindSafe(|| dispatch(capabilities, open, callout))).unwrap_or_else(
+        |panic| {
+            let text = panic.downcast_ref::<String>().map(String::as_str);
+            let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+            let error = Error::new(ErrorKind::Bug, "the driver panicked");
+            Err(error.because(text.unwrap_or("no message")).into())
+        },
+    )
 }
 
 fn dispatch(capabilities: Capabilities, open: Open<'_>, callout: &Callout) -> Outcome {

@@ -1,0 +1,193 @@
+//! A driver's whole `main`.
+
+use crate::{
+    Callout, Capabilities, DriverStatus, Error, Open, Status,
+    answer::{self, Outcome},
+    driver::{Failure, Reason},
+    log::{Conclusion, Exec, Log},
+    scrub::Scrubber,
+};
+use std::{
+    env,
+    ffi::OsString,
+    fmt, fs,
+    io::{self, Write},
+    path::{Path, PathBuf},
+    process::ExitCode,
+    time::SystemTime,
+};
+
+mod process;
+
+/// Answers the exec of this process: a driver's whole `main`.
+///
+/// ```no_run
+/// # use flexvol_sdk::{Capabilities, Driver, run};
+/// # use std::process::ExitCode;
+/// struct Disk;
+/// impl Driver for Disk {}
+///
+/// fn main() -> ExitCode {
+///     let capabilities = Capabilities { attach: false, ..Capabilities::default() };
+///     run(capabilities, &|| Ok(Box::new(Disk)))
+/// }
+/// ```
+pub fn run(capabilities: Capabilities, open: Open<'_>) -> ExitCode {
+    Program::new(capabilities).run(open)
+}
+
+/// A driver and how it answers; [`run`](crate::run()) is the short form.
+#[derive(Clone, Debug)]
+pub struct Program {
+    capabilities: Capabilities,
+    init_line: Option<PathBuf>,
+}
+
+/// What an exec gets from its process, for tests of whole drivers in one process.
+pub struct Environment<'a> {
+    /// What the driver is called in the log.
+    pub program: &'a str,
+    /// The arguments after the executable's own name.
+    pub arguments: &'a [OsString],
+    /// Takes the reply, in one write.
+    pub output: &'a mut dyn Write,
+    /// The time.
+    pub clock: &'a dyn Fn() -> SystemTime,
+    /// Where events go.
+    pub log: &'a Log,
+}
+
+impl fmt::Debug for Environment<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Environment").finish_non_exhaustive()
+    }
+}
+
+impl Program {
+    /// A driver with these capabilities.
+    #[must_use]
+    pub fn new(capabilities: Capabilities) -> Self {
+        Program {
+            capabilities,
+            init_line: None,
+        }
+    }
+
+    /// Answers `init` with the line in this file where there is one: what was verified when the
+    /// driver was installed stays what kubelet is told, whatever the configuration has become.
+    /// Of a file that holds no such line nothing is used.
+    #[must_use]
+    pub fn init_line(mut self, path: impl Into<PathBuf>) -> Self {
+        self.init_line = Some(path.into());
+        self
+    }
+
+    /// Answers the exec of this process.
+    ///
+    /// Before the driver's code runs, the real standard output becomes a private descriptor that
+    /// no child inherits, descriptors 1 and 2 lead to /dev/null, the umask is 077, and records of
+    /// the `log` crate go to the node's [`Log`]. From the moment `open` is called SIGTERM lets
+    /// the exec end by itself for two more seconds and then answers Failure in its place; it is
+    /// blocked in every thread, so whoever starts programs unblocks it in them. `init` needs
+    /// none of that and gets none.
+    pub fn run(&self, open: Open<'_>) -> ExitCode {
+        let mut argv = env::args_os();
+        let program = argv.next().unwrap_or_default();
+        let program = Path::new(&program).file_name().unwrap_or_default();
+        let argv: Vec<OsString> = argv.collect();
+        if is_init(&argv) {
+            let line = self.init_reply();
+            let written = nix::unistd::write(io::stdout(), line.as_bytes());
+            return ExitCode::from(u8::from(written != Ok(line.len())));
+        }
+        process::serve(self, &program.to_string_lossy(), &argv, open)
+    }
+
+    /// Answers one exec inside this process and returns the exit code: what [`Program::run`]
+    /// does, less descriptors, umask, panic hook and signals.
+    ///
+    /// # Errors
+    /// When the reply cannot be written.
+    pub fn run_in(&self, environment: &mut Environment<'_>, open: Open<'_>) -> io::Result<u8> {
+        if is_init(environment.arguments) {
+            environment.output.write_all(self.init_reply().as_bytes())?;
+            return Ok(0);
+        }
+        let reply = self.conduct(environment, open);
+        environment.output.write_all(reply.to_line().as_bytes())?;
+        Ok(reply.exit_code(environment.arguments))
+    }
+
+    fn init_reply(&self) -> String {
+        let prepared = self
+            .init_line
+            .as_ref()
+            .and_then(|path| fs::read_to_string(path).ok());
+        prepared
+            .filter(|line| {
+                line.starts_with(r#"{"status":"Success","#)
+                    && line.ends_with("}\n")
+                    && line.lines().count() == 1
+            })
+            .unwrap_or_else(|| DriverStatus::initialized(self.capabilities).to_line())
+    }
+
+    /// Everything between the arguments and the reply, and the event that tells of it.
+    fn conduct(&self, environment: &Environment<'_>, open: Open<'_>) -> DriverStatus {
+        let Environment {
+            program,
+            arguments,
+            clock,
+            log,
+            ..
+        } = *environment;
+        let name = Callout::NAMES
+            .into_iter()
+            .find(|name| arguments.first().is_some_and(|first| first == name))
+            .unwrap_or("unknown");
+        log.begin(Exec::new(program.to_owned(), name, clock()));
+        let callout = answer::read(arguments);
+        if let Ok(callout) = &callout {
+            let subject = callout.subject().map(|subject| subject.into_owned());
+            log.describe(subject, Scrubber::of(callout));
+        }
+        let outcome =
+            callout.and_then(|callout| answer::perform(self.capabilities, open, &callout));
+        let mut reply = answer::reply(&outcome);
+        // Asked so often that only trouble is news.
+        let quiet = ["getvolumename", "isattached"].contains(&name);
+        if quiet && reply.status != Status::Failure {
+            return reply;
+        }
+        let error = error_of(&outcome);
+        let detail = error.map(Error::report).unwrap_or_default();
+        let id = log.conclude(&Conclusion {
+            outcome: reply.status,
+            kind: error.map(Error::kind),
+            detail: &detail,
+            ended: clock(),
+        });
+        if let Some(message) = &mut reply.message {
+            let has_more = *message != detail;
+            *message = log.clean(message);
+            if let Some(id) = id.filter(|_| has_more) {
+                message.push_str(&format!(" (log id {id})"));
+            }
+        }
+        reply
+    }
+}
+
+fn is_init(argv: &[OsString]) -> bool {
+    matches!(argv, [name] if name == "init")
+}
+
+fn error_of(outcome: &Outcome) -> Option<&Error> {
+    match outcome {
+        Err(Failure(Reason::Failed(error))) => Some(error),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests;

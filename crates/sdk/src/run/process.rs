@@ -1,0 +1,136 @@
+//! What an exec does to its own process before a driver's code may run.
+
+use super::{Environment, Program};
+use crate::{DriverStatus, Error, ErrorKind, Open, Status, log::Conclusion, log::Log};
+use nix::{
+    sys::{
+        signal::{SigSet, Signal},
+        stat::{Mode, umask},
+    },
+    unistd::{dup2_stderr, dup2_stdout},
+};
+use std::{
+    ffi::OsString,
+    fs::File,
+    io::{self, Write},
+    os::fd::AsFd,
+    panic,
+    process::{self, ExitCode},
+    sync::{Arc, Mutex, Once, PoisonError},
+    thread,
+    time::{Duration, SystemTime},
+};
+
+/// How long an exec that was told to stop may still take. Kubelet sends SIGTERM when
+/// `waitforattach` took ten minutes, and SIGKILL ten seconds later.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// The watcher calls nothing deep.
+const STACK: usize = 128 << 10;
+
+static LOG: Log = Log::system();
+
+pub(super) fn serve(
+    program: &Program,
+    name: &str,
+    arguments: &[OsString],
+    open: Open<'_>,
+) -> ExitCode {
+    let Ok(reply) = Reply::take_stdout() else {
+        return ExitCode::FAILURE;
+    };
+    umask(Mode::from_bits_truncate(0o077));
+    if log::set_logger(&LOG).is_ok() {
+        log::set_max_level(log::LevelFilter::Info);
+    }
+    panic::set_hook(Box::new(|panic| log::error!("{panic}")));
+    let reply = Arc::new(reply);
+    let watched = Once::new();
+    let open = || {
+        watched.call_once(|| answer_sigterm(&reply, arguments));
+        open()
+    };
+    let mut environment = Environment {
+        program: name,
+        arguments,
+        output: &mut &*reply,
+        clock: &SystemTime::now,
+        log: &LOG,
+    };
+    match program.run_in(&mut environment, &open) {
+        Ok(code) => ExitCode::from(code),
+        Err(_) => ExitCode::FAILURE,
+    }
+}
+
+/// The real standard output, good for one reply.
+struct Reply(Mutex<Option<File>>);
+
+impl Reply {
+    /// Keeps the real standard output as a descriptor that no child inherits, and lets what
+    /// anybody else prints go nowhere.
+    fn take_stdout() -> io::Result<Self> {
+        let stdout = io::stdout().as_fd().try_clone_to_owned()?;
+        let nowhere = File::options().read(true).write(true).open("/dev/null")?;
+        dup2_stdout(&nowhere)?;
+        dup2_stderr(&nowhere)?;
+        Ok(Reply(Mutex::new(Some(stdout.into()))))
+    }
+}
+
+impl Write for &Reply {
+    /// Writes the reply unless there was one.
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        let mut stdout = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match stdout.take() {
+            Some(mut stdout) => stdout.write_all(line).map(|()| line.len()),
+            None => Err(io::ErrorKind::BrokenPipe.into()),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Answers in the place of an exec that was told to stop and does not end by itself. A handler
+/// would need `unsafe` and could do next to nothing; a thread that waits for the signal can.
+fn answer_sigterm(reply: &Arc<Reply>, arguments: &[OsString]) {
+    let mut signals = SigSet::empty();
+    signals.add(Signal::SIGTERM);
+    if signals.thread_block().is_err() {
+        return;
+    }
+    let error = Error::new(
+        ErrorKind::TimedOut,
+        "the driver was told to stop before it was done; the next call continues",
+    );
+    let failure = DriverStatus::failure(&error);
+    let code = failure.exit_code(arguments);
+    let reply = Arc::clone(reply);
+    let watcher = move || {
+        if signals.wait().is_err() {
+            return;
+        }
+        thread::sleep(GRACE);
+        let mut stdout = reply.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(mut stdout) = stdout.take() else {
+            return; // the exec is ending by itself
+        };
+        let _ = stdout.write_all(failure.to_line().as_bytes());
+        LOG.conclude(&Conclusion {
+            outcome: Status::Failure,
+            kind: Some(error.kind()),
+            detail: &error.report(),
+            ended: SystemTime::now(),
+        });
+        process::exit(code.into());
+    };
+    let spawned = thread::Builder::new()
+        .name("sigterm".to_owned())
+        .stack_size(STACK)
+        .spawn(watcher);
+    if spawned.is_err() {
+        let _ = signals.thread_unblock();
+    }
+}
