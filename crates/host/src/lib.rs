@@ -6,7 +6,14 @@
 mod deadline;
 pub mod device;
 pub mod exec;
+pub mod format;
+pub mod grow;
 pub mod lock;
+pub mod mount;
+pub mod mountinfo;
 mod node;
+pub mod probe;
 mod run_dir;
+pub mod superblock;
 mod sys;
+pub mod uuid;

@@ -1,0 +1,141 @@
+//! Making file systems, by the tool of each.
+
+use crate::{
+    device::Device,
+    exec::{AtDeadline, Limits, Tool},
+    lock,
+    probe::{self, Content},
+    uuid::Uuid,
+};
+use flexvol_sdk::{Bytes, Error, ErrorKind, Filesystem, Result};
+use std::{ffi::OsString, time::Duration};
+
+/// How long `mkfs` may take before this process stops waiting. It is never cut: half a file system
+/// costs a person's time.
+const PATIENCE: Duration = Duration::from_secs(600);
+
+/// The smallest device that takes this file system with its journal or both copies of its
+/// metadata: mkfs.xfs (since 5.19) and mkfs.btrfs refuse smaller ones, mke2fs silently leaves out
+/// the journal below 8 MiB, which makes ext3 an ext2.
+#[must_use]
+pub fn minimum(filesystem: Filesystem) -> Bytes {
+    match filesystem {
+        Filesystem::Xfs => Bytes(300 << 20),
+        Filesystem::Btrfs => Bytes(128 << 20),
+        _ => Bytes(16 << 20),
+    }
+}
+
+/// Makes a file system over the whole device. Whatever was there is lost: the caller has proven
+/// that nothing was (see [`probe::thorough`]), or that it was itself interrupted making one.
+///
+/// `keep_allocation` keeps the tool from discarding the device's blocks, which would give back
+/// what was preallocated. Blocks are always of 4 KiB: the tools' smaller choice for small devices
+/// ends the growth of ext4 early. `hold` is held by the tool too.
+///
+/// # Errors
+/// - [`ErrorKind::Invalid`]: the device is too small.
+/// - [`ErrorKind::Busy`]: the device is in use, somewhere.
+/// - [`ErrorKind::ToolMissing`], [`ErrorKind::TimedOut`].
+/// - [`ErrorKind::Storage`]: the tool failed, or what it made is not what was asked for. The
+///   device is then half-made.
+pub fn mkfs(
+    device: &Device,
+    filesystem: Filesystem,
+    uuid: Uuid,
+    keep_allocation: bool,
+    hold: &lock::Guard,
+) -> Result<()> {
+    let (size, minimum) = (device.size()?, minimum(filesystem));
+    if size < minimum {
+        return Err(Error::new(
+            ErrorKind::Invalid,
+            format!("{filesystem} needs a volume of {minimum} or more, this one has {size}"),
+        ));
+    }
+    let tool = Tool::find(&format!("mkfs.{filesystem}"))?;
+    // The tool claims the device itself and refuses one that is claimed, so this claim only finds
+    // out, and the volume's lock keeps it true.
+    drop(device.claim()?);
+    let mut arguments = arguments(filesystem, uuid, keep_allocation);
+    arguments.push(device.path().as_os_str().to_owned());
+    let arguments: Vec<_> = arguments.iter().map(OsString::as_os_str).collect();
+    let limits = Limits {
+        deadline: PATIENCE,
+        at_deadline: AtDeadline::Leave,
+        hold: Some(hold),
+    };
+    tool.run(&arguments, &limits)?
+        .success(&format!("make the {filesystem}"))?;
+    device.sync()?;
+    match probe::quick(device) {
+        Content::Formatted(found) if found.filesystem == filesystem && found.uuid == uuid => Ok(()),
+        found => Err(Error::new(
+            ErrorKind::Storage,
+            format!("cannot make the {filesystem}: the tool succeeded and something else is there"),
+        )
+        .because(format!("{found:?} instead of {uuid}"))),
+    }
+}
+
+/// Everything but the device. What is not said here is the tool's default and so fits the kernel
+/// it came with.
+fn arguments(filesystem: Filesystem, uuid: Uuid, keep_allocation: bool) -> Vec<OsString> {
+    let uuid = uuid.to_string();
+    let words: Vec<String> = match filesystem {
+        // A blank device needs no zeroing of inode tables and journal now.
+        Filesystem::Ext3 | Filesystem::Ext4 => {
+            let discard = if keep_allocation {
+                "nodiscard"
+            } else {
+                "discard"
+            };
+            let extended = format!("{discard},lazy_itable_init=1,lazy_journal_init=1");
+            [
+                "-q",
+                "-F",
+                "-b",
+                "4096",
+                "-m",
+                "0",
+                "-e",
+                "remount-ro",
+                "-E",
+            ]
+            .into_iter()
+            .map(str::to_owned)
+            .chain([extended, "-U".to_owned(), uuid])
+            .collect()
+        }
+        Filesystem::Xfs => ["-q", "-f", "-b", "size=4096", "-m"]
+            .into_iter()
+            .map(str::to_owned)
+            .chain([format!("uuid={uuid}")])
+            .chain(keep_allocation.then(|| "-K".to_owned()))
+            .collect(),
+        _ => ["-q", "-f", "-s", "4096", "-U"]
+            .into_iter()
+            .map(str::to_owned)
+            .chain([uuid])
+            .chain(keep_allocation.then(|| "-K".to_owned()))
+            .collect(),
+    };
+    words.into_iter().map(OsString::from).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_preallocated_device_is_never_discarded() {
+        let uuid = Uuid::from_bytes([7; 16]);
+        for filesystem in Filesystem::ALL {
+            let words = arguments(filesystem, uuid, true);
+            let kept = words
+                .iter()
+                .any(|word| *word == "-K" || word.to_string_lossy().starts_with("nodiscard,"));
+            assert!(kept, "{filesystem}: {words:?}");
+        }
+    }
+}

@@ -1,0 +1,353 @@
+//! Growing file systems, and measuring how far they reach.
+//!
+//! A mounted file system is grown by its ioctl: no program is needed, and the kernel's error is
+//! exact. No result is believed: the size is measured afterwards. Nothing here can shrink: a file
+//! system that reaches beyond its device is refused before anything is sent.
+
+mod ioctl;
+
+use crate::{
+    device::{Device, DeviceNumber},
+    exec::{AtDeadline, Limits, Output, Tool},
+    lock,
+    superblock::{self, ExtDetails, Found, Superblock},
+    uuid::Uuid,
+};
+use flexvol_sdk::{Bytes, Error, ErrorKind, Filesystem, Result};
+use nix::errno::Errno;
+use std::{
+    ffi::OsStr,
+    fs, io,
+    os::{fd::BorrowedFd, unix::fs::FileExt},
+    time::Duration,
+};
+
+/// How far a file system reaches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Geometry {
+    /// The bytes of the device it spans.
+    pub size: Bytes,
+    /// The most bytes at the end of a device that it may have to leave unused. It is as large as
+    /// its device when `size + slack` reaches the device's end.
+    pub slack: Bytes,
+}
+
+impl Geometry {
+    /// Whether this is as far as a file system of this geometry can reach on such a device.
+    #[must_use]
+    pub fn fills(self, device: Bytes) -> bool {
+        self.size.0.saturating_add(self.slack.0) >= device.0
+    }
+}
+
+/// XFS drops a last allocation group of fewer blocks (`XFS_MIN_AG_BLOCKS`, fs/xfs/libxfs/xfs_fs.h)
+/// and still reports success.
+const XFS_LEAST_GROUP: u64 = 64;
+
+/// The only device of a Btrfs made by [`crate::format::mkfs`].
+const BTRFS_DEVICE: u64 = 1;
+
+/// How long a check or an offline growth may take before this process stops waiting. The program
+/// itself is never cut.
+const PATIENCE: Duration = Duration::from_secs(600);
+
+/// Measures a mounted file system.
+///
+/// XFS and Btrfs tell their kernel code's view. For ext3 and ext4 it is the superblock in the
+/// page cache of the block device, the very buffer that the kernel's code changes.
+///
+/// # Errors
+/// [`ErrorKind::Storage`] when the kernel does not answer, or the superblock is not one.
+pub fn measure(mount: BorrowedFd<'_>, device: &Device, filesystem: Filesystem) -> Result<Geometry> {
+    let failed = |error: Errno| Error::system("measure the file system", error);
+    match filesystem {
+        Filesystem::Xfs => {
+            let geometry = ioctl::xfs_geometry(mount).map_err(failed)?;
+            let block = u64::from(geometry.block_size);
+            Ok(Geometry {
+                size: Bytes(geometry.data_blocks.saturating_mul(block)),
+                slack: Bytes((XFS_LEAST_GROUP * block).saturating_sub(1)),
+            })
+        }
+        Filesystem::Btrfs => {
+            let size = ioctl::btrfs_device_size(mount, BTRFS_DEVICE).map_err(failed)?;
+            Ok(Geometry {
+                size: Bytes(size),
+                // The device's size rounded down to sectors, which are pages at most.
+                slack: Bytes(65535),
+            })
+        }
+        _ => ext_superblock(device).map(|(sb, details)| ext_geometry(&sb, details)),
+    }
+}
+
+/// Grows a mounted file system to the size of its device and returns what was measured then.
+///
+/// XFS is told again even if it has that size: a power cut during an earlier growth leaves old
+/// secondary superblocks, which `xfs_repair` would believe, and the kernel rewrites them
+/// (`xfs_update_secondary_sbs`).
+///
+/// # Errors
+/// - [`ErrorKind::Conflict`]: the file system reaches beyond its device, or has errors, or this
+///   kernel cannot grow one with its features while it is mounted ([`offline`] may).
+/// - [`ErrorKind::CapabilityMissing`]: this process may not; the message names the capability.
+/// - [`ErrorKind::SizeNotReached`]: it was done and is not large enough.
+/// - [`ErrorKind::Busy`]: Btrfs is being balanced or similar.
+pub fn online(mount: BorrowedFd<'_>, device: &Device, filesystem: Filesystem) -> Result<Geometry> {
+    let space = device.size()?;
+    let before = measure(mount, device, filesystem)?;
+    refuse_beyond(before.size, space)?;
+    match filesystem {
+        Filesystem::Xfs => grow_xfs(mount, space)?,
+        _ if before.fills(space) => return Ok(before),
+        Filesystem::Btrfs => grow_btrfs(mount)?,
+        _ => grow_ext(mount, device, filesystem, space)?,
+    }
+    let after = measure(mount, device, filesystem)?;
+    refuse_less(after, space)?;
+    rustix::fs::syncfs(mount)
+        .map_err(|error| Error::system("write the grown file system", error))?;
+    Ok(after)
+}
+
+/// Checks and grows an ext3 or ext4 that is not mounted, by `e2fsck -f -p` and `resize2fs`: for
+/// kernels and processes that cannot grow it mounted.
+///
+/// `hold` is held by the programs too: they are never cut, not even when this process dies.
+///
+/// # Errors
+/// - [`ErrorKind::Busy`]: the device is in use, somewhere.
+/// - [`ErrorKind::Conflict`]: the file system reaches beyond its device.
+/// - [`ErrorKind::Storage`]: `e2fsck` found damage that a person must look at.
+/// - [`ErrorKind::SizeNotReached`], [`ErrorKind::TimedOut`], [`ErrorKind::ToolMissing`].
+/// - [`ErrorKind::Invalid`]: another kind of file system.
+pub fn offline(device: &Device, filesystem: Filesystem, hold: &lock::Guard) -> Result<()> {
+    if !matches!(filesystem, Filesystem::Ext3 | Filesystem::Ext4) {
+        return Err(Error::new(
+            ErrorKind::Invalid,
+            format!("{filesystem} grows only while it is mounted"),
+        ));
+    }
+    // Both programs claim the device themselves and refuse one that is claimed, so this claim
+    // only finds out, and the volume's lock keeps it true.
+    drop(device.claim()?);
+    let space = device.size()?;
+    let (found, details) = ext_superblock(device)?;
+    refuse_beyond(found.size, space)?;
+    if ext_geometry(&found, details).fills(space) {
+        return Ok(());
+    }
+    let (check, resize) = (Tool::find("e2fsck")?, Tool::find("resize2fs")?);
+    let node = device.path().as_os_str();
+    let limits = Limits {
+        deadline: PATIENCE,
+        at_deadline: AtDeadline::Leave,
+        hold: Some(hold),
+    };
+    let checked = check.run(&["-f".as_ref(), "-p".as_ref(), node], &limits)?;
+    // Bits of e2fsck(8): 1 errors corrected, 2 reboot wanted, all others are failures.
+    match checked.status.code() {
+        Some(code) if code & !3 == 0 => log::info!("e2fsck: exit status {code}"),
+        _ => return Err(damaged(&checked)),
+    }
+    // No size: resize2fs would shrink to it.
+    let arguments: [&OsStr; 1] = [node];
+    resize
+        .run(&arguments, &limits)?
+        .success("grow the file system")?;
+    device.sync()?;
+    let (found, details) = ext_superblock(device)?;
+    refuse_less(ext_geometry(&found, details), space)
+}
+
+/// The block device of a mounted Btrfs that has only one. Its `st_dev` does not tell; sysfs does,
+/// by the fsid.
+pub(crate) fn btrfs_device(mount: BorrowedFd<'_>) -> Option<DeviceNumber> {
+    let (fsid, devices) = ioctl::btrfs_identity(mount).ok()?;
+    if devices != 1 {
+        return None;
+    }
+    let directory = format!("/sys/fs/btrfs/{}/devices", Uuid::from_bytes(fsid));
+    let device = fs::read_dir(directory).ok()?.next()?.ok()?;
+    let number = fs::read_to_string(device.path().join("dev")).ok()?;
+    let (major, minor) = number.trim().split_once(':')?;
+    Some(DeviceNumber {
+        major: major.parse().ok()?,
+        minor: minor.parse().ok()?,
+    })
+}
+
+fn grow_xfs(mount: BorrowedFd<'_>, space: Bytes) -> Result<()> {
+    let failed = |error| match error {
+        Errno::EPERM => Error::new(
+            ErrorKind::CapabilityMissing,
+            "cannot grow the xfs: this process lacks CAP_SYS_ADMIN",
+        ),
+        error => Error::system("grow the xfs", error),
+    };
+    let geometry = ioctl::xfs_geometry(mount).map_err(failed)?;
+    let blocks = space.0 / u64::from(geometry.block_size.max(1));
+    // Never fewer than there are: some kernels can shrink.
+    let blocks = blocks.max(geometry.data_blocks);
+    ioctl::xfs_grow(mount, blocks, geometry.inode_percent).map_err(failed)
+}
+
+fn grow_btrfs(mount: BorrowedFd<'_>) -> Result<()> {
+    /// `BTRFS_ERROR_DEV_EXCL_RUN_IN_PROGRESS`.
+    const RUNNING: i32 = 10;
+    match ioctl::btrfs_grow_to_end(mount, BTRFS_DEVICE) {
+        Ok(0) => Ok(()),
+        Ok(RUNNING) | Err(Errno::EINPROGRESS) => Err(Error::new(
+            ErrorKind::Busy,
+            "cannot grow the btrfs: another operation on it (a balance, say) is running",
+        )),
+        Ok(code) => Err(Error::new(
+            ErrorKind::Storage,
+            format!("cannot grow the btrfs: the kernel answers with code {code}"),
+        )),
+        Err(Errno::EPERM) => Err(Error::new(
+            ErrorKind::CapabilityMissing,
+            "cannot grow the btrfs: this process lacks CAP_SYS_ADMIN",
+        )),
+        Err(error) => Err(Error::system("grow the btrfs", error)),
+    }
+}
+
+fn grow_ext(
+    mount: BorrowedFd<'_>,
+    device: &Device,
+    filesystem: Filesystem,
+    space: Bytes,
+) -> Result<()> {
+    let (found, details) = ext_superblock(device)?;
+    match ioctl::ext_grow(mount, space.0 / u64::from(found.block)) {
+        Ok(()) => Ok(()),
+        Err(Errno::EPERM) => Err(explain_refusal(filesystem, details)),
+        Err(error @ (Errno::ENOTTY | Errno::EOPNOTSUPP | Errno::ENOSYS)) => Err(Error::new(
+            ErrorKind::Conflict,
+            format!("this kernel cannot grow the {filesystem} while it is mounted"),
+        )
+        .because(error)),
+        Err(error) => Err(Error::system(&format!("grow the {filesystem}"), error)),
+    }
+}
+
+/// The three reasons of `ext4_resize_begin` (fs/ext4/resize.c), in its order.
+fn explain_refusal(filesystem: Filesystem, details: ExtDetails) -> Error {
+    if !has_capability_sys_resource() {
+        return Error::new(
+            ErrorKind::CapabilityMissing,
+            format!(
+                "cannot grow the {filesystem} while it is mounted: this process lacks \
+                 CAP_SYS_RESOURCE"
+            ),
+        );
+    }
+    let reason = match details.has_errors {
+        true => "the kernel has found errors in it; it must be unmounted and checked with e2fsck",
+        false => "it is mounted by a backup of its superblock; unmount it and check it with e2fsck",
+    };
+    Error::new(
+        ErrorKind::Conflict,
+        format!("cannot grow the {filesystem} while it is mounted: {reason}"),
+    )
+}
+
+/// Where this cannot be read the capability counts as missing: that is the usual reason.
+fn has_capability_sys_resource() -> bool {
+    const SYS_RESOURCE: u32 = 24;
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    status
+        .lines()
+        .find_map(|line| line.strip_prefix("CapEff:"))
+        .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
+        .is_some_and(|mask| mask >> SYS_RESOURCE & 1 == 1)
+}
+
+fn ext_superblock(device: &Device) -> Result<(Superblock, ExtDetails)> {
+    let mut head = [0; 2048];
+    read_fully(device, &mut head)
+        .map_err(|error| Error::system("read the file system's superblock", error))?;
+    match (superblock::ext(&head), superblock::ext_details(&head)) {
+        (Found::Whole(superblock), Some(details)) => Ok((superblock, details)),
+        _ => Err(Error::new(
+            ErrorKind::Storage,
+            "cannot measure the file system: its superblock is not an ext superblock",
+        )),
+    }
+}
+
+/// Through the page cache of the block device on purpose: mounted ext4 changes it there.
+fn read_fully(device: &Device, bytes: &mut [u8]) -> io::Result<()> {
+    device.file().read_exact_at(bytes, 0)
+}
+
+fn ext_geometry(superblock: &Superblock, details: ExtDetails) -> Geometry {
+    Geometry {
+        size: superblock.size,
+        slack: details.slack,
+    }
+}
+
+/// A file system larger than its device has lost its end. Making the device as large as it was
+/// may save it; nothing else is safe.
+fn refuse_beyond(filesystem: Bytes, device: Bytes) -> Result<()> {
+    if filesystem <= device {
+        return Ok(());
+    }
+    Err(Error::new(
+        ErrorKind::Conflict,
+        format!(
+            "the file system spans {filesystem} and its device has only {device}: the device was \
+             cut; restore its size"
+        ),
+    ))
+}
+
+fn refuse_less(found: Geometry, device: Bytes) -> Result<()> {
+    if found.fills(device) {
+        return Ok(());
+    }
+    Err(Error::new(
+        ErrorKind::SizeNotReached,
+        format!(
+            "the file system was grown to {} and not to the {device} of its device",
+            found.size
+        ),
+    ))
+}
+
+fn damaged(checked: &Output) -> Error {
+    let said = String::from_utf8_lossy(&checked.stdout);
+    Error::new(
+        ErrorKind::Storage,
+        format!(
+            "cannot grow the file system: e2fsck found damage that it does not repair by itself \
+             ({})",
+            checked.status
+        ),
+    )
+    .because(said.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_slack_ends_where_a_device_could_be_used_further() {
+        let geometry = Geometry {
+            size: Bytes(1 << 20),
+            slack: Bytes(64 * 4096 - 1),
+        };
+        assert!(geometry.fills(Bytes((1 << 20) + 64 * 4096 - 1)));
+        assert!(!geometry.fills(Bytes((1 << 20) + 64 * 4096)));
+    }
+
+    #[test]
+    fn a_cut_device_is_named_with_both_sizes() {
+        let error = refuse_beyond(Bytes(2 << 20), Bytes(1 << 20)).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Conflict);
+        assert!(error.to_string().contains("2Mi") && error.to_string().contains("1Mi"));
+    }
+}

@@ -1,0 +1,269 @@
+//! Mounts that nobody sees yet.
+
+use super::{Target, descriptor_path};
+use crate::device::Device;
+use flexvol_sdk::{Error, ErrorKind, Filesystem, Result};
+use nix::{
+    mount::MsFlags,
+    sched::{CloneFlags, unshare},
+};
+use rustix::{
+    fs::{CWD, Mode, OFlags, openat},
+    io::Errno,
+    mount::{
+        FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, fsconfig_create,
+        fsconfig_set_string, fsmount, fsopen, move_mount,
+    },
+};
+use std::{
+    fs::File,
+    io::Read,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    path::{Path, PathBuf},
+    thread,
+};
+
+/// A mount that is in no directory. It can be looked at and grown, and ends when this is dropped
+/// or the process dies: nothing is left, whenever that happens.
+///
+/// The file system is always writable, the mount never honours set-user-id bits or device nodes.
+/// Needs Linux 5.2; on older kernels the mount lives in a mount namespace of its own, which ends
+/// with the same certainty.
+#[derive(Debug)]
+pub struct Detached {
+    /// What `move_mount` takes; absent on kernels without it.
+    mount: Option<OwnedFd>,
+    /// Its root directory, open for ioctls.
+    root: OwnedFd,
+    source: PathBuf,
+    filesystem: Filesystem,
+}
+
+impl Detached {
+    /// Mounts the file system of a device. Another mount of it is not in the way: both then show
+    /// the same file system.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Busy`] when the device is in use in another way, or its file system is mounted
+    /// read-only. [`ErrorKind::Configuration`] when the kernel has no such file system.
+    /// [`ErrorKind::Storage`] when it does not accept this one; the log has its reason. That never
+    /// means the device is blank.
+    pub fn new(device: &Device, filesystem: Filesystem) -> Result<Self> {
+        let source = device.path().to_owned();
+        let (mount, root) = match fsmounted(&source, filesystem, MountAttrFlags::empty()) {
+            Err(Failed::NoSuchCall) => (None, in_own_namespace(&source, filesystem)?),
+            Err(Failed::With(error)) => return Err(error),
+            Ok(mount) => {
+                let root = openat(
+                    &mount,
+                    c".",
+                    OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,
+                    Mode::empty(),
+                )
+                .map_err(|error| Error::system("open the mounted file system", error))?;
+                (Some(mount), root)
+            }
+        };
+        Ok(Detached {
+            mount,
+            root,
+            source,
+            filesystem,
+        })
+    }
+
+    /// The root directory, a descriptor that ioctls accept.
+    #[must_use]
+    pub fn file(&self) -> BorrowedFd<'_> {
+        self.root.as_fd()
+    }
+
+    /// Shows the mount at a directory, on top of whatever is mounted there. `read_only` concerns
+    /// this mount alone.
+    ///
+    /// With the mount calls of Linux 5.2 the mount appears finished or not at all. Before them a
+    /// read-only one is writable for a moment; killed there it stays so, and a repetition must
+    /// mend it (see [`Target::mounted`] and [`Target::set_read_only`]).
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`] when the directory is gone; otherwise as [`Detached::new`].
+    pub fn attach(self, target: &Target, read_only: bool) -> Result<()> {
+        let directory = target.directory()?;
+        let Some(mount) = &self.mount else {
+            return self.attach_by_path(&directory, target, read_only);
+        };
+        // A second mount of the same file system, because the flags of the first one can only be
+        // changed since 5.12 and making one is as cheap.
+        let twin;
+        let mount = if read_only {
+            twin = fsmounted(
+                &self.source,
+                self.filesystem,
+                MountAttrFlags::MOUNT_ATTR_RDONLY,
+            )
+            .map_err(Failed::into_error)?;
+            &twin
+        } else {
+            mount
+        };
+        move_mount(
+            mount,
+            c"",
+            &directory,
+            c"",
+            MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH,
+        )
+        .map_err(|error| Error::system("mount the file system on its directory", error))
+    }
+
+    fn attach_by_path(&self, directory: &OwnedFd, target: &Target, read_only: bool) -> Result<()> {
+        nix::mount::mount(
+            Some(&self.source),
+            &descriptor_path(directory),
+            Some(self.filesystem.as_str()),
+            MsFlags::MS_NOSUID | MsFlags::MS_NODEV,
+            None::<&str>,
+        )
+        .map_err(|error| refused(self.filesystem, error as i32, String::new()))?;
+        if !read_only {
+            return Ok(());
+        }
+        target.set_read_only(true).inspect_err(|_| {
+            // What was asked for is not there, so nothing may be.
+            if let Err(error) = target.unmount() {
+                log::error!("cannot undo a mount: {}", error.report());
+            }
+        })
+    }
+}
+
+enum Failed {
+    NoSuchCall,
+    With(Error),
+}
+
+impl Failed {
+    fn into_error(self) -> Error {
+        match self {
+            Failed::With(error) => error,
+            Failed::NoSuchCall => Error::system("mount the file system", Errno::NOSYS),
+        }
+    }
+}
+
+fn fsmounted(
+    source: &Path,
+    filesystem: Filesystem,
+    attributes: MountAttrFlags,
+) -> Result<OwnedFd, Failed> {
+    let context = match fsopen(filesystem.as_str(), FsOpenFlags::FSOPEN_CLOEXEC) {
+        Ok(context) => context,
+        Err(Errno::NOSYS) => return Err(Failed::NoSuchCall),
+        Err(error) => {
+            let error = refused(filesystem, error.raw_os_error(), String::new());
+            return Err(Failed::With(error));
+        }
+    };
+    fsconfig_set_string(&context, c"source", source)
+        .and_then(|()| fsconfig_create(&context))
+        .and_then(|()| {
+            fsmount(
+                &context,
+                FsMountFlags::FSMOUNT_CLOEXEC,
+                MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV | attributes,
+            )
+        })
+        .map_err(|error| Failed::With(refused(filesystem, error.raw_os_error(), reasons(context))))
+}
+
+/// What the kernel has to say about a context, one message a read, until `ENODATA`.
+fn reasons(context: OwnedFd) -> String {
+    let mut context = File::from(context);
+    let mut buffer = [0; 1024];
+    let mut reasons = Vec::new();
+    while let Ok(length @ 1..) = context.read(&mut buffer) {
+        let reason = String::from_utf8_lossy(&buffer[..length]);
+        reasons.push(reason.trim_end().to_owned());
+    }
+    reasons.join("; ")
+}
+
+/// The public message has the kernel's error only: its text may name devices.
+fn refused(filesystem: Filesystem, errno: i32, reasons: String) -> Error {
+    let system = std::io::Error::from_raw_os_error(errno);
+    let (kind, message) = match errno {
+        libc::ENODEV => (
+            ErrorKind::Configuration,
+            format!("cannot mount the volume: the kernel of this node has no {filesystem}"),
+        ),
+        libc::EBUSY => (
+            ErrorKind::Busy,
+            format!(
+                "cannot mount the volume: its device is in use, or its {filesystem} has become \
+                 read-only"
+            ),
+        ),
+        libc::EPERM => (
+            ErrorKind::CapabilityMissing,
+            "cannot mount the volume: this process lacks CAP_SYS_ADMIN".to_owned(),
+        ),
+        _ => (
+            ErrorKind::Storage,
+            format!(
+                "cannot mount the volume: the kernel does not accept its {filesystem}: {system}"
+            ),
+        ),
+    };
+    let error = Error::new(kind, message);
+    match reasons.is_empty() {
+        true => error.because(system),
+        false => error.because(reasons),
+    }
+}
+
+/// Mounts in the mount namespace of a thread that ends at once. The namespace goes with the
+/// thread, the mount stays as long as its root directory is open.
+fn in_own_namespace(source: &Path, filesystem: Filesystem) -> Result<OwnedFd> {
+    /// The directory that certainly exists: descriptors are named through it elsewhere.
+    const PLACE: &str = "/proc";
+    let mounted = || {
+        unshare(CloneFlags::CLONE_NEWNS)
+            .map_err(|error| Error::system("make a mount namespace", error))?;
+        // Nothing gets out; unmounting of other volumes still gets in and does not find them busy.
+        nix::mount::mount(
+            None::<&str>,
+            "/",
+            None::<&str>,
+            MsFlags::MS_REC | MsFlags::MS_SLAVE,
+            None::<&str>,
+        )
+        .map_err(|error| Error::system("make a mount namespace private", error))?;
+        nix::mount::mount(
+            Some(source),
+            PLACE,
+            Some(filesystem.as_str()),
+            MsFlags::MS_NOSUID | MsFlags::MS_NODEV,
+            None::<&str>,
+        )
+        .map_err(|error| refused(filesystem, error as i32, String::new()))?;
+        openat(
+            CWD,
+            PLACE,
+            OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,
+            Mode::empty(),
+        )
+        .map_err(|error| Error::system("open the mounted file system", error))
+    };
+    thread::scope(|scope| {
+        let thread = thread::Builder::new()
+            .name("mount".to_owned())
+            .spawn_scoped(scope, mounted)
+            .map_err(|error| Error::system("start a thread", error))?;
+        thread.join().unwrap_or_else(|_| {
+            Err(Error::new(
+                ErrorKind::Bug,
+                "cannot mount the volume: a thread panicked",
+            ))
+        })
+    })
+}

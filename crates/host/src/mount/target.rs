@@ -1,0 +1,301 @@
+//! The directory a volume is mounted on.
+
+use super::{attributes, descriptor_path};
+use crate::{device::DeviceNumber, grow, mountinfo};
+use flexvol_sdk::{Error, ErrorKind, Result};
+use nix::mount::{MntFlags, MsFlags};
+use rustix::{
+    fs::{
+        AtFlags, CWD, Dir, Mode, OFlags, StatVfsMountFlags, StatxAttributes, StatxFlags, fstat,
+        fstatvfs, mkdirat, openat, statx, syncfs,
+    },
+    io::Errno,
+};
+use std::{
+    ffi::{OsStr, OsString},
+    fs,
+    os::fd::{AsFd, AsRawFd, OwnedFd},
+    path::{Path, PathBuf},
+};
+
+/// A directory that exists, held by its parent and its name.
+///
+/// The caller chose the directory and its parents are trusted: kubelet's root may be reached
+/// through a symbolic link. The last component is not: a link there is refused. The directory
+/// itself is opened anew by each method, because a descriptor on what is mounted there would keep
+/// it from being unmounted.
+#[derive(Debug)]
+pub struct Target {
+    parent: OwnedFd,
+    name: OsString,
+}
+
+/// The topmost mount at a directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mounted {
+    /// The block device; for what has none (tmpfs, NFS, Btrfs over several devices) the
+    /// anonymous number of the file system, whose major number is 0.
+    pub device: DeviceNumber,
+    /// Whether nothing can be written through this mount.
+    pub read_only: bool,
+}
+
+impl Target {
+    /// Opens a directory; `None` when it, or a parent, is not there.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`] when the path is relative, has no last component, or that is a
+    /// symbolic link or no directory.
+    pub fn open(path: &Path) -> Result<Option<Self>> {
+        let Some(target) = Target::named(path)? else {
+            return Ok(None);
+        };
+        match target.directory() {
+            Ok(_) => Ok(Some(target)),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Opens a directory and makes it, with mode 0750, when only its last component is missing.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`] when a parent is missing; otherwise as [`Target::open`].
+    pub fn create(path: &Path) -> Result<Self> {
+        let target = Target::named(path)?.ok_or_else(not_there)?;
+        match mkdirat(&target.parent, &target.name, Mode::from_raw_mode(0o750)) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(error) => return Err(Error::system("make the directory to mount on", error)),
+        }
+        target.directory()?;
+        Ok(target)
+    }
+
+    /// The parent opened; nothing is known about the last component.
+    pub(super) fn named(path: &Path) -> Result<Option<Self>> {
+        let invalid = || {
+            Error::new(
+                ErrorKind::Invalid,
+                "the directory to mount on is not an absolute path to a directory",
+            )
+            .because(path.display().to_string())
+        };
+        // `file_name` would skip a last `.`.
+        if !path.is_absolute() || path.as_os_str().as_encoded_bytes().ends_with(b"/.") {
+            return Err(invalid());
+        }
+        let (parent, name) = path.parent().zip(path.file_name()).ok_or_else(invalid)?;
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        match openat(CWD, parent, flags, Mode::empty()) {
+            Ok(parent) => Ok(Some(Target {
+                parent,
+                name: name.to_owned(),
+            })),
+            Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
+            Err(error) => Err(Error::system("open the parent of the directory", error)),
+        }
+    }
+
+    /// The directory, or the root of what is mounted on it.
+    pub(super) fn directory(&self) -> Result<OwnedFd> {
+        match self.open_last(OFlags::PATH) {
+            Ok(directory) => Ok(directory),
+            Err(Errno::NOENT) => Err(not_there()),
+            // With O_PATH and O_NOFOLLOW a link would be opened itself, if O_DIRECTORY let it.
+            Err(Errno::NOTDIR | Errno::LOOP) => Err(Error::new(
+                ErrorKind::Invalid,
+                "the directory to mount on is a symbolic link or no directory",
+            )),
+            Err(error) => Err(Error::system("open the directory to mount on", error)),
+        }
+    }
+
+    fn open_last(&self, flags: OFlags) -> rustix::io::Result<OwnedFd> {
+        let flags = flags | OFlags::NOFOLLOW | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        openat(&self.parent, &self.name, flags, Mode::empty())
+    }
+
+    /// What is mounted on the directory; `None` when nothing is.
+    ///
+    /// # Errors
+    /// When the kernel cannot be asked.
+    pub fn mounted(&self) -> Result<Option<Mounted>> {
+        let directory = self.directory()?;
+        if !self.is_mount_root(&directory)? {
+            return Ok(None);
+        }
+        match (fstat(&directory), fstatvfs(&directory)) {
+            (Ok(stat), Ok(statvfs)) => {
+                let number = DeviceNumber::from_raw(stat.st_dev);
+                Ok(Some(Mounted {
+                    device: self.block_device(number),
+                    read_only: statvfs.f_flag.contains(StatVfsMountFlags::RDONLY),
+                }))
+            }
+            // A dead file system answers nothing; the kernel still knows what it was.
+            _ => {
+                let id = mount_id(&directory)?;
+                let mount = mountinfo::read()?.into_iter().find(|mount| mount.id == id);
+                Ok(mount.map(|mount| Mounted {
+                    device: mount.number,
+                    read_only: mount.read_only || mount.superblock_read_only,
+                }))
+            }
+        }
+    }
+
+    /// Btrfs has an anonymous number of its own and is asked for its device.
+    fn block_device(&self, number: DeviceNumber) -> DeviceNumber {
+        if number.major != 0 {
+            return number;
+        }
+        self.open_last(OFlags::RDONLY)
+            .ok()
+            .and_then(|root| grow::btrfs_device(root.as_fd()))
+            .unwrap_or(number)
+    }
+
+    fn is_mount_root(&self, directory: &OwnedFd) -> Result<bool> {
+        let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+        if let Ok(answer) = statx(directory, c"", flags, StatxFlags::empty())
+            && answer
+                .stx_attributes_mask
+                .contains(StatxAttributes::MOUNT_ROOT)
+        {
+            return Ok(answer.stx_attributes.contains(StatxAttributes::MOUNT_ROOT));
+        }
+        // Before 5.8, or dead: a mount has an id of its own, a plain directory its parent's.
+        Ok(mount_id(directory)? != mount_id(&self.parent)?)
+    }
+
+    /// Whether the directory, or what is mounted on it, has no entries.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn is_empty(&self) -> Result<bool> {
+        let unreadable = |error| Error::system("read the directory to mount on", error);
+        let directory = self.open_last(OFlags::RDONLY).map_err(unreadable)?;
+        for entry in Dir::read_from(directory).map_err(unreadable)? {
+            let entry = entry.map_err(unreadable)?;
+            if !matches!(entry.file_name().to_bytes(), b"." | b"..") {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Makes the topmost mount read-only or writable; its file system and its other mounts stay
+    /// as they are.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Busy`] when it is to be read-only and files are open for writing.
+    /// [`ErrorKind::Invalid`] when nothing is mounted there.
+    pub fn set_read_only(&self, read_only: bool) -> Result<()> {
+        let directory = self.directory()?;
+        if !self.is_mount_root(&directory)? {
+            return Err(Error::new(
+                ErrorKind::Invalid,
+                "nothing is mounted on the directory",
+            ));
+        }
+        let result = match attributes::set_read_only(directory.as_fd(), read_only) {
+            Err(Errno::NOSYS) => remount(&directory, read_only),
+            result => result,
+        };
+        let doing = match read_only {
+            true => "make the mount read-only",
+            false => "make the mount writable",
+        };
+        result.map_err(|error| Error::system(doing, error))
+    }
+
+    /// Writes everything to the device that was written to the file system.
+    ///
+    /// # Errors
+    /// When something could not be written, now or since somebody last asked.
+    pub fn sync(&self) -> Result<()> {
+        self.open_last(OFlags::RDONLY)
+            .and_then(syncfs)
+            .map_err(|error| Error::system("write the volume's data", error))
+    }
+
+    /// See [`super::unmount`].
+    pub(super) fn unmount(&self) -> Result<bool> {
+        match self.directory() {
+            Ok(directory) => {
+                if !self.is_mount_root(&directory)? {
+                    return Ok(false);
+                }
+            }
+            // Nothing can be mounted on what is no directory.
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Invalid) => {
+                return Ok(false);
+            }
+            // A dead file system may refuse even this; unmounting decides.
+            Err(error) => log::info!("unmounting what cannot be opened: {}", error.report()),
+        }
+        // One that is dead has nothing to write, so not being able to open it is no loss.
+        let synced = match self.open_last(OFlags::RDONLY) {
+            Ok(root) => syncfs(root),
+            Err(error) => {
+                log::info!("unmounting what cannot be read: {error}");
+                Ok(())
+            }
+        };
+        let path = descriptor_path(&self.parent).join(&self.name);
+        match nix::mount::umount2(&path, MntFlags::UMOUNT_NOFOLLOW) {
+            Ok(()) => {}
+            Err(nix::Error::EBUSY) => {
+                return Err(Error::new(
+                    ErrorKind::Busy,
+                    "cannot unmount the volume: something still uses it",
+                ));
+            }
+            Err(error) => return Err(Error::system("unmount the volume", error)),
+        }
+        synced.map(|()| true).map_err(|error| {
+            Error::new(
+                ErrorKind::Storage,
+                format!("unmounted the volume, but not all of its data was written: {error}"),
+            )
+            .because(error)
+        })
+    }
+}
+
+fn not_there() -> Error {
+    Error::new(
+        ErrorKind::NotFound,
+        "the directory to mount on is not there",
+    )
+}
+
+/// Before 5.12: a remount of this mount alone, which replaces all of its flags.
+fn remount(mount: &OwnedFd, read_only: bool) -> rustix::io::Result<()> {
+    let kept = fstatvfs(mount)?.f_flag;
+    let mut flags = MsFlags::MS_REMOUNT | MsFlags::MS_BIND;
+    for (flag, mount_flag) in [
+        (StatVfsMountFlags::NOSUID, MsFlags::MS_NOSUID),
+        (StatVfsMountFlags::NODEV, MsFlags::MS_NODEV),
+        (StatVfsMountFlags::NOEXEC, MsFlags::MS_NOEXEC),
+        (StatVfsMountFlags::NOATIME, MsFlags::MS_NOATIME),
+        (StatVfsMountFlags::NODIRATIME, MsFlags::MS_NODIRATIME),
+        (StatVfsMountFlags::RELATIME, MsFlags::MS_RELATIME),
+    ] {
+        flags.set(mount_flag, kept.contains(flag));
+    }
+    flags.set(MsFlags::MS_RDONLY, read_only);
+    let path: PathBuf = descriptor_path(mount);
+    nix::mount::mount(None::<&OsStr>, &path, None::<&OsStr>, flags, None::<&OsStr>)
+        .map_err(|error| Errno::from_raw_os_error(error as i32))
+}
+
+/// The id of the mount a descriptor is on, as `/proc/self/mountinfo` has it (since Linux 3.15).
+fn mount_id(descriptor: &OwnedFd) -> Result<u64> {
+    let path = format!("/proc/self/fdinfo/{}", descriptor.as_raw_fd());
+    let text = fs::read_to_string(path)
+        .map_err(|error| Error::system("ask which mount a directory is on", error))?;
+    text.lines()
+        .find_map(|line| line.strip_prefix("mnt_id:")?.trim().parse().ok())
+        .ok_or_else(|| Error::new(ErrorKind::Storage, "the kernel does not tell mount ids"))
+}

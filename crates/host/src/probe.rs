@@ -1,0 +1,424 @@
+//! What a device holds. A device that cannot be read is never called blank.
+//!
+//! # Whose bytes are read
+//! A block device has a page cache of its own, above the one of a loop device's image. Whoever
+//! reads the device through it may see bytes from before the image was changed behind the loop
+//! device; whoever reads the image may miss what is still dirty in the device's cache. So the
+//! device is read with `O_DIRECT`, for which the kernel first writes back dirty pages of that
+//! range (`kiocb_write_and_wait` in `mm/filemap.c`) and then asks the loop driver, which reads the
+//! image through the image's cache, the one all its users share. And before the image is asked
+//! which ranges hold data, the device is synced, so that nothing waits above.
+
+mod signatures;
+
+use crate::{
+    device::Device,
+    superblock::{self, Found, HEAD, Superblock},
+};
+use flexvol_sdk::{Bytes, Error, ErrorKind, Result};
+use rustix::fs::{OFlags, SeekFrom, fcntl_getfl, fcntl_setfl, seek};
+use signatures::{SIGNATURES, Window};
+use std::{
+    fs::File,
+    io,
+    os::unix::fs::{FileExt, MetadataExt},
+};
+
+/// What is on a device.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Content {
+    /// Nothing; what that means is said by the function that found it.
+    Blank,
+    /// One file system of a kind that volumes may hold, by its superblock.
+    Formatted(Superblock),
+    /// Something else; the text names it. A file system that was not made to its end is here too
+    /// (`half-made xfs`, `half-made btrfs`), as is data that no signature explains ([`UNKNOWN`]).
+    Foreign(&'static str),
+    /// A read failed, the device is empty, or it changed meanwhile: nothing is known.
+    Unreadable,
+}
+
+/// [`Content::Foreign`]'s text for bytes that are not zero and have no signature.
+pub const UNKNOWN: &str = "data of unknown kind";
+
+/// Reads and buffers are whole multiples of this: no logical block is larger on Linux' disks.
+const ALIGNMENT: usize = 4096;
+/// The largest part of a device in memory at once; it holds every signature of the tail.
+const BUFFER: usize = 512 << 10;
+/// How much of the head a thorough look reads at once: through ZFS' first label.
+const LONG_HEAD: usize = 256 << 10;
+/// Places of single signatures between head and tail (VMFS).
+const FAR_PLACES: [u64; 2] = [1 << 20, 2 << 20];
+
+/// Looks at the first 68 KiB: enough for a volume that is marked as formatted.
+///
+/// [`Content::Blank`] means no more than that these bytes are zero. It proves nothing about the
+/// rest and never permits formatting.
+#[must_use]
+pub fn quick(device: &Device) -> Content {
+    or_unreadable(device, quickly)
+}
+
+/// Looks at everything that could hold data.
+///
+/// [`Content::Blank`] is a proof: every byte that could hold data was read as zero. For a loop
+/// device these are the data extents of its image (`SEEK_DATA`; the file system that holds the
+/// image answers zeros for all others), elsewhere it is the whole device. The caller keeps the
+/// device from changing between this and `mkfs`, by the volume's lock.
+#[must_use]
+pub fn thorough(device: &Device) -> Content {
+    or_unreadable(device, thoroughly)
+}
+
+fn or_unreadable(device: &Device, look: fn(&Device) -> Result<Content>) -> Content {
+    look(device).unwrap_or_else(|error| {
+        log::warn!(
+            "cannot probe device {}: {}",
+            device.number(),
+            error.report()
+        );
+        Content::Unreadable
+    })
+}
+
+fn quickly(device: &Device) -> Result<Content> {
+    let direct = Direct::new(device)?;
+    let mut buffer = Buffer::new(HEAD);
+    let head = direct.read(&mut buffer, 0, HEAD)?;
+    let content = classify(direct.size, head, &[]).unwrap_or_else(|| {
+        if is_zero(head) {
+            Content::Blank
+        } else {
+            Content::Foreign(UNKNOWN)
+        }
+    });
+    direct.unchanged()?;
+    Ok(content)
+}
+
+fn thoroughly(device: &Device) -> Result<Content> {
+    device.sync()?;
+    let direct = Direct::new(device)?;
+    if let Some(image) = device.backing() {
+        let length = image_length(image)?;
+        if length < direct.size.0 {
+            return Err(changed(format!(
+                "the image has {length} bytes, its device {}",
+                direct.size.0
+            )));
+        }
+    }
+
+    let mut buffer = Buffer::new(BUFFER);
+    let mut head = Buffer::new(LONG_HEAD);
+    let head = direct.read(&mut head, 0, LONG_HEAD)?;
+    let mut content = classify(direct.size, head, &[]);
+    // A mirror's member looks like what it mirrors until its last sectors are seen.
+    if matches!(content, None | Some(Content::Formatted(_))) {
+        let tail_start = (direct.size.0 - direct.size.0 % ALIGNMENT as u64)
+            .saturating_sub((BUFFER - ALIGNMENT) as u64);
+        let tail = direct.read(&mut buffer, tail_start, BUFFER)?;
+        let tail = Window {
+            start: tail_start,
+            bytes: tail,
+        };
+        content = classify(direct.size, head, &[tail]);
+    }
+    for start in FAR_PLACES {
+        if content.is_none() && start < direct.size.0 {
+            let bytes = direct.read(&mut buffer, start, ALIGNMENT)?;
+            content = classify(direct.size, head, &[Window { start, bytes }]);
+        }
+    }
+    let content = match content {
+        Some(content) => content,
+        None if is_zero(head) && holds_only_zeros(device, &direct, &mut buffer)? => Content::Blank,
+        None => Content::Foreign(UNKNOWN),
+    };
+    direct.unchanged()?;
+    Ok(content)
+}
+
+/// What the signatures in the head and in other parts say; `None` where there is none.
+///
+/// A file system owns the device from its superblock on, so a magic number behind it is nobody's
+/// business but its own (a tenant may write any bytes into a file). Before its superblock (ext's
+/// first KiB, Btrfs' first 64) and at the end of the device another one makes it doubtful whose
+/// the device is, and that is not ours.
+fn classify(size: Bytes, head: &[u8], others: &[Window<'_>]) -> Option<Content> {
+    let found = [
+        (0, superblock::xfs(head)),
+        (1024, superblock::ext(head)),
+        (0x10000, superblock::btrfs(head)),
+    ]
+    .into_iter()
+    .find_map(|(place, found)| match found {
+        Found::Nothing => None,
+        Found::Other(kind) => Some((place, Content::Foreign(kind))),
+        Found::Whole(superblock) => Some((place, Content::Formatted(superblock))),
+    });
+    let owned_from = found.as_ref().map_or(u64::MAX, |(place, _)| *place);
+    let head = Window {
+        start: 0,
+        bytes: head,
+    };
+    SIGNATURES
+        .iter()
+        .find(|signature| {
+            signature.find(head, size, owned_from).is_some()
+                || others
+                    .iter()
+                    .any(|window| signature.find(*window, size, u64::MAX).is_some())
+        })
+        .map(|signature| Content::Foreign(signature.kind))
+        .or(found.map(|(_, content)| content))
+}
+
+fn holds_only_zeros(device: &Device, direct: &Direct<'_>, buffer: &mut Buffer) -> Result<bool> {
+    let Some(image) = device.backing() else {
+        return all_zero(0, direct.size.0, |at, length| {
+            Ok(is_zero(direct.read(buffer, at, length)?))
+        });
+    };
+    // Also what lies beyond the device: it would appear when the device grows.
+    let length = image_length(image)?;
+    let mut position = 0;
+    while let Some(data) = next(image, SeekFrom::Data(position))? {
+        let end = next(image, SeekFrom::Hole(data))?.unwrap_or(length);
+        let zero = all_zero(data, end, |at, length| {
+            let part = &mut buffer.bytes()[..length];
+            image
+                .read_exact_at(part, at)
+                .map_err(|error| Error::system("read the image", error))?;
+            Ok(is_zero(part))
+        })?;
+        if !zero {
+            return Ok(false);
+        }
+        position = end;
+    }
+    if image_length(image)? != length {
+        return Err(changed("the image's length changed".to_owned()));
+    }
+    Ok(true)
+}
+
+/// Whether `is_zero` holds for every part, of at most a buffer, of a range.
+fn all_zero(
+    from: u64,
+    to: u64,
+    mut is_zero: impl FnMut(u64, usize) -> Result<bool>,
+) -> Result<bool> {
+    let mut at = from;
+    while at < to {
+        let length = usize::try_from(to - at).map_or(BUFFER, |left| left.min(BUFFER));
+        if !is_zero(at, length)? {
+            return Ok(false);
+        }
+        at += length as u64;
+    }
+    Ok(true)
+}
+
+/// Where the next data or hole begins; `None` behind the last of them.
+fn next(image: &File, what: SeekFrom) -> Result<Option<u64>> {
+    match seek(image, what) {
+        Ok(position) => Ok(Some(position)),
+        Err(rustix::io::Errno::NXIO) => Ok(None),
+        Err(error) => Err(Error::system(
+            "ask which parts of the image hold data",
+            error,
+        )),
+    }
+}
+
+fn image_length(image: &File) -> Result<u64> {
+    match image.metadata() {
+        Ok(metadata) => Ok(metadata.len()),
+        Err(error) => Err(Error::system("ask for the image's length", error)),
+    }
+}
+
+fn is_zero(bytes: &[u8]) -> bool {
+    let blocks = bytes.chunks_exact(64);
+    blocks.remainder().iter().all(|&byte| byte == 0) && { blocks }
+        .all(|block| block.iter().fold(0, |seen, byte| seen | byte) == 0)
+}
+
+fn changed(detail: String) -> Error {
+    Error::new(
+        ErrorKind::Storage,
+        "cannot probe the device: it is not what it was",
+    )
+    .because(detail)
+}
+
+/// A device whose reads bypass its page cache as long as this lives.
+struct Direct<'a> {
+    device: &'a Device,
+    size: Bytes,
+    flags: OFlags,
+}
+
+impl<'a> Direct<'a> {
+    fn new(device: &'a Device) -> Result<Self> {
+        let size = device.size()?;
+        if size.0 == 0 {
+            return Err(changed("it has no size".to_owned()));
+        }
+        let no_direct = |error| Error::system("read the device past its cache", error);
+        let flags = fcntl_getfl(device.file()).map_err(no_direct)?;
+        fcntl_setfl(device.file(), flags | OFlags::DIRECT).map_err(no_direct)?;
+        let direct = Direct {
+            device,
+            size,
+            flags,
+        };
+        direct.unchanged()?;
+        Ok(direct)
+    }
+
+    /// The bytes from `start` on, at most `length` and as far as the device goes; fewer is an
+    /// error.
+    fn read<'b>(&self, buffer: &'b mut Buffer, start: u64, length: usize) -> Result<&'b [u8]> {
+        let left = self.size.0.saturating_sub(start);
+        let length = usize::try_from(left).map_or(length, |left| left.min(length));
+        let bytes = &mut buffer.bytes()[..length];
+        let mut done = 0;
+        while done < length {
+            match self
+                .device
+                .file()
+                .read_at(&mut bytes[done..], start + done as u64)
+            {
+                Ok(0) => return Err(changed("it ended early".to_owned())),
+                Ok(count) => done += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(Error::system("read the device", error)),
+            }
+        }
+        Ok(bytes)
+    }
+
+    /// Fails when the descriptor is another device by now, or the device has another size.
+    fn unchanged(&self) -> Result<()> {
+        let metadata = self
+            .device
+            .file()
+            .metadata()
+            .map_err(|error| Error::system("look at the device", error))?;
+        let number = crate::device::DeviceNumber::from_raw(metadata.rdev());
+        let size = self.device.size()?;
+        if number != self.device.number() || size != self.size {
+            return Err(changed(format!(
+                "{} of {} bytes is {number} of {} bytes",
+                self.device.number(),
+                self.size.0,
+                size.0
+            )));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Direct<'_> {
+    fn drop(&mut self) {
+        if let Err(error) = fcntl_setfl(self.device.file(), self.flags) {
+            log::warn!("cannot restore the flags of a device's descriptor: {error}");
+        }
+    }
+}
+
+/// Memory whose address `O_DIRECT` accepts.
+struct Buffer {
+    memory: Vec<u8>,
+    from: usize,
+    length: usize,
+}
+
+impl Buffer {
+    fn new(length: usize) -> Self {
+        let memory = vec![0; length + ALIGNMENT];
+        let from = memory.as_ptr().align_offset(ALIGNMENT);
+        Buffer {
+            memory,
+            from,
+            length,
+        }
+    }
+
+    fn bytes(&mut self) -> &mut [u8] {
+        &mut self.memory[self.from..][..self.length]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_byte_anywhere_is_not_zero() {
+        for length in [0, 1, 63, 64, 65, 4096, 5000] {
+            let mut bytes = vec![0; length];
+            assert!(is_zero(&bytes));
+            for at in [0, length / 2, length.saturating_sub(1)] {
+                if let Some(byte) = bytes.get_mut(at) {
+                    *byte = 1;
+                    assert!(!is_zero(&bytes), "{at} of {length}");
+                    bytes[at] = 0;
+                }
+            }
+        }
+    }
+
+    fn minimal_xfs() -> Vec<u8> {
+        let mut head = vec![0; HEAD];
+        head[..4].copy_from_slice(b"XFSB");
+        head[4..8].copy_from_slice(&4096u32.to_be_bytes());
+        head[8..16].copy_from_slice(&1000u64.to_be_bytes());
+        head[84..88].copy_from_slice(&1000u32.to_be_bytes());
+        head[88..92].copy_from_slice(&1u32.to_be_bytes());
+        head
+    }
+
+    #[test]
+    fn what_a_tenant_writes_behind_the_superblock_does_not_matter() {
+        let mut head = minimal_xfs();
+        head[0x8001..0x8006].copy_from_slice(b"CD001");
+        head[0x10040..0x10048].copy_from_slice(b"_BHRfS_M");
+        let content = classify(Bytes(4_096_000), &head, &[]);
+        assert!(
+            matches!(content, Some(Content::Formatted(_))),
+            "{content:?}"
+        );
+    }
+
+    #[test]
+    fn a_signature_before_the_superblock_or_at_the_end_makes_it_foreign() {
+        let size = Bytes(4_096_000);
+        let mut ext = vec![0; HEAD];
+        ext[1024 + 0x38..][..2].copy_from_slice(&[0x53, 0xef]);
+        ext[510..512].copy_from_slice(&[0x55, 0xaa]);
+        assert_eq!(
+            classify(size, &ext, &[]),
+            Some(Content::Foreign("partition table or boot sector"))
+        );
+        let mut sector = [0; 512];
+        sector[..8].copy_from_slice(b"EFI PART");
+        let tail = Window {
+            start: size.0 - 512,
+            bytes: &sector,
+        };
+        assert_eq!(
+            classify(size, &minimal_xfs(), &[tail]),
+            Some(Content::Foreign("gpt partition table"))
+        );
+    }
+
+    #[test]
+    fn buffers_are_aligned() {
+        let mut buffer = Buffer::new(8192);
+        assert_eq!(buffer.bytes().as_ptr().align_offset(ALIGNMENT), 0);
+        assert_eq!(buffer.bytes().len(), 8192);
+    }
+}
