@@ -1,12 +1,14 @@
 //! What the driver and its crates do with real loop devices, mounts and file systems. Needs root.
 
+mod bench;
 mod guards;
+mod host_mount;
 
 use flexvol_testing::{Sandbox, run_layer};
 use std::{env, path::PathBuf, process::ExitCode};
 
 fn main() -> ExitCode {
-    run_layer("node", &[guards::TESTS])
+    run_layer("node", &[guards::TESTS, host_mount::TESTS])
 }
 
 /// The driver's executable: the one that was built with this test, or `FLEXVOL_EXECUTABLE` where

@@ -13,8 +13,10 @@ use std::{
 
 static ARENA: OnceLock<PathBuf> = OnceLock::new();
 
-/// Where sandboxes are made.
-pub(crate) fn arena() -> PathBuf {
+/// Where tests make their directories: a file system in memory that goes with the executable, or
+/// the system's temporary directory when nothing is separated.
+#[must_use]
+pub fn arena() -> PathBuf {
     ARENA.get().cloned().unwrap_or_else(env::temp_dir)
 }
 

@@ -19,6 +19,7 @@ mod sandbox;
 pub use baseline::Baseline;
 pub use budget::{Budget, budget};
 pub use driver::Driver;
+pub use isolation::arena;
 pub use kill::Killed;
 pub use kubelet::{PersistentVolume, Pod, json};
 pub use layer::{Need, Points, Test, run_layer};

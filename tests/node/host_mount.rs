@@ -1,0 +1,328 @@
+//! Mounts, with real file systems.
+
+use crate::bench::{Bench, attach, mount, mounted};
+use flexvol_host::{
+    mount::{Detached, Mounted, Target, unmount},
+    mountinfo,
+};
+use flexvol_sdk::{ErrorKind, Filesystem};
+use flexvol_testing::{Need, Points, Test};
+use nix::{
+    mount::MsFlags,
+    sched::{CloneFlags, unshare},
+};
+use std::{
+    fs::{self, File},
+    io,
+    os::{
+        fd::AsRawFd,
+        unix::{ffi::OsStrExt, fs::symlink},
+    },
+    path::Path,
+    sync::mpsc,
+    thread,
+};
+
+const E2FS: Need = Need::Tool("mkfs.ext4", "e2fsprogs");
+const XFS: Need = Need::Tool("mkfs.xfs", "xfsprogs");
+const BTRFS: Need = Need::Tool("mkfs.btrfs", "btrfs-progs");
+
+pub const TESTS: &[Test] = &[
+    Test {
+        name: "a detached mount that is dropped leaves nothing",
+        needs: &[Need::Root, E2FS],
+        run: dropped,
+    },
+    Test {
+        name: "every file system is mounted writable and read-only at once",
+        needs: &[Need::Root, E2FS, XFS, BTRFS],
+        run: both_ways,
+    },
+    Test {
+        name: "stacked mounts go one by one, the topmost first",
+        needs: &[Need::Root, E2FS],
+        run: stacked,
+    },
+    Test {
+        name: "a mount in use is busy and stays",
+        needs: &[Need::Root, E2FS],
+        run: busy,
+    },
+    Test {
+        name: "only a real directory is mounted on",
+        needs: &[Need::Root, E2FS],
+        run: targets,
+    },
+    Test {
+        name: "a dead file system is unmounted",
+        needs: &[Need::Root],
+        run: dead,
+    },
+    Test {
+        name: "a mount in another mount namespace keeps the device busy",
+        needs: &[Need::Root, E2FS],
+        run: elsewhere,
+    },
+    Test {
+        name: "mounts are found at any name",
+        needs: &[Need::Root, E2FS],
+        run: names,
+    },
+    Test {
+        name: "a device without the file system is refused and not mounted",
+        needs: &[Need::Root, E2FS],
+        run: wrong,
+    },
+];
+
+fn dropped(_: &Points) {
+    let bench = Bench::new();
+    let device = bench.formatted("image", Filesystem::Ext4, 32);
+    let mount = Detached::new(&device, Filesystem::Ext4).unwrap();
+    assert_eq!(mountinfo::mounts_of(device.number()).unwrap(), []);
+    assert_eq!(device.claim().unwrap_err().kind(), ErrorKind::Busy);
+    drop(mount);
+    device.claim().unwrap();
+}
+
+fn both_ways(points: &Points) {
+    let bench = Bench::new();
+    for filesystem in Filesystem::ALL {
+        let device = bench.formatted(filesystem.as_str(), filesystem, 300);
+        let writable = bench.directory(format!("{filesystem}-rw"));
+        let read_only = bench.directory(format!("{filesystem}-ro"));
+        // Whichever comes first, the other is possible and neither changes the other.
+        let mut order = [(&writable, false), (&read_only, true)];
+        for _ in 0..2 {
+            for (directory, read_only) in order {
+                assert_eq!(mounted(directory), None);
+                mount(&device, filesystem, directory, read_only);
+                let found = Mounted {
+                    device: device.number(),
+                    read_only,
+                };
+                assert_eq!(mounted(directory), Some(found), "{filesystem}");
+            }
+            fs::write(writable.join("file"), "text").unwrap();
+            assert_eq!(fs::read(read_only.join("file")).unwrap(), b"text");
+            let refused = fs::write(read_only.join("file"), "other").unwrap_err();
+            assert_eq!(refused.kind(), io::ErrorKind::ReadOnlyFilesystem);
+            for options in options_below(&bench.path("")) {
+                assert!(
+                    options.contains("nosuid") && options.contains("nodev"),
+                    "{options}"
+                );
+            }
+            assert_eq!(mountinfo::mounts_of(device.number()).unwrap().len(), 2);
+            turn(&read_only, &writable);
+            assert!(unmount(&writable).unwrap() && unmount(&read_only).unwrap());
+            device.claim().unwrap();
+            order.reverse();
+            points.add(2);
+        }
+    }
+}
+
+/// Makes a mount writable and read-only again, also while a file is open through another.
+fn turn(read_only: &Path, writable: &Path) {
+    let target = Target::open(read_only).unwrap().unwrap();
+    let open = File::options()
+        .write(true)
+        .open(writable.join("file"))
+        .unwrap();
+    target.set_read_only(false).unwrap();
+    assert!(!mounted(read_only).unwrap().read_only);
+    let own = File::options()
+        .write(true)
+        .open(read_only.join("file"))
+        .unwrap();
+    let error = target.set_read_only(true).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Busy);
+    drop(own);
+    target.set_read_only(true).unwrap();
+    assert!(mounted(read_only).unwrap().read_only);
+    assert!(!mounted(writable).unwrap().read_only);
+    target.sync().unwrap();
+    drop(open);
+}
+
+fn options_below(root: &Path) -> Vec<String> {
+    let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let root = root.to_str().unwrap().trim_end_matches('/');
+    let fields = table
+        .lines()
+        .map(|line| line.split(' ').collect::<Vec<_>>());
+    fields
+        .filter(|fields| fields[4].starts_with(root))
+        .map(|fields| fields[5].to_owned())
+        .collect()
+}
+
+fn stacked(_: &Points) {
+    let bench = Bench::new();
+    let device = bench.formatted("image", Filesystem::Ext4, 32);
+    let other = bench.formatted("other", Filesystem::Ext3, 32);
+    let directory = bench.directory("directory");
+    mount(&other, Filesystem::Ext3, &directory, false);
+    mount(&device, Filesystem::Ext4, &directory, true);
+    mount(&other, Filesystem::Ext3, &directory, true);
+    let tops = [(&other, true), (&device, true), (&other, false)];
+    for (device, read_only) in tops {
+        let found = Mounted {
+            device: device.number(),
+            read_only,
+        };
+        assert_eq!(mounted(&directory), Some(found));
+        assert!(unmount(&directory).unwrap());
+    }
+    assert_eq!(mounted(&directory), None);
+    assert!(!unmount(&directory).unwrap());
+}
+
+fn busy(_: &Points) {
+    let bench = Bench::new();
+    let device = bench.formatted("image", Filesystem::Ext4, 32);
+    let directory = bench.directory("directory");
+    mount(&device, Filesystem::Ext4, &directory, false);
+    let target = Target::open(&directory).unwrap().unwrap();
+    let file = File::create(directory.join("file")).unwrap();
+    assert_eq!(unmount(&directory).unwrap_err().kind(), ErrorKind::Busy);
+    assert!(mounted(&directory).is_some());
+    drop(file);
+    // The target that is still held here is none of its users.
+    assert!(unmount(&directory).unwrap());
+    assert_eq!(target.mounted().unwrap(), None);
+}
+
+fn targets(points: &Points) {
+    let bench = Bench::new();
+    let directory = bench.directory("directory");
+    symlink(&directory, bench.path("link")).unwrap();
+    fs::write(bench.path("file"), "").unwrap();
+    for name in ["link", "file"] {
+        for made in [
+            Target::open(&bench.path(name)).map(|_| ()),
+            Target::create(&bench.path(name)).map(|_| ()),
+        ] {
+            assert_eq!(made.unwrap_err().kind(), ErrorKind::Invalid, "{name}");
+        }
+        assert!(!unmount(&bench.path(name)).unwrap());
+        points.add(3);
+    }
+    for path in ["", ".", "relative", "/", "/x/..", "/run/."] {
+        let error = Target::open(path.as_ref()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{path:?}");
+        points.add(1);
+    }
+    // A link among the parents is the caller's choice.
+    assert!(Target::open(&bench.path("link/below")).unwrap().is_none());
+    assert!(Target::open(&bench.path("none/below")).unwrap().is_none());
+    assert!(!unmount(&bench.path("none/below")).unwrap());
+    let error = Target::create(&bench.path("none/below")).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NotFound);
+    let target = Target::create(&bench.path("link/below/")).unwrap();
+    assert!(target.is_empty().unwrap());
+    assert_eq!(target.mounted().unwrap(), None);
+    assert!(
+        !Target::open(&directory)
+            .unwrap()
+            .unwrap()
+            .is_empty()
+            .unwrap()
+    );
+    let error = target.set_read_only(true).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid);
+}
+
+/// A FUSE file system whose server has closed the connection answers `ENOTCONN` to everything.
+fn dead(_: &Points) {
+    let bench = Bench::new();
+    let directory = bench.directory("directory");
+    let server = File::options()
+        .read(true)
+        .write(true)
+        .open("/dev/fuse")
+        .unwrap();
+    let data = format!(
+        "fd={},rootmode=40000,user_id=0,group_id=0",
+        server.as_raw_fd()
+    );
+    nix::mount::mount(
+        Some("flexvol-test"),
+        &directory,
+        Some("fuse"),
+        MsFlags::empty(),
+        Some(data.as_str()),
+    )
+    .unwrap();
+    drop(server);
+    let error = fs::read_dir(&directory).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::NotConnected);
+    assert!(mounted(&directory).is_some());
+    assert!(unmount(&directory).unwrap());
+    assert!(!unmount(&directory).unwrap());
+}
+
+fn elsewhere(_: &Points) {
+    let bench = Bench::new();
+    let device = bench.formatted("image", Filesystem::Ext4, 32);
+    let directory = bench.directory("directory");
+    let (node, there) = (device.path(), directory.as_path());
+    let (tell, told) = mpsc::channel();
+    let (finish, finished) = mpsc::channel::<()>();
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            unshare(CloneFlags::CLONE_NEWNS).unwrap();
+            let none = None::<&str>;
+            let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
+            nix::mount::mount(none, "/", none, private, none).unwrap();
+            let rw = MsFlags::empty();
+            nix::mount::mount(Some(node), there, Some("ext4"), rw, none).unwrap();
+            tell.send(()).unwrap();
+            let _ = finished.recv();
+        });
+        told.recv().unwrap();
+        assert_eq!(mounted(&directory), None);
+        assert_eq!(mountinfo::mounts_of(device.number()).unwrap(), []);
+        assert_eq!(device.claim().unwrap_err().kind(), ErrorKind::Busy);
+        drop(finish);
+    });
+}
+
+fn names(points: &Points) {
+    let bench = Bench::new();
+    let device = bench.formatted("image", Filesystem::Ext4, 32);
+    for name in [
+        &b"a b"[..],
+        b"new\nline",
+        b"tab\t",
+        b"back\\slash",
+        b"\\040",
+        b"#hash",
+        b"\xff\xfe",
+        b"deleted (deleted)",
+    ] {
+        let name = std::ffi::OsStr::from_bytes(name);
+        let directory = bench.directory(name);
+        mount(&device, Filesystem::Ext4, &directory, false);
+        let found = mountinfo::mounts_of(device.number()).unwrap();
+        assert_eq!(found.len(), 1, "{name:?}");
+        assert_eq!(found[0].mount_point, directory);
+        assert!(unmount(&directory).unwrap());
+        points.add(1);
+    }
+}
+
+fn wrong(_: &Points) {
+    let bench = Bench::new();
+    let device = attach(&bench.image("image", 32));
+    for filesystem in Filesystem::ALL {
+        let error = Detached::new(&device, filesystem).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Storage, "{}", error.report());
+        assert!(!error.to_string().contains("/dev"), "{error}");
+        device.claim().unwrap();
+    }
+    let device = bench.formatted("ext3", Filesystem::Ext4, 32);
+    let error = Detached::new(&device, Filesystem::Ext3).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Storage, "{}", error.report());
+}
