@@ -61,15 +61,13 @@ impl Device {
     ///
     /// A kernel that protects mounted devices from writers (`CONFIG_BLK_DEV_WRITE_MOUNTED=n`,
     /// Linux 6.8, block/bdev.c `bdev_may_open`) gives out a mounted one for reading only; that is
-    /// enough for everything that is done to mounted devices.
+    /// enough for everything that is done to mounted devices. So are read-only devices.
     ///
     /// # Errors
     /// [`ErrorKind::NotFound`] where there is no such device, otherwise what `open` says.
     pub fn open(number: DeviceNumber) -> Result<Self> {
         let opened = match node::open(number, OFlags::RDWR) {
-            Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
-                node::open(number, OFlags::RDONLY)
-            }
+            Err(error) if refuses_writers(&error) => node::open(number, OFlags::RDONLY),
             result => result,
         };
         let (file, path) = opened.map_err(open_error)?;
@@ -159,6 +157,15 @@ impl AsFd for Device {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }
+}
+
+fn refuses_writers(error: &io::Error) -> bool {
+    let kinds = [
+        io::ErrorKind::ResourceBusy,
+        io::ErrorKind::PermissionDenied,
+        io::ErrorKind::ReadOnlyFilesystem,
+    ];
+    kinds.contains(&error.kind())
 }
 
 fn open_error(error: io::Error) -> Error {

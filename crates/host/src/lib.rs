@@ -3,15 +3,19 @@
 //! This is the only crate of the workspace that contains `unsafe` and that starts programs.
 #![warn(missing_docs)]
 
+mod confine;
 mod deadline;
 pub mod device;
 pub mod exec;
 pub mod format;
 pub mod grow;
+mod image;
 pub mod lock;
+pub mod loop_device;
 pub mod mount;
 pub mod mountinfo;
 mod node;
+pub mod pool;
 pub mod probe;
 mod run_dir;
 pub mod superblock;

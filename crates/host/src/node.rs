@@ -1,7 +1,10 @@
 //! Finding, or making, the node through which a block device is opened.
 
 use crate::{device::DeviceNumber, run_dir};
-use rustix::fs::{CWD, FileType, Mode, OFlags};
+use rustix::{
+    fs::{CWD, FileType, Mode, OFlags},
+    io::Errno,
+};
 use std::{
     fs::{self, File},
     io::{self, ErrorKind},
@@ -11,6 +14,12 @@ use std::{
 
 /// The major number of loop devices (Documentation/admin-guide/devices.txt).
 pub(crate) const LOOP_MAJOR: u32 = 7;
+
+/// /dev/loop-control: `MISC_MAJOR`, `LOOP_CTRL_MINOR` (linux/miscdevice.h).
+const LOOP_CONTROL: DeviceNumber = DeviceNumber {
+    major: 10,
+    minor: 237,
+};
 
 /// Where nodes are made that /dev lacks. /run is usually mounted nodev and then no use; where
 /// there is no devtmpfs, /dev is an ordinary directory. The nodes stay: their names say their
@@ -28,23 +37,54 @@ pub(crate) fn open(number: DeviceNumber, flags: OFlags) -> io::Result<(File, Pat
             return Ok((file, path));
         }
     }
-    if let Some(path) = kernel_name(number)?
-        && let Some(file) = open_if(&path, flags, number)?
-    {
+    let Some(path) = kernel_name(number)? else {
+        return Err(ErrorKind::NotFound.into());
+    };
+    if let Some(file) = open_if(&path, flags, number)? {
         return Ok((file, path));
     }
-    let mut refused = io::Error::from(ErrorKind::NotFound);
-    for directory in PRIVATE {
-        match make(Path::new(directory), number) {
-            Ok(path) => match open_if(&path, flags, number) {
-                Ok(Some(file)) => return Ok((file, path)),
-                Ok(None) => {}
-                Err(error) => refused = error,
-            },
-            Err(error) => refused = error,
+    open_private(FileType::BlockDevice, number, flags)
+}
+
+/// Opens /dev/loop-control, which hands out unbound loop devices.
+pub(crate) fn open_loop_control() -> io::Result<File> {
+    match rustix::fs::open(
+        "/dev/loop-control",
+        OFlags::RDWR | OFlags::CLOEXEC,
+        Mode::empty(),
+    ) {
+        Err(Errno::NOENT) => {
+            let (file, _) = open_private(FileType::CharacterDevice, LOOP_CONTROL, OFlags::RDWR)?;
+            Ok(file)
         }
+        result => Ok(File::from(result?)),
     }
-    Err(refused)
+}
+
+/// Opens the loop device with this index, which is its minor number too unless the loop module
+/// was loaded with `max_part`.
+pub(crate) fn open_loop(index: u32) -> io::Result<(File, PathBuf, DeviceNumber)> {
+    let path = PathBuf::from(format!("/dev/loop{index}"));
+    match open_block(&path, OFlags::RDWR) {
+        Ok((file, number)) if number.major == LOOP_MAJOR => return Ok((file, path, number)),
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let number = number_in(Path::new(&format!("/sys/block/loop{index}/dev")))?;
+    let (file, path) = open(number, OFlags::RDWR)?;
+    Ok((file, path, number))
+}
+
+/// Reads a `dev` file of sysfs: `7:3` and a newline.
+pub(crate) fn number_in(path: &Path) -> io::Result<DeviceNumber> {
+    let text = fs::read_to_string(path)?;
+    let number = text.trim_end().split_once(':').and_then(|(major, minor)| {
+        Some(DeviceNumber {
+            major: major.parse().ok()?,
+            minor: minor.parse().ok()?,
+        })
+    });
+    number.ok_or_else(|| ErrorKind::InvalidData.into())
 }
 
 /// `None`: no such path, or something else is there.
@@ -57,7 +97,7 @@ fn open_if(path: &Path, flags: OFlags, number: DeviceNumber) -> io::Result<Optio
 }
 
 /// Opens whatever block device `path` is; anything else counts as not found.
-pub(crate) fn open_block(path: &Path, flags: OFlags) -> io::Result<(File, DeviceNumber)> {
+fn open_block(path: &Path, flags: OFlags) -> io::Result<(File, DeviceNumber)> {
     let file = File::from(rustix::fs::open(
         path,
         flags | OFlags::CLOEXEC,
@@ -83,12 +123,38 @@ fn kernel_name(number: DeviceNumber) -> io::Result<Option<PathBuf>> {
     Ok(name.map(|name| Path::new("/dev").join(name)))
 }
 
-fn make(directory: &Path, number: DeviceNumber) -> io::Result<PathBuf> {
+/// Makes a node and opens it, in the first private directory that allows both.
+fn open_private(
+    kind: FileType,
+    number: DeviceNumber,
+    flags: OFlags,
+) -> io::Result<(File, PathBuf)> {
+    let mut refused = io::Error::from(ErrorKind::NotFound);
+    for directory in PRIVATE {
+        match make(Path::new(directory), kind, number).and_then(|path| {
+            Ok((
+                rustix::fs::open(&path, flags | OFlags::CLOEXEC, Mode::empty())?,
+                path,
+            ))
+        }) {
+            Ok((file, path)) => return Ok((File::from(file), path)),
+            Err(error) => refused = error,
+        }
+    }
+    Err(refused)
+}
+
+fn make(directory: &Path, kind: FileType, number: DeviceNumber) -> io::Result<PathBuf> {
     run_dir::make(directory)?;
-    let path = directory.join(number.to_string());
+    let letter = if kind == FileType::BlockDevice {
+        'b'
+    } else {
+        'c'
+    };
+    let path = directory.join(format!("{letter}{number}"));
     let mode = Mode::RUSR | Mode::WUSR;
-    match rustix::fs::mknodat(CWD, &path, FileType::BlockDevice, mode, number.to_raw()) {
-        Ok(()) | Err(rustix::io::Errno::EXIST) => Ok(path),
+    match rustix::fs::mknodat(CWD, &path, kind, mode, number.to_raw()) {
+        Ok(()) | Err(Errno::EXIST) => Ok(path),
         Err(error) => Err(error.into()),
     }
 }

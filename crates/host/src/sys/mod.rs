@@ -2,3 +2,5 @@
 
 pub(crate) mod block;
 pub(crate) mod child;
+pub(crate) mod lease;
+pub(crate) mod loops;

@@ -1,0 +1,246 @@
+//! The file that holds a volume.
+
+use crate::{
+    confine,
+    loop_device::Inode,
+    pool::{Allocation, FIRST_BLOCKS, Pool, Reserve},
+};
+use flexvol_sdk::{Bytes, Error, ErrorKind, Result};
+use rustix::{
+    fs::{FallocateFlags, Mode, OFlags, XattrFlags},
+    io::Errno,
+};
+use std::{
+    fs::File,
+    io,
+    os::{
+        fd::{AsFd, AsRawFd, BorrowedFd},
+        unix::fs::MetadataExt,
+    },
+};
+
+/// Where the mark is kept. Only processes with CAP_SYS_ADMIN see attributes of this class.
+const MARK: &str = "trusted.flexvol";
+
+/// ext4 keeps attributes of at most one block; a mark is far smaller.
+const LONGEST_MARK: usize = 4096;
+
+/// An open image: a regular file of root's with exactly one name.
+#[derive(Debug)]
+pub struct Image {
+    file: File,
+    inode: Inode,
+}
+
+impl Image {
+    /// `None` where `name` is not there.
+    pub(crate) fn open(volumes: &File, name: &str) -> Result<Option<Self>> {
+        let failed = |error: io::Error| Error::system("open the volume's image", error);
+        // Not O_NONBLOCK: an open that meets the lease of another process's `find` must wait.
+        let file = match confine::open(volumes, name, OFlags::RDWR) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error)
+                if [Errno::LOOP, Errno::XDEV, Errno::ISDIR, Errno::NXIO]
+                    .contains(&Errno::from_io_error(&error).unwrap_or(Errno::IO)) =>
+            {
+                return Err(unfit("is not a plain file").because(error));
+            }
+            result => result.map_err(failed)?,
+        };
+        let metadata = file.metadata().map_err(failed)?;
+        if !metadata.is_file() {
+            return Err(unfit("is not a plain file"));
+        }
+        if metadata.nlink() == 0 {
+            return Ok(None);
+        }
+        if metadata.nlink() > 1 {
+            return Err(
+                unfit("has a second name").because(format!("{} hard links", metadata.nlink()))
+            );
+        }
+        if metadata.uid() != 0 || metadata.mode() & 0o022 != 0 {
+            return Err(unfit("can be changed by others than root").because(format!(
+                "owner {}, mode {:o}",
+                metadata.uid(),
+                metadata.mode() & 0o7777
+            )));
+        }
+        let inode = Inode::of(&file).map_err(failed)?;
+        Ok(Some(Image { file, inode }))
+    }
+
+    /// The file, open for reading and writing.
+    #[must_use]
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// Which file it is.
+    #[must_use]
+    pub fn inode(&self) -> Inode {
+        self.inode
+    }
+
+    /// The size as it is now.
+    ///
+    /// # Errors
+    /// What the system call says.
+    pub fn size(&self) -> Result<Bytes> {
+        let metadata = self
+            .file
+            .metadata()
+            .map_err(|error| Error::system("examine the volume's image", error))?;
+        Ok(Bytes(metadata.len()))
+    }
+
+    /// A second open file description of the same file, also if the file was renamed or deleted.
+    pub(crate) fn reopen(&self) -> io::Result<File> {
+        let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+        let flags = OFlags::RDWR | OFlags::CLOEXEC;
+        Ok(File::from(rustix::fs::open(path, flags, Mode::empty())?))
+    }
+
+    /// What the volume says about itself; `None` where nobody ever marked it.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Storage`] where the mark is no text or cannot be read.
+    pub fn mark(&self) -> Result<Option<String>> {
+        let mut text = vec![0; LONGEST_MARK];
+        match rustix::fs::fgetxattr(&self.file, MARK, &mut text) {
+            Ok(length) => text.truncate(length),
+            Err(Errno::NODATA) => return Ok(None),
+            Err(error) => return Err(Error::system("read the volume's mark", error)),
+        }
+        String::from_utf8(text).map(Some).map_err(|error| {
+            Error::new(ErrorKind::Storage, "the volume's mark is damaged").because(error)
+        })
+    }
+
+    /// Replaces the mark; afterwards it survives a power cut. A cut meanwhile leaves the old mark
+    /// or the new one.
+    ///
+    /// # Errors
+    /// What the system calls say.
+    pub fn set_mark(&self, mark: &str) -> Result<()> {
+        write_mark(&self.file, mark)?;
+        self.file
+            .sync_all()
+            .map_err(|error| Error::system("write out the volume's mark", error))
+    }
+
+    /// Makes the image `to` bytes long, or leaves it as long as it is if it is longer; with
+    /// [`Allocation::Full`] all of it has blocks of its own afterwards, also what a trim had given
+    /// back.
+    ///
+    /// The loop device of the image does not see this by itself; see [`crate::loop_device::attach`].
+    ///
+    /// # Errors
+    /// [`ErrorKind::Exhausted`] where the pool has no room for it outside its reserve. Then, and
+    /// after any other failure, size and content are as before and no block more is taken.
+    pub fn extend(
+        &self,
+        to: Bytes,
+        allocation: Allocation,
+        reserve: Reserve,
+        pool: &Pool,
+    ) -> Result<()> {
+        let _lock = pool.lock()?;
+        let size = self.size()?;
+        let to = to.max(size);
+        let missing = self.missing(to, allocation)?;
+        pool.expect_room(missing, reserve)?;
+        if let Err(error) = self.take(to, allocation) {
+            // Same size, but the blocks behind it are freed.
+            if let Err(error) = self.file.set_len(size.0) {
+                log::warn!("blocks behind the end of an image stay allocated: {error}");
+            }
+            return Err(Error::system("extend the volume's image", error));
+        }
+        self.file
+            .sync_all()
+            .map_err(|error| Error::system("write out the volume's image", error))
+    }
+
+    /// What the image must be given to have this size.
+    fn missing(&self, size: Bytes, allocation: Allocation) -> Result<Bytes> {
+        let metadata = self
+            .file
+            .metadata()
+            .map_err(|error| Error::system("examine the volume's image", error))?;
+        Ok(match allocation {
+            // st_blocks counts 512 bytes whatever the file system's block is.
+            Allocation::Full => size.saturating_sub(Bytes(metadata.blocks() * 512)),
+            Allocation::Thin if size.0 > metadata.len() => FIRST_BLOCKS,
+            Allocation::Thin => Bytes(0),
+        })
+    }
+
+    /// Blocks first, then the size: nobody sees a part of the image that has none.
+    fn take(&self, size: Bytes, allocation: Allocation) -> io::Result<()> {
+        if allocation == Allocation::Full {
+            rustix::fs::fallocate(&self.file, FallocateFlags::KEEP_SIZE, 0, size.0)?;
+        }
+        if self.file.metadata()?.len() < size.0 {
+            self.file.set_len(size.0)?;
+        }
+        Ok(())
+    }
+
+    /// Makes a file without a name, complete but for the name: if anything goes wrong before it
+    /// gets one, the kernel frees it.
+    pub(crate) fn nameless(
+        volumes: &File,
+        size: Bytes,
+        mark: &str,
+        allocation: Allocation,
+    ) -> Result<File> {
+        let file = nameless(volumes)?;
+        let image = Image {
+            inode: Inode::of(&file).map_err(|e| Error::system("examine the new image", e))?,
+            file,
+        };
+        image
+            .take(size, allocation)
+            .map_err(|error| Error::system("allocate the volume's image", error))?;
+        image.set_mark(mark)?;
+        Ok(image.file)
+    }
+}
+
+impl AsFd for Image {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+/// A file on the directory's file system that has no name yet (`O_TMPFILE`).
+pub(crate) fn nameless(directory: &File) -> Result<File> {
+    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+    match rustix::fs::openat(directory, ".", flags, Mode::RUSR | Mode::WUSR) {
+        Ok(file) => Ok(File::from(file)),
+        Err(Errno::OPNOTSUPP | Errno::ISDIR) => Err(Error::new(
+            ErrorKind::Configuration,
+            "the pool's file system cannot make files without a name; use xfs, ext4 or btrfs",
+        )),
+        Err(error) => Err(Error::system("make a file in the pool", error)),
+    }
+}
+
+pub(crate) fn write_mark(file: &File, mark: &str) -> Result<()> {
+    match rustix::fs::fsetxattr(file, MARK, mark.as_bytes(), XattrFlags::empty()) {
+        Ok(()) => Ok(()),
+        Err(Errno::OPNOTSUPP) => Err(Error::new(
+            ErrorKind::Configuration,
+            "the pool's file system has no trusted attributes; use xfs, ext4 or btrfs",
+        )),
+        Err(error) => Err(Error::system("write the volume's mark", error)),
+    }
+}
+
+fn unfit(what: &'static str) -> Error {
+    Error::new(
+        ErrorKind::Conflict,
+        format!("the volume's image {what}, so it is left alone"),
+    )
+}

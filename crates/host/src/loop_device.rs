@@ -1,0 +1,354 @@
+//! Loop devices: a file as a block device, by the ioctls of linux/loop.h.
+//!
+//! Which file lies under a device is told by the file's device and inode numbers only, read from
+//! the open loop device. Path texts lie: images are deleted, replaced and renamed while attached.
+//!
+//! Devices are attached with `LO_FLAGS_AUTOCLEAR`: the last close, be it of a descriptor or of a
+//! mount, detaches. A driver that is killed between attaching and mounting leaves nothing behind,
+//! and nobody counts users.
+
+use crate::{
+    device::{Device, DeviceNumber},
+    image::Image,
+    node, sys,
+};
+use flexvol_sdk::{Bytes, Error, ErrorKind, Handle, Result};
+use linux_raw_sys::loop_device::loop_info64;
+use rustix::{fs::OFlags, io::Errno};
+use std::{
+    fs::{self, File},
+    io,
+    os::{fd::AsFd, unix::fs::MetadataExt},
+    path::Path,
+};
+
+/// How often another free device is tried when somebody else was faster. With 32 processes that
+/// attach at once, the unluckiest needed 7.
+const ATTEMPTS: usize = 64;
+
+/// Which file, as `stat` tells it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Inode {
+    /// `st_dev`.
+    pub device: u64,
+    /// `st_ino`.
+    pub number: u64,
+}
+
+impl Inode {
+    pub(crate) fn of(file: &File) -> io::Result<Self> {
+        let metadata = file.metadata()?;
+        Ok(Inode {
+            device: metadata.dev(),
+            number: metadata.ino(),
+        })
+    }
+
+    /// `LOOP_GET_STATUS64` encodes the device as `stat` does (`huge_encode_dev`).
+    fn under(info: &loop_info64) -> Self {
+        Inode {
+            device: info.lo_device,
+            number: info.lo_inode,
+        }
+    }
+}
+
+/// What lies under a loop device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Backing {
+    /// The file. It may have been deleted meanwhile.
+    pub inode: Inode,
+    /// What [`attach`] was given, or whatever somebody else's loop device is labelled.
+    pub label: String,
+}
+
+/// What lies under a device; `None` where it is no loop device, or nothing is attached to it.
+///
+/// # Errors
+/// What the system calls say.
+pub fn backing(number: DeviceNumber) -> Result<Option<Backing>> {
+    if number.major != node::LOOP_MAJOR {
+        return Ok(None);
+    }
+    let failed = |error: io::Error| Error::system("ask the loop device for its file", error);
+    // For reading: udev looks at every device that was opened for writing when it is closed.
+    let (file, _) = match node::open(number, OFlags::RDONLY) {
+        Err(error) if is_absent(&error) => return Ok(None),
+        result => result.map_err(failed)?,
+    };
+    let info = sys::loops::status(file.as_fd()).map_err(|error| failed(error.into()))?;
+    Ok(info.map(|info| Backing {
+        inode: Inode::under(&info),
+        label: label_of(&info),
+    }))
+}
+
+/// Finds the loop device that lies on `image`. `hint` is the minor number of the device to look at
+/// first.
+///
+/// Without a good hint the kernel is asked whether anybody but us has the image open; only if so
+/// are all loop devices looked at, which takes time in proportion to the volumes of the node.
+///
+/// # Errors
+/// [`ErrorKind::Conflict`] if there are two, so that a file system could be mounted twice.
+pub fn find(image: &Image, hint: Option<u32>) -> Result<Option<Device>> {
+    if let Some(minor) = hint {
+        match open_if_on(loop_number(minor), image) {
+            Ok(Some(device)) => return Ok(Some(device)),
+            Ok(None) => {}
+            // The device may be anybody's by now, and in any state.
+            Err(error) => log::debug!("no use in the hint {minor}: {}", error.report()),
+        }
+    }
+    if sys::lease::is_only_opener(image.file().as_fd()) {
+        return Ok(None);
+    }
+    let found = scan(image.inode())
+        .map_err(|error| Error::system("look through the loop devices", error))?;
+    match found[..] {
+        [] => Ok(None),
+        [number] => open_if_on(number, image),
+        _ => Err(Error::new(
+            ErrorKind::Conflict,
+            "the volume's image is attached to several loop devices; detach those that are not mounted",
+        )
+        .because(format!("loop devices {found:?}"))),
+    }
+}
+
+/// Finds the loop device that lies on `image`, or attaches one. It then has 512-byte sectors and
+/// at least the size of the image, carries the volume's handle as its label, and goes with its
+/// last user.
+///
+/// The caller holds the volume's lock: two processes that attach one image at once would get two
+/// devices.
+///
+/// # Errors
+/// [`ErrorKind::Conflict`] where somebody else attached the image in a way that does not fit,
+/// [`ErrorKind::Busy`] where other processes take every free device.
+pub fn attach(image: &Image, label: &Handle, hint: Option<u32>) -> Result<Device> {
+    let label = label.to_string();
+    let device = match find(image, hint)? {
+        Some(device) => device,
+        None => make(image, &label)?,
+    };
+    adopt(&device, &label)?;
+    follow(&device, image)?;
+    Ok(device)
+}
+
+/// Lets go of a device from [`attach`] or [`find`].
+///
+/// Closing it is all that an autoclear device needs. One that is not, because a driver on an old
+/// kernel was cut half-way or a person attached it, is detached, at its last close if it is in use.
+///
+/// # Errors
+/// What the system calls say.
+pub fn release(device: Device) -> Result<()> {
+    let Some(image) = device.backing() else {
+        return Ok(());
+    };
+    let detach = || -> io::Result<()> {
+        let ours = Inode::of(image)?;
+        match sys::loops::status(device.as_fd())? {
+            Some(info)
+                if Inode::under(&info) == ours && info.lo_flags & sys::loops::AUTOCLEAR == 0 =>
+            {
+                Ok(sys::loops::clear(device.as_fd())?)
+            }
+            _ => Ok(()),
+        }
+    };
+    detach().map_err(|error| Error::system("detach the loop device", error))
+}
+
+fn loop_number(minor: u32) -> DeviceNumber {
+    DeviceNumber {
+        major: node::LOOP_MAJOR,
+        minor,
+    }
+}
+
+/// The device stays what it was seen to be as long as it is open, except that it may be detached.
+fn open_if_on(number: DeviceNumber, image: &Image) -> Result<Option<Device>> {
+    let device = match Device::open(number) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        result => result?,
+    };
+    let info = sys::loops::status(device.as_fd())
+        .map_err(|error| Error::system("ask the loop device for its file", error))?;
+    match info {
+        Some(info) if Inode::under(&info) == image.inode() => with_image(device, image).map(Some),
+        _ => Ok(None),
+    }
+}
+
+fn with_image(device: Device, image: &Image) -> Result<Device> {
+    let file = image
+        .file()
+        .try_clone()
+        .map_err(|error| Error::system("keep the image open", error))?;
+    Ok(device.with_backing(file))
+}
+
+fn scan(image: Inode) -> io::Result<Vec<DeviceNumber>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir("/sys/block")? {
+        let entry = entry?;
+        // Only bound loop devices have this directory.
+        if !entry.path().join("loop").exists() {
+            continue;
+        }
+        match on_image(&entry.path(), image) {
+            Ok(Some(number)) => found.push(number),
+            Ok(None) => {}
+            Err(error) if is_absent(&error) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(found)
+}
+
+fn on_image(sysfs: &Path, image: Inode) -> io::Result<Option<DeviceNumber>> {
+    let number = node::number_in(&sysfs.join("dev"))?;
+    let (file, _) = node::open(number, OFlags::RDONLY)?;
+    let info = sys::loops::status(file.as_fd())?;
+    Ok(info
+        .is_some_and(|info| Inode::under(&info) == image)
+        .then_some(number))
+}
+
+/// Loop devices come and go while they are looked at.
+fn is_absent(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::NotFound
+        || [Errno::NXIO, Errno::NODEV].contains(&Errno::from_io_error(error).unwrap_or(Errno::IO))
+}
+
+fn make(image: &Image, label: &str) -> Result<Device> {
+    let failed = |error: io::Error| Error::system("attach the volume's image", error);
+    let control = node::open_loop_control().map_err(|error| {
+        Error::system(
+            "reach the loop driver (is the kernel module \"loop\" there?)",
+            error,
+        )
+    })?;
+    // The loop device keeps the file description it is given. Were it the image's own, the next
+    // find would see no other opener.
+    let file = image.reopen().map_err(failed)?;
+    for _ in 0..ATTEMPTS {
+        let index = sys::loops::free_index(control.as_fd()).map_err(|e| failed(e.into()))?;
+        let (node, path, number) = match node::open_loop(index) {
+            Err(error) if is_absent(&error) => continue,
+            result => result.map_err(failed)?,
+        };
+        match configure(&node, &file, label) {
+            Ok(()) => return with_image(Device::from_parts(number, path, node), image),
+            Err(Errno::BUSY) => {}
+            Err(error) => return Err(failed(error.into())),
+        }
+    }
+    Err(Error::new(
+        ErrorKind::Busy,
+        "other processes take every free loop device",
+    ))
+}
+
+fn configure(node: &File, image: &File, label: &str) -> Result<(), Errno> {
+    let info = sys::loops::whole_file(label);
+    match sys::loops::configure(node.as_fd(), image.as_fd(), info) {
+        Err(Errno::INVAL) => {}
+        result => return result,
+    }
+    // Before Linux 5.8. A cut between the two steps leaves a device that stays; the next attach
+    // finds and adopts it.
+    sys::loops::bind(node.as_fd(), image.as_fd())?;
+    sys::loops::set_status(node.as_fd(), info).inspect_err(|_| undo(node, image))
+}
+
+/// Detaches what was attached a moment ago, if it still is that.
+fn undo(node: &File, image: &File) {
+    let ours = Inode::of(image).ok();
+    if let Ok(Some(info)) = sys::loops::status(node.as_fd())
+        && Some(Inode::under(&info)) == ours
+        && let Err(error) = sys::loops::clear(node.as_fd())
+    {
+        log::warn!("a loop device stays attached: {error}");
+    }
+}
+
+/// Makes a device that somebody else attached, or a cut left half-way, what [`make`] makes.
+fn adopt(device: &Device, label: &str) -> Result<()> {
+    let unfit = |found: &str| {
+        Error::new(
+            ErrorKind::Conflict,
+            format!("the volume's image is attached {found}; detach it first"),
+        )
+        .because(device.path().display().to_string())
+    };
+    let failed = |error: Errno| Error::system("examine the loop device", error);
+    let Some(info) = sys::loops::status(device.as_fd()).map_err(failed)? else {
+        return Err(Error::new(
+            ErrorKind::Busy,
+            "the volume's image is being detached",
+        ));
+    };
+    if info.lo_offset != 0 || info.lo_sizelimit != 0 {
+        return Err(unfit("in part only"));
+    }
+    if sys::block::read_only(device.as_fd()).map_err(failed)? {
+        return Err(unfit("read-only"));
+    }
+    let sector = sys::block::sector_size(device.as_fd()).map_err(failed)?;
+    if sector.cast_unsigned() != sys::loops::SECTOR {
+        return Err(unfit(&format!("with {sector}-byte sectors instead of 512")));
+    }
+    if info.lo_flags & sys::loops::AUTOCLEAR == 0 || label_of(&info) != label {
+        let mut wanted = sys::loops::whole_file(label);
+        wanted.lo_flags |= info.lo_flags;
+        sys::loops::set_status(device.as_fd(), wanted)
+            .map_err(|error| Error::system("label the loop device", error))?;
+    }
+    Ok(())
+}
+
+/// Lets the device grow to the size of its image. It is never made smaller: a file system may be
+/// mounted on the part that the image has lost.
+fn follow(device: &Device, image: &Image) -> Result<()> {
+    let whole_sectors = |size: Bytes| Bytes(size.0 - size.0 % u64::from(sys::loops::SECTOR));
+    let wanted = whole_sectors(image.size()?);
+    if device.size()? >= wanted {
+        return Ok(());
+    }
+    sys::loops::follow_size(device.as_fd())
+        .map_err(|error| Error::system("grow the loop device", error))?;
+    let reached = device.size()?;
+    if reached < wanted {
+        return Err(Error::new(
+            ErrorKind::SizeNotReached,
+            format!("the loop device has {reached} where the image has {wanted}"),
+        ));
+    }
+    Ok(())
+}
+
+fn label_of(info: &loop_info64) -> String {
+    let name = &info.lo_file_name;
+    let end = name.iter().position(|&c| c == 0).unwrap_or(name.len());
+    String::from_utf8_lossy(&name[..end]).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_label_fits_or_is_cut_before_the_zero() {
+        let label = |text: &str| label_of(&sys::loops::whole_file(text));
+        assert_eq!(label(""), "");
+        assert_eq!(
+            label("00112233445566778899aabbccddeeff"),
+            "00112233445566778899aabbccddeeff"
+        );
+        assert_eq!(label(&"x".repeat(100)), "x".repeat(63));
+    }
+}
