@@ -46,7 +46,7 @@ impl Baseline {
         }
         let mut images = BTreeSet::new();
         files(&sandbox.pool(), &sandbox.pool(), &mut lines, &mut images);
-        for (_, backing) in mounts::loops_on(sandbox.pool_device()) {
+        for backing in sandbox.loops() {
             let image = if images.contains(&backing.inode) {
                 "a volume"
             } else {

@@ -22,12 +22,7 @@ impl PersistentVolume {
     /// When it does not.
     #[must_use]
     pub fn provision(driver: &Driver, name: &str, filesystem: &'static str, bytes: u64) -> Self {
-        let request = json([
-            ("kubernetes.io/pvOrVolumeName", name),
-            ("kubernetes.io/pvc.namespace", "default"),
-            ("requestBytes", &bytes.to_string()),
-        ]);
-        let call = driver.call(&["provision", &request]).success();
+        let call = driver.call(&["provision", &request(name, bytes)]).success();
         Self::from_reply(name, filesystem, &call)
     }
 
@@ -48,6 +43,21 @@ impl PersistentVolume {
                 .map(|(key, value)| (key.clone(), text(value)))
                 .collect(),
         }
+    }
+
+    /// The volume's handle.
+    ///
+    /// # Panics
+    /// When it has none.
+    #[must_use]
+    pub fn handle(&self) -> &str {
+        &self.options["handle"]
+    }
+
+    /// The volume's file in the pool.
+    #[must_use]
+    pub fn image(&self, sandbox: &Sandbox) -> PathBuf {
+        sandbox.pool().join("volumes").join(self.handle())
     }
 
     /// The JSON argument of every callout but `mount`.
@@ -75,6 +85,16 @@ impl PersistentVolume {
                 .chain(more.iter().copied()),
         )
     }
+}
+
+/// The JSON argument of `provision`, for a claim in the namespace `default`.
+#[must_use]
+pub fn request(name: &str, bytes: u64) -> String {
+    json([
+        ("kubernetes.io/pvOrVolumeName", name),
+        ("kubernetes.io/pvc.namespace", "default"),
+        ("requestBytes", &bytes.to_string()),
+    ])
 }
 
 /// A pod of the namespace `default` that uses one volume of a driver without attach.

@@ -49,8 +49,7 @@ pub fn below(root: &Path) -> Vec<Mounted> {
 ///
 /// # Panics
 /// When the loop devices cannot be listed.
-#[must_use]
-pub fn loops_on(device: u64) -> Vec<(File, Backing)> {
+pub(crate) fn loops_on(device: u64) -> Vec<(File, Backing)> {
     let mut loops = Vec::new();
     for entry in fs::read_dir("/sys/block").expect("list block devices") {
         let entry = entry.expect("list block devices");

@@ -29,14 +29,6 @@ impl Random {
         usize::try_from(self.bits() % limit).expect("below a usize")
     }
 
-    /// One of `choices`, which are at least one.
-    ///
-    /// # Panics
-    /// When there is no choice.
-    pub fn pick<'a, T>(&mut self, choices: &'a [T]) -> &'a T {
-        &choices[self.below(choices.len())]
-    }
-
     /// Puts `items` into an order of the seed's choosing.
     pub fn shuffle<T>(&mut self, items: &mut [T]) {
         for last in (1..items.len()).rev() {

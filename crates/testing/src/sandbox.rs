@@ -1,8 +1,12 @@
 //! A node of its own for one test: a pool on its own small file system, a plugin directory and a
 //! kubelet root, all undone at the end, also after a panic.
 
-use crate::{Driver, isolation, kernel, mounts};
-use nix::mount::{MntFlags, umount2};
+use crate::{Backing, Driver, isolation, kernel, mounts};
+use nix::{
+    fcntl::{FallocateFlags, fallocate},
+    mount::{MntFlags, umount2},
+    sys::statvfs::statvfs,
+};
 use std::{
     collections::BTreeSet,
     fs::{self, File},
@@ -178,9 +182,31 @@ impl Sandbox {
         Driver::new(name, executable)
     }
 
-    /// Device number of the pool's file system: what tells this sandbox's loops from all others.
-    pub(crate) fn pool_device(&self) -> u64 {
-        self.pool_device
+    /// What lies under each loop device whose image is on the pool's disk.
+    ///
+    /// # Panics
+    /// When the loop devices cannot be listed.
+    #[must_use]
+    pub fn loops(&self) -> Vec<Backing> {
+        let loops = mounts::loops_on(self.pool_device);
+        loops.into_iter().map(|(_, backing)| backing).collect()
+    }
+
+    /// Lets somebody else's file take what the pool's disk has free, but for `leave` bytes, and
+    /// returns that file.
+    ///
+    /// # Panics
+    /// When less than that is free, or the file cannot be made.
+    #[must_use]
+    pub fn fill_disk(&self, leave: u64) -> PathBuf {
+        let space = statvfs(&self.disk()).expect("ask for the disk's space");
+        let free = space.blocks_available() * space.fragment_size();
+        let filler = self.disk().join("somebody-else");
+        let file = File::create_new(&filler).expect("make somebody else's file");
+        let take =
+            i64::try_from(free.checked_sub(leave).expect("so much is free")).expect("63 bits");
+        fallocate(&file, FallocateFlags::empty(), 0, take).expect("fill the disk");
+        filler
     }
 
     /// Adds handles that stand in the pool now; returns all that ever stood there.
