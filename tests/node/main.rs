@@ -1,4 +1,9 @@
 //! What the driver and its crates do with real loop devices, mounts and file systems. Needs root.
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+#![allow(
+    clippy::print_stdout,
+    reason = "time-boxed tests print how far they came"
+)]
 
 mod bench;
 mod guards;
