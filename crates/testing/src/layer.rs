@@ -66,7 +66,10 @@ static POINTS: Points = Points(AtomicU64::new(0));
 /// what could not be run here. As root the process first leaves everybody else's mount namespace.
 #[must_use]
 pub fn run_layer(layer: &str, tests: &[&[Test]]) -> ExitCode {
-    let arguments = Arguments::from_iter(take_arguments());
+    let mut arguments = Arguments::from_iter(take_arguments());
+    // A program that one test starts has the descriptors of all others until it execs, and a
+    // mount or device that is held so is busy. Tests that want company start it themselves.
+    arguments.test_threads.get_or_insert(1);
     if let Err(error) = isolate() {
         println!("layer {layer}: cannot have a mount namespace of its own: {error}");
         return ExitCode::FAILURE;
