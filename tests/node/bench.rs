@@ -2,19 +2,22 @@
 //! pool or driver.
 
 use flexvol_host::{
-    device::{Device, DeviceNumber},
-    format, lock,
+    device::Device,
+    format, lock, loop_device,
     mount::{self, Detached, Target},
+    pool::Pool,
     uuid::Uuid,
 };
-use flexvol_sdk::{Filesystem, Handle};
+use flexvol_sdk::{ErrorKind, Filesystem, Handle, Result};
 use flexvol_testing::arena;
 use std::{
     ffi::OsStr,
     fs::File,
+    os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
     process::Command,
-    time::Duration,
+    thread,
+    time::{Duration, Instant},
 };
 use tempfile::TempDir;
 
@@ -27,6 +30,9 @@ impl Bench {
             .prefix("host-")
             .tempdir_in(arena())
             .unwrap();
+        let pool = directory.path().join("pool");
+        std::fs::create_dir(&pool).unwrap();
+        Pool::init(&pool).unwrap();
         Bench(Some(directory))
     }
 
@@ -40,17 +46,22 @@ impl Bench {
         path
     }
 
-    /// A sparse file.
-    pub fn image(&self, name: &str, mebibytes: u64) -> PathBuf {
-        let path = self.path(name);
-        let file = File::create_new(&path).unwrap();
+    /// A sparse image in the bench's pool.
+    pub fn image(&self, mebibytes: u64) -> PathBuf {
+        let path = self.path("pool/volumes").join(handle().to_string());
+        let file = File::options()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&path)
+            .unwrap();
         file.set_len(mebibytes << 20).unwrap();
         path
     }
 
     /// A loop device over a sparse file with this file system.
-    pub fn formatted(&self, name: &str, filesystem: Filesystem, mebibytes: u64) -> Device {
-        let device = attach(&self.image(name, mebibytes));
+    pub fn formatted(&self, filesystem: Filesystem, mebibytes: u64) -> Device {
+        let device = attach(&self.image(mebibytes));
         make(&device, filesystem, false);
         device
     }
@@ -66,17 +77,18 @@ impl Drop for Bench {
     }
 }
 
-/// A loop device that goes with its last user: `losetup -d` of an open one says just that.
+/// A loop device over an image of the pool, as a callout attaches it.
 pub fn attach(image: &Path) -> Device {
-    let node = run("losetup", ["--find", "--show"].map(OsStr::new), image);
-    let minor = node.trim().strip_prefix("/dev/loop").unwrap();
-    let number = DeviceNumber {
-        major: 7,
-        minor: minor.parse().unwrap(),
-    };
-    let device = Device::open(number);
-    run("losetup", ["-d".as_ref()], node.trim().as_ref());
-    device.unwrap()
+    let pool = Pool::open(image.parent().unwrap().parent().unwrap()).unwrap();
+    let name = image.file_name().unwrap().to_str().unwrap();
+    let handle = Handle::parse(name).unwrap();
+    let image = pool.image(&handle).unwrap().unwrap();
+    loop_device::attach(&image, &handle, None).unwrap()
+}
+
+/// The same device known by its number only, like a disk: its image cannot be asked.
+pub fn bare(device: &Device) -> Device {
+    Device::open(device.number()).unwrap()
 }
 
 /// Makes the image longer, or shorter, and lets its device see it.
@@ -88,14 +100,41 @@ pub fn resize(device: &Device, image: &Path, bytes: u64) {
 
 pub fn make(device: &Device, filesystem: Filesystem, keep_allocation: bool) -> Uuid {
     let uuid = Uuid::random().unwrap();
-    format::mkfs(device, filesystem, uuid, keep_allocation, &guard()).unwrap();
+    patiently(|| format::mkfs(device, filesystem, uuid, keep_allocation, &guard()));
     uuid
+}
+
+fn handle() -> Handle {
+    Handle::from_bytes(*Uuid::random().unwrap().as_bytes())
 }
 
 /// The lock of a volume that nobody else has.
 pub fn guard() -> lock::Guard {
-    let handle = Handle::from_bytes(*Uuid::random().unwrap().as_bytes());
-    lock::volume(&handle, Duration::from_secs(1)).unwrap()
+    lock::volume(&handle(), Duration::from_secs(1)).unwrap()
+}
+
+/// Repeats what must succeed while it is busy, for two seconds. A program that another test
+/// starts at the same time has this test's descriptors between its fork and its exec.
+pub fn patiently<T>(mut attempt: impl FnMut() -> Result<T>) -> T {
+    let deadline = Instant::now() + Duration::from_secs(2);
+    loop {
+        match attempt() {
+            Err(error) if error.kind() == ErrorKind::Busy && Instant::now() < deadline => {
+                thread::sleep(Duration::from_millis(5));
+            }
+            result => return result.unwrap(),
+        }
+    }
+}
+
+/// Unmounts; tells whether anything was mounted.
+pub fn unmount(directory: &Path) -> bool {
+    patiently(|| mount::unmount(directory))
+}
+
+/// Checks that nothing has the device, in any namespace.
+pub fn unused(device: &Device) {
+    patiently(|| device.claim());
 }
 
 /// Mounts as a callout does.

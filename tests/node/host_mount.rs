@@ -1,8 +1,8 @@
 //! Mounts, with real file systems.
 
-use crate::bench::{Bench, attach, mount, mounted};
+use crate::bench::{Bench, attach, mount, mounted, patiently, unmount, unused};
 use flexvol_host::{
-    mount::{Detached, Mounted, Target, unmount},
+    mount::{self as host_mount, Detached, Mounted, Target},
     mountinfo,
 };
 use flexvol_sdk::{ErrorKind, Filesystem};
@@ -77,18 +77,18 @@ pub const TESTS: &[Test] = &[
 
 fn dropped(_: &Points) {
     let bench = Bench::new();
-    let device = bench.formatted("image", Filesystem::Ext4, 32);
+    let device = bench.formatted(Filesystem::Ext4, 32);
     let mount = Detached::new(&device, Filesystem::Ext4).unwrap();
     assert_eq!(mountinfo::mounts_of(device.number()).unwrap(), []);
     assert_eq!(device.claim().unwrap_err().kind(), ErrorKind::Busy);
     drop(mount);
-    device.claim().unwrap();
+    unused(&device);
 }
 
 fn both_ways(points: &Points) {
     let bench = Bench::new();
     for filesystem in Filesystem::ALL {
-        let device = bench.formatted(filesystem.as_str(), filesystem, 300);
+        let device = bench.formatted(filesystem, 300);
         let writable = bench.directory(format!("{filesystem}-rw"));
         let read_only = bench.directory(format!("{filesystem}-ro"));
         // Whichever comes first, the other is possible and neither changes the other.
@@ -115,8 +115,8 @@ fn both_ways(points: &Points) {
             }
             assert_eq!(mountinfo::mounts_of(device.number()).unwrap().len(), 2);
             turn(&read_only, &writable);
-            assert!(unmount(&writable).unwrap() && unmount(&read_only).unwrap());
-            device.claim().unwrap();
+            assert!(unmount(&writable) && unmount(&read_only));
+            unused(&device);
             order.reverse();
             points.add(2);
         }
@@ -139,7 +139,7 @@ fn turn(read_only: &Path, writable: &Path) {
     let error = target.set_read_only(true).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Busy);
     drop(own);
-    target.set_read_only(true).unwrap();
+    patiently(|| target.set_read_only(true));
     assert!(mounted(read_only).unwrap().read_only);
     assert!(!mounted(writable).unwrap().read_only);
     target.sync().unwrap();
@@ -160,8 +160,8 @@ fn options_below(root: &Path) -> Vec<String> {
 
 fn stacked(_: &Points) {
     let bench = Bench::new();
-    let device = bench.formatted("image", Filesystem::Ext4, 32);
-    let other = bench.formatted("other", Filesystem::Ext3, 32);
+    let device = bench.formatted(Filesystem::Ext4, 32);
+    let other = bench.formatted(Filesystem::Ext3, 32);
     let directory = bench.directory("directory");
     mount(&other, Filesystem::Ext3, &directory, false);
     mount(&device, Filesystem::Ext4, &directory, true);
@@ -173,24 +173,27 @@ fn stacked(_: &Points) {
             read_only,
         };
         assert_eq!(mounted(&directory), Some(found));
-        assert!(unmount(&directory).unwrap());
+        assert!(unmount(&directory));
     }
     assert_eq!(mounted(&directory), None);
-    assert!(!unmount(&directory).unwrap());
+    assert!(!unmount(&directory));
 }
 
 fn busy(_: &Points) {
     let bench = Bench::new();
-    let device = bench.formatted("image", Filesystem::Ext4, 32);
+    let device = bench.formatted(Filesystem::Ext4, 32);
     let directory = bench.directory("directory");
     mount(&device, Filesystem::Ext4, &directory, false);
     let target = Target::open(&directory).unwrap().unwrap();
     let file = File::create(directory.join("file")).unwrap();
-    assert_eq!(unmount(&directory).unwrap_err().kind(), ErrorKind::Busy);
+    assert_eq!(
+        host_mount::unmount(&directory).unwrap_err().kind(),
+        ErrorKind::Busy
+    );
     assert!(mounted(&directory).is_some());
     drop(file);
     // The target that is still held here is none of its users.
-    assert!(unmount(&directory).unwrap());
+    assert!(unmount(&directory));
     assert_eq!(target.mounted().unwrap(), None);
 }
 
@@ -206,7 +209,7 @@ fn targets(points: &Points) {
         ] {
             assert_eq!(made.unwrap_err().kind(), ErrorKind::Invalid, "{name}");
         }
-        assert!(!unmount(&bench.path(name)).unwrap());
+        assert!(!unmount(&bench.path(name)));
         points.add(3);
     }
     for path in ["", ".", "relative", "/", "/x/..", "/run/."] {
@@ -217,7 +220,7 @@ fn targets(points: &Points) {
     // A link among the parents is the caller's choice.
     assert!(Target::open(&bench.path("link/below")).unwrap().is_none());
     assert!(Target::open(&bench.path("none/below")).unwrap().is_none());
-    assert!(!unmount(&bench.path("none/below")).unwrap());
+    assert!(!unmount(&bench.path("none/below")));
     let error = Target::create(&bench.path("none/below")).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotFound);
     let target = Target::create(&bench.path("link/below/")).unwrap();
@@ -259,13 +262,13 @@ fn dead(_: &Points) {
     let error = fs::read_dir(&directory).unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::NotConnected);
     assert!(mounted(&directory).is_some());
-    assert!(unmount(&directory).unwrap());
-    assert!(!unmount(&directory).unwrap());
+    assert!(unmount(&directory));
+    assert!(!unmount(&directory));
 }
 
 fn elsewhere(_: &Points) {
     let bench = Bench::new();
-    let device = bench.formatted("image", Filesystem::Ext4, 32);
+    let device = bench.formatted(Filesystem::Ext4, 32);
     let directory = bench.directory("directory");
     let (node, there) = (device.path(), directory.as_path());
     let (tell, told) = mpsc::channel();
@@ -291,7 +294,7 @@ fn elsewhere(_: &Points) {
 
 fn names(points: &Points) {
     let bench = Bench::new();
-    let device = bench.formatted("image", Filesystem::Ext4, 32);
+    let device = bench.formatted(Filesystem::Ext4, 32);
     for name in [
         &b"a b"[..],
         b"new\nline",
@@ -308,21 +311,21 @@ fn names(points: &Points) {
         let found = mountinfo::mounts_of(device.number()).unwrap();
         assert_eq!(found.len(), 1, "{name:?}");
         assert_eq!(found[0].mount_point, directory);
-        assert!(unmount(&directory).unwrap());
+        assert!(unmount(&directory));
         points.add(1);
     }
 }
 
 fn wrong(_: &Points) {
     let bench = Bench::new();
-    let device = attach(&bench.image("image", 32));
+    let device = attach(&bench.image(32));
     for filesystem in Filesystem::ALL {
         let error = Detached::new(&device, filesystem).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Storage, "{}", error.report());
         assert!(!error.to_string().contains("/dev"), "{error}");
-        device.claim().unwrap();
+        unused(&device);
     }
-    let device = bench.formatted("ext3", Filesystem::Ext4, 32);
+    let device = bench.formatted(Filesystem::Ext4, 32);
     let error = Detached::new(&device, Filesystem::Ext3).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Storage, "{}", error.report());
 }

@@ -7,13 +7,23 @@
 
 mod bench;
 mod guards;
+mod host_grow;
 mod host_mount;
+mod host_probe;
 
 use flexvol_testing::{Sandbox, run_layer};
 use std::{env, path::PathBuf, process::ExitCode};
 
 fn main() -> ExitCode {
-    run_layer("node", &[guards::TESTS, host_mount::TESTS])
+    run_layer(
+        "node",
+        &[
+            guards::TESTS,
+            host_mount::TESTS,
+            host_probe::TESTS,
+            host_grow::TESTS,
+        ],
+    )
 }
 
 /// The driver's executable: the one that was built with this test, or `FLEXVOL_EXECUTABLE` where

@@ -1,0 +1,172 @@
+//! Probing of real devices: what is fresh, what is dirty, what cannot be read.
+
+use crate::bench::{Bench, attach, bare, make, resize, run};
+use flexvol_host::{
+    device::Device,
+    probe::{self, Content},
+};
+use flexvol_sdk::{Bytes, Filesystem};
+use flexvol_testing::{Need, Points, Test};
+use std::{ffi::OsStr, fs::File, os::unix::fs::FileExt, path::Path};
+
+const E2FS: Need = Need::Tool("mkfs.ext4", "e2fsprogs");
+const XFS: Need = Need::Tool("mkfs.xfs", "xfsprogs");
+const BTRFS: Need = Need::Tool("mkfs.btrfs", "btrfs-progs");
+
+pub const TESTS: &[Test] = &[
+    Test {
+        name: "a device that cannot be read is never blank",
+        needs: &[Need::Root],
+        run: unreadable,
+    },
+    Test {
+        name: "what was written behind or above the device is seen",
+        needs: &[Need::Root],
+        run: caches,
+    },
+    Test {
+        name: "file systems that volumes may not hold are named",
+        needs: &[Need::Root, E2FS, XFS, BTRFS],
+        run: named,
+    },
+    Test {
+        name: "a file system is what its superblock says, whatever its files hold",
+        needs: &[Need::Root, XFS],
+        run: tenants,
+    },
+];
+
+fn writable(path: &Path) -> File {
+    File::options().read(true).write(true).open(path).unwrap()
+}
+
+/// A loop device whose image was cut answers reads beyond the end with an I/O error.
+fn unreadable(points: &Points) {
+    let bench = Bench::new();
+    for left in [0, 4096, 1 << 20, (8 << 20) - 4096, (8 << 20) - 1] {
+        let path = bench.image(8);
+        let device = attach(&path);
+        writable(&path).set_len(left).unwrap();
+        assert_eq!(probe::thorough(&device), Content::Unreadable, "{left}");
+        // Without the image to ask it is the I/O error itself; a part of a sector reads as zeros.
+        if left % 4096 == 0 {
+            assert_eq!(
+                probe::thorough(&bare(&device)),
+                Content::Unreadable,
+                "{left}"
+            );
+            points.add(1);
+        }
+        if left < 64 << 10 {
+            assert_eq!(probe::quick(&device), Content::Unreadable, "{left}");
+            points.add(1);
+        }
+        points.add(1);
+    }
+    let path = bench.image(1);
+    let device = attach(&path);
+    resize(&device, &path, 0);
+    assert_eq!(probe::quick(&device), Content::Unreadable);
+    assert_eq!(probe::thorough(&device), Content::Unreadable);
+}
+
+fn read_through_cache(device: &Device, at: u64) -> u8 {
+    let mut byte = [0];
+    device.file().read_exact_at(&mut byte, at).unwrap();
+    byte[0]
+}
+
+fn caches(points: &Points) {
+    let bench = Bench::new();
+    for at in [0, 100_000, 5 << 20, (8 << 20) - 1] {
+        for probed in [true, false] {
+            let path = bench.image(8);
+            let device = attach(&path);
+            let probe = |device: &Device| match probed {
+                true => probe::thorough(device),
+                false => probe::thorough(&bare(device)),
+            };
+            assert_eq!(probe(&device), Content::Blank);
+            // The device's cache holds zeros when the image is written behind it.
+            assert_eq!(read_through_cache(&device, at), 0);
+            writable(&path).write_all_at(b"x", at).unwrap();
+            assert_eq!(
+                read_through_cache(&device, at),
+                0,
+                "the cache is no danger here"
+            );
+            assert_eq!(
+                probe(&device),
+                Content::Foreign(probe::UNKNOWN),
+                "behind, {at}"
+            );
+
+            // The image holds nothing yet when the device's cache was written.
+            let path = bench.image(8);
+            let device = attach(&path);
+            device.file().write_all_at(b"x", at).unwrap();
+            assert_eq!(
+                probe(&device),
+                Content::Foreign(probe::UNKNOWN),
+                "above, {at}"
+            );
+            points.add(2);
+        }
+    }
+    // The probe leaves the descriptor as it was: unaligned reads still work.
+    let device = attach(&bench.image(8));
+    assert_eq!(probe::quick(&device), Content::Blank);
+    assert_eq!(read_through_cache(&device, 1), 0);
+}
+
+fn named(points: &Points) {
+    let bench = Bench::new();
+    let made = |program: &str, arguments: [&str; 2], kind| {
+        let device = attach(&bench.image(320));
+        run(program, arguments.map(OsStr::new), device.path());
+        assert_eq!(probe::quick(&device), Content::Foreign(kind));
+        assert_eq!(probe::thorough(&device), Content::Foreign(kind));
+        points.add(1);
+    };
+    made("mkfs.ext2", ["-q", "-F"], "ext2");
+    made("mkfs.ext4", ["-q", "-Ojournal_dev"], "ext journal device");
+    made("mkswap", ["-L", "name"], "swap");
+
+    let path = bench.image(320);
+    let device = attach(&path);
+    make(&device, Filesystem::Xfs, false);
+    // `sb_inprogress`, as a cut mkfs.xfs leaves it.
+    writable(&path).write_all_at(&[1], 126).unwrap();
+    let half_made = Content::Foreign("half-made xfs");
+    assert_eq!(probe::quick(&device), half_made);
+    assert_eq!(probe::thorough(&device), half_made);
+
+    let pair = [attach(&bench.image(320)), attach(&bench.image(320))];
+    run(
+        "mkfs.btrfs",
+        ["-q".as_ref(), pair[0].path().as_os_str()],
+        pair[1].path(),
+    );
+    for device in &pair {
+        let kind = Content::Foreign("btrfs over several devices");
+        assert_eq!(probe::quick(device), kind);
+    }
+    points.add(3);
+}
+
+fn tenants(_: &Points) {
+    let bench = Bench::new();
+    let path = bench.image(320);
+    let device = attach(&path);
+    make(&device, Filesystem::Xfs, false);
+    // Any block of the file system may hold a tenant's bytes.
+    let image = writable(&path);
+    image.write_all_at(b"CD001", 0x8001).unwrap();
+    image.write_all_at(b"_BHRfS_M", 0x10040).unwrap();
+    for content in [probe::quick(&device), probe::thorough(&device)] {
+        match content {
+            Content::Formatted(found) => assert_eq!(found.size, Bytes(320 << 20)),
+            other => panic!("{other:?}"),
+        }
+    }
+}
