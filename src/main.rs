@@ -1,4 +1,23 @@
-//! The driver: parse, dispatch, print.
+//! The driver: which of its two callers is it, and who answers?
+//!
+//! Kubelet and the controller manager name a callout and read one JSON line. People name a verb
+//! and read text. Nothing that serves people is touched on the way of a callout.
 #![forbid(unsafe_code)]
 
-fn main() {}
+mod backends;
+mod cli;
+mod config;
+mod driver;
+mod installed;
+
+use installed::Installed;
+use std::{env, process::ExitCode};
+
+fn main() -> ExitCode {
+    let mut arguments = env::args_os();
+    let installed = Installed::here(arguments.next().as_deref());
+    match arguments.next() {
+        Some(verb) if !cli::is_verb(&verb) => driver::run(&installed, &verb),
+        _ => cli::run(&installed),
+    }
+}

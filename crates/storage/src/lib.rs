@@ -1,3 +1,27 @@
-//! The life of a volume.
+//! The life of a volume: identify, lock, observe, decide, act, measure.
+//!
+//! A vendor of block storage writes a [`BlockBackend`] and gets every callout from
+//! [`BlockDriver`]; everything else a driver needs is re-exported from here.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
+
+pub use flexvol_host as host;
+pub use flexvol_sdk as sdk;
+
+mod backend;
+mod block;
+mod converge;
+pub mod decide;
+mod inventory;
+mod linux;
+pub mod mark;
+pub mod observed;
+mod settings;
+
+pub use backend::BlockBackend;
+pub use block::{BlockDriver, Pool};
+pub use converge::{Reached, World, converge};
+pub use inventory::{Inventory, PoolReport, VolumeReport};
+pub use mark::Mark;
+pub use observed::{Asset, Goal, Observed};
+pub use settings::{Growth, Names, Namespaces, Policy, Role, Settings};

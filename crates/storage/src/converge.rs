@@ -1,0 +1,71 @@
+//! Observe, decide, do one step, until the goal is reached or refused.
+
+use crate::{
+    decide::{Next, Step, decide},
+    observed::{Goal, Observed},
+};
+use flexvol_sdk::{Bytes, Error, ErrorKind, Result};
+
+/// What holds things between steps (the lock, the open device, a mount nobody sees yet): the
+/// kernel in a driver, a model in the tests of [`decide`].
+pub trait World {
+    /// Looks at the volume, as deep as `goal` needs.
+    ///
+    /// # Errors
+    /// When something cannot be known; then nothing is concluded from it.
+    fn observe(&mut self, goal: &Goal) -> Result<Observed>;
+
+    /// Does one step.
+    ///
+    /// # Errors
+    /// When it was not done, or not completely; doing it again is safe.
+    fn act(&mut self, step: &Step) -> Result<()>;
+}
+
+/// A goal that was reached: measured, never inferred.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reached {
+    /// Whether anything had to be done.
+    pub changed: bool,
+    /// What was seen last.
+    pub seen: Observed,
+}
+
+impl Reached {
+    /// The size of the volume's storage; zero where there is none.
+    #[must_use]
+    pub fn size(&self) -> Bytes {
+        self.seen
+            .asset
+            .as_ref()
+            .map_or(Bytes(0), |asset| asset.size)
+    }
+}
+
+/// More steps than any way from one state to another has; the longest one is known from the
+/// exploration in `tests/decide.rs`.
+const MOST_STEPS: usize = 24;
+
+/// Brings the world to `goal`.
+///
+/// # Errors
+/// What [`decide`] refuses, and what a step or an observation could not do.
+pub fn converge(world: &mut dyn World, goal: &Goal) -> Result<Reached> {
+    let mut changed = false;
+    for _ in 0..MOST_STEPS {
+        let seen = world.observe(goal)?;
+        match decide(&seen, goal) {
+            Next::Reached => return Ok(Reached { changed, seen }),
+            Next::Refuse(kind, why) => return Err(Error::new(kind, why)),
+            Next::Do(step) => {
+                log::info!(target: "flexvol::step", "{}", step.name());
+                world.act(&step)?;
+                changed = true;
+            }
+        }
+    }
+    Err(Error::new(
+        ErrorKind::Bug,
+        "made no progress towards the state asked for; please report this with the log",
+    ))
+}

@@ -1,0 +1,376 @@
+//! The heart: what is the next step from here to there?
+//!
+//! [`decide`] is pure. It sees one moment of one volume and names *one* step, or says that the
+//! goal is reached, or refuses. A list of steps would be stale after its first one; with one
+//! step at a time, "the normal way" and "the retry after a cut" are the same way. `Reached` is
+//! the only source of a Success, and it rests on what was measured.
+
+use crate::{
+    mark::{Mark, State},
+    observed::{Asker, Asset, Content, DeviceState, Goal, Observed, TargetState},
+};
+use flexvol_sdk::{Bytes, ErrorKind, Filesystem};
+use std::borrow::Cow;
+
+/// One thing to do. Each is idempotent, and cutting it anywhere leaves a state that
+/// [`decide`] knows.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Step {
+    /// Allocate the storage, marked blank; all or nothing.
+    Create {
+        /// Its size.
+        size: Bytes,
+    },
+    /// Replace the mark.
+    Mark(Mark),
+    /// Make the block device, and make the kernel see its whole size.
+    Map,
+    /// Let the block device go.
+    Unmap,
+    /// Under an exclusive claim: prove it blank (unless we began to format it before), mark it
+    /// `Formatting`, make the file system, look at it, mark it `Ready`.
+    Format(Filesystem),
+    /// Grow the storage, and the device if there is one.
+    GrowStorage {
+        /// Its new size.
+        to: Bytes,
+    },
+    /// Grow the file system to its device, or complete a growth that was cut, then clear the
+    /// mark's `growing`.
+    GrowFilesystem,
+    /// Mount it on the directory.
+    Mount {
+        /// The mount allows no writing; the file system below it does.
+        read_only: bool,
+    },
+    /// Change what the mount on the directory allows.
+    SetReadOnly(bool),
+    /// Unmount the topmost mount of the directory.
+    Unmount,
+    /// Remove the storage.
+    Destroy,
+}
+
+impl Step {
+    /// The step's name in the log.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Step::Create { .. } => "create",
+            Step::Mark(_) => "mark",
+            Step::Map => "map",
+            Step::Unmap => "unmap",
+            Step::Format(_) => "format",
+            Step::GrowStorage { .. } => "grow-storage",
+            Step::GrowFilesystem => "grow-filesystem",
+            Step::Mount { .. } => "mount",
+            Step::SetReadOnly(_) => "set-read-only",
+            Step::Unmount => "unmount",
+            Step::Destroy => "destroy",
+        }
+    }
+}
+
+/// What [`decide`] says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// Do this, then observe again.
+    Do(Step),
+    /// The goal is reached.
+    Reached,
+    /// The goal cannot be reached from here, for this reason.
+    Refuse(ErrorKind, Cow<'static, str>),
+}
+
+fn refuse(kind: ErrorKind, why: impl Into<Cow<'static, str>>) -> Next {
+    Next::Refuse(kind, why.into())
+}
+
+/// The next step from `seen` to `goal`.
+#[must_use]
+pub fn decide(seen: &Observed, goal: &Goal) -> Next {
+    let Some(asset) = &seen.asset else {
+        return without_asset(seen, goal);
+    };
+    // Whatever is mounted there is unmounted, whether or not the mark can be read.
+    if *goal == Goal::Unmounted {
+        return unmounted(seen);
+    }
+    let Some(mark) = &asset.mark else {
+        return refuse(
+            ErrorKind::Denied,
+            "the volume has no mark of this driver; take it over with `flexvol adopt`",
+        );
+    };
+    if mark.state == State::Deleting && *goal != Goal::Gone {
+        return refuse(
+            ErrorKind::Conflict,
+            "the volume is being deleted; its data is no longer to be had",
+        );
+    }
+    match goal {
+        Goal::Unmounted => unmounted(seen),
+        Goal::Gone => gone(seen, mark),
+        Goal::Provisioned { size } if asset.size >= *size => Next::Reached,
+        Goal::Provisioned { size } => refuse(
+            ErrorKind::Conflict,
+            format!(
+                "the volume exists with {}, which is less than the {size} asked for; grow it or choose another name",
+                asset.size
+            ),
+        ),
+        Goal::StorageGrown { to } => storage_grown(seen, asset, mark, *to),
+        Goal::Grown {
+            to,
+            offline,
+            read_only,
+        } => grown(seen, asset, mark, *to, *offline, *read_only),
+        Goal::Mounted {
+            filesystem,
+            default,
+            read_only,
+            asker,
+        } => permitted(mark, asker)
+            .or_else(|| fitting(mark, *filesystem))
+            .unwrap_or_else(|| {
+                mounted(
+                    seen,
+                    asset,
+                    mark,
+                    filesystem.unwrap_or(*default),
+                    *read_only,
+                )
+            }),
+    }
+}
+
+fn without_asset(seen: &Observed, goal: &Goal) -> Next {
+    match goal {
+        Goal::Provisioned { size } => Next::Do(Step::Create { size: *size }),
+        Goal::Gone => Next::Reached,
+        // The image may have been deleted under a mount, or its disk be missing.
+        Goal::Unmounted => unmounted(seen),
+        Goal::Mounted { .. } | Goal::StorageGrown { .. } | Goal::Grown { .. } => refuse(
+            ErrorKind::NotFound,
+            "there is no such volume on this node; check the handle, and that the pod runs where the volume is",
+        ),
+    }
+}
+
+fn unmounted(seen: &Observed) -> Next {
+    match seen.target {
+        TargetState::Absent | TargetState::Free | TargetState::NotEmpty => Next::Reached,
+        TargetState::Ours { .. } => Next::Do(Step::Unmount),
+        TargetState::Other => refuse(
+            ErrorKind::Conflict,
+            "something else than a volume of this driver is mounted there; unmount it by hand",
+        ),
+    }
+}
+
+fn gone(seen: &Observed, mark: &Mark) -> Next {
+    match &seen.device {
+        Some(device) if device.in_use => refuse(
+            ErrorKind::Busy,
+            "the volume is still mounted; delete the pods that use it first",
+        ),
+        _ if mark.state != State::Deleting => {
+            Next::Do(Step::Mark(mark.with_state(State::Deleting)))
+        }
+        Some(_) => Next::Do(Step::Unmap),
+        None => Next::Do(Step::Destroy),
+    }
+}
+
+fn permitted(mark: &Mark, asker: &Asker) -> Option<Next> {
+    match (asker, &mark.namespace) {
+        (Asker::Anybody, _) => None,
+        (Asker::Namespace(asker), Some(owner)) if asker == owner => None,
+        (Asker::Namespace(_), _) => Some(refuse(
+            ErrorKind::Denied,
+            "the volume belongs to a claim in another namespace",
+        )),
+        (Asker::Unnamed, _) => Some(refuse(
+            ErrorKind::Denied,
+            "the call names no pod, so whose volume it may have is not known",
+        )),
+    }
+}
+
+fn fitting(mark: &Mark, asked: Option<Filesystem>) -> Option<Next> {
+    let (asked, has) = (asked?, mark.format?.filesystem);
+    (asked != has && mark.state == State::Ready).then(|| {
+        refuse(
+            ErrorKind::Conflict,
+            format!("the volume holds {has}, and {asked} was asked for; correct fsType"),
+        )
+    })
+}
+
+fn mounted(
+    seen: &Observed,
+    asset: &Asset,
+    mark: &Mark,
+    filesystem: Filesystem,
+    read_only: bool,
+) -> Next {
+    match seen.target {
+        TargetState::Other => {
+            return refuse(
+                ErrorKind::Busy,
+                "something else is mounted on the directory; unmount it first",
+            );
+        }
+        TargetState::NotEmpty => {
+            return refuse(
+                ErrorKind::Conflict,
+                "the directory is not empty, and a mount would hide what is in it; empty it first",
+            );
+        }
+        TargetState::Absent | TargetState::Free | TargetState::Ours { .. } => {}
+    }
+    let device = match whole_device(seen, asset) {
+        Ok(device) => device,
+        Err(next) => return next,
+    };
+    if mark.state < State::Ready {
+        return formatted(device, mark, filesystem);
+    }
+    if let Some(next) = whole_filesystem(device, mark) {
+        return next;
+    }
+    match seen.target {
+        TargetState::Ours { read_only: is } if is == read_only => Next::Reached,
+        TargetState::Ours { .. } => Next::Do(Step::SetReadOnly(read_only)),
+        _ => Next::Do(Step::Mount { read_only }),
+    }
+}
+
+fn formatted(device: &DeviceState, mark: &Mark, filesystem: Filesystem) -> Next {
+    match (&device.content, mark.state) {
+        (Content::NotRead, _) => Next::Do(Step::Map),
+        (Content::Unreadable, _) => unreadable(),
+        (Content::Blank, _) | (_, State::Formatting) => Next::Do(Step::Format(filesystem)),
+        (Content::Foreign(what), _) => not_blank(what),
+        (Content::Ours { .. } | Content::Truncated { .. }, _) => not_blank("a file system"),
+    }
+}
+
+fn grown(
+    seen: &Observed,
+    asset: &Asset,
+    mark: &Mark,
+    to: Bytes,
+    offline: bool,
+    read_only: bool,
+) -> Next {
+    if mark.state < State::Ready {
+        return refuse(
+            ErrorKind::Conflict,
+            "the volume holds no file system yet; it gets one when it is first mounted",
+        );
+    }
+    let device = match whole_device(seen, asset) {
+        Ok(device) => device,
+        Err(next) => return next,
+    };
+    let complete = whole_filesystem(device, mark);
+    if asset.size >= to && complete.is_none() {
+        return Next::Reached;
+    }
+    // A refusal of what is on the device comes before any growth of it.
+    if let Some(refusal @ Next::Refuse(..)) = complete {
+        return refusal;
+    }
+    if read_only && asset.size < to {
+        return refuse(
+            ErrorKind::Conflict,
+            format!(
+                "the volume has {}, {to} was asked for, and a read-only use does not grow it",
+                asset.size
+            ),
+        );
+    }
+    if offline && seen.used_by_pods {
+        return refuse(
+            ErrorKind::Busy,
+            format!(
+                "the volume has {}, {to} was asked for, and this driver grows volumes only while no pod uses them; stop the pod",
+                asset.size
+            ),
+        );
+    }
+    if asset.size >= to {
+        return complete.unwrap_or(Next::Reached);
+    }
+    if mark.growing < Some(to) {
+        return Next::Do(Step::Mark(mark.with_growing(Some(to))));
+    }
+    Next::Do(Step::GrowStorage { to })
+}
+
+fn storage_grown(seen: &Observed, asset: &Asset, mark: &Mark, to: Bytes) -> Next {
+    if asset.size >= to {
+        return match &seen.device {
+            Some(device) if device.size < asset.size => Next::Do(Step::Map),
+            _ => Next::Reached,
+        };
+    }
+    // The file system is not looked at here, so the mark asks the next mount to do it.
+    if mark.state == State::Ready && mark.growing < Some(to) {
+        return Next::Do(Step::Mark(mark.with_growing(Some(to))));
+    }
+    Next::Do(Step::GrowStorage { to })
+}
+
+/// The device, once the kernel sees all of the storage.
+fn whole_device<'a>(seen: &'a Observed, asset: &Asset) -> Result<&'a DeviceState, Next> {
+    match &seen.device {
+        Some(device) if device.size >= asset.size => Ok(device),
+        _ => Err(Next::Do(Step::Map)),
+    }
+}
+
+/// What is missing until the file system of a ready volume spans its device; `None` if nothing.
+fn whole_filesystem(device: &DeviceState, mark: &Mark) -> Option<Next> {
+    match &device.content {
+        Content::NotRead => Some(Next::Do(Step::Map)),
+        Content::Unreadable => Some(unreadable()),
+        Content::Blank => Some(refuse(
+            ErrorKind::Storage,
+            "the volume was formatted once and now reads blank; restore it from a backup, it is never formatted again",
+        )),
+        Content::Foreign(what) => Some(refuse(
+            ErrorKind::Storage,
+            format!(
+                "the volume was formatted by this driver and now holds {what}; restore it from a backup"
+            ),
+        )),
+        Content::Truncated { size } => Some(refuse(
+            ErrorKind::Storage,
+            format!(
+                "the file system spans {size} and its device has only {}; restore the volume's full size",
+                device.size
+            ),
+        )),
+        // Re-issued also at the full size while the mark says that a growth was begun: XFS cut
+        // in the middle has old secondary super blocks that nothing else repairs.
+        Content::Ours { size, slack } => (mark.growing.is_some()
+            || device.size.saturating_sub(*size) > *slack)
+            .then_some(Next::Do(Step::GrowFilesystem)),
+    }
+}
+
+fn unreadable() -> Next {
+    refuse(
+        ErrorKind::Unreadable,
+        "the volume's device cannot be read; look into the kernel's log on the node",
+    )
+}
+
+fn not_blank(what: &str) -> Next {
+    refuse(
+        ErrorKind::NotBlank,
+        format!("the volume should be blank and holds {what}; it was left as it is"),
+    )
+}

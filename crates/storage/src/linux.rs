@@ -1,0 +1,396 @@
+//! The world as Linux has it: one volume under its lock.
+
+use crate::{
+    backend::BlockBackend,
+    converge::World,
+    decide::Step,
+    mark::{Format, Mark, State},
+    observed::{Asset, Content, DeviceState, Goal, Observed, TargetState},
+};
+use flexvol_host::{
+    Device, DeviceNumber, Uuid, format, grow, lock,
+    mount::{self, Detached, Target},
+    mountinfo, probe,
+};
+use flexvol_sdk::{Bytes, Error, ErrorKind, Filesystem, Handle, Result, VolumeName};
+use std::{path::PathBuf, time::Duration};
+
+/// How long a callout waits for another one of the same volume before it answers Failure. The
+/// caller repeats the call, and its own patience with one is about two minutes.
+const LOCK_DEADLINE: Duration = Duration::from_secs(60);
+
+/// What a volume is called when it is created.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Label {
+    pub(crate) name: Option<VolumeName>,
+    pub(crate) namespace: Option<String>,
+}
+
+/// One volume under its lock. `backend` is absent while its pool is: then it can be unmounted
+/// and nothing else.
+pub(crate) struct Linux<'a, B> {
+    backend: Option<&'a B>,
+    volume: Handle,
+    lock: lock::Guard,
+    dir: Option<PathBuf>,
+    label: Label,
+    /// Held so that a loop device that frees itself stays between steps.
+    device: Option<Device>,
+    /// A mount that nobody sees: the file system is measured and grown through it, and in the
+    /// end it becomes the mount of the pod.
+    detached: Option<Detached>,
+    /// What was read from the device; forgotten by every step that may change it.
+    content: Option<Content>,
+}
+
+impl<'a, B: BlockBackend> Linux<'a, B> {
+    pub(crate) fn lock(
+        backend: Option<&'a B>,
+        volume: Handle,
+        dir: Option<PathBuf>,
+        label: Label,
+    ) -> Result<Self> {
+        Ok(Linux {
+            backend,
+            volume,
+            lock: lock::volume(&volume, LOCK_DEADLINE)?,
+            dir,
+            label,
+            device: None,
+            detached: None,
+            content: None,
+        })
+    }
+
+    fn backend(&self) -> Result<&'a B> {
+        self.backend.ok_or_else(|| {
+            Error::new(
+                ErrorKind::NotFound,
+                "the volume's pool is not mounted on this node",
+            )
+        })
+    }
+
+    fn asset(&self) -> Result<Option<Asset>> {
+        let Some(backend) = self.backend else {
+            return Ok(None);
+        };
+        let asset = backend.find(&self.volume)?;
+        if let Some(mark) = asset.as_ref().and_then(|asset| asset.mark.as_ref())
+            && (mark.handle != self.volume || mark.pool != backend.pool())
+        {
+            return Err(Error::new(
+                ErrorKind::Conflict,
+                "the volume is a copy of another one; take it over with `flexvol adopt`",
+            ));
+        }
+        Ok(asset)
+    }
+
+    fn mark(&self) -> Result<Mark> {
+        self.asset()?
+            .and_then(|asset| asset.mark)
+            .ok_or_else(|| Error::new(ErrorKind::Conflict, "the volume lost its mark meanwhile"))
+    }
+
+    fn set_mark(&self, mark: &Mark) -> Result<()> {
+        self.backend()?.set_mark(&self.volume, mark)
+    }
+
+    /// Finds the device anew unless it is held, and holds it.
+    fn find_device(&mut self) -> Result<()> {
+        if self.device.is_none()
+            && let Some(backend) = self.backend
+        {
+            self.device = backend.mapped(&self.volume, self.lock.hint())?;
+        }
+        Ok(())
+    }
+
+    fn device(&self) -> Result<&Device> {
+        self.device
+            .as_ref()
+            .ok_or_else(|| Error::new(ErrorKind::Bug, "the device went away between two steps"))
+    }
+
+    fn forget(&mut self) {
+        self.detached = None;
+        self.content = None;
+    }
+
+    fn target(&self) -> Result<TargetState> {
+        let Some(dir) = &self.dir else {
+            return Ok(TargetState::Absent);
+        };
+        let Some(target) = Target::open(dir)? else {
+            return Ok(TargetState::Absent);
+        };
+        Ok(match target.mounted()? {
+            None if target.is_empty()? => TargetState::Free,
+            None => TargetState::NotEmpty,
+            Some(mounted) if self.is_ours(mounted.device)? => TargetState::Ours {
+                read_only: mounted.read_only,
+            },
+            Some(_) => TargetState::Other,
+        })
+    }
+
+    fn is_ours(&self, number: DeviceNumber) -> Result<bool> {
+        match &self.device {
+            Some(device) => Ok(device.number() == number),
+            None => Ok(B::owner(number)? == Some(self.volume)),
+        }
+    }
+
+    fn read_content(&mut self, mark: &Mark) -> Result<Content> {
+        if let Some(content) = &self.content {
+            return Ok(content.clone());
+        }
+        let content = self.read_content_anew(mark)?;
+        self.content = Some(content.clone());
+        Ok(content)
+    }
+
+    fn read_content_anew(&mut self, mark: &Mark) -> Result<Content> {
+        let device = self.device()?;
+        let found = match mark.state {
+            State::Blank => probe::thorough(device),
+            State::Formatting | State::Ready | State::Deleting => probe::quick(device),
+        };
+        let superblock = match found {
+            probe::Content::Blank => return Ok(Content::Blank),
+            probe::Content::Foreign(what) => return Ok(Content::Foreign(what)),
+            probe::Content::Unreadable => return Ok(Content::Unreadable),
+            probe::Content::Formatted(superblock) => superblock,
+        };
+        let ours = Format {
+            filesystem: superblock.filesystem,
+            uuid: superblock.uuid,
+        };
+        if mark.state != State::Ready || mark.format != Some(ours) {
+            return Ok(Content::Foreign("another file system"));
+        }
+        let size = device.size()?;
+        if superblock.size > size {
+            return Ok(Content::Truncated {
+                size: superblock.size,
+            });
+        }
+        let detached = Detached::new(device, ours.filesystem)?;
+        let geometry = grow::measure(detached.file(), device, ours.filesystem)?;
+        self.detached = Some(detached);
+        Ok(Content::Ours {
+            size: geometry.size,
+            slack: geometry.slack,
+        })
+    }
+
+    fn format(&mut self, filesystem: Filesystem) -> Result<()> {
+        self.forget();
+        let mark = self.mark()?;
+        let device = self.device()?;
+        let claim = device.claim()?;
+        if mark.state == State::Blank && probe::thorough(device) != probe::Content::Blank {
+            return Err(Error::new(
+                ErrorKind::NotBlank,
+                "the volume was blank a moment ago and is not any more; it was left as it is",
+            ));
+        }
+        let uuid = Uuid::random()?;
+        let formatting = Mark {
+            state: State::Formatting,
+            format: Some(Format { filesystem, uuid }),
+            ..mark
+        };
+        self.set_mark(&formatting)?;
+        // mkfs makes an exclusive claim of its own, which ours would refuse. Between the two
+        // only the volume's lock stands, which the child inherits.
+        drop(claim);
+        let thin = self.asset()?.is_some_and(|asset| asset.thin);
+        format::mkfs(device, filesystem, uuid, !thin, &self.lock)?;
+        match probe::quick(device) {
+            probe::Content::Formatted(made)
+                if made.uuid == uuid && made.filesystem == filesystem =>
+            {
+                self.set_mark(&formatting.with_state(State::Ready))
+            }
+            found => Err(Error::new(
+                ErrorKind::Storage,
+                format!("made {filesystem}, and the volume does not hold it afterwards"),
+            )
+            .because(format!("found {found:?}"))),
+        }
+    }
+
+    fn grow_storage(&mut self, to: Bytes) -> Result<()> {
+        self.forget();
+        let backend = self.backend()?;
+        backend.grow(&self.volume, to)?;
+        if self.device.is_some() {
+            self.map()?;
+        }
+        Ok(())
+    }
+
+    fn map(&mut self) -> Result<()> {
+        self.forget();
+        let device = self.backend()?.map(&self.volume, self.lock.hint())?;
+        self.lock.set_hint(device.number().minor);
+        self.device = Some(device);
+        Ok(())
+    }
+
+    fn grow_filesystem(&mut self) -> Result<()> {
+        let mark = self.mark()?;
+        let filesystem = mark
+            .format
+            .ok_or_else(|| Error::new(ErrorKind::Bug, "grow a file system that was never made"))?
+            .filesystem;
+        let detached = self.detached.take().ok_or_else(|| {
+            Error::new(ErrorKind::Bug, "grow a file system that was not measured")
+        })?;
+        let device = self.device()?;
+        let grown = grow::online(detached.file(), device, filesystem);
+        drop(detached);
+        self.content = None;
+        let device = self.device()?;
+        match grown {
+            Ok(_) => {}
+            // The kernel grows a mounted ext4 only for CAP_SYS_RESOURCE; while nobody has it
+            // mounted, the tools can do it. The claim inside tells which it is.
+            Err(refused) if refused.kind() == ErrorKind::CapabilityMissing => {
+                match grow::offline(device, filesystem, &self.lock) {
+                    Err(busy) if busy.kind() == ErrorKind::Busy => return Err(refused),
+                    outcome => outcome?,
+                }
+            }
+            Err(error) => return Err(error),
+        }
+        if mark.growing.is_some() {
+            self.set_mark(&mark.with_growing(None))?;
+        }
+        Ok(())
+    }
+
+    fn mount(&mut self, read_only: bool) -> Result<()> {
+        let dir = self.dir()?;
+        let target = Target::create(&dir)?;
+        let detached = match self.detached.take() {
+            Some(detached) => detached,
+            None => {
+                let format = self.mark()?.format;
+                let format = format.ok_or_else(|| {
+                    Error::new(ErrorKind::Bug, "mount a volume without a file system")
+                })?;
+                Detached::new(self.device()?, format.filesystem)?
+            }
+        };
+        detached.attach(&target, read_only)
+    }
+
+    fn dir(&self) -> Result<PathBuf> {
+        self.dir
+            .clone()
+            .ok_or_else(|| Error::new(ErrorKind::Bug, "mount without a directory"))
+    }
+}
+
+impl<B: BlockBackend> World for Linux<'_, B> {
+    fn observe(&mut self, goal: &Goal) -> Result<Observed> {
+        // Whoever unmounts must succeed while the pool is missing or the mark unreadable.
+        let unmounting = *goal == Goal::Unmounted;
+        let asset = if unmounting { None } else { self.asset()? };
+        if asset.is_some() {
+            self.find_device()?;
+        }
+        let target = self.target()?;
+        let mark = asset.as_ref().and_then(|asset| asset.mark.clone());
+        let deep = matches!(goal, Goal::Mounted { .. } | Goal::Grown { .. });
+        let device = match (&self.device, mark) {
+            (Some(device), Some(mark)) => {
+                let (number, size) = (device.number(), device.size()?);
+                let in_use = *goal == Goal::Gone && is_claimed(device)?;
+                let content = if deep && asset.as_ref().is_some_and(|asset| size >= asset.size) {
+                    self.read_content(&mark)?
+                } else {
+                    Content::NotRead
+                };
+                let offline = matches!(goal, Goal::Grown { offline: true, .. });
+                let used_by_pods = offline && self.is_used_by_pods(number)?;
+                Some((
+                    DeviceState {
+                        size,
+                        in_use,
+                        content,
+                    },
+                    used_by_pods,
+                ))
+            }
+            _ => None,
+        };
+        let used_by_pods = device.as_ref().is_some_and(|(_, used)| *used);
+        Ok(Observed {
+            asset,
+            device: device.map(|(state, _)| state),
+            target,
+            used_by_pods,
+        })
+    }
+
+    fn act(&mut self, step: &Step) -> Result<()> {
+        match step {
+            Step::Create { size } => {
+                let backend = self.backend()?;
+                let Label { name, namespace } = self.label.clone();
+                let mark = Mark::blank(self.volume, backend.pool(), name, namespace);
+                backend.create(&self.volume, *size, &mark)
+            }
+            Step::Mark(mark) => self.set_mark(mark),
+            Step::Map => self.map(),
+            Step::Unmap => {
+                self.forget();
+                match self.device.take() {
+                    Some(device) => self.backend()?.unmap(device),
+                    None => Ok(()),
+                }
+            }
+            Step::Format(filesystem) => self.format(*filesystem),
+            Step::GrowStorage { to } => self.grow_storage(*to),
+            Step::GrowFilesystem => self.grow_filesystem(),
+            Step::Mount { read_only } => self.mount(*read_only),
+            Step::SetReadOnly(read_only) => match Target::open(&self.dir()?)? {
+                Some(target) => target.set_read_only(*read_only),
+                None => Ok(()),
+            },
+            Step::Unmount => {
+                self.forget();
+                self.device = None;
+                mount::unmount(&self.dir()?).map(drop)
+            }
+            Step::Destroy => self.backend()?.destroy(&self.volume),
+        }
+    }
+}
+
+impl<B: BlockBackend> Linux<'_, B> {
+    /// Whether the device is mounted, in any mount namespace, anywhere but on this callout's
+    /// directory and on kubelet's own directory for an attached volume
+    /// (`plugins/kubernetes.io/flexvolume/…/mounts/…`, Kubernetes `getDeviceMountPath`).
+    fn is_used_by_pods(&self, number: DeviceNumber) -> Result<bool> {
+        let places = mountinfo::everywhere(number)?;
+        Ok(places.iter().any(|place| {
+            Some(place) != self.dir.as_ref()
+                && !place
+                    .to_string_lossy()
+                    .contains("/plugins/kubernetes.io/flexvolume/")
+        }))
+    }
+}
+
+fn is_claimed(device: &Device) -> Result<bool> {
+    match device.claim() {
+        Ok(_) => Ok(false),
+        Err(busy) if busy.kind() == ErrorKind::Busy => Ok(true),
+        Err(error) => Err(error),
+    }
+}

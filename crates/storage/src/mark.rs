@@ -1,0 +1,221 @@
+//! What a volume itself carries about its state.
+//!
+//! A mark travels with the volume (an extended attribute of an image, a tag of a logical volume)
+//! and changes atomically with it, so there is no database that could disagree. Its text is one
+//! line of `key=value` fields separated by colons, in the characters that LVM allows in a tag:
+//!
+//! ```text
+//! flexvol=1:handle=0011…ff:pool=8899…77:state=ready:name=pv1:namespace=default:fs=xfs:uuid=…:growing=1073741824
+//! ```
+
+use flexvol_host::{PoolId, Uuid};
+use flexvol_sdk::{Bytes, Error, ErrorKind, Filesystem, Handle, Result, VolumeName};
+use std::fmt;
+
+/// The version that is written. Older ones are read for ever, newer ones refused.
+pub const VERSION: &str = "1";
+
+/// How far a volume has come. It only moves down this list, and never back from `Ready`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum State {
+    /// Allocated, and nobody has written to it.
+    Blank,
+    /// We began to format it; whatever it holds is ours to overwrite.
+    Formatting,
+    /// It holds a file system, perhaps with data. It is never formatted again.
+    Ready,
+    /// Somebody asked for its removal, which must be finished.
+    Deleting,
+}
+
+impl State {
+    const ALL: [State; 4] = [
+        State::Blank,
+        State::Formatting,
+        State::Ready,
+        State::Deleting,
+    ];
+
+    /// The word in the mark, which `flexvol list` shows too.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            State::Blank => "blank",
+            State::Formatting => "formatting",
+            State::Ready => "ready",
+            State::Deleting => "deleting",
+        }
+    }
+}
+
+/// A volume's mark.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Mark {
+    /// Whose mark this is; a copy of the volume under another handle is refused.
+    pub handle: Handle,
+    /// The pool it was made in; a copy in another pool is refused.
+    pub pool: PoolId,
+    /// How far the volume has come.
+    pub state: State,
+    /// The persistent volume it was provisioned for.
+    pub name: Option<VolumeName>,
+    /// The namespace of its claim. Without one, only pools open to all namespaces mount it.
+    pub namespace: Option<String>,
+    /// The file system, chosen when formatting began.
+    pub format: Option<Format>,
+    /// A growth to this size was begun and not seen to its end.
+    pub growing: Option<Bytes>,
+}
+
+/// The file system of a volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Format {
+    /// Which one.
+    pub filesystem: Filesystem,
+    /// Its UUID, made by us: what is mounted must carry it.
+    pub uuid: Uuid,
+}
+
+impl Mark {
+    /// The mark of a volume that was just allocated.
+    #[must_use]
+    pub fn blank(
+        handle: Handle,
+        pool: PoolId,
+        name: Option<VolumeName>,
+        namespace: Option<String>,
+    ) -> Mark {
+        Mark {
+            handle,
+            pool,
+            state: State::Blank,
+            name,
+            namespace,
+            format: None,
+            growing: None,
+        }
+    }
+
+    /// The same mark in another state.
+    #[must_use]
+    pub fn with_state(&self, state: State) -> Mark {
+        Mark {
+            state,
+            ..self.clone()
+        }
+    }
+
+    /// The same mark with a growth begun, or ended.
+    #[must_use]
+    pub fn with_growing(&self, growing: Option<Bytes>) -> Mark {
+        Mark {
+            growing,
+            ..self.clone()
+        }
+    }
+
+    /// Reads the text form.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Conflict`] for a newer version and for text that is not a mark. A mark that
+    /// cannot be read is never taken for a missing one.
+    pub fn decode(text: &str) -> Result<Mark> {
+        let mut fields = text.split(':').map(|field| field.split_once('='));
+        match fields.next() {
+            Some(Some(("flexvol", VERSION))) => {}
+            Some(Some(("flexvol", version))) => {
+                return Err(Error::new(
+                    ErrorKind::Conflict,
+                    format!(
+                        "the volume was marked by a newer flexvol (mark version {version:?}, known is {VERSION}); upgrade the driver on this node"
+                    ),
+                ));
+            }
+            _ => return Err(unreadable("it does not begin with flexvol=")),
+        }
+        let (mut handle, mut pool, mut state) = (None, None, None);
+        let (mut name, mut namespace, mut growing) = (None, None, None);
+        let (mut filesystem, mut uuid) = (None, None);
+        for field in fields {
+            let (key, value) = field.ok_or_else(|| unreadable("a field has no value"))?;
+            let twice = match key {
+                "handle" => handle.replace(Handle::parse(value)?).is_some(),
+                "pool" => pool.replace(PoolId::parse(value)?).is_some(),
+                "state" => state
+                    .replace(
+                        State::ALL
+                            .into_iter()
+                            .find(|state| state.as_str() == value)
+                            .ok_or_else(|| unreadable("an unknown state"))?,
+                    )
+                    .is_some(),
+                "name" => name.replace(VolumeName::parse(value)?).is_some(),
+                "namespace" => namespace.replace(value.to_owned()).is_some(),
+                "fs" => filesystem.replace(value.parse()?).is_some(),
+                "uuid" => uuid.replace(Uuid::parse(value)?).is_some(),
+                "growing" => growing
+                    .replace(Bytes(
+                        value
+                            .parse()
+                            .map_err(|_| unreadable("growing is not a number of bytes"))?,
+                    ))
+                    .is_some(),
+                _ => return Err(unreadable("an unknown field")),
+            };
+            if twice {
+                return Err(unreadable("a field stands twice"));
+            }
+        }
+        let format = match (filesystem, uuid) {
+            (Some(filesystem), Some(uuid)) => Some(Format { filesystem, uuid }),
+            (None, None) => None,
+            _ => return Err(unreadable("a file system without its UUID")),
+        };
+        let state = state.ok_or_else(|| unreadable("no state"))?;
+        if matches!(state, State::Formatting | State::Ready) && format.is_none() {
+            return Err(unreadable("formatted, with no file system"));
+        }
+        Ok(Mark {
+            handle: handle.ok_or_else(|| unreadable("no handle"))?,
+            pool: pool.ok_or_else(|| unreadable("no pool"))?,
+            state,
+            name,
+            namespace,
+            format,
+            growing,
+        })
+    }
+}
+
+fn unreadable(why: &'static str) -> Error {
+    Error::new(
+        ErrorKind::Conflict,
+        "cannot read the volume's mark; it is left alone",
+    )
+    .because(why)
+}
+
+impl fmt::Display for Mark {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "flexvol={VERSION}:handle={}:pool={}:state={}",
+            self.handle,
+            self.pool,
+            self.state.as_str()
+        )?;
+        if let Some(name) = &self.name {
+            write!(f, ":name={name}")?;
+        }
+        if let Some(namespace) = &self.namespace {
+            write!(f, ":namespace={namespace}")?;
+        }
+        if let Some(Format { filesystem, uuid }) = self.format {
+            write!(f, ":fs={filesystem}:uuid={uuid}")?;
+        }
+        if let Some(size) = self.growing {
+            write!(f, ":growing={}", size.0)?;
+        }
+        Ok(())
+    }
+}

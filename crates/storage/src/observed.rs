@@ -1,0 +1,134 @@
+//! What is known of a volume at one moment: the input of [`decide`](crate::decide::decide).
+
+use crate::mark::Mark;
+use flexvol_sdk::{Bytes, Filesystem};
+
+/// The storage behind a volume.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Asset {
+    /// Its size, as far as the storage is concerned.
+    pub size: Bytes,
+    /// Its mark; a volume without one is not ours.
+    pub mark: Option<Mark>,
+    /// Its blocks are allocated when they are written and not before.
+    pub thin: bool,
+}
+
+/// Everything [`decide`](crate::decide::decide) looks at.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Observed {
+    /// The storage; `None` where there is no such volume.
+    pub asset: Option<Asset>,
+    /// The block device; `None` while there is none.
+    pub device: Option<DeviceState>,
+    /// The directory the callout is about.
+    pub target: TargetState,
+    /// A pod has the volume: it is mounted somewhere that is neither the directory of this
+    /// callout nor kubelet's own. Looked at only where the goal depends on it.
+    pub used_by_pods: bool,
+}
+
+/// The block device of a volume.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct DeviceState {
+    /// Its size, as the kernel sees it.
+    pub size: Bytes,
+    /// The kernel refuses an exclusive open: it is mounted or claimed, here or in another mount
+    /// namespace. Looked at only where the goal depends on it.
+    pub in_use: bool,
+    /// What is on it.
+    pub content: Content,
+}
+
+/// What is on a device.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Content {
+    /// The goal does not depend on it, so nobody looked.
+    NotRead,
+    /// Proven: every byte that could hold data was read as zero.
+    Blank,
+    /// The file system that the mark speaks of, measured through a mount of it.
+    Ours {
+        /// The bytes it spans.
+        size: Bytes,
+        /// How much of a device this file system may leave unused.
+        slack: Bytes,
+    },
+    /// Something else; the text names it.
+    Foreign(&'static str),
+    /// The file system spans more than its device has.
+    Truncated {
+        /// The bytes the file system spans.
+        size: Bytes,
+    },
+    /// The device answered a read with an error.
+    Unreadable,
+}
+
+/// The directory a callout is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum TargetState {
+    /// The callout is about no directory, or it is not there.
+    Absent,
+    /// A directory with nothing mounted on it and nothing in it.
+    Free,
+    /// A directory with something in it, which a mount would hide.
+    NotEmpty,
+    /// This volume is mounted there.
+    Ours {
+        /// The mount allows no writing.
+        read_only: bool,
+    },
+    /// Something else is mounted there.
+    Other,
+}
+
+/// The state a callout asks for.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Goal {
+    /// There is a volume of at least this size.
+    Provisioned {
+        /// At least this much.
+        size: Bytes,
+    },
+    /// It is mounted on the directory, with its file system as large as its device.
+    Mounted {
+        /// The file system asked for; `None` where the caller leaves it to us.
+        filesystem: Option<Filesystem>,
+        /// The one a blank volume gets when the caller leaves it to us.
+        default: Filesystem,
+        /// This use must not write.
+        read_only: bool,
+        /// Who asks.
+        asker: Asker,
+    },
+    /// Its storage has at least this size.
+    StorageGrown {
+        /// At least this much.
+        to: Bytes,
+    },
+    /// Storage and file system have at least this size.
+    Grown {
+        /// At least this much.
+        to: Bytes,
+        /// Growing is refused while a pod uses the volume.
+        offline: bool,
+        /// The use that asks must not write, so it cannot grow the volume.
+        read_only: bool,
+    },
+    /// Nothing of it is mounted on the directory.
+    Unmounted,
+    /// There is no such volume.
+    Gone,
+}
+
+/// On whose behalf a volume is mounted.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Asker {
+    /// Nobody's in particular: the node's own directory, or a pool that is open to all.
+    Anybody,
+    /// A pod in this namespace.
+    Namespace(String),
+    /// The caller named no namespace.
+    Unnamed,
+}

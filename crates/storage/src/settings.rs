@@ -1,0 +1,108 @@
+//! What an administrator decides for a driver and its pools.
+
+use flexvol_sdk::{Bytes, Error, ErrorKind, Filesystem, Result};
+use serde::Deserialize;
+
+/// Where this copy of the driver runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// On a node, next to the storage.
+    #[default]
+    Node,
+    /// On a control plane host, which sees nothing of the node's storage.
+    Controller,
+}
+
+/// When volumes grow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Growth {
+    /// While pods use them, too.
+    #[default]
+    Online,
+    /// Only while no pod uses them.
+    Offline,
+}
+
+/// Whether a persistent volume's name may identify it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Names {
+    /// Never.
+    #[default]
+    Never,
+    /// If the name has a dot, which the name of a pod's inline volume cannot have.
+    Dotted,
+}
+
+/// Which pods may mount the volumes of a pool.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Namespaces {
+    /// Those in the namespace of the claim a volume was made for.
+    #[default]
+    Claim,
+    /// All that know the handle.
+    Any,
+}
+
+/// What an administrator decides for a whole driver.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Settings {
+    /// Kubernetes attaches volumes before it mounts them.
+    pub attach: bool,
+    /// Where this copy runs.
+    pub role: Role,
+    /// When volumes grow.
+    pub growth: Growth,
+    /// Whether names identify volumes.
+    pub names: Names,
+}
+
+/// What an administrator decides for one pool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Policy {
+    /// Which pods may mount its volumes.
+    pub namespaces: Namespaces,
+    /// The file system of a volume that asks for none.
+    pub filesystem: Filesystem,
+    /// No volume gets larger than this.
+    pub largest: Option<Bytes>,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Policy {
+            namespaces: Namespaces::Claim,
+            filesystem: Filesystem::Xfs,
+            largest: None,
+        }
+    }
+}
+
+impl Policy {
+    /// The size a volume gets when `asked` is asked for: whole mebibytes, so that no tail is
+    /// lost to sectors, blocks or extents.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`] for zero, for what overflows and for more than the pool allows.
+    pub fn admit(&self, asked: Bytes) -> Result<Bytes> {
+        let size = match asked.round_up(Bytes::MIB) {
+            Some(size) if size > Bytes(0) && i64::try_from(size.0).is_ok() => size,
+            _ => {
+                return Err(Error::new(
+                    ErrorKind::Invalid,
+                    format!("a volume cannot have {asked} bytes"),
+                ));
+            }
+        };
+        match self.largest {
+            Some(largest) if size > largest => Err(Error::new(
+                ErrorKind::Invalid,
+                format!("{size} was asked for, and this pool allows at most {largest} a volume"),
+            )),
+            _ => Ok(size),
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! Every state, every goal, cut inside every step, with reboots, running pods and failing disks
+//! in between: does the retry reach its goal, and is nothing lost?
+
+mod matrix;
+mod model;
+
+use flexvol_sdk::{Bytes, Filesystem};
+use flexvol_storage::{
+    Goal,
+    decide::{Next, Step, decide},
+    mark::State,
+    observed::Asker,
+};
+use model::{DIRECTORIES, Disk, End, GLOBAL, Model, callout};
+use std::collections::{BTreeMap, HashSet, VecDeque};
+
+fn mount(filesystem: Filesystem, read_only: bool) -> Goal {
+    Goal::Mounted {
+        filesystem: Some(filesystem),
+        default: Filesystem::Xfs,
+        read_only,
+        asker: Asker::Namespace("default".to_owned()),
+    }
+}
+
+fn grow(to: u64, offline: bool, read_only: bool) -> Goal {
+    Goal::Grown {
+        to: Bytes(to),
+        offline,
+        read_only,
+    }
+}
+
+/// Every callout that can come, with the directory it is about.
+fn callouts() -> Vec<(usize, Goal)> {
+    let mut all = vec![
+        (GLOBAL, Goal::Provisioned { size: Bytes(1) }),
+        (GLOBAL, Goal::StorageGrown { to: Bytes(2) }),
+        (GLOBAL, Goal::Gone),
+        (GLOBAL, mount(Filesystem::Xfs, false)),
+        (1, mount(Filesystem::Ext4, false)),
+    ];
+    for dir in 1..DIRECTORIES {
+        all.extend([false, true].map(|read_only| (dir, mount(Filesystem::Xfs, read_only))));
+    }
+    for dir in 0..DIRECTORIES {
+        all.push((dir, Goal::Unmounted));
+        for to in [2, 3] {
+            all.extend([false, true].map(|offline| (dir, grow(to, offline, false))));
+        }
+        all.push((dir, grow(2, false, true)));
+    }
+    all
+}
+
+#[derive(Default)]
+struct Exploration {
+    states: HashSet<Model>,
+    cuts: usize,
+    longest: usize,
+    faults: BTreeMap<String, String>,
+}
+
+impl Exploration {
+    fn fault(&mut self, what: String, model: &Model) {
+        self.faults
+            .entry(what)
+            .or_insert_with(|| format!("{model:?}"));
+    }
+
+    fn check_end(&mut self, start: &Model, dir: usize, goal: &Goal, end: &End) {
+        match end {
+            End::NoProgress => self.fault(format!("{goal:?} makes no progress"), start),
+            End::Success(end, steps) => {
+                self.longest = self.longest.max(steps.len());
+                if let Some(lie) = lie(end, dir, goal) {
+                    self.fault(format!("{goal:?} is a Success, but {lie}"), start);
+                }
+            }
+            End::Refused(..) if *goal == Goal::Unmounted => {
+                self.fault("unmount was refused".to_owned(), start);
+            }
+            End::Refused(_, _, end, _) => {
+                if end.mounts != start.mounts {
+                    self.fault(format!("{goal:?} failed and left mounts behind"), start);
+                }
+            }
+        }
+    }
+
+    fn check_step(&mut self, model: &Model, dir: usize, goal: &Goal, step: &Step) {
+        let grows = matches!(step, Step::GrowStorage { .. } | Step::GrowFilesystem);
+        let runs = model.mounts.iter().flatten().any(|mount| mount.running);
+        if grows && runs && matches!(goal, Goal::Grown { offline: true, .. }) {
+            self.fault(
+                format!("{step:?} while a pod runs, by offline policy, {dir}"),
+                model,
+            );
+        }
+    }
+
+    fn explore(&mut self, start: Vec<Model>) {
+        let callouts = callouts();
+        let mut todo = VecDeque::from(start);
+        while let Some(model) = todo.pop_front() {
+            if !self.states.insert(model.clone()) {
+                continue;
+            }
+            todo.extend(model.environment());
+            for (dir, goal) in &callouts {
+                let whole = callout(&model, *dir, goal);
+                self.check_end(&model, *dir, goal, &whole);
+                // The states between two steps are reached through the cut after the first one.
+                let Next::Do(step) = decide(&model.seen(*dir, goal), goal) else {
+                    continue;
+                };
+                self.check_step(&model, *dir, goal, &step);
+                for (at, cut) in model.act(*dir, &step).into_iter().enumerate() {
+                    self.cuts += 1;
+                    if model.has_data() && !cut.has_data() && step != Step::Destroy {
+                        self.fault(format!("{step:?} lost data"), &model);
+                    }
+                    for after in [cut.clone(), cut.clone().released(), cut.rebooted()] {
+                        let again = callout(&after, *dir, goal);
+                        if matches!(whole, End::Success(..)) && !matches!(again, End::Success(..)) {
+                            self.fault(
+                                format!("cut {at} of {step:?} makes the retry of {goal:?} fail: {again:?}"),
+                                &model,
+                            );
+                        }
+                        todo.push_back(after);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// What is not as a Success says it is.
+fn lie(end: &Model, dir: usize, goal: &Goal) -> Option<&'static str> {
+    let size = end.asset.as_ref().map_or(0, |(size, _)| *size);
+    let whole = |at_least: u64| match end.disk {
+        Disk::Filesystem { size, torn, .. } => size >= at_least && !torn,
+        _ => false,
+    };
+    let holds = match goal {
+        Goal::Provisioned { size: asked } => size >= asked.0,
+        Goal::Gone => end.asset.is_none() && end.mapped.is_none() && !end.is_mounted(),
+        Goal::Unmounted => end.mounts[dir].is_none(),
+        Goal::StorageGrown { to } => size >= to.0 && end.mapped.is_none_or(|device| device >= to.0),
+        Goal::Grown { to, .. } => size >= to.0 && whole(to.0),
+        Goal::Mounted { read_only, .. } => {
+            end.mounts[dir].is_some_and(|mount| mount.read_only == *read_only)
+                && end.mapped.is_some_and(whole)
+                && end
+                    .asset
+                    .as_ref()
+                    .is_some_and(|(_, mark)| mark.growing.is_none())
+        }
+    };
+    (!holds).then_some("it does not hold")
+}
+
+#[test]
+fn a_cut_anywhere_reaches_the_goal_at_its_retry_and_loses_nothing() {
+    let mut exploration = Exploration::default();
+    let mut start = Vec::new();
+    for autoclear in [true, false] {
+        start.push(Model::nothing(autoclear));
+        for disk in [Disk::Zero, Disk::Alien, Disk::Dead] {
+            start.push(Model::provisioned(disk, autoclear));
+        }
+    }
+    exploration.explore(start);
+    println!(
+        "decide: {} states, {} cuts, {} callouts, at most {} steps, {} faults",
+        exploration.states.len(),
+        exploration.cuts,
+        callouts().len(),
+        exploration.longest,
+        exploration.faults.len()
+    );
+    for (fault, model) in &exploration.faults {
+        println!("FAULT {fault}\n  from {model}");
+    }
+    assert!(exploration.faults.is_empty());
+    let reached = |wanted: fn(&Model) -> bool| exploration.states.iter().any(wanted);
+    assert!(reached(
+        |model| model.mounts.iter().flatten().count() == DIRECTORIES
+    ));
+    assert!(reached(|model| model
+        .asset
+        .as_ref()
+        .is_some_and(|(_, mark)| mark.state == State::Deleting)));
+    assert!(reached(|model| matches!(
+        model.disk,
+        Disk::Filesystem { torn: true, .. }
+    )));
+    assert!(exploration.longest < 16, "converge allows 24 steps");
+}

@@ -1,0 +1,327 @@
+//! A volume as a model: every way a step can be cut is one of its states.
+
+use flexvol_host::{PoolId, Uuid};
+use flexvol_sdk::{Bytes, Filesystem, Handle};
+use flexvol_storage::{
+    Asset, Goal, Mark, Observed,
+    decide::{Next, Step, decide},
+    mark::{Format, State},
+    observed::{Content, DeviceState, TargetState},
+};
+
+/// What the disk really holds.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Disk {
+    Zero,
+    /// mkfs was cut.
+    HalfMade,
+    Filesystem {
+        kind: Filesystem,
+        size: u64,
+        /// Growth was cut: XFS has old secondary super blocks.
+        torn: bool,
+        /// A pod wrote into it.
+        data: bool,
+    },
+    Alien,
+    Dead,
+}
+
+/// The directories a volume can be mounted on: kubelet's own in attach mode, and two pods'.
+pub const DIRECTORIES: usize = 3;
+pub const GLOBAL: usize = 0;
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Directory {
+    pub read_only: bool,
+    /// The pod's containers run.
+    pub running: bool,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Model {
+    pub asset: Option<(u64, Mark)>,
+    pub mapped: Option<u64>,
+    pub disk: Disk,
+    pub mounts: [Option<Directory>; DIRECTORIES],
+    /// The device goes with its last user, as a loop device with autoclear does; a logical
+    /// volume stays.
+    pub autoclear: bool,
+}
+
+pub fn uuid() -> Uuid {
+    Uuid::from_bytes([7; 16])
+}
+
+pub fn blank_mark() -> Mark {
+    let (handle, pool) = (Handle::from_bytes([1; 16]), PoolId::from_bytes([2; 16]));
+    Mark::blank(handle, pool, None, Some("default".to_owned()))
+}
+
+impl Model {
+    pub fn nothing(autoclear: bool) -> Model {
+        Model {
+            asset: None,
+            mapped: None,
+            disk: Disk::Zero,
+            mounts: [None; DIRECTORIES],
+            autoclear,
+        }
+    }
+
+    pub fn provisioned(disk: Disk, autoclear: bool) -> Model {
+        Model {
+            asset: Some((1, blank_mark())),
+            disk,
+            ..Model::nothing(autoclear)
+        }
+    }
+
+    pub fn is_mounted(&self) -> bool {
+        self.mounts.iter().any(Option::is_some)
+    }
+
+    fn mark(&mut self) -> &mut Mark {
+        &mut self.asset.as_mut().expect("a step on no volume").1
+    }
+
+    pub fn has_data(&self) -> bool {
+        matches!(self.disk, Disk::Filesystem { data: true, .. })
+    }
+
+    /// A pod other than the one on `dir` has the volume.
+    fn used_by_pods(&self, dir: usize) -> bool {
+        let others = (1..DIRECTORIES).any(|other| other != dir && self.mounts[other].is_some());
+        others || self.mounts.iter().flatten().any(|mount| mount.running)
+    }
+
+    pub fn seen(&self, dir: usize, goal: &Goal) -> Observed {
+        let unmounting = *goal == Goal::Unmounted;
+        let target = self.mounts[dir].map_or(TargetState::Free, |mount| TargetState::Ours {
+            read_only: mount.read_only,
+        });
+        let asset = self.asset.as_ref().filter(|_| !unmounting);
+        let asset = asset.map(|(size, mark)| Asset {
+            size: Bytes(*size),
+            mark: Some(mark.clone()),
+            thin: false,
+        });
+        let device = self
+            .mapped
+            .filter(|_| asset.is_some())
+            .map(|size| DeviceState {
+                size: Bytes(size),
+                in_use: self.is_mounted(),
+                content: self.content(size),
+            });
+        Observed {
+            asset,
+            device,
+            target,
+            used_by_pods: self.used_by_pods(dir),
+        }
+    }
+
+    fn content(&self, device: u64) -> Content {
+        let ready = self
+            .asset
+            .as_ref()
+            .is_some_and(|(_, mark)| mark.state == State::Ready);
+        match self.disk {
+            Disk::Zero => Content::Blank,
+            Disk::HalfMade => Content::Foreign("half a file system"),
+            Disk::Alien => Content::Foreign("unsigned data"),
+            Disk::Dead => Content::Unreadable,
+            Disk::Filesystem { .. } if !ready => Content::Foreign("another file system"),
+            Disk::Filesystem { size, .. } if size > device => {
+                Content::Truncated { size: Bytes(size) }
+            }
+            Disk::Filesystem { size, .. } => Content::Ours {
+                size: Bytes(size),
+                slack: Bytes(0),
+            },
+        }
+    }
+
+    /// Every state in which `step` can be cut; the last one is the step completed.
+    pub fn act(&self, dir: usize, step: &Step) -> Vec<Model> {
+        let mut cuts = vec![self.clone()];
+        let mut model = self.clone();
+        match step {
+            Step::Create { size } => model.asset = Some((size.0, blank_mark())),
+            Step::Mark(mark) => *model.mark() = mark.clone(),
+            Step::Map => model.mapped = model.asset.as_ref().map(|(size, _)| *size),
+            Step::Unmap => {
+                assert!(!self.is_mounted(), "unmapped under a mount");
+                model.mapped = None;
+            }
+            Step::Format(kind) => model.format(*kind, &mut cuts),
+            Step::GrowStorage { to } => {
+                let (size, _) = model.asset.as_mut().expect("grew no volume");
+                assert!(to.0 >= *size, "shrank the storage");
+                *size = to.0;
+                cuts.push(model.clone());
+                model.mapped = model.mapped.map(|_| to.0);
+            }
+            Step::GrowFilesystem => model.grow_filesystem(&mut cuts),
+            Step::Mount { read_only } => {
+                assert!(self.mounts[dir].is_none(), "stacked a mount");
+                assert!(matches!(self.disk, Disk::Filesystem { .. }) && self.mapped.is_some());
+                // An old kernel mounts first and takes writing away afterwards.
+                for read_only in [false, *read_only] {
+                    cuts.push(model.clone());
+                    model.mounts[dir] = Some(Directory {
+                        read_only,
+                        running: false,
+                    });
+                }
+            }
+            Step::SetReadOnly(read_only) => {
+                let mount = model.mounts[dir].as_mut().expect("nothing mounted");
+                mount.read_only = *read_only;
+            }
+            Step::Unmount => model.mounts[dir] = None,
+            Step::Destroy => {
+                assert!(
+                    self.mapped.is_none() && !self.is_mounted(),
+                    "destroyed in use"
+                );
+                assert_eq!(
+                    model.mark().state,
+                    State::Deleting,
+                    "destroyed before it was marked"
+                );
+                model.disk = Disk::Zero;
+                cuts.push(model.clone());
+                model.asset = None;
+            }
+        }
+        cuts.push(model);
+        cuts
+    }
+
+    fn format(&mut self, kind: Filesystem, cuts: &mut Vec<Model>) {
+        match self.mark().state {
+            State::Blank => assert_eq!(self.disk, Disk::Zero, "formatted over data"),
+            State::Formatting => assert!(!self.has_data(), "formatted over data"),
+            state => panic!("formatted in state {state:?}"),
+        }
+        let format = Some(Format {
+            filesystem: kind,
+            uuid: uuid(),
+        });
+        *self.mark() = Mark {
+            state: State::Formatting,
+            format,
+            ..self.mark().clone()
+        };
+        cuts.push(self.clone());
+        self.disk = Disk::HalfMade;
+        cuts.push(self.clone());
+        self.disk = Disk::Filesystem {
+            kind,
+            size: self.mapped.expect("formatted no device"),
+            torn: false,
+            data: false,
+        };
+        cuts.push(self.clone());
+        self.mark().state = State::Ready;
+    }
+
+    fn grow_filesystem(&mut self, cuts: &mut Vec<Model>) {
+        let Disk::Filesystem {
+            kind, size, data, ..
+        } = self.disk
+        else {
+            panic!("grew no file system");
+        };
+        let device = self.mapped.expect("grew a file system without a device");
+        assert!(device >= size, "shrank the file system");
+        for torn in [true, false] {
+            self.disk = Disk::Filesystem {
+                kind,
+                size: device,
+                torn,
+                data,
+            };
+            cuts.push(self.clone());
+        }
+        self.mark().growing = None;
+    }
+
+    /// The process is gone: nobody holds the device any more.
+    pub fn released(mut self) -> Model {
+        if self.autoclear && !self.is_mounted() {
+            self.mapped = None;
+        }
+        self
+    }
+
+    pub fn rebooted(mut self) -> Model {
+        self.mounts = [None; DIRECTORIES];
+        self.mapped = None;
+        self
+    }
+
+    /// What kubelet, pods, disks and people do between callouts.
+    pub fn environment(&self) -> Vec<Model> {
+        let mut next = vec![self.clone().rebooted()];
+        for pod in 1..DIRECTORIES {
+            if let Some(mount) = self.mounts[pod] {
+                let mut model = self.clone();
+                model.mounts[pod] = Some(Directory {
+                    running: !mount.running,
+                    ..mount
+                });
+                if let (Disk::Filesystem { data, .. }, false, false) =
+                    (&mut model.disk, mount.read_only, mount.running)
+                {
+                    *data = true;
+                }
+                next.push(model);
+            }
+        }
+        let ready = self
+            .asset
+            .as_ref()
+            .is_some_and(|(_, mark)| mark.state == State::Ready);
+        if ready && !self.is_mounted() && self.mapped.is_none() {
+            for disk in [Disk::Dead, Disk::Alien, Disk::Zero] {
+                next.push(Model {
+                    disk,
+                    ..self.clone()
+                });
+            }
+            let mut truncated = self.clone();
+            truncated.asset.as_mut().expect("checked").0 = 1;
+            next.push(truncated);
+        }
+        next
+    }
+}
+
+/// Where a callout ends.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum End {
+    Success(Model, Vec<Step>),
+    Refused(flexvol_sdk::ErrorKind, String, Model, Vec<Step>),
+    NoProgress,
+}
+
+/// Runs one whole callout, uncut.
+pub fn callout(start: &Model, dir: usize, goal: &Goal) -> End {
+    let (mut model, mut steps) = (start.clone(), Vec::new());
+    for _ in 0..24 {
+        match decide(&model.seen(dir, goal), goal) {
+            Next::Reached => return End::Success(model.released(), steps),
+            Next::Refuse(kind, why) => {
+                return End::Refused(kind, why.into_owned(), model.released(), steps);
+            }
+            Next::Do(step) => {
+                model = model.act(dir, &step).pop().expect("a step ends somewhere");
+                steps.push(step);
+            }
+        }
+    }
+    End::NoProgress
+}

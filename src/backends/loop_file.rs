@@ -1,0 +1,125 @@
+//! The backend `loop`: a volume is a file in a directory of the node, seen through a loop device.
+
+use crate::config::{Config, PoolConfig};
+use flexvol_storage::{
+    Asset, BlockBackend, BlockDriver, Mark, Pool,
+    host::{Allocation, Device, DeviceNumber, Image, PoolId, loop_device, pool},
+    sdk::{Bytes, Capabilities, Driver, Error, ErrorKind, Handle, Options, Result, VolumeName},
+};
+
+/// A pool of image files.
+struct Images {
+    pool: pool::Pool,
+    allocation: Allocation,
+    reserve: pool::Reserve,
+}
+
+/// What a driver on this backend can do.
+pub fn capabilities(attach: bool) -> Capabilities {
+    Capabilities {
+        attach,
+        selinux_relabel: true,
+        supports_metrics: true,
+        fs_group: true,
+        requires_fs_resize: true,
+    }
+}
+
+/// Opens the driver; each pool is opened when a volume of it is asked for.
+pub fn open(config: &Config) -> Result<Box<dyn Driver>> {
+    let pools = config.pools.iter().map(|(name, pool)| {
+        let (policy, pool) = (pool.policy(), pool.clone());
+        Pool::new(name, policy, move || Images::open(&pool))
+    });
+    Ok(Box::new(BlockDriver::new(pools.collect(), config.settings())))
+}
+
+impl Images {
+    fn open(config: &PoolConfig) -> Result<Images> {
+        Ok(Images {
+            pool: pool::Pool::open(&config.path)?,
+            allocation: if config.thin { Allocation::Thin } else { Allocation::Full },
+            reserve: config.reserve,
+        })
+    }
+
+    fn image(&self, volume: &Handle) -> Result<Image> {
+        self.pool
+            .image(volume)?
+            .ok_or_else(|| Error::new(ErrorKind::NotFound, "the volume's image is gone"))
+    }
+}
+
+impl BlockBackend for Images {
+    fn pool(&self) -> PoolId {
+        self.pool.id()
+    }
+
+    fn owner(device: DeviceNumber) -> Result<Option<Handle>> {
+        let backing = loop_device::backing(device)?;
+        Ok(backing.and_then(|backing| Handle::parse(&backing.label).ok()))
+    }
+
+    fn find(&self, volume: &Handle) -> Result<Option<Asset>> {
+        let Some(image) = self.pool.image(volume)? else {
+            return Ok(None);
+        };
+        Ok(Some(Asset {
+            size: image.size()?,
+            mark: image.mark()?.map(|text| Mark::decode(&text)).transpose()?,
+            thin: self.allocation == Allocation::Thin,
+        }))
+    }
+
+    fn list(&self) -> Result<Vec<Handle>> {
+        self.pool.handles()
+    }
+
+    fn create(&self, volume: &Handle, size: Bytes, mark: &Mark) -> Result<()> {
+        let mark = mark.to_string();
+        self.pool.create(volume, size, &mark, self.allocation, self.reserve)
+    }
+
+    fn set_mark(&self, volume: &Handle, mark: &Mark) -> Result<()> {
+        self.image(volume)?.set_mark(&mark.to_string())
+    }
+
+    fn grow(&self, volume: &Handle, to: Bytes) -> Result<()> {
+        self.image(volume)?.extend(to, self.allocation, self.reserve, &self.pool)
+    }
+
+    fn mapped(&self, volume: &Handle, hint: Option<u32>) -> Result<Option<Device>> {
+        match self.pool.image(volume)? {
+            Some(image) => loop_device::find(&image, hint),
+            None => Ok(None),
+        }
+    }
+
+    fn map(&self, volume: &Handle, hint: Option<u32>) -> Result<Device> {
+        loop_device::attach(&self.image(volume)?, volume, hint)
+    }
+
+    fn unmap(&self, device: Device) -> Result<()> {
+        loop_device::release(device)
+    }
+
+    fn destroy(&self, volume: &Handle) -> Result<()> {
+        self.pool.remove(volume)
+    }
+
+    fn capacity(&self, _: &Options) -> Result<Bytes> {
+        self.pool.available(self.reserve)
+    }
+
+    fn bind_name(&self, name: &VolumeName, volume: &Handle) -> Result<Handle> {
+        self.pool.reserve_name(name, volume)
+    }
+
+    fn find_name(&self, name: &VolumeName) -> Result<Option<Handle>> {
+        self.pool.lookup_name(name)
+    }
+
+    fn free_name(&self, name: &VolumeName, volume: &Handle) -> Result<()> {
+        self.pool.release_name(name, volume)
+    }
+}

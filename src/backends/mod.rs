@@ -1,0 +1,41 @@
+//! The storage backends, by name. A backend is one file or one folder here and one line below.
+
+mod loop_file;
+
+use crate::config::Config;
+use flexvol_storage::sdk::{Capabilities, Driver, Error, ErrorKind, Result};
+
+/// A backend of this executable.
+#[derive(Clone, Copy, Debug)]
+pub struct Backend {
+    /// Its name in a configuration.
+    pub name: &'static str,
+    /// What `init` answers where `install` left no prepared line.
+    pub capabilities: fn(attach: bool) -> Capabilities,
+    /// Opens it. Called for callouts that need storage, never for `init`.
+    pub open: fn(&Config) -> Result<Box<dyn Driver>>,
+}
+
+/// Every backend of this executable.
+pub const BACKENDS: &[Backend] = &[Backend {
+    name: "loop",
+    capabilities: loop_file::capabilities,
+    open: loop_file::open,
+}];
+
+/// The backend of that name.
+///
+/// # Errors
+/// [`ErrorKind::Configuration`] naming the ones there are.
+pub fn find(name: &str) -> Result<&'static Backend> {
+    BACKENDS.iter().find(|backend| backend.name == name).ok_or_else(|| {
+        let names: Vec<_> = BACKENDS.iter().map(|backend| backend.name).collect();
+        Error::new(
+            ErrorKind::Configuration,
+            format!(
+                "there is no backend {name:?} (there is: {}); set `backend` in the driver's configuration",
+                names.join(", ")
+            ),
+        )
+    })
+}

@@ -1,0 +1,60 @@
+//! Where this executable stands, which is all that kubelet tells it about who it is.
+//!
+//! Kubelet execs `<plugin directory>/<vendor>~<driver>/<driver>`. The configuration and the
+//! prepared answer to `init` lie beside it, hidden by a dot from kubelet's watcher
+//! (`pkg/volume/flexvolume/probe.go`: events on names that begin with a dot are ignored).
+
+use std::{
+    env,
+    ffi::OsStr,
+    path::{Path, PathBuf},
+};
+
+/// The directory and the name under which this executable was called.
+#[derive(Clone, Debug)]
+pub struct Installed {
+    directory: PathBuf,
+    name: String,
+}
+
+impl Installed {
+    /// Takes both from the first argument, so that a link under another name is another driver;
+    /// where a shell found the executable through PATH, the kernel is asked.
+    pub fn here(argument: Option<&OsStr>) -> Installed {
+        let called = argument.map(Path::new).filter(|path| path.components().count() > 1);
+        let path = match called {
+            Some(path) => path.to_owned(),
+            None => env::current_exe().unwrap_or_else(|_| PathBuf::from("/flexvol")),
+        };
+        Installed::at(&path)
+    }
+
+    /// The driver whose executable is `path`.
+    pub fn at(path: &Path) -> Installed {
+        let name = path.file_name().unwrap_or(OsStr::new("flexvol"));
+        Installed {
+            directory: path.parent().unwrap_or(Path::new("/")).to_owned(),
+            name: name.to_string_lossy().into_owned(),
+        }
+    }
+
+    /// The name of the driver.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The executable.
+    pub fn executable(&self) -> PathBuf {
+        self.directory.join(&self.name)
+    }
+
+    /// The configuration.
+    pub fn configuration(&self) -> PathBuf {
+        self.directory.join(format!(".{}.toml", self.name))
+    }
+
+    /// The line that `init` prints, left by `install`.
+    pub fn init_line(&self) -> PathBuf {
+        self.directory.join(format!(".{}.init", self.name))
+    }
+}
