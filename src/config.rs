@@ -125,7 +125,9 @@ impl Config {
     pub fn load(installed: &Installed) -> Result<Config> {
         let path = installed.configuration();
         match fs::read_to_string(&path) {
-            Ok(text) => Config::parse(&text).map_err(|error| error.because(path.display().to_string())),
+            Ok(text) => {
+                Config::parse(&text).map_err(|error| error.because(path.display().to_string()))
+            }
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Config::default()),
             Err(error) => Err(mistaken(&error.to_string())),
         }
@@ -153,10 +155,17 @@ impl Config {
 
     /// The backend of the driver called `name`.
     pub fn backend<'a>(&'a self, name: &'a str) -> &'a str {
-        match &self.backend {
-            Some(backend) => backend,
-            None if name == "flexvol" => DEFAULT_BACKEND,
-            None => name,
+        self.backend
+            .as_deref()
+            .unwrap_or(Config::default_backend(name))
+    }
+
+    /// The backend of a driver that configures none: its own name, and `flexvol` is `loop`.
+    pub fn default_backend(name: &str) -> &str {
+        if name == "flexvol" {
+            DEFAULT_BACKEND
+        } else {
+            name
         }
     }
 

@@ -21,7 +21,9 @@ impl Installed {
     /// Takes both from the first argument, so that a link under another name is another driver;
     /// where a shell found the executable through PATH, the kernel is asked.
     pub fn here(argument: Option<&OsStr>) -> Installed {
-        let called = argument.map(Path::new).filter(|path| path.components().count() > 1);
+        let called = argument
+            .map(Path::new)
+            .filter(|path| path.components().count() > 1);
         let path = match called {
             Some(path) => path.to_owned(),
             None => env::current_exe().unwrap_or_else(|_| PathBuf::from("/flexvol")),

@@ -31,14 +31,21 @@ pub fn open(config: &Config) -> Result<Box<dyn Driver>> {
         let (policy, pool) = (pool.policy(), pool.clone());
         Pool::new(name, policy, move || Images::open(&pool))
     });
-    Ok(Box::new(BlockDriver::new(pools.collect(), config.settings())))
+    Ok(Box::new(BlockDriver::new(
+        pools.collect(),
+        config.settings(),
+    )))
 }
 
 impl Images {
     fn open(config: &PoolConfig) -> Result<Images> {
         Ok(Images {
             pool: pool::Pool::open(&config.path)?,
-            allocation: if config.thin { Allocation::Thin } else { Allocation::Full },
+            allocation: if config.thin {
+                Allocation::Thin
+            } else {
+                Allocation::Full
+            },
             reserve: config.reserve,
         })
     }
@@ -77,7 +84,8 @@ impl BlockBackend for Images {
 
     fn create(&self, volume: &Handle, size: Bytes, mark: &Mark) -> Result<()> {
         let mark = mark.to_string();
-        self.pool.create(volume, size, &mark, self.allocation, self.reserve)
+        self.pool
+            .create(volume, size, &mark, self.allocation, self.reserve)
     }
 
     fn set_mark(&self, volume: &Handle, mark: &Mark) -> Result<()> {
@@ -85,7 +93,8 @@ impl BlockBackend for Images {
     }
 
     fn grow(&self, volume: &Handle, to: Bytes) -> Result<()> {
-        self.image(volume)?.extend(to, self.allocation, self.reserve, &self.pool)
+        self.image(volume)?
+            .extend(to, self.allocation, self.reserve, &self.pool)
     }
 
     fn mapped(&self, volume: &Handle, hint: Option<u32>) -> Result<Option<Device>> {

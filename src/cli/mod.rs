@@ -1,19 +1,31 @@
 //! The verbs for people: text on standard output, errors on standard error, the usual exit codes.
 
 mod pool;
+mod suggest;
 
 use crate::installed::Installed;
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
 use std::{
     ffi::OsStr,
-    io::{self, IsTerminal, Write},
+    fmt,
+    io::{self, Write},
     process::ExitCode,
 };
 
-/// A FlexVolume driver whose volumes grow.
+pub use suggest::suggest;
+
+/// A FlexVolume driver whose volumes grow
+///
+/// Kubelet executes it with a callout as the first word (init, mount, expandfs …) and reads one
+/// line of JSON. The verbs below are for people.
 #[derive(Debug, Parser)]
-#[command(name = "flexvol", version, disable_help_subcommand = true, arg_required_else_help = true)]
+#[command(
+    name = "flexvol",
+    version,
+    disable_help_subcommand = true,
+    arg_required_else_help = true
+)]
 pub struct Cli {
     #[command(subcommand)]
     verb: Verb,
@@ -21,31 +33,62 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Make and look at pools, the places volumes are carved from
+    /// Make the places volumes are carved from
     #[command(subcommand)]
     Pool(pool::Verb),
 }
 
-/// The words that people say and callers do not.
-const WORDS: &[&str] = &["pool"];
+/// The words that people say and callers do not: every subcommand of [`Verb`].
+const VERBS: &[&str] = &["pool"];
 
 /// Whether the first argument is for people.
 pub fn is_verb(word: &OsStr) -> bool {
     word.to_str()
-        .is_some_and(|word| word.starts_with('-') || WORDS.contains(&word))
+        .is_some_and(|word| word.starts_with('-') || VERBS.contains(&word))
 }
 
 /// Answers a person.
 pub fn run(_installed: &Installed) -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        Err(error) => return explain_usage(&error),
+        Err(usage) => {
+            // Help and version go to standard output, mistakes to standard error.
+            let code = u8::try_from(usage.exit_code()).unwrap_or(2);
+            return usage.print().map_or(ExitCode::FAILURE, |()| code.into());
+        }
     };
     let outcome = match cli.verb {
         Verb::Pool(verb) => verb.run(),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => complain(&error),
+        Err(error) => {
+            // Nothing is left to tell it to when standard error is closed.
+            let _ = writeln!(io::stderr(), "flexvol: {}", report(&error));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The whole chain on one line. A cause that its effect already quotes is not said twice.
+fn report(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain() {
+        let cause = cause.to_string();
+        if !text.ends_with(&cause) {
+            if !text.is_empty() {
+                text.push_str(": ");
+            }
+            text.push_str(&cause);
+        }
+    }
+    text
+}
+
+/// Writes one line to standard output; a reader that went away ends the verb quietly.
+fn print(line: fmt::Arguments<'_>) -> Result<()> {
+    match writeln!(io::stdout(), "{line}") {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        outcome => outcome.context("write to standard output"),
     }
 }

@@ -412,6 +412,7 @@ impl<B: BlockBackend> Driver for BlockDriver<B> {
                 ("pool".to_owned(), found.pool),
             ]),
             size: reached.size(),
+            handle,
             filesystem: Some(filesystem),
         })
     }
