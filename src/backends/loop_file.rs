@@ -2,9 +2,9 @@
 
 use crate::config::{Config, PoolConfig};
 use flexvol_storage::{
-    Asset, BlockBackend, BlockDriver, Mark, Pool,
-    host::{Allocation, Device, DeviceNumber, Image, PoolId, loop_device, pool},
-    sdk::{Bytes, Capabilities, Driver, Error, ErrorKind, Handle, Options, Result, VolumeName},
+    Asset, Backend, BlockBackend, BlockDriver, Catalog, Mark, Pool,
+    host::{Allocation, Device, DeviceNumber, Image, loop_device, pool},
+    sdk::{Bytes, Capabilities, Driver, Error, ErrorKind, Handle, Options, Result},
 };
 
 /// A pool of image files.
@@ -57,14 +57,9 @@ impl Images {
     }
 }
 
-impl BlockBackend for Images {
-    fn pool(&self) -> PoolId {
-        self.pool.id()
-    }
-
-    fn owner(device: DeviceNumber) -> Result<Option<Handle>> {
-        let backing = loop_device::backing(device)?;
-        Ok(backing.and_then(|backing| Handle::parse(&backing.label).ok()))
+impl Backend for Images {
+    fn catalog(&self) -> &dyn Catalog {
+        &self.pool
     }
 
     fn find(&self, volume: &Handle) -> Result<Option<Asset>> {
@@ -76,10 +71,6 @@ impl BlockBackend for Images {
             mark: image.mark()?.map(|text| Mark::decode(&text)).transpose()?,
             thin: self.allocation == Allocation::Thin,
         }))
-    }
-
-    fn list(&self) -> Result<Vec<Handle>> {
-        self.pool.handles()
     }
 
     fn create(&self, volume: &Handle, size: Bytes, mark: &Mark) -> Result<()> {
@@ -97,6 +88,21 @@ impl BlockBackend for Images {
             .extend(to, self.allocation, self.reserve, &self.pool)
     }
 
+    fn destroy(&self, volume: &Handle) -> Result<()> {
+        self.pool.remove(volume)
+    }
+
+    fn capacity(&self, _: &Options) -> Result<Bytes> {
+        self.pool.available(self.reserve)
+    }
+}
+
+impl BlockBackend for Images {
+    fn owner(device: DeviceNumber) -> Result<Option<Handle>> {
+        let backing = loop_device::backing(device)?;
+        Ok(backing.and_then(|backing| Handle::parse(&backing.label).ok()))
+    }
+
     fn mapped(&self, volume: &Handle, hint: Option<u32>) -> Result<Option<Device>> {
         match self.pool.image(volume)? {
             Some(image) => loop_device::find(&image, hint),
@@ -110,25 +116,5 @@ impl BlockBackend for Images {
 
     fn unmap(&self, device: Device) -> Result<()> {
         loop_device::release(device)
-    }
-
-    fn destroy(&self, volume: &Handle) -> Result<()> {
-        self.pool.remove(volume)
-    }
-
-    fn capacity(&self, _: &Options) -> Result<Bytes> {
-        self.pool.available(self.reserve)
-    }
-
-    fn bind_name(&self, name: &VolumeName, volume: &Handle) -> Result<Handle> {
-        self.pool.reserve_name(name, volume)
-    }
-
-    fn find_name(&self, name: &VolumeName) -> Result<Option<Handle>> {
-        self.pool.lookup_name(name)
-    }
-
-    fn free_name(&self, name: &VolumeName, volume: &Handle) -> Result<()> {
-        self.pool.release_name(name, volume)
     }
 }

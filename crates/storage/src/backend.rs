@@ -1,36 +1,54 @@
-//! The storage technology below a block volume, as ten small methods.
+//! The storage technology below a volume, as ten small methods.
+//!
+//! Every method is idempotent and leaves, when it is cut, what its next call completes. None
+//! needs to know of callouts: the driver calls them under the volume's lock, one step at a time.
 
 use crate::{mark::Mark, observed::Asset};
-use flexvol_host::{Device, DeviceNumber, PoolId};
+use flexvol_host::{Device, DeviceNumber, PoolId, pool::Pool};
 use flexvol_sdk::{Bytes, Handle, Options, Result, VolumeName};
+use std::os::fd::OwnedFd;
 
-/// One pool of block volumes.
-///
-/// Every method is idempotent and leaves, when it is cut, what its next call completes. None
-/// needs to know of callouts: [`BlockDriver`](crate::BlockDriver) calls them under the volume's
-/// lock, one step at a time.
-pub trait BlockBackend: Sized {
+/// Which volumes a pool has, and what they are called.
+pub trait Catalog {
     /// The pool's own id, which its volumes' marks repeat.
-    fn pool(&self) -> PoolId;
+    fn id(&self) -> PoolId;
 
-    /// The handle on a device that may be a volume of this technology; `None` where it is none.
-    /// Unmounting is told a directory and nothing else, and must work while the pool is missing.
+    /// Every volume of the pool.
     ///
     /// # Errors
-    /// When the device cannot be asked.
-    fn owner(device: DeviceNumber) -> Result<Option<Handle>>;
+    /// When the pool cannot be read.
+    fn handles(&self) -> Result<Vec<Handle>>;
+
+    /// Binds `name` to `volume` unless it is bound already, and returns what it is bound to: a
+    /// provisioner that repeats itself finds the volume it made before.
+    ///
+    /// # Errors
+    /// When it may not be bound.
+    fn bind(&self, name: &VolumeName, volume: &Handle) -> Result<Handle>;
+
+    /// What `name` is bound to.
+    ///
+    /// # Errors
+    /// When it cannot be known.
+    fn lookup(&self, name: &VolumeName) -> Result<Option<Handle>>;
+
+    /// Frees `name` if it is bound to `volume`.
+    ///
+    /// # Errors
+    /// When it may still be bound.
+    fn free(&self, name: &VolumeName, volume: &Handle) -> Result<()>;
+}
+
+/// One pool of volumes.
+pub trait Backend {
+    /// Which volumes it has.
+    fn catalog(&self) -> &dyn Catalog;
 
     /// The volume with this handle.
     ///
     /// # Errors
     /// When it cannot be known whether there is one.
     fn find(&self, volume: &Handle) -> Result<Option<Asset>>;
-
-    /// Every volume of the pool.
-    ///
-    /// # Errors
-    /// When the pool cannot be read.
-    fn list(&self) -> Result<Vec<Handle>>;
 
     /// Allocates the volume and marks it: both or nothing.
     ///
@@ -51,6 +69,28 @@ pub trait BlockBackend: Sized {
     /// the volume is as it was.
     fn grow(&self, volume: &Handle, to: Bytes) -> Result<()>;
 
+    /// Removes the volume and its data.
+    ///
+    /// # Errors
+    /// When it may still be there.
+    fn destroy(&self, volume: &Handle) -> Result<()>;
+
+    /// The largest volume that could be created now with these parameters.
+    ///
+    /// # Errors
+    /// When the pool cannot be asked.
+    fn capacity(&self, parameters: &Options) -> Result<Bytes>;
+}
+
+/// A pool whose volumes are block devices.
+pub trait BlockBackend: Backend {
+    /// The handle on a device that may be a volume of this technology; `None` where it is none.
+    /// Unmounting is told a directory and nothing else, and must work while the pool is missing.
+    ///
+    /// # Errors
+    /// When the device cannot be asked.
+    fn owner(device: DeviceNumber) -> Result<Option<Handle>>;
+
     /// The volume's block device, if it has one. `hint` is the minor number it had last.
     ///
     /// # Errors
@@ -63,40 +103,43 @@ pub trait BlockBackend: Sized {
     /// When there is no such device afterwards.
     fn map(&self, volume: &Handle, hint: Option<u32>) -> Result<Device>;
 
-    /// Lets an unused block device go.
+    /// Lets an unused block device go; one that goes with its last user needs no more than that.
     ///
     /// # Errors
     /// When it is still there.
-    fn unmap(&self, device: Device) -> Result<()>;
+    fn unmap(&self, device: Device) -> Result<()> {
+        drop(device);
+        Ok(())
+    }
+}
 
-    /// Removes the volume and its data.
+/// A pool whose volumes are directories of a file system that is mounted on this node.
+pub trait DirectoryBackend: Backend {
+    /// The directory of the volume, opened.
     ///
     /// # Errors
-    /// When it may still be there.
-    fn destroy(&self, volume: &Handle) -> Result<()>;
+    /// When it cannot be had.
+    fn open(&self, volume: &Handle) -> Result<OwnedFd>;
+}
 
-    /// The largest volume that could be created now with these parameters.
-    ///
-    /// # Errors
-    /// When the pool cannot be asked.
-    fn capacity(&self, parameters: &Options) -> Result<Bytes>;
+impl Catalog for Pool {
+    fn id(&self) -> PoolId {
+        Pool::id(self)
+    }
 
-    /// Binds `name` to `volume` unless it is bound already, and returns what it is bound to: a
-    /// provisioner that repeats itself finds the volume it made before.
-    ///
-    /// # Errors
-    /// When it may not be bound.
-    fn bind_name(&self, name: &VolumeName, volume: &Handle) -> Result<Handle>;
+    fn handles(&self) -> Result<Vec<Handle>> {
+        Pool::handles(self)
+    }
 
-    /// What `name` is bound to.
-    ///
-    /// # Errors
-    /// When it cannot be known.
-    fn find_name(&self, name: &VolumeName) -> Result<Option<Handle>>;
+    fn bind(&self, name: &VolumeName, volume: &Handle) -> Result<Handle> {
+        self.reserve_name(name, volume)
+    }
 
-    /// Frees `name` if it is bound to `volume`.
-    ///
-    /// # Errors
-    /// When it may still be bound.
-    fn free_name(&self, name: &VolumeName, volume: &Handle) -> Result<()>;
+    fn lookup(&self, name: &VolumeName) -> Result<Option<Handle>> {
+        self.lookup_name(name)
+    }
+
+    fn free(&self, name: &VolumeName, volume: &Handle) -> Result<()> {
+        self.release_name(name, volume)
+    }
 }

@@ -58,7 +58,7 @@ pub fn converge(world: &mut dyn World, goal: &Goal) -> Result<Reached> {
             Next::Reached => return Ok(Reached { changed, seen }),
             Next::Refuse(kind, why) => return Err(Error::new(kind, why)),
             Next::Do(step) => {
-                log::info!(target: "flexvol::step", "{}", step.name());
+                flexvol_sdk::step(step.name());
                 world.act(&step)?;
                 changed = true;
             }

@@ -91,7 +91,7 @@ impl<B: BlockBackend> Inventory for BlockDriver<B> {
                 },
             }))
         };
-        let handles = backend.list()?;
+        let handles = backend.catalog().handles()?;
         let reports = handles
             .iter()
             .filter_map(|handle| report(handle).map_err(|error| (*handle, error)).transpose());

@@ -10,17 +10,19 @@ pub use flexvol_sdk as sdk;
 
 mod backend;
 mod block;
+mod block_world;
 mod converge;
 pub mod decide;
+mod driver;
 mod inventory;
-mod linux;
 pub mod mark;
 pub mod observed;
 mod settings;
 
-pub use backend::BlockBackend;
-pub use block::{BlockDriver, Pool};
+pub use backend::{Backend, BlockBackend, Catalog, DirectoryBackend};
+pub use block::{Block, BlockDriver};
 pub use converge::{Reached, World, converge};
+pub use driver::{Kind, Label, Pool, VolumeDriver};
 pub use inventory::{Inventory, PoolReport, VolumeReport};
 pub use mark::Mark;
 pub use observed::{Asset, Goal, Observed};

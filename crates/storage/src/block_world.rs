@@ -1,9 +1,10 @@
-//! The world as Linux has it: one volume under its lock.
+//! A block volume of this node under its lock: the world in which `decide`'s steps are done.
 
 use crate::{
     backend::BlockBackend,
     converge::World,
     decide::Step,
+    driver::{LOCK_DEADLINE, Label},
     mark::{Format, Mark, State},
     observed::{Asset, Content, DeviceState, Goal, Observed, TargetState},
 };
@@ -12,23 +13,12 @@ use flexvol_host::{
     mount::{self, Detached, Target},
     mountinfo, probe,
 };
-use flexvol_sdk::{Bytes, Error, ErrorKind, Filesystem, Handle, Result, VolumeName};
-use std::{path::PathBuf, time::Duration};
-
-/// How long a callout waits for another one of the same volume before it answers Failure. The
-/// caller repeats the call, and its own patience with one is about two minutes.
-const LOCK_DEADLINE: Duration = Duration::from_secs(60);
-
-/// What a volume is called when it is created.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Label {
-    pub(crate) name: Option<VolumeName>,
-    pub(crate) namespace: Option<String>,
-}
+use flexvol_sdk::{Bytes, Error, ErrorKind, Filesystem, Handle, Result};
+use std::path::PathBuf;
 
 /// One volume under its lock. `backend` is absent while its pool is: then it can be unmounted
 /// and nothing else.
-pub(crate) struct Linux<'a, B> {
+pub(crate) struct BlockWorld<'a, B> {
     backend: Option<&'a B>,
     volume: Handle,
     lock: lock::Guard,
@@ -43,14 +33,14 @@ pub(crate) struct Linux<'a, B> {
     content: Option<Content>,
 }
 
-impl<'a, B: BlockBackend> Linux<'a, B> {
+impl<'a, B: BlockBackend> BlockWorld<'a, B> {
     pub(crate) fn lock(
         backend: Option<&'a B>,
         volume: Handle,
         dir: Option<PathBuf>,
         label: Label,
     ) -> Result<Self> {
-        Ok(Linux {
+        Ok(BlockWorld {
             backend,
             volume,
             lock: lock::volume(&volume, LOCK_DEADLINE)?,
@@ -77,7 +67,7 @@ impl<'a, B: BlockBackend> Linux<'a, B> {
         };
         let asset = backend.find(&self.volume)?;
         if let Some(mark) = asset.as_ref().and_then(|asset| asset.mark.as_ref())
-            && (mark.handle != self.volume || mark.pool != backend.pool())
+            && (mark.handle != self.volume || mark.pool != backend.catalog().id())
         {
             return Err(Error::new(
                 ErrorKind::Conflict,
@@ -295,7 +285,7 @@ impl<'a, B: BlockBackend> Linux<'a, B> {
     }
 }
 
-impl<B: BlockBackend> World for Linux<'_, B> {
+impl<B: BlockBackend> World for BlockWorld<'_, B> {
     fn observe(&mut self, goal: &Goal) -> Result<Observed> {
         // Whoever unmounts must succeed while the pool is missing or the mark unreadable.
         let unmounting = *goal == Goal::Unmounted;
@@ -342,7 +332,7 @@ impl<B: BlockBackend> World for Linux<'_, B> {
             Step::Create { size } => {
                 let backend = self.backend()?;
                 let Label { name, namespace } = self.label.clone();
-                let mark = Mark::blank(self.volume, backend.pool(), name, namespace);
+                let mark = Mark::blank(self.volume, backend.catalog().id(), name, namespace);
                 backend.create(&self.volume, *size, &mark)
             }
             Step::Mark(mark) => self.set_mark(mark),
@@ -372,7 +362,7 @@ impl<B: BlockBackend> World for Linux<'_, B> {
     }
 }
 
-impl<B: BlockBackend> Linux<'_, B> {
+impl<B: BlockBackend> BlockWorld<'_, B> {
     /// Whether the device is mounted, in any mount namespace, anywhere but on this callout's
     /// directory and on kubelet's own directory for an attached volume
     /// (`plugins/kubernetes.io/flexvolume/…/mounts/…`, Kubernetes `getDeviceMountPath`).

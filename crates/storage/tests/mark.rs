@@ -1,0 +1,94 @@
+//! A mark is read back as it was written, and the oldest one for ever.
+
+use flexvol_host::{PoolId, Uuid};
+use flexvol_sdk::{Bytes, ErrorKind, Filesystem, Handle, VolumeName};
+use flexvol_storage::{
+    Mark,
+    mark::{Format, State},
+};
+use proptest::prelude::*;
+
+fn ready() -> Mark {
+    Mark {
+        state: State::Ready,
+        format: Some(Format {
+            filesystem: Filesystem::Xfs,
+            uuid: Uuid::parse("0b0e8f6a-51a2-4d52-9c3f-6d1f0f3c2a11").unwrap(),
+        }),
+        growing: Some(Bytes::GIB),
+        ..Mark::blank(
+            Handle::parse("00112233445566778899aabbccddeeff").unwrap(),
+            PoolId::parse("ffeeddccbbaa99887766554433221100").unwrap(),
+            Some(VolumeName::parse("data.claims").unwrap()),
+            Some("default".to_owned()),
+        )
+    }
+}
+
+#[test]
+fn the_first_version_is_read_for_ever() {
+    let golden = include_str!("fixtures/mark-v1.txt").trim_end();
+    assert_eq!(Mark::decode(golden).unwrap(), ready());
+    assert_eq!(ready().to_string(), golden);
+}
+
+#[test]
+fn a_newer_version_is_refused_and_says_what_to_do() {
+    let newer = ready().to_string().replace("flexvol=1", "flexvol=2");
+    let error = Mark::decode(&newer).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Conflict);
+    assert!(error.to_string().contains("upgrade the driver"), "{error}");
+}
+
+#[test]
+fn what_is_not_quite_a_mark_is_none() {
+    let good = ready().to_string();
+    let cut_anywhere = (0..good.len()).map(|at| good[..at].to_owned());
+    let twisted = [
+        good.replace(":fs=xfs", ""),
+        good.replace("state=ready", "state=steady"),
+        good.replace(":state=ready", ""),
+        good.replace("growing=", "growing=-"),
+        format!("{good}:state=ready"),
+        format!("{good}:more=1"),
+        format!("{good} "),
+        format!("{good}\n"),
+    ];
+    for text in cut_anywhere.chain(twisted) {
+        // A text cut between digits of the last number is a mark, with another number.
+        if let Ok(mark) = Mark::decode(&text) {
+            assert!(good.starts_with(&text), "{text:?} was read as {mark:?}");
+            assert!(mark.growing < ready().growing, "{text:?}");
+        }
+    }
+}
+
+#[test]
+fn a_mark_fits_where_lvm_keeps_tags() {
+    let allowed = |c: u8| c.is_ascii_alphanumeric() || b"_+.-/=!:&#".contains(&c);
+    assert!(ready().to_string().bytes().all(allowed));
+}
+
+proptest! {
+    #[test]
+    fn every_mark_is_read_back(
+        handle: [u8; 16], pool: [u8; 16], uuid: [u8; 16],
+        state in prop::sample::select(vec![State::Blank, State::Formatting, State::Ready, State::Deleting]),
+        filesystem in prop::sample::select(Filesystem::ALL.to_vec()),
+        name in prop::option::of("[a-z0-9]{1,20}"),
+        growing in prop::option::of(any::<u64>().prop_map(Bytes)),
+    ) {
+        let format = (state != State::Blank).then(|| Format { filesystem, uuid: Uuid::from_bytes(uuid) });
+        let name = name.map(|name| VolumeName::parse(&name).unwrap());
+        let mark = Mark {
+            state, format, growing,
+            ..Mark::blank(Handle::from_bytes(handle), PoolId::from_bytes(pool), name, None)
+        };
+        prop_assert_eq!(Mark::decode(&mark.to_string()).unwrap(), mark);
+    }
+
+    #[test]
+    fn no_text_makes_decode_panic(text in ".*") {
+        let _ = Mark::decode(&text);
+    }
+}
