@@ -4,7 +4,7 @@ use super::print;
 use anyhow::{Context, Result};
 use clap::Subcommand;
 use flexvol_storage::host::pool::Pool;
-use std::path::PathBuf;
+use std::{fs, os::unix::fs::DirBuilderExt, path::PathBuf};
 
 #[derive(Debug, Subcommand)]
 pub enum Verb {
@@ -22,6 +22,11 @@ impl Verb {
     pub fn run(self) -> Result<()> {
         match self {
             Verb::Init { path } => {
+                fs::DirBuilder::new()
+                    .recursive(true)
+                    .mode(0o700)
+                    .create(&path)
+                    .with_context(|| format!("make {}", path.display()))?;
                 let (id, made) =
                     Pool::init(&path).with_context(|| format!("make {} a pool", path.display()))?;
                 let what = if made {

@@ -17,7 +17,12 @@ pub mod mountinfo;
 mod node;
 pub mod pool;
 pub mod probe;
+pub mod random;
 mod run_dir;
 pub mod superblock;
 mod sys;
 pub mod uuid;
+
+pub use device::{Device, DeviceNumber};
+pub use pool::{Allocation, Image, PoolId, Reserve};
+pub use uuid::Uuid;

@@ -8,6 +8,7 @@
 use crate::device::DeviceNumber;
 use flexvol_sdk::{Error, ErrorKind, Result};
 use std::{
+    collections::HashSet,
     ffi::OsString,
     fs,
     os::unix::{
@@ -81,6 +82,34 @@ pub fn mounts_of(device: DeviceNumber) -> Result<Vec<Mount>> {
     let mut mounts = read()?;
     mounts.retain(|mount| mount.number == device || is_btrfs_on(mount, device));
     Ok(mounts)
+}
+
+/// Where the file system on a block device is mounted, in the mount namespace of any process: a
+/// container has its mounts in one of its own.
+///
+/// # Errors
+/// As [`read`]. A process that ends while it is asked is passed over.
+pub fn everywhere(device: DeviceNumber) -> Result<Vec<PathBuf>> {
+    let mut places = Vec::new();
+    let mut namespaces = HashSet::new();
+    let processes =
+        fs::read_dir("/proc").map_err(|error| Error::system("list processes", error))?;
+    for process in processes.flatten() {
+        let path = process.path();
+        let Ok(namespace) = fs::read_link(path.join("ns/mnt")) else {
+            continue;
+        };
+        if !namespaces.insert(namespace) {
+            continue;
+        }
+        let Ok(text) = fs::read(path.join("mountinfo")) else {
+            continue;
+        };
+        let mounts = parse(&text)?.into_iter();
+        let here = mounts.filter(|mount| mount.number == device || is_btrfs_on(mount, device));
+        places.extend(here.map(|mount| mount.mount_point));
+    }
+    Ok(places)
 }
 
 /// Btrfs gives every mount an anonymous number; what is left is the text of the source, a device

@@ -17,6 +17,7 @@ use crate::{
     image::{nameless, write_mark},
     lock,
     loop_device::Inode,
+    random,
 };
 use flexvol_sdk::{Bytes, Error, ErrorKind, Handle, Result, VolumeName};
 use rustix::{
@@ -47,6 +48,12 @@ pub(crate) const FIRST_BLOCKS: Bytes = Bytes::MIB;
 pub struct PoolId(Handle);
 
 impl PoolId {
+    /// Wraps 16 bytes.
+    #[must_use]
+    pub const fn from_bytes(bytes: [u8; 16]) -> Self {
+        PoolId(Handle::from_bytes(bytes))
+    }
+
     /// Reads 32 lower-case hexadecimal digits.
     ///
     /// # Errors
@@ -61,11 +68,7 @@ impl PoolId {
     }
 
     fn random() -> Result<Self> {
-        let mut bytes = [0; 16];
-        // Up to 256 bytes come whole or not at all (random(7)).
-        rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
-            .map_err(|error| Error::system("get random numbers", error))?;
-        Ok(PoolId(Handle::from_bytes(bytes)))
+        random::handle().map(PoolId)
     }
 }
 

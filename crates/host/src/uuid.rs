@@ -1,5 +1,6 @@
 //! The identity a file system carries in its superblock.
 
+use crate::random;
 use flexvol_sdk::{Error, ErrorKind, Result};
 use std::fmt;
 
@@ -24,18 +25,9 @@ impl Uuid {
     /// A new version 4 UUID from the kernel's random number generator.
     ///
     /// # Errors
-    /// [`ErrorKind::Storage`] when `getrandom(2)` fails.
+    /// When `getrandom(2)` fails.
     pub fn random() -> Result<Self> {
-        let mut bytes = [0; 16];
-        let filled = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
-            .map_err(|error| Error::system("draw a random UUID", error))?;
-        // The kernel promises whole answers up to 256 bytes; a short one would be a bad identity.
-        if filled != bytes.len() {
-            return Err(Error::new(
-                ErrorKind::Storage,
-                "cannot draw a random UUID: the kernel gave too few bytes",
-            ));
-        }
+        let mut bytes = random::bytes()?;
         bytes[6] = bytes[6] & 0x0f | 0x40;
         bytes[8] = bytes[8] & 0x3f | 0x80;
         Ok(Uuid(bytes))

@@ -246,9 +246,15 @@ impl<'a, B: BlockBackend> BlockWorld<'a, B> {
         let device = self.device()?;
         match grown {
             Ok(_) => {}
-            // The kernel grows a mounted ext4 only for CAP_SYS_RESOURCE; while nobody has it
-            // mounted, the tools can do it. The claim inside tells which it is.
-            Err(refused) if refused.kind() == ErrorKind::CapabilityMissing => {
+            // The kernel grows a mounted ext4 only for CAP_SYS_RESOURCE, and not with every set of
+            // features; while nobody has it mounted, the tools can do it. The claim inside tells.
+            Err(refused)
+                if matches!(filesystem, Filesystem::Ext3 | Filesystem::Ext4)
+                    && matches!(
+                        refused.kind(),
+                        ErrorKind::CapabilityMissing | ErrorKind::Conflict
+                    ) =>
+            {
                 match grow::offline(device, filesystem, &self.lock) {
                     Err(busy) if busy.kind() == ErrorKind::Busy => return Err(refused),
                     outcome => outcome?,

@@ -6,7 +6,7 @@ use crate::{
     observed::{Asker, Goal},
     settings::{Growth, Names, Namespaces, Policy, Role, Settings},
 };
-use flexvol_host::mount::Target;
+use flexvol_host::{mount::Target, random};
 use flexvol_sdk::{
     Answer, Bytes, Driver, Error, ErrorKind, Filesystem, Handle, MountRequest, Options,
     Provisioned, Resize, Result, Volume, VolumeName, not_supported,
@@ -439,9 +439,7 @@ impl<K: Kind> Driver for VolumeDriver<K> {
         };
         let size = pool.policy.admit(size.max(K::smallest(filesystem)))?;
         let backend = pool.open()?;
-        let handle = backend
-            .catalog()
-            .bind(&name, &flexvol_host::random_handle()?)?;
+        let handle = backend.catalog().bind(&name, &random::handle()?)?;
         let found = self.open(pool, handle)?;
         let label = Label {
             name: Some(name),

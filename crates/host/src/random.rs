@@ -1,0 +1,20 @@
+//! Random numbers for identities.
+
+use flexvol_sdk::{Error, Handle, Result};
+use rustix::rand::{GetRandomFlags, getrandom};
+
+/// A new handle: 128 bits from the kernel's random number generator.
+///
+/// # Errors
+/// When `getrandom(2)` fails.
+pub fn handle() -> Result<Handle> {
+    bytes().map(Handle::from_bytes)
+}
+
+/// Up to 256 bytes come whole or not at all (random(7)).
+pub(crate) fn bytes() -> Result<[u8; 16]> {
+    let mut bytes = [0; 16];
+    getrandom(&mut bytes, GetRandomFlags::empty())
+        .map_err(|error| Error::system("get random numbers", error))?;
+    Ok(bytes)
+}
