@@ -1,4 +1,5 @@
 //! A mark is read back as it was written, and the oldest one for ever.
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 use flexvol_host::{PoolId, Uuid};
 use flexvol_sdk::{Bytes, ErrorKind, Filesystem, Handle, VolumeName};
