@@ -173,7 +173,7 @@ fn a_cut_anywhere_reaches_the_goal_at_its_retry_and_loses_nothing() {
     }
     exploration.explore(start);
     println!(
-        "decide: {} states, {} cuts, {} callouts, at most {} steps, {} faults",
+        "\ndecide: {} states, {} cuts, {} callouts, at most {} steps, {} faults",
         exploration.states.len(),
         exploration.cuts,
         callouts().len(),
