@@ -6,6 +6,39 @@
 //! Kubernetes 1.6 uses, calls one method of your [`Driver`], and writes the reply. What you
 //! write is storage.
 //!
+//! ```no_run
+//! use flexvol_sdk::{Answer, Capabilities, Driver, Error, MountRequest, run};
+//! use std::{path::Path, process::ExitCode};
+//!
+//! #[derive(serde::Deserialize)]
+//! struct Share {
+//!     export: String,
+//! }
+//!
+//! struct Shares;
+//!
+//! impl Driver for Shares {
+//!     fn mount(&self, request: &MountRequest) -> Answer<()> {
+//!         let share: Share = request.volume.options.parse()?;
+//!         Ok(mount_share(&share.export, &request.dir, request.volume.read_only)?)
+//!     }
+//!
+//!     fn unmount(&self, dir: &Path) -> Answer<()> {
+//!         Ok(unmount_share(dir)?)
+//!     }
+//! }
+//!
+//! fn main() -> ExitCode {
+//!     let capabilities = Capabilities {
+//!         attach: false,
+//!         ..Capabilities::default()
+//!     };
+//!     run(capabilities, &|| Ok(Box::new(Shares)))
+//! }
+//! # fn mount_share(_: &str, _: &Path, _: bool) -> Result<(), Error> { Ok(()) }
+//! # fn unmount_share(_: &Path) -> Result<(), Error> { Ok(()) }
+//! ```
+//!
 //! There is no storage code in here; `flexvol-storage` builds on this crate for drivers whose
 //! volumes are block devices or directories.
 #![forbid(unsafe_code)]

@@ -13,7 +13,7 @@ use std::{
     os::unix::net::UnixDatagram,
     path::Path,
     process,
-    sync::{Mutex, MutexGuard, OnceLock, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
     time::SystemTime,
 };
 
@@ -47,6 +47,7 @@ pub(crate) struct Exec {
     pub(crate) started: SystemTime,
     pub(crate) scrubber: Scrubber,
     id: Option<String>,
+    steps: Option<Steps>,
 }
 
 impl Exec {
@@ -55,6 +56,7 @@ impl Exec {
             program,
             callout,
             started,
+            steps: Some(Steps::default()),
             ..Exec::NONE
         }
     }
@@ -66,6 +68,7 @@ impl Exec {
         started: SystemTime::UNIX_EPOCH,
         scrubber: Scrubber::NONE,
         id: None,
+        steps: None,
     };
 
     /// Made when it is first needed.
@@ -117,7 +120,7 @@ impl Log {
 
     /// From here on records belong to this exec.
     pub(crate) fn begin(&self, exec: Exec) {
-        STEPS.take();
+        STEPS.set(exec.steps.clone().unwrap_or_default());
         *self.exec() = exec;
     }
 
@@ -135,18 +138,18 @@ impl Log {
 
     /// Logs how the exec ended; returns the id of its records if somebody took the event.
     pub(crate) fn conclude(&self, end: &Conclusion<'_>) -> Option<String> {
-        let steps = STEPS.take().join(",");
         let priority = match end.outcome {
             Status::Success => log::Level::Info,
             Status::Failure => log::Level::Error,
             Status::NotSupported => log::Level::Warn,
         };
         let mut exec = self.exec();
+        let steps = exec.steps.as_ref().map(|steps| locked(steps).join(","));
         let ms = end.ended.duration_since(exec.started).unwrap_or_default();
         let message = format!("{}: {}", exec.callout, exec.scrubber.clean(end.detail));
         let kind = end.kind.map(|kind| format!("{kind:?}"));
         let fields = [
-            ("steps", Some(steps)),
+            ("steps", steps),
             ("outcome", Some(end.outcome.as_str().to_owned())),
             ("kind", kind),
             ("ms", Some(ms.as_millis().to_string())),
@@ -194,7 +197,7 @@ impl Log {
     }
 
     fn exec(&self) -> MutexGuard<'_, Exec> {
-        self.exec.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.exec)
     }
 }
 
@@ -220,14 +223,21 @@ impl log::Log for Log {
     fn flush(&self) {}
 }
 
+/// The steps of an exec; a thread that answers in its place reads them too.
+type Steps = Arc<Mutex<Vec<&'static str>>>;
+
 thread_local! {
-    static STEPS: RefCell<Vec<&'static str>> = const { RefCell::new(Vec::new()) };
+    static STEPS: RefCell<Steps> = RefCell::default();
 }
 
 /// Notes for the log that this exec took a step towards what was asked: "format", "grow the
 /// device". The event at the end names all of them in order.
 pub fn step(name: &'static str) {
-    STEPS.with_borrow_mut(|steps| steps.push(name));
+    STEPS.with_borrow(|steps| locked(steps).push(name));
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

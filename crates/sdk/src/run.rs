@@ -87,9 +87,10 @@ impl Program {
     /// Before the driver's code runs, the real standard output becomes a private descriptor that
     /// no child inherits, descriptors 1 and 2 lead to /dev/null, the umask is 077, and records of
     /// the `log` crate go to the node's [`Log`]. From the moment `open` is called SIGTERM lets
-    /// the exec end by itself for two more seconds and then answers Failure in its place; it is
-    /// blocked in every thread, so whoever starts programs unblocks it in them. `init` needs
-    /// none of that and gets none.
+    /// the exec end by itself for two more seconds and then answers Failure in its place; but it
+    /// just ends `isattached` and `capacity`, which only look. Programs the driver starts
+    /// inherit the blocked signal, so a service manager that stops the caller cuts them no
+    /// sooner than its own time limit. `init` needs none of this and gets none.
     pub fn run(&self, open: Open<'_>) -> ExitCode {
         let mut argv = env::args_os();
         let program = argv.next().unwrap_or_default();
@@ -105,6 +106,27 @@ impl Program {
 
     /// Answers one exec inside this process and returns the exit code: what [`Program::run`]
     /// does, less descriptors, umask, panic hook and signals.
+    ///
+    /// ```
+    /// # use flexvol_sdk::{Capabilities, Driver, Environment, Log, Program};
+    /// # use std::time::SystemTime;
+    /// # struct Disk;
+    /// # impl Driver for Disk {}
+    /// let mut output = Vec::new();
+    /// let code = Program::new(Capabilities::default()).run_in(
+    ///     &mut Environment {
+    ///         program: "disk",
+    ///         arguments: &["unmount", "/mnt"].map(Into::into),
+    ///         output: &mut output,
+    ///         clock: &|| SystemTime::UNIX_EPOCH,
+    ///         log: &Log::nowhere(),
+    ///     },
+    ///     &|| Ok(Box::new(Disk)),
+    /// )?;
+    /// assert_eq!(output, b"{\"status\":\"Not supported\"}\n");
+    /// assert_eq!(code, 1);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     ///
     /// # Errors
     /// When the reply cannot be written.

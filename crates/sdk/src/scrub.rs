@@ -8,7 +8,7 @@ pub(crate) struct Scrubber(Vec<String>);
 impl Scrubber {
     pub(crate) const NONE: Scrubber = Scrubber(Vec::new());
 
-    /// Everything secret among the arguments, as it is and as base64.
+    /// Everything secret among the arguments: as it is, as `{:?}` shows it, and as base64.
     pub(crate) fn of(callout: &Callout) -> Self {
         let mut texts = Vec::new();
         if let Callout::Mount(MountRequest { secrets, .. }) = callout {
@@ -17,6 +17,7 @@ impl Scrubber {
                 if let Ok(text) = str::from_utf8(secret.expose()) {
                     texts.push(text.to_owned());
                     texts.push(text.trim().to_owned());
+                    texts.push(text.escape_debug().to_string());
                 }
             }
         }
@@ -44,6 +45,12 @@ mod tests {
         let scrubber = Scrubber::of(&Callout::parse(&argv).unwrap());
         let text = scrubber.clean("login hunter2 and hunter2\n or aHVudGVyMgo= failed");
         assert_eq!(text, "login [secret] and [secret] or [secret] failed");
+        let quoted = ["mount", "/d", r#"{"kubernetes.io/secret/a":"cCB3ImQ="}"#].map(Into::into);
+        let scrubber = Scrubber::of(&Callout::parse(&quoted).unwrap());
+        assert_eq!(
+            scrubber.clean(r#"login "p w\"d" failed"#),
+            r#"login "[secret]" failed"#
+        );
         assert_eq!(Scrubber::NONE.clean("as it was"), "as it was");
     }
 }
