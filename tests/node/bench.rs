@@ -46,9 +46,14 @@ impl Bench {
         path
     }
 
+    /// The path of an image of the bench's pool that is yet to be made.
+    pub fn image_name(&self) -> PathBuf {
+        self.path("pool/volumes").join(handle().to_string())
+    }
+
     /// A sparse image in the bench's pool.
     pub fn image(&self, mebibytes: u64) -> PathBuf {
-        let path = self.path("pool/volumes").join(handle().to_string());
+        let path = self.image_name();
         let file = File::options()
             .write(true)
             .create_new(true)

@@ -6,6 +6,7 @@
 )]
 
 mod bench;
+mod format_guard;
 mod guards;
 mod host_grow;
 mod host_mount;
@@ -22,6 +23,7 @@ fn main() -> ExitCode {
             host_mount::TESTS,
             host_probe::TESTS,
             host_grow::TESTS,
+            format_guard::TESTS,
         ],
     )
 }

@@ -240,9 +240,10 @@ fn image_length(image: &File) -> Result<u64> {
 }
 
 fn is_zero(bytes: &[u8]) -> bool {
-    let blocks = bytes.chunks_exact(64);
-    blocks.remainder().iter().all(|&byte| byte == 0) && { blocks }
-        .all(|block| block.iter().fold(0, |seen, byte| seen | byte) == 0)
+    /// Comparing slices is one `memcmp`, in every build.
+    static ZEROS: [u8; 4096] = [0; 4096];
+    let mut parts = bytes.chunks(ZEROS.len());
+    parts.all(|part| *part == ZEROS[..part.len()])
 }
 
 fn changed(detail: String) -> Error {
@@ -358,7 +359,7 @@ mod tests {
 
     #[test]
     fn one_byte_anywhere_is_not_zero() {
-        for length in [0, 1, 63, 64, 65, 4096, 5000] {
+        for length in [0, 1, 511, 4095, 4096, 4097, 10_000] {
             let mut bytes = vec![0; length];
             assert!(is_zero(&bytes));
             for at in [0, length / 2, length.saturating_sub(1)] {

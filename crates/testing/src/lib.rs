@@ -6,6 +6,7 @@
 mod baseline;
 mod budget;
 mod driver;
+pub mod images;
 mod isolation;
 mod kernel;
 mod kill;
