@@ -32,7 +32,10 @@ pub(crate) fn keep() -> bool {
 /// With `FLEXVOL_KERNEL=older` the process also answers like an old kernel from here on.
 ///
 /// Must be called while the process has one thread; without root it does nothing.
-pub(crate) fn isolate() -> io::Result<()> {
+///
+/// # Errors
+/// When the kernel refuses the namespace, a mount or the filter.
+pub fn isolate() -> io::Result<()> {
     if !nix::unistd::geteuid().is_root() {
         return Ok(());
     }

@@ -21,6 +21,7 @@ pub use baseline::Baseline;
 pub use budget::{Budget, budget};
 pub use driver::Driver;
 pub use isolation::arena;
+pub use isolation::isolate;
 pub use kill::Killed;
 pub use kubelet::{PersistentVolume, Pod, json, request};
 pub use layer::{Need, Points, Test, run_layer};

@@ -1,0 +1,333 @@
+//! What a callout costs, as ratios to the least that any program can do, measured side by side in
+//! one run. `scripts/bench` runs it; the README quotes its table.
+#![allow(
+    clippy::unwrap_used,
+    reason = "a benchmark that cannot run has no result"
+)]
+#![allow(clippy::print_stdout, reason = "the table is the result")]
+
+mod programs;
+
+use flexvol_testing::{Driver, PersistentVolume, Pod, Sandbox};
+use programs::{Programs, folder, line, median_of};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+const COPIES: usize = 6;
+const PAIRS: u32 = 150;
+const MEBI: u64 = 1 << 20;
+const UID: &str = "0b1e55ed-0000-4000-8000-000000000001";
+
+fn main() {
+    flexvol_testing::isolate().expect("a mount namespace of its own");
+    let executable = PathBuf::from(env!("CARGO_BIN_EXE_flexvol"));
+    let sandbox = Sandbox::new(&executable);
+    let bench = Bench {
+        driver: sandbox.install("example.com/loop", false, "thin = true"),
+        programs: Programs::new(&sandbox.path("programs")),
+        sandbox,
+    };
+    println!(
+        "{:52} {:>10} {:>10} {:>7}  budget",
+        "CPU unless said otherwise", "driver", "other", "ratio"
+    );
+    bench.answers();
+    bench.mounting();
+    bench.growing();
+    bench.many_volumes();
+    let bytes = fs::metadata(&executable).unwrap().len();
+    row("executable, KiB", float(bytes) / 1024.0, 3072.0, "<= 1");
+}
+
+struct Bench {
+    sandbox: Sandbox,
+    driver: Driver,
+    programs: Programs,
+}
+
+/// One line of the table: two numbers and their ratio.
+fn row(what: &str, driver: f64, other: f64, budget: &str) {
+    println!(
+        "{what:52} {driver:>10.0} {other:>10.0} {:>7.2}  {budget}",
+        driver / other
+    );
+}
+
+impl Bench {
+    fn volume(&self, name: &str) -> PersistentVolume {
+        PersistentVolume::provision(&self.driver, name, "xfs", 300 * MEBI)
+    }
+
+    fn pod<'a>(&'a self, volume: &'a PersistentVolume) -> Pod<'a> {
+        Pod::new(&self.sandbox, &self.driver, volume, UID)
+    }
+
+    fn argv(&self, arguments: &[String]) -> Vec<String> {
+        let executable = self.driver.executable().to_str().unwrap().to_owned();
+        [&[executable], arguments].concat()
+    }
+
+    /// Callouts that do nothing, against a program that prints the same line.
+    fn answers(&self) {
+        let volume = self.volume("answers");
+        let json = volume.json("rw");
+        let refused = volume.json_with("rw", &[("colour", "red")]);
+        let callouts: [(&str, &[&str], &str); 3] = [
+            ("init", &["init"], "<= 1.35"),
+            ("isattached", &["isattached", &json, "node1"], "<= 1.5"),
+            (
+                "provision, refused for an unknown option",
+                &["provision", &refused],
+                "<= 1.5",
+            ),
+        ];
+        let mut peak = 0;
+        for (name, arguments, budget) in callouts {
+            let reply = String::from_utf8(self.driver.call(arguments).output).unwrap();
+            let flag = format!("-DREPLY={:?}", reply.trim_end());
+            let least = self.programs.build("reply", "reply", &[&flag]);
+            let (mut ratios, mut ours, mut theirs) = (Vec::new(), Vec::new(), Vec::new());
+            for copy in 0..COPIES {
+                let [driver, least] = self.copies(copy, &least);
+                let argv: Vec<_> = [&[driver.as_str()], arguments].concat();
+                let lines = [line("driver", &argv), line("least", &[least])];
+                let costs = self.programs.run(PAIRS, &lines, true);
+                ratios.push(costs["driver"].cpu() / costs["least"].cpu());
+                ours.push(costs["driver"].cpu_median());
+                theirs.push(costs["least"].cpu_median());
+                peak = peak.max(costs["driver"].peak());
+            }
+            let ratio = median_of(&ratios);
+            let (ours, theirs) = (median_of(&ours), median_of(&theirs));
+            let what = format!("{name}, µs: static C that prints the line");
+            println!("{what:52} {ours:>10.0} {theirs:>10.0} {ratio:>7.2}  {budget}");
+        }
+        for script in ["driver.sh", "driver.py"] {
+            let script = folder().join(script);
+            for arguments in [&["init"][..], &["isattached", &json, "node1"]] {
+                let ours = [&[self.driver.executable().to_str().unwrap()], arguments].concat();
+                let theirs = [&[script.to_str().unwrap()], arguments].concat();
+                let lines = [line("driver", &ours), line("script", &theirs)];
+                let costs = self.programs.run(20, &lines, true);
+                let kind = if script.ends_with("driver.sh") {
+                    "bash and jq"
+                } else {
+                    "Python"
+                };
+                let what = format!("{}, µs: a driver in {kind}", arguments[0]);
+                row(
+                    &what,
+                    costs["driver"].cpu_median(),
+                    costs["script"].cpu_median(),
+                    "",
+                );
+            }
+        }
+        row("peak memory, KiB: budget", float(peak), 2560.0, "<= 1");
+        self.delete(&volume);
+    }
+
+    /// Fresh copies of both programs: where its pages lie in memory makes one copy faster than
+    /// another.
+    fn copies(&self, copy: usize, least: &str) -> [String; 2] {
+        let dir = self.sandbox.path(&format!("copy-{copy}"));
+        if dir.exists() {
+            fs::remove_dir_all(&dir).unwrap();
+        }
+        fs::create_dir(&dir).unwrap();
+        for entry in fs::read_dir(self.driver.executable().parent().unwrap()).unwrap() {
+            let entry = entry.unwrap();
+            fs::copy(entry.path(), dir.join(entry.file_name())).unwrap();
+        }
+        fs::copy(least, dir.join("least")).unwrap();
+        let name = self.driver.executable().file_name().unwrap();
+        [dir.join(name), dir.join("least")].map(|path| path.to_str().unwrap().to_owned())
+    }
+
+    /// A formatted volume, mounted and unmounted.
+    fn mounting(&self) {
+        let volume = self.volume("mounting");
+        let pod = self.pod(&volume);
+        pod.mount("rw").success();
+        pod.unmount().success();
+        let image = volume.image(&self.sandbox).to_str().unwrap().to_owned();
+        let dir = pod.dir().to_str().unwrap().to_owned();
+        let mount = self.programs.build("loop_mount", "loop_mount", &[]);
+        let unmount = self.programs.build("loop_unmount", "loop_unmount", &[]);
+        // What a script would run; the loop goes with the mount.
+        let tools = format!("mount -t xfs -o loop,nosuid,nodev {image} {dir} && umount {dir}");
+        let lines = [
+            line("driver-mount", &self.argv(&pod.mount_arguments("rw"))),
+            line(
+                "driver-unmount",
+                &self.argv(&["unmount".to_owned(), dir.clone()]),
+            ),
+            line("raw-mount", &[mount.as_str(), &image, "xfs", &dir]),
+            line("raw-unmount", &[unmount.as_str(), &dir]),
+            line("tools", &["/bin/sh", "-c", &tools]),
+        ];
+        let costs = self.programs.run(100, &lines, false);
+        let both = |whose: &str, of: fn(&programs::Cost) -> f64| {
+            of(&costs[&format!("{whose}-mount")]) + of(&costs[&format!("{whose}-unmount")])
+        };
+        let cpu = programs::Cost::cpu_median;
+        let elapsed = programs::Cost::elapsed_median;
+        row(
+            "mount + unmount, µs: C, the same system calls",
+            both("driver", cpu),
+            both("raw", cpu),
+            "<= 1.5",
+        );
+        row(
+            "  elapsed",
+            both("driver", elapsed),
+            both("raw", elapsed),
+            "",
+        );
+        row(
+            "mount + unmount, µs: mount and umount",
+            both("driver", cpu),
+            costs["tools"].cpu_median(),
+            "",
+        );
+        row(
+            "  elapsed",
+            both("driver", elapsed),
+            costs["tools"].elapsed_median(),
+            "",
+        );
+        fs::remove_dir(pod.dir()).unwrap();
+        self.delete(&volume);
+    }
+
+    /// Three mounted volumes, each grown step by step in its own way.
+    fn growing(&self) {
+        const STEPS: u64 = 20;
+        let volumes = ["grow-driver", "grow-raw", "grow-tools"].map(|name| self.volume(name));
+        let pods = volumes.each_ref().map(|volume| self.pod(volume));
+        for pod in &pods {
+            pod.mount("rw").success();
+        }
+        let images = volumes.each_ref().map(|volume| volume.image(&self.sandbox));
+        let devices = images.each_ref().map(|image| loop_of(image));
+        let grow = self.programs.build("xfs_grow", "xfs_grow", &[]);
+        let mut lines = Vec::new();
+        for step in 1..=STEPS {
+            let bytes = (300 + 16 * step) * MEBI;
+            let size = bytes.to_string();
+            let text = |path: &Path| path.to_str().unwrap().to_owned();
+            lines.push(line(
+                "driver",
+                &self.argv(&pods[0].expand_arguments(bytes, bytes - 16 * MEBI)),
+            ));
+            lines.push(line(
+                "raw",
+                &[
+                    &grow,
+                    &text(&images[1]),
+                    &devices[1],
+                    &text(pods[1].dir()),
+                    &size,
+                ],
+            ));
+            let tools = format!(
+                "truncate -s {size} {} && losetup -c {} && xfs_growfs -d {}",
+                text(&images[2]),
+                devices[2],
+                text(pods[2].dir())
+            );
+            lines.push(line("tools", &["/bin/sh", "-c", &tools]));
+        }
+        let costs = self.programs.run(1, &lines, false);
+        let [driver, raw, tools] = ["driver", "raw", "tools"].map(|label| &costs[label]);
+        row(
+            "expandfs, xfs, µs: C, the same system calls",
+            driver.cpu_median(),
+            raw.cpu_median(),
+            "<= 1.5",
+        );
+        row(
+            "  elapsed",
+            driver.elapsed_median(),
+            raw.elapsed_median(),
+            "",
+        );
+        row(
+            "expandfs, xfs, µs: truncate, losetup, xfs_growfs",
+            driver.cpu_median(),
+            tools.cpu_median(),
+            "",
+        );
+        row(
+            "  elapsed",
+            driver.elapsed_median(),
+            tools.elapsed_median(),
+            "",
+        );
+        for pod in &pods {
+            pod.unmount().success();
+        }
+        volumes.iter().for_each(|volume| self.delete(volume));
+    }
+
+    /// The same callouts with 1, 100 and 1,000 volumes mounted on the node.
+    fn many_volumes(&self) {
+        let probe = self.volume("probe");
+        let pod = self.pod(&probe);
+        pod.mount("rw").success();
+        pod.unmount().success();
+        let mut others: Vec<PersistentVolume> = Vec::new();
+        let mut first = None;
+        for count in [1, 100, 1000] {
+            while others.len() + 1 < count {
+                let name = format!("other-{}", others.len());
+                let other = PersistentVolume::provision(&self.driver, &name, "ext4", 16 * MEBI);
+                self.pod(&other).mount("rw").success();
+                others.push(other);
+            }
+            let mount = self.argv(&pod.mount_arguments("rw"));
+            let dir = pod.dir().to_str().unwrap().to_owned();
+            let lines = [
+                line("mount", &mount),
+                line("again", &mount),
+                line("unmount", &self.argv(&["unmount".to_owned(), dir])),
+            ];
+            let costs = self.programs.run(40, &lines, false);
+            let all = ["mount", "again", "unmount"].map(|label| costs[label].cpu_median());
+            let ones = *first.get_or_insert(all);
+            for (at, what) in ["mount", "mount again", "unmount"].iter().enumerate() {
+                let what = format!("{what}, µs: {count} volumes against 1");
+                row(&what, all[at], ones[at], "<= 2");
+            }
+        }
+        for other in &others {
+            self.pod(other).unmount().success();
+            self.delete(other);
+        }
+        fs::remove_dir(pod.dir()).unwrap();
+        self.delete(&probe);
+    }
+
+    fn delete(&self, volume: &PersistentVolume) {
+        self.driver.call(&["delete", &volume.json("rw")]).success();
+    }
+}
+
+/// The loop device of an image, as losetup names it.
+fn loop_of(image: &Path) -> String {
+    let output = Command::new("losetup")
+        .args(["-n", "-O", "NAME", "-j"])
+        .arg(image)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    String::from_utf8(output.stdout).unwrap().trim().to_owned()
+}
+
+#[allow(clippy::cast_precision_loss, reason = "numbers of a table")]
+fn float(number: u64) -> f64 {
+    number as f64
+}

@@ -1,0 +1,144 @@
+//! The programs a driver is measured against, and how they are run in turns.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    io::Write,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+/// A command line under the name its cost is added up by.
+pub struct Line<'a> {
+    pub label: &'a str,
+    pub argv: Vec<String>,
+}
+
+/// A line of a list.
+pub fn line<'a, S: AsRef<str>>(label: &'a str, argv: &[S]) -> Line<'a> {
+    Line {
+        label,
+        argv: argv
+            .iter()
+            .map(|argument| argument.as_ref().to_owned())
+            .collect(),
+    }
+}
+
+/// What all runs under one label cost.
+#[derive(Clone, Debug, Default)]
+pub struct Cost {
+    cpu: Vec<u64>,
+    elapsed: Vec<u64>,
+    peak: u64,
+}
+
+impl Cost {
+    /// CPU of all runs, in microseconds.
+    pub fn cpu(&self) -> f64 {
+        as_float(self.cpu.iter().sum())
+    }
+
+    /// Median CPU of a run, in microseconds.
+    pub fn cpu_median(&self) -> f64 {
+        median(&self.cpu)
+    }
+
+    /// Median time from start to end of a run, in microseconds.
+    pub fn elapsed_median(&self) -> f64 {
+        median(&self.elapsed)
+    }
+
+    /// The largest peak memory of a run, in KiB.
+    pub fn peak(&self) -> u64 {
+        self.peak
+    }
+}
+
+/// The measuring program, and a place for those that are built for a comparison.
+pub struct Programs {
+    dir: PathBuf,
+}
+
+impl Programs {
+    /// Programs are built into `dir`.
+    pub fn new(dir: &Path) -> Self {
+        fs::create_dir_all(dir).unwrap();
+        let programs = Programs {
+            dir: dir.to_owned(),
+        };
+        programs.build("spawn", "spawn", &[]);
+        programs
+    }
+
+    /// Compiles `benches/callouts/programs/SOURCE.c` as a small static executable.
+    pub fn build(&self, source: &str, name: &str, flags: &[&str]) -> String {
+        let source = folder().join(source).with_extension("c");
+        let executable = self.dir.join(name);
+        let mut cc = Command::new("cc");
+        cc.args(["-O2", "-static", "-s", "-o"]).arg(&executable);
+        let status = cc
+            .args(flags)
+            .arg(source)
+            .status()
+            .expect("start cc (package gcc)");
+        assert!(status.success(), "{cc:?}: {status}");
+        executable.to_str().unwrap().to_owned()
+    }
+
+    /// Runs all lines `rounds` times in turns. A program that fails ends the measurement: its
+    /// cost would mean nothing, unless it is meant to (`may_fail`).
+    pub fn run(&self, rounds: u32, lines: &[Line<'_>], may_fail: bool) -> BTreeMap<String, Cost> {
+        let mut spawn = Command::new(self.dir.join("spawn"));
+        let mut spawned = spawn
+            .arg(rounds.to_string())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let list: String = lines
+            .iter()
+            .map(|line| format!("{}\t{}\n", line.label, line.argv.join("\t")))
+            .collect();
+        spawned
+            .stdin
+            .take()
+            .unwrap()
+            .write_all(list.as_bytes())
+            .unwrap();
+        let output = spawned.wait_with_output().unwrap();
+        assert!(output.status.success(), "spawn: {}", output.status);
+        let mut costs: BTreeMap<String, Cost> = BTreeMap::new();
+        for run in String::from_utf8(output.stdout).unwrap().lines() {
+            let mut fields = run.split(' ');
+            let cost = costs.entry(fields.next().unwrap().to_owned()).or_default();
+            let mut number = || fields.next().unwrap().parse::<u64>().unwrap();
+            cost.cpu.push(number());
+            cost.elapsed.push(number());
+            cost.peak = cost.peak.max(number());
+            assert!(number() == 0 || may_fail, "a program failed: {run}\n{list}");
+        }
+        costs
+    }
+}
+
+/// Where the programs' sources and the scripted drivers are.
+pub fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/callouts/programs")
+}
+
+/// The middle of some numbers.
+pub fn median_of(numbers: &[f64]) -> f64 {
+    let mut sorted = numbers.to_owned();
+    sorted.sort_by(f64::total_cmp);
+    sorted[sorted.len() / 2]
+}
+
+fn median(numbers: &[u64]) -> f64 {
+    median_of(&numbers.iter().copied().map(as_float).collect::<Vec<_>>())
+}
+
+#[allow(clippy::cast_precision_loss, reason = "microseconds of a benchmark")]
+fn as_float(number: u64) -> f64 {
+    number as f64
+}
