@@ -16,7 +16,7 @@ use crate::{
     superblock::{self, Found, HEAD, Superblock},
 };
 use flexvol_sdk::{Bytes, Error, ErrorKind, Result};
-use rustix::fs::{OFlags, SeekFrom, fcntl_getfl, fcntl_setfl, seek};
+use rustix::fs::{Advice, OFlags, SeekFrom, fadvise, fcntl_getfl, fcntl_setfl, seek};
 use signatures::{SIGNATURES, Window};
 use std::{
     fs::File,
@@ -180,6 +180,11 @@ fn holds_only_zeros(device: &Device, direct: &Direct<'_>, buffer: &mut Buffer) -
             Ok(is_zero(direct.read(buffer, at, length)?))
         });
     };
+    // Blocks that are allocated and unwritten count as data while a page of them is cached (mm/
+    // filemap.c, mapping_seek_hole_data), so every read would make the next blocks data by reading
+    // ahead, and a preallocated image would be read whole. Dirty pages stay, and count.
+    advise(image, Advice::DontNeed)?;
+    advise(image, Advice::Random)?;
     // Also what lies beyond the device: it would appear when the device grows.
     let length = image_length(image)?;
     let mut position = 0;
@@ -197,6 +202,7 @@ fn holds_only_zeros(device: &Device, direct: &Direct<'_>, buffer: &mut Buffer) -
         }
         position = end;
     }
+    advise(image, Advice::Normal)?;
     if image_length(image)? != length {
         return Err(changed("the image's length changed".to_owned()));
     }
@@ -218,6 +224,10 @@ fn all_zero(
         at += length as u64;
     }
     Ok(true)
+}
+
+fn advise(image: &File, advice: Advice) -> Result<()> {
+    fadvise(image, 0, None, advice).map_err(|error| Error::system("read the image uncached", error))
 }
 
 /// Where the next data or hole begins; `None` behind the last of them.
