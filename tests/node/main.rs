@@ -8,24 +8,30 @@
 mod bench;
 mod format_guard;
 mod guards;
+mod host_exec;
 mod host_grow;
+mod host_lock;
+mod host_loop;
 mod host_mount;
+mod host_pool;
 mod host_probe;
 
 use flexvol_testing::{Sandbox, run_layer};
 use std::{env, path::PathBuf, process::ExitCode};
 
 fn main() -> ExitCode {
-    run_layer(
-        "node",
-        &[
-            guards::TESTS,
-            host_mount::TESTS,
-            host_probe::TESTS,
-            host_grow::TESTS,
-            format_guard::TESTS,
-        ],
-    )
+    let tests = [
+        format_guard::TESTS,
+        guards::TESTS,
+        host_exec::TESTS,
+        host_grow::TESTS,
+        host_lock::TESTS,
+        host_loop::TESTS,
+        host_mount::TESTS,
+        host_pool::TESTS,
+        host_probe::TESTS,
+    ];
+    run_layer("node", &tests)
 }
 
 /// The driver's executable: the one that was built with this test, or `FLEXVOL_EXECUTABLE` where

@@ -71,7 +71,8 @@ pub struct Output {
 }
 
 impl Tool {
-    /// Looks for a program in fixed directories; only root may be able to write to it.
+    /// Looks for a program, by a name that is no path, in fixed directories; only root may be able
+    /// to write to it.
     ///
     /// # Errors
     /// [`ErrorKind::ToolMissing`], which names the Debian package that has it.
@@ -80,6 +81,10 @@ impl Tool {
             .binary_name(name.into())
             .custom_path_list(PLACES.into())
             .first_result()
+            .and_then(|path| match name.contains('/') {
+                true => Err(which::Error::CannotFindBinaryPath),
+                false => Ok(path),
+            })
             .map(|path| Tool { path })
             .map_err(|error| {
                 let package = match package_of(name) {

@@ -11,7 +11,7 @@ use rustix::{
     io::Errno,
 };
 use std::{
-    fs::File,
+    fs::{self, File},
     io,
     os::{
         fd::{AsFd, AsRawFd, BorrowedFd},
@@ -24,6 +24,9 @@ const MARK: &str = "trusted.flexvol";
 
 /// ext4 keeps attributes of at most one block; a mark is far smaller.
 const LONGEST_MARK: usize = 4096;
+
+/// How much is allocated by one system call.
+const STEP: Bytes = Bytes::GIB;
 
 /// An open image: a regular file of root's with exactly one name.
 #[derive(Debug)]
@@ -136,8 +139,8 @@ impl Image {
     /// The loop device of the image does not see this by itself; see [`crate::loop_device::attach`].
     ///
     /// # Errors
-    /// [`ErrorKind::Exhausted`] where the pool has no room for it outside its reserve. Then, and
-    /// after any other failure, size and content are as before and no block more is taken.
+    /// [`ErrorKind::Exhausted`] where the pool has no room for it outside its reserve. Size and
+    /// content are as before then, and nothing is taken.
     pub fn extend(
         &self,
         to: Bytes,
@@ -169,8 +172,7 @@ impl Image {
             .metadata()
             .map_err(|error| Error::system("examine the volume's image", error))?;
         Ok(match allocation {
-            // st_blocks counts 512 bytes whatever the file system's block is.
-            Allocation::Full => size.saturating_sub(Bytes(metadata.blocks() * 512)),
+            Allocation::Full => size.saturating_sub(allocated(&metadata)),
             Allocation::Thin if size.0 > metadata.len() => FIRST_BLOCKS,
             Allocation::Thin => Bytes(0),
         })
@@ -179,10 +181,28 @@ impl Image {
     /// Blocks first, then the size: nobody sees a part of the image that has none.
     fn take(&self, size: Bytes, allocation: Allocation) -> io::Result<()> {
         if allocation == Allocation::Full {
-            rustix::fs::fallocate(&self.file, FallocateFlags::KEEP_SIZE, 0, size.0)?;
+            self.allocate(size)?;
         }
         if self.file.metadata()?.len() < size.0 {
             self.file.set_len(size.0)?;
+        }
+        Ok(())
+    }
+
+    /// Gives blocks to everything below `size` that has none.
+    fn allocate(&self, size: Bytes) -> io::Result<()> {
+        let metadata = self.file.metadata()?;
+        if allocated(&metadata) >= size {
+            return Ok(());
+        }
+        let trimmed = allocated(&metadata) < Bytes(metadata.len());
+        let mut at = if trimmed { 0 } else { metadata.len() };
+        // XFS asks for as much free space as it is told to allocate, even where nothing is missing
+        // (xfs_bmap_util.c, `xfs_alloc_file_space`), so it is told a part at a time.
+        while at < size.0 {
+            let length = STEP.0.min(size.0 - at);
+            rustix::fs::fallocate(&self.file, FallocateFlags::KEEP_SIZE, at, length)?;
+            at += length;
         }
         Ok(())
     }
@@ -212,6 +232,12 @@ impl AsFd for Image {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }
+}
+
+/// `st_blocks` counts 512 bytes whatever the block of the file system is, and also what lies behind
+/// the end of the file.
+fn allocated(metadata: &fs::Metadata) -> Bytes {
+    Bytes(metadata.blocks() * 512)
 }
 
 /// A file on the directory's file system that has no name yet (`O_TMPFILE`).

@@ -142,7 +142,9 @@ impl Pool {
                 Ok(()) | Err(Errno::EXIST) => {}
                 Err(error) => return Err(failed(error)),
             }
-            open_directory(&root, directory)?;
+            let inside = confined(&root, directory)?;
+            rustix::fs::fchmod(&inside, Mode::RWXU).map_err(failed)?;
+            expect_private(&inside, 0o077, Path::new(directory))?;
         }
         let created = match read_id(&root)? {
             Some(_) => false,
@@ -390,33 +392,38 @@ fn open_root(path: &Path) -> Result<File> {
             return Err(Error::system("open the pool", error).because(path.display().to_string()));
         }
     };
-    expect_private(&root, path)?;
+    expect_private(&root, 0o022, path)?;
     Ok(root)
 }
 
+/// Nobody else may even look: a handle is as good as a key.
 fn open_directory(root: &File, name: &str) -> Result<File> {
-    let directory =
-        confine::open(root, name, OFlags::RDONLY | OFlags::DIRECTORY).map_err(|error| {
-            Error::new(
-                ErrorKind::Configuration,
-                "the pool is incomplete; run \"flexvol pool init\" on it again",
-            )
-            .because(format!("{name}: {error}"))
-        })?;
-    expect_private(&directory, Path::new(name))?;
+    let directory = confined(root, name)?;
+    expect_private(&directory, 0o077, Path::new(name))?;
     Ok(directory)
 }
 
-fn expect_private(directory: &File, path: &Path) -> Result<()> {
+fn confined(root: &File, name: &str) -> Result<File> {
+    confine::open(root, name, OFlags::RDONLY | OFlags::DIRECTORY).map_err(|error| {
+        Error::new(
+            ErrorKind::Configuration,
+            "the pool is incomplete; run \"flexvol pool init\" on it again",
+        )
+        .because(format!("{name}: {error}"))
+    })
+}
+
+/// `nobody` are the mode's bits that must not be set.
+fn expect_private(directory: &File, nobody: u32, path: &Path) -> Result<()> {
     let metadata = directory
         .metadata()
         .map_err(|error| Error::system("examine the pool", error))?;
-    if metadata.uid() == 0 && metadata.mode() & 0o022 == 0 {
+    if metadata.uid() == 0 && metadata.mode() & nobody == 0 {
         return Ok(());
     }
     Err(Error::new(
         ErrorKind::Denied,
-        "the pool can be changed by others than root; give it to root with mode 0700",
+        "the pool is open to others than root; give it to root with mode 0700",
     )
     .because(format!(
         "{}: owner {}, mode {:o}",

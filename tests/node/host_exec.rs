@@ -1,0 +1,195 @@
+//! Programs, with real ones.
+
+use crate::bench::Bench;
+use flexvol_host::exec::{AtDeadline, Limits, Output, Tool};
+use flexvol_sdk::{ErrorKind, Result};
+use flexvol_testing::{Points, Test};
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
+use std::{
+    ffi::OsStr,
+    fs::{self, File},
+    os::fd::AsRawFd,
+    path::Path,
+    thread,
+    time::{Duration, Instant},
+};
+
+pub const TESTS: &[Test] = &[
+    Test {
+        name: "a program gets nothing of its starter's surroundings",
+        needs: &[],
+        run: surroundings,
+    },
+    Test {
+        name: "a program inherits no descriptor but its own three",
+        needs: &[],
+        run: descriptors,
+    },
+    Test {
+        name: "of a flood of output the beginning is kept",
+        needs: &[],
+        run: flood,
+    },
+    Test {
+        name: "a program is killed at its deadline with what it started",
+        needs: &[],
+        run: killed,
+    },
+    Test {
+        name: "a program that must not be cut goes on after its deadline, and may speak",
+        needs: &[],
+        run: left,
+    },
+    Test {
+        name: "what a program leaves running delays nobody",
+        needs: &[],
+        run: daemon,
+    },
+    Test {
+        name: "only the log hears what a failed program said",
+        needs: &[],
+        run: failure,
+    },
+    Test {
+        name: "a missing program names its package",
+        needs: &[],
+        run: missing,
+    },
+];
+
+fn shell(script: &str, deadline: Duration, at_deadline: AtDeadline) -> Result<Output> {
+    let limits = Limits {
+        deadline,
+        at_deadline,
+        hold: None,
+    };
+    let arguments: [&OsStr; 2] = ["-c".as_ref(), script.as_ref()];
+    Tool::find("sh").unwrap().run(&arguments, &limits)
+}
+
+fn says(script: &str) -> String {
+    let output = shell(script, Duration::from_secs(20), AtDeadline::Kill).unwrap();
+    let output = output.success("run a script").unwrap();
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn eventually(what: &str, check: impl Fn() -> bool) {
+    let end = Instant::now() + Duration::from_secs(10);
+    while !check() {
+        assert!(Instant::now() < end, "never: {what}");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn surroundings(points: &Points) {
+    let environment = says("exec env");
+    let mut names: Vec<_> = environment
+        .lines()
+        .map(|line| line.split('=').next().unwrap())
+        // The shell's own.
+        .filter(|name| !["PWD", "OLDPWD", "SHLVL", "_"].contains(name))
+        .collect();
+    names.sort_unstable();
+    assert_eq!(names, ["LC_ALL", "PATH"]);
+    for (script, expected) in [
+        ("pwd", "/\n"),
+        ("umask", "0077\n"),
+        ("cat", ""),
+        // The leader of a session has the session's number, field 6.
+        (
+            "read -r stat < /proc/$$/stat; set -- ${stat##*)}; [ $4 = $$ ] && echo leader",
+            "leader\n",
+        ),
+    ] {
+        assert_eq!(says(script), expected, "{script}");
+        points.add(1);
+    }
+}
+
+fn descriptors(_: &Points) {
+    // As if kubelet had given us one that is not close-on-exec.
+    let file = File::open("/proc/self/status").unwrap();
+    fcntl(&file, FcntlArg::F_SETFD(FdFlag::empty())).unwrap();
+    // The shell itself has one more open while it lists them: the directory.
+    let listed = says("for fd in /proc/$$/fd/*; do readlink $fd; done; true");
+    let inherited: Vec<_> = listed
+        .lines()
+        .filter(|link| !link.contains("/proc/"))
+        .collect();
+    assert_eq!(inherited.len(), 3, "{listed}");
+    assert!(!listed.contains("status"), "{listed}");
+    assert!(file.as_raw_fd() > 2);
+}
+
+fn flood(_: &Points) {
+    let script = "echo begin; head -c 200000000 /dev/zero; echo end >&2";
+    let output = shell(script, Duration::from_secs(60), AtDeadline::Kill).unwrap();
+    assert_eq!(output.stdout.len(), 64 << 10);
+    assert!(output.stdout.starts_with(b"begin\n\0"));
+    assert_eq!(output.stderr, b"end\n");
+}
+
+fn killed(_: &Points) {
+    let bench = Bench::new();
+    let pids = bench.path("pids");
+    let script = format!("sleep 60 & echo $! $$ > {}; wait", pids.display());
+    let started = Instant::now();
+    let error = shell(&script, Duration::from_millis(500), AtDeadline::Kill).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::TimedOut);
+    assert!(started.elapsed() < Duration::from_secs(20));
+    let pids = fs::read_to_string(pids).unwrap();
+    for pid in pids.split_whitespace() {
+        eventually("both are dead", || {
+            let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+            stat.is_empty() || stat.contains(") Z ")
+        });
+    }
+}
+
+fn left(_: &Points) {
+    let bench = Bench::new();
+    let done = bench.path("done");
+    let script = format!("sleep 0.5; echo loud && echo $? > {}", done.display());
+    let error = shell(&script, Duration::from_millis(50), AtDeadline::Leave).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::TimedOut);
+    assert!(!done.exists());
+    eventually("it finished", || {
+        fs::read_to_string(&done).is_ok_and(|text| text == "0\n")
+    });
+}
+
+fn daemon(_: &Points) {
+    let started = Instant::now();
+    assert_eq!(says("sleep 5 & echo done"), "done\n");
+    assert!(started.elapsed() < Duration::from_secs(4));
+}
+
+fn failure(points: &Points) {
+    for (script, ending) in [
+        ("echo secret >&2; exit 3", "(exit status 3)"),
+        ("echo secret; exit 1", "(exit status 1)"),
+        ("echo secret >&2; kill -9 $$", "(signal 9)"),
+    ] {
+        let output = shell(script, Duration::from_secs(20), AtDeadline::Kill).unwrap();
+        let error = output.success("do it").unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            format!("cannot do it: sh failed {ending}")
+        );
+        assert!(error.report().ends_with(": secret"), "{}", error.report());
+        points.add(1);
+    }
+}
+
+fn missing(_: &Points) {
+    let error = Tool::find("mkfs.nosuch").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ToolMissing);
+    assert_eq!(
+        error.to_string(),
+        "mkfs.nosuch is not installed on the node"
+    );
+    assert!(Tool::find("../../bin/sh").is_err());
+    assert!(Tool::find("").is_err());
+    let found = Tool::find("sh").unwrap();
+    assert!(found.path().starts_with("/usr/bin") || found.path().starts_with(Path::new("/bin")));
+}

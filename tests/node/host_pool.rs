@@ -1,0 +1,603 @@
+//! Pools, on file systems of their own that can be filled.
+
+use crate::{
+    bench::{Bench, mount},
+    host_lock::handle,
+};
+use flexvol_host::pool::{Allocation, Image, Pool, Reserve};
+use flexvol_sdk::{Bytes, ErrorKind, Filesystem, Handle, VolumeName};
+use flexvol_testing::{Need, Points, Test};
+use nix::{
+    fcntl::{FallocateFlags, fallocate},
+    mount::MsFlags,
+    sys::stat::Mode,
+    unistd::mkfifo,
+};
+use std::{
+    collections::HashSet,
+    fs::{self, File, Permissions},
+    io::Write,
+    os::unix::fs::{FileExt, MetadataExt, PermissionsExt, chown, symlink},
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+
+const E2FS: Need = Need::Tool("mkfs.ext4", "e2fsprogs");
+const XFS: Need = Need::Tool("mkfs.xfs", "xfsprogs");
+const BTRFS: Need = Need::Tool("mkfs.btrfs", "btrfs-progs");
+
+pub const TESTS: &[Test] = &[
+    Test {
+        name: "a pool is made once, completed when half made, and told from an empty directory",
+        needs: &[Need::Root],
+        run: made,
+    },
+    Test {
+        name: "a pool that others than root can change is refused",
+        needs: &[Need::Root],
+        run: not_private,
+    },
+    Test {
+        name: "a volume's image appears whole, is found by its inode, and goes",
+        needs: &[Need::Root, E2FS, XFS, BTRFS],
+        run: created,
+    },
+    Test {
+        name: "a volume that does not fit leaves the pool as it was and neighbours writing",
+        needs: &[Need::Root, E2FS, XFS],
+        run: full,
+    },
+    Test {
+        name: "an extension that does not fit leaves the image as it was",
+        needs: &[Need::Root, E2FS, XFS, BTRFS],
+        run: extension_fails,
+    },
+    Test {
+        name: "an extension is finished after a cut and gives back what a trim took",
+        needs: &[Need::Root, E2FS, XFS],
+        run: extension_heals,
+    },
+    Test {
+        name: "volumes made at once share what the pool has and no more",
+        needs: &[Need::Root, E2FS],
+        run: crowd,
+    },
+    Test {
+        name: "only a plain file of root's with one name is an image",
+        needs: &[Need::Root],
+        run: not_an_image,
+    },
+    Test {
+        name: "an image that is swapped with a link is never followed",
+        needs: &[Need::Root],
+        run: swapped,
+    },
+    Test {
+        name: "a name has one volume, whoever asks first",
+        needs: &[Need::Root],
+        run: names,
+    },
+];
+
+const MIB: u64 = 1 << 20;
+const NO_RESERVE: Reserve = Reserve::Percent(0);
+
+fn bytes(mebibytes: u64) -> Bytes {
+    Bytes(mebibytes * MIB)
+}
+
+/// A pool in memory.
+fn small() -> (Bench, Pool) {
+    let bench = Bench::new();
+    let path = bench.directory("tested");
+    Pool::init(&path).unwrap();
+    let pool = Pool::open(&path).unwrap();
+    (bench, pool)
+}
+
+/// A pool on a file system of its own.
+fn on_disk(filesystem: Filesystem, mebibytes: u64) -> (Bench, Pool) {
+    let bench = Bench::new();
+    let device = bench.formatted(filesystem, mebibytes);
+    let disk = bench.directory("mounted");
+    mount(&device, filesystem, &disk, false);
+    let path = disk.join("pool");
+    fs::create_dir(&path).unwrap();
+    Pool::init(&path).unwrap();
+    let pool = Pool::open(&path).unwrap();
+    symlink(&path, bench.path("tested")).unwrap();
+    (bench, pool)
+}
+
+fn image(pool: &Pool, handle: &Handle) -> Image {
+    pool.image(handle).unwrap().unwrap()
+}
+
+/// Free space once the file system has settled.
+fn free(pool: &Pool, bench: &Bench) -> Bytes {
+    let root = File::open(bench.path("tested")).unwrap();
+    nix::unistd::syncfs(&root).unwrap();
+    pool.space().unwrap().free
+}
+
+/// Deleted files are freed in the background.
+fn settles(pool: &Pool, bench: &Bench, before: Bytes) {
+    let end = Instant::now() + Duration::from_secs(20);
+    while free(pool, bench).0 + MIB <= before.0 {
+        assert!(Instant::now() < end, "{before} were free");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn file_of(bench: &Bench, handle: &Handle) -> PathBuf {
+    bench.path(format!("tested/volumes/{handle}"))
+}
+
+fn made(_: &Points) {
+    let bench = Bench::new();
+    let path = bench.path("tested");
+    assert_eq!(Pool::init(&path).unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(Pool::open(&path).unwrap_err().kind(), ErrorKind::NotFound);
+    fs::create_dir(&path).unwrap();
+    let error = Pool::open(&path).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NotFound);
+    assert!(
+        !error.to_string().contains(path.to_str().unwrap()),
+        "{error}"
+    );
+    assert!(error.report().contains(path.to_str().unwrap()));
+
+    // Cut after the first step.
+    fs::create_dir(path.join("volumes")).unwrap();
+    let (id, created) = Pool::init(&path).unwrap();
+    assert!(created);
+    assert_eq!(Pool::init(&path).unwrap(), (id, false));
+    assert_eq!(Pool::open(&path).unwrap().id(), id);
+    let text = fs::read_to_string(path.join(".flexvol-pool")).unwrap();
+    assert_eq!(text, format!("flexvol-pool 1 {id}\n"));
+    for (name, mode) in [
+        (".flexvol-pool", 0o600),
+        ("volumes", 0o700),
+        ("names", 0o700),
+    ] {
+        let found = fs::metadata(path.join(name)).unwrap().permissions().mode();
+        assert_eq!(found & 0o7777, mode, "{name}");
+    }
+
+    fs::remove_dir(path.join("names")).unwrap();
+    fs::remove_dir(path.join("volumes")).unwrap();
+    assert_eq!(
+        Pool::open(&path).unwrap_err().kind(),
+        ErrorKind::Configuration
+    );
+    assert_eq!(Pool::init(&path).unwrap(), (id, false));
+    fs::write(path.join(".flexvol-pool"), format!("flexvol-pool 2 {id}\n")).unwrap();
+    assert_eq!(
+        Pool::open(&path).unwrap_err().kind(),
+        ErrorKind::Configuration
+    );
+    assert_eq!(
+        Pool::init(&path).unwrap_err().kind(),
+        ErrorKind::Configuration
+    );
+
+    // At once: one makes it, all get the same.
+    let path = bench.directory("contended");
+    let made: Vec<_> = thread::scope(|scope| {
+        let threads: Vec<_> = (0..16)
+            .map(|_| scope.spawn(|| Pool::init(&path).unwrap()))
+            .collect();
+        threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap())
+            .collect()
+    });
+    assert_eq!(made.iter().filter(|(_, created)| *created).count(), 1);
+    assert_eq!(
+        made.iter().map(|(id, _)| id).collect::<HashSet<_>>().len(),
+        1
+    );
+}
+
+fn not_private(points: &Points) {
+    for inside in ["", "volumes", "names"] {
+        let (bench, pool) = small();
+        let root = bench.path("tested");
+        let path = root.join(inside);
+        let name = VolumeName::parse("a").unwrap();
+        let refused = || match Pool::open(&root) {
+            Ok(pool) => pool.lookup_name(&name).unwrap_err(),
+            Err(error) => error,
+        };
+        let modes: &[u32] = if inside.is_empty() {
+            &[0o770, 0o707]
+        } else {
+            &[0o750, 0o701]
+        };
+        for &mode in modes {
+            fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+            assert_eq!(refused().kind(), ErrorKind::Denied, "{inside} {mode:o}");
+            points.add(1);
+        }
+        fs::set_permissions(&path, Permissions::from_mode(0o700)).unwrap();
+        chown(&path, Some(1000), None).unwrap();
+        assert_eq!(refused().kind(), ErrorKind::Denied, "{inside}");
+        chown(&path, Some(0), None).unwrap();
+        assert_eq!(Pool::open(&root).unwrap().lookup_name(&name).unwrap(), None);
+        drop(pool);
+        fs::set_permissions(&path, Permissions::from_mode(0o755)).unwrap();
+        Pool::init(&root).unwrap();
+        assert_eq!(Pool::open(&root).unwrap().lookup_name(&name).unwrap(), None);
+    }
+    let (bench, _pool) = small();
+    let moved = bench.path("elsewhere");
+    fs::rename(bench.path("tested/volumes"), &moved).unwrap();
+    symlink(&moved, bench.path("tested/volumes")).unwrap();
+    let error = Pool::open(&bench.path("tested")).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Configuration);
+}
+
+fn created(points: &Points) {
+    for filesystem in Filesystem::ALL {
+        if filesystem == Filesystem::Ext3 {
+            continue;
+        }
+        let (bench, pool) = on_disk(filesystem, 400);
+        let before = free(&pool, &bench);
+        let (full, thin) = (handle(), handle());
+        for (handle, allocation) in [(&full, Allocation::Full), (&thin, Allocation::Thin)] {
+            assert!(pool.image(handle).unwrap().is_none());
+            pool.create(handle, bytes(64), "the mark", allocation, NO_RESERVE)
+                .unwrap();
+            let image = image(&pool, handle);
+            assert_eq!(image.size().unwrap(), bytes(64));
+            assert_eq!(image.mark().unwrap().as_deref(), Some("the mark"));
+            let metadata = image.file().metadata().unwrap();
+            assert_eq!(metadata.permissions().mode() & 0o7777, 0o600);
+            let allocated = metadata.blocks() * 512;
+            match allocation {
+                Allocation::Full => assert!(allocated >= 64 * MIB, "{allocated}"),
+                Allocation::Thin => assert!(allocated < MIB, "{allocated}"),
+            }
+            assert_eq!(pool.handle_of(image.inode()).unwrap(), Some(*handle));
+
+            image.set_mark("another").unwrap();
+            let error = pool
+                .create(handle, bytes(1), "late", allocation, NO_RESERVE)
+                .unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Conflict);
+            assert_eq!(image.mark().unwrap().as_deref(), Some("another"));
+            points.add(1);
+        }
+        fs::write(bench.path("tested/volumes/lost+found"), "").unwrap();
+        let handles: HashSet<_> = pool.handles().unwrap().into_iter().collect();
+        assert_eq!(handles, HashSet::from([full, thin]));
+        fs::remove_file(bench.path("tested/volumes/lost+found")).unwrap();
+
+        let inode = image(&pool, &full).inode();
+        for handle in [&full, &thin, &full] {
+            pool.remove(handle).unwrap();
+            assert!(pool.image(handle).unwrap().is_none());
+        }
+        assert_eq!(pool.handle_of(inode).unwrap(), None);
+        assert_eq!(pool.handles().unwrap(), []);
+        settles(&pool, &bench, before);
+    }
+}
+
+fn full(points: &Points) {
+    for filesystem in [Filesystem::Ext4, Filesystem::Xfs] {
+        let (bench, pool) = on_disk(filesystem, 400);
+        let neighbour = handle();
+        pool.create(&neighbour, bytes(32), "", Allocation::Full, NO_RESERVE)
+            .unwrap();
+        let before = free(&pool, &bench);
+        let size = pool.space().unwrap().size;
+        let reserve = Reserve::Bytes(Bytes(before.0 - 20 * MIB));
+        assert_eq!(pool.available(reserve).unwrap(), bytes(20));
+        for (wanted, reserve) in [
+            (bytes(1024), NO_RESERVE),
+            (size, Reserve::Percent(15)),
+            (bytes(21), reserve),
+            (Bytes(u64::MAX), NO_RESERVE),
+            // Passes the check, but there must be something left to describe the image with.
+            (Bytes(before.0 / MIB * MIB), NO_RESERVE),
+            (bytes(1), Reserve::Percent(100)),
+        ] {
+            let error = pool
+                .create(&handle(), wanted, "", Allocation::Full, reserve)
+                .err();
+            if let Some(error) = error {
+                assert_eq!(
+                    error.kind(),
+                    ErrorKind::Exhausted,
+                    "{filesystem} {wanted}: {error}"
+                );
+            } else {
+                // It did fit, to the last block.
+                assert_eq!(wanted, Bytes(before.0 / MIB * MIB));
+                for handle in pool.handles().unwrap() {
+                    if handle != neighbour {
+                        pool.remove(&handle).unwrap();
+                    }
+                }
+            }
+            assert_eq!(pool.handles().unwrap(), [neighbour]);
+            settles(&pool, &bench, before);
+            let neighbour = image(&pool, &neighbour);
+            neighbour.file().write_all_at(&[7; 1 << 16], MIB).unwrap();
+            neighbour.file().sync_all().unwrap();
+            points.add(1);
+        }
+        let percent = Reserve::Percent(100);
+        let error = pool
+            .create(&handle(), bytes(1), "", Allocation::Thin, percent)
+            .unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Exhausted);
+        pool.create(&handle(), bytes(20), "", Allocation::Full, reserve)
+            .unwrap();
+    }
+}
+
+fn extension_fails(points: &Points) {
+    for filesystem in [Filesystem::Ext4, Filesystem::Xfs, Filesystem::Btrfs] {
+        let (bench, pool) = on_disk(filesystem, 400);
+        let handle = handle();
+        pool.create(&handle, bytes(32), "", Allocation::Full, NO_RESERVE)
+            .unwrap();
+        let image = image(&pool, &handle);
+        image.file().write_all_at(b"content", 31 * MIB).unwrap();
+        let before = free(&pool, &bench);
+        let unchanged = |what: &str| {
+            assert_eq!(image.size().unwrap(), bytes(32), "{filesystem} {what}");
+            settles(&pool, &bench, before);
+            let mut content = [0; 7];
+            image.file().read_exact_at(&mut content, 31 * MIB).unwrap();
+            assert_eq!(&content, b"content");
+            points.add(1);
+        };
+        for (to, reserve) in [
+            (bytes(1024), NO_RESERVE),
+            (bytes(64), Reserve::Percent(100)),
+            (Bytes(u64::MAX), NO_RESERVE),
+        ] {
+            let error = image
+                .extend(to, Allocation::Full, reserve, &pool)
+                .unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Exhausted, "{error}");
+            unchanged("refused");
+        }
+        if filesystem == Filesystem::Btrfs {
+            continue;
+        }
+        // The kernel's own refusal, half-way: somebody takes the space between check and use. An
+        // unwritten file's size says nothing, so this one passes the check at the edge.
+        let edge = Bytes(before.0 / MIB * MIB + 32 * MIB);
+        match image.extend(edge, Allocation::Full, NO_RESERVE, &pool) {
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::Exhausted, "{error}");
+                unchanged("failed");
+            }
+            Ok(()) => assert_eq!(image.size().unwrap(), edge),
+        }
+    }
+}
+
+fn extension_heals(points: &Points) {
+    for filesystem in [Filesystem::Ext4, Filesystem::Xfs] {
+        let (bench, pool) = on_disk(filesystem, 400);
+        let handle = handle();
+        pool.create(&handle, bytes(32), "", Allocation::Full, NO_RESERVE)
+            .unwrap();
+        let image = image(&pool, &handle);
+        let allocated = || image.file().metadata().unwrap().blocks() * 512;
+        // Cut between taking the blocks and making the file longer. The retry needs no more room.
+        let keep = FallocateFlags::FALLOC_FL_KEEP_SIZE;
+        fallocate(image.file(), keep, 0, 200 << 20).unwrap();
+        let left = Reserve::Bytes(free(&pool, &bench));
+        image
+            .extend(bytes(200), Allocation::Full, left, &pool)
+            .unwrap();
+        assert_eq!(image.size().unwrap(), bytes(200));
+        points.add(1);
+        // The same again, and less, is nothing.
+        for to in [200, 100, 0] {
+            image
+                .extend(bytes(to), Allocation::Full, left, &pool)
+                .unwrap();
+            assert_eq!(image.size().unwrap(), bytes(200));
+        }
+        // Trimmed from inside.
+        image.file().write_all_at(b"content", MIB).unwrap();
+        let punch = FallocateFlags::FALLOC_FL_PUNCH_HOLE | keep;
+        fallocate(image.file(), punch, 2 << 20, 100 << 20).unwrap();
+        assert!(allocated() < 101 * MIB);
+        image
+            .extend(bytes(200), Allocation::Full, NO_RESERVE, &pool)
+            .unwrap();
+        assert!(allocated() >= 200 * MIB);
+        let mut content = [0; 7];
+        image.file().read_exact_at(&mut content, MIB).unwrap();
+        assert_eq!(&content, b"content");
+        points.add(1);
+        // Thin takes a size and nothing else.
+        let before = allocated();
+        image
+            .extend(bytes(4000), Allocation::Thin, NO_RESERVE, &pool)
+            .unwrap();
+        assert_eq!(image.size().unwrap(), bytes(4000));
+        assert!(allocated() <= before + MIB);
+        points.add(1);
+    }
+}
+
+fn crowd(points: &Points) {
+    let (bench, pool) = on_disk(Filesystem::Ext4, 400);
+    let free = free(&pool, &bench);
+    let reserve = Reserve::Bytes(Bytes(free.0 - 100 * MIB));
+    let root = bench.path("tested");
+    let made: usize = thread::scope(|scope| {
+        let threads: Vec<_> = (0..16)
+            .map(|_| {
+                scope.spawn(|| {
+                    // Each its own, as processes have.
+                    let pool = Pool::open(&root).unwrap();
+                    match pool.create(&handle(), bytes(15), "", Allocation::Full, reserve) {
+                        Ok(()) => 1,
+                        Err(error) => {
+                            assert_eq!(error.kind(), ErrorKind::Exhausted);
+                            0
+                        }
+                    }
+                })
+            })
+            .collect();
+        threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap())
+            .sum()
+    });
+    assert_eq!(made, 6, "100 MiB hold six times 15 MiB");
+    assert_eq!(pool.handles().unwrap().len(), 6);
+    points.add(16);
+}
+
+fn not_an_image(points: &Points) {
+    let (bench, pool) = small();
+    let outside = bench.path("outside");
+    fs::write(&outside, "secret").unwrap();
+    type Case<'a> = (&'a str, &'a dyn Fn(&Path));
+    let cases: [Case; 9] = [
+        ("link", &|path| symlink(&outside, path).unwrap()),
+        ("dangling link", &|path| symlink("nowhere", path).unwrap()),
+        ("magic link", &|path| {
+            symlink("/proc/self/exe", path).unwrap()
+        }),
+        ("hard link", &|path| fs::hard_link(&outside, path).unwrap()),
+        ("directory", &|path| fs::create_dir(path).unwrap()),
+        ("fifo", &|path| mkfifo(path, Mode::S_IRWXU).unwrap()),
+        ("writable file", &|path| {
+            File::create(path).unwrap();
+            fs::set_permissions(path, Permissions::from_mode(0o602)).unwrap();
+        }),
+        ("somebody's file", &|path| {
+            File::create(path).unwrap();
+            chown(path, Some(1000), None).unwrap();
+        }),
+        ("mounted file", &|path| {
+            File::create(path).unwrap();
+            let bind = MsFlags::MS_BIND;
+            let proc = Some("/proc/version");
+            nix::mount::mount(proc, path, None::<&str>, bind, None::<&str>).unwrap();
+        }),
+    ];
+    for (what, make) in cases {
+        let handle = handle();
+        make(&file_of(&bench, &handle));
+        let error = pool.image(&handle).unwrap_err();
+        assert_eq!(
+            error.kind(),
+            ErrorKind::Conflict,
+            "{what}: {}",
+            error.report()
+        );
+        assert!(!error.to_string().contains(&handle.to_string()));
+        points.add(1);
+    }
+    assert_eq!(fs::read_to_string(outside).unwrap(), "secret");
+}
+
+fn swapped(points: &Points) {
+    const ROUNDS: u64 = 5000;
+    let (bench, pool) = small();
+    let handle = handle();
+    pool.create(&handle, bytes(1), "", Allocation::Thin, NO_RESERVE)
+        .unwrap();
+    let inode = image(&pool, &handle).inode();
+    let outside = bench.path("outside");
+    fs::write(&outside, "secret").unwrap();
+    let (path, link) = (file_of(&bench, &handle), bench.path("tested/volumes/link"));
+    symlink(&outside, &link).unwrap();
+    let done = AtomicBool::new(false);
+    let (mut opened, mut refused) = (0_u64, 0_u64);
+    thread::scope(|scope| {
+        let (path, link, done) = (&path, &link, &done);
+        scope.spawn(move || {
+            let here = nix::fcntl::AT_FDCWD;
+            let exchange = nix::fcntl::RenameFlags::RENAME_EXCHANGE;
+            while !done.load(Ordering::Relaxed) {
+                nix::fcntl::renameat2(here, path, here, link, exchange).unwrap();
+            }
+        });
+        for _ in 0..ROUNDS {
+            match pool.image(&handle) {
+                Ok(Some(image)) => {
+                    assert_eq!(image.inode(), inode);
+                    opened += 1;
+                }
+                Ok(None) => panic!("an exchange leaves no gap"),
+                Err(error) => {
+                    assert_eq!(error.kind(), ErrorKind::Conflict);
+                    refused += 1;
+                }
+            }
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+    assert!(
+        opened > 0 && refused > 0,
+        "{opened} opened, {refused} refused"
+    );
+    points.add(ROUNDS);
+}
+
+fn names(points: &Points) {
+    let (bench, pool) = small();
+    let name = VolumeName::parse("pvc-1.example").unwrap();
+    assert_eq!(pool.lookup_name(&name).unwrap(), None);
+    let got: HashSet<Handle> = thread::scope(|scope| {
+        let threads: Vec<_> = (0..16)
+            .map(|_| scope.spawn(|| pool.reserve_name(&name, &handle()).unwrap()))
+            .collect();
+        threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap())
+            .collect()
+    });
+    assert_eq!(got.len(), 1);
+    points.add(16);
+    let owner = *got.iter().next().unwrap();
+    assert_eq!(pool.lookup_name(&name).unwrap(), Some(owner));
+    pool.release_name(&name, &handle()).unwrap();
+    assert_eq!(pool.lookup_name(&name).unwrap(), Some(owner));
+
+    let longest =
+        VolumeName::parse(&["a".repeat(63), "b".repeat(63), "c".repeat(63)].join(".")).unwrap();
+    let other = handle();
+    assert_eq!(pool.reserve_name(&longest, &other).unwrap(), other);
+    fs::create_dir(bench.path("tested/names/directory")).unwrap();
+    symlink(other.to_string(), bench.path("tested/names/NOT-A-NAME")).unwrap();
+    let listed: HashSet<_> = pool.names().unwrap().into_iter().collect();
+    assert_eq!(
+        listed,
+        HashSet::from([(name.clone(), owner), (longest, other)])
+    );
+
+    for _ in 0..2 {
+        pool.release_name(&name, &owner).unwrap();
+        assert_eq!(pool.lookup_name(&name).unwrap(), None);
+    }
+    for (text, make) in [("nowhere", true), ("not a link", false)] {
+        let name = VolumeName::parse(&text.replace(' ', "-")).unwrap();
+        let path = bench.path("tested/names").join(name.as_str());
+        match make {
+            true => symlink(text, &path).unwrap(),
+            false => File::create(&path).unwrap().write_all(b"x").unwrap(),
+        }
+        assert!(pool.lookup_name(&name).is_err());
+        assert!(pool.reserve_name(&name, &owner).is_err());
+        points.add(1);
+    }
+}
