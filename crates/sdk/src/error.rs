@@ -129,6 +129,20 @@ impl Error {
         self
     }
 
+    /// Puts what was being done, or what was asked and found, before the message.
+    #[must_use]
+    pub fn context(mut self, what: impl fmt::Display) -> Self {
+        self.message = format!("{what}: {}", self.message).into();
+        self
+    }
+
+    /// Puts what a person can do after the message.
+    #[must_use]
+    pub fn advise(mut self, remedy: impl fmt::Display) -> Self {
+        self.message = format!("{}; {remedy}", self.message).into();
+        self
+    }
+
     /// Turns a failed system call into an error: `doing` names what was tried ("read the image"),
     /// the system's reason is appended and the kind follows from the error number.
     pub fn system(doing: &str, source: impl Into<io::Error>) -> Self {

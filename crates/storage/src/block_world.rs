@@ -215,7 +215,10 @@ impl<'a, B: BlockBackend> BlockWorld<'a, B> {
     fn grow_storage(&mut self, to: Bytes) -> Result<()> {
         self.forget();
         let backend = self.backend()?;
-        backend.grow(&self.volume, to)?;
+        let size = self.asset()?.map_or(Bytes(0), |asset| asset.size);
+        backend.grow(&self.volume, to).map_err(|error| {
+            error.context(format_args!("{to} was asked for, the volume has {size}"))
+        })?;
         if self.device.is_some() {
             self.map()?;
         }
@@ -239,28 +242,19 @@ impl<'a, B: BlockBackend> BlockWorld<'a, B> {
         let detached = self.detached.take().ok_or_else(|| {
             Error::new(ErrorKind::Bug, "grow a file system that was not measured")
         })?;
+        let before = self.content.take();
         let device = self.device()?;
         let grown = grow::online(detached.file(), device, filesystem);
         drop(detached);
-        self.content = None;
-        let device = self.device()?;
-        match grown {
-            Ok(_) => {}
-            // The kernel grows a mounted ext4 only for CAP_SYS_RESOURCE, and not with every set of
-            // features; while nobody has it mounted, the tools can do it. The claim inside tells.
-            Err(refused)
-                if matches!(filesystem, Filesystem::Ext3 | Filesystem::Ext4)
-                    && matches!(
-                        refused.kind(),
-                        ErrorKind::CapabilityMissing | ErrorKind::Conflict
-                    ) =>
-            {
-                match grow::offline(device, filesystem, &self.lock) {
-                    Err(busy) if busy.kind() == ErrorKind::Busy => return Err(refused),
-                    outcome => outcome?,
+        if let Err(refused) = grown {
+            grow_offline(device, filesystem, &self.lock, refused).map_err(|error| {
+                match (before, device.size()) {
+                    (Some(Content::Ours { size: had, .. }), Ok(size)) => error.context(
+                        format_args!("the volume has {size} and its file system only {had}"),
+                    ),
+                    _ => error,
                 }
-            }
-            Err(error) => return Err(error),
+            })?;
         }
         if mark.growing.is_some() {
             self.set_mark(&mark.with_growing(None))?;
@@ -330,6 +324,7 @@ impl<B: BlockBackend> World for BlockWorld<'_, B> {
             device: device.map(|(state, _)| state),
             target,
             used_by_pods,
+            growth_refused: false,
         })
     }
 
@@ -388,5 +383,30 @@ fn is_claimed(device: &Device) -> Result<bool> {
         Ok(_) => Ok(false),
         Err(busy) if busy.kind() == ErrorKind::Busy => Ok(true),
         Err(error) => Err(error),
+    }
+}
+
+/// The kernel grows a mounted ext4 only for CAP_SYS_RESOURCE, and not with every set of features.
+/// While nobody has it mounted, the tools can do it; the claim inside tells.
+fn grow_offline(
+    device: &Device,
+    filesystem: Filesystem,
+    lock: &lock::Guard,
+    refused: Error,
+) -> Result<()> {
+    let tools_can = matches!(filesystem, Filesystem::Ext3 | Filesystem::Ext4)
+        && matches!(
+            refused.kind(),
+            ErrorKind::CapabilityMissing | ErrorKind::Conflict
+        );
+    if !tools_can {
+        return Err(refused);
+    }
+    match grow::offline(device, filesystem, lock) {
+        Err(busy) if busy.kind() == ErrorKind::Busy => {
+            Err(refused
+                .advise("delete the pods that use the volume; it grows when it is mounted next"))
+        }
+        outcome => outcome,
     }
 }

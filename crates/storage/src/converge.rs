@@ -51,16 +51,26 @@ const MOST_STEPS: usize = 24;
 /// # Errors
 /// What [`decide`] refuses, and what a step or an observation could not do.
 pub fn converge(world: &mut dyn World, goal: &Goal) -> Result<Reached> {
-    let mut changed = false;
+    let (mut changed, mut growth_refused) = (false, false);
     for _ in 0..MOST_STEPS {
-        let seen = world.observe(goal)?;
+        let seen = Observed {
+            growth_refused,
+            ..world.observe(goal)?
+        };
         match decide(&seen, goal) {
             Next::Reached => return Ok(Reached { changed, seen }),
             Next::Refuse(kind, why) => return Err(Error::new(kind, why)),
             Next::Do(step) => {
                 flexvol_sdk::step(step.name());
-                world.act(&step)?;
-                changed = true;
+                match world.act(&step) {
+                    Ok(()) => changed = true,
+                    // A pod waits for its volume, and a smaller one is better than none.
+                    Err(error) if is_refused_growth(&step, &error) && is_mounting(goal) => {
+                        log::warn!("mounting without growth: {}", error.report());
+                        growth_refused = true;
+                    }
+                    Err(error) => return Err(error),
+                }
             }
         }
     }
@@ -68,4 +78,21 @@ pub fn converge(world: &mut dyn World, goal: &Goal) -> Result<Reached> {
         ErrorKind::Bug,
         "made no progress towards the state asked for; please report this with the log",
     ))
+}
+
+/// Whether the file system is as it was and can be grown in other circumstances: by another
+/// kernel, with another capability, or while nobody has it mounted.
+fn is_refused_growth(step: &Step, error: &Error) -> bool {
+    *step == Step::GrowFilesystem
+        && matches!(
+            error.kind(),
+            ErrorKind::CapabilityMissing
+                | ErrorKind::Conflict
+                | ErrorKind::Busy
+                | ErrorKind::ToolMissing
+        )
+}
+
+fn is_mounting(goal: &Goal) -> bool {
+    matches!(goal, Goal::Mounted { .. })
 }

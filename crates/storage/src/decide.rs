@@ -236,8 +236,10 @@ fn mounted(
     if mark.state < State::Ready {
         return formatted(device, mark, filesystem);
     }
-    if let Some(next) = whole_filesystem(device, mark) {
-        return next;
+    match whole_filesystem(device, mark) {
+        None => {}
+        Some(Next::Do(Step::GrowFilesystem)) if seen.growth_refused => {}
+        Some(next) => return next,
     }
     match seen.target {
         TargetState::Ours { read_only: is } if is == read_only => Next::Reached,

@@ -26,6 +26,8 @@ pub struct Observed {
     /// A pod has the volume: it is mounted somewhere that is neither the directory of this
     /// callout nor kubelet's own. Looked at only where the goal depends on it.
     pub used_by_pods: bool,
+    /// The kernel refused to grow the file system just now, in this callout. It is as it was.
+    pub growth_refused: bool,
 }
 
 /// The block device of a volume.

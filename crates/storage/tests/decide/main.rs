@@ -6,7 +6,7 @@ mod model;
 
 use flexvol_sdk::{Bytes, Filesystem};
 use flexvol_storage::{
-    Goal,
+    Goal, Mark,
     decide::{Next, Step, decide},
     mark::State,
     observed::Asker,
@@ -73,14 +73,14 @@ impl Exploration {
             End::NoProgress => self.fault(format!("{goal:?} makes no progress"), start),
             End::Success(end, steps) => {
                 self.longest = self.longest.max(steps.len());
-                if let Some(lie) = lie(end, dir, goal) {
+                if let Some(lie) = lie(start, end, dir, goal) {
                     self.fault(format!("{goal:?} is a Success, but {lie}"), start);
                 }
             }
             End::Refused(..) if *goal == Goal::Unmounted => {
                 self.fault("unmount was refused".to_owned(), start);
             }
-            End::Refused(_, _, end, _) => {
+            End::Refused(_, end, _) => {
                 if end.mounts != start.mounts {
                     self.fault(format!("{goal:?} failed and left mounts behind"), start);
                 }
@@ -137,7 +137,7 @@ impl Exploration {
 }
 
 /// What is not as a Success says it is.
-fn lie(end: &Model, dir: usize, goal: &Goal) -> Option<&'static str> {
+fn lie(start: &Model, end: &Model, dir: usize, goal: &Goal) -> Option<&'static str> {
     let size = end.asset.as_ref().map_or(0, |(size, _)| *size);
     let whole = |at_least: u64| match end.disk {
         Disk::Filesystem { size, torn, .. } => size >= at_least && !torn,
@@ -150,12 +150,11 @@ fn lie(end: &Model, dir: usize, goal: &Goal) -> Option<&'static str> {
         Goal::StorageGrown { to } => size >= to.0 && end.mapped.is_none_or(|device| device >= to.0),
         Goal::Grown { to, .. } => size >= to.0 && whole(to.0),
         Goal::Mounted { read_only, .. } => {
+            let ungrowable = !start.grows_mounted && start.is_mounted();
+            let ended = |(_, mark): &(u64, Mark)| mark.growing.is_none();
+            let grown = end.mapped.is_some_and(whole) && end.asset.as_ref().is_some_and(ended);
             end.mounts[dir].is_some_and(|mount| mount.read_only == *read_only)
-                && end.mapped.is_some_and(whole)
-                && end
-                    .asset
-                    .as_ref()
-                    .is_some_and(|(_, mark)| mark.growing.is_none())
+                && (grown || ungrowable)
         }
     };
     (!holds).then_some("it does not hold")
@@ -167,6 +166,10 @@ fn a_cut_anywhere_reaches_the_goal_at_its_retry_and_loses_nothing() {
     let mut start = Vec::new();
     for autoclear in [true, false] {
         start.push(Model::nothing(autoclear));
+        start.push(Model {
+            grows_mounted: false,
+            ..Model::provisioned(Disk::Zero, autoclear)
+        });
         for disk in [Disk::Zero, Disk::Alien, Disk::Dead] {
             start.push(Model::provisioned(disk, autoclear));
         }

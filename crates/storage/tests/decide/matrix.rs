@@ -60,6 +60,13 @@ fn states() -> Vec<(&'static str, Model)> {
             ready(1, 1, false, &[GLOBAL]),
         ),
         ("device grown, file system not", ready(1, 2, false, &[1])),
+        (
+            "device grown in another pod, and the kernel does not grow it mounted",
+            Model {
+                grows_mounted: false,
+                ..ready(1, 2, true, &[2])
+            },
+        ),
         ("growth cut", ready(2, 2, true, &[1])),
         ("rebooted while growing", ready(1, 2, true, &[])),
         ("truncated", ready(3, 2, false, &[])),
@@ -102,8 +109,8 @@ fn cell(model: &Model, dir: usize, goal: &Goal) -> String {
     match callout(model, dir, goal) {
         End::Success(_, done) if done.is_empty() => "S".to_owned(),
         End::Success(_, done) => format!("S: {}", steps(done)),
-        End::Refused(kind, _, _, done) if done.is_empty() => format!("**F** {kind:?}"),
-        End::Refused(kind, _, _, done) => format!("**F** {kind:?} after {}", steps(done)),
+        End::Refused(kind, _, done) if done.is_empty() => format!("**F** {kind:?}"),
+        End::Refused(kind, _, done) => format!("**F** {kind:?} after {}", steps(done)),
         End::NoProgress => panic!("{goal:?} makes no progress from {model:?}"),
     }
 }

@@ -1,10 +1,10 @@
 //! A volume as a model: every way a step can be cut is one of its states.
 
 use flexvol_host::{PoolId, Uuid};
-use flexvol_sdk::{Bytes, Filesystem, Handle};
+use flexvol_sdk::{Bytes, Error, ErrorKind, Filesystem, Handle, Result};
 use flexvol_storage::{
-    Asset, Goal, Mark, Observed,
-    decide::{Next, Step, decide},
+    Asset, Goal, Mark, Observed, World, converge,
+    decide::Step,
     mark::{Format, State},
     observed::{Content, DeviceState, TargetState},
 };
@@ -47,6 +47,8 @@ pub struct Model {
     /// The device goes with its last user, as a loop device with autoclear does; a logical
     /// volume stays.
     pub autoclear: bool,
+    /// The kernel grows the file system also while it is mounted.
+    pub grows_mounted: bool,
 }
 
 pub fn uuid() -> Uuid {
@@ -66,6 +68,7 @@ impl Model {
             disk: Disk::Zero,
             mounts: [None; DIRECTORIES],
             autoclear,
+            grows_mounted: true,
         }
     }
 
@@ -83,6 +86,10 @@ impl Model {
 
     fn mark(&mut self) -> &mut Mark {
         &mut self.asset.as_mut().expect("a step on no volume").1
+    }
+
+    pub fn refuses(&self, step: &Step) -> bool {
+        *step == Step::GrowFilesystem && !self.grows_mounted && self.is_mounted()
     }
 
     pub fn has_data(&self) -> bool {
@@ -119,6 +126,7 @@ impl Model {
             device,
             target,
             used_by_pods: self.used_by_pods(dir),
+            growth_refused: false,
         }
     }
 
@@ -146,6 +154,9 @@ impl Model {
     /// Every state in which `step` can be cut; the last one is the step completed.
     pub fn act(&self, dir: usize, step: &Step) -> Vec<Model> {
         let mut cuts = vec![self.clone()];
+        if self.refuses(step) {
+            return cuts;
+        }
         let mut model = self.clone();
         match step {
             Step::Create { size } => model.asset = Some((size.0, blank_mark())),
@@ -304,24 +315,46 @@ impl Model {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum End {
     Success(Model, Vec<Step>),
-    Refused(flexvol_sdk::ErrorKind, String, Model, Vec<Step>),
+    Refused(ErrorKind, Model, Vec<Step>),
     NoProgress,
 }
 
 /// Runs one whole callout, uncut.
 pub fn callout(start: &Model, dir: usize, goal: &Goal) -> End {
-    let (mut model, mut steps) = (start.clone(), Vec::new());
-    for _ in 0..24 {
-        match decide(&model.seen(dir, goal), goal) {
-            Next::Reached => return End::Success(model.released(), steps),
-            Next::Refuse(kind, why) => {
-                return End::Refused(kind, why.into_owned(), model.released(), steps);
-            }
-            Next::Do(step) => {
-                model = model.act(dir, &step).pop().expect("a step ends somewhere");
-                steps.push(step);
-            }
-        }
+    let mut world = Play {
+        model: start.clone(),
+        dir,
+        steps: Vec::new(),
+    };
+    match converge(&mut world, goal) {
+        Ok(_) => End::Success(world.model.released(), world.steps),
+        Err(error) if error.kind() == ErrorKind::Bug => End::NoProgress,
+        Err(error) => End::Refused(error.kind(), world.model.released(), world.steps),
     }
-    End::NoProgress
+}
+
+/// The model as `converge` sees it.
+struct Play {
+    model: Model,
+    dir: usize,
+    steps: Vec<Step>,
+}
+
+impl World for Play {
+    fn observe(&mut self, goal: &Goal) -> Result<Observed> {
+        Ok(self.model.seen(self.dir, goal))
+    }
+
+    fn act(&mut self, step: &Step) -> Result<()> {
+        if self.model.refuses(step) {
+            return Err(Error::new(ErrorKind::CapabilityMissing, "refused"));
+        }
+        self.model = self
+            .model
+            .act(self.dir, step)
+            .pop()
+            .expect("a step ends somewhere");
+        self.steps.push(step.clone());
+        Ok(())
+    }
 }
