@@ -1,5 +1,7 @@
 //! What the executables say on their command lines, without touching storage.
 
+#[path = "../examples/mod.rs"]
+mod examples;
 mod process;
 mod spec;
 
