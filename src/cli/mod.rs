@@ -1,10 +1,12 @@
 //! The verbs for people: text on standard output, errors on standard error, the usual exit codes.
 
+mod install;
 mod pool;
 mod suggest;
+mod uninstall;
 
 use crate::installed::Installed;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use clap::{Parser, Subcommand};
 use std::{
     ffi::OsStr,
@@ -33,13 +35,15 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
+    Install(install::Install),
+    Uninstall(uninstall::Uninstall),
     /// Make the places volumes are carved from
     #[command(subcommand)]
     Pool(pool::Verb),
 }
 
 /// The words that people say and callers do not: every subcommand of [`Verb`].
-const VERBS: &[&str] = &["pool"];
+const VERBS: &[&str] = &["install", "pool", "uninstall"];
 
 /// Whether the first argument is for people.
 pub fn is_verb(word: &OsStr) -> bool {
@@ -58,6 +62,8 @@ pub fn run(_installed: &Installed) -> ExitCode {
         }
     };
     let outcome = match cli.verb {
+        Verb::Install(verb) => verb.run(),
+        Verb::Uninstall(verb) => verb.run(),
         Verb::Pool(verb) => verb.run(),
     };
     match outcome {
@@ -85,10 +91,41 @@ fn report(error: &anyhow::Error) -> String {
     text
 }
 
+/// Kubelet runs what is installed as root, so nobody else may write it.
+fn need_root(to: &str) -> Result<()> {
+    ensure!(
+        nix::unistd::geteuid().is_root(),
+        "only root can {to}; try again with sudo"
+    );
+    Ok(())
+}
+
 /// Writes one line to standard output; a reader that went away ends the verb quietly.
 fn print(line: fmt::Arguments<'_>) -> Result<()> {
     match writeln!(io::stdout(), "{line}") {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         outcome => outcome.context("write to standard output"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn every_verb_is_known_before_clap_is() {
+        let command = Cli::command();
+        let verbs: BTreeSet<_> = command
+            .get_subcommands()
+            .map(|verb| verb.get_name())
+            .collect();
+        assert_eq!(verbs, VERBS.iter().copied().collect());
+    }
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
     }
 }
