@@ -123,12 +123,26 @@ impl Config {
     /// # Errors
     /// When the file cannot be read or has a mistake, with its line.
     pub fn load(installed: &Installed) -> Result<Config> {
-        let path = installed.configuration();
-        match fs::read_to_string(&path) {
+        match Config::read(&installed.configuration()) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(Config::default()),
+            config => config,
+        }
+    }
+
+    /// Reads a configuration file.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`] where there is none, otherwise as [`Config::load`].
+    pub fn read(path: &Path) -> Result<Config> {
+        match fs::read_to_string(path) {
             Ok(text) => {
                 Config::parse(&text).map_err(|error| error.because(path.display().to_string()))
             }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Config::default()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Err(Error::new(
+                ErrorKind::NotFound,
+                "there is no such configuration",
+            )
+            .because(path.display().to_string())),
             Err(error) => Err(mistaken(&error.to_string())),
         }
     }

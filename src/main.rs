@@ -9,7 +9,6 @@ mod cli;
 mod config;
 mod driver;
 mod installed;
-mod plugin;
 
 use installed::Installed;
 use std::{env, process::ExitCode};

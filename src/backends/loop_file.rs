@@ -2,10 +2,11 @@
 
 use crate::config::{Config, PoolConfig};
 use flexvol_storage::{
-    Asset, Backend, BlockBackend, BlockDriver, Catalog, Mark, Pool,
+    Asset, Backend, BlockBackend, BlockDriver, Catalog, ManagedBackend, Mark, Pool, Upkeep,
     host::{Allocation, Device, DeviceNumber, Image, loop_device, pool},
-    sdk::{Bytes, Capabilities, Driver, Error, ErrorKind, Handle, Options, Result},
+    sdk::{Bytes, Capabilities, Driver, Error, ErrorKind, Handle, Options, Result, VolumeName},
 };
+use std::{fs::File, path::Path, time::Duration};
 
 /// A pool of image files.
 struct Images {
@@ -25,16 +26,23 @@ pub fn capabilities(attach: bool) -> Capabilities {
     }
 }
 
-/// Opens the driver; each pool is opened when a volume of it is asked for.
+/// Opens the driver.
 pub fn open(config: &Config) -> Result<Box<dyn Driver>> {
+    Ok(Box::new(driver(config)))
+}
+
+/// The same driver as people see it.
+pub fn upkeep(config: &Config) -> Result<Box<dyn Upkeep>> {
+    Ok(Box::new(driver(config)))
+}
+
+/// Each pool is opened when a volume of it is asked for.
+fn driver(config: &Config) -> BlockDriver<Images> {
     let pools = config.pools.iter().map(|(name, pool)| {
         let (policy, pool) = (pool.policy(), pool.clone());
         Pool::new(name, policy, move || Images::open(&pool))
     });
-    Ok(Box::new(BlockDriver::new(
-        pools.collect(),
-        config.settings(),
-    )))
+    BlockDriver::new(pools.collect(), config.settings())
 }
 
 impl Images {
@@ -110,11 +118,43 @@ impl BlockBackend for Images {
         }
     }
 
+    fn image(&self, volume: &Handle) -> Result<Option<File>> {
+        self.pool
+            .image(volume)?
+            .map(|image| image.file().try_clone())
+            .transpose()
+            .map_err(|error| Error::system("open the volume's image", error))
+    }
+
     fn map(&self, volume: &Handle, hint: Option<u32>) -> Result<Device> {
         loop_device::attach(&self.image(volume)?, volume, hint)
     }
 
     fn unmap(&self, device: Device) -> Result<()> {
         loop_device::release(device)
+    }
+}
+
+impl ManagedBackend for Images {
+    type Stray = pool::Stray;
+
+    fn stray(&self, path: &Path) -> Result<Option<pool::Stray>> {
+        self.pool.stray(path)
+    }
+
+    fn look(&self, stray: &pool::Stray, volume: &Handle) -> Result<Device> {
+        loop_device::attach(stray.image(), volume, None)
+    }
+
+    fn take(&self, stray: pool::Stray, volume: &Handle, mark: &Mark) -> Result<()> {
+        self.pool.take(stray, volume, &mark.to_string())
+    }
+
+    fn dangling_names(&self, age: Duration) -> Result<Vec<(VolumeName, Handle)>> {
+        self.pool.dangling_names(age)
+    }
+
+    fn stays(&self, device: &Device) -> Result<bool> {
+        loop_device::stays(device)
     }
 }

@@ -3,7 +3,10 @@
 mod loop_file;
 
 use crate::config::Config;
-use flexvol_storage::sdk::{Capabilities, Driver, Error, ErrorKind, Result};
+use flexvol_storage::{
+    Upkeep,
+    sdk::{Capabilities, Driver, Error, ErrorKind, Result},
+};
 
 /// A backend of this executable.
 #[derive(Clone, Copy, Debug)]
@@ -14,6 +17,8 @@ pub struct Backend {
     pub capabilities: fn(attach: bool) -> Capabilities,
     /// Opens it. Called for callouts that need storage, never for `init`.
     pub open: fn(&Config) -> Result<Box<dyn Driver>>,
+    /// Opens it for people.
+    pub upkeep: fn(&Config) -> Result<Box<dyn Upkeep>>,
 }
 
 /// Every backend of this executable.
@@ -21,6 +26,7 @@ pub const BACKENDS: &[Backend] = &[Backend {
     name: "loop",
     capabilities: loop_file::capabilities,
     open: loop_file::open,
+    upkeep: loop_file::upkeep,
 }];
 
 /// The backend of that name.

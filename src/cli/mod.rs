@@ -1,12 +1,18 @@
 //! The verbs for people: text on standard output, errors on standard error, the usual exit codes.
 
-mod install;
+mod configured;
+mod create;
+mod list;
+mod manifest;
 mod pool;
+mod show;
 mod suggest;
-mod uninstall;
+mod table;
+mod volume;
+mod yaml;
 
 use crate::installed::Installed;
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
 use std::{
     ffi::OsStr,
@@ -35,15 +41,16 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    Install(install::Install),
-    Uninstall(uninstall::Uninstall),
+    Create(create::Create),
+    List(list::List),
     /// Make the places volumes are carved from
     #[command(subcommand)]
     Pool(pool::Verb),
+    Show(show::Show),
 }
 
 /// The words that people say and callers do not: every subcommand of [`Verb`].
-const VERBS: &[&str] = &["install", "pool", "uninstall"];
+const VERBS: &[&str] = &["create", "list", "pool", "show"];
 
 /// Whether the first argument is for people.
 pub fn is_verb(word: &OsStr) -> bool {
@@ -52,7 +59,7 @@ pub fn is_verb(word: &OsStr) -> bool {
 }
 
 /// Answers a person.
-pub fn run(_installed: &Installed) -> ExitCode {
+pub fn run(here: &Installed) -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(usage) => {
@@ -62,9 +69,10 @@ pub fn run(_installed: &Installed) -> ExitCode {
         }
     };
     let outcome = match cli.verb {
-        Verb::Install(verb) => verb.run(),
-        Verb::Uninstall(verb) => verb.run(),
+        Verb::Create(verb) => verb.run(here),
+        Verb::List(verb) => verb.run(here),
         Verb::Pool(verb) => verb.run(),
+        Verb::Show(verb) => verb.run(here),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -91,15 +99,6 @@ fn report(error: &anyhow::Error) -> String {
     text
 }
 
-/// Kubelet runs what is installed as root, so nobody else may write it.
-fn need_root(to: &str) -> Result<()> {
-    ensure!(
-        nix::unistd::geteuid().is_root(),
-        "only root can {to}; try again with sudo"
-    );
-    Ok(())
-}
-
 /// Writes one line to standard output; a reader that went away ends the verb quietly.
 fn print(line: fmt::Arguments<'_>) -> Result<()> {
     match writeln!(io::stdout(), "{line}") {
@@ -112,20 +111,15 @@ fn print(line: fmt::Arguments<'_>) -> Result<()> {
 mod tests {
     use super::*;
     use clap::CommandFactory;
-    use std::collections::BTreeSet;
 
     #[test]
-    fn every_verb_is_known_before_clap_is() {
+    fn the_list_of_verbs_is_what_clap_knows() {
         let command = Cli::command();
-        let verbs: BTreeSet<_> = command
+        command.clone().debug_assert();
+        let known: Vec<_> = command
             .get_subcommands()
             .map(|verb| verb.get_name())
             .collect();
-        assert_eq!(verbs, VERBS.iter().copied().collect());
-    }
-
-    #[test]
-    fn the_command_line_is_consistent() {
-        Cli::command().debug_assert();
+        assert_eq!(known, VERBS);
     }
 }

@@ -6,8 +6,6 @@
 )]
 
 mod bench;
-#[path = "../examples/mod.rs"]
-mod examples;
 mod format_guard;
 mod guards;
 mod host_exec;
@@ -17,7 +15,6 @@ mod host_loop;
 mod host_mount;
 mod host_pool;
 mod host_probe;
-mod spec;
 
 use flexvol_testing::{Sandbox, run_layer};
 use std::{env, path::PathBuf, process::ExitCode};
@@ -33,7 +30,6 @@ fn main() -> ExitCode {
         host_mount::TESTS,
         host_pool::TESTS,
         host_probe::TESTS,
-        spec::TESTS,
     ];
     run_layer("node", &tests)
 }

@@ -47,6 +47,9 @@ const XFS_LEAST_GROUP: u64 = 64;
 /// The only device of a Btrfs made by [`crate::format::mkfs`].
 const BTRFS_DEVICE: u64 = 1;
 
+/// Btrfs rounds its device's size down to sectors, which are pages at most.
+const BTRFS_SLACK: Bytes = Bytes(65535);
+
 /// How long a check or an offline growth may take before this process stops waiting. The program
 /// itself is never cut.
 const PATIENCE: Duration = Duration::from_secs(600);
@@ -66,19 +69,67 @@ pub fn measure(mount: BorrowedFd<'_>, device: &Device, filesystem: Filesystem) -
             let block = u64::from(geometry.block_size);
             Ok(Geometry {
                 size: Bytes(geometry.data_blocks.saturating_mul(block)),
-                slack: Bytes((XFS_LEAST_GROUP * block).saturating_sub(1)),
+                slack: xfs_slack(block),
             })
         }
         Filesystem::Btrfs => {
             let size = ioctl::btrfs_device_size(mount, BTRFS_DEVICE).map_err(failed)?;
             Ok(Geometry {
                 size: Bytes(size),
-                // The device's size rounded down to sectors, which are pages at most.
-                slack: Bytes(65535),
+                slack: BTRFS_SLACK,
             })
         }
         _ => ext_superblock(device).map(|(sb, details)| ext_geometry(&sb, details)),
     }
+}
+
+/// Measures a file system that is not mounted, by its superblock: `file` is its device, or its
+/// image while no device lies on that. `None` where there is no whole superblock of a file system
+/// that volumes may hold.
+///
+/// Of a mounted file system this is what was last written out, which for XFS may be older than
+/// what [`measure`] says.
+///
+/// # Errors
+/// [`ErrorKind::Storage`] when it cannot be read.
+pub fn measure_unmounted(file: &fs::File) -> Result<Option<(Superblock, Geometry)>> {
+    let mut head = Vec::with_capacity(superblock::HEAD);
+    read_head(file, &mut head)
+        .map_err(|error| Error::system("read the file system's superblock", error))?;
+    let found = [superblock::xfs, superblock::ext, superblock::btrfs]
+        .into_iter()
+        .find_map(|read| match read(&head) {
+            Found::Whole(superblock) => Some(superblock),
+            Found::Nothing | Found::Other(_) => None,
+        });
+    Ok(found.map(|superblock| {
+        let slack = match superblock.filesystem {
+            Filesystem::Xfs => xfs_slack(superblock.block.into()),
+            Filesystem::Btrfs => BTRFS_SLACK,
+            _ => superblock::ext_details(&head).map_or(Bytes(0), |details| details.slack),
+        };
+        let size = superblock.size;
+        (superblock, Geometry { size, slack })
+    }))
+}
+
+fn read_head(file: &fs::File, head: &mut Vec<u8>) -> io::Result<()> {
+    head.resize(superblock::HEAD, 0);
+    let mut length = 0;
+    while length < head.len() {
+        match file.read_at(&mut head[length..], length as u64) {
+            Ok(0) => break,
+            Ok(count) => length += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    head.truncate(length);
+    Ok(())
+}
+
+fn xfs_slack(block: u64) -> Bytes {
+    Bytes((XFS_LEAST_GROUP * block).saturating_sub(1))
 }
 
 /// Grows a mounted file system to the size of its device and returns what was measured then.
@@ -134,8 +185,7 @@ pub fn offline(device: &Device, filesystem: Filesystem, hold: &lock::Guard) -> R
     let space = device.size()?;
     let (found, details) = ext_superblock(device)?;
     refuse_beyond(found.size, space)?;
-    // A resize2fs that was cut leaves the error flag, which it sets while it works.
-    if ext_geometry(&found, details).fills(space) && !details.has_errors {
+    if ext_geometry(&found, details).fills(space) {
         return Ok(());
     }
     let (check, resize) = (Tool::find("e2fsck")?, Tool::find("resize2fs")?);

@@ -69,8 +69,12 @@ impl Image {
                 metadata.mode() & 0o7777
             )));
         }
-        let inode = Inode::of(&file).map_err(failed)?;
-        Ok(Some(Image { file, inode }))
+        Image::of(file).map(Some)
+    }
+
+    pub(crate) fn of(file: File) -> Result<Self> {
+        let inode = Inode::of(&file).map_err(|e| Error::system("examine the image", e))?;
+        Ok(Image { file, inode })
     }
 
     /// The file, open for reading and writing.
@@ -216,10 +220,7 @@ impl Image {
         allocation: Allocation,
     ) -> Result<File> {
         let file = nameless(volumes)?;
-        let image = Image {
-            inode: Inode::of(&file).map_err(|e| Error::system("examine the new image", e))?,
-            file,
-        };
+        let image = Image::of(file)?;
         image
             .take(size, allocation)
             .map_err(|error| Error::system("allocate the volume's image", error))?;

@@ -51,6 +51,47 @@ pub fn volume(handle: &Handle, deadline: Duration) -> Result<Guard> {
     }
 }
 
+/// The process that took a volume's lock, while somebody holds it: that process or a child it
+/// left behind. Waits for nothing and makes nothing.
+///
+/// # Errors
+/// When the kernel cannot be asked.
+pub fn holder(handle: &Handle) -> Result<Option<u32>> {
+    let failed = |error: io::Error| Error::system("look for the lock's holder", error);
+    let metadata = match fs::symlink_metadata(Path::new(DIRECTORY).join(handle.to_string())) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        result => result.map_err(failed)?,
+    };
+    let locks = fs::read_to_string("/proc/locks").map_err(failed)?;
+    Ok(holder_in(&locks, metadata.ino()).and_then(|pid| pid.parse().ok()))
+}
+
+/// The volumes that have a lock file which nobody changed for `age`.
+///
+/// # Errors
+/// When the directory of locks cannot be read.
+pub fn files(age: Duration) -> Result<Vec<Handle>> {
+    let failed = |error: io::Error| Error::system("list the locks", error);
+    let entries = match fs::read_dir(DIRECTORY) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        result => result.map_err(failed)?,
+    };
+    let mut handles = Vec::new();
+    for entry in entries {
+        let entry = entry.map_err(failed)?;
+        let name = entry.file_name();
+        let Some(handle) = name.to_str().and_then(|name| Handle::parse(name).ok()) else {
+            continue;
+        };
+        let changed = entry.metadata().and_then(|metadata| metadata.modified());
+        // One that went meanwhile needs nobody.
+        if changed.is_ok_and(|time| time.elapsed().is_ok_and(|elapsed| elapsed >= age)) {
+            handles.push(handle);
+        }
+    }
+    Ok(handles)
+}
+
 fn open(path: &Path) -> io::Result<File> {
     let open = || {
         rustix::fs::open(
@@ -76,7 +117,7 @@ pub(crate) fn wait(file: &File, deadline: &mut Deadline, busy: &'static str) -> 
             Ok(()) => return Ok(()),
             Err(TryLockError::WouldBlock) if deadline.pause() => {}
             Err(TryLockError::WouldBlock) => {
-                return Err(Error::new(ErrorKind::Busy, busy).because(holder(file)));
+                return Err(Error::new(ErrorKind::Busy, busy).because(describe_holder(file)));
             }
             Err(TryLockError::Error(error)) => return Err(Error::system("take the lock", error)),
         }
@@ -84,7 +125,7 @@ pub(crate) fn wait(file: &File, deadline: &mut Deadline, busy: &'static str) -> 
 }
 
 /// Who holds the lock, for the log. The process named took it; a child of it may be what is left.
-fn holder(file: &File) -> String {
+fn describe_holder(file: &File) -> String {
     let pid = || {
         let inode = file.metadata().ok()?.ino();
         let locks = fs::read_to_string("/proc/locks").ok()?;

@@ -162,6 +162,17 @@ pub fn release(device: Device) -> Result<()> {
     detach().map_err(|error| Error::system("detach the loop device", error))
 }
 
+/// Whether the device stays attached after its last user, because a driver on an old kernel was
+/// cut half-way or a person attached it.
+///
+/// # Errors
+/// What the system call says.
+pub fn stays(device: &Device) -> Result<bool> {
+    let info = sys::loops::status(device.as_fd())
+        .map_err(|error| Error::system("examine the loop device", error))?;
+    Ok(info.is_some_and(|info| info.lo_flags & sys::loops::AUTOCLEAR == 0))
+}
+
 fn loop_number(minor: u32) -> DeviceNumber {
     DeviceNumber {
         major: node::LOOP_MAJOR,

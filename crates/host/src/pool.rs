@@ -10,6 +10,9 @@
 //! in one step, and a link's text comes with the link. After that step the directory is synced, so
 //! that what was reported survives a power cut.
 
+mod adopt;
+mod leftovers;
+
 pub use crate::image::Image;
 use crate::{
     confine,
@@ -19,6 +22,7 @@ use crate::{
     loop_device::Inode,
     random,
 };
+pub use adopt::Stray;
 use flexvol_sdk::{Bytes, Error, ErrorKind, Handle, Result, VolumeName};
 use rustix::{
     fs::{AtFlags, Dir, FileType, Mode, OFlags},

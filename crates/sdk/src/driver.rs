@@ -1,7 +1,8 @@
 //! The trait a vendor implements: a method a callout.
 
 use crate::{
-    Bytes, Error, Filesystem, Handle, MountRequest, Options, Resize, Result, Volume, VolumeName,
+    Bytes, Error, ErrorKind, Filesystem, Handle, MountRequest, Options, Resize, Result, Volume,
+    VolumeName,
 };
 use std::{collections::BTreeMap, path::Path};
 
@@ -22,6 +23,18 @@ pub(crate) enum Reason {
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         Failure(Reason::Failed(error))
+    }
+}
+
+impl From<Failure> for Error {
+    /// For whoever calls a driver's methods and is no caller of Kubernetes.
+    fn from(failure: Failure) -> Self {
+        match failure.0 {
+            Reason::Failed(error) => error,
+            Reason::NotSupported => {
+                Error::new(ErrorKind::Invalid, "this driver does not support that")
+            }
+        }
     }
 }
 

@@ -6,7 +6,7 @@
 use crate::{mark::Mark, observed::Asset};
 use flexvol_host::{Device, DeviceNumber, PoolId, pool::Pool};
 use flexvol_sdk::{Bytes, Handle, Options, Result, VolumeName};
-use std::os::fd::OwnedFd;
+use std::{fs::File, os::fd::OwnedFd};
 
 /// Which volumes a pool has, and what they are called.
 pub trait Catalog {
@@ -96,6 +96,15 @@ pub trait BlockBackend: Backend {
     /// # Errors
     /// When it cannot be known.
     fn mapped(&self, volume: &Handle, hint: Option<u32>) -> Result<Option<Device>>;
+
+    /// The volume's bytes, for looking at them while it has no block device; `None` where there is
+    /// no other way to them.
+    ///
+    /// # Errors
+    /// When they cannot be opened.
+    fn image(&self, _volume: &Handle) -> Result<Option<File>> {
+        Ok(None)
+    }
 
     /// The volume's block device, made if it has none; the kernel sees all of its size afterwards.
     ///

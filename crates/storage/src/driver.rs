@@ -50,6 +50,10 @@ impl<B> Pool<B> {
         &self.name
     }
 
+    pub(crate) fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
     pub(crate) fn open(&self) -> Result<B> {
         (self.open)()
     }
@@ -136,7 +140,7 @@ struct Parameters {
 }
 
 /// A volume that was identified, and the pool it is in.
-struct Found<B> {
+pub(crate) struct Found<B> {
     handle: Handle,
     backend: B,
     policy: Policy,
@@ -148,6 +152,10 @@ impl<K: Kind> VolumeDriver<K> {
     #[must_use]
     pub fn new(pools: Vec<Pool<K::Backend>>, settings: Settings) -> Self {
         VolumeDriver { pools, settings }
+    }
+
+    pub(crate) fn settings(&self) -> &Settings {
+        &self.settings
     }
 
     pub(crate) fn all_pools(&self) -> &[Pool<K::Backend>] {
@@ -184,12 +192,21 @@ impl<K: Kind> VolumeDriver<K> {
     }
 
     fn open(&self, pool: &Pool<K::Backend>, handle: Handle) -> Result<Found<K::Backend>> {
-        Ok(Found {
+        Ok(self.at(pool, pool.open()?, handle))
+    }
+
+    pub(crate) fn at(
+        &self,
+        pool: &Pool<K::Backend>,
+        backend: K::Backend,
+        handle: Handle,
+    ) -> Found<K::Backend> {
+        Found {
             handle,
-            backend: pool.open()?,
+            backend,
             policy: pool.policy.clone(),
             pool: pool.name.clone(),
-        })
+        }
     }
 
     /// Finds the pool of a volume of which only the handle is known, as after a kubelet restart.
@@ -243,7 +260,7 @@ impl<K: Kind> VolumeDriver<K> {
     }
 
     /// The volume of this driver that is mounted on a directory.
-    fn owner(&self, dir: &Path) -> Result<Option<Handle>> {
+    pub(crate) fn owner(&self, dir: &Path) -> Result<Option<Handle>> {
         match Target::open(dir)? {
             Some(target) => K::owner(&target, &self.pools),
             None => Ok(None),
@@ -264,7 +281,7 @@ impl<K: Kind> VolumeDriver<K> {
             .transpose()
     }
 
-    fn reach(
+    pub(crate) fn reach(
         &self,
         found: &Found<K::Backend>,
         dir: Option<&Path>,

@@ -1,9 +1,28 @@
 //! What people ask about a driver's pools and volumes; no callout needs it.
+//!
+//! Nothing here takes a lock, attaches, mounts or writes: a volume that a callout works on at
+//! this moment is shown as it is at this moment.
 
-use crate::{Asset, BlockBackend, BlockDriver, Mark};
-use flexvol_host::mountinfo;
-use flexvol_sdk::{Bytes, Error, Handle, Result, VolumeName};
-use std::path::PathBuf;
+use crate::{
+    backend::BlockBackend,
+    block::BlockDriver,
+    driver::Pool,
+    forecast::{Forecast, Prospect, forecast},
+    mark::{Format, Mark, State},
+    observed::{Asker, Asset, Content, DeviceState, Goal, Observed, TargetState},
+    settings::Growth,
+};
+use flexvol_host::{
+    Device, DeviceNumber, grow, lock,
+    mount::Target,
+    mountinfo::{self, Mount},
+};
+use flexvol_sdk::{Bytes, Error, ErrorKind, Filesystem, Handle, Result, VolumeName};
+use std::{
+    fs::File,
+    os::fd::AsFd,
+    path::{Path, PathBuf},
+};
 
 /// One pool, as it is now.
 #[derive(Debug)]
@@ -23,10 +42,26 @@ pub struct VolumeReport {
     pub pool: String,
     /// Size of its storage, and its mark.
     pub asset: Asset,
-    /// Size of its block device; `None` while there is none.
-    pub device: Option<Bytes>,
-    /// Where it is mounted in this mount namespace.
-    pub mounts: Vec<PathBuf>,
+    /// Its block device; `None` while there is none.
+    pub device: Option<DeviceReport>,
+    /// What it holds, measured through a mount where there is one and read from the superblock
+    /// otherwise; [`Content::NotRead`] for a volume that was never formatted.
+    pub content: Content,
+    /// Its mounts in this process's mount namespace.
+    pub mounts: Vec<Mount>,
+    /// Where it is mounted in other mount namespaces only, as containers see it.
+    pub elsewhere: Vec<PathBuf>,
+}
+
+/// A volume's block device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceReport {
+    /// Which one.
+    pub number: DeviceNumber,
+    /// A node of it.
+    pub path: PathBuf,
+    /// Its size as the kernel has it.
+    pub size: Bytes,
 }
 
 impl VolumeReport {
@@ -41,6 +76,59 @@ impl VolumeReport {
     pub fn mark(&self) -> Option<&Mark> {
         self.asset.mark.as_ref()
     }
+
+    /// The bytes its file system spans; `None` where it has none, or that is not known.
+    #[must_use]
+    pub fn filesystem_size(&self) -> Option<Bytes> {
+        match self.content {
+            Content::Ours { size, .. } | Content::Truncated { size } => Some(size),
+            _ => None,
+        }
+    }
+}
+
+/// How people name a volume.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Subject {
+    /// By its handle.
+    Handle(Handle),
+    /// By its persistent volume.
+    Name(VolumeName),
+    /// By a directory it is, or was to be, mounted on.
+    Directory(PathBuf),
+}
+
+impl Subject {
+    /// What is not a handle and has no slash is a name.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`] for what is none of the three.
+    pub fn parse(text: &str) -> Result<Self> {
+        if let Ok(handle) = Handle::parse(text) {
+            return Ok(Subject::Handle(handle));
+        }
+        if text.contains('/') {
+            return Ok(Subject::Directory(PathBuf::from(text)));
+        }
+        VolumeName::parse(text).map(Subject::Name)
+    }
+}
+
+/// One volume, what stands in its way and what would happen to it.
+#[derive(Debug)]
+pub struct Explanation {
+    /// The volume.
+    pub volume: VolumeReport,
+    /// What is at the directory, if one was named.
+    pub target: Option<TargetState>,
+    /// The process that took the volume's lock, while somebody holds it.
+    pub locked_by: Option<u32>,
+    /// What its pool has to give.
+    pub available: Result<Bytes>,
+    /// What a mount would do.
+    pub mount: Forecast,
+    /// What a growth to the size asked for would do; without one, to the size it has.
+    pub grow: Forecast,
 }
 
 /// What can be asked about a driver, whatever its backend.
@@ -48,16 +136,29 @@ pub trait Inventory {
     /// Every pool of the configuration, also those that cannot be used now.
     fn pools(&self) -> Vec<PoolReport>;
 
-    /// Every volume of one pool; one that cannot be read is an error beside the others.
+    /// Every volume of one pool, those with a name first and in order; one that cannot be read is
+    /// an error beside the others.
     ///
     /// # Errors
     /// When the pool cannot be used.
     fn volumes(&self, pool: &str) -> Result<Vec<Result<VolumeReport, (Handle, Error)>>>;
+
+    /// One volume.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`] where there is none; where a pool could not be searched, why not.
+    fn find(&self, subject: &Subject) -> Result<VolumeReport>;
+
+    /// One volume, and what a mount and a growth to `size` would do now.
+    ///
+    /// # Errors
+    /// As for [`Inventory::find`].
+    fn explain(&self, subject: &Subject, size: Option<Bytes>) -> Result<Explanation>;
 }
 
 impl<B: BlockBackend> Inventory for BlockDriver<B> {
     fn pools(&self) -> Vec<PoolReport> {
-        let report = |pool: &crate::Pool<B>| PoolReport {
+        let report = |pool: &Pool<B>| PoolReport {
             name: pool.name().to_owned(),
             available: pool
                 .open()
@@ -69,32 +170,248 @@ impl<B: BlockBackend> Inventory for BlockDriver<B> {
     fn volumes(&self, pool: &str) -> Result<Vec<Result<VolumeReport, (Handle, Error)>>> {
         let pool = self.pool(Some(pool))?;
         let backend = pool.open()?;
-        let report = |handle: &Handle| -> Result<Option<VolumeReport>> {
-            let Some(asset) = backend.find(handle)? else {
-                return Ok(None);
-            };
-            let device = backend.mapped(handle, None)?;
-            Ok(Some(VolumeReport {
-                handle: *handle,
-                pool: pool.name().to_owned(),
-                asset,
-                device: device
-                    .as_ref()
-                    .map(flexvol_host::Device::size)
-                    .transpose()?,
-                mounts: match &device {
-                    Some(device) => mountinfo::mounts_of(device.number())?
-                        .into_iter()
-                        .map(|mount| mount.mount_point)
-                        .collect(),
-                    None => Vec::new(),
-                },
-            }))
+        let mut volumes: Vec<_> = backend
+            .catalog()
+            .handles()?
+            .into_iter()
+            .filter_map(|handle| {
+                report(&backend, pool.name(), handle)
+                    .map_err(|error| (handle, error))
+                    .transpose()
+            })
+            .collect();
+        volumes.sort_by_key(|volume| match volume {
+            Ok(volume) => (
+                volume.name().is_none(),
+                volume.name().cloned(),
+                volume.handle,
+            ),
+            Err((handle, _)) => (true, None, *handle),
+        });
+        Ok(volumes)
+    }
+
+    fn find(&self, subject: &Subject) -> Result<VolumeReport> {
+        let (mut name, mut handle) = (None, None);
+        match subject {
+            Subject::Handle(told) => handle = Some(*told),
+            Subject::Name(told) => name = Some(told.clone()),
+            Subject::Directory(dir) => match self.owner(dir)? {
+                Some(owner) => handle = Some(owner),
+                // Kubelet calls a pod's directory for a volume as the volume is called.
+                None => {
+                    let last = dir.file_name().unwrap_or_default().to_string_lossy();
+                    name = VolumeName::parse(&last).ok();
+                }
+            },
+        }
+        let mut unavailable = None;
+        for pool in self.all_pools() {
+            let found = pool.open().and_then(|backend| {
+                let bound = match &name {
+                    Some(name) => backend.catalog().lookup(name)?,
+                    None => handle,
+                };
+                match bound {
+                    Some(bound) => report(&backend, pool.name(), bound),
+                    None => Ok(None),
+                }
+            });
+            match found {
+                Ok(Some(volume)) => return Ok(volume),
+                Ok(None) => {}
+                Err(error) => unavailable = Some(error),
+            }
+        }
+        Err(unavailable.unwrap_or_else(|| {
+            Error::new(
+                ErrorKind::NotFound,
+                "there is no such volume in the pools of this driver",
+            )
+        }))
+    }
+
+    fn explain(&self, subject: &Subject, size: Option<Bytes>) -> Result<Explanation> {
+        let volume = self.find(subject)?;
+        let pool = self.pool(Some(&volume.pool))?;
+        let available = pool
+            .open()
+            .and_then(|backend| backend.capacity(&Default::default()));
+        let target = match subject {
+            Subject::Directory(dir) => Some(target(dir, &volume)?),
+            _ => None,
         };
-        let handles = backend.catalog().handles()?;
-        let reports = handles
-            .iter()
-            .filter_map(|handle| report(handle).map_err(|error| (*handle, error)).transpose());
-        Ok(reports.collect())
+        let prospect = prospect(&volume, target, available.as_ref().ok().copied());
+        let mount = Goal::Mounted {
+            filesystem: None,
+            default: pool.policy().filesystem,
+            read_only: false,
+            asker: Asker::Anybody,
+        };
+        let grow = pool
+            .policy()
+            .admit(size.unwrap_or(volume.asset.size))
+            .map(|to| Goal::Grown {
+                to,
+                offline: self.settings().growth == Growth::Offline,
+                read_only: false,
+            });
+        Ok(Explanation {
+            target,
+            locked_by: lock::holder(&volume.handle)?,
+            available,
+            mount: forecast(prospect.clone(), &mount),
+            grow: match grow {
+                Ok(goal) => forecast(prospect, &goal),
+                Err(refused) => Forecast::refused(refused.kind(), refused.to_string()),
+            },
+            volume,
+        })
+    }
+}
+
+fn report<B: BlockBackend>(
+    backend: &B,
+    pool: &str,
+    handle: Handle,
+) -> Result<Option<VolumeReport>> {
+    let Some(asset) = backend.find(&handle)? else {
+        return Ok(None);
+    };
+    let pool_id = backend.catalog().id();
+    if let Some(mark) = &asset.mark
+        && (mark.handle != handle || mark.pool != pool_id)
+    {
+        return Err(Error::new(
+            ErrorKind::Conflict,
+            "the volume is a copy of another one; take it over with `flexvol adopt`",
+        ));
+    }
+    // The hint is in a file that is locked with the volume, so every loop may have to be looked at.
+    let device = backend.mapped(&handle, None)?;
+    let mut report = VolumeReport {
+        handle,
+        pool: pool.to_owned(),
+        asset,
+        device: None,
+        content: Content::NotRead,
+        mounts: Vec::new(),
+        elsewhere: Vec::new(),
+    };
+    if let Some(device) = &device {
+        report.device = Some(DeviceReport {
+            number: device.number(),
+            path: device.path().to_owned(),
+            size: device.size()?,
+        });
+        report.mounts = mountinfo::mounts_of(device.number())?;
+        report.elsewhere = mountinfo::everywhere(device.number())?;
+        let here = &report.mounts;
+        report
+            .elsewhere
+            .retain(|place| here.iter().all(|mount| mount.mount_point != *place));
+    }
+    report.content = content(backend, &report, device.as_ref())?;
+    Ok(Some(report))
+}
+
+/// What a volume that was formatted holds now.
+fn content<B: BlockBackend>(
+    backend: &B,
+    volume: &VolumeReport,
+    device: Option<&Device>,
+) -> Result<Content> {
+    let Some(Mark {
+        state: State::Ready,
+        format: Some(format),
+        ..
+    }) = volume.mark()
+    else {
+        return Ok(Content::NotRead);
+    };
+    if let Some(device) = device
+        && let Some(size) = through_a_mount(volume, device, format.filesystem)
+    {
+        return Ok(size);
+    }
+    match device {
+        Some(device) => superblock(device.file(), device.size()?, format),
+        None => match backend.image(&volume.handle)? {
+            Some(image) => superblock(&image, volume.asset.size, format),
+            None => Ok(Content::NotRead),
+        },
+    }
+}
+
+/// `None` where no mount can be asked: then the superblock must do, which may be a moment old.
+fn through_a_mount(
+    volume: &VolumeReport,
+    device: &Device,
+    filesystem: Filesystem,
+) -> Option<Content> {
+    let mount = volume.mounts.last()?;
+    let dir = File::open(&mount.mount_point).ok()?;
+    let still_there = Target::open(&mount.mount_point).ok()??.mounted().ok()??;
+    if still_there.device != device.number() {
+        return None;
+    }
+    let geometry = grow::measure(dir.as_fd(), device, filesystem).ok()?;
+    Some(Content::Ours {
+        size: geometry.size,
+        slack: geometry.slack,
+    })
+}
+
+fn superblock(file: &File, size: Bytes, format: &Format) -> Result<Content> {
+    Ok(match grow::measure_unmounted(file)? {
+        None => Content::Foreign("no file system of this driver"),
+        Some((found, _)) if found.filesystem != format.filesystem || found.uuid != format.uuid => {
+            Content::Foreign("another file system")
+        }
+        Some((_, geometry)) if geometry.size > size => Content::Truncated {
+            size: geometry.size,
+        },
+        Some((_, geometry)) => Content::Ours {
+            size: geometry.size,
+            slack: geometry.slack,
+        },
+    })
+}
+
+fn target(dir: &Path, volume: &VolumeReport) -> Result<TargetState> {
+    let Some(target) = Target::open(dir)? else {
+        return Ok(TargetState::Absent);
+    };
+    let ours = volume.device.as_ref().map(|device| device.number);
+    Ok(match target.mounted()? {
+        None if target.is_empty()? => TargetState::Free,
+        None => TargetState::NotEmpty,
+        Some(mounted) if Some(mounted.device) == ours => TargetState::Ours {
+            read_only: mounted.read_only,
+        },
+        Some(_) => TargetState::Other,
+    })
+}
+
+fn prospect(
+    volume: &VolumeReport,
+    target: Option<TargetState>,
+    available: Option<Bytes>,
+) -> Prospect {
+    let state = |device: &DeviceReport| DeviceState {
+        size: device.size,
+        in_use: !volume.mounts.is_empty() || !volume.elsewhere.is_empty(),
+        content: volume.content.clone(),
+    };
+    Prospect {
+        seen: Observed {
+            asset: Some(volume.asset.clone()),
+            device: volume.device.as_ref().map(state),
+            target: target.unwrap_or(TargetState::Free),
+            used_by_pods: !volume.mounts.is_empty() || !volume.elsewhere.is_empty(),
+            growth_refused: false,
+        },
+        content: volume.content.clone(),
+        available,
     }
 }

@@ -1,0 +1,145 @@
+//! Taking an image over that somebody else made.
+
+use super::{Pool, sync};
+use crate::{confine, image::Image, sys};
+use flexvol_sdk::{Error, ErrorKind, Handle, Result};
+use rustix::{
+    fs::{AtFlags, Gid, Mode, OFlags, RenameFlags, Uid},
+    io::Errno,
+};
+use std::{
+    ffi::OsStr,
+    fs::File,
+    io,
+    os::{fd::AsFd, unix::fs::MetadataExt},
+    path::{Path, PathBuf},
+};
+
+/// A file on the pool's file system that may become a volume. Nobody else has it open.
+#[derive(Debug)]
+pub struct Stray {
+    image: Image,
+    parent: File,
+    name: String,
+    path: PathBuf,
+}
+
+impl Stray {
+    /// The file, as loop devices want it.
+    #[must_use]
+    pub fn image(&self) -> &Image {
+        &self.image
+    }
+}
+
+impl Pool {
+    /// Opens a file that is to be taken over; `None` where there is none.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Conflict`] for what is not a plain file with one name, lies on another file
+    /// system than the pool, or is one of its volumes already; [`ErrorKind::Busy`] while anybody
+    /// has it open.
+    pub fn stray(&self, path: &Path) -> Result<Option<Stray>> {
+        let failed = |error: io::Error| Error::system("open the image", error);
+        let name = path.file_name().and_then(OsStr::to_str).ok_or_else(|| {
+            Error::new(
+                ErrorKind::Invalid,
+                "the path of the image has no file name, or one that is no text",
+            )
+        })?;
+        let parent = match path.parent() {
+            Some(parent) if parent != Path::new("") => parent,
+            _ => Path::new("."),
+        };
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let parent = match rustix::fs::open(parent, flags, Mode::empty()) {
+            Err(Errno::NOENT) => return Ok(None),
+            result => File::from(result.map_err(|error| failed(error.into()))?),
+        };
+        let file = match confine::open(&parent, name, OFlags::RDWR | OFlags::NONBLOCK) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) if Errno::from_io_error(&error) == Some(Errno::LOOP) => {
+                return Err(unfit("is a symbolic link; name the file itself"));
+            }
+            result => result.map_err(failed)?,
+        };
+        let metadata = file.metadata().map_err(failed)?;
+        if !metadata.is_file() {
+            return Err(unfit("is not a plain file"));
+        }
+        if metadata.nlink() != 1 {
+            return Err(unfit("has a second name (a hard link); remove one"));
+        }
+        let volumes = self.volumes.metadata().map_err(failed)?;
+        if metadata.dev() != volumes.dev() {
+            return Err(unfit(
+                "lies on another file system than the pool; copy it there first, beside the pool's own directory",
+            ));
+        }
+        let inode = |file: &File| file.metadata().map(|found| found.ino()).map_err(failed);
+        if inode(&parent)? == volumes.ino() {
+            return Err(unfit("is a volume of the pool already"));
+        }
+        // Such a lease is granted only while no other description of the file is open, be it a
+        // program's or a loop device's.
+        if !sys::lease::is_only_opener(file.as_fd()) {
+            return Err(Error::new(
+                ErrorKind::Busy,
+                "the image is in use; stop what has it open, and detach it from its loop device",
+            ));
+        }
+        Ok(Some(Stray {
+            image: Image::of(file)?,
+            parent,
+            name: name.to_owned(),
+            path: path.to_owned(),
+        }))
+    }
+
+    /// Makes the file a volume: root's alone, marked, and moved into the pool, in this order, so
+    /// that a cut leaves it where it was or makes it a whole volume. Whoever calls again after a
+    /// cut gives the same handle again.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Conflict`] where the handle has a volume or the file was exchanged meanwhile.
+    pub fn take(&self, stray: Stray, handle: &Handle, mark: &str) -> Result<()> {
+        let failed = |error: Errno| {
+            Error::system("move the image into the pool", error)
+                .because(stray.path.display().to_string())
+        };
+        let _lock = self.lock()?;
+        let file = stray.image.file();
+        rustix::fs::fchown(file, Some(Uid::ROOT), Some(Gid::ROOT)).map_err(failed)?;
+        rustix::fs::fchmod(file, Mode::RUSR | Mode::WUSR).map_err(failed)?;
+        stray.image.set_mark(mark)?;
+        let name = stray.name.as_str();
+        let volume = handle.to_string();
+        rustix::fs::renameat_with(
+            &stray.parent,
+            name,
+            &self.volumes,
+            &volume,
+            RenameFlags::NOREPLACE,
+        )
+        .map_err(|error| match error {
+            Errno::EXIST => Error::new(ErrorKind::Conflict, "the volume already has an image"),
+            Errno::XDEV => unfit("is reached through another mount than the pool; name it by a path on the pool's own mount"),
+            error => failed(error),
+        })?;
+        let moved = rustix::fs::statat(&self.volumes, &volume, AtFlags::SYMLINK_NOFOLLOW)
+            .map_err(failed)?;
+        if moved.st_ino != stray.image.inode().number {
+            // Somebody put another file there between the look and the move: give that back.
+            let back = RenameFlags::NOREPLACE;
+            rustix::fs::renameat_with(&self.volumes, &volume, &stray.parent, name, back)
+                .map_err(failed)?;
+            return Err(unfit("was exchanged for another file meanwhile"));
+        }
+        sync(&stray.parent)?;
+        sync(&self.volumes)
+    }
+}
+
+fn unfit(what: &'static str) -> Error {
+    Error::new(ErrorKind::Conflict, format!("the image {what}"))
+}

@@ -1,0 +1,269 @@
+//! What would happen, without doing it: [`decide`] asked again and again, with each step taken
+//! for done.
+
+use crate::{
+    decide::{Next, Step, decide},
+    mark::{Format, State},
+    observed::{Content, DeviceState, Goal, Observed, TargetState},
+};
+use flexvol_host::Uuid;
+use flexvol_sdk::{Bytes, ErrorKind};
+
+/// Where a forecast begins.
+#[derive(Clone, Debug)]
+pub(crate) struct Prospect {
+    /// The volume as it is.
+    pub seen: Observed,
+    /// What its device will show once there is one.
+    pub content: Content,
+    /// What the pool has to give; `None` where that is not known.
+    pub available: Option<Bytes>,
+}
+
+/// The steps to a goal, as far as they can be told beforehand.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Forecast {
+    /// What would be done, in order.
+    pub steps: Vec<Step>,
+    /// And what then.
+    pub end: Ending,
+}
+
+/// How a [`Forecast`] ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// The goal is reached.
+    Reached,
+    /// It is refused.
+    Refused(ErrorKind, String),
+    /// It depends on what is found then.
+    Open,
+}
+
+/// Longer than any way there is; a forecast that goes round in circles is cut.
+const MOST_STEPS: usize = 24;
+
+impl Forecast {
+    pub(crate) fn refused(kind: ErrorKind, why: String) -> Self {
+        Forecast {
+            steps: Vec::new(),
+            end: Ending::Refused(kind, why),
+        }
+    }
+}
+
+pub(crate) fn forecast(mut prospect: Prospect, goal: &Goal) -> Forecast {
+    let mut steps: Vec<Step> = Vec::new();
+    while steps.len() < MOST_STEPS {
+        let step = match decide(&prospect.seen, goal) {
+            Next::Reached => {
+                return Forecast {
+                    steps,
+                    end: Ending::Reached,
+                };
+            }
+            Next::Refuse(kind, why) => {
+                return Forecast {
+                    steps,
+                    end: Ending::Refused(kind, why.into_owned()),
+                };
+            }
+            Next::Do(step) => step,
+        };
+        if let Some(why) = prospect.lacks_room(&step) {
+            return Forecast {
+                steps,
+                end: Ending::Refused(ErrorKind::Exhausted, why),
+            };
+        }
+        let before = prospect.seen.clone();
+        let known = prospect.take(&step);
+        // Mapping what is mapped shows nothing new: something must be read first.
+        if !known || prospect.seen == before {
+            break;
+        }
+        steps.push(step);
+    }
+    Forecast {
+        steps,
+        end: Ending::Open,
+    }
+}
+
+impl Prospect {
+    fn lacks_room(&self, step: &Step) -> Option<String> {
+        let Step::GrowStorage { to } = step else {
+            return None;
+        };
+        let asset = self.seen.asset.as_ref().filter(|asset| !asset.thin)?;
+        let wanted = to.saturating_sub(asset.size);
+        let available = self.available?;
+        (wanted > available)
+            .then(|| format!("the volume needs {wanted} more and the pool has {available} to give"))
+    }
+
+    /// Takes a step for done; false where its outcome is not known beforehand.
+    fn take(&mut self, step: &Step) -> bool {
+        let Some(asset) = &mut self.seen.asset else {
+            return false;
+        };
+        match step {
+            Step::Mark(mark) => asset.mark = Some(mark.clone()),
+            Step::Map => {
+                let blank = asset
+                    .mark
+                    .as_ref()
+                    .is_some_and(|mark| mark.state < State::Ready);
+                let content = match &self.content {
+                    // Where it proves otherwise, `Format` refuses.
+                    Content::NotRead if blank => Content::Blank,
+                    known => known.clone(),
+                };
+                self.seen.device = Some(DeviceState {
+                    size: asset.size,
+                    in_use: false,
+                    content,
+                });
+            }
+            Step::Format(filesystem) => {
+                let (Some(mark), Some(device)) = (&mut asset.mark, &mut self.seen.device) else {
+                    return false;
+                };
+                mark.state = State::Ready;
+                mark.format = Some(Format {
+                    filesystem: *filesystem,
+                    uuid: Uuid::from_bytes([0; 16]),
+                });
+                device.content = Content::Ours {
+                    size: device.size,
+                    slack: Bytes(0),
+                };
+            }
+            Step::GrowStorage { to } => {
+                asset.size = *to;
+                if let Some(device) = &mut self.seen.device {
+                    device.size = *to;
+                }
+            }
+            Step::GrowFilesystem => {
+                let (Some(mark), Some(device)) = (&mut asset.mark, &mut self.seen.device) else {
+                    return false;
+                };
+                mark.growing = None;
+                device.content = Content::Ours {
+                    size: device.size,
+                    slack: Bytes(0),
+                };
+                self.content = device.content.clone();
+            }
+            Step::Mount { read_only } | Step::SetReadOnly(read_only) => {
+                self.seen.target = TargetState::Ours {
+                    read_only: *read_only,
+                };
+            }
+            Step::Create { .. } | Step::Unmap | Step::Unmount | Step::Destroy => return false,
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        mark::Mark,
+        observed::{Asker, Asset},
+    };
+    use flexvol_host::PoolId;
+    use flexvol_sdk::{Filesystem, Handle};
+
+    const GIB: Bytes = Bytes::GIB;
+
+    fn prospect(state: State, content: Content) -> Prospect {
+        let handle = Handle::from_bytes([1; 16]);
+        let pool = PoolId::parse("00112233445566778899aabbccddeeff").unwrap();
+        let mark = Mark {
+            state,
+            format: (state == State::Ready).then_some(Format {
+                filesystem: Filesystem::Xfs,
+                uuid: Uuid::from_bytes([2; 16]),
+            }),
+            ..Mark::blank(handle, pool, None, None)
+        };
+        Prospect {
+            seen: Observed {
+                asset: Some(Asset {
+                    size: GIB,
+                    mark: Some(mark),
+                    thin: false,
+                }),
+                device: None,
+                target: TargetState::Free,
+                used_by_pods: false,
+                growth_refused: false,
+            },
+            content,
+            available: Some(GIB),
+        }
+    }
+
+    fn mounted() -> Goal {
+        Goal::Mounted {
+            filesystem: None,
+            default: Filesystem::Xfs,
+            read_only: false,
+            asker: Asker::Anybody,
+        }
+    }
+
+    fn grown(to: Bytes) -> Goal {
+        Goal::Grown {
+            to,
+            offline: false,
+            read_only: false,
+        }
+    }
+
+    fn names(forecast: &Forecast) -> Vec<&'static str> {
+        forecast.steps.iter().map(Step::name).collect()
+    }
+
+    const FULL: Content = Content::Ours {
+        size: GIB,
+        slack: Bytes(0),
+    };
+
+    #[test]
+    fn a_blank_volume_is_mapped_formatted_and_mounted() {
+        let forecast = forecast(prospect(State::Blank, Content::NotRead), &mounted());
+        assert_eq!(names(&forecast), ["map", "format", "mount"]);
+        assert_eq!(forecast.end, Ending::Reached);
+    }
+
+    #[test]
+    fn a_growth_goes_through_storage_and_file_system() {
+        let forecast = forecast(prospect(State::Ready, FULL), &grown(Bytes(2 << 30)));
+        let steps = ["map", "mark", "grow-storage", "grow-filesystem"];
+        assert_eq!(names(&forecast), steps);
+        assert_eq!(forecast.end, Ending::Reached);
+    }
+
+    #[test]
+    fn a_growth_beyond_the_pool_is_refused_with_both_numbers() {
+        let forecast = forecast(prospect(State::Ready, FULL), &grown(Bytes(3 << 30)));
+        assert_eq!(
+            forecast.end,
+            Ending::Refused(
+                ErrorKind::Exhausted,
+                "the volume needs 2Gi more and the pool has 1Gi to give".to_owned()
+            )
+        );
+    }
+
+    #[test]
+    fn what_was_not_read_leaves_the_end_open() {
+        let forecast = forecast(prospect(State::Ready, Content::NotRead), &mounted());
+        assert_eq!(names(&forecast), ["map"]);
+        assert_eq!(forecast.end, Ending::Open);
+    }
+}

@@ -1,0 +1,156 @@
+//! `flexvol create`: a volume by hand, with the manifests that use it.
+
+use super::{
+    configured::Configured,
+    manifest::{self, Cluster, Described, Format},
+};
+use crate::installed::Installed;
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use flexvol_storage::{
+    Subject,
+    sdk::{Bytes, ErrorKind, Filesystem, Options, Volume, VolumeName},
+};
+
+/// Make a volume and print the PersistentVolume and PersistentVolumeClaim that use it
+///
+/// The claim gets the volume's name. Doing it again with the same name changes nothing and prints
+/// the same.
+#[derive(Debug, Args)]
+pub struct Create {
+    /// The name of the persistent volume and its claim
+    #[arg(value_parser = VolumeName::parse)]
+    name: VolumeName,
+    /// The size as a Kubernetes quantity, such as 10Gi; rounded up to whole MiB
+    #[arg(long, value_name = "SIZE")]
+    size: Bytes,
+    /// The pool [default: the driver's only one, or "default"]
+    #[arg(long)]
+    pool: Option<String>,
+    /// xfs, ext4, ext3 or btrfs [default: the pool's]
+    #[arg(long, value_name = "FILESYSTEM")]
+    fs: Option<Filesystem>,
+    /// The namespace of the claim; only its pods can mount the volume
+    #[arg(long, default_value = "default")]
+    namespace: String,
+    #[command(flatten)]
+    output: Output,
+    #[command(flatten)]
+    cluster: Cluster,
+    #[command(flatten)]
+    configured: Configured,
+}
+
+/// How the manifests are printed.
+#[derive(Debug, Args)]
+pub struct Output {
+    /// yaml, or json: one List
+    #[arg(
+        long,
+        short,
+        value_enum,
+        default_value = "yaml",
+        hide_possible_values = true
+    )]
+    output: Format,
+    /// Also print the storage class, without which claims do not grow
+    #[arg(long)]
+    with_storage_class: bool,
+}
+
+impl Create {
+    pub fn run(self, here: &Installed) -> Result<()> {
+        let chosen = self.configured.choose(here)?;
+        // Before anything is made: what cannot be printed afterwards helps nobody.
+        let place = self.cluster.place(&chosen)?;
+        let inventory = chosen.upkeep()?;
+        let subject = Subject::Name(self.name.clone());
+        let existing = match inventory.find(&subject) {
+            Err(error) if error.kind() == ErrorKind::NotFound => None,
+            found => Some(found.context("look for a volume of that name")?),
+        };
+        let mut parameters = Options::default();
+        if let Some(pool) = &self.pool {
+            parameters = Options::from_iter([("pool", pool.as_str())]);
+        }
+        let request = Volume {
+            name: Some(self.name.clone()),
+            filesystem: self.fs,
+            claim_namespace: Some(self.namespace.clone()),
+            options: parameters,
+            ..Volume::default()
+        };
+        if let Some(existing) = &existing {
+            let mark = existing.mark();
+            if let Some(namespace) = mark.and_then(|mark| mark.namespace.as_deref())
+                && namespace != self.namespace
+            {
+                bail!(
+                    "volume {} is there and belongs to namespace {namespace}; choose another name",
+                    self.name
+                );
+            }
+            if let Some(pool) = &self.pool
+                && *pool != existing.pool
+            {
+                bail!(
+                    "volume {} is there, in pool {}; choose another name",
+                    self.name,
+                    existing.pool
+                );
+            }
+            if let (Some(asked), Some(format)) = (self.fs, mark.and_then(|mark| mark.format))
+                && asked != format.filesystem
+            {
+                bail!(
+                    "volume {} is there and holds {}; choose another name",
+                    self.name,
+                    format.filesystem
+                );
+            }
+        }
+        let made = chosen
+            .driver()?
+            .provision(&request, self.size)
+            .map_err(flexvol_storage::sdk::Error::from)
+            .with_context(|| format!("make volume {}", self.name))?;
+        let what = match existing {
+            Some(_) => "was there already; nothing was changed",
+            None => "was made",
+        };
+        self.output.print(
+            &place,
+            &format!("Volume {} of {} {what}.", self.name, made.size),
+            &Described {
+                name: self.name.as_str(),
+                namespace: Some(&self.namespace),
+                size: made.size,
+                filesystem: made.filesystem,
+                options: made.options,
+            },
+        )
+    }
+}
+
+impl Output {
+    /// Prints what Kubernetes needs to use a volume.
+    pub fn print(
+        &self,
+        place: &manifest::Place,
+        remark: &str,
+        volume: &Described<'_>,
+    ) -> Result<()> {
+        let mut remarks = vec![remark.to_owned()];
+        let mut objects = Vec::new();
+        if self.with_storage_class {
+            objects.push(place.storage_class());
+        } else {
+            remarks.push(
+                "The claim grows only if its storage class exists and allows it; print one with\n--with-storage-class."
+                    .to_owned(),
+            );
+        }
+        objects.extend([place.persistent_volume(volume), place.claim(volume)]);
+        manifest::print_all(self.output, &remarks, &objects)
+    }
+}

@@ -1,0 +1,214 @@
+//! `flexvol list`: the volumes of a driver.
+
+use super::{
+    configured::Configured,
+    manifest::{self, Cluster, Described},
+    print,
+    table::{size, table},
+    volume,
+};
+use crate::installed::Installed;
+use anyhow::{Result, bail};
+use clap::{Args, ValueEnum};
+use flexvol_storage::{Inventory, VolumeReport, mark::State, sdk};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+/// List the volumes of a driver
+///
+/// ASKED is the size that was asked for last, STORAGE what the volume has, DEVICE what the kernel
+/// sees of it and FILESYSTEM what its file system spans; PODS counts the pods that have it.
+#[derive(Debug, Args)]
+pub struct List {
+    /// Only the volumes of this pool
+    #[arg(long, value_name = "POOL")]
+    pool: Option<String>,
+    /// table, json (sizes in bytes), or pv: PersistentVolumes for a cluster that lost them
+    #[arg(
+        long,
+        short,
+        value_enum,
+        default_value = "table",
+        hide_possible_values = true
+    )]
+    output: Output,
+    #[command(flatten)]
+    configured: Configured,
+    #[command(flatten, next_help_heading = "With --output pv")]
+    cluster: Cluster,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Output {
+    Table,
+    Json,
+    Pv,
+}
+
+/// What one pool answered: its volumes one by one, or why it has none to show.
+type Pools = Vec<(String, sdk::Result<Volumes>)>;
+type Volumes = Vec<Result<VolumeReport, (sdk::Handle, sdk::Error)>>;
+
+impl List {
+    pub fn run(self, here: &Installed) -> Result<()> {
+        let chosen = self.configured.choose(here)?;
+        let driver = chosen.upkeep()?;
+        let names: Vec<String> = match &self.pool {
+            Some(pool) => vec![pool.clone()],
+            None => chosen.pools().map(str::to_owned).collect(),
+        };
+        let pools: Pools = names
+            .into_iter()
+            .map(|name| {
+                let volumes = driver.volumes(&name);
+                (name, volumes)
+            })
+            .collect();
+        match self.output {
+            Output::Table => print_table(&pools)?,
+            Output::Json => print_json(driver.as_ref(), &pools)?,
+            Output::Pv => print_persistent_volumes(&self.cluster.place(&chosen)?, &pools)?,
+        }
+        let failed: Vec<_> = pools
+            .iter()
+            .filter_map(|(name, volumes)| {
+                let error = volumes.as_ref().err()?;
+                Some(format!("pool {name}: {}", error.report()))
+            })
+            .collect();
+        if failed.is_empty() {
+            Ok(())
+        } else {
+            bail!("cannot list everything: {}", failed.join("; "))
+        }
+    }
+}
+
+fn print_table(pools: &Pools) -> Result<()> {
+    let mut header = vec![
+        "NAME",
+        "NAMESPACE",
+        "POOL",
+        "STATE",
+        "FS",
+        "ASKED",
+        "STORAGE",
+        "DEVICE",
+        "FILESYSTEM",
+        "PODS",
+        "HANDLE",
+    ];
+    let mut rows = Vec::new();
+    let mut has_problem = false;
+    for (pool, volumes) in pools {
+        for found in volumes.iter().flatten() {
+            rows.push(match found {
+                Ok(found) => row(found),
+                Err((handle, error)) => {
+                    has_problem = true;
+                    let mut row = vec!["-".to_owned(); header.len() - 1];
+                    row[2].clone_from(pool);
+                    row[3] = "broken".to_owned();
+                    row.extend([handle.to_string(), error.report()]);
+                    row
+                }
+            });
+        }
+    }
+    if has_problem {
+        header.push("PROBLEM");
+    }
+    if rows.is_empty() {
+        return print(format_args!("no volumes"));
+    }
+    table(&header, &rows)
+}
+
+fn row(found: &VolumeReport) -> Vec<String> {
+    let mark = found.mark();
+    let dash = |text: Option<&str>| text.unwrap_or("-").to_owned();
+    let sized = |bytes: Option<sdk::Bytes>| bytes.map_or("-".to_owned(), size);
+    let format = mark.and_then(|mark| mark.format);
+    vec![
+        dash(found.name().map(|name| name.as_str())),
+        dash(mark.and_then(|mark| mark.namespace.as_deref())),
+        found.pool.clone(),
+        volume::state(found).to_owned(),
+        dash(format.map(|format| format.filesystem.as_str())),
+        size(volume::asked(found)),
+        size(found.asset.size),
+        sized(found.device.as_ref().map(|device| device.size)),
+        sized(found.filesystem_size()),
+        volume::pods(found).len().to_string(),
+        found.handle.to_string(),
+    ]
+}
+
+fn print_json(driver: &dyn Inventory, pools: &Pools) -> Result<()> {
+    let reports = driver.pools();
+    let about = |(name, volumes): &(String, sdk::Result<Volumes>)| {
+        let report = reports.iter().find(|report| report.name == *name);
+        let available = report.and_then(|report| report.available.as_ref().ok());
+        json!({
+            "name": name,
+            "available": available.map(|bytes| bytes.0),
+            "error": volumes.as_ref().err().map(sdk::Error::report),
+        })
+    };
+    let volumes = pools.iter().flat_map(|(pool, volumes)| {
+        volumes.iter().flatten().map(move |found| match found {
+            Ok(found) => volume::json(found),
+            Err((handle, error)) => json!({
+                "handle": handle.to_string(),
+                "pool": pool,
+                "error": error.report(),
+            }),
+        })
+    });
+    let all = json!({
+        "pools": pools.iter().map(about).collect::<Vec<Value>>(),
+        "volumes": volumes.collect::<Vec<Value>>(),
+    });
+    print(format_args!("{all:#}"))
+}
+
+fn print_persistent_volumes(place: &manifest::Place, pools: &Pools) -> Result<()> {
+    let mut remarks = vec![
+        "claimRef names a claim after its volume; correct it where the claim was called otherwise."
+            .to_owned(),
+    ];
+    let mut objects = Vec::new();
+    for found in pools
+        .iter()
+        .flat_map(|(_, volumes)| volumes.iter().flatten())
+    {
+        match found {
+            Ok(found) => match described(found) {
+                Ok(volume) => objects.push(place.persistent_volume(&volume)),
+                Err(why) => remarks.push(format!("left out: volume {}, {why}", found.handle)),
+            },
+            Err((handle, error)) => {
+                remarks.push(format!("left out: volume {handle}, {}", error.report()));
+            }
+        }
+    }
+    manifest::print_all(manifest::Format::Yaml, &remarks, &objects)
+}
+
+fn described(found: &VolumeReport) -> Result<Described<'_>, &'static str> {
+    let mark = found.mark().ok_or("which has no mark")?;
+    if mark.state == State::Deleting {
+        return Err("which is being deleted");
+    }
+    let name = mark.name.as_ref().ok_or("which has no name")?;
+    Ok(Described {
+        name: name.as_str(),
+        namespace: mark.namespace.as_deref(),
+        size: found.asset.size,
+        filesystem: mark.format.map(|format| format.filesystem),
+        options: BTreeMap::from([
+            ("handle".to_owned(), found.handle.to_string()),
+            ("pool".to_owned(), found.pool.clone()),
+        ]),
+    })
+}

@@ -1,0 +1,207 @@
+//! The objects with which Kubernetes uses a volume that was made by hand.
+
+use super::{configured::Chosen, print, yaml};
+use anyhow::{Context, Result, bail};
+use clap::{Args, ValueEnum};
+use flexvol_storage::sdk::{Bytes, Filesystem};
+use serde_json::{Value, json};
+use std::{collections::BTreeMap, fs};
+
+/// The node label that every kubelet sets to its name.
+const HOSTNAME: &str = "kubernetes.io/hostname";
+
+/// What Kubernetes must be told and the volume does not know.
+#[derive(Debug, Args)]
+pub struct Cluster {
+    /// The node of the volume, as its label kubernetes.io/hostname says [default: this host's name]
+    #[arg(long)]
+    node: Option<String>,
+    /// The driver's name in Kubernetes [default: told by the directory it is installed in]
+    #[arg(long, value_name = "VENDOR/DRIVER", value_parser = qualified)]
+    driver: Option<String>,
+    /// The storage class of volume and claim; only a class that allows it lets claims grow
+    #[arg(long, value_name = "CLASS", default_value = "flexvol")]
+    storage_class: String,
+}
+
+/// How manifests are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// YAML documents
+    Yaml,
+    /// One JSON object: a List
+    Json,
+}
+
+/// What a persistent volume says about one volume.
+#[derive(Debug)]
+pub struct Described<'a> {
+    /// The name of the persistent volume, and of its claim.
+    pub name: &'a str,
+    /// The namespace of the claim; without one any claim may have it.
+    pub namespace: Option<&'a str>,
+    pub size: Bytes,
+    /// `None`: the driver chooses.
+    pub filesystem: Option<Filesystem>,
+    pub options: BTreeMap<String, String>,
+}
+
+/// The cluster's side, complete.
+#[derive(Debug)]
+pub struct Place {
+    node: String,
+    driver: String,
+    storage_class: String,
+}
+
+/// A name that Kubernetes accepts for a driver (`IsQualifiedName` in apimachinery, and one slash).
+fn qualified(text: &str) -> Result<String, String> {
+    let part = |part: &str, more: &[u8]| {
+        let edge = |c: Option<&u8>| c.is_some_and(u8::is_ascii_alphanumeric);
+        let bytes = part.as_bytes();
+        edge(bytes.first())
+            && edge(bytes.last())
+            && bytes
+                .iter()
+                .all(|c| c.is_ascii_alphanumeric() || more.contains(c))
+    };
+    match text.split_once('/') {
+        Some((vendor, driver))
+            if vendor.len() <= 253
+                && driver.len() <= 63
+                && part(vendor, b"-.")
+                && !vendor.bytes().any(|c| c.is_ascii_uppercase())
+                && part(driver, b"-._") =>
+        {
+            Ok(text.to_owned())
+        }
+        _ => Err("a driver is called vendor/driver, as example.com/disk".to_owned()),
+    }
+}
+
+impl Cluster {
+    /// Fills in what was left out.
+    pub fn place(&self, chosen: &Chosen) -> Result<Place> {
+        let Some(driver) = self.driver.clone().or_else(|| chosen.qualified_name()) else {
+            bail!(
+                "the driver's name in Kubernetes is not known here; say --driver vendor/driver, or --config with the configuration of an installed driver"
+            );
+        };
+        let node = match &self.node {
+            Some(node) => node.clone(),
+            None => fs::read_to_string("/proc/sys/kernel/hostname")
+                .context("ask for this host's name")?
+                .trim()
+                .to_lowercase(),
+        };
+        Ok(Place {
+            node,
+            driver,
+            storage_class: self.storage_class.clone(),
+        })
+    }
+}
+
+impl Place {
+    pub fn persistent_volume(&self, volume: &Described<'_>) -> Value {
+        let mut source = json!({
+            "driver": self.driver,
+            "options": volume.options,
+        });
+        if let Some(filesystem) = volume.filesystem {
+            source["fsType"] = filesystem.as_str().into();
+        }
+        let mut spec = json!({
+            "accessModes": ["ReadWriteOnce"],
+            "capacity": { "storage": volume.size.to_string() },
+            "flexVolume": source,
+            "nodeAffinity": { "required": { "nodeSelectorTerms": [
+                { "matchExpressions": [
+                    { "key": HOSTNAME, "operator": "In", "values": [self.node] },
+                ] },
+            ] } },
+            // Nothing in stock Kubernetes deletes a FlexVolume: anything else ends as Failed.
+            "persistentVolumeReclaimPolicy": "Retain",
+            "storageClassName": self.storage_class,
+            "volumeMode": "Filesystem",
+        });
+        if let Some(namespace) = volume.namespace {
+            spec["claimRef"] = json!({
+                "apiVersion": "v1",
+                "kind": "PersistentVolumeClaim",
+                "name": volume.name,
+                "namespace": namespace,
+            });
+        }
+        json!({
+            "apiVersion": "v1",
+            "kind": "PersistentVolume",
+            "metadata": { "name": volume.name },
+            "spec": spec,
+        })
+    }
+
+    pub fn claim(&self, volume: &Described<'_>) -> Value {
+        json!({
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "metadata": { "name": volume.name, "namespace": volume.namespace },
+            "spec": {
+                "accessModes": ["ReadWriteOnce"],
+                "resources": { "requests": { "storage": volume.size.to_string() } },
+                "storageClassName": self.storage_class,
+                "volumeName": volume.name,
+            },
+        })
+    }
+
+    /// Without a class that allows it the API server refuses to let a claim grow, also one whose
+    /// volume was made by hand (`PersistentVolumeClaimResize` admission).
+    pub fn storage_class(&self) -> Value {
+        json!({
+            "apiVersion": "storage.k8s.io/v1",
+            "kind": "StorageClass",
+            "metadata": { "name": self.storage_class },
+            "allowVolumeExpansion": true,
+            "provisioner": "kubernetes.io/no-provisioner",
+            "reclaimPolicy": "Retain",
+            "volumeBindingMode": "WaitForFirstConsumer",
+        })
+    }
+}
+
+/// Prints manifests; `remarks` become comments where the format has any.
+pub fn print_all(format: Format, remarks: &[String], objects: &[Value]) -> Result<()> {
+    match format {
+        Format::Json => {
+            let list = json!({ "apiVersion": "v1", "kind": "List", "items": objects });
+            print(format_args!("{list:#}"))
+        }
+        Format::Yaml => {
+            for remark in remarks.iter().flat_map(|remark| remark.lines()) {
+                print(format_args!("{}", format!("# {remark}").trim_end()))?;
+            }
+            for object in objects {
+                print(format_args!("---\n{}", yaml::document(object).trim_end()))?;
+            }
+            Ok(())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn drivers_are_called_as_kubernetes_accepts() {
+        for name in ["example.com/disk", "a/B_c.d", "flexvol/loop"] {
+            assert!(qualified(name).is_ok(), "{name}");
+        }
+        for name in [
+            "disk", "A/disk", "a/b/c", "/disk", "a/", "a/-x", "a~b/c", "-a/b",
+        ] {
+            assert!(qualified(name).is_err(), "{name}");
+        }
+    }
+}

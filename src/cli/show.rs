@@ -1,0 +1,108 @@
+//! `flexvol show`: everything about one volume.
+
+use super::{
+    configured::Configured,
+    print,
+    table::{size, table},
+    volume,
+};
+use crate::installed::Installed;
+use anyhow::{Context, Result};
+use clap::{Args, ValueEnum};
+use flexvol_storage::{Subject, VolumeReport};
+
+/// Show one volume
+#[derive(Debug, Args)]
+pub struct Show {
+    /// A handle, the name of a persistent volume, or a directory the volume is mounted on
+    #[arg(value_name = "HANDLE|NAME|DIR")]
+    volume: String,
+    /// text, or json (sizes in bytes)
+    #[arg(
+        long,
+        short,
+        value_enum,
+        default_value = "text",
+        hide_possible_values = true
+    )]
+    output: Output,
+    #[command(flatten)]
+    configured: Configured,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Output {
+    Text,
+    Json,
+}
+
+impl Show {
+    pub fn run(self, here: &Installed) -> Result<()> {
+        let driver = self.configured.choose(here)?.upkeep()?;
+        let found = driver
+            .find(&Subject::parse(&self.volume)?)
+            .with_context(|| format!("find volume {:?}", self.volume))?;
+        match self.output {
+            Output::Json => print(format_args!("{:#}", volume::json(&found))),
+            Output::Text => table(&[], &facts(&found)),
+        }
+    }
+}
+
+/// What is known of a volume: a fact a row.
+pub fn facts(found: &VolumeReport) -> Vec<Vec<String>> {
+    let mark = found.mark();
+    let mut rows = vec![];
+    let mut fact = |name: &str, value: String| rows.push(vec![format!("{name}:"), value]);
+    let or_none = |text: Option<&str>| text.unwrap_or("none").to_owned();
+    fact("Name", or_none(found.name().map(|name| name.as_str())));
+    fact(
+        "Namespace",
+        or_none(mark.and_then(|mark| mark.namespace.as_deref())),
+    );
+    fact("Handle", found.handle.to_string());
+    fact("Pool", found.pool.clone());
+    fact("State", volume::state(found).to_owned());
+    if let Some(growing) = mark.and_then(|mark| mark.growing) {
+        fact("Asked", format!("{} (growth not finished)", size(growing)));
+    }
+    let kind = if found.asset.thin {
+        "thin"
+    } else {
+        "allocated"
+    };
+    fact("Storage", format!("{} ({kind})", size(found.asset.size)));
+    fact(
+        "Device",
+        found.device.as_ref().map_or("none".to_owned(), |device| {
+            format!("{}, {}", device.path.display(), size(device.size))
+        }),
+    );
+    fact("File system", volume::content(found));
+    if let Some(format) = mark.and_then(|mark| mark.format) {
+        fact("UUID", format.uuid.to_string());
+    }
+    let mut name = "Mounts";
+    let pod = |path| volume::pod(path).map_or(String::new(), |uid| format!(", pod {uid}"));
+    for mount in &found.mounts {
+        let mode = if mount.read_only { "ro" } else { "rw" };
+        let path = mount.mount_point.as_path();
+        fact(name, format!("{} ({mode}{})", path.display(), pod(path)));
+        name = "";
+    }
+    for place in &found.elsewhere {
+        let path = place.as_path();
+        let text = format!("{} (another mount namespace{})", path.display(), pod(path));
+        fact(name, text);
+        name = "";
+    }
+    if name == "Mounts" {
+        fact(name, "none".to_owned());
+    }
+    for row in &mut rows {
+        if row[0] == ":" {
+            row[0].clear();
+        }
+    }
+    rows
+}

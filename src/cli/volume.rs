@@ -1,0 +1,118 @@
+//! A volume as people see it.
+
+use super::table::size;
+use flexvol_storage::{VolumeReport, observed::Content, sdk::Bytes};
+use serde_json::{Value, json};
+use std::path::Path;
+
+/// The uid of the pod that a directory belongs to: kubelet mounts on
+/// `<root>/pods/<uid>/volumes/…` (Kubernetes, pkg/volume/flexvolume/volume.go, `GetPath`).
+pub fn pod(path: &Path) -> Option<&str> {
+    let mut parts = path.iter();
+    while let Some(part) = parts.next() {
+        if part == "pods" {
+            let uid = parts.next()?;
+            if parts.next()? == "volumes" {
+                return uid.to_str();
+            }
+        }
+    }
+    None
+}
+
+/// The pods that have the volume, in the order of its mounts.
+pub fn pods(volume: &VolumeReport) -> Vec<&str> {
+    let here = volume
+        .mounts
+        .iter()
+        .map(|mount| mount.mount_point.as_path());
+    let elsewhere = volume.elsewhere.iter().map(|place| place.as_path());
+    let mut pods: Vec<&str> = here.chain(elsewhere).filter_map(pod).collect();
+    pods.dedup();
+    pods
+}
+
+/// How far the volume has come, or that its mark is missing.
+pub fn state(volume: &VolumeReport) -> &'static str {
+    volume.mark().map_or("unmarked", |mark| mark.state.as_str())
+}
+
+/// The largest size anybody asked for, as far as the volume remembers.
+pub fn asked(volume: &VolumeReport) -> Bytes {
+    let growing = volume.mark().and_then(|mark| mark.growing);
+    volume.asset.size.max(growing.unwrap_or_default())
+}
+
+/// The file system's kind and how far it reaches.
+pub fn content(volume: &VolumeReport) -> String {
+    let kind = volume
+        .mark()
+        .and_then(|mark| mark.format)
+        .map_or("file system", |format| format.filesystem.as_str());
+    match &volume.content {
+        Content::NotRead => "none yet".to_owned(),
+        Content::Blank => "none: it reads blank".to_owned(),
+        Content::Ours { size: spans, .. } => format!("{kind}, {}", size(*spans)),
+        Content::Foreign(what) => format!("not ours: {what}"),
+        Content::Truncated { size: spans } => {
+            format!(
+                "{kind}, {}, which is more than the device has",
+                size(*spans)
+            )
+        }
+        Content::Unreadable => "unreadable".to_owned(),
+    }
+}
+
+/// The volume for programs; sizes in bytes.
+pub fn json(volume: &VolumeReport) -> Value {
+    let mark = volume.mark();
+    let format = mark.and_then(|mark| mark.format);
+    let mounts = volume.mounts.iter().map(|mount| {
+        json!({
+            "path": mount.mount_point.to_string_lossy(),
+            "readOnly": mount.read_only,
+            "pod": pod(&mount.mount_point),
+        })
+    });
+    let elsewhere = volume
+        .elsewhere
+        .iter()
+        .map(|place| json!({ "path": place.to_string_lossy(), "pod": pod(place) }));
+    json!({
+        "name": volume.name().map(|name| name.as_str()),
+        "namespace": mark.and_then(|mark| mark.namespace.as_deref()),
+        "handle": volume.handle.to_string(),
+        "pool": volume.pool,
+        "state": state(volume),
+        "fsType": format.map(|format| format.filesystem.as_str()),
+        "uuid": format.map(|format| format.uuid.to_string()),
+        "thin": volume.asset.thin,
+        "asked": asked(volume).0,
+        "storage": volume.asset.size.0,
+        "device": volume.device.as_ref().map(|device| json!({
+            "path": device.path.to_string_lossy(),
+            "number": device.number.to_string(),
+            "size": device.size.0,
+        })),
+        "filesystem": volume.filesystem_size().map(|size| size.0),
+        "content": content(volume),
+        "mounts": mounts.collect::<Vec<_>>(),
+        "otherMountNamespaces": elsewhere.collect::<Vec<_>>(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pod_is_told_by_kubelets_directory() {
+        let uid = "0b7f1c6e-0000-4000-8000-000000000001";
+        let path = format!("/var/lib/kubelet/pods/{uid}/volumes/example.com~disk/pv");
+        assert_eq!(pod(Path::new(&path)), Some(uid));
+        for other in ["/srv/pods", "/pods/x/etc", "/mnt", "/pods"] {
+            assert_eq!(pod(Path::new(other)), None, "{other}");
+        }
+    }
+}
