@@ -9,20 +9,18 @@
 //! image through the image's cache, the one all its users share. And before the image is asked
 //! which ranges hold data, the device is synced, so that nothing waits above.
 
+mod direct;
 mod signatures;
 
 use crate::{
     device::Device,
     superblock::{self, Found, HEAD, Superblock},
 };
-use flexvol_sdk::{Bytes, Error, ErrorKind, Result};
-use rustix::fs::{Advice, OFlags, SeekFrom, fadvise, fcntl_getfl, fcntl_setfl, seek};
+use direct::{ALIGNMENT, Buffer, Direct, changed};
+use flexvol_sdk::{Bytes, Error, Result};
+use rustix::fs::{Advice, SeekFrom, fadvise, seek};
 use signatures::{SIGNATURES, Window};
-use std::{
-    fs::File,
-    io,
-    os::unix::fs::{FileExt, MetadataExt},
-};
+use std::{fs::File, os::unix::fs::FileExt};
 
 /// What is on a device.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -41,8 +39,6 @@ pub enum Content {
 /// [`Content::Foreign`]'s text for bytes that are not zero and have no signature.
 pub const UNKNOWN: &str = "data of unknown kind";
 
-/// Reads and buffers are whole multiples of this: no logical block is larger on Linux' disks.
-const ALIGNMENT: usize = 4096;
 /// The largest part of a device in memory at once; it holds every signature of the tail.
 const BUFFER: usize = 512 << 10;
 /// How much of the head a thorough look reads at once: through ZFS' first label.
@@ -256,113 +252,6 @@ fn is_zero(bytes: &[u8]) -> bool {
     parts.all(|part| *part == ZEROS[..part.len()])
 }
 
-fn changed(detail: String) -> Error {
-    Error::new(
-        ErrorKind::Storage,
-        "cannot probe the device: it is not what it was",
-    )
-    .because(detail)
-}
-
-/// A device whose reads bypass its page cache as long as this lives.
-struct Direct<'a> {
-    device: &'a Device,
-    size: Bytes,
-    flags: OFlags,
-}
-
-impl<'a> Direct<'a> {
-    fn new(device: &'a Device) -> Result<Self> {
-        let size = device.size()?;
-        if size.0 == 0 {
-            return Err(changed("it has no size".to_owned()));
-        }
-        let no_direct = |error| Error::system("read the device past its cache", error);
-        let flags = fcntl_getfl(device.file()).map_err(no_direct)?;
-        fcntl_setfl(device.file(), flags | OFlags::DIRECT).map_err(no_direct)?;
-        let direct = Direct {
-            device,
-            size,
-            flags,
-        };
-        direct.unchanged()?;
-        Ok(direct)
-    }
-
-    /// The bytes from `start` on, at most `length` and as far as the device goes; fewer is an
-    /// error.
-    fn read<'b>(&self, buffer: &'b mut Buffer, start: u64, length: usize) -> Result<&'b [u8]> {
-        let left = self.size.0.saturating_sub(start);
-        let length = usize::try_from(left).map_or(length, |left| left.min(length));
-        let bytes = &mut buffer.bytes()[..length];
-        let mut done = 0;
-        while done < length {
-            match self
-                .device
-                .file()
-                .read_at(&mut bytes[done..], start + done as u64)
-            {
-                Ok(0) => return Err(changed("it ended early".to_owned())),
-                Ok(count) => done += count,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(Error::system("read the device", error)),
-            }
-        }
-        Ok(bytes)
-    }
-
-    /// Fails when the descriptor is another device by now, or the device has another size.
-    fn unchanged(&self) -> Result<()> {
-        let metadata = self
-            .device
-            .file()
-            .metadata()
-            .map_err(|error| Error::system("look at the device", error))?;
-        let number = crate::device::DeviceNumber::from_raw(metadata.rdev());
-        let size = self.device.size()?;
-        if number != self.device.number() || size != self.size {
-            return Err(changed(format!(
-                "{} of {} bytes is {number} of {} bytes",
-                self.device.number(),
-                self.size.0,
-                size.0
-            )));
-        }
-        Ok(())
-    }
-}
-
-impl Drop for Direct<'_> {
-    fn drop(&mut self) {
-        if let Err(error) = fcntl_setfl(self.device.file(), self.flags) {
-            log::warn!("cannot restore the flags of a device's descriptor: {error}");
-        }
-    }
-}
-
-/// Memory whose address `O_DIRECT` accepts.
-struct Buffer {
-    memory: Vec<u8>,
-    from: usize,
-    length: usize,
-}
-
-impl Buffer {
-    fn new(length: usize) -> Self {
-        let memory = vec![0; length + ALIGNMENT];
-        let from = memory.as_ptr().align_offset(ALIGNMENT);
-        Buffer {
-            memory,
-            from,
-            length,
-        }
-    }
-
-    fn bytes(&mut self) -> &mut [u8] {
-        &mut self.memory[self.from..][..self.length]
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -424,12 +313,5 @@ mod tests {
             classify(size, &minimal_xfs(), &[tail]),
             Some(Content::Foreign("gpt partition table"))
         );
-    }
-
-    #[test]
-    fn buffers_are_aligned() {
-        let mut buffer = Buffer::new(8192);
-        assert_eq!(buffer.bytes().as_ptr().align_offset(ALIGNMENT), 0);
-        assert_eq!(buffer.bytes().len(), 8192);
     }
 }
