@@ -15,6 +15,7 @@ mod host_loop;
 mod host_mount;
 mod host_pool;
 mod host_probe;
+mod lifecycle;
 
 use flexvol_testing::{Sandbox, run_layer};
 use std::{env, path::PathBuf, process::ExitCode};
@@ -30,6 +31,7 @@ fn main() -> ExitCode {
         host_mount::TESTS,
         host_pool::TESTS,
         host_probe::TESTS,
+        lifecycle::TESTS,
     ];
     run_layer("node", &tests)
 }

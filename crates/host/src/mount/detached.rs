@@ -4,7 +4,7 @@ use super::{Target, descriptor_path};
 use crate::device::Device;
 use flexvol_sdk::{Error, ErrorKind, Filesystem, Result};
 use nix::{
-    mount::MsFlags,
+    mount::{MntFlags, MsFlags, umount2},
     sched::{CloneFlags, unshare},
 };
 use rustix::{
@@ -221,8 +221,8 @@ fn refused(filesystem: Filesystem, errno: i32, reasons: String) -> Error {
     }
 }
 
-/// Mounts in the mount namespace of a thread that ends at once. The namespace goes with the
-/// thread, the mount stays as long as its root directory is open.
+/// Mounts in the mount namespace of a thread that ends at once, and takes the mount out of it
+/// again: it stays as long as its root directory is open.
 fn in_own_namespace(source: &Path, filesystem: Filesystem) -> Result<OwnedFd> {
     /// The directory that certainly exists: descriptors are named through it elsewhere.
     const PLACE: &str = "/proc";
@@ -246,13 +246,18 @@ fn in_own_namespace(source: &Path, filesystem: Filesystem) -> Result<OwnedFd> {
             None::<&str>,
         )
         .map_err(|error| refused(filesystem, error as i32, String::new()))?;
-        openat(
+        let root = openat(
             CWD,
             PLACE,
             OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,
             Mode::empty(),
         )
-        .map_err(|error| Error::system("open the mounted file system", error))
+        .map_err(|error| Error::system("open the mounted file system", error))?;
+        // A thread counts as ended before its namespace is, and until then the device would be
+        // busy: the descriptor alone shall hold the mount.
+        umount2(PLACE, MntFlags::MNT_DETACH)
+            .map_err(|error| Error::system("leave a mount to its descriptor", error))?;
+        Ok(root)
     };
     thread::scope(|scope| {
         let thread = thread::Builder::new()

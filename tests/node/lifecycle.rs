@@ -1,0 +1,445 @@
+//! The life of a volume as kubelet leads it, on a real node's loop devices and file systems.
+
+use crate::sandbox;
+use flexvol_testing::{
+    Baseline, Call, Driver, Need, Outcome, PersistentVolume, Pod, Points, Sandbox, Test, below,
+};
+use std::{
+    fs::{self, File},
+    io::Write,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+const MIB: u64 = 1 << 20;
+
+const ALL: &[Need] = &[
+    Need::Root,
+    Need::Tool("mkfs.xfs", "xfsprogs"),
+    Need::Tool("mkfs.btrfs", "btrfs-progs"),
+];
+
+pub const TESTS: &[Test] = &[
+    Test {
+        name: "every file system is mounted, filled, grown while mounted and unmounted",
+        needs: ALL,
+        run: every_filesystem,
+    },
+    Test {
+        name: "pods read only and writable share a volume in any order",
+        needs: ALL,
+        run: pods_share,
+    },
+    Test {
+        name: "an attached volume is shared by pods and leaves nothing",
+        needs: ALL,
+        run: attached,
+    },
+    Test {
+        name: "a volume survives a reboot, its growth half done",
+        needs: ALL,
+        run: reboot,
+    },
+    Test {
+        name: "offline growth waits until no pod uses the volume",
+        needs: ALL,
+        run: offline,
+    },
+    Test {
+        name: "expandfs finds the volume by its directory after a kubelet restart",
+        needs: ALL,
+        run: bare_json,
+    },
+    Test {
+        name: "a missing data disk is refused, and unmounting works without it",
+        needs: ALL,
+        run: missing_disk,
+    },
+    Test {
+        name: "volumes that swap loop numbers are not mixed up",
+        needs: ALL,
+        run: swapped_loops,
+    },
+    Test {
+        name: "two provisions of one name make one volume, and deleting is final",
+        needs: ALL,
+        run: names,
+    },
+    Test {
+        name: "a volume kept from growing while mounted grows at its next mount",
+        needs: ALL,
+        run: grows_at_the_next_mount,
+    },
+];
+
+fn shared(sandbox: &Sandbox) -> Driver {
+    sandbox.install("flexvol.test/shared", false, "reserve = \"64Mi\"")
+}
+
+/// Writes a file and returns its content, to be found again.
+fn fill(dir: &Path) -> Vec<u8> {
+    let content: Vec<u8> = (0..8 * MIB).map(|at| (at % 251) as u8).collect();
+    let mut file = File::create(dir.join("before")).unwrap();
+    file.write_all(&content).unwrap();
+    file.sync_all().unwrap();
+    content
+}
+
+fn size_of_filesystem(dir: &Path) -> u64 {
+    let found = nix::sys::statvfs::statvfs(dir).unwrap();
+    found.blocks() * found.fragment_size()
+}
+
+fn measured(call: &Call) -> u64 {
+    call.object().unwrap()["volumenewsize"].as_u64().unwrap()
+}
+
+/// Whether this process may grow a mounted ext4.
+fn grows_ext_mounted() -> bool {
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let mask = status
+        .lines()
+        .find_map(|line| line.strip_prefix("CapEff:"))
+        .unwrap();
+    u64::from_str_radix(mask.trim(), 16).unwrap() >> 24 & 1 == 1
+}
+
+fn every_filesystem(points: &Points) {
+    for filesystem in ["xfs", "btrfs", "ext4", "ext3"] {
+        let sandbox = sandbox();
+        let driver = shared(&sandbox);
+        let baseline = Baseline::of(&sandbox);
+        let volume = PersistentVolume::provision(&driver, filesystem, filesystem, 300 * MIB);
+        let pod = Pod::new(&sandbox, &driver, &volume, "one");
+        pod.mount("rw").success();
+        let content = fill(pod.dir());
+        let before = size_of_filesystem(pod.dir());
+        let grown = driver.call(&pod.expand_arguments(600 * MIB, 300 * MIB));
+        if filesystem.starts_with("ext") && !grows_ext_mounted() {
+            let message = grown.failure();
+            assert!(message.contains("CAP_SYS_RESOURCE"), "{message}");
+            assert!(
+                message.contains("300Mi") && message.contains("600Mi"),
+                "{message}"
+            );
+            pod.unmount().success();
+            pod.mount("rw").success();
+            let grown = driver
+                .call(&pod.expand_arguments(600 * MIB, 300 * MIB))
+                .success();
+            assert_eq!(measured(&grown), 600 * MIB);
+        } else {
+            assert_eq!(measured(&grown.success()), 600 * MIB);
+        }
+        assert!(
+            size_of_filesystem(pod.dir()) > before + 250 * MIB,
+            "{filesystem}"
+        );
+        assert_eq!(fs::read(pod.dir().join("before")).unwrap(), content);
+        pod.mount("rw").success();
+        pod.unmount().success();
+        pod.unmount().success();
+        driver.call(&["delete", &volume.json("rw")]).success();
+        driver.call(&["delete", &volume.json("rw")]).success();
+        baseline.expect(&sandbox, "the volume was deleted");
+        points.add(1);
+    }
+}
+
+fn pods_share(points: &Points) {
+    let sandbox = sandbox();
+    let driver = shared(&sandbox);
+    let volume = PersistentVolume::provision(&driver, "both", "xfs", 300 * MIB);
+    let baseline = Baseline::of(&sandbox).without_space();
+    let pods = ["one", "two"].map(|uid| Pod::new(&sandbox, &driver, &volume, uid));
+    for (first, second) in [("ro", "rw"), ("rw", "ro"), ("ro", "ro"), ("rw", "rw")] {
+        pods[0].mount(first).success();
+        pods[1].mount(second).success();
+        for (pod, mode) in pods.iter().zip([first, second]) {
+            let written = fs::write(pod.dir().join(mode), mode);
+            assert_eq!(
+                written.is_ok(),
+                mode == "rw",
+                "{first} then {second}: {written:?}"
+            );
+        }
+        let grown = driver
+            .call(&pods[1].expand_arguments(300 * MIB, 300 * MIB))
+            .success();
+        assert_eq!(measured(&grown), 300 * MIB);
+        pods[0].unmount().success();
+        assert_eq!(
+            sandbox.loops().len(),
+            1,
+            "the second pod still has its volume"
+        );
+        pods[1].unmount().success();
+        baseline.expect(&sandbox, "both pods are gone");
+        points.add(1);
+    }
+    pods[0].mount("ro").success();
+    pods[1].mount("rw").success();
+    let grown = driver
+        .call(&pods[1].expand_arguments(400 * MIB, 300 * MIB))
+        .success();
+    assert_eq!(measured(&grown), 400 * MIB);
+    assert!(
+        size_of_filesystem(pods[0].dir()) > 300 * MIB,
+        "the read-only pod sees it"
+    );
+    for pod in &pods {
+        pod.unmount().success();
+    }
+}
+
+fn attached(_: &Points) {
+    let sandbox = sandbox();
+    let driver = sandbox.install("flexvol.test/block", true, "reserve = \"64Mi\"");
+    let baseline = Baseline::of(&sandbox);
+    let volume = PersistentVolume::provision(&driver, "block", "xfs", 300 * MIB);
+    let json = volume.json("rw");
+    let device = driver
+        .call(&["attach", &json, "node1"])
+        .success()
+        .text("device");
+    assert_eq!(device, format!("/run/flexvol/volumes/{}", volume.handle()));
+    let again = driver.call(&["waitforattach", &device, &json]).success();
+    assert_eq!(again.text("device"), device);
+    let attached = driver.call(&["isattached", &json, "node1"]);
+    assert_eq!(attached.outcome(), Outcome::NotSupported);
+    let global = sandbox
+        .kubelet_root()
+        .join("plugins/kubernetes.io/flexvolume/flexvol.test/block/mounts/block");
+    fs::create_dir_all(&global).unwrap();
+    let global = global.to_str().unwrap();
+    driver
+        .call(&["mountdevice", global, "/dev/null", &json])
+        .success();
+    let pods = ["one", "two"].map(|uid| Pod::new(&sandbox, &driver, &volume, uid));
+    pods[0].mount("ro").success();
+    pods[1].mount("rw").success();
+    let content = fill(pods[1].dir());
+    assert_eq!(fs::read(pods[0].dir().join("before")).unwrap(), content);
+    for dir in [global, pods[1].dir().to_str().unwrap()] {
+        let size = if dir == global { 400 } else { 500 };
+        let grown = driver
+            .call(&[
+                "expandfs",
+                &json,
+                &device,
+                dir,
+                &(size * MIB).to_string(),
+                "314572800",
+            ])
+            .success();
+        assert_eq!(measured(&grown), size * MIB);
+    }
+    for pod in &pods {
+        pod.unmount().success();
+    }
+    driver.call(&["unmountdevice", global]).success();
+    driver.call(&["unmountdevice", global]).success();
+    driver.call(&["detach", "block", "node1"]).success();
+    fs::remove_dir(global).unwrap();
+    driver.call(&["delete", &json]).success();
+    baseline.expect(&sandbox, "the volume was detached and deleted");
+}
+
+/// What a reboot leaves: marks and images, and nothing in the kernel.
+fn lose_power(sandbox: &Sandbox) {
+    for mount in below(&sandbox.kubelet_root()).iter().rev() {
+        nix::mount::umount2(&mount.point, nix::mount::MntFlags::MNT_DETACH).unwrap();
+    }
+    assert_eq!(sandbox.loops(), [], "loops after the reboot");
+}
+
+fn reboot(_: &Points) {
+    let sandbox = sandbox();
+    let driver = shared(&sandbox);
+    let volume = PersistentVolume::provision(&driver, "survivor", "xfs", 300 * MIB);
+    let pod = Pod::new(&sandbox, &driver, &volume, "one");
+    pod.mount("rw").success();
+    let content = fill(pod.dir());
+    // Storage and nothing else, as a power cut in the middle of expandfs leaves it.
+    let json = volume.json("rw");
+    let new = (500 * MIB).to_string();
+    let dir = pod.dir().to_str().unwrap();
+    driver
+        .call(&["expandvolume", &json, dir, &new, "314572800"])
+        .success();
+    assert!(size_of_filesystem(pod.dir()) < 300 * MIB);
+    lose_power(&sandbox);
+    pod.mount("rw").success();
+    assert!(
+        size_of_filesystem(pod.dir()) > 400 * MIB,
+        "grown at the next mount"
+    );
+    assert_eq!(fs::read(pod.dir().join("before")).unwrap(), content);
+    pod.unmount().success();
+}
+
+fn offline(_: &Points) {
+    let sandbox = sandbox();
+    let driver = sandbox.install_with(
+        "flexvol.test/careful",
+        &format!(
+            "backend = \"loop\"\ngrowth = \"offline\"\n[pools.default]\npath = {:?}\nreserve = \"64Mi\"\n",
+            sandbox.pool()
+        ),
+    );
+    let volume = PersistentVolume::provision(&driver, "careful", "xfs", 300 * MIB);
+    let pods = ["one", "two"].map(|uid| Pod::new(&sandbox, &driver, &volume, uid));
+    for pod in &pods {
+        pod.mount("rw").success();
+    }
+    let image = volume.image(&sandbox);
+    let refused = driver
+        .call(&pods[0].expand_arguments(400 * MIB, 300 * MIB))
+        .failure();
+    assert!(
+        refused.contains("300Mi") && refused.contains("400Mi") && refused.contains("stop"),
+        "{refused}"
+    );
+    assert_eq!(image.metadata().unwrap().len(), 300 * MIB, "nothing grew");
+    pods[1].unmount().success();
+    // Kubelet asks after it mounted and before the containers start.
+    let grown = driver
+        .call(&pods[0].expand_arguments(400 * MIB, 300 * MIB))
+        .success();
+    assert_eq!(measured(&grown), 400 * MIB);
+    pods[0].unmount().success();
+}
+
+fn bare_json(_: &Points) {
+    let sandbox = sandbox();
+    let driver = shared(&sandbox);
+    let volume = PersistentVolume::provision(&driver, "bare", "xfs", 300 * MIB);
+    let other = PersistentVolume::provision(&driver, "other", "xfs", 300 * MIB);
+    let pod = Pod::new(&sandbox, &driver, &volume, "one");
+    pod.mount("rw").success();
+    let bare = r#"{"kubernetes.io/fsType":"","kubernetes.io/pvOrVolumeName":"bare","kubernetes.io/readwrite":"rw"}"#;
+    let dir = pod.dir().to_str().unwrap();
+    let sizes = [(400 * MIB).to_string(), (300 * MIB).to_string()];
+    let grown = driver
+        .call(&["expandfs", bare, "", dir, &sizes[0], &sizes[1]])
+        .success();
+    assert_eq!(measured(&grown), 400 * MIB);
+    let wrong = driver.call(&["expandfs", &other.json("rw"), "", dir, &sizes[0], &sizes[1]]);
+    assert!(wrong.failure().contains("another volume"));
+    assert_eq!(other.image(&sandbox).metadata().unwrap().len(), 300 * MIB);
+    pod.unmount().success();
+    let gone = driver.call(&["expandfs", bare, "", dir, &sizes[0], &sizes[1]]);
+    assert!(gone.failure().contains("handle"));
+}
+
+fn missing_disk(_: &Points) {
+    let sandbox = sandbox();
+    let driver = shared(&sandbox);
+    let volume = PersistentVolume::provision(&driver, "data", "xfs", 300 * MIB);
+    let pods = ["one", "two"].map(|uid| Pod::new(&sandbox, &driver, &volume, uid));
+    pods[0].mount("rw").success();
+    let (pool, away) = (sandbox.pool(), sandbox.disk().join("away"));
+    fs::rename(&pool, &away).unwrap();
+    fs::create_dir(&pool).unwrap();
+    let calls: [(&str, Call); 3] = [
+        ("mount", pods[1].mount("rw")),
+        ("delete", driver.call(&["delete", &volume.json("rw")])),
+        ("capacity", driver.call(&["capacity", "{}"])),
+    ];
+    for (callout, call) in calls {
+        assert!(
+            call.failure().contains("not mounted"),
+            "{callout}: {}",
+            call.failure()
+        );
+    }
+    pods[0].unmount().success();
+    assert_eq!(sandbox.loops(), []);
+    fs::remove_dir(&pool).unwrap();
+    fs::rename(&away, &pool).unwrap();
+    pods[1].mount("rw").success();
+    pods[1].unmount().success();
+}
+
+fn swapped_loops(_: &Points) {
+    let sandbox = sandbox();
+    let driver = shared(&sandbox);
+    let volumes = ["first", "second"]
+        .map(|name| PersistentVolume::provision(&driver, name, "xfs", 300 * MIB));
+    let pods = [0, 1].map(|n| Pod::new(&sandbox, &driver, &volumes[n], "one"));
+    let device = |dir: &PathBuf| {
+        let mounted = below(dir);
+        mounted.first().map(|mount| mount.device.clone())
+    };
+    for pod in &pods {
+        pod.mount("rw").success();
+        fs::write(
+            pod.dir().join("name"),
+            pod.dir().file_name().unwrap().as_encoded_bytes(),
+        )
+        .unwrap();
+    }
+    let before = pods.each_ref().map(|pod| device(pod.dir()));
+    for pod in &pods {
+        pod.unmount().success();
+    }
+    pods[1].mount("rw").success();
+    pods[0].mount("rw").success();
+    let after = pods.each_ref().map(|pod| device(pod.dir()));
+    assert_ne!(before, after, "the numbers were meant to be swapped");
+    for pod in &pods {
+        let name = fs::read(pod.dir().join("name")).unwrap();
+        assert_eq!(name, pod.dir().file_name().unwrap().as_encoded_bytes());
+        pod.unmount().success();
+        pod.unmount().success();
+    }
+    assert_eq!(sandbox.loops(), []);
+}
+
+fn names(_: &Points) {
+    let sandbox = sandbox();
+    let driver = shared(&sandbox);
+    let baseline = Baseline::of(&sandbox);
+    let volume = PersistentVolume::provision(&driver, "twice", "xfs", 300 * MIB);
+    let again = PersistentVolume::provision(&driver, "twice", "xfs", 300 * MIB);
+    assert_eq!(volume.handle(), again.handle());
+    let larger = driver.call(&["provision", &flexvol_testing::request("twice", 400 * MIB)]);
+    assert!(larger.failure().contains("300Mi") && larger.failure().contains("400Mi"));
+    driver.call(&["delete", &volume.json("rw")]).success();
+    let gone = Pod::new(&sandbox, &driver, &volume, "one").mount("rw");
+    assert!(gone.failure().contains("no such volume"));
+    baseline.expect(&sandbox, "the volume was deleted");
+    let anew = PersistentVolume::provision(&driver, "twice", "xfs", 300 * MIB);
+    assert_ne!(
+        volume.handle(),
+        anew.handle(),
+        "a handle is never used again"
+    );
+}
+
+/// The claim of another pod keeps ext4 from growing without CAP_SYS_RESOURCE; with it, the same
+/// calls succeed at once.
+fn grows_at_the_next_mount(_: &Points) {
+    let sandbox = sandbox();
+    let driver = shared(&sandbox);
+    let volume = PersistentVolume::provision(&driver, "ext", "ext4", 300 * MIB);
+    let pods = ["one", "two"].map(|uid| Pod::new(&sandbox, &driver, &volume, uid));
+    pods[0].mount("rw").success();
+    let grown = driver.call(&pods[0].expand_arguments(400 * MIB, 300 * MIB));
+    assert_eq!(grown.outcome() == Outcome::Success, grows_ext_mounted());
+    pods[1].mount("rw").success();
+    for pod in &pods {
+        pod.unmount().success();
+    }
+    pods[1].mount("rw").success();
+    let grown = driver
+        .call(&pods[1].expand_arguments(400 * MIB, 300 * MIB))
+        .success();
+    assert_eq!(measured(&grown), 400 * MIB);
+    pods[1].unmount().success();
+    let fsck = Command::new("e2fsck")
+        .args(["-f", "-n"])
+        .arg(volume.image(&sandbox))
+        .output();
+    assert!(fsck.unwrap().status.success());
+}
