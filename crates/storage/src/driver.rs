@@ -6,7 +6,11 @@ use crate::{
     observed::{Asker, Goal},
     settings::{Growth, Names, Namespaces, Policy, Role, Settings},
 };
-use flexvol_host::{mount::Target, random};
+use flexvol_host::{
+    lock::{self, Guard},
+    mount::Target,
+    random,
+};
 use flexvol_sdk::{
     Answer, Bytes, Driver, Error, ErrorKind, Filesystem, Handle, MountRequest, Options,
     Provisioned, Resize, Result, Volume, VolumeName, not_supported,
@@ -476,12 +480,13 @@ impl<K: Kind> Driver for VolumeDriver<K> {
 
     fn delete(&self, volume: &Volume) -> Answer<()> {
         let options: VolumeOptions = volume.options.parse()?;
-        let pool = self.pool(options.pool.as_deref())?;
-        let backend = pool.open()?;
-        let handle = match (&options.handle, &volume.name) {
-            (Some(handle), _) => Some(Handle::parse(handle)?),
-            (None, Some(name)) => backend.catalog().lookup(name)?,
-            (None, None) => {
+        let found = match (&options.handle, &options.pool, &volume.name) {
+            (Some(handle), Some(pool), _) => {
+                Some(self.open(self.pool(Some(pool))?, Handle::parse(handle)?)?)
+            }
+            (Some(handle), None, _) => self.search(Handle::parse(handle)?)?,
+            (None, pool, Some(name)) => self.by_name(name, pool.as_deref())?,
+            (None, _, None) => {
                 return Err(Error::new(
                     ErrorKind::Invalid,
                     "the volume to delete has no handle and no name",
@@ -489,13 +494,23 @@ impl<K: Kind> Driver for VolumeDriver<K> {
                 .into());
             }
         };
-        let Some(handle) = handle else {
+        let Some(found) = found else {
             return Ok(());
         };
-        let found = self.open(pool, handle)?;
+        let mark = found
+            .backend
+            .find(&found.handle)?
+            .and_then(|asset| asset.mark);
         self.reach(&found, None, Label::default(), &Goal::Gone)?;
-        if let Some(name) = &volume.name {
-            found.backend.catalog().free(name, &handle)?;
+        for name in [mark.and_then(|mark| mark.name), volume.name.clone()]
+            .iter()
+            .flatten()
+        {
+            found.backend.catalog().free(name, &found.handle)?;
+        }
+        // Nobody will lock it again, so that a lock file that stays costs a name in /run.
+        if let Err(error) = lock::volume(&found.handle, LOCK_DEADLINE).and_then(Guard::retire) {
+            log::debug!("cannot remove the lock: {}", error.report());
         }
         Ok(())
     }
