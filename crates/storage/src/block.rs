@@ -6,7 +6,7 @@ use crate::{
     converge::World,
     driver::{Kind, Label, Pool, VolumeDriver},
 };
-use flexvol_host::mount::Target;
+use flexvol_host::{format, mount::Target};
 use flexvol_sdk::{Bytes, Filesystem, Handle, Result};
 use std::{marker::PhantomData, path::PathBuf};
 
@@ -36,12 +36,7 @@ impl<B: BlockBackend> Kind for Block<B> {
         Ok(Box::new(BlockWorld::lock(backend, volume, dir, label)?))
     }
 
-    /// What mkfs accepts, rounded up to leave room for a first file.
     fn smallest(filesystem: Filesystem) -> Bytes {
-        match filesystem {
-            Filesystem::Xfs => Bytes(300 << 20),
-            Filesystem::Btrfs => Bytes(128 << 20),
-            _ => Bytes(16 << 20),
-        }
+        format::minimum(filesystem)
     }
 }
