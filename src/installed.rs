@@ -45,6 +45,11 @@ impl Installed {
         &self.name
     }
 
+    /// The executable.
+    pub fn executable(&self) -> PathBuf {
+        self.directory.join(&self.name)
+    }
+
     /// The configuration.
     pub fn configuration(&self) -> PathBuf {
         self.directory.join(format!(".{}.toml", self.name))

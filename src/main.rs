@@ -9,6 +9,7 @@ mod cli;
 mod config;
 mod driver;
 mod installed;
+mod plugin;
 
 use installed::Installed;
 use std::{env, process::ExitCode};

@@ -2,17 +2,19 @@
 
 mod configured;
 mod create;
+mod install;
 mod list;
 mod manifest;
 mod pool;
 mod show;
 mod suggest;
 mod table;
+mod uninstall;
 mod volume;
 mod yaml;
 
 use crate::installed::Installed;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use clap::{Parser, Subcommand};
 use std::{
     ffi::OsStr,
@@ -41,6 +43,8 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
+    Install(install::Install),
+    Uninstall(uninstall::Uninstall),
     Create(create::Create),
     List(list::List),
     /// Make the places volumes are carved from
@@ -50,7 +54,7 @@ enum Verb {
 }
 
 /// The words that people say and callers do not: every subcommand of [`Verb`].
-const VERBS: &[&str] = &["create", "list", "pool", "show"];
+const VERBS: &[&str] = &["create", "install", "list", "pool", "show", "uninstall"];
 
 /// Whether the first argument is for people.
 pub fn is_verb(word: &OsStr) -> bool {
@@ -69,6 +73,8 @@ pub fn run(here: &Installed) -> ExitCode {
         }
     };
     let outcome = match cli.verb {
+        Verb::Install(verb) => verb.run(),
+        Verb::Uninstall(verb) => verb.run(),
         Verb::Create(verb) => verb.run(here),
         Verb::List(verb) => verb.run(here),
         Verb::Pool(verb) => verb.run(),
@@ -99,6 +105,15 @@ fn report(error: &anyhow::Error) -> String {
     text
 }
 
+/// Kubelet runs what is installed as root, so nobody else may write it.
+fn need_root(to: &str) -> Result<()> {
+    ensure!(
+        nix::unistd::geteuid().is_root(),
+        "only root can {to}; try again with sudo"
+    );
+    Ok(())
+}
+
 /// Writes one line to standard output; a reader that went away ends the verb quietly.
 fn print(line: fmt::Arguments<'_>) -> Result<()> {
     match writeln!(io::stdout(), "{line}") {
@@ -111,15 +126,20 @@ fn print(line: fmt::Arguments<'_>) -> Result<()> {
 mod tests {
     use super::*;
     use clap::CommandFactory;
+    use std::collections::BTreeSet;
 
     #[test]
-    fn the_list_of_verbs_is_what_clap_knows() {
+    fn every_verb_is_known_before_clap_is() {
         let command = Cli::command();
-        command.clone().debug_assert();
-        let known: Vec<_> = command
+        let verbs: BTreeSet<_> = command
             .get_subcommands()
             .map(|verb| verb.get_name())
             .collect();
-        assert_eq!(known, VERBS);
+        assert_eq!(verbs, VERBS.iter().copied().collect());
+    }
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
     }
 }

@@ -1,13 +1,26 @@
 //! What the executables say on their command lines, without touching storage.
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 #[path = "../examples/mod.rs"]
 mod examples;
+mod install;
 mod process;
 mod spec;
 
 use flexvol_testing::run_layer;
-use std::process::ExitCode;
+use std::{
+    env,
+    process::{Command, ExitCode},
+};
 
 fn main() -> ExitCode {
-    process::double().unwrap_or_else(|| run_layer("cli", &[process::TESTS, spec::TESTS]))
+    process::double()
+        .unwrap_or_else(|| run_layer("cli", &[install::TESTS, process::TESTS, spec::TESTS]))
+}
+
+/// The driver's executable: the one that was built with this test, or `FLEXVOL_EXECUTABLE` where
+/// the test was carried to another machine.
+fn flexvol() -> Command {
+    let built = || env!("CARGO_BIN_EXE_flexvol").into();
+    Command::new(env::var_os("FLEXVOL_EXECUTABLE").unwrap_or_else(built))
 }

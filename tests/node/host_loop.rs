@@ -226,17 +226,17 @@ fn found_without_hint(points: &Points) {
     let (handle, image) = fixture.volume();
     let path = fixture.path(&handle);
     let open = |write| File::options().read(true).write(write).open(&path).unwrap();
-    // Not attached, but open elsewhere: reading, writing, through a second image.
+    // Not attached, but open elsewhere.
     for write in [false, true] {
         let _opener = open(write);
         assert!(loop_device::find(&image, None).unwrap().is_none());
         points.add(1);
     }
-    let second = fixture.pool.image(&handle).unwrap().unwrap();
-    assert!(loop_device::find(&image, None).unwrap().is_none());
-
-    // Attached: by the same image, seen from another one, after those that attached are closed.
+    // Attached: seen by the image that attached it, by another one, and when both are closed.
     let device = loop_device::attach(&image, &handle, None).unwrap();
+    let found = loop_device::find(&image, None).unwrap().unwrap();
+    assert_eq!(found.number(), device.number());
+    let second = fixture.pool.image(&handle).unwrap().unwrap();
     for image in [&image, &second] {
         let found = loop_device::find(image, None).unwrap().unwrap();
         assert_eq!(found.number(), device.number());

@@ -1,6 +1,6 @@
 //! Mounts, with real file systems.
 
-use crate::bench::{Bench, attach, mount, mounted, patiently, unmount, unused};
+use crate::bench::{Bench, attach, mount, mounted, patiently, run, unmount, unused};
 use flexvol_host::{
     mount::{self as host_mount, Detached, Mounted, Target},
     mountinfo,
@@ -12,6 +12,7 @@ use nix::{
     sched::{CloneFlags, unshare},
 };
 use std::{
+    ffi::OsStr,
     fs::{self, File},
     io,
     os::{
@@ -57,6 +58,11 @@ pub const TESTS: &[Test] = &[
         name: "a dead file system is unmounted",
         needs: &[Need::Root],
         run: dead,
+    },
+    Test {
+        name: "data that could not be written is reported and the volume is unmounted",
+        needs: &[Need::Root, XFS, Need::Tool("xfs_io", "xfsprogs")],
+        run: shut_down,
     },
     Test {
         name: "a mount in another mount namespace keeps the device busy",
@@ -266,6 +272,29 @@ fn dead(_: &Points) {
     assert!(!unmount(&directory));
 }
 
+/// As after an I/O error in its log: the file system has shut down and takes nothing any more.
+fn shut_down(_: &Points) {
+    let bench = Bench::new();
+    let device = bench.formatted(Filesystem::Xfs, 300);
+    let directory = bench.directory("directory");
+    mount(&device, Filesystem::Xfs, &directory, false);
+    fs::write(directory.join("file"), "never written").unwrap();
+    run(
+        "xfs_io",
+        ["-x", "-c", "shutdown"].map(OsStr::new),
+        &directory,
+    );
+    let error = patiently(|| match host_mount::unmount(&directory) {
+        Err(error) if error.kind() != ErrorKind::Busy => Ok(error),
+        result => result.map(|_| panic!("nothing was reported")),
+    });
+    assert_eq!(error.kind(), ErrorKind::Storage);
+    assert!(error.to_string().contains("not all of its data"), "{error}");
+    assert_eq!(mounted(&directory), None);
+    assert!(!unmount(&directory));
+    unused(&device);
+}
+
 fn elsewhere(_: &Points) {
     let bench = Bench::new();
     let device = bench.formatted(Filesystem::Ext4, 32);
@@ -305,7 +334,7 @@ fn names(points: &Points) {
         b"\xff\xfe",
         b"deleted (deleted)",
     ] {
-        let name = std::ffi::OsStr::from_bytes(name);
+        let name = OsStr::from_bytes(name);
         let directory = bench.directory(name);
         mount(&device, Filesystem::Ext4, &directory, false);
         let found = mountinfo::mounts_of(device.number()).unwrap();

@@ -6,6 +6,8 @@
 )]
 
 mod bench;
+#[path = "../examples/mod.rs"]
+mod examples;
 mod format_guard;
 mod guards;
 mod host_exec;
@@ -16,6 +18,7 @@ mod host_mount;
 mod host_pool;
 mod host_probe;
 mod lifecycle;
+mod spec;
 
 use flexvol_testing::{Sandbox, run_layer};
 use std::{env, path::PathBuf, process::ExitCode};
@@ -32,6 +35,7 @@ fn main() -> ExitCode {
         host_pool::TESTS,
         host_probe::TESTS,
         lifecycle::TESTS,
+        spec::TESTS,
     ];
     run_layer("node", &tests)
 }

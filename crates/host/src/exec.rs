@@ -99,6 +99,32 @@ impl Tool {
             })
     }
 
+    /// The program an administrator named by its absolute path. Nobody but root and this
+    /// process's own user may be able to write to it.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`] where there is no such file, [`ErrorKind::Denied`] where it cannot
+    /// be trusted or executed.
+    pub fn at(path: &Path) -> Result<Self> {
+        let metadata =
+            fs::metadata(path).map_err(|error| Error::system("find the program", error))?;
+        let mode = metadata.permissions().mode();
+        let owned = [0, rustix::process::geteuid().as_raw()].contains(&metadata.uid());
+        if !path.is_absolute() || !metadata.is_file() || mode & 0o111 == 0 {
+            return Err(Error::new(
+                ErrorKind::Denied,
+                "that is no program: an absolute path of an executable file is needed",
+            ));
+        }
+        if !owned || mode & 0o022 != 0 {
+            return Err(Error::new(
+                ErrorKind::Denied,
+                "others than root could have written the program; it is not run",
+            ));
+        }
+        Ok(Tool { path: path.into() })
+    }
+
     /// Where it is.
     #[must_use]
     pub fn path(&self) -> &Path {

@@ -185,7 +185,8 @@ pub fn offline(device: &Device, filesystem: Filesystem, hold: &lock::Guard) -> R
     let space = device.size()?;
     let (found, details) = ext_superblock(device)?;
     refuse_beyond(found.size, space)?;
-    if ext_geometry(&found, details).fills(space) {
+    // A resize2fs that was cut leaves the error flag, which it sets while it works.
+    if ext_geometry(&found, details).fills(space) && !details.has_errors {
         return Ok(());
     }
     let (check, resize) = (Tool::find("e2fsck")?, Tool::find("resize2fs")?);

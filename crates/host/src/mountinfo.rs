@@ -90,7 +90,17 @@ pub fn mounts_of(device: DeviceNumber) -> Result<Vec<Mount>> {
 /// # Errors
 /// As [`read`]. A process that ends while it is asked is passed over.
 pub fn everywhere(device: DeviceNumber) -> Result<Vec<PathBuf>> {
-    let mut places = Vec::new();
+    let mut mounts = all_namespaces()?;
+    mounts.retain(|mount| mount.number == device || is_btrfs_on(mount, device));
+    Ok(mounts.into_iter().map(|mount| mount.mount_point).collect())
+}
+
+/// The mounts of every mount namespace that a process seen in `/proc` lives in.
+///
+/// # Errors
+/// As [`read`]. A process that ends while it is asked is passed over.
+pub fn all_namespaces() -> Result<Vec<Mount>> {
+    let mut mounts = Vec::new();
     let mut namespaces = HashSet::new();
     let processes =
         fs::read_dir("/proc").map_err(|error| Error::system("list processes", error))?;
@@ -102,14 +112,11 @@ pub fn everywhere(device: DeviceNumber) -> Result<Vec<PathBuf>> {
         if !namespaces.insert(namespace) {
             continue;
         }
-        let Ok(text) = fs::read(path.join("mountinfo")) else {
-            continue;
-        };
-        let mounts = parse(&text)?.into_iter();
-        let here = mounts.filter(|mount| mount.number == device || is_btrfs_on(mount, device));
-        places.extend(here.map(|mount| mount.mount_point));
+        if let Ok(text) = fs::read(path.join("mountinfo")) {
+            mounts.extend(parse(&text)?);
+        }
     }
-    Ok(places)
+    Ok(mounts)
 }
 
 /// Btrfs gives every mount an anonymous number; what is left is the text of the source, a device

@@ -43,7 +43,8 @@ pub(crate) struct ExtDetails {
     /// The largest part of a last block group that the kernel and `resize2fs` leave out: its own
     /// metadata and fewer than 50 blocks of data, never more than a group.
     pub slack: Bytes,
-    /// `s_state` has `EXT4_ERROR_FS`: the kernel found damage and refuses to grow.
+    /// `s_state` has `EXT4_ERROR_FS`: the kernel found damage, or `resize2fs` did not come to its
+    /// end. The kernel does not grow it then.
     pub has_errors: bool,
 }
 

@@ -234,13 +234,15 @@ impl Target {
             // A dead file system may refuse even this; unmounting decides.
             Err(error) => log::info!("unmounting what cannot be opened: {}", error.report()),
         }
-        // One that is dead has nothing to write, so not being able to open it is no loss.
         let synced = match self.open_last(OFlags::RDONLY) {
             Ok(root) => syncfs(root),
-            Err(error) => {
-                log::info!("unmounting what cannot be read: {error}");
+            // Its server is gone, and with it whatever it had.
+            Err(error @ (Errno::NOTCONN | Errno::STALE)) => {
+                log::info!("unmounting a dead file system: {error}");
                 Ok(())
             }
+            // XFS that has shut down does not even open: what it had not written is lost.
+            Err(error) => Err(error),
         };
         let path = descriptor_path(&self.parent).join(&self.name);
         match nix::mount::umount2(&path, MntFlags::UMOUNT_NOFOLLOW) {

@@ -1,7 +1,7 @@
 use super::*;
-use crate::{Filesystem, Pod, Secret};
+use crate::{Filesystem, Pod, Result, Secret};
 use proptest::{collection::btree_map, option, prelude::*};
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, os::unix::ffi::OsStrExt};
 
 const VOLUME: &str = r#"{"kubernetes.io/fsType":"xfs","kubernetes.io/pvOrVolumeName":"v1","kubernetes.io/readwrite":"rw","pool":"fast"}"#;
 

@@ -36,8 +36,13 @@ pub(super) fn serve(
     arguments: &[OsString],
     open: Open<'_>,
 ) -> ExitCode {
-    let Ok(reply) = Reply::take_stdout() else {
-        return ExitCode::FAILURE;
+    let reply = match Reply::take_stdout() {
+        Ok(reply) => reply,
+        Err(error) => {
+            let failure = DriverStatus::failure(&Error::system("open /dev/null", error));
+            let _ = io::stdout().write_all(failure.to_line().as_bytes());
+            return ExitCode::from(failure.exit_code(arguments));
+        }
     };
     umask(Mode::from_bits_truncate(0o077));
     if log::set_logger(&LOG).is_ok() {

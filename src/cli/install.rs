@@ -1,0 +1,125 @@
+//! `flexvol install`: makes this executable a driver that kubelet finds.
+
+use super::print;
+use crate::plugin::{Deployment, DriverName, PluginDir, every};
+use anyhow::{Context, Result};
+use clap::Args;
+use nix::sys::stat::{Mode, umask};
+use std::{
+    fs,
+    io::{self, Write},
+    path::PathBuf,
+    time::Duration,
+};
+
+/// Install this executable as a driver
+///
+/// Checks the configuration, writes the driver beside its final place, runs its init there, and
+/// renames it, so that kubelet never meets half a driver. What is as it should be is left alone,
+/// and kubelet notices nothing. Changing attach is refused while volumes of the driver are mounted
+/// (seen are the mounts of all processes in /proc, so a container needs hostPID).
+#[derive(Debug, Args)]
+pub struct Install {
+    /// The driver's name, as persistent volumes say it
+    #[arg(long, value_name = "VENDOR/DRIVER")]
+    name: DriverName,
+
+    /// Kubelet's plugin directory [default: the one that a kubelet or controller manager running
+    /// here uses, else the one that /var/lib/kubelet/config.yaml names, else the usual one that is
+    /// there]
+    #[arg(long, value_name = "DIR")]
+    plugin_dir: Option<PathBuf>,
+
+    /// The driver's configuration, a TOML file [default: the one that is installed, else none]
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+
+    /// Stay until SIGTERM or SIGINT, and install again whatever of the driver was removed or
+    /// changed, and what changed in FILE. For a container that has nothing else to do
+    #[arg(long)]
+    watch: bool,
+
+    /// How often --watch looks
+    #[arg(long, value_name = "SECONDS", default_value_t = 10, requires = "watch",
+          value_parser = clap::value_parser!(u16).range(1..))]
+    every: u16,
+}
+
+impl Install {
+    pub fn run(self) -> Result<()> {
+        super::need_root("install a driver")?;
+        // What is installed must be readable to others than root, whatever the caller's umask.
+        umask(Mode::S_IWGRP | Mode::S_IWOTH);
+        let plugin_dir = PluginDir::find(self.plugin_dir.as_deref())?;
+        let executable = fs::read("/proc/self/exe").context("read this executable")?;
+        let mut deployment = self.deployment(&plugin_dir, &executable)?;
+        say(&deployment, &deployment.apply()?, &plugin_dir)?;
+        if !self.watch {
+            return Ok(());
+        }
+        print(format_args!(
+            "watching {}",
+            deployment.executable().display()
+        ))?;
+        // The same trouble is told once.
+        let mut trouble = String::new();
+        every(Duration::from_secs(self.every.into()), || {
+            let outcome = (|| {
+                if self.config.is_some() {
+                    deployment = self.deployment(&plugin_dir, &executable)?;
+                }
+                let changes = deployment.apply()?;
+                if !changes.is_empty() {
+                    say(&deployment, &changes, &plugin_dir)?;
+                }
+                Ok(())
+            })();
+            let report = outcome.err().map(|error| super::report(&error));
+            let report = report.unwrap_or_default();
+            if report != trouble {
+                let now = if report.is_empty() {
+                    "all is well again"
+                } else {
+                    &report
+                };
+                // Nothing is left to tell it to when standard error is closed.
+                let _ = writeln!(io::stderr(), "flexvol: {now}");
+                trouble = report;
+            }
+        })
+    }
+
+    fn deployment(&self, plugin_dir: &PluginDir, executable: &[u8]) -> Result<Deployment> {
+        let configuration = match &self.config {
+            Some(path) => {
+                let text = fs::read_to_string(path);
+                Some(text.with_context(|| format!("read {}", path.display()))?)
+            }
+            None => None,
+        };
+        let deployment = Deployment::new(
+            &plugin_dir.path,
+            &self.name,
+            executable.to_vec(),
+            configuration,
+        );
+        deployment.with_context(|| match &self.config {
+            Some(path) => format!("check {}", path.display()),
+            None => format!("check the configuration of {}", self.name),
+        })
+    }
+}
+
+fn say(deployment: &Deployment, changes: &[String], plugin_dir: &PluginDir) -> Result<()> {
+    let executable = deployment.executable();
+    let (executable, known_from) = (executable.display(), &plugin_dir.known_from);
+    if changes.is_empty() {
+        return print(format_args!(
+            "unchanged: {executable} (plugin directory: {known_from})"
+        ));
+    }
+    print(format_args!(
+        "installed {executable} (plugin directory: {known_from}); written: {}",
+        changes.join(", ")
+    ))
+}

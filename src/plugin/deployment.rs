@@ -1,0 +1,418 @@
+//! Putting a driver where kubelet finds it, and taking it away.
+//!
+//! Kubelet watches the plugin directory and calls `init` on every event whose name does not begin
+//! with a dot (`pkg/volume/flexvolume/probe.go`), so everything is made complete under such a name
+//! and renamed: the whole directory the first time, then the files, the executable last. A file
+//! that is as it should be is left alone, and kubelet hears nothing of it.
+
+use super::{DriverName, mounted};
+use crate::{backends, config::Config, installed::Installed};
+use anyhow::{Context, Result, bail, ensure};
+use flexvol_storage::{
+    host::exec::{AtDeadline, Limits, Tool},
+    sdk::DriverStatus,
+};
+use std::{
+    collections::BTreeSet,
+    ffi::{OsStr, OsString},
+    fs::{self, DirBuilder, File, Permissions},
+    io::{self, Write},
+    os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+const EXECUTABLE: u32 = 0o755;
+const READABLE: u32 = 0o644;
+
+/// `init` reads one file. Kubelet does nothing else while it waits for it.
+const INIT_DEADLINE: Duration = Duration::from_secs(10);
+
+/// Where files are made complete inside a driver's directory. Kubelet ignores it for its dot.
+const STAGE: &str = ".staged";
+
+/// A driver as it should stand in a plugin directory.
+#[derive(Debug)]
+pub struct Deployment {
+    plugin_dir: PathBuf,
+    name: DriverName,
+    executable: Vec<u8>,
+    /// The text of its configuration; `None` leaves the one that is there.
+    configuration: Option<String>,
+    init_line: String,
+    attach: bool,
+}
+
+/// One of the driver's files.
+struct Part<'a> {
+    name: OsString,
+    content: &'a [u8],
+    mode: u32,
+}
+
+impl Deployment {
+    /// Checks the configuration, of which nothing is written before it is right.
+    ///
+    /// # Errors
+    /// For every mistake in it.
+    pub fn new(
+        plugin_dir: &Path,
+        name: &DriverName,
+        executable: Vec<u8>,
+        configuration: Option<String>,
+    ) -> Result<Deployment> {
+        let home = plugin_dir.join(name.directory());
+        let config = match &configuration {
+            Some(text) => Config::parse(text)?,
+            None => Config::load(&Installed::at(&home.join(name.driver())))?,
+        };
+        let backend = backends::find(config.backend(name.driver()))?;
+        let capabilities = (backend.capabilities)(config.attach);
+        Ok(Deployment {
+            plugin_dir: plugin_dir.to_owned(),
+            name: name.clone(),
+            executable,
+            configuration,
+            init_line: DriverStatus::initialized(capabilities).to_line(),
+            attach: config.attach,
+        })
+    }
+
+    /// Where kubelet finds the executable.
+    pub fn executable(&self) -> PathBuf {
+        self.home().join(self.name.driver())
+    }
+
+    /// Makes the plugin directory hold this driver. Returns the names of the files that were
+    /// written; none if everything was right.
+    ///
+    /// # Errors
+    /// When the driver may not be changed now, does not work on this node, or cannot be written;
+    /// what was there before is there still, each file whole.
+    pub fn apply(&self) -> Result<Vec<String>> {
+        make_directory(&self.plugin_dir)?;
+        let _lock = lock(&self.plugin_dir)?;
+        let home = self.home();
+        let is_first = match fs::symlink_metadata(&home) {
+            Ok(found) if found.is_dir() => false,
+            Ok(_) => bail!(
+                "{} is no directory; kubelet would not find a driver there after its restart",
+                home.display()
+            ),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => true,
+            Err(error) => return Err(error).with_context(|| format!("find {}", home.display())),
+        };
+        let changes = self.changes(&home)?;
+        if changes.is_empty() {
+            return set_mode(&home, EXECUTABLE).map(|()| Vec::new());
+        }
+        self.allow_attach_mode(&home)?;
+        let stage = if is_first {
+            self.plugin_dir.join(format!(".{}", self.name.directory()))
+        } else {
+            home.join(STAGE)
+        };
+        self.stage(&stage)?;
+        if is_first {
+            fs::rename(&stage, &home)
+                .with_context(|| format!("rename {} to {}", stage.display(), home.display()))?;
+            sync(&self.plugin_dir)?;
+        } else {
+            for name in &changes {
+                let (from, to) = (stage.join(name), home.join(name));
+                fs::rename(&from, &to)
+                    .with_context(|| format!("rename {} to {}", from.display(), to.display()))?;
+                // On disk in this order too: after a power cut no new executable stands beside
+                // an old line.
+                sync(&home)?;
+            }
+            clear(&stage)?;
+            set_mode(&home, EXECUTABLE)?;
+        }
+        Ok(changes
+            .iter()
+            .map(|name| name.to_string_lossy().into_owned())
+            .collect())
+    }
+
+    fn home(&self) -> PathBuf {
+        self.plugin_dir.join(self.name.directory())
+    }
+
+    /// The files in the order in which they must change: kubelet calls `init` when the executable
+    /// does, and takes the answer for good.
+    fn parts(&self) -> Vec<Part<'_>> {
+        let driver = self.name.driver();
+        let configuration = self.configuration.as_ref().map(|text| Part {
+            name: format!(".{driver}.toml").into(),
+            content: text.as_bytes(),
+            mode: READABLE,
+        });
+        let init_line = Part {
+            name: format!(".{driver}.init").into(),
+            content: self.init_line.as_bytes(),
+            mode: READABLE,
+        };
+        let executable = Part {
+            name: driver.into(),
+            content: &self.executable,
+            mode: EXECUTABLE,
+        };
+        configuration
+            .into_iter()
+            .chain([init_line, executable])
+            .collect()
+    }
+
+    fn changes(&self, home: &Path) -> Result<Vec<OsString>> {
+        let mut changes = Vec::new();
+        for part in self.parts() {
+            let path = home.join(&part.name);
+            let is_as_it_should_be = part
+                .is_at(&path)
+                .with_context(|| format!("compare {}", path.display()))?;
+            // Kubelet must ask again what the driver can do when that has changed, and asks only
+            // when the executable does. An installation that was cut did perhaps not come to that.
+            let is_asked_again = part.name == self.name.driver()
+                && (changes.contains(&self.line()) || home.join(STAGE).exists());
+            if !is_as_it_should_be || is_asked_again {
+                changes.push(part.name);
+            }
+        }
+        Ok(changes)
+    }
+
+    fn line(&self) -> OsString {
+        format!(".{}.init", self.name.driver()).into()
+    }
+
+    /// Kubelet treats the volumes of a driver with attach and of one without in different ways,
+    /// and would lose track of those that are mounted.
+    fn allow_attach_mode(&self, home: &Path) -> Result<()> {
+        let installed = Installed::at(&home.join(self.name.driver()));
+        let Some(before) = attach_of(&installed)? else {
+            return Ok(());
+        };
+        if before != self.attach {
+            refuse_while_mounted(
+                &self.name,
+                &format!("change attach from {before} to {}", self.attach),
+            )?;
+        }
+        Ok(())
+    }
+
+    /// Writes the driver into a directory that kubelet ignores, and asks it what it can do.
+    fn stage(&self, stage: &Path) -> Result<()> {
+        // Of an installation that was cut.
+        clear(stage)?;
+        DirBuilder::new()
+            .mode(EXECUTABLE)
+            .create(stage)
+            .with_context(|| format!("make {}", stage.display()))?;
+        set_mode(stage, EXECUTABLE)?;
+        for part in self.parts() {
+            let path = stage.join(&part.name);
+            part.write(&path)
+                .with_context(|| format!("write {}", path.display()))?;
+        }
+        sync(stage)?;
+        let answer = init_of(&stage.join(self.name.driver()))
+            .context("the driver does not work on this node, nothing was installed")?;
+        ensure!(
+            answer == self.init_line,
+            "the driver answers init with {answer:?} and should with {:?}; nothing was installed",
+            self.init_line
+        );
+        Ok(())
+    }
+}
+
+impl Part<'_> {
+    fn is_at(&self, path: &Path) -> io::Result<bool> {
+        let metadata = match fs::symlink_metadata(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+            result => result?,
+        };
+        let looks_right = metadata.is_file()
+            && metadata.mode() & 0o7777 == self.mode
+            && metadata.uid() == 0
+            && Ok(metadata.len()) == u64::try_from(self.content.len());
+        Ok(looks_right && fs::read(path)? == self.content)
+    }
+
+    fn write(&self, path: &Path) -> io::Result<()> {
+        let mut file = File::create_new(path)?;
+        file.write_all(self.content)?;
+        file.set_permissions(Permissions::from_mode(self.mode))?;
+        file.sync_all()
+    }
+}
+
+/// What was found by [`remove`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Removed {
+    /// The driver was there.
+    Driver,
+    /// There was nothing of it.
+    Nothing,
+}
+
+/// Takes a driver out of a plugin directory.
+///
+/// The executable is removed, not renamed, and goes first: that makes kubelet forget the driver,
+/// while a directory without its executable makes it try `init` for ever.
+///
+/// # Errors
+/// While volumes of the driver are mounted, and where there is more than a driver of ours.
+pub fn remove(plugin_dir: &Path, name: &DriverName) -> Result<Removed> {
+    if !plugin_dir.is_dir() {
+        return Ok(Removed::Nothing);
+    }
+    let _lock = lock(plugin_dir)?;
+    clear(&plugin_dir.join(format!(".{}", name.directory())))?;
+    let home = plugin_dir.join(name.directory());
+    let found = match names_in(&home) {
+        Ok(found) => found,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Removed::Nothing),
+        Err(error) => return Err(error).with_context(|| format!("list {}", home.display())),
+    };
+    let driver = name.driver();
+    // The line goes last: it is what tells a driver of ours.
+    let ours = [
+        driver.to_owned(),
+        format!(".{driver}.toml"),
+        format!(".{driver}.init"),
+    ]
+    .map(OsString::from);
+    let [executable, _, line] = &ours;
+    ensure!(
+        !found.contains(executable) || found.contains(line),
+        "{} was not installed by flexvol; remove it by hand",
+        home.join(executable).display()
+    );
+    let others: Vec<_> = found
+        .iter()
+        .filter(|name| !ours.contains(name) && *name != STAGE)
+        .map(|name| name.to_string_lossy())
+        .collect();
+    ensure!(
+        others.is_empty(),
+        "{} also holds {}; remove that first",
+        home.display(),
+        others.join(", ")
+    );
+    refuse_while_mounted(name, "uninstall the driver")?;
+    for name in &ours {
+        remove_file(&home.join(name))?;
+    }
+    clear(&home.join(STAGE))?;
+    fs::remove_dir(&home).with_context(|| format!("remove {}", home.display()))?;
+    sync(plugin_dir)?;
+    Ok(Removed::Driver)
+}
+
+/// The attach mode that kubelet was told of a driver; `None` where there is none.
+fn attach_of(installed: &Installed) -> Result<Option<bool>> {
+    let line = match fs::read_to_string(installed.init_line()) {
+        Ok(line) => line,
+        Err(_) if !installed.executable().exists() => return Ok(None),
+        Err(_) => init_of(&installed.executable())
+            .context("ask the driver that is installed for its attach mode")?,
+    };
+    let status: DriverStatus = serde_json::from_str(&line)
+        .with_context(|| format!("read {}", installed.init_line().display()))?;
+    Ok(status.capabilities.map(|capabilities| capabilities.attach))
+}
+
+/// What a driver answers to `init`.
+pub fn init_of(executable: &Path) -> Result<String> {
+    let limits = Limits {
+        deadline: INIT_DEADLINE,
+        at_deadline: AtDeadline::Kill,
+        hold: None,
+    };
+    let output = Tool::at(executable)
+        .and_then(|driver| driver.run(&[OsStr::new("init")], &limits))
+        .and_then(|output| output.success("ask the driver what it can do"))
+        .with_context(|| format!("run {} init", executable.display()))?;
+    ensure!(
+        output.stderr.is_empty(),
+        "{} init writes to standard error, which spoils its answer",
+        executable.display()
+    );
+    String::from_utf8(output.stdout).context("read the answer to init")
+}
+
+fn refuse_while_mounted(name: &DriverName, what: &str) -> Result<()> {
+    let mounted: BTreeSet<PathBuf> = mounted(name)?;
+    let Some(first) = mounted.first() else {
+        return Ok(());
+    };
+    bail!(
+        "cannot {what} while its volumes are mounted: {} on this node, the first on {}; move the pods that use them to another node (kubectl drain) and try again",
+        mounted.len(),
+        first.display()
+    )
+}
+
+/// One installation at a time in a plugin directory.
+fn lock(plugin_dir: &Path) -> Result<File> {
+    let lock = File::open(plugin_dir).and_then(|dir| dir.lock().map(|()| dir));
+    lock.with_context(|| format!("lock {}", plugin_dir.display()))
+}
+
+/// Removes a directory of staged files, if it is there.
+fn clear(stage: &Path) -> Result<()> {
+    match names_in(stage) {
+        Ok(names) => {
+            for name in names {
+                remove_file(&stage.join(name))?;
+            }
+            fs::remove_dir(stage).with_context(|| format!("remove {}", stage.display()))
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error).with_context(|| format!("list {}", stage.display())),
+    }
+}
+
+fn remove_file(path: &Path) -> Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(error).with_context(|| format!("remove {}", path.display()))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn names_in(directory: &Path) -> io::Result<Vec<OsString>> {
+    fs::read_dir(directory)?
+        .map(|entry| entry.map(|entry| entry.file_name()))
+        .collect()
+}
+
+/// Kubelet would make it likewise (`Init` in `pkg/volume/flexvolume/probe.go`).
+fn make_directory(path: &Path) -> Result<()> {
+    DirBuilder::new()
+        .recursive(true)
+        .mode(EXECUTABLE)
+        .create(path)
+        .with_context(|| format!("make {}", path.display()))
+}
+
+fn set_mode(path: &Path, mode: u32) -> Result<()> {
+    let set = || {
+        if fs::metadata(path)?.mode() & 0o7777 == mode {
+            return Ok(());
+        }
+        fs::set_permissions(path, Permissions::from_mode(mode))
+    };
+    let set: io::Result<()> = set();
+    set.with_context(|| format!("set the mode of {}", path.display()))
+}
+
+fn sync(directory: &Path) -> Result<()> {
+    File::open(directory)
+        .and_then(|directory| directory.sync_all())
+        .with_context(|| format!("sync {}", directory.display()))
+}

@@ -1,0 +1,73 @@
+//! Who uses a driver now.
+
+use super::DriverName;
+use anyhow::{Context, Result};
+use flexvol_storage::host::mountinfo;
+use std::{
+    collections::BTreeSet,
+    path::{Path, PathBuf},
+};
+
+/// The directories of kubelet on which volumes of a driver are mounted, in every mount namespace
+/// that can be seen.
+pub fn mounted(name: &DriverName) -> Result<BTreeSet<PathBuf>> {
+    let mounts = mountinfo::all_namespaces().context("find the volumes that are mounted")?;
+    let points = mounts.into_iter().map(|mount| mount.mount_point);
+    Ok(points.filter(|point| belongs_to(point, name)).collect())
+}
+
+/// Kubelet's directory for a pod's volume ends in `pods/UID/volumes/vendor~driver/VOLUME`
+/// (`GetPath` in `pkg/volume/flexvolume/volume.go`), the one for an attached volume in
+/// `plugins/kubernetes.io/flexvolume/vendor/driver/mounts/VOLUME` (`getDeviceMountPath`).
+fn belongs_to(point: &Path, name: &DriverName) -> bool {
+    let mut parts = point
+        .components()
+        .rev()
+        .map(|part| part.as_os_str().to_string_lossy());
+    let mut next = || parts.next().unwrap_or_default();
+    let (_volume, parent) = (next(), next());
+    if parent == "mounts" {
+        let expected = [
+            name.driver(),
+            name.vendor(),
+            "flexvolume",
+            "kubernetes.io",
+            "plugins",
+        ];
+        return expected.into_iter().all(|part| next() == part);
+    }
+    parent == name.directory() && next() == "volumes" && !next().is_empty() && next() == "pods"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mounts_belong_to_exactly_one_driver() {
+        let name = "example.com/flexvol".parse().unwrap();
+        for (path, belongs) in [
+            (
+                "/var/lib/kubelet/pods/u/volumes/example.com~flexvol/pv",
+                true,
+            ),
+            ("/x/pods/u/volumes/example.com~flexvol/pv", true),
+            (
+                "/k/plugins/kubernetes.io/flexvolume/example.com/flexvol/mounts/pv",
+                true,
+            ),
+            ("/k/pods/u/volumes/example.com~flexvol2/pv", false),
+            ("/k/pods/u/volumes/xexample.com~flexvol/pv", false),
+            ("/k/pods/u/volumes/example.com~flexvol/pv/sub", false),
+            ("/k/pods/u/volumes/example.com~flexvol", false),
+            (
+                "/k/plugins/kubernetes.io/flexvolume/example.com/other/mounts/pv",
+                false,
+            ),
+            ("/example.com~flexvol/pv", false),
+            ("/", false),
+        ] {
+            assert_eq!(belongs_to(Path::new(path), &name), belongs, "{path}");
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! flex-spec.md is true: its examples, run one after another against an installed driver.
+
+use crate::{
+    examples::{examples, filled},
+    sandbox,
+};
+use flexvol_testing::{Need, Points, Test};
+use std::fs;
+
+pub const TESTS: &[Test] = &[Test {
+    name: "spec: every example gets the reply it shows",
+    needs: &[Need::Root, Need::Tool("mkfs.xfs", "xfsprogs")],
+    run: examples_are_true,
+}];
+
+fn examples_are_true(points: &Points) {
+    let sandbox = sandbox();
+    let local = sandbox.install("example.com/loop", false, "");
+    let attaching = sandbox.install("example.com/attaching", true, "");
+    let dir = format!("{}/", sandbox.kubelet_root().join("spec").display());
+    for name in ["", "node", "pod"] {
+        fs::create_dir(format!("{dir}{name}")).unwrap();
+    }
+    let mut handle = String::new();
+    for example in examples() {
+        let driver = if example.attach { &attaching } else { &local };
+        let argv: Vec<String> = example
+            .argv
+            .iter()
+            .map(|word| filled(word, &[("DIR/", &dir), ("HANDLE", &handle)]))
+            .collect();
+        let call = driver.call(&argv);
+        // What is not known before the call stands in its reply.
+        let object = call.object().unwrap_or_else(|e| panic!("{e}: {call}"));
+        if example.section == "provision" && handle.is_empty() {
+            handle = call.text("volumeName");
+        }
+        let bytes = object.get("capacity").map(ToString::to_string);
+        let values = [
+            ("HANDLE", handle.as_str()),
+            ("BYTES", bytes.as_deref().unwrap_or("BYTES")),
+        ];
+        let reply = format!("{}\n", filled(&example.reply, &values));
+        assert_eq!(String::from_utf8_lossy(&call.output), reply, "{call}");
+        points.add(1);
+    }
+}
