@@ -1,12 +1,18 @@
 //! The driver's configuration: a TOML file beside the executable.
 
+mod effective;
+mod mistakes;
+
+pub use effective::effective;
+pub use mistakes::{Mistake, mistakes};
+
 use crate::installed::Installed;
 use flexvol_storage::{
     Growth, Names, Namespaces, Policy, Role, Settings,
     host::Reserve,
     sdk::{Bytes, Error, ErrorKind, Filesystem, Result},
 };
-use serde::{Deserialize, Deserializer, de};
+use serde::{Deserialize, Deserializer, Serialize, de};
 use std::{
     collections::BTreeMap,
     fs, io,
@@ -62,7 +68,7 @@ pub struct PoolConfig {
 }
 
 /// The least severe event that is logged.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
     /// Failures.
@@ -153,18 +159,14 @@ impl Config {
     /// For every mistake in it.
     pub fn parse(text: &str) -> Result<Config> {
         let config: Config = toml::from_str(text).map_err(|error| {
-            let line = error.span().map_or(0, |span| {
-                1 + text.as_bytes()[..span.start.min(text.len())]
-                    .iter()
-                    .filter(|&&byte| byte == b'\n')
-                    .count()
-            });
+            let line = mistakes::line(text, error.span().map_or(0, |span| span.start));
             mistaken(&format!("line {line}: {}", error.message()))
         })?;
-        for (name, pool) in &config.pools {
-            check_pool(name, &pool.path)?;
+        let mut pools = config.pools.iter();
+        match pools.find_map(|(name, pool)| mistake_of_pool(name, &pool.path)) {
+            Some(mistake) => Err(mistaken(&mistake)),
+            None => Ok(config),
         }
-        Ok(config)
     }
 
     /// The backend of the driver called `name`.
@@ -205,17 +207,15 @@ impl PoolConfig {
     }
 }
 
-fn check_pool(name: &str, path: &Path) -> Result<()> {
+fn mistake_of_pool(name: &str, path: &Path) -> Option<String> {
     let plain = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'-';
     if name.is_empty() || name.len() > 63 || !name.bytes().all(plain) {
-        return Err(mistaken(&format!(
+        return Some(format!(
             "pool {name:?}: a pool's name is 1 to 63 of a-z, 0-9 and '-'"
-        )));
+        ));
     }
-    if !path.is_absolute() {
-        return Err(mistaken(&format!("pool {name:?}: path must be absolute")));
-    }
-    Ok(())
+    let relative = !path.is_absolute();
+    relative.then(|| format!("pool {name:?}: path must be absolute"))
 }
 
 fn mistaken(what: &str) -> Error {

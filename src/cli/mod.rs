@@ -1,9 +1,12 @@
 //! The verbs for people: text on standard output, errors on standard error, the usual exit codes.
 
+mod completions;
+mod config;
 mod configured;
 mod create;
 mod install;
 mod list;
+mod man;
 mod manifest;
 mod pool;
 mod show;
@@ -11,6 +14,7 @@ mod suggest;
 mod table;
 mod uninstall;
 mod volume;
+mod which;
 mod yaml;
 
 use crate::installed::Installed;
@@ -45,16 +49,29 @@ pub struct Cli {
 enum Verb {
     Install(install::Install),
     Uninstall(uninstall::Uninstall),
-    Create(create::Create),
-    List(list::List),
+    Config(config::Show),
     /// Make the places volumes are carved from
     #[command(subcommand)]
     Pool(pool::Verb),
+    Create(create::Create),
+    List(list::List),
     Show(show::Show),
+    Completions(completions::Completions),
+    Man(man::Manual),
 }
 
 /// The words that people say and callers do not: every subcommand of [`Verb`].
-const VERBS: &[&str] = &["create", "install", "list", "pool", "show", "uninstall"];
+const VERBS: &[&str] = &[
+    "completions",
+    "config",
+    "create",
+    "install",
+    "list",
+    "man",
+    "pool",
+    "show",
+    "uninstall",
+];
 
 /// Whether the first argument is for people.
 pub fn is_verb(word: &OsStr) -> bool {
@@ -73,7 +90,10 @@ pub fn run(here: &Installed) -> ExitCode {
         }
     };
     let outcome = match cli.verb {
+        Verb::Completions(verb) => verb.run(),
+        Verb::Config(verb) => verb.run(here),
         Verb::Install(verb) => verb.run(),
+        Verb::Man(verb) => verb.run(),
         Verb::Uninstall(verb) => verb.run(),
         Verb::Create(verb) => verb.run(here),
         Verb::List(verb) => verb.run(here),
@@ -114,9 +134,14 @@ fn need_root(to: &str) -> Result<()> {
     Ok(())
 }
 
-/// Writes one line to standard output; a reader that went away ends the verb quietly.
+/// Writes one line to standard output.
 fn print(line: fmt::Arguments<'_>) -> Result<()> {
-    match writeln!(io::stdout(), "{line}") {
+    print_bytes(format!("{line}\n").as_bytes())
+}
+
+/// Writes to standard output; a reader that went away ends the verb quietly.
+fn print_bytes(bytes: &[u8]) -> Result<()> {
+    match io::stdout().write_all(bytes) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         outcome => outcome.context("write to standard output"),
     }

@@ -6,7 +6,11 @@
 //! that is as it should be is left alone, and kubelet hears nothing of it.
 
 use super::{DriverName, mounted};
-use crate::{backends, config::Config, installed::Installed};
+use crate::{
+    backends,
+    config::{Config, mistakes},
+    installed::Installed,
+};
 use anyhow::{Context, Result, bail, ensure};
 use flexvol_storage::{
     host::exec::{AtDeadline, Limits, Tool},
@@ -63,7 +67,14 @@ impl Deployment {
     ) -> Result<Deployment> {
         let home = plugin_dir.join(name.directory());
         let config = match &configuration {
-            Some(text) => Config::parse(text)?,
+            Some(text) => {
+                let mistakes: Vec<String> = mistakes(text, name.driver())
+                    .iter()
+                    .map(ToString::to_string)
+                    .collect();
+                ensure!(mistakes.is_empty(), "{}", mistakes.join("; "));
+                Config::parse(text)?
+            }
             None => Config::load(&Installed::at(&home.join(name.driver())))?,
         };
         let backend = backends::find(config.backend(name.driver()))?;

@@ -1,6 +1,7 @@
 //! What the executables say on their command lines, without touching storage.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
+mod config;
 #[path = "../examples/mod.rs"]
 mod examples;
 mod install;
@@ -14,8 +15,8 @@ use std::{
 };
 
 fn main() -> ExitCode {
-    process::double()
-        .unwrap_or_else(|| run_layer("cli", &[install::TESTS, process::TESTS, spec::TESTS]))
+    let tests = [config::TESTS, install::TESTS, process::TESTS, spec::TESTS];
+    process::double().unwrap_or_else(|| run_layer("cli", &tests))
 }
 
 /// The driver's executable: the one that was built with this test, or `FLEXVOL_EXECUTABLE` where

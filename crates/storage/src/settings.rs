@@ -1,10 +1,10 @@
 //! What an administrator decides for a driver and its pools.
 
 use flexvol_sdk::{Bytes, Error, ErrorKind, Filesystem, Result};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 /// Where this copy of the driver runs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
     /// On a node, next to the storage.
@@ -15,7 +15,7 @@ pub enum Role {
 }
 
 /// When volumes grow.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Growth {
     /// While pods use them, too.
@@ -26,7 +26,7 @@ pub enum Growth {
 }
 
 /// Whether a persistent volume's name may identify it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Names {
     /// Never.
@@ -37,7 +37,7 @@ pub enum Names {
 }
 
 /// Which pods may mount the volumes of a pool.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Namespaces {
     /// Those in the namespace of the claim a volume was made for.

@@ -1,0 +1,104 @@
+//! `flexvol config`: what a driver is configured to do, and what is wrong with that.
+
+use super::{print, which::Which};
+use crate::{
+    backends,
+    config::{self, Config, mistakes},
+    installed::Installed,
+};
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use flexvol_storage::sdk::DriverStatus;
+use std::{
+    fs,
+    io::{self, Write},
+    path::{Path, PathBuf},
+};
+
+/// Print the effective configuration, or every mistake in it
+///
+/// What is printed is a configuration again, with the default of everything that was not said.
+/// Comments tell where it comes from, and whether kubelet was told something else about the driver
+/// when it was installed. With a mistake the exit code is 1.
+#[derive(Debug, Args)]
+pub struct Show {
+    #[command(flatten)]
+    which: Which,
+
+    /// A file that is not installed yet
+    #[arg(long, value_name = "FILE", conflicts_with = "name")]
+    file: Option<PathBuf>,
+}
+
+impl Show {
+    pub fn run(self, here: &Installed) -> Result<()> {
+        let installed = self.which.installed(here)?;
+        let name = installed.name();
+        let path = match &self.file {
+            Some(file) => file.clone(),
+            None => installed.configuration(),
+        };
+        let text = match fs::read_to_string(&path) {
+            Ok(text) => Some(text),
+            Err(error) if error.kind() == io::ErrorKind::NotFound && self.file.is_none() => None,
+            Err(error) => return Err(error).with_context(|| format!("read {}", path.display())),
+        };
+        let config = match &text {
+            Some(text) => {
+                tell(&path, &mistakes(text, name))?;
+                Config::parse(text)?
+            }
+            None => Config::default(),
+        };
+        let shown = path.display();
+        match text {
+            Some(_) => print(format_args!("# {shown}, completed with the defaults"))?,
+            None => print(format_args!(
+                "# there is no {shown}; these are the defaults"
+            ))?,
+        }
+        if self.file.is_none() {
+            print(format_args!("# {}", init_of(&installed, &config)?))?;
+        }
+        let text = config::effective(&config, name);
+        print(format_args!("{}", text.trim_end()))
+    }
+}
+
+/// Names every mistake on standard error, and fails if there is one.
+fn tell(path: &Path, mistakes: &[config::Mistake]) -> Result<()> {
+    let mut stderr = io::stderr();
+    for mistake in mistakes {
+        // Nothing is left to tell it to when standard error is closed.
+        let _ = writeln!(stderr, "{}: {mistake}", path.display());
+    }
+    match mistakes.len() {
+        0 => Ok(()),
+        1 => bail!("1 mistake; until it is mended a driver with this configuration fails"),
+        many => {
+            bail!("{many} mistakes; until they are mended a driver with this configuration fails")
+        }
+    }
+}
+
+/// Compares what kubelet is told with what the configuration says now.
+fn init_of(installed: &Installed, config: &Config) -> Result<String> {
+    let backend = backends::find(config.backend(installed.name()))?;
+    let says = DriverStatus::initialized((backend.capabilities)(config.attach)).to_line();
+    let line = installed.init_line();
+    Ok(match fs::read_to_string(&line) {
+        Ok(told) if told == says => "init answers what this configuration says".to_owned(),
+        Ok(told) => format!(
+            "DRIFT: init answers {}, and this configuration says {}; run `flexvol install` again",
+            told.trim_end(),
+            says.trim_end()
+        ),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            format!(
+                "init answers the backend's default: there is no {}; run `flexvol install`",
+                line.display()
+            )
+        }
+        Err(error) => return Err(error).with_context(|| format!("read {}", line.display())),
+    })
+}

@@ -1,0 +1,224 @@
+//! Everything that is wrong with a configuration, not only the first of it.
+
+use super::{Config, mistake_of_pool};
+use crate::backends;
+use serde::Deserialize;
+use std::{fmt, ops::Range};
+use toml::{
+    Spanned,
+    de::{DeTable, DeValue, Deserializer},
+};
+
+/// One thing that is wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mistake {
+    /// Where, counted from 1.
+    pub line: usize,
+    /// What.
+    pub what: String,
+}
+
+impl fmt::Display for Mistake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "line {}: {}", self.line, self.what)
+    }
+}
+
+/// The mistakes in the configuration of the driver called `name`, by line. A text that is no TOML
+/// is not looked at any further.
+pub fn mistakes(text: &str, name: &str) -> Vec<Mistake> {
+    let (mut table, errors) = DeTable::parse_recoverable(text);
+    let mut found: Vec<Mistake> = errors
+        .iter()
+        .map(|error| Mistake {
+            line: line(text, error.span().map_or(0, |span| span.start)),
+            what: error.message().to_owned(),
+        })
+        .collect();
+    if found.is_empty() {
+        let whole = table.clone();
+        let mut note = |place: Option<Range<usize>>, what: String| {
+            found.push(Mistake {
+                line: line(text, place.map_or(0, |place| place.start)),
+                what,
+            });
+        };
+        if let Some(config) = readable_part(&mut table, &mut note) {
+            for (name, pool) in &config.pools {
+                if let Some(what) = mistake_of_pool(name, &pool.path) {
+                    note(place_of(&whole, &["pools", name]), what);
+                }
+            }
+            if let Err(unknown) = backends::find(config.backend(name)) {
+                note(place_of(&whole, &["backend"]), unknown.to_string());
+            }
+        }
+    }
+    found.sort_by_key(|mistake| mistake.line);
+    found.dedup();
+    found
+}
+
+/// Notes what serde refuses and takes it out, until the rest can be read.
+fn readable_part(
+    table: &mut Spanned<DeTable<'_>>,
+    note: &mut impl FnMut(Option<Range<usize>>, String),
+) -> Option<Config> {
+    let mut taken_out: Vec<String> = Vec::new();
+    loop {
+        let error = match Config::deserialize(Deserializer::from(table.clone())) {
+            Ok(config) => return Some(config),
+            Err(error) => error,
+        };
+        let place = error.span();
+        let what = error.message();
+        // What we took out is missing now; that is no second mistake.
+        let is_ours = taken_out
+            .iter()
+            .any(|key| what == format!("missing field `{key}`"));
+        let key = place
+            .as_ref()
+            .and_then(|place| take_out(table.get_mut(), place));
+        if !is_ours {
+            let what = match &key {
+                Some(key) if !what.contains(&format!("`{key}`")) => format!("{key}: {what}"),
+                _ => what.to_owned(),
+            };
+            note(place, what);
+        }
+        taken_out.push(key?);
+    }
+}
+
+/// Removes the innermost entry that covers `place`, and returns its key.
+fn take_out(table: &mut DeTable<'_>, place: &Range<usize>) -> Option<String> {
+    let covers = |span: Range<usize>| span.start <= place.start && place.end <= span.end;
+    let key = table
+        .iter()
+        .find(|(key, value)| covers(key.span()) || covers(value.span()) || holds(value, place))
+        .map(|(key, _)| key.clone())?;
+    if let Some(DeValue::Table(inner)) = table.get_mut(&key).map(Spanned::get_mut)
+        && let Some(removed) = take_out(inner, place)
+    {
+        return Some(removed);
+    }
+    table.remove(&key);
+    Some(key.into_inner().into_owned())
+}
+
+/// A table that is written in several places (`[pools.a]` … `[pools.b]`) has a place of its own
+/// that need not cover its entries.
+fn holds(value: &Spanned<DeValue<'_>>, place: &Range<usize>) -> bool {
+    let covers = |span: Range<usize>| span.start <= place.start && place.end <= span.end;
+    match value.get_ref() {
+        DeValue::Table(table) => table
+            .iter()
+            .any(|(key, value)| covers(key.span()) || covers(value.span()) || holds(value, place)),
+        _ => false,
+    }
+}
+
+/// Where the key at the end of a path stands.
+fn place_of(table: &Spanned<DeTable<'_>>, path: &[&str]) -> Option<Range<usize>> {
+    let mut table = table.get_ref();
+    let (last, parents) = path.split_last()?;
+    for parent in parents {
+        let (_, value) = table.iter().find(|(key, _)| key.get_ref() == parent)?;
+        let DeValue::Table(inner) = value.get_ref() else {
+            return None;
+        };
+        table = inner;
+    }
+    let (key, _) = table.iter().find(|(key, _)| key.get_ref() == last)?;
+    Some(key.span())
+}
+
+/// The number of the line that a byte stands in, counted from 1.
+pub(super) fn line(text: &str, offset: usize) -> usize {
+    let before = &text.as_bytes()[..offset.min(text.len())];
+    1 + before.iter().filter(|&&byte| byte == b'\n').count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(text: &str) -> Vec<(usize, String)> {
+        mistakes(text, "flexvol")
+            .into_iter()
+            .map(|mistake| (mistake.line, mistake.what))
+            .collect()
+    }
+
+    #[test]
+    fn a_right_configuration_has_none() {
+        let text = "attach = true\n[pools.a]\npath = \"/a\"\nreserve = \"5%\"\nlargest = \"1Ti\"\n";
+        assert_eq!(told(text), []);
+        assert_eq!(told(""), []);
+    }
+
+    #[test]
+    fn every_mistake_is_told_with_its_line() {
+        let text = concat!(
+            "backend = \"lop\"\n",
+            "atach = true\n",
+            "growth = \"sometimes\"\n",
+            "log = 3\n",
+            "[pools.a]\n",
+            "path = \"relative\"\n",
+            "reserve = \"120%\"\n",
+            "[pools.b]\n",
+            "thin = true\n",
+            "[pools.c]\n",
+            "path = 7\n",
+            "colour = \"red\"\n",
+            "[pools.D]\n",
+            "path = \"/d\"\n",
+        );
+        let found = told(text);
+        let lines: Vec<usize> = found.iter().map(|(line, _)| *line).collect();
+        assert_eq!(lines, [1, 2, 3, 4, 5, 7, 8, 11, 12, 13], "{found:#?}");
+        for (line, word) in [
+            (1, "lop"),
+            (2, "atach"),
+            (3, "sometimes"),
+            (4, "log: wanted"),
+            (5, "absolute"),
+            (7, "120%"),
+            (8, "path"),
+            (11, "path: "),
+            (12, "colour"),
+            (13, "\"D\""),
+        ] {
+            let told = found.iter().find(|(at, _)| *at == line).unwrap();
+            assert!(told.1.contains(word), "{told:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_toml_is_told_as_that() {
+        let found = told("= 1\nattach = \n");
+        let lines: Vec<usize> = found.iter().map(|(line, _)| *line).collect();
+        assert_eq!(lines, [1, 2], "{found:?}");
+    }
+
+    #[test]
+    fn whatever_has_mistakes_is_refused_by_the_driver_and_nothing_else() {
+        for text in [
+            "",
+            "attach = true",
+            "pools = 3",
+            "[pools]\na = 1",
+            "[pools.a]",
+            "[pools.a]\npath = \"x\"",
+            "[pools.a]\npath = \"/x\"\n[pools.a.b]\nc = 1",
+            "pools.a.path = \"/x\"",
+            "pools.a.path = \"/x\"\npools.a.path = \"/y\"",
+            "role = [1]",
+            "x",
+        ] {
+            let refused = Config::parse(text).is_err();
+            assert_eq!(refused, !told(text).is_empty(), "{text:?}");
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! What an administrator is told about a configuration.
+
+use crate::flexvol;
+use assert_cmd::assert::{Assert, OutputAssertExt};
+use flexvol_testing::{Need, Points, Test, arena};
+use std::{fs, path::Path};
+
+pub const TESTS: &[Test] = &[
+    Test {
+        name: "config: every mistake is named with its line",
+        needs: &[],
+        run: mistakes,
+    },
+    Test {
+        name: "config: what is printed is a configuration that means the same",
+        needs: &[],
+        run: effective,
+    },
+    Test {
+        name: "config: a configuration that is not what init says is told",
+        needs: &[Need::Root],
+        run: drift,
+    },
+];
+
+fn config(file: &Path) -> Assert {
+    flexvol().args(["config", "--file"]).arg(file).assert()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).expect("text")
+}
+
+fn mistakes(_: &Points) {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("c.toml");
+    fs::write(&file, "atach = true\nlog = 3\n[pools.a]\npath = \"b\"\n").unwrap();
+    let assert = config(&file).failure().code(1).stdout("");
+    let said = text(&assert.get_output().stderr);
+    let lines: Vec<&str> = said.lines().collect();
+    assert_eq!(lines.len(), 4, "{said}");
+    for (line, words) in lines.iter().zip([
+        "line 1: unknown field `atach`",
+        "line 2: log",
+        "line 3: pool \"a\"",
+        "3 mistakes",
+    ]) {
+        assert!(line.contains(words), "{line:?} does not say {words:?}");
+    }
+    config(&dir.path().join("none")).failure().code(1);
+}
+
+fn effective(_: &Points) {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("c.toml");
+    fs::write(
+        &file,
+        "attach = true\n[pools.a]\npath = \"/a\"\nthin = true\n",
+    )
+    .unwrap();
+    let first = text(&config(&file).success().stderr("").get_output().stdout);
+    assert!(first.contains("\nattach = true\n") && first.contains("\nreserve = \"15%\"\n"));
+    fs::write(&file, &first).unwrap();
+    let second = text(&config(&file).success().get_output().stdout);
+    assert_eq!(second, first);
+}
+
+fn drift(_: &Points) {
+    let dir = tempfile::tempdir_in(arena()).unwrap();
+    let run = |verb: &str| {
+        let mut command = flexvol();
+        command.args([verb, "--name", "example.com/disk", "--plugin-dir"]);
+        command.arg(dir.path()).assert()
+    };
+    run("config").failure().code(1);
+    let file = dir.path().join("c.toml");
+    fs::write(&file, "backend = \"loop\"\n").unwrap();
+    let mut install = flexvol();
+    install.args(["install", "--name", "example.com/disk", "--config"]);
+    install.arg(&file).arg("--plugin-dir").arg(dir.path());
+    install.assert().success();
+    let said = text(&run("config").success().get_output().stdout);
+    assert!(said.contains("init answers what this configuration says"));
+    let installed = dir.path().join("example.com~disk/.disk.toml");
+    fs::write(installed, "backend = \"loop\"\nattach = true\n").unwrap();
+    let said = text(&run("config").success().get_output().stdout);
+    assert!(
+        said.contains("# DRIFT") && said.contains("flexvol install"),
+        "{said}"
+    );
+}
