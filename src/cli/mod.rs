@@ -1,5 +1,6 @@
 //! The verbs for people: text on standard output, errors on standard error, the usual exit codes.
 
+mod call;
 mod completions;
 mod config;
 mod configured;
@@ -56,12 +57,14 @@ enum Verb {
     Create(create::Create),
     List(list::List),
     Show(show::Show),
+    Call(call::Call),
     Completions(completions::Completions),
     Man(man::Manual),
 }
 
 /// The words that people say and callers do not: every subcommand of [`Verb`].
 const VERBS: &[&str] = &[
+    "call",
     "completions",
     "config",
     "create",
@@ -89,24 +92,32 @@ pub fn run(here: &Installed) -> ExitCode {
             return usage.print().map_or(ExitCode::FAILURE, |()| code.into());
         }
     };
-    let outcome = match cli.verb {
-        Verb::Completions(verb) => verb.run(),
-        Verb::Config(verb) => verb.run(here),
-        Verb::Install(verb) => verb.run(),
-        Verb::Man(verb) => verb.run(),
-        Verb::Uninstall(verb) => verb.run(),
-        Verb::Create(verb) => verb.run(here),
-        Verb::List(verb) => verb.run(here),
-        Verb::Pool(verb) => verb.run(),
-        Verb::Show(verb) => verb.run(here),
-    };
-    match outcome {
-        Ok(()) => ExitCode::SUCCESS,
+    match cli.verb.run(here) {
+        Ok(code) => code,
         Err(error) => {
             // Nothing is left to tell it to when standard error is closed.
             let _ = writeln!(io::stderr(), "flexvol: {}", report(&error));
             ExitCode::FAILURE
         }
+    }
+}
+
+impl Verb {
+    fn run(self, here: &Installed) -> Result<ExitCode> {
+        match self {
+            // Its exit code is the driver's.
+            Verb::Call(verb) => return verb.run(here),
+            Verb::Completions(verb) => verb.run(),
+            Verb::Config(verb) => verb.run(here),
+            Verb::Install(verb) => verb.run(),
+            Verb::Man(verb) => verb.run(),
+            Verb::Uninstall(verb) => verb.run(),
+            Verb::Create(verb) => verb.run(here),
+            Verb::List(verb) => verb.run(here),
+            Verb::Pool(verb) => verb.run(),
+            Verb::Show(verb) => verb.run(here),
+        }?;
+        Ok(ExitCode::SUCCESS)
     }
 }
 

@@ -1,6 +1,7 @@
 //! What the executables say on their command lines, without touching storage.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
+mod call;
 mod config;
 #[path = "../examples/mod.rs"]
 mod examples;
@@ -15,7 +16,13 @@ use std::{
 };
 
 fn main() -> ExitCode {
-    let tests = [config::TESTS, install::TESTS, process::TESTS, spec::TESTS];
+    let tests = [
+        call::TESTS,
+        config::TESTS,
+        install::TESTS,
+        process::TESTS,
+        spec::TESTS,
+    ];
     process::double().unwrap_or_else(|| run_layer("cli", &tests))
 }
 
