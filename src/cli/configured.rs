@@ -4,8 +4,9 @@ use crate::{
     backends::{self, Backend},
     config::Config,
     installed::Installed,
+    plugin::{DriverName, PluginDir},
 };
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use clap::Args;
 use flexvol_storage::{
     Upkeep,
@@ -13,11 +14,17 @@ use flexvol_storage::{
 };
 use std::path::{Path, PathBuf};
 
-/// The option that names a driver by its configuration.
+/// The options that name a driver.
 #[derive(Debug, Args)]
 pub struct Configured {
-    /// The driver's configuration [default: the one beside this executable]
-    #[arg(long, value_name = "FILE")]
+    /// An installed driver [default: this executable]
+    #[arg(long, value_name = "VENDOR/DRIVER", help_heading = "Driver")]
+    driver: Option<DriverName>,
+    /// Kubelet's plugin directory [default: found as `flexvol install` finds it]
+    #[arg(long, value_name = "DIR", requires = "driver", help_heading = "Driver")]
+    plugin_dir: Option<PathBuf>,
+    /// Another configuration than that of the driver
+    #[arg(long, value_name = "FILE", help_heading = "Driver")]
     config: Option<PathBuf>,
 }
 
@@ -25,24 +32,51 @@ pub struct Configured {
 #[derive(Debug)]
 pub struct Chosen {
     installed: Installed,
+    name: Option<DriverName>,
     config: Config,
 }
 
 impl Configured {
     /// The driver that was named, or the one this executable is.
     pub fn choose(&self, here: &Installed) -> Result<Chosen> {
-        let (installed, config) = match &self.config {
-            None => (here.clone(), Config::load(here)),
-            Some(path) => (
+        let (installed, config) = match (&self.config, &self.driver) {
+            (Some(path), _) => (
                 configured_by(path).unwrap_or_else(|| here.clone()),
                 Config::read(path),
             ),
+            (None, Some(name)) => {
+                let installed = self.find(name)?;
+                let config = Config::load(&installed);
+                (installed, config)
+            }
+            (None, None) => (here.clone(), Config::load(here)),
         };
         Ok(Chosen {
             config: config.context("read the driver's configuration")?,
+            name: self.driver.clone().or_else(|| name_of(&installed)),
             installed,
         })
     }
+
+    fn find(&self, name: &DriverName) -> Result<Installed> {
+        let plugins = PluginDir::find(self.plugin_dir.as_deref())?;
+        let directory = plugins.path.join(name.directory());
+        let installed = Installed::at(&directory.join(name.driver()));
+        ensure!(
+            installed.executable().is_file(),
+            "{name} is not installed in {}; say --config to use a configuration all the same",
+            plugins.path.display()
+        );
+        Ok(installed)
+    }
+}
+
+/// The driver's name in Kubernetes, where it lies in a directory that is called so.
+fn name_of(installed: &Installed) -> Option<DriverName> {
+    let executable = installed.executable();
+    let directory = executable.parent()?.file_name()?.to_str()?;
+    let name: DriverName = directory.replace('~', "/").parse().ok()?;
+    (name.driver() == installed.name()).then_some(name)
 }
 
 /// The driver beside whose executable a configuration lies, by its name `.<driver>.toml`.
@@ -53,12 +87,9 @@ fn configured_by(path: &Path) -> Option<Installed> {
 }
 
 impl Chosen {
-    /// `vendor/driver`, where the driver lies in a directory that kubelet would call by that name.
-    pub fn qualified_name(&self) -> Option<String> {
-        let configuration = self.installed.configuration();
-        let directory = configuration.parent()?.file_name()?.to_str()?;
-        let (vendor, driver) = directory.split_once('~')?;
-        (driver == self.installed.name()).then(|| format!("{vendor}/{driver}"))
+    /// The driver's name in Kubernetes, as far as it was said or its place tells it.
+    pub fn name(&self) -> Option<&DriverName> {
+        self.name.as_ref()
     }
 
     /// The names of its pools.
@@ -88,11 +119,10 @@ mod tests {
     #[test]
     fn an_installed_configuration_tells_the_driver() {
         let path = Path::new("/plugins/example.com~disk/.disk.toml");
-        let chosen = Chosen {
-            installed: configured_by(path).unwrap(),
-            config: Config::default(),
-        };
-        assert_eq!(chosen.qualified_name().unwrap(), "example.com/disk");
+        let installed = configured_by(path).unwrap();
+        assert_eq!(name_of(&installed).unwrap().to_string(), "example.com/disk");
         assert!(configured_by(Path::new("/etc/flexvol.toml")).is_none());
+        let elsewhere = Installed::at(Path::new("/usr/local/bin/disk"));
+        assert!(name_of(&elsewhere).is_none());
     }
 }

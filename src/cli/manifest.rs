@@ -1,6 +1,7 @@
 //! The objects with which Kubernetes uses a volume that was made by hand.
 
 use super::{configured::Chosen, print, yaml};
+use crate::plugin::DriverName;
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use flexvol_storage::sdk::{Bytes, Filesystem};
@@ -16,9 +17,6 @@ pub struct Cluster {
     /// The node of the volume, as its label kubernetes.io/hostname says [default: this host's name]
     #[arg(long)]
     node: Option<String>,
-    /// The driver's name in Kubernetes [default: told by the directory it is installed in]
-    #[arg(long, value_name = "VENDOR/DRIVER", value_parser = qualified)]
-    driver: Option<String>,
     /// The storage class of volume and claim; only a class that allows it lets claims grow
     #[arg(long, value_name = "CLASS", default_value = "flexvol")]
     storage_class: String,
@@ -50,42 +48,15 @@ pub struct Described<'a> {
 #[derive(Debug)]
 pub struct Place {
     node: String,
-    driver: String,
+    driver: DriverName,
     storage_class: String,
-}
-
-/// A name that Kubernetes accepts for a driver (`IsQualifiedName` in apimachinery, and one slash).
-fn qualified(text: &str) -> Result<String, String> {
-    let part = |part: &str, more: &[u8]| {
-        let edge = |c: Option<&u8>| c.is_some_and(u8::is_ascii_alphanumeric);
-        let bytes = part.as_bytes();
-        edge(bytes.first())
-            && edge(bytes.last())
-            && bytes
-                .iter()
-                .all(|c| c.is_ascii_alphanumeric() || more.contains(c))
-    };
-    match text.split_once('/') {
-        Some((vendor, driver))
-            if vendor.len() <= 253
-                && driver.len() <= 63
-                && part(vendor, b"-.")
-                && !vendor.bytes().any(|c| c.is_ascii_uppercase())
-                && part(driver, b"-._") =>
-        {
-            Ok(text.to_owned())
-        }
-        _ => Err("a driver is called vendor/driver, as example.com/disk".to_owned()),
-    }
 }
 
 impl Cluster {
     /// Fills in what was left out.
     pub fn place(&self, chosen: &Chosen) -> Result<Place> {
-        let Some(driver) = self.driver.clone().or_else(|| chosen.qualified_name()) else {
-            bail!(
-                "the driver's name in Kubernetes is not known here; say --driver vendor/driver, or --config with the configuration of an installed driver"
-            );
+        let Some(driver) = chosen.name() else {
+            bail!("the driver's name in Kubernetes is not known here; say --driver vendor/driver");
         };
         let node = match &self.node {
             Some(node) => node.clone(),
@@ -96,7 +67,7 @@ impl Cluster {
         };
         Ok(Place {
             node,
-            driver,
+            driver: driver.clone(),
             storage_class: self.storage_class.clone(),
         })
     }
@@ -105,7 +76,7 @@ impl Cluster {
 impl Place {
     pub fn persistent_volume(&self, volume: &Described<'_>) -> Value {
         let mut source = json!({
-            "driver": self.driver,
+            "driver": self.driver.to_string(),
             "options": volume.options,
         });
         if let Some(filesystem) = volume.filesystem {
@@ -185,23 +156,6 @@ pub fn print_all(format: Format, remarks: &[String], objects: &[Value]) -> Resul
                 print(format_args!("---\n{}", yaml::document(object).trim_end()))?;
             }
             Ok(())
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn drivers_are_called_as_kubernetes_accepts() {
-        for name in ["example.com/disk", "a/B_c.d", "flexvol/loop"] {
-            assert!(qualified(name).is_ok(), "{name}");
-        }
-        for name in [
-            "disk", "A/disk", "a/b/c", "/disk", "a/", "a/-x", "a~b/c", "-a/b",
-        ] {
-            assert!(qualified(name).is_err(), "{name}");
         }
     }
 }

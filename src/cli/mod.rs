@@ -1,10 +1,13 @@
 //! The verbs for people: text on standard output, errors on standard error, the usual exit codes.
 
+mod adopt;
 mod call;
 mod completions;
 mod config;
 mod configured;
 mod create;
+mod explain;
+mod gc;
 mod install;
 mod list;
 mod man;
@@ -55,8 +58,11 @@ enum Verb {
     #[command(subcommand)]
     Pool(pool::Verb),
     Create(create::Create),
+    Adopt(adopt::Adopt),
     List(list::List),
     Show(show::Show),
+    Explain(explain::Explain),
+    Gc(gc::Gc),
     Call(call::Call),
     Completions(completions::Completions),
     Man(man::Manual),
@@ -64,10 +70,13 @@ enum Verb {
 
 /// The words that people say and callers do not: every subcommand of [`Verb`].
 const VERBS: &[&str] = &[
+    "adopt",
     "call",
     "completions",
     "config",
     "create",
+    "explain",
+    "gc",
     "install",
     "list",
     "man",
@@ -112,7 +121,10 @@ impl Verb {
             Verb::Install(verb) => verb.run(),
             Verb::Man(verb) => verb.run(),
             Verb::Uninstall(verb) => verb.run(),
+            Verb::Adopt(verb) => verb.run(here),
             Verb::Create(verb) => verb.run(here),
+            Verb::Explain(verb) => verb.run(here),
+            Verb::Gc(verb) => verb.run(here),
             Verb::List(verb) => verb.run(here),
             Verb::Pool(verb) => verb.run(),
             Verb::Show(verb) => verb.run(here),

@@ -127,7 +127,9 @@ pub struct Explanation {
     pub available: Result<Bytes>,
     /// What a mount would do.
     pub mount: Forecast,
-    /// What a growth to the size asked for would do; without one, to the size it has.
+    /// The size asked for; without one, the largest that the volume remembers.
+    pub grow_to: Bytes,
+    /// What a growth to that size would do.
     pub grow: Forecast,
 }
 
@@ -248,19 +250,20 @@ impl<B: BlockBackend> Inventory for BlockDriver<B> {
             read_only: false,
             asker: Asker::Anybody,
         };
-        let grow = pool
-            .policy()
-            .admit(size.unwrap_or(volume.asset.size))
-            .map(|to| Goal::Grown {
-                to,
-                offline: self.settings().growth == Growth::Offline,
-                read_only: false,
-            });
+        let growing = volume.mark().and_then(|mark| mark.growing);
+        let remembered = volume.asset.size.max(growing.unwrap_or_default());
+        let grow_to = size.unwrap_or(remembered);
+        let grow = pool.policy().admit(grow_to).map(|to| Goal::Grown {
+            to,
+            offline: self.settings().growth == Growth::Offline,
+            read_only: false,
+        });
         Ok(Explanation {
             target,
             locked_by: lock::holder(&volume.handle)?,
             available,
             mount: forecast(prospect.clone(), &mount),
+            grow_to,
             grow: match grow {
                 Ok(goal) => forecast(prospect, &goal),
                 Err(refused) => Forecast::refused(refused.kind(), refused.to_string()),

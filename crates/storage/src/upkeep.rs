@@ -130,7 +130,13 @@ impl<B: ManagedBackend> Upkeep for BlockDriver<B> {
                     Some(handle) => handle,
                     None => flexvol_host::random::handle()?,
                 };
-                self.take_over(&backend, stray, handle, adoption, pool)?;
+                let lock = lock::volume(&handle, LOCK_DEADLINE)?;
+                let taken = self.take_over(&backend, stray, handle, adoption, pool);
+                if let Err(error) = taken {
+                    // There is no such volume, so nobody needs its lock.
+                    lock.retire()?;
+                    return Err(error);
+                }
                 (handle, true)
             }
         };
@@ -176,7 +182,6 @@ impl<B: ManagedBackend> BlockDriver<B> {
         adoption: &Adoption,
         pool: &Pool<B>,
     ) -> Result<()> {
-        let _lock = lock::volume(&handle, LOCK_DEADLINE)?;
         let (found, size) = {
             let device = backend.look(&stray, &handle)?;
             let _claim = device.claim()?;

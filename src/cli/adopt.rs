@@ -1,0 +1,83 @@
+//! `flexvol adopt`: takes an existing image over as a volume.
+
+use super::{
+    configured::Configured,
+    create::Output,
+    manifest::{Cluster, Described},
+};
+use crate::installed::Installed;
+use anyhow::{Context, Result};
+use clap::Args;
+use flexvol_storage::{
+    Adoption,
+    sdk::{Bytes, VolumeName},
+};
+use std::path::PathBuf;
+
+/// Make an existing image a volume and print the manifests that use it
+///
+/// FILE must lie on the pool's file system and is moved into the pool. An image with a whole
+/// xfs, ext4, ext3 or btrfs is kept as it is, with all its data; anything else that holds data is
+/// refused and left alone. A second time changes nothing.
+#[derive(Debug, Args)]
+pub struct Adopt {
+    /// The image; nobody else may have it open
+    file: PathBuf,
+    /// The name of the persistent volume and its claim
+    #[arg(long, value_parser = VolumeName::parse)]
+    name: VolumeName,
+    /// The size it shall have at least, such as 10Gi; the file system follows when it is mounted
+    /// [default: the image's, in whole MiB]
+    #[arg(long, value_name = "SIZE")]
+    size: Option<Bytes>,
+    /// Accept an image that proves blank: every byte of it zero. The first mount formats it
+    #[arg(long)]
+    format: bool,
+    /// The pool [default: the driver's only one, or "default"]
+    #[arg(long)]
+    pool: Option<String>,
+    /// The namespace of the claim; only its pods can mount the volume
+    #[arg(long, default_value = "default")]
+    namespace: String,
+    #[command(flatten)]
+    output: Output,
+    #[command(flatten)]
+    cluster: Cluster,
+    #[command(flatten)]
+    configured: Configured,
+}
+
+impl Adopt {
+    pub fn run(self, here: &Installed) -> Result<()> {
+        let chosen = self.configured.choose(here)?;
+        let place = self.cluster.place(&chosen)?;
+        let adopted = chosen
+            .upkeep()?
+            .adopt(&Adoption {
+                path: self.file.clone(),
+                name: self.name.clone(),
+                namespace: self.namespace.clone(),
+                size: self.size,
+                format: self.format,
+                pool: self.pool,
+            })
+            .with_context(|| format!("take over {}", self.file.display()))?;
+        let what = if adopted.changed {
+            "was taken over"
+        } else {
+            "had been taken over; nothing was changed"
+        };
+        let volume = adopted.volume;
+        self.output.print(
+            &place,
+            &format!("Volume {} of {} {what}.", self.name, volume.size),
+            &Described {
+                name: self.name.as_str(),
+                namespace: Some(&self.namespace),
+                size: volume.size,
+                filesystem: volume.filesystem,
+                options: volume.options,
+            },
+        )
+    }
+}

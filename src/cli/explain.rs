@@ -1,0 +1,234 @@
+//! `flexvol explain`: why a volume did not grow, or is not mounted.
+
+use super::{
+    configured::Configured,
+    print, show,
+    table::{size, table},
+    volume,
+};
+use crate::installed::Installed;
+use anyhow::{Context, Result};
+use clap::{Args, ValueEnum};
+use flexvol_storage::{
+    Ending, Explanation, Forecast, Subject,
+    decide::Step,
+    mark::State,
+    observed::TargetState,
+    sdk::{Bytes, Error, ErrorKind, Filesystem},
+};
+use serde_json::{Value, json};
+use std::fs;
+
+/// Explain what stands in a volume's way
+///
+/// Looks at the volume without waiting for it and without changing anything, and tells what the
+/// driver would do if it were asked now to mount it and to grow it.
+#[derive(Debug, Args)]
+pub struct Explain {
+    /// A handle, the name of a persistent volume, or a directory the volume is, or should be,
+    /// mounted on
+    #[arg(value_name = "HANDLE|NAME|DIR")]
+    volume: String,
+    /// The size it should grow to, such as 10Gi [default: the size that was asked for last]
+    #[arg(long, value_name = "SIZE")]
+    size: Option<Bytes>,
+    /// text, or json (sizes in bytes)
+    #[arg(
+        long,
+        short,
+        value_enum,
+        default_value = "text",
+        hide_possible_values = true
+    )]
+    output: Output,
+    #[command(flatten)]
+    configured: Configured,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Output {
+    Text,
+    Json,
+}
+
+impl Explain {
+    pub fn run(self, here: &Installed) -> Result<()> {
+        let driver = self.configured.choose(here)?.upkeep()?;
+        let subject = Subject::parse(&self.volume)?;
+        let explanation = driver
+            .explain(&subject, self.size)
+            .with_context(|| format!("look at volume {:?}", self.volume))?;
+        let advice = advice(&explanation);
+        match self.output {
+            Output::Json => print(format_args!("{:#}", as_json(&explanation, &advice))),
+            Output::Text => print_text(&explanation, &advice),
+        }
+    }
+}
+
+fn print_text(explanation: &Explanation, advice: &[String]) -> Result<()> {
+    let mut facts = show::facts(&explanation.volume);
+    let mut fact = |name: &str, value: String| facts.push(vec![format!("{name}:"), value]);
+    fact(
+        "Lock",
+        match explanation.locked_by {
+            None => "free".to_owned(),
+            Some(pid) => format!("taken by process {pid}"),
+        },
+    );
+    fact(
+        "Pool has",
+        match &explanation.available {
+            Ok(bytes) => format!("{} to give", size(*bytes)),
+            Err(error) => error.report(),
+        },
+    );
+    if let Some(target) = explanation.target {
+        fact("Directory", target_text(target).to_owned());
+    }
+    table(&[], &facts)?;
+    print_forecast("To mount it", &explanation.mount)?;
+    let to = size(explanation.grow_to);
+    print_forecast(&format!("To grow it to {to}"), &explanation.grow)?;
+    if !advice.is_empty() {
+        print(format_args!("\nAdvice:"))?;
+    }
+    for line in advice {
+        print(format_args!("  - {line}"))?;
+    }
+    Ok(())
+}
+
+fn print_forecast(heading: &str, forecast: &Forecast) -> Result<()> {
+    print(format_args!("\n{heading}:"))?;
+    for (number, step) in (1..).zip(&forecast.steps) {
+        print(format_args!("  {number}. {}", step_text(step)))?;
+    }
+    match (&forecast.end, forecast.steps.is_empty()) {
+        (Ending::Reached, true) => print(format_args!("  nothing is left to do")),
+        (Ending::Reached, false) => Ok(()),
+        (Ending::Refused(_, why), true) => print(format_args!("  refused: {why}")),
+        (Ending::Refused(_, why), false) => print(format_args!("  then refused: {why}")),
+        (Ending::Open, _) => print(format_args!(
+            "  what comes then depends on what the device holds"
+        )),
+    }
+}
+
+fn step_text(step: &Step) -> String {
+    match step {
+        Step::Create { size: bytes } => format!("allocate {}", size(*bytes)),
+        Step::Mark(mark) => match mark.growing {
+            Some(to) => format!("note that it grows to {}", size(to)),
+            None => "note its state".to_owned(),
+        },
+        Step::Map => "attach its storage as a block device, all of it".to_owned(),
+        Step::Unmap => "let its block device go".to_owned(),
+        Step::Format(filesystem) => format!("make {filesystem} on it, if it proves blank"),
+        Step::GrowStorage { to } => format!("grow its storage to {}", size(*to)),
+        Step::GrowFilesystem => "grow its file system to its device".to_owned(),
+        Step::Mount { read_only: true } => "mount it read-only".to_owned(),
+        Step::Mount { read_only: false } => "mount it".to_owned(),
+        Step::SetReadOnly(true) => "make the mount read-only".to_owned(),
+        Step::SetReadOnly(false) => "make the mount writable".to_owned(),
+        Step::Unmount => "unmount it".to_owned(),
+        Step::Destroy => "remove its storage".to_owned(),
+    }
+}
+
+fn target_text(target: TargetState) -> &'static str {
+    match target {
+        TargetState::Absent => "is not there",
+        TargetState::Free => "is empty, and nothing is mounted on it",
+        TargetState::NotEmpty => "is not empty, and nothing is mounted on it",
+        TargetState::Ours { read_only: true } => "has this volume, read-only",
+        TargetState::Ours { read_only: false } => "has this volume",
+        TargetState::Other => "has something else mounted on it",
+    }
+}
+
+/// What a person can do, from what was found.
+fn advice(explanation: &Explanation) -> Vec<String> {
+    let volume = &explanation.volume;
+    let mark = volume.mark();
+    let mut advice = Vec::new();
+    if let Some(pid) = explanation.locked_by {
+        advice.push(format!(
+            "process {pid}, or a program it left behind, is at work on the volume; callouts wait for it, see the node's log"
+        ));
+    }
+    if mark.is_some_and(|mark| mark.state == State::Deleting) {
+        advice.push("its removal was begun; deleting it again completes that".to_owned());
+    }
+    if let Some(namespace) = mark.and_then(|mark| mark.namespace.as_deref()) {
+        advice.push(format!(
+            "only pods in namespace {namespace} can mount it, unless its pool says namespaces = \"any\""
+        ));
+    }
+    let is_ext = mark
+        .and_then(|mark| mark.format)
+        .is_some_and(|format| matches!(format.filesystem, Filesystem::Ext3 | Filesystem::Ext4));
+    let is_mounted = !volume.mounts.is_empty() || !volume.elsewhere.is_empty();
+    let grows = explanation.grow.steps.contains(&Step::GrowFilesystem);
+    if is_ext && is_mounted && grows && !has_sys_resource() {
+        advice.push(
+            "the kernel grows a mounted ext file system only for CAP_SYS_RESOURCE, which this process lacks; if kubelet lacks it too, delete the pods that use the volume: it grows when it is mounted next"
+                .to_owned(),
+        );
+    }
+    match &explanation.grow.end {
+        Ending::Refused(ErrorKind::Exhausted, _) => advice.push(
+            "make room on the pool's file system, or lower the pool's reserve in the configuration"
+                .to_owned(),
+        ),
+        Ending::Reached if explanation.grow.steps.is_empty() => advice.push(
+            "the volume has all that was asked of this driver; if its claim asks for more, that did not get here: the claim's events tell why, and its storage class must allow expansion"
+                .to_owned(),
+        ),
+        Ending::Reached if explanation.mount.steps.contains(&Step::GrowFilesystem) => advice.push(
+            "nothing stands in the way of the growth: the next mount or expandfs does it"
+                .to_owned(),
+        ),
+        Ending::Reached => advice.push(format!(
+            "nothing stands in the way of the growth: an expandfs to {} does it",
+            size(explanation.grow_to)
+        )),
+        _ => {}
+    }
+    advice
+}
+
+/// Bit 24 of the effective set (include/uapi/linux/capability.h). Where it cannot be told, nothing
+/// is said about it.
+fn has_sys_resource() -> bool {
+    const CAP_SYS_RESOURCE: u32 = 24;
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    status
+        .lines()
+        .find_map(|line| line.strip_prefix("CapEff:"))
+        .and_then(|set| u64::from_str_radix(set.trim(), 16).ok())
+        .is_none_or(|set| set >> CAP_SYS_RESOURCE & 1 == 1)
+}
+
+fn as_json(explanation: &Explanation, advice: &[String]) -> Value {
+    let forecast = |forecast: &Forecast| {
+        let (end, why) = match &forecast.end {
+            Ending::Reached => ("reached", None),
+            Ending::Refused(_, why) => ("refused", Some(why)),
+            Ending::Open => ("open", None),
+        };
+        let steps: Vec<_> = forecast.steps.iter().map(Step::name).collect();
+        json!({ "steps": steps, "end": end, "why": why })
+    };
+    json!({
+        "volume": volume::json(&explanation.volume),
+        "lockedBy": explanation.locked_by,
+        "available": explanation.available.as_ref().ok().map(|bytes| bytes.0),
+        "availableError": explanation.available.as_ref().err().map(Error::report),
+        "directory": explanation.target.map(target_text),
+        "mount": forecast(&explanation.mount),
+        "growTo": explanation.grow_to.0,
+        "grow": forecast(&explanation.grow),
+        "advice": advice,
+    })
+}

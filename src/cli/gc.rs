@@ -1,0 +1,42 @@
+//! `flexvol gc`: removes what killed processes left behind.
+
+use super::{configured::Configured, print};
+use crate::installed::Installed;
+use anyhow::{Result, bail};
+use clap::Args;
+
+/// Remove what killed processes left behind
+///
+/// Names that have led to no volume for an hour, idle loop devices of volumes that would stay
+/// attached for ever, and locks of volumes that are gone. Nothing is touched that does not carry
+/// this driver's mark, and nothing that anybody uses.
+#[derive(Debug, Args)]
+pub struct Gc {
+    /// Only tell what would be removed
+    #[arg(long)]
+    dry_run: bool,
+    #[command(flatten)]
+    configured: Configured,
+}
+
+impl Gc {
+    pub fn run(self, here: &Installed) -> Result<()> {
+        let leftovers = self.configured.choose(here)?.upkeep()?.tidy(self.dry_run);
+        let mut failed = Vec::new();
+        for leftover in &leftovers {
+            match &leftover.removed {
+                Ok(true) => print(format_args!("removed {}", leftover.what))?,
+                Ok(false) => print(format_args!("would remove {}", leftover.what))?,
+                Err(error) => failed.push(format!("{}: {}", leftover.what, error.report())),
+            }
+        }
+        if leftovers.is_empty() {
+            print(format_args!("nothing was left behind"))?;
+        }
+        if failed.is_empty() {
+            Ok(())
+        } else {
+            bail!("cannot tidy everything: {}", failed.join("; "))
+        }
+    }
+}
