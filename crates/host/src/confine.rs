@@ -4,7 +4,12 @@ use rustix::{
     fs::{Mode, OFlags, ResolveFlags},
     io::Errno,
 };
-use std::{fs::File, io, os::unix::fs::MetadataExt};
+use std::{
+    ffi::{CStr, CString},
+    fs::File,
+    io,
+    os::unix::fs::MetadataExt,
+};
 
 /// Opens one entry of a directory: no symbolic link, nothing mounted there, no path.
 ///
@@ -15,7 +20,16 @@ use std::{fs::File, io, os::unix::fs::MetadataExt};
 /// EINVAL for a name that is a path, ELOOP for a symbolic link, EXDEV for a mount, otherwise what
 /// the system call says.
 pub(crate) fn open(directory: &File, name: &str, flags: OFlags) -> io::Result<File> {
-    if name.contains('/') || matches!(name, "" | "." | "..") {
+    open_entry(directory, &CString::new(name)?, flags)
+}
+
+/// The same for a name as a directory has it, which need not be text.
+///
+/// # Errors
+/// As for [`open`].
+pub(crate) fn open_entry(directory: &File, name: &CStr, flags: OFlags) -> io::Result<File> {
+    let bytes = name.to_bytes();
+    if bytes.contains(&b'/') || matches!(bytes, b"" | b"." | b"..") {
         return Err(Errno::INVAL.into());
     }
     let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -29,7 +43,7 @@ pub(crate) fn open(directory: &File, name: &str, flags: OFlags) -> io::Result<Fi
     }
 }
 
-fn open_component(directory: &File, name: &str, flags: OFlags) -> io::Result<File> {
+fn open_component(directory: &File, name: &CStr, flags: OFlags) -> io::Result<File> {
     let file = File::from(rustix::fs::openat(directory, name, flags, Mode::empty())?);
     if file.metadata()?.dev() != directory.metadata()?.dev() {
         return Err(Errno::XDEV.into());
@@ -75,6 +89,7 @@ mod tests {
     }
 
     fn open_nofollow(directory: &File, name: &str, flags: OFlags) -> io::Result<File> {
-        open_component(directory, name, flags | OFlags::NOFOLLOW | OFlags::CLOEXEC)
+        let name = CString::new(name).unwrap();
+        open_component(directory, &name, flags | OFlags::NOFOLLOW | OFlags::CLOEXEC)
     }
 }

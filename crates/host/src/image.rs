@@ -113,15 +113,7 @@ impl Image {
     /// # Errors
     /// [`ErrorKind::Storage`] where the mark is no text or cannot be read.
     pub fn mark(&self) -> Result<Option<String>> {
-        let mut text = vec![0; LONGEST_MARK];
-        match rustix::fs::fgetxattr(&self.file, MARK, &mut text) {
-            Ok(length) => text.truncate(length),
-            Err(Errno::NODATA) => return Ok(None),
-            Err(error) => return Err(Error::system("read the volume's mark", error)),
-        }
-        String::from_utf8(text).map(Some).map_err(|error| {
-            Error::new(ErrorKind::Storage, "the volume's mark is damaged").because(error)
-        })
+        read_mark(&self.file)
     }
 
     /// Replaces the mark; afterwards it survives a power cut. A cut meanwhile leaves the old mark
@@ -252,6 +244,18 @@ pub(crate) fn nameless(directory: &File) -> Result<File> {
         )),
         Err(error) => Err(Error::system("make a file in the pool", error)),
     }
+}
+
+pub(crate) fn read_mark(file: &File) -> Result<Option<String>> {
+    let mut text = vec![0; LONGEST_MARK];
+    match rustix::fs::fgetxattr(file, MARK, &mut text) {
+        Ok(length) => text.truncate(length),
+        Err(Errno::NODATA) => return Ok(None),
+        Err(error) => return Err(Error::system("read the volume's mark", error)),
+    }
+    String::from_utf8(text).map(Some).map_err(|error| {
+        Error::new(ErrorKind::Storage, "the volume's mark is damaged").because(error)
+    })
 }
 
 pub(crate) fn write_mark(file: &File, mark: &str) -> Result<()> {

@@ -15,12 +15,14 @@ pub mod loop_device;
 pub mod mount;
 pub mod mountinfo;
 mod node;
+pub mod ownership;
 pub mod pool;
 pub mod probe;
 pub mod random;
 mod run_dir;
 pub mod superblock;
 mod sys;
+mod tree;
 pub mod uuid;
 
 pub use device::{Device, DeviceNumber};

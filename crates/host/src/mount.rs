@@ -4,9 +4,11 @@
 //! directory ([`Target`]) in one step. A process that is killed on the way leaves nothing.
 
 mod attributes;
+mod bind;
 mod detached;
 mod target;
 
+pub use bind::bind;
 pub use detached::Detached;
 pub use target::{Mounted, Target};
 
@@ -15,6 +17,7 @@ use std::{
     os::fd::{AsRawFd, OwnedFd},
     path::{Path, PathBuf},
 };
+use target::Flush;
 
 /// Unmounts the topmost mount at exactly this directory; `false` when nothing was mounted there,
 /// also when the directory is missing. What is dead (a file system whose server or device is
@@ -29,7 +32,19 @@ use std::{
 /// then, so a repetition returns `false`.
 pub fn unmount(path: &Path) -> Result<bool> {
     match Target::named(path)? {
-        Some(target) => target.unmount(),
+        Some(target) => target.unmount(Flush::Filesystem),
+        None => Ok(false),
+    }
+}
+
+/// Ends a mount from [`bind`], like [`unmount`] but without writing anything: the file system
+/// stays mounted elsewhere, and what others have to write to it is not this volume's.
+///
+/// # Errors
+/// [`flexvol_sdk::ErrorKind::Busy`] while something uses the mount.
+pub fn unbind(path: &Path) -> Result<bool> {
+    match Target::named(path)? {
+        Some(target) => target.unmount(Flush::Nothing),
         None => Ok(false),
     }
 }

@@ -6,7 +6,7 @@
 //! `fs/proc_namespace.c`.
 
 use crate::device::DeviceNumber;
-use flexvol_sdk::{Error, ErrorKind, Result};
+use flexvol_sdk::{Error, ErrorKind, Handle, Result};
 use std::{
     collections::HashSet,
     ffi::OsString,
@@ -15,7 +15,7 @@ use std::{
         ffi::OsStringExt,
         fs::{FileTypeExt, MetadataExt},
     },
-    path::{Path, PathBuf},
+    path::{Component, Path, PathBuf},
 };
 
 /// One line of mountinfo.
@@ -33,6 +33,8 @@ pub struct Mount {
     pub mount_point: PathBuf,
     /// Whether this mount is read-only; the file system may be written through another one.
     pub read_only: bool,
+    /// Whether it ignores set-user-id bits and device nodes, as every mount of ours does.
+    pub is_confined: bool,
     /// Whether mounts below it propagate to other mount namespaces.
     pub shared: bool,
     /// The kernel's name of the file system.
@@ -41,6 +43,19 @@ pub struct Mount {
     pub source: OsString,
     /// Whether the file system itself is read-only, as after an error.
     pub superblock_read_only: bool,
+}
+
+impl Mount {
+    /// The volume whose directory is mounted here: that directory's name is the handle. Nothing
+    /// but this table is needed for it, so it is known also while the pool is not there.
+    #[must_use]
+    pub fn volume(&self) -> Option<Handle> {
+        // What the kernel writes behind a directory that was removed (`seq_dentry`).
+        let root = self.root.as_os_str().as_encoded_bytes();
+        let root = root.strip_suffix(b"//deleted").unwrap_or(root);
+        let (_, name) = str::from_utf8(root).ok()?.rsplit_once('/')?;
+        Handle::parse(name).ok()
+    }
 }
 
 /// Reads the text of a mountinfo file.
@@ -92,6 +107,19 @@ pub fn mounts_of(device: DeviceNumber) -> Result<Vec<Mount>> {
 pub fn everywhere(device: DeviceNumber) -> Result<Vec<PathBuf>> {
     let mut mounts = all_namespaces()?;
     mounts.retain(|mount| mount.number == device || is_btrfs_on(mount, device));
+    Ok(mounts.into_iter().map(|mount| mount.mount_point).collect())
+}
+
+/// Where the directory that is this volume, or a part of it, is mounted, in the mount namespace of
+/// any process.
+///
+/// # Errors
+/// As [`everywhere`].
+pub fn directory_everywhere(volume: &Handle) -> Result<Vec<PathBuf>> {
+    let name = volume.to_string();
+    let is_ours = |component: Component<'_>| component.as_os_str() == name.as_str();
+    let mut mounts = all_namespaces()?;
+    mounts.retain(|mount| mount.root.components().any(is_ours));
     Ok(mounts.into_iter().map(|mount| mount.mount_point).collect())
 }
 
@@ -150,7 +178,9 @@ fn parse_line(line: &[u8]) -> Option<Mount> {
     let minor = number(&device[colon + 1..])?.try_into().ok()?;
     let root = unescape(fields.next()?);
     let mount_point = unescape(fields.next()?);
-    let read_only = has_option(fields.next()?, b"ro");
+    let options = fields.next()?;
+    let read_only = has_option(options, b"ro");
+    let is_confined = has_option(options, b"nosuid") && has_option(options, b"nodev");
     let mut shared = false;
     // Any number of optional fields, also ones that later kernels invent, up to a hyphen.
     loop {
@@ -169,6 +199,7 @@ fn parse_line(line: &[u8]) -> Option<Mount> {
         root: root.into(),
         mount_point: mount_point.into(),
         read_only,
+        is_confined,
         shared,
         filesystem,
         source,
@@ -243,6 +274,21 @@ mod tests {
         let nameless = &mounts[2];
         assert_eq!(nameless.source, "");
         assert!(!nameless.read_only && nameless.superblock_read_only);
+    }
+
+    #[test]
+    fn a_directory_volume_is_told_by_the_root_of_its_mount() {
+        let handle = "00112233445566778899aabbccddeeff";
+        let volume = |root: &str| {
+            let line = format!("36 35 98:0 {root} /mnt rw - ext4 /dev/sda rw\n");
+            parse(line.as_bytes()).unwrap()[0].volume()
+        };
+        let expected = Handle::parse(handle).ok();
+        assert_eq!(volume(&format!("/pool/volumes/{handle}")), expected);
+        assert_eq!(volume(&format!("/{handle}//deleted")), expected);
+        for root in ["/", &format!("/{handle}/sub"), &format!("/.gone-{handle}")] {
+            assert_eq!(volume(root), None, "{root}");
+        }
     }
 
     #[test]

@@ -1,8 +1,8 @@
-//! A pool: a directory on the node's disk that holds the images of volumes.
+//! A pool: a directory on the node's disk that holds volumes, as images or as directories.
 //!
 //! ```text
 //! <pool>/.flexvol-pool          "flexvol-pool 1 <pool id>": without it the disk is not mounted
-//! <pool>/volumes/<handle>       a volume's image; its mark is an extended attribute
+//! <pool>/volumes/<handle>       a volume's image or directory; its mark is an extended attribute
 //! <pool>/names/<volume name>    a symbolic link whose text is the handle
 //! ```
 //!
@@ -11,9 +11,12 @@
 //! that what was reported survives a power cut.
 
 mod adopt;
+mod directory;
 mod leftovers;
 
 pub use crate::image::Image;
+pub use directory::Directory;
+
 use crate::{
     confine,
     deadline::Deadline,
@@ -25,7 +28,7 @@ use crate::{
 pub use adopt::Stray;
 use flexvol_sdk::{Bytes, Error, ErrorKind, Handle, Result, VolumeName};
 use rustix::{
-    fs::{AtFlags, Dir, FileType, Mode, OFlags},
+    fs::{AtFlags, Dir, Mode, OFlags},
     io::Errno,
 };
 use std::{
@@ -306,7 +309,7 @@ impl Pool {
         Ok(None)
     }
 
-    /// Every volume that has an image, in no order.
+    /// Every volume that has an image or a directory, in no order.
     ///
     /// # Errors
     /// What the system calls say.
@@ -519,9 +522,7 @@ fn list(directory: &File) -> Result<Vec<Vec<u8>>> {
     let mut names = Vec::new();
     for entry in Dir::read_from(directory).map_err(failed)? {
         let entry = entry.map_err(failed)?;
-        if entry.file_type() != FileType::Directory {
-            names.push(entry.file_name().to_bytes().to_owned());
-        }
+        names.push(entry.file_name().to_bytes().to_owned());
     }
     Ok(names)
 }

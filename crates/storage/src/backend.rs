@@ -123,8 +123,18 @@ pub trait BlockBackend: Backend {
 }
 
 /// A pool whose volumes are directories of a file system that is mounted on this node.
+///
+/// [`Backend::find`] reports a volume's limit as its size; where nothing limits it, that of the
+/// whole file system. It finds a volume until its removal is complete, and the marks it keeps are
+/// [`State::Ready`](crate::mark::State::Ready) from the beginning, with no file system in them.
 pub trait DirectoryBackend: Backend {
-    /// The directory of the volume, opened.
+    /// Kubelet must call `expandfs` when a claim has grown, which is when the limit is raised.
+    /// Without it, stock Kubernetes tells the driver nothing of a growth.
+    const REQUIRES_FS_RESIZE: bool = true;
+
+    /// The root directory of the volume, open for reading. It is what pods see; its name, the
+    /// last one of its path in its file system, is the volume's handle, by which the volume is
+    /// recognised where it is mounted.
     ///
     /// # Errors
     /// When it cannot be had.

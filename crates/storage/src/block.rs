@@ -4,11 +4,11 @@ use crate::{
     backend::BlockBackend,
     block_world::BlockWorld,
     converge::World,
-    driver::{Kind, Label, Pool, VolumeDriver},
+    driver::{Details, Kind, Pool, VolumeDriver},
 };
 use flexvol_host::{format, mount::Target};
-use flexvol_sdk::{Bytes, Filesystem, Handle, Result};
-use std::{marker::PhantomData, path::PathBuf};
+use flexvol_sdk::{Bytes, Capabilities, Filesystem, Handle, Result};
+use std::marker::PhantomData;
 
 /// The kind of volume that is a file system on a block device.
 #[derive(Clone, Copy, Debug)]
@@ -17,8 +17,25 @@ pub struct Block<B>(PhantomData<B>);
 /// A driver for block volumes: gives a [`BlockBackend`] every callout, crash-safe.
 pub type BlockDriver<B> = VolumeDriver<Block<B>>;
 
+impl<B: BlockBackend> BlockDriver<B> {
+    /// What such a driver tells kubelet: each volume has a file system of its own, for kubelet to
+    /// relabel, to measure, to give to an fsGroup and to have grown.
+    #[must_use]
+    pub fn capabilities(attach: bool) -> Capabilities {
+        Capabilities {
+            attach,
+            selinux_relabel: true,
+            supports_metrics: true,
+            fs_group: true,
+            requires_fs_resize: true,
+        }
+    }
+}
+
 impl<B: BlockBackend> Kind for Block<B> {
     type Backend = B;
+
+    const HAS_FILESYSTEM: bool = true;
 
     fn owner(target: &Target, _pools: &[Pool<B>]) -> Result<Option<Handle>> {
         match target.mounted()? {
@@ -30,10 +47,9 @@ impl<B: BlockBackend> Kind for Block<B> {
     fn lock<'a>(
         backend: Option<&'a B>,
         volume: Handle,
-        dir: Option<PathBuf>,
-        label: Label,
+        details: Details,
     ) -> Result<Box<dyn World + 'a>> {
-        Ok(Box::new(BlockWorld::lock(backend, volume, dir, label)?))
+        Ok(Box::new(BlockWorld::lock(backend, volume, details)?))
     }
 
     fn smallest(filesystem: Filesystem) -> Bytes {

@@ -4,9 +4,10 @@ use crate::{
     backend::BlockBackend,
     converge::World,
     decide::Step,
-    driver::{LOCK_DEADLINE, Label},
+    driver::{Details, LOCK_DEADLINE},
     mark::{Format, Mark, State},
-    observed::{Asset, Content, DeviceState, Goal, Observed, TargetState},
+    observed::{Content, DeviceState, Goal, Observed, TargetState},
+    stored::Stored,
 };
 use flexvol_host::{
     Device, DeviceNumber, Uuid, format, grow, lock,
@@ -19,11 +20,9 @@ use std::path::PathBuf;
 /// One volume under its lock. `backend` is absent while its pool is: then it can be unmounted
 /// and nothing else.
 pub(crate) struct BlockWorld<'a, B> {
-    backend: Option<&'a B>,
-    volume: Handle,
+    stored: Stored<'a, B>,
     lock: lock::Guard,
-    dir: Option<PathBuf>,
-    label: Label,
+    details: Details,
     /// Held so that a loop device that frees itself stays between steps.
     device: Option<Device>,
     /// A mount that nobody sees: the file system is measured and grown through it, and in the
@@ -34,65 +33,23 @@ pub(crate) struct BlockWorld<'a, B> {
 }
 
 impl<'a, B: BlockBackend> BlockWorld<'a, B> {
-    pub(crate) fn lock(
-        backend: Option<&'a B>,
-        volume: Handle,
-        dir: Option<PathBuf>,
-        label: Label,
-    ) -> Result<Self> {
+    pub(crate) fn lock(backend: Option<&'a B>, volume: Handle, details: Details) -> Result<Self> {
         Ok(BlockWorld {
-            backend,
-            volume,
+            stored: Stored { backend, volume },
             lock: lock::volume(&volume, LOCK_DEADLINE)?,
-            dir,
-            label,
+            details,
             device: None,
             detached: None,
             content: None,
         })
     }
 
-    fn backend(&self) -> Result<&'a B> {
-        self.backend.ok_or_else(|| {
-            Error::new(
-                ErrorKind::NotFound,
-                "the volume's pool is not mounted on this node",
-            )
-        })
-    }
-
-    fn asset(&self) -> Result<Option<Asset>> {
-        let Some(backend) = self.backend else {
-            return Ok(None);
-        };
-        let asset = backend.find(&self.volume)?;
-        if let Some(mark) = asset.as_ref().and_then(|asset| asset.mark.as_ref())
-            && (mark.handle != self.volume || mark.pool != backend.catalog().id())
-        {
-            return Err(Error::new(
-                ErrorKind::Conflict,
-                "the volume is a copy of another one; take it over with `flexvol adopt`",
-            ));
-        }
-        Ok(asset)
-    }
-
-    fn mark(&self) -> Result<Mark> {
-        self.asset()?
-            .and_then(|asset| asset.mark)
-            .ok_or_else(|| Error::new(ErrorKind::Conflict, "the volume lost its mark meanwhile"))
-    }
-
-    fn set_mark(&self, mark: &Mark) -> Result<()> {
-        self.backend()?.set_mark(&self.volume, mark)
-    }
-
     /// Finds the device anew unless it is held, and holds it.
     fn find_device(&mut self) -> Result<()> {
         if self.device.is_none()
-            && let Some(backend) = self.backend
+            && let Some(backend) = self.stored.backend
         {
-            self.device = backend.mapped(&self.volume, self.lock.hint())?;
+            self.device = backend.mapped(&self.stored.volume, self.lock.hint())?;
         }
         Ok(())
     }
@@ -109,7 +66,7 @@ impl<'a, B: BlockBackend> BlockWorld<'a, B> {
     }
 
     fn target(&self) -> Result<TargetState> {
-        let Some(dir) = &self.dir else {
+        let Some(dir) = &self.details.dir else {
             return Ok(TargetState::Absent);
         };
         let Some(target) = Target::open(dir)? else {
@@ -128,7 +85,7 @@ impl<'a, B: BlockBackend> BlockWorld<'a, B> {
     fn is_ours(&self, number: DeviceNumber) -> Result<bool> {
         match &self.device {
             Some(device) => Ok(device.number() == number),
-            None => Ok(B::owner(number)? == Some(self.volume)),
+            None => Ok(B::owner(number)? == Some(self.stored.volume)),
         }
     }
 
@@ -177,7 +134,7 @@ impl<'a, B: BlockBackend> BlockWorld<'a, B> {
 
     fn format(&mut self, filesystem: Filesystem) -> Result<()> {
         self.forget();
-        let mark = self.mark()?;
+        let mark = self.stored.mark()?;
         let device = self.device()?;
         let claim = device.claim()?;
         if mark.state == State::Blank && probe::thorough(device) != probe::Content::Blank {
@@ -192,17 +149,17 @@ impl<'a, B: BlockBackend> BlockWorld<'a, B> {
             format: Some(Format { filesystem, uuid }),
             ..mark
         };
-        self.set_mark(&formatting)?;
+        self.stored.set_mark(&formatting)?;
         // mkfs makes an exclusive claim of its own, which ours would refuse. Between the two
         // only the volume's lock stands, which the child inherits.
         drop(claim);
-        let thin = self.asset()?.is_some_and(|asset| asset.thin);
+        let thin = self.stored.asset()?.is_some_and(|asset| asset.thin);
         format::mkfs(device, filesystem, uuid, !thin, &self.lock)?;
         match probe::quick(device) {
             probe::Content::Formatted(made)
                 if made.uuid == uuid && made.filesystem == filesystem =>
             {
-                self.set_mark(&formatting.with_state(State::Ready))
+                self.stored.set_mark(&formatting.with_state(State::Ready))
             }
             found => Err(Error::new(
                 ErrorKind::Storage,
@@ -214,11 +171,7 @@ impl<'a, B: BlockBackend> BlockWorld<'a, B> {
 
     fn grow_storage(&mut self, to: Bytes) -> Result<()> {
         self.forget();
-        let backend = self.backend()?;
-        let size = self.asset()?.map_or(Bytes(0), |asset| asset.size);
-        backend.grow(&self.volume, to).map_err(|error| {
-            error.context(format_args!("{to} was asked for, the volume has {size}"))
-        })?;
+        self.stored.grow(to)?;
         if self.device.is_some() {
             self.map()?;
         }
@@ -227,14 +180,17 @@ impl<'a, B: BlockBackend> BlockWorld<'a, B> {
 
     fn map(&mut self) -> Result<()> {
         self.forget();
-        let device = self.backend()?.map(&self.volume, self.lock.hint())?;
+        let device = self
+            .stored
+            .backend()?
+            .map(&self.stored.volume, self.lock.hint())?;
         self.lock.set_hint(device.number().minor);
         self.device = Some(device);
         Ok(())
     }
 
     fn grow_filesystem(&mut self) -> Result<()> {
-        let mark = self.mark()?;
+        let mark = self.stored.mark()?;
         let filesystem = mark
             .format
             .ok_or_else(|| Error::new(ErrorKind::Bug, "grow a file system that was never made"))?
@@ -257,7 +213,7 @@ impl<'a, B: BlockBackend> BlockWorld<'a, B> {
             })?;
         }
         if mark.growing.is_some() {
-            self.set_mark(&mark.with_growing(None))?;
+            self.stored.set_mark(&mark.with_growing(None))?;
         }
         Ok(())
     }
@@ -268,7 +224,7 @@ impl<'a, B: BlockBackend> BlockWorld<'a, B> {
         let detached = match self.detached.take() {
             Some(detached) => detached,
             None => {
-                let format = self.mark()?.format;
+                let format = self.stored.mark()?.format;
                 let format = format.ok_or_else(|| {
                     Error::new(ErrorKind::Bug, "mount a volume without a file system")
                 })?;
@@ -279,7 +235,8 @@ impl<'a, B: BlockBackend> BlockWorld<'a, B> {
     }
 
     fn dir(&self) -> Result<PathBuf> {
-        self.dir
+        self.details
+            .dir
             .clone()
             .ok_or_else(|| Error::new(ErrorKind::Bug, "mount without a directory"))
     }
@@ -289,7 +246,11 @@ impl<B: BlockBackend> World for BlockWorld<'_, B> {
     fn observe(&mut self, goal: &Goal) -> Result<Observed> {
         // Whoever unmounts must succeed while the pool is missing or the mark unreadable.
         let unmounting = *goal == Goal::Unmounted;
-        let asset = if unmounting { None } else { self.asset()? };
+        let asset = if unmounting {
+            None
+        } else {
+            self.stored.asset()?
+        };
         if asset.is_some() {
             self.find_device()?;
         }
@@ -330,18 +291,13 @@ impl<B: BlockBackend> World for BlockWorld<'_, B> {
 
     fn act(&mut self, step: &Step) -> Result<()> {
         match step {
-            Step::Create { size } => {
-                let backend = self.backend()?;
-                let Label { name, namespace } = self.label.clone();
-                let mark = Mark::blank(self.volume, backend.catalog().id(), name, namespace);
-                backend.create(&self.volume, *size, &mark)
-            }
-            Step::Mark(mark) => self.set_mark(mark),
+            Step::Create { size } => self.stored.create(*size, State::Blank, &self.details),
+            Step::Mark(mark) => self.stored.set_mark(mark),
             Step::Map => self.map(),
             Step::Unmap => {
                 self.forget();
                 match self.device.take() {
-                    Some(device) => self.backend()?.unmap(device),
+                    Some(device) => self.stored.backend()?.unmap(device),
                     None => Ok(()),
                 }
             }
@@ -358,7 +314,7 @@ impl<B: BlockBackend> World for BlockWorld<'_, B> {
                 self.device = None;
                 mount::unmount(&self.dir()?).map(drop)
             }
-            Step::Destroy => self.backend()?.destroy(&self.volume),
+            Step::Destroy => self.stored.destroy(),
         }
     }
 }
@@ -370,7 +326,7 @@ impl<B: BlockBackend> BlockWorld<'_, B> {
     fn is_used_by_pods(&self, number: DeviceNumber) -> Result<bool> {
         let places = mountinfo::everywhere(number)?;
         Ok(places.iter().any(|place| {
-            Some(place) != self.dir.as_ref()
+            Some(place) != self.details.dir.as_ref()
                 && !place
                     .to_string_lossy()
                     .contains("/plugins/kubernetes.io/flexvolume/")

@@ -160,7 +160,7 @@ fn without_asset(seen: &Observed, goal: &Goal) -> Next {
 fn unmounted(seen: &Observed) -> Next {
     match seen.target {
         TargetState::Absent | TargetState::Free | TargetState::NotEmpty => Next::Reached,
-        TargetState::Ours { .. } => Next::Do(Step::Unmount),
+        TargetState::Ours { .. } | TargetState::HalfMade => Next::Do(Step::Unmount),
         TargetState::Other => refuse(
             ErrorKind::Conflict,
             "something else than a volume of this driver is mounted there; unmount it by hand",
@@ -227,6 +227,7 @@ fn mounted(
                 "the directory is not empty, and a mount would hide what is in it; empty it first",
             );
         }
+        TargetState::HalfMade => return Next::Do(Step::Unmount),
         TargetState::Absent | TargetState::Free | TargetState::Ours { .. } => {}
     }
     let device = match whole_device(seen, asset) {

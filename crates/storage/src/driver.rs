@@ -76,11 +76,26 @@ impl<B> fmt::Debug for Pool<B> {
 /// caller repeats the call, and its own patience with one is about two minutes.
 pub(crate) const LOCK_DEADLINE: Duration = Duration::from_secs(60);
 
-/// What a volume is called when it is created.
+/// What the steps of a callout need to know besides its goal.
 #[derive(Clone, Debug, Default)]
-pub struct Label {
+pub struct Details {
+    /// The directory the callout is about.
+    pub(crate) dir: Option<PathBuf>,
+    /// The persistent volume that a new volume is made for.
     pub(crate) name: Option<VolumeName>,
+    /// The namespace of its claim.
     pub(crate) namespace: Option<String>,
+    /// The group that the pod's processes share.
+    pub(crate) fs_group: Option<u32>,
+}
+
+impl Details {
+    fn on(dir: Option<&Path>) -> Details {
+        Details {
+            dir: dir.map(Path::to_owned),
+            ..Details::default()
+        }
+    }
 }
 
 /// What kind of thing a volume is, which decides how it is found on a directory and how the
@@ -88,6 +103,9 @@ pub struct Label {
 pub trait Kind {
     /// The pools of such volumes.
     type Backend: Backend;
+
+    /// A volume gets a file system of its own; otherwise the caller's `fsType` means nothing.
+    const HAS_FILESYSTEM: bool;
 
     /// The volume that is mounted on a directory, as far as it is one of this technology.
     ///
@@ -103,8 +121,7 @@ pub trait Kind {
     fn lock<'a>(
         backend: Option<&'a Self::Backend>,
         volume: Handle,
-        dir: Option<PathBuf>,
-        label: Label,
+        details: Details,
     ) -> Result<Box<dyn World + 'a>>;
 
     /// The smallest volume that can hold this file system and be grown from there.
@@ -156,6 +173,14 @@ impl<K: Kind> VolumeDriver<K> {
     #[must_use]
     pub fn new(pools: Vec<Pool<K::Backend>>, settings: Settings) -> Self {
         VolumeDriver { pools, settings }
+    }
+
+    /// A driver over one pool, with the usual settings; `open` is called when a callout needs the
+    /// pool and not before.
+    #[must_use]
+    pub fn with_pool(open: impl Fn() -> Result<K::Backend> + 'static) -> Self {
+        let pool = Pool::new("default", Policy::default(), open);
+        VolumeDriver::new(vec![pool], Settings::default())
     }
 
     pub(crate) fn settings(&self) -> &Settings {
@@ -288,18 +313,16 @@ impl<K: Kind> VolumeDriver<K> {
     pub(crate) fn reach(
         &self,
         found: &Found<K::Backend>,
-        dir: Option<&Path>,
-        label: Label,
+        details: Details,
         goal: &Goal,
     ) -> Result<Reached> {
-        let dir = dir.map(Path::to_owned);
-        let mut world = K::lock(Some(&found.backend), found.handle, dir, label)?;
+        let mut world = K::lock(Some(&found.backend), found.handle, details)?;
         converge(world.as_mut(), goal)
     }
 
     fn mount_on(
         &self,
-        dir: &Path,
+        details: Details,
         volume: &Volume,
         asker: impl FnOnce(&Policy) -> Asker,
         read_only: bool,
@@ -311,15 +334,14 @@ impl<K: Kind> VolumeDriver<K> {
             read_only,
             asker: asker(&found.policy),
         };
-        self.reach(&found, Some(dir), Label::default(), &goal)?;
+        self.reach(&found, details, &goal)?;
         Ok(())
     }
 
     fn unmount_from(&self, dir: &Path) -> Result<()> {
         match self.owner(dir)? {
             Some(handle) => {
-                let dir: Option<PathBuf> = Some(dir.to_owned());
-                let mut world = K::lock(None, handle, dir, Label::default())?;
+                let mut world = K::lock(None, handle, Details::on(Some(dir)))?;
                 converge(world.as_mut(), &Goal::Unmounted)?;
                 Ok(())
             }
@@ -386,7 +408,7 @@ impl<K: Kind> Driver for VolumeDriver<K> {
     fn mount_device(&self, dir: &Path, _device: &str, volume: &Volume) -> Answer<()> {
         self.attachable()?;
         // The pod is not known yet; `mount` asks whose volume it is before a pod sees it.
-        Ok(self.mount_on(dir, volume, |_| Asker::Anybody, false)?)
+        Ok(self.mount_on(Details::on(Some(dir)), volume, |_| Asker::Anybody, false)?)
     }
 
     fn unmount_device(&self, dir: &Path) -> Answer<()> {
@@ -400,12 +422,11 @@ impl<K: Kind> Driver for VolumeDriver<K> {
             (Namespaces::Claim, Some(pod)) => Asker::Namespace(pod.namespace.clone()),
             (Namespaces::Claim, None) => Asker::Unnamed,
         };
-        Ok(self.mount_on(
-            &request.dir,
-            &request.volume,
-            asker,
-            request.volume.read_only,
-        )?)
+        let details = Details {
+            fs_group: request.fs_group,
+            ..Details::on(Some(&request.dir))
+        };
+        Ok(self.mount_on(details, &request.volume, asker, request.volume.read_only)?)
     }
 
     fn unmount(&self, dir: &Path) -> Answer<()> {
@@ -425,7 +446,7 @@ impl<K: Kind> Driver for VolumeDriver<K> {
         let goal = Goal::StorageGrown {
             to: found.policy.admit(size.new)?,
         };
-        let reached = self.reach(&found, dir, Label::default(), &goal)?;
+        let reached = self.reach(&found, Details::on(dir), &goal)?;
         Ok(Some(reached.size()))
     }
 
@@ -442,7 +463,7 @@ impl<K: Kind> Driver for VolumeDriver<K> {
             offline: self.settings.growth == Growth::Offline,
             read_only: volume.read_only,
         };
-        let reached = self.reach(&found, dir, Label::default(), &goal)?;
+        let reached = self.reach(&found, Details::on(dir), &goal)?;
         Ok(reached.size())
     }
 
@@ -462,11 +483,12 @@ impl<K: Kind> Driver for VolumeDriver<K> {
         let backend = pool.open()?;
         let handle = backend.catalog().bind(&name, &random::handle()?)?;
         let found = self.open(pool, handle)?;
-        let label = Label {
+        let details = Details {
             name: Some(name),
             namespace: volume.claim_namespace.clone(),
+            ..Details::default()
         };
-        let reached = self.reach(&found, None, label, &Goal::Provisioned { size })?;
+        let reached = self.reach(&found, details, &Goal::Provisioned { size })?;
         Ok(Provisioned {
             options: BTreeMap::from([
                 ("handle".to_owned(), handle.to_string()),
@@ -474,7 +496,7 @@ impl<K: Kind> Driver for VolumeDriver<K> {
             ]),
             size: reached.size(),
             handle,
-            filesystem: Some(filesystem),
+            filesystem: K::HAS_FILESYSTEM.then_some(filesystem),
         })
     }
 
@@ -501,7 +523,7 @@ impl<K: Kind> Driver for VolumeDriver<K> {
             .backend
             .find(&found.handle)?
             .and_then(|asset| asset.mark);
-        self.reach(&found, None, Label::default(), &Goal::Gone)?;
+        self.reach(&found, Details::default(), &Goal::Gone)?;
         for name in [mark.and_then(|mark| mark.name), volume.name.clone()]
             .iter()
             .flatten()

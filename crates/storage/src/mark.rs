@@ -22,7 +22,8 @@ pub enum State {
     Blank,
     /// We began to format it; whatever it holds is ours to overwrite.
     Formatting,
-    /// It holds a file system, perhaps with data. It is never formatted again.
+    /// It holds a file system, perhaps with data, and is never formatted again; or it is a
+    /// directory, which is ready from the beginning.
     Ready,
     /// Somebody asked for its removal, which must be finished.
     Deleting,
@@ -61,7 +62,7 @@ pub struct Mark {
     pub name: Option<VolumeName>,
     /// The namespace of its claim. Without one, only pools open to all namespaces mount it.
     pub namespace: Option<String>,
-    /// The file system, chosen when formatting began.
+    /// The file system, chosen when formatting began; a directory has none of its own.
     pub format: Option<Format>,
     /// A growth to this size was begun and not seen to its end.
     pub growing: Option<Bytes>,
@@ -172,8 +173,9 @@ impl Mark {
             _ => return Err(unreadable("a file system without its UUID")),
         };
         let state = state.ok_or_else(|| unreadable("no state"))?;
-        if matches!(state, State::Formatting | State::Ready) && format.is_none() {
-            return Err(unreadable("formatted, with no file system"));
+        // A volume that is a directory is ready with none of its own.
+        if state == State::Formatting && format.is_none() {
+            return Err(unreadable("being formatted, with no file system"));
         }
         Ok(Mark {
             handle: handle.ok_or_else(|| unreadable("no handle"))?,

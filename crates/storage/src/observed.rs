@@ -81,6 +81,9 @@ pub enum TargetState {
         /// The mount allows no writing.
         read_only: bool,
     },
+    /// This volume is mounted there, but not as it should be: an old kernel makes some mounts in
+    /// two steps, and was cut between them. No pod has seen it.
+    HalfMade,
     /// Something else is mounted there.
     Other,
 }

@@ -3,7 +3,7 @@
 use crate::{
     backend::{Backend, BlockBackend},
     block::BlockDriver,
-    driver::{LOCK_DEADLINE, Label, Pool},
+    driver::{Details, LOCK_DEADLINE, Pool},
     inventory::Inventory,
     mark::{Format, Mark, State},
     observed::Goal,
@@ -250,7 +250,7 @@ impl<B: ManagedBackend> BlockDriver<B> {
             to: pool.policy().admit(to)?,
         };
         let found = self.at(pool, backend, handle);
-        let reached = self.reach(&found, None, Label::default(), &goal)?;
+        let reached = self.reach(&found, Details::default(), &goal)?;
         let mark = reached
             .seen
             .asset

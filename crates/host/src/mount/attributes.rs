@@ -22,9 +22,26 @@ const _: () = assert!(size_of::<Attributes>() == 32);
 /// through a mount that is to be read-only.
 pub(super) fn set_read_only(mount: BorrowedFd<'_>, read_only: bool) -> Result<()> {
     let flag = u64::from(linux_raw_sys::general::MOUNT_ATTR_RDONLY);
+    match read_only {
+        true => change(mount, flag, 0),
+        false => change(mount, 0, flag),
+    }
+}
+
+/// Makes one mount ignore set-user-id bits and device nodes, and read-only if asked.
+///
+/// Fails as [`set_read_only`].
+pub(super) fn confine(mount: BorrowedFd<'_>, read_only: bool) -> Result<()> {
+    use linux_raw_sys::general::{MOUNT_ATTR_NODEV, MOUNT_ATTR_NOSUID, MOUNT_ATTR_RDONLY};
+    let read_only = if read_only { MOUNT_ATTR_RDONLY } else { 0 };
+    let flags = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | read_only;
+    change(mount, flags.into(), 0)
+}
+
+fn change(mount: BorrowedFd<'_>, set: u64, clear: u64) -> Result<()> {
     let attributes = Attributes {
-        set: if read_only { flag } else { 0 },
-        clear: if read_only { 0 } else { flag },
+        set,
+        clear,
         propagation: 0,
         user_namespace: 0,
     };

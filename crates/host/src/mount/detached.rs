@@ -1,6 +1,6 @@
 //! Mounts that nobody sees yet.
 
-use super::{Target, descriptor_path};
+use super::{Target, descriptor_path, target::Flush};
 use crate::device::Device;
 use flexvol_sdk::{Error, ErrorKind, Filesystem, Result};
 use nix::{
@@ -130,7 +130,7 @@ impl Detached {
         }
         target.set_read_only(true).inspect_err(|_| {
             // What was asked for is not there, so nothing may be.
-            if let Err(error) = target.unmount() {
+            if let Err(error) = target.unmount(Flush::Filesystem) {
                 log::error!("cannot undo a mount: {}", error.report());
             }
         })

@@ -1,7 +1,11 @@
 //! The directory a volume is mounted on.
 
 use super::{attributes, descriptor_path};
-use crate::{device::DeviceNumber, grow, mountinfo};
+use crate::{
+    device::DeviceNumber,
+    grow,
+    mountinfo::{self, Mount},
+};
 use flexvol_sdk::{Error, ErrorKind, Result};
 use nix::mount::{MntFlags, MsFlags};
 use rustix::{
@@ -14,7 +18,7 @@ use rustix::{
 use std::{
     ffi::{OsStr, OsString},
     fs,
-    os::fd::{AsFd, AsRawFd, OwnedFd},
+    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
     path::{Path, PathBuf},
 };
 
@@ -28,6 +32,15 @@ use std::{
 pub struct Target {
     parent: OwnedFd,
     name: OsString,
+}
+
+/// What must be on disk before a mount ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Flush {
+    /// The whole file system.
+    Filesystem,
+    /// Nothing, because the file system stays.
+    Nothing,
 }
 
 /// The topmost mount at a directory.
@@ -133,15 +146,37 @@ impl Target {
                 }))
             }
             // A dead file system answers nothing; the kernel still knows what it was.
-            _ => {
-                let id = mount_id(&directory)?;
-                let mount = mountinfo::read()?.into_iter().find(|mount| mount.id == id);
-                Ok(mount.map(|mount| Mounted {
-                    device: mount.number,
-                    read_only: mount.read_only || mount.superblock_read_only,
-                }))
-            }
+            _ => Ok(table_entry(&directory)?.map(|mount| Mounted {
+                device: mount.number,
+                read_only: mount.read_only || mount.superblock_read_only,
+            })),
         }
+    }
+
+    /// What the mount table says of what is mounted on the directory; `None` when nothing is.
+    /// Takes longer the more is mounted on the node.
+    ///
+    /// # Errors
+    /// When the kernel cannot be asked.
+    pub fn mount(&self) -> Result<Option<Mount>> {
+        let directory = self.directory()?;
+        match self.is_mount_root(&directory)? {
+            true => table_entry(&directory),
+            false => Ok(None),
+        }
+    }
+
+    /// Whether this is, or what is mounted here shows, that directory.
+    ///
+    /// # Errors
+    /// When one of them cannot be examined.
+    pub fn shows(&self, other: BorrowedFd<'_>) -> Result<bool> {
+        let failed = |error| Error::system("examine the directory", error);
+        let (here, other) = (
+            fstat(self.directory()?).map_err(failed)?,
+            fstat(other).map_err(failed)?,
+        );
+        Ok((here.st_dev, here.st_ino) == (other.st_dev, other.st_ino))
     }
 
     /// Btrfs has an anonymous number of its own and is asked for its device.
@@ -219,8 +254,8 @@ impl Target {
             .map_err(|error| Error::system("write the volume's data", error))
     }
 
-    /// See [`super::unmount`].
-    pub(super) fn unmount(&self) -> Result<bool> {
+    /// See [`super::unmount`] and [`super::unbind`].
+    pub(super) fn unmount(&self, flush: Flush) -> Result<bool> {
         match self.directory() {
             Ok(directory) => {
                 if !self.is_mount_root(&directory)? {
@@ -234,15 +269,16 @@ impl Target {
             // A dead file system may refuse even this; unmounting decides.
             Err(error) => log::info!("unmounting what cannot be opened: {}", error.report()),
         }
-        let synced = match self.open_last(OFlags::RDONLY) {
-            Ok(root) => syncfs(root),
+        let synced = match (flush, self.open_last(OFlags::RDONLY)) {
+            (Flush::Nothing, _) => Ok(()),
+            (Flush::Filesystem, Ok(root)) => syncfs(root),
             // Its server is gone, and with it whatever it had.
-            Err(error @ (Errno::NOTCONN | Errno::STALE)) => {
+            (Flush::Filesystem, Err(error @ (Errno::NOTCONN | Errno::STALE))) => {
                 log::info!("unmounting a dead file system: {error}");
                 Ok(())
             }
             // XFS that has shut down does not even open: what it had not written is lost.
-            Err(error) => Err(error),
+            (Flush::Filesystem, Err(error)) => Err(error),
         };
         let path = descriptor_path(&self.parent).join(&self.name);
         match nix::mount::umount2(&path, MntFlags::UMOUNT_NOFOLLOW) {
@@ -272,13 +308,12 @@ fn not_there() -> Error {
     )
 }
 
-/// Before 5.12: a remount of this mount alone, which replaces all of its flags.
-fn remount(mount: &OwnedFd, read_only: bool) -> rustix::io::Result<()> {
+/// Before 5.12: a remount of this mount alone, which replaces all of its flags. No mount of ours
+/// honours set-user-id bits or device nodes.
+pub(super) fn remount(mount: &OwnedFd, read_only: bool) -> rustix::io::Result<()> {
     let kept = fstatvfs(mount)?.f_flag;
-    let mut flags = MsFlags::MS_REMOUNT | MsFlags::MS_BIND;
+    let mut flags = MsFlags::MS_REMOUNT | MsFlags::MS_BIND | MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
     for (flag, mount_flag) in [
-        (StatVfsMountFlags::NOSUID, MsFlags::MS_NOSUID),
-        (StatVfsMountFlags::NODEV, MsFlags::MS_NODEV),
         (StatVfsMountFlags::NOEXEC, MsFlags::MS_NOEXEC),
         (StatVfsMountFlags::NOATIME, MsFlags::MS_NOATIME),
         (StatVfsMountFlags::NODIRATIME, MsFlags::MS_NODIRATIME),
@@ -290,6 +325,11 @@ fn remount(mount: &OwnedFd, read_only: bool) -> rustix::io::Result<()> {
     let path: PathBuf = descriptor_path(mount);
     nix::mount::mount(None::<&OsStr>, &path, None::<&OsStr>, flags, None::<&OsStr>)
         .map_err(|error| Errno::from_raw_os_error(error as i32))
+}
+
+fn table_entry(mount: &OwnedFd) -> Result<Option<Mount>> {
+    let id = mount_id(mount)?;
+    Ok(mountinfo::read()?.into_iter().find(|mount| mount.id == id))
 }
 
 /// The id of the mount a descriptor is on, as `/proc/self/mountinfo` has it (since Linux 3.15).

@@ -1,6 +1,7 @@
 //! Every state, every goal, cut inside every step, with reboots, running pods and failing disks
 //! in between: does the retry reach its goal, and is nothing lost?
 
+mod directory;
 mod matrix;
 mod model;
 

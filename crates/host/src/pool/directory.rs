@@ -1,0 +1,223 @@
+//! Volumes that are directories of a pool.
+//!
+//! ```text
+//! <pool>/volumes/<handle>          the volume's root; its mark is an extended attribute of it
+//! <pool>/volumes/.new-<handle>     not a volume yet
+//! <pool>/volumes/.gone-<handle>    a volume that is being removed
+//! ```
+
+use super::{Pool, handle_in, list, sync};
+use crate::{
+    confine,
+    image::{read_mark, write_mark},
+    lock,
+    pool::Reserve,
+    tree,
+};
+use flexvol_sdk::{Bytes, Error, ErrorKind, Handle, Result};
+use rustix::{
+    fs::{Mode, OFlags, RenameFlags},
+    io::Errno,
+};
+use std::{
+    fs::File,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    time::Duration,
+};
+
+/// As mkfs leaves the root of a file system: what runs in a pod as another user than root gets in
+/// by `fsGroup`. Nobody else on the node comes this far, because the pool lets only root in.
+const MODE: Mode = Mode::from_raw_mode(0o755);
+
+const NEW: &str = ".new-";
+const GONE: &str = ".gone-";
+
+/// An open volume directory.
+#[derive(Debug)]
+pub struct Directory(File);
+
+impl Directory {
+    /// What the volume says about itself; `None` where nobody ever marked it.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Storage`] where the mark is no text or cannot be read.
+    pub fn mark(&self) -> Result<Option<String>> {
+        read_mark(&self.0)
+    }
+
+    /// Replaces the mark, durably; a cut leaves the old one or the new one.
+    ///
+    /// # Errors
+    /// What the system calls say.
+    pub fn set_mark(&self, mark: &str) -> Result<()> {
+        write_mark(&self.0, mark)?;
+        sync(&self.0)
+    }
+}
+
+impl AsFd for Directory {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl From<Directory> for OwnedFd {
+    fn from(directory: Directory) -> OwnedFd {
+        directory.0.into()
+    }
+}
+
+impl Pool {
+    /// The size of a volume that is a directory without a limit of its own: that of the file
+    /// system, in whole MiB as every volume's.
+    ///
+    /// # Errors
+    /// As for [`Pool::space`].
+    pub fn unlimited(&self) -> Result<Bytes> {
+        let Bytes(size) = self.space()?.size;
+        Ok(Bytes(size - size % Bytes::MIB.0))
+    }
+
+    /// Opens a volume's directory, also one whose removal was begun; `None` where there is none.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Conflict`] for what is no directory, or a mount.
+    pub fn find_directory(&self, handle: &Handle) -> Result<Option<Directory>> {
+        match self.open_volume(&handle.to_string())? {
+            Some(directory) => Ok(Some(directory)),
+            None => self.open_volume(&format!("{GONE}{handle}")),
+        }
+    }
+
+    /// Opens a volume's directory.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`] where there is none; otherwise as for [`Pool::find_directory`].
+    pub fn directory(&self, handle: &Handle) -> Result<Directory> {
+        self.find_directory(handle)?
+            .ok_or_else(|| Error::new(ErrorKind::NotFound, "the volume's directory is gone"))
+    }
+
+    /// Makes a volume's directory, empty, marked and on disk; it appears complete or not at all.
+    /// Nothing is allocated for it: the pool must have `size` free, and promises nothing.
+    ///
+    /// The caller holds the volume's lock.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Exhausted`] where the pool has no room for it outside its reserve, and
+    /// [`ErrorKind::Conflict`] where the volume is already there.
+    pub fn create_directory(
+        &self,
+        handle: &Handle,
+        size: Bytes,
+        mark: &str,
+        reserve: Reserve,
+    ) -> Result<()> {
+        self.expect_room(size, reserve)?;
+        let failed = |error: Errno| Error::system("make the volume's directory", error);
+        let new = format!("{NEW}{handle}");
+        match rustix::fs::mkdirat(&self.volumes, &new, Mode::RWXU) {
+            // Of a process that was killed.
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(error) => return Err(failed(error)),
+        }
+        let directory = self
+            .open_volume(&new)?
+            .ok_or_else(|| failed(Errno::NOENT))?;
+        rustix::fs::fchmod(&directory, MODE).map_err(failed)?;
+        directory.set_mark(mark)?;
+        let name = handle.to_string();
+        let flags = RenameFlags::NOREPLACE;
+        match rustix::fs::renameat_with(&self.volumes, &new, &self.volumes, name, flags) {
+            Ok(()) => sync(&self.volumes),
+            Err(Errno::EXIST) => Err(Error::new(
+                ErrorKind::Conflict,
+                "the volume already has a directory",
+            )),
+            Err(error) => Err(failed(error)),
+        }
+    }
+
+    /// Removes a volume's directory with everything in it, if it is there. From the first step on
+    /// nobody finds it as a volume; a removal that was cut goes on where it was.
+    ///
+    /// The caller holds the volume's lock and knows that it is mounted nowhere.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Busy`] while something is mounted inside it, otherwise what the system calls
+    /// say.
+    pub fn remove_directory(&self, handle: &Handle) -> Result<()> {
+        let gone = format!("{GONE}{handle}");
+        // What stands in the way of the name is of an earlier removal.
+        tree::remove(&self.volumes, &gone)?;
+        match rustix::fs::renameat(&self.volumes, handle.to_string(), &self.volumes, &gone) {
+            Ok(()) => {
+                sync(&self.volumes)?;
+                tree::remove(&self.volumes, &gone)?;
+            }
+            Err(Errno::NOENT) => {}
+            Err(error) => return Err(Error::system("remove the volume's directory", error)),
+        }
+        sync(&self.volumes)
+    }
+
+    /// Finishes what processes that were killed left of directory volumes, and returns how many
+    /// such remains there were. What another process works on is left to it.
+    ///
+    /// # Errors
+    /// As for [`Pool::remove_directory`]; other remains are left then.
+    pub fn sweep(&self) -> Result<u32> {
+        let mut swept = 0;
+        for name in list(&self.volumes)? {
+            let Some(remains) = Remains::named(&name) else {
+                continue;
+            };
+            match lock::volume(&remains.handle, Duration::ZERO) {
+                Err(error) if error.kind() == ErrorKind::Busy => continue,
+                lock => {
+                    let _lock = lock?;
+                    tree::remove(&self.volumes, &remains.name)?;
+                }
+            }
+            swept += 1;
+        }
+        if swept > 0 {
+            sync(&self.volumes)?;
+        }
+        Ok(swept)
+    }
+
+    fn open_volume(&self, name: &str) -> Result<Option<Directory>> {
+        match confine::open(&self.volumes, name, OFlags::RDONLY | OFlags::DIRECTORY) {
+            Ok(directory) => Ok(Some(Directory(directory))),
+            Err(error) => match Errno::from_io_error(&error) {
+                Some(Errno::NOENT) => Ok(None),
+                Some(Errno::NOTDIR | Errno::LOOP | Errno::XDEV) => Err(Error::new(
+                    ErrorKind::Conflict,
+                    "the volume is not a plain directory of its pool, so it is left alone",
+                )
+                .because(error)),
+                _ => Err(Error::system("open the volume's directory", error)),
+            },
+        }
+    }
+}
+
+/// A directory that is no volume yet, or no volume any more.
+struct Remains {
+    name: String,
+    handle: Handle,
+}
+
+impl Remains {
+    fn named(name: &[u8]) -> Option<Remains> {
+        let name = str::from_utf8(name).ok()?;
+        let handle = [NEW, GONE]
+            .iter()
+            .find_map(|prefix| name.strip_prefix(prefix))?;
+        Some(Remains {
+            handle: handle_in(handle.as_bytes())?,
+            name: name.to_owned(),
+        })
+    }
+}

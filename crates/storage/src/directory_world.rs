@@ -1,0 +1,153 @@
+//! A volume that is a directory, under its lock: the world in which `decide`'s steps are done.
+//!
+//! It is ready from its creation, and its "device" is the directory: there is one as long as
+//! there is a volume, and the file system always spans all of it.
+
+use crate::{
+    backend::DirectoryBackend,
+    converge::World,
+    decide::Step,
+    driver::{Details, LOCK_DEADLINE},
+    mark::State,
+    observed::{Asset, Content, DeviceState, Goal, Observed, TargetState},
+    stored::Stored,
+};
+use flexvol_host::{
+    lock,
+    mount::{self, Target},
+    mountinfo, ownership,
+};
+use flexvol_sdk::{Bytes, Error, ErrorKind, Handle, Result};
+use std::{
+    os::fd::AsFd,
+    path::{Path, PathBuf},
+};
+
+/// One volume under its lock. There is no backend while its pool is missing: then it can be
+/// unmounted and nothing else.
+pub(crate) struct DirectoryWorld<'a, B> {
+    stored: Stored<'a, B>,
+    _lock: lock::Guard,
+    details: Details,
+}
+
+impl<'a, B: DirectoryBackend> DirectoryWorld<'a, B> {
+    pub(crate) fn lock(backend: Option<&'a B>, volume: Handle, details: Details) -> Result<Self> {
+        Ok(DirectoryWorld {
+            stored: Stored { backend, volume },
+            _lock: lock::volume(&volume, LOCK_DEADLINE)?,
+            details,
+        })
+    }
+
+    /// Whoever unmounts is content with what the mount table says; for anything else it must be
+    /// the directory that the pool has now.
+    fn target(&self, asset: Option<&Asset>) -> Result<TargetState> {
+        let Some(dir) = &self.details.dir else {
+            return Ok(TargetState::Absent);
+        };
+        let Some(target) = Target::open(dir)? else {
+            return Ok(TargetState::Absent);
+        };
+        let Some(mount) = target.mount()? else {
+            return Ok(match target.is_empty()? {
+                true => TargetState::Free,
+                false => TargetState::NotEmpty,
+            });
+        };
+        if mount.volume() != Some(self.stored.volume) {
+            return Ok(TargetState::Other);
+        }
+        if asset.is_some() {
+            let directory = self.stored.backend()?.open(&self.stored.volume)?;
+            if !target.shows(directory.as_fd())? {
+                return Err(Error::new(
+                    ErrorKind::Conflict,
+                    "what is mounted on the directory is not this volume any more; unmount it first",
+                ));
+            }
+        }
+        Ok(match mount.is_confined {
+            true => TargetState::Ours {
+                read_only: mount.read_only,
+            },
+            false => TargetState::HalfMade,
+        })
+    }
+
+    /// Where the directory or a part of it is mounted, in any mount namespace.
+    fn places(&self) -> Result<Vec<PathBuf>> {
+        mountinfo::directory_everywhere(&self.stored.volume)
+    }
+
+    fn mount(&self, read_only: bool) -> Result<()> {
+        let directory = self.stored.backend()?.open(&self.stored.volume)?;
+        if let (Some(group), false) = (self.details.fs_group, read_only) {
+            ownership::share_with(directory.as_fd(), group)?;
+        }
+        let target = Target::create(self.dir()?)?;
+        mount::bind(directory.as_fd(), &target, read_only)
+    }
+
+    fn dir(&self) -> Result<&Path> {
+        self.details
+            .dir
+            .as_deref()
+            .ok_or_else(|| Error::new(ErrorKind::Bug, "mount without a directory"))
+    }
+}
+
+impl<B: DirectoryBackend> World for DirectoryWorld<'_, B> {
+    fn observe(&mut self, goal: &Goal) -> Result<Observed> {
+        // Whoever unmounts must succeed while the pool is missing or the mark unreadable.
+        let asset = match goal {
+            Goal::Unmounted => None,
+            _ => self.stored.asset()?,
+        };
+        let target = self.target(asset.as_ref())?;
+        let in_use = *goal == Goal::Gone && !self.places()?.is_empty();
+        let device = asset
+            .as_ref()
+            .filter(|_| in_use || *goal != Goal::Gone)
+            .map(|asset| DeviceState {
+                size: asset.size,
+                in_use,
+                content: Content::Ours {
+                    size: asset.size,
+                    slack: Bytes(0),
+                },
+            });
+        let offline = matches!(goal, Goal::Grown { offline: true, .. });
+        let elsewhere = |place: &PathBuf| Some(place) != self.details.dir.as_ref();
+        Ok(Observed {
+            asset,
+            device,
+            target,
+            used_by_pods: offline && self.places()?.iter().any(elsewhere),
+            growth_refused: false,
+        })
+    }
+
+    fn act(&mut self, step: &Step) -> Result<()> {
+        match step {
+            Step::Create { size } => self.stored.create(*size, State::Ready, &self.details),
+            Step::Mark(mark) => self.stored.set_mark(mark),
+            Step::GrowStorage { to } => self.stored.grow(*to),
+            Step::GrowFilesystem => {
+                let mark = self.stored.mark()?;
+                self.stored.set_mark(&mark.with_growing(None))
+            }
+            Step::Mount { read_only } => self.mount(*read_only),
+            Step::SetReadOnly(read_only) => match Target::open(self.dir()?)? {
+                Some(target) => target.set_read_only(*read_only),
+                None => Ok(()),
+            },
+            Step::Unmount => mount::unbind(self.dir()?).map(drop),
+            Step::Destroy => self.stored.destroy(),
+            Step::Map | Step::Unmap | Step::Format(_) => Err(Error::new(
+                ErrorKind::Bug,
+                "a directory was treated as a block device",
+            )),
+        }
+    }
+}

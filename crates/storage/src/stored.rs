@@ -1,0 +1,75 @@
+//! A volume as its backend has it: what every kind of volume does the same way.
+
+use crate::{
+    backend::Backend,
+    driver::Details,
+    mark::{Mark, State},
+    observed::Asset,
+};
+use flexvol_sdk::{Bytes, Error, ErrorKind, Handle, Result};
+
+/// A volume and its backend, which is absent while the pool is.
+pub(crate) struct Stored<'a, B> {
+    pub(crate) backend: Option<&'a B>,
+    pub(crate) volume: Handle,
+}
+
+impl<'a, B: Backend> Stored<'a, B> {
+    pub(crate) fn backend(&self) -> Result<&'a B> {
+        self.backend.ok_or_else(|| {
+            Error::new(
+                ErrorKind::NotFound,
+                "the volume's pool is not mounted on this node",
+            )
+        })
+    }
+
+    /// The storage, if its mark says that it is this volume's and this pool's.
+    pub(crate) fn asset(&self) -> Result<Option<Asset>> {
+        let Some(backend) = self.backend else {
+            return Ok(None);
+        };
+        let asset = backend.find(&self.volume)?;
+        if let Some(mark) = asset.as_ref().and_then(|asset| asset.mark.as_ref())
+            && (mark.handle != self.volume || mark.pool != backend.catalog().id())
+        {
+            return Err(Error::new(
+                ErrorKind::Conflict,
+                "the volume is a copy of another one; take it over with `flexvol adopt`",
+            ));
+        }
+        Ok(asset)
+    }
+
+    pub(crate) fn mark(&self) -> Result<Mark> {
+        self.asset()?
+            .and_then(|asset| asset.mark)
+            .ok_or_else(|| Error::new(ErrorKind::Conflict, "the volume lost its mark meanwhile"))
+    }
+
+    pub(crate) fn set_mark(&self, mark: &Mark) -> Result<()> {
+        self.backend()?.set_mark(&self.volume, mark)
+    }
+
+    pub(crate) fn create(&self, size: Bytes, state: State, details: &Details) -> Result<()> {
+        let backend = self.backend()?;
+        let mark = Mark::blank(
+            self.volume,
+            backend.catalog().id(),
+            details.name.clone(),
+            details.namespace.clone(),
+        );
+        backend.create(&self.volume, size, &mark.with_state(state))
+    }
+
+    pub(crate) fn grow(&self, to: Bytes) -> Result<()> {
+        let size = self.asset()?.map_or(Bytes(0), |asset| asset.size);
+        self.backend()?.grow(&self.volume, to).map_err(|error| {
+            error.context(format_args!("{to} was asked for, the volume has {size}"))
+        })
+    }
+
+    pub(crate) fn destroy(&self) -> Result<()> {
+        self.backend()?.destroy(&self.volume)
+    }
+}
