@@ -12,6 +12,7 @@ use flexvol_storage::{
     host::Reserve,
     sdk::{Bytes, Error, ErrorKind, Filesystem, Result},
 };
+use log::LevelFilter;
 use serde::{Deserialize, Deserializer, Serialize, de};
 use std::{
     collections::BTreeMap,
@@ -80,6 +81,17 @@ pub enum Level {
     Info,
     /// And every callout.
     Debug,
+}
+
+impl From<Level> for LevelFilter {
+    fn from(level: Level) -> Self {
+        match level {
+            Level::Error => LevelFilter::Error,
+            Level::Warn => LevelFilter::Warn,
+            Level::Info => LevelFilter::Info,
+            Level::Debug => LevelFilter::Debug,
+        }
+    }
 }
 
 fn default_filesystem() -> Filesystem {

@@ -21,6 +21,7 @@ pub fn run(installed: &Installed, callout: &OsStr) -> ExitCode {
 /// Opens the configured driver.
 pub fn open(installed: &Installed) -> Result<Box<dyn Driver>> {
     let config = Config::load(installed)?;
+    log::set_max_level(config.log.into());
     let backend = backends::find(config.backend(installed.name()))?;
     (backend.open)(&config)
 }

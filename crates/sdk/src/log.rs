@@ -136,15 +136,21 @@ impl Log {
         self.exec().scrubber.clean(text)
     }
 
-    /// Logs how the exec ended; returns the id of its records if somebody took the event.
+    /// Logs how the exec ended, as severe as it is: a failure is an error, a change is worth
+    /// knowing, and what found everything as it was asked for only helps in a search. Returns the
+    /// id of its records if somebody took the event.
     pub(crate) fn conclude(&self, end: &Conclusion<'_>) -> Option<String> {
-        let priority = match end.outcome {
-            Status::Success => log::Level::Info,
-            Status::Failure => log::Level::Error,
-            Status::NotSupported => log::Level::Warn,
-        };
         let mut exec = self.exec();
         let steps = exec.steps.as_ref().map(|steps| locked(steps).join(","));
+        let changed = steps.as_ref().is_some_and(|steps| !steps.is_empty());
+        let priority = match end.outcome {
+            Status::Failure => log::Level::Error,
+            Status::Success if changed => log::Level::Info,
+            Status::Success | Status::NotSupported => log::Level::Debug,
+        };
+        if priority > log::max_level() {
+            return None;
+        }
         let ms = end.ended.duration_since(exec.started).unwrap_or_default();
         let message = format!("{}: {}", exec.callout, exec.scrubber.clean(end.detail));
         let kind = end.kind.map(|kind| format!("{kind:?}"));

@@ -1,7 +1,7 @@
 //! A driver's whole `main`.
 
 use crate::{
-    Callout, Capabilities, DriverStatus, Error, Open, Status,
+    Callout, Capabilities, DriverStatus, Error, Open,
     answer::{self, Outcome},
     driver::{Failure, Reason},
     log::{Conclusion, Exec, Log},
@@ -105,7 +105,8 @@ impl Program {
     }
 
     /// Answers one exec inside this process and returns the exit code: what [`Program::run`]
-    /// does, less descriptors, umask, panic hook and signals.
+    /// does, less descriptors, umask, panic hook and signals. What is logged is up to
+    /// `log::set_max_level` here too; unless it was set, changes and failures are.
     ///
     /// ```
     /// # use flexvol_sdk::{Capabilities, Driver, Environment, Log, Program};
@@ -134,6 +135,9 @@ impl Program {
         if is_init(environment.arguments) {
             environment.output.write_all(self.init_reply().as_bytes())?;
             return Ok(0);
+        }
+        if log::max_level() == log::LevelFilter::Off {
+            log::set_max_level(log::LevelFilter::Info);
         }
         let reply = self.conduct(environment, open);
         environment.output.write_all(reply.to_line().as_bytes())?;
@@ -176,11 +180,6 @@ impl Program {
         let outcome =
             callout.and_then(|callout| answer::perform(self.capabilities, open, &callout));
         let mut reply = answer::reply(&outcome);
-        // Asked so often that only trouble is news.
-        let quiet = ["getvolumename", "isattached"].contains(&name);
-        if quiet && reply.status != Status::Failure {
-            return reply;
-        }
         let error = error_of(&outcome);
         let detail = error.map(Error::report).unwrap_or_default();
         let id = log.conclude(&Conclusion {

@@ -37,6 +37,7 @@ impl Daemon {
 }
 
 fn failure(log: &Log, detail: &str) -> Option<String> {
+    log::set_max_level(log::LevelFilter::Info);
     log.conclude(&Conclusion {
         outcome: Status::Failure,
         kind: Some(ErrorKind::NotFound),
