@@ -17,8 +17,11 @@ mod host_loop;
 mod host_mount;
 mod host_pool;
 mod host_probe;
+mod kill;
 mod lifecycle;
+mod replay;
 mod spec;
+mod storm;
 
 use flexvol_testing::{Sandbox, run_layer};
 use std::{env, path::PathBuf, process::ExitCode};
@@ -36,6 +39,9 @@ fn main() -> ExitCode {
         host_probe::TESTS,
         lifecycle::TESTS,
         spec::TESTS,
+        kill::TESTS,
+        replay::TESTS,
+        storm::TESTS,
     ];
     run_layer("node", &tests)
 }

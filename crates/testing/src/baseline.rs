@@ -197,15 +197,22 @@ fn lock_holders(handles: &BTreeSet<String>) -> Vec<String> {
         .flatten();
     let own: BTreeSet<_> = locks
         .filter(|entry| handles.contains(&*entry.file_name().to_string_lossy()))
-        .filter_map(|entry| entry.metadata().ok().map(|found| found.ino().to_string()))
+        .filter_map(|entry| entry.metadata().ok())
+        .map(|found| {
+            let (major, minor) = (
+                nix::sys::stat::major(found.dev()),
+                nix::sys::stat::minor(found.dev()),
+            );
+            format!("{major:02x}:{minor:02x}:{}", found.ino())
+        })
         .collect();
     let table = fs::read_to_string("/proc/locks").expect("read the kernel's locks");
     table
         .lines()
         .filter_map(|line| {
             let fields: Vec<_> = line.split_whitespace().collect();
-            let inode = fields.get(5)?.rsplit(':').next()?;
-            (fields.get(1) == Some(&"FLOCK") && own.contains(inode))
+            let file = *fields.get(5)?;
+            (fields.get(1) == Some(&"FLOCK") && own.contains(file))
                 .then(|| "a volume's lock is held".to_owned())
         })
         .collect()

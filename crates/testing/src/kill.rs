@@ -59,14 +59,14 @@ impl<S> Killed<'_, S> {
         before.expect(self.sandbox, &format!("{name}, nothing killed"));
 
         Random::new(budget().seed).shuffle(&mut all);
-        let mut reached = 0;
+        let (mut reached, mut missed) = (0, 0);
         for point in &all {
             if !budget().allows(started) {
                 break;
             }
             let state = (self.prepare)();
             let arguments = (self.arguments)(&state);
-            let killed = self.kill_at(point, &arguments);
+            let (killed, is_killed) = self.kill_at(point, &arguments);
             self.repeat(name, point, &killed, &arguments);
             after.expect(
                 self.sandbox,
@@ -74,11 +74,12 @@ impl<S> Killed<'_, S> {
             );
             (self.finish)(state);
             before.expect(self.sandbox, &format!("{name}, killed at {point}, undone"));
-            // A process that was not killed made fewer calls this time: nothing was tried.
-            reached += u64::from(killed.exit.is_none());
+            reached += u64::from(is_killed);
+            missed += u64::from(!is_killed);
         }
         points.add(reached);
-        println!("{name}: killed at {reached} of {} system calls", all.len());
+        let all = all.len();
+        println!("{name}: killed at {reached} of {all} system calls, {missed} were not made again");
     }
 
     fn repeat(&self, name: &str, point: &Point, killed: &Call, arguments: &[String]) {
@@ -95,31 +96,30 @@ impl<S> Killed<'_, S> {
     }
 
     fn enumerate(&self, arguments: &[String]) -> (Call, Vec<Point>) {
-        let log = self.sandbox.path("strace.log");
-        let log_text = log.to_str().expect("sandboxes have plain names");
-        let call = self
-            .driver
-            .call_through(&["/usr/bin/strace", "-f", "-qq", "-o", log_text], arguments);
-        let trace = fs::read_to_string(&log).expect("read strace's log");
+        let (call, trace) = self.trace(&[], arguments);
         (call, points_of(&trace))
     }
 
-    fn kill_at(&self, point: &Point, arguments: &[String]) -> Call {
+    /// The call, and whether the driver or a program it started was killed: how often it looks
+    /// whether such a program has ended is up to the clock.
+    fn kill_at(&self, point: &Point, arguments: &[String]) -> (Call, bool) {
         let Point { call, nth } = point;
-        let trace = format!("trace={call}");
         let inject = format!("inject={call}:signal=KILL:when={nth}");
-        let strace = [
-            "/usr/bin/strace",
+        let (call, trace) = self.trace(&["-e", &format!("trace={call}"), "-e", &inject], arguments);
+        (call, trace.contains("+++ killed by SIGKILL"))
+    }
+
+    fn trace(&self, options: &[&str], arguments: &[String]) -> (Call, String) {
+        let log = self.sandbox.path("strace.log");
+        let to_log = [
             "-f",
             "-qq",
             "-o",
-            "/dev/null",
-            "-e",
-            &trace,
-            "-e",
-            &inject,
+            log.to_str().expect("sandboxes have plain names"),
         ];
-        self.driver.call_through(&strace, arguments)
+        let strace = [&["/usr/bin/strace"], &to_log[..], options].concat();
+        let call = self.driver.call_through(&strace, arguments);
+        (call, fs::read_to_string(&log).expect("read strace's log"))
     }
 }
 
