@@ -54,7 +54,7 @@ impl Call {
         let limits = Limits {
             deadline: DEADLINE,
             at_deadline: AtDeadline::Leave,
-            hold: None,
+            hold: &[],
         };
         let started = Instant::now();
         let output = Tool::at(&executable)

@@ -143,6 +143,7 @@ fn target_text(target: TargetState) -> &'static str {
         TargetState::NotEmpty => "is not empty, and nothing is mounted on it",
         TargetState::Ours { read_only: true } => "has this volume, read-only",
         TargetState::Ours { read_only: false } => "has this volume",
+        TargetState::HalfMade => "has this volume in a mount that was cut short",
         TargetState::Other => "has something else mounted on it",
     }
 }

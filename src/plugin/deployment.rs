@@ -341,7 +341,7 @@ pub fn init_of(executable: &Path) -> Result<String> {
     let limits = Limits {
         deadline: INIT_DEADLINE,
         at_deadline: AtDeadline::Kill,
-        hold: None,
+        hold: &[],
     };
     let output = Tool::at(executable)
         .and_then(|driver| driver.run(&[OsStr::new("init")], &limits))

@@ -9,7 +9,7 @@ use flexvol_sdk::{ErrorKind, Handle};
 use flexvol_testing::{Need, Points, Test};
 use std::{
     fs,
-    os::unix::fs::PermissionsExt,
+    os::{fd::AsFd, unix::fs::PermissionsExt},
     path::{Path, PathBuf},
     sync::atomic::{AtomicBool, AtomicU64, Ordering},
     thread,
@@ -83,7 +83,7 @@ fn orphan(_: &Points) {
     let limits = Limits {
         deadline: SHORT,
         at_deadline: AtDeadline::Leave,
-        hold: Some(&guard),
+        hold: &[guard.as_fd()],
     };
     let error = Tool::find("sleep")
         .unwrap()

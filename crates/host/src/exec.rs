@@ -1,6 +1,6 @@
 //! Programs this crate cannot do without: mkfs, e2fsck, resize2fs.
 
-use crate::{deadline::Deadline, lock, sys};
+use crate::{deadline::Deadline, sys};
 use flexvol_sdk::{Error, ErrorKind, Result};
 use rustix::{
     fs::{FallocateFlags, MemfdFlags},
@@ -11,7 +11,7 @@ use std::{
     fs::{self, File},
     io,
     os::{
-        fd::AsFd,
+        fd::BorrowedFd,
         unix::{
             fs::{FileExt, MetadataExt, PermissionsExt},
             process::ExitStatusExt,
@@ -53,8 +53,10 @@ pub struct Limits<'a> {
     pub deadline: Duration,
     /// What happens then.
     pub at_deadline: AtDeadline,
-    /// A lock that the program holds together with this process, and longer if this one dies.
-    pub hold: Option<&'a lock::Guard>,
+    /// What the program keeps open together with this process, and longer if this one dies: the
+    /// volume's lock, and the device it works on. A loop device that nobody keeps open is given
+    /// to the next volume, which an orphan would then write to.
+    pub hold: &'a [BorrowedFd<'a>],
 }
 
 /// What a program that ended left behind.
@@ -134,8 +136,8 @@ impl Tool {
     /// Runs the program to its end, whatever its exit status.
     ///
     /// It gets these arguments, `PATH` and `LC_ALL=C`, an empty standard input, `/` as its
-    /// directory, 077 as its umask, a session of its own, and no descriptor but its three and the
-    /// lock. What it started itself is not waited for.
+    /// directory, 077 as its umask, a session of its own, and no descriptor but its three and
+    /// those it is to hold. What it started itself is not waited for.
     ///
     /// # Errors
     /// [`ErrorKind::TimedOut`] at the deadline, otherwise why it could not be started.
@@ -157,7 +159,7 @@ impl Tool {
             .stdin(Stdio::null())
             .stdout(stdout.try_clone().map_err(failed)?)
             .stderr(stderr.try_clone().map_err(failed)?);
-        sys::child::isolate(&mut command, limits.hold.map(AsFd::as_fd)).map_err(failed)?;
+        sys::child::isolate(&mut command, limits.hold).map_err(failed)?;
         let mut child = command.spawn().map_err(failed)?;
 
         let mut deadline = Deadline::after(limits.deadline);

@@ -8,7 +8,7 @@ use crate::{
     uuid::Uuid,
 };
 use flexvol_sdk::{Bytes, Error, ErrorKind, Filesystem, Result};
-use std::{ffi::OsString, time::Duration};
+use std::{ffi::OsString, os::fd::AsFd, time::Duration};
 
 /// How long `mkfs` may take before this process stops waiting. It is never cut: half a file system
 /// costs a person's time.
@@ -31,7 +31,7 @@ pub fn minimum(filesystem: Filesystem) -> Bytes {
 ///
 /// `keep_allocation` keeps the tool from discarding the device's blocks, which would give back
 /// what was preallocated. Blocks are always of 4 KiB: the tools' smaller choice for small devices
-/// ends the growth of ext4 early. `hold` is held by the tool too.
+/// ends the growth of ext4 early. The tool holds `hold` and the device too.
 ///
 /// # Errors
 /// - [`ErrorKind::Invalid`]: the device is too small.
@@ -63,7 +63,7 @@ pub fn mkfs(
     let limits = Limits {
         deadline: PATIENCE,
         at_deadline: AtDeadline::Leave,
-        hold: Some(hold),
+        hold: &[hold.as_fd(), device.file().as_fd()],
     };
     tool.run(&arguments, &limits)?
         .success(&format!("make the {filesystem}"))?;

@@ -18,7 +18,10 @@ use nix::errno::Errno;
 use std::{
     ffi::OsStr,
     fs, io,
-    os::{fd::BorrowedFd, unix::fs::FileExt},
+    os::{
+        fd::{AsFd, BorrowedFd},
+        unix::fs::FileExt,
+    },
     time::Duration,
 };
 
@@ -194,7 +197,7 @@ pub fn offline(device: &Device, filesystem: Filesystem, hold: &lock::Guard) -> R
     let limits = Limits {
         deadline: PATIENCE,
         at_deadline: AtDeadline::Leave,
-        hold: Some(hold),
+        hold: &[hold.as_fd(), device.file().as_fd()],
     };
     let checked = check.run(&["-f".as_ref(), "-p".as_ref(), node], &limits)?;
     // Bits of e2fsck(8): 1 errors corrected, 2 reboot wanted, all others are failures.

@@ -7,9 +7,9 @@ use std::{fs, io, os::unix::process::CommandExt, process::Command};
 /// Gives the child a session and a umask (077) of its own and takes every descriptor from it but
 /// 0, 1, 2 and `hold`.
 ///
-/// `hold` must stay open until the child was spawned.
-pub(crate) fn isolate(command: &mut Command, hold: Option<BorrowedFd<'_>>) -> io::Result<()> {
-    let hold = hold.map(|fd| fd.as_raw_fd());
+/// All of `hold` must stay open until the child was spawned.
+pub(crate) fn isolate(command: &mut Command, hold: &[BorrowedFd<'_>]) -> io::Result<()> {
+    let hold: Vec<_> = hold.iter().map(AsRawFd::as_raw_fd).collect();
     // Listing descriptors allocates, which is forbidden after fork, so a kernel without
     // close_range is found out here.
     let highest = match close_on_exec_from(RawFd::MAX) {
@@ -29,9 +29,7 @@ pub(crate) fn isolate(command: &mut Command, hold: Option<BorrowedFd<'_>>) -> io
             None => close_on_exec_from(3)?,
             Some(highest) => (3..=highest).for_each(|fd| set_close_on_exec(fd, true)),
         }
-        if let Some(fd) = hold {
-            set_close_on_exec(fd, false);
-        }
+        hold.iter().for_each(|&fd| set_close_on_exec(fd, false));
         Ok(())
     };
     // SAFETY: the closure makes system calls only; it neither allocates nor locks, which is all
