@@ -201,7 +201,7 @@ fn advice(explanation: &Explanation) -> Vec<String> {
 
 /// Bit 24 of the effective set (include/uapi/linux/capability.h). Where it cannot be told, nothing
 /// is said about it.
-fn has_sys_resource() -> bool {
+pub fn has_sys_resource() -> bool {
     const CAP_SYS_RESOURCE: u32 = 24;
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     status

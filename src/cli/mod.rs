@@ -6,6 +6,7 @@ mod completions;
 mod config;
 mod configured;
 mod create;
+mod demo;
 mod explain;
 mod gc;
 mod install;
@@ -63,6 +64,7 @@ enum Verb {
     Show(show::Show),
     Explain(explain::Explain),
     Gc(gc::Gc),
+    Demo(demo::Demo),
     Call(call::Call),
     Completions(completions::Completions),
     Man(man::Manual),
@@ -75,6 +77,7 @@ const VERBS: &[&str] = &[
     "completions",
     "config",
     "create",
+    "demo",
     "explain",
     "gc",
     "install",
@@ -123,6 +126,7 @@ impl Verb {
             Verb::Uninstall(verb) => verb.run(),
             Verb::Adopt(verb) => verb.run(here),
             Verb::Create(verb) => verb.run(here),
+            Verb::Demo(verb) => verb.run(),
             Verb::Explain(verb) => verb.run(here),
             Verb::Gc(verb) => verb.run(here),
             Verb::List(verb) => verb.run(here),

@@ -3,6 +3,7 @@
 //! This is the only crate of the workspace that contains `unsafe` and that starts programs.
 #![warn(missing_docs)]
 
+pub mod callout;
 mod confine;
 mod deadline;
 pub mod device;
@@ -14,6 +15,7 @@ pub mod lock;
 pub mod loop_device;
 pub mod mount;
 pub mod mountinfo;
+pub mod namespace;
 mod node;
 pub mod ownership;
 pub mod pool;
