@@ -326,11 +326,17 @@ impl Pool {
         let names = self.names_directory()?;
         let mut found = Vec::new();
         for name in list(&names)? {
-            let name = str::from_utf8(&name).ok().map(VolumeName::parse);
-            if let Some(Ok(name)) = name
-                && let Some(handle) = read_name(&names, &name)?
-            {
-                found.push((name, handle));
+            let Some(Ok(name)) = str::from_utf8(&name).ok().map(VolumeName::parse) else {
+                continue;
+            };
+            match read_name(&names, &name) {
+                Ok(Some(handle)) => found.push((name, handle)),
+                Ok(None) => {}
+                // Not made by this crate: no reason to hide all others.
+                Err(error) if error.kind() == ErrorKind::Conflict => {
+                    log::warn!("{name}: {}", error.report());
+                }
+                Err(error) => return Err(error),
             }
         }
         Ok(found)
@@ -500,15 +506,20 @@ fn sync(directory: &File) -> Result<()> {
 }
 
 fn read_name(names: &File, name: &VolumeName) -> Result<Option<Handle>> {
+    let no_volume = |found: String| {
+        Error::new(
+            ErrorKind::Conflict,
+            "the volume's name leads to something that is no volume",
+        )
+        .because(found)
+    };
     match rustix::fs::readlinkat(names, name.as_str(), Vec::new()) {
-        Ok(text) => handle_in(text.as_bytes()).map(Some).ok_or_else(|| {
-            Error::new(
-                ErrorKind::Conflict,
-                "the volume's name leads to something that is no volume",
-            )
-            .because(format!("{text:?}"))
-        }),
+        Ok(text) => match handle_in(text.as_bytes()) {
+            Some(handle) => Ok(Some(handle)),
+            None => Err(no_volume(format!("{text:?}"))),
+        },
         Err(Errno::NOENT) => Ok(None),
+        Err(Errno::INVAL) => Err(no_volume("it is no symbolic link".to_owned())),
         Err(error) => Err(Error::system("look up the volume's name", error)),
     }
 }

@@ -87,7 +87,7 @@ fn run(program: &str, arguments: &[&std::ffi::OsStr]) -> Result<Option<String>> 
     let limits = Limits {
         deadline: Duration::from_secs(60),
         at_deadline: AtDeadline::Kill,
-        hold: None,
+        hold: &[],
     };
     let output = tool.run(arguments, &limits)?;
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
