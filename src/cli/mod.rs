@@ -7,6 +7,7 @@ mod config;
 mod configured;
 mod create;
 mod demo;
+mod doctor;
 mod explain;
 mod gc;
 mod install;
@@ -55,6 +56,7 @@ enum Verb {
     Install(install::Install),
     Uninstall(uninstall::Uninstall),
     Config(config::Show),
+    Doctor(doctor::Doctor),
     /// Make the places volumes are carved from
     #[command(subcommand)]
     Pool(pool::Verb),
@@ -78,6 +80,7 @@ const VERBS: &[&str] = &[
     "config",
     "create",
     "demo",
+    "doctor",
     "explain",
     "gc",
     "install",
@@ -121,6 +124,7 @@ impl Verb {
             Verb::Call(verb) => return verb.run(here),
             Verb::Completions(verb) => verb.run(),
             Verb::Config(verb) => verb.run(here),
+            Verb::Doctor(verb) => verb.run(here),
             Verb::Install(verb) => verb.run(),
             Verb::Man(verb) => verb.run(),
             Verb::Uninstall(verb) => verb.run(),

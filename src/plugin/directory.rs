@@ -11,6 +11,9 @@ use std::{
 /// `DefaultVolumePluginDir`).
 const DEFAULT: &str = "/usr/libexec/kubernetes/kubelet-plugins/volume/exec/";
 
+/// Kubelet's default of --root-dir.
+const DEFAULT_ROOT: &str = "/var/lib/kubelet";
+
 /// Where distributions put it whose /usr is read-only.
 const WELL_KNOWN: [&str; 4] = [
     DEFAULT,
@@ -61,6 +64,8 @@ pub struct Process {
     pub pid: u32,
     /// Where it looks for drivers; a path in its own mount namespace.
     pub plugin_dir: PathBuf,
+    /// Where kubelet keeps the directories of pods; a path in its own mount namespace.
+    pub root_dir: PathBuf,
 }
 
 impl PluginDir {
@@ -160,6 +165,10 @@ pub fn processes() -> Vec<Process> {
                 component: arguments.component,
                 pid,
                 plugin_dir: plugin_dir.unwrap_or_else(|| DEFAULT.to_owned()).into(),
+                root_dir: arguments
+                    .value("root-dir")
+                    .unwrap_or_else(|| DEFAULT_ROOT.to_owned())
+                    .into(),
             })
         })
         .collect();
@@ -189,6 +198,11 @@ impl Process {
             path: self.plugin_dir.clone(),
             known_from: who,
         })
+    }
+
+    /// A path of this process, seen from here.
+    pub fn path_from_here(&self, path: &Path) -> PathBuf {
+        in_root_of(self.pid, path)
     }
 }
 

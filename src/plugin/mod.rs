@@ -7,8 +7,8 @@ mod name;
 mod users;
 mod watch;
 
-pub use deployment::{Deployment, Removed, remove};
-pub use directory::PluginDir;
+pub use deployment::{Deployment, Removed, init_of, remove};
+pub use directory::{Component, PluginDir, Process, processes};
 pub use name::DriverName;
 pub use users::mounted;
 pub use watch::every;

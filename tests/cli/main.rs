@@ -3,6 +3,7 @@
 
 mod call;
 mod config;
+mod doctor;
 #[path = "../examples/mod.rs"]
 mod examples;
 mod install;
@@ -19,6 +20,7 @@ fn main() -> ExitCode {
     let tests = [
         call::TESTS,
         config::TESTS,
+        doctor::TESTS,
         install::TESTS,
         process::TESTS,
         spec::TESTS,

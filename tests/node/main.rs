@@ -6,6 +6,7 @@
 )]
 
 mod bench;
+mod doctor;
 #[path = "../examples/mod.rs"]
 mod examples;
 mod format_guard;
@@ -29,6 +30,7 @@ use std::{env, path::PathBuf, process::ExitCode};
 fn main() -> ExitCode {
     let tests = [
         format_guard::TESTS,
+        doctor::TESTS,
         guards::TESTS,
         host_exec::TESTS,
         host_grow::TESTS,

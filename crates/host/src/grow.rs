@@ -9,7 +9,7 @@ mod ioctl;
 use crate::{
     device::{Device, DeviceNumber},
     exec::{AtDeadline, Limits, Output, Tool},
-    lock,
+    kernel, lock,
     superblock::{self, ExtDetails, Found, Superblock},
     uuid::Uuid,
 };
@@ -311,12 +311,7 @@ fn explain_refusal(filesystem: Filesystem, details: ExtDetails) -> Error {
 /// Where this cannot be read the capability counts as missing: that is the usual reason.
 fn has_capability_sys_resource() -> bool {
     const SYS_RESOURCE: u32 = 24;
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    status
-        .lines()
-        .find_map(|line| line.strip_prefix("CapEff:"))
-        .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
-        .is_some_and(|mask| mask >> SYS_RESOURCE & 1 == 1)
+    kernel::capabilities().is_ok_and(|mask| mask >> SYS_RESOURCE & 1 == 1)
 }
 
 fn ext_superblock(device: &Device) -> Result<(Superblock, ExtDetails)> {

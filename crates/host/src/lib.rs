@@ -11,6 +11,7 @@ pub mod exec;
 pub mod format;
 pub mod grow;
 mod image;
+pub mod kernel;
 pub mod lock;
 pub mod loop_device;
 pub mod mount;

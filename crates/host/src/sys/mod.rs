@@ -2,5 +2,6 @@
 
 pub(crate) mod block;
 pub(crate) mod child;
+pub(crate) mod kernel;
 pub(crate) mod lease;
 pub(crate) mod loops;

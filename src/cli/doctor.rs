@@ -1,0 +1,136 @@
+//! `flexvol doctor`: what this node lacks, and how to mend it.
+
+mod check;
+mod filesystems;
+mod installed;
+mod kernel;
+mod kubernetes;
+mod pools;
+
+use super::{print, table::table};
+use crate::{config::Config, installed::Installed, plugin::DriverName};
+use anyhow::{Context, Result, bail};
+use check::{Check, Verdict};
+use clap::{Args, ValueEnum};
+use std::path::PathBuf;
+
+/// Say what this node lacks, and how to mend it
+///
+/// Looks at the kernel, its file systems and their tools, kubelet's plugin directory, the mount
+/// propagation, the drivers that are installed and their pools. Files are made and removed to see
+/// whether they can be; nothing else changes. With a failed check the exit code is 1.
+#[derive(Debug, Args)]
+pub struct Doctor {
+    /// Only this driver [default: all that flexvol installed]
+    #[arg(long, value_name = "VENDOR/DRIVER")]
+    name: Option<DriverName>,
+
+    /// Kubelet's plugin directory [default: found as `flexvol install` finds it]
+    #[arg(long, value_name = "DIR")]
+    plugin_dir: Option<PathBuf>,
+
+    /// table or json
+    #[arg(
+        long,
+        short,
+        value_enum,
+        default_value = "table",
+        hide_possible_values = true
+    )]
+    output: Output,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Output {
+    Table,
+    Json,
+}
+
+/// One driver to look at.
+struct Subject {
+    /// `vendor/driver`; `None` for this executable where nothing is installed.
+    name: Option<DriverName>,
+    installed: Installed,
+    /// Why its configuration cannot be used is another check's business.
+    config: Option<Config>,
+}
+
+impl Doctor {
+    pub fn run(self, here: &Installed) -> Result<()> {
+        let (plugin_dir, mut checks) = kubernetes::plugin_dir(self.plugin_dir.as_deref());
+        let drivers = match &plugin_dir {
+            Some(path) => installed::drivers(path, self.name.as_ref())?,
+            None => Vec::new(),
+        };
+        let mut subjects: Vec<Subject> = drivers
+            .into_iter()
+            .map(|(name, installed)| Subject {
+                config: Config::load(&installed).ok(),
+                name: Some(name),
+                installed,
+            })
+            .collect();
+        if subjects.is_empty() {
+            checks.push(installed::none(self.name.as_ref()));
+            subjects.push(Subject {
+                name: None,
+                installed: here.clone(),
+                config: Config::load(here).ok(),
+            });
+        }
+        let configs: Vec<&Config> = subjects
+            .iter()
+            .filter_map(|subject| subject.config.as_ref())
+            .collect();
+        checks.splice(0..0, kernel::checks());
+        checks.extend(filesystems::checks(&configs));
+        checks.extend(kubernetes::checks());
+        for subject in &subjects {
+            checks.extend(installed::checks(subject));
+            checks.extend(pools::checks(subject));
+        }
+        match self.output {
+            Output::Table => show(&checks)?,
+            Output::Json => {
+                let text = serde_json::to_string_pretty(&checks).context("write JSON")?;
+                print(format_args!("{text}"))?;
+            }
+        }
+        match count(&checks, Verdict::Fail) {
+            0 => Ok(()),
+            failed => bail!("{failed} of {} checks failed", checks.len()),
+        }
+    }
+}
+
+fn count(checks: &[Check], verdict: Verdict) -> usize {
+    checks
+        .iter()
+        .filter(|check| check.verdict == verdict)
+        .count()
+}
+
+fn show(checks: &[Check]) -> Result<()> {
+    let rows: Vec<Vec<String>> = checks
+        .iter()
+        .map(|check| {
+            vec![
+                check.verdict.as_str().to_owned(),
+                check.about.clone(),
+                check.found.clone(),
+            ]
+        })
+        .collect();
+    table(&["VERDICT", "CHECK", "FOUND"], &rows)?;
+    let remedies: Vec<_> = checks
+        .iter()
+        .filter_map(|check| Some((check, check.remedy.as_ref()?)))
+        .collect();
+    if !remedies.is_empty() {
+        print(format_args!("\nTo mend:"))?;
+    }
+    for (check, remedy) in remedies {
+        print(format_args!("  {}: {remedy}", check.about))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,172 @@
+//! The drivers that are installed.
+
+use super::{Subject, check::Check};
+use crate::{
+    backends,
+    config::{Config, mistakes},
+    installed::Installed,
+    plugin::{Component, DriverName, init_of, processes},
+};
+use anyhow::{Context, Result};
+use flexvol_storage::sdk::DriverStatus;
+use std::{fs, io, path::Path};
+
+/// The drivers in a plugin directory that flexvol installed, or the one of this name.
+pub fn drivers(
+    plugin_dir: &Path,
+    only: Option<&DriverName>,
+) -> Result<Vec<(DriverName, Installed)>> {
+    let entries = match fs::read_dir(plugin_dir) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(error).with_context(|| format!("list {}", plugin_dir.display())),
+    };
+    let mut found: Vec<_> = entries
+        .flatten()
+        .filter_map(|entry| {
+            let name = entry.file_name().to_str()?.replace('~', "/");
+            let name: DriverName = name.parse().ok()?;
+            let installed = Installed::at(&entry.path().join(name.driver()));
+            let is_ours = installed.init_line().exists();
+            let is_meant = only.is_none_or(|only| *only == name);
+            (is_ours && is_meant).then_some((name, installed))
+        })
+        .collect();
+    found.sort_by_key(|(name, _)| name.to_string());
+    Ok(found)
+}
+
+/// There is none.
+pub fn none(name: Option<&DriverName>) -> Check {
+    let (about, wanted) = match name {
+        Some(name) => (format!("driver {name}"), name.to_string()),
+        None => ("driver".to_owned(), "VENDOR/DRIVER".to_owned()),
+    };
+    Check::fail(
+        about,
+        "flexvol has not installed it here",
+        format!("flexvol install --name {wanted}"),
+    )
+}
+
+pub fn checks(subject: &Subject) -> Vec<Check> {
+    let Some(name) = &subject.name else {
+        return Vec::new();
+    };
+    let mut checks = vec![
+        answers(name, &subject.installed),
+        configuration(name, &subject.installed),
+    ];
+    if let Some(config) = &subject.config {
+        checks.extend(controller(name, &subject.installed, config));
+    }
+    checks
+}
+
+/// Whether kubelet gets from it what it was told when it was installed.
+fn answers(name: &DriverName, installed: &Installed) -> Check {
+    let about = format!("driver {name}");
+    let again = format!("flexvol install --name {name}");
+    let path = installed.executable();
+    let line = fs::read_to_string(installed.init_line()).unwrap_or_default();
+    match init_of(&path) {
+        Err(error) => Check::fail(about, crate::cli::report(&error), again),
+        Ok(answer) if answer != line => Check::fail(
+            about,
+            format!("init answers {:?}, and {:?} was installed", answer, line),
+            again,
+        ),
+        Ok(_) => match is_this_executable(&path) {
+            Ok(true) => Check::ok(about, path.display().to_string()),
+            Ok(false) => Check::warn(
+                about,
+                format!("{} is another version than this one", path.display()),
+                again,
+            ),
+            Err(error) => Check::warn(about, format!("compare {}: {error}", path.display()), again),
+        },
+    }
+}
+
+fn is_this_executable(path: &Path) -> io::Result<bool> {
+    let this = Path::new("/proc/self/exe");
+    let same_length = fs::metadata(path)?.len() == fs::metadata(this)?.len();
+    Ok(same_length && fs::read(path)? == fs::read(this)?)
+}
+
+/// Whether it is right, and says what kubelet was told.
+fn configuration(name: &DriverName, installed: &Installed) -> Check {
+    let about = format!("configuration of {name}");
+    let path = installed.configuration();
+    let shown = path.display();
+    let text = match fs::read_to_string(&path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Check::ok(about, "none: the defaults are in force");
+        }
+        Err(error) => {
+            return Check::fail(
+                about,
+                format!("read {shown}: {error}"),
+                format!("see to {shown}"),
+            );
+        }
+    };
+    let mistakes = mistakes(&text, name.driver());
+    let line = fs::read_to_string(installed.init_line()).unwrap_or_default();
+    match (mistakes.first(), init_line(&text, name)) {
+        (Some(first), _) => Check::fail(
+            about,
+            format!("{} mistakes in {shown}, first: {first}", mistakes.len()),
+            format!("flexvol config --name {name} tells all of them; mend {shown}"),
+        ),
+        (None, Some(says)) if says != line => Check::warn(
+            about,
+            format!("{shown} says something else than kubelet was told"),
+            format!(
+                "flexvol install --name {name}; flexvol config --name {name} tells the difference"
+            ),
+        ),
+        (None, _) => Check::ok(about, shown.to_string()),
+    }
+}
+
+fn init_line(text: &str, name: &DriverName) -> Option<String> {
+    let config = Config::parse(text).ok()?;
+    let backend = backends::find(config.backend(name.driver())).ok()?;
+    Some(DriverStatus::initialized((backend.capabilities)(config.attach)).to_line())
+}
+
+/// A controller manager that does not find a driver with attach leaves its pods waiting for ever.
+fn controller(name: &DriverName, installed: &Installed, config: &Config) -> Vec<Check> {
+    if !config.attach {
+        return Vec::new();
+    }
+    let line = fs::read_to_string(installed.init_line()).unwrap_or_default();
+    processes()
+        .into_iter()
+        .filter(|process| process.component == Component::ControllerManager)
+        .map(|process| {
+            let about = format!("{name} for kube-controller-manager");
+            let theirs = process.plugin_dir.join(name.directory()).join(name.driver());
+            let copy = Installed::at(&process.path_from_here(&theirs));
+            let remedy = format!(
+                "mount {} into its container, and install the driver there on every control plane host",
+                process.plugin_dir.display()
+            );
+            match fs::read_to_string(copy.init_line()) {
+                Ok(told) if told == line => Check::ok(about, theirs.display().to_string()),
+                Ok(_) => Check::fail(
+                    about,
+                    format!("{} answers init in another way than the one here", theirs.display()),
+                    remedy,
+                ),
+                Err(error) => Check::fail(
+                    about,
+                    format!("not found as {}: {error}", theirs.display()),
+                    remedy,
+                ),
+            }
+        })
+        .collect()
+}

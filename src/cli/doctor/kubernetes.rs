@@ -1,0 +1,165 @@
+//! Kubelet: where it looks for drivers, and whether it and its containers see what drivers mount.
+
+use super::check::Check;
+use crate::plugin::{Component, PluginDir, Process, processes};
+use flexvol_storage::host::mountinfo::{self, Mount};
+use nix::sys::statvfs::{FsFlags, statvfs};
+use std::{
+    fs,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+};
+
+const ELSEWHERE: &str = "set volumePluginDir in kubelet's configuration (and --flex-volume-plugin-dir of kube-controller-manager) to a writable directory such as /var/lib/kubelet/volumeplugins, and install there";
+
+/// The plugin directory, if it is known, and what is to be said of it.
+pub fn plugin_dir(named: Option<&Path>) -> (Option<PathBuf>, Vec<Check>) {
+    const ABOUT: &str = "plugin directory";
+    let dir = match PluginDir::find(named) {
+        Ok(dir) => dir,
+        Err(error) => {
+            let check = Check::fail(
+                ABOUT,
+                super::super::report(&error),
+                "name kubelet's plugin directory with --plugin-dir",
+            );
+            return (None, vec![check]);
+        }
+    };
+    let found = format!("{} ({})", dir.path.display(), dir.known_from);
+    let check = match trouble(&dir.path) {
+        None => Check::ok(ABOUT, found),
+        Some((trouble, remedy)) => Check::fail(ABOUT, format!("{found}: {trouble}"), remedy),
+    };
+    (Some(dir.path), vec![check])
+}
+
+fn trouble(path: &Path) -> Option<(String, String)> {
+    let metadata = match fs::metadata(path) {
+        Ok(metadata) => metadata,
+        Err(error) => {
+            let remedy = "start kubelet, which makes it, or install a driver, which makes it too";
+            return Some((error.to_string(), remedy.to_owned()));
+        }
+    };
+    if metadata.uid() != 0 || metadata.mode() & 0o022 != 0 {
+        return Some((
+            "others than root can write it, and kubelet runs what is there as root".to_owned(),
+            format!("chown root {0} && chmod 755 {0}", path.display()),
+        ));
+    }
+    match statvfs(path) {
+        Ok(disk) if disk.flags().contains(FsFlags::ST_NOEXEC) => {
+            return Some((
+                "its file system is mounted noexec".to_owned(),
+                ELSEWHERE.to_owned(),
+            ));
+        }
+        Ok(_) => {}
+        Err(error) => return Some((error.to_string(), ELSEWHERE.to_owned())),
+    }
+    // Kubelet ignores names that begin with a dot.
+    let written = tempfile::Builder::new()
+        .prefix(".flexvol-")
+        .tempfile_in(path);
+    let error = written.err()?;
+    Some((format!("cannot be written: {error}"), ELSEWHERE.to_owned()))
+}
+
+/// Whether what a driver mounts is seen where it must be.
+pub fn checks() -> Vec<Check> {
+    let kubelets: Vec<Process> = processes()
+        .into_iter()
+        .filter(|process| process.component == Component::Kubelet)
+        .collect();
+    if kubelets.is_empty() {
+        return vec![Check::warn(
+            "kubelet",
+            "none can be seen",
+            "start kubelet, or run this where its processes can be seen (in a container: hostPID)",
+        )];
+    }
+    kubelets.iter().map(propagation).collect()
+}
+
+/// A driver mounts where kubelet lives. The container runtime lives with the node's first process,
+/// and unless kubelet does so too, only a shared mount takes the volumes there.
+fn propagation(kubelet: &Process) -> Check {
+    let about = "mount propagation";
+    let process = Path::new("/proc").join(kubelet.pid.to_string());
+    let namespace = |process: &Path| {
+        let path = process.join("ns/mnt");
+        fs::read_link(&path).map_err(|error| format!("read {}: {error}", path.display()))
+    };
+    let (theirs, nodes) = match (namespace(&process), namespace(Path::new("/proc/1"))) {
+        (Ok(theirs), Ok(nodes)) => (theirs, nodes),
+        (Err(unreadable), _) | (_, Err(unreadable)) => {
+            return Check::warn(
+                about,
+                format!("cannot see where kubelet's mounts go: {unreadable}"),
+                "run this as root on the node",
+            );
+        }
+    };
+    let root = kubelet.root_dir.display();
+    if theirs == nodes {
+        return Check::ok(
+            about,
+            format!("kubelet lives in the node's mount namespace ({root})"),
+        );
+    }
+    let mounts = fs::read(process.join("mountinfo"))
+        .map_err(|error| error.to_string())
+        .and_then(|text| mountinfo::parse(&text).map_err(|error| error.report()));
+    match mounts {
+        Ok(mounts) => match covering(&mounts, &kubelet.root_dir) {
+            Some(mount) if mount.shared => {
+                Check::ok(about, format!("{root} is shared by kubelet's container"))
+            }
+            _ => Check::fail(
+                about,
+                format!(
+                    "kubelet runs in a container and {root} is not shared: pods would see empty directories"
+                ),
+                format!("mount {root} into kubelet's container with rshared propagation"),
+            ),
+        },
+        Err(error) => Check::warn(about, error, "run this as root on the node"),
+    }
+}
+
+/// The mount that a path lies on: the longest that leads to it, and of equals the last.
+pub fn covering<'a>(mounts: &'a [Mount], path: &Path) -> Option<&'a Mount> {
+    mounts
+        .iter()
+        .filter(|mount| path.starts_with(&mount.mount_point))
+        .max_by_key(|mount| mount.mount_point.components().count())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_and_longest_mount_covers_a_path() {
+        let text = b"1 0 8:1 / / rw - ext4 /dev/sda1 rw\n\
+            2 1 0:5 / /run rw shared:2 - tmpfs tmpfs rw\n\
+            3 1 0:6 / /run rw - ramfs ramfs rw\n\
+            4 1 0:7 / /run/flexvol-more rw - xfs x rw\n";
+        let mounts = mountinfo::parse(text).unwrap();
+        let covers = |path: &str| covering(&mounts, Path::new(path)).map(|mount| mount.id);
+        assert_eq!(covers("/run/flexvol"), Some(3));
+        assert_eq!(covers("/var"), Some(1));
+        assert_eq!(covers("/run/flexvol-more/x"), Some(4));
+    }
+
+    #[test]
+    fn a_directory_that_others_can_write_is_trouble() {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir().unwrap();
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o777)).unwrap();
+        let (what, remedy) = trouble(dir.path()).unwrap();
+        assert!(what.contains("others than root") && remedy.contains("chmod 755"));
+        assert!(trouble(Path::new("/nonexistent")).is_some());
+    }
+}

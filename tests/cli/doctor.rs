@@ -1,0 +1,202 @@
+//! What a node is told that it lacks.
+
+use crate::flexvol;
+use assert_cmd::assert::{Assert, OutputAssertExt};
+use flexvol_testing::{Need, Points, Test, arena};
+use serde_json::Value;
+use std::{
+    fs,
+    os::unix::{fs::PermissionsExt, process::CommandExt},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+};
+use tempfile::TempDir;
+
+pub const TESTS: &[Test] = &[
+    Test {
+        name: "doctor: every check that is not ok has a remedy, and a failed one the exit code 1",
+        needs: &[Need::Root],
+        run: remedies,
+    },
+    Test {
+        name: "doctor: a driver and its pool are well, and are told when they are not",
+        needs: &[Need::Root],
+        run: driver_and_pool,
+    },
+    Test {
+        name: "doctor, install: the plugin directory of a running kubelet is found",
+        needs: &[Need::Root],
+        run: running_kubelet,
+    },
+];
+
+/// A plugin directory, a pool, and a driver on it.
+struct Node(TempDir);
+
+impl Node {
+    fn new() -> Self {
+        let node = Node(tempfile::tempdir_in(arena()).unwrap());
+        fs::create_dir(node.plugins()).unwrap();
+        fs::create_dir(node.pool()).unwrap();
+        fs::set_permissions(node.pool(), fs::Permissions::from_mode(0o700)).unwrap();
+        node
+    }
+
+    fn plugins(&self) -> PathBuf {
+        self.0.path().join("plugins")
+    }
+
+    fn pool(&self) -> PathBuf {
+        self.0.path().join("pool")
+    }
+
+    fn installed(&self, file: &str) -> PathBuf {
+        self.plugins().join("example.com~disk").join(file)
+    }
+
+    fn install(&self) {
+        let text = format!("backend = \"loop\"\n[pools.a]\npath = {:?}\n", self.pool());
+        let file = self.0.path().join("config.toml");
+        fs::write(&file, text).unwrap();
+        let mut command = flexvol();
+        command.args(["install", "--name", "example.com/disk", "--config"]);
+        command.arg(file).arg("--plugin-dir").arg(self.plugins());
+        command.assert().success();
+    }
+
+    fn doctor(&self) -> Vec<Value> {
+        checks(&run(&self.plugins()))
+    }
+
+    /// The verdict, what was found and the remedy of one check.
+    #[track_caller]
+    fn expect(&self, about: &str, verdict: &str, said: &str) {
+        let checks = self.doctor();
+        let check = checks.iter().find(|check| check["check"] == about);
+        let check = check.unwrap_or_else(|| panic!("no {about:?} in {checks:#?}"));
+        assert_eq!(check["verdict"], verdict, "{check}");
+        assert!(check.to_string().contains(said), "no {said:?} in {check}");
+    }
+}
+
+fn run(plugins: &Path) -> Assert {
+    let mut command = flexvol();
+    command.args(["doctor", "--output", "json", "--plugin-dir"]);
+    command.arg(plugins).assert()
+}
+
+fn checks(assert: &Assert) -> Vec<Value> {
+    serde_json::from_slice(&assert.get_output().stdout).unwrap_or_else(|e| panic!("{e}: {assert}"))
+}
+
+fn remedies(points: &Points) {
+    let node = Node::new();
+    let assert = run(&node.plugins()).failure().code(1);
+    for check in checks(&assert) {
+        let is_ok = check["verdict"] == "ok";
+        assert_eq!(check.get("remedy").is_none(), is_ok, "{check}");
+        assert!(!check["found"].as_str().unwrap().is_empty(), "{check}");
+        points.add(1);
+    }
+    let mut command = flexvol();
+    let table = command
+        .arg("doctor")
+        .arg("--plugin-dir")
+        .arg(node.plugins());
+    let table = table.assert().failure().code(1);
+    let text = String::from_utf8_lossy(&table.get_output().stdout).into_owned();
+    assert!(text.starts_with("VERDICT   CHECK"), "{text}");
+    assert!(
+        text.contains("FAIL") && text.contains("\nTo mend:\n"),
+        "{text}"
+    );
+}
+
+fn driver_and_pool(points: &Points) {
+    const DRIVER: &str = "driver example.com/disk";
+    const CONFIGURATION: &str = "configuration of example.com/disk";
+    const POOL: &str = "pool a of example.com/disk";
+    let node = Node::new();
+    node.expect("driver", "fail", "flexvol install");
+    node.install();
+    node.expect(POOL, "fail", "flexvol pool init");
+    flexvol()
+        .args(["pool", "init"])
+        .arg(node.pool())
+        .assert()
+        .success();
+    node.expect("plugin directory", "ok", "plugins");
+    node.expect(DRIVER, "ok", "disk");
+    node.expect(CONFIGURATION, "ok", ".disk.toml");
+    node.expect(POOL, "ok", "0 volumes");
+    points.add(6);
+
+    fs::set_permissions(node.pool(), fs::Permissions::from_mode(0o777)).unwrap();
+    node.expect(POOL, "fail", "chmod go-w");
+    fs::set_permissions(node.pool(), fs::Permissions::from_mode(0o700)).unwrap();
+
+    let configuration = node.installed(".disk.toml");
+    let right = fs::read_to_string(&configuration).unwrap();
+    fs::write(&configuration, format!("attach = true\n{right}")).unwrap();
+    node.expect(CONFIGURATION, "warn", "flexvol install");
+    fs::write(&configuration, format!("atach = true\n{right}")).unwrap();
+    node.expect(CONFIGURATION, "fail", "atach");
+    fs::write(&configuration, right).unwrap();
+
+    fs::write(node.installed("disk"), "#!/bin/sh\nexit 1\n").unwrap();
+    node.expect(DRIVER, "fail", "flexvol install");
+    node.install();
+    fs::set_permissions(node.installed("disk"), fs::Permissions::from_mode(0o777)).unwrap();
+    node.expect(DRIVER, "fail", "others than root");
+
+    fs::set_permissions(node.plugins(), fs::Permissions::from_mode(0o777)).unwrap();
+    node.expect("plugin directory", "fail", "chmod 755");
+    points.add(6);
+}
+
+/// A process that looks like a kubelet in /proc, until it is dropped.
+struct Kubelet(Child);
+
+impl Kubelet {
+    fn start(plugins: &Path) -> Self {
+        let child = Command::new("/bin/sh")
+            .arg0("kubelet")
+            .args(["-c", "read forever", "sh", "--volume-plugin-dir"])
+            .arg(plugins)
+            .stdin(Stdio::piped())
+            .spawn();
+        Kubelet(child.unwrap())
+    }
+}
+
+impl Drop for Kubelet {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn running_kubelet(_: &Points) {
+    let node = Node::new();
+    let kubelet = Kubelet::start(&node.plugins());
+    let known_from = format!("kubelet (process {})", kubelet.0.id());
+    let install = flexvol()
+        .args(["install", "--name", "example.com/loop"])
+        .assert()
+        .success();
+    let said = String::from_utf8_lossy(&install.get_output().stdout).into_owned();
+    assert!(said.contains(&known_from), "{said}");
+    assert!(node.plugins().join("example.com~loop/loop").exists());
+
+    let mut command = flexvol();
+    let found = checks(&command.args(["doctor", "-o", "json"]).assert());
+    let check = |about: &str| found.iter().find(|check| check["check"] == about).unwrap();
+    assert_eq!(check("plugin directory")["verdict"], "ok");
+    // Where it lives is not everybody's to know; but it was found.
+    assert!(
+        !check("mount propagation")["found"]
+            .as_str()
+            .unwrap()
+            .is_empty()
+    );
+}
