@@ -3,8 +3,8 @@
 use crate::config::{Config, PoolConfig};
 use flexvol_storage::{
     Asset, Backend, BlockBackend, BlockDriver, Catalog, ManagedBackend, Mark, Pool, Upkeep,
-    host::{Allocation, Device, DeviceNumber, Image, loop_device, pool},
-    sdk::{Bytes, Capabilities, Driver, Error, ErrorKind, Handle, Options, Result, VolumeName},
+    host::{Allocation, Device, DeviceNumber, loop_device, pool},
+    sdk::{Bytes, Capabilities, Driver, Error, Handle, Options, Result, VolumeName},
 };
 use std::{fs::File, path::Path, time::Duration};
 
@@ -17,13 +17,7 @@ struct Images {
 
 /// What a driver on this backend can do.
 pub fn capabilities(attach: bool) -> Capabilities {
-    Capabilities {
-        attach,
-        selinux_relabel: true,
-        supports_metrics: true,
-        fs_group: true,
-        requires_fs_resize: true,
-    }
+    BlockDriver::<Images>::capabilities(attach)
 }
 
 /// Opens the driver.
@@ -57,12 +51,6 @@ impl Images {
             reserve: config.reserve,
         })
     }
-
-    fn image(&self, volume: &Handle) -> Result<Image> {
-        self.pool
-            .image(volume)?
-            .ok_or_else(|| Error::new(ErrorKind::NotFound, "the volume's image is gone"))
-    }
 }
 
 impl Backend for Images {
@@ -75,25 +63,22 @@ impl Backend for Images {
             return Ok(None);
         };
         Ok(Some(Asset {
-            size: image.size()?,
-            mark: image.mark()?.map(|text| Mark::decode(&text)).transpose()?,
             thin: self.allocation == Allocation::Thin,
+            ..Asset::of_image(image)?
         }))
     }
 
     fn create(&self, volume: &Handle, size: Bytes, mark: &Mark) -> Result<()> {
-        let mark = mark.to_string();
         self.pool
-            .create(volume, size, &mark, self.allocation, self.reserve)
+            .create(volume, size, mark, self.allocation, self.reserve)
     }
 
     fn set_mark(&self, volume: &Handle, mark: &Mark) -> Result<()> {
-        self.image(volume)?.set_mark(&mark.to_string())
+        self.pool.existing_image(volume)?.set_mark(mark)
     }
 
     fn grow(&self, volume: &Handle, to: Bytes) -> Result<()> {
-        self.image(volume)?
-            .extend(to, self.allocation, self.reserve, &self.pool)
+        self.pool.extend(volume, to, self.allocation, self.reserve)
     }
 
     fn destroy(&self, volume: &Handle) -> Result<()> {
@@ -107,8 +92,7 @@ impl Backend for Images {
 
 impl BlockBackend for Images {
     fn owner(device: DeviceNumber) -> Result<Option<Handle>> {
-        let backing = loop_device::backing(device)?;
-        Ok(backing.and_then(|backing| Handle::parse(&backing.label).ok()))
+        loop_device::owner(device)
     }
 
     fn mapped(&self, volume: &Handle, hint: Option<u32>) -> Result<Option<Device>> {
@@ -127,7 +111,7 @@ impl BlockBackend for Images {
     }
 
     fn map(&self, volume: &Handle, hint: Option<u32>) -> Result<Device> {
-        loop_device::attach(&self.image(volume)?, volume, hint)
+        loop_device::attach(&self.pool.existing_image(volume)?, volume, hint)
     }
 
     fn unmap(&self, device: Device) -> Result<()> {

@@ -3,16 +3,12 @@
 
 mod deployment;
 mod directory;
-mod files;
 mod name;
-mod process;
-mod removal;
 mod users;
 mod watch;
 
-pub use deployment::{Deployment, init_of};
-pub use directory::PluginDir;
+pub use deployment::{Deployment, Removed, init_of, remove};
+pub use directory::{Component, PluginDir, Process, processes};
 pub use name::DriverName;
-pub use process::{Component, Process, processes};
-pub use removal::{Removed, remove};
+pub use users::mounted;
 pub use watch::every;

@@ -11,6 +11,7 @@ use rustix::{
     io::Errno,
 };
 use std::{
+    fmt::Display,
     fs::{self, File},
     io,
     os::{
@@ -121,7 +122,7 @@ impl Image {
     ///
     /// # Errors
     /// What the system calls say.
-    pub fn set_mark(&self, mark: &str) -> Result<()> {
+    pub fn set_mark(&self, mark: &(impl Display + ?Sized)) -> Result<()> {
         write_mark(&self.file, mark)?;
         self.file
             .sync_all()
@@ -208,7 +209,7 @@ impl Image {
     pub(crate) fn nameless(
         volumes: &File,
         size: Bytes,
-        mark: &str,
+        mark: &(impl Display + ?Sized),
         allocation: Allocation,
     ) -> Result<File> {
         let file = nameless(volumes)?;
@@ -258,7 +259,8 @@ pub(crate) fn read_mark(file: &File) -> Result<Option<String>> {
     })
 }
 
-pub(crate) fn write_mark(file: &File, mark: &str) -> Result<()> {
+pub(crate) fn write_mark(file: &File, mark: &(impl Display + ?Sized)) -> Result<()> {
+    let mark = mark.to_string();
     match rustix::fs::fsetxattr(file, MARK, mark.as_bytes(), XattrFlags::empty()) {
         Ok(()) => Ok(()),
         Err(Errno::OPNOTSUPP) => Err(Error::new(

@@ -83,6 +83,15 @@ pub fn backing(number: DeviceNumber) -> Result<Option<Backing>> {
     }))
 }
 
+/// The volume whose image lies under a device: the handle that [`attach`] labelled it with. `None`
+/// where it is no loop device of a volume.
+///
+/// # Errors
+/// As for [`backing`].
+pub fn owner(number: DeviceNumber) -> Result<Option<Handle>> {
+    Ok(backing(number)?.and_then(|backing| Handle::parse(&backing.label).ok()))
+}
+
 /// Finds the loop device that lies on `image`. `hint` is the minor number of the device to look at
 /// first.
 ///

@@ -189,6 +189,15 @@ impl Pool {
         Image::open(&self.volumes, &handle.to_string())
     }
 
+    /// Opens a volume's image.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`] where there is none; otherwise as for [`Pool::image`].
+    pub fn existing_image(&self, handle: &Handle) -> Result<Image> {
+        self.image(handle)?
+            .ok_or_else(|| Error::new(ErrorKind::NotFound, "the volume's image is gone"))
+    }
+
     /// Makes a volume's image, marked and on disk; it appears complete or not at all.
     ///
     /// # Errors
@@ -198,7 +207,7 @@ impl Pool {
         &self,
         handle: &Handle,
         size: Bytes,
-        mark: &str,
+        mark: &(impl fmt::Display + ?Sized),
         allocation: Allocation,
         reserve: Reserve,
     ) -> Result<()> {
@@ -219,6 +228,21 @@ impl Pool {
             ErrorKind::Conflict,
             "the volume already has an image",
         ))
+    }
+
+    /// Makes a volume's image larger; see [`Image::extend`].
+    ///
+    /// # Errors
+    /// As for [`Image::extend`] and [`Pool::existing_image`].
+    pub fn extend(
+        &self,
+        handle: &Handle,
+        to: Bytes,
+        allocation: Allocation,
+        reserve: Reserve,
+    ) -> Result<()> {
+        self.existing_image(handle)?
+            .extend(to, allocation, reserve, self)
     }
 
     /// Removes a volume's image, if it is there. Whoever has it open keeps it until then.

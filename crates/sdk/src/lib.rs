@@ -46,6 +46,7 @@
 
 mod answer;
 mod argument;
+mod beside;
 mod bytes;
 mod callout;
 mod driver;
@@ -61,6 +62,7 @@ mod status;
 mod volume;
 
 pub use answer::answer;
+pub use beside::beside_executable;
 pub use bytes::Bytes;
 pub use callout::Callout;
 pub use driver::{Answer, Driver, Failure, Open, Provisioned, not_supported};

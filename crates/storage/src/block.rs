@@ -4,9 +4,7 @@ use crate::{
     backend::BlockBackend,
     block_world::BlockWorld,
     converge::World,
-    driver::VolumeDriver,
-    kind::{Details, Kind},
-    pool::Pool,
+    driver::{Details, Kind, Pool, VolumeDriver},
 };
 use flexvol_host::{format, mount::Target};
 use flexvol_sdk::{Bytes, Capabilities, Filesystem, Handle, Result};

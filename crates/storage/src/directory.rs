@@ -4,9 +4,7 @@ use crate::{
     backend::DirectoryBackend,
     converge::World,
     directory_world::DirectoryWorld,
-    driver::VolumeDriver,
-    kind::{Details, Kind},
-    pool::Pool,
+    driver::{Details, Kind, Pool, VolumeDriver},
 };
 use flexvol_host::mount::Target;
 use flexvol_sdk::{Bytes, Capabilities, Filesystem, Handle, Result};

@@ -1,7 +1,71 @@
 //! The life of a volume: identify, lock, observe, decide, act, measure.
 //!
-//! A vendor of block storage writes a [`BlockBackend`] and gets every callout from
-//! [`BlockDriver`]; everything else a driver needs is re-exported from here.
+//! A vendor writes down what the storage can do, as a [`BlockBackend`] or a [`DirectoryBackend`],
+//! and gets every callout from [`BlockDriver`] or [`DirectoryDriver`]: repeated, reordered, cut or
+//! run in parallel, each of them ends in the state it is asked for, or says why not. Everything
+//! else a driver needs is re-exported from here.
+//!
+//! A whole driver whose volumes are image files, seen through loop devices:
+//!
+//! ```no_run
+//! use flexvol_storage::host::{Allocation, Device, DeviceNumber, Reserve, loop_device, pool::Pool};
+//! use flexvol_storage::sdk::{Bytes, Handle, Options, Result, run};
+//! use flexvol_storage::{Asset, Backend, BlockBackend, BlockDriver, Catalog, Mark};
+//! use std::{path::Path, process::ExitCode};
+//!
+//! struct Files(Pool);
+//!
+//! const RESERVE: Reserve = Reserve::Percent(15);
+//!
+//! impl Backend for Files {
+//!     // Which volumes there are, by handle and by name. A pool knows.
+//!     fn catalog(&self) -> &dyn Catalog {
+//!         &self.0
+//!     }
+//!     fn find(&self, volume: &Handle) -> Result<Option<Asset>> {
+//!         self.0.image(volume)?.map(Asset::of_image).transpose()
+//!     }
+//!     // The mark is kept with the data and goes wherever it goes.
+//!     fn create(&self, volume: &Handle, size: Bytes, mark: &Mark) -> Result<()> {
+//!         self.0.create(volume, size, mark, Allocation::Full, RESERVE)
+//!     }
+//!     fn set_mark(&self, volume: &Handle, mark: &Mark) -> Result<()> {
+//!         self.0.existing_image(volume)?.set_mark(mark)
+//!     }
+//!     fn grow(&self, volume: &Handle, to: Bytes) -> Result<()> {
+//!         self.0.extend(volume, to, Allocation::Full, RESERVE)
+//!     }
+//!     fn destroy(&self, volume: &Handle) -> Result<()> {
+//!         self.0.remove(volume)
+//!     }
+//!     fn capacity(&self, _: &Options) -> Result<Bytes> {
+//!         self.0.available(RESERVE)
+//!     }
+//! }
+//!
+//! impl BlockBackend for Files {
+//!     // Whose a mounted device is, asked also while the pool is missing.
+//!     fn owner(device: DeviceNumber) -> Result<Option<Handle>> {
+//!         loop_device::owner(device)
+//!     }
+//!     fn mapped(&self, volume: &Handle, hint: Option<u32>) -> Result<Option<Device>> {
+//!         match self.0.image(volume)? {
+//!             Some(image) => loop_device::find(&image, hint),
+//!             None => Ok(None),
+//!         }
+//!     }
+//!     fn map(&self, volume: &Handle, hint: Option<u32>) -> Result<Device> {
+//!         loop_device::attach(&self.0.existing_image(volume)?, volume, hint)
+//!     }
+//! }
+//!
+//! fn main() -> ExitCode {
+//!     run(BlockDriver::<Files>::capabilities(false), &|| {
+//!         let open = || Ok(Files(Pool::open(Path::new("/var/lib/example"))?));
+//!         Ok(Box::new(BlockDriver::with_pool(open)))
+//!     })
+//! }
+//! ```
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
@@ -17,12 +81,9 @@ mod directory;
 mod directory_world;
 mod driver;
 mod forecast;
-mod identify;
 mod inventory;
-mod kind;
 pub mod mark;
 pub mod observed;
-mod pool;
 mod settings;
 mod stored;
 mod upkeep;
@@ -31,12 +92,10 @@ pub use backend::{Backend, BlockBackend, Catalog, DirectoryBackend};
 pub use block::{Block, BlockDriver};
 pub use converge::{Reached, World, converge};
 pub use directory::{Directory, DirectoryDriver};
-pub use driver::VolumeDriver;
+pub use driver::{Details, Kind, Pool, VolumeDriver};
 pub use forecast::{Ending, Forecast};
 pub use inventory::{DeviceReport, Explanation, Inventory, PoolReport, Subject, VolumeReport};
-pub use kind::{Details, Kind};
 pub use mark::Mark;
 pub use observed::{Asset, Goal, Observed};
-pub use pool::Pool;
 pub use settings::{Growth, Names, Namespaces, Policy, Role, Settings};
 pub use upkeep::{Adopted, Adoption, Leftover, ManagedBackend, Upkeep};

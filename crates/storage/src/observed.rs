@@ -1,7 +1,8 @@
 //! What is known of a volume at one moment: the input of [`decide`](crate::decide::decide).
 
 use crate::mark::Mark;
-use flexvol_sdk::{Bytes, Filesystem};
+use flexvol_host::Image;
+use flexvol_sdk::{Bytes, Filesystem, Result};
 
 /// The storage behind a volume.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -12,6 +13,28 @@ pub struct Asset {
     pub mark: Option<Mark>,
     /// Its blocks are allocated when they are written and not before.
     pub thin: bool,
+}
+
+impl Asset {
+    /// Storage whose mark is this text.
+    ///
+    /// # Errors
+    /// As for [`Mark::decode`].
+    pub fn marked(size: Bytes, mark: Option<String>) -> Result<Asset> {
+        Ok(Asset {
+            size,
+            mark: mark.map(|text| Mark::decode(&text)).transpose()?,
+            thin: false,
+        })
+    }
+
+    /// An image with all its blocks.
+    ///
+    /// # Errors
+    /// When its size or its mark cannot be read.
+    pub fn of_image(image: Image) -> Result<Asset> {
+        Asset::marked(image.size()?, image.mark()?)
+    }
 }
 
 /// Everything [`decide`](crate::decide::decide) looks at.

@@ -2,7 +2,7 @@
 
 use crate::{
     backend::Backend,
-    kind::Details,
+    driver::Details,
     mark::{Mark, State},
     observed::Asset,
 };

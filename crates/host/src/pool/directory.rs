@@ -20,6 +20,7 @@ use rustix::{
     io::Errno,
 };
 use std::{
+    fmt::Display,
     fs::File,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     time::Duration,
@@ -49,7 +50,7 @@ impl Directory {
     ///
     /// # Errors
     /// What the system calls say.
-    pub fn set_mark(&self, mark: &str) -> Result<()> {
+    pub fn set_mark(&self, mark: &(impl Display + ?Sized)) -> Result<()> {
         write_mark(&self.0, mark)?;
         sync(&self.0)
     }
@@ -110,7 +111,7 @@ impl Pool {
         &self,
         handle: &Handle,
         size: Bytes,
-        mark: &str,
+        mark: &(impl Display + ?Sized),
         reserve: Reserve,
     ) -> Result<()> {
         self.expect_room(size, reserve)?;

@@ -221,7 +221,7 @@ fn a_directory_reaches_its_goals_from_every_cut_and_loses_nothing() {
             }
         }
     }
-    println!("directories: {} states, {cuts} cuts", states.len());
+    println!("decide: directories: {} states, {cuts} cuts", states.len());
     let half_made = |model: &Model| model.mounts.iter().flatten().any(|mount| mount.half_made);
     assert!(states.iter().any(half_made) && cuts > states.len());
 }
