@@ -6,7 +6,6 @@ mod config;
 mod doctor;
 #[path = "../examples/mod.rs"]
 mod examples;
-mod help;
 mod install;
 mod process;
 mod spec;
@@ -22,7 +21,6 @@ fn main() -> ExitCode {
         call::TESTS,
         config::TESTS,
         doctor::TESTS,
-        help::TESTS,
         install::TESTS,
         process::TESTS,
         spec::TESTS,

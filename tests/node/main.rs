@@ -6,6 +6,7 @@
 )]
 
 mod bench;
+mod directory;
 mod doctor;
 #[path = "../examples/mod.rs"]
 mod examples;
@@ -23,12 +24,14 @@ mod lifecycle;
 mod replay;
 mod spec;
 mod storm;
+mod vendors;
 
 use flexvol_testing::{Sandbox, run_layer};
 use std::{env, path::PathBuf, process::ExitCode};
 
 fn main() -> ExitCode {
     let tests = [
+        directory::TESTS,
         format_guard::TESTS,
         doctor::TESTS,
         guards::TESTS,
@@ -44,6 +47,7 @@ fn main() -> ExitCode {
         kill::TESTS,
         replay::TESTS,
         storm::TESTS,
+        vendors::TESTS,
     ];
     run_layer("node", &tests)
 }

@@ -1,0 +1,60 @@
+//! A whole FlexVolume driver: a volume is a file in a directory, seen through a loop device.
+//!
+//! The directory is what `.pool` beside this executable is, or leads to: one that was made a pool
+//! with `flexvol pool init`.
+#![forbid(unsafe_code)]
+
+use flexvol_storage::host::{Allocation, Device, DeviceNumber, Reserve, loop_device, pool::Pool};
+use flexvol_storage::sdk::{Bytes, Handle, Options, Result, beside_executable, run};
+use flexvol_storage::{Asset, Backend, BlockBackend, BlockDriver, Catalog, Mark};
+use std::process::ExitCode;
+
+struct Files(Pool);
+
+const RESERVE: Reserve = Reserve::Percent(15);
+
+impl Backend for Files {
+    fn catalog(&self) -> &dyn Catalog {
+        &self.0
+    }
+    fn find(&self, volume: &Handle) -> Result<Option<Asset>> {
+        self.0.image(volume)?.map(Asset::of_image).transpose()
+    }
+    fn create(&self, volume: &Handle, size: Bytes, mark: &Mark) -> Result<()> {
+        self.0.create(volume, size, mark, Allocation::Full, RESERVE)
+    }
+    fn set_mark(&self, volume: &Handle, mark: &Mark) -> Result<()> {
+        self.0.existing_image(volume)?.set_mark(mark)
+    }
+    fn grow(&self, volume: &Handle, to: Bytes) -> Result<()> {
+        self.0.extend(volume, to, Allocation::Full, RESERVE)
+    }
+    fn destroy(&self, volume: &Handle) -> Result<()> {
+        self.0.remove(volume)
+    }
+    fn capacity(&self, _: &Options) -> Result<Bytes> {
+        self.0.available(RESERVE)
+    }
+}
+
+impl BlockBackend for Files {
+    fn owner(device: DeviceNumber) -> Result<Option<Handle>> {
+        loop_device::owner(device)
+    }
+    fn mapped(&self, volume: &Handle, hint: Option<u32>) -> Result<Option<Device>> {
+        match self.0.image(volume)? {
+            Some(image) => loop_device::find(&image, hint),
+            None => Ok(None),
+        }
+    }
+    fn map(&self, volume: &Handle, hint: Option<u32>) -> Result<Device> {
+        loop_device::attach(&self.0.existing_image(volume)?, volume, hint)
+    }
+}
+
+fn main() -> ExitCode {
+    run(BlockDriver::<Files>::capabilities(false), &|| {
+        let open = || Ok(Files(Pool::open(&beside_executable(".pool")?)?));
+        Ok(Box::new(BlockDriver::with_pool(open)))
+    })
+}

@@ -1,0 +1,57 @@
+//! A whole FlexVolume driver: a volume is a directory, and nothing limits what it takes but the
+//! file system that all of them share.
+//!
+//! They are in what `.pool` beside this executable is, or leads to: a directory that was made a
+//! pool with `flexvol pool init`.
+#![forbid(unsafe_code)]
+
+use flexvol_storage::host::{Reserve, pool::Pool};
+use flexvol_storage::sdk::{Bytes, Error, ErrorKind, Handle, Options, Result};
+use flexvol_storage::sdk::{beside_executable, run};
+use flexvol_storage::{Asset, Backend, Catalog, DirectoryBackend, DirectoryDriver, Mark};
+use std::{os::fd::OwnedFd, process::ExitCode};
+
+struct Directories(Pool);
+
+const RESERVE: Reserve = Reserve::Percent(15);
+
+impl Backend for Directories {
+    fn catalog(&self) -> &dyn Catalog {
+        &self.0
+    }
+    fn find(&self, volume: &Handle) -> Result<Option<Asset>> {
+        match self.0.find_directory(volume)? {
+            Some(found) => Asset::marked(self.0.unlimited()?, found.mark()?).map(Some),
+            None => Ok(None),
+        }
+    }
+    fn create(&self, volume: &Handle, size: Bytes, mark: &Mark) -> Result<()> {
+        self.0.create_directory(volume, size, mark, RESERVE)
+    }
+    fn set_mark(&self, volume: &Handle, mark: &Mark) -> Result<()> {
+        self.0.directory(volume)?.set_mark(mark)
+    }
+    fn grow(&self, _: &Handle, _: Bytes) -> Result<()> {
+        let why = "it has its whole file system already; make that larger";
+        Err(Error::new(ErrorKind::Exhausted, why))
+    }
+    fn destroy(&self, volume: &Handle) -> Result<()> {
+        self.0.remove_directory(volume)
+    }
+    fn capacity(&self, _: &Options) -> Result<Bytes> {
+        self.0.available(RESERVE)
+    }
+}
+
+impl DirectoryBackend for Directories {
+    fn open(&self, volume: &Handle) -> Result<OwnedFd> {
+        Ok(self.0.directory(volume)?.into())
+    }
+}
+
+fn main() -> ExitCode {
+    run(DirectoryDriver::<Directories>::capabilities(), &|| {
+        let open = || Ok(Directories(Pool::open(&beside_executable(".pool")?)?));
+        Ok(Box::new(DirectoryDriver::with_pool(open)))
+    })
+}

@@ -1,0 +1,425 @@
+//! Volumes that are directories: what kubelet, pods and kills do to them.
+
+use crate::{sandbox, vendors};
+use flexvol_host::{
+    mount::{Target, bind, unbind},
+    mountinfo,
+    pool::{Pool, Reserve},
+};
+use flexvol_sdk::{Bytes, Handle};
+use flexvol_testing::{
+    Baseline, Driver, Killed, Need, PersistentVolume, Pod, Points, Sandbox, Test, below, request,
+};
+use nix::mount::MsFlags;
+use std::{
+    fs,
+    os::{
+        fd::AsFd,
+        unix::fs::{MetadataExt, PermissionsExt, symlink},
+    },
+    path::{Path, PathBuf},
+};
+
+const ROOT: &[Need] = &[Need::Root];
+const KILLS: &[Need] = &[Need::Root, Need::Tool("strace", "strace")];
+
+pub const TESTS: &[Test] = &[
+    Test {
+        name: "a directory is shown read-only and writable at once, and neither honours devices",
+        needs: ROOT,
+        run: both_ways,
+    },
+    Test {
+        name: "a mount that was cut half-way is mended, and unmounted",
+        needs: ROOT,
+        run: half_made,
+    },
+    Test {
+        name: "pods share a directory volume, and deleting waits for all of them",
+        needs: ROOT,
+        run: pods_share,
+    },
+    Test {
+        name: "a part of a volume that is mounted elsewhere keeps it from being deleted",
+        needs: ROOT,
+        run: sub_path,
+    },
+    Test {
+        name: "the pod's group gets the volume's root, and a read-only pod changes nothing",
+        needs: ROOT,
+        run: fs_group,
+    },
+    Test {
+        name: "another directory in the volume's place is not taken for it",
+        needs: ROOT,
+        run: replaced,
+    },
+    Test {
+        name: "deleting follows no link, enters no mount and leaves other volumes alone",
+        needs: ROOT,
+        run: confined_removal,
+    },
+    Test {
+        name: "what a killed process left of a directory is swept",
+        needs: ROOT,
+        run: sweep,
+    },
+    Test {
+        name: "provision of a directory, killed anywhere, is finished by its repetition",
+        needs: KILLS,
+        run: provision_killed,
+    },
+    Test {
+        name: "mount of a directory, killed anywhere, is finished by its repetition",
+        needs: KILLS,
+        run: mount_killed,
+    },
+    Test {
+        name: "unmount of a directory, killed anywhere, is finished by its repetition",
+        needs: KILLS,
+        run: unmount_killed,
+    },
+    Test {
+        name: "delete of a directory, killed anywhere, is finished by its repetition",
+        needs: KILLS,
+        run: delete_killed,
+    },
+];
+
+const SIZE: u64 = 64 << 20;
+
+/// A node with the directory driver.
+struct Place {
+    sandbox: Sandbox,
+    driver: Driver,
+}
+
+impl Place {
+    fn new() -> Self {
+        let sandbox = sandbox();
+        let driver = vendors::install(&sandbox, "hello-directory");
+        Place { sandbox, driver }
+    }
+
+    fn volume(&self, name: &str) -> PersistentVolume {
+        PersistentVolume::provision(&self.driver, name, "", SIZE)
+    }
+
+    fn pod<'a>(&'a self, volume: &'a PersistentVolume, uid: &str) -> Pod<'a> {
+        Pod::new(&self.sandbox, &self.driver, volume, uid)
+    }
+
+    fn directory(&self, volume: &PersistentVolume) -> PathBuf {
+        volume.image(&self.sandbox)
+    }
+
+    fn delete(&self, volume: &PersistentVolume) {
+        self.driver.call(&["delete", &volume.json("rw")]).success();
+    }
+
+    fn run_killed<S>(
+        &self,
+        name: &str,
+        points: &Points,
+        prepare: &dyn Fn() -> S,
+        arguments: &dyn Fn(&S) -> Vec<String>,
+        finish: &dyn Fn(S),
+    ) {
+        let killed = Killed {
+            sandbox: &self.sandbox,
+            driver: &self.driver,
+            prepare,
+            arguments,
+            finish,
+        };
+        killed.run(name, points);
+    }
+}
+
+fn options(dir: &Path) -> mountinfo::Mount {
+    Target::open(dir)
+        .unwrap()
+        .unwrap()
+        .mount()
+        .unwrap()
+        .unwrap()
+}
+
+fn both_ways(points: &Points) {
+    let place = Place::new();
+    let volume = place.volume("data");
+    let [writer, reader] = ["writer", "reader"].map(|uid| place.pod(&volume, uid));
+    for order in [["rw", "ro"], ["ro", "rw"]] {
+        for mode in order {
+            let pod = if mode == "rw" { &writer } else { &reader };
+            pod.mount(mode).success();
+            let found = options(pod.dir());
+            assert!(found.is_confined && found.read_only == (mode == "ro"));
+            assert_eq!(found.volume().unwrap().to_string(), volume.handle());
+            points.add(1);
+        }
+        fs::write(writer.dir().join("file"), "text").unwrap();
+        assert_eq!(fs::read(reader.dir().join("file")).unwrap(), b"text");
+        assert!(fs::write(reader.dir().join("file"), "other").is_err());
+        // The mode of a use may change, and repeating a callout changes nothing.
+        for mode in ["rw", "ro", "ro"] {
+            reader.mount(mode).success();
+            assert_eq!(options(reader.dir()).read_only, mode == "ro");
+        }
+        assert_eq!(below(&place.sandbox.kubelet_root()).len(), 2);
+        for pod in [&writer, &reader] {
+            pod.unmount().success();
+            pod.unmount().success();
+        }
+    }
+}
+
+fn half_made(_: &Points) {
+    let place = Place::new();
+    let volume = place.volume("data");
+    let pod = place.pod(&volume, "one");
+    let cut = || {
+        fs::create_dir_all(pod.dir()).unwrap();
+        nix::mount::mount(
+            Some(&place.directory(&volume)),
+            pod.dir(),
+            None::<&str>,
+            MsFlags::MS_BIND,
+            None::<&str>,
+        )
+        .unwrap();
+        assert!(!options(pod.dir()).is_confined);
+    };
+    cut();
+    pod.mount("ro").success();
+    let found = options(pod.dir());
+    assert!(found.is_confined && found.read_only);
+    pod.unmount().success();
+    cut();
+    pod.unmount().success();
+    assert_eq!(below(&place.sandbox.kubelet_root()), []);
+}
+
+fn pods_share(_: &Points) {
+    let place = Place::new();
+    let before = Baseline::of(&place.sandbox);
+    let volume = place.volume("data");
+    let pods = ["one", "two"].map(|uid| place.pod(&volume, uid));
+    for pod in &pods {
+        pod.mount("rw").success();
+    }
+    fs::write(pods[0].dir().join("file"), "text").unwrap();
+    for pod in &pods {
+        let refused = place.driver.call(&["delete", &volume.json("rw")]);
+        assert!(refused.failure().contains("still mounted"), "{refused}");
+        assert_eq!(fs::read(pod.dir().join("file")).unwrap(), b"text");
+        pod.unmount().success();
+    }
+    place.delete(&volume);
+    place.delete(&volume);
+    let refused = pods[0].mount("rw").failure();
+    assert!(refused.contains("no such volume"), "{refused}");
+    before.expect(&place.sandbox, "deleted");
+}
+
+fn sub_path(_: &Points) {
+    let place = Place::new();
+    let volume = place.volume("data");
+    let part = place.directory(&volume).join("part");
+    fs::create_dir(&part).unwrap();
+    let elsewhere = place.sandbox.path("sub-path");
+    fs::create_dir(&elsewhere).unwrap();
+    let target = Target::open(&elsewhere).unwrap().unwrap();
+    bind(fs::File::open(&part).unwrap().as_fd(), &target, false).unwrap();
+    // It is no volume of anybody's, but a part of one.
+    assert_eq!(options(&elsewhere).volume(), None);
+    let refused = place.driver.call(&["delete", &volume.json("rw")]);
+    assert!(refused.failure().contains("still mounted"), "{refused}");
+    assert!(unbind(&elsewhere).unwrap());
+    place.delete(&volume);
+}
+
+fn fs_group(_: &Points) {
+    let place = Place::new();
+    let volume = place.volume("data");
+    let pod = place.pod(&volume, "one");
+    let mount = |mode: &str, key: &str| {
+        let [callout, dir, json] = pod.mount_arguments(mode).try_into().unwrap();
+        let group = format!("{{\"{key}\":\"4711\",");
+        let json = json.replacen('{', &group, 1);
+        place.driver.call(&[callout, dir, json]).success();
+        let found = fs::metadata(pod.dir()).unwrap();
+        let file = pod.dir().join("file");
+        let _ = fs::write(&file, "text");
+        let inherited = fs::metadata(&file).map(|file| file.gid()).ok();
+        pod.unmount().success();
+        (found.uid(), found.gid(), found.mode() & 0o7777, inherited)
+    };
+    let new = "kubernetes.io/mounterArgs.FsGroup";
+    assert_eq!(mount("ro", new), (0, 0, 0o755, None));
+    assert_eq!(mount("rw", new), (0, 4711, 0o2775, Some(4711)));
+    // The owner's choice of what others may do is kept.
+    let root = place.directory(&volume);
+    fs::set_permissions(&root, fs::Permissions::from_mode(0o700)).unwrap();
+    let old = "kubernetes.io/fsGroup";
+    assert_eq!(mount("rw", old), (0, 4711, 0o2770, Some(4711)));
+}
+
+fn replaced(_: &Points) {
+    let place = Place::new();
+    let volume = place.volume("data");
+    let pod = place.pod(&volume, "one");
+    pod.mount("rw").success();
+    let directory = place.directory(&volume);
+    let open = || {
+        let handle = Handle::parse(volume.handle()).unwrap();
+        pool(&place).directory(&handle).unwrap()
+    };
+    let mark = open().mark().unwrap().unwrap();
+    let away = place.sandbox.disk().join("away");
+    fs::create_dir(&away).unwrap();
+    fs::rename(&directory, away.join(volume.handle())).unwrap();
+    let absent = pod.mount("rw").failure();
+    assert!(absent.contains("no such volume"), "{absent}");
+    // Another directory of that name, even with that mark, is not what is mounted.
+    fs::create_dir(&directory).unwrap();
+    for mark in [None, Some(mark)] {
+        if let Some(mark) = mark {
+            open().set_mark(&mark).unwrap();
+        }
+        let refused = pod.mount("rw").failure();
+        assert!(refused.contains("not this volume any more"), "{refused}");
+    }
+    pod.unmount().success();
+}
+
+fn pool(place: &Place) -> Pool {
+    Pool::open(&place.sandbox.pool()).unwrap()
+}
+
+fn confined_removal(points: &Points) {
+    let place = Place::new();
+    let [doomed, other] = ["doomed", "other"].map(|name| place.volume(name));
+    let outside = place.sandbox.disk().join("outside");
+    fs::create_dir(&outside).unwrap();
+    for keep in [&outside, &place.directory(&other)] {
+        fs::write(keep.join("file"), "kept").unwrap();
+    }
+    let root = place.directory(&doomed);
+    fs::create_dir_all(root.join("a/b")).unwrap();
+    for (at, target) in [
+        ("absolute", outside.clone()),
+        ("a/other", Path::new("../..").join(other.handle())),
+        ("a/b/up", "../../../..".into()),
+    ] {
+        symlink(target, root.join(at)).unwrap();
+    }
+    fs::hard_link(outside.join("file"), root.join("linked")).unwrap();
+    // A mount inside keeps the rest of the volume from being lost unseen.
+    let inside = root.join("a/b/mount");
+    fs::create_dir(&inside).unwrap();
+    let target = Target::open(&inside).unwrap().unwrap();
+    bind(fs::File::open(&outside).unwrap().as_fd(), &target, false).unwrap();
+    let refused = place.driver.call(&["delete", &doomed.json("rw")]);
+    assert!(refused.failure().contains("mounted inside"), "{refused}");
+    points.add(1);
+    let mounted = below(&place.sandbox.pool());
+    assert_eq!(mounted.len(), 1, "it is still mounted, wherever it is now");
+    assert!(unbind(&mounted[0].point).unwrap());
+    place.delete(&doomed);
+    for keep in [&outside, &place.directory(&other)] {
+        assert_eq!(fs::read(keep.join("file")).unwrap(), b"kept");
+        points.add(1);
+    }
+    let left = fs::read_dir(place.sandbox.pool().join("volumes")).unwrap();
+    assert_eq!(left.count(), 1);
+}
+
+fn sweep(_: &Points) {
+    let place = Place::new();
+    let before = Baseline::of(&place.sandbox);
+    let volumes = place.sandbox.pool().join("volumes");
+    let kept = Handle::from_bytes([7; 16]);
+    let pool = pool(&place);
+    pool.create_directory(&kept, Bytes::MIB, "mark", Reserve::Percent(15))
+        .unwrap();
+    for (prefix, byte) in [(".new-", 1), (".gone-", 2), (".gone-", 3), (".other-", 4)] {
+        let name = format!("{prefix}{}", Handle::from_bytes([byte; 16]));
+        fs::create_dir_all(volumes.join(name).join("a/b")).unwrap();
+    }
+    let busy = Handle::from_bytes([3; 16]);
+    let lock = flexvol_host::lock::volume(&busy, std::time::Duration::ZERO).unwrap();
+    assert_eq!(pool.sweep().unwrap(), 2);
+    drop(lock);
+    assert_eq!(pool.sweep().unwrap(), 1);
+    assert!(volumes.join(kept.to_string()).exists());
+    pool.remove_directory(&kept).unwrap();
+    let foreign = format!(".other-{}", Handle::from_bytes([4; 16]));
+    fs::remove_dir_all(volumes.join(foreign)).unwrap();
+    before.expect(&place.sandbox, "swept");
+}
+
+fn provision_killed(points: &Points) {
+    let place = Place::new();
+    let arguments = vec!["provision".to_owned(), request("pv", SIZE)];
+    let finish = |()| place.delete(&place.volume("pv"));
+    place.run_killed(
+        "provision a directory",
+        points,
+        &|| (),
+        &|()| arguments.clone(),
+        &finish,
+    );
+}
+
+fn mount_killed(points: &Points) {
+    let place = Place::new();
+    let volume = place.volume("pv");
+    let pod = place.pod(&volume, "one");
+    let finish = |()| {
+        let found = options(pod.dir());
+        assert!(found.is_confined && found.read_only);
+        pod.unmount().success();
+    };
+    place.run_killed(
+        "mount a directory",
+        points,
+        &|| (),
+        &|()| pod.mount_arguments("ro"),
+        &finish,
+    );
+}
+
+fn unmount_killed(points: &Points) {
+    let place = Place::new();
+    let volume = place.volume("pv");
+    let pod = place.pod(&volume, "one");
+    let dir = pod.dir().to_str().unwrap();
+    place.run_killed(
+        "unmount a directory",
+        points,
+        &|| drop(pod.mount("rw").success()),
+        &|()| vec!["unmount".to_owned(), dir.to_owned()],
+        &|()| drop(pod.unmount().success()),
+    );
+}
+
+fn delete_killed(points: &Points) {
+    let place = Place::new();
+    let prepare = || {
+        let volume = place.volume("pv");
+        let root = place.directory(&volume);
+        fs::create_dir_all(root.join("a/b/c")).unwrap();
+        fs::create_dir_all(root.join("a/d")).unwrap();
+        fs::write(root.join("a/b/c/file"), "gone").unwrap();
+        symlink("/", root.join("a/link")).unwrap();
+        volume
+    };
+    place.run_killed(
+        "delete a directory",
+        points,
+        &prepare,
+        &|volume| vec!["delete".to_owned(), volume.json("rw")],
+        &|volume| assert!(!place.directory(&volume).exists()),
+    );
+}
