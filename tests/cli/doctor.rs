@@ -128,7 +128,7 @@ fn driver_and_pool(points: &Points) {
     node.expect("plugin directory", "ok", "plugins");
     node.expect(DRIVER, "ok", "disk");
     node.expect(CONFIGURATION, "ok", ".disk.toml");
-    node.expect(POOL, "ok", "0 volumes");
+    node.expect(POOL, "ok", "volumes: 0");
     points.add(6);
 
     fs::set_permissions(node.pool(), fs::Permissions::from_mode(0o777)).unwrap();

@@ -21,6 +21,7 @@ mod host_pool;
 mod host_probe;
 mod kill;
 mod lifecycle;
+mod people;
 mod replay;
 mod spec;
 mod storm;
@@ -33,7 +34,6 @@ fn main() -> ExitCode {
     let tests = [
         directory::TESTS,
         format_guard::TESTS,
-        doctor::TESTS,
         guards::TESTS,
         host_exec::TESTS,
         host_grow::TESTS,
@@ -43,6 +43,7 @@ fn main() -> ExitCode {
         host_pool::TESTS,
         host_probe::TESTS,
         lifecycle::TESTS,
+        people::TESTS,
         spec::TESTS,
         kill::TESTS,
         replay::TESTS,

@@ -117,8 +117,11 @@ fn configuration(name: &DriverName, installed: &Installed) -> Check {
     match (mistakes.first(), init_line(&text, name)) {
         (Some(first), _) => Check::fail(
             about,
-            format!("{} mistakes in {shown}, first: {first}", mistakes.len()),
-            format!("flexvol config --name {name} tells all of them; mend {shown}"),
+            match mistakes.len() {
+                1 => format!("{shown}: {first}"),
+                many => format!("{shown}: {first}, and {} more", many - 1),
+            },
+            format!("flexvol config --name {name} tells every mistake"),
         ),
         (None, Some(says)) if says != line => Check::warn(
             about,

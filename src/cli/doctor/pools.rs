@@ -59,7 +59,7 @@ fn check(about: String, config: &PoolConfig) -> Check {
         }
     };
     let found = format!(
-        "{path}, id {}, {volumes} volumes, {} of {} free, {} for volumes",
+        "{path}, id {}, volumes: {volumes}, {} of {} free, {} for volumes",
         opened.id(),
         size(space.free),
         size(space.size),
