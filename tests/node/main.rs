@@ -7,7 +7,6 @@
 
 mod bench;
 mod directory;
-mod doctor;
 #[path = "../examples/mod.rs"]
 mod examples;
 mod format_guard;
