@@ -4,7 +4,9 @@ use crate::{
     backend::BlockBackend,
     block_world::BlockWorld,
     converge::World,
-    driver::{Details, Kind, Pool, VolumeDriver},
+    driver::VolumeDriver,
+    kind::{Details, Kind},
+    pool::Pool,
 };
 use flexvol_host::{format, mount::Target};
 use flexvol_sdk::{Bytes, Capabilities, Filesystem, Handle, Result};

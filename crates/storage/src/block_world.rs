@@ -4,7 +4,7 @@ use crate::{
     backend::BlockBackend,
     converge::World,
     decide::Step,
-    driver::{Details, LOCK_DEADLINE},
+    kind::{Details, LOCK_DEADLINE},
     mark::{Format, Mark, State},
     observed::{Content, DeviceState, Goal, Observed, TargetState},
     stored::Stored,

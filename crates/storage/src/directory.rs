@@ -4,7 +4,9 @@ use crate::{
     backend::DirectoryBackend,
     converge::World,
     directory_world::DirectoryWorld,
-    driver::{Details, Kind, Pool, VolumeDriver},
+    driver::VolumeDriver,
+    kind::{Details, Kind},
+    pool::Pool,
 };
 use flexvol_host::mount::Target;
 use flexvol_sdk::{Bytes, Capabilities, Filesystem, Handle, Result};

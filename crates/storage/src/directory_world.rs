@@ -7,7 +7,7 @@ use crate::{
     backend::DirectoryBackend,
     converge::World,
     decide::Step,
-    driver::{Details, LOCK_DEADLINE},
+    kind::{Details, LOCK_DEADLINE},
     mark::State,
     observed::{Asset, Content, DeviceState, Goal, Observed, TargetState},
     stored::Stored,

@@ -6,10 +6,10 @@
 use crate::{
     backend::BlockBackend,
     block::BlockDriver,
-    driver::Pool,
     forecast::{Forecast, Prospect, forecast},
     mark::{Format, Mark, State},
     observed::{Asker, Asset, Content, DeviceState, Goal, Observed, TargetState},
+    pool::Pool,
     settings::Growth,
 };
 use flexvol_host::{

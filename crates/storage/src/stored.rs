@@ -2,7 +2,7 @@
 
 use crate::{
     backend::Backend,
-    driver::Details,
+    kind::Details,
     mark::{Mark, State},
     observed::Asset,
 };

@@ -3,10 +3,11 @@
 use crate::{
     backend::{Backend, BlockBackend},
     block::BlockDriver,
-    driver::{Details, LOCK_DEADLINE, Pool},
     inventory::Inventory,
+    kind::{Details, LOCK_DEADLINE},
     mark::{Format, Mark, State},
     observed::Goal,
+    pool::Pool,
 };
 use flexvol_host::{Device, lock, probe, superblock::Superblock};
 use flexvol_sdk::{Bytes, Error, ErrorKind, Handle, Provisioned, Result, VolumeName};

@@ -1,0 +1,192 @@
+//! Which volume is meant?
+//!
+//! A handle in the options tells it. A name alone does so only where that is allowed, and a
+//! directory where nothing else is told: after a kubelet restart there are no options.
+
+use crate::{
+    backend::Backend,
+    driver::VolumeDriver,
+    kind::Kind,
+    pool::Pool,
+    settings::{Names, Policy},
+};
+use flexvol_host::mount::Target;
+use flexvol_sdk::{Error, ErrorKind, Handle, Result, Volume, VolumeName};
+use serde::Deserialize;
+use std::path::Path;
+
+/// The identity that stands in for a device node in attach mode. Numbers of devices are used
+/// again, and kubelet opens later what it recorded; this path names one volume for ever.
+const IDENTITY_DIR: &str = "/run/flexvol/volumes";
+
+/// The options that a persistent volume of this driver carries.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct VolumeOptions {
+    pub(crate) handle: Option<String>,
+    pub(crate) pool: Option<String>,
+}
+
+/// A volume that was identified, and the pool it is in.
+pub(crate) struct Found<B> {
+    pub(crate) handle: Handle,
+    pub(crate) backend: B,
+    pub(crate) policy: Policy,
+    pub(crate) pool: String,
+}
+
+impl<K: Kind> VolumeDriver<K> {
+    pub(crate) fn pool(&self, name: Option<&str>) -> Result<&Pool<K::Backend>> {
+        match (name, self.pools.as_slice()) {
+            (Some(name), pools) => pools
+                .iter()
+                .find(|pool| pool.name() == name)
+                .ok_or_else(|| {
+                    Error::new(
+                        ErrorKind::NotFound,
+                        format!(
+                            "pool {name:?} is not one of this driver's: {}",
+                            self.pool_names()
+                        ),
+                    )
+                }),
+            (None, [only]) => Ok(only),
+            (None, pools) => pools
+                .iter()
+                .find(|pool| pool.name() == "default")
+                .ok_or_else(|| {
+                    Error::new(
+                        ErrorKind::Invalid,
+                        format!("name a pool, one of: {}", self.pool_names()),
+                    )
+                }),
+        }
+    }
+
+    fn pool_names(&self) -> String {
+        let names: Vec<_> = self.pools.iter().map(|pool| pool.name()).collect();
+        names.join(", ")
+    }
+
+    pub(crate) fn open(
+        &self,
+        pool: &Pool<K::Backend>,
+        handle: Handle,
+    ) -> Result<Found<K::Backend>> {
+        Ok(self.at(pool, pool.open()?, handle))
+    }
+
+    pub(crate) fn at(
+        &self,
+        pool: &Pool<K::Backend>,
+        backend: K::Backend,
+        handle: Handle,
+    ) -> Found<K::Backend> {
+        Found {
+            handle,
+            backend,
+            policy: pool.policy().clone(),
+            pool: pool.name().to_owned(),
+        }
+    }
+
+    /// Finds the pool of a volume of which only the handle is known, as after a kubelet restart.
+    pub(crate) fn search(&self, handle: Handle) -> Result<Option<Found<K::Backend>>> {
+        let mut unavailable = None;
+        for pool in &self.pools {
+            match self.open(pool, handle) {
+                Ok(found) => {
+                    if found.backend.find(&handle)?.is_some() {
+                        return Ok(Some(found));
+                    }
+                }
+                Err(error) => unavailable = Some(error),
+            }
+        }
+        unavailable.map_or(Ok(None), Err)
+    }
+
+    /// The volume that the options, or a name where that is allowed, or the directory tells.
+    pub(crate) fn identify(
+        &self,
+        volume: &Volume,
+        dir: Option<&Path>,
+    ) -> Result<Found<K::Backend>> {
+        let options: VolumeOptions = volume.options.parse()?;
+        let told = match &options.handle {
+            Some(handle) => {
+                let handle = Handle::parse(handle)?;
+                match &options.pool {
+                    Some(pool) => Some(self.open(self.pool(Some(pool))?, handle)?),
+                    None => self.search(handle)?,
+                }
+            }
+            None => match &volume.name {
+                Some(name) if self.allows(name) => self.by_name(name, options.pool.as_deref())?,
+                _ => None,
+            },
+        };
+        let there = dir.map(|dir| self.owner(dir)).transpose()?.flatten();
+        match (told, there) {
+            (Some(told), Some(there)) if told.handle != there => Err(Error::new(
+                ErrorKind::Conflict,
+                "another volume of this driver is mounted on the directory",
+            )),
+            (Some(told), _) => Ok(told),
+            (None, Some(there)) if options.handle.is_none() => {
+                self.search(there)?.ok_or_else(not_here)
+            }
+            (None, _) if options.handle.is_some() => Err(not_here()),
+            (None, _) => Err(Error::new(
+                ErrorKind::Denied,
+                "the volume's options have no handle, and its name alone does not identify it; use a volume that was provisioned or made with `flexvol create`",
+            )),
+        }
+    }
+
+    /// The volume of this driver that is mounted on a directory.
+    pub(crate) fn owner(&self, dir: &Path) -> Result<Option<Handle>> {
+        match Target::open(dir)? {
+            Some(target) => K::owner(&target, &self.pools),
+            None => Ok(None),
+        }
+    }
+
+    fn allows(&self, name: &VolumeName) -> bool {
+        self.settings.names == Names::Dotted && name.is_beyond_pods()
+    }
+
+    pub(crate) fn by_name(
+        &self,
+        name: &VolumeName,
+        pool: Option<&str>,
+    ) -> Result<Option<Found<K::Backend>>> {
+        let pool = self.pool(pool)?;
+        let backend = pool.open()?;
+        backend
+            .catalog()
+            .lookup(name)?
+            .map(|handle| self.open(pool, handle))
+            .transpose()
+    }
+
+    /// What attach and its companions answer; they run where nothing of the node can be seen.
+    pub(crate) fn identity(&self, volume: &Volume) -> Result<String> {
+        let options: VolumeOptions = volume.options.parse()?;
+        match (&options.handle, &volume.name) {
+            (Some(handle), _) => Ok(format!("{IDENTITY_DIR}/{}", Handle::parse(handle)?)),
+            (None, Some(name)) if self.allows(name) => Ok(format!("{IDENTITY_DIR}/{name}")),
+            _ => Err(Error::new(
+                ErrorKind::Denied,
+                "the volume's options have no handle; use a volume that was provisioned or made with `flexvol create`",
+            )),
+        }
+    }
+}
+
+pub(crate) fn not_here() -> Error {
+    Error::new(
+        ErrorKind::NotFound,
+        "there is no such volume on this node; check the handle, and that the pod runs where the volume is",
+    )
+}

@@ -1,0 +1,65 @@
+//! What tells one kind of volume from another.
+
+use crate::{backend::Backend, converge::World, pool::Pool};
+use flexvol_host::mount::Target;
+use flexvol_sdk::{Bytes, Filesystem, Handle, Result, VolumeName};
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+/// How long a callout waits for another one of the same volume before it answers Failure. The
+/// caller repeats the call, and its own patience with one is about two minutes.
+pub(crate) const LOCK_DEADLINE: Duration = Duration::from_secs(60);
+
+/// What the steps of a callout need to know besides its goal.
+#[derive(Clone, Debug, Default)]
+pub struct Details {
+    /// The directory the callout is about.
+    pub(crate) dir: Option<PathBuf>,
+    /// The persistent volume that a new volume is made for.
+    pub(crate) name: Option<VolumeName>,
+    /// The namespace of its claim.
+    pub(crate) namespace: Option<String>,
+    /// The group that the pod's processes share.
+    pub(crate) fs_group: Option<u32>,
+}
+
+impl Details {
+    pub(crate) fn on(dir: Option<&Path>) -> Details {
+        Details {
+            dir: dir.map(Path::to_owned),
+            ..Details::default()
+        }
+    }
+}
+
+/// What kind of thing a volume is, which decides how it is found on a directory and how the
+/// steps are done: [`Block`](crate::Block) or [`Directory`](crate::Directory).
+pub trait Kind {
+    /// The pools of such volumes.
+    type Backend: Backend;
+
+    /// A volume gets a file system of its own; otherwise the caller's `fsType` means nothing.
+    const HAS_FILESYSTEM: bool;
+
+    /// The volume that is mounted on a directory, as far as it is one of this technology.
+    ///
+    /// # Errors
+    /// When it cannot be known.
+    fn owner(target: &Target, pools: &[Pool<Self::Backend>]) -> Result<Option<Handle>>;
+
+    /// The volume under its lock. There is no backend while its pool is missing: then the volume
+    /// can be unmounted and nothing else.
+    ///
+    /// # Errors
+    /// When the lock was not to be had in time.
+    fn lock<'a>(
+        backend: Option<&'a Self::Backend>,
+        volume: Handle,
+        details: Details,
+    ) -> Result<Box<dyn World + 'a>>;
+
+    /// The smallest volume that can hold this file system and be grown from there.
+    fn smallest(filesystem: Filesystem) -> Bytes;
+}
