@@ -17,7 +17,7 @@ use std::{
 /// Checks the configuration, writes the driver beside its final place, runs its init there, and
 /// renames it, so that kubelet never meets half a driver. What is as it should be is left alone,
 /// and kubelet notices nothing. Changing attach is refused while volumes of the driver are mounted
-/// (seen are the mounts of all processes in /proc, so a container needs hostPID).
+/// (seen are those of all processes in /proc: a container needs hostPID and CAP_SYS_PTRACE).
 #[derive(Debug, Args)]
 pub struct Install {
     /// The driver's name, as persistent volumes say it
@@ -89,7 +89,11 @@ impl Install {
         })
     }
 
-    fn deployment(&self, plugin_dir: &PluginDir, executable: &[u8]) -> Result<Deployment> {
+    fn deployment<'a>(
+        &self,
+        plugin_dir: &PluginDir,
+        executable: &'a [u8],
+    ) -> Result<Deployment<'a>> {
         let configuration = match &self.config {
             Some(path) => {
                 let text = fs::read_to_string(path);
@@ -97,12 +101,7 @@ impl Install {
             }
             None => None,
         };
-        let deployment = Deployment::new(
-            &plugin_dir.path,
-            &self.name,
-            executable.to_vec(),
-            configuration,
-        );
+        let deployment = Deployment::new(&plugin_dir.path, &self.name, executable, configuration);
         deployment.with_context(|| match &self.config {
             Some(path) => format!("check {}", path.display()),
             None => format!("check the configuration of {}", self.name),
@@ -110,7 +109,7 @@ impl Install {
     }
 }
 
-fn say(deployment: &Deployment, changes: &[String], plugin_dir: &PluginDir) -> Result<()> {
+fn say(deployment: &Deployment<'_>, changes: &[String], plugin_dir: &PluginDir) -> Result<()> {
     let executable = deployment.executable();
     let (executable, known_from) = (executable.display(), &plugin_dir.known_from);
     if changes.is_empty() {

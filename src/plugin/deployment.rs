@@ -1,11 +1,15 @@
-//! Putting a driver where kubelet finds it, and taking it away.
+//! Putting a driver where kubelet finds it.
 //!
 //! Kubelet watches the plugin directory and calls `init` on every event whose name does not begin
 //! with a dot (`pkg/volume/flexvolume/probe.go`), so everything is made complete under such a name
 //! and renamed: the whole directory the first time, then the files, the executable last. A file
 //! that is as it should be is left alone, and kubelet hears nothing of it.
 
-use super::{DriverName, mounted};
+use super::{
+    DriverName,
+    files::{EXECUTABLE, clear, lock, make_directory, set_mode, sync},
+    users::refuse_while_mounted,
+};
 use crate::{
     backends,
     config::{Config, mistakes},
@@ -17,7 +21,6 @@ use flexvol_storage::{
     sdk::DriverStatus,
 };
 use std::{
-    collections::BTreeSet,
     ffi::{OsStr, OsString},
     fs::{self, DirBuilder, File, Permissions},
     io::{self, Write},
@@ -26,21 +29,20 @@ use std::{
     time::Duration,
 };
 
-const EXECUTABLE: u32 = 0o755;
 const READABLE: u32 = 0o644;
 
 /// `init` reads one file. Kubelet does nothing else while it waits for it.
 const INIT_DEADLINE: Duration = Duration::from_secs(10);
 
 /// Where files are made complete inside a driver's directory. Kubelet ignores it for its dot.
-const STAGE: &str = ".staged";
+pub(super) const STAGE: &str = ".staged";
 
 /// A driver as it should stand in a plugin directory.
 #[derive(Debug)]
-pub struct Deployment {
+pub struct Deployment<'a> {
     plugin_dir: PathBuf,
     name: DriverName,
-    executable: Vec<u8>,
+    executable: &'a [u8],
     /// The text of its configuration; `None` leaves the one that is there.
     configuration: Option<String>,
     init_line: String,
@@ -54,7 +56,7 @@ struct Part<'a> {
     mode: u32,
 }
 
-impl Deployment {
+impl<'a> Deployment<'a> {
     /// Checks the configuration, of which nothing is written before it is right.
     ///
     /// # Errors
@@ -62,9 +64,9 @@ impl Deployment {
     pub fn new(
         plugin_dir: &Path,
         name: &DriverName,
-        executable: Vec<u8>,
+        executable: &'a [u8],
         configuration: Option<String>,
-    ) -> Result<Deployment> {
+    ) -> Result<Self> {
         let home = plugin_dir.join(name.directory());
         let config = match &configuration {
             Some(text) => {
@@ -166,7 +168,7 @@ impl Deployment {
         };
         let executable = Part {
             name: driver.into(),
-            content: &self.executable,
+            content: self.executable,
             mode: EXECUTABLE,
         };
         configuration
@@ -260,69 +262,6 @@ impl Part<'_> {
     }
 }
 
-/// What was found by [`remove`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Removed {
-    /// The driver was there.
-    Driver,
-    /// There was nothing of it.
-    Nothing,
-}
-
-/// Takes a driver out of a plugin directory.
-///
-/// The executable is removed, not renamed, and goes first: that makes kubelet forget the driver,
-/// while a directory without its executable makes it try `init` for ever.
-///
-/// # Errors
-/// While volumes of the driver are mounted, and where there is more than a driver of ours.
-pub fn remove(plugin_dir: &Path, name: &DriverName) -> Result<Removed> {
-    if !plugin_dir.is_dir() {
-        return Ok(Removed::Nothing);
-    }
-    let _lock = lock(plugin_dir)?;
-    clear(&plugin_dir.join(format!(".{}", name.directory())))?;
-    let home = plugin_dir.join(name.directory());
-    let found = match names_in(&home) {
-        Ok(found) => found,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Removed::Nothing),
-        Err(error) => return Err(error).with_context(|| format!("list {}", home.display())),
-    };
-    let driver = name.driver();
-    // The line goes last: it is what tells a driver of ours.
-    let ours = [
-        driver.to_owned(),
-        format!(".{driver}.toml"),
-        format!(".{driver}.init"),
-    ]
-    .map(OsString::from);
-    let [executable, _, line] = &ours;
-    ensure!(
-        !found.contains(executable) || found.contains(line),
-        "{} was not installed by flexvol; remove it by hand",
-        home.join(executable).display()
-    );
-    let others: Vec<_> = found
-        .iter()
-        .filter(|name| !ours.contains(name) && *name != STAGE)
-        .map(|name| name.to_string_lossy())
-        .collect();
-    ensure!(
-        others.is_empty(),
-        "{} also holds {}; remove that first",
-        home.display(),
-        others.join(", ")
-    );
-    refuse_while_mounted(name, "uninstall the driver")?;
-    for name in &ours {
-        remove_file(&home.join(name))?;
-    }
-    clear(&home.join(STAGE))?;
-    fs::remove_dir(&home).with_context(|| format!("remove {}", home.display()))?;
-    sync(plugin_dir)?;
-    Ok(Removed::Driver)
-}
-
 /// The attach mode that kubelet was told of a driver; `None` where there is none.
 fn attach_of(installed: &Installed) -> Result<Option<bool>> {
     let line = match fs::read_to_string(installed.init_line()) {
@@ -353,77 +292,4 @@ pub fn init_of(executable: &Path) -> Result<String> {
         executable.display()
     );
     String::from_utf8(output.stdout).context("read the answer to init")
-}
-
-fn refuse_while_mounted(name: &DriverName, what: &str) -> Result<()> {
-    let mounted: BTreeSet<PathBuf> = mounted(name)?;
-    let Some(first) = mounted.first() else {
-        return Ok(());
-    };
-    bail!(
-        "cannot {what} while its volumes are mounted: {} on this node, the first on {}; move the pods that use them to another node (kubectl drain) and try again",
-        mounted.len(),
-        first.display()
-    )
-}
-
-/// One installation at a time in a plugin directory.
-fn lock(plugin_dir: &Path) -> Result<File> {
-    let lock = File::open(plugin_dir).and_then(|dir| dir.lock().map(|()| dir));
-    lock.with_context(|| format!("lock {}", plugin_dir.display()))
-}
-
-/// Removes a directory of staged files, if it is there.
-fn clear(stage: &Path) -> Result<()> {
-    match names_in(stage) {
-        Ok(names) => {
-            for name in names {
-                remove_file(&stage.join(name))?;
-            }
-            fs::remove_dir(stage).with_context(|| format!("remove {}", stage.display()))
-        }
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(error).with_context(|| format!("list {}", stage.display())),
-    }
-}
-
-fn remove_file(path: &Path) -> Result<()> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            Err(error).with_context(|| format!("remove {}", path.display()))
-        }
-        _ => Ok(()),
-    }
-}
-
-fn names_in(directory: &Path) -> io::Result<Vec<OsString>> {
-    fs::read_dir(directory)?
-        .map(|entry| entry.map(|entry| entry.file_name()))
-        .collect()
-}
-
-/// Kubelet would make it likewise (`Init` in `pkg/volume/flexvolume/probe.go`).
-fn make_directory(path: &Path) -> Result<()> {
-    DirBuilder::new()
-        .recursive(true)
-        .mode(EXECUTABLE)
-        .create(path)
-        .with_context(|| format!("make {}", path.display()))
-}
-
-fn set_mode(path: &Path, mode: u32) -> Result<()> {
-    let set = || {
-        if fs::metadata(path)?.mode() & 0o7777 == mode {
-            return Ok(());
-        }
-        fs::set_permissions(path, Permissions::from_mode(mode))
-    };
-    let set: io::Result<()> = set();
-    set.with_context(|| format!("set the mode of {}", path.display()))
-}
-
-fn sync(directory: &Path) -> Result<()> {
-    File::open(directory)
-        .and_then(|directory| directory.sync_all())
-        .with_context(|| format!("sync {}", directory.display()))
 }

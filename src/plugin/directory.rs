@@ -1,18 +1,12 @@
 //! Where Kubernetes looks for drivers on this node.
 
-use anyhow::{Result, bail};
+use super::process::{Component, DEFAULT, Process, configured, processes};
+use anyhow::{Context, Result, bail, ensure};
 use std::{
-    fs,
-    os::unix::{ffi::OsStrExt, fs::MetadataExt},
+    fs, io,
+    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
 };
-
-/// Kubelet's and the controller manager's default (`pkg/kubelet/apis/config/v1beta1/defaults.go`,
-/// `DefaultVolumePluginDir`).
-const DEFAULT: &str = "/usr/libexec/kubernetes/kubelet-plugins/volume/exec/";
-
-/// Kubelet's default of --root-dir.
-const DEFAULT_ROOT: &str = "/var/lib/kubelet";
 
 /// Where distributions put it whose /usr is read-only.
 const WELL_KNOWN: [&str; 4] = [
@@ -33,41 +27,6 @@ pub struct PluginDir {
     pub known_from: String,
 }
 
-/// A program that calls drivers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Component {
-    Kubelet,
-    ControllerManager,
-}
-
-impl Component {
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Component::Kubelet => "kubelet",
-            Component::ControllerManager => "kube-controller-manager",
-        }
-    }
-
-    fn flag(self) -> &'static str {
-        match self {
-            Component::Kubelet => "volume-plugin-dir",
-            Component::ControllerManager => "flex-volume-plugin-dir",
-        }
-    }
-}
-
-/// A running program that calls drivers.
-#[derive(Clone, Debug)]
-pub struct Process {
-    pub component: Component,
-    /// Its number, for people and for /proc.
-    pub pid: u32,
-    /// Where it looks for drivers; a path in its own mount namespace.
-    pub plugin_dir: PathBuf,
-    /// Where kubelet keeps the directories of pods; a path in its own mount namespace.
-    pub root_dir: PathBuf,
-}
-
 impl PluginDir {
     /// The directory a person named, or else the one that Kubernetes on this node uses.
     ///
@@ -84,17 +43,49 @@ impl PluginDir {
             });
         }
         let running = processes();
-        if running.is_empty() {
-            return without_kubelet();
+        let is_kubelet = |process: &&Process| process.component == Component::Kubelet;
+        let mut callers: Vec<&Process> = running.iter().filter(is_kubelet).collect();
+        // A controller manager in a container may see no plugin directory at all, and does not
+        // need one for drivers without attach.
+        if callers.is_empty() {
+            callers = running.iter().collect();
         }
         let mut found: Vec<PluginDir> = Vec::new();
-        for process in &running {
-            let dir = process.as_seen_here()?;
+        for process in callers {
+            let dir = PluginDir::of(process)?;
             if found.iter().all(|known| known.path != dir.path) {
                 found.push(dir);
             }
         }
+        if found.is_empty() {
+            return without_kubelet();
+        }
         only(found)
+    }
+
+    /// Where a process looks, if that is the directory of this path here too.
+    fn of(process: &Process) -> Result<PluginDir> {
+        let who = format!("{} (process {})", process.component.as_str(), process.pid);
+        let path = &process.plugin_dir;
+        let identity = |path: &Path| match fs::metadata(path) {
+            Ok(metadata) => Ok(Some((metadata.dev(), metadata.ino()))),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error).with_context(|| {
+                format!("see which directory {who} looks into; name it with --plugin-dir")
+            }),
+        };
+        let root = Path::new("/");
+        let has_this_root = identity(&process.path_from_here(root))? == identity(root)?;
+        let ours = identity(path)?;
+        ensure!(
+            identity(&process.path_from_here(path))? == ours && (ours.is_some() || has_this_root),
+            "{who} looks into {}, which is another directory there than here; mount its directory into this container and name it with --plugin-dir",
+            path.display()
+        );
+        Ok(PluginDir {
+            path: path.clone(),
+            known_from: who,
+        })
     }
 }
 
@@ -139,263 +130,9 @@ fn without_kubelet() -> Result<PluginDir> {
     only(there)
 }
 
-/// The kubelet and the controller manager that can be seen in /proc.
-pub fn processes() -> Vec<Process> {
-    let Ok(entries) = fs::read_dir("/proc") else {
-        return Vec::new();
-    };
-    let mut found: Vec<Process> = entries
-        .flatten()
-        .filter_map(|entry| {
-            let pid = entry.file_name().to_str()?.parse().ok()?;
-            let line = fs::read(entry.path().join("cmdline")).ok()?;
-            let arguments = Arguments::parse(&line)?;
-            let read = |path: &Path| fs::read_to_string(in_root_of(pid, path)).ok();
-            let from_files = || {
-                let mut files = arguments.drop_ins(pid);
-                files.extend(arguments.value("config").map(PathBuf::from));
-                files
-                    .iter()
-                    .find_map(|file| configured(&read(file.as_path())?))
-            };
-            let plugin_dir = arguments
-                .value(arguments.component.flag())
-                .or_else(from_files);
-            Some(Process {
-                component: arguments.component,
-                pid,
-                plugin_dir: plugin_dir.unwrap_or_else(|| DEFAULT.to_owned()).into(),
-                root_dir: arguments
-                    .value("root-dir")
-                    .unwrap_or_else(|| DEFAULT_ROOT.to_owned())
-                    .into(),
-            })
-        })
-        .collect();
-    found.sort_by_key(|process| process.pid);
-    found
-}
-
-impl Process {
-    /// Its plugin directory, if that is the directory of this path here too.
-    fn as_seen_here(&self) -> Result<PluginDir> {
-        let who = format!("{} (process {})", self.component.as_str(), self.pid);
-        let identity = |path: &Path| {
-            let metadata = fs::metadata(path).ok()?;
-            Some((metadata.dev(), metadata.ino()))
-        };
-        let theirs = identity(&in_root_of(self.pid, &self.plugin_dir));
-        let ours = identity(&self.plugin_dir);
-        let root = Path::new("/");
-        let same_root = identity(&in_root_of(self.pid, root)) == identity(root);
-        if theirs != ours || (ours.is_none() && !same_root) {
-            bail!(
-                "{who} looks into {}, which is another directory there than here; mount its directory into this container and name it with --plugin-dir",
-                self.plugin_dir.display()
-            );
-        }
-        Ok(PluginDir {
-            path: self.plugin_dir.clone(),
-            known_from: who,
-        })
-    }
-
-    /// A path of this process, seen from here.
-    pub fn path_from_here(&self, path: &Path) -> PathBuf {
-        in_root_of(self.pid, path)
-    }
-}
-
-fn in_root_of(pid: u32, path: &Path) -> PathBuf {
-    let relative = path.strip_prefix("/").unwrap_or(path);
-    Path::new("/proc")
-        .join(pid.to_string())
-        .join("root")
-        .join(relative)
-}
-
-/// The command line of a program that calls drivers.
-struct Arguments {
-    component: Component,
-    words: Vec<String>,
-}
-
-impl Arguments {
-    /// Reads `/proc/PID/cmdline`; `None` for other programs.
-    fn parse(line: &[u8]) -> Option<Arguments> {
-        let mut words = line
-            .split(|&c| c == 0)
-            .map(|word| String::from_utf8_lossy(word).into_owned());
-        let first = words.next()?;
-        let program = Path::new(&first).file_name()?.as_bytes();
-        let words: Vec<String> = words.collect();
-        let component = match program {
-            b"kubelet" => Component::Kubelet,
-            b"kube-controller-manager" => Component::ControllerManager,
-            b"hyperkube" => match words.first()?.as_str() {
-                "kubelet" => Component::Kubelet,
-                "kube-controller-manager" | "controller-manager" => Component::ControllerManager,
-                _ => return None,
-            },
-            _ => return None,
-        };
-        Some(Arguments { component, words })
-    }
-
-    /// The value of `--flag value` or `--flag=value`; the last one counts.
-    fn value(&self, flag: &str) -> Option<String> {
-        let mut value = None;
-        let mut words = self.words.iter();
-        while let Some(word) = words.next() {
-            let Some(word) = word.strip_prefix("--") else {
-                continue;
-            };
-            match word.split_once('=') {
-                Some((name, text)) if name == flag => value = Some(text.to_owned()),
-                None if word == flag => value = words.next().cloned(),
-                _ => {}
-            }
-        }
-        value.filter(|value| !value.is_empty())
-    }
-
-    /// Kubelet's drop-in files, the one that counts most first (`--config-dir`, 1.28).
-    fn drop_ins(&self, pid: u32) -> Vec<PathBuf> {
-        let Some(dir) = self.value("config-dir").map(PathBuf::from) else {
-            return Vec::new();
-        };
-        let Ok(entries) = fs::read_dir(in_root_of(pid, &dir)) else {
-            return Vec::new();
-        };
-        let mut files: Vec<PathBuf> = entries
-            .flatten()
-            .map(|entry| dir.join(entry.file_name()))
-            .filter(|path| path.extension().is_some_and(|ending| ending == "conf"))
-            .collect();
-        files.sort();
-        files.reverse();
-        files
-    }
-}
-
-/// `volumePluginDir` in the text of a kubelet configuration, YAML or JSON. It stands at the top
-/// level, so in YAML its line begins with it; the value is a plain or quoted scalar.
-fn configured(text: &str) -> Option<String> {
-    const KEY: &str = "volumePluginDir";
-    if text.trim_start().starts_with('{') {
-        let object: serde_json::Value = serde_json::from_str(text).ok()?;
-        let value = object.get(KEY)?.as_str()?;
-        return (!value.is_empty()).then(|| value.to_owned());
-    }
-    let value = text
-        .lines()
-        .find_map(|line| line.strip_prefix(KEY)?.trim_start().strip_prefix(':'))?
-        .trim();
-    let value = match value.chars().next()? {
-        quote @ ('"' | '\'') => value[1..].split(quote).next()?,
-        _ => value.split(" #").next()?.trim_end(),
-    };
-    (!value.is_empty()).then(|| value.to_owned())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn line(words: &[&str]) -> Vec<u8> {
-        let mut line = Vec::new();
-        for word in words {
-            line.extend_from_slice(word.as_bytes());
-            line.push(0);
-        }
-        line
-    }
-
-    #[test]
-    fn flags_are_read_as_go_reads_them() {
-        for (words, component, value) in [
-            (
-                &["/usr/bin/kubelet", "--volume-plugin-dir=/a"][..],
-                Component::Kubelet,
-                Some("/a"),
-            ),
-            (
-                &["kubelet", "--v", "2", "--volume-plugin-dir", "/a b"],
-                Component::Kubelet,
-                Some("/a b"),
-            ),
-            (
-                &[
-                    "kubelet",
-                    "--volume-plugin-dir=/a",
-                    "--volume-plugin-dir=/b",
-                ],
-                Component::Kubelet,
-                Some("/b"),
-            ),
-            (
-                &["kubelet", "--flex-volume-plugin-dir=/a"],
-                Component::Kubelet,
-                None,
-            ),
-            (
-                &["kubelet", "--volume-plugin-dir="],
-                Component::Kubelet,
-                None,
-            ),
-            (
-                &["kube-controller-manager", "--flex-volume-plugin-dir=/c"],
-                Component::ControllerManager,
-                Some("/c"),
-            ),
-            (
-                &["/hyperkube", "kubelet", "--volume-plugin-dir=/h"],
-                Component::Kubelet,
-                Some("/h"),
-            ),
-        ] {
-            let arguments = Arguments::parse(&line(words)).unwrap();
-            assert_eq!(arguments.component, component, "{words:?}");
-            let found = arguments.value(component.flag());
-            assert_eq!(found.as_deref(), value, "{words:?}");
-        }
-    }
-
-    #[test]
-    fn other_programs_are_none() {
-        for words in [
-            &["vim", "kubelet"][..],
-            &["kubelet-wrapper"],
-            &["hyperkube"],
-            &[""],
-        ] {
-            assert!(Arguments::parse(&line(words)).is_none(), "{words:?}");
-        }
-        assert!(Arguments::parse(b"").is_none());
-    }
-
-    #[test]
-    fn kubelets_configuration_is_understood() {
-        for (text, value) in [
-            (
-                "kind: KubeletConfiguration\nvolumePluginDir: /a/b\n",
-                Some("/a/b"),
-            ),
-            ("volumePluginDir: \"/a b\" # why\n", Some("/a b")),
-            ("volumePluginDir: '/a'\n", Some("/a")),
-            ("volumePluginDir: /a # why\n", Some("/a")),
-            ("volumePluginDir : /a\n", Some("/a")),
-            ("volumePluginDir: \"\"\n", None),
-            ("volumePluginDir:\n", None),
-            ("nested:\n  volumePluginDir: /a\n", None),
-            ("#volumePluginDir: /a\n", None),
-            (r#"{"volumePluginDir":"/j"}"#, Some("/j")),
-            (r#"{"volumePluginDir":1}"#, None),
-            ("", None),
-        ] {
-            assert_eq!(configured(text).as_deref(), value, "{text:?}");
-        }
-    }
 
     #[test]
     fn directories_that_disagree_are_left_to_a_person() {

@@ -3,12 +3,16 @@
 
 mod deployment;
 mod directory;
+mod files;
 mod name;
+mod process;
+mod removal;
 mod users;
 mod watch;
 
-pub use deployment::{Deployment, Removed, init_of, remove};
-pub use directory::{Component, PluginDir, Process, processes};
+pub use deployment::{Deployment, init_of};
+pub use directory::PluginDir;
 pub use name::DriverName;
-pub use users::mounted;
+pub use process::{Component, Process, processes};
+pub use removal::{Removed, remove};
 pub use watch::every;

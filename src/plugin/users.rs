@@ -1,7 +1,7 @@
 //! Who uses a driver now.
 
 use super::DriverName;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use flexvol_storage::host::mountinfo;
 use std::{
     collections::BTreeSet,
@@ -10,10 +10,23 @@ use std::{
 
 /// The directories of kubelet on which volumes of a driver are mounted, in every mount namespace
 /// that can be seen.
-pub fn mounted(name: &DriverName) -> Result<BTreeSet<PathBuf>> {
+fn mounted(name: &DriverName) -> Result<BTreeSet<PathBuf>> {
     let mounts = mountinfo::all_namespaces().context("find the volumes that are mounted")?;
     let points = mounts.into_iter().map(|mount| mount.mount_point);
     Ok(points.filter(|point| belongs_to(point, name)).collect())
+}
+
+/// Fails while volumes of a driver are mounted; `what` says what was to be done.
+pub(super) fn refuse_while_mounted(name: &DriverName, what: &str) -> Result<()> {
+    let mounted = mounted(name)?;
+    let Some(first) = mounted.first() else {
+        return Ok(());
+    };
+    bail!(
+        "cannot {what} while its volumes are mounted: {} on this node, the first on {}; move the pods that use them to another node (kubectl drain) and try again",
+        mounted.len(),
+        first.display()
+    )
 }
 
 /// Kubelet's directory for a pod's volume ends in `pods/UID/volumes/vendor~driver/VOLUME`

@@ -6,6 +6,7 @@ mod config;
 mod doctor;
 #[path = "../examples/mod.rs"]
 mod examples;
+mod help;
 mod install;
 mod process;
 mod spec;
@@ -21,6 +22,7 @@ fn main() -> ExitCode {
         call::TESTS,
         config::TESTS,
         doctor::TESTS,
+        help::TESTS,
         install::TESTS,
         process::TESTS,
         spec::TESTS,

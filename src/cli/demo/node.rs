@@ -92,7 +92,7 @@ impl Node {
             "backend = \"loop\"\n\n[pools.default]\npath = {:?}\nthin = true\nreserve = \"0%\"\n",
             pool.display().to_string()
         );
-        let deployment = Deployment::new(&plugins, &name, executable, Some(configuration))?;
+        let deployment = Deployment::new(&plugins, &name, &executable, Some(configuration))?;
         deployment.apply().context("install the driver")?;
         Ok(Node {
             driver: Tool::at(&deployment.executable())?,

@@ -1,0 +1,75 @@
+//! Files and directories as an installation needs them: idempotent, and on disk before anybody is
+//! told of them.
+
+use anyhow::{Context, Result};
+use std::{
+    ffi::OsString,
+    fs::{self, DirBuilder, File, Permissions},
+    io,
+    os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt},
+    path::Path,
+};
+
+/// What kubelet executes, and the directories on the way there.
+pub(super) const EXECUTABLE: u32 = 0o755;
+
+/// One installation at a time in a plugin directory.
+pub(super) fn lock(plugin_dir: &Path) -> Result<File> {
+    let lock = File::open(plugin_dir).and_then(|dir| dir.lock().map(|()| dir));
+    lock.with_context(|| format!("lock {}", plugin_dir.display()))
+}
+
+/// Removes a directory of staged files, if it is there.
+pub(super) fn clear(stage: &Path) -> Result<()> {
+    match names_in(stage) {
+        Ok(names) => {
+            for name in names {
+                remove_file(&stage.join(name))?;
+            }
+            fs::remove_dir(stage).with_context(|| format!("remove {}", stage.display()))
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error).with_context(|| format!("list {}", stage.display())),
+    }
+}
+
+pub(super) fn remove_file(path: &Path) -> Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(error).with_context(|| format!("remove {}", path.display()))
+        }
+        _ => Ok(()),
+    }
+}
+
+pub(super) fn names_in(directory: &Path) -> io::Result<Vec<OsString>> {
+    fs::read_dir(directory)?
+        .map(|entry| entry.map(|entry| entry.file_name()))
+        .collect()
+}
+
+/// Kubelet would make it likewise (`Init` in `pkg/volume/flexvolume/probe.go`).
+pub(super) fn make_directory(path: &Path) -> Result<()> {
+    DirBuilder::new()
+        .recursive(true)
+        .mode(EXECUTABLE)
+        .create(path)
+        .with_context(|| format!("make {}", path.display()))
+}
+
+pub(super) fn set_mode(path: &Path, mode: u32) -> Result<()> {
+    let set = || {
+        if fs::metadata(path)?.mode() & 0o7777 == mode {
+            return Ok(());
+        }
+        fs::set_permissions(path, Permissions::from_mode(mode))
+    };
+    let set: io::Result<()> = set();
+    set.with_context(|| format!("set the mode of {}", path.display()))
+}
+
+pub(super) fn sync(directory: &Path) -> Result<()> {
+    File::open(directory)
+        .and_then(|directory| directory.sync_all())
+        .with_context(|| format!("sync {}", directory.display()))
+}

@@ -1,0 +1,95 @@
+//! What people read before they do something.
+
+use crate::flexvol;
+use assert_cmd::assert::OutputAssertExt;
+use flexvol_testing::{Points, Test};
+use std::{
+    io::Write,
+    process::{Command, Stdio},
+};
+
+pub const TESTS: &[Test] = &[
+    Test {
+        name: "help: every verb has one, and a page of the manual",
+        needs: &[],
+        run: every_verb,
+    },
+    Test {
+        name: "completions: bash accepts its own",
+        needs: &[],
+        run: completions,
+    },
+    Test {
+        name: "help: a wrong option is exit code 2, and standard output stays empty",
+        needs: &[],
+        run: usage,
+    },
+];
+
+fn stdout(arguments: &[&str]) -> String {
+    let assert = flexvol().args(arguments).assert().success();
+    String::from_utf8(assert.get_output().stdout.clone()).expect("text")
+}
+
+/// The verbs, as `--help` lists them: two spaces, the verb, what it does.
+fn verbs() -> Vec<String> {
+    let help = stdout(&["--help"]);
+    let commands = help.split("Commands:\n").nth(1).expect("a list of verbs");
+    let lines = commands.lines().take_while(|line| !line.is_empty());
+    lines
+        .map(|line| {
+            let mut words = line.split_whitespace();
+            let verb = words.next().expect("a verb").to_owned();
+            assert!(words.next().is_some(), "{verb} says nothing of itself");
+            verb
+        })
+        .collect()
+}
+
+fn every_verb(points: &Points) {
+    let verbs = verbs();
+    assert!(verbs.len() > 10, "{verbs:?}");
+    for verb in &verbs {
+        assert!(stdout(&[verb, "--help"]).contains("Usage: "), "{verb}");
+        let page = stdout(&["man", verb]);
+        assert!(page.contains(&format!(".TH flexvol-{verb} 1")), "{page}");
+        points.add(2);
+    }
+    assert!(stdout(&["man"]).contains(".TH flexvol 1"));
+    flexvol().args(["man", "mout"]).assert().failure().code(1);
+}
+
+fn completions(points: &Points) {
+    let script = stdout(&["completions", "bash"]);
+    let mut bash = Command::new("bash")
+        .arg("-n")
+        .stdin(Stdio::piped())
+        .spawn()
+        .expect("start bash");
+    let mut input = bash.stdin.take().expect("its input");
+    input.write_all(script.as_bytes()).expect("write to bash");
+    drop(input);
+    assert!(bash.wait().expect("wait for bash").success());
+    for shell in ["zsh", "fish"] {
+        assert!(stdout(&["completions", shell]).contains("uninstall"));
+        points.add(1);
+    }
+}
+
+fn usage(points: &Points) {
+    for arguments in [
+        &["install"][..],
+        &["install", "--name"],
+        &["uninstall", "--name", "x"],
+        &["doctor", "--output", "yaml"],
+        &["call"],
+        &["completions", "dos"],
+        &["install", "--name", "a/b", "--every", "1"],
+        &["install", "--name", "a/b", "--watch", "--every", "0"],
+        &["--what"],
+    ] {
+        let assert = flexvol().args(arguments).assert().failure().code(2);
+        assert.stdout("");
+        points.add(1);
+    }
+}
