@@ -5,11 +5,16 @@
     reason = "time-boxed tests print how far they came"
 )]
 
+mod adopt;
 mod bench;
 mod directory;
+mod doctor;
+mod by_hand;
+mod demo;
 #[path = "../examples/mod.rs"]
 mod examples;
 mod format_guard;
+mod gc;
 mod guards;
 mod host_exec;
 mod host_grow;
@@ -33,6 +38,12 @@ fn main() -> ExitCode {
     let tests = [
         directory::TESTS,
         format_guard::TESTS,
+        adopt::TESTS,
+        by_hand::TESTS,
+        demo::TESTS,
+        format_guard::TESTS,
+        doctor::TESTS,
+        gc::TESTS,
         guards::TESTS,
         host_exec::TESTS,
         host_grow::TESTS,

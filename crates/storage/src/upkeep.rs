@@ -2,9 +2,9 @@
 
 use crate::{
     backend::{Backend, BlockBackend},
-    block::BlockDriver,
+    block::{Block, BlockDriver},
     inventory::Inventory,
-    kind::{Details, LOCK_DEADLINE},
+    kind::{Details, Kind, LOCK_DEADLINE},
     mark::{Format, Mark, State},
     observed::Goal,
     pool::Pool,
@@ -246,7 +246,16 @@ impl<B: ManagedBackend> BlockDriver<B> {
         let asset = backend
             .find(&handle)?
             .ok_or_else(|| Error::new(ErrorKind::NotFound, "the volume is gone"))?;
-        let to = asset.size.max(adoption.size.unwrap_or_default());
+        let is_blank = asset
+            .mark
+            .as_ref()
+            .is_some_and(|mark| mark.format.is_none());
+        let least = if is_blank {
+            Block::<B>::smallest(pool.policy().filesystem)
+        } else {
+            asset.size
+        };
+        let to = adoption.size.unwrap_or_default().max(asset.size).max(least);
         let goal = Goal::StorageGrown {
             to: pool.policy().admit(to)?,
         };

@@ -58,10 +58,16 @@ impl Pool {
         };
         let file = match confine::open(&parent, name, OFlags::RDWR | OFlags::NONBLOCK) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) if Errno::from_io_error(&error) == Some(Errno::LOOP) => {
-                return Err(unfit("is a symbolic link; name the file itself"));
-            }
-            result => result.map_err(failed)?,
+            Err(error) => match Errno::from_io_error(&error) {
+                Some(Errno::LOOP) => {
+                    return Err(unfit("is a symbolic link; name the file itself"));
+                }
+                Some(Errno::XDEV | Errno::ISDIR | Errno::NXIO) => {
+                    return Err(unfit("is not a plain file"));
+                }
+                _ => return Err(failed(error)),
+            },
+            Ok(file) => file,
         };
         let metadata = file.metadata().map_err(failed)?;
         if !metadata.is_file() {

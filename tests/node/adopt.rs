@@ -1,0 +1,256 @@
+//! Images of other origin, taken over as volumes or left alone.
+
+use crate::{
+    by_hand::{complaint, persistent_volume, said, said_json},
+    sandbox,
+};
+use flexvol_testing::{
+    Baseline, Driver, Need, Pod, Points, Sandbox, Test,
+    images::{Blank, KINDS, Origin},
+};
+use std::{
+    fs::{self, File},
+    os::unix::fs::{MetadataExt, symlink},
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+const ALL: &[Need] = &[
+    Need::Root,
+    Need::Tool("mkfs.xfs", "xfsprogs"),
+    Need::Tool("mkfs.btrfs", "btrfs-progs"),
+];
+
+pub const TESTS: &[Test] = &[
+    Test {
+        name: "adopt: every file system keeps its data and grows",
+        needs: ALL,
+        run: filesystems,
+    },
+    Test {
+        name: "adopt: what is not a whole file system is left as it is",
+        needs: ALL,
+        run: refused_content,
+    },
+    Test {
+        name: "adopt: a blank image needs --format, and its first mount formats it",
+        needs: ALL,
+        run: blank,
+    },
+    Test {
+        name: "adopt: an image in use, a copy and whatever is no plain file are refused",
+        needs: ALL,
+        run: refused_files,
+    },
+];
+
+fn install(sandbox: &Sandbox) -> Driver {
+    sandbox.install("flexvol.test/disk", false, "reserve = \"64Mi\"")
+}
+
+fn done(command: &mut Command) {
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{command:?}: {output:?}");
+}
+
+/// An image with a file system that holds one file, made without any of the driver's code.
+fn image(sandbox: &Sandbox, name: &str, filesystem: &str) -> PathBuf {
+    let path = sandbox.disk().join(name);
+    // Not a whole number of mebibytes.
+    let size = (400 << 20) + 8192;
+    File::create_new(&path).unwrap().set_len(size).unwrap();
+    let quiet = if filesystem == "ext3" || filesystem == "ext4" {
+        "-qF"
+    } else {
+        "-q"
+    };
+    done(
+        Command::new(format!("mkfs.{filesystem}"))
+            .arg(quiet)
+            .arg(&path),
+    );
+    let dir = sandbox.path(&format!("made-{name}"));
+    fs::create_dir(&dir).unwrap();
+    done(
+        Command::new("mount")
+            .args(["-o", "loop"])
+            .arg(&path)
+            .arg(&dir),
+    );
+    fs::write(dir.join("file"), "kept").unwrap();
+    done(Command::new("umount").arg(&dir));
+    path
+}
+
+fn sha256(path: &Path) -> String {
+    let output = Command::new("sha256sum").arg(path).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    text.split_whitespace().next().unwrap().to_owned()
+}
+
+fn filesystems(points: &Points) {
+    let sandbox = sandbox();
+    let driver = install(&sandbox);
+    let before = Baseline::of(&sandbox);
+    for filesystem in ["xfs", "ext4", "ext3", "btrfs"] {
+        let path = image(&sandbox, filesystem, filesystem);
+        let inode = fs::metadata(&path).unwrap().ino();
+        let arguments = ["adopt", path.to_str().unwrap(), "--name", filesystem];
+        let arguments = [&arguments[..], &["--size", "600Mi", "-o", "json"]].concat();
+        let volume = persistent_volume(&said_json(&driver, &arguments));
+        assert_eq!(volume.filesystem, filesystem);
+        assert!(!path.exists());
+        let moved = fs::metadata(volume.image(&sandbox)).unwrap();
+        assert_eq!((moved.ino(), moved.len()), (inode, 600 << 20));
+        assert_eq!((moved.uid(), moved.mode() & 0o777), (0, 0o600));
+        let again = persistent_volume(&said_json(&driver, &arguments));
+        assert_eq!(again.options, volume.options, "a second time");
+
+        let pod = Pod::new(&sandbox, &driver, &volume, filesystem);
+        let _ = pod.mount("rw").success();
+        assert_eq!(fs::read(pod.dir().join("file")).unwrap(), b"kept");
+        let shown = said_json(&driver, &["show", filesystem, "-o", "json"]);
+        let spans = shown["filesystem"].as_u64().unwrap();
+        assert!(spans > 590 << 20, "{filesystem} did not follow: {shown}");
+        let _ = pod.unmount().success();
+        let _ = driver
+            .call(&["delete".to_owned(), volume.json("rw")])
+            .success();
+        points.add(1);
+    }
+    before.without_space().expect(&sandbox, "deleted");
+}
+
+fn refused_content(points: &Points) {
+    let sandbox = sandbox();
+    let driver = install(&sandbox);
+    let before = Baseline::of(&sandbox);
+    for (number, kind) in KINDS.iter().enumerate() {
+        let content = kind.make(&sandbox.path(&format!("scratch-{number}")));
+        let path = sandbox.disk().join(format!("image-{number}"));
+        content.write(&path, false);
+        let arguments = [
+            "adopt",
+            path.to_str().unwrap(),
+            "--name",
+            "taken",
+            "--format",
+        ];
+        let whole = matches!(kind.origin, Origin::Tool(tool)
+            if ["mkfs.xfs", "mkfs.ext3", "mkfs.ext4", "mkfs.btrfs"].contains(&tool));
+        if whole {
+            continue;
+        }
+        let sum = sha256(&path);
+        let why = complaint(&driver, &arguments);
+        assert!(
+            why.contains("left as it is") || why.contains("is missing"),
+            "{}: {why}",
+            kind.name
+        );
+        assert_eq!(sha256(&path), sum, "{} was changed", kind.name);
+        fs::remove_file(&path).unwrap();
+        points.add(1);
+    }
+    for entry in fs::read_dir(sandbox.disk()).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_file() {
+            fs::remove_file(path).unwrap();
+        }
+    }
+    before.expect(&sandbox, "after refusals");
+}
+
+fn blank(points: &Points) {
+    let sandbox = sandbox();
+    let pool = "reserve = \"64Mi\"\nfilesystem = \"ext4\"";
+    let driver = sandbox.install("flexvol.test/disk", false, pool);
+    for (number, blank) in Blank::ALL.into_iter().enumerate() {
+        let path = sandbox.disk().join(format!("blank-{number}"));
+        blank.write(&path, 3 << 20);
+        let name = format!("blank-{number}");
+        let arguments = ["adopt", path.to_str().unwrap(), "--name", &name];
+        assert!(
+            complaint(&driver, &arguments).contains("--format"),
+            "{blank:?}"
+        );
+        assert!(path.exists());
+        let arguments = [&arguments[..], &["--format", "-o", "json"]].concat();
+        let mut volume = persistent_volume(&said_json(&driver, &arguments));
+        volume.filesystem = "ext4";
+        let size = fs::metadata(volume.image(&sandbox)).unwrap().len();
+        assert!(size > 3 << 20, "too small for any file system");
+        let pod = Pod::new(&sandbox, &driver, &volume, "a");
+        let _ = pod.mount("rw").success();
+        let _ = pod.unmount().success();
+        let _ = driver
+            .call(&["delete".to_owned(), volume.json("rw")])
+            .success();
+        points.add(1);
+    }
+}
+
+fn refused_files(points: &Points) {
+    let sandbox = sandbox();
+    let driver = install(&sandbox);
+    let refused = |path: &Path, why: &str| {
+        let arguments = [
+            "adopt",
+            path.to_str().unwrap(),
+            "--name",
+            "other",
+            "--format",
+        ];
+        let text = complaint(&driver, &arguments);
+        assert!(text.contains(why), "{}: {text}", path.display());
+        points.add(1);
+    };
+    let path = image(&sandbox, "image", "ext4");
+    let missing = sandbox.disk().join("missing");
+    refused(&missing, "there is no such image");
+    refused(&sandbox.disk(), "is not a plain file");
+    let link = sandbox.disk().join("link");
+    symlink(&path, &link).unwrap();
+    refused(&link, "is a symbolic link");
+    fs::hard_link(&path, sandbox.disk().join("hard")).unwrap();
+    refused(&path, "has a second name");
+    fs::remove_file(sandbox.disk().join("hard")).unwrap();
+    let elsewhere = sandbox.path("elsewhere");
+    fs::write(&elsewhere, [0; 4096]).unwrap();
+    refused(&elsewhere, "lies on another file system");
+    let open = File::open(&path).unwrap();
+    refused(&path, "is in use");
+    drop(open);
+    let dir = sandbox.path("made-image");
+    done(
+        Command::new("mount")
+            .args(["-o", "loop"])
+            .arg(&path)
+            .arg(&dir),
+    );
+    refused(&path, "is in use");
+    done(Command::new("umount").arg(&dir));
+
+    let copy = sandbox.disk().join("copy");
+    fs::copy(&path, &copy).unwrap();
+    said(
+        &driver,
+        &["adopt", path.to_str().unwrap(), "--name", "data"],
+    );
+    refused(&copy, "same UUID");
+    let taken = ["adopt", copy.to_str().unwrap(), "--name", "data"];
+    assert!(complaint(&driver, &taken).contains("of this name already"));
+    let shown = said_json(&driver, &["show", "data", "-o", "json"]);
+    let volume = sandbox
+        .pool()
+        .join("volumes")
+        .join(shown["handle"].as_str().unwrap());
+    refused(&volume, "is a volume of the pool already");
+    assert_eq!(
+        said_json(&driver, &["list", "-o", "json"])["volumes"]
+            .as_array()
+            .unwrap()
+            .len(),
+        1
+    );
+}

@@ -1,0 +1,99 @@
+//! The demo: complete, and gone afterwards whatever ends it.
+
+use crate::executable;
+use flexvol_testing::{Need, Points, Test};
+use std::{
+    fs,
+    process::{Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+pub const TESTS: &[Test] = &[
+    Test {
+        name: "demo: every file system grows under its pod and keeps its file",
+        needs: &[Need::Root, Need::Tool("mkfs.xfs", "xfsprogs")],
+        run: complete,
+    },
+    Test {
+        name: "demo: killed at any moment it leaves nothing behind",
+        needs: &[Need::Root, Need::Tool("mkfs.xfs", "xfsprogs")],
+        run: killed,
+    },
+];
+
+/// Loop devices, mounts and directories of demos, as far as this process can see them.
+fn remains() -> Vec<String> {
+    let mut remains = Vec::new();
+    for entry in fs::read_dir("/sys/block").unwrap().flatten() {
+        let backing = entry.path().join("loop/backing_file");
+        let backing = fs::read_to_string(backing).unwrap_or_default();
+        if backing.starts_with("/run/flexvol-demo/") {
+            remains.push(format!("{}: {backing}", entry.file_name().display()));
+        }
+    }
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let mounts = mounts.lines().filter(|line| line.contains("flexvol-demo"));
+    remains.extend(mounts.map(str::to_owned));
+    if fs::exists("/run/flexvol-demo").unwrap() {
+        remains.push("/run/flexvol-demo".to_owned());
+    }
+    remains
+}
+
+/// The kernel takes a mount namespace apart after its last process.
+fn expect_nothing(when: &str) {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while !remains().is_empty() {
+        assert!(Instant::now() < deadline, "{when}: {:?}", remains());
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn complete(_: &Points) {
+    let output = Command::new(executable())
+        .arg("demo")
+        .env_clear()
+        .output()
+        .unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success(), "{text}{errors}");
+    assert!(
+        !text.contains('\x1b'),
+        "escapes without a terminal:\n{text}"
+    );
+    for callout in [
+        "init",
+        "provision",
+        "mount",
+        "expandfs",
+        "unmount",
+        "delete",
+    ] {
+        assert!(
+            text.contains(&format!("$ {callout}")),
+            "no {callout} in:\n{text}"
+        );
+    }
+    assert_eq!(text.matches("the file is the same").count(), 4, "{text}");
+    assert!(text.contains(r#""volumeNewSize":1073741824"#), "{text}");
+    expect_nothing("after the demo");
+}
+
+fn killed(points: &Points) {
+    for milliseconds in [10, 50, 120, 250, 400, 600, 900] {
+        let mut demo = Command::new(executable())
+            .args(["demo", "--filesystem", "xfs"])
+            .env_clear()
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        thread::sleep(Duration::from_millis(milliseconds));
+        demo.kill().unwrap();
+        demo.wait().unwrap();
+        expect_nothing(&format!("killed after {milliseconds} ms"));
+        points.add(1);
+    }
+}

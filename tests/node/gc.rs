@@ -1,0 +1,113 @@
+//! What killed processes leave behind, and what only looks like it.
+
+use crate::{
+    by_hand::{said, said_json},
+    sandbox,
+};
+use flexvol_testing::{Baseline, Need, PersistentVolume, Pod, Points, Test};
+use nix::sys::{
+    stat::{UtimensatFlags, utimensat},
+    time::{TimeSpec, TimeValLike},
+};
+use std::{fs, os::unix::fs::symlink, path::Path, process::Command, time::SystemTime};
+
+pub const TESTS: &[Test] = &[Test {
+    name: "gc: removes names, loops and locks that nobody has, and nothing else",
+    needs: &[Need::Root, Need::Tool("mkfs.xfs", "xfsprogs")],
+    run: leftovers,
+}];
+
+const GONE: &str = "00112233445566778899aabbccddeeff";
+const DELETED: &str = "20112233445566778899aabbccddeeff";
+const YOUNG: &str = "10112233445566778899aabbccddeeff";
+
+/// Two hours ago.
+fn age(path: &Path) {
+    let now = SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap();
+    let then = TimeSpec::seconds(i64::try_from(now.as_secs()).unwrap() - 7200);
+    let flags = UtimensatFlags::NoFollowSymlink;
+    utimensat(nix::fcntl::AT_FDCWD, path, &then, &then, flags).unwrap();
+}
+
+fn leftovers(points: &Points) {
+    let sandbox = sandbox();
+    let driver = sandbox.install("flexvol.test/disk", false, "reserve = \"64Mi\"");
+    let used = PersistentVolume::provision(&driver, "used", "xfs", 320 << 20);
+    let pod = Pod::new(&sandbox, &driver, &used, "a");
+    let _ = pod.mount("rw").success();
+    let idle = PersistentVolume::provision(&driver, "idle", "xfs", 320 << 20);
+    let before = Baseline::of(&sandbox);
+
+    let names = sandbox.pool().join("names");
+    symlink(GONE, names.join("gone")).unwrap();
+    age(&names.join("gone"));
+    symlink(YOUNG, names.join("young")).unwrap();
+    let locks = Path::new("/run/flexvol/lock");
+    for handle in [DELETED, YOUNG] {
+        fs::write(locks.join(handle), "").unwrap();
+    }
+    age(&locks.join(DELETED));
+    for path in [
+        locks.join(used.handle()),
+        names.join("used"),
+        names.join("idle"),
+    ] {
+        age(&path);
+    }
+    let attached = Command::new("losetup")
+        .args(["-f", "--show"])
+        .arg(idle.image(&sandbox))
+        .output()
+        .unwrap();
+    assert!(attached.status.success());
+    let device = String::from_utf8(attached.stdout).unwrap();
+    // Not a volume: nobody's business.
+    let foreign = sandbox.disk().join("foreign");
+    fs::write(&foreign, vec![0; 1 << 20]).unwrap();
+    let other = Command::new("losetup")
+        .args(["-f", "--show"])
+        .arg(&foreign)
+        .output()
+        .unwrap();
+    let other = String::from_utf8(other.stdout).unwrap();
+
+    let all = Baseline::of(&sandbox);
+    let told = said(&driver, &["gc", "--dry-run"]);
+    for line in [
+        "would remove the name gone,".to_owned(),
+        format!(
+            "would remove the idle device {} of volume {}",
+            device.trim(),
+            idle.handle()
+        ),
+        format!("would remove the lock of volume {DELETED}, which is gone"),
+    ] {
+        assert!(told.contains(&line), "no {line:?} in:\n{told}");
+        points.add(1);
+    }
+    assert_eq!(told.lines().count(), 3, "{told}");
+    all.expect(&sandbox, "a dry run changes nothing");
+
+    let done = said(&driver, &["gc"]);
+    assert_eq!(done.replace("removed ", "would remove "), told);
+    assert_eq!(said(&driver, &["gc"]), "nothing was left behind\n");
+    assert!(locks.join(YOUNG).exists() && locks.join(used.handle()).exists());
+    assert!(!locks.join(DELETED).exists());
+
+    assert!(
+        Command::new("losetup")
+            .args(["-d", other.trim()])
+            .status()
+            .unwrap()
+            .success()
+    );
+    fs::remove_file(foreign).unwrap();
+    fs::remove_file(names.join("young")).unwrap();
+    fs::remove_file(locks.join(YOUNG)).unwrap();
+    before.expect(&sandbox, "tidied");
+    let shown = said_json(&driver, &["show", "used", "-o", "json"]);
+    assert_eq!(shown["mounts"].as_array().unwrap().len(), 1);
+    let _ = pod.unmount().success();
+}
