@@ -10,6 +10,7 @@ mod help;
 mod install;
 mod process;
 mod spec;
+mod volumes;
 
 use flexvol_testing::run_layer;
 use std::{
@@ -26,6 +27,7 @@ fn main() -> ExitCode {
         install::TESTS,
         process::TESTS,
         spec::TESTS,
+        volumes::TESTS,
     ];
     process::double().unwrap_or_else(|| run_layer("cli", &tests))
 }

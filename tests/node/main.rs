@@ -11,6 +11,7 @@ mod directory;
 mod doctor;
 mod by_hand;
 mod demo;
+mod doctor;
 #[path = "../examples/mod.rs"]
 mod examples;
 mod format_guard;

@@ -1,0 +1,125 @@
+//! The verbs about volumes, as far as they go without storage.
+
+use crate::flexvol;
+use flexvol_testing::{Points, Test};
+use std::fs;
+
+pub const TESTS: &[Test] = &[
+    Test {
+        name: "volumes: what is missing or malformed is named, with exit code 2",
+        needs: &[],
+        run: usage,
+    },
+    Test {
+        name: "volumes: what cannot be done is one line on standard error, with exit code 1",
+        needs: &[],
+        run: failures,
+    },
+    Test {
+        name: "volumes: the help tells units and defaults",
+        needs: &[],
+        run: help,
+    },
+];
+
+fn said(arguments: &[&str]) -> (Option<i32>, String, String) {
+    let output = flexvol().args(arguments).output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    (
+        output.status.code(),
+        text(output.stdout),
+        text(output.stderr),
+    )
+}
+
+fn usage(points: &Points) {
+    for (arguments, expected) in [
+        (&["create"][..], "--size"),
+        (
+            &["create", "a/b", "--size", "1Gi"],
+            "is not a DNS subdomain",
+        ),
+        (&["create", "a", "--size", "-1"], "--size"),
+        (&["create", "a", "--size=-1Gi"], "is negative"),
+        (&["create", "a", "--size", "1GiB"], "is not a quantity"),
+        (&["create", "a", "--size", "1Gi", "--fs", "ntfs"], "xfs"),
+        (
+            &["create", "a", "--size", "1Gi", "--driver", "disk"],
+            "vendor/driver",
+        ),
+        (&["adopt", "file"], "--name"),
+        (&["list", "--output", "xml"], "--output"),
+        (&["list", "extra"], "extra"),
+        (&["show"], "HANDLE"),
+        (&["explain", "a", "--size", "ten"], "is not a quantity"),
+        (&["gc", "now"], "now"),
+        (&["demo", "--filesystem", "zfs"], "zfs"),
+    ] {
+        let (code, out, err) = said(arguments);
+        assert_eq!(code, Some(2), "{arguments:?}: {out}{err}");
+        assert_eq!(out, "", "{arguments:?}");
+        assert!(err.contains(expected), "{arguments:?}: {err}");
+        points.add(1);
+    }
+}
+
+fn failures(points: &Points) {
+    let dir = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| {
+        let path = dir.path().join(name);
+        fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let missing = format!(
+        "backend = \"loop\"\n[pools.default]\npath = {:?}\n",
+        dir.path().join("no")
+    );
+    let nowhere = write("nowhere.toml", &missing);
+    let mistaken = write("mistaken.toml", "[pools.default]\npath = 1\n");
+    let strange = write("strange.toml", "backend = \"tape\"\n");
+    let create = ["create", "a", "--size", "1Gi", "--config", &nowhere];
+    for (arguments, expected) in [
+        (&["list", "--config", &nowhere][..], "pool default"),
+        (&["show", "a", "--config", &nowhere], "not mounted"),
+        (
+            &["show", "A", "--config", &nowhere],
+            "is not a DNS subdomain",
+        ),
+        (
+            &["explain", "/nowhere/a", "--config", &nowhere],
+            "not mounted",
+        ),
+        (&["gc", "--config", &nowhere], "pool default"),
+        (&["list", "--config", &mistaken], "line 2"),
+        (
+            &["list", "--config", &strange],
+            "there is no backend \"tape\"",
+        ),
+        (&["list", "--config", "/nowhere.toml"], "/nowhere.toml"),
+        (&create, "say --driver"),
+    ] {
+        let (code, _, err) = said(arguments);
+        assert_eq!(code, Some(1), "{arguments:?}: {err}");
+        assert_eq!(err.lines().count(), 1, "{arguments:?}: {err}");
+        assert!(err.starts_with("flexvol: "), "{err}");
+        assert!(err.contains(expected), "{arguments:?}: {err}");
+        points.add(1);
+    }
+}
+
+fn help(points: &Points) {
+    for (verb, expected) in [
+        ("adopt", "[default: the image's, in whole MiB]"),
+        ("create", "[default: default]"),
+        ("demo", "[default: all]"),
+        ("explain", "[default: the size that was asked for last]"),
+        ("gc", "--dry-run"),
+        ("list", "[default: table]"),
+        ("show", "[default: text]"),
+    ] {
+        let (code, out, err) = said(&[verb, "--help"]);
+        assert_eq!((code, err.as_str()), (Some(0), ""), "{verb}");
+        assert!(out.contains(expected), "{verb}: {out}");
+        points.add(1);
+    }
+}
