@@ -14,7 +14,7 @@ use std::{
 };
 
 const SECRET: &str = "kubernetes.io/secret/";
-/// Base64 of "[secret]": a recorded call can be made again.
+/// Base64 of `[secret]`: a recorded call can be made again.
 const REDACTED: &str = "W3NlY3JldF0=";
 
 #[derive(Serialize)]
