@@ -7,11 +7,9 @@
 
 mod adopt;
 mod bench;
-mod directory;
-mod doctor;
 mod by_hand;
 mod demo;
-mod doctor;
+mod directory;
 #[path = "../examples/mod.rs"]
 mod examples;
 mod format_guard;
@@ -43,7 +41,6 @@ fn main() -> ExitCode {
         by_hand::TESTS,
         demo::TESTS,
         format_guard::TESTS,
-        doctor::TESTS,
         gc::TESTS,
         guards::TESTS,
         host_exec::TESTS,
