@@ -95,15 +95,6 @@ fn quickly(device: &Device) -> Result<Content> {
 fn thoroughly(device: &Device) -> Result<Content> {
     device.sync()?;
     let direct = Direct::new(device)?;
-    if let Some(image) = device.backing() {
-        let length = image_length(image)?;
-        if length < direct.size.0 {
-            return Err(changed(format!(
-                "the image has {length} bytes, its device {}",
-                direct.size.0
-            )));
-        }
-    }
 
     let mut buffer = Buffer::new(BUFFER);
     let mut head = Buffer::new(LONG_HEAD);

@@ -1,5 +1,6 @@
 //! Reading a device past its page cache, and only as long as it stays what it was.
 
+use super::image_length;
 use crate::device::{Device, DeviceNumber};
 use flexvol_sdk::{Bytes, Error, ErrorKind, Result};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
@@ -71,7 +72,8 @@ impl<'a> Direct<'a> {
         Ok(bytes)
     }
 
-    /// Fails when the descriptor is another device by now, or the device has another size.
+    /// Fails when the descriptor is another device by now, when the device has another size, or
+    /// when its image has less.
     pub(super) fn unchanged(&self) -> Result<()> {
         let metadata = self
             .device
@@ -87,6 +89,17 @@ impl<'a> Direct<'a> {
                 self.size.0,
                 size.0
             )));
+        }
+        // Kernels differ in what a loop device answers where its image has ended: zeros (6.1,
+        // drivers/block/loop.c, `lo_read_simple`) or an I/O error.
+        if let Some(image) = self.device.backing() {
+            let length = image_length(image)?;
+            if length < size.0 {
+                return Err(changed(format!(
+                    "the image has {length} bytes, its device {}",
+                    size.0
+                )));
+            }
         }
         Ok(())
     }
