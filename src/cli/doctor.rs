@@ -12,6 +12,7 @@ use crate::{config::Config, installed::Installed, plugin::DriverName};
 use anyhow::{Context, Result, bail};
 use check::{Check, Verdict};
 use clap::{Args, ValueEnum};
+use flexvol_storage::Role;
 use std::path::PathBuf;
 
 /// Say what this node lacks, and how to mend it
@@ -81,6 +82,7 @@ impl Doctor {
         let configs: Vec<&Config> = subjects
             .iter()
             .filter_map(|subject| subject.config.as_ref())
+            .filter(|config| config.role == Role::Node)
             .collect();
         checks.splice(0..0, kernel::checks());
         checks.extend(filesystems::checks(&configs));

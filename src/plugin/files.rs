@@ -1,22 +1,42 @@
 //! Files and directories as an installation needs them: idempotent, and on disk before anybody is
 //! told of them.
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use std::{
     ffi::OsString,
-    fs::{self, DirBuilder, File, Permissions},
+    fs::{self, DirBuilder, File, Permissions, TryLockError},
     io,
     os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt},
     path::Path,
+    thread,
+    time::{Duration, Instant},
 };
 
 /// What kubelet executes, and the directories on the way there.
 pub(super) const EXECUTABLE: u32 = 0o755;
 
+/// How long one installation waits for another, which takes milliseconds and runs `init` once.
+const PATIENCE: Duration = Duration::from_secs(30);
+
 /// One installation at a time in a plugin directory.
 pub(super) fn lock(plugin_dir: &Path) -> Result<File> {
-    let lock = File::open(plugin_dir).and_then(|dir| dir.lock().map(|()| dir));
-    lock.with_context(|| format!("lock {}", plugin_dir.display()))
+    let shown = plugin_dir.display();
+    let directory = File::open(plugin_dir).with_context(|| format!("open {shown}"))?;
+    let started = Instant::now();
+    loop {
+        match directory.try_lock() {
+            Ok(()) => return Ok(directory),
+            Err(TryLockError::WouldBlock) if started.elapsed() < PATIENCE => {
+                thread::sleep(Duration::from_millis(50));
+            }
+            Err(TryLockError::WouldBlock) => {
+                bail!("another installation in {shown} does not end")
+            }
+            Err(TryLockError::Error(error)) => {
+                return Err(error).with_context(|| format!("lock {shown}"));
+            }
+        }
+    }
 }
 
 /// Removes a directory of staged files, if it is there.

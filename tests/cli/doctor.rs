@@ -141,6 +141,10 @@ fn driver_and_pool(points: &Points) {
     node.expect(CONFIGURATION, "warn", "flexvol install");
     fs::write(&configuration, format!("atach = true\n{right}")).unwrap();
     node.expect(CONFIGURATION, "fail", "atach");
+    // A control plane host has no pools, and misses none.
+    let controller = format!("role = \"controller\"\n{right}").replace("/pool", "/nowhere");
+    fs::write(&configuration, controller).unwrap();
+    assert!(node.doctor().iter().all(|check| check["check"] != POOL));
     fs::write(&configuration, right).unwrap();
 
     fs::write(node.installed("disk"), "#!/bin/sh\nexit 1\n").unwrap();

@@ -7,6 +7,7 @@ use crate::{
     plugin::{Component, processes},
 };
 use flexvol_storage::{
+    Role,
     host::{Reserve, pool},
     sdk::{Bytes, ErrorKind},
 };
@@ -17,7 +18,12 @@ use std::{fs, os::unix::fs::MetadataExt, path::Path};
 const EVICTION_PERCENT: u64 = 10;
 
 pub fn checks(subject: &Subject) -> Vec<Check> {
-    let Some(config) = &subject.config else {
+    // On a control plane host there is nothing of the nodes' storage.
+    let Some(config) = subject
+        .config
+        .as_ref()
+        .filter(|config| config.role == Role::Node)
+    else {
         return Vec::new();
     };
     config
