@@ -6,6 +6,7 @@
 )]
 
 mod adopt;
+mod bad_input;
 mod bench;
 mod by_hand;
 mod demo;
@@ -40,6 +41,7 @@ fn main() -> ExitCode {
         adopt::TESTS,
         by_hand::TESTS,
         demo::TESTS,
+        bad_input::TESTS,
         format_guard::TESTS,
         gc::TESTS,
         guards::TESTS,
