@@ -1,7 +1,7 @@
 //! The file that holds a volume.
 
 use crate::{
-    confine,
+    confine, kernel,
     loop_device::Inode,
     pool::{Allocation, FIRST_BLOCKS, Pool, Reserve},
 };
@@ -251,12 +251,24 @@ pub(crate) fn read_mark(file: &File) -> Result<Option<String>> {
     let mut text = vec![0; LONGEST_MARK];
     match rustix::fs::fgetxattr(file, MARK, &mut text) {
         Ok(length) => text.truncate(length),
-        Err(Errno::NODATA) => return Ok(None),
+        Err(Errno::NODATA) if may_read_marks() => return Ok(None),
+        Err(Errno::NODATA) => {
+            return Err(Error::new(
+                ErrorKind::CapabilityMissing,
+                "cannot read the volume's mark: this process lacks CAP_SYS_ADMIN",
+            ));
+        }
         Err(error) => return Err(Error::system("read the volume's mark", error)),
     }
     String::from_utf8(text).map(Some).map_err(|error| {
         Error::new(ErrorKind::Storage, "the volume's mark is damaged").because(error)
     })
+}
+
+/// To others the kernel denies that a `trusted` attribute is there (fs/xattr.c, xattr_permission).
+fn may_read_marks() -> bool {
+    const SYS_ADMIN: u32 = 21;
+    kernel::capabilities().is_ok_and(|mask| mask >> SYS_ADMIN & 1 == 1)
 }
 
 pub(crate) fn write_mark(file: &File, mark: &(impl Display + ?Sized)) -> Result<()> {
