@@ -36,12 +36,11 @@ use std::{env, path::PathBuf, process::ExitCode};
 
 fn main() -> ExitCode {
     let tests = [
-        directory::TESTS,
-        format_guard::TESTS,
         adopt::TESTS,
+        bad_input::TESTS,
         by_hand::TESTS,
         demo::TESTS,
-        bad_input::TESTS,
+        directory::TESTS,
         format_guard::TESTS,
         gc::TESTS,
         guards::TESTS,
@@ -52,11 +51,11 @@ fn main() -> ExitCode {
         host_mount::TESTS,
         host_pool::TESTS,
         host_probe::TESTS,
+        kill::TESTS,
         lifecycle::TESTS,
         people::TESTS,
-        spec::TESTS,
-        kill::TESTS,
         replay::TESTS,
+        spec::TESTS,
         storm::TESTS,
         vendors::TESTS,
     ];
