@@ -13,11 +13,13 @@ use flexvol_testing::{
 use nix::mount::MsFlags;
 use std::{
     fs,
+    io::{Read, Write},
     os::{
         fd::AsFd,
         unix::fs::{MetadataExt, PermissionsExt, symlink},
     },
     path::{Path, PathBuf},
+    process::{Command, Stdio},
 };
 
 const ROOT: &[Need] = &[Need::Root];
@@ -43,6 +45,21 @@ pub const TESTS: &[Test] = &[
         name: "a part of a volume that is mounted elsewhere keeps it from being deleted",
         needs: ROOT,
         run: sub_path,
+    },
+    Test {
+        name: "a directory mounted only in another mount namespace is not deleted",
+        needs: &[Need::Root, Need::Tool("unshare", "util-linux")],
+        run: elsewhere,
+    },
+    Test {
+        name: "a directory is unmounted while its pool is missing",
+        needs: ROOT,
+        run: missing_pool,
+    },
+    Test {
+        name: "a directory is known by where it is mounted after a kubelet restart",
+        needs: ROOT,
+        run: bare_json,
     },
     Test {
         name: "the pod's group gets the volume's root, and a read-only pod changes nothing",
@@ -237,6 +254,71 @@ fn sub_path(_: &Points) {
     assert!(refused.failure().contains("still mounted"), "{refused}");
     assert!(unbind(&elsewhere).unwrap());
     place.delete(&volume);
+}
+
+/// As a container has it whose pod's directory is unmounted already.
+fn elsewhere(_: &Points) {
+    let place = Place::new();
+    let volume = place.volume("data");
+    let pod = place.pod(&volume, "one");
+    pod.mount("rw").success();
+    let inside = place.sandbox.path("container");
+    fs::create_dir(&inside).unwrap();
+    let mut container = Command::new("unshare")
+        .args(["--mount", "--propagation", "private", "sh", "-c"])
+        .arg(r#"mount --bind "$0" "$1" && exec cat"#)
+        .args([pod.dir(), &inside])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut input = container.stdin.take().unwrap();
+    let mut output = container.stdout.take().unwrap();
+    // Its echo comes when everything is mounted.
+    input.write_all(b".").unwrap();
+    output.read_exact(&mut [0]).unwrap();
+    pod.unmount().success();
+    let refused = place.driver.call(&["delete", &volume.json("rw")]);
+    drop(input);
+    container.wait().unwrap();
+    assert!(refused.failure().contains("still mounted"), "{refused}");
+    place.delete(&volume);
+}
+
+fn missing_pool(_: &Points) {
+    let place = Place::new();
+    let volume = place.volume("data");
+    let pods = ["one", "two"].map(|uid| place.pod(&volume, uid));
+    pods[0].mount("rw").success();
+    let (pool, away) = (place.sandbox.pool(), place.sandbox.disk().join("away"));
+    fs::rename(&pool, &away).unwrap();
+    fs::create_dir(&pool).unwrap();
+    for refused in [
+        pods[1].mount("rw"),
+        place.driver.call(&["delete", &volume.json("rw")]),
+        place.driver.call(&pods[0].expand_arguments(SIZE, SIZE)),
+    ] {
+        let message = refused.failure();
+        assert!(message.contains("not mounted"), "{refused}");
+    }
+    pods[0].unmount().success();
+    fs::remove_dir(&pool).unwrap();
+    fs::rename(&away, &pool).unwrap();
+    pods[1].mount("rw").success();
+    pods[1].unmount().success();
+}
+
+fn bare_json(_: &Points) {
+    let place = Place::new();
+    let volume = place.volume("data");
+    let pod = place.pod(&volume, "one");
+    pod.mount("rw").success();
+    let mut arguments = pod.expand_arguments(SIZE, SIZE);
+    arguments[1] = r#"{"kubernetes.io/readwrite":"rw"}"#.to_owned();
+    place.driver.call(&arguments).success();
+    pod.unmount().success();
+    let unknown = place.driver.call(&arguments);
+    assert!(unknown.failure().contains("no handle"), "{unknown}");
 }
 
 fn fs_group(_: &Points) {

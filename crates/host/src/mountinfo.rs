@@ -137,11 +137,13 @@ pub fn all_namespaces() -> Result<Vec<Mount>> {
         let Ok(namespace) = fs::read_link(path.join("ns/mnt")) else {
             continue;
         };
-        if !namespaces.insert(namespace) {
+        if namespaces.contains(&namespace) {
             continue;
         }
+        // Of a process that ended meanwhile nothing is read: others may live where it lived.
         if let Ok(text) = fs::read(path.join("mountinfo")) {
             mounts.extend(parse(&text)?);
+            namespaces.insert(namespace);
         }
     }
     Ok(mounts)

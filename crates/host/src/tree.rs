@@ -3,39 +3,44 @@
 use crate::confine;
 use flexvol_sdk::{Error, ErrorKind, Result};
 use rustix::{
-    fs::{AtFlags, Dir, FileType, OFlags},
+    fs::{AtFlags, Dir, DirEntry, FileType, OFlags},
     io::Errno,
 };
 use std::{
-    ffi::{CStr, CString},
+    ffi::CStr,
     fs::File,
     io,
-    os::fd::AsFd,
+    time::{Duration, Instant},
 };
 
 /// How many file systems within the file system (Btrfs subvolumes, quota projects) may lie in one
 /// another. Directories cannot be moved out of these, so each costs descriptors.
 const DEEPEST: u32 = 32;
 
-/// How many passes over a directory may get nowhere, as when a process keeps writing into it or an
-/// NFS client keeps the files that are open.
+/// How often a directory may be read from its beginning without getting anywhere: an NFS client
+/// keeps files that are open under other names.
 const MOST_IN_VAIN: u32 = 16;
 
 /// Removes the directory `name` of `parent`; one that is not there is removed already.
 ///
 /// Whoever wrote the tree is not trusted: no link is followed, nothing mounted is entered, and a
-/// tree of any depth takes two descriptors, because directories that are found deep down are
-/// moved up to the top before they are looked into. Cut anywhere, a repetition goes on.
+/// tree of any depth or width takes two descriptors and little memory, because directories that
+/// are found deep down are moved up to the top before they are looked into. Cut anywhere, a
+/// repetition goes on.
 ///
 /// # Errors
-/// [`ErrorKind::Busy`] while something is mounted in the tree; otherwise what the system calls
-/// say. What could be removed before is gone.
-pub(crate) fn remove(parent: &File, name: &str) -> Result<()> {
+/// [`ErrorKind::Busy`] while something is mounted in the tree, [`ErrorKind::TimedOut`] after
+/// `time`; otherwise what the system calls say. What could be removed before is gone.
+pub(crate) fn remove(parent: &File, name: &str, time: Duration) -> Result<()> {
     let top = match confine::open(parent, name, OFlags::RDONLY | OFlags::DIRECTORY) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         result => result.map_err(failed)?,
     };
-    empty(&top, DEEPEST).map_err(failed)?;
+    let mut removal = Removal {
+        end: Instant::now() + time,
+        lifted: 0,
+    };
+    removal.empty(&top, DEEPEST).map_err(failed)?;
     match rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR) {
         Ok(()) | Err(Errno::NOENT) => Ok(()),
         Err(error) => Err(failed(error.into())),
@@ -49,50 +54,112 @@ fn failed(error: io::Error) -> Error {
             "cannot remove the volume: something is mounted inside it; unmount that first",
         )
         .because(error),
+        Some(Errno::TIMEDOUT) => Error::new(
+            ErrorKind::TimedOut,
+            "the volume's files are still being removed; the next call goes on with it",
+        ),
         _ => Error::system("remove the volume's files", error),
     }
 }
 
-/// Removes what is in `top`. Directories that come up meanwhile are met in a later pass.
-fn empty(top: &File, deepest: u32) -> io::Result<()> {
-    let (mut lifted, mut in_vain) = (0, 0);
-    while in_vain < MOST_IN_VAIN {
-        let entries = entries(top)?;
-        if entries.is_empty() {
-            return Ok(());
+struct Removal {
+    end: Instant,
+    /// How many names were tried for directories that are moved up.
+    lifted: u64,
+}
+
+impl Removal {
+    /// Removes what is in `top`. What a directory shows while it changes differs between file
+    /// systems, so it is read until nothing is left.
+    fn empty(&mut self, top: &File, deepest: u32) -> io::Result<()> {
+        for _ in 0..MOST_IN_VAIN {
+            while self.pass(top, deepest)? {}
+            if is_empty(top)? {
+                return Ok(());
+            }
         }
-        in_vain += 1;
-        for (name, kind) in entries {
-            if kind != FileType::Directory {
-                unlink(top, &name)?;
-            } else if remove_directory(top, &name, &mut lifted, deepest)? {
-                in_vain = 0;
+        Err(Errno::NOTEMPTY.into())
+    }
+
+    /// Goes through `top` once; whether directories became fewer or less deep.
+    fn pass(&mut self, top: &File, deepest: u32) -> io::Result<bool> {
+        let mut progress = false;
+        for entry in Dir::read_from(top)? {
+            let entry = entry?;
+            match self.kind(top, &entry)? {
+                Some(FileType::Directory) => {
+                    progress |= self.remove_directory(top, entry.file_name(), deepest)?;
+                }
+                Some(_) => unlink(top, entry.file_name())?,
+                None => {}
+            }
+        }
+        Ok(progress)
+    }
+
+    /// False: it is still there, because somebody writes into it.
+    fn remove_directory(&mut self, top: &File, name: &CStr, deepest: u32) -> io::Result<bool> {
+        if remove_empty(top, name)? {
+            return Ok(true);
+        }
+        let Some(directory) = open(top, name)? else {
+            return Ok(true);
+        };
+        let before = self.lifted;
+        for entry in Dir::read_from(&directory)? {
+            let entry = entry?;
+            let name = entry.file_name();
+            match self.kind(&directory, &entry)? {
+                None => {}
+                Some(FileType::Directory) => {
+                    if !self.lift(&directory, name, top)?
+                        && let Some(inner) = open(&directory, name)?
+                    {
+                        self.empty(&inner, deepest.checked_sub(1).ok_or(Errno::MLINK)?)?;
+                        remove_empty(&directory, name)?;
+                    }
+                }
+                Some(_) => unlink(&directory, name)?,
+            }
+        }
+        Ok(remove_empty(top, name)? || self.lifted > before)
+    }
+
+    /// What an entry is, while there is time; `None` for what is no entry to remove.
+    fn kind(&self, directory: &File, entry: &DirEntry) -> io::Result<Option<FileType>> {
+        if Instant::now() >= self.end {
+            return Err(Errno::TIMEDOUT.into());
+        }
+        let name = entry.file_name();
+        if matches!(name.to_bytes(), b"." | b"..") {
+            return Ok(None);
+        }
+        match entry.file_type() {
+            FileType::Unknown => {
+                match rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
+                    Ok(stat) => Ok(Some(FileType::from_raw_mode(stat.st_mode))),
+                    Err(Errno::NOENT) => Ok(None),
+                    Err(error) => Err(error.into()),
+                }
+            }
+            kind => Ok(Some(kind)),
+        }
+    }
+
+    /// Moves a directory up to `top` under a name of ours; `false` where it cannot leave its own.
+    fn lift(&mut self, directory: &File, name: &CStr, top: &File) -> io::Result<bool> {
+        loop {
+            self.lifted += 1;
+            let to = format!(".lifted-{}", self.lifted);
+            match rustix::fs::renameat(directory, name, top, to) {
+                Ok(()) | Err(Errno::NOENT) => return Ok(true),
+                Err(Errno::XDEV) => return Ok(false),
+                // Taken: by whoever wrote the tree, or by a removal that was cut.
+                Err(Errno::NOTEMPTY | Errno::EXIST | Errno::NOTDIR) => {}
+                Err(error) => return Err(error.into()),
             }
         }
     }
-    Err(Errno::NOTEMPTY.into())
-}
-
-/// False: it is still there, because somebody writes into it.
-fn remove_directory(top: &File, name: &CStr, lifted: &mut u64, deepest: u32) -> io::Result<bool> {
-    if remove_empty(top, name)? {
-        return Ok(true);
-    }
-    let Some(directory) = open(top, name)? else {
-        return Ok(true);
-    };
-    let before = *lifted;
-    for (name, kind) in entries(&directory)? {
-        if kind != FileType::Directory {
-            unlink(&directory, &name)?;
-        } else if !lift(&directory, &name, top, lifted)?
-            && let Some(inner) = open(&directory, &name)?
-        {
-            empty(&inner, deepest.checked_sub(1).ok_or(Errno::MLINK)?)?;
-            remove_empty(&directory, &name)?;
-        }
-    }
-    Ok(remove_empty(top, name)? || *lifted > before)
 }
 
 /// False: it is not empty. What is no directory any more is left to the next pass.
@@ -101,21 +168,6 @@ fn remove_empty(parent: &File, name: &CStr) -> io::Result<bool> {
         Ok(()) | Err(Errno::NOENT | Errno::NOTDIR) => Ok(true),
         Err(Errno::NOTEMPTY | Errno::EXIST) => Ok(false),
         Err(error) => Err(error.into()),
-    }
-}
-
-/// Moves a directory up to `top` under a name of ours; `false` where it cannot leave its own.
-fn lift(directory: &File, name: &CStr, top: &File, lifted: &mut u64) -> io::Result<bool> {
-    loop {
-        *lifted += 1;
-        let to = format!(".lifted-{lifted}");
-        match rustix::fs::renameat(directory, name, top, to) {
-            Ok(()) | Err(Errno::NOENT) => return Ok(true),
-            Err(Errno::XDEV) => return Ok(false),
-            // Taken: by whoever wrote the tree, or by a removal that was cut.
-            Err(Errno::NOTEMPTY | Errno::EXIST | Errno::NOTDIR) => {}
-            Err(error) => return Err(error.into()),
-        }
     }
 }
 
@@ -139,36 +191,21 @@ fn open(directory: &File, name: &CStr) -> io::Result<Option<File>> {
     }
 }
 
-/// All entries, read before any is removed: what a removal does to a directory that is being read
-/// differs between file systems.
-fn entries(directory: &File) -> io::Result<Vec<(CString, FileType)>> {
-    let mut entries = Vec::new();
-    for entry in Dir::read_from(directory.as_fd())? {
-        let entry = entry?;
-        let name = entry.file_name();
-        if matches!(name.to_bytes(), b"." | b"..") {
-            continue;
+fn is_empty(directory: &File) -> io::Result<bool> {
+    for entry in Dir::read_from(directory)? {
+        if !matches!(entry?.file_name().to_bytes(), b"." | b"..") {
+            return Ok(false);
         }
-        let kind = match entry.file_type() {
-            FileType::Unknown => {
-                let stat = rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW);
-                match stat {
-                    Ok(stat) => FileType::from_raw_mode(stat.st_mode),
-                    Err(Errno::NOENT) => continue,
-                    Err(error) => return Err(error.into()),
-                }
-            }
-            kind => kind,
-        };
-        entries.push((name.to_owned(), kind));
     }
-    Ok(entries)
+    Ok(true)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::{fs, os::unix::fs::symlink, path::Path};
+
+    const LONG: Duration = Duration::from_secs(60);
 
     fn names(directory: &Path) -> Vec<String> {
         let mut names: Vec<_> = fs::read_dir(directory)
@@ -196,10 +233,10 @@ mod tests {
             symlink("../".repeat(at + 1) + "other", tree.join(link)).unwrap();
             symlink(&other, tree.join(format!("{link}-absolute"))).unwrap();
         }
-        remove(&parent, "tree").unwrap();
+        remove(&parent, "tree", LONG).unwrap();
         assert_eq!(names(dir.path()), ["other"]);
         assert_eq!(fs::read(other.join("sub/file")).unwrap(), b"kept");
-        remove(&parent, "tree").unwrap();
+        remove(&parent, "tree", LONG).unwrap();
     }
 
     #[test]
@@ -214,7 +251,23 @@ mod tests {
             at = open(&at, c"d").unwrap().unwrap();
         }
         drop(at);
-        remove(&parent, "tree").unwrap();
+        remove(&parent, "tree", LONG).unwrap();
+        assert_eq!(names(dir.path()), [""; 0]);
+    }
+
+    #[test]
+    fn a_removal_that_ran_out_of_time_goes_on_where_it_was() {
+        let dir = tempfile::tempdir().unwrap();
+        let parent = File::open(dir.path()).unwrap();
+        for sub in 0..50 {
+            let sub = dir.path().join(format!("tree/{sub}/deep"));
+            fs::create_dir_all(&sub).unwrap();
+            fs::write(sub.join("file"), "gone").unwrap();
+        }
+        let error = remove(&parent, "tree", Duration::ZERO).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::TimedOut);
+        assert_eq!(names(dir.path()), ["tree"]);
+        remove(&parent, "tree", LONG).unwrap();
         assert_eq!(names(dir.path()), [""; 0]);
     }
 
@@ -225,7 +278,7 @@ mod tests {
         fs::create_dir_all(dir.path().join("other/sub")).unwrap();
         symlink("other", dir.path().join("link")).unwrap();
         for name in ["link", "other/sub", "..", "."] {
-            assert!(remove(&parent, name).is_err(), "{name}");
+            assert!(remove(&parent, name, LONG).is_err(), "{name}");
         }
         assert_eq!(names(dir.path()), ["link", "other"]);
         assert_eq!(names(&dir.path().join("other")), ["sub"]);

@@ -30,6 +30,9 @@ use std::{
 /// by `fsGroup`. Nobody else on the node comes this far, because the pool lets only root in.
 const MODE: Mode = Mode::from_raw_mode(0o755);
 
+/// Callers repeat a call, and wait about two minutes for one.
+const REMOVAL: Duration = Duration::from_secs(90);
+
 const NEW: &str = ".new-";
 const GONE: &str = ".gone-";
 
@@ -145,16 +148,16 @@ impl Pool {
     /// The caller holds the volume's lock and knows that it is mounted nowhere.
     ///
     /// # Errors
-    /// [`ErrorKind::Busy`] while something is mounted inside it, otherwise what the system calls
-    /// say.
+    /// [`ErrorKind::Busy`] while something is mounted inside it, [`ErrorKind::TimedOut`] when there
+    /// is more to remove than a caller waits for, otherwise what the system calls say.
     pub fn remove_directory(&self, handle: &Handle) -> Result<()> {
         let gone = format!("{GONE}{handle}");
         // What stands in the way of the name is of an earlier removal.
-        tree::remove(&self.volumes, &gone)?;
+        tree::remove(&self.volumes, &gone, REMOVAL)?;
         match rustix::fs::renameat(&self.volumes, handle.to_string(), &self.volumes, &gone) {
             Ok(()) => {
                 sync(&self.volumes)?;
-                tree::remove(&self.volumes, &gone)?;
+                tree::remove(&self.volumes, &gone, REMOVAL)?;
             }
             Err(Errno::NOENT) => {}
             Err(error) => return Err(Error::system("remove the volume's directory", error)),
@@ -177,7 +180,7 @@ impl Pool {
                 Err(error) if error.kind() == ErrorKind::Busy => continue,
                 lock => {
                     let _lock = lock?;
-                    tree::remove(&self.volumes, &remains.name)?;
+                    tree::remove(&self.volumes, &remains.name, REMOVAL)?;
                 }
             }
             swept += 1;
