@@ -10,7 +10,10 @@ use flexvol_testing::{
 };
 use std::{
     fs::{self, File},
-    os::unix::fs::{MetadataExt, symlink},
+    os::unix::{
+        fs::{MetadataExt, symlink},
+        process::ExitStatusExt,
+    },
     path::{Path, PathBuf},
     process::Command,
 };
@@ -36,6 +39,15 @@ pub const TESTS: &[Test] = &[
         name: "adopt: a blank image needs --format, and its first mount formats it",
         needs: ALL,
         run: blank,
+    },
+    Test {
+        name: "adopt: killed at any change it makes, it is completed by a second time",
+        needs: &[
+            Need::Root,
+            Need::Tool("mkfs.xfs", "xfsprogs"),
+            Need::Tool("strace", "strace"),
+        ],
+        run: killed,
     },
     Test {
         name: "adopt: an image in use, a copy and whatever is no plain file are refused",
@@ -253,4 +265,51 @@ fn refused_files(points: &Points) {
             .len(),
         1
     );
+}
+
+fn killed(points: &Points) {
+    let sandbox = sandbox();
+    let driver = install(&sandbox);
+    let before = Baseline::of(&sandbox).without_space();
+    for (call, nth) in [
+        ("ioctl", 4),
+        ("symlinkat", 1),
+        ("fchown", 1),
+        ("fchmod", 1),
+        ("fsetxattr", 1),
+        ("renameat2", 1),
+        ("fsync", 2),
+        ("fsync", 3),
+        ("fsync", 4),
+        ("ftruncate", 1),
+    ] {
+        let path = image(&sandbox, &format!("{call}-{nth}"), "xfs");
+        let arguments = [
+            "adopt",
+            path.to_str().unwrap(),
+            "--name",
+            "data",
+            "-o",
+            "json",
+        ];
+        let inject = format!("inject={call}:signal=KILL:when={nth}");
+        let trace = format!("trace={call}");
+        let died = Command::new("strace")
+            .args(["-f", "-o", "/dev/null", "-e", &trace, "-e", &inject])
+            .arg(driver.executable())
+            .args(arguments)
+            .output()
+            .unwrap();
+        assert_eq!(died.status.signal(), Some(9), "{call} {nth}: {died:?}");
+        let volume = persistent_volume(&said_json(&driver, &arguments));
+        let pod = Pod::new(&sandbox, &driver, &volume, "a");
+        let _ = pod.mount("rw").success();
+        assert_eq!(fs::read(pod.dir().join("file")).unwrap(), b"kept");
+        let _ = pod.unmount().success();
+        let _ = driver
+            .call(&["delete".to_owned(), volume.json("rw")])
+            .success();
+        before.expect(&sandbox, &format!("killed at {call} {nth}"));
+        points.add(1);
+    }
 }
