@@ -27,6 +27,7 @@ mod kill;
 mod lifecycle;
 mod people;
 mod replay;
+mod secrets;
 mod spec;
 mod storm;
 mod vendors;
@@ -55,6 +56,7 @@ fn main() -> ExitCode {
         lifecycle::TESTS,
         people::TESTS,
         replay::TESTS,
+        secrets::TESTS,
         spec::TESTS,
         storm::TESTS,
         vendors::TESTS,

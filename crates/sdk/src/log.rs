@@ -125,10 +125,8 @@ impl Log {
     }
 
     /// The callout became known after the first records could be written.
-    pub(crate) fn describe(&self, volume: Option<String>, scrubber: Scrubber) {
-        let mut exec = self.exec();
-        exec.volume = volume;
-        exec.scrubber = scrubber;
+    pub(crate) fn describe(&self, volume: Option<String>) {
+        self.exec().volume = volume;
     }
 
     /// Removes the exec's secrets from a text.

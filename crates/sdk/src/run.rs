@@ -171,11 +171,13 @@ impl Program {
             .into_iter()
             .find(|name| arguments.first().is_some_and(|first| first == name))
             .unwrap_or("unknown");
-        log.begin(Exec::new(program.to_owned(), name, clock()));
+        let mut exec = Exec::new(program.to_owned(), name, clock());
+        exec.scrubber = Scrubber::of(arguments);
+        log.begin(exec);
         let callout = answer::read(arguments);
         if let Ok(callout) = &callout {
             let subject = callout.subject().map(|subject| subject.into_owned());
-            log.describe(subject, Scrubber::of(callout));
+            log.describe(subject);
         }
         let outcome =
             callout.and_then(|callout| answer::perform(self.capabilities, open, &callout));

@@ -47,17 +47,13 @@ fn failure(log: &Log, detail: &str) -> Option<String> {
 }
 
 fn begin(log: &Log) {
-    log.begin(Exec::new(
-        "disk".to_owned(),
-        "mount",
-        SystemTime::UNIX_EPOCH,
-    ));
     let json = r#"{"kubernetes.io/pvOrVolumeName":"v","kubernetes.io/secret/a":"aHVudGVyMg=="}"#;
-    let callout = Callout::parse(&["mount", "/d", json].map(Into::into)).unwrap();
-    log.describe(
-        callout.subject().map(Cow::into_owned),
-        Scrubber::of(&callout),
-    );
+    let arguments = ["mount", "/d", json].map(Into::into);
+    let mut exec = Exec::new("disk".to_owned(), "mount", SystemTime::UNIX_EPOCH);
+    exec.scrubber = Scrubber::of(&arguments);
+    log.begin(exec);
+    let callout = Callout::parse(&arguments).unwrap();
+    log.describe(callout.subject().map(Cow::into_owned));
 }
 
 #[test]

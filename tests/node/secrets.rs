@@ -1,0 +1,201 @@
+//! Secrets of a pod reach the driver in its arguments, and appear nowhere else.
+
+use crate::sandbox;
+use flexvol_testing::{Call, Driver, Need, PersistentVolume, Pod, Points, Sandbox, Test};
+use std::{
+    cell::Cell,
+    fs,
+    os::unix::net::UnixDatagram,
+    path::{Path, PathBuf},
+};
+
+pub const TESTS: &[Test] = &[Test {
+    name: "a secret is in no reply, no log, no file and no child's arguments",
+    needs: &[
+        Need::Root,
+        Need::Tool("strace", "strace"),
+        Need::Tool("mkfs.xfs", "xfsprogs"),
+    ],
+    run: secrets,
+}];
+
+const SIZE: u64 = 300 << 20;
+const UID: &str = "0b1e55ed-0000-4000-8000-000000000001";
+
+/// What must not be seen: each value as the pod has it and as kubelet sends it. The last one is
+/// no base64 at all.
+const SECRETS: [(&str, &str, &str); 4] = [
+    ("password", "canary-7f3a", "Y2FuYXJ5LTdmM2E="),
+    ("token", "\"canary\\ 91c0\n", "ImNhbmFyeVwgOTFjMAo="),
+    ("key", "canary&<>d2", "Y2FuYXJ5Jjw+ZDI="),
+    ("broken", "canary!not*base64", "canary!not*base64"),
+];
+
+/// Listens where journald would, in this executable's own `/run`.
+struct Journal(UnixDatagram);
+
+impl Journal {
+    const PATH: &str = "/run/systemd/journal/socket";
+
+    fn open() -> Self {
+        fs::create_dir_all(Path::new(Self::PATH).parent().unwrap()).unwrap();
+        let socket = UnixDatagram::bind(Self::PATH).unwrap();
+        socket.set_nonblocking(true).unwrap();
+        Journal(socket)
+    }
+
+    fn read(&self) -> Vec<u8> {
+        let mut all = Vec::new();
+        let mut buffer = vec![0; 256 << 10];
+        while let Ok(length) = self.0.recv(&mut buffer) {
+            all.extend_from_slice(&buffer[..length]);
+        }
+        all
+    }
+}
+
+impl Drop for Journal {
+    fn drop(&mut self) {
+        // It is in the executable's own /run, which goes with it anyway.
+        let _ = fs::remove_file(Self::PATH);
+    }
+}
+
+fn secrets(points: &Points) {
+    let journal = Journal::open();
+    let sandbox = sandbox();
+    let driver = sandbox.install("example.com/loop", false, "");
+    let volume = PersistentVolume::provision(&driver, "pv", "xfs", SIZE);
+    let pod = Pod::new(&sandbox, &driver, &volume, UID);
+    let traced = Traced {
+        heard: Cell::new(0),
+        log: sandbox.path("execve.log"),
+        driver: &driver,
+        journal: &journal,
+        sandbox: &sandbox,
+    };
+    for (key, _, sent) in SECRETS {
+        let key = format!("kubernetes.io/secret/{key}");
+        let with = |more: &[(&str, &str)]| {
+            let more = [&[(key.as_str(), sent)], more].concat();
+            let mut line = pod.mount_arguments("rw");
+            let given: serde_json::Map<String, serde_json::Value> =
+                serde_json::from_str(&line[2]).unwrap();
+            let given = given
+                .iter()
+                .map(|(key, value)| (key.as_str(), value.as_str().unwrap()));
+            let merged: std::collections::BTreeMap<_, _> = given.chain(more).collect();
+            line[2] = flexvol_testing::json(merged);
+            line
+        };
+        // A failure of each kind: the arguments, the options, the tenant, the directory, a value
+        // that is the secret itself where the driver may want to repeat it, broken JSON.
+        let mut broken = with(&[]);
+        broken[2].pop();
+        let mut extra = with(&[]);
+        extra.push(sent.to_owned());
+        let mut nowhere = with(&[]);
+        nowhere[1] = format!("{}/{}", sandbox.path("nowhere").display(), "canary-path");
+        for line in [
+            broken,
+            extra,
+            nowhere,
+            with(&[("pool", "elsewhere")]),
+            with(&[("colour", sent)]),
+            with(&[("handle", sent)]),
+            with(&[("pool", sent)]),
+            with(&[("kubernetes.io/fsType", sent)]),
+            with(&[("kubernetes.io/pod.namespace", sent)]),
+            with(&[("kubernetes.io/pvOrVolumeName", sent)]),
+        ] {
+            let call = traced.call(&line);
+            // On another exit code kubelet would log the arguments.
+            assert_eq!(call.exit, Some(0), "{call}");
+            points.add(1);
+        }
+        // The driver needs none, so it mounts or refuses; mkfs runs at the first.
+        let call = traced.call(&with(&[]));
+        assert_eq!(call.exit, Some(0), "{call}");
+        points.add(1);
+        pod.unmount().success();
+    }
+    assert!(traced.heard.get() > 0, "nothing was logged at all");
+}
+
+struct Traced<'a> {
+    /// Bytes that were logged.
+    heard: Cell<usize>,
+    log: PathBuf,
+    driver: &'a Driver,
+    journal: &'a Journal,
+    sandbox: &'a Sandbox,
+}
+
+impl Traced<'_> {
+    /// Whether the trace has seen a program start: an empty one would prove nothing.
+    fn logged(&self) -> bool {
+        fs::read_to_string(&self.log).unwrap().contains("execve(")
+    }
+
+    fn call(&self, line: &[String]) -> Call {
+        let strace = [
+            "/usr/bin/strace",
+            "-f",
+            "-qq",
+            "-s",
+            "65536",
+            "-e",
+            "trace=execve",
+            "-o",
+        ];
+        let strace = [&strace[..], &[self.log.to_str().unwrap()]].concat();
+        let call = self.driver.call_through(&strace, line);
+        assert!(self.logged());
+        let trace = fs::read_to_string(&self.log).unwrap();
+        // The first line is the driver's own start, which is where the secrets come from.
+        let children = trace.lines().skip(1).collect::<Vec<_>>().join("\n");
+        let logged = self.journal.read();
+        self.heard.update(|heard| heard + logged.len());
+        let mut seen = vec![
+            ("the reply", call.output.clone()),
+            ("a child's arguments", children.into_bytes()),
+            ("the log", logged),
+        ];
+        fs::remove_file(&self.log).unwrap();
+        fs::write(&self.log, "execve(").unwrap();
+        for root in [
+            self.sandbox.plugins(),
+            self.sandbox.pool(),
+            "/run/flexvol".into(),
+        ] {
+            files(&root, &mut seen);
+        }
+        for (place, bytes) in seen {
+            for (key, value, sent) in SECRETS {
+                for secret in [value.trim(), sent] {
+                    let found = bytes
+                        .windows(secret.len())
+                        .any(|window| window == secret.as_bytes());
+                    assert!(!found, "{key} is in {place}: {call}");
+                }
+            }
+        }
+        call
+    }
+}
+
+/// Every small file: volumes' images are larger.
+fn files(root: &Path, seen: &mut Vec<(&str, Vec<u8>)>) {
+    for entry in fs::read_dir(root).into_iter().flatten().flatten() {
+        let found = entry.metadata().unwrap();
+        seen.push((
+            "a file's name",
+            entry.file_name().as_encoded_bytes().to_vec(),
+        ));
+        if found.is_dir() {
+            files(&entry.path(), seen);
+        } else if found.is_file() && found.len() < 1 << 20 {
+            seen.push(("a file", fs::read(entry.path()).unwrap()));
+        }
+    }
+}
