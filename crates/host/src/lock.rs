@@ -66,6 +66,20 @@ pub fn holder(handle: &Handle) -> Result<Option<u32>> {
     Ok(holder_in(&locks, metadata.ino()).and_then(|pid| pid.parse().ok()))
 }
 
+/// What [`Guard::hint`] would tell, for those who only look and take no lock.
+#[must_use]
+pub fn hint(handle: &Handle) -> Option<u32> {
+    let file = File::open(Path::new(DIRECTORY).join(handle.to_string())).ok()?;
+    hint_in(&file)
+}
+
+fn hint_in(file: &File) -> Option<u32> {
+    let mut text = [0; HINT_WIDTH];
+    let length = file.read_at(&mut text, 0).ok()?;
+    let text = str::from_utf8(text.get(..length)?).ok()?;
+    text.trim_end().parse().ok()
+}
+
 /// The volumes that have a lock file which nobody changed for `age`.
 ///
 /// # Errors
@@ -154,10 +168,7 @@ impl Guard {
     /// at that device tells whether it still is.
     #[must_use]
     pub fn hint(&self) -> Option<u32> {
-        let mut text = [0; HINT_WIDTH];
-        let length = self.file.read_at(&mut text, 0).ok()?;
-        let text = str::from_utf8(text.get(..length)?).ok()?;
-        text.trim_end().parse().ok()
+        hint_in(&self.file)
     }
 
     /// Remembers the minor number for the next process. A hint that cannot be written costs the

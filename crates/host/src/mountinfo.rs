@@ -58,6 +58,14 @@ impl Mount {
     }
 }
 
+impl Mount {
+    /// Whether this is a mount of the file system on a block device.
+    #[must_use]
+    pub fn is_of(&self, device: DeviceNumber) -> bool {
+        self.number == device || is_btrfs_on(self, device)
+    }
+}
+
 /// Reads the text of a mountinfo file.
 ///
 /// # Errors
@@ -95,7 +103,7 @@ pub fn read() -> Result<Vec<Mount>> {
 /// As [`read`].
 pub fn mounts_of(device: DeviceNumber) -> Result<Vec<Mount>> {
     let mut mounts = read()?;
-    mounts.retain(|mount| mount.number == device || is_btrfs_on(mount, device));
+    mounts.retain(|mount| mount.is_of(device));
     Ok(mounts)
 }
 
@@ -106,7 +114,7 @@ pub fn mounts_of(device: DeviceNumber) -> Result<Vec<Mount>> {
 /// As [`read`]. A process that ends while it is asked is passed over.
 pub fn everywhere(device: DeviceNumber) -> Result<Vec<PathBuf>> {
     let mut mounts = all_namespaces()?;
-    mounts.retain(|mount| mount.number == device || is_btrfs_on(mount, device));
+    mounts.retain(|mount| mount.is_of(device));
     Ok(mounts.into_iter().map(|mount| mount.mount_point).collect())
 }
 

@@ -172,12 +172,13 @@ impl<B: BlockBackend> Inventory for BlockDriver<B> {
     fn volumes(&self, pool: &str) -> Result<Vec<Result<VolumeReport, (Handle, Error)>>> {
         let pool = self.pool(Some(pool))?;
         let backend = pool.open()?;
+        let mounts = Mounts::read()?;
         let mut volumes: Vec<_> = backend
             .catalog()
             .handles()?
             .into_iter()
             .filter_map(|handle| {
-                report(&backend, pool.name(), handle)
+                report(&backend, pool.name(), handle, &mounts)
                     .map_err(|error| (handle, error))
                     .transpose()
             })
@@ -207,6 +208,7 @@ impl<B: BlockBackend> Inventory for BlockDriver<B> {
                 }
             },
         }
+        let mounts = Mounts::read()?;
         let mut unavailable = None;
         for pool in self.all_pools() {
             let found = pool.open().and_then(|backend| {
@@ -215,7 +217,7 @@ impl<B: BlockBackend> Inventory for BlockDriver<B> {
                     None => handle,
                 };
                 match bound {
-                    Some(bound) => report(&backend, pool.name(), bound),
+                    Some(bound) => report(&backend, pool.name(), bound, &mounts),
                     None => Ok(None),
                 }
             });
@@ -273,10 +275,26 @@ impl<B: BlockBackend> Inventory for BlockDriver<B> {
     }
 }
 
+/// The kernel's tables of mounts, read once for all volumes.
+struct Mounts {
+    here: Vec<Mount>,
+    everywhere: Vec<Mount>,
+}
+
+impl Mounts {
+    fn read() -> Result<Self> {
+        Ok(Mounts {
+            here: mountinfo::read()?,
+            everywhere: mountinfo::all_namespaces()?,
+        })
+    }
+}
+
 fn report<B: BlockBackend>(
     backend: &B,
     pool: &str,
     handle: Handle,
+    mounts: &Mounts,
 ) -> Result<Option<VolumeReport>> {
     let Some(asset) = backend.find(&handle)? else {
         return Ok(None);
@@ -290,8 +308,7 @@ fn report<B: BlockBackend>(
             "the volume is a copy of another one; take it over with `flexvol adopt`",
         ));
     }
-    // The hint is in a file that is locked with the volume, so every loop may have to be looked at.
-    let device = backend.mapped(&handle, None)?;
+    let device = backend.mapped(&handle, lock::hint(&handle))?;
     let mut report = VolumeReport {
         handle,
         pool: pool.to_owned(),
@@ -307,12 +324,22 @@ fn report<B: BlockBackend>(
             path: device.path().to_owned(),
             size: device.size()?,
         });
-        report.mounts = mountinfo::mounts_of(device.number())?;
-        report.elsewhere = mountinfo::everywhere(device.number())?;
-        let here = &report.mounts;
-        report
-            .elsewhere
-            .retain(|place| here.iter().all(|mount| mount.mount_point != *place));
+        let number = device.number();
+        let of_device = |mounts: &[Mount]| -> Vec<Mount> {
+            let of_device = mounts.iter().filter(|mount| mount.is_of(number));
+            of_device.cloned().collect()
+        };
+        report.mounts = of_device(&mounts.here);
+        report.elsewhere = of_device(&mounts.everywhere)
+            .into_iter()
+            .map(|mount| mount.mount_point)
+            .filter(|place| {
+                report
+                    .mounts
+                    .iter()
+                    .all(|mount| mount.mount_point != *place)
+            })
+            .collect();
     }
     report.content = content(backend, &report, device.as_ref())?;
     Ok(Some(report))

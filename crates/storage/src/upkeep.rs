@@ -367,7 +367,7 @@ fn idle_device<B: ManagedBackend>(
                 Err(error) => return Err(error),
             })
     };
-    let Some(device) = backend.mapped(handle, None)? else {
+    let Some(device) = backend.mapped(handle, lock::hint(handle))? else {
         return Ok(None);
     };
     // Whoever holds the lock is about to use the device.
