@@ -3,7 +3,7 @@
 use super::{
     configured::Configured,
     create::Output,
-    manifest::{Cluster, Described},
+    manifest::{self, Cluster, Described},
 };
 use crate::installed::Installed;
 use anyhow::{Context, Result};
@@ -37,7 +37,7 @@ pub struct Adopt {
     #[arg(long)]
     pool: Option<String>,
     /// The namespace of the claim; only its pods can mount the volume
-    #[arg(long, default_value = "default")]
+    #[arg(long, default_value = "default", value_parser = manifest::namespace)]
     namespace: String,
     #[command(flatten)]
     output: Output,

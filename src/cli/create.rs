@@ -31,7 +31,7 @@ pub struct Create {
     #[arg(long, value_name = "FILESYSTEM")]
     fs: Option<Filesystem>,
     /// The namespace of the claim; only its pods can mount the volume
-    #[arg(long, default_value = "default")]
+    #[arg(long, default_value = "default", value_parser = manifest::namespace)]
     namespace: String,
     #[command(flatten)]
     output: Output,

@@ -4,7 +4,7 @@ use super::{configured::Chosen, print, yaml};
 use crate::plugin::DriverName;
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
-use flexvol_storage::sdk::{Bytes, Filesystem};
+use flexvol_storage::sdk::{Bytes, Filesystem, VolumeName};
 use serde_json::{Value, json};
 use std::{collections::BTreeMap, fs};
 
@@ -50,6 +50,15 @@ pub struct Place {
     node: String,
     driver: DriverName,
     storage_class: String,
+}
+
+/// A namespace is a DNS label (`ValidateNamespaceName` in Kubernetes): no other text is put into a
+/// volume's mark.
+pub fn namespace(text: &str) -> Result<String, String> {
+    match VolumeName::parse(text) {
+        Ok(_) if text.len() <= 63 && !text.contains('.') => Ok(text.to_owned()),
+        _ => Err("a namespace is 1 to 63 of a-z, 0-9 and '-'".to_owned()),
+    }
 }
 
 impl Cluster {

@@ -47,6 +47,10 @@ fn usage(points: &Points) {
             &["create", "a", "--size", "1Gi", "--driver", "disk"],
             "vendor/driver",
         ),
+        (
+            &["create", "a", "--size", "1Gi", "--namespace", "a:fs=x"],
+            "a namespace is",
+        ),
         (&["adopt", "file"], "--name"),
         (&["list", "--output", "xml"], "--output"),
         (&["list", "extra"], "extra"),
