@@ -38,8 +38,19 @@ fn main() {
     bench.mounting();
     bench.growing();
     bench.many_volumes();
+    row(
+        "peak memory of any callout, KiB: budget",
+        float(bench.programs.peak()),
+        2560.0,
+        Some(1.0),
+    );
     let bytes = fs::metadata(&executable).unwrap().len();
-    row("executable, KiB", float(bytes) / 1024.0, 3072.0, "<= 1");
+    row(
+        "executable, KiB: budget",
+        float(bytes) / 1024.0,
+        3072.0,
+        Some(1.0),
+    );
 }
 
 struct Bench {
@@ -49,11 +60,17 @@ struct Bench {
 }
 
 /// One line of the table: two numbers and their ratio.
-fn row(what: &str, driver: f64, other: f64, budget: &str) {
-    println!(
-        "{what:52} {driver:>10.0} {other:>10.0} {:>7.2}  {budget}",
-        driver / other
-    );
+fn row(what: &str, driver: f64, other: f64, budget: Option<f64>) {
+    row_with_ratio(what, driver, other, driver / other, budget);
+}
+
+fn row_with_ratio(what: &str, driver: f64, other: f64, ratio: f64, budget: Option<f64>) {
+    let budget = match budget {
+        Some(budget) if ratio > budget => format!("<= {budget}, missed"),
+        Some(budget) => format!("<= {budget}"),
+        None => String::new(),
+    };
+    println!("{what:52} {driver:>10.0} {other:>10.0} {ratio:>7.2}  {budget}");
 }
 
 impl Bench {
@@ -75,16 +92,11 @@ impl Bench {
         let volume = self.volume("answers");
         let json = volume.json("rw");
         let refused = volume.json_with("rw", &[("colour", "red")]);
-        let callouts: [(&str, &[&str], &str); 3] = [
-            ("init", &["init"], "<= 1.35"),
-            ("isattached", &["isattached", &json, "node1"], "<= 1.5"),
-            (
-                "provision, refused for an unknown option",
-                &["provision", &refused],
-                "<= 1.5",
-            ),
+        let callouts: [(&str, &[&str], Option<f64>); 3] = [
+            ("init", &["init"], Some(1.35)),
+            ("isattached", &["isattached", &json, "node1"], Some(1.5)),
+            ("a refused callout", &["provision", &refused], Some(1.5)),
         ];
-        let mut peak = 0;
         for (name, arguments, budget) in callouts {
             let reply = String::from_utf8(self.driver.call(arguments).output).unwrap();
             let flag = format!("-DREPLY={:?}", reply.trim_end());
@@ -98,12 +110,11 @@ impl Bench {
                 ratios.push(costs["driver"].cpu() / costs["least"].cpu());
                 ours.push(costs["driver"].cpu_median());
                 theirs.push(costs["least"].cpu_median());
-                peak = peak.max(costs["driver"].peak());
             }
             let ratio = median_of(&ratios);
             let (ours, theirs) = (median_of(&ours), median_of(&theirs));
             let what = format!("{name}, µs: static C that prints the line");
-            println!("{what:52} {ours:>10.0} {theirs:>10.0} {ratio:>7.2}  {budget}");
+            row_with_ratio(&what, ours, theirs, ratio, budget);
         }
         for script in ["driver.sh", "driver.py"] {
             let script = folder().join(script);
@@ -122,11 +133,10 @@ impl Bench {
                     &what,
                     costs["driver"].cpu_median(),
                     costs["script"].cpu_median(),
-                    "",
+                    None,
                 );
             }
         }
-        row("peak memory, KiB: budget", float(peak), 2560.0, "<= 1");
         self.delete(&volume);
     }
 
@@ -179,25 +189,25 @@ impl Bench {
             "mount + unmount, µs: C, the same system calls",
             both("driver", cpu),
             both("raw", cpu),
-            "<= 1.5",
+            Some(1.5),
         );
         row(
             "  elapsed",
             both("driver", elapsed),
             both("raw", elapsed),
-            "",
+            None,
         );
         row(
             "mount + unmount, µs: mount and umount",
             both("driver", cpu),
             costs["tools"].cpu_median(),
-            "",
+            None,
         );
         row(
             "  elapsed",
             both("driver", elapsed),
             costs["tools"].elapsed_median(),
-            "",
+            None,
         );
         fs::remove_dir(pod.dir()).unwrap();
         self.delete(&volume);
@@ -247,25 +257,25 @@ impl Bench {
             "expandfs, xfs, µs: C, the same system calls",
             driver.cpu_median(),
             raw.cpu_median(),
-            "<= 1.5",
+            Some(1.5),
         );
         row(
             "  elapsed",
             driver.elapsed_median(),
             raw.elapsed_median(),
-            "",
+            None,
         );
         row(
             "expandfs, xfs, µs: truncate, losetup, xfs_growfs",
             driver.cpu_median(),
             tools.cpu_median(),
-            "",
+            None,
         );
         row(
             "  elapsed",
             driver.elapsed_median(),
             tools.elapsed_median(),
-            "",
+            None,
         );
         for pod in &pods {
             pod.unmount().success();
@@ -300,7 +310,7 @@ impl Bench {
             let ones = *first.get_or_insert(all);
             for (at, what) in ["mount", "mount again", "unmount"].iter().enumerate() {
                 let what = format!("{what}, µs: {count} volumes against 1");
-                row(&what, all[at], ones[at], "<= 2");
+                row(&what, all[at], ones[at], Some(2.0));
             }
         }
         for other in &others {
