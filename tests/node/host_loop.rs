@@ -414,7 +414,8 @@ fn released(_: &Points) {
     crate::bench::make(&device, Filesystem::Ext4, false);
     let directory = fixture.bench.directory("mounted");
     mount(&device, Filesystem::Ext4, &directory, false);
-    loop_device::release(device).unwrap();
+    let still_there = loop_device::release(device).unwrap_err();
+    assert_eq!(still_there.kind(), ErrorKind::Busy);
     assert_eq!(
         inode_under(number),
         Some(image.inode()),

@@ -25,6 +25,7 @@ mod host_pool;
 mod host_probe;
 mod kill;
 mod lifecycle;
+mod meddling;
 mod people;
 mod replay;
 mod secrets;
@@ -52,6 +53,9 @@ fn main() -> ExitCode {
         host_mount::TESTS,
         host_pool::TESTS,
         host_probe::TESTS,
+        lifecycle::TESTS,
+        meddling::TESTS,
+        spec::TESTS,
         kill::TESTS,
         lifecycle::TESTS,
         people::TESTS,

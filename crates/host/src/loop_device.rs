@@ -8,6 +8,7 @@
 //! and nobody counts users.
 
 use crate::{
+    deadline::Deadline,
     device::{Device, DeviceNumber},
     image::Image,
     node, sys,
@@ -20,11 +21,15 @@ use std::{
     io,
     os::{fd::AsFd, unix::fs::MetadataExt},
     path::Path,
+    time::Duration,
 };
 
 /// How often another free device is tried when somebody else was faster. With 32 processes that
 /// attach at once, the unluckiest needed 7.
 const ATTEMPTS: usize = 64;
+
+/// udev looks at every device that was open for writing, for some milliseconds.
+const RELEASE: Duration = Duration::from_secs(2);
 
 /// Which file, as `stat` tells it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -146,29 +151,40 @@ pub fn attach(image: &Image, label: &Handle, hint: Option<u32>) -> Result<Device
     Ok(device)
 }
 
-/// Lets go of a device from [`attach`] or [`find`].
+/// Lets go of a device from [`attach`] or [`find`] and sees it detached.
 ///
 /// Closing it is all that an autoclear device needs. One that is not, because a driver on an old
-/// kernel was cut half-way or a person attached it, is detached, at its last close if it is in use.
+/// kernel was cut half-way or a person attached it, is told to.
 ///
 /// # Errors
-/// What the system calls say.
+/// [`ErrorKind::Busy`] where somebody else keeps the device open; it is detached when they close
+/// it.
 pub fn release(device: Device) -> Result<()> {
+    let failed = |error: io::Error| Error::system("detach the loop device", error);
     let Some(image) = device.backing() else {
         return Ok(());
     };
-    let detach = || -> io::Result<()> {
-        let ours = Inode::of(image)?;
-        match sys::loops::status(device.as_fd())? {
-            Some(info)
-                if Inode::under(&info) == ours && info.lo_flags & sys::loops::AUTOCLEAR == 0 =>
-            {
-                Ok(sys::loops::clear(device.as_fd())?)
-            }
-            _ => Ok(()),
+    let ours = Inode::of(image).map_err(failed)?;
+    match sys::loops::status(device.as_fd()).map_err(|error| failed(error.into()))? {
+        Some(info) if Inode::under(&info) != ours => return Ok(()),
+        Some(info) if info.lo_flags & sys::loops::AUTOCLEAR == 0 => {
+            sys::loops::clear(device.as_fd()).map_err(|error| failed(error.into()))?;
         }
-    };
-    detach().map_err(|error| Error::system("detach the loop device", error))
+        _ => {}
+    }
+    let number = device.number();
+    drop(device);
+    let mut deadline = Deadline::after(RELEASE);
+    while backing(number)?.is_some_and(|found| found.inode == ours) {
+        if !deadline.pause() {
+            return Err(Error::new(
+                ErrorKind::Busy,
+                "something on the node keeps the volume's device open",
+            )
+            .because(number.to_string()));
+        }
+    }
+    Ok(())
 }
 
 /// Whether the device stays attached after its last user, because a driver on an old kernel was

@@ -8,7 +8,7 @@ use crate::{
     kind::{Details, Kind},
     pool::Pool,
 };
-use flexvol_host::{format, mount::Target};
+use flexvol_host::{format, lock::Guard, mount::Target};
 use flexvol_sdk::{Bytes, Capabilities, Filesystem, Handle, Result};
 use std::marker::PhantomData;
 
@@ -46,12 +46,13 @@ impl<B: BlockBackend> Kind for Block<B> {
         }
     }
 
-    fn lock<'a>(
+    fn world<'a>(
         backend: Option<&'a B>,
         volume: Handle,
+        lock: &'a Guard,
         details: Details,
-    ) -> Result<Box<dyn World + 'a>> {
-        Ok(Box::new(BlockWorld::lock(backend, volume, details)?))
+    ) -> Box<dyn World + 'a> {
+        Box::new(BlockWorld::new(backend, volume, lock, details))
     }
 
     fn smallest(filesystem: Filesystem) -> Bytes {

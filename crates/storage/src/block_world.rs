@@ -3,8 +3,8 @@
 use crate::{
     backend::BlockBackend,
     converge::World,
-    decide::Step,
-    kind::{Details, LOCK_DEADLINE},
+    decide::{self, Step},
+    kind::Details,
     mark::{Format, Mark, State},
     observed::{Content, DeviceState, Goal, Observed, TargetState},
     stored::Stored,
@@ -21,10 +21,13 @@ use std::path::PathBuf;
 /// and nothing else.
 pub(crate) struct BlockWorld<'a, B> {
     stored: Stored<'a, B>,
-    lock: lock::Guard,
+    lock: &'a lock::Guard,
     details: Details,
     /// Held so that a loop device that frees itself stays between steps.
     device: Option<Device>,
+    /// The backend made the device in this callout, or made it fit. One that was only found may
+    /// have been made by somebody else, and not be writable or not go with its last user.
+    fits: bool,
     /// A mount that nobody sees: the file system is measured and grown through it, and in the
     /// end it becomes the mount of the pod.
     detached: Option<Detached>,
@@ -33,15 +36,21 @@ pub(crate) struct BlockWorld<'a, B> {
 }
 
 impl<'a, B: BlockBackend> BlockWorld<'a, B> {
-    pub(crate) fn lock(backend: Option<&'a B>, volume: Handle, details: Details) -> Result<Self> {
-        Ok(BlockWorld {
+    pub(crate) fn new(
+        backend: Option<&'a B>,
+        volume: Handle,
+        lock: &'a lock::Guard,
+        details: Details,
+    ) -> Self {
+        BlockWorld {
             stored: Stored { backend, volume },
-            lock: lock::volume(&volume, LOCK_DEADLINE)?,
+            lock,
             details,
             device: None,
+            fits: false,
             detached: None,
             content: None,
-        })
+        }
     }
 
     /// Finds the device anew unless it is held, and holds it.
@@ -89,17 +98,22 @@ impl<'a, B: BlockBackend> BlockWorld<'a, B> {
         }
     }
 
-    fn read_content(&mut self, mark: &Mark) -> Result<Content> {
+    fn read_content(&mut self, mark: &Mark, asset_size: Bytes) -> Result<Content> {
         if let Some(content) = &self.content {
             return Ok(content.clone());
         }
-        let content = self.read_content_anew(mark)?;
+        let content = self.read_content_anew(mark, asset_size)?;
         self.content = Some(content.clone());
         Ok(content)
     }
 
-    fn read_content_anew(&mut self, mark: &Mark) -> Result<Content> {
+    fn read_content_anew(&mut self, mark: &Mark, asset_size: Bytes) -> Result<Content> {
         let device = self.device()?;
+        // Storage that loses its end does so behind its device, which stays as large as it was.
+        let size = device.size()?;
+        if size > asset_size {
+            return Ok(Content::Truncated { size });
+        }
         let found = match mark.state {
             State::Blank => probe::thorough(device),
             State::Formatting | State::Ready | State::Deleting => probe::quick(device),
@@ -117,7 +131,6 @@ impl<'a, B: BlockBackend> BlockWorld<'a, B> {
         if mark.state != State::Ready || mark.format != Some(ours) {
             return Ok(Content::Foreign("another file system"));
         }
-        let size = device.size()?;
         if superblock.size > size {
             return Ok(Content::Truncated {
                 size: superblock.size,
@@ -125,6 +138,11 @@ impl<'a, B: BlockBackend> BlockWorld<'a, B> {
         }
         let detached = Detached::new(device, ours.filesystem)?;
         let geometry = grow::measure(detached.file(), device, ours.filesystem)?;
+        if geometry.size > size {
+            return Ok(Content::Truncated {
+                size: geometry.size,
+            });
+        }
         self.detached = Some(detached);
         Ok(Content::Ours {
             size: geometry.size,
@@ -154,7 +172,7 @@ impl<'a, B: BlockBackend> BlockWorld<'a, B> {
         // only the volume's lock stands, which the child inherits.
         drop(claim);
         let thin = self.stored.asset()?.is_some_and(|asset| asset.thin);
-        format::mkfs(device, filesystem, uuid, !thin, &self.lock)?;
+        format::mkfs(device, filesystem, uuid, !thin, self.lock)?;
         match probe::quick(device) {
             probe::Content::Formatted(made)
                 if made.uuid == uuid && made.filesystem == filesystem =>
@@ -171,11 +189,29 @@ impl<'a, B: BlockBackend> BlockWorld<'a, B> {
 
     fn grow_storage(&mut self, to: Bytes) -> Result<()> {
         self.forget();
+        self.expect_whole()?;
         self.stored.grow(to)?;
         if self.device.is_some() {
             self.map()?;
         }
         Ok(())
+    }
+
+    /// Storage that lost its end would get zeros in its place and look whole from then on.
+    fn expect_whole(&self) -> Result<()> {
+        let mark = self.stored.mark()?;
+        let image = self.stored.backend()?.image(&self.stored.volume)?;
+        let (State::Ready, Some(image)) = (mark.state, image) else {
+            return Ok(());
+        };
+        let size = self.stored.asset()?.map_or(Bytes(0), |asset| asset.size);
+        match grow::measure_unmounted(&image)? {
+            Some((found, _)) if found.size > size => Err(Error::new(
+                ErrorKind::Storage,
+                decide::truncated(found.size, size),
+            )),
+            _ => Ok(()),
+        }
     }
 
     fn map(&mut self) -> Result<()> {
@@ -186,6 +222,7 @@ impl<'a, B: BlockBackend> BlockWorld<'a, B> {
             .map(&self.stored.volume, self.lock.hint())?;
         self.lock.set_hint(device.number().minor);
         self.device = Some(device);
+        self.fits = true;
         Ok(())
     }
 
@@ -203,7 +240,7 @@ impl<'a, B: BlockBackend> BlockWorld<'a, B> {
         let grown = grow::online(detached.file(), device, filesystem);
         drop(detached);
         if let Err(refused) = grown {
-            grow_offline(device, filesystem, &self.lock, refused).map_err(|error| {
+            grow_offline(device, filesystem, self.lock, refused).map_err(|error| {
                 match (before, device.size()) {
                     (Some(Content::Ours { size: had, .. }), Ok(size)) => error.context(
                         format_args!("the volume has {size} and its file system only {had}"),
@@ -261,10 +298,11 @@ impl<B: BlockBackend> World for BlockWorld<'_, B> {
             (Some(device), Some(mark)) => {
                 let (number, size) = (device.number(), device.size()?);
                 let in_use = *goal == Goal::Gone && is_claimed(device)?;
-                let content = if deep && asset.as_ref().is_some_and(|asset| size >= asset.size) {
-                    self.read_content(&mark)?
-                } else {
-                    Content::NotRead
+                let content = match &asset {
+                    Some(asset) if deep && self.fits && size >= asset.size => {
+                        self.read_content(&mark, asset.size)?
+                    }
+                    _ => Content::NotRead,
                 };
                 let offline = matches!(goal, Goal::Grown { offline: true, .. });
                 let used_by_pods = offline && self.is_used_by_pods(number)?;

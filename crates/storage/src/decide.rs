@@ -235,9 +235,9 @@ fn mounted(
         Err(next) => return next,
     };
     if mark.state < State::Ready {
-        return formatted(device, mark, filesystem);
+        return formatted(device, asset, mark, filesystem);
     }
-    match whole_filesystem(device, mark) {
+    match whole_filesystem(device, asset, mark) {
         None => {}
         Some(Next::Do(Step::GrowFilesystem)) if seen.growth_refused => {}
         Some(next) => return next,
@@ -249,13 +249,14 @@ fn mounted(
     }
 }
 
-fn formatted(device: &DeviceState, mark: &Mark, filesystem: Filesystem) -> Next {
+fn formatted(device: &DeviceState, asset: &Asset, mark: &Mark, filesystem: Filesystem) -> Next {
     match (&device.content, mark.state) {
         (Content::NotRead, _) => Next::Do(Step::Map),
         (Content::Unreadable, _) => unreadable(),
+        (Content::Truncated { size }, _) => lost_end(*size, device, asset),
         (Content::Blank, _) | (_, State::Formatting) => Next::Do(Step::Format(filesystem)),
         (Content::Foreign(what), _) => not_blank(what),
-        (Content::Ours { .. } | Content::Truncated { .. }, _) => not_blank("a file system"),
+        (Content::Ours { .. }, _) => not_blank("a file system"),
     }
 }
 
@@ -277,7 +278,7 @@ fn grown(
         Ok(device) => device,
         Err(next) => return next,
     };
-    let complete = whole_filesystem(device, mark);
+    let complete = whole_filesystem(device, asset, mark);
     if asset.size >= to && complete.is_none() {
         return Next::Reached;
     }
@@ -335,7 +336,7 @@ fn whole_device<'a>(seen: &'a Observed, asset: &Asset) -> Result<&'a DeviceState
 }
 
 /// What is missing until the file system of a ready volume spans its device; `None` if nothing.
-fn whole_filesystem(device: &DeviceState, mark: &Mark) -> Option<Next> {
+fn whole_filesystem(device: &DeviceState, asset: &Asset, mark: &Mark) -> Option<Next> {
     match &device.content {
         Content::NotRead => Some(Next::Do(Step::Map)),
         Content::Unreadable => Some(unreadable()),
@@ -349,19 +350,25 @@ fn whole_filesystem(device: &DeviceState, mark: &Mark) -> Option<Next> {
                 "the volume was formatted by this driver and now holds {what}; restore it from a backup"
             ),
         )),
-        Content::Truncated { size } => Some(refuse(
-            ErrorKind::Storage,
-            format!(
-                "the file system spans {size} and its device has only {}; restore the volume's full size",
-                device.size
-            ),
-        )),
+        Content::Truncated { size } => Some(lost_end(*size, device, asset)),
         // Re-issued also at the full size while the mark says that a growth was begun: XFS cut
         // in the middle has old secondary super blocks that nothing else repairs.
         Content::Ours { size, slack } => (mark.growing.is_some()
             || device.size.saturating_sub(*size) > *slack)
             .then_some(Next::Do(Step::GrowFilesystem)),
     }
+}
+
+fn lost_end(had: Bytes, device: &DeviceState, asset: &Asset) -> Next {
+    refuse(
+        ErrorKind::Storage,
+        truncated(had, device.size.min(asset.size)),
+    )
+}
+
+/// What is said of a volume that has less than it had.
+pub(crate) fn truncated(had: Bytes, now: Bytes) -> String {
+    format!("the volume had {had} and has only {now} now; restore its full size")
 }
 
 fn unreadable() -> Next {

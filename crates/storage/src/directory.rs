@@ -8,7 +8,7 @@ use crate::{
     kind::{Details, Kind},
     pool::Pool,
 };
-use flexvol_host::mount::Target;
+use flexvol_host::{lock::Guard, mount::Target};
 use flexvol_sdk::{Bytes, Capabilities, Filesystem, Handle, Result};
 use std::marker::PhantomData;
 
@@ -47,12 +47,13 @@ impl<B: DirectoryBackend> Kind for Directory<B> {
         Ok(target.mount()?.and_then(|mount| mount.volume()))
     }
 
-    fn lock<'a>(
+    fn world<'a>(
         backend: Option<&'a B>,
         volume: Handle,
+        _lock: &'a Guard,
         details: Details,
-    ) -> Result<Box<dyn World + 'a>> {
-        Ok(Box::new(DirectoryWorld::lock(backend, volume, details)?))
+    ) -> Box<dyn World + 'a> {
+        Box::new(DirectoryWorld::new(backend, volume, details))
     }
 
     fn smallest(_: Filesystem) -> Bytes {

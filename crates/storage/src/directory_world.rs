@@ -7,13 +7,12 @@ use crate::{
     backend::DirectoryBackend,
     converge::World,
     decide::Step,
-    kind::{Details, LOCK_DEADLINE},
+    kind::Details,
     mark::State,
     observed::{Asset, Content, DeviceState, Goal, Observed, TargetState},
     stored::Stored,
 };
 use flexvol_host::{
-    lock,
     mount::{self, Target},
     mountinfo, ownership,
 };
@@ -27,17 +26,15 @@ use std::{
 /// unmounted and nothing else.
 pub(crate) struct DirectoryWorld<'a, B> {
     stored: Stored<'a, B>,
-    _lock: lock::Guard,
     details: Details,
 }
 
 impl<'a, B: DirectoryBackend> DirectoryWorld<'a, B> {
-    pub(crate) fn lock(backend: Option<&'a B>, volume: Handle, details: Details) -> Result<Self> {
-        Ok(DirectoryWorld {
+    pub(crate) fn new(backend: Option<&'a B>, volume: Handle, details: Details) -> Self {
+        DirectoryWorld {
             stored: Stored { backend, volume },
-            _lock: lock::volume(&volume, LOCK_DEADLINE)?,
             details,
-        })
+        }
     }
 
     /// Whoever unmounts is content with what the mount table says; for anything else it must be

@@ -5,21 +5,18 @@ use crate::{
     converge::{Reached, converge},
     identify::{Found, VolumeOptions, not_here},
     kind::{Details, Kind, LOCK_DEADLINE},
+    making::Request,
     observed::{Asker, Goal},
     pool::Pool,
     settings::{Growth, Namespaces, Policy, Role, Settings},
 };
-use flexvol_host::{
-    lock::{self, Guard},
-    mount::Target,
-    random,
-};
+use flexvol_host::{lock, mount::Target};
 use flexvol_sdk::{
     Answer, Bytes, Driver, Error, ErrorKind, Handle, MountRequest, Options, Provisioned, Resize,
     Result, Volume, VolumeName, not_supported,
 };
 use serde::Deserialize;
-use std::{collections::BTreeMap, fmt, path::Path};
+use std::{fmt, path::Path};
 
 /// A driver for volumes of this node: gives a backend every callout, crash-safe.
 pub struct VolumeDriver<K: Kind> {
@@ -74,8 +71,7 @@ impl<K: Kind> VolumeDriver<K> {
         details: Details,
         goal: &Goal,
     ) -> Result<Reached> {
-        let mut world = K::lock(Some(&found.backend), found.handle, details)?;
-        converge(world.as_mut(), goal)
+        found.reach::<K>(&found.lock()?, details, goal)
     }
 
     fn mount_on(
@@ -99,7 +95,8 @@ impl<K: Kind> VolumeDriver<K> {
     fn unmount_from(&self, dir: &Path) -> Result<()> {
         match self.owner(dir)? {
             Some(handle) => {
-                let mut world = K::lock(None, handle, Details::on(Some(dir)))?;
+                let lock = lock::volume(&handle, LOCK_DEADLINE)?;
+                let mut world = K::world(None, handle, &lock, Details::on(Some(dir)));
                 converge(world.as_mut(), &Goal::Unmounted)?;
                 Ok(())
             }
@@ -212,30 +209,17 @@ impl<K: Kind> Driver for VolumeDriver<K> {
             .clone()
             .ok_or_else(|| Error::new(ErrorKind::Invalid, "the volume to provision has no name"))?;
         let pool = self.pool(parameters.pool.as_deref())?;
-        let filesystem = match (&parameters.filesystem, volume.filesystem) {
-            (Some(text), _) => text.parse()?,
-            (None, Some(filesystem)) => filesystem,
-            (None, None) => pool.policy().filesystem,
+        let filesystem = match &parameters.filesystem {
+            Some(text) => Some(text.parse()?),
+            None => volume.filesystem,
         };
-        let size = pool.policy().admit(size.max(K::smallest(filesystem)))?;
-        let backend = pool.open()?;
-        let handle = backend.catalog().bind(&name, &random::handle()?)?;
-        let found = self.open(pool, handle)?;
-        let details = Details {
-            name: Some(name),
+        let request = Request {
+            name,
             namespace: volume.claim_namespace.clone(),
-            ..Details::default()
+            size,
+            filesystem,
         };
-        let reached = self.reach(&found, details, &Goal::Provisioned { size })?;
-        Ok(Provisioned {
-            options: BTreeMap::from([
-                ("handle".to_owned(), handle.to_string()),
-                ("pool".to_owned(), found.pool),
-            ]),
-            size: reached.size(),
-            handle,
-            filesystem: K::HAS_FILESYSTEM.then_some(filesystem),
-        })
+        Ok(self.make(pool, &request)?)
     }
 
     fn delete(&self, volume: &Volume) -> Answer<()> {
@@ -257,22 +241,7 @@ impl<K: Kind> Driver for VolumeDriver<K> {
         let Some(found) = found else {
             return Ok(());
         };
-        let mark = found
-            .backend
-            .find(&found.handle)?
-            .and_then(|asset| asset.mark);
-        self.reach(&found, Details::default(), &Goal::Gone)?;
-        for name in [mark.and_then(|mark| mark.name), volume.name.clone()]
-            .iter()
-            .flatten()
-        {
-            found.backend.catalog().free(name, &found.handle)?;
-        }
-        // Nobody will lock it again, so that a lock file that stays costs a name in /run.
-        if let Err(error) = lock::volume(&found.handle, LOCK_DEADLINE).and_then(Guard::retire) {
-            log::debug!("cannot remove the lock: {}", error.report());
-        }
-        Ok(())
+        Ok(Self::remove(&found, volume.name.as_ref())?)
     }
 
     fn capacity(&self, parameters: &Options) -> Answer<Bytes> {

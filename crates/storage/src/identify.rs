@@ -5,12 +5,17 @@
 
 use crate::{
     backend::Backend,
+    converge::{Reached, converge},
     driver::VolumeDriver,
-    kind::Kind,
+    kind::{Details, Kind, LOCK_DEADLINE},
+    observed::Goal,
     pool::Pool,
     settings::{Names, Policy},
 };
-use flexvol_host::mount::Target;
+use flexvol_host::{
+    lock::{self, Guard},
+    mount::Target,
+};
 use flexvol_sdk::{Error, ErrorKind, Handle, Result, Volume, VolumeName};
 use serde::Deserialize;
 use std::path::Path;
@@ -33,6 +38,23 @@ pub(crate) struct Found<B> {
     pub(crate) backend: B,
     pub(crate) policy: Policy,
     pub(crate) pool: String,
+}
+
+impl<B: Backend> Found<B> {
+    pub(crate) fn lock(&self) -> Result<Guard> {
+        lock::volume(&self.handle, LOCK_DEADLINE)
+    }
+
+    /// Brings the volume to `goal`; the caller holds its lock.
+    pub(crate) fn reach<K: Kind<Backend = B>>(
+        &self,
+        lock: &Guard,
+        details: Details,
+        goal: &Goal,
+    ) -> Result<Reached> {
+        let mut world = K::world(Some(&self.backend), self.handle, lock, details);
+        converge(world.as_mut(), goal)
+    }
 }
 
 impl<K: Kind> VolumeDriver<K> {
@@ -91,19 +113,29 @@ impl<K: Kind> VolumeDriver<K> {
     }
 
     /// Finds the pool of a volume of which only the handle is known, as after a kubelet restart.
+    /// Another pool may have a copy, whose mark names the pool it came from, or something that is
+    /// no volume.
     pub(crate) fn search(&self, handle: Handle) -> Result<Option<Found<K::Backend>>> {
-        let mut unavailable = None;
+        let (mut copy, mut unavailable) = (None, None);
         for pool in &self.pools {
-            match self.open(pool, handle) {
-                Ok(found) => {
-                    if found.backend.find(&handle)?.is_some() {
+            let found = self
+                .open(pool, handle)
+                .and_then(|found| Ok((found.backend.find(&handle)?, found)));
+            match found {
+                Ok((None, _)) => {}
+                Ok((Some(asset), found)) => match asset.mark {
+                    Some(mark) if mark.pool == found.backend.catalog().id() => {
                         return Ok(Some(found));
                     }
-                }
+                    _ => copy = Some(found),
+                },
                 Err(error) => unavailable = Some(error),
             }
         }
-        unavailable.map_or(Ok(None), Err)
+        match (copy, unavailable) {
+            (_, Some(error)) => Err(error),
+            (copy, None) => Ok(copy),
+        }
     }
 
     /// The volume that the options, or a name where that is allowed, or the directory tells.

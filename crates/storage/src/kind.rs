@@ -1,7 +1,7 @@
 //! What tells one kind of volume from another.
 
 use crate::{backend::Backend, converge::World, pool::Pool};
-use flexvol_host::mount::Target;
+use flexvol_host::{lock::Guard, mount::Target};
 use flexvol_sdk::{Bytes, Filesystem, Handle, Result, VolumeName};
 use std::{
     path::{Path, PathBuf},
@@ -49,16 +49,14 @@ pub trait Kind {
     /// When it cannot be known.
     fn owner(target: &Target, pools: &[Pool<Self::Backend>]) -> Result<Option<Handle>>;
 
-    /// The volume under its lock. There is no backend while its pool is missing: then the volume
-    /// can be unmounted and nothing else.
-    ///
-    /// # Errors
-    /// When the lock was not to be had in time.
-    fn lock<'a>(
+    /// The volume, whose lock is held. There is no backend while its pool is missing: then the
+    /// volume can be unmounted and nothing else.
+    fn world<'a>(
         backend: Option<&'a Self::Backend>,
         volume: Handle,
+        lock: &'a Guard,
         details: Details,
-    ) -> Result<Box<dyn World + 'a>>;
+    ) -> Box<dyn World + 'a>;
 
     /// The smallest volume that can hold this file system and be grown from there.
     fn smallest(filesystem: Filesystem) -> Bytes;

@@ -84,6 +84,7 @@ mod forecast;
 mod identify;
 mod inventory;
 mod kind;
+mod making;
 pub mod mark;
 pub mod observed;
 mod pool;

@@ -81,9 +81,9 @@ pub enum Content {
     },
     /// Something else; the text names it.
     Foreign(&'static str),
-    /// The file system spans more than its device has.
+    /// The storage lost its end: its device or its file system spans more.
     Truncated {
-        /// The bytes the file system spans.
+        /// The bytes it must have had.
         size: Bytes,
     },
     /// The device answered a read with an error.

@@ -1,0 +1,151 @@
+//! Making a volume and removing it: the only callouts that change what a name leads to.
+//!
+//! A name and its volume come and go together, under the volume's lock: otherwise a volume that
+//! is provisioned while its predecessor is deleted would lose its name, and the next call with
+//! that name would make another one.
+
+use crate::{
+    backend::Backend,
+    driver::VolumeDriver,
+    identify::Found,
+    kind::{Details, Kind},
+    mark::Mark,
+    observed::Goal,
+    pool::Pool,
+};
+use flexvol_host::{lock::Guard, random};
+use flexvol_sdk::{Bytes, Error, ErrorKind, Filesystem, Provisioned, Result, VolumeName};
+use std::collections::BTreeMap;
+
+/// How often a name is taken again that another call takes away; each time one of the others has
+/// come to its end.
+const ATTEMPTS: usize = 16;
+
+/// The volume that is asked for.
+pub(crate) struct Request {
+    pub(crate) name: VolumeName,
+    /// The namespace of its claim.
+    pub(crate) namespace: Option<String>,
+    /// The size it has at least.
+    pub(crate) size: Bytes,
+    /// The file system; `None` leaves it to the pool.
+    pub(crate) filesystem: Option<Filesystem>,
+}
+
+impl<K: Kind> VolumeDriver<K> {
+    /// Makes a volume, or finds the one that an earlier call with this name made.
+    pub(crate) fn make(&self, pool: &Pool<K::Backend>, request: &Request) -> Result<Provisioned> {
+        let filesystem = request.filesystem.unwrap_or(pool.policy().filesystem);
+        let size = pool
+            .policy()
+            .admit(request.size.max(K::smallest(filesystem)))?;
+        let (found, lock) = self.bind(pool, &request.name)?;
+        let details = Details {
+            name: Some(request.name.clone()),
+            namespace: request.namespace.clone(),
+            ..Details::default()
+        };
+        let reached = match found.reach::<K>(&lock, details, &Goal::Provisioned { size }) {
+            Ok(reached) => reached,
+            Err(error) => {
+                give_up(&found, &request.name, lock);
+                return Err(error);
+            }
+        };
+        let mark = reached
+            .seen
+            .asset
+            .as_ref()
+            .and_then(|asset| asset.mark.as_ref());
+        let made = match mark {
+            Some(mark) => expect_same(mark, request)?,
+            None => None,
+        };
+        Ok(Provisioned {
+            options: BTreeMap::from([
+                ("handle".to_owned(), found.handle.to_string()),
+                ("pool".to_owned(), found.pool),
+            ]),
+            size: reached.size(),
+            handle: found.handle,
+            filesystem: K::HAS_FILESYSTEM.then_some(made.unwrap_or(filesystem)),
+        })
+    }
+
+    /// The volume that has the name, under its lock.
+    fn bind(
+        &self,
+        pool: &Pool<K::Backend>,
+        name: &VolumeName,
+    ) -> Result<(Found<K::Backend>, Guard)> {
+        let mut backend = pool.open()?;
+        for _ in 0..ATTEMPTS {
+            let handle = backend.catalog().bind(name, &random::handle()?)?;
+            let found = self.at(pool, backend, handle);
+            let lock = found.lock()?;
+            // The volume may have been deleted while this call waited for it.
+            if found.backend.catalog().lookup(name)? == Some(handle) {
+                return Ok((found, lock));
+            }
+            retire(lock);
+            backend = found.backend;
+        }
+        Err(Error::new(
+            ErrorKind::Busy,
+            "the volume is made and deleted by other calls again and again",
+        ))
+    }
+
+    /// Removes a volume, and every name it may have: its mark's and the caller's.
+    pub(crate) fn remove(found: &Found<K::Backend>, called: Option<&VolumeName>) -> Result<()> {
+        let lock = found.lock()?;
+        let asset = found.backend.find(&found.handle)?;
+        let marked = asset.and_then(|asset| asset.mark?.name);
+        found.reach::<K>(&lock, Details::default(), &Goal::Gone)?;
+        for name in marked.iter().chain(called) {
+            found.backend.catalog().free(name, &found.handle)?;
+        }
+        retire(lock);
+        Ok(())
+    }
+}
+
+/// A volume of that name may be there for somebody else.
+fn expect_same(mark: &Mark, request: &Request) -> Result<Option<Filesystem>> {
+    if mark.namespace != request.namespace {
+        return Err(Error::new(
+            ErrorKind::Conflict,
+            "a volume of this name was made for a claim in another namespace; choose another name",
+        ));
+    }
+    match (mark.format, request.filesystem) {
+        (Some(has), Some(asked)) if has.filesystem != asked => Err(Error::new(
+            ErrorKind::Conflict,
+            format!(
+                "the volume exists with {}, and {asked} was asked for; choose another name",
+                has.filesystem
+            ),
+        )),
+        (has, _) => Ok(has.map(|format| format.filesystem)),
+    }
+}
+
+/// After a failure: a name that leads to no volume would stay until somebody tidies up.
+fn give_up<B: Backend>(found: &Found<B>, name: &VolumeName, lock: Guard) {
+    let freed = match found.backend.find(&found.handle) {
+        Ok(None) => found.backend.catalog().free(name, &found.handle),
+        Ok(Some(_)) => return,
+        Err(error) => Err(error),
+    };
+    match freed {
+        Ok(()) => retire(lock),
+        Err(error) => log::warn!("the name {name} leads to no volume: {}", error.report()),
+    }
+}
+
+/// Nobody will lock a volume again that is gone, so a lock's file that stays costs a name in /run.
+fn retire(lock: Guard) {
+    if let Err(error) = lock.retire() {
+        log::debug!("cannot remove the lock: {}", error.report());
+    }
+}
