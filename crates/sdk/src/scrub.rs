@@ -25,15 +25,28 @@ impl Scrubber {
             }
         }
         texts.retain(|text| !text.is_empty());
-        texts.sort_by_key(|text| std::cmp::Reverse(text.len()));
+        texts.sort_by(|a, b| b.len().cmp(&a.len()).then_with(|| a.cmp(b)));
+        texts.dedup();
         Scrubber(texts)
     }
 
-    /// The text without them.
+    /// The text without them. What stands in for a secret is not looked through again: a short
+    /// secret would be found in it, and its replacement in turn.
     pub(crate) fn clean(&self, text: &str) -> String {
-        self.0.iter().fold(text.to_owned(), |text, secret| {
-            text.replace(secret, "[secret]")
-        })
+        let mut clean = String::with_capacity(text.len());
+        let mut rest = text;
+        while let Some(next) = rest.chars().next() {
+            let secret = self.0.iter().find(|secret| rest.starts_with(*secret));
+            let length = if let Some(secret) = secret {
+                clean.push_str("[secret]");
+                secret.len()
+            } else {
+                clean.push(next);
+                next.len_utf8()
+            };
+            rest = &rest[length..];
+        }
+        clean
     }
 }
 
@@ -66,5 +79,15 @@ mod tests {
         let scrubber = Scrubber::of(&broken);
         assert_eq!(scrubber.clean("it is no base64"), "it is [secret]");
         assert_eq!(Scrubber::NONE.clean("as it was"), "as it was");
+    }
+    #[test]
+    fn short_secrets_do_not_multiply() {
+        let keys = "secrt[]".chars().enumerate().map(|(at, letter)| {
+            let sent = Secret::new(letter.to_string()).encode();
+            format!(r#""{SECRET}{at}":"{sent}""#)
+        });
+        let json = format!("{{{}}}", keys.collect::<Vec<_>>().join(","));
+        let scrubber = Scrubber::of(&["mount".into(), json.into()]);
+        assert_eq!(scrubber.clean("es ü"), "[secret][secret] ü");
     }
 }
