@@ -10,7 +10,7 @@ use std::{
     path::Path,
     process::ExitCode,
     sync::atomic::{AtomicU64, Ordering},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 /// What a test cannot do without. A machine that lacks it skips the test and says so by name;
@@ -59,6 +59,9 @@ pub struct Test {
     pub run: fn(&Points),
 }
 
+/// A test that takes longer says how long.
+const SLOW: Duration = Duration::from_secs(5);
+
 static POINTS: Points = Points(AtomicU64::new(0));
 
 /// Runs the tests of one layer with the usual test arguments (filter, `--list`, `--exact` …) and
@@ -99,7 +102,11 @@ pub fn run_layer(layer: &str, tests: &[&[Test]]) -> ExitCode {
                 if !reason.is_empty() {
                     return Err(Failed::from(format!("this machine lacks: {reason}")));
                 }
+                let started = Instant::now();
                 (test.run)(&POINTS);
+                if started.elapsed() > SLOW {
+                    print!("({:.1} s) ", started.elapsed().as_secs_f64());
+                }
                 POINTS.add(1);
                 Ok(())
             })
