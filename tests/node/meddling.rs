@@ -188,6 +188,13 @@ fn copied_image(_: &Points) {
         .output()
         .unwrap();
     assert!(copied.status.success(), "{copied:?}");
+    let unknown = driver
+        .call(&["capacity", r#"{"pool":"elsewhere"}"#])
+        .failure();
+    assert!(
+        unknown.contains("elsewhere") && !unknown.contains("aside"),
+        "pods are told of no other pool: {unknown}"
+    );
     let pod = Pod::new(&sandbox, &driver, &volume, "one");
     pod.mount("rw").success();
     let dir = pod.dir().display().to_string();

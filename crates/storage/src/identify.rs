@@ -58,36 +58,27 @@ impl<B: Backend> Found<B> {
 }
 
 impl<K: Kind> VolumeDriver<K> {
+    /// Which other pools there are is nothing to tell the author of a pod.
     pub(crate) fn pool(&self, name: Option<&str>) -> Result<&Pool<K::Backend>> {
-        match (name, self.pools.as_slice()) {
-            (Some(name), pools) => pools
-                .iter()
-                .find(|pool| pool.name() == name)
-                .ok_or_else(|| {
-                    Error::new(
-                        ErrorKind::NotFound,
-                        format!(
-                            "pool {name:?} is not one of this driver's: {}",
-                            self.pool_names()
-                        ),
-                    )
-                }),
-            (None, [only]) => Ok(only),
-            (None, pools) => pools
-                .iter()
-                .find(|pool| pool.name() == "default")
-                .ok_or_else(|| {
-                    Error::new(
-                        ErrorKind::Invalid,
-                        format!("name a pool, one of: {}", self.pool_names()),
-                    )
-                }),
-        }
-    }
-
-    fn pool_names(&self) -> String {
-        let names: Vec<_> = self.pools.iter().map(|pool| pool.name()).collect();
-        names.join(", ")
+        let unknown = |kind, message: String| {
+            let names: Vec<_> = self.pools.iter().map(Pool::name).collect();
+            Error::new(kind, message).because(format!("there are: {}", names.join(", ")))
+        };
+        let wanted = match (name, self.pools.as_slice()) {
+            (None, [only]) => return Ok(only),
+            (name, _) => name.unwrap_or("default"),
+        };
+        let found = self.pools.iter().find(|pool| pool.name() == wanted);
+        found.ok_or_else(|| match name {
+            Some(name) => unknown(
+                ErrorKind::NotFound,
+                format!("pool {name:?} is not one of this driver's"),
+            ),
+            None => unknown(
+                ErrorKind::Invalid,
+                "no pool was named, and this driver has several; name one".to_owned(),
+            ),
+        })
     }
 
     pub(crate) fn open(
