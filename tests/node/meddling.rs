@@ -2,7 +2,8 @@
 
 use crate::sandbox;
 use flexvol_testing::{
-    Baseline, Call, Driver, Need, PersistentVolume, Pod, Points, Sandbox, Test, json, request,
+    Baseline, Call, Driver, Need, Outcome, PersistentVolume, Pod, Points, PoolFilesystem, Sandbox,
+    Test, below, json, request,
 };
 use std::{
     fs::{self, File},
@@ -30,6 +31,11 @@ pub const TESTS: &[Test] = &[
         name: "deleting tells that somebody keeps the device open",
         needs: NEEDS,
         run: held_device,
+    },
+    Test {
+        name: "a volume whose disk fails is unmounted",
+        needs: NEEDS,
+        run: failed_disk,
     },
     Test {
         name: "a copy in another pool does not hide the volume",
@@ -160,6 +166,34 @@ fn held_device(_: &Points) {
     drop(held);
     driver.call(&["delete", &volume.json("rw")]).success();
     baseline.expect(&sandbox, "the volume was deleted");
+}
+
+fn failed_disk(_: &Points) {
+    let xfs = PoolFilesystem {
+        kind: "xfs",
+        ..PoolFilesystem::default()
+    };
+    let sandbox = Sandbox::with_pool_on(&crate::executable(), xfs);
+    let driver = install(&sandbox);
+    let volume = PersistentVolume::provision(&driver, "data", "xfs", 300 * MIB);
+    let pod = Pod::new(&sandbox, &driver, &volume, "one");
+    pod.mount("rw").success();
+    crate::bench::run(
+        "xfs_io",
+        ["-x", "-c", "shutdown"].map(AsRef::as_ref),
+        &sandbox.disk(),
+    );
+    // The first call may report that not all data was written, the second one may not.
+    let first = pod.unmount();
+    if first.outcome() != Outcome::Success {
+        assert!(
+            first.failure().contains("not all of its data"),
+            "{}",
+            first.failure()
+        );
+    }
+    assert_eq!(below(pod.dir()), []);
+    pod.unmount().success();
 }
 
 fn copied_image(_: &Points) {

@@ -91,10 +91,31 @@ pub fn backing(number: DeviceNumber) -> Result<Option<Backing>> {
 /// The volume whose image lies under a device: the handle that [`attach`] labelled it with. `None`
 /// where it is no loop device of a volume.
 ///
+/// The kernel asks the image before it tells the label, so that the label is not to be had when
+/// the disk below has failed. Unmounting must still be possible then, and for that the name under
+/// which the image was opened is good enough: what is unmounted is told by the caller.
+///
 /// # Errors
 /// As for [`backing`].
 pub fn owner(number: DeviceNumber) -> Result<Option<Handle>> {
-    Ok(backing(number)?.and_then(|backing| Handle::parse(&backing.label).ok()))
+    match backing(number) {
+        Ok(backing) => Ok(backing.and_then(|backing| Handle::parse(&backing.label).ok())),
+        Err(error) => match name_of_image(number) {
+            Some(handle) => {
+                log::warn!("the disk of volume {handle} fails: {}", error.report());
+                Ok(Some(handle))
+            }
+            None => Err(error),
+        },
+    }
+}
+
+/// From the path that sysfs shows, which the kernel keeps in memory.
+fn name_of_image(number: DeviceNumber) -> Option<Handle> {
+    let path = fs::read_to_string(format!("/sys/dev/block/{number}/loop/backing_file")).ok()?;
+    let path = path.trim_end_matches('\n');
+    let path = path.strip_suffix(" (deleted)").unwrap_or(path);
+    Handle::parse(Path::new(path).file_name()?.to_str()?).ok()
 }
 
 /// Finds the loop device that lies on `image`. `hint` is the minor number of the device to look at
