@@ -6,6 +6,7 @@ use crate::{
 };
 use libtest_mimic::{Arguments, Failed, Trial};
 use std::{
+    collections::HashSet,
     env,
     path::Path,
     process::ExitCode,
@@ -86,7 +87,9 @@ pub fn run_layer(layer: &str, tests: &[&[Test]]) -> ExitCode {
     let started = Instant::now();
     let mut skipped = Vec::new();
     let mut trials = Vec::new();
+    let mut names = HashSet::new();
     for test in tests.iter().copied().flatten().copied() {
+        assert!(names.insert(test.name), "{:?} is listed twice", test.name);
         let missing: Vec<_> = test
             .needs
             .iter()
