@@ -43,7 +43,7 @@ impl Reached {
 }
 
 /// More steps than any way from one state to another has; the longest one is known from the
-/// exploration in `tests/decide.rs`.
+/// exploration in `tests/decide`.
 const MOST_STEPS: usize = 24;
 
 /// Brings the world to `goal`.
