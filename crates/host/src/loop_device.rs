@@ -219,6 +219,26 @@ pub fn stays(device: &Device) -> Result<bool> {
     Ok(info.is_some_and(|info| info.lo_flags & sys::loops::AUTOCLEAR == 0))
 }
 
+/// Detaches the image from a device that an attach before Linux 5.8 began and did not finish: bound
+/// and nothing more, without a label, and in nobody's use. Returns whether there was one.
+pub(crate) fn drop_unfinished(image: &Image) -> Result<bool> {
+    let failed = |error: io::Error| Error::system("look for the image's loop device", error);
+    let found = scan(image.inode()).map_err(failed)?;
+    let [number] = found[..] else {
+        return Ok(false);
+    };
+    let Some(device) = open_if_on(number, image)? else {
+        return Ok(false);
+    };
+    let info = sys::loops::status(device.as_fd()).map_err(|error| failed(error.into()))?;
+    let unfinished = info.is_some_and(|info| info.lo_flags == 0 && info.lo_file_name[0] == 0);
+    if !unfinished || device.claim().is_err() {
+        return Ok(false);
+    }
+    release(device)?;
+    Ok(true)
+}
+
 fn loop_number(minor: u32) -> DeviceNumber {
     DeviceNumber {
         major: node::LOOP_MAJOR,

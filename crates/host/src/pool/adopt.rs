@@ -1,7 +1,7 @@
 //! Taking an image over that somebody else made.
 
 use super::{Pool, sync};
-use crate::{confine, image::Image, sys};
+use crate::{confine, image::Image, loop_device, sys};
 use flexvol_sdk::{Error, ErrorKind, Handle, Result};
 use rustix::{
     fs::{AtFlags, Gid, Mode, OFlags, RenameFlags, Uid},
@@ -86,16 +86,22 @@ impl Pool {
         if inode(&parent)? == volumes.ino() {
             return Err(unfit("is a volume of the pool already"));
         }
+        let image = Image::of(file)?;
         // Such a lease is granted only while no other description of the file is open, be it a
         // program's or a loop device's.
-        if !sys::lease::is_only_opener(file.as_fd()) {
+        let alone = || sys::lease::is_only_opener(image.file().as_fd());
+        let mut free = alone();
+        if !free && loop_device::drop_unfinished(&image)? {
+            free = alone();
+        }
+        if !free {
             return Err(Error::new(
                 ErrorKind::Busy,
                 "the image is in use; stop what has it open, and detach it from its loop device",
             ));
         }
         Ok(Some(Stray {
-            image: Image::of(file)?,
+            image,
             parent,
             name: name.to_owned(),
             path: path.to_owned(),
