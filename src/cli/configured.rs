@@ -6,7 +6,7 @@ use crate::{
     installed::Installed,
     plugin::{DriverName, PluginDir},
 };
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use clap::Args;
 use flexvol_storage::{
     Upkeep,
@@ -60,14 +60,12 @@ impl Configured {
 
     fn find(&self, name: &DriverName) -> Result<Installed> {
         let plugins = PluginDir::find(self.plugin_dir.as_deref())?;
-        let directory = plugins.path.join(name.directory());
-        let installed = Installed::at(&directory.join(name.driver()));
-        ensure!(
-            installed.executable().is_file(),
-            "{name} is not installed in {}; say --config to use a configuration all the same",
-            plugins.path.display()
-        );
-        Ok(installed)
+        plugins.driver(name).with_context(|| {
+            format!(
+                "{name} is not installed in {}; say --config to use a configuration all the same",
+                plugins.path.display()
+            )
+        })
     }
 }
 

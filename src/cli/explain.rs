@@ -2,13 +2,14 @@
 
 use super::{
     configured::Configured,
-    print, show,
+    print,
+    show::{self, Output},
     table::{size, table},
     volume,
 };
 use crate::installed::Installed;
 use anyhow::{Context, Result};
-use clap::{Args, ValueEnum};
+use clap::Args;
 use flexvol_storage::{
     Ending, Explanation, Forecast, Subject,
     decide::Step,
@@ -43,12 +44,6 @@ pub struct Explain {
     output: Output,
     #[command(flatten)]
     configured: Configured,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Output {
-    Text,
-    Json,
 }
 
 impl Explain {

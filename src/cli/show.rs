@@ -30,8 +30,9 @@ pub struct Show {
     configured: Configured,
 }
 
+/// How one volume is told about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Output {
+pub enum Output {
     Text,
     Json,
 }

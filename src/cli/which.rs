@@ -4,7 +4,7 @@ use crate::{
     installed::Installed,
     plugin::{DriverName, PluginDir},
 };
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result};
 use clap::Args;
 use std::path::PathBuf;
 
@@ -26,14 +26,12 @@ impl Which {
             return Ok(here.clone());
         };
         let plugin_dir = PluginDir::find(self.plugin_dir.as_deref())?;
-        let home = plugin_dir.path.join(name.directory());
-        let installed = Installed::at(&home.join(name.driver()));
-        ensure!(
-            installed.executable().is_file(),
-            "{name} is not installed in {} ({})",
-            plugin_dir.path.display(),
-            plugin_dir.known_from
-        );
-        Ok(installed)
+        plugin_dir.driver(name).with_context(|| {
+            format!(
+                "{name} is not installed in {} ({})",
+                plugin_dir.path.display(),
+                plugin_dir.known_from
+            )
+        })
     }
 }

@@ -1,6 +1,10 @@
 //! Where Kubernetes looks for drivers on this node.
 
-use super::process::{Component, DEFAULT, Process, configured, processes};
+use super::{
+    name::DriverName,
+    process::{Component, DEFAULT, Process, configured, processes},
+};
+use crate::installed::Installed;
 use anyhow::{Context, Result, bail, ensure};
 use std::{
     fs, io,
@@ -28,6 +32,13 @@ pub struct PluginDir {
 }
 
 impl PluginDir {
+    /// The driver of that name, if it is installed here.
+    pub fn driver(&self, name: &DriverName) -> Option<Installed> {
+        let directory = self.path.join(name.directory());
+        let installed = Installed::at(&directory.join(name.driver()));
+        installed.executable().is_file().then_some(installed)
+    }
+
     /// The directory a person named, or else the one that Kubernetes on this node uses.
     ///
     /// # Errors
