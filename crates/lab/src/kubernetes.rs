@@ -1,0 +1,22 @@
+//! One Kubernetes node with its control plane.
+
+mod build;
+mod cluster;
+mod components;
+mod containerd;
+mod data_disk;
+mod image;
+mod kubelet;
+mod node;
+mod paths;
+mod tool;
+mod version;
+
+pub use build::Programs;
+pub use cluster::Cluster;
+pub use components::Component;
+pub use data_disk::DISK_BYTES;
+pub use image::BUSYBOX;
+pub use node::{Node, become_init};
+pub use paths::{DISK, PLUGINS};
+pub use version::{VERSIONS, Version};

@@ -1,0 +1,303 @@
+//! A node with its control plane, from nothing to Ready and back to nothing.
+
+use super::{
+    build::Programs,
+    components::{Component, KEY, TOKENS},
+    containerd, data_disk, image, kubelet,
+    node::{self, Node, wait_until},
+    paths::{CONFIGURATION, DISK, Home, KEPT, KUBECONFIG, PLUGINS, PROGRAMS},
+    tool::run,
+    version::Version,
+};
+use anyhow::{Context, Result, bail, ensure};
+use nix::sys::signal::Signal;
+use serde_json::{Value, json};
+use std::{
+    fs,
+    os::unix::fs::symlink,
+    path::{Path, PathBuf},
+    process::Command,
+    time::Duration,
+};
+
+/// How long a component may take until it works.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// The administrator's token. The API server is reached from inside the node alone.
+const TOKEN: &str = "flexvol-lab";
+
+/// One node and its control plane.
+#[derive(Debug)]
+pub struct Cluster {
+    home: Home,
+    programs: Programs,
+    executable: PathBuf,
+    node: Node,
+}
+
+impl Cluster {
+    /// Makes a cluster in an empty or missing directory and waits until its node is ready.
+    ///
+    /// `executable` is the lab's own, whose `init` verb is the node's first process.
+    ///
+    /// # Errors
+    /// When something of it cannot be made or does not become ready; what was made is left for a
+    /// look, and [`Cluster::down`] removes it.
+    pub fn up(directory: &Path, programs: Programs, executable: &Path) -> Result<Self> {
+        fs::create_dir_all(directory).context("make the lab's directory")?;
+        let home = Home::at(
+            &directory
+                .canonicalize()
+                .context("find the lab's directory")?,
+        );
+        ensure!(
+            fs::read_dir(home.path())?.next().is_none(),
+            "{} is not empty; take down what is there first",
+            home.path().display()
+        );
+        fs::write(home.own("version"), programs.version().to_string())?;
+        furnish(&home, programs.version())?;
+        let node = Node::boot(executable, &home, &programs.directory())?;
+        let cluster = Cluster {
+            home,
+            programs,
+            executable: executable.to_owned(),
+            node,
+        };
+        cluster.start_all()?;
+        Ok(cluster)
+    }
+
+    /// The cluster of a directory, if its node runs.
+    ///
+    /// # Errors
+    /// When there is something that is none.
+    pub fn of(directory: &Path, executable: &Path) -> Result<Option<Self>> {
+        let Ok(directory) = directory.canonicalize() else {
+            return Ok(None);
+        };
+        let home = Home::at(&directory);
+        let Some(node) = Node::of(&home)? else {
+            return Ok(None);
+        };
+        let version: Version = fs::read_to_string(home.own("version"))?.trim().parse()?;
+        let programs = Programs::of(version)?;
+        Ok(Some(Cluster {
+            home,
+            programs,
+            executable: executable.to_owned(),
+            node,
+        }))
+    }
+
+    /// Ends the node of a directory and removes the directory.
+    ///
+    /// # Errors
+    /// When it is no lab's, or something cannot be removed.
+    pub fn down(directory: &Path) -> Result<()> {
+        let Ok(directory) = directory.canonicalize() else {
+            return Ok(());
+        };
+        let home = Home::at(&directory);
+        ensure!(
+            home.own("version").exists() || fs::read_dir(home.path())?.next().is_none(),
+            "{} is no lab",
+            home.path().display()
+        );
+        if let Some(node) = Node::of(&home)? {
+            node.cut_power()?;
+        }
+        fs::remove_dir_all(home.path()).context("remove the lab's directory")
+    }
+
+    /// The release it runs.
+    #[must_use]
+    pub fn version(&self) -> Version {
+        self.programs.version()
+    }
+
+    /// Its node.
+    #[must_use]
+    pub fn node(&self) -> &Node {
+        &self.node
+    }
+
+    /// The machine's directory that holds it.
+    #[must_use]
+    pub fn home(&self) -> &Path {
+        self.home.path()
+    }
+
+    /// What the API server says of itself, such as `v1.37.1`.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub fn server_version(&self) -> Result<String> {
+        let version: Value = serde_json::from_str(&self.kubectl(&["get", "--raw", "/version"])?)?;
+        Ok(version["gitVersion"]
+            .as_str()
+            .context("a version")?
+            .to_owned())
+    }
+
+    /// Starts one component that was stopped.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn start(&self, component: Component) -> Result<()> {
+        self.node.start(
+            component.name(),
+            &component.program(),
+            &component.arguments(self.version()),
+        )
+    }
+
+    /// Ends one component and waits until it is gone.
+    ///
+    /// # Errors
+    /// When it does not end.
+    pub fn stop(&self, component: Component, signal: Signal) -> Result<()> {
+        self.node.stop(component.name(), signal)
+    }
+
+    /// Cuts the node's power and boots it again: processes, mounts, loop devices and `/run` are
+    /// gone, disks are as they were.
+    ///
+    /// # Errors
+    /// When it does not come back.
+    pub fn reboot(&mut self) -> Result<()> {
+        self.node.cut_power()?;
+        self.node = Node::boot(&self.executable, &self.home, &self.programs.directory())?;
+        self.start_all()
+    }
+
+    /// Runs kubectl as the cluster's administrator and returns what it wrote.
+    ///
+    /// # Errors
+    /// When it fails, with its words.
+    pub fn kubectl(&self, arguments: &[&str]) -> Result<String> {
+        run(self.node.command("kubectl").args(arguments))
+    }
+
+    fn start_all(&self) -> Result<()> {
+        self.start(Component::Etcd)?;
+        self.start(Component::Containerd)?;
+        self.start(Component::ApiServer)?;
+        self.import_images()?;
+        wait_until("the API server", PATIENCE, || {
+            self.still_running(Component::ApiServer)?;
+            Ok(self.kubectl(&["get", "--raw", "/readyz"]).is_ok())
+        })?;
+        self.start(Component::ControllerManager)?;
+        self.start(Component::Scheduler)?;
+        self.start(Component::Kubelet)?;
+        self.wait_ready()
+    }
+
+    /// Waits until the node is ready for pods.
+    ///
+    /// # Errors
+    /// When it does not become ready.
+    pub fn wait_ready(&self) -> Result<()> {
+        // After a reboot the node is called ready until its silence is noticed: it must have spoken.
+        let lease = || {
+            let path = [
+                "get",
+                "lease",
+                node::NAME,
+                "--namespace=kube-node-lease",
+                "--output=jsonpath={.spec.renewTime}",
+            ];
+            self.kubectl(&path).unwrap_or_default()
+        };
+        let before = lease();
+        wait_until("the node to be ready", PATIENCE, || {
+            self.still_running(Component::Kubelet)?;
+            let ready =
+                "--output=jsonpath={.status.conditions[?(@.type=='Ready')].status}{.spec.taints}";
+            let status = self
+                .kubectl(&["get", "node", node::NAME, ready])
+                .unwrap_or_default();
+            Ok(status == "True" && lease() != before)
+        })
+    }
+
+    fn still_running(&self, component: Component) -> Result<()> {
+        if self.node.running(component.name()).is_some() {
+            return Ok(());
+        }
+        let log = self.log(component);
+        let tail: Vec<_> = log.lines().rev().take(15).collect();
+        let tail: Vec<_> = tail.into_iter().rev().collect();
+        bail!("{} ended:\n{}", component.name(), tail.join("\n"))
+    }
+
+    /// What a component has written so far.
+    #[must_use]
+    pub fn log(&self, component: Component) -> String {
+        let file = self
+            .home
+            .file(&format!("/var/log/{}.log", component.name()));
+        let bytes = fs::read(file).unwrap_or_default();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    fn import_images(&self) -> Result<()> {
+        let ctr = || {
+            let mut ctr = self.node.command("/usr/bin/ctr");
+            ctr.arg("--namespace=k8s.io").arg("images");
+            ctr
+        };
+        let list = || run(ctr().args(["ls", "-q"]));
+        wait_until("containerd", PATIENCE, || {
+            self.still_running(Component::Containerd)?;
+            Ok(list().is_ok())
+        })?;
+        if !list()?.contains(image::BUSYBOX) {
+            let archive = format!("{CONFIGURATION}/images.tar");
+            run(ctr().args(["import", "--snapshotter=native", &archive]))?;
+        }
+        Ok(())
+    }
+}
+
+/// Everything of a node that is there before it is first started.
+fn furnish(home: &Home, version: Version) -> Result<()> {
+    for kept in KEPT {
+        fs::create_dir_all(home.kept(kept)).context("make the node's directories")?;
+    }
+    for dir in [CONFIGURATION, PROGRAMS, PLUGINS, "/var/lib/kubelet"] {
+        fs::create_dir_all(home.file(dir)).context("make the node's directories")?;
+    }
+    data_disk::make(home)?;
+    debug_assert!(home.file(DISK).exists());
+    image::archive(
+        &home.own("image"),
+        &home.file(CONFIGURATION).join("images.tar"),
+    )?;
+    run(Command::new("openssl")
+        .args(["genrsa", "-out"])
+        .arg(home.file(KEY))
+        .arg("2048"))?;
+    let administrator = format!("{TOKEN},admin,admin,system:masters\n");
+    fs::write(home.file(TOKENS), administrator).context("write the token")?;
+    let kubeconfig = json!({
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "lab", "cluster": {
+            "server": "https://127.0.0.1:6443",
+            // Its certificate is made when it starts; nobody else is in this network.
+            "insecure-skip-tls-verify": true,
+        }}],
+        "users": [{"name": "admin", "user": {"token": TOKEN}}],
+        "contexts": [{"name": "lab", "context": {"cluster": "lab", "user": "admin"}}],
+        "current-context": "lab",
+    });
+    fs::write(home.file(KUBECONFIG), kubeconfig.to_string()).context("write the kubeconfig")?;
+    symlink(
+        format!("{PROGRAMS}/kubectl"),
+        home.file("/usr/local/bin/kubectl"),
+    )?;
+    containerd::configure(home)?;
+    kubelet::configure(home, version)
+}

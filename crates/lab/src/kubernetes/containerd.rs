@@ -1,0 +1,53 @@
+//! The container runtime: Debian's containerd and runc, configured for a small machine.
+
+use super::{image::PAUSE, paths::Home};
+use anyhow::{Context, Result};
+use serde_json::json;
+use std::fs;
+
+/// In the node: where kubelet finds it.
+pub const SOCKET: &str = "/run/containerd/containerd.sock";
+
+/// In the node: what it reads.
+pub const FILE: &str = "/var/lib/lab/containerd.toml";
+
+/// In the node: what it reads of the pods' network.
+const NETWORKS: &str = "/var/lib/lab/networks";
+
+/// Where Debian puts the programs that make a pod's network (package containernetworking-plugins).
+const NETWORK_PROGRAMS: &str = "/usr/lib/cni";
+
+/// Writes the configuration.
+///
+/// Containers are not put into control groups and may have any score when memory is short: a
+/// machine in a container allows neither. Their files are copies, because a file system that
+/// overlays others may lie on one that does so already.
+pub fn configure(home: &Home) -> Result<()> {
+    let plugin = "plugins.\"io.containerd.grpc.v1.cri\"";
+    let text = format!(
+        "version = 2\n\
+         root = \"/var/lib/containerd\"\n\
+         state = \"/run/containerd\"\n\
+         [grpc]\naddress = \"{SOCKET}\"\n\
+         [{plugin}]\n\
+         sandbox_image = \"{PAUSE}\"\n\
+         restrict_oom_score_adj = true\n\
+         disable_apparmor = true\n\
+         disable_cgroup = true\n\
+         [{plugin}.containerd]\nsnapshotter = \"native\"\n\
+         [{plugin}.cni]\nbin_dir = \"{NETWORK_PROGRAMS}\"\nconf_dir = \"{NETWORKS}\"\n"
+    );
+    fs::write(home.file(FILE), text).context("write containerd's configuration")?;
+    let network = json!({
+        "cniVersion": "0.3.1",
+        "name": "pods",
+        "type": "ptp",
+        "ipam": {"type": "host-local", "subnet": "10.79.0.0/16", "dataDir": "/run/networks"},
+    });
+    fs::create_dir_all(home.file(NETWORKS))?;
+    fs::write(
+        home.file(NETWORKS).join("10-pods.conf"),
+        network.to_string(),
+    )
+    .context("write the network's configuration")
+}

@@ -1,0 +1,37 @@
+//! The node's data disk: a file of the machine with a file system in it.
+
+use super::{
+    paths::{DISK, Home},
+    tool::run,
+};
+use anyhow::{Context, Result};
+use std::{fs, fs::File, process::Command};
+
+/// How large the data disk is; nothing is allocated for it.
+pub const DISK_BYTES: u64 = 6 << 30;
+
+/// Makes the disk, and the directory it is mounted on.
+pub fn make(home: &Home) -> Result<()> {
+    let image = home.own("disk.img");
+    let file = File::create_new(&image).context("make the data disk")?;
+    file.set_len(DISK_BYTES).context("size the data disk")?;
+    let mut mkfs = Command::new("mkfs.ext4");
+    mkfs.args([
+        "-q",
+        "-F",
+        "-m0",
+        "-E",
+        "nodiscard,lazy_itable_init=1,lazy_journal_init=1",
+    ]);
+    run(mkfs.arg(&image))?;
+    fs::create_dir_all(home.file(DISK)).context("make the place of the data disk")
+}
+
+/// Mounts the disk in the mount namespace of this process, as the node's fstab would.
+pub fn mount(home: &Home) -> Result<()> {
+    run(Command::new("mount")
+        .args(["-o", "loop"])
+        .arg(home.own("disk.img"))
+        .arg(DISK))?;
+    Ok(())
+}

@@ -1,0 +1,305 @@
+//! The machine in the machine: a tree of processes with its own view of files, processes, network
+//! and name. When its first process ends, the kernel ends all of it: that is how it is rebooted
+//! and how it leaves nothing behind.
+
+use super::{
+    data_disk,
+    paths::{ADDRESS, Home, KEPT, KUBECONFIG, PROGRAMS, RUN},
+    tool::run,
+};
+use anyhow::{Context, Result, bail, ensure};
+use nix::{
+    errno::Errno,
+    mount::{MsFlags, mount},
+    sched::{CloneFlags, unshare},
+    sys::{
+        signal::{Signal, kill},
+        wait::wait,
+    },
+    unistd::{Pid, sethostname, setsid},
+};
+use std::{
+    fs,
+    io::{self, BufRead, BufReader, Write},
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+/// The host's name, and the name of the node in Kubernetes.
+pub const NAME: &str = "node";
+
+/// What the first process says when the node is ready for others.
+const READY: &str = "ready";
+
+/// A node that runs.
+#[derive(Clone, Debug)]
+pub struct Node {
+    init: Pid,
+}
+
+impl Node {
+    /// Starts a node: its first process, with the namespaces, mounts and network it needs.
+    ///
+    /// `executable` is the one whose `init` verb calls [`become_init`].
+    ///
+    /// # Errors
+    /// When the kernel refuses any of it, or a node of this home runs already.
+    pub fn boot(executable: &Path, home: &Home, programs: &Path) -> Result<Self> {
+        ensure!(Node::of(home)?.is_none(), "the node runs already");
+        let log = fs::File::create(home.own("init.log")).context("make the node's log")?;
+        let mut init = Command::new(executable)
+            .arg("init")
+            .args([home.path(), programs])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(log)
+            .spawn()
+            .context("start the node's first process")?;
+        let mut said = String::new();
+        let out = init.stdout.take().context("hear the first process")?;
+        BufReader::new(out)
+            .read_line(&mut said)
+            .context("hear the first process")?;
+        let pid: i32 = said.trim().parse().map_err(|_| {
+            let log = fs::read_to_string(home.own("init.log")).unwrap_or_default();
+            anyhow::anyhow!("the node did not start: {}", log.trim())
+        })?;
+        init.wait()
+            .context("wait for the process that starts the node")?;
+        fs::write(home.own("init.pid"), format!("{pid}\n")).context("note the node's process")?;
+        Ok(Node {
+            init: Pid::from_raw(pid),
+        })
+    }
+
+    /// The running node of a home.
+    ///
+    /// # Errors
+    /// When what is noted there cannot be read.
+    pub fn of(home: &Home) -> Result<Option<Self>> {
+        let Ok(noted) = fs::read_to_string(home.own("init.pid")) else {
+            return Ok(None);
+        };
+        let pid: i32 = noted
+            .trim()
+            .parse()
+            .context("read the number of the node's process")?;
+        // Numbers are used again: it must be the first process of this home's node.
+        let arguments = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let is_ours = arguments
+            .split(|byte| *byte == 0)
+            .any(|argument| argument == home.path().as_os_str().as_encoded_bytes());
+        Ok(is_ours.then(|| Node {
+            init: Pid::from_raw(pid),
+        }))
+    }
+
+    /// The node's file of that path, as the machine sees it.
+    #[must_use]
+    pub fn path(&self, in_node: &str) -> PathBuf {
+        Path::new("/proc")
+            .join(self.init.to_string())
+            .join("root")
+            .join(in_node.trim_start_matches('/'))
+    }
+
+    /// The table of mounts as the node sees it.
+    ///
+    /// # Errors
+    /// When the node has ended.
+    pub fn mountinfo(&self) -> Result<String> {
+        fs::read_to_string(format!("/proc/{}/mountinfo", self.init))
+            .context("read the node's mounts")
+    }
+
+    /// A program that will run in the node, with a kubectl beside it that is the administrator's.
+    #[must_use]
+    pub fn command(&self, program: &str) -> Command {
+        let mut command = self.enter(&[]);
+        command.arg(program).env("KUBECONFIG", KUBECONFIG);
+        command
+    }
+
+    fn enter(&self, more: &[&str]) -> Command {
+        let mut command = Command::new("nsenter");
+        command.args(["--target", &self.init.to_string()]);
+        command.args(["--mount", "--pid", "--net", "--ipc", "--uts", "--wd=/"]);
+        command.args(more).arg("--").stdin(Stdio::null());
+        command
+    }
+
+    /// Starts a program that goes on running. Its output goes to `/var/log/<name>.log`.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn start(&self, name: &str, program: &str, arguments: &[String]) -> Result<()> {
+        let script = format!(
+            "echo $$ >{RUN}/{name}.pid.new && mv {RUN}/{name}.pid.new {RUN}/{name}.pid && exec \"$@\" >>/var/log/{name}.log 2>&1"
+        );
+        let noted = self.path(&format!("{RUN}/{name}.pid"));
+        match fs::remove_file(&noted) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(error).context("forget the former process");
+            }
+            _ => {}
+        }
+        let mut command = self.enter(&["--no-fork"]);
+        command.args(["setsid", "--fork", "sh", "-c", &script, name, program]);
+        command
+            .args(arguments)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        run(&mut command).with_context(|| format!("start {name}"))?;
+        wait_until(&format!("{name} to start"), Duration::from_secs(30), || {
+            Ok(noted.exists())
+        })
+    }
+
+    /// The number of a program of [`Node::start`] in the node, while it runs.
+    #[must_use]
+    pub fn running(&self, name: &str) -> Option<i32> {
+        let noted = fs::read_to_string(self.path(&format!("{RUN}/{name}.pid"))).ok()?;
+        let pid: i32 = noted.trim().parse().ok()?;
+        let status = fs::read_to_string(self.path(&format!("/proc/{pid}/stat"))).ok()?;
+        let dead = status
+            .rsplit_once(") ")
+            .is_some_and(|(_, rest)| rest.starts_with('Z'));
+        (!dead).then_some(pid)
+    }
+
+    /// Ends a program of [`Node::start`] and waits until it is gone.
+    ///
+    /// # Errors
+    /// When it is still there after half a minute.
+    pub fn stop(&self, name: &str, signal: Signal) -> Result<()> {
+        let Some(pid) = self.running(name) else {
+            return Ok(());
+        };
+        run(self.command("/bin/kill").args([
+            "-s",
+            signal.as_str().trim_start_matches("SIG"),
+            &pid.to_string(),
+        ]))?;
+        wait_until(&format!("{name} to end"), Duration::from_secs(30), || {
+            Ok(self.running(name).is_none())
+        })
+    }
+
+    /// Ends everything in the node at once, as a power cut does, and waits until it is gone.
+    ///
+    /// # Errors
+    /// When the kernel has not ended it after half a minute.
+    pub fn cut_power(&self) -> Result<()> {
+        match kill(self.init, Signal::SIGKILL) {
+            Ok(()) | Err(Errno::ESRCH) => {}
+            Err(error) => return Err(error).context("end the node"),
+        }
+        let gone = || {
+            Ok(!Path::new("/proc")
+                .join(self.init.to_string())
+                .join("mountinfo")
+                .exists())
+        };
+        wait_until("the node to end", Duration::from_secs(30), gone)
+    }
+}
+
+/// Asks again until the answer is yes.
+///
+/// # Errors
+/// When the time is over, with what was waited for; and the error of a question.
+pub fn wait_until(
+    what: &str,
+    limit: Duration,
+    mut question: impl FnMut() -> Result<bool>,
+) -> Result<()> {
+    let deadline = Instant::now() + limit;
+    while !question()? {
+        if Instant::now() > deadline {
+            bail!("waited {} s for {what}", limit.as_secs());
+        }
+        thread::sleep(Duration::from_millis(50));
+    }
+    Ok(())
+}
+
+/// Makes the namespaces of a node and in them its first process, which stays; prints its number.
+///
+/// # Errors
+/// When the kernel refuses, which needs root.
+pub fn become_init(home: &Path, programs: &Path, stage: Option<&str>) -> Result<()> {
+    if stage.is_none() {
+        let all = CloneFlags::CLONE_NEWNS
+            | CloneFlags::CLONE_NEWPID
+            | CloneFlags::CLONE_NEWNET
+            | CloneFlags::CLONE_NEWIPC
+            | CloneFlags::CLONE_NEWUTS;
+        unshare(all).context("leave the machine's namespaces")?;
+        let mut first = Command::new("/proc/self/exe")
+            .arg("init")
+            .args([home, programs])
+            .arg("first")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .context("start the first process")?;
+        let mut said = String::new();
+        let out = first.stdout.take().context("hear the first process")?;
+        BufReader::new(out)
+            .read_line(&mut said)
+            .context("hear the first process")?;
+        ensure!(said.trim() == READY, "the first process ended early");
+        return writeln!(std::io::stdout(), "{}", first.id()).context("tell the number");
+    }
+    setsid().context("leave the terminal")?;
+    furnish(&Home::at(home), programs)?;
+    writeln!(std::io::stdout(), "{READY}").context("tell that the node is ready")?;
+    loop {
+        // Whatever loses its parent becomes a child of the first process.
+        if wait() == Err(Errno::ECHILD) {
+            thread::sleep(Duration::from_millis(100));
+        }
+    }
+}
+
+/// The node's mounts, name and network.
+fn furnish(home: &Home, programs: &Path) -> Result<()> {
+    let none = None::<&str>;
+    let all =
+        |kind| mount(none, "/", none, MsFlags::MS_REC | kind, none).context("separate the mounts");
+    all(MsFlags::MS_PRIVATE)?;
+    let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
+    mount(
+        Some("proc"),
+        "/proc",
+        Some("proc"),
+        flags | MsFlags::MS_NOEXEC,
+        none,
+    )
+    .context("mount /proc")?;
+    mount(
+        Some("tmpfs"),
+        "/run",
+        Some("tmpfs"),
+        flags,
+        Some("mode=0755"),
+    )
+    .context("mount /run")?;
+    fs::create_dir(RUN).context("make a directory in /run")?;
+    let bind = |from: &Path, to: &str| {
+        mount(Some(from), to, none, MsFlags::MS_BIND, none).with_context(|| format!("bind {to}"))
+    };
+    for kept in KEPT {
+        bind(&home.kept(kept), kept.place)?;
+    }
+    bind(programs, PROGRAMS)?;
+    data_disk::mount(home)?;
+    // Containers get what the driver mounts only if the mounts are shared, as systemd makes them.
+    all(MsFlags::MS_SHARED)?;
+    sethostname(NAME).context("name the node")?;
+    run(Command::new("ip").args(["link", "set", "lo", "up"]))?;
+    run(Command::new("ip").args(["address", "add", &format!("{ADDRESS}/32"), "dev", "lo"]))?;
+    Ok(())
+}

@@ -1,0 +1,161 @@
+//! `flexvol-lab`: real Kubernetes nodes for tests and for a look by hand.
+
+#![allow(clippy::print_stdout, reason = "what a person asked for")]
+
+use anyhow::{Context, Result, bail};
+use clap::{Args, Parser, Subcommand};
+use flexvol_lab::kubernetes::{Cluster, Component, Programs, VERSIONS, Version, become_init};
+use std::{
+    env,
+    os::unix::process::CommandExt,
+    path::{Path, PathBuf},
+    process::Stdio,
+    time::Instant,
+};
+
+/// Real Kubernetes nodes on this machine
+#[derive(Debug, Parser)]
+#[command(name = "scripts/lab")]
+enum Lab {
+    /// A node with its control plane, in namespaces of their own
+    #[command(subcommand)]
+    Kubernetes(Kubernetes),
+    /// The first process of a node
+    #[command(hide = true)]
+    Init {
+        home: PathBuf,
+        programs: PathBuf,
+        stage: Option<String>,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+enum Kubernetes {
+    /// List the releases that can be had, and whether they are built
+    Versions,
+    /// Build a release's programs, or every one's with --every
+    Build {
+        #[command(flatten)]
+        which: Which,
+        /// Every release that is tested
+        #[arg(long)]
+        every: bool,
+    },
+    /// Start a node and wait until it is ready
+    Up(Which),
+    /// Say what runs
+    Status(Which),
+    /// Run a program in the node, such as kubectl get pods
+    Run {
+        #[command(flatten)]
+        which: Which,
+        #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+        command: Vec<String>,
+    },
+    /// End the node and remove what it had
+    Down(Which),
+}
+
+#[derive(Debug, Args)]
+struct Which {
+    /// The release of Kubernetes
+    #[arg(long, default_value_t = Version::newest())]
+    version: Version,
+}
+
+impl Which {
+    fn directory(&self) -> PathBuf {
+        Path::new("/var/tmp/flexvol-lab").join(self.version.to_string())
+    }
+
+    fn running(&self) -> Result<Cluster> {
+        Cluster::of(&self.directory(), &executable()?)?.with_context(|| {
+            format!(
+                "no node of {} runs; start one: scripts/lab kubernetes up",
+                self.version
+            )
+        })
+    }
+}
+
+fn main() -> Result<()> {
+    match Lab::parse() {
+        Lab::Init {
+            home,
+            programs,
+            stage,
+        } => become_init(&home, &programs, stage.as_deref()),
+        Lab::Kubernetes(verb) => verb.run(),
+    }
+}
+
+fn executable() -> Result<PathBuf> {
+    env::current_exe().context("find this executable")
+}
+
+impl Kubernetes {
+    fn run(self) -> Result<()> {
+        match self {
+            Kubernetes::Versions => {
+                for version in VERSIONS {
+                    println!("{version}");
+                }
+                Ok(())
+            }
+            Kubernetes::Build { which, every } => {
+                let wanted = if every {
+                    VERSIONS.to_vec()
+                } else {
+                    vec![which.version]
+                };
+                for version in wanted {
+                    let started = Instant::now();
+                    let programs = Programs::of(version)?;
+                    println!(
+                        "{version}  {}  {:.0} s",
+                        programs.directory().display(),
+                        started.elapsed().as_secs_f64()
+                    );
+                }
+                Ok(())
+            }
+            Kubernetes::Up(which) => {
+                let programs = Programs::of(which.version)?;
+                let started = Instant::now();
+                let cluster = Cluster::up(&which.directory(), programs, &executable()?)?;
+                println!(
+                    "Kubernetes {} is ready after {:.1} s; try: scripts/lab kubernetes run --version {} kubectl get nodes",
+                    cluster.server_version()?,
+                    started.elapsed().as_secs_f64(),
+                    which.version
+                );
+                Ok(())
+            }
+            Kubernetes::Status(which) => {
+                let cluster = which.running()?;
+                for component in Component::ALL {
+                    match cluster.node().running(component.name()) {
+                        Some(pid) => println!("{:<24} process {pid}", component.name()),
+                        None => println!("{:<24} not running", component.name()),
+                    }
+                }
+                println!(
+                    "server {}, files in {}",
+                    cluster.server_version()?,
+                    cluster.home().display()
+                );
+                Ok(())
+            }
+            Kubernetes::Run { which, command } => {
+                let cluster = which.running()?;
+                let [program, arguments @ ..] = &command[..] else {
+                    bail!("name a program");
+                };
+                let mut command = cluster.node().command(program);
+                let error = command.args(arguments).stdin(Stdio::inherit()).exec();
+                Err(error).context("enter the node")
+            }
+            Kubernetes::Down(which) => Cluster::down(&which.directory()),
+        }
+    }
+}
