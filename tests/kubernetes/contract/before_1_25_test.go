@@ -1,0 +1,23 @@
+//go:build !kubernetes1.25
+
+package contract
+
+import (
+	"k8s.io/apimachinery/pkg/api/resource"
+	clientset "k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/kubernetes/pkg/kubelet/volumemanager/cache"
+	"k8s.io/kubernetes/pkg/volume"
+	"k8s.io/kubernetes/pkg/volume/util/operationexecutor"
+	volumetypes "k8s.io/kubernetes/pkg/volume/util/types"
+	"k8s.io/kubernetes/pkg/volume/util/volumepathhandler"
+)
+
+func newOperationGenerator(client clientset.Interface, manager *volume.VolumePluginMgr, recorder record.EventRecorder) operationexecutor.OperationGenerator {
+	return operationexecutor.NewOperationGenerator(client, manager, recorder, false, volumepathhandler.NewBlockVolumePathHandler())
+}
+
+// The size that the claim had is what its status says.
+func generateExpandInUse(generator operationexecutor.OperationGenerator, request operationexecutor.VolumeToMount, world cache.ActualStateOfWorld, _ resource.Quantity) (volumetypes.GeneratedOperations, error) {
+	return generator.GenerateExpandInUseVolumeFunc(request, world)
+}

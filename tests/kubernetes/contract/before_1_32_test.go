@@ -1,0 +1,13 @@
+//go:build !kubernetes1.32
+
+package contract
+
+import (
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/kubernetes/pkg/volume/util/operationexecutor"
+	volumetypes "k8s.io/kubernetes/pkg/volume/util/types"
+)
+
+func generateExpand(generator operationexecutor.OperationGenerator, claim *v1.PersistentVolumeClaim, persistent *v1.PersistentVolume) (volumetypes.GeneratedOperations, error) {
+	return generator.GenerateExpandVolumeFunc(claim, persistent)
+}
