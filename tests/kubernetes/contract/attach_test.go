@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"k8s.io/kubernetes/pkg/volume"
+	"k8s.io/kubernetes/pkg/volume/util/operationexecutor"
 )
 
 func TestAttachingIsRepeatedAndDetachingForgottenVolumesSucceeds(t *testing.T) {
@@ -83,4 +84,29 @@ func TestAStagedVolumeServesPodsOneAfterTheOtherAndTogether(t *testing.T) {
 	k.unstage(spec)
 	d.delete(persistent)
 	before.expect("the volume was deleted")
+}
+
+func TestTheControllersCheckOfANodeDetachesNothing(t *testing.T) {
+	s := newNode(t)
+	d := s.install(true, "")
+	persistent, claim := d.provision("data", "xfs", 300*mib)
+	n, one := newOperations(s, persistent, claim), pod("one")
+	_, err := n.mount("data", one, false)
+	must(t, err)
+	var attached []operationexecutor.AttachedVolume
+	for _, found := range n.world.GetAttachedVolumes() {
+		attached = append(attached, found.AttachedVolume)
+	}
+	for i := 0; i < 2; i++ {
+		operation, err := n.generator.GenerateVolumesAreAttachedFunc(attached, nodeName, n.world)
+		must(t, err)
+		_, err = n.run(&operation)
+		must(t, err)
+		if len(attached) != 1 || len(n.world.GetAttachedVolumes()) != 1 {
+			t.Fatal("the volume of a running pod was taken for detached")
+		}
+		reached(1)
+	}
+	n.unmount(one)
+	d.delete(persistent)
 }

@@ -102,12 +102,14 @@ func TestARunningPodKeepsItsVolumeWhileThereIsNoRoomToGrow(t *testing.T) {
 		if !n.mounted(one) {
 			t.Fatal("kubelet takes the volume of the running pod for lost")
 		}
+		n.expectReason("data", "600Mi", claimsTell)
 		must(t, os.WriteFile(directory+"/file", nil, 0600))
 		n.expectCapacity("data", "300Mi")
 		must(t, os.Remove(filler))
 		_, err = n.expandInUse("data", one, false, "300Mi")
 		must(t, err)
 		n.expectCapacity("data", "600Mi")
+		n.expectReason("data", "600Mi", false)
 		expectSize(t, "the device", deviceSize(t, directory), 600*mib)
 		n.unmount(one)
 		d.delete(persistent)
@@ -130,6 +132,32 @@ func TestAReadOnlyPodStartsThoughItsVolumeIsToGrow(t *testing.T) {
 		n.expectCapacity("data", "600Mi")
 		n.unmount(two)
 		d.delete(persistent)
+		reached(1)
+	})
+}
+
+// Up to 1.20 kubelet forgets the mount of a pod whose volume could not grow, and never unmounts it.
+func TestAPodThatNeverStartedForWantOfRoomLeavesNothing(t *testing.T) {
+	inBothModes(t, func(t *testing.T, s *sandbox, d driver) {
+		before := s.baseline()
+		persistent, claim := d.provision("data", "xfs", 300*mib)
+		n, one := newOperations(s, persistent, claim), pod("one")
+		filler := s.fillDisk(150 * mib)
+		n.ask("data", "600Mi")
+		if _, err := n.mount("data", one, false); err == nil {
+			t.Fatal("mounted a volume that is too small")
+		}
+		n.unmount(one)
+		spec := writable(persistent)
+		if forgotten := len(mounts(n.directory(spec, one))) > 0; forgotten != (forgetsMounts && !d.attach) {
+			t.Fatalf("kubelet forgot the mount: %t", forgotten)
+		}
+		// What a restarted kubelet does, which finds the directory.
+		n.stop(spec, one)
+		n.unstage(spec)
+		must(t, os.Remove(filler))
+		d.delete(persistent)
+		before.expect("the pod and the volume are gone")
 		reached(1)
 	})
 }

@@ -173,6 +173,21 @@ func (n *node) expectCondition(name string, condition v1.PersistentVolumeClaimCo
 	reached(1)
 }
 
+// expectReason checks whether the claim says why it does not grow.
+func (n *node) expectReason(name, reason string, expected bool) {
+	n.t.Helper()
+	said := ""
+	for _, condition := range n.claim(name).Status.Conditions {
+		if condition.Type == "NodeResizeError" {
+			said = condition.Message
+		}
+	}
+	if (said != "") != expected || expected && !strings.Contains(said, reason) || strings.Contains(said, n.s.root) {
+		n.t.Fatalf("the claim says %q", said)
+	}
+	reached(1)
+}
+
 // expectCapacity checks the size that users see.
 func (n *node) expectCapacity(name, size string) {
 	n.t.Helper()

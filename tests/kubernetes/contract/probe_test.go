@@ -151,6 +151,35 @@ func TestADriverInstalledUnderARunningKubeletIsFound(t *testing.T) {
 	reached(1)
 }
 
+func TestABrokenNeighbourHidesTheDriverOnlyFromOldReleases(t *testing.T) {
+	s := newNode(t)
+	d := s.install(false, "")
+	neighbour := s.path("plugins/example.com~broken")
+	must(t, os.Mkdir(neighbour, 0755))
+	k := newKubelet(s)
+	_, err := k.manager.FindPluginByName(d.name)
+	if hidden := err != nil; hidden != neighboursHide {
+		t.Fatalf("hidden by its broken neighbour: %t", hidden)
+	}
+	reached(1)
+	if !neighboursHide {
+		return
+	}
+	// Taking the neighbour away does not help; kubelet looks again where something changes.
+	must(t, os.Remove(neighbour))
+	time.Sleep(200 * time.Millisecond)
+	if _, err := k.manager.FindPluginByName(d.name); err == nil {
+		t.Fatal("found without an event of its own")
+	}
+	now := time.Now()
+	must(t, os.Chtimes(d.executable(), now, now))
+	eventually(t, "the driver is found", func() bool {
+		_, err := k.manager.FindPluginByName(d.name)
+		return err == nil
+	})
+	reached(1)
+}
+
 func TestTheVolumesNameIsAskedForOnce(t *testing.T) {
 	onEvery(t, func(t *testing.T, s *sandbox, d driver) {
 		k := newKubelet(s)

@@ -1,4 +1,4 @@
-//go:build !kubernetes1.25
+//go:build !kubernetes1.24
 
 package contract
 
@@ -12,6 +12,10 @@ import (
 	volumetypes "k8s.io/kubernetes/pkg/volume/util/types"
 	"k8s.io/kubernetes/pkg/volume/util/volumepathhandler"
 )
+
+// neighboursHide tells whether a driver that fails its init hides those beside it: kubelet drops
+// whatever it found together with it.
+const neighboursHide = true
 
 func newOperationGenerator(client clientset.Interface, manager *volume.VolumePluginMgr, recorder record.EventRecorder) operationexecutor.OperationGenerator {
 	return operationexecutor.NewOperationGenerator(client, manager, recorder, false, volumepathhandler.NewBlockVolumePathHandler())

@@ -1,8 +1,10 @@
-//go:build kubernetes1.25
+//go:build kubernetes1.24
 
 package contract
 
 import (
+	"reflect"
+
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	clientset "k8s.io/client-go/kubernetes"
@@ -14,11 +16,20 @@ import (
 	"k8s.io/kubernetes/pkg/volume/util/volumepathhandler"
 )
 
+// neighboursHide tells whether a driver that fails its init hides those beside it.
+const neighboursHide = false
+
 func newOperationGenerator(client clientset.Interface, manager *volume.VolumePluginMgr, recorder record.EventRecorder) operationexecutor.OperationGenerator {
 	return operationexecutor.NewOperationGenerator(client, manager, recorder, volumepathhandler.NewBlockVolumePathHandler())
 }
 
 func generateExpandInUse(generator operationexecutor.OperationGenerator, request operationexecutor.VolumeToMount, world cache.ActualStateOfWorld, from resource.Quantity) (volumetypes.GeneratedOperations, error) {
-	request.DesiredPersistentVolumeSize = request.VolumeSpec.PersistentVolume.Spec.Capacity[v1.ResourceStorage]
+	size := request.VolumeSpec.PersistentVolume.Spec.Capacity[v1.ResourceStorage]
+	// The field got another name between 1.25 and 1.28.
+	for _, name := range []string{"DesiredPersistentVolumeSize", "PersistentVolumeSize"} {
+		if field := reflect.ValueOf(&request).Elem().FieldByName(name); field.IsValid() {
+			field.Set(reflect.ValueOf(size))
+		}
+	}
 	return generator.GenerateExpandInUseVolumeFunc(request, world, from)
 }

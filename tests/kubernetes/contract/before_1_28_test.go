@@ -1,4 +1,4 @@
-//go:build !kubernetes1.29
+//go:build !kubernetes1.28
 
 package contract
 

@@ -1,4 +1,4 @@
-//go:build !kubernetes1.23
+//go:build kubernetes1.22
 
 package contract
 
@@ -16,9 +16,9 @@ type testingHost interface {
 }
 
 func newTestingHost(t *testing.T, root string, client clientset.Interface) testingHost {
-	return volumetesting.NewFakeVolumeHost(t, root, client, nil)
+	return volumetesting.NewFakeKubeletVolumeHost(t, root, client, nil)
 }
 
 func mountDevice(mounter volume.DeviceMounter, spec *volume.Spec, device, directory string) error {
-	return mounter.MountDevice(spec, device, directory)
+	return mounter.MountDevice(spec, device, directory, volume.DeviceMounterArgs{})
 }
