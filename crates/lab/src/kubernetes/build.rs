@@ -79,12 +79,17 @@ impl Programs {
             self.version,
             &PROGRAMS.map(|name| format!("{KUBERNETES}/cmd/{name}")),
         )?;
-        let stamp = "k8s.io/component-base/version";
-        let flags = format!(
-            "-s -w -X {stamp}.gitVersion={} -X {stamp}.gitMajor=1 -X {stamp}.gitMinor={}",
-            self.version,
-            self.version.minor()
-        );
+        let mut flags = "-s -w".to_owned();
+        // The API server says one of these two, by release; upstream stamps both.
+        for stamp in [
+            "k8s.io/component-base/version",
+            "k8s.io/client-go/pkg/version",
+        ] {
+            let (version, minor) = (self.version, self.version.minor());
+            flags += &format!(
+                " -X {stamp}.gitVersion={version} -X {stamp}.gitMajor=1 -X {stamp}.gitMinor={minor}"
+            );
+        }
         let fresh = self.home.join("fresh");
         fs::create_dir_all(&fresh).context("make the directory of the build")?;
         let mut go = go(self.version, &module);
