@@ -8,6 +8,7 @@ mod data_disk;
 mod image;
 mod kubelet;
 mod node;
+mod openapi;
 mod paths;
 mod tool;
 mod version;

@@ -1,6 +1,6 @@
 //! Kubernetes' programs, built from its published Go module and kept for the next time.
 
-use super::{tool::run, version::Version};
+use super::{openapi, tool::run, version::Version};
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 use std::{
@@ -74,7 +74,7 @@ impl Programs {
     fn build(&self) -> Result<()> {
         let started = Instant::now();
         let module = self.home.join("module");
-        write_module(
+        let source = write_module(
             &module,
             self.version,
             &PROGRAMS.map(|name| format!("{KUBERNETES}/cmd/{name}")),
@@ -104,6 +104,16 @@ impl Programs {
             "-o",
         ]);
         go.arg(&fresh);
+        if openapi::is_missing(&source) {
+            let command = || self::go(self.version, &module);
+            go.arg("-overlay").arg(openapi::generate(
+                command,
+                &source,
+                &self.home.join("generated"),
+            )?);
+            // Go's index of a module's files does not know of files that are put over them.
+            go.env("GODEBUG", "goindex=0");
+        }
         go.args(PROGRAMS.map(|name| format!("{KUBERNETES}/cmd/{name}")));
         run(&mut go).context("build Kubernetes")?;
         let bin = self.directory();
@@ -142,11 +152,12 @@ fn go(version: Version, module: &Path) -> Command {
     go
 }
 
-/// Writes a Go module that depends on Kubernetes and uses these of its packages.
+/// Writes a Go module that depends on Kubernetes and uses these of its packages; returns where Go
+/// keeps Kubernetes' source.
 ///
 /// Kubernetes' own `go.mod` replaces the modules that live in its source by directories, which
 /// works only there. Everywhere else a module has to name their published versions.
-fn write_module(dir: &Path, version: Version, packages: &[String]) -> Result<()> {
+fn write_module(dir: &Path, version: Version, packages: &[String]) -> Result<PathBuf> {
     fs::create_dir_all(dir).context("make the Go module")?;
     // Without its dependencies in order Go runs in no module that names them.
     fs::write(dir.join("go.mod"), "module flexvol.test/lab\n").context("write go.mod")?;
@@ -158,12 +169,16 @@ fn write_module(dir: &Path, version: Version, packages: &[String]) -> Result<()>
     ]))
     .with_context(|| format!("get the module {KUBERNETES}@{version}"))?;
     let found: Value = serde_json::from_str(&found).context("read what Go found")?;
+    let source = PathBuf::from(found["Dir"].as_str().context("Kubernetes' source")?);
     let upstream = found["GoMod"].as_str().context("a go.mod of Kubernetes")?;
     let upstream = run(go(version, dir).args(["mod", "edit", "-json", upstream]))?;
     let upstream: Value = serde_json::from_str(&upstream).context("read Kubernetes' go.mod")?;
     fs::write(dir.join("go.mod"), module_text(version, &upstream)?).context("write go.mod")?;
+    let generator = openapi::is_missing(&source).then_some(openapi::GENERATOR);
     let imports: String = packages
         .iter()
+        .map(String::as_str)
+        .chain(generator)
         .map(|package| format!("\t_ {package:?}\n"))
         .collect();
     let text =
@@ -171,7 +186,7 @@ fn write_module(dir: &Path, version: Version, packages: &[String]) -> Result<()>
     fs::write(dir.join("tools.go"), text).context("write the Go file")?;
     // Tests of dependencies may need what nobody publishes; they are not built.
     run(go(version, dir).args(["mod", "tidy", "-e"])).context("find the dependencies")?;
-    Ok(())
+    Ok(source)
 }
 
 /// The text of a `go.mod` that requires Kubernetes, from Kubernetes' own as `go mod edit -json`
