@@ -34,6 +34,15 @@ pub struct Call {
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
 
+    /// Who calls, for the record
+    #[arg(
+        long,
+        value_name = "NAME",
+        default_value = "flexvol call",
+        requires = "record"
+    )]
+    caller: String,
+
     /// The callout and its arguments: init, or mount DIR JSON; a wrong one is explained
     #[arg(
         value_name = "CALLOUT",
@@ -65,8 +74,14 @@ impl Call {
         let code = exit_code(&output);
         tell(&explain::answer(&output, code, took));
         if let Some(file) = &self.record {
-            record::append(file, installed.name(), &self.argv, &output.stdout)
-                .with_context(|| format!("record the call in {}", file.display()))?;
+            record::append(
+                file,
+                &self.caller,
+                installed.name(),
+                &self.argv,
+                &output.stdout,
+            )
+            .with_context(|| format!("record the call in {}", file.display()))?;
         }
         Ok(ExitCode::from(code))
     }

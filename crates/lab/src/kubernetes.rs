@@ -18,6 +18,7 @@ pub use cluster::Cluster;
 pub use components::Component;
 pub use data_disk::DISK_BYTES;
 pub use image::BUSYBOX;
-pub use node::{Node, become_init};
+pub use node::{Node, Until, become_init, wait_until};
 pub use paths::{DISK, PLUGINS};
+pub use tool::{run, run_with};
 pub use version::{VERSIONS, Version};

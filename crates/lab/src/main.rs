@@ -4,7 +4,9 @@
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, Parser, Subcommand};
-use flexvol_lab::kubernetes::{Cluster, Component, Programs, VERSIONS, Version, become_init};
+use flexvol_lab::kubernetes::{
+    Cluster, Component, Programs, Until, VERSIONS, Version, become_init,
+};
 use std::{
     env,
     os::unix::process::CommandExt,
@@ -122,7 +124,12 @@ impl Kubernetes {
             Kubernetes::Up(which) => {
                 let programs = Programs::of(which.version)?;
                 let started = Instant::now();
-                let cluster = Cluster::up(&which.directory(), programs, &executable()?)?;
+                let cluster = Cluster::up(
+                    &which.directory(),
+                    programs,
+                    &executable()?,
+                    Until::TakenDown,
+                )?;
                 println!(
                     "Kubernetes {} is ready after {:.1} s; try: scripts/lab kubernetes run --version {} kubectl get nodes",
                     cluster.server_version()?,

@@ -25,7 +25,7 @@ pub use isolation::isolate;
 pub use kill::Killed;
 pub use kubelet::{PersistentVolume, Pod, json, request};
 pub use layer::{Need, Points, Test, run_layer};
-pub use mounts::{Backing, Mounted, below};
+pub use mounts::{Backing, Mounted, below, loops_of, mounts_in};
 pub use random::Random;
 pub use reply::{Call, Outcome};
 pub use sandbox::{PoolFilesystem, Sandbox};

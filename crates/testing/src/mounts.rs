@@ -37,12 +37,31 @@ pub struct Backing {
 #[must_use]
 pub fn below(root: &Path) -> Vec<Mounted> {
     let table = fs::read_to_string("/proc/self/mountinfo").expect("read mountinfo");
-    let mounted = table
-        .lines()
-        .map(|line| parse(line).expect("a line of mountinfo"));
+    let mut mounted = mounts_in(&table);
+    mounted.retain(|mount| mount.point.starts_with(root));
     mounted
-        .filter(|mount| mount.point.starts_with(root))
+}
+
+/// Everything in a table of mounts as the kernel writes it, oldest first.
+///
+/// # Panics
+/// When it is none.
+#[must_use]
+pub fn mounts_in(table: &str) -> Vec<Mounted> {
+    let lines = table.lines();
+    lines
+        .map(|line| parse(line).expect("a line of mountinfo"))
         .collect()
+}
+
+/// What lies under each loop device whose image is on the file system with this device number.
+///
+/// # Panics
+/// When the loop devices cannot be listed.
+#[must_use]
+pub fn loops_of(device: u64) -> Vec<Backing> {
+    let loops = loops_on(device).into_iter();
+    loops.map(|(_, backing)| backing).collect()
 }
 
 /// The loop devices whose image lies on the file system with this device number.

@@ -188,8 +188,7 @@ impl Sandbox {
     /// When the loop devices cannot be listed.
     #[must_use]
     pub fn loops(&self) -> Vec<Backing> {
-        let loops = mounts::loops_on(self.pool_device);
-        loops.into_iter().map(|(_, backing)| backing).collect()
+        mounts::loops_of(self.pool_device)
     }
 
     /// Lets somebody else's file take what the pool's disk has free, but for `leave` bytes, and

@@ -30,12 +30,18 @@ struct Line<'a> {
 }
 
 /// Appends one call to a file that only its owner can read.
-pub fn append(file: &Path, driver: &str, argv: &[OsString], reply: &[u8]) -> Result<()> {
+pub fn append(
+    file: &Path,
+    caller: &str,
+    driver: &str,
+    argv: &[OsString],
+    reply: &[u8],
+) -> Result<()> {
     let secrets = secrets_of(argv);
     let line = Line {
         scenario: "call",
         time: time_of_day(SystemTime::now()),
-        caller: "flexvol call",
+        caller,
         driver,
         argv: argv.iter().map(redact).collect(),
         reply: without(read(reply), &secrets),
@@ -144,9 +150,10 @@ mod tests {
         let json = r#"{"a":"b","kubernetes.io/secret/k":"aHVudGVyMg=="}"#;
         let reply = br#"{"status":"Failure","message":"hunter2 or aHVudGVyMg=="}"#;
         let argv = ["mount", "/dir", json].map(OsString::from);
-        append(&file, "disk", &argv, reply).unwrap();
+        append(&file, "me", "disk", &argv, reply).unwrap();
         append(
             &file,
+            "me",
             "disk",
             &[
                 "mount".into(),
@@ -170,7 +177,10 @@ mod tests {
         );
         assert_eq!(lines[0]["reply"]["message"], "[secret] or [secret]");
         assert_eq!(lines[1]["reply"], "no JSON");
-        assert_eq!(lines[0]["driver"], "disk");
+        assert_eq!(
+            (&lines[0]["caller"], &lines[0]["driver"]),
+            (&"me".into(), &"disk".into())
+        );
     }
 
     #[test]

@@ -4,9 +4,9 @@ use super::{
     build::Programs,
     components::{Component, KEY, TOKENS},
     containerd, data_disk, image, kubelet,
-    node::{self, Node, wait_until},
+    node::{self, Node, Until, wait_until},
     paths::{CONFIGURATION, DISK, Home, KEPT, KUBECONFIG, PLUGINS, PROGRAMS},
-    tool::run,
+    tool::{run, run_with},
     version::Version,
 };
 use anyhow::{Context, Result, bail, ensure};
@@ -33,6 +33,7 @@ pub struct Cluster {
     programs: Programs,
     executable: PathBuf,
     node: Node,
+    until: Until,
 }
 
 impl Cluster {
@@ -43,7 +44,12 @@ impl Cluster {
     /// # Errors
     /// When something of it cannot be made or does not become ready; what was made is left for a
     /// look, and [`Cluster::down`] removes it.
-    pub fn up(directory: &Path, programs: Programs, executable: &Path) -> Result<Self> {
+    pub fn up(
+        directory: &Path,
+        programs: Programs,
+        executable: &Path,
+        until: Until,
+    ) -> Result<Self> {
         fs::create_dir_all(directory).context("make the lab's directory")?;
         let home = Home::at(
             &directory
@@ -57,12 +63,13 @@ impl Cluster {
         );
         fs::write(home.own("version"), programs.version().to_string())?;
         furnish(&home, programs.version())?;
-        let node = Node::boot(executable, &home, &programs.directory())?;
+        let node = Node::boot(executable, &home, &programs.directory(), until)?;
         let cluster = Cluster {
             home,
             programs,
             executable: executable.to_owned(),
             node,
+            until,
         };
         cluster.start_all()?;
         Ok(cluster)
@@ -87,6 +94,7 @@ impl Cluster {
             programs,
             executable: executable.to_owned(),
             node,
+            until: Until::TakenDown,
         }))
     }
 
@@ -167,7 +175,12 @@ impl Cluster {
     /// When it does not come back.
     pub fn reboot(&mut self) -> Result<()> {
         self.node.cut_power()?;
-        self.node = Node::boot(&self.executable, &self.home, &self.programs.directory())?;
+        self.node = Node::boot(
+            &self.executable,
+            &self.home,
+            &self.programs.directory(),
+            self.until,
+        )?;
         self.start_all()
     }
 
@@ -177,6 +190,27 @@ impl Cluster {
     /// When it fails, with its words.
     pub fn kubectl(&self, arguments: &[&str]) -> Result<String> {
         run(self.node.command("kubectl").args(arguments))
+    }
+
+    /// Gives kubectl objects to apply.
+    ///
+    /// # Errors
+    /// When it fails, with its words.
+    pub fn apply(&self, objects: &[Value]) -> Result<String> {
+        let list = json!({"apiVersion": "v1", "kind": "List", "items": objects}).to_string();
+        run_with(
+            self.node.command("kubectl").args(["apply", "--filename=-"]),
+            &list,
+        )
+    }
+
+    /// A file of the node on the machine, also while the node is down.
+    ///
+    /// # Panics
+    /// When it is no file that the node keeps over a reboot.
+    #[must_use]
+    pub fn file(&self, in_node: &str) -> PathBuf {
+        self.home.file(in_node)
     }
 
     fn start_all(&self) -> Result<()> {

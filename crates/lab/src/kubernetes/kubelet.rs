@@ -32,6 +32,8 @@ pub fn configure(home: &Home, version: Version) -> Result<()> {
         "makeIPTablesUtilChains": false,
         "oomScoreAdj": 0,
         "resolvConf": "",
+        // How soon a running pod's volumes are looked at again; a minute is the default.
+        "syncFrequency": "5s",
         "volumePluginDir": PLUGINS,
     });
     if version.minor() >= 27 {

@@ -21,8 +21,9 @@ use nix::{
 use std::{
     fs,
     io::{self, BufRead, BufReader, Write},
+    os::unix::fs::FileTypeExt,
     path::{Path, PathBuf},
-    process::{Command, Stdio},
+    process::{self, ChildStdin, Command, Stdio},
     thread,
     time::{Duration, Instant},
 };
@@ -34,9 +35,20 @@ pub const NAME: &str = "node";
 const READY: &str = "ready";
 
 /// A node that runs.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Node {
     init: Pid,
+    /// The node ends when this is closed.
+    _line: Option<ChildStdin>,
+}
+
+/// How long a node runs if nobody ends it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Until {
+    /// As long as the process that started it, also if that is killed.
+    ThisProcessEnds,
+    /// For ever.
+    TakenDown,
 }
 
 impl Node {
@@ -46,17 +58,22 @@ impl Node {
     ///
     /// # Errors
     /// When the kernel refuses any of it, or a node of this home runs already.
-    pub fn boot(executable: &Path, home: &Home, programs: &Path) -> Result<Self> {
+    pub fn boot(executable: &Path, home: &Home, programs: &Path, until: Until) -> Result<Self> {
         ensure!(Node::of(home)?.is_none(), "the node runs already");
         let log = fs::File::create(home.own("init.log")).context("make the node's log")?;
         let mut init = Command::new(executable)
             .arg("init")
             .args([home.path(), programs])
-            .stdin(Stdio::null())
+            .stdin(match until {
+                Until::ThisProcessEnds => Stdio::piped(),
+                Until::TakenDown => Stdio::null(),
+            })
             .stdout(Stdio::piped())
             .stderr(log)
             .spawn()
             .context("start the node's first process")?;
+        // Waiting for the process would close it.
+        let line = init.stdin.take();
         let mut said = String::new();
         let out = init.stdout.take().context("hear the first process")?;
         BufReader::new(out)
@@ -71,6 +88,7 @@ impl Node {
         fs::write(home.own("init.pid"), format!("{pid}\n")).context("note the node's process")?;
         Ok(Node {
             init: Pid::from_raw(pid),
+            _line: line,
         })
     }
 
@@ -93,6 +111,7 @@ impl Node {
             .any(|argument| argument == home.path().as_os_str().as_encoded_bytes());
         Ok(is_ours.then(|| Node {
             init: Pid::from_raw(pid),
+            _line: None,
         }))
     }
 
@@ -241,7 +260,6 @@ pub fn become_init(home: &Path, programs: &Path, stage: Option<&str>) -> Result<
             .arg("init")
             .args([home, programs])
             .arg("first")
-            .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .spawn()
             .context("start the first process")?;
@@ -256,11 +274,24 @@ pub fn become_init(home: &Path, programs: &Path, stage: Option<&str>) -> Result<
     setsid().context("leave the terminal")?;
     furnish(&Home::at(home), programs)?;
     writeln!(std::io::stdout(), "{READY}").context("tell that the node is ready")?;
+    end_with_the_line();
     loop {
         // Whatever loses its parent becomes a child of the first process.
         if wait() == Err(Errno::ECHILD) {
             thread::sleep(Duration::from_millis(100));
         }
+    }
+}
+
+/// Ends this process, and so the node, when whoever started it closes the pipe or is killed.
+fn end_with_the_line() {
+    let is_pipe = fs::metadata("/proc/self/fd/0").is_ok_and(|stdin| stdin.file_type().is_fifo());
+    if is_pipe {
+        thread::spawn(|| {
+            // Nothing is ever written into it.
+            let _ = io::copy(&mut io::stdin(), &mut io::sink());
+            process::exit(0);
+        });
     }
 }
 

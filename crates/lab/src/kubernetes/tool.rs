@@ -1,28 +1,48 @@
 //! Other programs, run to their end.
 
 use anyhow::{Context, Result, bail};
-use std::process::{Command, Stdio};
+use std::{
+    io::Write,
+    process::{Command, Stdio},
+};
 
 /// Runs a program and returns what it wrote.
 ///
 /// # Errors
 /// When it cannot be started or fails; with its words.
 pub fn run(command: &mut Command) -> Result<String> {
-    let output = command
-        .stdin(Stdio::null())
-        .output()
-        .with_context(|| format!("start {}", command.get_program().display()))?;
+    run_with(command, "")
+}
+
+/// The same with something to read.
+///
+/// # Errors
+/// When it cannot be started or fails; with its words.
+pub fn run_with(command: &mut Command, input: &str) -> Result<String> {
+    let name = command.get_program().display().to_string();
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .with_context(|| format!("start {name}"))?;
+    let mut stdin = child.stdin.take().context("a pipe to the program")?;
+    // A program that reads nothing says by its status what it thinks of that.
+    let _ = stdin.write_all(input.as_bytes());
+    drop(stdin);
+    let output = child
+        .wait_with_output()
+        .with_context(|| format!("wait for {name}"))?;
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
+    let arguments: Vec<_> = command
+        .get_args()
+        .map(|argument| argument.to_string_lossy())
+        .collect();
     bail!(
-        "{} {}: {}\n{}{}",
-        command.get_program().display(),
-        command
-            .get_args()
-            .map(|argument| argument.to_string_lossy())
-            .collect::<Vec<_>>()
-            .join(" "),
+        "{name} {}: {}\n{}{}",
+        arguments.join(" "),
         output.status,
         String::from_utf8_lossy(&output.stdout),
         String::from_utf8_lossy(&output.stderr)

@@ -1,0 +1,183 @@
+//! The cluster that all tests of a run share, with the drivers on its node.
+
+use flexvol_lab::kubernetes::{Cluster, PLUGINS, Programs, Until, Version, run, run_with};
+use std::{
+    env, fs,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+    process::Command,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+/// The driver without attach, with attach, and without attach for whoever knows a handle.
+pub const DISK: &str = "lab.example/disk";
+pub const BLOCK: &str = "lab.example/block";
+pub const OPEN: &str = "lab.example/open";
+
+/// In the node: where the drivers really are. Kubelet finds forwarders that write down each call.
+const DRIVERS: &str = "/var/lib/lab/drivers";
+
+/// In the node: the calls, one line of JSON each.
+pub const CALLS: &str = "/var/lib/lab/calls.jsonl";
+
+/// In the node: the pool of all drivers, where README has it.
+pub const POOL: &str = "/var/lib/flexvol/pools/default";
+
+const LABS: &str = "/var/tmp/flexvol-lab";
+
+static LAB: Mutex<Option<Cluster>> = Mutex::new(None);
+
+/// The release of this run.
+pub fn version() -> Version {
+    match env::var("FLEXVOL_KUBERNETES") {
+        Ok(text) => text.parse().expect("FLEXVOL_KUBERNETES is a version"),
+        Err(_) => Version::newest(),
+    }
+}
+
+/// The cluster, started by the first test that asks. One test has it at a time.
+pub struct Lab(MutexGuard<'static, Option<Cluster>>);
+
+impl Lab {
+    pub fn take() -> Self {
+        let mut lab = LAB.lock().unwrap_or_else(PoisonError::into_inner);
+        if lab.is_none() {
+            *lab = Some(start());
+        }
+        Lab(lab)
+    }
+
+    pub fn cluster(&self) -> &Cluster {
+        self.0.as_ref().unwrap()
+    }
+
+    pub fn cluster_mut(&mut self) -> &mut Cluster {
+        self.0.as_mut().unwrap()
+    }
+
+    /// Runs kubectl and returns what it wrote.
+    #[track_caller]
+    pub fn kubectl(&self, arguments: &[&str]) -> String {
+        self.cluster()
+            .kubectl(arguments)
+            .unwrap_or_else(|e| panic!("{e}"))
+    }
+
+    /// Runs a program in the node and returns what it wrote.
+    #[track_caller]
+    pub fn run(&self, program: &str, arguments: &[&str]) -> String {
+        let mut command = self.cluster().node().command(program);
+        run(command.args(arguments)).unwrap_or_else(|e| panic!("{e}"))
+    }
+
+    /// Applies what a program printed.
+    #[track_caller]
+    pub fn apply_text(&self, manifests: &str) {
+        let mut command = self.cluster().node().command("kubectl");
+        let applied = run_with(command.args(["apply", "--filename=-"]), manifests);
+        applied.unwrap_or_else(|e| panic!("{e}"));
+    }
+
+    /// Runs the driver's executable with a verb for people, about one of the recorded drivers.
+    #[track_caller]
+    pub fn flexvol(&self, driver: &str, verb: &str, arguments: &[&str]) -> String {
+        let driver = ["--driver", driver, "--plugin-dir", DRIVERS];
+        self.run("flexvol", &[&[verb], arguments, &driver].concat())
+    }
+
+    /// Makes a callout as a person would.
+    #[track_caller]
+    pub fn call(&self, driver: &str, arguments: &[&str]) -> String {
+        let driver = ["call", "--name", driver, "--plugin-dir", DRIVERS, "--"];
+        self.run("flexvol", &[&driver, arguments].concat())
+    }
+}
+
+/// Takes the cluster down, after the last test.
+pub fn end() {
+    let cluster = LAB.lock().unwrap_or_else(PoisonError::into_inner).take();
+    if cluster.is_some() && env::var_os("FLEXVOL_KEEP").is_none_or(|keep| keep != "1") {
+        Cluster::down(&directory()).expect("take the cluster down");
+    }
+}
+
+fn directory() -> PathBuf {
+    Path::new(LABS).join(format!("tests-{}-{}", version(), std::process::id()))
+}
+
+/// Removes what runs left behind that were killed: the node of each ended with it.
+fn sweep() {
+    for lab in fs::read_dir(LABS).into_iter().flatten().flatten() {
+        let name = lab.file_name().to_string_lossy().into_owned();
+        let process = name
+            .strip_prefix("tests-")
+            .and_then(|name| name.rsplit('-').next());
+        if process.is_some_and(|process| !Path::new("/proc").join(process).exists()) {
+            Cluster::down(&lab.path()).expect("take down an earlier run's cluster");
+        }
+    }
+}
+
+/// The lab's own executable: beside the driver's, which cargo built for the same target.
+fn lab_executable() -> PathBuf {
+    let lab = executable().with_file_name("flexvol-lab");
+    assert!(
+        lab.exists(),
+        "{} is not built: cargo build --workspace",
+        lab.display()
+    );
+    lab
+}
+
+fn executable() -> PathBuf {
+    env::var_os("FLEXVOL_EXECUTABLE").map_or_else(
+        || PathBuf::from(env!("CARGO_BIN_EXE_flexvol")),
+        PathBuf::from,
+    )
+}
+
+fn start() -> Cluster {
+    let programs = Programs::of(version()).expect("build Kubernetes");
+    sweep();
+    let lab = lab_executable();
+    let cluster = Cluster::up(&directory(), programs, &lab, Until::ThisProcessEnds);
+    let cluster = cluster.unwrap_or_else(|e| panic!("{e:#}"));
+    fs::copy(executable(), cluster.file("/usr/local/bin/flexvol"))
+        .expect("copy the driver into the node");
+    let node = |program: &str, arguments: &[&str]| {
+        let mut command: Command = cluster.node().command(program);
+        run(command.args(arguments)).unwrap_or_else(|e| panic!("{e}"))
+    };
+    node("flexvol", &["pool", "init", POOL]);
+    for (name, more, of_pool) in [
+        (DISK, "", ""),
+        (BLOCK, "attach = true\n", ""),
+        (OPEN, "", "namespaces = \"any\"\n"),
+    ] {
+        let text = format!(
+            "backend = \"loop\"\n{more}[pools.default]\npath = \"{POOL}\"\nreserve = \"64Mi\"\n{of_pool}"
+        );
+        fs::write(cluster.file("/var/lib/lab/driver.toml"), text).unwrap();
+        let config = ["--config", "/var/lib/lab/driver.toml"];
+        let install = ["install", "--name", name, "--plugin-dir", DRIVERS];
+        node("flexvol", &[&install[..], &config].concat());
+        forward(&cluster, name);
+    }
+    cluster
+}
+
+/// A driver for kubelet to find: it writes the call down and lets the real one answer.
+fn forward(cluster: &Cluster, name: &str) {
+    let (_, driver) = name.split_once('/').unwrap();
+    let dir = cluster.file(PLUGINS).join(name.replace('/', "~"));
+    fs::create_dir_all(&dir).unwrap();
+    let script = format!(
+        "#!/bin/sh\nexec /usr/local/bin/flexvol call --name {name} --plugin-dir {DRIVERS} --record {CALLS} \
+         --caller \"$(cat /proc/$PPID/comm)\" -- \"$@\" 2>/dev/null\n"
+    );
+    // Kubelet looks as soon as the name is there.
+    let unfinished = cluster.file(DRIVERS).join("forward");
+    fs::write(&unfinished, script).unwrap();
+    fs::set_permissions(&unfinished, fs::Permissions::from_mode(0o755)).unwrap();
+    fs::rename(&unfinished, dir.join(driver)).unwrap();
+}

@@ -1,0 +1,22 @@
+//! What a real Kubernetes does with the driver: a whole node with its control plane, driven by
+//! kubectl alone, looked at from inside the pods and from the host. Needs root.
+//!
+//! `FLEXVOL_KUBERNETES=1.20.2` chooses the release; without it the newest that is tested.
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+mod baseline;
+mod calls;
+mod growth;
+mod lab;
+mod scenario;
+
+use flexvol_testing::run_layer;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let tests = [growth::TESTS];
+    let name = format!("kubernetes {}", lab::version());
+    let status = run_layer(&name, &tests);
+    lab::end();
+    status
+}

@@ -1,0 +1,359 @@
+//! One scenario: objects are made, things happen, and the node is as it was before.
+
+use crate::{
+    baseline::Baseline,
+    calls::{Call, calls},
+    lab::{Lab, POOL},
+};
+use flexvol_lab::kubernetes::wait_until;
+use serde_json::{Value, json};
+use std::{fs, path::PathBuf, thread, time::Duration};
+
+/// How long anything may take that Kubernetes does by itself.
+const PATIENCE: Duration = Duration::from_secs(150);
+
+const MEBI: u64 = 1 << 20;
+
+/// A scenario that runs. When it is dropped without [`Scenario::end`], because it failed, what it
+/// made is removed all the same.
+pub struct Scenario {
+    lab: Lab,
+    before: Baseline,
+    calls_before: usize,
+    ended: bool,
+}
+
+impl Scenario {
+    pub fn begin() -> Self {
+        let lab = Lab::take();
+        Scenario {
+            before: Baseline::of(&lab),
+            calls_before: calls(&lab).len(),
+            lab,
+            ended: false,
+        }
+    }
+
+    pub fn lab(&self) -> &Lab {
+        &self.lab
+    }
+
+    pub fn lab_mut(&mut self) -> &mut Lab {
+        &mut self.lab
+    }
+
+    /// The calls that were made in this scenario, of these callouts and about this volume.
+    pub fn calls(&self, callouts: &[&str], volume: &str) -> Vec<Call> {
+        let calls = calls(&self.lab).into_iter().skip(self.calls_before);
+        calls
+            .filter(|call| callouts.contains(&call.callout()) && call.mentions(volume))
+            .collect()
+    }
+
+    /// A volume of so many MiB with its persistent volume and its claim of the same name, which
+    /// must be bound, in the namespace.
+    #[track_caller]
+    pub fn volume_in(&self, namespace: &str, driver: &str, name: &str, mebibytes: u64) {
+        let size = format!("{mebibytes}Mi");
+        let arguments = [
+            name,
+            "--size",
+            &size,
+            "--namespace",
+            namespace,
+            "--with-storage-class",
+        ];
+        self.lab
+            .apply_text(&self.lab.flexvol(driver, "create", &arguments));
+        let phase = || self.claim(namespace, name)["status"]["phase"].clone();
+        self.eventually(&format!("claim {name} to be bound"), || phase() == "Bound");
+    }
+
+    /// The same in the default namespace.
+    #[track_caller]
+    pub fn volume(&self, driver: &str, name: &str, mebibytes: u64) {
+        self.volume_in("default", driver, name, mebibytes);
+    }
+
+    pub fn claim(&self, namespace: &str, name: &str) -> Value {
+        self.get(namespace, "persistentvolumeclaim", name)
+    }
+
+    /// An object.
+    #[track_caller]
+    pub fn get(&self, namespace: &str, kind: &str, name: &str) -> Value {
+        let text =
+            self.lab
+                .kubectl(&["get", kind, name, "--namespace", namespace, "--output=json"]);
+        serde_json::from_str(&text).unwrap()
+    }
+
+    /// Makes objects.
+    #[track_caller]
+    pub fn apply(&self, objects: &[Value]) {
+        self.lab
+            .cluster()
+            .apply(objects)
+            .unwrap_or_else(|e| panic!("{e}"));
+    }
+
+    /// Makes a pod and waits until its container runs.
+    #[track_caller]
+    pub fn run_pod(&self, pod: &Value) {
+        self.apply(std::slice::from_ref(pod));
+        self.wait_running(pod);
+    }
+
+    /// Waits until the pod's container runs.
+    #[track_caller]
+    pub fn wait_running(&self, pod: &Value) {
+        let (namespace, name) = name_of(pod);
+        let ready = || {
+            let status =
+                self.get(namespace, "pod", name)["status"]["containerStatuses"][0]["ready"].clone();
+            status == true
+        };
+        if let Err(error) = wait_until(&format!("pod {name} to run"), PATIENCE, || Ok(ready())) {
+            panic!("{error}\n{}", self.events(namespace, name));
+        }
+    }
+
+    /// What a person sees of an object's events.
+    pub fn events(&self, namespace: &str, name: &str) -> String {
+        let only = format!("--field-selector=involvedObject.name={name}");
+        self.lab.kubectl(&[
+            "get",
+            "events",
+            "--namespace",
+            namespace,
+            &only,
+            "--output=custom-columns=R:.reason,M:.message",
+            "--no-headers",
+        ])
+    }
+
+    /// Waits for an event with this text.
+    #[track_caller]
+    pub fn wait_event(&self, namespace: &str, name: &str, text: &str) {
+        self.eventually(&format!("an event of {name} with {text:?}"), || {
+            self.events(namespace, name).contains(text)
+        });
+    }
+
+    /// Deletes a pod and waits until it is gone.
+    #[track_caller]
+    pub fn delete_pod(&self, pod: &Value) {
+        let (namespace, name) = name_of(pod);
+        self.lab.kubectl(&[
+            "delete",
+            "pod",
+            name,
+            "--namespace",
+            namespace,
+            "--timeout=150s",
+        ]);
+    }
+
+    /// Asks for a larger claim.
+    #[track_caller]
+    pub fn ask_for(&self, name: &str, mebibytes: u64) {
+        let patch =
+            json!({"spec": {"resources": {"requests": {"storage": format!("{mebibytes}Mi")}}}});
+        self.lab
+            .kubectl(&["patch", "pvc", name, "--patch", &patch.to_string()]);
+    }
+
+    /// Waits until the claim says that it has so many MiB and nothing is pending.
+    #[track_caller]
+    pub fn wait_grown(&self, name: &str, mebibytes: u64) {
+        let mut status = Value::Null;
+        let grown = wait_until(
+            &format!("claim {name} to have {mebibytes}Mi"),
+            PATIENCE,
+            || {
+                status = self.claim("default", name)["status"].clone();
+                Ok(status["capacity"]["storage"] == format!("{mebibytes}Mi")
+                    && !status["conditions"].to_string().contains("Resiz"))
+            },
+        );
+        grown.unwrap_or_else(|e| panic!("{e}: {status:#}\n{}", self.events("default", name)));
+    }
+
+    /// What a command in the pod's container wrote.
+    #[track_caller]
+    pub fn exec(&self, pod: &Value, script: &str) -> String {
+        let (namespace, name) = name_of(pod);
+        self.lab.kubectl(&[
+            "exec",
+            name,
+            "--namespace",
+            namespace,
+            "--",
+            "sh",
+            "-c",
+            script,
+        ])
+    }
+
+    /// The size of the file system that the pod sees at `/data`, in MiB, rounded up: a file system
+    /// keeps a part of its device for itself.
+    #[track_caller]
+    pub fn size_in(&self, pod: &Value) -> u64 {
+        let blocks = self.exec(pod, "stat -f -c '%b %S' /data");
+        let numbers: Vec<u64> = blocks
+            .split_whitespace()
+            .map(|number| number.parse().unwrap())
+            .collect();
+        (numbers[0] * numbers[1]).div_ceil(MEBI)
+    }
+
+    /// The bytes of a volume's image in the pool.
+    #[track_caller]
+    pub fn image_bytes(&self, name: &str) -> u64 {
+        fs::metadata(self.image(name)).unwrap().len()
+    }
+
+    /// A volume's image in the pool.
+    #[track_caller]
+    pub fn image(&self, name: &str) -> PathBuf {
+        let handle = self.options(name)["handle"].as_str().unwrap().to_owned();
+        self.lab
+            .cluster()
+            .node()
+            .path(POOL)
+            .join("volumes")
+            .join(handle)
+    }
+
+    /// The options of a persistent volume.
+    #[track_caller]
+    pub fn options(&self, name: &str) -> Value {
+        self.get("default", "persistentvolume", name)["spec"]["flexVolume"]["options"].clone()
+    }
+
+    /// Waits for what Kubernetes does by itself.
+    #[track_caller]
+    pub fn eventually(&self, what: &str, mut question: impl FnMut() -> bool) {
+        wait_until(what, PATIENCE, || Ok(question())).unwrap_or_else(|e| panic!("{e}"));
+    }
+
+    /// Removes everything that was made and waits until the node looks as before.
+    #[track_caller]
+    pub fn end(mut self) {
+        self.ended = true;
+        self.clear();
+        let mut difference = String::new();
+        let same = wait_until("the node to look as before", PATIENCE, || {
+            difference = self.before.difference(&Baseline::of(&self.lab));
+            Ok(difference.is_empty())
+        });
+        assert!(same.is_ok(), "the scenario left:\n{difference}");
+    }
+
+    fn clear(&self) {
+        let delete = |what: &str| {
+            let _ = self.lab.cluster().kubectl(&[
+                "delete",
+                what,
+                "--all",
+                "--all-namespaces",
+                "--timeout=150s",
+            ]);
+        };
+        delete("pods");
+        delete("persistentvolumeclaims");
+        delete("persistentvolumes");
+        delete("secrets");
+        for volume in self.volumes() {
+            let json = json!({
+                "kubernetes.io/pvOrVolumeName": volume["name"],
+                "handle": volume["handle"],
+                "pool": "default",
+            });
+            let deleted = || {
+                let mut command = self.lab.cluster().node().command("flexvol");
+                let driver = [
+                    "call",
+                    "--name",
+                    crate::lab::DISK,
+                    "--plugin-dir",
+                    "/var/lib/lab/drivers",
+                    "--",
+                ];
+                command.args(driver).args(["delete", &json.to_string()]);
+                flexvol_lab::kubernetes::run(&mut command)
+            };
+            // The last mount may go a moment after the pod.
+            let mut last = String::new();
+            let gone = wait_until("a volume to go", Duration::from_secs(60), || {
+                let result = deleted();
+                last = result
+                    .as_ref()
+                    .map_or_else(ToString::to_string, Clone::clone);
+                if result.is_err() {
+                    thread::sleep(Duration::from_millis(500));
+                }
+                Ok(result.is_ok())
+            });
+            if gone.is_err() && !thread::panicking() {
+                panic!("delete {}: {last}", volume["name"]);
+            }
+        }
+    }
+
+    /// What `flexvol list` has.
+    #[track_caller]
+    pub fn volumes(&self) -> Vec<Value> {
+        let text = self
+            .lab
+            .flexvol(crate::lab::DISK, "list", &["--output", "json"]);
+        let list: Value = serde_json::from_str(&text).unwrap();
+        list["volumes"]
+            .as_array()
+            .unwrap_or_else(|| panic!("{text}"))
+            .clone()
+    }
+}
+
+impl Drop for Scenario {
+    fn drop(&mut self) {
+        if !self.ended {
+            self.clear();
+        }
+    }
+}
+
+fn name_of(pod: &Value) -> (&str, &str) {
+    let namespace = pod["metadata"]["namespace"].as_str().unwrap_or("default");
+    (namespace, pod["metadata"]["name"].as_str().unwrap())
+}
+
+/// A pod with one container that has a claim's volume at `/data`.
+pub fn pod(name: &str, claim: &str) -> Value {
+    pod_with(
+        name,
+        &json!({"persistentVolumeClaim": {"claimName": claim}}),
+    )
+}
+
+/// A pod with one container that has a volume of this source at `/data`.
+pub fn pod_with(name: &str, source: &Value) -> Value {
+    let mut volume = source.clone();
+    volume["name"] = "data".into();
+    json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {
+            "automountServiceAccountToken": false,
+            "terminationGracePeriodSeconds": 1,
+            "containers": [{
+                "name": "main",
+                "image": "busybox:1.35",
+                "command": ["sleep", "infinity"],
+                "volumeMounts": [{"name": "data", "mountPath": "/data"}],
+            }],
+            "volumes": [volume],
+        },
+    })
+}
