@@ -8,13 +8,14 @@ mod baseline;
 mod calls;
 mod growth;
 mod lab;
+mod readme;
 mod scenario;
 
 use flexvol_testing::run_layer;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let tests = [growth::TESTS];
+    let tests = [growth::TESTS, readme::TESTS];
     let name = format!("kubernetes {}", lab::version());
     let status = run_layer(&name, &tests);
     lab::end();

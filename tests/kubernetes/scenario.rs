@@ -166,16 +166,18 @@ impl Scenario {
     /// Waits until the claim says that it has so many MiB and nothing is pending.
     #[track_caller]
     pub fn wait_grown(&self, name: &str, mebibytes: u64) {
+        self.wait_grown_to(name, &format!("{mebibytes}Mi"));
+    }
+
+    /// The same with the size as it stands in the claim.
+    #[track_caller]
+    pub fn wait_grown_to(&self, name: &str, size: &str) {
         let mut status = Value::Null;
-        let grown = wait_until(
-            &format!("claim {name} to have {mebibytes}Mi"),
-            PATIENCE,
-            || {
-                status = self.claim("default", name)["status"].clone();
-                Ok(status["capacity"]["storage"] == format!("{mebibytes}Mi")
-                    && !status["conditions"].to_string().contains("Resiz"))
-            },
-        );
+        let grown = wait_until(&format!("claim {name} to have {size}"), PATIENCE, || {
+            status = self.claim("default", name)["status"].clone();
+            Ok(status["capacity"]["storage"] == size
+                && !status["conditions"].to_string().contains("Resiz"))
+        });
         grown.unwrap_or_else(|e| panic!("{e}: {status:#}\n{}", self.events("default", name)));
     }
 
