@@ -10,6 +10,9 @@ use std::{
     path::Path,
 };
 
+/// Where kubelet mounts attached volumes: `<vendor>/<driver>/mounts/<volume>`.
+const GLOBAL: &str = "/var/lib/kubelet/plugins/kubernetes.io/flexvolume";
+
 /// Loops on the data disk, mounts and directories of kubelet's that have to do with volumes of
 /// drivers, the pool's files, and the disk's free blocks and inodes: a line each.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,9 +34,13 @@ impl Baseline {
                 .iter()
                 .map(|backing| format!("loop on {backing:?}")),
         );
-        for dir in ["/var/lib/kubelet/pods", "/var/lib/kubelet/plugins", POOL] {
+        for dir in ["/var/lib/kubelet/pods", GLOBAL, POOL] {
             list(&node.path(dir), dir, &mut lines);
         }
+        // A driver's first attached volume leaves these, and kubelet never removes them.
+        lines.retain(|line| {
+            !line.starts_with(&format!("file {GLOBAL}")) || line.contains("/mounts/")
+        });
         nix::unistd::syncfs(File::open(&disk).unwrap()).unwrap();
         let space = statvfs(&disk).unwrap();
         lines.push(format!(

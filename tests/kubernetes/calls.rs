@@ -8,10 +8,14 @@ use std::fs;
 #[derive(Clone, Debug)]
 pub struct Call {
     pub caller: String,
+    /// The driver's name without its vendor.
+    pub driver: String,
     /// Milliseconds of the day.
     pub time: u64,
     pub argv: Vec<String>,
     pub reply: Value,
+    /// All of it as it was written down.
+    pub line: Value,
 }
 
 impl Call {
@@ -38,6 +42,8 @@ impl Call {
                 .map(|argument| argument.as_str().unwrap().to_owned())
                 .collect(),
             reply: line["reply"].clone(),
+            driver: line["driver"].as_str().unwrap().to_owned(),
+            line,
         }
     }
 }

@@ -9,13 +9,14 @@ mod calls;
 mod growth;
 mod lab;
 mod readme;
+mod recorded;
 mod scenario;
 
 use flexvol_testing::run_layer;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let tests = [growth::TESTS, readme::TESTS];
+    let tests = [growth::TESTS, readme::TESTS, recorded::TESTS];
     let name = format!("kubernetes {}", lab::version());
     let status = run_layer(&name, &tests);
     lab::end();

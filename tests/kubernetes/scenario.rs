@@ -6,8 +6,12 @@ use crate::{
     lab::{Lab, POOL},
 };
 use flexvol_lab::kubernetes::wait_until;
+use nix::{
+    fcntl::{FallocateFlags, fallocate},
+    sys::statvfs::statvfs,
+};
 use serde_json::{Value, json};
-use std::{fs, path::PathBuf, thread, time::Duration};
+use std::{fs, fs::File, path::PathBuf, thread, time::Duration};
 
 /// How long anything may take that Kubernetes does by itself.
 const PATIENCE: Duration = Duration::from_secs(150);
@@ -239,6 +243,28 @@ impl Scenario {
         wait_until(what, PATIENCE, || Ok(question())).unwrap_or_else(|e| panic!("{e}"));
     }
 
+    /// Lets somebody else's file take what the data disk has free, but for so many MiB, and returns
+    /// that file, which goes with the scenario.
+    #[track_caller]
+    pub fn fill_disk(&self, leave_mebibytes: u64) -> PathBuf {
+        let filler = self.filler();
+        let disk = filler.parent().unwrap();
+        let space = statvfs(disk).unwrap();
+        let free = space.blocks_available() * space.fragment_size();
+        let take = i64::try_from(free - leave_mebibytes * MEBI).unwrap();
+        let file = File::create(&filler).unwrap();
+        fallocate(&file, FallocateFlags::empty(), 0, take).unwrap();
+        filler
+    }
+
+    fn filler(&self) -> PathBuf {
+        self.lab
+            .cluster()
+            .node()
+            .path(flexvol_lab::kubernetes::DISK)
+            .join("somebody-else")
+    }
+
     /// Removes everything that was made and waits until the node looks as before.
     #[track_caller]
     pub fn end(mut self) {
@@ -253,6 +279,8 @@ impl Scenario {
     }
 
     fn clear(&self) {
+        // It is there only where a scenario filled the disk.
+        let _ = fs::remove_file(self.filler());
         let delete = |what: &str| {
             let _ = self.lab.cluster().kubectl(&[
                 "delete",

@@ -14,6 +14,7 @@ mod kubelet;
 mod layer;
 mod mounts;
 mod random;
+mod recorded;
 mod reply;
 mod sandbox;
 
@@ -27,5 +28,6 @@ pub use kubelet::{PersistentVolume, Pod, json, request};
 pub use layer::{Need, Points, Test, run_layer};
 pub use mounts::{Backing, Mounted, below, loops_of, mounts_in};
 pub use random::Random;
+pub use recorded::Recorded;
 pub use reply::{Call, Outcome};
 pub use sandbox::{PoolFilesystem, Sandbox};

@@ -90,6 +90,8 @@ impl Component {
             Component::ControllerManager => &[
                 &format!("--kubeconfig={KUBECONFIG}"),
                 &format!("--flex-volume-plugin-dir={PLUGINS}"),
+                // How soon it asks again what is attached; a minute is the default.
+                "--attach-detach-reconcile-sync-period=5s",
                 "--leader-elect=false",
             ],
             Component::Scheduler => &[
