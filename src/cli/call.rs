@@ -80,6 +80,7 @@ impl Call {
                 installed.name(),
                 &self.argv,
                 &output.stdout,
+                took,
             )
             .with_context(|| format!("record the call in {}", file.display()))?;
         }

@@ -10,7 +10,7 @@ use std::{
     io::Write,
     os::unix::fs::OpenOptionsExt,
     path::Path,
-    time::{SystemTime, UNIX_EPOCH},
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 const SECRET: &str = "kubernetes.io/secret/";
@@ -25,6 +25,8 @@ struct Line<'a> {
     caller: &'a str,
     driver: &'a str,
     argv: Vec<String>,
+    /// How long the driver took.
+    milliseconds: u128,
     /// The object, or the text of a reply that is none.
     reply: Value,
 }
@@ -36,6 +38,7 @@ pub fn append(
     driver: &str,
     argv: &[OsString],
     reply: &[u8],
+    took: Duration,
 ) -> Result<()> {
     let secrets = secrets_of(argv);
     let line = Line {
@@ -44,6 +47,7 @@ pub fn append(
         caller,
         driver,
         argv: argv.iter().map(redact).collect(),
+        milliseconds: took.as_millis(),
         reply: without(read(reply), &secrets),
     };
     let mut text = serde_json::to_string(&line).context("write JSON")?;
@@ -141,7 +145,6 @@ fn time_of_day(time: SystemTime) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
     #[test]
     fn no_secret_is_written() {
@@ -150,7 +153,7 @@ mod tests {
         let json = r#"{"a":"b","kubernetes.io/secret/k":"aHVudGVyMg=="}"#;
         let reply = br#"{"status":"Failure","message":"hunter2 or aHVudGVyMg=="}"#;
         let argv = ["mount", "/dir", json].map(OsString::from);
-        append(&file, "me", "disk", &argv, reply).unwrap();
+        append(&file, "me", "disk", &argv, reply, Duration::from_millis(7)).unwrap();
         append(
             &file,
             "me",
@@ -160,6 +163,7 @@ mod tests {
                 "{broken kubernetes.io/secret/k hunter2".into(),
             ],
             b"no JSON",
+            Duration::ZERO,
         )
         .unwrap();
         let text = std::fs::read_to_string(&file).unwrap();
@@ -177,6 +181,7 @@ mod tests {
         );
         assert_eq!(lines[0]["reply"]["message"], "[secret] or [secret]");
         assert_eq!(lines[1]["reply"], "no JSON");
+        assert_eq!(lines[0]["milliseconds"], 7);
         assert_eq!(
             (&lines[0]["caller"], &lines[0]["driver"]),
             (&"me".into(), &"disk".into())
