@@ -12,6 +12,8 @@ pub struct Call {
     pub driver: String,
     /// Milliseconds of the day.
     pub time: u64,
+    /// Milliseconds that the driver took.
+    pub took: u64,
     pub argv: Vec<String>,
     pub reply: Value,
     /// All of it as it was written down.
@@ -38,6 +40,7 @@ impl Call {
         Call {
             caller: line["caller"].as_str().unwrap().to_owned(),
             time: milliseconds(line["time"].as_str().unwrap()),
+            took: line["milliseconds"].as_u64().unwrap(),
             argv: argv
                 .map(|argument| argument.as_str().unwrap().to_owned())
                 .collect(),

@@ -6,17 +6,27 @@
 
 mod baseline;
 mod calls;
+mod crowd;
 mod growth;
 mod lab;
+mod pods;
 mod readme;
 mod recorded;
 mod scenario;
+mod tenants;
 
 use flexvol_testing::run_layer;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let tests = [growth::TESTS, readme::TESTS, recorded::TESTS];
+    let tests = [
+        crowd::TESTS,
+        growth::TESTS,
+        pods::TESTS,
+        readme::TESTS,
+        recorded::TESTS,
+        tenants::TESTS,
+    ];
     let name = format!("kubernetes {}", lab::version());
     let status = run_layer(&name, &tests);
     lab::end();

@@ -6,12 +6,19 @@ use crate::{
     lab::{Lab, POOL},
 };
 use flexvol_lab::kubernetes::wait_until;
+use flexvol_testing::{Mounted, mounts_in};
 use nix::{
     fcntl::{FallocateFlags, fallocate},
     sys::statvfs::statvfs,
 };
 use serde_json::{Value, json};
-use std::{fs, fs::File, path::PathBuf, thread, time::Duration};
+use std::{
+    fs,
+    fs::File,
+    path::{Path, PathBuf},
+    thread,
+    time::Duration,
+};
 
 /// How long anything may take that Kubernetes does by itself.
 const PATIENCE: Duration = Duration::from_secs(150);
@@ -343,6 +350,50 @@ impl Scenario {
             .unwrap_or_else(|| panic!("{text}"))
             .clone()
     }
+
+    /// What a command in the pod's container said that failed, as it must.
+    #[track_caller]
+    pub fn exec_fails(&self, pod: &Value, script: &str) -> String {
+        let (namespace, name) = name_of(pod);
+        let exec = ["exec", name, "--namespace", namespace, "--"];
+        let result = self
+            .lab
+            .cluster()
+            .kubectl(&[&exec[..], &["sh", "-c", script]].concat());
+        result.expect_err(script).to_string()
+    }
+
+    /// Kubelet's directory of a pod, in the node.
+    #[track_caller]
+    pub fn directory_of(&self, pod: &Value) -> PathBuf {
+        let (namespace, name) = name_of(pod);
+        let uid = self.get(namespace, "pod", name)["metadata"]["uid"].clone();
+        Path::new("/var/lib/kubelet/pods").join(uid.as_str().unwrap())
+    }
+
+    /// What is mounted in one of kubelet's directories by a driver.
+    #[track_caller]
+    pub fn mounts_below(&self, directory: &Path) -> Vec<Mounted> {
+        let mut mounts = mounts_in(&self.lab.cluster().node().mountinfo().unwrap());
+        mounts.retain(|mount| mount.point.starts_with(directory) && mount.filesystem != "tmpfs");
+        mounts
+    }
+
+    /// Whether the node has a file of that path.
+    pub fn is_in_node(&self, path: &Path) -> bool {
+        let path = path.to_str().unwrap();
+        self.lab.cluster().node().path(path).exists()
+    }
+
+    /// A namespace, which stays: nothing of it is on the node.
+    #[track_caller]
+    pub fn namespace(&self, name: &str) {
+        self.apply(&[json!({
+            "apiVersion": "v1",
+            "kind": "Namespace",
+            "metadata": {"name": name},
+        })]);
+    }
 }
 
 impl Drop for Scenario {
@@ -386,4 +437,10 @@ pub fn pod_with(name: &str, source: &Value) -> Value {
             "volumes": [volume],
         },
     })
+}
+
+/// The same pod in another namespace.
+pub fn within(namespace: &str, mut pod: Value) -> Value {
+    pod["metadata"]["namespace"] = namespace.into();
+    pod
 }

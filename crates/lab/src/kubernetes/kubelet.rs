@@ -28,6 +28,10 @@ pub fn configure(home: &Home, version: Version) -> Result<()> {
         "enforceNodeAllocatable": [],
         "evictionHard": {"memory.available": "1Mi"},
         "failSwapOn": false,
+        // How much kubelet may ask of the API server: the default since 1.27, before which many
+        // pods at once waited for that alone.
+        "kubeAPIBurst": 100,
+        "kubeAPIQPS": 50,
         "imageGCHighThresholdPercent": 100,
         "makeIPTablesUtilChains": false,
         "oomScoreAdj": 0,
