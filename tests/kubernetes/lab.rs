@@ -7,6 +7,7 @@ use std::{
     path::{Path, PathBuf},
     process::Command,
     sync::{Mutex, MutexGuard, PoisonError},
+    time::Instant,
 };
 
 /// The driver without attach, with attach, and without attach for whoever knows a handle.
@@ -140,8 +141,17 @@ fn start() -> Cluster {
     let programs = Programs::of(version()).expect("build Kubernetes");
     sweep();
     let lab = lab_executable();
+    let started = Instant::now();
     let cluster = Cluster::up(&directory(), programs, &lab, Until::ThisProcessEnds);
     let cluster = cluster.unwrap_or_else(|e| panic!("{e:#}"));
+    let server = cluster
+        .server_version()
+        .expect("ask for the server's version");
+    assert_eq!(server, version().to_string());
+    println!(
+        "server {server}, ready after {:.1} s",
+        started.elapsed().as_secs_f64()
+    );
     fs::copy(executable(), cluster.file("/usr/local/bin/flexvol"))
         .expect("copy the driver into the node");
     let node = |program: &str, arguments: &[&str]| {

@@ -3,6 +3,7 @@
 //!
 //! `FLEXVOL_KUBERNETES=1.20.2` chooses the release; without it the newest that is tested.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+#![allow(clippy::print_stdout, reason = "a run says which server answers")]
 
 mod baseline;
 mod calls;

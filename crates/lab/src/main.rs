@@ -2,6 +2,8 @@
 
 #![allow(clippy::print_stdout, reason = "what a person asked for")]
 
+mod suite;
+
 use anyhow::{Context, Result, bail};
 use clap::{Args, Parser, Subcommand};
 use flexvol_lab::kubernetes::{
@@ -56,6 +58,19 @@ enum Kubernetes {
     },
     /// End the node and remove what it had
     Down(Which),
+    /// Run everything that is tested with a real Kubernetes, and print a table of it
+    ///
+    /// That is Kubernetes' own plugin code on the installed drivers, and the scenarios on a node.
+    Test {
+        #[command(flatten)]
+        which: Which,
+        /// Every release that is tested
+        #[arg(long)]
+        every: bool,
+        /// Also write the table into docs/kubernetes.md
+        #[arg(long)]
+        write: bool,
+    },
 }
 
 #[derive(Debug, Args)]
@@ -66,6 +81,14 @@ struct Which {
 }
 
 impl Which {
+    fn versions(&self, every: bool) -> Vec<Version> {
+        if every {
+            VERSIONS.to_vec()
+        } else {
+            vec![self.version]
+        }
+    }
+
     fn directory(&self) -> PathBuf {
         Path::new("/var/tmp/flexvol-lab").join(self.version.to_string())
     }
@@ -105,12 +128,7 @@ impl Kubernetes {
                 Ok(())
             }
             Kubernetes::Build { which, every } => {
-                let wanted = if every {
-                    VERSIONS.to_vec()
-                } else {
-                    vec![which.version]
-                };
-                for version in wanted {
+                for version in which.versions(every) {
                     let started = Instant::now();
                     let programs = Programs::of(version)?;
                     println!(
@@ -163,6 +181,11 @@ impl Kubernetes {
                 Err(error).context("enter the node")
             }
             Kubernetes::Down(which) => Cluster::down(&which.directory()),
+            Kubernetes::Test {
+                which,
+                every,
+                write,
+            } => suite::run(&which.versions(every), write),
         }
     }
 }

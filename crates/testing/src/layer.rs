@@ -8,6 +8,9 @@ use libtest_mimic::{Arguments, Failed, Trial};
 use std::{
     collections::HashSet,
     env,
+    fs::OpenOptions,
+    io::Write,
+    panic::{catch_unwind, resume_unwind},
     path::Path,
     process::ExitCode,
     sync::atomic::{AtomicU64, Ordering},
@@ -60,6 +63,19 @@ pub struct Test {
     pub run: fn(&Points),
 }
 
+/// Appends a line on a test to the file that `FLEXVOL_REPORT` names: `passed` or `FAILED`, seconds
+/// and name, with tabs between them.
+fn report(name: &str, passed: bool, took: Duration) {
+    let Some(file) = env::var_os("FLEXVOL_REPORT") else {
+        return;
+    };
+    let outcome = if passed { "passed" } else { "FAILED" };
+    let line = format!("{outcome}\t{:.1}\t{name}\n", took.as_secs_f64());
+    let file = OpenOptions::new().append(true).create(true).open(file);
+    let written = file.and_then(|mut file| file.write_all(line.as_bytes()));
+    written.expect("write the report");
+}
+
 /// A test that takes longer says how long.
 const SLOW: Duration = Duration::from_secs(5);
 
@@ -106,7 +122,11 @@ pub fn run_layer(layer: &str, tests: &[&[Test]]) -> ExitCode {
                     return Err(Failed::from(format!("this machine lacks: {reason}")));
                 }
                 let started = Instant::now();
-                (test.run)(&POINTS);
+                let ran = catch_unwind(|| (test.run)(&POINTS));
+                report(test.name, ran.is_ok(), started.elapsed());
+                if let Err(panic) = ran {
+                    resume_unwind(panic);
+                }
                 if started.elapsed() > SLOW {
                     print!("({:.1} s) ", started.elapsed().as_secs_f64());
                 }
