@@ -34,6 +34,9 @@ pub fn configure(home: &Home, version: Version) -> Result<()> {
         "kubeAPIQPS": 50,
         "imageGCHighThresholdPercent": 100,
         "makeIPTablesUtilChains": false,
+        // A volume that is attached is mounted only when the node's status has said that it is in
+        // use; ten seconds is the default.
+        "nodeStatusUpdateFrequency": "2s",
         "oomScoreAdj": 0,
         "resolvConf": "",
         // How soon a running pod's volumes are looked at again; a minute is the default.
