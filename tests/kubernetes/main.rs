@@ -5,27 +5,35 @@
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 #![allow(clippy::print_stdout, reason = "a run says which server answers")]
 
+mod accidents;
+mod attached;
 mod baseline;
 mod calls;
 mod crowd;
+mod failures;
 mod growth;
 mod lab;
 mod pods;
 mod readme;
 mod recorded;
+mod restarts;
 mod scenario;
 mod tenants;
+mod watching;
 
 use flexvol_testing::run_layer;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let tests = [
+        attached::TESTS,
         crowd::TESTS,
+        failures::TESTS,
         growth::TESTS,
         pods::TESTS,
         readme::TESTS,
         recorded::TESTS,
+        restarts::TESTS,
         tenants::TESTS,
     ];
     let name = format!("kubernetes {}", lab::version());

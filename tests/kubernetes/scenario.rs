@@ -37,6 +37,10 @@ pub struct Scenario {
 impl Scenario {
     pub fn begin() -> Self {
         let lab = Lab::take();
+        // What a failed scenario left is not this one's.
+        let pods = lab.cluster().node().path("/var/lib/kubelet/pods");
+        let none = || Ok(fs::read_dir(&pods).map_or(true, |mut pods| pods.next().is_none()));
+        wait_until("earlier pods to go", PATIENCE, none).unwrap_or_else(|e| panic!("{e}"));
         Scenario {
             before: Baseline::of(&lab),
             calls_before: calls(&lab).len(),
@@ -404,7 +408,7 @@ impl Drop for Scenario {
     }
 }
 
-fn name_of(pod: &Value) -> (&str, &str) {
+pub fn name_of(pod: &Value) -> (&str, &str) {
     let namespace = pod["metadata"]["namespace"].as_str().unwrap_or("default");
     (namespace, pod["metadata"]["name"].as_str().unwrap())
 }

@@ -1,0 +1,65 @@
+//! Growth that fails and is mended.
+
+use crate::{
+    calls::Call,
+    lab::DISK,
+    scenario::{Scenario, pod},
+};
+use flexvol_testing::{Need, Points, Test};
+use std::fs;
+
+pub const TESTS: &[Test] = &[Test {
+    name: "growth that finds no room says so, is asked for ever more rarely, and finishes when there is room",
+    needs: &[Need::Root],
+    run: full_pool,
+}];
+
+fn full_pool(_: &Points) {
+    let scenario = Scenario::begin();
+    scenario.volume(DISK, "crowded", 320);
+    let app = pod("app", "crowded");
+    scenario.run_pod(&app);
+    scenario.exec(&app, "head -c 5000000 /dev/urandom >/data/file && sync");
+    let sum = scenario.exec(&app, "sha256sum /data/file");
+    let before = scenario.size_in(&app);
+    let container = scenario.container(&app);
+    let filler = scenario.fill_disk(200);
+    scenario.ask_for("crowded", 640);
+    scenario.eventually("kubelet to ask four times", || {
+        scenario.calls(&["expandfs"], "crowded").len() >= 4
+    });
+    let why = "640Mi was asked for, the volume has 320Mi: the volume needs";
+    scenario.wait_event("default", "app", why);
+    assert_readable(&scenario, "app", why);
+    assert_eq!(scenario.exec(&app, "sha256sum /data/file"), sum);
+    assert_eq!(scenario.size_in(&app), before);
+    fs::remove_file(filler).unwrap();
+    scenario.wait_grown("crowded", 640);
+    let calls = scenario.calls(&["expandfs"], "crowded");
+    assert_backs_off(&calls);
+    assert!(calls.last().is_some_and(Call::succeeded), "{calls:#?}");
+    let after = scenario.size_in(&app);
+    assert_eq!(after - before, 320, "{before} MiB became {after} MiB");
+    assert_eq!(scenario.exec(&app, "sha256sum /data/file"), sum);
+    assert_eq!(scenario.container(&app), container, "the container is new");
+    scenario.end();
+}
+
+/// Every event with this text says it without paths.
+#[track_caller]
+fn assert_readable(scenario: &Scenario, object: &str, text: &str) {
+    let events = scenario.events("default", object);
+    let told: Vec<&str> = events.lines().filter(|line| line.contains(text)).collect();
+    assert!(!told.is_empty(), "{events}");
+    assert!(told.iter().all(|line| !line.contains('/')), "{told:?}");
+}
+
+/// Each call came later after the one before than that after its own.
+#[track_caller]
+fn assert_backs_off(calls: &[Call]) {
+    let times: Vec<u64> = calls.iter().map(|call| call.time).collect();
+    let gaps: Vec<u64> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    assert!(gaps.len() > 2 && gaps.is_sorted(), "{gaps:?}");
+    // It doubles; what a call itself takes is in it too.
+    assert!(gaps[gaps.len() - 1] >= 3 * gaps[0], "{gaps:?}");
+}

@@ -1,0 +1,77 @@
+//! What scenarios look at, and wait for, while things happen to the node.
+
+use crate::scenario::{Scenario, name_of};
+use serde_json::Value;
+use std::{
+    fs,
+    path::PathBuf,
+    thread,
+    time::{Duration, Instant},
+};
+
+impl Scenario {
+    /// The pod's container: another one after it was restarted.
+    #[track_caller]
+    pub fn container(&self, pod: &Value) -> String {
+        let (namespace, name) = name_of(pod);
+        let status = self.get(namespace, "pod", name)["status"]["containerStatuses"][0].clone();
+        status["containerID"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned()
+    }
+
+    /// Waits until kubelet knows a pod that runs: after its start it hears of them one by one.
+    #[track_caller]
+    pub fn wait_known(&self, pod: &Value) {
+        let (namespace, name) = name_of(pod);
+        let exec = ["exec", name, "--namespace", namespace, "--", "true"];
+        self.eventually(&format!("kubelet to know pod {name}"), || {
+            self.lab().cluster().kubectl(&exec).is_ok()
+        });
+    }
+
+    /// Waits until a claim that was made larger waits for the node.
+    #[track_caller]
+    pub fn wait_pending(&self, name: &str) {
+        self.eventually(&format!("claim {name} to wait for the node"), || {
+            let claim = self.claim("default", name);
+            let conditions = claim["status"]["conditions"].to_string();
+            conditions.contains("FileSystemResizePending")
+        });
+    }
+
+    /// Where kubelet has a driver's volume for a pod, as seen from the machine.
+    #[track_caller]
+    pub fn directory(&self, pod: &Value, driver: &str, volume: &str) -> PathBuf {
+        let (namespace, name) = name_of(pod);
+        let pod = self.get(namespace, "pod", name);
+        let uid = pod["metadata"]["uid"].as_str().unwrap();
+        let driver = driver.replace('/', "~");
+        let node = self.lab().cluster().node();
+        node.path(&format!(
+            "/var/lib/kubelet/pods/{uid}/volumes/{driver}/{volume}"
+        ))
+    }
+
+    /// Waits until a callout about a volume runs.
+    #[track_caller]
+    pub fn wait_begun(&self, callout: &str, volume: &str) {
+        let proc = self.lab().cluster().node().path("/proc");
+        let runs = |process: fs::DirEntry| {
+            // A process that ended meanwhile has none.
+            let words = fs::read_to_string(process.path().join("cmdline")).unwrap_or_default();
+            let mut words = words.split('\0');
+            words.any(|word| word == callout) && words.any(|word| word.contains(volume))
+        };
+        // It may take no longer than a few milliseconds.
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while !fs::read_dir(&proc).unwrap().flatten().any(runs) {
+            assert!(
+                Instant::now() < deadline,
+                "{callout} of {volume} did not run"
+            );
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
