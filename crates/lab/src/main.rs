@@ -58,6 +58,14 @@ enum Kubernetes {
     },
     /// End the node and remove what it had
     Down(Which),
+    /// Run Kubernetes' own volume plugin on the drivers built here, with flags of Go's tests
+    Contract {
+        #[command(flatten)]
+        which: Which,
+        /// Such as -test.run PATTERN
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        flags: Vec<String>,
+    },
     /// Run everything that is tested with a real Kubernetes, and print a table of it
     ///
     /// That is Kubernetes' own plugin code on the installed drivers, and the scenarios on a node.
@@ -181,6 +189,10 @@ impl Kubernetes {
                 Err(error).context("enter the node")
             }
             Kubernetes::Down(which) => Cluster::down(&which.directory()),
+            Kubernetes::Contract { which, flags } => {
+                let error = suite::contract(which.version)?.args(flags).exec();
+                Err(error).context("run the tests")
+            }
             Kubernetes::Test {
                 which,
                 every,

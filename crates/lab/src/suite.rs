@@ -1,7 +1,7 @@
 //! Everything that is tested with a real Kubernetes, one release after the other.
 
 use anyhow::{Context, Result, ensure};
-use flexvol_lab::kubernetes::{Programs, Version};
+use flexvol_lab::kubernetes::{Programs, Version, contract};
 use std::{
     collections::BTreeMap,
     env,
@@ -22,9 +22,23 @@ struct Column {
     cells: Vec<(String, String)>,
 }
 
+/// The project, whose tests are run.
+fn project() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// Builds the contract tests of a release and returns the command that runs them.
+pub fn contract(version: Version) -> Result<Command> {
+    let tests = contract::build(version, &project().join("tests/kubernetes/contract"))?;
+    let executable = env::current_exe().context("find this executable")?;
+    // The drivers are beside it: they were built with it.
+    let drivers = executable.parent().context("find its directory")?;
+    contract::command(&tests, version, drivers)
+}
+
 /// Runs the tests of these releases and prints a table of them.
 pub fn run(versions: &[Version], write: bool) -> Result<()> {
-    let project = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let project = project();
     let mut failed = false;
     let mut columns = Vec::new();
     let cargo = |arguments: &[&str]| {
@@ -48,11 +62,7 @@ pub fn run(versions: &[Version], write: bool) -> Result<()> {
             started.elapsed().as_secs()
         );
         let mut cells = Vec::new();
-        let mut contract = Command::new(project.join("tests/kubernetes/contract/run"));
-        contract
-            .arg(version.to_string())
-            .env("FLEXVOL_BUILT", beside()?);
-        let (passed, seconds) = timed(&mut contract)?;
+        let (passed, seconds) = timed(&mut contract(version)?)?;
         failed |= !passed;
         cells.push((
             "Kubernetes' own plugin code on the installed drivers".to_owned(),
@@ -88,15 +98,6 @@ pub fn run(versions: &[Version], write: bool) -> Result<()> {
     }
     ensure!(!failed, "some of it failed");
     Ok(())
-}
-
-/// The directory of this executable, in which the drivers are that were built with it.
-fn beside() -> Result<PathBuf> {
-    let executable = env::current_exe().context("find this executable")?;
-    Ok(executable
-        .parent()
-        .context("find its directory")?
-        .to_owned())
 }
 
 fn timed(command: &mut Command) -> Result<(bool, f64)> {

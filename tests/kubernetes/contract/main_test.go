@@ -65,7 +65,7 @@ func isolate() error {
 		return fmt.Errorf("this is everybody's mount namespace; start it with `run`")
 	}
 	if _, err := os.Stat(filepath.Join(built, "flexvol")); err != nil {
-		return fmt.Errorf("FLEXVOL_BUILT: %v; build it first: cargo build --release --workspace --bins", err)
+		return fmt.Errorf("FLEXVOL_BUILT: %v; scripts/lab kubernetes contract builds it", err)
 	}
 	for _, dir := range []string{"/run", arena} {
 		if err := os.MkdirAll(dir, 0755); err != nil {

@@ -1,0 +1,72 @@
+//! The contract tests: Kubernetes' own FlexVolume plugin, linked into tests that call it as kubelet
+//! does, on the drivers that were built here.
+
+use super::{
+    module::{go, kept, write_module},
+    tool::run,
+    version::Version,
+};
+use anyhow::{Context, Result};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+/// The first release that has tests of its own.
+const FIRST_MINOR: u32 = 20;
+
+/// Builds the tests in `sources` for a release.
+///
+/// # Errors
+/// When they do not build.
+pub fn build(version: Version, sources: &Path) -> Result<PathBuf> {
+    let module = kept(version)?.join("contract");
+    if module.exists() {
+        // A file that is no longer in the tree must not stay in the tests.
+        fs::remove_dir_all(&module).context("remove an older build of the tests")?;
+    }
+    fs::create_dir_all(&module).context("make the tests' Go module")?;
+    for entry in fs::read_dir(sources).context("list the tests")? {
+        let path = entry.context("list the tests")?.path();
+        if path.extension().is_some_and(|extension| extension == "go") {
+            let name = path.file_name().context("a file's name")?;
+            fs::copy(&path, module.join(name)).context("copy the tests")?;
+        }
+    }
+    write_module(&module, version)?;
+    // As Go's own tags are: the one of a release is set for it and all after it.
+    let tags: Vec<_> = (FIRST_MINOR..=version.minor())
+        .map(|minor| format!("kubernetes1.{minor}"))
+        .collect();
+    run(go(version, &module).args([
+        "test",
+        "-c",
+        "-trimpath",
+        "-tags",
+        &tags.join(","),
+        "-o",
+        "contract",
+        ".",
+    ]))
+    .context("build the tests")?;
+    Ok(module.join("contract"))
+}
+
+/// The command that runs built tests on the drivers in the directory `drivers`, apart from
+/// everybody else's mounts.
+///
+/// # Errors
+/// When this process cannot be asked for its mount namespace.
+pub fn command(tests: &Path, version: Version, drivers: &Path) -> Result<Command> {
+    let outside = fs::read_link("/proc/self/ns/mnt").context("ask for the mount namespace")?;
+    let mut command = Command::new("unshare");
+    command
+        .args(["--mount", "--propagation", "private"])
+        .arg(tests)
+        .current_dir("/")
+        .env("FLEXVOL_BUILT", drivers)
+        .env("FLEXVOL_OUTSIDE", outside)
+        .env("KUBERNETES", version.to_string());
+    Ok(command)
+}

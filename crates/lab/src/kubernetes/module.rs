@@ -1,0 +1,123 @@
+//! Go modules that use Kubernetes from outside its source.
+
+use super::{tool::run, version::Version};
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::Value;
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+/// Kubernetes' own module.
+pub const KUBERNETES: &str = "k8s.io/kubernetes";
+
+/// Where Debian puts the Go that old releases need (package golang-1.19-go).
+const OLD_GO: &str = "/usr/lib/go-1.19/bin/go";
+
+/// Where what is built for a release is kept between runs.
+pub fn kept(version: Version) -> Result<PathBuf> {
+    let named = |name| {
+        env::var_os(name)
+            .filter(|value| !value.is_empty())
+            .map(PathBuf::from)
+    };
+    let base = named("XDG_CACHE_HOME").or_else(|| Some(named("HOME")?.join(".cache")));
+    Ok(base
+        .context("find the cache directory: set HOME")?
+        .join("flexvol-lab/kubernetes")
+        .join(version.to_string()))
+}
+
+/// A Go of the release's time.
+pub fn go(version: Version, module: &Path) -> Command {
+    let mut go = Command::new(if version.needs_old_go() { OLD_GO } else { "go" });
+    go.current_dir(module)
+        .env("CGO_ENABLED", "0")
+        .env("GOFLAGS", "-mod=mod -buildvcs=false")
+        .env("GOTOOLCHAIN", "local")
+        .stdin(Stdio::null());
+    go
+}
+
+/// Writes a Go module that requires a release of Kubernetes, in a directory that may have Go files
+/// which use it, and finds what these depend on; returns where Go keeps Kubernetes' source.
+///
+/// Kubernetes' own `go.mod` replaces the modules that live in its source by directories, which
+/// works only there. Everywhere else a module has to name their published versions.
+pub fn write_module(dir: &Path, version: Version) -> Result<PathBuf> {
+    fs::create_dir_all(dir).context("make the Go module")?;
+    // Go asks for no module around it when a module is named with its version.
+    let wanted = format!("{KUBERNETES}@{version}");
+    let mut download = go(version, Path::new("/"));
+    let found = run(download
+        .env("GOFLAGS", "")
+        .args(["mod", "download", "-json", &wanted]))
+    .with_context(|| format!("get the module {wanted}"))?;
+    let found: Value = serde_json::from_str(&found).context("read what Go found")?;
+    let source = PathBuf::from(found["Dir"].as_str().context("Kubernetes' source")?);
+    let upstream = found["GoMod"].as_str().context("a go.mod of Kubernetes")?;
+    let upstream = run(go(version, Path::new("/")).args(["mod", "edit", "-json", upstream]))?;
+    let upstream: Value = serde_json::from_str(&upstream).context("read Kubernetes' go.mod")?;
+    fs::write(dir.join("go.mod"), module_text(version, &upstream)?).context("write go.mod")?;
+    // Tests of dependencies may need what nobody publishes; they are not built.
+    run(go(version, dir).args(["mod", "tidy", "-e"])).context("find the dependencies")?;
+    Ok(source)
+}
+
+/// The text of a `go.mod` that requires Kubernetes, from Kubernetes' own as `go mod edit -json`
+/// prints it.
+fn module_text(version: Version, upstream: &Value) -> Result<String> {
+    let go = upstream["Go"].as_str().unwrap_or("1.15");
+    let mut text =
+        format!("module flexvol.test/lab\n\ngo {go}\n\nrequire {KUBERNETES} {version}\n");
+    let replaced = upstream["Replace"]
+        .as_array()
+        .context("modules that Kubernetes replaces")?;
+    ensure!(!replaced.is_empty(), "Kubernetes replaces no module");
+    for replace in replaced {
+        let part =
+            |side: &str, key: &str| replace[side][key].as_str().unwrap_or_default().to_owned();
+        let (old, new) = (part("Old", "Path"), part("New", "Path"));
+        if new.is_empty() || old.is_empty() {
+            bail!("a replacement without a path in Kubernetes' go.mod");
+        }
+        let (new, of) = if new.starts_with("./") {
+            (old.clone(), version.of_published_modules())
+        } else {
+            (new, part("New", "Version"))
+        };
+        // The one of 1.20 writes where it must not when built by Go 1.18 or newer, and crashes.
+        let of = if old == "github.com/modern-go/reflect2" {
+            "v1.0.2".to_owned()
+        } else {
+            of
+        };
+        text += &format!("replace {old} => {new} {of}\n");
+    }
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn modules_inside_kubernetes_become_published_ones() {
+        let version = "1.20.2".parse().unwrap();
+        let upstream = json!({"Go": "1.15", "Replace": [
+            {"Old": {"Path": "k8s.io/api"}, "New": {"Path": "./staging/src/k8s.io/api"}},
+            {"Old": {"Path": "github.com/modern-go/reflect2"},
+             "New": {"Path": "github.com/modern-go/reflect2", "Version": "v1.0.1"}},
+            {"Old": {"Path": "a.example/b"}, "New": {"Path": "c.example/d", "Version": "v1.2.3"}},
+        ]});
+        assert_eq!(
+            module_text(version, &upstream).unwrap(),
+            "module flexvol.test/lab\n\ngo 1.15\n\nrequire k8s.io/kubernetes v1.20.2\n\
+             replace k8s.io/api => k8s.io/api v0.20.2\n\
+             replace github.com/modern-go/reflect2 => github.com/modern-go/reflect2 v1.0.2\n\
+             replace a.example/b => c.example/d v1.2.3\n"
+        );
+    }
+}
