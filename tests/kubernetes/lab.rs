@@ -1,5 +1,6 @@
 //! The cluster that all tests of a run share, with the drivers on its node.
 
+use anyhow::Result;
 use flexvol_lab::kubernetes::{Cluster, PLUGINS, Programs, Until, Version, run, run_with};
 use std::{
     env, fs,
@@ -87,10 +88,10 @@ impl Lab {
     }
 
     /// Makes a callout as a person would.
-    #[track_caller]
-    pub fn call(&self, driver: &str, arguments: &[&str]) -> String {
+    pub fn call(&self, driver: &str, arguments: &[&str]) -> Result<String> {
         let driver = ["call", "--name", driver, "--plugin-dir", DRIVERS, "--"];
-        self.run("flexvol", &[&driver, arguments].concat())
+        let mut command = self.cluster().node().command("flexvol");
+        run(command.args(driver).args(arguments))
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::{
     baseline::Baseline,
     calls::{Call, calls},
-    lab::{Lab, POOL},
+    lab::{DISK, Lab, POOL},
 };
 use flexvol_lab::kubernetes::wait_until;
 use flexvol_testing::{Mounted, mounts_in};
@@ -311,19 +311,7 @@ impl Scenario {
                 "handle": volume["handle"],
                 "pool": "default",
             });
-            let deleted = || {
-                let mut command = self.lab.cluster().node().command("flexvol");
-                let driver = [
-                    "call",
-                    "--name",
-                    crate::lab::DISK,
-                    "--plugin-dir",
-                    "/var/lib/lab/drivers",
-                    "--",
-                ];
-                command.args(driver).args(["delete", &json.to_string()]);
-                flexvol_lab::kubernetes::run(&mut command)
-            };
+            let deleted = || self.lab.call(DISK, &["delete", &json.to_string()]);
             // The last mount may go a moment after the pod.
             let mut last = String::new();
             let gone = wait_until("a volume to go", Duration::from_secs(60), || {
@@ -331,9 +319,6 @@ impl Scenario {
                 last = result
                     .as_ref()
                     .map_or_else(ToString::to_string, Clone::clone);
-                if result.is_err() {
-                    thread::sleep(Duration::from_millis(500));
-                }
                 Ok(result.is_ok())
             });
             if gone.is_err() && !thread::panicking() {
@@ -345,9 +330,7 @@ impl Scenario {
     /// What `flexvol list` has.
     #[track_caller]
     pub fn volumes(&self) -> Vec<Value> {
-        let text = self
-            .lab
-            .flexvol(crate::lab::DISK, "list", &["--output", "json"]);
+        let text = self.lab.flexvol(DISK, "list", &["--output", "json"]);
         let list: Value = serde_json::from_str(&text).unwrap();
         list["volumes"]
             .as_array()
