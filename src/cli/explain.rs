@@ -134,7 +134,7 @@ fn step_text(step: &Step) -> String {
 fn target_text(target: TargetState) -> &'static str {
     match target {
         TargetState::Absent => "is not there",
-        TargetState::Free => "is empty, and nothing is mounted on it",
+        TargetState::Free | TargetState::Duplicate => "is empty, and nothing is mounted on it",
         TargetState::NotEmpty => "is not empty, and nothing is mounted on it",
         TargetState::Ours { read_only: true } => "has this volume, read-only",
         TargetState::Ours { read_only: false } => "has this volume",

@@ -36,6 +36,11 @@ pub const TESTS: &[Test] = &[
         run: attached,
     },
     Test {
+        name: "of two names of an attached volume only one is mounted for the node",
+        needs: ALL,
+        run: attached_twice,
+    },
+    Test {
         name: "a volume survives a reboot, its growth half done",
         needs: ALL,
         run: reboot,
@@ -243,6 +248,47 @@ fn attached(_: &Points) {
     fs::remove_dir(global).unwrap();
     driver.call(&["delete", &json]).success();
     baseline.expect(&sandbox, "the volume was detached and deleted");
+}
+
+/// Two persistent volumes of one handle, or one and an inline volume: kubelet would wait for ever
+/// for the end of either of two mounts before it ends the other.
+fn attached_twice(_: &Points) {
+    let sandbox = sandbox();
+    let driver = sandbox.install("flexvol.test/block", true, "reserve = \"64Mi\"");
+    let baseline = Baseline::of(&sandbox);
+    let volume = PersistentVolume::provision(&driver, "block", "xfs", 300 * MIB);
+    let json = volume.json("rw");
+    let globals = ["block", "copy"].map(|name| {
+        let mounts = "plugins/kubernetes.io/flexvolume/flexvol.test/block/mounts";
+        let dir = sandbox.kubelet_root().join(mounts).join(name);
+        fs::create_dir_all(&dir).unwrap();
+        dir
+    });
+    let call = |arguments: &[&str]| driver.call(arguments).success();
+    let [first, second] = globals.each_ref().map(|dir| dir.to_str().unwrap());
+    for dir in [first, second, first, second] {
+        call(&["mountdevice", dir, "", &json]);
+        assert_eq!(below(&globals[0]).len(), 1);
+        assert_eq!(below(&globals[1]), []);
+    }
+    let pod = Pod::new(&sandbox, &driver, &volume, "one");
+    pod.mount("rw").success();
+    let content = fill(pod.dir());
+    let grown = call(&["expandfs", &json, "", second, "419430400", "314572800"]);
+    assert_eq!(measured(&grown), 400 * MIB);
+    call(&["unmountdevice", second]);
+    assert_eq!(below(&globals[0]).len(), 1);
+    pod.unmount().success();
+    call(&["unmountdevice", first]);
+    // The name that is left alone has the volume for itself.
+    call(&["mountdevice", second, "", &json]);
+    assert_eq!(fs::read(globals[1].join("before")).unwrap(), content);
+    call(&["unmountdevice", second]);
+    for dir in &globals {
+        fs::remove_dir(dir).unwrap();
+    }
+    call(&["delete", &json]);
+    baseline.expect(&sandbox, "both names were detached");
 }
 
 /// What a reboot leaves: marks and images, and nothing in the kernel.

@@ -4,7 +4,7 @@ use crate::{
     backend::BlockBackend,
     converge::World,
     decide::{self, Step},
-    kind::Details,
+    kind::{Details, is_of_the_node},
     mark::{Format, Mark, State},
     observed::{Content, DeviceState, Goal, Observed, TargetState},
     stored::Stored,
@@ -15,7 +15,7 @@ use flexvol_host::{
     mountinfo, probe,
 };
 use flexvol_sdk::{Bytes, Error, ErrorKind, Filesystem, Handle, Result};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// One volume under its lock. `backend` is absent while its pool is: then it can be unmounted
 /// and nothing else.
@@ -82,6 +82,7 @@ impl<'a, B: BlockBackend> BlockWorld<'a, B> {
             return Ok(TargetState::Absent);
         };
         Ok(match target.mounted()? {
+            None if target.is_empty()? && self.is_duplicate(dir)? => TargetState::Duplicate,
             None if target.is_empty()? => TargetState::Free,
             None => TargetState::NotEmpty,
             Some(mounted) if self.is_ours(mounted.device)? => TargetState::Ours {
@@ -89,6 +90,15 @@ impl<'a, B: BlockBackend> BlockWorld<'a, B> {
             },
             Some(_) => TargetState::Other,
         })
+    }
+
+    /// Whether a mount on this directory of the node would be a second one of the volume.
+    fn is_duplicate(&self, dir: &Path) -> Result<bool> {
+        let Some(device) = self.device.as_ref().filter(|_| is_of_the_node(dir)) else {
+            return Ok(false);
+        };
+        let mounts = mountinfo::mounts_of(device.number())?;
+        Ok(mounts.iter().any(|it| is_of_the_node(&it.mount_point)))
     }
 
     fn is_ours(&self, number: DeviceNumber) -> Result<bool> {
@@ -359,16 +369,12 @@ impl<B: BlockBackend> World for BlockWorld<'_, B> {
 
 impl<B: BlockBackend> BlockWorld<'_, B> {
     /// Whether the device is mounted, in any mount namespace, anywhere but on this callout's
-    /// directory and on kubelet's own directory for an attached volume
-    /// (`plugins/kubernetes.io/flexvolume/…/mounts/…`, Kubernetes `getDeviceMountPath`).
+    /// directory and on kubelet's own directory for an attached volume.
     fn is_used_by_pods(&self, number: DeviceNumber) -> Result<bool> {
         let places = mountinfo::everywhere(number)?;
-        Ok(places.iter().any(|place| {
-            Some(place) != self.details.dir.as_ref()
-                && !place
-                    .to_string_lossy()
-                    .contains("/plugins/kubernetes.io/flexvolume/")
-        }))
+        Ok(places
+            .iter()
+            .any(|place| Some(place) != self.details.dir.as_ref() && !is_of_the_node(place)))
     }
 }
 

@@ -159,7 +159,10 @@ fn without_asset(seen: &Observed, goal: &Goal) -> Next {
 
 fn unmounted(seen: &Observed) -> Next {
     match seen.target {
-        TargetState::Absent | TargetState::Free | TargetState::NotEmpty => Next::Reached,
+        TargetState::Absent
+        | TargetState::Free
+        | TargetState::Duplicate
+        | TargetState::NotEmpty => Next::Reached,
         TargetState::Ours { .. } | TargetState::HalfMade => Next::Do(Step::Unmount),
         TargetState::Other => refuse(
             ErrorKind::Conflict,
@@ -228,7 +231,10 @@ fn mounted(
             );
         }
         TargetState::HalfMade => return Next::Do(Step::Unmount),
-        TargetState::Absent | TargetState::Free | TargetState::Ours { .. } => {}
+        TargetState::Absent
+        | TargetState::Free
+        | TargetState::Duplicate
+        | TargetState::Ours { .. } => {}
     }
     let device = match whole_device(seen, asset) {
         Ok(device) => device,
@@ -245,6 +251,8 @@ fn mounted(
     match seen.target {
         TargetState::Ours { read_only: is } if is == read_only => Next::Reached,
         TargetState::Ours { .. } => Next::Do(Step::SetReadOnly(read_only)),
+        // Pods get mounts of their own, so nobody misses the one of the node.
+        TargetState::Duplicate => Next::Reached,
         _ => Next::Do(Step::Mount { read_only }),
     }
 }

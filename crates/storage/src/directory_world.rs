@@ -7,14 +7,15 @@ use crate::{
     backend::DirectoryBackend,
     converge::World,
     decide::Step,
-    kind::Details,
+    kind::{Details, is_of_the_node},
     mark::State,
     observed::{Asset, Content, DeviceState, Goal, Observed, TargetState},
     stored::Stored,
 };
 use flexvol_host::{
     mount::{self, Target},
-    mountinfo, ownership,
+    mountinfo::{self, Mount},
+    ownership,
 };
 use flexvol_sdk::{Bytes, Error, ErrorKind, Handle, Result};
 use std::{
@@ -48,6 +49,7 @@ impl<'a, B: DirectoryBackend> DirectoryWorld<'a, B> {
         };
         let Some(mount) = target.mount()? else {
             return Ok(match target.is_empty()? {
+                true if self.is_duplicate(dir)? => TargetState::Duplicate,
                 true => TargetState::Free,
                 false => TargetState::NotEmpty,
             });
@@ -70,6 +72,15 @@ impl<'a, B: DirectoryBackend> DirectoryWorld<'a, B> {
             },
             false => TargetState::HalfMade,
         })
+    }
+
+    /// Whether a mount on this directory of the node would be a second one of the volume.
+    fn is_duplicate(&self, dir: &Path) -> Result<bool> {
+        let of_volume = |mount: &Mount| mount.volume() == Some(self.stored.volume);
+        Ok(is_of_the_node(dir)
+            && mountinfo::read()?
+                .iter()
+                .any(|mount| of_volume(mount) && is_of_the_node(&mount.mount_point)))
     }
 
     /// Where the directory or a part of it is mounted, in any mount namespace.

@@ -34,6 +34,13 @@ impl Details {
     }
 }
 
+/// Whether it is kubelet's own directory for an attached volume
+/// (`plugins/kubernetes.io/flexvolume/…/mounts/…`, Kubernetes `getDeviceMountPath`).
+pub(crate) fn is_of_the_node(dir: &Path) -> bool {
+    dir.to_string_lossy()
+        .contains("/plugins/kubernetes.io/flexvolume/")
+}
+
 /// What kind of thing a volume is, which decides how it is found on a directory and how the
 /// steps are done: [`Block`](crate::Block) or [`Directory`](crate::Directory).
 pub trait Kind {

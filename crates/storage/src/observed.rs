@@ -99,6 +99,10 @@ pub enum TargetState {
     Free,
     /// A directory with something in it, which a mount would hide.
     NotEmpty,
+    /// Like `Free`, and it is kubelet's own directory for an attached volume, as is another one
+    /// on which this volume is mounted. Kubelet unmounts neither of two such mounts: each is a
+    /// use of the other's device (`HasMountRefs` in `pkg/volume/util/util.go`).
+    Duplicate,
     /// This volume is mounted there.
     Ours {
         /// The mount allows no writing.
