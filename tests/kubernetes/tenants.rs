@@ -1,7 +1,7 @@
 //! Namespaces that want each other's volumes, and secrets that stay secret.
 
 use crate::{
-    lab::{DISK, OPEN},
+    lab::{BLOCK, DISK, OPEN},
     scenario::{Scenario, pod, pod_with, within},
 };
 use flexvol_lab::kubernetes::{Component, PLUGINS};
@@ -13,6 +13,11 @@ pub const TESTS: &[Test] = &[
         name: "an inline volume needs a handle of its namespace, or a pool that is open to all",
         needs: &[Need::Root],
         run: inline_volumes,
+    },
+    Test {
+        name: "an attached volume that is used by two names at once is let go by both",
+        needs: &[Need::Root],
+        run: two_names,
     },
     Test {
         name: "a secret reaches the driver and nobody else",
@@ -76,6 +81,24 @@ fn inline_volumes(_: &Points) {
     scenario.end();
 }
 
+/// Kubelet sees two attached volumes where there is one.
+fn two_names(_: &Points) {
+    let scenario = Scenario::begin();
+    scenario.volume(BLOCK, "named", 320);
+    let by_claim = pod("by-claim", "named");
+    scenario.run_pod(&by_claim);
+    let by_hand = inline("by-hand", BLOCK, &scenario.options("named"));
+    scenario.run_pod(&by_hand);
+    scenario.exec(&by_claim, "echo claim >/data/claim");
+    assert_eq!(scenario.exec(&by_hand, "cat /data/claim"), "claim\n");
+    // The name that was first goes first, and comes back.
+    scenario.delete_pod(&by_claim);
+    scenario.exec(&by_hand, "echo hand >/data/hand");
+    scenario.run_pod(&by_claim);
+    assert_eq!(scenario.exec(&by_claim, "cat /data/*"), "claim\nhand\n");
+    scenario.end();
+}
+
 const PASSWORD: &str = "correct-horse-battery-staple";
 
 fn secrets(_: &Points) {
@@ -130,7 +153,7 @@ fn secrets(_: &Points) {
 }
 
 fn theft(_: &Points) {
-    for driver in [DISK] {
+    for driver in [BLOCK, DISK] {
         let scenario = Scenario::begin();
         scenario.namespace("tenant-a");
         scenario.namespace("tenant-b");
