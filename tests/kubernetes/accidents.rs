@@ -1,10 +1,10 @@
 //! What people and accidents do to the node. Each is undone when it is dropped, also by a test
 //! that failed: the scenarios after it have the same node.
 
-use crate::scenario::Scenario;
+use crate::{lab::DRIVERS, scenario::Scenario};
 use flexvol_lab::kubernetes::{Cluster, Component, wait_until};
 use nix::sys::signal::Signal;
-use std::{thread, time::Duration};
+use std::{fs, fs::File, thread, time::Duration};
 
 /// A component that does not run.
 pub struct Stopped<'a> {
@@ -48,4 +48,72 @@ fn answers(cluster: &Cluster, component: Component) -> anyhow::Result<()> {
         let path = "/api/v1/nodes/node/proxy/healthz";
         Ok(cluster.kubectl(&["get", "--raw", path]).is_ok())
     })
+}
+
+/// A volume on which another call works, as far as those can tell that come after it.
+pub struct Busy(File);
+
+impl Busy {
+    #[track_caller]
+    pub fn volume(scenario: &Scenario, name: &str) -> Self {
+        let options = scenario.options(name);
+        let lock = format!("/run/flexvol/lock/{}", options["handle"].as_str().unwrap());
+        let lock = scenario.lab().cluster().node().path(&lock);
+        let file = File::options()
+            .append(true)
+            .create(true)
+            .open(lock)
+            .unwrap();
+        file.lock().unwrap();
+        Busy(file)
+    }
+
+    /// Lets the others go on.
+    pub fn end(self) {
+        self.0.unlock().unwrap();
+    }
+}
+
+/// A recorded driver that was installed again with more in its configuration.
+pub struct Configured<'a> {
+    scenario: &'a Scenario,
+    driver: &'static str,
+    before: String,
+}
+
+impl<'a> Configured<'a> {
+    /// Adds to the configuration of the pool, which is its end.
+    #[track_caller]
+    pub fn with(scenario: &'a Scenario, driver: &'static str, more: &str) -> Self {
+        let (_, name) = driver.split_once('/').unwrap();
+        let home = format!("{DRIVERS}/{}/.{name}.toml", driver.replace('/', "~"));
+        let before = fs::read_to_string(scenario.lab().cluster().file(&home)).unwrap();
+        let configured = Configured {
+            scenario,
+            driver,
+            before,
+        };
+        configured.install(&format!("{}{more}", configured.before));
+        configured
+    }
+
+    fn install(&self, configuration: &str) {
+        let lab = self.scenario.lab();
+        let file = "/var/lib/lab/changed.toml";
+        fs::write(lab.cluster().file(file), configuration).unwrap();
+        let driver = ["--name", self.driver, "--plugin-dir", DRIVERS];
+        lab.run(
+            "flexvol",
+            &[&["install", "--config", file], &driver[..]].concat(),
+        );
+    }
+
+    /// Installs what there was before.
+    pub fn restore(self) {}
+}
+
+impl Drop for Configured<'_> {
+    fn drop(&mut self) {
+        self.install(&self.before);
+    }
 }

@@ -1,6 +1,7 @@
 //! Growth that fails and is mended.
 
 use crate::{
+    accidents::Configured,
     calls::Call,
     lab::DISK,
     scenario::{Scenario, pod},
@@ -8,11 +9,23 @@ use crate::{
 use flexvol_testing::{Need, Points, Test};
 use std::fs;
 
-pub const TESTS: &[Test] = &[Test {
-    name: "growth that finds no room says so, is asked for ever more rarely, and finishes when there is room",
-    needs: &[Need::Root],
-    run: full_pool,
-}];
+pub const TESTS: &[Test] = &[
+    Test {
+        name: "growth that finds no room says so, is asked for ever more rarely, and finishes when there is room",
+        needs: &[Need::Root],
+        run: full_pool,
+    },
+    Test {
+        name: "a pod whose volume has to grow first waits for room, says so, and starts by itself",
+        needs: &[Need::Root],
+        run: full_at_start,
+    },
+    Test {
+        name: "growth beyond what the configuration allows says so, and finishes when it allows more",
+        needs: &[Need::Root],
+        run: largest,
+    },
+];
 
 fn full_pool(_: &Points) {
     let scenario = Scenario::begin();
@@ -41,6 +54,57 @@ fn full_pool(_: &Points) {
     let after = scenario.size_in(&app);
     assert_eq!(after - before, 320, "{before} MiB became {after} MiB");
     assert_eq!(scenario.exec(&app, "sha256sum /data/file"), sum);
+    assert_eq!(scenario.container(&app), container, "the container is new");
+    scenario.end();
+}
+
+fn full_at_start(_: &Points) {
+    let scenario = Scenario::begin();
+    scenario.volume(DISK, "waiting", 320);
+    let first = pod("first", "waiting");
+    scenario.run_pod(&first);
+    let before = scenario.size_in(&first);
+    scenario.exec(&first, "head -c 5000000 /dev/urandom >/data/file && sync");
+    let sum = scenario.exec(&first, "sha256sum /data/file");
+    scenario.delete_pod(&first);
+    let filler = scenario.fill_disk(200);
+    scenario.ask_for("waiting", 640);
+    scenario.wait_pending("waiting");
+    let app = pod("app", "waiting");
+    scenario.apply(std::slice::from_ref(&app));
+    let why = "640Mi was asked for, the volume has 320Mi: the volume needs";
+    scenario.wait_event("default", "app", why);
+    assert_readable(&scenario, "app", why);
+    scenario.eventually("kubelet to ask three times", || {
+        scenario.calls(&["expandfs"], "waiting").len() >= 3
+    });
+    let phase = scenario.get("default", "pod", "app")["status"]["phase"].clone();
+    assert_eq!(phase, "Pending");
+    fs::remove_file(filler).unwrap();
+    scenario.wait_running(&app);
+    scenario.wait_grown("waiting", 640);
+    assert_eq!(scenario.size_in(&app) - before, 320);
+    assert_eq!(scenario.exec(&app, "sha256sum /data/file"), sum);
+    scenario.end();
+}
+
+fn largest(_: &Points) {
+    let scenario = Scenario::begin();
+    scenario.volume(DISK, "limited", 320);
+    let app = pod("app", "limited");
+    scenario.run_pod(&app);
+    let before = scenario.size_in(&app);
+    let container = scenario.container(&app);
+    let limited = Configured::with(&scenario, DISK, "largest = \"400Mi\"\n");
+    scenario.ask_for("limited", 640);
+    let why = "640Mi was asked for";
+    scenario.wait_event("default", "app", why);
+    assert_readable(&scenario, "app", why);
+    assert_readable(&scenario, "app", "400Mi");
+    assert_eq!(scenario.size_in(&app), before);
+    limited.restore();
+    scenario.wait_grown("limited", 640);
+    assert_eq!(scenario.size_in(&app) - before, 320);
     assert_eq!(scenario.container(&app), container, "the container is new");
     scenario.end();
 }

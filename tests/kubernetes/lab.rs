@@ -17,7 +17,7 @@ pub const BLOCK: &str = "lab.example/block";
 pub const OPEN: &str = "lab.example/open";
 
 /// In the node: where the drivers really are. Kubelet finds forwarders that write down each call.
-const DRIVERS: &str = "/var/lib/lab/drivers";
+pub const DRIVERS: &str = "/var/lib/lab/drivers";
 
 /// In the node: the calls, one line of JSON each.
 pub const CALLS: &str = "/var/lib/lab/calls.jsonl";

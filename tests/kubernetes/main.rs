@@ -10,6 +10,7 @@ mod attached;
 mod baseline;
 mod calls;
 mod crowd;
+mod drivers;
 mod failures;
 mod growth;
 mod lab;
@@ -28,6 +29,7 @@ fn main() -> ExitCode {
     let tests = [
         attached::TESTS,
         crowd::TESTS,
+        drivers::TESTS,
         failures::TESTS,
         growth::TESTS,
         pods::TESTS,

@@ -1,7 +1,8 @@
 //! Kubelet ends and starts, and the node loses its power.
 
 use crate::{
-    accidents::Stopped,
+    accidents::{Busy, Stopped},
+    calls::Call,
     lab::DISK,
     scenario::{Scenario, pod},
 };
@@ -15,6 +16,21 @@ pub const TESTS: &[Test] = &[
         name: "a pod goes on while kubelet is restarted, and the new kubelet grows and unmounts its volume",
         needs: &[Need::Root],
         run: kubelet_restarts,
+    },
+    Test {
+        name: "growth that kubelet's end cut short, or that nobody began, is finished by the next kubelet",
+        needs: &[Need::Root],
+        run: killed_while_growing,
+    },
+    Test {
+        name: "pods that were deleted while kubelet was down are cleaned up when it starts",
+        needs: &[Need::Root],
+        run: deleted_while_down,
+    },
+    Test {
+        name: "a claim edited as its pod is deleted is grown for the next pod, and nothing is left",
+        needs: &[Need::Root],
+        run: grown_while_deleted,
     },
     Test {
         name: "a node that lost its power has the pod's data, and finishes the growth that was cut",
@@ -56,6 +72,95 @@ fn kubelet_restarts(_: &Points) {
     let next = pod("next", "restarted");
     scenario.run_pod(&next);
     assert_eq!(scenario.exec(&next, "sha256sum /data/file"), sum);
+    scenario.end();
+}
+
+fn killed_while_growing(_: &Points) {
+    let scenario = Scenario::begin();
+    scenario.volume(DISK, "growing", 320);
+    let app = ticking("app", "growing");
+    scenario.run_pod(&app);
+    let before = scenario.size_in(&app);
+    let container = scenario.container(&app);
+
+    let kubelet = Stopped::by(&scenario, Component::Kubelet, Signal::SIGKILL);
+    scenario.ask_for("growing", 384);
+    scenario.wait_pending("growing");
+    kubelet.start();
+    scenario.wait_grown("growing", 384);
+
+    // The call waits for another one when kubelet is killed, and goes on without it.
+    let other = Busy::volume(&scenario, "growing");
+    scenario.ask_for("growing", 448);
+    scenario.wait_begun("expandfs", "growing");
+    let kubelet = Stopped::by(&scenario, Component::Kubelet, Signal::SIGKILL);
+    assert_eq!(scenario.image_bytes("growing"), 384 << 20);
+    other.end();
+    scenario.eventually("the call to grow the volume without its caller", || {
+        scenario.image_bytes("growing") == 448 << 20
+    });
+    kubelet.start();
+    scenario.wait_grown("growing", 448);
+
+    // As systemd does it: whatever kubelet started is killed too, wherever it is.
+    scenario.ask_for("growing", 512);
+    scenario.wait_begun("expandfs", "growing");
+    let kubelet = Stopped::by(&scenario, Component::Kubelet, Signal::SIGKILL);
+    scenario.kill_callouts("growing");
+    kubelet.start();
+    scenario.wait_grown("growing", 512);
+
+    scenario.wait_known(&app);
+    assert_eq!(scenario.size_in(&app) - before, 512 - 320);
+    assert_eq!(scenario.image_bytes("growing"), 512 << 20);
+    assert_eq!(scenario.container(&app), container, "the container is new");
+    scenario.end();
+}
+
+fn deleted_while_down(_: &Points) {
+    let scenario = Scenario::begin();
+    scenario.volume(DISK, "deserted", 320);
+    let (polite, forced) = (pod("polite", "deserted"), pod("forced", "deserted"));
+    scenario.run_pod(&polite);
+    scenario.run_pod(&forced);
+    scenario.exec(&polite, "head -c 5000000 /dev/urandom >/data/file && sync");
+    let sum = scenario.exec(&polite, "sha256sum /data/file");
+    let kubelet = Stopped::by(&scenario, Component::Kubelet, Signal::SIGKILL);
+    let kubectl = |arguments: &[&str]| scenario.lab().kubectl(arguments);
+    kubectl(&["delete", "pod", "polite", "--wait=false"]);
+    let force = ["--force", "--grace-period=0", "--wait=false"];
+    kubectl(&[&["delete", "pod", "forced"], &force[..]].concat());
+    kubelet.start();
+    scenario.eventually("kubelet to remove both pods", || {
+        kubectl(&["get", "pods", "--output=name"]).is_empty() && scenario.no_pods_on_disk()
+    });
+    let unmounts = scenario.calls(&["unmount"], "deserted");
+    assert!(unmounts.len() >= 2, "{unmounts:#?}");
+    assert!(unmounts.iter().all(Call::succeeded), "{unmounts:#?}");
+    let next = pod("next", "deserted");
+    scenario.run_pod(&next);
+    assert_eq!(scenario.exec(&next, "sha256sum /data/file"), sum);
+    scenario.end();
+}
+
+fn grown_while_deleted(_: &Points) {
+    let scenario = Scenario::begin();
+    scenario.volume(DISK, "passing", 320);
+    let mut app = pod("app", "passing");
+    // It does not hear SIGTERM, so this is how long it takes.
+    app["spec"]["terminationGracePeriodSeconds"] = 4.into();
+    scenario.run_pod(&app);
+    let before = scenario.size_in(&app);
+    scenario.ask_for("passing", 640);
+    scenario.delete_pod(&app);
+    scenario.eventually("the pod's directories to go", || scenario.no_pods_on_disk());
+    let next = pod("next", "passing");
+    scenario.run_pod(&next);
+    scenario.wait_grown("passing", 640);
+    assert_eq!(scenario.size_in(&next) - before, 320);
+    assert_eq!(scenario.image_bytes("passing"), 640 << 20);
+    let calls = scenario.calls(&["expandfs", "mount", "unmount"], "passing");
+    assert!(calls.iter().all(Call::succeeded), "{calls:#?}");
     scenario.end();
 }
 

@@ -1,6 +1,7 @@
 //! What scenarios look at, and wait for, while things happen to the node.
 
 use crate::scenario::{Scenario, name_of};
+use flexvol_lab::kubernetes::run;
 use serde_json::Value;
 use std::{
     fs,
@@ -57,21 +58,42 @@ impl Scenario {
     /// Waits until a callout about a volume runs.
     #[track_caller]
     pub fn wait_begun(&self, callout: &str, volume: &str) {
-        let proc = self.lab().cluster().node().path("/proc");
-        let runs = |process: fs::DirEntry| {
-            // A process that ended meanwhile has none.
-            let words = fs::read_to_string(process.path().join("cmdline")).unwrap_or_default();
-            let mut words = words.split('\0');
-            words.any(|word| word == callout) && words.any(|word| word.contains(volume))
-        };
         // It may take no longer than a few milliseconds.
         let deadline = Instant::now() + Duration::from_secs(60);
-        while !fs::read_dir(&proc).unwrap().flatten().any(runs) {
+        while self.processes(&[callout, volume]).is_empty() {
             assert!(
                 Instant::now() < deadline,
                 "{callout} of {volume} did not run"
             );
             thread::sleep(Duration::from_millis(1));
         }
+    }
+
+    /// Kills what runs for calls about a volume.
+    pub fn kill_callouts(&self, volume: &str) {
+        for process in self.processes(&["flexvol", volume]) {
+            let mut kill = self.lab().cluster().node().command("/bin/kill");
+            // It may have ended by itself.
+            let _ = run(kill.args(["-s", "KILL", &process]));
+        }
+    }
+
+    /// The node's processes with all of these texts in their arguments.
+    fn processes(&self, texts: &[&str]) -> Vec<String> {
+        let proc = self.lab().cluster().node().path("/proc");
+        let found = fs::read_dir(proc).unwrap().flatten().filter(|process| {
+            // One that ended meanwhile has none.
+            let words = fs::read_to_string(process.path().join("cmdline")).unwrap_or_default();
+            texts.iter().all(|text| words.contains(text))
+        });
+        found
+            .map(|process| process.file_name().to_string_lossy().into_owned())
+            .collect()
+    }
+
+    /// Whether kubelet has removed the directories of all pods.
+    pub fn no_pods_on_disk(&self) -> bool {
+        let pods = self.lab().cluster().node().path("/var/lib/kubelet/pods");
+        fs::read_dir(pods).map_or(true, |mut pods| pods.next().is_none())
     }
 }
