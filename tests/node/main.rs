@@ -27,6 +27,8 @@ mod kill;
 mod lifecycle;
 mod meddling;
 mod people;
+#[path = "../recordings/mod.rs"]
+mod recordings;
 mod replay;
 mod secrets;
 mod spec;

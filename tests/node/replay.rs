@@ -1,107 +1,200 @@
-//! Every call a real Kubernetes 1.20.2 made of two drivers, made again, in its order.
+//! Every call that real releases of Kubernetes made, made again, in their order.
 //!
-//! `kubernetes-1.20.2.jsonl` is the recording: caller, arguments and the reply of the driver that
-//! was there, which only logged. `kubernetes-1.20.2.expected` has what this driver must answer,
-//! line for line. Kubelet's root, devices, handle and pool are this sandbox's; kubelet's own acts
-//! around a call (it makes and removes directories) are done here.
+//! A recording has caller, arguments and reply of each call. Kubelet's root, devices, handles and
+//! pool are this sandbox's; kubelet's own acts around a call (it makes and removes directories) are
+//! done here. Of this driver the same answers are expected again. `kubernetes-1.20.2.jsonl` was
+//! recorded with a driver that only logged; `kubernetes-1.20.2.expected` has what this driver must
+//! answer, line for line.
 
-use crate::sandbox;
+use crate::{
+    recordings::{OF_ANOTHER, OF_THIS_DRIVER},
+    sandbox,
+};
 use flexvol_testing::{
     Baseline, Call, Driver, Need, Outcome, PersistentVolume, Points, Sandbox, Test, json,
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::{
     collections::BTreeMap,
     fs::{self, File},
     os::unix::fs::FileExt,
-    path::Path,
+    path::{Path, PathBuf},
 };
 
-pub const TESTS: &[Test] = &[Test {
-    name: "every call Kubernetes 1.20.2 made gets the answer it needs",
-    needs: &[Need::Root, Need::Tool("mkfs.xfs", "xfsprogs")],
-    run: replay,
-}];
+pub const TESTS: &[Test] = &[
+    Test {
+        name: "every call Kubernetes 1.20.2 made gets the answer it needs",
+        needs: &[Need::Root, Need::Tool("mkfs.xfs", "xfsprogs")],
+        run: another,
+    },
+    Test {
+        name: "every recorded call of this driver gets the same answer again",
+        needs: &[Need::Root, Need::Tool("mkfs.xfs", "xfsprogs")],
+        run: again,
+    },
+];
 
-const RECORDING: &str = include_str!("../fixtures/kubernetes-1.20.2.jsonl");
 const EXPECTED: &str = include_str!("../fixtures/kubernetes-1.20.2.expected");
 
 const MEBI: u64 = 1 << 20;
 
-/// What the pool keeps free in this test.
+/// What the pool keeps free, and what is free while the disk is filled: less than any growth that
+/// was recorded asks for.
 const RESERVE: u64 = 64 * MEBI;
+const FILLED: u64 = RESERVE + 32 * MEBI;
 
-/// The persistent volumes of the recording and the driver each has; `d` is inline and has none.
-const VOLUMES: [(&str, &str); 4] = [
-    ("v1", "block"),
-    ("v2", "shared"),
-    ("v4", "block"),
-    ("v5", "block"),
-];
+/// The installations and volumes that the recorded calls are about.
+struct Story {
+    /// Drivers of the vendor `lab.example`, and whether they attach.
+    drivers: &'static [(&'static str, bool)],
+    /// Driver and name of each volume, and how many MiB it has at the end.
+    volumes: &'static [(&'static str, &'static str, u64)],
+    /// The MiB that each has at first.
+    first: u64,
+    /// Whether replies have what is expected and nothing else.
+    whole: bool,
+}
+
+/// `d` is inline and has no handle.
+const ANOTHER: Story = Story {
+    drivers: &[("block", true), ("shared", false)],
+    volumes: &[
+        ("block", "v1", 500),
+        ("shared", "v2", 450),
+        ("block", "v4", 300),
+        ("block", "v5", 300),
+    ],
+    first: 300,
+    whole: false,
+};
+
+const AGAIN: Story = Story {
+    drivers: &[("block", true), ("disk", false), ("open", false)],
+    volumes: &[
+        ("block", "v1", 448),
+        ("disk", "v2", 384),
+        ("disk", "v3", 320),
+        ("disk", "v5", 384),
+    ],
+    first: 320,
+    whole: true,
+};
+
+/// A recorded call and the members that its reply must have here.
+type Line = (Value, Value);
+
+fn another(points: &Points) {
+    let lines = OF_ANOTHER.lines();
+    assert_eq!(lines.len(), EXPECTED.lines().count());
+    let expected = |(number, (line, expected)): (usize, (Value, &str))| {
+        let (driver, callout) = (line["driver"].as_str().unwrap(), callout(&line));
+        let named = format!("{:2} {driver:6} {callout:13} ", number + 1);
+        let status = expected.strip_prefix(&named);
+        let mut reply = json!({"status": status.unwrap_or_else(|| panic!("{named}: {expected}"))});
+        if callout == "expandfs" && status == Some("Failure") {
+            reply["errorClass"] = "exhausted".into();
+        }
+        (line, reply)
+    };
+    let lines = lines.into_iter().zip(EXPECTED.lines()).enumerate();
+    ANOTHER.play("another driver's", lines.map(expected).collect(), points);
+}
+
+fn again(points: &Points) {
+    for recording in OF_THIS_DRIVER {
+        let expected = |line: Value| {
+            let mut reply = line["reply"].clone();
+            // It tells what the pool can give, which is this disk's.
+            reply.as_object_mut().unwrap().remove("message");
+            (line, reply)
+        };
+        let lines = recording.lines().into_iter().map(expected);
+        AGAIN.play(recording.release, lines.collect(), points);
+    }
+}
+
+fn callout(line: &Value) -> &str {
+    line["argv"][0].as_str().unwrap()
+}
+
+impl Story {
+    /// Makes the calls. The disk is full from the first growth that must fail to the next that must
+    /// not.
+    fn play(&self, recording: &str, lines: Vec<Line>, points: &Points) {
+        let mut node = Node::of(self);
+        let before = Baseline::of(&node.sandbox);
+        node.provision(self);
+        let mut filler: Option<PathBuf> = None;
+        let mut refused = 0;
+        for (number, (line, expected)) in lines.into_iter().enumerate() {
+            if callout(&line) == "expandfs" {
+                match (&filler, expected["status"] == "Failure") {
+                    (None, true) => filler = Some(node.sandbox.fill_disk(FILLED)),
+                    (Some(file), false) => {
+                        fs::remove_file(file).unwrap();
+                        filler = None;
+                    }
+                    _ => {}
+                }
+                refused += usize::from(filler.is_some());
+            }
+            let call = node.make(&line);
+            node.check(&call, &expected, self.whole)
+                .unwrap_or_else(|e| panic!("{recording}, line {}: {e}: {call}", number + 1));
+            node.learn(&line, &call);
+            points.add(1);
+        }
+        assert!(refused > 0, "{recording}: no growth with a full disk");
+        if let Some(file) = filler {
+            fs::remove_file(file).unwrap();
+        }
+        node.close(self, &before);
+    }
+}
 
 struct Node {
     sandbox: Sandbox,
     drivers: BTreeMap<&'static str, Driver>,
     volumes: BTreeMap<&'static str, PersistentVolume>,
-    /// By recorded device, what `attach` answered here.
-    devices: BTreeMap<String, String>,
-}
-
-fn replay(points: &Points) {
-    let sandbox = sandbox();
-    let drivers = BTreeMap::from([
-        (
-            "block",
-            sandbox.install("lab.example/block", true, "reserve = \"64Mi\""),
-        ),
-        (
-            "shared",
-            sandbox.install("lab.example/shared", false, "reserve = \"64Mi\""),
-        ),
-    ]);
-    let before = Baseline::of(&sandbox);
-    let make = |(name, driver)| {
-        (
-            name,
-            PersistentVolume::provision(&drivers[driver], name, "xfs", 300 * MEBI),
-        )
-    };
-    let volumes = VOLUMES.map(make).into();
-    let mut node = Node {
-        sandbox,
-        drivers,
-        volumes,
-        devices: BTreeMap::new(),
-    };
-    let mut filler = None;
-    assert_eq!(RECORDING.lines().count(), EXPECTED.lines().count());
-    for (number, (line, expected)) in RECORDING.lines().zip(EXPECTED.lines()).enumerate() {
-        let line: Value = serde_json::from_str(line).unwrap();
-        if line["scenario"] == "expandfs-fails" && filler.is_none() {
-            filler = Some(node.sandbox.fill_disk(RESERVE + 50 * MEBI));
-        }
-        let call = node.make(&line);
-        let status = match call.outcome() {
-            Outcome::Success => "Success".to_owned(),
-            Outcome::NotSupported => "Not supported".to_owned(),
-            Outcome::Failure => "Failure".to_owned(),
-            Outcome::Broken(reason) => reason,
-        };
-        let driver = line["driver"].as_str().unwrap();
-        let found = format!("{:2} {driver:6} {:13} {status}", number + 1, call.argv[0]);
-        assert_eq!(found, expected, "{call}");
-        if line["scenario"] == "expandfs-fails" && status == "Failure" {
-            assert_eq!(call.text("errorClass"), "exhausted", "{call}");
-        }
-        points.add(1);
-    }
-    fs::remove_file(filler.expect("a scenario with a full pool")).unwrap();
-    node.close(&before);
+    /// What stands in the recording, and what stands for it here: kubelet's root, handles, devices.
+    words: BTreeMap<String, String>,
+    /// What is mounted: the driver, the callout that ends it, and where.
+    mounted: Vec<(String, &'static str, String)>,
 }
 
 impl Node {
+    fn of(story: &Story) -> Self {
+        let sandbox = sandbox();
+        let reserve = format!("reserve = \"{}Mi\"", RESERVE / MEBI);
+        let install = |(name, attach): &(&'static str, bool)| {
+            let full = format!("lab.example/{name}");
+            (*name, sandbox.install(&full, *attach, &reserve))
+        };
+        let root = sandbox.kubelet_root().to_str().unwrap().to_owned();
+        Node {
+            drivers: story.drivers.iter().map(install).collect(),
+            volumes: BTreeMap::new(),
+            words: [("/var/lib/kubelet".to_owned(), root)].into(),
+            mounted: Vec::new(),
+            sandbox,
+        }
+    }
+
+    fn provision(&mut self, story: &Story) {
+        for (driver, name, _) in story.volumes {
+            let driver = &self.drivers[driver];
+            let volume = PersistentVolume::provision(driver, name, "xfs", story.first * MEBI);
+            self.volumes.insert(name, volume);
+        }
+    }
+
+    /// Makes the call, with what kubelet does before and after it.
     fn make(&mut self, line: &Value) -> Call {
+        let driver = line["driver"].as_str().unwrap();
         let arguments: Vec<String> = serde_json::from_value(line["argv"].clone()).unwrap();
+        for argument in &arguments {
+            self.learn_handle(argument);
+        }
         let here: Vec<_> = arguments
             .iter()
             .map(|argument| self.here(argument))
@@ -109,42 +202,103 @@ impl Node {
         let dir = |at: usize| Path::new(&here[at]);
         match here[0].as_str() {
             "mount" | "mountdevice" => fs::create_dir_all(dir(1)).unwrap(),
-            // The driver that was recorded left `mount` to kubelet, which had the directory made.
+            // The driver that only logged left `mount` to kubelet, which had the directory made.
             "expandfs" => fs::create_dir_all(dir(3)).unwrap(),
             _ => {}
         }
-        let call = self.drivers[line["driver"].as_str().unwrap()].call(&here);
-        let gone = match (here[0].as_str(), call.outcome()) {
-            ("mount", Outcome::Failure) => true,
-            ("unmount" | "unmountdevice", Outcome::Success) => dir(1).exists(),
+        let call = self.drivers[driver].call(&here);
+        let succeeded = call.outcome() == Outcome::Success;
+        match (here[0].as_str(), succeeded) {
+            ("mount", true) => self.remember(driver, "unmount", &here[1]),
+            ("mountdevice", true) => self.remember(driver, "unmountdevice", &here[1]),
+            ("unmount" | "unmountdevice", true) => self.mounted.retain(|(.., at)| *at != here[1]),
+            _ => {}
+        }
+        let gone = match here[0].as_str() {
+            "mount" => !succeeded,
+            "unmount" | "unmountdevice" => succeeded && dir(1).exists(),
             _ => false,
         };
         if gone {
             fs::remove_dir(dir(1)).unwrap_or_else(|e| panic!("remove the directory: {e}: {call}"));
         }
-        if let (true, Some(recorded)) = (here[0] == "attach", line["reply"]["device"].as_str()) {
-            self.devices
-                .insert(recorded.to_owned(), call.text("device"));
-        }
         call
     }
 
-    /// An argument of the recording as it must be here.
-    fn here(&self, argument: &str) -> String {
-        if let Some(device) = self.devices.get(argument) {
-            return device.clone();
+    fn remember(&mut self, driver: &str, end: &'static str, dir: &str) {
+        self.mounted.push((driver.to_owned(), end, dir.to_owned()));
+    }
+
+    /// Whether the reply is what is expected, in the words of this place.
+    fn check(&self, call: &Call, expected: &Value, whole: bool) -> Result<(), String> {
+        match call.outcome() {
+            Outcome::Broken(reason) => return Err(reason),
+            Outcome::Failure => drop(call.failure()),
+            Outcome::Success | Outcome::NotSupported => {}
         }
+        let found: Value = serde_json::from_slice(&call.output).map_err(|e| e.to_string())?;
+        let expected = expected.as_object().unwrap();
+        for (member, value) in expected {
+            let value = match value {
+                Value::String(text) => self.words(text).into(),
+                other => other.clone(),
+            };
+            if found[member] != value {
+                return Err(format!("{member} must be {value}"));
+            }
+        }
+        let mut members = found.as_object().unwrap().keys();
+        let more = members.find(|member| *member != "message" && !expected.contains_key(*member));
+        match more {
+            Some(member) if whole => Err(format!("{member} was not answered then")),
+            _ => Ok(()),
+        }
+    }
+
+    /// From now on the device that was recorded is the one that was answered.
+    fn learn(&mut self, line: &Value, call: &Call) {
+        if let (true, Some(recorded)) =
+            (callout(line) == "attach", line["reply"]["device"].as_str())
+        {
+            self.words.insert(recorded.to_owned(), call.text("device"));
+        }
+    }
+
+    fn learn_handle(&mut self, argument: &str) {
+        let Ok(Value::Object(object)) = serde_json::from_str(argument) else {
+            return;
+        };
+        let name = object["kubernetes.io/pvOrVolumeName"].as_str().unwrap();
+        let recorded = object.get("handle").and_then(Value::as_str);
+        if let (Some(volume), Some(recorded)) = (self.volumes.get(name), recorded) {
+            self.words
+                .insert(recorded.to_owned(), volume.handle().to_owned());
+        }
+    }
+
+    /// A recorded text with the words of this place.
+    fn words(&self, text: &str) -> String {
+        // A device is a whole text; others stand within.
+        if let Some(word) = self.words.get(text) {
+            return word.clone();
+        }
+        let words = self.words.iter();
+        words.fold(text.to_owned(), |text, (recorded, here)| {
+            text.replace(recorded, here)
+        })
+    }
+
+    /// An argument of the recording as it must be here. The options are those that the volume has
+    /// here; one that is not of this story has no handle.
+    fn here(&self, argument: &str) -> String {
         let Ok(Value::Object(recorded)) = serde_json::from_str(argument) else {
-            let root = self.sandbox.kubelet_root();
-            return argument.replace("/var/lib/kubelet", root.to_str().unwrap());
+            return self.words(argument);
         };
         let name = recorded["kubernetes.io/pvOrVolumeName"].as_str().unwrap();
         let inline = BTreeMap::from([("pool".to_owned(), "default".to_owned())]);
-        let options = self
-            .volumes
-            .get(name)
-            .map_or(&inline, |volume| &volume.options);
-        let kept = recorded.iter().filter(|(key, _)| *key != "pool");
+        let volume = self.volumes.get(name);
+        let options = volume.map_or(&inline, |volume| &volume.options);
+        let kept = recorded.iter().filter(|(key, _)| key.contains('/'));
         let kept = kept.map(|(key, value)| (key.as_str(), value.as_str().unwrap()));
         json(
             kept.chain(
@@ -155,15 +309,16 @@ impl Node {
         )
     }
 
-    /// After the recording: sizes are what was asked, growth succeeds once there is room, and
-    /// nothing is left when the volumes are gone.
-    fn close(self, before: &Baseline) {
-        let sizes = [("v1", 500), ("v2", 450), ("v4", 300), ("v5", 300)];
-        let block = &self.drivers["block"];
-        let v5 = self.mounts("v5");
-        block.call(&["unmountdevice", &v5]).success();
-        fs::remove_dir(&v5).unwrap();
-        for (name, mebibytes) in sizes {
+    /// After the recording: what is still mounted can go, sizes are what was asked, and nothing is
+    /// left when the volumes are gone.
+    fn close(self, story: &Story, before: &Baseline) {
+        for (driver, end, dir) in self.mounted.iter().rev() {
+            self.drivers[driver.as_str()]
+                .call(&[end, dir.as_str()])
+                .success();
+            fs::remove_dir(dir).unwrap();
+        }
+        for (_, name, mebibytes) in story.volumes {
             let (image, filesystem) = self.size(name);
             assert_eq!(image, mebibytes * MEBI, "image of {name}");
             // XFS leaves less than 64 blocks of 4 KiB unused.
@@ -172,18 +327,12 @@ impl Node {
                 "file system of {name}: {filesystem}"
             );
         }
-        for (name, driver) in VOLUMES {
+        for (driver, name, _) in story.volumes {
             self.drivers[driver]
                 .call(&["delete", &self.volumes[name].json("rw")])
                 .success();
         }
         before.expect(&self.sandbox, "all volumes deleted");
-    }
-
-    fn mounts(&self, name: &str) -> String {
-        let mounts = "plugins/kubernetes.io/flexvolume/lab.example/block/mounts";
-        let dir = self.sandbox.kubelet_root().join(mounts).join(name);
-        dir.to_str().unwrap().to_owned()
     }
 
     /// Bytes of a volume's image, and of the XFS in it by its superblock (`sb_blocksize` at 4,
