@@ -9,6 +9,9 @@ mod examples;
 mod help;
 mod install;
 mod process;
+mod recorded;
+#[path = "../recordings/mod.rs"]
+mod recordings;
 mod spec;
 mod volumes;
 
@@ -26,6 +29,7 @@ fn main() -> ExitCode {
         help::TESTS,
         install::TESTS,
         process::TESTS,
+        recorded::TESTS,
         spec::TESTS,
         volumes::TESTS,
     ];
