@@ -62,16 +62,20 @@ impl PluginDir {
             callers = running.iter().collect();
         }
         let mut found: Vec<PluginDir> = Vec::new();
+        let mut elsewhere = None;
         for process in callers {
-            let dir = PluginDir::of(process)?;
-            if found.iter().all(|known| known.path != dir.path) {
-                found.push(dir);
+            match PluginDir::of(process) {
+                Ok(dir) if found.iter().any(|known| known.path == dir.path) => {}
+                Ok(dir) => found.push(dir),
+                // Other clusters may have whole nodes in containers of this machine.
+                Err(error) => elsewhere = elsewhere.or(Some(error)),
             }
         }
-        if found.is_empty() {
-            return without_kubelet();
+        match (found.is_empty(), elsewhere) {
+            (false, _) => only(found),
+            (true, Some(error)) => Err(error),
+            (true, None) => without_kubelet(),
         }
-        only(found)
     }
 
     /// Where a process looks, if that is the directory of this path here too.

@@ -9,6 +9,8 @@ use std::{
     os::unix::{fs::PermissionsExt, process::CommandExt},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
+    thread,
+    time::{Duration, Instant},
 };
 use tempfile::TempDir;
 
@@ -171,6 +173,33 @@ impl Kubelet {
             .spawn();
         Kubelet(child.unwrap())
     }
+
+    /// One in a container, where the path is another directory.
+    fn elsewhere(plugins: &Path) -> Self {
+        let script = "mount -t tmpfs other \"$1\" && exec -a kubelet sh -c 'read forever' sh --volume-plugin-dir \"$1\"";
+        let child = Command::new("unshare")
+            .args([
+                "--mount",
+                "--propagation",
+                "private",
+                "bash",
+                "-c",
+                script,
+                "bash",
+            ])
+            .arg(plugins)
+            .stdin(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let command_line = format!("/proc/{}/cmdline", child.id());
+        // When it cannot start, the command line of a dead process is empty for ever.
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while !fs::read(&command_line).unwrap().starts_with(b"kubelet") {
+            assert!(Instant::now() < deadline, "the other kubelet did not start");
+            thread::sleep(Duration::from_millis(5));
+        }
+        Kubelet(child)
+    }
 }
 
 impl Drop for Kubelet {
@@ -182,6 +211,7 @@ impl Drop for Kubelet {
 
 fn running_kubelet(_: &Points) {
     let node = Node::new();
+    let _another_cluster = Kubelet::elsewhere(&node.plugins());
     let kubelet = Kubelet::start(&node.plugins());
     let known_from = format!("kubelet (process {})", kubelet.0.id());
     let install = flexvol()
