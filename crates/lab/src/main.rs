@@ -75,6 +75,9 @@ enum Kubernetes {
         /// Every release that is tested
         #[arg(long)]
         every: bool,
+        /// How many releases at a time
+        #[arg(long, value_name = "N", default_value_t = 1)]
+        jobs: usize,
         /// Also write the table into docs/kubernetes.md
         #[arg(long)]
         write: bool,
@@ -196,8 +199,9 @@ impl Kubernetes {
             Kubernetes::Test {
                 which,
                 every,
+                jobs,
                 write,
-            } => suite::run(&which.versions(every), write),
+            } => suite::run(&which.versions(every), jobs, write),
         }
     }
 }

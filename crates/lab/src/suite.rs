@@ -1,14 +1,16 @@
 //! Everything that is tested with a real Kubernetes, one release after the other.
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use flexvol_lab::kubernetes::{Programs, Version, contract};
 use std::{
-    collections::BTreeMap,
+    cmp::Reverse,
     env,
-    ffi::OsStr,
-    fs,
+    fs::{self, OpenOptions},
+    iter,
     path::{Path, PathBuf},
-    process::{Command, Stdio},
+    process::{self, Command, Stdio},
+    sync::Mutex,
+    thread,
     time::Instant,
 };
 
@@ -16,10 +18,12 @@ use std::{
 const DOCUMENT: &str = "docs/kubernetes.md";
 const MARK: &str = "<!-- scripts/lab kubernetes test --every --write -->\n";
 
-/// What one release did: by scenario, what stands in its cell.
+/// What one release did: each scenario, and the seconds it took if it passed.
 struct Column {
     version: Version,
-    cells: Vec<(String, String)>,
+    scenarios: Vec<(String, Option<f64>)>,
+    /// Whether every test passed, also those that are no scenario.
+    passed: bool,
 }
 
 /// The project, whose tests are run.
@@ -36,59 +40,39 @@ pub fn contract(version: Version) -> Result<Command> {
     contract::command(&tests, version, drivers)
 }
 
-/// Runs the tests of these releases and prints a table of them.
-pub fn run(versions: &[Version], write: bool) -> Result<()> {
-    let project = project();
-    let mut failed = false;
-    let mut columns = Vec::new();
-    let cargo = |arguments: &[&str]| {
-        let mut command = Command::new("cargo");
-        command
-            .current_dir(&project)
-            .args(arguments)
-            .stdin(Stdio::null());
-        command
-    };
+/// Runs the tests of these releases, so many at a time, and prints a table of them.
+pub fn run(versions: &[Version], at_a_time: usize, write: bool) -> Result<()> {
     let built = cargo(&["build", "--quiet", "--locked", "--workspace", "--bins"]).status();
     ensure!(
         built.context("run cargo")?.success(),
         "the drivers do not build"
     );
-    for &version in versions {
-        let started = Instant::now();
-        Programs::of(version)?;
-        println!(
-            "Kubernetes {version}: built, {} s",
-            started.elapsed().as_secs()
-        );
-        let mut cells = Vec::new();
-        let (passed, seconds) = timed(&mut contract(version)?)?;
-        failed |= !passed;
-        cells.push((
-            "Kubernetes' own plugin code on the installed drivers".to_owned(),
-            cell(passed, seconds),
-        ));
-        let report = env::temp_dir().join(format!("flexvol-report-{}", std::process::id()));
-        let mut scenarios = cargo(&["test", "--quiet", "--locked", "--test", "kubernetes"]);
-        scenarios
-            .env("FLEXVOL_KUBERNETES", version.to_string())
-            .env("FLEXVOL_REPORT", &report);
-        let (passed, _) = timed(&mut scenarios)?;
-        failed |= !passed;
-        let lines = fs::read_to_string(&report).context("read the report of the scenarios")?;
-        fs::remove_file(&report).context("remove the report of the scenarios")?;
-        for line in lines.lines() {
-            let mut fields = line.splitn(3, '\t');
-            let mut field = || fields.next().context("a line of the report");
-            let (outcome, seconds, name) = (field()?, field()?, field()?);
-            cells.push((name.to_owned(), cell(outcome == "passed", seconds.parse()?)));
-        }
-        columns.push(Column { version, cells });
-    }
+    let left = Mutex::new(versions.iter());
+    let next = || left.lock().ok()?.next().copied();
+    let mut columns = thread::scope(|scope| {
+        let start = || {
+            scope.spawn(|| {
+                iter::from_fn(next)
+                    .map(|version| release(version, at_a_time > 1))
+                    .collect()
+            })
+        };
+        let workers: Vec<_> = (0..at_a_time).map(|_| start()).collect();
+        let done = workers
+            .into_iter()
+            .map(|worker| worker.join().map_err(|_| anyhow!("a worker panicked")));
+        done.collect::<Result<Vec<Result<Vec<Column>>>>>()
+    })?
+    .into_iter()
+    .collect::<Result<Vec<_>>>()?
+    .into_iter()
+    .flatten()
+    .collect::<Vec<_>>();
+    columns.sort_by_key(|column| Reverse(column.version));
     let table = table(&columns);
     print!("{table}");
     if write {
-        let file = project.join(DOCUMENT);
+        let file = project().join(DOCUMENT);
         let text = fs::read_to_string(&file).with_context(|| format!("read {DOCUMENT}"))?;
         let (before, _) = text
             .split_once(MARK)
@@ -96,30 +80,88 @@ pub fn run(versions: &[Version], write: bool) -> Result<()> {
         fs::write(&file, format!("{before}{MARK}\n{table}"))
             .with_context(|| format!("write {DOCUMENT}"))?;
     }
-    ensure!(!failed, "some of it failed");
+    ensure!(
+        columns.iter().all(|column| column.passed),
+        "some of it failed"
+    );
     Ok(())
 }
 
-fn timed(command: &mut Command) -> Result<(bool, f64)> {
+/// Runs the tests of one release. Beside others it writes to a file, whose name is printed.
+fn release(version: Version, beside_others: bool) -> Result<Column> {
     let started = Instant::now();
-    let program: &OsStr = command.get_program();
-    let what = format!("run {}", program.display());
-    let status = command.status().with_context(|| what)?;
-    Ok((status.success(), started.elapsed().as_secs_f64()))
-}
-
-fn cell(passed: bool, seconds: f64) -> String {
-    if passed {
-        format!("ok, {seconds:.0} s")
-    } else {
-        "**FAILED**".to_owned()
+    Programs::of(version)?;
+    println!(
+        "Kubernetes {version}: built, {} s",
+        started.elapsed().as_secs()
+    );
+    let file =
+        |kind: &str| env::temp_dir().join(format!("flexvol-{version}-{}.{kind}", process::id()));
+    let log = file("log");
+    let output = || -> Result<Stdio> {
+        if !beside_others {
+            return Ok(Stdio::inherit());
+        }
+        let file = OpenOptions::new().append(true).create(true).open(&log);
+        Ok(file.context("open the log of the tests")?.into())
+    };
+    let timed = |mut command: Command| -> Result<(bool, f64)> {
+        let started = Instant::now();
+        let what = format!("run {}", command.get_program().display());
+        let status = command.stdout(output()?).stderr(output()?).status();
+        Ok((
+            status.context(what)?.success(),
+            started.elapsed().as_secs_f64(),
+        ))
+    };
+    let (contract_passed, seconds) = timed(contract(version)?)?;
+    let mut scenarios = vec![(
+        "Kubernetes' own plugin code on the installed drivers".to_owned(),
+        contract_passed.then_some(seconds),
+    )];
+    let report = file("report");
+    let mut nodes = cargo(&["test", "--quiet", "--locked", "--test", "kubernetes"]);
+    nodes
+        .env("FLEXVOL_KUBERNETES", version.to_string())
+        .env("FLEXVOL_REPORT", &report);
+    let (nodes_passed, seconds) = timed(nodes)?;
+    let lines = fs::read_to_string(&report).context("read the report of the scenarios")?;
+    fs::remove_file(&report).context("remove the report of the scenarios")?;
+    for line in lines.lines() {
+        let mut fields = line.splitn(3, '\t');
+        let mut field = || fields.next().context("a line of the report");
+        let (outcome, seconds, name) = (field()?, field()?, field()?);
+        let seconds: f64 = seconds.parse().context("seconds in the report")?;
+        scenarios.push((name.to_owned(), (outcome == "passed").then_some(seconds)));
     }
+    let passed = contract_passed && nodes_passed;
+    if beside_others {
+        let word = if passed { "passed" } else { "FAILED" };
+        println!(
+            "Kubernetes {version}: {word}, {seconds:.0} s; {}",
+            log.display()
+        );
+    }
+    Ok(Column {
+        version,
+        scenarios,
+        passed,
+    })
 }
 
-/// Scenarios by releases, in the order in which the first release ran them.
+fn cargo(arguments: &[&str]) -> Command {
+    let mut command = Command::new("cargo");
+    command
+        .current_dir(project())
+        .args(arguments)
+        .stdin(Stdio::null());
+    command
+}
+
+/// Scenarios by releases, in the order in which the newest release ran them.
 fn table(columns: &[Column]) -> String {
     let mut names: Vec<&str> = Vec::new();
-    for (name, _) in columns.iter().flat_map(|column| &column.cells) {
+    for (name, _) in columns.iter().flat_map(|column| &column.scenarios) {
         if !names.contains(&name.as_str()) {
             names.push(name);
         }
@@ -135,12 +177,16 @@ fn table(columns: &[Column]) -> String {
     for name in names {
         text += &format!("| {name} |");
         for column in columns {
-            let cells: BTreeMap<_, _> = column
-                .cells
+            let found = column
+                .scenarios
                 .iter()
-                .map(|(name, cell)| (name.as_str(), cell))
-                .collect();
-            text += &format!(" {} |", cells.get(name).map_or("not run", |cell| cell));
+                .find(|(scenario, _)| scenario == name);
+            let cell = match found {
+                Some((_, Some(seconds))) => format!("ok, {seconds:.0} s"),
+                Some((_, None)) => "**FAILED**".to_owned(),
+                None => "not run".to_owned(),
+            };
+            text += &format!(" {cell} |");
         }
         text += "\n";
     }
@@ -152,18 +198,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_one_release_did_not_run_is_said() {
-        let column = |version: &str, names: &[&str]| Column {
+    fn what_failed_and_what_was_not_run_is_said() {
+        let column = |version: &str, scenarios: &[(&str, Option<f64>)]| Column {
             version: version.parse().unwrap(),
-            cells: names
+            scenarios: scenarios
                 .iter()
-                .map(|name| (name.to_string(), cell(true, 1.6)))
+                .map(|(name, took)| ((*name).to_owned(), *took))
                 .collect(),
+            passed: true,
         };
-        let columns = [column("1.37.1", &["a", "b"]), column("1.20.2", &["b"])];
+        let columns = [
+            column("1.37.1", &[("a", Some(1.6)), ("b", None)]),
+            column("1.20.2", &[("b", Some(2.0))]),
+        ];
         assert_eq!(
             table(&columns),
-            "| scenario | v1.37.1 | v1.20.2 |\n|---|---|---|\n| a | ok, 2 s | not run |\n| b | ok, 2 s | ok, 2 s |\n"
+            "| scenario | v1.37.1 | v1.20.2 |\n|---|---|---|\n| a | ok, 2 s | not run |\n| b | **FAILED** | ok, 2 s |\n"
         );
     }
 }
