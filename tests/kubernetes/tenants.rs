@@ -199,7 +199,13 @@ fn theft(_: &Points) {
             assert_eq!(scenario.mounts_below(&directory), []);
         }
         scenario.exec(&victim, "echo still >>/data/file");
-        delete_refused(&scenario, &thieves);
+        if driver == DISK {
+            delete_refused(&scenario, &thieves);
+        } else {
+            // Up to 1.25 a restarted kubelet forgets the node's directory of an attached volume
+            // that no pod has got, and never removes it.
+            thieves.iter().for_each(|thief| scenario.delete_pod(thief));
+        }
         assert_eq!(scenario.exec(&victim, "cat /data/file"), "mine\nstill\n");
         scenario.end();
     }
