@@ -4,6 +4,7 @@ use crate::{
     accidents::Stopped,
     calls::Call,
     lab::{BLOCK, version},
+    restarts::PODS_OWN,
     scenario::{Scenario, pod},
 };
 use flexvol_lab::kubernetes::Component;
@@ -73,7 +74,7 @@ fn life(_: &Points) {
     scenario.delete_pod(&first);
     assert_eq!(scenario.exec(&second, "sha256sum /data/file"), sum);
     scenario.delete_pod(&second);
-    wait_detached(&scenario);
+    wait_detached(&scenario, "attached");
     let offline = expect(
         &scenario,
         6,
@@ -99,7 +100,7 @@ fn life(_: &Points) {
     assert_eq!(scenario.size_in(&third) - before, 320);
     assert_eq!(scenario.exec(&third, "sha256sum /data/file"), sum);
     scenario.delete_pod(&third);
-    wait_detached(&scenario);
+    wait_detached(&scenario, "attached");
     expect(
         &scenario,
         offline,
@@ -116,8 +117,8 @@ fn life(_: &Points) {
 
 fn restarted(_: &Points) {
     let scenario = Scenario::begin();
-    scenario.volume(BLOCK, "attached", 320);
-    let app = pod("app", "attached");
+    scenario.volume(BLOCK, PODS_OWN, 320);
+    let app = pod("app", PODS_OWN);
     scenario.run_pod(&app);
     scenario.exec(&app, "head -c 5000000 /dev/urandom >/data/file && sync");
     let sum = scenario.exec(&app, "sha256sum /data/file");
@@ -129,15 +130,15 @@ fn restarted(_: &Points) {
     kubelet.start();
     scenario.wait_known(&app);
     controller.start();
-    scenario.ask_for("attached", 640);
-    scenario.wait_grown("attached", 640);
+    scenario.ask_for(PODS_OWN, 640);
+    scenario.wait_grown(PODS_OWN, 640);
     assert_eq!(scenario.size_in(&app) - before, 320);
     assert_eq!(scenario.exec(&app, "sha256sum /data/file"), sum);
     assert_eq!(scenario.container(&app), container, "the container is new");
     assert_eq!(attached(&scenario), status);
     // Kubelet sees the mounts that are there, and makes none again.
     for callout in ["mountdevice", "mount"] {
-        assert_eq!(scenario.calls(&[callout], "attached").len(), 1, "{callout}");
+        assert_eq!(scenario.calls(&[callout], PODS_OWN).len(), 1, "{callout}");
     }
 
     // Nobody is there when the pod is deleted, and nobody remembers it.
@@ -154,8 +155,8 @@ fn restarted(_: &Points) {
     scenario.lab().kubectl(&delete);
     controller.start();
     kubelet.start();
-    wait_detached(&scenario);
-    let calls = scenario.calls(&["unmount", "unmountdevice", "detach"], "attached");
+    wait_detached(&scenario, PODS_OWN);
+    let calls = scenario.calls(&["unmount", "unmountdevice", "detach"], PODS_OWN);
     let ends: Vec<&str> = calls
         .iter()
         .filter(|call| call.succeeded())
@@ -173,8 +174,13 @@ fn attached(scenario: &Scenario) -> Value {
     scenario.get("default", "node", "node")["status"]["volumesAttached"].clone()
 }
 
-fn wait_detached(scenario: &Scenario) {
-    scenario.eventually("the volume to be detached", || attached(scenario).is_null());
+/// The controller takes the volume from the node's status before it calls the driver.
+fn wait_detached(scenario: &Scenario, volume: &str) {
+    scenario.eventually("the volume to be detached", || {
+        let calls = scenario.calls(&CALLOUTS, volume);
+        let detached = calls.last().is_some_and(|call| call.callout() == "detach");
+        detached && attached(scenario).is_null()
+    });
 }
 
 /// Compares the calls about the volume, after so many earlier ones, with callers and callouts in

@@ -97,9 +97,7 @@ fn largest(_: &Points) {
     let container = scenario.container(&app);
     let limited = Configured::with(&scenario, DISK, "largest = \"400Mi\"\n");
     scenario.ask_for("limited", 640);
-    let why = "640Mi was asked for";
-    scenario.wait_event("default", "app", why);
-    assert_readable(&scenario, "app", why);
+    scenario.wait_event("default", "app", "400Mi");
     assert_readable(&scenario, "app", "400Mi");
     assert_eq!(scenario.size_in(&app), before);
     limited.restore();

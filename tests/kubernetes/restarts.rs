@@ -39,15 +39,20 @@ pub const TESTS: &[Test] = &[
     },
 ];
 
+/// A volume with the name that the pod has for it. Kubelet 1.24 takes the persistent volume's name
+/// for the pod's after a restart, and where they differ lets the pod wait for two minutes
+/// (`processReconstructedVolumes` in `pkg/kubelet/volumemanager/reconciler/reconciler.go`).
+pub const PODS_OWN: &str = "data";
+
 fn kubelet_restarts(_: &Points) {
     let scenario = Scenario::begin();
-    scenario.volume(DISK, "restarted", 320);
-    let app = ticking("app", "restarted");
+    scenario.volume(DISK, PODS_OWN, 320);
+    let app = ticking("app", PODS_OWN);
     scenario.run_pod(&app);
     scenario.exec(&app, "head -c 5000000 /dev/urandom >/data/file && sync");
     let sum = scenario.exec(&app, "sha256sum /data/file");
     let container = scenario.container(&app);
-    let ticks = scenario.directory(&app, DISK, "restarted").join("ticks");
+    let ticks = scenario.directory(&app, DISK, PODS_OWN).join("ticks");
     let written = || std::fs::metadata(&ticks).unwrap().len();
     for signal in [Signal::SIGKILL, Signal::SIGTERM] {
         let kubelet = Stopped::by(&scenario, Component::Kubelet, signal);
@@ -59,17 +64,17 @@ fn kubelet_restarts(_: &Points) {
         scenario.wait_known(&app);
         assert_eq!(scenario.exec(&app, "sha256sum /data/file"), sum);
     }
-    scenario.ask_for("restarted", 640);
-    scenario.wait_grown("restarted", 640);
+    scenario.ask_for(PODS_OWN, 640);
+    scenario.wait_grown(PODS_OWN, 640);
     assert_eq!(scenario.exec(&app, "sha256sum /data/file"), sum);
     assert_eq!(scenario.container(&app), container, "the container is new");
-    assert_eq!(scenario.calls(&["mount"], "restarted").len(), 1);
+    assert_eq!(scenario.calls(&["mount"], PODS_OWN).len(), 1);
     scenario.delete_pod(&app);
     scenario.eventually("the volume to be unmounted", || {
-        let unmounts = scenario.calls(&["unmount"], "restarted");
+        let unmounts = scenario.calls(&["unmount"], PODS_OWN);
         unmounts.iter().any(|call| call.succeeded())
     });
-    let next = pod("next", "restarted");
+    let next = pod("next", PODS_OWN);
     scenario.run_pod(&next);
     assert_eq!(scenario.exec(&next, "sha256sum /data/file"), sum);
     scenario.end();
@@ -77,42 +82,42 @@ fn kubelet_restarts(_: &Points) {
 
 fn killed_while_growing(_: &Points) {
     let scenario = Scenario::begin();
-    scenario.volume(DISK, "growing", 320);
-    let app = ticking("app", "growing");
+    scenario.volume(DISK, PODS_OWN, 320);
+    let app = ticking("app", PODS_OWN);
     scenario.run_pod(&app);
     let before = scenario.size_in(&app);
     let container = scenario.container(&app);
 
     let kubelet = Stopped::by(&scenario, Component::Kubelet, Signal::SIGKILL);
-    scenario.ask_for("growing", 384);
-    scenario.wait_pending("growing");
+    scenario.ask_for(PODS_OWN, 384);
+    scenario.wait_pending(PODS_OWN);
     kubelet.start();
-    scenario.wait_grown("growing", 384);
+    scenario.wait_grown(PODS_OWN, 384);
 
     // The call waits for another one when kubelet is killed, and goes on without it.
-    let other = Busy::volume(&scenario, "growing");
-    scenario.ask_for("growing", 448);
-    scenario.wait_begun("expandfs", "growing");
+    let other = Busy::volume(&scenario, PODS_OWN);
+    scenario.ask_for(PODS_OWN, 448);
+    scenario.wait_begun("expandfs", PODS_OWN);
     let kubelet = Stopped::by(&scenario, Component::Kubelet, Signal::SIGKILL);
-    assert_eq!(scenario.image_bytes("growing"), 384 << 20);
+    assert_eq!(scenario.image_bytes(PODS_OWN), 384 << 20);
     other.end();
     scenario.eventually("the call to grow the volume without its caller", || {
-        scenario.image_bytes("growing") == 448 << 20
+        scenario.image_bytes(PODS_OWN) == 448 << 20
     });
     kubelet.start();
-    scenario.wait_grown("growing", 448);
+    scenario.wait_grown(PODS_OWN, 448);
 
     // As systemd does it: whatever kubelet started is killed too, wherever it is.
-    scenario.ask_for("growing", 512);
-    scenario.wait_begun("expandfs", "growing");
+    scenario.ask_for(PODS_OWN, 512);
+    scenario.wait_begun("expandfs", PODS_OWN);
     let kubelet = Stopped::by(&scenario, Component::Kubelet, Signal::SIGKILL);
-    scenario.kill_callouts("growing");
+    scenario.kill_callouts(PODS_OWN);
     kubelet.start();
-    scenario.wait_grown("growing", 512);
+    scenario.wait_grown(PODS_OWN, 512);
 
     scenario.wait_known(&app);
     assert_eq!(scenario.size_in(&app) - before, 512 - 320);
-    assert_eq!(scenario.image_bytes("growing"), 512 << 20);
+    assert_eq!(scenario.image_bytes(PODS_OWN), 512 << 20);
     assert_eq!(scenario.container(&app), container, "the container is new");
     scenario.end();
 }
@@ -166,8 +171,8 @@ fn grown_while_deleted(_: &Points) {
 
 fn power_cut(_: &Points) {
     let mut scenario = Scenario::begin();
-    scenario.volume(DISK, "cut", 320);
-    let app = pod("app", "cut");
+    scenario.volume(DISK, PODS_OWN, 320);
+    let app = pod("app", PODS_OWN);
     scenario.run_pod(&app);
     scenario.exec(&app, "head -c 5000000 /dev/urandom >/data/file && sync");
     let sum = scenario.exec(&app, "sha256sum /data/file");
@@ -175,19 +180,19 @@ fn power_cut(_: &Points) {
     for size in [320, 640] {
         let container = scenario.container(&app);
         if size > 320 {
-            scenario.ask_for("cut", size);
-            scenario.wait_begun("expandfs", "cut");
+            scenario.ask_for(PODS_OWN, size);
+            scenario.wait_begun("expandfs", PODS_OWN);
         }
         let rebooted = scenario.lab_mut().cluster_mut().reboot();
         rebooted.unwrap_or_else(|e| panic!("{e:#}"));
         scenario.eventually("a new container", || scenario.container(&app) != container);
         scenario.wait_running(&app);
-        scenario.wait_grown("cut", size);
+        scenario.wait_grown(PODS_OWN, size);
         assert_eq!(scenario.exec(&app, "sha256sum /data/file"), sum);
     }
     let after = scenario.size_in(&app);
     assert_eq!(after - before, 320, "{before} MiB became {after} MiB");
-    assert_eq!(scenario.image_bytes("cut"), 640 << 20);
+    assert_eq!(scenario.image_bytes(PODS_OWN), 640 << 20);
     scenario.end();
 }
 

@@ -305,6 +305,8 @@ impl Scenario {
         delete("persistentvolumeclaims");
         delete("persistentvolumes");
         delete("secrets");
+        // They are about names, which the next scenario may use too.
+        delete("events");
         for volume in self.volumes() {
             let json = json!({
                 "kubernetes.io/pvOrVolumeName": volume["name"],

@@ -71,7 +71,7 @@ impl Scenario {
 
     /// Kills what runs for calls about a volume.
     pub fn kill_callouts(&self, volume: &str) {
-        for process in self.processes(&["flexvol", volume]) {
+        for process in self.processes(&["kubernetes.io/pvOrVolumeName", volume]) {
             let mut kill = self.lab().cluster().node().command("/bin/kill");
             // It may have ended by itself.
             let _ = run(kill.args(["-s", "KILL", &process]));
