@@ -5,6 +5,7 @@ mod cluster;
 mod components;
 mod containerd;
 pub mod contract;
+mod control_groups;
 mod data_disk;
 mod image;
 mod kubelet;

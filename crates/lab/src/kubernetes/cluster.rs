@@ -3,7 +3,7 @@
 use super::{
     build::Programs,
     components::{Component, KEY, TOKENS},
-    containerd, data_disk, image, kubelet,
+    containerd, control_groups, data_disk, image, kubelet,
     node::{self, Node, Until, wait_until},
     paths::{CONFIGURATION, DISK, Home, KEPT, KUBECONFIG, PLUGINS, PROGRAMS},
     tool::{run, run_with},
@@ -115,6 +115,7 @@ impl Cluster {
         if let Some(node) = Node::of(&home)? {
             node.cut_power()?;
         }
+        control_groups::remove(&home)?;
         fs::remove_dir_all(home.path()).context("remove the lab's directory")
     }
 
@@ -175,6 +176,7 @@ impl Cluster {
     /// When it does not come back.
     pub fn reboot(&mut self) -> Result<()> {
         self.node.cut_power()?;
+        control_groups::remove(&self.home)?;
         self.node = Node::boot(
             &self.executable,
             &self.home,
