@@ -4,8 +4,9 @@ use crate::{
     accidents::Stopped,
     calls::Call,
     lab::{BLOCK, version},
+    objects::pod,
     restarts::PODS_OWN,
-    scenario::{Scenario, pod},
+    scenario::Scenario,
 };
 use flexvol_lab::kubernetes::Component;
 use flexvol_testing::{Need, Points, Test};
@@ -157,15 +158,10 @@ fn restarted(_: &Points) {
     kubelet.start();
     wait_detached(&scenario, PODS_OWN);
     let calls = scenario.calls(&["unmount", "unmountdevice", "detach"], PODS_OWN);
-    let ends: Vec<&str> = calls
-        .iter()
-        .filter(|call| call.succeeded())
-        .map(Call::callout)
-        .collect();
-    assert!(
-        ends.contains(&"unmount") && ends.contains(&"unmountdevice"),
-        "{calls:#?}"
-    );
+    for callout in ["unmount", "unmountdevice", "detach"] {
+        let made = |call: &Call| call.callout() == callout && call.succeeded();
+        assert!(calls.iter().any(made), "{callout}: {calls:#?}");
+    }
     scenario.end();
 }
 

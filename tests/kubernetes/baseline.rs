@@ -52,15 +52,34 @@ impl Baseline {
         Baseline(lines)
     }
 
-    /// The lines only one of them has: `-` here, `+` there.
-    pub fn difference(&self, other: &Baseline) -> String {
-        let only = |these: &Baseline, those: &Baseline, sign: &str| {
-            let lines = these.0.iter().filter(|line| !those.0.contains(line));
-            lines
-                .map(|line| format!("  {sign} {line}\n"))
-                .collect::<String>()
+    /// The same without what the pool holds: while nothing uses a volume there is nothing else.
+    pub fn without_pool(&self) -> Self {
+        let in_pool = |line: &&String| {
+            line.starts_with(&format!("file {POOL}")) || line.contains("blocks and")
         };
-        only(self, other, "-") + &only(other, self, "+")
+        Baseline(
+            self.0
+                .iter()
+                .filter(|line| !in_pool(line))
+                .cloned()
+                .collect(),
+        )
+    }
+
+    /// The lines only one of them has, or has more often: `-` here, `+` there.
+    pub fn difference(&self, other: &Baseline) -> String {
+        let more = |these: &Baseline, those: &Baseline, sign: &str| {
+            let mut unmatched = those.0.clone();
+            let mut text = String::new();
+            for line in &these.0 {
+                match unmatched.iter().position(|candidate| candidate == line) {
+                    Some(at) => drop(unmatched.swap_remove(at)),
+                    None => text += &format!("  {sign} {line}\n"),
+                }
+            }
+            text
+        };
+        more(self, other, "-") + &more(other, self, "+")
     }
 }
 

@@ -1,9 +1,6 @@
 //! Many pods at once.
 
-use crate::{
-    lab::DISK,
-    scenario::{Scenario, pod},
-};
+use crate::{lab::DISK, objects::pod, scenario::Scenario};
 use flexvol_testing::{Need, Points, Test};
 use serde_json::{Value, json};
 use std::{collections::BTreeMap, fs, time::Instant};

@@ -1,6 +1,6 @@
 //! Drivers come, change and go while pods use their volumes.
 
-use crate::scenario::{Scenario, pod};
+use crate::{objects::pod, scenario::Scenario};
 use flexvol_lab::kubernetes::PLUGINS;
 use flexvol_testing::{Need, Points, Test};
 use std::{

@@ -2,7 +2,8 @@
 
 use crate::{
     lab::{BLOCK, DISK},
-    scenario::{Scenario, pod},
+    objects::pod,
+    scenario::Scenario,
 };
 use flexvol_testing::{Need, Points, Test};
 use serde_json::json;

@@ -1,7 +1,7 @@
 //! The cluster that all tests of a run share, with the drivers on its node.
 
 use anyhow::Result;
-use flexvol_lab::kubernetes::{Cluster, PLUGINS, Programs, Until, Version, run, run_with};
+use flexvol_lab::kubernetes::{Cluster, PLUGINS, Programs, Until, Version, labs, run, run_with};
 use std::{
     env, fs,
     os::unix::fs::PermissionsExt,
@@ -24,8 +24,6 @@ pub const CALLS: &str = "/var/lib/lab/calls.jsonl";
 
 /// In the node: the pool of all drivers, where README has it.
 pub const POOL: &str = "/var/lib/flexvol/pools/default";
-
-const LABS: &str = "/var/tmp/flexvol-lab";
 
 static LAB: Mutex<Option<Cluster>> = Mutex::new(None);
 
@@ -95,6 +93,35 @@ impl Lab {
     }
 }
 
+/// What of the machine a node could change for good: settings of the kernel that belong to no
+/// namespace, and directories outside those that a node has for itself.
+pub fn machine() -> Vec<String> {
+    let mut found = Vec::new();
+    for setting in [
+        "vm/overcommit_memory",
+        "vm/panic_on_oom",
+        "kernel/panic",
+        "kernel/panic_on_oops",
+        "kernel/keys/root_maxkeys",
+        "kernel/keys/root_maxbytes",
+    ] {
+        let value = fs::read_to_string(Path::new("/proc/sys").join(setting));
+        found.push(format!(
+            "{setting} {}",
+            value.expect("read a setting of the kernel's").trim()
+        ));
+    }
+    for dir in ["/", "/opt", "/etc", "/var", "/usr", "/mnt", "/srv"] {
+        let names = fs::read_dir(dir).into_iter().flatten().flatten();
+        let mut names: Vec<_> = names
+            .map(|entry| entry.path().display().to_string())
+            .collect();
+        names.sort();
+        found.extend(names);
+    }
+    found
+}
+
 /// Takes the cluster down, after the last test.
 pub fn end() {
     let cluster = LAB.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -104,12 +131,12 @@ pub fn end() {
 }
 
 fn directory() -> PathBuf {
-    Path::new(LABS).join(format!("tests-{}-{}", version(), std::process::id()))
+    labs().join(format!("tests-{}-{}", version(), std::process::id()))
 }
 
 /// Removes what runs left behind that were killed: the node of each ended with it.
 fn sweep() {
-    for lab in fs::read_dir(LABS).into_iter().flatten().flatten() {
+    for lab in fs::read_dir(labs()).into_iter().flatten().flatten() {
         let name = lab.file_name().to_string_lossy().into_owned();
         let process = name
             .strip_prefix("tests-")
@@ -144,7 +171,11 @@ fn start() -> Cluster {
     let lab = lab_executable();
     let started = Instant::now();
     let cluster = Cluster::up(&directory(), programs, &lab, Until::ThisProcessEnds);
-    let cluster = cluster.unwrap_or_else(|e| panic!("{e:#}"));
+    let cluster = cluster.unwrap_or_else(|error| {
+        // The next test starts anew.
+        Cluster::down(&directory()).expect("take down what was started");
+        panic!("{error:#}")
+    });
     let server = cluster
         .server_version()
         .expect("ask for the server's version");
@@ -153,8 +184,7 @@ fn start() -> Cluster {
         "server {server}, ready after {:.1} s",
         started.elapsed().as_secs_f64()
     );
-    fs::copy(executable(), cluster.file("/usr/local/bin/flexvol"))
-        .expect("copy the driver into the node");
+    place_driver(&cluster);
     let node = |program: &str, arguments: &[&str]| {
         let mut command: Command = cluster.node().command(program);
         run(command.args(arguments)).unwrap_or_else(|e| panic!("{e}"))
@@ -175,6 +205,16 @@ fn start() -> Cluster {
         forward(&cluster, name);
     }
     cluster
+}
+
+/// Puts the executable that is tested into the node.
+pub fn place_driver(cluster: &Cluster) {
+    let place = cluster.file("/usr/local/bin/flexvol");
+    // One that runs cannot be written over.
+    if place.exists() {
+        fs::remove_file(&place).expect("remove the driver from the node");
+    }
+    fs::copy(executable(), place).expect("copy the driver into the node");
 }
 
 /// A driver for kubelet to find: it writes the call down and lets the real one answer.

@@ -14,6 +14,7 @@ mod drivers;
 mod failures;
 mod growth;
 mod lab;
+mod objects;
 mod pods;
 mod readme;
 mod recorded;
@@ -39,7 +40,9 @@ fn main() -> ExitCode {
         tenants::TESTS,
     ];
     let name = format!("kubernetes {}", lab::version());
+    let before = lab::machine();
     let status = run_layer(&name, &tests);
     lab::end();
+    assert_eq!(lab::machine(), before, "the machine has changed");
     status
 }

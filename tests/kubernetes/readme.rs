@@ -1,11 +1,7 @@
 //! README's way from an empty node to a volume that has grown, with README's own words.
 
-use crate::scenario::{Scenario, pod};
+use crate::{lab::place_driver, objects::pod, scenario::Scenario};
 use flexvol_testing::{Need, Points, Test};
-use std::{
-    fs,
-    path::{Path, PathBuf},
-};
 
 pub const TESTS: &[Test] = &[Test {
     name: "README: install, make a volume, use it, let it grow",
@@ -18,6 +14,9 @@ const README: &str = include_str!("../../README.md");
 /// The project, where a reader of README types the commands.
 const PROJECT: &str = env!("CARGO_MANIFEST_DIR");
 
+/// In the node: what README's reader writes into the project, until the node is rebooted.
+const LAYER: &str = "/run/readme";
+
 /// A block of a section: commands after `$`, or an object.
 #[derive(Debug)]
 enum Block {
@@ -25,19 +24,8 @@ enum Block {
     Object(&'static str),
 }
 
-/// Removes the file that README has its reader write.
-struct Written(PathBuf);
-
-impl Drop for Written {
-    fn drop(&mut self) {
-        // The test may have failed before it was written.
-        let _ = fs::remove_file(&self.0);
-    }
-}
-
 fn by_the_book(points: &Points) {
     let scenario = Scenario::begin();
-    let _configuration = Written(Path::new(PROJECT).join("disk.toml"));
     let Block::Commands(install) = &blocks("Install")[0] else {
         panic!("README's installation begins with something else than commands");
     };
@@ -85,15 +73,22 @@ fn by_the_book(points: &Points) {
         !listed.contains("/pods/")
     });
     type_in(&scenario, "flexvol uninstall --name example.com/disk");
+    // README put its own build in its place.
+    place_driver(scenario.lab().cluster());
     scenario.end();
 }
 
 /// Runs one line in the node as a person would, in the project's directory.
 #[track_caller]
 fn type_in(scenario: &Scenario, line: &str) -> String {
-    // `target` is where README says that it is.
-    let line = format!("cd {PROJECT:?} && unset CARGO_TARGET_DIR && {line}");
-    scenario.lab().run("bash", &["-o", "pipefail", "-c", &line])
+    // What is written goes to a layer over the project, and `target` is where README says it is.
+    let line = format!(
+        "mkdir -p {LAYER}/files {LAYER}/work && \
+         mount -t overlay -o lowerdir={PROJECT},upperdir={LAYER}/files,workdir={LAYER}/work project {PROJECT} && \
+         cd {PROJECT} && unset CARGO_TARGET_DIR && {line}"
+    );
+    let shell = ["--mount", "bash", "-o", "pipefail", "-c", &line];
+    scenario.lab().run("unshare", &shell)
 }
 
 /// The blocks of README's section with this heading.

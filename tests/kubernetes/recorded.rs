@@ -4,7 +4,8 @@
 use crate::{
     calls::{Call, calls},
     lab::{BLOCK, DISK, version},
-    scenario::{Scenario, pod, pod_with},
+    objects::{pod, pod_with},
+    scenario::Scenario,
 };
 use flexvol_lab::kubernetes::Component;
 use flexvol_testing::{Need, Points, Recorded, Test};
@@ -13,7 +14,7 @@ use serde_json::{Value, json};
 use std::{collections::BTreeSet, env, fs, path::PathBuf};
 
 pub const TESTS: &[Test] = &[Test {
-    name: "this release calls what its recording says, and no more",
+    name: "this release makes every kind of call that its recording has, and no other",
     needs: &[Need::Root],
     run: story,
 }];

@@ -4,12 +4,14 @@ use crate::{
     accidents::{Busy, Stopped},
     calls::Call,
     lab::DISK,
-    scenario::{Scenario, pod},
+    objects::pod,
+    scenario::Scenario,
 };
 use flexvol_lab::kubernetes::Component;
-use flexvol_testing::{Need, Points, Test};
+use flexvol_testing::{Need, Points, Test, loops_of};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
+use std::{fs, os::unix::fs::MetadataExt};
 
 pub const TESTS: &[Test] = &[
     Test {
@@ -108,9 +110,11 @@ fn killed_while_growing(_: &Points) {
     scenario.wait_grown(PODS_OWN, 448);
 
     // As systemd does it: whatever kubelet started is killed too, wherever it is.
+    let other = Busy::volume(&scenario, PODS_OWN);
     scenario.ask_for(PODS_OWN, 512);
     scenario.wait_begun("expandfs", PODS_OWN);
     let kubelet = Stopped::by(&scenario, Component::Kubelet, Signal::SIGKILL);
+    other.end();
     scenario.kill_callouts(PODS_OWN);
     kubelet.start();
     scenario.wait_grown(PODS_OWN, 512);
@@ -180,11 +184,20 @@ fn power_cut(_: &Points) {
     for size in [320, 640] {
         let container = scenario.container(&app);
         if size > 320 {
+            // The power goes while the call is at work.
+            let other = Busy::volume(&scenario, PODS_OWN);
             scenario.ask_for(PODS_OWN, size);
             scenario.wait_begun("expandfs", PODS_OWN);
+            other.end();
         }
-        let rebooted = scenario.lab_mut().cluster_mut().reboot();
-        rebooted.unwrap_or_else(|e| panic!("{e:#}"));
+        let cluster = scenario.lab_mut().cluster_mut();
+        let disk = fs::metadata(cluster.node().path(flexvol_lab::kubernetes::DISK))
+            .unwrap()
+            .dev();
+        assert_eq!(loops_of(disk).len(), 1);
+        cluster.cut_power().unwrap_or_else(|e| panic!("{e:#}"));
+        assert_eq!(loops_of(disk), [], "loop devices of a node without power");
+        cluster.boot().unwrap_or_else(|e| panic!("{e:#}"));
         scenario.eventually("a new container", || scenario.container(&app) != container);
         scenario.wait_running(&app);
         scenario.wait_grown(PODS_OWN, size);

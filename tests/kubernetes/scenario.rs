@@ -4,6 +4,7 @@ use crate::{
     baseline::Baseline,
     calls::{Call, calls},
     lab::{DISK, Lab, POOL},
+    objects::name_of,
 };
 use flexvol_lab::kubernetes::wait_until;
 use flexvol_testing::{Mounted, mounts_in};
@@ -276,20 +277,32 @@ impl Scenario {
             .join("somebody-else")
     }
 
-    /// Removes everything that was made and waits until the node looks as before.
+    /// Removes everything that was made and waits until the node looks as before: first that
+    /// nothing is left of any use of a volume, then that nothing is left of the volumes.
     #[track_caller]
     pub fn end(mut self) {
         self.ended = true;
-        self.clear();
-        let mut difference = String::new();
-        let same = wait_until("the node to look as before", PATIENCE, || {
-            difference = self.before.difference(&Baseline::of(&self.lab));
-            Ok(difference.is_empty())
-        });
-        assert!(same.is_ok(), "the scenario left:\n{difference}");
+        self.delete_objects();
+        self.wait_as_before("the last pod", Baseline::without_pool);
+        self.delete_volumes();
+        self.wait_as_before("the last volume", Baseline::clone);
     }
 
-    fn clear(&self) {
+    #[track_caller]
+    fn wait_as_before(&self, after: &str, of: fn(&Baseline) -> Baseline) {
+        let before = of(&self.before);
+        let mut difference = String::new();
+        let same = wait_until("the node to look as before", PATIENCE, || {
+            difference = before.difference(&of(&Baseline::of(&self.lab)));
+            Ok(difference.is_empty())
+        });
+        assert!(
+            same.is_ok(),
+            "after {after} the scenario left:\n{difference}"
+        );
+    }
+
+    fn delete_objects(&self) {
         // It is there only where a scenario filled the disk.
         let _ = fs::remove_file(self.filler());
         let delete = |what: &str| {
@@ -307,24 +320,20 @@ impl Scenario {
         delete("secrets");
         // They are about names, which the next scenario may use too.
         delete("events");
+    }
+
+    fn delete_volumes(&self) {
         for volume in self.volumes() {
             let json = json!({
                 "kubernetes.io/pvOrVolumeName": volume["name"],
                 "handle": volume["handle"],
                 "pool": "default",
             });
-            let deleted = || self.lab.call(DISK, &["delete", &json.to_string()]);
-            // The last mount may go a moment after the pod.
-            let mut last = String::new();
-            let gone = wait_until("a volume to go", Duration::from_secs(60), || {
-                let result = deleted();
-                last = result
-                    .as_ref()
-                    .map_or_else(ToString::to_string, Clone::clone);
-                Ok(result.is_ok())
-            });
-            if gone.is_err() && !thread::panicking() {
-                panic!("delete {}: {last}", volume["name"]);
+            let deleted = self.lab.call(DISK, &["delete", &json.to_string()]);
+            if let Err(error) = deleted
+                && !thread::panicking()
+            {
+                panic!("delete {}: {error}", volume["name"]);
             }
         }
     }
@@ -388,48 +397,10 @@ impl Scenario {
 impl Drop for Scenario {
     fn drop(&mut self) {
         if !self.ended {
-            self.clear();
+            self.delete_objects();
+            // Volumes go when the last pod's directories have gone.
+            let _ = wait_until("the pods to go", PATIENCE, || Ok(self.no_pods_on_disk()));
+            self.delete_volumes();
         }
     }
-}
-
-pub fn name_of(pod: &Value) -> (&str, &str) {
-    let namespace = pod["metadata"]["namespace"].as_str().unwrap_or("default");
-    (namespace, pod["metadata"]["name"].as_str().unwrap())
-}
-
-/// A pod with one container that has a claim's volume at `/data`.
-pub fn pod(name: &str, claim: &str) -> Value {
-    pod_with(
-        name,
-        &json!({"persistentVolumeClaim": {"claimName": claim}}),
-    )
-}
-
-/// A pod with one container that has a volume of this source at `/data`.
-pub fn pod_with(name: &str, source: &Value) -> Value {
-    let mut volume = source.clone();
-    volume["name"] = "data".into();
-    json!({
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "namespace": "default"},
-        "spec": {
-            "automountServiceAccountToken": false,
-            "terminationGracePeriodSeconds": 1,
-            "containers": [{
-                "name": "main",
-                "image": "busybox:1.35",
-                "command": ["sleep", "infinity"],
-                "volumeMounts": [{"name": "data", "mountPath": "/data"}],
-            }],
-            "volumes": [volume],
-        },
-    })
-}
-
-/// The same pod in another namespace.
-pub fn within(namespace: &str, mut pod: Value) -> Value {
-    pod["metadata"]["namespace"] = namespace.into();
-    pod
 }

@@ -2,8 +2,10 @@
 
 use crate::{
     accidents::Stopped,
+    calls::Call,
     lab::{BLOCK, DISK, OPEN, version},
-    scenario::{Scenario, pod, pod_with, within},
+    objects::{pod, pod_with, within},
+    scenario::Scenario,
 };
 use flexvol_lab::kubernetes::{Component, PLUGINS};
 use flexvol_testing::{Need, Points, Test};
@@ -162,11 +164,9 @@ fn secrets(_: &Points) {
     let log = lab.cluster().log(Component::Kubelet);
     assert!(log.contains(FOREIGN), "the log tells of the refusal");
     let events = lab.kubectl(&["get", "events", "--all-namespaces", "--output=json"]);
-    let processes = lab.run("ps", &["-eo", "args"]);
     for secret in hidden {
         assert!(!log.contains(secret), "{secret} in kubelet's log");
         assert!(!events.contains(secret), "{secret} in an event");
-        assert!(!processes.contains(secret), "{secret} in a process");
         let search = format!(
             "grep -rlF -e {secret} {PLUGINS} /var/lib/lab/drivers /var/lib/lab/calls.jsonl \
              /var/lib/flexvol /run/flexvol /var/log || test $? = 1"
@@ -199,6 +199,12 @@ fn theft(_: &Points) {
             assert_eq!(scenario.mounts_below(&directory), []);
         }
         scenario.exec(&victim, "echo still >>/data/file");
+        for thief in &thieves {
+            let name = thief["metadata"]["name"].as_str().unwrap();
+            let mounts = scenario.calls(&["mount"], &format!("pod.name\":\"{name}\""));
+            assert!(!mounts.is_empty());
+            assert!(!mounts.iter().any(Call::succeeded), "{mounts:#?}");
+        }
         if driver == DISK {
             delete_refused(&scenario, &thieves);
         } else {

@@ -1,6 +1,6 @@
 //! What scenarios look at, and wait for, while things happen to the node.
 
-use crate::scenario::{Scenario, name_of};
+use crate::{objects::name_of, scenario::Scenario};
 use flexvol_lab::kubernetes::run;
 use serde_json::Value;
 use std::{

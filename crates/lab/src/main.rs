@@ -7,15 +7,9 @@ mod suite;
 use anyhow::{Context, Result, bail};
 use clap::{Args, Parser, Subcommand};
 use flexvol_lab::kubernetes::{
-    Cluster, Component, Programs, Until, VERSIONS, Version, become_init,
+    Cluster, Component, Programs, Until, VERSIONS, Version, become_init, labs,
 };
-use std::{
-    env,
-    os::unix::process::CommandExt,
-    path::{Path, PathBuf},
-    process::Stdio,
-    time::Instant,
-};
+use std::{env, os::unix::process::CommandExt, path::PathBuf, process::Stdio, time::Instant};
 
 /// Real Kubernetes nodes on this machine
 #[derive(Debug, Parser)]
@@ -79,7 +73,7 @@ enum Kubernetes {
         #[arg(long, value_name = "N", default_value_t = 1)]
         jobs: usize,
         /// Also write the table into docs/kubernetes.md
-        #[arg(long)]
+        #[arg(long, requires = "every")]
         write: bool,
     },
 }
@@ -101,7 +95,7 @@ impl Which {
     }
 
     fn directory(&self) -> PathBuf {
-        Path::new("/var/tmp/flexvol-lab").join(self.version.to_string())
+        labs().join(self.version.to_string())
     }
 
     fn running(&self) -> Result<Cluster> {
@@ -134,7 +128,10 @@ impl Kubernetes {
         match self {
             Kubernetes::Versions => {
                 for version in VERSIONS {
-                    println!("{version}");
+                    match Programs::seconds(version)? {
+                        Some(seconds) => println!("{version:<10} built in {seconds} s"),
+                        None => println!("{version:<10} not built"),
+                    }
                 }
                 Ok(())
             }

@@ -1,15 +1,14 @@
 //! Everything that is tested with a real Kubernetes, one release after the other.
 
-use anyhow::{Context, Result, anyhow, ensure};
+use anyhow::{Context, Result, ensure};
 use flexvol_lab::kubernetes::{Programs, Version, contract};
 use std::{
     cmp::Reverse,
     env,
     fs::{self, OpenOptions},
-    iter,
     path::{Path, PathBuf},
-    process::{self, Command, Stdio},
-    sync::Mutex,
+    process::{Command, Stdio},
+    sync::{Mutex, MutexGuard, PoisonError},
     thread,
     time::Instant,
 };
@@ -26,6 +25,17 @@ struct Column {
     passed: bool,
 }
 
+impl Column {
+    /// A release that could not be had.
+    fn without_results(version: Version) -> Self {
+        Column {
+            version,
+            scenarios: Vec::new(),
+            passed: false,
+        }
+    }
+}
+
 /// The project, whose tests are run.
 fn project() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -33,11 +43,23 @@ fn project() -> PathBuf {
 
 /// Builds the contract tests of a release and returns the command that runs them.
 pub fn contract(version: Version) -> Result<Command> {
-    let tests = contract::build(version, &project().join("tests/kubernetes/contract"))?;
+    let drivers = beside()?;
+    let tests = drivers.join(format!("contract-{version}"));
+    contract::build(
+        version,
+        &project().join("tests/kubernetes/contract"),
+        &tests,
+    )?;
+    contract::command(&tests, version, &drivers)
+}
+
+/// The directory of this executable, in which are the drivers that were built with it.
+fn beside() -> Result<PathBuf> {
     let executable = env::current_exe().context("find this executable")?;
-    // The drivers are beside it: they were built with it.
-    let drivers = executable.parent().context("find its directory")?;
-    contract::command(&tests, version, drivers)
+    Ok(executable
+        .parent()
+        .context("find its directory")?
+        .to_owned())
 }
 
 /// Runs the tests of these releases, so many at a time, and prints a table of them.
@@ -47,27 +69,22 @@ pub fn run(versions: &[Version], at_a_time: usize, write: bool) -> Result<()> {
         built.context("run cargo")?.success(),
         "the drivers do not build"
     );
-    let left = Mutex::new(versions.iter());
-    let next = || left.lock().ok()?.next().copied();
-    let mut columns = thread::scope(|scope| {
-        let start = || {
+    let left = Mutex::new(versions.iter().copied());
+    let done = Mutex::new(Vec::new());
+    thread::scope(|scope| {
+        for _ in 0..at_a_time {
             scope.spawn(|| {
-                iter::from_fn(next)
-                    .map(|version| release(version, at_a_time > 1))
-                    .collect()
-            })
-        };
-        let workers: Vec<_> = (0..at_a_time).map(|_| start()).collect();
-        let done = workers
-            .into_iter()
-            .map(|worker| worker.join().map_err(|_| anyhow!("a worker panicked")));
-        done.collect::<Result<Vec<Result<Vec<Column>>>>>()
-    })?
-    .into_iter()
-    .collect::<Result<Vec<_>>>()?
-    .into_iter()
-    .flatten()
-    .collect::<Vec<_>>();
+                while let Some(version) = hold(&left).next() {
+                    let column = release(version, at_a_time > 1).unwrap_or_else(|error| {
+                        println!("Kubernetes {version}: {error:#}");
+                        Column::without_results(version)
+                    });
+                    hold(&done).push(column);
+                }
+            });
+        }
+    });
+    let mut columns = done.into_inner().unwrap_or_else(PoisonError::into_inner);
     columns.sort_by_key(|column| Reverse(column.version));
     let table = table(&columns);
     print!("{table}");
@@ -87,6 +104,10 @@ pub fn run(versions: &[Version], at_a_time: usize, write: bool) -> Result<()> {
     Ok(())
 }
 
+fn hold<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Runs the tests of one release. Beside others it writes to a file, whose name is printed.
 fn release(version: Version, beside_others: bool) -> Result<Column> {
     let started = Instant::now();
@@ -95,9 +116,13 @@ fn release(version: Version, beside_others: bool) -> Result<Column> {
         "Kubernetes {version}: built, {} s",
         started.elapsed().as_secs()
     );
-    let file =
-        |kind: &str| env::temp_dir().join(format!("flexvol-{version}-{}.{kind}", process::id()));
-    let log = file("log");
+    let place = beside()?;
+    let file = |kind: &str| place.join(format!("kubernetes-{version}.{kind}"));
+    let (log, report) = (file("log"), file("report"));
+    for old in [&log, &report] {
+        // Of an earlier run, if there was one.
+        let _ = fs::remove_file(old);
+    }
     let output = || -> Result<Stdio> {
         if !beside_others {
             return Ok(Stdio::inherit());
@@ -119,14 +144,13 @@ fn release(version: Version, beside_others: bool) -> Result<Column> {
         "Kubernetes' own plugin code on the installed drivers".to_owned(),
         contract_passed.then_some(seconds),
     )];
-    let report = file("report");
     let mut nodes = cargo(&["test", "--quiet", "--locked", "--test", "kubernetes"]);
     nodes
         .env("FLEXVOL_KUBERNETES", version.to_string())
         .env("FLEXVOL_REPORT", &report);
     let (nodes_passed, seconds) = timed(nodes)?;
-    let lines = fs::read_to_string(&report).context("read the report of the scenarios")?;
-    fs::remove_file(&report).context("remove the report of the scenarios")?;
+    // A run that failed before its first scenario wrote none.
+    let lines = fs::read_to_string(&report).unwrap_or_default();
     for line in lines.lines() {
         let mut fields = line.splitn(3, '\t');
         let mut field = || fields.next().context("a line of the report");

@@ -52,6 +52,15 @@ impl Programs {
         self.version
     }
 
+    /// How many seconds the build of a release took, if it is there.
+    ///
+    /// # Errors
+    /// When the cache directory cannot be found.
+    pub fn seconds(version: Version) -> Result<Option<u64>> {
+        let noted = fs::read_to_string(kept(version)?.join("seconds")).unwrap_or_default();
+        Ok(noted.trim().parse().ok())
+    }
+
     /// The directory with the programs.
     #[must_use]
     pub fn directory(&self) -> PathBuf {

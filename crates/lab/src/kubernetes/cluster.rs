@@ -5,7 +5,7 @@ use super::{
     components::{Component, KEY, TOKENS},
     containerd, control_groups, data_disk, image, kubelet,
     node::{self, Node, Until, wait_until},
-    paths::{CONFIGURATION, DISK, Home, KEPT, KUBECONFIG, PLUGINS, PROGRAMS},
+    paths::{CONFIGURATION, Home, KEPT, KUBECONFIG, PLUGINS, PROGRAMS},
     tool::{run, run_with},
     version::Version,
 };
@@ -25,6 +25,9 @@ const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The administrator's token. The API server is reached from inside the node alone.
 const TOKEN: &str = "flexvol-lab";
+
+/// The file that makes a directory a lab's: nothing else is ever removed. It names the release.
+const MARKER: &str = "kubernetes-of-flexvol-lab";
 
 /// One node and its control plane.
 #[derive(Debug)]
@@ -61,7 +64,7 @@ impl Cluster {
             "{} is not empty; take down what is there first",
             home.path().display()
         );
-        fs::write(home.own("version"), programs.version().to_string())?;
+        fs::write(home.own(MARKER), programs.version().to_string())?;
         furnish(&home, programs.version())?;
         let node = Node::boot(executable, &home, &programs.directory(), until)?;
         let cluster = Cluster {
@@ -87,7 +90,7 @@ impl Cluster {
         let Some(node) = Node::of(&home)? else {
             return Ok(None);
         };
-        let version: Version = fs::read_to_string(home.own("version"))?.trim().parse()?;
+        let version: Version = fs::read_to_string(home.own(MARKER))?.trim().parse()?;
         let programs = Programs::of(version)?;
         Ok(Some(Cluster {
             home,
@@ -108,7 +111,7 @@ impl Cluster {
         };
         let home = Home::at(&directory);
         ensure!(
-            home.own("version").exists() || fs::read_dir(home.path())?.next().is_none(),
+            home.own(MARKER).exists() || fs::read_dir(home.path())?.next().is_none(),
             "{} is no lab",
             home.path().display()
         );
@@ -169,14 +172,20 @@ impl Cluster {
         self.node.stop(component.name(), signal)
     }
 
-    /// Cuts the node's power and boots it again: processes, mounts, loop devices and `/run` are
-    /// gone, disks are as they were.
+    /// Cuts the node's power: processes, mounts, loop devices and `/run` are gone.
+    ///
+    /// # Errors
+    /// When something of it stays.
+    pub fn cut_power(&self) -> Result<()> {
+        self.node.cut_power()?;
+        control_groups::remove(&self.home)
+    }
+
+    /// Boots the node again whose power was cut; disks are as they were.
     ///
     /// # Errors
     /// When it does not come back.
-    pub fn reboot(&mut self) -> Result<()> {
-        self.node.cut_power()?;
-        control_groups::remove(&self.home)?;
+    pub fn boot(&mut self) -> Result<()> {
         self.node = Node::boot(
             &self.executable,
             &self.home,
@@ -306,7 +315,6 @@ fn furnish(home: &Home, version: Version) -> Result<()> {
         fs::create_dir_all(home.file(dir)).context("make the node's directories")?;
     }
     data_disk::make(home)?;
-    debug_assert!(home.file(DISK).exists());
     image::archive(
         &home.own("image"),
         &home.file(CONFIGURATION).join("images.tar"),

@@ -28,6 +28,7 @@ pub fn configure(home: &Home) -> Result<()> {
         "version = 2\n\
          root = \"/var/lib/containerd\"\n\
          state = \"/run/containerd\"\n\
+         [plugins.\"io.containerd.internal.v1.opt\"]\npath = \"/var/lib/containerd/opt\"\n\
          [grpc]\naddress = \"{SOCKET}\"\n\
          [{plugin}]\n\
          sandbox_image = \"{PAUSE}\"\n\

@@ -8,20 +8,25 @@ use super::{
 };
 use anyhow::{Context, Result};
 use std::{
-    fs,
-    path::{Path, PathBuf},
+    fs::{self, File},
+    path::Path,
     process::Command,
 };
 
 /// The first release that has tests of its own.
 const FIRST_MINOR: u32 = 20;
 
-/// Builds the tests in `sources` for a release.
+/// Builds the tests in `sources` for a release, as the file `to`.
 ///
 /// # Errors
 /// When they do not build.
-pub fn build(version: Version, sources: &Path) -> Result<PathBuf> {
-    let module = kept(version)?.join("contract");
+pub fn build(version: Version, sources: &Path, to: &Path) -> Result<()> {
+    let home = kept(version)?;
+    fs::create_dir_all(&home).context("make the directory for builds")?;
+    // Several checkouts may build theirs.
+    let lock = File::create(home.join("contract.lock")).context("make the lock of the tests")?;
+    lock.lock().context("wait for another build")?;
+    let module = home.join("contract");
     if module.exists() {
         // A file that is no longer in the tree must not stay in the tests.
         fs::remove_dir_all(&module).context("remove an older build of the tests")?;
@@ -39,18 +44,10 @@ pub fn build(version: Version, sources: &Path) -> Result<PathBuf> {
     let tags: Vec<_> = (FIRST_MINOR..=version.minor())
         .map(|minor| format!("kubernetes1.{minor}"))
         .collect();
-    run(go(version, &module).args([
-        "test",
-        "-c",
-        "-trimpath",
-        "-tags",
-        &tags.join(","),
-        "-o",
-        "contract",
-        ".",
-    ]))
-    .context("build the tests")?;
-    Ok(module.join("contract"))
+    let mut build = go(version, &module);
+    build.args(["test", "-c", "-trimpath", "-tags", &tags.join(","), "-o"]);
+    run(build.arg(to).arg(".")).context("build the tests")?;
+    Ok(())
 }
 
 /// The command that runs built tests on the drivers in the directory `drivers`, apart from

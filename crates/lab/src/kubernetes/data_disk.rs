@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use std::{fs, fs::File, process::Command};
 
 /// How large the data disk is: room for volumes of a hundred pods. Nothing is allocated for it.
-pub const DISK_BYTES: u64 = 32 << 30;
+const DISK_BYTES: u64 = 32 << 30;
 
 /// Makes the disk, and the directory it is mounted on.
 pub fn make(home: &Home) -> Result<()> {

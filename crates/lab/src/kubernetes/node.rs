@@ -31,6 +31,17 @@ use std::{
 /// The host's name, and the name of the node in Kubernetes.
 pub const NAME: &str = "node";
 
+/// What kubelet wants of the kernel, and would set for the whole machine
+/// (`setupKernelTunables` in `pkg/kubelet/cm/container_manager_linux.go`): it finds it set.
+const SETTINGS: [(&str, &str); 6] = [
+    ("vm/overcommit_memory", "1"),
+    ("vm/panic_on_oom", "0"),
+    ("kernel/panic", "10"),
+    ("kernel/panic_on_oops", "1"),
+    ("kernel/keys/root_maxkeys", "1000000"),
+    ("kernel/keys/root_maxbytes", "25000000"),
+];
+
 /// What the first process says when the node is ready for others.
 const READY: &str = "ready";
 
@@ -106,10 +117,9 @@ impl Node {
             .context("read the number of the node's process")?;
         // Numbers are used again: it must be the first process of this home's node.
         let arguments = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        let is_ours = arguments
-            .split(|byte| *byte == 0)
-            .any(|argument| argument == home.path().as_os_str().as_encoded_bytes());
-        Ok(is_ours.then(|| Node {
+        let arguments: Vec<_> = arguments.split(|byte| *byte == 0).skip(1).collect();
+        let own = [b"init", home.path().as_os_str().as_encoded_bytes()];
+        Ok(arguments.starts_with(&own).then(|| Node {
             init: Pid::from_raw(pid),
             _line: None,
         }))
@@ -182,10 +192,7 @@ impl Node {
         let noted = fs::read_to_string(self.path(&format!("{RUN}/{name}.pid"))).ok()?;
         let pid: i32 = noted.trim().parse().ok()?;
         let status = fs::read_to_string(self.path(&format!("/proc/{pid}/stat"))).ok()?;
-        let dead = status
-            .rsplit_once(") ")
-            .is_some_and(|(_, rest)| rest.starts_with('Z'));
-        (!dead).then_some(pid)
+        (!is_dead(&status)).then_some(pid)
     }
 
     /// Ends a program of [`Node::start`] and waits until it is gone.
@@ -215,14 +222,18 @@ impl Node {
             Ok(()) | Err(Errno::ESRCH) => {}
             Err(error) => return Err(error).context("end the node"),
         }
-        let gone = || {
-            Ok(!Path::new("/proc")
-                .join(self.init.to_string())
-                .join("mountinfo")
-                .exists())
-        };
-        wait_until("the node to end", Duration::from_secs(30), gone)
+        let status = format!("/proc/{}/stat", self.init);
+        // The kernel makes it a zombie once everything else in the node is gone.
+        wait_until("the node to end", Duration::from_secs(30), || {
+            Ok(fs::read_to_string(&status).map_or(true, |status| is_dead(&status)))
+        })
     }
+}
+
+/// Whether a process's line in `/proc/PID/stat` is that of one that has ended.
+fn is_dead(status: &str) -> bool {
+    let rest = status.rsplit_once(") ");
+    rest.is_some_and(|(_, state)| state.starts_with('Z'))
 }
 
 /// Asks again until the answer is yes.
@@ -327,6 +338,13 @@ fn furnish(home: &Home, programs: &Path) -> Result<()> {
     }
     bind(programs, PROGRAMS)?;
     data_disk::mount(home)?;
+    let settings = Path::new(RUN).join("settings");
+    fs::create_dir(&settings).context("make a directory in /run")?;
+    for (name, value) in SETTINGS {
+        let file = settings.join(name.replace('/', "."));
+        fs::write(&file, format!("{value}\n")).context("write a setting of the kernel's")?;
+        bind(&file, &format!("/proc/sys/{name}"))?;
+    }
     // Containers get what the driver mounts only if the mounts are shared, as systemd makes them.
     all(MsFlags::MS_SHARED)?;
     sethostname(NAME).context("name the node")?;

@@ -2,6 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
+/// The machine's directory for labs, which is root's: what is in it can be believed.
+#[must_use]
+pub fn labs() -> &'static Path {
+    Path::new("/var/cache/flexvol-lab")
+}
+
 /// In the node: where kubelet and the controller manager look for drivers, by default.
 pub const PLUGINS: &str = "/usr/libexec/kubernetes/kubelet-plugins/volume/exec";
 

@@ -1,0 +1,45 @@
+//! The objects that scenarios make.
+
+use serde_json::{Value, json};
+
+/// A pod's namespace and name.
+pub fn name_of(pod: &Value) -> (&str, &str) {
+    let namespace = pod["metadata"]["namespace"].as_str().unwrap_or("default");
+    (namespace, pod["metadata"]["name"].as_str().unwrap())
+}
+
+/// A pod with one container that has a claim's volume at `/data`.
+pub fn pod(name: &str, claim: &str) -> Value {
+    pod_with(
+        name,
+        &json!({"persistentVolumeClaim": {"claimName": claim}}),
+    )
+}
+
+/// A pod with one container that has a volume of this source at `/data`.
+pub fn pod_with(name: &str, source: &Value) -> Value {
+    let mut volume = source.clone();
+    volume["name"] = "data".into();
+    json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {
+            "automountServiceAccountToken": false,
+            "terminationGracePeriodSeconds": 1,
+            "containers": [{
+                "name": "main",
+                "image": "busybox:1.35",
+                "command": ["sleep", "infinity"],
+                "volumeMounts": [{"name": "data", "mountPath": "/data"}],
+            }],
+            "volumes": [volume],
+        },
+    })
+}
+
+/// The same pod in another namespace.
+pub fn within(namespace: &str, mut pod: Value) -> Value {
+    pod["metadata"]["namespace"] = namespace.into();
+    pod
+}
