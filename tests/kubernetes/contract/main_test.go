@@ -23,7 +23,8 @@ import (
 const arena = "/run/flexvol-contract"
 
 var (
-	// tests and points count the nodes that were made and the promises that were checked.
+	// tests and points count the nodes, of which each test makes one for each driver, and the
+	// promises that were checked.
 	tests, points int64
 	// klogged is what Kubernetes logged.
 	klogged logBuffer
@@ -54,7 +55,7 @@ func TestMain(m *testing.M) {
 }
 
 // isolate makes /run and the arena this process's own. It refuses to be where others would see
-// the mounts: `run` starts it in a mount namespace without propagation.
+// the mounts: the lab starts it in a mount namespace without propagation.
 func isolate() error {
 	theirs := os.Getenv("FLEXVOL_OUTSIDE")
 	ours, err := os.Readlink("/proc/self/ns/mnt")
@@ -62,7 +63,7 @@ func isolate() error {
 		return err
 	}
 	if theirs == "" || theirs == ours {
-		return fmt.Errorf("this is everybody's mount namespace; start it with `run`")
+		return fmt.Errorf("this is everybody's mount namespace; start it with scripts/lab kubernetes contract")
 	}
 	if _, err := os.Stat(filepath.Join(built, "flexvol")); err != nil {
 		return fmt.Errorf("FLEXVOL_BUILT: %v; scripts/lab kubernetes contract builds it", err)
