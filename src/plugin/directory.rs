@@ -5,7 +5,7 @@ use super::{
     process::{Component, DEFAULT, Process, configured, processes},
 };
 use crate::installed::Installed;
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail};
 use std::{
     fs, io,
     os::unix::fs::MetadataExt,
@@ -29,6 +29,13 @@ pub struct PluginDir {
     pub path: PathBuf,
     /// How it is known, for people.
     pub known_from: String,
+}
+
+/// Where a process looks for drivers, as seen from here.
+enum Place {
+    Here(PluginDir),
+    /// In files that are not ours; why that is an error if there is no other.
+    Elsewhere(anyhow::Error),
 }
 
 impl PluginDir {
@@ -64,11 +71,11 @@ impl PluginDir {
         let mut found: Vec<PluginDir> = Vec::new();
         let mut elsewhere = None;
         for process in callers {
-            match PluginDir::of(process) {
-                Ok(dir) if found.iter().any(|known| known.path == dir.path) => {}
-                Ok(dir) => found.push(dir),
+            match PluginDir::of(process)? {
+                Place::Here(dir) if found.iter().any(|known| known.path == dir.path) => {}
+                Place::Here(dir) => found.push(dir),
                 // Other clusters may have whole nodes in containers of this machine.
-                Err(error) => elsewhere = elsewhere.or(Some(error)),
+                Place::Elsewhere(error) => elsewhere = elsewhere.or(Some(error)),
             }
         }
         match (found.is_empty(), elsewhere) {
@@ -78,8 +85,8 @@ impl PluginDir {
         }
     }
 
-    /// Where a process looks, if that is the directory of this path here too.
-    fn of(process: &Process) -> Result<PluginDir> {
+    /// Where a process looks, and whether that is the directory of this path here too.
+    fn of(process: &Process) -> Result<Place> {
         let who = format!("{} (process {})", process.component.as_str(), process.pid);
         let path = &process.plugin_dir;
         let identity = |path: &Path| match fs::metadata(path) {
@@ -92,15 +99,17 @@ impl PluginDir {
         let root = Path::new("/");
         let has_this_root = identity(&process.path_from_here(root))? == identity(root)?;
         let ours = identity(path)?;
-        ensure!(
-            identity(&process.path_from_here(path))? == ours && (ours.is_some() || has_this_root),
-            "{who} looks into {}, which is another directory there than here; mount its directory into this container and name it with --plugin-dir",
-            path.display()
-        );
-        Ok(PluginDir {
+        let same = identity(&process.path_from_here(path))? == ours;
+        if !same || (ours.is_none() && !has_this_root) {
+            return Ok(Place::Elsewhere(anyhow!(
+                "{who} looks into {}, which is another directory there than here; mount its directory into this container and name it with --plugin-dir",
+                path.display()
+            )));
+        }
+        Ok(Place::Here(PluginDir {
             path: path.clone(),
             known_from: who,
-        })
+        }))
     }
 }
 
