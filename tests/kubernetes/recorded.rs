@@ -112,11 +112,7 @@ fn attached(story: &mut Story) {
     let it = &story.scenario;
     it.volume(BLOCK, "v1", FIRST);
     it.ask_for("v1", FIRST + STEP);
-    it.eventually("the claim to wait for the node", || {
-        it.claim("default", "v1")["status"]["conditions"]
-            .to_string()
-            .contains("FileSystemResizePending")
-    });
+    it.wait_pending("v1");
     let mut q1 = pod("q1", "v1");
     q1["spec"]["securityContext"] = json!({"fsGroup": 2000});
     it.run_pod(&q1);

@@ -45,14 +45,10 @@ impl Scenario {
     /// Where kubelet has a driver's volume for a pod, as seen from the machine.
     #[track_caller]
     pub fn directory(&self, pod: &Value, driver: &str, volume: &str) -> PathBuf {
-        let (namespace, name) = name_of(pod);
-        let pod = self.get(namespace, "pod", name);
-        let uid = pod["metadata"]["uid"].as_str().unwrap();
-        let driver = driver.replace('/', "~");
+        let volumes = self.directory_of(pod).join("volumes");
+        let directory = volumes.join(driver.replace('/', "~")).join(volume);
         let node = self.lab().cluster().node();
-        node.path(&format!(
-            "/var/lib/kubelet/pods/{uid}/volumes/{driver}/{volume}"
-        ))
+        node.path(directory.to_str().unwrap())
     }
 
     /// Waits until a callout about a volume runs.
