@@ -10,7 +10,7 @@ use std::{ffi::OsStr, process::ExitCode};
 /// is the backend's own default, so that a mistake in the configuration does not take the driver
 /// away from kubelet. Nothing is parsed and nothing opened for it.
 pub fn run(installed: &Installed, callout: &OsStr) -> ExitCode {
-    if !Callout::NAMES.iter().any(|name| callout == *name) {
+    if !callout.is_empty() && !Callout::NAMES.iter().any(|name| callout == *name) {
         cli::suggest(callout);
     }
     Program::new(default_capabilities(installed.name()))
@@ -22,8 +22,7 @@ pub fn run(installed: &Installed, callout: &OsStr) -> ExitCode {
 pub fn open(installed: &Installed) -> Result<Box<dyn Driver>> {
     let config = Config::load(installed)?;
     log::set_max_level(config.log.into());
-    let backend = backends::find(config.backend(installed.name()))?;
-    (backend.open)(&config)
+    (config.backend.open)(&config)
 }
 
 fn default_capabilities(name: &str) -> Capabilities {

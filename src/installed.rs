@@ -40,6 +40,12 @@ impl Installed {
         }
     }
 
+    /// Whether it stands where kubelet looks for drivers: in a directory `vendor~driver`.
+    pub fn is_driver(&self) -> bool {
+        let directory = self.directory.file_name().unwrap_or_default();
+        directory.as_encoded_bytes().contains(&b'~')
+    }
+
     /// The name of the driver.
     pub fn name(&self) -> &str {
         &self.name

@@ -1,8 +1,9 @@
 //! The backend `loop`: a volume is a file in a directory of the node, seen through a loop device.
 
-use crate::config::{Config, PoolConfig};
+use crate::config::{self, Config, Storage};
 use flexvol_storage::{
-    Asset, Backend, BlockBackend, BlockDriver, Catalog, ManagedBackend, Mark, Pool, Upkeep,
+    Asset, Backend, Block, BlockBackend, BlockDriver, Catalog, Keeper, ManagedBackend, Mark, Pool,
+    Upkeep,
     host::{Allocation, Device, DeviceNumber, loop_device, pool},
     sdk::{Bytes, Capabilities, Driver, Error, Handle, Options, Result, VolumeName},
 };
@@ -22,25 +23,35 @@ pub fn capabilities(attach: bool) -> Capabilities {
 
 /// Opens the driver.
 pub fn open(config: &Config) -> Result<Box<dyn Driver>> {
-    Ok(Box::new(driver(config)))
+    Ok(Box::new(BlockDriver::over(
+        pools(config),
+        config.settings(),
+    )))
 }
 
 /// The same driver as people see it.
 pub fn upkeep(config: &Config) -> Result<Box<dyn Upkeep>> {
-    Ok(Box::new(driver(config)))
+    Ok(Box::new(Keeper::<Block<Images>>::new(
+        pools(config),
+        config.settings(),
+    )))
 }
 
 /// Each pool is opened when a volume of it is asked for.
-fn driver(config: &Config) -> BlockDriver<Images> {
-    let pools = config.pools.iter().map(|(name, pool)| {
-        let (policy, pool) = (pool.policy(), pool.clone());
-        Pool::new(name, policy, move || Images::open(&pool))
+fn pools(config: &Config) -> Vec<Pool<Images>> {
+    let pools = config.pools.iter().filter_map(|(name, pool)| {
+        let Storage::Loop(images) = pool.storage.clone() else {
+            return None;
+        };
+        Some(Pool::new(name, pool.policy(), move || {
+            Images::open(&images)
+        }))
     });
-    BlockDriver::new(pools.collect(), config.settings())
+    pools.collect()
 }
 
 impl Images {
-    fn open(config: &PoolConfig) -> Result<Images> {
+    fn open(config: &config::Images) -> Result<Images> {
         Ok(Images {
             pool: pool::Pool::open(&config.path)?,
             allocation: if config.thin {
@@ -64,6 +75,7 @@ impl Backend for Images {
         };
         Ok(Some(Asset {
             thin: self.allocation == Allocation::Thin,
+            promised: self.allocation == Allocation::Thin,
             ..Asset::of_image(image)?
         }))
     }

@@ -1,8 +1,10 @@
 //! The storage backends, by name. A backend is one file or one folder here and one line below.
 
+mod directory;
 mod loop_file;
+mod lvm;
 
-use crate::config::Config;
+use crate::config::{Config, Fault, Keys, Storage};
 use flexvol_storage::{
     Upkeep,
     sdk::{Capabilities, Driver, Error, ErrorKind, Result},
@@ -13,6 +15,10 @@ use flexvol_storage::{
 pub struct Backend {
     /// Its name in a configuration.
     pub name: &'static str,
+    /// Takes what a pool of it is told.
+    pub storage: fn(&mut Keys) -> std::result::Result<Storage, Fault>,
+    /// The directory of the pool of a driver that configures none.
+    pub default_pool: Option<&'static str>,
     /// What `init` answers where `install` left no prepared line.
     pub capabilities: fn(attach: bool) -> Capabilities,
     /// Opens it. Called for callouts that need storage, never for `init`.
@@ -22,12 +28,32 @@ pub struct Backend {
 }
 
 /// Every backend of this executable.
-pub const BACKENDS: &[Backend] = &[Backend {
-    name: "loop",
-    capabilities: loop_file::capabilities,
-    open: loop_file::open,
-    upkeep: loop_file::upkeep,
-}];
+pub const BACKENDS: &[Backend] = &[
+    Backend {
+        name: "loop",
+        storage: Storage::images,
+        default_pool: Some("/var/lib/flexvol/pools/default"),
+        capabilities: loop_file::capabilities,
+        open: loop_file::open,
+        upkeep: loop_file::upkeep,
+    },
+    Backend {
+        name: "dir",
+        storage: Storage::directories,
+        default_pool: Some("/var/lib/flexvol/pools/default"),
+        capabilities: directory::capabilities,
+        open: directory::open,
+        upkeep: directory::upkeep,
+    },
+    Backend {
+        name: "lvm",
+        storage: Storage::volume_group,
+        default_pool: None,
+        capabilities: lvm::capabilities,
+        open: lvm::open,
+        upkeep: lvm::upkeep,
+    },
+];
 
 /// The backend of that name.
 ///

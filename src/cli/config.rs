@@ -2,7 +2,6 @@
 
 use super::{print, which::Which};
 use crate::{
-    backends,
     config::{self, Config, mistakes},
     installed::Installed,
 };
@@ -46,9 +45,9 @@ impl Show {
         let config = match &text {
             Some(text) => {
                 tell(&path, &mistakes(text, name))?;
-                Config::parse(text)?
+                Config::parse(text, name)?
             }
-            None => Config::default(),
+            None => Config::default_for(name)?,
         };
         let shown = path.display();
         match text {
@@ -60,7 +59,7 @@ impl Show {
         if self.file.is_none() {
             print(format_args!("# {}", init_of(&installed, &config)?))?;
         }
-        let text = config::effective(&config, name);
+        let text = config::effective(&config);
         print(format_args!("{}", text.trim_end()))
     }
 }
@@ -83,8 +82,7 @@ fn tell(path: &Path, mistakes: &[config::Mistake]) -> Result<()> {
 
 /// Compares what kubelet is told with what the configuration says now.
 fn init_of(installed: &Installed, config: &Config) -> Result<String> {
-    let backend = backends::find(config.backend(installed.name()))?;
-    let says = DriverStatus::initialized((backend.capabilities)(config.attach)).to_line();
+    let says = DriverStatus::initialized((config.backend.capabilities)(config.attach)).to_line();
     let line = installed.init_line();
     Ok(match fs::read_to_string(&line) {
         Ok(told) if told == says => "init answers what this configuration says".to_owned(),

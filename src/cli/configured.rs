@@ -1,7 +1,6 @@
 //! Which driver a verb for people works with.
 
 use crate::{
-    backends::{self, Backend},
     config::Config,
     installed::Installed,
     plugin::{DriverName, PluginDir},
@@ -31,7 +30,6 @@ pub struct Configured {
 /// A driver and its configuration.
 #[derive(Debug)]
 pub struct Chosen {
-    installed: Installed,
     name: Option<DriverName>,
     config: Config,
 }
@@ -40,10 +38,11 @@ impl Configured {
     /// The driver that was named, or the one this executable is.
     pub fn choose(&self, here: &Installed) -> Result<Chosen> {
         let (installed, config) = match (&self.config, &self.driver) {
-            (Some(path), _) => (
-                configured_by(path).unwrap_or_else(|| here.clone()),
-                Config::read(path),
-            ),
+            (Some(path), _) => {
+                let installed = configured_by(path).unwrap_or_else(|| here.clone());
+                let config = Config::read(path, installed.name());
+                (installed, config)
+            }
             (None, Some(name)) => {
                 let installed = self.find(name)?;
                 let config = Config::load(&installed);
@@ -54,7 +53,6 @@ impl Configured {
         Ok(Chosen {
             config: config.context("read the driver's configuration")?,
             name: self.driver.clone().or_else(|| name_of(&installed)),
-            installed,
         })
     }
 
@@ -97,16 +95,12 @@ impl Chosen {
 
     /// The driver, to provision with.
     pub fn driver(&self) -> sdk::Result<Box<dyn Driver>> {
-        (self.backend()?.open)(&self.config)
+        (self.config.backend.open)(&self.config)
     }
 
     /// The driver as people see it.
     pub fn upkeep(&self) -> sdk::Result<Box<dyn Upkeep>> {
-        (self.backend()?.upkeep)(&self.config)
-    }
-
-    fn backend(&self) -> sdk::Result<&'static Backend> {
-        backends::find(self.config.backend(self.installed.name()))
+        (self.config.backend.upkeep)(&self.config)
     }
 }
 

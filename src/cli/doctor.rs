@@ -6,6 +6,7 @@ mod installed;
 mod kernel;
 mod kubernetes;
 mod pools;
+mod volume_groups;
 
 use super::{print, table::table};
 use crate::{config::Config, installed::Installed, plugin::DriverName};
@@ -86,6 +87,7 @@ impl Doctor {
             .collect();
         checks.splice(0..0, kernel::checks());
         checks.extend(filesystems::checks(&configs));
+        checks.extend(volume_groups::tools(&configs));
         checks.extend(kubernetes::checks());
         for subject in &subjects {
             checks.extend(installed::checks(subject));

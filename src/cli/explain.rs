@@ -82,9 +82,14 @@ fn print_text(explanation: &Explanation, advice: &[String]) -> Result<()> {
         fact("Directory", target_text(target).to_owned());
     }
     table(&[], &facts)?;
-    print_forecast("To mount it", &explanation.mount)?;
+    let is_directory = explanation.volume.is_directory;
+    print_forecast("To mount it", &explanation.mount, is_directory)?;
     let to = size(explanation.grow_to);
-    print_forecast(&format!("To grow it to {to}"), &explanation.grow)?;
+    print_forecast(
+        &format!("To grow it to {to}"),
+        &explanation.grow,
+        is_directory,
+    )?;
     if !advice.is_empty() {
         print(format_args!("\nAdvice:"))?;
     }
@@ -94,10 +99,13 @@ fn print_text(explanation: &Explanation, advice: &[String]) -> Result<()> {
     Ok(())
 }
 
-fn print_forecast(heading: &str, forecast: &Forecast) -> Result<()> {
+fn print_forecast(heading: &str, forecast: &Forecast, is_directory: bool) -> Result<()> {
     print(format_args!("\n{heading}:"))?;
     for (number, step) in (1..).zip(&forecast.steps) {
-        print(format_args!("  {number}. {}", step_text(step)))?;
+        print(format_args!(
+            "  {number}. {}",
+            step_text(step, is_directory)
+        ))?;
     }
     match (&forecast.end, forecast.steps.is_empty()) {
         (Ending::Reached, true) => print(format_args!("  nothing is left to do")),
@@ -110,8 +118,10 @@ fn print_forecast(heading: &str, forecast: &Forecast) -> Result<()> {
     }
 }
 
-fn step_text(step: &Step) -> String {
+fn step_text(step: &Step, is_directory: bool) -> String {
     match step {
+        Step::GrowStorage { to } if is_directory => format!("raise its limit to {}", size(*to)),
+        Step::GrowFilesystem if is_directory => "note that it has grown".to_owned(),
         Step::Create { size: bytes } => format!("allocate {}", size(*bytes)),
         Step::Mark(mark) => match mark.growing {
             Some(to) => format!("note that it grows to {}", size(to)),
@@ -155,6 +165,11 @@ fn advice(explanation: &Explanation) -> Vec<String> {
     }
     if mark.is_some_and(|mark| mark.state == State::Deleting) {
         advice.push("its removal was begun; deleting it again completes that".to_owned());
+    } else if mark.is_some_and(|mark| mark.deleted.is_some()) {
+        advice.push(format!(
+            "it was deleted and is kept for as long as its pool's keep_deleted says: `flexvol undelete {}` takes that back, and `flexvol gc` removes it after that time",
+            volume.handle
+        ));
     }
     if let Some(namespace) = mark.and_then(|mark| mark.namespace.as_deref()) {
         advice.push(format!(

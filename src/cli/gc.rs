@@ -7,9 +7,12 @@ use clap::Args;
 
 /// Remove what killed processes left behind
 ///
-/// Names that have led to no volume for an hour, idle loop devices of volumes that would stay
-/// attached for ever, and locks of volumes that are gone. Nothing is touched that does not carry
-/// this driver's mark, and nothing that anybody uses.
+/// Names that have led to no volume for an hour, idle devices of volumes that would stay for ever,
+/// storage of volumes whose making was cut short, directories whose making or removal was, and locks
+/// of volumes that are gone. Volumes that were deleted and kept for as long as their pool's
+/// keep_deleted says are removed, with their data. Directories that lost their limits, as when quotas were turned off and
+/// on, have them again. Nothing is touched that does not carry this driver's mark, and nothing else
+/// that anybody uses.
 #[derive(Debug, Args)]
 pub struct Gc {
     /// Only tell what would be removed

@@ -197,8 +197,8 @@ fn print_persistent_volumes(place: &manifest::Place, pools: &Pools) -> Result<()
 
 fn described(found: &VolumeReport) -> Result<Described<'_>, &'static str> {
     let mark = found.mark().ok_or("which has no mark")?;
-    if mark.state == State::Deleting {
-        return Err("which is being deleted");
+    if mark.state == State::Deleting || mark.deleted.is_some() {
+        return Err("which was deleted");
     }
     let name = mark.name.as_ref().ok_or("which has no name")?;
     Ok(Described {

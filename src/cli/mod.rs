@@ -18,6 +18,7 @@ mod pool;
 mod show;
 mod suggest;
 mod table;
+mod undelete;
 mod uninstall;
 mod volume;
 mod which;
@@ -65,6 +66,7 @@ enum Verb {
     List(list::List),
     Show(show::Show),
     Explain(explain::Explain),
+    Undelete(undelete::Undelete),
     Gc(gc::Gc),
     Demo(demo::Demo),
     Call(call::Call),
@@ -88,6 +90,7 @@ const VERBS: &[&str] = &[
     "man",
     "pool",
     "show",
+    "undelete",
     "uninstall",
 ];
 
@@ -136,6 +139,7 @@ impl Verb {
             Verb::List(verb) => verb.run(here),
             Verb::Pool(verb) => verb.run(),
             Verb::Show(verb) => verb.run(here),
+            Verb::Undelete(verb) => verb.run(here),
         }?;
         Ok(ExitCode::SUCCESS)
     }

@@ -1,41 +1,93 @@
 //! `flexvol pool`: the places volumes are carved from.
 
 use super::print;
+use crate::config;
 use anyhow::{Context, Result};
 use clap::Subcommand;
-use flexvol_storage::host::pool::Pool;
-use std::{fs, os::unix::fs::DirBuilderExt, path::PathBuf};
+use flexvol_storage::host::{
+    lvm::Place,
+    pool::{Pool, Rules},
+};
+use std::{
+    fs,
+    os::unix::fs::DirBuilderExt,
+    path::{Path, PathBuf},
+};
 
 #[derive(Debug, Subcommand)]
 pub enum Verb {
-    /// Make a directory a pool by giving it an id
+    /// Make a directory, or a volume group, a pool by giving it an id
     ///
     /// Without its id a pool counts as not mounted, so that a missing data disk is never taken
     /// for an empty pool. Doing it again changes nothing.
     Init {
         /// An absolute path; the directory is made if it is missing
-        path: PathBuf,
+        #[arg(required_unless_present = "group")]
+        path: Option<PathBuf>,
+        /// A volume group of LVM, for the backend lvm
+        #[arg(long, value_name = "NAME", conflicts_with = "path", value_parser = name_for_lvm)]
+        group: Option<String>,
+        /// Only a thin pool in that group
+        #[arg(long, value_name = "NAME", requires = "group", value_parser = name_for_lvm)]
+        thin_pool: Option<String>,
     },
+}
+
+fn name_for_lvm(text: &str) -> Result<String, &'static str> {
+    match config::is_name_for_lvm(text) {
+        true => Ok(text.to_owned()),
+        false => Err("that is no name that LVM allows"),
+    }
 }
 
 impl Verb {
     pub fn run(self) -> Result<()> {
-        match self {
-            Verb::Init { path } => {
-                fs::DirBuilder::new()
-                    .recursive(true)
-                    .mode(0o700)
-                    .create(&path)
-                    .with_context(|| format!("make {}", path.display()))?;
-                let (id, made) =
-                    Pool::init(&path).with_context(|| format!("make {} a pool", path.display()))?;
-                let what = if made {
-                    "is a pool now"
-                } else {
-                    "was a pool already"
-                };
-                print(format_args!("{} {what}, with id {id}", path.display()))
-            }
+        let Verb::Init {
+            path,
+            group,
+            thin_pool,
+        } = self;
+        match (path, group) {
+            (_, Some(group)) => init_group(&Place { group, thin_pool }),
+            (Some(path), None) => init_directory(&path),
+            (None, None) => Ok(()),
         }
+    }
+}
+
+fn init_group(place: &Place) -> Result<()> {
+    let (id, made) = place
+        .init()
+        .with_context(|| format!("make {place} a pool"))?;
+    print(format_args!("{place} {}, with id {id}", what(made)))
+}
+
+fn what(made: bool) -> &'static str {
+    if made {
+        "is a pool now"
+    } else {
+        "was a pool already"
+    }
+}
+
+fn init_directory(path: &Path) -> Result<()> {
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(path)
+        .with_context(|| format!("make {}", path.display()))?;
+    let (id, made) = Pool::init(path).with_context(|| format!("make {} a pool", path.display()))?;
+    print(format_args!(
+        "{} {}, with id {id}",
+        path.display(),
+        what(made)
+    ))?;
+    match Pool::open(path)?.limited(&Rules::default()) {
+        Ok(_) => print(format_args!(
+            "its file system limits directories: it will do for the backends loop and dir"
+        )),
+        Err(why) => print(format_args!(
+            "it will do for the backend loop, and not for dir: {why}"
+        )),
     }
 }

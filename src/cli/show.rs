@@ -67,10 +67,11 @@ pub fn facts(found: &VolumeReport) -> Vec<Vec<String>> {
     if let Some(growing) = mark.and_then(|mark| mark.growing) {
         fact("Asked", format!("{} (growth not finished)", size(growing)));
     }
-    let kind = if found.asset.thin {
-        "thin"
-    } else {
-        "allocated"
+    let kind = match (found.is_directory, found.asset.thin) {
+        (true, false) => "a limit",
+        (true, true) => "a limit, and not promised",
+        (false, true) => "thin",
+        (false, false) => "allocated",
     };
     fact("Storage", format!("{} ({kind})", size(found.asset.size)));
     fact(

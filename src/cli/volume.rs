@@ -1,7 +1,7 @@
 //! A volume as people see it.
 
 use super::table::size;
-use flexvol_storage::{VolumeReport, observed::Content, sdk::Bytes};
+use flexvol_storage::{VolumeReport, mark::State, observed::Content, sdk::Bytes};
 use serde_json::{Value, json};
 use std::path::Path;
 
@@ -34,7 +34,11 @@ pub fn pods(volume: &VolumeReport) -> Vec<&str> {
 
 /// How far the volume has come, or that its mark is missing.
 pub fn state(volume: &VolumeReport) -> &'static str {
-    volume.mark().map_or("unmarked", |mark| mark.state.as_str())
+    match volume.mark() {
+        None => "unmarked",
+        Some(mark) if mark.deleted.is_some() && mark.state != State::Deleting => "deleted",
+        Some(mark) => mark.state.as_str(),
+    }
 }
 
 /// The largest size anybody asked for, as far as the volume remembers.
@@ -45,10 +49,11 @@ pub fn asked(volume: &VolumeReport) -> Bytes {
 
 /// The file system's kind and how far it reaches.
 pub fn content(volume: &VolumeReport) -> String {
-    let kind = volume
-        .mark()
-        .and_then(|mark| mark.format)
-        .map_or("file system", |format| format.filesystem.as_str());
+    let kind = match volume.mark().and_then(|mark| mark.format) {
+        Some(format) => format.filesystem.as_str(),
+        None if volume.is_directory => "the pool's",
+        None => "file system",
+    };
     match &volume.content {
         Content::NotRead => "none yet".to_owned(),
         Content::Blank => "none: it reads blank".to_owned(),
@@ -85,9 +90,11 @@ pub fn json(volume: &VolumeReport) -> Value {
         "handle": volume.handle.to_string(),
         "pool": volume.pool,
         "state": state(volume),
+        "deleted": mark.and_then(|mark| mark.deleted).map(|at| at.0),
         "fsType": format.map(|format| format.filesystem.as_str()),
         "uuid": format.map(|format| format.uuid.to_string()),
         "thin": volume.asset.thin,
+        "directory": volume.is_directory,
         "asked": asked(volume).0,
         "storage": volume.asset.size.0,
         "device": volume.device.as_ref().map(|device| json!({

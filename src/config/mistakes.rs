@@ -1,7 +1,6 @@
 //! Everything that is wrong with a configuration, not only the first of it.
 
-use super::{Config, mistake_of_pool};
-use crate::backends;
+use super::written::Written;
 use serde::Deserialize;
 use std::{fmt, ops::Range};
 use toml::{
@@ -43,14 +42,12 @@ pub fn mistakes(text: &str, name: &str) -> Vec<Mistake> {
                 what,
             });
         };
-        if let Some(config) = readable_part(&mut table, &mut note) {
-            for (name, pool) in &config.pools {
-                if let Some(what) = mistake_of_pool(name, &pool.path) {
-                    note(place_of(&whole, &["pools", name]), what);
+        if let Some((written, taken_out)) = readable_part(&mut table, &mut note) {
+            for fault in written.complete(name).err().into_iter().flatten() {
+                // What was taken out is missing now; that is no second mistake.
+                if !taken_out.contains(&fault.path) {
+                    note(place_of(whole.get_ref(), &fault.path), fault.what);
                 }
-            }
-            if let Err(unknown) = backends::find(config.backend(name)) {
-                note(place_of(&whole, &["backend"]), unknown.to_string());
             }
         }
     }
@@ -63,47 +60,42 @@ pub fn mistakes(text: &str, name: &str) -> Vec<Mistake> {
 fn readable_part(
     table: &mut Spanned<DeTable<'_>>,
     note: &mut impl FnMut(Option<Range<usize>>, String),
-) -> Option<Config> {
-    let mut taken_out: Vec<String> = Vec::new();
+) -> Option<(Written, Vec<Vec<String>>)> {
+    let mut taken_out = Vec::new();
     loop {
-        let error = match Config::deserialize(Deserializer::from(table.clone())) {
-            Ok(config) => return Some(config),
+        let error = match Written::deserialize(Deserializer::from(table.clone())) {
+            Ok(written) => return Some((written, taken_out)),
             Err(error) => error,
         };
         let place = error.span();
         let what = error.message();
-        // What we took out is missing now; that is no second mistake.
-        let is_ours = taken_out
-            .iter()
-            .any(|key| what == format!("missing field `{key}`"));
-        let key = place
+        let path = place
             .as_ref()
             .and_then(|place| take_out(table.get_mut(), place));
-        if !is_ours {
-            let what = match &key {
-                Some(key) if !what.contains(&format!("`{key}`")) => format!("{key}: {what}"),
-                _ => what.to_owned(),
-            };
-            note(place, what);
-        }
-        taken_out.push(key?);
+        let what = match path.as_ref().and_then(|path| path.last()) {
+            Some(key) if !what.contains(&format!("`{key}`")) => format!("{key}: {what}"),
+            _ => what.to_owned(),
+        };
+        note(place, what);
+        taken_out.push(path?);
     }
 }
 
-/// Removes the innermost entry that covers `place`, and returns its key.
-fn take_out(table: &mut DeTable<'_>, place: &Range<usize>) -> Option<String> {
+/// Removes the innermost entry that covers `place`, and returns the path of keys to it.
+fn take_out(table: &mut DeTable<'_>, place: &Range<usize>) -> Option<Vec<String>> {
     let covers = |span: Range<usize>| span.start <= place.start && place.end <= span.end;
     let key = table
         .iter()
         .find(|(key, value)| covers(key.span()) || covers(value.span()) || holds(value, place))
         .map(|(key, _)| key.clone())?;
     if let Some(DeValue::Table(inner)) = table.get_mut(&key).map(Spanned::get_mut)
-        && let Some(removed) = take_out(inner, place)
+        && let Some(mut removed) = take_out(inner, place)
     {
+        removed.insert(0, key.into_inner().into_owned());
         return Some(removed);
     }
     table.remove(&key);
-    Some(key.into_inner().into_owned())
+    Some(vec![key.into_inner().into_owned()])
 }
 
 /// A table that is written in several places (`[pools.a]` … `[pools.b]`) has a place of its own
@@ -118,19 +110,15 @@ fn holds(value: &Spanned<DeValue<'_>>, place: &Range<usize>) -> bool {
     }
 }
 
-/// Where the key at the end of a path stands.
-fn place_of(table: &Spanned<DeTable<'_>>, path: &[&str]) -> Option<Range<usize>> {
-    let mut table = table.get_ref();
-    let (last, parents) = path.split_last()?;
-    for parent in parents {
-        let (_, value) = table.iter().find(|(key, _)| key.get_ref() == parent)?;
-        let DeValue::Table(inner) = value.get_ref() else {
-            return None;
-        };
-        table = inner;
-    }
-    let (key, _) = table.iter().find(|(key, _)| key.get_ref() == last)?;
-    Some(key.span())
+/// Where the last key of a path stands that is there.
+fn place_of(table: &DeTable<'_>, path: &[String]) -> Option<Range<usize>> {
+    let (first, rest) = path.split_first()?;
+    let (key, value) = table.iter().find(|(key, _)| key.get_ref() == first)?;
+    let inner = match value.get_ref() {
+        DeValue::Table(inner) => place_of(inner, rest),
+        _ => None,
+    };
+    inner.or(Some(key.span()))
 }
 
 /// The number of the line that a byte stands in, counted from 1.
@@ -142,6 +130,7 @@ pub(super) fn line(text: &str, offset: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Config;
 
     fn told(text: &str) -> Vec<(usize, String)> {
         mistakes(text, "flexvol")
@@ -160,7 +149,7 @@ mod tests {
     #[test]
     fn every_mistake_is_told_with_its_line() {
         let text = concat!(
-            "backend = \"lop\"\n",
+            "backend = \"loop\"\n",
             "atach = true\n",
             "growth = \"sometimes\"\n",
             "log = 3\n",
@@ -177,13 +166,12 @@ mod tests {
         );
         let found = told(text);
         let lines: Vec<usize> = found.iter().map(|(line, _)| *line).collect();
-        assert_eq!(lines, [1, 2, 3, 4, 5, 7, 8, 11, 12, 13], "{found:#?}");
+        assert_eq!(lines, [2, 3, 4, 6, 7, 8, 11, 12, 13], "{found:#?}");
         for (line, word) in [
-            (1, "lop"),
             (2, "atach"),
             (3, "sometimes"),
             (4, "log: wanted"),
-            (5, "absolute"),
+            (6, "absolute"),
             (7, "120%"),
             (8, "path"),
             (11, "path: "),
@@ -193,6 +181,25 @@ mod tests {
             let told = found.iter().find(|(at, _)| *at == line).unwrap();
             assert!(told.1.contains(word), "{told:?}");
         }
+    }
+
+    #[test]
+    fn a_directory_has_no_file_system_of_its_own_and_no_thin_blocks() {
+        let found = told(
+            "backend = \"dir\"\n[pools.a]\npath = \"/a\"\nthin = true\nfilesystem = \"ext4\"\n[pools.b]\npath = \"/b\"\nprojects = \"9-5\"\n",
+        );
+        let lines: Vec<usize> = found.iter().map(|(line, _)| *line).collect();
+        assert_eq!(lines, [4, 5, 8], "{found:?}");
+        assert!(found[0].1.contains("dir has no key thin"), "{found:?}");
+        assert!(found[2].1.contains("no range of projects"), "{found:?}");
+    }
+
+    #[test]
+    fn a_backend_that_is_not_known_is_told_where_it_is_named() {
+        let found = told("attach = 1\nbackend = \"lop\"\n[pools.a]\ncolour = \"red\"\n");
+        let lines: Vec<usize> = found.iter().map(|(line, _)| *line).collect();
+        assert_eq!(lines, [1, 2, 4], "{found:#?}");
+        assert!(found[1].1.contains("lop"), "{found:#?}");
     }
 
     #[test]
@@ -215,9 +222,10 @@ mod tests {
             "pools.a.path = \"/x\"",
             "pools.a.path = \"/x\"\npools.a.path = \"/y\"",
             "role = [1]",
+            "backend = \"lop\"",
             "x",
         ] {
-            let refused = Config::parse(text).is_err();
+            let refused = Config::parse(text, "flexvol").is_err();
             assert_eq!(refused, !told(text).is_empty(), "{text:?}");
         }
     }

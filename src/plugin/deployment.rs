@@ -11,7 +11,6 @@ use super::{
     users::refuse_while_mounted,
 };
 use crate::{
-    backends,
     config::{Config, mistakes},
     installed::Installed,
 };
@@ -75,12 +74,11 @@ impl<'a> Deployment<'a> {
                     .map(ToString::to_string)
                     .collect();
                 ensure!(mistakes.is_empty(), "{}", mistakes.join("; "));
-                Config::parse(text)?
+                Config::parse(text, name.driver())?
             }
             None => Config::load(&Installed::at(&home.join(name.driver())))?,
         };
-        let backend = backends::find(config.backend(name.driver()))?;
-        let capabilities = (backend.capabilities)(config.attach);
+        let capabilities = (config.backend.capabilities)(config.attach);
         Ok(Deployment {
             plugin_dir: plugin_dir.to_owned(),
             name: name.clone(),

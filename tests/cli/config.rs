@@ -42,7 +42,7 @@ fn mistakes(_: &Points) {
     for (line, words) in lines.iter().zip([
         "line 1: unknown field `atach`",
         "line 2: log",
-        "line 3: pool \"a\"",
+        "line 4: pool \"a\"",
         "3 mistakes",
     ]) {
         assert!(line.contains(words), "{line:?} does not say {words:?}");

@@ -15,7 +15,7 @@ const GLOBAL: &str = "/var/lib/kubelet/plugins/kubernetes.io/flexvolume";
 
 /// Loops on the data disk, mounts and directories of kubelet's that have to do with volumes of
 /// drivers, the pool's files, and the disk's free blocks and inodes: a line each.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Baseline(Vec<String>);
 
 impl Baseline {

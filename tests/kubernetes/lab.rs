@@ -1,7 +1,9 @@
 //! The cluster that all tests of a run share, with the drivers on its node.
 
 use anyhow::Result;
-use flexvol_lab::kubernetes::{Cluster, PLUGINS, Programs, Until, Version, labs, run, run_with};
+use flexvol_lab::kubernetes::{
+    Cluster, PLUGINS, Pods, Programs, Until, Version, labs, run, run_with,
+};
 use std::{
     env, fs,
     os::unix::fs::PermissionsExt,
@@ -27,6 +29,9 @@ pub const POOL: &str = "/var/lib/flexvol/pools/default";
 
 static LAB: Mutex<Option<Cluster>> = Mutex::new(None);
 
+/// A cluster of one test, which is taken down by that.
+static OWN: Mutex<Option<Cluster>> = Mutex::new(None);
+
 /// The release of this run.
 pub fn version() -> Version {
     match env::var("FLEXVOL_KUBERNETES") {
@@ -44,6 +49,13 @@ impl Lab {
         if lab.is_none() {
             *lab = Some(start());
         }
+        Lab(lab)
+    }
+
+    /// A new cluster with nothing in it, whose pods are clients of its API server.
+    pub fn empty() -> Self {
+        let mut lab = OWN.lock().unwrap_or_else(PoisonError::into_inner);
+        *lab = Some(up(&own_directory(), Pods::Clients));
         Lab(lab)
     }
 
@@ -124,14 +136,27 @@ pub fn machine() -> Vec<String> {
 
 /// Takes the cluster down, after the last test.
 pub fn end() {
-    let cluster = LAB.lock().unwrap_or_else(PoisonError::into_inner).take();
+    take_down(&LAB, &directory());
+}
+
+/// Takes the cluster of [`Lab::empty`] down.
+pub fn end_own() {
+    take_down(&OWN, &own_directory());
+}
+
+fn take_down(lab: &Mutex<Option<Cluster>>, directory: &Path) {
+    let cluster = lab.lock().unwrap_or_else(PoisonError::into_inner).take();
     if cluster.is_some() && env::var_os("FLEXVOL_KEEP").is_none_or(|keep| keep != "1") {
-        Cluster::down(&directory()).expect("take the cluster down");
+        Cluster::down(directory).expect("take the cluster down");
     }
 }
 
 fn directory() -> PathBuf {
     labs().join(format!("tests-{}-{}", version(), std::process::id()))
+}
+
+fn own_directory() -> PathBuf {
+    labs().join(format!("tests-own-{}-{}", version(), std::process::id()))
 }
 
 /// Removes what runs left behind that were killed: the node of each ended with it.
@@ -147,33 +172,35 @@ fn sweep() {
     }
 }
 
-/// The lab's own executable: beside the driver's, which cargo built for the same target.
-fn lab_executable() -> PathBuf {
-    let lab = executable().with_file_name("flexvol-lab");
+/// An executable of the workspace: beside the driver's, which cargo built for the same target.
+pub fn beside(name: &str) -> PathBuf {
+    let found = executable().with_file_name(name);
     assert!(
-        lab.exists(),
+        found.exists(),
         "{} is not built: cargo build --workspace",
-        lab.display()
+        found.display()
     );
-    lab
+    found
 }
 
-fn executable() -> PathBuf {
+/// The driver's executable.
+pub fn executable() -> PathBuf {
     env::var_os("FLEXVOL_EXECUTABLE").map_or_else(
         || PathBuf::from(env!("CARGO_BIN_EXE_flexvol")),
         PathBuf::from,
     )
 }
 
-fn start() -> Cluster {
+/// Starts a cluster.
+fn up(directory: &Path, pods: Pods) -> Cluster {
     let programs = Programs::of(version()).expect("build Kubernetes");
     sweep();
-    let lab = lab_executable();
+    let lab = beside("flexvol-lab");
     let started = Instant::now();
-    let cluster = Cluster::up(&directory(), programs, &lab, Until::ThisProcessEnds);
+    let cluster = Cluster::up(directory, programs, &lab, Until::ThisProcessEnds, pods);
     let cluster = cluster.unwrap_or_else(|error| {
         // The next test starts anew.
-        Cluster::down(&directory()).expect("take down what was started");
+        Cluster::down(directory).expect("take down what was started");
         panic!("{error:#}")
     });
     let server = cluster
@@ -184,6 +211,11 @@ fn start() -> Cluster {
         "server {server}, ready after {:.1} s",
         started.elapsed().as_secs_f64()
     );
+    cluster
+}
+
+fn start() -> Cluster {
+    let cluster = up(&directory(), Pods::Apart);
     place_driver(&cluster);
     let node = |program: &str, arguments: &[&str]| {
         let mut command: Command = cluster.node().command(program);

@@ -6,9 +6,18 @@
 #![allow(clippy::print_stdout, reason = "a run says which server answers")]
 
 mod accidents;
+mod admission;
 mod attached;
 mod baseline;
 mod calls;
+mod chart;
+mod claims;
+mod claims_away;
+mod claims_cost;
+mod claims_in_trouble;
+mod claims_killed;
+mod claims_of_sets;
+mod controllers;
 mod crowd;
 mod drivers;
 mod failures;
@@ -18,17 +27,28 @@ mod objects;
 mod pods;
 mod readme;
 mod recorded;
+mod recorded_api;
 mod restarts;
 mod scenario;
 mod tenants;
 mod watching;
+mod webhooks;
+mod webhooks_of_sets;
 
 use flexvol_testing::run_layer;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let tests = [
+        admission::TESTS,
         attached::TESTS,
+        chart::TESTS,
+        claims::TESTS,
+        claims_away::TESTS,
+        claims_cost::TESTS,
+        claims_in_trouble::TESTS,
+        claims_killed::TESTS,
+        claims_of_sets::TESTS,
         crowd::TESTS,
         drivers::TESTS,
         failures::TESTS,
@@ -36,8 +56,11 @@ fn main() -> ExitCode {
         pods::TESTS,
         readme::TESTS,
         recorded::TESTS,
+        recorded_api::TESTS,
         restarts::TESTS,
         tenants::TESTS,
+        webhooks::TESTS,
+        webhooks_of_sets::TESTS,
     ];
     let name = format!("kubernetes {}", lab::version());
     let before = lab::machine();

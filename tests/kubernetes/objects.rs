@@ -24,17 +24,22 @@ pub fn pod_with(name: &str, source: &Value) -> Value {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {"name": name, "namespace": "default"},
-        "spec": {
-            "automountServiceAccountToken": false,
-            "terminationGracePeriodSeconds": 1,
-            "containers": [{
-                "name": "main",
-                "image": "busybox:1.35",
-                "command": ["sleep", "infinity"],
-                "volumeMounts": [{"name": "data", "mountPath": "/data"}],
-            }],
-            "volumes": [volume],
-        },
+        "spec": sleeping(&json!([{"name": "data", "mountPath": "/data"}]), &json!([volume])),
+    })
+}
+
+/// What a pod is of one container that sleeps.
+pub fn sleeping(mounts: &Value, volumes: &Value) -> Value {
+    json!({
+        "automountServiceAccountToken": false,
+        "terminationGracePeriodSeconds": 1,
+        "containers": [{
+            "name": "main",
+            "image": "busybox:1.35",
+            "command": ["sleep", "infinity"],
+            "volumeMounts": mounts,
+        }],
+        "volumes": volumes,
     })
 }
 

@@ -38,7 +38,9 @@ impl Story {
         let mut asked = BTreeSet::new();
         let once = all.iter().filter(|call| {
             let again = call.callout() == "init" || call.reply["status"] == "Not supported";
-            again && asked.insert((&call.caller, &call.driver, call.callout()))
+            // The agent of tests before this one; a process is called by its first fifteen letters.
+            let is_ours = call.caller == "flexvol-control";
+            again && !is_ours && asked.insert((&call.caller, &call.driver, call.callout()))
         });
         let lines = once.map(|call| line("once", call)).collect();
         Story {

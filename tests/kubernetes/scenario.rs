@@ -51,6 +51,16 @@ impl Scenario {
         }
     }
 
+    /// A scenario in a cluster of its own, with which everything goes that it makes.
+    pub fn alone(lab: Lab) -> Self {
+        Scenario {
+            before: Baseline::default(),
+            calls_before: 0,
+            lab,
+            ended: true,
+        }
+    }
+
     pub fn lab(&self) -> &Lab {
         &self.lab
     }

@@ -251,13 +251,23 @@ fn refused_files(points: &Points) {
     );
     refused(&copy, "same UUID");
     let taken = ["adopt", copy.to_str().unwrap(), "--name", "data"];
-    assert!(complaint(&driver, &taken).contains("of this name already"));
+    let why = complaint(&driver, &taken);
+    assert!(why.contains("of this name already"), "{why}");
     let shown = said_json(&driver, &["show", "data", "-o", "json"]);
     let volume = sandbox
         .pool()
         .join("volumes")
         .join(shown["handle"].as_str().unwrap());
     refused(&volume, "is a volume of the pool already");
+    // The name is told first, and not instead of what is wrong with the image.
+    let nothing = sandbox.disk().join("data.img");
+    fs::create_dir(&nothing).unwrap();
+    let taken = ["adopt", nothing.to_str().unwrap(), "--name", "data"];
+    let why = complaint(&driver, &taken);
+    assert!(
+        why.contains("of this name already") && why.contains("is not a plain file"),
+        "{why}"
+    );
     assert_eq!(
         said_json(&driver, &["list", "-o", "json"])["volumes"]
             .as_array()

@@ -3,9 +3,11 @@
 
 use flexvol_host::{
     device::Device,
-    format, lock, loop_device,
+    format::{self, Ground},
+    lock, loop_device,
     mount::{self, Detached, Target},
     pool::Pool,
+    probe::Proof,
     uuid::Uuid,
 };
 use flexvol_sdk::{ErrorKind, Filesystem, Handle, Result};
@@ -105,7 +107,11 @@ pub fn resize(device: &Device, image: &Path, bytes: u64) {
 
 pub fn make(device: &Device, filesystem: Filesystem, keep_allocation: bool) -> Uuid {
     let uuid = Uuid::random().unwrap();
-    patiently(|| format::mkfs(device, filesystem, uuid, keep_allocation, &guard()));
+    let ground = Ground {
+        keep_allocation,
+        proof: Proof::Whole,
+    };
+    patiently(|| format::mkfs(device, filesystem, uuid, ground, &guard()));
     uuid
 }
 

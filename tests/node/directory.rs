@@ -8,7 +8,7 @@ use flexvol_host::{
 };
 use flexvol_sdk::{Bytes, Handle};
 use flexvol_testing::{
-    Baseline, Driver, Killed, Need, PersistentVolume, Pod, Points, Sandbox, Test, below, request,
+    Baseline, Driver, Need, PersistentVolume, Pod, Points, Sandbox, Test, below,
 };
 use nix::mount::MsFlags;
 use std::{
@@ -23,7 +23,6 @@ use std::{
 };
 
 const ROOT: &[Need] = &[Need::Root];
-const KILLS: &[Need] = &[Need::Root, Need::Tool("strace", "strace")];
 
 pub const TESTS: &[Test] = &[
     Test {
@@ -81,26 +80,6 @@ pub const TESTS: &[Test] = &[
         needs: ROOT,
         run: sweep,
     },
-    Test {
-        name: "provision of a directory, killed anywhere, is finished by its repetition",
-        needs: KILLS,
-        run: provision_killed,
-    },
-    Test {
-        name: "mount of a directory, killed anywhere, is finished by its repetition",
-        needs: KILLS,
-        run: mount_killed,
-    },
-    Test {
-        name: "unmount of a directory, killed anywhere, is finished by its repetition",
-        needs: KILLS,
-        run: unmount_killed,
-    },
-    Test {
-        name: "delete of a directory, killed anywhere, is finished by its repetition",
-        needs: KILLS,
-        run: delete_killed,
-    },
 ];
 
 const SIZE: u64 = 64 << 20;
@@ -132,24 +111,6 @@ impl Place {
 
     fn delete(&self, volume: &PersistentVolume) {
         self.driver.call(&["delete", &volume.json("rw")]).success();
-    }
-
-    fn run_killed<S>(
-        &self,
-        name: &str,
-        points: &Points,
-        prepare: &dyn Fn() -> S,
-        arguments: &dyn Fn(&S) -> Vec<String>,
-        finish: &dyn Fn(S),
-    ) {
-        let killed = Killed {
-            sandbox: &self.sandbox,
-            driver: &self.driver,
-            prepare,
-            arguments,
-            finish,
-        };
-        killed.run(name, points);
     }
 }
 
@@ -431,77 +392,19 @@ fn sweep(_: &Points) {
     }
     let busy = Handle::from_bytes([3; 16]);
     let lock = flexvol_host::lock::volume(&busy, std::time::Duration::ZERO).unwrap();
-    assert_eq!(pool.sweep().unwrap(), 2);
+    let sweep = || {
+        let remains = pool.remains().unwrap();
+        let cleared = remains
+            .iter()
+            .filter(|remains| pool.clear(remains).unwrap());
+        cleared.count()
+    };
+    assert_eq!(sweep(), 2);
     drop(lock);
-    assert_eq!(pool.sweep().unwrap(), 1);
+    assert_eq!(sweep(), 1);
     assert!(volumes.join(kept.to_string()).exists());
     pool.remove_directory(&kept).unwrap();
     let foreign = format!(".other-{}", Handle::from_bytes([4; 16]));
     fs::remove_dir_all(volumes.join(foreign)).unwrap();
     before.expect(&place.sandbox, "swept");
-}
-
-fn provision_killed(points: &Points) {
-    let place = Place::new();
-    let arguments = vec!["provision".to_owned(), request("pv", SIZE)];
-    let finish = |()| place.delete(&place.volume("pv"));
-    place.run_killed(
-        "provision a directory",
-        points,
-        &|| (),
-        &|()| arguments.clone(),
-        &finish,
-    );
-}
-
-fn mount_killed(points: &Points) {
-    let place = Place::new();
-    let volume = place.volume("pv");
-    let pod = place.pod(&volume, "one");
-    let finish = |()| {
-        let found = options(pod.dir());
-        assert!(found.is_confined && found.read_only);
-        pod.unmount().success();
-    };
-    place.run_killed(
-        "mount a directory",
-        points,
-        &|| (),
-        &|()| pod.mount_arguments("ro"),
-        &finish,
-    );
-}
-
-fn unmount_killed(points: &Points) {
-    let place = Place::new();
-    let volume = place.volume("pv");
-    let pod = place.pod(&volume, "one");
-    let dir = pod.dir().to_str().unwrap();
-    place.run_killed(
-        "unmount a directory",
-        points,
-        &|| drop(pod.mount("rw").success()),
-        &|()| vec!["unmount".to_owned(), dir.to_owned()],
-        &|()| drop(pod.unmount().success()),
-    );
-}
-
-fn delete_killed(points: &Points) {
-    let place = Place::new();
-    let prepare = || {
-        let volume = place.volume("pv");
-        let root = place.directory(&volume);
-        fs::create_dir_all(root.join("a/b/c")).unwrap();
-        fs::create_dir_all(root.join("a/d")).unwrap();
-        fs::write(root.join("a/b/c/file"), "gone").unwrap();
-        symlink("/", root.join("a/link")).unwrap();
-        volume
-    };
-    place.run_killed(
-        "delete a directory",
-        points,
-        &prepare,
-        &|volume| vec!["delete".to_owned(), volume.json("rw")],
-        &|volume| assert!(!place.directory(&volume).exists()),
-    );
 }

@@ -4,7 +4,7 @@ use crate::bench::{Bench, attach, bare, make, run};
 use flexvol_host::probe::{self, Content};
 use flexvol_sdk::Filesystem;
 use flexvol_testing::{
-    Need, Points, Test,
+    Need, Points, Random, Test, budget,
     images::{Blank, KINDS, Origin, VARIANTS},
 };
 use std::{
@@ -12,6 +12,7 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::Command,
+    time::Instant,
 };
 
 pub const TESTS: &[Test] = &[
@@ -40,11 +41,17 @@ const SMALL: u64 = 40 << 20;
 
 fn refused(points: &Points) {
     let bench = Bench::new();
-    let (mut tools, mut documented) = (Vec::new(), Vec::new());
-    for kind in KINDS {
+    let (mut made, mut documented, mut refused) = (0, 0, 0);
+    let started = Instant::now();
+    let mut kinds: Vec<_> = KINDS.iter().collect();
+    Random::new(budget().seed).shuffle(&mut kinds);
+    for kind in kinds {
+        if !budget().allows(started) {
+            break;
+        }
         match kind.origin {
-            Origin::Tool(program) => tools.push(format!("{} by {program}", kind.name)),
-            Origin::Documented => documented.push(kind.name),
+            Origin::Tool(_) => made += 1,
+            Origin::Documented => documented += 1,
         }
         let content = kind.make(&bench.path("scratch"));
         let images: Vec<PathBuf> = VARIANTS
@@ -76,15 +83,18 @@ fn refused(points: &Points) {
                 "{what}: {quick:?}"
             );
             drop(device);
-            points.add(1);
+            refused += 1;
         }
         assert_eq!(digests(&images), before, "{} was changed", kind.name);
         for path in images {
             fs::remove_file(path).unwrap();
         }
     }
-    println!("  by the real tool: {}", tools.join(", "));
-    println!("  from documented magic numbers: {}", documented.join(", "));
+    let what = format!(
+        "images that are not blank refused: {made} kinds by their tools, {documented} as documented"
+    );
+    let all = KINDS.len() * VARIANTS.len();
+    points.report("format guard", refused, all, &what);
 }
 
 /// Whether a look recognized what it found.
@@ -125,10 +135,18 @@ fn accepted(points: &Points) {
         64 * MIB,
     ];
     let bench = Bench::new();
-    for (size, blank) in sizes
+    let filesystems = [Filesystem::Ext4, Filesystem::Ext3];
+    let mut images: Vec<_> = sizes
         .into_iter()
         .flat_map(|size| Blank::ALL.map(|blank| (size, blank)))
-    {
+        .flat_map(|(size, blank)| filesystems.map(|filesystem| (size, blank, filesystem)))
+        .collect();
+    Random::new(budget().seed).shuffle(&mut images);
+    let (started, all, mut formatted) = (Instant::now(), images.len(), 0);
+    for (size, blank, filesystem) in images {
+        if !budget().allows(started) {
+            break;
+        }
         let path = bench.image_name();
         blank.write(&path, size);
         let device = attach(&path);
@@ -143,12 +161,13 @@ fn accepted(points: &Points) {
             Content::Blank,
             "{blank:?} of {size}"
         );
-        make(&device, Filesystem::Ext4, true);
+        make(&device, filesystem, true);
         check(device.path());
         drop(device);
         fs::remove_file(path).unwrap();
-        points.add(1);
+        formatted += 1;
     }
+    points.report("format guard", formatted, all, "blank images formatted");
 }
 
 fn check(device: &Path) {

@@ -38,6 +38,8 @@ fn leftovers(points: &Points) {
     let pod = Pod::new(&sandbox, &driver, &used, "a");
     let _ = pod.mount("rw").success();
     let idle = PersistentVolume::provision(&driver, "idle", "xfs", 320 << 20);
+    // The locks that runs before this one may have left on the node.
+    let _ = said(&driver, &["gc"]);
     let before = Baseline::of(&sandbox);
 
     let names = sandbox.pool().join("names");

@@ -1,7 +1,7 @@
 //! The tests' own guards: what a sandbox holds goes with it, and the baseline sees what stays.
 
 use crate::sandbox;
-use flexvol_testing::{Baseline, Need, Points, Sandbox, Test, below};
+use flexvol_testing::{Baseline, Hidden, Need, Points, Sandbox, Test, below};
 use std::{
     fs,
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
@@ -21,6 +21,11 @@ pub const TESTS: &[Test] = &[
         name: "the baseline names a loop, a mount and a file that stay",
         needs: &[Need::Root],
         run: baseline_names_debris,
+    },
+    Test {
+        name: "a program that is hidden is not there, others are, and it comes back",
+        needs: &[Need::Root, Need::Tool("mkfs.ext4", "e2fsprogs")],
+        run: hides,
     },
 ];
 
@@ -99,4 +104,17 @@ fn baseline_names_debris(points: &Points) {
     );
     fs::remove_file(sandbox.pool().join("debris")).unwrap();
     before.expect(&sandbox, "undone");
+}
+
+fn hides(_: &Points) {
+    let starts = |program: &str| Command::new(program).arg("-V").output().is_ok();
+    let all = ["mkfs.ext4", "resize2fs", "blkid"];
+    assert_eq!(all.map(starts), [true, true, true]);
+    let hidden = Hidden::tools(&["mkfs.ext4", "resize2fs", "no-such-program"]);
+    assert_eq!(all.map(starts), [false, false, true]);
+    let again = Hidden::tools(&["blkid"]);
+    assert_eq!(all.map(starts), [false, false, false]);
+    drop(again);
+    drop(hidden);
+    assert_eq!(all.map(starts), [true, true, true]);
 }

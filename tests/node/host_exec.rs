@@ -3,14 +3,13 @@
 use crate::bench::Bench;
 use flexvol_host::exec::{AtDeadline, Limits, Output, Tool};
 use flexvol_sdk::{ErrorKind, Result};
-use flexvol_testing::{Points, Test};
+use flexvol_testing::{Points, Test, eventually};
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use std::{
     ffi::OsStr,
     fs::{self, File},
     os::fd::AsRawFd,
     path::Path,
-    thread,
     time::{Duration, Instant},
 };
 
@@ -73,14 +72,6 @@ fn says(script: &str) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-fn eventually(what: &str, check: impl Fn() -> bool) {
-    let end = Instant::now() + Duration::from_secs(10);
-    while !check() {
-        assert!(Instant::now() < end, "never: {what}");
-        thread::sleep(Duration::from_millis(20));
-    }
-}
-
 fn surroundings(points: &Points) {
     let environment = says("exec env");
     let mut names: Vec<_> = environment
@@ -139,7 +130,7 @@ fn killed(_: &Points) {
     assert!(started.elapsed() < Duration::from_secs(20));
     let pids = fs::read_to_string(pids).unwrap();
     for pid in pids.split_whitespace() {
-        eventually("both are dead", || {
+        eventually(Duration::from_secs(10), "both are dead", || {
             let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
             stat.is_empty() || stat.contains(") Z ")
         });
@@ -153,7 +144,7 @@ fn left(_: &Points) {
     let error = shell(&script, Duration::from_millis(50), AtDeadline::Leave).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::TimedOut);
     assert!(!done.exists());
-    eventually("it finished", || {
+    eventually(Duration::from_secs(10), "it finished", || {
         fs::read_to_string(&done).is_ok_and(|text| text == "0\n")
     });
 }

@@ -3,9 +3,10 @@
 use crate::bench::{Bench, attach, guard, make, mount, patiently, resize, run, unmount};
 use flexvol_host::{
     device::Device,
-    format, grow,
+    format::{self, Ground},
+    grow,
     mount::Detached,
-    probe::{self, Content},
+    probe::{self, Content, Proof},
     uuid::Uuid,
 };
 use flexvol_sdk::{Bytes, ErrorKind, Filesystem};
@@ -259,11 +260,15 @@ fn formats(points: &Points) {
         }
         let detached = Detached::new(&device, filesystem).unwrap();
         let fresh = Uuid::random().unwrap();
-        let error = format::mkfs(&device, filesystem, fresh, true, &guard()).unwrap_err();
+        let ground = Ground {
+            keep_allocation: true,
+            proof: Proof::Whole,
+        };
+        let error = format::mkfs(&device, filesystem, fresh, ground, &guard()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Busy);
         drop(detached);
         let small = attach(&bench.image(minimum - 1));
-        let error = format::mkfs(&small, filesystem, fresh, true, &guard()).unwrap_err();
+        let error = format::mkfs(&small, filesystem, fresh, ground, &guard()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Invalid);
         points.add(4);
     }

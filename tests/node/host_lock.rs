@@ -31,6 +31,11 @@ pub const TESTS: &[Test] = &[
         run: orphan,
     },
     Test {
+        name: "a killed driver's child that closes what it inherits still holds the volume's lock",
+        needs: &[Need::Root, Need::Tool("bash", "bash")],
+        run: closing_orphan,
+    },
+    Test {
         name: "the loop hint is kept, replaced and doubted",
         needs: &[Need::Root],
         run: hint,
@@ -96,6 +101,46 @@ fn orphan(_: &Points) {
         lock::volume(&handle, SHORT).unwrap_err().kind(),
         ErrorKind::Busy
     );
+    lock::volume(&handle, LONG).unwrap().retire().unwrap();
+}
+
+/// As lvm does.
+fn closing_orphan(points: &Points) {
+    let script = |rest: &str| {
+        format!(
+            "for fd in /proc/$$/fd/*; do n=${{fd##*/}}; [ $n -gt 2 ] && eval \"exec $n>&-\"; done; {rest}"
+        )
+    };
+    let handle = handle();
+    let guard = lock::volume(&handle, SHORT).unwrap();
+    let hold = [guard.as_fd()];
+    let run = |rest: &str, deadline, at_deadline| {
+        let limits = Limits {
+            deadline,
+            at_deadline,
+            hold: &hold,
+        };
+        let script = script(rest);
+        Tool::find("bash")
+            .unwrap()
+            .that_closes_descriptors()
+            .run(&["-c".as_ref(), script.as_ref()], &limits)
+    };
+    for (rest, code) in [("exit 0", 0), ("exit 5", 5), ("kill -9 $$", 137)] {
+        let output = run(rest, LONG, AtDeadline::Kill).unwrap();
+        assert_eq!(output.status.code(), Some(code), "{rest}");
+        points.add(1);
+    }
+    let error = run("exec sleep 60", SHORT, AtDeadline::Kill).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::TimedOut);
+    let error = run("exec sleep 1", SHORT, AtDeadline::Leave).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::TimedOut);
+    drop(guard);
+    assert_eq!(
+        lock::volume(&handle, SHORT).unwrap_err().kind(),
+        ErrorKind::Busy
+    );
+    // Sooner than the one that was to be killed would have let go.
     lock::volume(&handle, LONG).unwrap().retire().unwrap();
 }
 

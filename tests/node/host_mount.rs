@@ -22,6 +22,7 @@ use std::{
     path::Path,
     sync::mpsc,
     thread,
+    time::Duration,
 };
 
 const E2FS: Need = Need::Tool("mkfs.ext4", "e2fsprogs");
@@ -43,6 +44,11 @@ pub const TESTS: &[Test] = &[
         name: "stacked mounts go one by one, the topmost first",
         needs: &[Need::Root, E2FS],
         run: stacked,
+    },
+    Test {
+        name: "whoever only looks at a mount does not keep it",
+        needs: &[Need::Root, E2FS],
+        run: looked_at,
     },
     Test {
         name: "a mount in use is busy and stays",
@@ -183,6 +189,20 @@ fn stacked(_: &Points) {
     }
     assert_eq!(mounted(&directory), None);
     assert!(!unmount(&directory));
+}
+
+fn looked_at(_: &Points) {
+    let bench = Bench::new();
+    let device = bench.formatted(Filesystem::Ext4, 32);
+    let directory = bench.directory("directory");
+    mount(&device, Filesystem::Ext4, &directory, false);
+    let look = File::open(&directory).unwrap();
+    let looker = thread::spawn(move || {
+        thread::sleep(Duration::from_millis(30));
+        drop(look);
+    });
+    assert!(host_mount::unmount(&directory).unwrap());
+    looker.join().unwrap();
 }
 
 fn busy(_: &Points) {

@@ -1,5 +1,7 @@
 //! Pools, on file systems of their own that can be filled.
 
+pub mod space;
+
 use crate::{
     bench::{Bench, mount},
     host_lock::handle,
@@ -7,21 +9,16 @@ use crate::{
 use flexvol_host::pool::{Allocation, Image, Pool, Reserve};
 use flexvol_sdk::{Bytes, ErrorKind, Filesystem, Handle, VolumeName};
 use flexvol_testing::{Need, Points, Test};
-use nix::{
-    fcntl::{FallocateFlags, fallocate},
-    mount::MsFlags,
-    sys::stat::Mode,
-    unistd::mkfifo,
-};
+use nix::{mount::MsFlags, sys::stat::Mode, unistd::mkfifo};
+use space::{free, settles};
 use std::{
     collections::HashSet,
     fs::{self, File, Permissions},
     io::Write,
-    os::unix::fs::{FileExt, MetadataExt, PermissionsExt, chown, symlink},
+    os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink},
     path::{Path, PathBuf},
     sync::atomic::{AtomicBool, Ordering},
     thread,
-    time::{Duration, Instant},
 };
 
 const E2FS: Need = Need::Tool("mkfs.ext4", "e2fsprogs");
@@ -43,26 +40,6 @@ pub const TESTS: &[Test] = &[
         name: "a volume's image appears whole, is found by its inode, and goes",
         needs: &[Need::Root, E2FS, XFS, BTRFS],
         run: created,
-    },
-    Test {
-        name: "a volume that does not fit leaves the pool as it was and neighbours writing",
-        needs: &[Need::Root, E2FS, XFS],
-        run: full,
-    },
-    Test {
-        name: "an extension that does not fit leaves the image as it was",
-        needs: &[Need::Root, E2FS, XFS, BTRFS],
-        run: extension_fails,
-    },
-    Test {
-        name: "an extension is finished after a cut and gives back what a trim took",
-        needs: &[Need::Root, E2FS, XFS],
-        run: extension_heals,
-    },
-    Test {
-        name: "volumes made at once share what the pool has and no more",
-        needs: &[Need::Root, E2FS],
-        run: crowd,
     },
     Test {
         name: "only a plain file of root's with one name is an image",
@@ -113,22 +90,6 @@ fn on_disk(filesystem: Filesystem, mebibytes: u64) -> (Bench, Pool) {
 
 fn image(pool: &Pool, handle: &Handle) -> Image {
     pool.image(handle).unwrap().unwrap()
-}
-
-/// Free space once the file system has settled.
-fn free(pool: &Pool, bench: &Bench) -> Bytes {
-    let root = File::open(bench.path("tested")).unwrap();
-    nix::unistd::syncfs(&root).unwrap();
-    pool.space().unwrap().free
-}
-
-/// Deleted files are freed in the background.
-fn settles(pool: &Pool, bench: &Bench, before: Bytes) {
-    let end = Instant::now() + Duration::from_secs(20);
-    while free(pool, bench).0 + MIB <= before.0 {
-        assert!(Instant::now() < end, "{before} were free");
-        thread::sleep(Duration::from_millis(20));
-    }
 }
 
 fn file_of(bench: &Bench, handle: &Handle) -> PathBuf {
@@ -285,183 +246,6 @@ fn created(points: &Points) {
         assert_eq!(pool.handles().unwrap(), []);
         settles(&pool, &bench, before);
     }
-}
-
-fn full(points: &Points) {
-    for filesystem in [Filesystem::Ext4, Filesystem::Xfs] {
-        let (bench, pool) = on_disk(filesystem, 400);
-        let neighbour = handle();
-        pool.create(&neighbour, bytes(32), "", Allocation::Full, NO_RESERVE)
-            .unwrap();
-        let before = free(&pool, &bench);
-        let size = pool.space().unwrap().size;
-        let reserve = Reserve::Bytes(Bytes(before.0 - 20 * MIB));
-        assert_eq!(pool.available(reserve).unwrap(), bytes(20));
-        for (wanted, reserve) in [
-            (bytes(1024), NO_RESERVE),
-            (size, Reserve::Percent(15)),
-            (bytes(21), reserve),
-            (Bytes(u64::MAX), NO_RESERVE),
-            // Passes the check, but there must be something left to describe the image with.
-            (Bytes(before.0 / MIB * MIB), NO_RESERVE),
-            (bytes(1), Reserve::Percent(100)),
-        ] {
-            let error = pool
-                .create(&handle(), wanted, "", Allocation::Full, reserve)
-                .err();
-            if let Some(error) = error {
-                assert_eq!(
-                    error.kind(),
-                    ErrorKind::Exhausted,
-                    "{filesystem} {wanted}: {error}"
-                );
-            } else {
-                // It did fit, to the last block.
-                assert_eq!(wanted, Bytes(before.0 / MIB * MIB));
-                for handle in pool.handles().unwrap() {
-                    if handle != neighbour {
-                        pool.remove(&handle).unwrap();
-                    }
-                }
-            }
-            assert_eq!(pool.handles().unwrap(), [neighbour]);
-            settles(&pool, &bench, before);
-            let neighbour = image(&pool, &neighbour);
-            neighbour.file().write_all_at(&[7; 1 << 16], MIB).unwrap();
-            neighbour.file().sync_all().unwrap();
-            points.add(1);
-        }
-        let percent = Reserve::Percent(100);
-        let error = pool
-            .create(&handle(), bytes(1), "", Allocation::Thin, percent)
-            .unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Exhausted);
-        pool.create(&handle(), bytes(20), "", Allocation::Full, reserve)
-            .unwrap();
-    }
-}
-
-fn extension_fails(points: &Points) {
-    for filesystem in [Filesystem::Ext4, Filesystem::Xfs, Filesystem::Btrfs] {
-        let (bench, pool) = on_disk(filesystem, 400);
-        let handle = handle();
-        pool.create(&handle, bytes(32), "", Allocation::Full, NO_RESERVE)
-            .unwrap();
-        let image = image(&pool, &handle);
-        image.file().write_all_at(b"content", 31 * MIB).unwrap();
-        let before = free(&pool, &bench);
-        let unchanged = |what: &str| {
-            assert_eq!(image.size().unwrap(), bytes(32), "{filesystem} {what}");
-            settles(&pool, &bench, before);
-            let mut content = [0; 7];
-            image.file().read_exact_at(&mut content, 31 * MIB).unwrap();
-            assert_eq!(&content, b"content");
-            points.add(1);
-        };
-        for (to, reserve) in [
-            (bytes(1024), NO_RESERVE),
-            (bytes(64), Reserve::Percent(100)),
-            (Bytes(u64::MAX), NO_RESERVE),
-        ] {
-            let error = image
-                .extend(to, Allocation::Full, reserve, &pool)
-                .unwrap_err();
-            assert_eq!(error.kind(), ErrorKind::Exhausted, "{error}");
-            unchanged("refused");
-        }
-        if filesystem == Filesystem::Btrfs {
-            continue;
-        }
-        // The kernel's own refusal, half-way: somebody takes the space between check and use. An
-        // unwritten file's size says nothing, so this one passes the check at the edge.
-        let edge = Bytes(before.0 / MIB * MIB + 32 * MIB);
-        match image.extend(edge, Allocation::Full, NO_RESERVE, &pool) {
-            Err(error) => {
-                assert_eq!(error.kind(), ErrorKind::Exhausted, "{error}");
-                unchanged("failed");
-            }
-            Ok(()) => assert_eq!(image.size().unwrap(), edge),
-        }
-    }
-}
-
-fn extension_heals(points: &Points) {
-    for filesystem in [Filesystem::Ext4, Filesystem::Xfs] {
-        let (bench, pool) = on_disk(filesystem, 400);
-        let handle = handle();
-        pool.create(&handle, bytes(32), "", Allocation::Full, NO_RESERVE)
-            .unwrap();
-        let image = image(&pool, &handle);
-        let allocated = || image.file().metadata().unwrap().blocks() * 512;
-        // Cut between taking the blocks and making the file longer. The retry needs no more room.
-        let keep = FallocateFlags::FALLOC_FL_KEEP_SIZE;
-        fallocate(image.file(), keep, 0, 200 << 20).unwrap();
-        let left = Reserve::Bytes(free(&pool, &bench));
-        image
-            .extend(bytes(200), Allocation::Full, left, &pool)
-            .unwrap();
-        assert_eq!(image.size().unwrap(), bytes(200));
-        points.add(1);
-        // The same again, and less, is nothing.
-        for to in [200, 100, 0] {
-            image
-                .extend(bytes(to), Allocation::Full, left, &pool)
-                .unwrap();
-            assert_eq!(image.size().unwrap(), bytes(200));
-        }
-        // Trimmed from inside.
-        image.file().write_all_at(b"content", MIB).unwrap();
-        let punch = FallocateFlags::FALLOC_FL_PUNCH_HOLE | keep;
-        fallocate(image.file(), punch, 2 << 20, 100 << 20).unwrap();
-        assert!(allocated() < 101 * MIB);
-        image
-            .extend(bytes(200), Allocation::Full, NO_RESERVE, &pool)
-            .unwrap();
-        assert!(allocated() >= 200 * MIB);
-        let mut content = [0; 7];
-        image.file().read_exact_at(&mut content, MIB).unwrap();
-        assert_eq!(&content, b"content");
-        points.add(1);
-        // Thin takes a size and nothing else.
-        let before = allocated();
-        image
-            .extend(bytes(4000), Allocation::Thin, NO_RESERVE, &pool)
-            .unwrap();
-        assert_eq!(image.size().unwrap(), bytes(4000));
-        assert!(allocated() <= before + MIB);
-        points.add(1);
-    }
-}
-
-fn crowd(points: &Points) {
-    let (bench, pool) = on_disk(Filesystem::Ext4, 400);
-    let free = free(&pool, &bench);
-    let reserve = Reserve::Bytes(Bytes(free.0 - 100 * MIB));
-    let root = bench.path("tested");
-    let made: usize = thread::scope(|scope| {
-        let threads: Vec<_> = (0..16)
-            .map(|_| {
-                scope.spawn(|| {
-                    // Each its own, as processes have.
-                    let pool = Pool::open(&root).unwrap();
-                    match pool.create(&handle(), bytes(15), "", Allocation::Full, reserve) {
-                        Ok(()) => 1,
-                        Err(error) => {
-                            assert_eq!(error.kind(), ErrorKind::Exhausted);
-                            0
-                        }
-                    }
-                })
-            })
-            .collect();
-        threads
-            .into_iter()
-            .map(|thread| thread.join().unwrap())
-            .sum()
-    });
-    assert_eq!(made, 6, "100 MiB hold six times 15 MiB");
-    assert_eq!(pool.handles().unwrap().len(), 6);
-    points.add(16);
 }
 
 fn not_an_image(points: &Points) {

@@ -4,7 +4,7 @@ use crate::bench::{Bench, attach, bare, make, mount, resize, run};
 use flexvol_host::{
     device::Device,
     pool::Pool,
-    probe::{self, Content},
+    probe::{self, Content, Proof},
 };
 use flexvol_sdk::{Bytes, Filesystem};
 use flexvol_testing::{Need, Points, Test};
@@ -29,6 +29,11 @@ pub const TESTS: &[Test] = &[
         name: "what was written behind or above the device is seen",
         needs: &[Need::Root],
         run: caches,
+    },
+    Test {
+        name: "wiped ends prove that nothing begins on a device, and nothing about its middle",
+        needs: &[Need::Root],
+        run: ends,
     },
     Test {
         name: "file systems that volumes may not hold are named",
@@ -91,6 +96,36 @@ fn dead_disk(points: &Points) {
                 &directory,
             );
         }
+    }
+}
+
+fn ends(points: &Points) {
+    let bench = Bench::new();
+    for mib in [1, 8, 9, 32] {
+        let path = bench.image(mib);
+        let device = attach(&path);
+        let size = mib << 20;
+        let file = device.file();
+        let noise = vec![0xa5; usize::try_from(size).unwrap()];
+        file.write_all_at(&noise, 0).unwrap();
+        let foreign = Content::Foreign(probe::UNKNOWN);
+        assert_eq!(probe::prove(&device, Proof::Ends), foreign, "{mib}");
+        probe::wipe_ends(&device).unwrap();
+        assert_eq!(probe::prove(&device, Proof::Ends), Content::Blank, "{mib}");
+        let has_middle = size > 8 << 20;
+        assert_eq!(probe::thorough(&device) == foreign, has_middle, "{mib}");
+        let edges = [0, 4095, (4 << 20) - 1, size - (4 << 20).min(size), size - 1];
+        for at in edges.into_iter().filter(|at| *at < size) {
+            file.write_all_at(&[1], at).unwrap();
+            assert_eq!(
+                probe::prove(&device, Proof::Ends),
+                foreign,
+                "{at} of {size}"
+            );
+            file.write_all_at(&[0], at).unwrap();
+            points.add(1);
+        }
+        assert_eq!(probe::prove(&device, Proof::Ends), Content::Blank, "{mib}");
     }
 }
 

@@ -7,13 +7,13 @@ use flexvol_testing::{
 use std::{
     fs::{self, File},
     io::Write,
-    path::{Path, PathBuf},
+    path::Path,
     process::Command,
 };
 
-const MIB: u64 = 1 << 20;
+pub const MIB: u64 = 1 << 20;
 
-const ALL: &[Need] = &[
+pub const ALL: &[Need] = &[
     Need::Root,
     Need::Tool("mkfs.xfs", "xfsprogs"),
     Need::Tool("mkfs.btrfs", "btrfs-progs"),
@@ -41,29 +41,9 @@ pub const TESTS: &[Test] = &[
         run: attached_twice,
     },
     Test {
-        name: "a volume survives a reboot, its growth half done",
-        needs: ALL,
-        run: reboot,
-    },
-    Test {
         name: "offline growth waits until no pod uses the volume",
         needs: ALL,
         run: offline,
-    },
-    Test {
-        name: "expandfs finds the volume by its directory after a kubelet restart",
-        needs: ALL,
-        run: bare_json,
-    },
-    Test {
-        name: "a missing data disk is refused, and unmounting works without it",
-        needs: ALL,
-        run: missing_disk,
-    },
-    Test {
-        name: "volumes that swap loop numbers are not mixed up",
-        needs: ALL,
-        run: swapped_loops,
     },
     Test {
         name: "two provisions of one name make one volume, and deleting is final",
@@ -77,12 +57,12 @@ pub const TESTS: &[Test] = &[
     },
 ];
 
-fn shared(sandbox: &Sandbox) -> Driver {
+pub fn shared(sandbox: &Sandbox) -> Driver {
     sandbox.install("flexvol.test/shared", false, "reserve = \"64Mi\"")
 }
 
 /// Writes a file and returns its content, to be found again.
-fn fill(dir: &Path) -> Vec<u8> {
+pub fn fill(dir: &Path) -> Vec<u8> {
     let content: Vec<u8> = (0..8 * MIB).map(|at| (at % 251) as u8).collect();
     let mut file = File::create(dir.join("before")).unwrap();
     file.write_all(&content).unwrap();
@@ -90,12 +70,12 @@ fn fill(dir: &Path) -> Vec<u8> {
     content
 }
 
-fn size_of_filesystem(dir: &Path) -> u64 {
+pub fn size_of_filesystem(dir: &Path) -> u64 {
     let found = nix::sys::statvfs::statvfs(dir).unwrap();
     found.blocks() * found.fragment_size()
 }
 
-fn measured(call: &Call) -> u64 {
+pub fn measured(call: &Call) -> u64 {
     call.object().unwrap()["volumenewsize"].as_u64().unwrap()
 }
 
@@ -291,39 +271,6 @@ fn attached_twice(_: &Points) {
     baseline.expect(&sandbox, "both names were detached");
 }
 
-/// What a reboot leaves: marks and images, and nothing in the kernel.
-fn lose_power(sandbox: &Sandbox) {
-    for mount in below(&sandbox.kubelet_root()).iter().rev() {
-        nix::mount::umount2(&mount.point, nix::mount::MntFlags::MNT_DETACH).unwrap();
-    }
-    assert_eq!(sandbox.loops(), [], "loops after the reboot");
-}
-
-fn reboot(_: &Points) {
-    let sandbox = sandbox();
-    let driver = shared(&sandbox);
-    let volume = PersistentVolume::provision(&driver, "survivor", "xfs", 300 * MIB);
-    let pod = Pod::new(&sandbox, &driver, &volume, "one");
-    pod.mount("rw").success();
-    let content = fill(pod.dir());
-    // Storage and nothing else, as a power cut in the middle of expandfs leaves it.
-    let json = volume.json("rw");
-    let new = (500 * MIB).to_string();
-    let dir = pod.dir().to_str().unwrap();
-    driver
-        .call(&["expandvolume", &json, dir, &new, "314572800"])
-        .success();
-    assert!(size_of_filesystem(pod.dir()) < 300 * MIB);
-    lose_power(&sandbox);
-    pod.mount("rw").success();
-    assert!(
-        size_of_filesystem(pod.dir()) > 400 * MIB,
-        "grown at the next mount"
-    );
-    assert_eq!(fs::read(pod.dir().join("before")).unwrap(), content);
-    pod.unmount().success();
-}
-
 fn offline(_: &Points) {
     let sandbox = sandbox();
     let driver = sandbox.install_with(
@@ -354,93 +301,6 @@ fn offline(_: &Points) {
         .success();
     assert_eq!(measured(&grown), 400 * MIB);
     pods[0].unmount().success();
-}
-
-fn bare_json(_: &Points) {
-    let sandbox = sandbox();
-    let driver = shared(&sandbox);
-    let volume = PersistentVolume::provision(&driver, "bare", "xfs", 300 * MIB);
-    let other = PersistentVolume::provision(&driver, "other", "xfs", 300 * MIB);
-    let pod = Pod::new(&sandbox, &driver, &volume, "one");
-    pod.mount("rw").success();
-    let bare = r#"{"kubernetes.io/fsType":"","kubernetes.io/pvOrVolumeName":"bare","kubernetes.io/readwrite":"rw"}"#;
-    let dir = pod.dir().to_str().unwrap();
-    let sizes = [(400 * MIB).to_string(), (300 * MIB).to_string()];
-    let grown = driver
-        .call(&["expandfs", bare, "", dir, &sizes[0], &sizes[1]])
-        .success();
-    assert_eq!(measured(&grown), 400 * MIB);
-    let wrong = driver.call(&["expandfs", &other.json("rw"), "", dir, &sizes[0], &sizes[1]]);
-    assert!(wrong.failure().contains("another volume"));
-    assert_eq!(other.image(&sandbox).metadata().unwrap().len(), 300 * MIB);
-    pod.unmount().success();
-    let gone = driver.call(&["expandfs", bare, "", dir, &sizes[0], &sizes[1]]);
-    assert!(gone.failure().contains("handle"));
-}
-
-fn missing_disk(_: &Points) {
-    let sandbox = sandbox();
-    let driver = shared(&sandbox);
-    let volume = PersistentVolume::provision(&driver, "data", "xfs", 300 * MIB);
-    let pods = ["one", "two"].map(|uid| Pod::new(&sandbox, &driver, &volume, uid));
-    pods[0].mount("rw").success();
-    let (pool, away) = (sandbox.pool(), sandbox.disk().join("away"));
-    fs::rename(&pool, &away).unwrap();
-    fs::create_dir(&pool).unwrap();
-    let calls: [(&str, Call); 3] = [
-        ("mount", pods[1].mount("rw")),
-        ("delete", driver.call(&["delete", &volume.json("rw")])),
-        ("capacity", driver.call(&["capacity", "{}"])),
-    ];
-    for (callout, call) in calls {
-        assert!(
-            call.failure().contains("not mounted"),
-            "{callout}: {}",
-            call.failure()
-        );
-    }
-    pods[0].unmount().success();
-    assert_eq!(sandbox.loops(), []);
-    fs::remove_dir(&pool).unwrap();
-    fs::rename(&away, &pool).unwrap();
-    pods[1].mount("rw").success();
-    pods[1].unmount().success();
-}
-
-fn swapped_loops(_: &Points) {
-    let sandbox = sandbox();
-    let driver = shared(&sandbox);
-    let volumes = ["first", "second"]
-        .map(|name| PersistentVolume::provision(&driver, name, "xfs", 300 * MIB));
-    let pods = [0, 1].map(|n| Pod::new(&sandbox, &driver, &volumes[n], "one"));
-    let device = |dir: &PathBuf| {
-        let mounted = below(dir);
-        mounted.first().map(|mount| mount.device.clone())
-    };
-    for pod in &pods {
-        pod.mount("rw").success();
-        fs::write(
-            pod.dir().join("name"),
-            pod.dir().file_name().unwrap().as_encoded_bytes(),
-        )
-        .unwrap();
-    }
-    let before = pods.each_ref().map(|pod| device(pod.dir()));
-    // Others on this machine take loop numbers too, and may get one of these two in between.
-    let swapped = (0..50).any(|_| {
-        pods.iter().for_each(|pod| drop(pod.unmount().success()));
-        pods[1].mount("rw").success();
-        pods[0].mount("rw").success();
-        before != pods.each_ref().map(|pod| device(pod.dir()))
-    });
-    assert!(swapped, "the numbers were meant to be swapped");
-    for pod in &pods {
-        let name = fs::read(pod.dir().join("name")).unwrap();
-        assert_eq!(name, pod.dir().file_name().unwrap().as_encoded_bytes());
-        pod.unmount().success();
-        pod.unmount().success();
-    }
-    assert_eq!(sandbox.loops(), []);
 }
 
 fn names(_: &Points) {

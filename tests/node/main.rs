@@ -6,14 +6,19 @@
 )]
 
 mod adopt;
+mod anywhere;
 mod bad_input;
 mod bench;
 mod by_hand;
+mod callouts;
 mod demo;
+mod dir;
 mod directory;
 #[path = "../examples/mod.rs"]
 mod examples;
+mod failing_disk;
 mod format_guard;
+mod full;
 mod gc;
 mod guards;
 mod host_exec;
@@ -23,60 +28,93 @@ mod host_loop;
 mod host_mount;
 mod host_pool;
 mod host_probe;
-mod kill;
+mod hostile;
+mod kept;
 mod lifecycle;
+mod lvm;
 mod meddling;
+mod orphan;
 mod people;
 #[path = "../recordings/mod.rs"]
 mod recordings;
 mod replay;
+mod restarts;
 mod secrets;
+mod service;
 mod spec;
 mod storm;
+mod thousand;
+mod torn;
 mod vendors;
 
-use flexvol_testing::{Sandbox, run_layer};
-use std::{env, path::PathBuf, process::ExitCode};
+use flexvol_testing::{PoolFilesystem, Sandbox, run_layer};
+use std::{path::PathBuf, process::ExitCode};
 
 fn main() -> ExitCode {
-    let tests = [
+    let mut tests = vec![
         adopt::TESTS,
         bad_input::TESTS,
         by_hand::TESTS,
         demo::TESTS,
+        dir::disturbed::ERRORS,
+        dir::beside::SERVED,
+        dir::beside::TESTS,
+        dir::damage::BTRFS,
+        dir::damage::TESTS,
+        dir::damage::XFS,
+        dir::disturbed::TESTS,
+        dir::limits::PROJECTS,
+        dir::limits::TESTS,
+        dir::pool::PROJECTS,
+        dir::pool::TESTS,
+        dir::removal::BTRFS,
+        dir::removal::TESTS,
         directory::TESTS,
+        failing_disk::TESTS,
         format_guard::TESTS,
+        full::TESTS,
         gc::TESTS,
         guards::TESTS,
+        hostile::TESTS,
         host_exec::TESTS,
         host_grow::TESTS,
         host_lock::TESTS,
         host_loop::TESTS,
         host_mount::TESTS,
         host_pool::TESTS,
+        host_pool::space::TESTS,
         host_probe::TESTS,
-        kill::TESTS,
+        kept::TESTS,
+        anywhere::KILLED,
+        orphan::TESTS,
         lifecycle::TESTS,
+        restarts::TESTS,
+        torn::TESTS,
         meddling::TESTS,
         people::TESTS,
+        anywhere::REFUSED,
         replay::TESTS,
         secrets::TESTS,
+        service::TESTS,
         spec::TESTS,
         storm::TESTS,
+        thousand::TESTS,
         vendors::TESTS,
     ];
+    tests.extend(lvm::tests());
     run_layer("node", &tests)
 }
 
-/// The driver's executable: the one that was built with this test, or `FLEXVOL_EXECUTABLE` where
-/// the test was carried to another machine.
+/// The driver's executable.
 fn executable() -> PathBuf {
-    env::var_os("FLEXVOL_EXECUTABLE").map_or_else(
-        || PathBuf::from(env!("CARGO_BIN_EXE_flexvol")),
-        PathBuf::from,
-    )
+    flexvol_testing::executable(env!("CARGO_BIN_EXE_flexvol"))
 }
 
 fn sandbox() -> Sandbox {
     Sandbox::new(&executable())
+}
+
+/// A sandbox with its pool on a file system of this kind and size.
+fn sandbox_with(filesystem: PoolFilesystem) -> Sandbox {
+    Sandbox::with_pool_on(&executable(), filesystem)
 }

@@ -1,23 +1,39 @@
 //! Secrets of a pod reach the driver in its arguments, and appear nowhere else.
 
 use crate::sandbox;
-use flexvol_testing::{Call, Driver, Need, PersistentVolume, Pod, Points, Sandbox, Test};
+use flexvol_host::lock;
+use flexvol_sdk::Handle;
+use flexvol_testing::{Call, Driver, Need, PersistentVolume, Pod, Points, Sandbox, Test, patience};
+use nix::{
+    sys::signal::{self, Signal},
+    unistd::Pid,
+};
 use std::{
     cell::Cell,
     fs,
-    os::unix::net::UnixDatagram,
+    os::unix::{net::UnixDatagram, process::ExitStatusExt},
     path::{Path, PathBuf},
+    process::{Command, Stdio},
+    thread,
+    time::{Duration, Instant},
 };
 
-pub const TESTS: &[Test] = &[Test {
-    name: "a secret is in no reply, no log, no file and no child's arguments",
-    needs: &[
-        Need::Root,
-        Need::Tool("strace", "strace"),
-        Need::Tool("mkfs.xfs", "xfsprogs"),
-    ],
-    run: secrets,
-}];
+pub const TESTS: &[Test] = &[
+    Test {
+        name: "a secret is in no reply, no log, no file and no child's arguments",
+        needs: &[
+            Need::Root,
+            Need::Tool("strace", "strace"),
+            Need::Tool("mkfs.xfs", "xfsprogs"),
+        ],
+        run: secrets,
+    },
+    Test {
+        name: "a driver that crashes leaves no core file, whatever the node's limit is",
+        needs: &[Need::Root, Need::Tool("mkfs.xfs", "xfsprogs")],
+        run: crashed,
+    },
+];
 
 const SIZE: u64 = 300 << 20;
 const UID: &str = "0b1e55ed-0000-4000-8000-000000000001";
@@ -120,6 +136,49 @@ fn secrets(points: &Points) {
         pod.unmount().success();
     }
     assert!(traced.heard.get() > 0, "nothing was logged at all");
+}
+
+fn crashed(points: &Points) {
+    let sandbox = sandbox();
+    let driver = sandbox.install("example.com/loop", false, "");
+    let volume = PersistentVolume::provision(&driver, "pv", "xfs", SIZE);
+    let pod = Pod::new(&sandbox, &driver, &volume, UID);
+    // It waits for this, and has read its arguments.
+    let handle = Handle::parse(volume.handle()).unwrap();
+    let lock = lock::volume(&handle, Duration::ZERO).unwrap();
+    let mut child = Command::new("/bin/sh")
+        .args(["-c", "ulimit -c unlimited && exec \"$@\"", "sh"])
+        .arg(driver.executable())
+        .args(pod.mount_arguments("rw"))
+        .current_dir(sandbox.disk())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let process = PathBuf::from(format!("/proc/{}", child.id()));
+    let executable = fs::canonicalize(driver.executable()).unwrap();
+    let deadline = Instant::now() + Duration::from_secs(5) * patience();
+    let is_limited = || {
+        let limits = fs::read_to_string(process.join("limits")).unwrap();
+        let line = limits
+            .lines()
+            .find(|line| line.starts_with("Max core file size"));
+        let is_shell = fs::read_link(process.join("exe")).unwrap() != executable;
+        !is_shell && line.unwrap().split_whitespace().nth(4) == Some("0")
+    };
+    while !is_limited() && Instant::now() < deadline {
+        thread::sleep(Duration::from_millis(10));
+    }
+    let limited = is_limited();
+    let pid = Pid::from_raw(child.id().try_into().unwrap());
+    // As a panic ends it. Rust's runtime takes one SIGSEGV for itself, to look for an overflow of the
+    // stack.
+    signal::kill(pid, Signal::SIGABRT).unwrap();
+    let status = child.wait().unwrap();
+    drop(lock);
+    assert!(limited, "no limit while it waited; {status:?}");
+    assert_eq!(status.signal(), Some(Signal::SIGABRT as i32));
+    assert!(!status.core_dumped(), "{status:?}");
+    points.add(1);
 }
 
 struct Traced<'a> {

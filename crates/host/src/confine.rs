@@ -6,15 +6,15 @@ use rustix::{
 };
 use std::{
     ffi::{CStr, CString},
-    fs::File,
+    fs::{self, File},
     io,
-    os::unix::fs::MetadataExt,
+    os::fd::AsRawFd,
 };
 
 /// Opens one entry of a directory: no symbolic link, nothing mounted there, no path.
 ///
-/// `openat2` refuses all of that; before Linux 5.6 `O_NOFOLLOW` and a look at the file system's
-/// number do, which for a single component comes to the same.
+/// `openat2` refuses all of that; before Linux 5.6 `O_NOFOLLOW` and a look at the mount do, which for
+/// a single component comes to the same.
 ///
 /// # Errors
 /// EINVAL for a name that is a path, ELOOP for a symbolic link, EXDEV for a mount, otherwise what
@@ -45,16 +45,25 @@ pub(crate) fn open_entry(directory: &File, name: &CStr, flags: OFlags) -> io::Re
 
 fn open_component(directory: &File, name: &CStr, flags: OFlags) -> io::Result<File> {
     let file = File::from(rustix::fs::openat(directory, name, flags, Mode::empty())?);
-    if file.metadata()?.dev() != directory.metadata()?.dev() {
+    if mount_of(&file)? != mount_of(directory)? {
         return Err(Errno::XDEV.into());
     }
     Ok(file)
 }
 
+/// The id of the mount that an open file was reached through (`proc_pid_fdinfo(5)`). The number of
+/// the file system says less: each subvolume of a Btrfs has one of its own.
+fn mount_of(file: &File) -> io::Result<String> {
+    let path = format!("/proc/self/fdinfo/{}", file.as_raw_fd());
+    let text = fs::read_to_string(path)?;
+    let id = text.lines().find_map(|line| line.strip_prefix("mnt_id:"));
+    id.map(str::to_owned).ok_or_else(|| Errno::IO.into())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::{fs, os::unix::fs::symlink};
+    use std::os::unix::fs::symlink;
 
     #[test]
     fn only_entries_of_the_directory_open_with_and_without_openat2() {

@@ -1,21 +1,21 @@
-//! Programs this crate cannot do without: mkfs, e2fsck, resize2fs.
+//! Programs this crate cannot do without: mkfs, e2fsck, resize2fs, lvm.
+
+mod find;
+mod scope;
 
 use crate::{deadline::Deadline, sys};
-use flexvol_sdk::{Error, ErrorKind, Result};
+use flexvol_sdk::{Bytes, Error, ErrorKind, Result};
 use rustix::{
     fs::{FallocateFlags, MemfdFlags},
     process::{Pid, Signal},
 };
 use std::{
     ffi::{OsStr, OsString},
-    fs::{self, File},
+    fs::File,
     io,
     os::{
         fd::BorrowedFd,
-        unix::{
-            fs::{FileExt, MetadataExt, PermissionsExt},
-            process::ExitStatusExt,
-        },
+        unix::{fs::FileExt, process::ExitStatusExt},
     },
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
@@ -25,8 +25,11 @@ use std::{
 /// Where programs are looked for, in this order. `PATH` belongs to whoever started the driver.
 const PLACES: &str = "/var/lib/flexvol/bin:/usr/sbin:/sbin:/usr/bin:/bin";
 
-/// What is kept of each of a program's two outputs.
-const OUTPUT_LIMIT: u64 = 64 << 10;
+/// What is kept of each of a program's two outputs unless more is asked for.
+const OUTPUT_LIMIT: Bytes = Bytes(64 << 10);
+
+/// What a shell runs that keeps descriptors. The last command of all it would become itself.
+const KEEP: &str = "\"$@\"; exit $?";
 
 /// How long a killed program may take to go; one that waits for a dead disk takes longer.
 const DEATH: Duration = Duration::from_secs(5);
@@ -35,6 +38,10 @@ const DEATH: Duration = Duration::from_secs(5);
 #[derive(Clone, Debug)]
 pub struct Tool {
     path: PathBuf,
+    environment: &'static [(&'static str, &'static str)],
+    longest_output: Bytes,
+    /// It closes what it inherits.
+    closes: bool,
 }
 
 /// What [`Tool::run`] does when the time is over.
@@ -42,7 +49,8 @@ pub struct Tool {
 pub enum AtDeadline {
     /// Kill the program and what it started.
     Kill,
-    /// Leave it alone: it must not be cut, and goes on with the lock it holds.
+    /// Leave it alone: it must not be cut, and goes on with the lock it holds. Where systemd manages
+    /// the node, one that holds something also outlives the unit that this process belongs to.
     Leave,
 }
 
@@ -66,65 +74,49 @@ pub struct Output {
     pub program: OsString,
     /// How it ended.
     pub status: ExitStatus,
-    /// Its standard output, the first 64 KiB.
+    /// The beginning of its standard output: 64 KiB, or as much as was asked for.
     pub stdout: Vec<u8>,
-    /// Its standard error, the first 64 KiB.
+    /// The same of its standard error.
     pub stderr: Vec<u8>,
 }
 
 impl Tool {
-    /// Looks for a program, by a name that is no path, in fixed directories; only root may be able
-    /// to write to it.
-    ///
-    /// # Errors
-    /// [`ErrorKind::ToolMissing`], which names the Debian package that has it.
-    pub fn find(name: &str) -> Result<Self> {
-        which::WhichConfig::new_with_sys(FixedPlaces)
-            .binary_name(name.into())
-            .custom_path_list(PLACES.into())
-            .first_result()
-            .and_then(|path| match name.contains('/') {
-                true => Err(which::Error::CannotFindBinaryPath),
-                false => Ok(path),
-            })
-            .map(|path| Tool { path })
-            .map_err(|error| {
-                let package = match package_of(name) {
-                    Some(package) => format!(" (Debian package {package})"),
-                    None => String::new(),
-                };
-                Error::new(
-                    ErrorKind::ToolMissing,
-                    format!("{name} is not installed on the node{package}"),
-                )
-                .because(error)
-            })
+    fn new(path: PathBuf) -> Self {
+        Tool {
+            path,
+            environment: &[],
+            longest_output: OUTPUT_LIMIT,
+            closes: false,
+        }
     }
 
-    /// The program an administrator named by its absolute path. Nobody but root and this
-    /// process's own user may be able to write to it.
-    ///
-    /// # Errors
-    /// [`ErrorKind::NotFound`] where there is no such file, [`ErrorKind::Denied`] where it cannot
-    /// be trusted or executed.
-    pub fn at(path: &Path) -> Result<Self> {
-        let metadata =
-            fs::metadata(path).map_err(|error| Error::system("find the program", error))?;
-        let mode = metadata.permissions().mode();
-        let owned = [0, rustix::process::geteuid().as_raw()].contains(&metadata.uid());
-        if !path.is_absolute() || !metadata.is_file() || mode & 0o111 == 0 {
-            return Err(Error::new(
-                ErrorKind::Denied,
-                "that is no program: an absolute path of an executable file is needed",
-            ));
+    /// The same program with variables in its environment.
+    #[must_use]
+    pub fn with_environment(self, environment: &'static [(&'static str, &'static str)]) -> Self {
+        Tool {
+            environment,
+            ..self
         }
-        if !owned || mode & 0o022 != 0 {
-            return Err(Error::new(
-                ErrorKind::Denied,
-                "others than root could have written the program; it is not run",
-            ));
+    }
+
+    /// The same program, of whose outputs that much is kept.
+    #[must_use]
+    pub fn with_longest_output(self, longest_output: Bytes) -> Self {
+        Tool {
+            longest_output,
+            ..self
         }
-        Ok(Tool { path: path.into() })
+    }
+
+    /// The same program, known to close the descriptors it inherits: a shell waits for it and keeps
+    /// what it is to hold. Its end by a signal is then told as a shell does, by the exit status 128
+    /// and its number.
+    #[must_use]
+    pub fn that_closes_descriptors(self) -> Self {
+        Tool {
+            closes: true,
+            ..self
+        }
     }
 
     /// Where it is.
@@ -135,13 +127,55 @@ impl Tool {
 
     /// Runs the program to its end, whatever its exit status.
     ///
-    /// It gets these arguments, `PATH` and `LC_ALL=C`, an empty standard input, `/` as its
+    /// It gets these arguments, `PATH`, `LC_ALL=C` and what [`Tool::with_environment`] said, an empty standard input, `/` as its
     /// directory, 077 as its umask, a session of its own, and no descriptor but its three and
     /// those it is to hold. What it started itself is not waited for.
     ///
     /// # Errors
     /// [`ErrorKind::TimedOut`] at the deadline, otherwise why it could not be started.
     pub fn run(&self, arguments: &[&OsStr], limits: &Limits<'_>) -> Result<Output> {
+        if self.closes && !limits.hold.is_empty() {
+            let keeper = Tool {
+                environment: self.environment,
+                longest_output: self.longest_output,
+                ..Tool::find("sh")?
+            };
+            let mut words: Vec<&OsStr> = ["-c", KEEP, "sh"].map(OsStr::new).to_vec();
+            words.push(self.path.as_os_str());
+            words.extend(arguments);
+            let mut output = keeper.run(&words, limits)?;
+            output.program = self.path.file_name().unwrap_or_default().to_owned();
+            return Ok(output);
+        }
+        if limits.at_deadline == AtDeadline::Leave
+            && !limits.hold.is_empty()
+            && let Some((asks, mut words)) = scope::around(self)
+        {
+            words.extend(arguments);
+            match self.start(asks.path(), &words, limits, scope::ended_before)? {
+                Ended::Ran(output) => return Ok(output),
+                // The manager is busy with itself, or being replaced.
+                Ended::Never(output) => log::warn!(
+                    "{} runs without a scope, and is cut if its unit is stopped: {}",
+                    self.path.display(),
+                    String::from_utf8_lossy(&output.stderr).trim()
+                ),
+            }
+        }
+        match self.start(&self.path, arguments, limits, |_| Some(false))? {
+            Ended::Ran(output) | Ended::Never(output) => Ok(output),
+        }
+    }
+
+    /// Starts `program`, which is this one or becomes it, and waits for its end. `never` says of one
+    /// that has ended whether it did so before it became this one.
+    fn start(
+        &self,
+        program: &Path,
+        arguments: &[&OsStr],
+        limits: &Limits<'_>,
+        never: fn(&Child) -> Option<bool>,
+    ) -> Result<Ended> {
         let name = self.path.file_name().unwrap_or_default();
         let shown = name.display();
         let failed = |error: io::Error| Error::system(&format!("run {shown}"), error);
@@ -149,12 +183,13 @@ impl Tool {
         // Files in memory, not pipes: nothing must read them for the program to go on, it cannot
         // die of a broken pipe when it is left alone, and whoever inherits them delays nobody.
         let (stdout, stderr) = (capture().map_err(failed)?, capture().map_err(failed)?);
-        let mut command = Command::new(&self.path);
+        let mut command = Command::new(program);
         command
             .args(arguments)
             .env_clear()
             .env("PATH", PLACES)
             .env("LC_ALL", "C")
+            .envs(self.environment.iter().copied())
             .current_dir("/")
             .stdin(Stdio::null())
             .stdout(stdout.try_clone().map_err(failed)?)
@@ -163,28 +198,43 @@ impl Tool {
         let mut child = command.spawn().map_err(failed)?;
 
         let mut deadline = Deadline::after(limits.deadline);
-        let status = loop {
-            if let Some(status) = child.try_wait().map_err(failed)? {
-                break status;
+        let (never, status) = loop {
+            // Before it is waited for: afterwards nothing is known of it.
+            if let Some(never) = never(&child)
+                && let Some(status) = child.try_wait().map_err(failed)?
+            {
+                break (never, status);
             }
-            discard_excess(&stdout);
-            discard_excess(&stderr);
+            discard_excess(&stdout, self.longest_output);
+            discard_excess(&stderr, self.longest_output);
             if !deadline.pause() {
                 return Err(give_up(child, limits).because(format!("{arguments:?}")));
             }
         };
         log::debug!(
             "{} {arguments:?}: {status} after {} ms",
-            self.path.display(),
+            program.display(),
             started.elapsed().as_millis()
         );
-        Ok(Output {
+        let output = Output {
             program: name.to_owned(),
             status,
-            stdout: captured(&stdout).map_err(failed)?,
-            stderr: captured(&stderr).map_err(failed)?,
+            stdout: captured(&stdout, self.longest_output).map_err(failed)?,
+            stderr: captured(&stderr, self.longest_output).map_err(failed)?,
+        };
+        Ok(match never {
+            true => Ended::Never(output),
+            false => Ended::Ran(output),
         })
     }
+}
+
+/// How a child ended.
+enum Ended {
+    /// As the program.
+    Ran(Output),
+    /// Before it became the program.
+    Never(Output),
 }
 
 impl Output {
@@ -220,11 +270,11 @@ impl Output {
 }
 
 fn give_up(mut child: Child, limits: &Limits<'_>) -> Error {
-    let seconds = limits.deadline.as_secs_f32();
+    let seconds = limits.deadline.as_secs();
     if limits.at_deadline == AtDeadline::Leave {
         return Error::new(
             ErrorKind::TimedOut,
-            format!("the operation goes on in the background after {seconds:.0} s; try again"),
+            format!("the operation goes on in the background after {seconds} s; try again"),
         );
     }
     // The child leads a session, so its group has its number and cannot be anybody else's as long
@@ -238,7 +288,7 @@ fn give_up(mut child: Child, limits: &Limits<'_>) -> Error {
     while matches!(child.try_wait(), Ok(None)) && death.pause() {}
     Error::new(
         ErrorKind::TimedOut,
-        format!("the operation was stopped because it did not end within {seconds:.0} s"),
+        format!("the operation was stopped because it did not end within {seconds} s"),
     )
 }
 
@@ -248,85 +298,21 @@ fn capture() -> io::Result<File> {
 }
 
 /// Frees the memory of what will not be kept.
-fn discard_excess(output: &File) {
+fn discard_excess(output: &File, longest: Bytes) {
     let excess = output
         .metadata()
-        .map_or(0, |m| m.len().saturating_sub(OUTPUT_LIMIT));
+        .map_or(0, |m| m.len().saturating_sub(longest.0));
     if excess > 0 {
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        if let Err(error) = rustix::fs::fallocate(output, flags, OUTPUT_LIMIT, excess) {
+        if let Err(error) = rustix::fs::fallocate(output, flags, longest.0, excess) {
             log::debug!("cannot discard a program's output: {error}");
         }
     }
 }
 
-fn captured(output: &File) -> io::Result<Vec<u8>> {
-    let length = output.metadata()?.len().min(OUTPUT_LIMIT);
+fn captured(output: &File, longest: Bytes) -> io::Result<Vec<u8>> {
+    let length = output.metadata()?.len().min(longest.0);
     let mut bytes = vec![0; usize::try_from(length).map_err(io::Error::other)?];
     output.read_exact_at(&mut bytes, 0)?;
     Ok(bytes)
-}
-
-fn package_of(name: &str) -> Option<&'static str> {
-    Some(match name {
-        "mkfs.xfs" => "xfsprogs",
-        "mkfs.ext3" | "mkfs.ext4" | "mke2fs" | "e2fsck" | "resize2fs" => "e2fsprogs",
-        "mkfs.btrfs" => "btrfs-progs",
-        "lvm" => "lvm2",
-        _ => return None,
-    })
-}
-
-/// The system as `which` may see it: no environment, no home directory, no current directory.
-#[derive(Clone)]
-struct FixedPlaces;
-
-impl which::sys::Sys for FixedPlaces {
-    type ReadDirEntry = fs::DirEntry;
-    type Metadata = fs::Metadata;
-
-    fn is_windows(&self) -> bool {
-        false
-    }
-
-    fn current_dir(&self) -> io::Result<PathBuf> {
-        Err(io::ErrorKind::Unsupported.into())
-    }
-
-    fn home_dir(&self) -> Option<PathBuf> {
-        None
-    }
-
-    fn env_split_paths(&self, paths: &OsStr) -> Vec<PathBuf> {
-        std::env::split_paths(paths).collect()
-    }
-
-    fn env_path(&self) -> Option<OsString> {
-        None
-    }
-
-    fn env_path_ext(&self) -> Option<OsString> {
-        None
-    }
-
-    fn metadata(&self, path: &Path) -> io::Result<fs::Metadata> {
-        fs::metadata(path)
-    }
-
-    fn symlink_metadata(&self, path: &Path) -> io::Result<fs::Metadata> {
-        fs::symlink_metadata(path)
-    }
-
-    fn read_dir(
-        &self,
-        path: &Path,
-    ) -> io::Result<Box<dyn Iterator<Item = io::Result<fs::DirEntry>>>> {
-        Ok(Box::new(fs::read_dir(path)?))
-    }
-
-    fn is_valid_executable(&self, path: &Path) -> io::Result<bool> {
-        let metadata = fs::metadata(path)?;
-        let mode = metadata.permissions().mode();
-        Ok(metadata.is_file() && mode & 0o111 != 0 && mode & 0o022 == 0 && metadata.uid() == 0)
-    }
 }

@@ -4,7 +4,7 @@ use crate::{
     device::Device,
     exec::{AtDeadline, Limits, Tool},
     lock,
-    probe::{self, Content},
+    probe::{self, Content, Proof},
     uuid::Uuid,
 };
 use flexvol_sdk::{Bytes, Error, ErrorKind, Filesystem, Result};
@@ -26,11 +26,19 @@ pub fn minimum(filesystem: Filesystem) -> Bytes {
     }
 }
 
+/// What a file system is made on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ground {
+    /// The tool must not discard the device's blocks, which would give back what was preallocated.
+    pub keep_allocation: bool,
+    /// What was proven to be zero.
+    pub proof: Proof,
+}
+
 /// Makes a file system over the whole device. Whatever was there is lost: the caller has proven
-/// that nothing was (see [`probe::thorough`]), or that it was itself interrupted making one.
+/// that nothing was (see [`probe::prove`]), or that it was itself interrupted making one.
 ///
-/// `keep_allocation` keeps the tool from discarding the device's blocks, which would give back
-/// what was preallocated. Blocks are always of 4 KiB: the tools' smaller choice for small devices
+/// Blocks are always of 4 KiB: the tools' smaller choice for small devices
 /// ends the growth of ext4 early. The tool holds `hold` and the device too.
 ///
 /// # Errors
@@ -43,7 +51,7 @@ pub fn mkfs(
     device: &Device,
     filesystem: Filesystem,
     uuid: Uuid,
-    keep_allocation: bool,
+    ground: Ground,
     hold: &lock::Guard,
 ) -> Result<()> {
     let (size, minimum) = (device.size()?, minimum(filesystem));
@@ -57,7 +65,7 @@ pub fn mkfs(
     // The tool claims the device itself and refuses one that is claimed, so this claim only finds
     // out, and the volume's lock keeps it true.
     drop(device.claim()?);
-    let mut arguments = arguments(filesystem, uuid, keep_allocation);
+    let mut arguments = arguments(filesystem, uuid, ground);
     arguments.push(device.path().as_os_str().to_owned());
     let arguments: Vec<_> = arguments.iter().map(OsString::as_os_str).collect();
     let limits = Limits {
@@ -80,17 +88,20 @@ pub fn mkfs(
 
 /// Everything but the device. What is not said here is the tool's default and so fits the kernel
 /// it came with.
-fn arguments(filesystem: Filesystem, uuid: Uuid, keep_allocation: bool) -> Vec<OsString> {
+fn arguments(filesystem: Filesystem, uuid: Uuid, ground: Ground) -> Vec<OsString> {
+    let keep_allocation = ground.keep_allocation;
     let uuid = uuid.to_string();
     let words: Vec<String> = match filesystem {
-        // A blank device needs no zeroing of inode tables and journal now.
+        // The kernel zeroes inode tables later. What an earlier journal left in the place of this
+        // one could be replayed after a crash, so only a device that is zero there keeps it.
         Filesystem::Ext3 | Filesystem::Ext4 => {
             let discard = if keep_allocation {
                 "nodiscard"
             } else {
                 "discard"
             };
-            let extended = format!("{discard},lazy_itable_init=1,lazy_journal_init=1");
+            let is_zero = u8::from(ground.proof == Proof::Whole);
+            let extended = format!("{discard},lazy_itable_init=1,lazy_journal_init={is_zero}");
             [
                 "-q",
                 "-F",
@@ -128,10 +139,29 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_journal_on_old_data_is_zeroed() {
+        let uuid = Uuid::from_bytes([7; 16]);
+        for (proof, lazy) in [(Proof::Whole, "=1"), (Proof::Ends, "=0")] {
+            let ground = Ground {
+                keep_allocation: true,
+                proof,
+            };
+            let words = arguments(Filesystem::Ext3, uuid, ground);
+            let ending = format!("lazy_journal_init{lazy}");
+            let is_told = |word: &OsString| word.to_string_lossy().ends_with(&ending);
+            assert!(words.iter().any(is_told), "{proof:?}: {words:?}");
+        }
+    }
+
+    #[test]
     fn a_preallocated_device_is_never_discarded() {
         let uuid = Uuid::from_bytes([7; 16]);
         for filesystem in Filesystem::ALL {
-            let words = arguments(filesystem, uuid, true);
+            let ground = Ground {
+                keep_allocation: true,
+                proof: Proof::Whole,
+            };
+            let words = arguments(filesystem, uuid, ground);
             let kept = words
                 .iter()
                 .any(|word| *word == "-K" || word.to_string_lossy().starts_with("nodiscard,"));

@@ -5,24 +5,22 @@
 //! system that reaches beyond its device is refused before anything is sent.
 
 mod ioctl;
+mod offline;
+mod torn;
+
+pub use offline::{mend, offline};
 
 use crate::{
     device::{Device, DeviceNumber},
-    exec::{AtDeadline, Limits, Output, Tool},
-    kernel, lock,
+    kernel,
     superblock::{self, ExtDetails, Found, Superblock},
     uuid::Uuid,
 };
 use flexvol_sdk::{Bytes, Error, ErrorKind, Filesystem, Result};
 use nix::errno::Errno;
 use std::{
-    ffi::OsStr,
     fs, io,
-    os::{
-        fd::{AsFd, BorrowedFd},
-        unix::fs::FileExt,
-    },
-    time::Duration,
+    os::{fd::BorrowedFd, unix::fs::FileExt},
 };
 
 /// How far a file system reaches.
@@ -52,10 +50,6 @@ const BTRFS_DEVICE: u64 = 1;
 
 /// Btrfs rounds its device's size down to sectors, which are pages at most.
 const BTRFS_SLACK: Bytes = Bytes(65535);
-
-/// How long a check or an offline growth may take before this process stops waiting. The program
-/// itself is never cut.
-const PATIENCE: Duration = Duration::from_secs(600);
 
 /// Measures a mounted file system.
 ///
@@ -162,57 +156,6 @@ pub fn online(mount: BorrowedFd<'_>, device: &Device, filesystem: Filesystem) ->
     rustix::fs::syncfs(mount)
         .map_err(|error| Error::system("write the grown file system", error))?;
     Ok(after)
-}
-
-/// Checks and grows an ext3 or ext4 that is not mounted, by `e2fsck -f -p` and `resize2fs`: for
-/// kernels and processes that cannot grow it mounted.
-///
-/// `hold` is held by the programs too: they are never cut, not even when this process dies.
-///
-/// # Errors
-/// - [`ErrorKind::Busy`]: the device is in use, somewhere.
-/// - [`ErrorKind::Conflict`]: the file system reaches beyond its device.
-/// - [`ErrorKind::Storage`]: `e2fsck` found damage that a person must look at.
-/// - [`ErrorKind::SizeNotReached`], [`ErrorKind::TimedOut`], [`ErrorKind::ToolMissing`].
-/// - [`ErrorKind::Invalid`]: another kind of file system.
-pub fn offline(device: &Device, filesystem: Filesystem, hold: &lock::Guard) -> Result<()> {
-    if !matches!(filesystem, Filesystem::Ext3 | Filesystem::Ext4) {
-        return Err(Error::new(
-            ErrorKind::Invalid,
-            format!("{filesystem} grows only while it is mounted"),
-        ));
-    }
-    // Both programs claim the device themselves and refuse one that is claimed, so this claim
-    // only finds out, and the volume's lock keeps it true.
-    drop(device.claim()?);
-    let space = device.size()?;
-    let (found, details) = ext_superblock(device)?;
-    refuse_beyond(found.size, space)?;
-    // A resize2fs that was cut leaves the error flag, which it sets while it works.
-    if ext_geometry(&found, details).fills(space) && !details.has_errors {
-        return Ok(());
-    }
-    let (check, resize) = (Tool::find("e2fsck")?, Tool::find("resize2fs")?);
-    let node = device.path().as_os_str();
-    let limits = Limits {
-        deadline: PATIENCE,
-        at_deadline: AtDeadline::Leave,
-        hold: &[hold.as_fd(), device.file().as_fd()],
-    };
-    let checked = check.run(&["-f".as_ref(), "-p".as_ref(), node], &limits)?;
-    // Bits of e2fsck(8): 1 errors corrected, 2 reboot wanted, all others are failures.
-    match checked.status.code() {
-        Some(code) if code & !3 == 0 => log::info!("e2fsck: exit status {code}"),
-        _ => return Err(damaged(&checked)),
-    }
-    // No size: resize2fs would shrink to it.
-    let arguments: [&OsStr; 1] = [node];
-    resize
-        .run(&arguments, &limits)?
-        .success("grow the file system")?;
-    device.sync()?;
-    let (found, details) = ext_superblock(device)?;
-    refuse_less(ext_geometry(&found, details), space)
 }
 
 /// The block device of a mounted Btrfs that has only one. Its `st_dev` does not tell; sysfs does,
@@ -365,19 +308,6 @@ fn refuse_less(found: Geometry, device: Bytes) -> Result<()> {
             found.size
         ),
     ))
-}
-
-fn damaged(checked: &Output) -> Error {
-    let said = String::from_utf8_lossy(&checked.stdout);
-    Error::new(
-        ErrorKind::Storage,
-        format!(
-            "cannot grow the file system: e2fsck found damage that it does not repair by itself \
-             ({})",
-            checked.status
-        ),
-    )
-    .because(said.trim().to_owned())
 }
 
 #[cfg(test)]

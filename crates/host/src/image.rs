@@ -1,13 +1,14 @@
 //! The file that holds a volume.
 
 use crate::{
-    confine, kernel,
+    attribute::{self, MARK},
+    confine,
     loop_device::Inode,
     pool::{Allocation, FIRST_BLOCKS, Pool, Reserve},
 };
 use flexvol_sdk::{Bytes, Error, ErrorKind, Result};
 use rustix::{
-    fs::{FallocateFlags, Mode, OFlags, XattrFlags},
+    fs::{FallocateFlags, Mode, OFlags},
     io::Errno,
 };
 use std::{
@@ -19,12 +20,6 @@ use std::{
         unix::fs::MetadataExt,
     },
 };
-
-/// Where the mark is kept. Only processes with CAP_SYS_ADMIN see attributes of this class.
-const MARK: &str = "trusted.flexvol";
-
-/// ext4 keeps attributes of at most one block; a mark is far smaller.
-const LONGEST_MARK: usize = 4096;
 
 /// How much is allocated by one system call.
 const STEP: Bytes = Bytes::GIB;
@@ -114,7 +109,7 @@ impl Image {
     /// # Errors
     /// [`ErrorKind::Storage`] where the mark is no text or cannot be read.
     pub fn mark(&self) -> Result<Option<String>> {
-        read_mark(&self.file)
+        attribute::read(&self.file, MARK)
     }
 
     /// Replaces the mark; afterwards it survives a power cut. A cut meanwhile leaves the old mark
@@ -123,7 +118,7 @@ impl Image {
     /// # Errors
     /// What the system calls say.
     pub fn set_mark(&self, mark: &(impl Display + ?Sized)) -> Result<()> {
-        write_mark(&self.file, mark)?;
+        attribute::write(&self.file, MARK, mark)?;
         self.file
             .sync_all()
             .map_err(|error| Error::system("write out the volume's mark", error))
@@ -244,42 +239,6 @@ pub(crate) fn nameless(directory: &File) -> Result<File> {
             "the pool's file system cannot make files without a name; use xfs, ext4 or btrfs",
         )),
         Err(error) => Err(Error::system("make a file in the pool", error)),
-    }
-}
-
-pub(crate) fn read_mark(file: &File) -> Result<Option<String>> {
-    let mut text = vec![0; LONGEST_MARK];
-    match rustix::fs::fgetxattr(file, MARK, &mut text) {
-        Ok(length) => text.truncate(length),
-        Err(Errno::NODATA) if may_read_marks() => return Ok(None),
-        Err(Errno::NODATA) => {
-            return Err(Error::new(
-                ErrorKind::CapabilityMissing,
-                "cannot read the volume's mark: this process lacks CAP_SYS_ADMIN",
-            ));
-        }
-        Err(error) => return Err(Error::system("read the volume's mark", error)),
-    }
-    String::from_utf8(text).map(Some).map_err(|error| {
-        Error::new(ErrorKind::Storage, "the volume's mark is damaged").because(error)
-    })
-}
-
-/// To others the kernel denies that a `trusted` attribute is there (fs/xattr.c, xattr_permission).
-fn may_read_marks() -> bool {
-    const SYS_ADMIN: u32 = 21;
-    kernel::capabilities().is_ok_and(|mask| mask >> SYS_ADMIN & 1 == 1)
-}
-
-pub(crate) fn write_mark(file: &File, mark: &(impl Display + ?Sized)) -> Result<()> {
-    let mark = mark.to_string();
-    match rustix::fs::fsetxattr(file, MARK, mark.as_bytes(), XattrFlags::empty()) {
-        Ok(()) => Ok(()),
-        Err(Errno::OPNOTSUPP) => Err(Error::new(
-            ErrorKind::Configuration,
-            "the pool's file system has no trusted attributes; use xfs, ext4 or btrfs",
-        )),
-        Err(error) => Err(Error::system("write the volume's mark", error)),
     }
 }
 

@@ -72,6 +72,12 @@ pub fn features() -> Vec<Feature> {
             knows(Call::MountSetattr),
             "mount, to change how the bind mount is mounted",
         ),
+        feature(
+            "quotactl_fd",
+            "5.14",
+            knows(Call::QuotactlFd),
+            "quotactl, by the node of the device",
+        ),
     ]
 }
 
@@ -122,7 +128,7 @@ mod tests {
     fn asking_changes_nothing_and_answers_the_same_again() {
         let first = features();
         assert_eq!(first, features());
-        assert_eq!(first.len(), 6);
+        assert_eq!(first.len(), 7);
     }
 
     #[test]

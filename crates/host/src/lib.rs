@@ -3,17 +3,23 @@
 //! This is the only crate of the workspace that contains `unsafe` and that starts programs.
 #![warn(missing_docs)]
 
+mod attribute;
 pub mod callout;
 mod confine;
 mod deadline;
 pub mod device;
 pub mod exec;
 pub mod format;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 pub mod grow;
+mod guarded;
 mod image;
 pub mod kernel;
+pub mod limit;
 pub mod lock;
 pub mod loop_device;
+pub mod lvm;
 pub mod mount;
 pub mod mountinfo;
 pub mod namespace;
@@ -23,6 +29,7 @@ pub mod pool;
 pub mod probe;
 pub mod random;
 mod run_dir;
+mod subvolume;
 pub mod superblock;
 mod sys;
 mod tree;

@@ -15,6 +15,7 @@ use std::{
         unix::fs::{FileExt, MetadataExt},
     },
     path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError, Weak},
     time::Duration,
 };
 
@@ -23,8 +24,24 @@ const DIRECTORY: &str = "/run/flexvol/lock";
 /// A held lock; dropping it lets go, unless a child still has it.
 #[derive(Debug)]
 pub struct Guard {
-    file: File,
+    file: Arc<File>,
     path: PathBuf,
+}
+
+/// The locks of volumes that this process holds.
+static HELD: Mutex<Vec<Weak<File>>> = Mutex::new(Vec::new());
+
+/// The locks of volumes that this process holds, for a child that must not be cut: whatever it
+/// does, it does for those volumes.
+pub(crate) fn held() -> Vec<Arc<File>> {
+    let held = HELD.lock().unwrap_or_else(PoisonError::into_inner);
+    held.iter().filter_map(Weak::upgrade).collect()
+}
+
+fn remember(file: &Arc<File>) {
+    let mut held = HELD.lock().unwrap_or_else(PoisonError::into_inner);
+    held.retain(|file| file.strong_count() > 0);
+    held.push(Arc::downgrade(file));
 }
 
 /// Locks a volume, waiting up to `deadline`.
@@ -46,6 +63,8 @@ pub fn volume(handle: &Handle, deadline: Duration) -> Result<Guard> {
             .metadata()
             .map_err(|error| Error::system("examine the lock", error))?;
         if metadata.nlink() > 0 {
+            let file = Arc::new(file);
+            remember(&file);
             return Ok(Guard { file, path });
         }
     }

@@ -6,10 +6,13 @@
 mod attributes;
 mod bind;
 mod detached;
+mod holding;
 mod target;
 
 pub use bind::bind;
 pub use detached::Detached;
+pub use holding::holding;
+pub(crate) use target::table_entry as of;
 pub use target::{Mounted, Target};
 
 use flexvol_sdk::Result;

@@ -5,7 +5,7 @@
 //! Format: `proc_pid_mountinfo(5)`, written by `show_mountinfo` in the kernel's
 //! `fs/proc_namespace.c`.
 
-use crate::device::DeviceNumber;
+use crate::{device::DeviceNumber, pool::GONE};
 use flexvol_sdk::{Error, ErrorKind, Handle, Result};
 use std::{
     collections::HashSet,
@@ -54,7 +54,18 @@ impl Mount {
         let root = self.root.as_os_str().as_encoded_bytes();
         let root = root.strip_suffix(b"//deleted").unwrap_or(root);
         let (_, name) = str::from_utf8(root).ok()?.rsplit_once('/')?;
-        Handle::parse(name).ok()
+        Handle::parse(name.strip_prefix(GONE).unwrap_or(name)).ok()
+    }
+
+    /// Whether the directory that is this volume, or a part of it, is mounted here.
+    #[must_use]
+    pub fn is_within(&self, volume: &Handle) -> bool {
+        let name = volume.to_string();
+        let is_ours = |component: Component<'_>| {
+            let component = component.as_os_str().as_encoded_bytes();
+            component.strip_prefix(GONE.as_bytes()).unwrap_or(component) == name.as_bytes()
+        };
+        self.root.components().any(is_ours)
     }
 }
 
@@ -124,10 +135,8 @@ pub fn everywhere(device: DeviceNumber) -> Result<Vec<PathBuf>> {
 /// # Errors
 /// As [`everywhere`].
 pub fn directory_everywhere(volume: &Handle) -> Result<Vec<PathBuf>> {
-    let name = volume.to_string();
-    let is_ours = |component: Component<'_>| component.as_os_str() == name.as_str();
     let mut mounts = all_namespaces()?;
-    mounts.retain(|mount| mount.root.components().any(is_ours));
+    mounts.retain(|mount| mount.is_within(volume));
     Ok(mounts.into_iter().map(|mount| mount.mount_point).collect())
 }
 
@@ -296,8 +305,19 @@ mod tests {
         let expected = Handle::parse(handle).ok();
         assert_eq!(volume(&format!("/pool/volumes/{handle}")), expected);
         assert_eq!(volume(&format!("/{handle}//deleted")), expected);
-        for root in ["/", &format!("/{handle}/sub"), &format!("/.gone-{handle}")] {
+        // One that is being removed is one too, or nobody would know what still has it.
+        assert_eq!(volume(&format!("/volumes/.gone-{handle}")), expected);
+        for root in ["/", &format!("/{handle}/sub"), &format!("/.new-{handle}")] {
             assert_eq!(volume(root), None, "{root}");
+        }
+        for (root, is_within) in [
+            (format!("/{handle}/sub"), true),
+            (format!("/.gone-{handle}/sub"), true),
+            (format!("/.new-{handle}"), false),
+        ] {
+            let line = format!("36 35 98:0 {root} /mnt rw - ext4 /dev/sda rw\n");
+            let mounts = parse(line.as_bytes()).unwrap();
+            assert_eq!(mounts[0].is_within(&expected.unwrap()), is_within, "{root}");
         }
     }
 

@@ -11,85 +11,36 @@
 //! that what was reported survives a power cut.
 
 mod adopt;
+mod damaged;
 mod directory;
+mod flags;
+mod id;
 mod leftovers;
+mod limited;
+pub(crate) mod links;
+mod space;
 
 pub use crate::image::Image;
-pub use directory::Directory;
+pub use damaged::Damaged;
+pub(crate) use directory::GONE;
+pub use directory::{Directory, Remains};
+pub use id::PoolId;
+pub use limited::{Limited, Rules};
+pub(crate) use space::FIRST_BLOCKS;
+pub use space::{Reserve, Space};
 
-use crate::{
-    confine,
-    deadline::Deadline,
-    image::{nameless, write_mark},
-    lock,
-    loop_device::Inode,
-    random,
-};
+use crate::{confine, loop_device::Inode};
 pub use adopt::Stray;
 use flexvol_sdk::{Bytes, Error, ErrorKind, Handle, Result, VolumeName};
+use id::{name_pool, read_id};
 use rustix::{
     fs::{AtFlags, Dir, Mode, OFlags},
     io::Errno,
 };
-use std::{
-    fmt,
-    fs::File,
-    io::{self, Read as _},
-    os::unix::fs::MetadataExt,
-    path::Path,
-    time::Duration,
-};
+use std::{fmt, fs::File, os::unix::fs::MetadataExt, path::Path};
 
-const ID_FILE: &str = ".flexvol-pool";
 const VOLUMES: &str = "volumes";
 const NAMES: &str = "names";
-
-/// Allocating blocks is a matter of milliseconds on file systems that can do it at all.
-const LOCK_DEADLINE: Duration = Duration::from_secs(30);
-
-/// What a thin volume must find free: a pool that has nothing to give promises nothing either.
-pub(crate) const FIRST_BLOCKS: Bytes = Bytes::MIB;
-
-/// 128 random bits that tell a pool from the empty directory its disk is mounted on.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct PoolId(Handle);
-
-impl PoolId {
-    /// Wraps 16 bytes.
-    #[must_use]
-    pub const fn from_bytes(bytes: [u8; 16]) -> Self {
-        PoolId(Handle::from_bytes(bytes))
-    }
-
-    /// Reads 32 lower-case hexadecimal digits.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Invalid`] for anything else.
-    pub fn parse(text: &str) -> Result<Self> {
-        Handle::parse(text).map(PoolId).map_err(|_| {
-            Error::new(
-                ErrorKind::Invalid,
-                "a pool id is 32 lower-case hexadecimal digits",
-            )
-        })
-    }
-
-    fn random() -> Result<Self> {
-        random::handle().map(PoolId)
-    }
-}
-
-impl fmt::Display for PoolId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(&self.0, f)
-    }
-}
-
-impl fmt::Debug for PoolId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
 
 /// Whether a volume has its blocks from the beginning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,33 +49,6 @@ pub enum Allocation {
     Full,
     /// It gets them when they are written, and an I/O error if there are none then.
     Thin,
-}
-
-/// What volumes must leave free for everybody else on the file system.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reserve {
-    /// A part of the file system's size, in percent.
-    Percent(u8),
-    /// So many bytes.
-    Bytes(Bytes),
-}
-
-impl Reserve {
-    fn of(self, size: Bytes) -> Bytes {
-        match self {
-            Reserve::Percent(percent) => Bytes((size.0 / 100).saturating_mul(percent.into())),
-            Reserve::Bytes(bytes) => bytes,
-        }
-    }
-}
-
-/// The file system that a pool lies on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Space {
-    /// All of it.
-    pub size: Bytes,
-    /// What processes without privileges may still take.
-    pub free: Bytes,
 }
 
 /// An open pool.
@@ -262,22 +186,7 @@ impl Pool {
     /// # Errors
     /// [`ErrorKind::Conflict`] where the name leads to something that is no handle.
     pub fn reserve_name(&self, name: &VolumeName, handle: &Handle) -> Result<Handle> {
-        let names = self.names_directory()?;
-        loop {
-            match rustix::fs::symlinkat(handle.to_string(), &names, name.as_str()) {
-                Ok(()) => {
-                    sync(&names)?;
-                    return Ok(*handle);
-                }
-                Err(Errno::EXIST) => {}
-                Err(error) => return Err(Error::system("reserve the volume's name", error)),
-            }
-            if let Some(found) = read_name(&names, name)? {
-                // Perhaps of a process that was killed before it could.
-                sync(&names)?;
-                return Ok(found);
-            }
-        }
+        links::reserve(&self.names_directory()?, name, handle)
     }
 
     /// The volume that has this name.
@@ -285,7 +194,7 @@ impl Pool {
     /// # Errors
     /// [`ErrorKind::Conflict`] where the name leads to something that is no handle.
     pub fn lookup_name(&self, name: &VolumeName) -> Result<Option<Handle>> {
-        read_name(&self.names_directory()?, name)
+        links::read(&self.names_directory()?, name)
     }
 
     /// Takes a name from a volume, if it has it.
@@ -296,14 +205,7 @@ impl Pool {
         // Looking and removing are two steps, between which another release and a reservation
         // could happen.
         let _lock = self.lock()?;
-        let names = self.names_directory()?;
-        if read_name(&names, name)? != Some(*handle) {
-            return Ok(());
-        }
-        match rustix::fs::unlinkat(&names, name.as_str(), AtFlags::empty()) {
-            Ok(()) | Err(Errno::NOENT) => sync(&names),
-            Err(error) => Err(Error::system("release the volume's name", error)),
-        }
+        links::release(&self.names_directory()?, name, handle)
     }
 
     /// The volume whose image is this file.
@@ -353,7 +255,7 @@ impl Pool {
             let Some(Ok(name)) = str::from_utf8(&name).ok().map(VolumeName::parse) else {
                 continue;
             };
-            match read_name(&names, &name) {
+            match links::read(&names, &name) {
                 Ok(Some(handle)) => found.push((name, handle)),
                 Ok(None) => {}
                 // Not made by this crate: no reason to hide all others.
@@ -364,54 +266,6 @@ impl Pool {
             }
         }
         Ok(found)
-    }
-
-    /// How large the file system is and how much of it is free.
-    ///
-    /// # Errors
-    /// What the system call says.
-    pub fn space(&self) -> Result<Space> {
-        let stat = rustix::fs::fstatvfs(&self.volumes)
-            .map_err(|error| Error::system("ask the pool for its space", error))?;
-        Ok(Space {
-            size: Bytes(stat.f_blocks.saturating_mul(stat.f_frsize)),
-            free: Bytes(stat.f_bavail.saturating_mul(stat.f_frsize)),
-        })
-    }
-
-    /// What volumes may still take.
-    ///
-    /// # Errors
-    /// As for [`Pool::space`].
-    pub fn available(&self, reserve: Reserve) -> Result<Bytes> {
-        let space = self.space()?;
-        Ok(space.free.saturating_sub(reserve.of(space.size)))
-    }
-
-    /// Held while space is counted and taken, so that two volumes cannot be promised the same.
-    pub(crate) fn lock(&self) -> Result<File> {
-        let file = confine::open(&self.root, ID_FILE, OFlags::RDONLY | OFlags::NONBLOCK)
-            .map_err(|error| Error::system("open the pool's lock", error))?;
-        let mut deadline = Deadline::after(LOCK_DEADLINE);
-        lock::wait(
-            &file,
-            &mut deadline,
-            "another volume of the pool is being made or extended",
-        )?;
-        Ok(file)
-    }
-
-    /// Checks before anything is taken: a file system that runs full while it allocates has taken
-    /// its last block from everybody.
-    pub(crate) fn expect_room(&self, wanted: Bytes, reserve: Reserve) -> Result<()> {
-        let available = self.available(reserve)?;
-        if wanted <= available {
-            return Ok(());
-        }
-        Err(Error::new(
-            ErrorKind::Exhausted,
-            format!("the volume needs {wanted} more and the pool has {available} to give"),
-        ))
     }
 
     fn names_directory(&self) -> Result<File> {
@@ -478,42 +332,6 @@ fn not_mounted(path: &Path) -> Error {
     .because(path.display().to_string())
 }
 
-fn read_id(root: &File) -> Result<Option<PoolId>> {
-    let failed = |error: io::Error| Error::system("read the pool's id", error);
-    let mut text = String::new();
-    match confine::open(root, ID_FILE, OFlags::RDONLY | OFlags::NONBLOCK) {
-        Ok(file) => file.take(128).read_to_string(&mut text).map_err(failed)?,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(failed(error)),
-    };
-    parse_id(&text).map(Some)
-}
-
-fn parse_id(text: &str) -> Result<PoolId> {
-    let words: Vec<_> = text.split_whitespace().collect();
-    let wrong = |message: &'static str| {
-        Error::new(ErrorKind::Configuration, message).because(format!("{ID_FILE} says {text:?}"))
-    };
-    match words[..] {
-        ["flexvol-pool", "1", id] => {
-            PoolId::parse(id).map_err(|_| wrong("the pool's id is damaged"))
-        }
-        ["flexvol-pool", _, ..] => Err(wrong("the pool was made by a newer flexvol")),
-        _ => Err(wrong("the pool's id is damaged")),
-    }
-}
-
-/// False: somebody else was faster.
-fn name_pool(root: &File, id: PoolId) -> Result<bool> {
-    let file = nameless(root)?;
-    // Tried here, so that it does not fail at the first volume.
-    write_mark(&file, "pool")?;
-    io::Write::write_all(&mut &file, format!("flexvol-pool 1 {id}\n").as_bytes())
-        .and_then(|()| file.sync_all())
-        .map_err(|error| Error::system("write the pool's id", error))?;
-    link(&file, root, ID_FILE)
-}
-
 /// Gives a file without a name its name, unless that is taken; false then.
 fn link(file: &File, directory: &File, name: &str) -> Result<bool> {
     match rustix::fs::linkat(file, "", directory, name, AtFlags::EMPTY_PATH) {
@@ -529,25 +347,6 @@ fn sync(directory: &File) -> Result<()> {
         .map_err(|error| Error::system("write out the pool", error))
 }
 
-fn read_name(names: &File, name: &VolumeName) -> Result<Option<Handle>> {
-    let no_volume = |found: String| {
-        Error::new(
-            ErrorKind::Conflict,
-            "the volume's name leads to something that is no volume",
-        )
-        .because(found)
-    };
-    match rustix::fs::readlinkat(names, name.as_str(), Vec::new()) {
-        Ok(text) => match handle_in(text.as_bytes()) {
-            Some(handle) => Ok(Some(handle)),
-            None => Err(no_volume(format!("{text:?}"))),
-        },
-        Err(Errno::NOENT) => Ok(None),
-        Err(Errno::INVAL) => Err(no_volume("it is no symbolic link".to_owned())),
-        Err(error) => Err(Error::system("look up the volume's name", error)),
-    }
-}
-
 fn handle_in(name: &[u8]) -> Option<Handle> {
     Handle::parse(str::from_utf8(name).ok()?).ok()
 }
@@ -560,37 +359,4 @@ fn list(directory: &File) -> Result<Vec<Vec<u8>>> {
         names.push(entry.file_name().to_bytes().to_owned());
     }
     Ok(names)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_id_file_of_another_version_or_shape_is_no_pool() {
-        let id = "00112233445566778899aabbccddeeff";
-        let text = format!("flexvol-pool 1 {id}\n");
-        assert_eq!(parse_id(&text).unwrap().to_string(), id);
-        for wrong in [
-            String::new(),
-            "flexvol-pool 1\n".to_owned(),
-            format!("flexvol-pool 2 {id} more\n"),
-            format!("flexvol-pool 1 {}\n", &id[1..]),
-            format!("{id}\n"),
-        ] {
-            let error = parse_id(&wrong).unwrap_err();
-            assert_eq!(error.kind(), ErrorKind::Configuration, "{wrong:?}");
-        }
-    }
-
-    #[test]
-    fn a_reserve_is_a_part_or_an_amount() {
-        let size = Bytes(1000 << 20);
-        assert_eq!(Reserve::Percent(15).of(size), Bytes(150 << 20));
-        assert_eq!(
-            Reserve::Percent(255).of(Bytes(u64::MAX / 3)).0,
-            u64::MAX / 3 / 100 * 255
-        );
-        assert_eq!(Reserve::Bytes(Bytes(7)).of(size), Bytes(7));
-    }
 }

@@ -46,6 +46,22 @@ const LONG_HEAD: usize = 256 << 10;
 /// Places of single signatures between head and tail (VMFS).
 const FAR_PLACES: [u64; 2] = [1 << 20, 2 << 20];
 
+/// What must be read as zero before a device counts as blank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Proof {
+    /// Every byte that could hold data. For a loop device these are the data extents of its image
+    /// (`SEEK_DATA`; the file system that holds the image answers zeros for all others),
+    /// elsewhere it is the whole device.
+    Whole,
+    /// The first and the last 4 MiB, where every file system, label and partition table begins.
+    /// For devices whose ends were zeroed when they were made ([`wipe_ends`]), and whose middle
+    /// may hold what others left there.
+    Ends,
+}
+
+/// How much [`Proof::Ends`] is about, at either end.
+const END: u64 = 4 << 20;
+
 /// Looks at the first 68 KiB: enough for a volume that is marked as formatted.
 ///
 /// [`Content::Blank`] means no more than that these bytes are zero. It proves nothing about the
@@ -55,18 +71,60 @@ pub fn quick(device: &Device) -> Content {
     or_unreadable(device, quickly)
 }
 
-/// Looks at everything that could hold data.
-///
-/// [`Content::Blank`] is a proof: every byte that could hold data was read as zero. For a loop
-/// device these are the data extents of its image (`SEEK_DATA`; the file system that holds the
-/// image answers zeros for all others), elsewhere it is the whole device. The caller keeps the
-/// device from changing between this and `mkfs`, by the volume's lock.
+/// Looks at everything that could hold data: [`Proof::Whole`].
 #[must_use]
 pub fn thorough(device: &Device) -> Content {
-    or_unreadable(device, thoroughly)
+    prove(device, Proof::Whole)
 }
 
-fn or_unreadable(device: &Device, look: fn(&Device) -> Result<Content>) -> Content {
+/// Looks at everything that `proof` is about.
+///
+/// [`Content::Blank`] is a proof: every byte of it was read as zero. The caller keeps the device
+/// from changing between this and `mkfs`, by the volume's lock.
+#[must_use]
+pub fn prove(device: &Device, proof: Proof) -> Content {
+    or_unreadable(device, |device| thoroughly(device, proof))
+}
+
+/// Zeroes both ends of a device, durably, for [`Proof::Ends`].
+///
+/// # Errors
+/// When they may not be zero.
+pub fn wipe_ends(device: &Device) -> Result<()> {
+    wipe(device, &ends(device.size()?.0))
+}
+
+/// Zeroes what is [`Proof::Ends`]' of a device that has grown from this size, durably.
+///
+/// # Errors
+/// When it may not be zero.
+pub fn wipe_grown(device: &Device, from: Bytes) -> Result<()> {
+    let parts = ends(device.size()?.0).map(|(begin, end)| (begin.max(from.0), end));
+    wipe(device, &parts)
+}
+
+fn wipe(device: &Device, parts: &[(u64, u64)]) -> Result<()> {
+    let failed = |error| Error::system("wipe the new volume", error);
+    let zeros = vec![0; BUFFER];
+    for (from, to) in parts {
+        let mut at = *from;
+        while at < *to {
+            let length = usize::try_from(to - at).map_or(BUFFER, |left| left.min(BUFFER));
+            let written = device.file().write_all_at(&zeros[..length], at);
+            written.map_err(failed)?;
+            at += length as u64;
+        }
+    }
+    device.sync()
+}
+
+/// Which bytes [`Proof::Ends`] is about.
+fn ends(size: u64) -> [(u64, u64); 2] {
+    let head = END.min(size);
+    [(0, head), (size.saturating_sub(END).max(head), size)]
+}
+
+fn or_unreadable(device: &Device, look: impl Fn(&Device) -> Result<Content>) -> Content {
     look(device).unwrap_or_else(|error| {
         log::warn!(
             "cannot probe device {}: {}",
@@ -92,7 +150,7 @@ fn quickly(device: &Device) -> Result<Content> {
     Ok(content)
 }
 
-fn thoroughly(device: &Device) -> Result<Content> {
+fn thoroughly(device: &Device, proof: Proof) -> Result<Content> {
     device.sync()?;
     let direct = Direct::new(device)?;
 
@@ -119,7 +177,9 @@ fn thoroughly(device: &Device) -> Result<Content> {
     }
     let content = match content {
         Some(content) => content,
-        None if is_zero(head) && holds_only_zeros(device, &direct, &mut buffer)? => Content::Blank,
+        None if is_zero(head) && holds_only_zeros(device, proof, &direct, &mut buffer)? => {
+            Content::Blank
+        }
         None => Content::Foreign(UNKNOWN),
     };
     direct.unchanged()?;
@@ -161,7 +221,27 @@ fn classify(size: Bytes, head: &[u8], others: &[Window<'_>]) -> Option<Content> 
         .or(found.map(|(_, content)| content))
 }
 
-fn holds_only_zeros(device: &Device, direct: &Direct<'_>, buffer: &mut Buffer) -> Result<bool> {
+/// [`classify`] with one other part.
+#[cfg(fuzzing)]
+pub(crate) fn classify_with(size: Bytes, head: &[u8], start: u64, bytes: &[u8]) -> Option<Content> {
+    classify(size, head, &[Window { start, bytes }])
+}
+
+fn holds_only_zeros(
+    device: &Device,
+    proof: Proof,
+    direct: &Direct<'_>,
+    buffer: &mut Buffer,
+) -> Result<bool> {
+    if proof == Proof::Ends {
+        for (from, to) in ends(direct.size.0) {
+            let read = |at, length| Ok(is_zero(direct.read(buffer, at, length)?));
+            if !all_zero(from, to, read)? {
+                return Ok(false);
+            }
+        }
+        return Ok(true);
+    }
     let Some(image) = device.backing() else {
         return all_zero(0, direct.size.0, |at, length| {
             Ok(is_zero(direct.read(buffer, at, length)?))

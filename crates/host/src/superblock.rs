@@ -46,6 +46,8 @@ pub(crate) struct ExtDetails {
     /// `s_state` has `EXT4_ERROR_FS`: the kernel found damage, or `resize2fs` did not come to its
     /// end. The kernel does not grow it then.
     pub has_errors: bool,
+    /// The flag is there and the kernel has counted no error (`s_error_count`): it was `resize2fs`.
+    pub resize_was_cut: bool,
 }
 
 fn le16(bytes: &[u8], at: usize) -> Option<u16> {
@@ -156,10 +158,12 @@ pub(crate) fn ext_details(head: &[u8]) -> Option<ExtDetails> {
         + u64::from(le16(sb, 0xce)?)
         + 3;
     let blocks = (metadata + LEAST_DATA_BLOCKS).min(per_group);
+    let has_errors = le16(sb, 0x3a)? & ERROR_FS != 0;
     Some(ExtDetails {
         // Less than a block beyond is lost to rounding.
         slack: Bytes(blocks.checked_mul(block)? + block - 1),
-        has_errors: le16(sb, 0x3a)? & ERROR_FS != 0,
+        has_errors,
+        resize_was_cut: has_errors && le32(sb, 0x194)? == 0,
     })
 }
 

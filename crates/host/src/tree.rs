@@ -1,6 +1,6 @@
 //! Removing a directory with everything in it, and nothing else.
 
-use crate::confine;
+use crate::{confine, guarded, subvolume};
 use flexvol_sdk::{Error, ErrorKind, Result};
 use rustix::{
     fs::{AtFlags, Dir, DirEntry, FileType, OFlags},
@@ -9,12 +9,13 @@ use rustix::{
 use std::{
     ffi::CStr,
     fs::File,
-    io,
+    io, ptr,
     time::{Duration, Instant},
 };
 
-/// How many file systems within the file system (Btrfs subvolumes, quota projects) may lie in one
-/// another. Directories cannot be moved out of these, so each costs descriptors.
+/// How many file systems within the file system (quota projects) may lie in one another.
+/// Directories cannot be moved out of these, so each costs descriptors. Btrfs subvolumes can be
+/// moved as a whole.
 const DEEPEST: u32 = 32;
 
 /// How often a directory may be read from its beginning without getting anywhere: an NFS client
@@ -32,19 +33,29 @@ const MOST_IN_VAIN: u32 = 16;
 /// [`ErrorKind::Busy`] while something is mounted in the tree, [`ErrorKind::TimedOut`] after
 /// `time`; otherwise what the system calls say. What could be removed before is gone.
 pub(crate) fn remove(parent: &File, name: &str, time: Duration) -> Result<()> {
-    let top = match confine::open(parent, name, OFlags::RDONLY | OFlags::DIRECTORY) {
+    let directory = match confine::open(parent, name, OFlags::RDONLY | OFlags::DIRECTORY) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         result => result.map_err(failed)?,
     };
+    let emptied = empty(&directory, time);
+    // One that was empty goes also where nothing can be listed.
+    match rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR) {
+        Ok(()) | Err(Errno::NOENT) => Ok(()),
+        Err(error) => emptied.and(Err(failed(error.into()))),
+    }
+}
+
+/// Removes everything in a directory, in the same way.
+///
+/// # Errors
+/// As for [`remove`].
+pub(crate) fn empty(top: &File, time: Duration) -> Result<()> {
     let mut removal = Removal {
         end: Instant::now() + time,
         lifted: 0,
+        root: top,
     };
-    removal.empty(&top, DEEPEST).map_err(failed)?;
-    match rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR) {
-        Ok(()) | Err(Errno::NOENT) => Ok(()),
-        Err(error) => Err(failed(error.into())),
-    }
+    removal.empty(top, DEEPEST).map_err(failed)
 }
 
 fn failed(error: io::Error) -> Error {
@@ -62,13 +73,15 @@ fn failed(error: io::Error) -> Error {
     }
 }
 
-struct Removal {
+struct Removal<'a> {
     end: Instant,
+    /// Where everything is removed from.
+    root: &'a File,
     /// How many names were tried for directories that are moved up.
     lifted: u64,
 }
 
-impl Removal {
+impl Removal<'_> {
     /// Removes what is in `top`. What a directory shows while it changes differs between file
     /// systems, so it is read until nothing is left.
     fn empty(&mut self, top: &File, deepest: u32) -> io::Result<()> {
@@ -105,7 +118,17 @@ impl Removal {
         let Some(directory) = open(top, name)? else {
             return Ok(true);
         };
+        if subvolume::is_one(&directory)? {
+            if subvolume::remove(top, name, &directory)? {
+                return Ok(true);
+            }
+            // What lies in it cannot leave it, so it must not lie deep itself.
+            if !ptr::eq(top, self.root) && self.lift(top, name, self.root)? {
+                return Ok(true);
+            }
+        }
         let before = self.lifted;
+        let mut progress = false;
         for entry in Dir::read_from(&directory)? {
             let entry = entry?;
             let name = entry.file_name();
@@ -115,6 +138,12 @@ impl Removal {
                     if !self.lift(&directory, name, top)?
                         && let Some(inner) = open(&directory, name)?
                     {
+                        // One that was read-only cannot be moved: it goes, or can be from now on.
+                        if subvolume::is_one(&inner)? {
+                            progress |= subvolume::remove(&directory, name, &inner)?
+                                || self.lift(&directory, name, top)?;
+                            continue;
+                        }
                         self.empty(&inner, deepest.checked_sub(1).ok_or(Errno::MLINK)?)?;
                         remove_empty(&directory, name)?;
                     }
@@ -122,7 +151,7 @@ impl Removal {
                 Some(_) => unlink(&directory, name)?,
             }
         }
-        Ok(remove_empty(top, name)? || self.lifted > before)
+        Ok(remove_empty(top, name)? || progress || self.lifted > before)
     }
 
     /// What an entry is, while there is time; `None` for what is no entry to remove.
@@ -151,9 +180,12 @@ impl Removal {
         loop {
             self.lifted += 1;
             let to = format!(".lifted-{}", self.lifted);
-            match rustix::fs::renameat(directory, name, top, to) {
+            match insist(directory, name, || {
+                rustix::fs::renameat(directory, name, top, &to)
+            }) {
                 Ok(()) | Err(Errno::NOENT) => return Ok(true),
-                Err(Errno::XDEV) => return Ok(false),
+                // Of another project or subvolume, or a subvolume that is read-only.
+                Err(Errno::XDEV | Errno::ROFS) => return Ok(false),
                 // Taken: by whoever wrote the tree, or by a removal that was cut.
                 Err(Errno::NOTEMPTY | Errno::EXIST | Errno::NOTDIR) => {}
                 Err(error) => return Err(error.into()),
@@ -162,9 +194,31 @@ impl Removal {
     }
 }
 
+fn remove_entry(directory: &File, name: &CStr, flags: AtFlags) -> rustix::io::Result<()> {
+    insist(directory, name, || {
+        rustix::fs::unlinkat(directory, name, flags)
+    })
+}
+
+/// Does something with an entry, also where flags of it or of its directory forbid that.
+fn insist(
+    directory: &File,
+    name: &CStr,
+    change: impl Fn() -> rustix::io::Result<()>,
+) -> rustix::io::Result<()> {
+    match change() {
+        Err(Errno::PERM)
+            if guarded::open_up_entry(directory, name).is_ok_and(|changed| changed) =>
+        {
+            change()
+        }
+        result => result,
+    }
+}
+
 /// False: it is not empty. What is no directory any more is left to the next pass.
 fn remove_empty(parent: &File, name: &CStr) -> io::Result<bool> {
-    match rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR) {
+    match remove_entry(parent, name, AtFlags::REMOVEDIR) {
         Ok(()) | Err(Errno::NOENT | Errno::NOTDIR) => Ok(true),
         Err(Errno::NOTEMPTY | Errno::EXIST) => Ok(false),
         Err(error) => Err(error.into()),
@@ -172,7 +226,7 @@ fn remove_empty(parent: &File, name: &CStr) -> io::Result<bool> {
 }
 
 fn unlink(directory: &File, name: &CStr) -> io::Result<()> {
-    match rustix::fs::unlinkat(directory, name, AtFlags::empty()) {
+    match remove_entry(directory, name, AtFlags::empty()) {
         Ok(()) | Err(Errno::NOENT) => Ok(()),
         // It is a directory by now: the next pass sees that.
         Err(Errno::ISDIR) => Ok(()),

@@ -13,14 +13,15 @@ mod module;
 mod node;
 mod openapi;
 mod paths;
-mod tool;
+
 mod version;
 
+pub use crate::tool::{run, run_with};
+use crate::{kept, tool};
 pub use build::Programs;
 pub use cluster::Cluster;
-pub use components::Component;
+pub use components::{Component, Pods};
 pub use image::BUSYBOX;
 pub use node::{Node, Until, become_init, wait_until};
 pub use paths::{DISK, PLUGINS, labs};
-pub use tool::{run, run_with};
 pub use version::{VERSIONS, Version};

@@ -1,23 +1,37 @@
-//! `flexvol-lab`: real Kubernetes nodes for tests and for a look by hand.
+//! `flexvol-lab`: real Kubernetes nodes and a virtual machine, for tests and for a look by hand; and
+//! the chart that is tested there.
 
 #![allow(clippy::print_stdout, reason = "what a person asked for")]
 
+mod chart;
+mod machine;
+mod requirements;
 mod suite;
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, Parser, Subcommand};
 use flexvol_lab::kubernetes::{
-    Cluster, Component, Programs, Until, VERSIONS, Version, become_init, labs,
+    Cluster, Component, Pods, Programs, Until, VERSIONS, Version, become_init, labs,
 };
-use std::{env, os::unix::process::CommandExt, path::PathBuf, process::Stdio, time::Instant};
+use std::{
+    env,
+    os::unix::process::CommandExt,
+    path::PathBuf,
+    process::{ExitCode, Stdio},
+    time::Instant,
+};
 
-/// Real Kubernetes nodes on this machine
+/// Real Kubernetes nodes on this machine, and a virtual machine
 #[derive(Debug, Parser)]
 #[command(name = "scripts/lab")]
 enum Lab {
     /// A node with its control plane, in namespaces of their own
     #[command(subcommand)]
     Kubernetes(Kubernetes),
+    /// A virtual machine with a Debian kernel, device-mapper, quotas and all capabilities
+    #[command(subcommand)]
+    Vm(machine::Vm),
+    Chart(chart::Chart),
     /// The first process of a node
     #[command(hide = true)]
     Init {
@@ -60,6 +74,7 @@ enum Kubernetes {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         flags: Vec<String>,
     },
+    Requirements(requirements::Write),
     /// Run everything that is tested with a real Kubernetes, and print a table of it
     ///
     /// That is Kubernetes' own plugin code on the installed drivers, and the scenarios on a node.
@@ -72,7 +87,7 @@ enum Kubernetes {
         /// How many releases at a time
         #[arg(long, value_name = "N", default_value_t = 1)]
         jobs: usize,
-        /// Also write the table into docs/kubernetes.md
+        /// Also write the tables into docs/kubernetes.md and docs/cluster.md
         #[arg(long, requires = "every")]
         write: bool,
     },
@@ -108,15 +123,18 @@ impl Which {
     }
 }
 
-fn main() -> Result<()> {
+fn main() -> Result<ExitCode> {
     match Lab::parse() {
         Lab::Init {
             home,
             programs,
             stage,
-        } => become_init(&home, &programs, stage.as_deref()),
-        Lab::Kubernetes(verb) => verb.run(),
+        } => become_init(&home, &programs, stage.as_deref())?,
+        Lab::Kubernetes(verb) => verb.run()?,
+        Lab::Chart(verb) => verb.run()?,
+        Lab::Vm(verb) => return verb.run(),
     }
+    Ok(ExitCode::SUCCESS)
 }
 
 fn executable() -> Result<PathBuf> {
@@ -155,6 +173,7 @@ impl Kubernetes {
                     programs,
                     &executable()?,
                     Until::TakenDown,
+                    Pods::Clients,
                 )?;
                 println!(
                     "Kubernetes {} is ready after {:.1} s; try: scripts/lab kubernetes run --version {} kubectl get nodes",
@@ -193,6 +212,7 @@ impl Kubernetes {
                 let error = suite::contract(which.version)?.args(flags).exec();
                 Err(error).context("run the tests")
             }
+            Kubernetes::Requirements(verb) => verb.run(),
             Kubernetes::Test {
                 which,
                 every,

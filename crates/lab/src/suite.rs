@@ -1,5 +1,6 @@
 //! Everything that is tested with a real Kubernetes, one release after the other.
 
+use crate::requirements;
 use anyhow::{Context, Result, ensure};
 use flexvol_lab::kubernetes::{Programs, Version, contract};
 use std::{
@@ -20,10 +21,13 @@ const MARK: &str = "<!-- scripts/lab kubernetes test --every --write -->\n";
 /// Held while contract tests run.
 static CONTRACT: Mutex<()> = Mutex::new(());
 
-/// What one release did: each scenario, and the seconds it took if it passed.
+/// A scenario's name, and the seconds it took if it passed.
+pub type Scenario = (String, Option<f64>);
+
+/// What one release did.
 struct Column {
     version: Version,
-    scenarios: Vec<(String, Option<f64>)>,
+    scenarios: Vec<Scenario>,
     /// Whether every test passed, also those that are no scenario.
     passed: bool,
 }
@@ -40,7 +44,7 @@ impl Column {
 }
 
 /// The project, whose tests are run.
-fn project() -> PathBuf {
+pub fn project() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
@@ -77,7 +81,10 @@ pub fn run(versions: &[Version], at_a_time: usize, write: bool) -> Result<()> {
     thread::scope(|scope| {
         for _ in 0..at_a_time {
             scope.spawn(|| {
-                while let Some(version) = hold(&left).next() {
+                // In the head of the loop the lock would be held through its body.
+                loop {
+                    let next = hold(&left).next();
+                    let Some(version) = next else { break };
                     let column = release(version, at_a_time > 1).unwrap_or_else(|error| {
                         println!("Kubernetes {version}: {error:#}");
                         Column::without_results(version)
@@ -99,6 +106,8 @@ pub fn run(versions: &[Version], at_a_time: usize, write: bool) -> Result<()> {
             .context("the place of the table in the document")?;
         fs::write(&file, format!("{before}{MARK}\n{table}"))
             .with_context(|| format!("write {DOCUMENT}"))?;
+        let newest = columns.first().context("a release that was run")?;
+        requirements::write(newest.version, &newest.scenarios)?;
     }
     ensure!(
         columns.iter().all(|column| column.passed),
@@ -157,13 +166,8 @@ fn release(version: Version, beside_others: bool) -> Result<Column> {
         .env("FLEXVOL_REPORT", &report);
     let (nodes_passed, seconds) = timed(nodes)?;
     // A run that failed before its first scenario wrote none.
-    let lines = fs::read_to_string(&report).unwrap_or_default();
-    for line in lines.lines() {
-        let mut fields = line.splitn(3, '\t');
-        let mut field = || fields.next().context("a line of the report");
-        let (outcome, seconds, name) = (field()?, field()?, field()?);
-        let seconds: f64 = seconds.parse().context("seconds in the report")?;
-        scenarios.push((name.to_owned(), (outcome == "passed").then_some(seconds)));
+    if report.exists() {
+        scenarios.extend(read_report(&report)?);
     }
     let passed = contract_passed && nodes_passed;
     if beside_others {
@@ -178,6 +182,19 @@ fn release(version: Version, beside_others: bool) -> Result<Column> {
         scenarios,
         passed,
     })
+}
+
+/// What a run wrote into the file that FLEXVOL_REPORT named.
+pub fn read_report(file: &Path) -> Result<Vec<Scenario>> {
+    let text = fs::read_to_string(file).with_context(|| format!("read {}", file.display()))?;
+    let scenario = |line: &str| {
+        let mut fields = line.splitn(3, '\t');
+        let mut field = || fields.next().context("a line of the report");
+        let (outcome, seconds, name) = (field()?, field()?, field()?);
+        let seconds: f64 = seconds.parse().context("seconds in the report")?;
+        Ok((name.to_owned(), (outcome == "passed").then_some(seconds)))
+    };
+    text.lines().map(scenario).collect()
 }
 
 fn cargo(arguments: &[&str]) -> Command {

@@ -1,13 +1,7 @@
 //! From a callout to a reply, without the process around it.
 
-use crate::{
-    Callout, Capabilities, DriverStatus, Error, ErrorKind, Failure, Open, driver::Reason,
-    not_supported,
-};
-use std::{
-    ffi::{OsStr, OsString},
-    panic::{AssertUnwindSafe, catch_unwind},
-};
+use crate::{Callout, Capabilities, DriverStatus, Failure, Open, driver::Reason, not_supported};
+use std::ffi::{OsStr, OsString};
 
 /// Answers one exec: `argv` are the arguments after the executable's own name. The backend is
 /// opened only for callouts that need it. For tests of whole drivers; a driver's `main` calls
@@ -48,19 +42,8 @@ pub(crate) fn reply(outcome: &Outcome) -> DriverStatus {
     }
 }
 
-/// Calls the one method of the driver. A panic of the driver is an error like any other.
+/// Calls the one method of the driver.
 pub(crate) fn perform(capabilities: Capabilities, open: Open<'_>, callout: &Callout) -> Outcome {
-    catch_unwind(AssertUnwindSafe(|| dispatch(capabilities, open, callout))).unwrap_or_else(
-        |panic| {
-            let text = panic.downcast_ref::<String>().map(String::as_str);
-            let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
-            let error = Error::new(ErrorKind::Bug, "the driver panicked");
-            Err(error.because(text.unwrap_or("no message")).into())
-        },
-    )
-}
-
-fn dispatch(capabilities: Capabilities, open: Open<'_>, callout: &Callout) -> Outcome {
     let done = |()| DriverStatus::success();
     Ok(match callout {
         Callout::Init => DriverStatus::initialized(capabilities),
@@ -107,8 +90,8 @@ fn dispatch(capabilities: Capabilities, open: Open<'_>, callout: &Callout) -> Ou
 mod tests {
     use super::*;
     use crate::{
-        Answer, Bytes, Driver, Filesystem, Handle, MountRequest, Options, Provisioned, Resize,
-        Result, Status, Volume, VolumeName,
+        Answer, Bytes, Driver, Error, ErrorKind, Filesystem, Handle, MountRequest, Options,
+        Provisioned, Resize, Result, Status, Volume, VolumeName,
     };
     use std::{cell::Cell, path::Path};
 
@@ -191,13 +174,6 @@ mod tests {
     struct Nothing;
     impl Driver for Nothing {}
 
-    struct Panics;
-    impl Driver for Panics {
-        fn unmount(&self, _: &Path) -> Answer<()> {
-            panic!("hunter2")
-        }
-    }
-
     #[test]
     fn every_callout_reaches_its_method() {
         for argv in EXECS {
@@ -271,12 +247,5 @@ mod tests {
             let reply = exec(|| Ok(Box::new(Nothing)), argv);
             assert_eq!(reply.status, Status::NotSupported);
         }
-    }
-
-    #[test]
-    fn a_panic_is_a_failure_that_says_nothing_of_its_reason() {
-        let reply = exec(|| Ok(Box::new(Panics)), &["unmount", "/d"]);
-        assert_eq!(reply.status, Status::Failure);
-        assert_eq!(reply.message.as_deref(), Some("the driver panicked"));
     }
 }

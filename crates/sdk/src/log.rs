@@ -4,7 +4,7 @@
 //! record that does not fit the socket at once is lost. Standard error is never written, since
 //! callers read it as part of the reply.
 
-use crate::{ErrorKind, Status, scrub::Scrubber};
+use crate::{ErrorKind, Secret, Status, scrub::Scrubber};
 use std::{
     borrow::Cow,
     cell::RefCell,
@@ -13,7 +13,7 @@ use std::{
     os::unix::net::UnixDatagram,
     path::Path,
     process,
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError},
     time::SystemTime,
 };
 
@@ -124,6 +124,11 @@ impl Log {
         *self.exec() = exec;
     }
 
+    /// These secrets must not leave this exec either.
+    pub(crate) fn learn<'a>(&self, secrets: impl Iterator<Item = &'a Secret>) {
+        self.exec().scrubber.learn(secrets);
+    }
+
     /// The callout became known after the first records could be written.
     pub(crate) fn describe(&self, volume: Option<String>) {
         self.exec().volume = volume;
@@ -198,6 +203,11 @@ impl Log {
         };
         let channel = |path, write| connect(path).map(|socket| Channel { socket, write });
         channel(&self.journald, wire::journald).or_else(|| channel(&self.syslog, wire::syslog))
+    }
+
+    /// Somebody is writing a record, maybe this very thread.
+    pub(crate) fn is_busy(&self) -> bool {
+        matches!(self.exec.try_lock(), Err(TryLockError::WouldBlock))
     }
 
     fn exec(&self) -> MutexGuard<'_, Exec> {

@@ -332,6 +332,9 @@ mod tests {
             ("layout", "hunter2"),
             ("offset", "1.5"),
             ("thin", "True"),
+            ("maxSize", "hunter2"),
+            ("maxSize", "-7"),
+            ("maxSize", "17Ei"),
         ] {
             let error = parse(&[(key, value)]).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Invalid);

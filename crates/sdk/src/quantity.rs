@@ -45,32 +45,38 @@ impl FromStr for Bytes {
     /// [`ErrorKind::Invalid`] for what is no quantity, for a negative one, and for one above
     /// `u64::MAX`, which Kubernetes would silently lower to its own maximum.
     fn from_str(text: &str) -> Result<Self> {
-        let invalid = |why: &str| Error::new(ErrorKind::Invalid, format!("size {text:?} {why}"));
-        if text.starts_with('-') {
-            return Err(invalid("is negative"));
-        }
-        let number = text.strip_prefix('+').unwrap_or(text);
-        let end = number
-            .find(|c: char| !c.is_ascii_digit() && c != '.')
-            .unwrap_or(number.len());
-        let (number, suffix) = number.split_at(end);
-        let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-        let digits: Vec<u8> = [whole, fraction]
-            .concat()
-            .bytes()
-            .map(|digit| digit.wrapping_sub(b'0'))
-            .collect();
-        if digits.is_empty() || digits.iter().any(|&digit| digit > 9) {
-            return Err(invalid("is not a quantity such as 10Gi"));
-        }
-        match scale(suffix) {
-            None => return Err(invalid("is not a quantity such as 10Gi")),
-            Some(Scale::Ten(exponent)) => decimal(&digits, whole.len(), exponent),
-            Some(Scale::Two(shift)) => binary(&digits, whole.len(), shift),
-        }
-        .map(Bytes)
-        .ok_or_else(|| invalid("is larger than any volume"))
+        read(text).map_err(|why| Error::new(ErrorKind::Invalid, format!("size {text:?} {}", why.0)))
     }
+}
+
+/// Why a text is no size, as a sentence continues that begins with it.
+struct Refusal(&'static str);
+
+fn read(text: &str) -> Result<Bytes, Refusal> {
+    if text.starts_with('-') {
+        return Err(Refusal("is negative"));
+    }
+    let number = text.strip_prefix('+').unwrap_or(text);
+    let end = number
+        .find(|c: char| !c.is_ascii_digit() && c != '.')
+        .unwrap_or(number.len());
+    let (number, suffix) = number.split_at(end);
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    let digits: Vec<u8> = [whole, fraction]
+        .concat()
+        .bytes()
+        .map(|digit| digit.wrapping_sub(b'0'))
+        .collect();
+    if digits.is_empty() || digits.iter().any(|&digit| digit > 9) {
+        return Err(Refusal("is not a quantity such as 10Gi"));
+    }
+    match scale(suffix) {
+        None => return Err(Refusal("is not a quantity such as 10Gi")),
+        Some(Scale::Ten(exponent)) => decimal(&digits, whole.len(), exponent),
+        Some(Scale::Two(shift)) => binary(&digits, whole.len(), shift),
+    }
+    .map(Bytes)
+    .ok_or(Refusal("is larger than any volume"))
 }
 
 /// `digits` with the point after the first `whole` of them, times ten to `exponent`, rounded up.
@@ -125,7 +131,8 @@ impl<'de> Deserialize<'de> for Bytes {
             }
 
             fn visit_str<E: de::Error>(self, text: &str) -> Result<Bytes, E> {
-                text.parse().map_err(E::custom)
+                // Without the text: that of an option is not repeated.
+                read(text).map_err(|why| E::custom(format_args!("the size {}", why.0)))
             }
 
             fn visit_u64<E: de::Error>(self, bytes: u64) -> Result<Bytes, E> {

@@ -85,8 +85,10 @@ impl Program {
     /// Answers the exec of this process.
     ///
     /// Before the driver's code runs, the real standard output becomes a private descriptor that
-    /// no child inherits, descriptors 1 and 2 lead to /dev/null, the umask is 077, and records of
-    /// the `log` crate go to the node's [`Log`]. From the moment `open` is called SIGTERM lets
+    /// no child inherits, descriptors 1 and 2 lead to /dev/null, the umask is 077, a crash leaves no
+    /// core file (arguments may hold secrets; the soft limit, which children inherit), and records of
+    /// the `log` crate go to the node's [`Log`]. A panic of any thread is answered Failure and
+    /// ends the exec, whether the driver was built to unwind or to abort. From the moment `open` is called SIGTERM lets
     /// the exec end by itself for two more seconds and then answers Failure in its place; but it
     /// just ends `isattached` and `capacity`, which only look. Programs the driver starts
     /// inherit the blocked signal, so a service manager that stops the caller cuts them no
@@ -105,7 +107,7 @@ impl Program {
     }
 
     /// Answers one exec inside this process and returns the exit code: what [`Program::run`]
-    /// does, less descriptors, umask, panic hook and signals. What is logged is up to
+    /// does, less descriptors, umask, limit, panic hook and signals. What is logged is up to
     /// `log::set_max_level` here too; unless it was set, changes and failures are.
     ///
     /// ```
@@ -176,29 +178,37 @@ impl Program {
         log.begin(exec);
         let callout = answer::read(arguments);
         if let Ok(callout) = &callout {
+            if let Callout::Mount(request) = callout {
+                log.learn(request.secrets.values());
+            }
             let subject = callout.subject().map(|subject| subject.into_owned());
             log.describe(subject);
         }
         let outcome =
             callout.and_then(|callout| answer::perform(self.capabilities, open, &callout));
-        let mut reply = answer::reply(&outcome);
-        let error = error_of(&outcome);
-        let detail = error.map(Error::report).unwrap_or_default();
-        let id = log.conclude(&Conclusion {
-            outcome: reply.status,
-            kind: error.map(Error::kind),
-            detail: &detail,
-            ended: clock(),
-        });
-        if let Some(message) = &mut reply.message {
-            let has_more = *message != detail;
-            *message = log.clean(message);
-            if let Some(id) = id.filter(|_| has_more) {
-                message.push_str(&format!(" (log id {id})"));
-            }
-        }
-        reply
+        conclude(&outcome, log, clock())
     }
+}
+
+/// The reply to an outcome, once the log has the event that tells of it.
+fn conclude(outcome: &Outcome, log: &Log, ended: SystemTime) -> DriverStatus {
+    let mut reply = answer::reply(outcome);
+    let error = error_of(outcome);
+    let detail = error.map(Error::report).unwrap_or_default();
+    let id = log.conclude(&Conclusion {
+        outcome: reply.status,
+        kind: error.map(Error::kind),
+        detail: &detail,
+        ended,
+    });
+    if let Some(message) = &mut reply.message {
+        let has_more = *message != detail;
+        *message = log.clean(message);
+        if let Some(id) = id.filter(|_| has_more) {
+            message.push_str(&format!(" (log id {id})"));
+        }
+    }
+    reply
 }
 
 fn is_init(argv: &[OsString]) -> bool {

@@ -12,22 +12,44 @@ impl Scrubber {
     /// Everything secret among the arguments, whether or not they can be understood: as it was
     /// sent, decoded, and as `{:?}` shows it.
     pub(crate) fn of(arguments: &[OsString]) -> Self {
-        let mut texts = Vec::new();
+        let mut scrubber = Scrubber::NONE;
         for argument in arguments.iter().map(|argument| argument.to_string_lossy()) {
             for sent in argument.split(SECRET).skip(1).filter_map(value) {
-                texts.push(sent.to_owned());
-                let secret = Secret::decode(sent);
-                if let Some(Ok(text)) = secret.as_ref().map(|it| str::from_utf8(it.expose())) {
-                    texts.push(text.to_owned());
-                    texts.push(text.trim().to_owned());
-                    texts.push(text.escape_debug().to_string());
+                scrubber.0.push(sent.to_owned());
+                if let Some(secret) = Secret::decode(sent) {
+                    scrubber.learn_decoded(&secret);
                 }
             }
         }
-        texts.retain(|text| !text.is_empty());
-        texts.sort_by(|a, b| b.len().cmp(&a.len()).then_with(|| a.cmp(b)));
-        texts.dedup();
-        Scrubber(texts)
+        scrubber.order();
+        scrubber
+    }
+
+    /// What the driver is going to know: JSON has more than one way to write a key or a value.
+    pub(crate) fn learn<'a>(&mut self, secrets: impl Iterator<Item = &'a Secret>) {
+        for secret in secrets {
+            self.0.push(secret.encode());
+            self.learn_decoded(secret);
+        }
+        self.order();
+    }
+
+    /// Bytes that are no text are shown as lossily as a driver would show them.
+    fn learn_decoded(&mut self, secret: &Secret) {
+        let text = String::from_utf8_lossy(secret.expose());
+        for text in [&*text, text.trim()] {
+            let shown = format!("{text:?}");
+            self.0.push(text.to_owned());
+            self.0.push(shown[1..shown.len() - 1].to_owned());
+        }
+    }
+
+    /// The longest first, so that no part of a secret is what its replacement leaves.
+    fn order(&mut self) {
+        self.0.retain(|text| !text.is_empty());
+        self.0
+            .sort_by(|a, b| b.len().cmp(&a.len()).then_with(|| a.cmp(b)));
+        self.0.dedup();
     }
 
     /// The text without them. What stands in for a secret is not looked through again: a short
@@ -80,6 +102,21 @@ mod tests {
         assert_eq!(scrubber.clean("it is no base64"), "it is [secret]");
         assert_eq!(Scrubber::NONE.clean("as it was"), "as it was");
     }
+
+    #[test]
+    fn no_way_of_showing_a_secret_shows_it() {
+        for (secret, shown) in [
+            (&b"it's \"x\""[..], "it's \\\"x\\\""),
+            (b"p\"w\n", "p\\\"w"),
+            (b"hunter2\xff", "hunter2\u{fffd}"),
+        ] {
+            let sent = Secret::new(secret).encode();
+            let json = format!(r#"{{"{SECRET}a":"{sent}"}}"#);
+            let scrubber = Scrubber::of(&["mount".into(), json.into()]);
+            assert_eq!(scrubber.clean(&format!("<{shown}>")), "<[secret]>");
+        }
+    }
+
     #[test]
     fn short_secrets_do_not_multiply() {
         let keys = "secrt[]".chars().enumerate().map(|(at, letter)| {

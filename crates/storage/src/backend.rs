@@ -4,14 +4,17 @@
 //! needs to know of callouts: the driver calls them under the volume's lock, one step at a time.
 
 use crate::{mark::Mark, observed::Asset};
-use flexvol_host::{Device, DeviceNumber, PoolId, pool::Pool};
+use flexvol_host::{Device, DeviceNumber, PoolId, pool::Pool, probe::Proof};
 use flexvol_sdk::{Bytes, Handle, Options, Result, VolumeName};
 use std::{fs::File, os::fd::OwnedFd};
 
 /// Which volumes a pool has, and what they are called.
 pub trait Catalog {
     /// The pool's own id, which its volumes' marks repeat.
-    fn id(&self) -> PoolId;
+    ///
+    /// # Errors
+    /// When the pool cannot be read.
+    fn id(&self) -> Result<PoolId>;
 
     /// Every volume of the pool.
     ///
@@ -40,7 +43,20 @@ pub trait Catalog {
 }
 
 /// One pool of volumes.
-pub trait Backend {
+pub trait Backend: 'static {
+    /// A volume's lock was taken just now: whatever was read before may have changed since.
+    /// Between this and the next call nobody but the caller changes that volume.
+    fn look_anew(&self) {}
+
+    /// Makes durable what an earlier call changed of a volume before it died. Called after its lock
+    /// was taken: what is found done may be answered as done.
+    ///
+    /// # Errors
+    /// When it may not be durable.
+    fn settle(&self, _volume: &Handle) -> Result<()> {
+        Ok(())
+    }
+
     /// Which volumes it has.
     fn catalog(&self) -> &dyn Catalog;
 
@@ -84,12 +100,37 @@ pub trait Backend {
 
 /// A pool whose volumes are block devices.
 pub trait BlockBackend: Backend {
+    /// What proves that a new volume is blank. Where parts of it may hold what others wrote
+    /// before, [`Backend::create`] leaves its ends zero ([`wipe_ends`](flexvol_host::probe::wipe_ends)).
+    const PROOF: Proof = Proof::Whole;
+
+    /// Devices stay when nobody uses them, so that [`BlockBackend::unused`] must be told.
+    const KEEPS_UNUSED: bool = false;
+
     /// The handle on a device that may be a volume of this technology; `None` where it is none.
     /// Unmounting is told a directory and nothing else, and must work while the pool is missing.
     ///
     /// # Errors
     /// When the device cannot be asked.
     fn owner(device: DeviceNumber) -> Result<Option<Handle>>;
+
+    /// Makes a device answer that was stopped: whoever reads or writes it would wait for ever.
+    /// Asked before a device that was found is used, and before a volume is unmounted, also while
+    /// the pool is missing.
+    ///
+    /// # Errors
+    /// When it may still be stopped.
+    fn resume(_device: DeviceNumber) -> Result<()> {
+        Ok(())
+    }
+
+    /// Whether a device answers now; nobody who only looks reads one that was stopped.
+    ///
+    /// # Errors
+    /// When it cannot be known.
+    fn answers(_device: DeviceNumber) -> Result<bool> {
+        Ok(true)
+    }
 
     /// The volume's block device, if it has one. `hint` is the minor number it had last.
     ///
@@ -120,6 +161,10 @@ pub trait BlockBackend: Backend {
         drop(device);
         Ok(())
     }
+
+    /// A volume, of this pool or another, was unmounted from a directory and may be unused now;
+    /// its lock is held. What cannot be done is logged: the volume is unmounted all the same.
+    fn unused(&self, _volume: &Handle, _hint: Option<u32>) {}
 }
 
 /// A pool whose volumes are directories of a file system that is mounted on this node.
@@ -139,11 +184,19 @@ pub trait DirectoryBackend: Backend {
     /// # Errors
     /// When it cannot be had.
     fn open(&self, volume: &Handle) -> Result<OwnedFd>;
+
+    /// Sees that the volume is limited as it should be, before a pod gets it. By default nothing.
+    ///
+    /// # Errors
+    /// When it cannot be.
+    fn restore(&self, _volume: &Handle) -> Result<()> {
+        Ok(())
+    }
 }
 
 impl Catalog for Pool {
-    fn id(&self) -> PoolId {
-        Pool::id(self)
+    fn id(&self) -> Result<PoolId> {
+        Ok(Pool::id(self))
     }
 
     fn handles(&self) -> Result<Vec<Handle>> {

@@ -5,10 +5,16 @@ use crate::{
     block_world::BlockWorld,
     converge::World,
     driver::VolumeDriver,
+    inventory::{self, Mounts, VolumeReport},
     kind::{Details, Kind},
     pool::Pool,
+    settings::{Policy, Settings},
 };
-use flexvol_host::{format, lock::Guard, mount::Target};
+use flexvol_host::{
+    format,
+    lock::Guard,
+    mount::{Mounted, Target},
+};
 use flexvol_sdk::{Bytes, Capabilities, Filesystem, Handle, Result};
 use std::marker::PhantomData;
 
@@ -17,7 +23,8 @@ use std::marker::PhantomData;
 pub struct Block<B>(PhantomData<B>);
 
 /// A driver for block volumes: gives a [`BlockBackend`] every callout, crash-safe.
-pub type BlockDriver<B> = VolumeDriver<Block<B>>;
+#[derive(Clone, Copy, Debug)]
+pub struct BlockDriver<B>(PhantomData<B>);
 
 impl<B: BlockBackend> BlockDriver<B> {
     /// What such a driver tells kubelet: each volume has a file system of its own, for kubelet to
@@ -32,16 +39,31 @@ impl<B: BlockBackend> BlockDriver<B> {
             requires_fs_resize: true,
         }
     }
+
+    /// A driver over these pools.
+    #[must_use]
+    pub fn over(pools: Vec<Pool<B>>, settings: Settings) -> VolumeDriver {
+        VolumeDriver::over::<Block<B>>(&pools.into(), settings)
+    }
+
+    /// A driver over one pool, with the usual settings; `open` is called when a callout needs the
+    /// pool and not before.
+    #[must_use]
+    pub fn with_pool(open: impl Fn() -> Result<B> + 'static) -> VolumeDriver {
+        let pool = Pool::new("default", Policy::default(), open);
+        Self::over(vec![pool], Settings::default())
+    }
 }
 
 impl<B: BlockBackend> Kind for Block<B> {
     type Backend = B;
 
     const HAS_FILESYSTEM: bool = true;
+    const HEARS_OF_UNMOUNTS: bool = B::KEEPS_UNUSED;
 
-    fn owner(target: &Target, _pools: &[Pool<B>]) -> Result<Option<Handle>> {
-        match target.mounted()? {
-            Some(mounted) => B::owner(mounted.device),
+    fn owner(target: &Target) -> Result<Option<Handle>> {
+        match target.device()? {
+            Some(device) => B::owner(device),
             None => Ok(None),
         }
     }
@@ -53,6 +75,26 @@ impl<B: BlockBackend> Kind for Block<B> {
         details: Details,
     ) -> Box<dyn World + 'a> {
         Box::new(BlockWorld::new(backend, volume, lock, details))
+    }
+
+    fn look(backend: &B, mounts: &Mounts, report: &mut VolumeReport) -> Result<()> {
+        inventory::block::look(backend, mounts, report)
+    }
+
+    fn answers(target: &Target) -> Result<bool> {
+        match target.device()? {
+            Some(device) => B::answers(device),
+            None => Ok(true),
+        }
+    }
+
+    fn shows(_: &Target, mounted: &Mounted, volume: &VolumeReport) -> Result<bool> {
+        let device = volume.device.as_ref();
+        Ok(device.is_some_and(|device| device.number == mounted.device))
+    }
+
+    fn unmounted(backend: &B, volume: &Handle, lock: &Guard) {
+        backend.unused(volume, lock.hint());
     }
 
     fn smallest(filesystem: Filesystem) -> Bytes {

@@ -1,21 +1,28 @@
 //! A block volume of this node under its lock: the world in which `decide`'s steps are done.
 
+mod growth;
+
 use crate::{
     backend::BlockBackend,
     converge::World,
-    decide::{self, Step},
+    decide::Step,
     kind::{Details, is_of_the_node},
     mark::{Format, Mark, State},
     observed::{Content, DeviceState, Goal, Observed, TargetState},
     stored::Stored,
 };
 use flexvol_host::{
-    Device, DeviceNumber, Uuid, format, grow, lock,
+    Device, DeviceNumber, Uuid,
+    format::{self, Ground},
+    grow, lock,
     mount::{self, Detached, Target},
     mountinfo, probe,
 };
-use flexvol_sdk::{Bytes, Error, ErrorKind, Filesystem, Handle, Result};
+use flexvol_sdk::{Bytes, Error, ErrorKind, Filesystem, Handle, Options, Result};
 use std::path::{Path, PathBuf};
+
+/// The log of a new xfs, the most that any mkfs writes.
+const ROOM_FOR_MKFS: Bytes = Bytes(64 << 20);
 
 /// One volume under its lock. `backend` is absent while its pool is: then it can be unmounted
 /// and nothing else.
@@ -31,8 +38,20 @@ pub(crate) struct BlockWorld<'a, B> {
     /// A mount that nobody sees: the file system is measured and grown through it, and in the
     /// end it becomes the mount of the pod.
     detached: Option<Detached>,
+    /// The device of this volume that is mounted on the directory.
+    mounted: Option<DeviceNumber>,
     /// What was read from the device; forgotten by every step that may change it.
     content: Option<Content>,
+}
+
+/// A full pool lets mkfs fail to write, which is all that mkfs can say.
+#[cold]
+fn full(error: &Error) -> Error {
+    Error::new(
+        ErrorKind::Exhausted,
+        "the pool is too full to format the volume",
+    )
+    .because(error.report())
 }
 
 impl<'a, B: BlockBackend> BlockWorld<'a, B> {
@@ -49,6 +68,7 @@ impl<'a, B: BlockBackend> BlockWorld<'a, B> {
             device: None,
             fits: false,
             detached: None,
+            mounted: None,
             content: None,
         }
     }
@@ -59,6 +79,9 @@ impl<'a, B: BlockBackend> BlockWorld<'a, B> {
             && let Some(backend) = self.stored.backend
         {
             self.device = backend.mapped(&self.stored.volume, self.lock.hint())?;
+            if let Some(device) = &self.device {
+                B::resume(device.number())?;
+            }
         }
         Ok(())
     }
@@ -74,20 +97,32 @@ impl<'a, B: BlockBackend> BlockWorld<'a, B> {
         self.content = None;
     }
 
-    fn target(&self) -> Result<TargetState> {
+    fn target(&mut self) -> Result<TargetState> {
+        self.mounted = None;
         let Some(dir) = &self.details.dir else {
             return Ok(TargetState::Absent);
         };
         let Some(target) = Target::open(dir)? else {
             return Ok(TargetState::Absent);
         };
+        let ours = match target.device()? {
+            Some(device) => self.is_ours(device)?.then_some(device),
+            None => None,
+        };
+        // A file system may answer only after its device did.
+        if let Some(device) = ours {
+            B::resume(device)?;
+        }
         Ok(match target.mounted()? {
             None if target.is_empty()? && self.is_duplicate(dir)? => TargetState::Duplicate,
             None if target.is_empty()? => TargetState::Free,
             None => TargetState::NotEmpty,
-            Some(mounted) if self.is_ours(mounted.device)? => TargetState::Ours {
-                read_only: mounted.read_only,
-            },
+            Some(mounted) if Some(mounted.device) == ours => {
+                self.mounted = Some(mounted.device);
+                TargetState::Ours {
+                    read_only: mounted.read_only,
+                }
+            }
             Some(_) => TargetState::Other,
         })
     }
@@ -125,7 +160,7 @@ impl<'a, B: BlockBackend> BlockWorld<'a, B> {
             return Ok(Content::Truncated { size });
         }
         let found = match mark.state {
-            State::Blank => probe::thorough(device),
+            State::Blank => probe::prove(device, B::PROOF),
             State::Formatting | State::Ready | State::Deleting => probe::quick(device),
         };
         let superblock = match found {
@@ -146,7 +181,7 @@ impl<'a, B: BlockBackend> BlockWorld<'a, B> {
                 size: superblock.size,
             });
         }
-        let detached = Detached::new(device, ours.filesystem)?;
+        let detached = growth::mounted(device, ours.filesystem, mark, self.lock)?;
         let geometry = grow::measure(detached.file(), device, ours.filesystem)?;
         if geometry.size > size {
             return Ok(Content::Truncated {
@@ -165,7 +200,7 @@ impl<'a, B: BlockBackend> BlockWorld<'a, B> {
         let mark = self.stored.mark()?;
         let device = self.device()?;
         let claim = device.claim()?;
-        if mark.state == State::Blank && probe::thorough(device) != probe::Content::Blank {
+        if mark.state == State::Blank && probe::prove(device, B::PROOF) != probe::Content::Blank {
             return Err(Error::new(
                 ErrorKind::NotBlank,
                 "the volume was blank a moment ago and is not any more; it was left as it is",
@@ -182,7 +217,18 @@ impl<'a, B: BlockBackend> BlockWorld<'a, B> {
         // only the volume's lock stands, which the child inherits.
         drop(claim);
         let thin = self.stored.asset()?.is_some_and(|asset| asset.thin);
-        format::mkfs(device, filesystem, uuid, !thin, self.lock)?;
+        let ground = Ground {
+            keep_allocation: !thin,
+            proof: B::PROOF,
+        };
+        if let Err(error) = format::mkfs(device, filesystem, uuid, ground, self.lock) {
+            // One that is missing, or still at work, failed for another reason than a full pool.
+            let is_full = thin && error.kind() == ErrorKind::Storage && {
+                let free = self.stored.backend()?.capacity(&Options::default());
+                free.is_ok_and(|free| free < ROOM_FOR_MKFS)
+            };
+            return Err(if is_full { full(&error) } else { error });
+        }
         match probe::quick(device) {
             probe::Content::Formatted(made)
                 if made.uuid == uuid && made.filesystem == filesystem =>
@@ -197,33 +243,6 @@ impl<'a, B: BlockBackend> BlockWorld<'a, B> {
         }
     }
 
-    fn grow_storage(&mut self, to: Bytes) -> Result<()> {
-        self.forget();
-        self.expect_whole()?;
-        self.stored.grow(to)?;
-        if self.device.is_some() {
-            self.map()?;
-        }
-        Ok(())
-    }
-
-    /// Storage that lost its end would get zeros in its place and look whole from then on.
-    fn expect_whole(&self) -> Result<()> {
-        let mark = self.stored.mark()?;
-        let image = self.stored.backend()?.image(&self.stored.volume)?;
-        let (State::Ready, Some(image)) = (mark.state, image) else {
-            return Ok(());
-        };
-        let size = self.stored.asset()?.map_or(Bytes(0), |asset| asset.size);
-        match grow::measure_unmounted(&image)? {
-            Some((found, _)) if found.size > size => Err(Error::new(
-                ErrorKind::Storage,
-                decide::truncated(found.size, size),
-            )),
-            _ => Ok(()),
-        }
-    }
-
     fn map(&mut self) -> Result<()> {
         self.forget();
         let device = self
@@ -233,35 +252,6 @@ impl<'a, B: BlockBackend> BlockWorld<'a, B> {
         self.lock.set_hint(device.number().minor);
         self.device = Some(device);
         self.fits = true;
-        Ok(())
-    }
-
-    fn grow_filesystem(&mut self) -> Result<()> {
-        let mark = self.stored.mark()?;
-        let filesystem = mark
-            .format
-            .ok_or_else(|| Error::new(ErrorKind::Bug, "grow a file system that was never made"))?
-            .filesystem;
-        let detached = self.detached.take().ok_or_else(|| {
-            Error::new(ErrorKind::Bug, "grow a file system that was not measured")
-        })?;
-        let before = self.content.take();
-        let device = self.device()?;
-        let grown = grow::online(detached.file(), device, filesystem);
-        drop(detached);
-        if let Err(refused) = grown {
-            grow_offline(device, filesystem, self.lock, refused).map_err(|error| {
-                match (before, device.size()) {
-                    (Some(Content::Ours { size: had, .. }), Ok(size)) => error.context(
-                        format_args!("the volume has {size} and its file system only {had}"),
-                    ),
-                    _ => error,
-                }
-            })?;
-        }
-        if mark.growing.is_some() {
-            self.stored.set_mark(&mark.with_growing(None))?;
-        }
         Ok(())
     }
 
@@ -307,7 +297,7 @@ impl<B: BlockBackend> World for BlockWorld<'_, B> {
         let device = match (&self.device, mark) {
             (Some(device), Some(mark)) => {
                 let (number, size) = (device.number(), device.size()?);
-                let in_use = *goal == Goal::Gone && is_claimed(device)?;
+                let in_use = goal.ends_use() && is_claimed(device)?;
                 let content = match &asset {
                     Some(asset) if deep && self.fits && size >= asset.size => {
                         self.read_content(&mark, asset.size)?
@@ -360,6 +350,10 @@ impl<B: BlockBackend> World for BlockWorld<'_, B> {
             Step::Unmount => {
                 self.forget();
                 self.device = None;
+                // What is dirty is written out first, and would wait for a stopped device.
+                if let Some(device) = self.mounted {
+                    B::resume(device)?;
+                }
                 mount::unmount(&self.dir()?).map(drop)
             }
             Step::Destroy => self.stored.destroy(),
@@ -383,30 +377,5 @@ fn is_claimed(device: &Device) -> Result<bool> {
         Ok(_) => Ok(false),
         Err(busy) if busy.kind() == ErrorKind::Busy => Ok(true),
         Err(error) => Err(error),
-    }
-}
-
-/// The kernel grows a mounted ext4 only for CAP_SYS_RESOURCE, and not with every set of features.
-/// While nobody has it mounted, the tools can do it; the claim inside tells.
-fn grow_offline(
-    device: &Device,
-    filesystem: Filesystem,
-    lock: &lock::Guard,
-    refused: Error,
-) -> Result<()> {
-    let tools_can = matches!(filesystem, Filesystem::Ext3 | Filesystem::Ext4)
-        && matches!(
-            refused.kind(),
-            ErrorKind::CapabilityMissing | ErrorKind::Conflict
-        );
-    if !tools_can {
-        return Err(refused);
-    }
-    match grow::offline(device, filesystem, lock) {
-        Err(busy) if busy.kind() == ErrorKind::Busy => {
-            Err(refused
-                .advise("delete the pods that use the volume; it grows when it is mounted next"))
-        }
-        outcome => outcome,
     }
 }

@@ -102,15 +102,32 @@ pub fn decide(seen: &Observed, goal: &Goal) -> Next {
             "the volume has no mark of this driver; take it over with `flexvol adopt`",
         );
     };
-    if mark.state == State::Deleting && *goal != Goal::Gone {
-        return refuse(
-            ErrorKind::Conflict,
-            "the volume is being deleted; its data is no longer to be had",
-        );
+    if !goal.ends_use() {
+        if mark.state == State::Deleting {
+            return refuse(
+                ErrorKind::Conflict,
+                "the volume is being deleted; its data is no longer to be had",
+            );
+        }
+        if mark.deleted.is_some() && *goal != Goal::Restored {
+            return refuse(
+                ErrorKind::Conflict,
+                "the volume was deleted and is kept for a while; `flexvol undelete` on its node takes that back",
+            );
+        }
     }
     match goal {
         Goal::Unmounted => unmounted(seen),
-        Goal::Gone => gone(seen, mark),
+        Goal::Deleted { at } if mark.state == State::Ready => {
+            unused(seen).unwrap_or_else(|| match mark.deleted {
+                Some(_) => Next::Reached,
+                None => Next::Do(Step::Mark(mark.with_deleted(Some(*at)))),
+            })
+        }
+        // Nobody has written to it.
+        Goal::Deleted { .. } | Goal::Gone => unused(seen).unwrap_or_else(|| removed(mark)),
+        Goal::Restored if mark.deleted.is_some() => Next::Do(Step::Mark(mark.with_deleted(None))),
+        Goal::Restored => Next::Reached,
         Goal::Provisioned { size } if asset.size >= *size => Next::Reached,
         Goal::Provisioned { size } => refuse(
             ErrorKind::Conflict,
@@ -147,13 +164,15 @@ pub fn decide(seen: &Observed, goal: &Goal) -> Next {
 fn without_asset(seen: &Observed, goal: &Goal) -> Next {
     match goal {
         Goal::Provisioned { size } => Next::Do(Step::Create { size: *size }),
-        Goal::Gone => Next::Reached,
+        Goal::Deleted { .. } | Goal::Gone => Next::Reached,
         // The image may have been deleted under a mount, or its disk be missing.
         Goal::Unmounted => unmounted(seen),
-        Goal::Mounted { .. } | Goal::StorageGrown { .. } | Goal::Grown { .. } => refuse(
-            ErrorKind::NotFound,
-            "there is no such volume on this node; check the handle, and that the pod runs where the volume is",
-        ),
+        Goal::Mounted { .. } | Goal::StorageGrown { .. } | Goal::Grown { .. } | Goal::Restored => {
+            refuse(
+                ErrorKind::NotFound,
+                "there is no such volume on this node; check the handle, and that the pod runs where the volume is",
+            )
+        }
     }
 }
 
@@ -171,18 +190,24 @@ fn unmounted(seen: &Observed) -> Next {
     }
 }
 
-fn gone(seen: &Observed, mark: &Mark) -> Next {
-    match &seen.device {
+/// What is missing until nobody can use the volume; `None` if nothing.
+fn unused(seen: &Observed) -> Option<Next> {
+    Some(match &seen.device {
         Some(device) if device.in_use => refuse(
             ErrorKind::Busy,
             "the volume is still mounted; delete the pods that use it first",
         ),
-        _ if mark.state != State::Deleting => {
-            Next::Do(Step::Mark(mark.with_state(State::Deleting)))
-        }
+        // Before the mark: where somebody has the device open, the volume stays one.
         Some(_) => Next::Do(Step::Unmap),
-        None => Next::Do(Step::Destroy),
-    }
+        None => return None,
+    })
+}
+
+fn removed(mark: &Mark) -> Next {
+    Next::Do(match mark.state {
+        State::Deleting => Step::Destroy,
+        _ => Step::Mark(mark.with_state(State::Deleting)),
+    })
 }
 
 fn permitted(mark: &Mark, asker: &Asker) -> Option<Next> {
@@ -236,9 +261,8 @@ fn mounted(
         | TargetState::Duplicate
         | TargetState::Ours { .. } => {}
     }
-    let device = match whole_device(seen, asset) {
-        Ok(device) => device,
-        Err(next) => return next,
+    let Some(device) = whole_device(seen, asset) else {
+        return Next::Do(Step::Map);
     };
     if mark.state < State::Ready {
         return formatted(device, asset, mark, filesystem);
@@ -282,9 +306,8 @@ fn grown(
             "the volume holds no file system yet; it gets one when it is first mounted",
         );
     }
-    let device = match whole_device(seen, asset) {
-        Ok(device) => device,
-        Err(next) => return next,
+    let Some(device) = whole_device(seen, asset) else {
+        return Next::Do(Step::Map);
     };
     let complete = whole_filesystem(device, asset, mark);
     if asset.size >= to && complete.is_none() {
@@ -336,11 +359,10 @@ fn storage_grown(seen: &Observed, asset: &Asset, mark: &Mark, to: Bytes) -> Next
 }
 
 /// The device, once the kernel sees all of the storage.
-fn whole_device<'a>(seen: &'a Observed, asset: &Asset) -> Result<&'a DeviceState, Next> {
-    match &seen.device {
-        Some(device) if device.size >= asset.size => Ok(device),
-        _ => Err(Next::Do(Step::Map)),
-    }
+fn whole_device<'a>(seen: &'a Observed, asset: &Asset) -> Option<&'a DeviceState> {
+    seen.device
+        .as_ref()
+        .filter(|device| device.size >= asset.size)
 }
 
 /// What is missing until the file system of a ready volume spans its device; `None` if nothing.

@@ -5,10 +5,15 @@ use crate::{
     converge::World,
     directory_world::DirectoryWorld,
     driver::VolumeDriver,
+    inventory::{self, Mounts, VolumeReport},
     kind::{Details, Kind},
     pool::Pool,
+    settings::{Policy, Settings},
 };
-use flexvol_host::{lock::Guard, mount::Target};
+use flexvol_host::{
+    lock::Guard,
+    mount::{Mounted, Target},
+};
 use flexvol_sdk::{Bytes, Capabilities, Filesystem, Handle, Result};
 use std::marker::PhantomData;
 
@@ -18,12 +23,14 @@ pub struct Directory<B>(PhantomData<B>);
 
 /// A driver for volumes that are directories: gives a [`DirectoryBackend`] every callout,
 /// crash-safe.
-pub type DirectoryDriver<B> = VolumeDriver<Directory<B>>;
+#[derive(Clone, Copy, Debug)]
+pub struct DirectoryDriver<B>(PhantomData<B>);
 
 impl<B: DirectoryBackend> DirectoryDriver<B> {
     /// What such a driver tells kubelet.
     ///
-    /// A directory shares its file system with others, so nothing is relabelled for SELinux, the
+    /// A directory shares its file system with others, so nothing is relabelled for SELinux (a
+    /// backend whose files have labels of their own can say otherwise), the
     /// numbers of the file system are not the volume's, and kubelet is not to go through all
     /// files for an fsGroup: the driver gives the root to the group when it mounts.
     #[must_use]
@@ -36,6 +43,20 @@ impl<B: DirectoryBackend> DirectoryDriver<B> {
             requires_fs_resize: B::REQUIRES_FS_RESIZE,
         }
     }
+
+    /// A driver over these pools.
+    #[must_use]
+    pub fn over(pools: Vec<Pool<B>>, settings: Settings) -> VolumeDriver {
+        VolumeDriver::over::<Directory<B>>(&pools.into(), settings)
+    }
+
+    /// A driver over one pool, with the usual settings; `open` is called when a callout needs the
+    /// pool and not before.
+    #[must_use]
+    pub fn with_pool(open: impl Fn() -> Result<B> + 'static) -> VolumeDriver {
+        let pool = Pool::new("default", Policy::default(), open);
+        Self::over(vec![pool], Settings::default())
+    }
 }
 
 impl<B: DirectoryBackend> Kind for Directory<B> {
@@ -43,7 +64,7 @@ impl<B: DirectoryBackend> Kind for Directory<B> {
 
     const HAS_FILESYSTEM: bool = false;
 
-    fn owner(target: &Target, _pools: &[Pool<B>]) -> Result<Option<Handle>> {
+    fn owner(target: &Target) -> Result<Option<Handle>> {
         Ok(target.mount()?.and_then(|mount| mount.volume()))
     }
 
@@ -54,6 +75,16 @@ impl<B: DirectoryBackend> Kind for Directory<B> {
         details: Details,
     ) -> Box<dyn World + 'a> {
         Box::new(DirectoryWorld::new(backend, volume, details))
+    }
+
+    fn look(_: &B, mounts: &Mounts, report: &mut VolumeReport) -> Result<()> {
+        inventory::directory::look(mounts, report);
+        Ok(())
+    }
+
+    fn shows(target: &Target, _: &Mounted, volume: &VolumeReport) -> Result<bool> {
+        let mount = target.mount()?;
+        Ok(mount.is_some_and(|mount| mount.volume() == Some(volume.handle)))
     }
 
     fn smallest(_: Filesystem) -> Bytes {

@@ -89,7 +89,9 @@ impl<'a, B: DirectoryBackend> DirectoryWorld<'a, B> {
     }
 
     fn mount(&self, read_only: bool) -> Result<()> {
-        let directory = self.stored.backend()?.open(&self.stored.volume)?;
+        let backend = self.stored.backend()?;
+        backend.restore(&self.stored.volume)?;
+        let directory = backend.open(&self.stored.volume)?;
         if let (Some(group), false) = (self.details.fs_group, read_only) {
             ownership::share_with(directory.as_fd(), group)?;
         }
@@ -113,10 +115,10 @@ impl<B: DirectoryBackend> World for DirectoryWorld<'_, B> {
             _ => self.stored.asset()?,
         };
         let target = self.target(asset.as_ref())?;
-        let in_use = *goal == Goal::Gone && !self.places()?.is_empty();
+        let in_use = goal.ends_use() && !self.places()?.is_empty();
         let device = asset
             .as_ref()
-            .filter(|_| in_use || *goal != Goal::Gone)
+            .filter(|_| in_use || !goal.ends_use())
             .map(|asset| DeviceState {
                 size: asset.size,
                 in_use,

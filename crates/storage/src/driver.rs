@@ -1,35 +1,36 @@
 //! A whole driver over a backend: every callout, for volumes that live on this node.
 
 use crate::{
-    backend::Backend,
     converge::{Reached, converge},
-    identify::{Found, VolumeOptions, not_here},
+    identify::{Found, Occupant, VolumeOptions, not_here},
     kind::{Details, Kind, LOCK_DEADLINE},
     making::Request,
     observed::{Asker, Goal},
+    opened::{AnyPool, Traits, any},
     pool::Pool,
     settings::{Growth, Namespaces, Policy, Role, Settings},
 };
-use flexvol_host::{lock, mount::Target};
+use flexvol_host::lock;
 use flexvol_sdk::{
     Answer, Bytes, Driver, Error, ErrorKind, Handle, MountRequest, Options, Provisioned, Resize,
     Result, Volume, VolumeName, not_supported,
 };
 use serde::Deserialize;
-use std::{fmt, path::Path};
+use std::{fmt, path::Path, rc::Rc};
 
 /// A driver for volumes of this node: gives a backend every callout, crash-safe.
-pub struct VolumeDriver<K: Kind> {
-    pub(crate) pools: Vec<Pool<K::Backend>>,
+pub struct VolumeDriver {
+    pub(crate) pools: Vec<AnyPool>,
+    pub(crate) traits: Traits,
     pub(crate) settings: Settings,
 }
 
-impl<K: Kind> fmt::Debug for VolumeDriver<K> {
+impl fmt::Debug for VolumeDriver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("VolumeDriver")
             .field("pools", &self.pools)
             .field("settings", &self.settings)
-            .finish()
+            .finish_non_exhaustive()
     }
 }
 
@@ -42,36 +43,21 @@ struct Parameters {
     filesystem: Option<String>,
 }
 
-impl<K: Kind> VolumeDriver<K> {
-    /// A driver over these pools.
-    #[must_use]
-    pub fn new(pools: Vec<Pool<K::Backend>>, settings: Settings) -> Self {
-        VolumeDriver { pools, settings }
-    }
-
-    /// A driver over one pool, with the usual settings; `open` is called when a callout needs the
-    /// pool and not before.
-    #[must_use]
-    pub fn with_pool(open: impl Fn() -> Result<K::Backend> + 'static) -> Self {
-        let pool = Pool::new("default", Policy::default(), open);
-        VolumeDriver::new(vec![pool], Settings::default())
+impl VolumeDriver {
+    pub(crate) fn over<K: Kind>(pools: &Rc<[Pool<K::Backend>]>, settings: Settings) -> Self {
+        VolumeDriver {
+            pools: any::<K>(pools),
+            traits: Traits::of::<K>(),
+            settings,
+        }
     }
 
     pub(crate) fn settings(&self) -> &Settings {
         &self.settings
     }
 
-    pub(crate) fn all_pools(&self) -> &[Pool<K::Backend>] {
-        &self.pools
-    }
-
-    pub(crate) fn reach(
-        &self,
-        found: &Found<K::Backend>,
-        details: Details,
-        goal: &Goal,
-    ) -> Result<Reached> {
-        found.reach::<K>(&found.lock()?, details, goal)
+    pub(crate) fn reach(&self, found: &Found, details: Details, goal: &Goal) -> Result<Reached> {
+        found.reach(&found.lock()?, details, goal)
     }
 
     fn mount_on(
@@ -93,24 +79,35 @@ impl<K: Kind> VolumeDriver<K> {
     }
 
     fn unmount_from(&self, dir: &Path) -> Result<()> {
-        match self.owner(dir)? {
-            Some(handle) => {
+        match self.occupant(dir)? {
+            Occupant::Volume(handle) => {
                 let lock = lock::volume(&handle, LOCK_DEADLINE)?;
-                let mut world = K::world(None, handle, &lock, Details::on(Some(dir)));
+                let mut world = (self.traits.world)(handle, &lock, Details::on(Some(dir)));
                 converge(world.as_mut(), &Goal::Unmounted)?;
+                self.tell_unmounted(&handle, &lock);
                 Ok(())
             }
-            None => match Target::open(dir)?
-                .map(|target| target.mounted())
-                .transpose()?
-                .flatten()
-            {
-                None => Ok(()),
-                Some(_) => Err(Error::new(
-                    ErrorKind::Conflict,
-                    "something else than a volume of this driver is mounted there; unmount it by hand",
-                )),
-            },
+            Occupant::Nothing => Ok(()),
+            Occupant::SomethingElse => Err(Error::new(
+                ErrorKind::Conflict,
+                "something else than a volume of this driver is mounted there; unmount it by hand",
+            )),
+        }
+    }
+
+    fn tell_unmounted(&self, volume: &Handle, lock: &lock::Guard) {
+        if !self.traits.hears_of_unmounts {
+            return;
+        }
+        for pool in &self.pools {
+            match pool.open() {
+                Ok(opened) => opened.unmounted(volume, lock),
+                Err(error) => log::warn!(
+                    "pool {} does not hear that a volume was unmounted: {}",
+                    pool.name(),
+                    error.report()
+                ),
+            }
         }
     }
 
@@ -123,7 +120,7 @@ impl<K: Kind> VolumeDriver<K> {
     }
 }
 
-impl<K: Kind> Driver for VolumeDriver<K> {
+impl Driver for VolumeDriver {
     fn attach(&self, volume: &Volume, _node: &str) -> Answer<String> {
         self.attachable()?;
         Ok(self.identity(volume)?)
@@ -132,7 +129,7 @@ impl<K: Kind> Driver for VolumeDriver<K> {
     fn wait_for_attach(&self, _device: &str, volume: &Volume) -> Answer<String> {
         self.attachable()?;
         let found = self.identify(volume, None)?;
-        found.backend.find(&found.handle)?.ok_or_else(not_here)?;
+        found.backend().find(&found.handle)?.ok_or_else(not_here)?;
         Ok(self.identity(volume)?)
     }
 
@@ -241,13 +238,13 @@ impl<K: Kind> Driver for VolumeDriver<K> {
         let Some(found) = found else {
             return Ok(());
         };
-        Ok(Self::remove(&found, volume.name.as_ref())?)
+        Ok(Self::delete_volume(&found, volume.name.as_ref())?)
     }
 
     fn capacity(&self, parameters: &Options) -> Answer<Bytes> {
         let named: Parameters = parameters.parse()?;
         let pool = self.pool(named.pool.as_deref())?;
-        let free = pool.open()?.capacity(parameters)?;
+        let free = pool.open()?.backend().capacity(parameters)?;
         Ok(pool
             .policy()
             .largest

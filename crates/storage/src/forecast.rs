@@ -95,7 +95,7 @@ impl Prospect {
         let Step::GrowStorage { to } = step else {
             return None;
         };
-        let asset = self.seen.asset.as_ref().filter(|asset| !asset.thin)?;
+        let asset = self.seen.asset.as_ref().filter(|asset| !asset.promised)?;
         let wanted = to.saturating_sub(asset.size);
         let available = self.available?;
         (wanted > available)
@@ -196,6 +196,7 @@ mod tests {
                     size: GIB,
                     mark: Some(mark),
                     thin: false,
+                    promised: false,
                 }),
                 device: None,
                 target: TargetState::Free,

@@ -7,8 +7,9 @@ use crate::{
     backend::Backend,
     converge::{Reached, converge},
     driver::VolumeDriver,
-    kind::{Details, Kind, LOCK_DEADLINE},
+    kind::{Details, LOCK_DEADLINE},
     observed::Goal,
+    opened::{AnyPool, Opened},
     pool::Pool,
     settings::{Names, Policy},
 };
@@ -24,6 +25,16 @@ use std::path::Path;
 /// again, and kubelet opens later what it recorded; this path names one volume for ever.
 const IDENTITY_DIR: &str = "/run/flexvol/volumes";
 
+/// So often a mount on a directory is found to be no volume until that is believed.
+const LOOKS: usize = 3;
+
+/// What is mounted on a directory.
+pub(crate) enum Occupant {
+    Nothing,
+    Volume(Handle),
+    SomethingElse,
+}
+
 /// The options that a persistent volume of this driver carries.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
@@ -33,71 +44,45 @@ pub(crate) struct VolumeOptions {
 }
 
 /// A volume that was identified, and the pool it is in.
-pub(crate) struct Found<B> {
+pub(crate) struct Found {
     pub(crate) handle: Handle,
-    pub(crate) backend: B,
+    pub(crate) opened: Box<dyn Opened>,
     pub(crate) policy: Policy,
     pub(crate) pool: String,
 }
 
-impl<B: Backend> Found<B> {
+impl Found {
+    pub(crate) fn backend(&self) -> &dyn Backend {
+        self.opened.backend()
+    }
+
     pub(crate) fn lock(&self) -> Result<Guard> {
-        lock::volume(&self.handle, LOCK_DEADLINE)
+        let lock = lock::volume(&self.handle, LOCK_DEADLINE)?;
+        self.backend().look_anew();
+        self.backend().settle(&self.handle)?;
+        Ok(lock)
     }
 
     /// Brings the volume to `goal`; the caller holds its lock.
-    pub(crate) fn reach<K: Kind<Backend = B>>(
-        &self,
-        lock: &Guard,
-        details: Details,
-        goal: &Goal,
-    ) -> Result<Reached> {
-        let mut world = K::world(Some(&self.backend), self.handle, lock, details);
+    pub(crate) fn reach(&self, lock: &Guard, details: Details, goal: &Goal) -> Result<Reached> {
+        let mut world = self.opened.world(self.handle, lock, details);
         converge(world.as_mut(), goal)
     }
 }
 
-impl<K: Kind> VolumeDriver<K> {
-    /// Which other pools there are is nothing to tell the author of a pod.
-    pub(crate) fn pool(&self, name: Option<&str>) -> Result<&Pool<K::Backend>> {
-        let unknown = |kind, message: String| {
-            let names: Vec<_> = self.pools.iter().map(Pool::name).collect();
-            Error::new(kind, message).because(format!("there are: {}", names.join(", ")))
-        };
-        let wanted = match (name, self.pools.as_slice()) {
-            (None, [only]) => return Ok(only),
-            (name, _) => name.unwrap_or("default"),
-        };
-        let found = self.pools.iter().find(|pool| pool.name() == wanted);
-        found.ok_or_else(|| match name {
-            Some(name) => unknown(
-                ErrorKind::NotFound,
-                format!("pool {name:?} is not one of this driver's"),
-            ),
-            None => unknown(
-                ErrorKind::Invalid,
-                "no pool was named, and this driver has several; name one".to_owned(),
-            ),
-        })
+impl VolumeDriver {
+    pub(crate) fn pool(&self, name: Option<&str>) -> Result<&AnyPool> {
+        named(&self.pools, name)
     }
 
-    pub(crate) fn open(
-        &self,
-        pool: &Pool<K::Backend>,
-        handle: Handle,
-    ) -> Result<Found<K::Backend>> {
+    pub(crate) fn open(&self, pool: &AnyPool, handle: Handle) -> Result<Found> {
         Ok(self.at(pool, pool.open()?, handle))
     }
 
-    pub(crate) fn at(
-        &self,
-        pool: &Pool<K::Backend>,
-        backend: K::Backend,
-        handle: Handle,
-    ) -> Found<K::Backend> {
+    pub(crate) fn at(&self, pool: &AnyPool, opened: Box<dyn Opened>, handle: Handle) -> Found {
         Found {
             handle,
-            backend,
+            opened,
             policy: pool.policy().clone(),
             pool: pool.name().to_owned(),
         }
@@ -106,18 +91,17 @@ impl<K: Kind> VolumeDriver<K> {
     /// Finds the pool of a volume of which only the handle is known, as after a kubelet restart.
     /// Another pool may have a copy, whose mark names the pool it came from, or something that is
     /// no volume.
-    pub(crate) fn search(&self, handle: Handle) -> Result<Option<Found<K::Backend>>> {
+    pub(crate) fn search(&self, handle: Handle) -> Result<Option<Found>> {
         let (mut copy, mut unavailable) = (None, None);
         for pool in &self.pools {
-            let found = self
-                .open(pool, handle)
-                .and_then(|found| Ok((found.backend.find(&handle)?, found)));
+            let found = self.open(pool, handle).and_then(|found| {
+                let asset = found.backend().find(&handle)?;
+                Ok((asset, found.backend().catalog().id()?, found))
+            });
             match found {
-                Ok((None, _)) => {}
-                Ok((Some(asset), found)) => match asset.mark {
-                    Some(mark) if mark.pool == found.backend.catalog().id() => {
-                        return Ok(Some(found));
-                    }
+                Ok((None, _, _)) => {}
+                Ok((Some(asset), id, found)) => match asset.mark {
+                    Some(mark) if mark.pool == id => return Ok(Some(found)),
                     _ => copy = Some(found),
                 },
                 Err(error) => unavailable = Some(error),
@@ -130,11 +114,7 @@ impl<K: Kind> VolumeDriver<K> {
     }
 
     /// The volume that the options, or a name where that is allowed, or the directory tells.
-    pub(crate) fn identify(
-        &self,
-        volume: &Volume,
-        dir: Option<&Path>,
-    ) -> Result<Found<K::Backend>> {
+    pub(crate) fn identify(&self, volume: &Volume, dir: Option<&Path>) -> Result<Found> {
         let options: VolumeOptions = volume.options.parse()?;
         let told = match &options.handle {
             Some(handle) => {
@@ -170,23 +150,37 @@ impl<K: Kind> VolumeDriver<K> {
     /// The volume of this driver that is mounted on a directory.
     pub(crate) fn owner(&self, dir: &Path) -> Result<Option<Handle>> {
         match Target::open(dir)? {
-            Some(target) => K::owner(&target, &self.pools),
+            Some(target) => (self.traits.owner)(&target),
             None => Ok(None),
         }
+    }
+
+    /// What is mounted on a directory, as it is at one moment. Nothing is locked, so another call
+    /// may mount a volume between one look that finds none and the next that finds a mount.
+    pub(crate) fn occupant(&self, dir: &Path) -> Result<Occupant> {
+        for _ in 0..LOOKS {
+            let Some(target) = Target::open(dir)? else {
+                return Ok(Occupant::Nothing);
+            };
+            if let Some(handle) = (self.traits.owner)(&target)? {
+                return Ok(Occupant::Volume(handle));
+            }
+            if target.mounted()?.is_none() {
+                return Ok(Occupant::Nothing);
+            }
+        }
+        Ok(Occupant::SomethingElse)
     }
 
     fn allows(&self, name: &VolumeName) -> bool {
         self.settings.names == Names::Dotted && name.is_beyond_pods()
     }
 
-    pub(crate) fn by_name(
-        &self,
-        name: &VolumeName,
-        pool: Option<&str>,
-    ) -> Result<Option<Found<K::Backend>>> {
+    pub(crate) fn by_name(&self, name: &VolumeName, pool: Option<&str>) -> Result<Option<Found>> {
         let pool = self.pool(pool)?;
-        let backend = pool.open()?;
-        backend
+        let opened = pool.open()?;
+        opened
+            .backend()
             .catalog()
             .lookup(name)?
             .map(|handle| self.open(pool, handle))
@@ -205,6 +199,29 @@ impl<K: Kind> VolumeDriver<K> {
             )),
         }
     }
+}
+
+/// Which other pools there are is nothing to tell the author of a pod.
+pub(crate) fn named<'a, B>(pools: &'a [Pool<B>], name: Option<&str>) -> Result<&'a Pool<B>> {
+    let unknown = |kind, message: String| {
+        let names: Vec<_> = pools.iter().map(Pool::name).collect();
+        Error::new(kind, message).because(format!("there are: {}", names.join(", ")))
+    };
+    let wanted = match (name, pools) {
+        (None, [only]) => return Ok(only),
+        (name, _) => name.unwrap_or("default"),
+    };
+    let found = pools.iter().find(|pool| pool.name() == wanted);
+    found.ok_or_else(|| match name {
+        Some(name) => unknown(
+            ErrorKind::NotFound,
+            format!("pool {name:?} is not one of this driver's"),
+        ),
+        None => unknown(
+            ErrorKind::Invalid,
+            "no pool was named, and this driver has several; name one".to_owned(),
+        ),
+    })
 }
 
 pub(crate) fn not_here() -> Error {

@@ -3,26 +3,24 @@
 //! Nothing here takes a lock, attaches, mounts or writes: a volume that a callout works on at
 //! this moment is shown as it is at this moment.
 
+pub(crate) mod block;
+pub(crate) mod directory;
+
 use crate::{
-    backend::BlockBackend,
-    block::BlockDriver,
+    driver::VolumeDriver,
     forecast::{Forecast, Prospect, forecast},
-    mark::{Format, Mark, State},
+    mark::Mark,
     observed::{Asker, Asset, Content, DeviceState, Goal, Observed, TargetState},
-    pool::Pool,
+    opened::{AnyPool, Opened, Traits},
     settings::Growth,
 };
 use flexvol_host::{
-    Device, DeviceNumber, grow, lock,
-    mount::Target,
+    DeviceNumber, lock,
+    mount::{Mounted, Target},
     mountinfo::{self, Mount},
 };
-use flexvol_sdk::{Bytes, Error, ErrorKind, Filesystem, Handle, Result, VolumeName};
-use std::{
-    fs::File,
-    os::fd::AsFd,
-    path::{Path, PathBuf},
-};
+use flexvol_sdk::{Bytes, Error, ErrorKind, Handle, Result, VolumeName};
+use std::path::{Path, PathBuf};
 
 /// One pool, as it is now.
 #[derive(Debug)]
@@ -42,6 +40,8 @@ pub struct VolumeReport {
     pub pool: String,
     /// Size of its storage, and its mark.
     pub asset: Asset,
+    /// It is a directory: its size is the limit of what may be in it.
+    pub is_directory: bool,
     /// Its block device; `None` while there is none.
     pub device: Option<DeviceReport>,
     /// What it holds, measured through a mount where there is one and read from the superblock
@@ -158,27 +158,28 @@ pub trait Inventory {
     fn explain(&self, subject: &Subject, size: Option<Bytes>) -> Result<Explanation>;
 }
 
-impl<B: BlockBackend> Inventory for BlockDriver<B> {
+impl Inventory for VolumeDriver {
     fn pools(&self) -> Vec<PoolReport> {
-        let report = |pool: &Pool<B>| PoolReport {
+        let report = |pool: &AnyPool| PoolReport {
             name: pool.name().to_owned(),
             available: pool
                 .open()
-                .and_then(|backend| backend.capacity(&Default::default())),
+                .and_then(|opened| opened.backend().capacity(&Default::default())),
         };
-        self.all_pools().iter().map(report).collect()
+        self.pools.iter().map(report).collect()
     }
 
     fn volumes(&self, pool: &str) -> Result<Vec<Result<VolumeReport, (Handle, Error)>>> {
         let pool = self.pool(Some(pool))?;
-        let backend = pool.open()?;
+        let opened = pool.open()?;
         let mounts = Mounts::read()?;
-        let mut volumes: Vec<_> = backend
+        let mut volumes: Vec<_> = opened
+            .backend()
             .catalog()
             .handles()?
             .into_iter()
             .filter_map(|handle| {
-                report(&backend, pool.name(), handle, &mounts)
+                report(&*opened, pool.name(), handle, &mounts)
                     .map_err(|error| (handle, error))
                     .transpose()
             })
@@ -210,14 +211,14 @@ impl<B: BlockBackend> Inventory for BlockDriver<B> {
         }
         let mounts = Mounts::read()?;
         let mut unavailable = None;
-        for pool in self.all_pools() {
-            let found = pool.open().and_then(|backend| {
+        for pool in &self.pools {
+            let found = pool.open().and_then(|opened| {
                 let bound = match &name {
-                    Some(name) => backend.catalog().lookup(name)?,
+                    Some(name) => opened.backend().catalog().lookup(name)?,
                     None => handle,
                 };
                 match bound {
-                    Some(bound) => report(&backend, pool.name(), bound, &mounts),
+                    Some(bound) => report(&*opened, pool.name(), bound, &mounts),
                     None => Ok(None),
                 }
             });
@@ -240,9 +241,9 @@ impl<B: BlockBackend> Inventory for BlockDriver<B> {
         let pool = self.pool(Some(&volume.pool))?;
         let available = pool
             .open()
-            .and_then(|backend| backend.capacity(&Default::default()));
+            .and_then(|opened| opened.backend().capacity(&Default::default()));
         let target = match subject {
-            Subject::Directory(dir) => Some(target(dir, &volume)?),
+            Subject::Directory(dir) => Some(target(&self.traits, dir, &volume)?),
             _ => None,
         };
         let prospect = prospect(&volume, target, available.as_ref().ok().copied());
@@ -276,7 +277,8 @@ impl<B: BlockBackend> Inventory for BlockDriver<B> {
 }
 
 /// The kernel's tables of mounts, read once for all volumes.
-struct Mounts {
+#[derive(Debug)]
+pub struct Mounts {
     here: Vec<Mount>,
     everywhere: Vec<Mount>,
 }
@@ -288,18 +290,35 @@ impl Mounts {
             everywhere: mountinfo::all_namespaces()?,
         })
     }
+
+    /// Those of one volume: here, and where it is mounted in other mount namespaces only.
+    fn of(&self, is_of_volume: impl Fn(&Mount) -> bool) -> (Vec<Mount>, Vec<PathBuf>) {
+        let of_volume = |mounts: &[Mount]| -> Vec<Mount> {
+            let of_volume = mounts.iter().filter(|mount| is_of_volume(mount));
+            of_volume.cloned().collect()
+        };
+        let here = of_volume(&self.here);
+        let is_elsewhere = |place: &PathBuf| here.iter().all(|mount| mount.mount_point != *place);
+        let elsewhere = of_volume(&self.everywhere)
+            .into_iter()
+            .map(|mount| mount.mount_point)
+            .filter(is_elsewhere)
+            .collect();
+        (here, elsewhere)
+    }
 }
 
-fn report<B: BlockBackend>(
-    backend: &B,
+fn report(
+    opened: &dyn Opened,
     pool: &str,
     handle: Handle,
     mounts: &Mounts,
 ) -> Result<Option<VolumeReport>> {
+    let backend = opened.backend();
     let Some(asset) = backend.find(&handle)? else {
         return Ok(None);
     };
-    let pool_id = backend.catalog().id();
+    let pool_id = backend.catalog().id()?;
     if let Some(mark) = &asset.mark
         && (mark.handle != handle || mark.pool != pool_id)
     {
@@ -308,115 +327,35 @@ fn report<B: BlockBackend>(
             "the volume is a copy of another one; take it over with `flexvol adopt`",
         ));
     }
-    let device = backend.mapped(&handle, lock::hint(&handle))?;
     let mut report = VolumeReport {
         handle,
         pool: pool.to_owned(),
         asset,
+        is_directory: false,
         device: None,
         content: Content::NotRead,
         mounts: Vec::new(),
         elsewhere: Vec::new(),
     };
-    if let Some(device) = &device {
-        report.device = Some(DeviceReport {
-            number: device.number(),
-            path: device.path().to_owned(),
-            size: device.size()?,
-        });
-        let number = device.number();
-        let of_device = |mounts: &[Mount]| -> Vec<Mount> {
-            let of_device = mounts.iter().filter(|mount| mount.is_of(number));
-            of_device.cloned().collect()
-        };
-        report.mounts = of_device(&mounts.here);
-        report.elsewhere = of_device(&mounts.everywhere)
-            .into_iter()
-            .map(|mount| mount.mount_point)
-            .filter(|place| {
-                report
-                    .mounts
-                    .iter()
-                    .all(|mount| mount.mount_point != *place)
-            })
-            .collect();
-    }
-    report.content = content(backend, &report, device.as_ref())?;
+    opened.look(mounts, &mut report)?;
     Ok(Some(report))
 }
 
-/// What a volume that was formatted holds now.
-fn content<B: BlockBackend>(
-    backend: &B,
-    volume: &VolumeReport,
-    device: Option<&Device>,
-) -> Result<Content> {
-    let Some(Mark {
-        state: State::Ready,
-        format: Some(format),
-        ..
-    }) = volume.mark()
-    else {
-        return Ok(Content::NotRead);
-    };
-    if let Some(device) = device
-        && let Some(size) = through_a_mount(volume, device, format.filesystem)
-    {
-        return Ok(size);
-    }
-    match device {
-        Some(device) => superblock(device.file(), device.size()?, format),
-        None => match backend.image(&volume.handle)? {
-            Some(image) => superblock(&image, volume.asset.size, format),
-            None => Ok(Content::NotRead),
-        },
-    }
-}
-
-/// `None` where no mount can be asked: then the superblock must do, which may be a moment old.
-fn through_a_mount(
-    volume: &VolumeReport,
-    device: &Device,
-    filesystem: Filesystem,
-) -> Option<Content> {
-    let mount = volume.mounts.last()?;
-    let dir = File::open(&mount.mount_point).ok()?;
-    let still_there = Target::open(&mount.mount_point).ok()??.mounted().ok()??;
-    if still_there.device != device.number() {
-        return None;
-    }
-    let geometry = grow::measure(dir.as_fd(), device, filesystem).ok()?;
-    Some(Content::Ours {
-        size: geometry.size,
-        slack: geometry.slack,
-    })
-}
-
-fn superblock(file: &File, size: Bytes, format: &Format) -> Result<Content> {
-    Ok(match grow::measure_unmounted(file)? {
-        None => Content::Foreign("no file system of this driver"),
-        Some((found, _)) if found.filesystem != format.filesystem || found.uuid != format.uuid => {
-            Content::Foreign("another file system")
-        }
-        Some((_, geometry)) if geometry.size > size => Content::Truncated {
-            size: geometry.size,
-        },
-        Some((_, geometry)) => Content::Ours {
-            size: geometry.size,
-            slack: geometry.slack,
-        },
-    })
-}
-
-fn target(dir: &Path, volume: &VolumeReport) -> Result<TargetState> {
+fn target(traits: &Traits, dir: &Path, volume: &VolumeReport) -> Result<TargetState> {
     let Some(target) = Target::open(dir)? else {
         return Ok(TargetState::Absent);
     };
-    let ours = volume.device.as_ref().map(|device| device.number);
-    Ok(match target.mounted()? {
+    let mounted = match (traits.answers)(&target)? {
+        true => target.mounted()?,
+        false => target.device()?.zip(target.mount()?).map(|it| Mounted {
+            device: it.0,
+            read_only: it.1.read_only || it.1.superblock_read_only,
+        }),
+    };
+    Ok(match mounted {
         None if target.is_empty()? => TargetState::Free,
         None => TargetState::NotEmpty,
-        Some(mounted) if Some(mounted.device) == ours => TargetState::Ours {
+        Some(mounted) if (traits.shows)(&target, &mounted, volume)? => TargetState::Ours {
             read_only: mounted.read_only,
         },
         Some(_) => TargetState::Other,
@@ -428,17 +367,22 @@ fn prospect(
     target: Option<TargetState>,
     available: Option<Bytes>,
 ) -> Prospect {
-    let state = |device: &DeviceReport| DeviceState {
-        size: device.size,
-        in_use: !volume.mounts.is_empty() || !volume.elsewhere.is_empty(),
-        content: volume.content.clone(),
+    let in_use = !volume.mounts.is_empty() || !volume.elsewhere.is_empty();
+    // A directory stands for its device as long as it is there.
+    let device = match &volume.device {
+        Some(device) => Some(device.size),
+        None => volume.is_directory.then_some(volume.asset.size),
     };
     Prospect {
         seen: Observed {
             asset: Some(volume.asset.clone()),
-            device: volume.device.as_ref().map(state),
+            device: device.map(|size| DeviceState {
+                size,
+                in_use,
+                content: volume.content.clone(),
+            }),
             target: target.unwrap_or(TargetState::Free),
-            used_by_pods: !volume.mounts.is_empty() || !volume.elsewhere.is_empty(),
+            used_by_pods: in_use,
             growth_refused: false,
         },
         content: volume.content.clone(),

@@ -1,7 +1,14 @@
 //! What tells one kind of volume from another.
 
-use crate::{backend::Backend, converge::World, pool::Pool};
-use flexvol_host::{lock::Guard, mount::Target};
+use crate::{
+    backend::Backend,
+    converge::World,
+    inventory::{Mounts, VolumeReport},
+};
+use flexvol_host::{
+    lock::Guard,
+    mount::{Mounted, Target},
+};
 use flexvol_sdk::{Bytes, Filesystem, Handle, Result, VolumeName};
 use std::{
     path::{Path, PathBuf},
@@ -43,18 +50,21 @@ pub(crate) fn is_of_the_node(dir: &Path) -> bool {
 
 /// What kind of thing a volume is, which decides how it is found on a directory and how the
 /// steps are done: [`Block`](crate::Block) or [`Directory`](crate::Directory).
-pub trait Kind {
+pub trait Kind: 'static {
     /// The pools of such volumes.
     type Backend: Backend;
 
     /// A volume gets a file system of its own; otherwise the caller's `fsType` means nothing.
     const HAS_FILESYSTEM: bool;
 
+    /// Pools want to hear of a volume that was unmounted ([`Kind::unmounted`]).
+    const HEARS_OF_UNMOUNTS: bool = false;
+
     /// The volume that is mounted on a directory, as far as it is one of this technology.
     ///
     /// # Errors
     /// When it cannot be known.
-    fn owner(target: &Target, pools: &[Pool<Self::Backend>]) -> Result<Option<Handle>>;
+    fn owner(target: &Target) -> Result<Option<Handle>>;
 
     /// The volume, whose lock is held. There is no backend while its pool is missing: then the
     /// volume can be unmounted and nothing else.
@@ -64,6 +74,30 @@ pub trait Kind {
         lock: &'a Guard,
         details: Details,
     ) -> Box<dyn World + 'a>;
+
+    /// Completes what is told to people of a volume that was found. Nothing is made or changed.
+    ///
+    /// # Errors
+    /// When something cannot be known.
+    fn look(backend: &Self::Backend, mounts: &Mounts, report: &mut VolumeReport) -> Result<()>;
+
+    /// Whether what is mounted on a directory answers now; nobody who only looks asks one that was
+    /// stopped.
+    ///
+    /// # Errors
+    /// When it cannot be known.
+    fn answers(_target: &Target) -> Result<bool> {
+        Ok(true)
+    }
+
+    /// Whether what is mounted on a directory is this volume.
+    ///
+    /// # Errors
+    /// When it cannot be known.
+    fn shows(target: &Target, mounted: &Mounted, volume: &VolumeReport) -> Result<bool>;
+
+    /// A volume, of this pool or another, was unmounted from a directory, and its lock is held.
+    fn unmounted(_backend: &Self::Backend, _volume: &Handle, _lock: &Guard) {}
 
     /// The smallest volume that can hold this file system and be grown from there.
     fn smallest(filesystem: Filesystem) -> Bytes;

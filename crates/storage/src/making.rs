@@ -5,16 +5,15 @@
 //! that name would make another one.
 
 use crate::{
-    backend::Backend,
     driver::VolumeDriver,
-    identify::Found,
-    kind::{Details, Kind},
-    mark::Mark,
+    identify::{Found, not_here},
+    kind::Details,
+    mark::{Mark, UnixTime},
     observed::Goal,
-    pool::Pool,
+    opened::AnyPool,
 };
 use flexvol_host::{lock::Guard, random};
-use flexvol_sdk::{Bytes, Error, ErrorKind, Filesystem, Provisioned, Result, VolumeName};
+use flexvol_sdk::{Bytes, Error, ErrorKind, Filesystem, Handle, Provisioned, Result, VolumeName};
 use std::collections::BTreeMap;
 
 /// How often a name is taken again that another call takes away; each time one of the others has
@@ -32,21 +31,23 @@ pub(crate) struct Request {
     pub(crate) filesystem: Option<Filesystem>,
 }
 
-impl<K: Kind> VolumeDriver<K> {
+impl VolumeDriver {
     /// Makes a volume, or finds the one that an earlier call with this name made.
-    pub(crate) fn make(&self, pool: &Pool<K::Backend>, request: &Request) -> Result<Provisioned> {
+    pub(crate) fn make(&self, pool: &AnyPool, request: &Request) -> Result<Provisioned> {
         let filesystem = request.filesystem.unwrap_or(pool.policy().filesystem);
         let size = pool
             .policy()
-            .admit(request.size.max(K::smallest(filesystem)))?;
+            .admit(request.size.max((self.traits.smallest)(filesystem)))?;
         let (found, lock) = self.bind(pool, &request.name)?;
         let details = Details {
             name: Some(request.name.clone()),
             namespace: request.namespace.clone(),
             ..Details::default()
         };
-        let reached = match found.reach::<K>(&lock, details, &Goal::Provisioned { size }) {
+        let reached = match found.reach(&lock, details, &Goal::Provisioned { size }) {
             Ok(reached) => reached,
+            // What goes on in the background may still make the volume.
+            Err(error) if error.kind() == ErrorKind::TimedOut => return Err(error),
             Err(error) => {
                 give_up(&found, &request.name, lock);
                 return Err(error);
@@ -68,27 +69,26 @@ impl<K: Kind> VolumeDriver<K> {
             ]),
             size: reached.size(),
             handle: found.handle,
-            filesystem: K::HAS_FILESYSTEM.then_some(made.unwrap_or(filesystem)),
+            filesystem: self
+                .traits
+                .has_filesystem
+                .then_some(made.unwrap_or(filesystem)),
         })
     }
 
     /// The volume that has the name, under its lock.
-    fn bind(
-        &self,
-        pool: &Pool<K::Backend>,
-        name: &VolumeName,
-    ) -> Result<(Found<K::Backend>, Guard)> {
-        let mut backend = pool.open()?;
+    fn bind(&self, pool: &AnyPool, name: &VolumeName) -> Result<(Found, Guard)> {
+        let mut opened = pool.open()?;
         for _ in 0..ATTEMPTS {
-            let handle = backend.catalog().bind(name, &random::handle()?)?;
-            let found = self.at(pool, backend, handle);
+            let handle = opened.backend().catalog().bind(name, &random::handle()?)?;
+            let found = self.at(pool, opened, handle);
             let lock = found.lock()?;
             // The volume may have been deleted while this call waited for it.
-            if found.backend.catalog().lookup(name)? == Some(handle) {
+            if found.backend().catalog().lookup(name)? == Some(handle) {
                 return Ok((found, lock));
             }
             retire(lock);
-            backend = found.backend;
+            opened = found.opened;
         }
         Err(Error::new(
             ErrorKind::Busy,
@@ -96,18 +96,63 @@ impl<K: Kind> VolumeDriver<K> {
         ))
     }
 
-    /// Removes a volume, and every name it may have: its mark's and the caller's.
-    pub(crate) fn remove(found: &Found<K::Backend>, called: Option<&VolumeName>) -> Result<()> {
-        let lock = found.lock()?;
-        let asset = found.backend.find(&found.handle)?;
-        let marked = asset.and_then(|asset| asset.mark?.name);
-        found.reach::<K>(&lock, Details::default(), &Goal::Gone)?;
-        for name in marked.iter().chain(called) {
-            found.backend.catalog().free(name, &found.handle)?;
-        }
-        retire(lock);
-        Ok(())
+    /// Deletes a volume, and every name it may have: its mark's and the caller's.
+    pub(crate) fn delete_volume(found: &Found, called: Option<&VolumeName>) -> Result<()> {
+        let goal = match found.policy.keep_deleted.is_zero() {
+            true => Goal::Gone,
+            false => Goal::Deleted {
+                at: UnixTime::now(),
+            },
+        };
+        remove(found, found.lock()?, called, &goal)
     }
+
+    /// Removes a volume if it still is one that was deleted.
+    pub(crate) fn purge(&self, pool: &AnyPool, handle: Handle, lock: Guard) -> Result<()> {
+        let found = self.open(pool, handle)?;
+        found.backend().settle(&handle)?;
+        let asset = found.backend().find(&handle)?;
+        match asset.and_then(|asset| asset.mark?.deleted) {
+            Some(_) => remove(&found, lock, None, &Goal::Gone),
+            None => Ok(()),
+        }
+    }
+
+    /// Makes a volume that was deleted and is kept a volume again, with the name it had; false
+    /// where it was not deleted.
+    pub(crate) fn undelete(&self, handle: Handle) -> Result<bool> {
+        let found = self.search(handle)?.ok_or_else(not_here)?;
+        let lock = found.lock()?;
+        let asset = found.backend().find(&found.handle)?;
+        let kept = asset.and_then(|asset| asset.mark.filter(|mark| mark.deleted.is_some()));
+        // First: restored without its name, it would not be found by those who provision it again.
+        let catalog = found.backend().catalog();
+        if let Some(name) = kept.and_then(|mark| mark.name)
+            && catalog.bind(&name, &found.handle)? != found.handle
+        {
+            catalog.free(&name, &found.handle)?;
+            return Err(Error::new(
+                ErrorKind::Conflict,
+                format!("another volume is called {name} now; delete that one first"),
+            ));
+        }
+        Ok(found
+            .reach(&lock, Details::default(), &Goal::Restored)?
+            .changed)
+    }
+}
+
+fn remove(found: &Found, lock: Guard, called: Option<&VolumeName>, goal: &Goal) -> Result<()> {
+    let asset = found.backend().find(&found.handle)?;
+    let marked = asset.and_then(|asset| asset.mark?.name);
+    let reached = found.reach(&lock, Details::default(), goal)?;
+    for name in marked.iter().chain(called) {
+        found.backend().catalog().free(name, &found.handle)?;
+    }
+    if reached.seen.asset.is_none() {
+        retire(lock);
+    }
+    Ok(())
 }
 
 /// A volume of that name may be there for somebody else.
@@ -131,9 +176,9 @@ fn expect_same(mark: &Mark, request: &Request) -> Result<Option<Filesystem>> {
 }
 
 /// After a failure: a name that leads to no volume would stay until somebody tidies up.
-fn give_up<B: Backend>(found: &Found<B>, name: &VolumeName, lock: Guard) {
-    let freed = match found.backend.find(&found.handle) {
-        Ok(None) => found.backend.catalog().free(name, &found.handle),
+fn give_up(found: &Found, name: &VolumeName, lock: Guard) {
+    let freed = match found.backend().find(&found.handle) {
+        Ok(None) => found.backend().catalog().free(name, &found.handle),
         Ok(Some(_)) => return,
         Err(error) => Err(error),
     };

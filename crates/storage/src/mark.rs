@@ -10,7 +10,10 @@
 
 use flexvol_host::{PoolId, Uuid};
 use flexvol_sdk::{Bytes, Error, ErrorKind, Filesystem, Handle, Result, VolumeName};
-use std::fmt;
+use std::{
+    fmt,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
 
 /// The version that is written. Older ones are read for ever, newer ones refused.
 pub const VERSION: &str = "1";
@@ -66,6 +69,27 @@ pub struct Mark {
     pub format: Option<Format>,
     /// A growth to this size was begun and not seen to its end.
     pub growing: Option<Bytes>,
+    /// Somebody deleted it then, and it is kept for a while.
+    pub deleted: Option<UnixTime>,
+}
+
+/// A moment, in whole seconds since 1970.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct UnixTime(pub u64);
+
+impl UnixTime {
+    /// As the node's clock has it; a clock before 1970 is taken for 1970.
+    #[must_use]
+    pub fn now() -> UnixTime {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH);
+        UnixTime(since.unwrap_or_default().as_secs())
+    }
+
+    /// How long ago it was at `now`; nothing for what is still to come.
+    #[must_use]
+    pub fn age(self, now: UnixTime) -> Duration {
+        Duration::from_secs(now.0.saturating_sub(self.0))
+    }
 }
 
 /// The file system of a volume.
@@ -94,6 +118,7 @@ impl Mark {
             namespace,
             format: None,
             growing: None,
+            deleted: None,
         }
     }
 
@@ -111,6 +136,15 @@ impl Mark {
     pub fn with_growing(&self, growing: Option<Bytes>) -> Mark {
         Mark {
             growing,
+            ..self.clone()
+        }
+    }
+
+    /// The same mark, deleted at a moment or not.
+    #[must_use]
+    pub fn with_deleted(&self, deleted: Option<UnixTime>) -> Mark {
+        Mark {
+            deleted,
             ..self.clone()
         }
     }
@@ -136,7 +170,7 @@ impl Mark {
         }
         let (mut handle, mut pool, mut state) = (None, None, None);
         let (mut name, mut namespace, mut growing) = (None, None, None);
-        let (mut filesystem, mut uuid) = (None, None);
+        let (mut filesystem, mut uuid, mut deleted) = (None, None, None);
         for field in fields {
             let (key, value) = field.ok_or_else(|| unreadable("a field has no value"))?;
             let twice = match key {
@@ -151,16 +185,11 @@ impl Mark {
                     )
                     .is_some(),
                 "name" => name.replace(VolumeName::parse(value)?).is_some(),
-                "namespace" => namespace.replace(value.to_owned()).is_some(),
+                "namespace" => namespace.replace(namespace_of(value)?).is_some(),
                 "fs" => filesystem.replace(value.parse()?).is_some(),
                 "uuid" => uuid.replace(Uuid::parse(value)?).is_some(),
-                "growing" => growing
-                    .replace(Bytes(
-                        value
-                            .parse()
-                            .map_err(|_| unreadable("growing is not a number of bytes"))?,
-                    ))
-                    .is_some(),
+                "growing" => growing.replace(Bytes(number(value)?)).is_some(),
+                "deleted" => deleted.replace(UnixTime(number(value)?)).is_some(),
                 _ => return Err(unreadable("an unknown field")),
             };
             if twice {
@@ -185,8 +214,23 @@ impl Mark {
             namespace,
             format,
             growing,
+            deleted,
         })
     }
+}
+
+/// What the API server lets be a namespace, and no more: it is shown to people, on terminals.
+fn namespace_of(value: &str) -> Result<String> {
+    match VolumeName::parse(value) {
+        Ok(name) if !name.is_beyond_pods() => Ok(value.to_owned()),
+        _ => Err(unreadable("the namespace is no DNS label")),
+    }
+}
+
+fn number(value: &str) -> Result<u64> {
+    value
+        .parse()
+        .map_err(|_| unreadable("bytes or seconds that are no number"))
 }
 
 fn unreadable(why: &'static str) -> Error {
@@ -217,6 +261,9 @@ impl fmt::Display for Mark {
         }
         if let Some(size) = self.growing {
             write!(f, ":growing={}", size.0)?;
+        }
+        if let Some(UnixTime(at)) = self.deleted {
+            write!(f, ":deleted={at}")?;
         }
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! What is known of a volume at one moment: the input of [`decide`](crate::decide::decide).
 
-use crate::mark::Mark;
+use crate::mark::{Mark, UnixTime};
 use flexvol_host::Image;
 use flexvol_sdk::{Bytes, Filesystem, Result};
 
@@ -13,6 +13,8 @@ pub struct Asset {
     pub mark: Option<Mark>,
     /// Its blocks are allocated when they are written and not before.
     pub thin: bool,
+    /// Its growth is a promise, which takes no room of the pool.
+    pub promised: bool,
 }
 
 impl Asset {
@@ -25,6 +27,7 @@ impl Asset {
             size,
             mark: mark.map(|text| Mark::decode(&text)).transpose()?,
             thin: false,
+            promised: false,
         })
     }
 
@@ -150,8 +153,23 @@ pub enum Goal {
     },
     /// Nothing of it is mounted on the directory.
     Unmounted,
+    /// Nobody can use it any more; one that may hold data is kept for those who take that back.
+    Deleted {
+        /// When it was asked for.
+        at: UnixTime,
+    },
+    /// Deleted and kept, it is a volume again.
+    Restored,
     /// There is no such volume.
     Gone,
+}
+
+impl Goal {
+    /// Whether nobody may use the volume for this.
+    #[must_use]
+    pub fn ends_use(&self) -> bool {
+        matches!(self, Goal::Deleted { .. } | Goal::Gone)
+    }
 }
 
 /// On whose behalf a volume is mounted.

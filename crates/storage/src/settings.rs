@@ -2,6 +2,7 @@
 
 use flexvol_sdk::{Bytes, Error, ErrorKind, Filesystem, Result};
 use serde::{Deserialize, Serialize};
+use std::time::Duration;
 
 /// Where this copy of the driver runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
@@ -69,6 +70,8 @@ pub struct Policy {
     pub filesystem: Filesystem,
     /// No volume gets larger than this.
     pub largest: Option<Bytes>,
+    /// A volume that was deleted is kept so long.
+    pub keep_deleted: Duration,
 }
 
 impl Default for Policy {
@@ -77,6 +80,7 @@ impl Default for Policy {
             namespaces: Namespaces::Claim,
             filesystem: Filesystem::Xfs,
             largest: None,
+            keep_deleted: Duration::ZERO,
         }
     }
 }

@@ -31,7 +31,7 @@ impl<'a, B: Backend> Stored<'a, B> {
         };
         let asset = backend.find(&self.volume)?;
         if let Some(mark) = asset.as_ref().and_then(|asset| asset.mark.as_ref())
-            && (mark.handle != self.volume || mark.pool != backend.catalog().id())
+            && (mark.handle != self.volume || mark.pool != backend.catalog().id()?)
         {
             return Err(Error::new(
                 ErrorKind::Conflict,
@@ -55,7 +55,7 @@ impl<'a, B: Backend> Stored<'a, B> {
         let backend = self.backend()?;
         let mark = Mark::blank(
             self.volume,
-            backend.catalog().id(),
+            backend.catalog().id()?,
             details.name.clone(),
             details.namespace.clone(),
         );

@@ -1,19 +1,25 @@
 //! What people do to a driver's pools beyond callouts: taking volumes over, and tidying up.
 
+mod adopt;
+mod tidy;
+
 use crate::{
-    backend::{Backend, BlockBackend},
-    block::{Block, BlockDriver},
-    inventory::Inventory,
-    kind::{Details, Kind, LOCK_DEADLINE},
-    mark::{Format, Mark, State},
-    observed::Goal,
+    backend::{BlockBackend, DirectoryBackend},
+    block::Block,
+    directory::Directory,
+    driver::VolumeDriver,
+    inventory::{Explanation, Inventory, PoolReport, Subject, VolumeReport},
+    kind::Kind,
+    mark::Mark,
     pool::Pool,
+    settings::Settings,
 };
-use flexvol_host::{Device, lock, probe, superblock::Superblock};
+use flexvol_host::{Device, pool::Remains};
 use flexvol_sdk::{Bytes, Error, ErrorKind, Handle, Provisioned, Result, VolumeName};
 use std::{
-    collections::{BTreeMap, HashSet},
+    fmt,
     path::{Path, PathBuf},
+    rc::Rc,
     time::Duration,
 };
 
@@ -54,6 +60,50 @@ pub trait ManagedBackend: BlockBackend {
     /// # Errors
     /// When the device cannot be asked.
     fn stays(&self, device: &Device) -> Result<bool>;
+
+    /// Volumes whose making was begun and not ended.
+    ///
+    /// # Errors
+    /// When the pool cannot be read.
+    fn unfinished(&self) -> Result<Vec<Handle>> {
+        Ok(Vec::new())
+    }
+
+    /// Removes what there is of a volume whose making was not ended.
+    ///
+    /// # Errors
+    /// When it may still be there.
+    fn discard(&self, _volume: &Handle) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// The same for volumes that are directories.
+pub trait ManagedDirectories: DirectoryBackend {
+    /// Names without a volume that are older than `age`.
+    ///
+    /// # Errors
+    /// When the pool cannot be read.
+    fn dangling_names(&self, age: Duration) -> Result<Vec<(VolumeName, Handle)>>;
+
+    /// What killed processes left of volumes that were being made or removed.
+    ///
+    /// # Errors
+    /// When the pool cannot be read.
+    fn remains(&self) -> Result<Vec<Remains>>;
+
+    /// Removes such remains; false where a process works on them.
+    ///
+    /// # Errors
+    /// When they may still be there.
+    fn clear(&self, remains: &Remains) -> Result<bool>;
+
+    /// Volumes whose limits are not in force, as after quotas were turned off and on;
+    /// [`DirectoryBackend::restore`] mends them.
+    ///
+    /// # Errors
+    /// When the pool cannot be read.
+    fn lost_limits(&self) -> Result<Vec<Handle>>;
 }
 
 /// What is to be taken over, and as what.
@@ -103,308 +153,105 @@ pub trait Upkeep: Inventory {
     fn adopt(&self, adoption: &Adoption) -> Result<Adopted>;
 
     /// Removes what killed processes left behind, or with `dry_run` only names it: names that
-    /// lead to no volume, idle devices of volumes that would stay, locks of volumes that are gone.
+    /// lead to no volume, idle devices of volumes that would stay, directories that are not volumes
+    /// yet or any more, locks of volumes that are gone, and volumes that were deleted and kept for
+    /// as long as their pool says.
     fn tidy(&self, dry_run: bool) -> Vec<Leftover>;
+
+    /// Takes back that a volume was deleted, while it is kept; false where it was not deleted.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`] where there is no such volume any more, [`ErrorKind::Conflict`]
+    /// where its removal was begun or another volume has its name.
+    fn undelete(&self, volume: Handle) -> Result<bool>;
 }
 
-impl<B: ManagedBackend> Upkeep for BlockDriver<B> {
+/// A driver as people see it, who may also keep its pools in order.
+pub struct Keeper<K: Kind> {
+    pools: Rc<[Pool<K::Backend>]>,
+    driver: VolumeDriver,
+}
+
+impl<K: Kind> fmt::Debug for Keeper<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.driver.fmt(f)
+    }
+}
+
+impl<K: Kind> Keeper<K> {
+    /// Of these pools.
+    #[must_use]
+    pub fn new(pools: Vec<Pool<K::Backend>>, settings: Settings) -> Self {
+        let pools = pools.into();
+        let driver = VolumeDriver::over::<K>(&pools, settings);
+        Keeper { pools, driver }
+    }
+}
+
+impl<K: Kind> Inventory for Keeper<K> {
+    fn pools(&self) -> Vec<PoolReport> {
+        self.driver.pools()
+    }
+
+    fn volumes(&self, pool: &str) -> Result<Vec<Result<VolumeReport, (Handle, Error)>>> {
+        self.driver.volumes(pool)
+    }
+
+    fn find(&self, subject: &Subject) -> Result<VolumeReport> {
+        self.driver.find(subject)
+    }
+
+    fn explain(&self, subject: &Subject, size: Option<Bytes>) -> Result<Explanation> {
+        self.driver.explain(subject, size)
+    }
+}
+
+impl<B: ManagedBackend> Upkeep for Keeper<Block<B>> {
     fn adopt(&self, adoption: &Adoption) -> Result<Adopted> {
-        let pool = self.pool(adoption.pool.as_deref())?;
-        let backend = pool.open()?;
-        let before = backend.catalog().lookup(&adoption.name)?;
-        let stray = backend.stray(&adoption.path)?;
-        let existing = before.map(|handle| backend.find(&handle)).transpose()?;
-        let (handle, changed) = match (stray, before, existing.flatten()) {
-            (Some(_), _, Some(_)) => {
-                return Err(Error::new(
-                    ErrorKind::Conflict,
-                    "there is a volume of this name already; choose another one",
-                ));
-            }
-            (None, Some(handle), Some(_)) => (handle, false),
-            (None, _, _) => {
-                return Err(Error::new(ErrorKind::NotFound, "there is no such image")
-                    .because(adoption.path.display().to_string()));
-            }
-            (Some(stray), bound, None) => {
-                let handle = match bound {
-                    Some(handle) => handle,
-                    None => flexvol_host::random::handle()?,
-                };
-                let lock = lock::volume(&handle, LOCK_DEADLINE)?;
-                let taken = self.take_over(&backend, stray, handle, adoption, pool);
-                if let Err(error) = taken {
-                    // There is no such volume, so nobody needs its lock.
-                    lock.retire()?;
-                    return Err(error);
-                }
-                (handle, true)
-            }
-        };
-        self.finish(pool, backend, handle, adoption, changed)
+        self.take(adoption)
     }
 
     fn tidy(&self, dry_run: bool) -> Vec<Leftover> {
-        let mut leftovers = Vec::new();
-        let mut known = Some(HashSet::new());
-        for pool in self.all_pools() {
-            match pool
-                .open()
-                .and_then(|backend| tidy_pool(&backend, dry_run, &mut leftovers))
-            {
-                Ok(handles) => {
-                    if let Some(known) = &mut known {
-                        known.extend(handles);
-                    }
-                }
-                Err(error) => {
-                    known = None;
-                    leftovers.push(Leftover {
-                        what: format!("pool {}", pool.name()),
-                        removed: Err(error),
-                    });
-                }
-            }
-        }
-        // The volumes of a pool that cannot be read may be there all the same.
-        if let Some(known) = known {
-            tidy_locks(&known, dry_run, &mut leftovers);
-        }
-        leftovers
-    }
-}
-
-impl<B: ManagedBackend> BlockDriver<B> {
-    fn take_over(
-        &self,
-        backend: &B,
-        stray: B::Stray,
-        handle: Handle,
-        adoption: &Adoption,
-        pool: &Pool<B>,
-    ) -> Result<()> {
-        let (found, size) = {
-            let device = backend.look(&stray, &handle)?;
-            let _claim = device.claim()?;
-            (probe::thorough(&device), device.size()?)
-        };
-        pool.policy()
-            .admit(size.max(adoption.size.unwrap_or_default()))?;
-        let format = fit(found, size, adoption.format)?;
-        if let Some(format) = &format {
-            self.refuse_copies(format)?;
-        }
-        let mark = Mark {
-            state: match format {
-                Some(_) => State::Ready,
-                None => State::Blank,
-            },
-            format,
-            ..Mark::blank(
-                handle,
-                backend.catalog().id(),
-                Some(adoption.name.clone()),
-                Some(adoption.namespace.clone()),
-            )
-        };
-        if backend.catalog().bind(&adoption.name, &handle)? != handle {
-            return Err(Error::new(
-                ErrorKind::Conflict,
-                "another volume took the name meanwhile",
-            ));
-        }
-        backend.take(stray, &handle, &mark)
-    }
-
-    /// Two file systems with one UUID cannot both be mounted, and which one is meant is a guess.
-    fn refuse_copies(&self, format: &Format) -> Result<()> {
-        for pool in self.all_pools() {
-            let backend = pool.open()?;
-            for handle in backend.catalog().handles()? {
-                let asset = backend.find(&handle)?;
-                let other = asset.and_then(|asset| asset.mark?.format);
-                if other.is_some_and(|other| other.uuid == format.uuid) {
-                    return Err(Error::new(
-                        ErrorKind::Conflict,
-                        "a volume holds the same file system (same UUID), so this is a copy of it; give the copy a new UUID first (xfs_admin -U generate, tune2fs -U random, btrfstune -u)",
-                    ));
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Whole mebibytes, and the size asked for; the next mount lets the file system follow.
-    fn finish(
-        &self,
-        pool: &Pool<B>,
-        backend: B,
-        handle: Handle,
-        adoption: &Adoption,
-        taken: bool,
-    ) -> Result<Adopted> {
-        let asset = backend
-            .find(&handle)?
-            .ok_or_else(|| Error::new(ErrorKind::NotFound, "the volume is gone"))?;
-        let is_blank = asset
-            .mark
-            .as_ref()
-            .is_some_and(|mark| mark.format.is_none());
-        let least = if is_blank {
-            Block::<B>::smallest(pool.policy().filesystem)
-        } else {
-            asset.size
-        };
-        let to = adoption.size.unwrap_or_default().max(asset.size).max(least);
-        let goal = Goal::StorageGrown {
-            to: pool.policy().admit(to)?,
-        };
-        let found = self.at(pool, backend, handle);
-        let reached = self.reach(&found, Details::default(), &goal)?;
-        let mark = reached
-            .seen
-            .asset
-            .as_ref()
-            .and_then(|asset| asset.mark.as_ref());
-        Ok(Adopted {
-            volume: Provisioned {
-                options: BTreeMap::from([
-                    ("handle".to_owned(), handle.to_string()),
-                    ("pool".to_owned(), pool.name().to_owned()),
-                ]),
-                size: reached.size(),
-                handle,
-                filesystem: mark
-                    .and_then(|mark| mark.format)
-                    .map(|format| format.filesystem),
-            },
-            changed: taken || reached.changed,
+        tidy::pools(&self.driver, &self.pools, dry_run, |backend, leftovers| {
+            tidy::names(
+                backend,
+                backend.dangling_names(LEFT_OVER)?,
+                dry_run,
+                leftovers,
+            );
+            tidy::unfinished(backend, dry_run, leftovers)?;
+            tidy::devices(backend, dry_run, leftovers)
         })
     }
+
+    fn undelete(&self, volume: Handle) -> Result<bool> {
+        self.driver.undelete(volume)
+    }
 }
 
-/// The file system that is kept; `None` for blank storage.
-fn fit(found: probe::Content, size: Bytes, format: bool) -> Result<Option<Format>> {
-    let refuse = |kind, why: String| Err(Error::new(kind, why));
-    match found {
-        probe::Content::Formatted(Superblock { size: spans, .. }) if spans > size => refuse(
-            ErrorKind::Conflict,
-            format!("the image has {size} and its file system spans {spans}: its end is missing"),
-        ),
-        probe::Content::Formatted(found) => Ok(Some(Format {
-            filesystem: found.filesystem,
-            uuid: found.uuid,
-        })),
-        probe::Content::Blank if format => Ok(None),
-        probe::Content::Blank => refuse(
+impl<B: ManagedDirectories> Upkeep for Keeper<Directory<B>> {
+    fn adopt(&self, _: &Adoption) -> Result<Adopted> {
+        Err(Error::new(
             ErrorKind::Invalid,
-            "the image is blank; with --format it is taken over and formatted by its first mount"
-                .to_owned(),
-        ),
-        probe::Content::Foreign(what) => refuse(
-            ErrorKind::NotBlank,
-            format!("the image holds {what}; it was left as it is"),
-        ),
-        probe::Content::Unreadable => refuse(
-            ErrorKind::Unreadable,
-            "the image cannot be read; it was left as it is".to_owned(),
-        ),
+            "directories are not taken over; make a volume with `flexvol create`, and copy the data into it from a pod",
+        ))
     }
-}
 
-/// Tidies one pool and returns the volumes that are in it.
-fn tidy_pool<B: ManagedBackend>(
-    backend: &B,
-    dry_run: bool,
-    leftovers: &mut Vec<Leftover>,
-) -> Result<Vec<Handle>> {
-    for (name, handle) in backend.dangling_names(LEFT_OVER)? {
-        leftovers.push(Leftover {
-            what: format!("the name {name}, which leads to no volume"),
-            removed: unless(dry_run, || free_name(backend, &name, &handle)),
-        });
+    fn tidy(&self, dry_run: bool) -> Vec<Leftover> {
+        tidy::pools(&self.driver, &self.pools, dry_run, |backend, leftovers| {
+            tidy::remains(backend, dry_run, leftovers)?;
+            tidy::limits(backend, dry_run, leftovers)?;
+            tidy::names(
+                backend,
+                backend.dangling_names(LEFT_OVER)?,
+                dry_run,
+                leftovers,
+            );
+            Ok(())
+        })
     }
-    let handles = backend.catalog().handles()?;
-    for handle in &handles {
-        match idle_device(backend, handle, dry_run) {
-            Ok(None) => {}
-            Ok(Some(leftover)) => leftovers.push(leftover),
-            Err(error) => leftovers.push(Leftover {
-                what: format!("the device of volume {handle}"),
-                removed: Err(error),
-            }),
-        }
-    }
-    Ok(handles)
-}
 
-fn unless(dry_run: bool, remove: impl FnOnce() -> Result<()>) -> Result<bool> {
-    if dry_run {
-        return Ok(false);
-    }
-    remove().map(|()| true)
-}
-
-fn free_name<B: Backend>(backend: &B, name: &VolumeName, handle: &Handle) -> Result<()> {
-    let lock = lock::volume(handle, Duration::ZERO)?;
-    if backend.find(handle)?.is_none() {
-        backend.catalog().free(name, handle)?;
-    }
-    lock.retire()
-}
-
-/// A device of a volume that nobody uses and that would stay for ever.
-fn idle_device<B: ManagedBackend>(
-    backend: &B,
-    handle: &Handle,
-    dry_run: bool,
-) -> Result<Option<Leftover>> {
-    let is_leftover = |device: &Device| -> Result<bool> {
-        Ok(backend.stays(device)?
-            && match device.claim() {
-                Ok(_) => true,
-                Err(busy) if busy.kind() == ErrorKind::Busy => false,
-                Err(error) => return Err(error),
-            })
-    };
-    let Some(device) = backend.mapped(handle, lock::hint(handle))? else {
-        return Ok(None);
-    };
-    // Whoever holds the lock is about to use the device.
-    let lock = match lock::volume(handle, Duration::ZERO) {
-        Err(busy) if busy.kind() == ErrorKind::Busy => return Ok(None),
-        lock => lock?,
-    };
-    if !is_leftover(&device)? {
-        return Ok(None);
-    }
-    let what = format!(
-        "the idle device {} of volume {handle}",
-        device.path().display()
-    );
-    let removed = unless(dry_run, || backend.unmap(device));
-    drop(lock);
-    Ok(Some(Leftover { what, removed }))
-}
-
-fn tidy_locks(known: &HashSet<Handle>, dry_run: bool, leftovers: &mut Vec<Leftover>) {
-    let files = match lock::files(LEFT_OVER) {
-        Ok(files) => files,
-        Err(error) => {
-            return leftovers.push(Leftover {
-                what: "locks".to_owned(),
-                removed: Err(error),
-            });
-        }
-    };
-    for handle in files.into_iter().filter(|handle| !known.contains(handle)) {
-        // One that is held belongs to a volume that is just being made, or to another driver.
-        let Ok(lock) = lock::volume(&handle, Duration::ZERO) else {
-            continue;
-        };
-        leftovers.push(Leftover {
-            what: format!("the lock of volume {handle}, which is gone"),
-            removed: unless(dry_run, || lock.retire()),
-        });
+    fn undelete(&self, volume: Handle) -> Result<bool> {
+        self.driver.undelete(volume)
     }
 }

@@ -5,7 +5,7 @@ use flexvol_host::{PoolId, Uuid};
 use flexvol_sdk::{Bytes, ErrorKind, Filesystem, Handle, VolumeName};
 use flexvol_storage::{
     Mark,
-    mark::{Format, State},
+    mark::{Format, State, UnixTime},
 };
 use proptest::prelude::*;
 
@@ -50,6 +50,8 @@ fn what_is_not_quite_a_mark_is_none() {
         good.replace("state=ready", "state=steady"),
         good.replace(":state=ready", ""),
         good.replace("growing=", "growing=-"),
+        good.replace("namespace=default", "namespace=de\u{1b}[2Jfault"),
+        good.replace("namespace=default", "namespace=a.b"),
         format!("{good}:state=ready"),
         format!("{good}:more=1"),
         format!("{good} "),
@@ -78,11 +80,12 @@ proptest! {
         filesystem in prop::sample::select(Filesystem::ALL.to_vec()),
         name in prop::option::of("[a-z0-9]{1,20}"),
         growing in prop::option::of(any::<u64>().prop_map(Bytes)),
+        deleted in prop::option::of(any::<u64>().prop_map(UnixTime)),
     ) {
         let format = (state != State::Blank).then(|| Format { filesystem, uuid: Uuid::from_bytes(uuid) });
         let name = name.map(|name| VolumeName::parse(&name).unwrap());
         let mark = Mark {
-            state, format, growing,
+            state, format, growing, deleted,
             ..Mark::blank(Handle::from_bytes(handle), PoolId::from_bytes(pool), name, None)
         };
         prop_assert_eq!(Mark::decode(&mark.to_string()).unwrap(), mark);

@@ -7,12 +7,14 @@ use std::{
 };
 
 /// The time box of each test that has more points than anybody waits for.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Budget {
     /// What one such test may take.
     pub each: Duration,
     /// Which points are tried first.
     pub seed: u64,
+    /// The text the seed was made from, as the command line takes it.
+    pub name: String,
     /// No time box: every point.
     pub every_point: bool,
 }
@@ -21,8 +23,8 @@ static BUDGET: OnceLock<Budget> = OnceLock::new();
 
 /// The budget of this run, as its command line gave it.
 #[must_use]
-pub fn budget() -> Budget {
-    *BUDGET.get_or_init(|| Budget::new(&[]).0)
+pub fn budget() -> &'static Budget {
+    BUDGET.get_or_init(|| Budget::new(&[]).0)
 }
 
 impl Budget {
@@ -31,7 +33,8 @@ impl Budget {
     fn new(arguments: &[String]) -> (Budget, Vec<String>) {
         let mut budget = Budget {
             each: Duration::from_secs(8),
-            seed: 1,
+            seed: seed("1"),
+            name: "1".to_owned(),
             every_point: false,
         };
         let mut rest = Vec::new();
@@ -44,7 +47,10 @@ impl Budget {
             };
             match argument.as_str() {
                 "--every-point" => budget.every_point = true,
-                "--seed" => budget.seed = seed(&value("which seed?")),
+                "--seed" => {
+                    budget.name = value("which seed?");
+                    budget.seed = seed(&budget.name);
+                }
                 "--seconds" => {
                     let seconds = value("how many?")
                         .parse()
@@ -60,7 +66,13 @@ impl Budget {
     /// Whether a test that began at `started` may try another point.
     #[must_use]
     pub fn allows(&self, started: Instant) -> bool {
-        self.every_point || started.elapsed() < self.each
+        self.allows_part(started, 1)
+    }
+
+    /// The same of a part of the test that may take one `part`th of its time.
+    #[must_use]
+    pub fn allows_part(&self, started: Instant, part: u32) -> bool {
+        self.every_point || started.elapsed() < self.each / part
     }
 }
 
@@ -71,8 +83,12 @@ pub(crate) fn take_arguments() -> Vec<String> {
     rest
 }
 
-/// FNV-1a: any text becomes a seed, the same text the same one.
+/// A number is the seed, as a report names it. Any other text becomes one, the same text the same
+/// one (FNV-1a).
 fn seed(text: &str) -> u64 {
+    if let Ok(number) = text.parse() {
+        return number;
+    }
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     })
@@ -100,5 +116,6 @@ mod tests {
         assert!(budget.every_point);
         assert_eq!(budget.seed, seed("abc"));
         assert_ne!(budget.seed, seed("abd"));
+        assert_eq!(seed(&budget.seed.to_string()), budget.seed);
     }
 }

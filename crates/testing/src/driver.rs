@@ -2,12 +2,20 @@
 
 use crate::Call;
 use std::{
+    env,
     ffi::OsStr,
     io::{self, Read},
     path::{Path, PathBuf},
     process::{Command, Stdio},
     time::Instant,
 };
+
+/// The executable that is tested: the one that was `built` with the test, or `FLEXVOL_EXECUTABLE` where
+/// the test was carried to another machine.
+#[must_use]
+pub fn executable(built: &str) -> PathBuf {
+    env::var_os("FLEXVOL_EXECUTABLE").map_or_else(|| built.into(), PathBuf::from)
+}
 
 /// An installed driver.
 #[derive(Clone, Debug)]

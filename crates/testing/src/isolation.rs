@@ -20,6 +20,11 @@ pub fn arena() -> PathBuf {
     ARENA.get().cloned().unwrap_or_else(env::temp_dir)
 }
 
+/// Whether this process has a mount namespace of its own.
+pub(crate) fn is_isolated() -> bool {
+    ARENA.get().is_some()
+}
+
 /// Whether the debris of tests is to be kept for a look (`FLEXVOL_KEEP=1`).
 pub(crate) fn keep() -> bool {
     env::var_os("FLEXVOL_KEEP").is_some_and(|keep| keep == "1")

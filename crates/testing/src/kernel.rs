@@ -52,6 +52,7 @@ pub(crate) fn become_older() -> io::Result<()> {
         libc::SYS_openat2,
         libc::SYS_close_range,
         libc::SYS_mount_setattr,
+        libc::SYS_quotactl_fd,
     ];
     let load = |offset: usize| instruction(BPF_LD | BPF_W | BPF_ABS, 0, 0, narrow(offset));
     let skip_unless = |value: u32, skip: u8| instruction(BPF_JMP | BPF_JEQ | BPF_K, 0, skip, value);

@@ -1,45 +1,22 @@
 //! One executable a test layer: named tests, counted points, and nothing skipped in silence.
 
 use crate::{
-    budget::take_arguments,
+    Need,
+    budget::{budget, take_arguments},
     isolation::{isolate, older_kernel},
+    need::in_virtual_machine,
 };
 use libtest_mimic::{Arguments, Failed, Trial};
 use std::{
-    collections::HashSet,
+    collections::{BTreeMap, HashSet},
     env,
     fs::OpenOptions,
     io::Write,
-    panic::{catch_unwind, resume_unwind},
-    path::Path,
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     process::ExitCode,
     sync::atomic::{AtomicU64, Ordering},
     time::{Duration, Instant},
 };
-
-/// What a test cannot do without. A machine that lacks it skips the test and says so by name;
-/// under `CI=true` that is a failure.
-#[derive(Clone, Copy, Debug)]
-pub enum Need {
-    /// Effective user 0.
-    Root,
-    /// A program in one of the system's directories, and the Debian package that has it.
-    Tool(&'static str, &'static str),
-}
-
-impl Need {
-    fn missing(self) -> Option<String> {
-        match self {
-            Need::Root => (!nix::unistd::geteuid().is_root()).then(|| "not root".to_owned()),
-            Need::Tool(name, package) => {
-                let there = ["/usr/sbin", "/sbin", "/usr/bin", "/bin"]
-                    .iter()
-                    .any(|dir| Path::new(dir).join(name).exists());
-                (!there).then(|| format!("no {name} (package {package})"))
-            }
-        }
-    }
-}
 
 /// Counts what a test checked, where one test checks many things of a kind.
 #[derive(Debug, Default)]
@@ -49,6 +26,13 @@ impl Points {
     /// One more thing was checked.
     pub fn add(&self, points: u64) {
         self.0.fetch_add(points, Ordering::Relaxed);
+    }
+
+    /// So many points of all there are were reached; prints that in the one form which
+    /// `scripts/test` shows again in its summary.
+    pub fn report(&self, name: &str, reached: u64, all: usize, what: &str) {
+        self.add(reached);
+        println!("{name}: {reached} of {all} {what}, seed {}", budget().name);
     }
 }
 
@@ -61,6 +45,39 @@ pub struct Test {
     pub needs: &'static [Need],
     /// The check.
     pub run: fn(&Points),
+}
+
+type Check = dyn FnOnce(&Points) -> Result<(), String> + Send;
+
+/// A test of a layer that is made while the layer runs.
+pub struct Case {
+    /// The promise.
+    pub name: String,
+    /// What the machine must have.
+    pub needs: &'static [Need],
+    /// The check; an error is a failure, with its words.
+    pub run: Box<Check>,
+}
+
+impl std::fmt::Debug for Case {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Case")
+            .field("name", &self.name)
+            .finish_non_exhaustive()
+    }
+}
+
+impl From<Test> for Case {
+    fn from(test: Test) -> Self {
+        Case {
+            name: test.name.to_owned(),
+            needs: test.needs,
+            run: Box::new(move |points| {
+                (test.run)(points);
+                Ok(())
+            }),
+        }
+    }
 }
 
 /// Appends a line on a test to the file that `FLEXVOL_REPORT` names: `passed` or `FAILED`, seconds
@@ -81,15 +98,75 @@ const SLOW: Duration = Duration::from_secs(5);
 
 static POINTS: Points = Points(AtomicU64::new(0));
 
+/// Tests as cases.
+#[must_use]
+pub fn cases(tests: &[&[Test]]) -> Vec<Case> {
+    let all = tests.iter().copied().flatten().copied();
+    all.map(Case::from).collect()
+}
+
 /// Runs the tests of one layer with the usual test arguments (filter, `--list`, `--exact` …) and
 /// a budget (`--seconds N --seed S --every-point`), and closes with one line: tests, points, seconds, and
 /// what could not be run here. As root the process first leaves everybody else's mount namespace.
+///
+/// With `--needs` it only says of each test whether it needs `this` or `another` machine.
 #[must_use]
 pub fn run_layer(layer: &str, tests: &[&[Test]]) -> ExitCode {
+    if env::args().nth(1).is_some_and(|first| first == "--needs") {
+        for test in tests.iter().copied().flatten() {
+            let another = test.needs.iter().any(|need| need.wants_another());
+            println!(
+                "{}\t{}",
+                if another { "another" } else { "this" },
+                test.name
+            );
+        }
+        return ExitCode::SUCCESS;
+    }
+    // A program that one test starts has the descriptors of all others until it execs, and a mount
+    // or device that is held so is busy. Tests that want company start it themselves.
+    run_cases(layer, cases(tests), 1)
+}
+
+/// Why a test is not run, or fails at once.
+enum Lack {
+    /// It fails.
+    Failure(String),
+    /// It is listed as not run.
+    NotRun(String),
+}
+
+fn lack(needs: &[Need]) -> Option<Lack> {
+    let strict = env::var_os("CI").is_some_and(|ci| ci == "true");
+    let missing = |of_the_machine: bool| -> Vec<_> {
+        needs
+            .iter()
+            .filter(|need| need.is_of_the_machine() == of_the_machine)
+            .filter_map(|need| need.missing())
+            .map(|what| format!("no {what}"))
+            .collect()
+    };
+    let machine = missing(true);
+    if !machine.is_empty() && !in_virtual_machine() {
+        return Some(Lack::NotRun(format!(
+            "{} here; runs in layer vm",
+            machine.join(", ")
+        )));
+    }
+    let all = [machine, missing(false)].concat().join(", ");
+    match (all.is_empty(), strict) {
+        (true, _) => None,
+        (false, true) => Some(Lack::Failure(all)),
+        (false, false) => Some(Lack::NotRun(all)),
+    }
+}
+
+/// Runs the cases of one layer, `at_once` of them unless the arguments say otherwise, and closes as
+/// [`run_layer`] does.
+#[must_use]
+pub fn run_cases(layer: &str, cases: Vec<Case>, at_once: usize) -> ExitCode {
     let mut arguments = Arguments::from_iter(take_arguments());
-    // A program that one test starts has the descriptors of all others until it execs, and a
-    // mount or device that is held so is busy. Tests that want company start it themselves.
-    arguments.test_threads.get_or_insert(1);
+    arguments.test_threads.get_or_insert(at_once);
     if let Err(error) = isolate() {
         println!("layer {layer}: cannot have a mount namespace of its own: {error}");
         return ExitCode::FAILURE;
@@ -99,33 +176,34 @@ pub fn run_layer(layer: &str, tests: &[&[Test]]) -> ExitCode {
     } else {
         layer.to_owned()
     };
-    let strict = env::var_os("CI").is_some_and(|ci| ci == "true");
     let started = Instant::now();
-    let mut skipped = Vec::new();
+    let mut skipped: BTreeMap<String, Vec<String>> = BTreeMap::new();
     let mut trials = Vec::new();
     let mut names = HashSet::new();
-    for test in tests.iter().copied().flatten().copied() {
-        assert!(names.insert(test.name), "{:?} is listed twice", test.name);
-        let missing: Vec<_> = test
-            .needs
-            .iter()
-            .filter_map(|need| need.missing())
-            .collect();
-        let reason = missing.join(", ");
-        if !missing.is_empty() && !strict {
-            skipped.push(format!("{}: {reason}", test.name));
+    for case in cases {
+        let name = case.name;
+        assert!(names.insert(name.clone()), "{name:?} is listed twice");
+        let lack = lack(case.needs);
+        if let Some(Lack::NotRun(reason)) = &lack {
+            skipped
+                .entry(reason.clone())
+                .or_default()
+                .push(name.clone());
         }
-        let ignored = !missing.is_empty() && !strict;
+        let ignored = matches!(lack, Some(Lack::NotRun(_)));
+        let title = name.clone();
         trials.push(
-            Trial::test(test.name, move || {
-                if !reason.is_empty() {
-                    return Err(Failed::from(format!("this machine lacks: {reason}")));
+            Trial::test(title, move || {
+                if let Some(Lack::Failure(reason) | Lack::NotRun(reason)) = lack {
+                    return Err(Failed::from(format!("this machine has {reason}")));
                 }
                 let started = Instant::now();
-                let ran = catch_unwind(|| (test.run)(&POINTS));
-                report(test.name, ran.is_ok(), started.elapsed());
-                if let Err(panic) = ran {
-                    resume_unwind(panic);
+                let ran = catch_unwind(AssertUnwindSafe(|| (case.run)(&POINTS)));
+                report(&name, matches!(ran, Ok(Ok(()))), started.elapsed());
+                match ran {
+                    Err(panic) => resume_unwind(panic),
+                    Ok(Err(words)) => return Err(Failed::from(words)),
+                    Ok(Ok(())) => {}
                 }
                 if started.elapsed() > SLOW {
                     print!("({:.1} s) ", started.elapsed().as_secs_f64());
@@ -143,10 +221,13 @@ pub fn run_layer(layer: &str, tests: &[&[Test]]) -> ExitCode {
             conclusion.num_passed + conclusion.num_failed,
             POINTS.0.load(Ordering::Relaxed),
             started.elapsed().as_secs_f64(),
-            skipped.len()
+            skipped.values().map(Vec::len).sum::<usize>()
         );
-        for line in &skipped {
-            println!("  not run: {line}");
+        for (reason, names) in &skipped {
+            match names.as_slice() {
+                [name] => println!("  not run: {name}: {reason}"),
+                names => println!("  not run: {} tests: {reason}", names.len()),
+            }
         }
     }
     conclusion.exit_code()

@@ -20,10 +20,12 @@ use tempfile::TempDir;
 /// The file system that holds a sandbox's pool.
 #[derive(Clone, Copy, Debug)]
 pub struct PoolFilesystem {
-    /// `ext4` or `xfs`.
+    /// `ext4`, `xfs` or `btrfs`.
     pub kind: &'static str,
     /// Its size in MiB; nothing is allocated for it.
     pub mebibytes: u64,
+    /// It limits what directories take.
+    pub quotas: bool,
 }
 
 impl Default for PoolFilesystem {
@@ -31,6 +33,7 @@ impl Default for PoolFilesystem {
         PoolFilesystem {
             kind: "ext4",
             mebibytes: 4096,
+            quotas: false,
         }
     }
 }
@@ -42,6 +45,7 @@ pub struct Sandbox {
     executable: PathBuf,
     /// Device number of the pool's file system, as `stat` and the loop driver write it.
     pool_device: u64,
+    filesystem: PoolFilesystem,
     /// Every handle that was ever seen in the pool.
     handles: Mutex<BTreeSet<String>>,
 }
@@ -72,6 +76,7 @@ impl Sandbox {
             ),
             executable: executable.to_owned(),
             pool_device: 0,
+            filesystem,
             handles: Mutex::default(),
         };
         for dir in [sandbox.disk(), sandbox.plugins(), sandbox.kubelet_root()] {
@@ -82,28 +87,56 @@ impl Sandbox {
         file.set_len(filesystem.mebibytes << 20)
             .expect("size the pool's image");
         let mkfs = format!("mkfs.{}", filesystem.kind);
-        let options: &[&str] = match filesystem.kind {
-            "xfs" => &["-q", "-K"],
-            _ => &[
-                "-q",
-                "-F",
-                "-m0",
-                "-E",
-                "nodiscard,lazy_itable_init=1,lazy_journal_init=1",
-            ],
+        let (options, mount): (&str, &str) = match (filesystem.kind, filesystem.quotas) {
+            ("xfs", false) => ("-q -K", "loop"),
+            ("xfs", true) => ("-q -K", "loop,prjquota"),
+            ("btrfs", _) => ("-q -K", "loop"),
+            (_, false) => (
+                "-q -F -m0 -E nodiscard,lazy_itable_init=1,lazy_journal_init=1",
+                "loop",
+            ),
+            (_, true) => (
+                "-q -F -m0 -O quota,project -E nodiscard,lazy_itable_init=1,lazy_journal_init=1,quotatype=prjquota",
+                "loop,prjquota",
+            ),
         };
-        run(Command::new(mkfs).args(options).arg(&image));
-        run(Command::new("mount")
-            .args(["-o", "loop"])
-            .args([&image, &sandbox.disk()]));
-        sandbox.pool_device = fs::metadata(sandbox.disk())
-            .expect("stat the pool's disk")
-            .dev();
+        run(Command::new(mkfs).args(options.split(' ')).arg(&image));
+        sandbox.mount_disk(&image, mount);
+        if filesystem.quotas && filesystem.kind == "btrfs" {
+            run(Command::new("btrfs")
+                .args(["quota", "enable"])
+                .arg(sandbox.disk()));
+        }
         fs::create_dir(sandbox.pool()).expect("make the pool's directory");
         run(Command::new(executable)
             .args(["pool", "init"])
             .arg(sandbox.pool()));
         sandbox
+    }
+
+    /// Whether what was taken on the pool's disk is free again as soon as it is given back: lists of
+    /// quotas stay as long as they were, and Btrfs takes its time.
+    pub(crate) fn returns_space(&self) -> bool {
+        !self.filesystem.quotas && self.filesystem.kind != "btrfs"
+    }
+
+    fn mount_disk(&mut self, image: &Path, options: &str) {
+        run(Command::new("mount")
+            .args(["-t", self.filesystem.kind, "-o", options])
+            .arg(image)
+            .arg(self.disk()));
+        let found = fs::metadata(self.disk()).expect("stat the pool's disk");
+        self.pool_device = found.dev();
+    }
+
+    /// Puts a disk with a pool into the place of the one there is: this image of a file system of
+    /// the same kind.
+    ///
+    /// # Panics
+    /// When something still uses the old one, or the new one cannot be mounted.
+    pub fn change_disk(&mut self, image: &Path) {
+        umount2(&self.disk(), MntFlags::UMOUNT_NOFOLLOW).expect("unmount the pool's disk");
+        self.mount_disk(image, "loop");
     }
 
     /// The sandbox's own directory.

@@ -2,7 +2,6 @@
 
 use super::{Subject, check::Check};
 use crate::{
-    backends,
     config::{Config, mistakes},
     installed::Installed,
     plugin::{Component, DriverName, init_of, processes},
@@ -135,9 +134,8 @@ fn configuration(name: &DriverName, installed: &Installed) -> Check {
 }
 
 fn init_line(text: &str, name: &DriverName) -> Option<String> {
-    let config = Config::parse(text).ok()?;
-    let backend = backends::find(config.backend(name.driver())).ok()?;
-    Some(DriverStatus::initialized((backend.capabilities)(config.attach)).to_line())
+    let config = Config::parse(text, name.driver()).ok()?;
+    Some(DriverStatus::initialized((config.backend.capabilities)(config.attach)).to_line())
 }
 
 /// A controller manager that does not find a driver with attach leaves its pods waiting for ever.

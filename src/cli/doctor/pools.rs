@@ -1,17 +1,17 @@
 //! The pools of a driver.
 
-use super::{Subject, check::Check};
+use super::{Subject, check::Check, volume_groups};
 use crate::{
     cli::table::size,
-    config::PoolConfig,
+    config::{Config, Directories, Storage},
     plugin::{Component, processes},
 };
 use flexvol_storage::{
     Role,
-    host::{Reserve, pool},
-    sdk::{Bytes, ErrorKind},
+    host::{Reserve, limit::Projects, pool},
+    sdk::{Bytes, ErrorKind, Result},
 };
-use std::{fs, os::unix::fs::MetadataExt, path::Path};
+use std::{fs, ops::RangeInclusive, os::unix::fs::MetadataExt, path::Path};
 
 /// Kubelet evicts pods when less of its file system is free (`nodefs.available<10%`,
 /// pkg/kubelet/apis/config/v1beta1/defaults_linux.go).
@@ -34,48 +34,195 @@ pub fn checks(subject: &Subject) -> Vec<Check> {
                 Some(driver) => format!("pool {name} of {driver}"),
                 None => format!("pool {name}"),
             };
-            check(about, pool)
+            match &pool.storage {
+                Storage::Loop(images) => check(about, &images.path, images.reserve, |pool| {
+                    pool.available(images.reserve)
+                }),
+                Storage::Dir(directories) => {
+                    let rules = &directories.rules;
+                    let check = check(about, &directories.path, rules.reserve, |pool| {
+                        pool.limited(rules)?.available()
+                    });
+                    let check = with_projects(check, &rules.projects);
+                    let check = with_limits(check, directories);
+                    let check = with_records(check, directories);
+                    alone(check, name, &directories.path, config)
+                }
+                Storage::Lvm(group) => volume_groups::check(about, group),
+            }
         })
         .collect()
 }
 
-fn check(about: String, config: &PoolConfig) -> Check {
-    let path = config.path.display();
-    let opened = match pool::Pool::open(&config.path) {
+fn check(
+    about: String,
+    path: &Path,
+    reserve: Reserve,
+    available: impl Fn(&pool::Pool) -> Result<Bytes>,
+) -> Check {
+    let shown = path.display();
+    let opened = match pool::Pool::open(path) {
         Ok(opened) => opened,
         Err(error) => {
             let remedy = match error.kind() {
                 ErrorKind::NotFound => format!(
-                    "mount the disk that has it, or make it once: mkdir -p {path} && flexvol pool init {path}"
+                    "mount the disk that has it, or make it once: mkdir -p {shown} && flexvol pool init {shown}"
                 ),
-                ErrorKind::Denied => format!("chown root {path} && chmod go-w {path}"),
-                _ => format!("see that root can read and write {path}"),
+                ErrorKind::Denied => format!("chown root {shown} && chmod go-w {shown}"),
+                _ => format!("see that root can read and write {shown}"),
             };
             return Check::fail(about, error.report(), remedy);
         }
     };
     let measured = opened.space().and_then(|space| {
-        let available = opened.available(config.reserve)?;
+        let available = available(&opened)?;
         Ok((space, available, opened.handles()?.len()))
     });
     let (space, available, volumes) = match measured {
         Ok(measured) => measured,
+        // What to turn on is part of what is said.
+        Err(error) if error.kind() == ErrorKind::Configuration => {
+            let remedy =
+                "see the file system's manual, or use the backend loop, which needs none of it";
+            return Check::fail(about, error.report(), remedy);
+        }
         Err(error) => {
-            return Check::fail(about, error.report(), format!("check the disk of {path}"));
+            return Check::fail(about, error.report(), format!("check the disk of {shown}"));
         }
     };
     let found = format!(
-        "{path}, id {}, volumes: {volumes}, {} of {} free, {} for volumes",
+        "{shown}, id {}, volumes: {volumes}, {} of {} free, {} for volumes",
         opened.id(),
         size(space.free),
         size(space.size),
         size(available),
     );
-    let evicts = shares_disk_with_kubelet(&config.path);
-    match advice(&space, available, config.reserve, evicts) {
+    let evicts = shares_disk_with_kubelet(path);
+    match advice(&space, available, reserve, evicts) {
         Some(remedy) => Check::warn(about, found, remedy),
         None => Check::ok(about, found),
     }
+}
+
+/// Volumes that lost their limits are limited by nothing while pods have them.
+fn with_limits(check: Check, directories: &Directories) -> Check {
+    let lost = pool::Pool::open(&directories.path)
+        .and_then(|pool| pool.limited(&directories.rules)?.lost())
+        .unwrap_or_default();
+    match lost.len() {
+        0 => check,
+        lost => Check::fail(
+            check.about,
+            format!("{}; volumes without their limit: {lost}", check.found),
+            "flexvol gc gives them their limits again",
+        ),
+    }
+}
+
+/// A volume whose record is damaged is left alone by the driver; a person can write it anew.
+fn with_records(check: Check, directories: &Directories) -> Check {
+    let damaged = pool::Pool::open(&directories.path)
+        .and_then(|pool| pool.limited(&directories.rules)?.damaged())
+        .unwrap_or_default();
+    let Some(first) = damaged.first() else {
+        return check;
+    };
+    let found = format!(
+        "{}; volumes whose limit cannot be read: {}, as {}: {}",
+        check.found,
+        damaged.len(),
+        first.handle,
+        first.why
+    );
+    let path = directories.path.join(&first.directory);
+    let path = path.display();
+    let remedy = match &first.proposal {
+        Some(record) => format!(
+            "if no newer flexvol made it and no pod moved it to another project, this is its record: setfattr -n {} -v '{record}' {path}",
+            first.attribute
+        ),
+        None => format!(
+            "its project is another volume's, or limits nothing: copy what is needed out of {path}, then write a record with a project that nobody has, setfattr -n {} -v '1 PROJECT BYTES' (project 0 on btrfs), and delete the volume",
+            first.attribute
+        ),
+    };
+    Check::fail(check.about, found, remedy)
+}
+
+/// A pool counts what it promised, and no other pool does.
+fn alone(check: Check, name: &str, path: &Path, config: &Config) -> Check {
+    // Why it cannot be opened is told above.
+    let Ok(opened) = pool::Pool::open(path) else {
+        return check;
+    };
+    let others = config.pools.iter().filter(|(other, _)| *other != name);
+    for (other, pool) in others {
+        let shares = match &pool.storage {
+            Storage::Loop(images) => opened.shares_with(&images.path),
+            Storage::Dir(directories) => opened.shares_with(&directories.path),
+            Storage::Lvm(_) => Ok(false),
+        };
+        match shares {
+            Ok(false) => {}
+            Ok(true) => {
+                return Check::fail(
+                    check.about,
+                    format!("{}; on the file system of pool {other}", check.found),
+                    "give each pool of directories a file system of its own: both promise the same space",
+                );
+            }
+            Err(error) => {
+                return Check::fail(
+                    check.about,
+                    format!(
+                        "{}; pool {other} may be on the same file system: {}",
+                        check.found,
+                        error.report()
+                    ),
+                    format!("see that root can read the path of pool {other}"),
+                );
+            }
+        }
+    }
+    check
+}
+
+/// Projects that somebody named are somebody's, even if nothing belongs to them yet.
+fn with_projects(check: Check, projects: &Projects) -> Check {
+    let named =
+        ["/etc/projid", "/etc/projects"].map(|path| fs::read_to_string(path).unwrap_or_default());
+    let clash = named
+        .iter()
+        .flat_map(|text| text.lines())
+        .find_map(|line| clash(line, projects))
+        .or_else(|| {
+            KUBELETS
+                .into_iter()
+                .find(|project| projects.contains(*project))
+        });
+    match clash {
+        Some(project) if check.remedy.is_none() => Check::warn(
+            check.about,
+            format!(
+                "{}; project {project} is somebody's, or kubelet's",
+                check.found
+            ),
+            "set `projects` of the pool to a range without those in /etc/projid and /etc/projects, and without kubelet's from 1048577 to 2097152",
+        ),
+        _ => check,
+    }
+}
+
+/// What kubelet takes for emptyDir without writing it down where doctor looks
+/// (pkg/volume/util/fsquota/common/quota_common_linux_impl.go).
+const KUBELETS: RangeInclusive<u32> = 1_048_577..=2_097_152;
+
+/// projid(5): `name:number`; projects(5): `number:directory`.
+fn clash(line: &str, projects: &Projects) -> Option<u32> {
+    let line = line.split('#').next().unwrap_or_default();
+    line.split(':')
+        .filter_map(|word| word.trim().parse().ok())
+        .find(|project| projects.contains(*project))
 }
 
 fn advice(
@@ -139,6 +286,20 @@ mod tests {
         };
         let available = space.free.saturating_sub(reserved);
         advice(&space, available, reserve, shared).unwrap_or_default()
+    }
+
+    #[test]
+    fn projects_with_a_name_are_somebodys() {
+        let projects = "10-20".parse().unwrap();
+        for (line, found) in [
+            ("data:15", Some(15)),
+            ("15:/srv/data", Some(15)),
+            ("data:9", None),
+            ("# data:15", None),
+            ("", None),
+        ] {
+            assert_eq!(clash(line, &projects), found, "{line}");
+        }
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use super::{attributes, descriptor_path};
 use crate::{
+    deadline::Deadline,
     device::DeviceNumber,
     grow,
     mountinfo::{self, Mount},
@@ -20,6 +21,7 @@ use std::{
     fs,
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 /// A directory that exists, held by its parent and its name.
@@ -33,6 +35,10 @@ pub struct Target {
     parent: OwnedFd,
     name: OsString,
 }
+
+/// So long it is tried to unmount what is in use. Whoever only looks at a mount keeps it busy for a
+/// moment: another callout that asks what is mounted there, `df`, kubelet's statistics.
+const WHILE_LOOKED_AT: Duration = Duration::from_millis(125);
 
 /// What must be on disk before a mount ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -128,25 +134,39 @@ impl Target {
         openat(&self.parent, &self.name, flags, Mode::empty())
     }
 
-    /// What is mounted on the directory; `None` when nothing is.
+    /// The device of what is mounted on the directory; `None` when nothing is. Asks nothing of the
+    /// file system that waits for its device.
     ///
     /// # Errors
     /// When the kernel cannot be asked.
-    pub fn mounted(&self) -> Result<Option<Mounted>> {
+    pub fn device(&self) -> Result<Option<DeviceNumber>> {
         let directory = self.directory()?;
         if !self.is_mount_root(&directory)? {
             return Ok(None);
         }
-        match (fstat(&directory), fstatvfs(&directory)) {
-            (Ok(stat), Ok(statvfs)) => {
-                let number = DeviceNumber::from_raw(stat.st_dev);
-                Ok(Some(Mounted {
-                    device: self.block_device(number),
-                    read_only: statvfs.f_flag.contains(StatVfsMountFlags::RDONLY),
-                }))
-            }
+        match fstat(&directory) {
+            Ok(stat) => Ok(Some(self.block_device(DeviceNumber::from_raw(stat.st_dev)))),
             // A dead file system answers nothing; the kernel still knows what it was.
-            _ => Ok(table_entry(&directory)?.map(|mount| Mounted {
+            Err(_) => Ok(table_entry(&directory)?.map(|mount| mount.number)),
+        }
+    }
+
+    /// What is mounted on the directory; `None` when nothing is. On some kernels a file system
+    /// answers only after its device did.
+    ///
+    /// # Errors
+    /// When the kernel cannot be asked.
+    pub fn mounted(&self) -> Result<Option<Mounted>> {
+        let Some(device) = self.device()? else {
+            return Ok(None);
+        };
+        let directory = self.directory()?;
+        match fstatvfs(&directory) {
+            Ok(statvfs) => Ok(Some(Mounted {
+                device,
+                read_only: statvfs.f_flag.contains(StatVfsMountFlags::RDONLY),
+            })),
+            Err(_) => Ok(table_entry(&directory)?.map(|mount| Mounted {
                 device: mount.number,
                 read_only: mount.read_only || mount.superblock_read_only,
             })),
@@ -269,7 +289,31 @@ impl Target {
             // A dead file system may refuse even this; unmounting decides.
             Err(error) => log::info!("unmounting what cannot be opened: {}", error.report()),
         }
-        let synced = match (flush, self.open_last(OFlags::RDONLY)) {
+        let path = descriptor_path(&self.parent).join(&self.name);
+        let mut deadline = Deadline::after(WHILE_LOOKED_AT);
+        // The kernel reports once what it could not write.
+        let mut synced = Ok(());
+        loop {
+            let now = self.flush(flush);
+            synced = synced.and(now);
+            match nix::mount::umount2(&path, MntFlags::UMOUNT_NOFOLLOW) {
+                Ok(()) => break,
+                Err(nix::Error::EBUSY) if deadline.pause() => {}
+                Err(nix::Error::EBUSY) => return Err(still_used(synced)),
+                Err(error) => return Err(Error::system("unmount the volume", error)),
+            }
+        }
+        synced.map(|()| true).map_err(|error| {
+            Error::new(
+                ErrorKind::Storage,
+                format!("unmounted the volume, but not all of its data was written: {error}"),
+            )
+            .because(error)
+        })
+    }
+
+    fn flush(&self, flush: Flush) -> rustix::io::Result<()> {
+        match (flush, self.open_last(OFlags::RDONLY)) {
             (Flush::Nothing, _) => Ok(()),
             (Flush::Filesystem, Ok(root)) => syncfs(root),
             // Its server is gone, and with it whatever it had.
@@ -279,25 +323,19 @@ impl Target {
             }
             // XFS that has shut down does not even open: what it had not written is lost.
             (Flush::Filesystem, Err(error)) => Err(error),
-        };
-        let path = descriptor_path(&self.parent).join(&self.name);
-        match nix::mount::umount2(&path, MntFlags::UMOUNT_NOFOLLOW) {
-            Ok(()) => {}
-            Err(nix::Error::EBUSY) => {
-                return Err(Error::new(
-                    ErrorKind::Busy,
-                    "cannot unmount the volume: something still uses it",
-                ));
-            }
-            Err(error) => return Err(Error::system("unmount the volume", error)),
         }
-        synced.map(|()| true).map_err(|error| {
-            Error::new(
-                ErrorKind::Storage,
-                format!("unmounted the volume, but not all of its data was written: {error}"),
-            )
-            .because(error)
-        })
+    }
+}
+
+fn still_used(synced: rustix::io::Result<()>) -> Error {
+    let why = "cannot unmount the volume: something still uses it";
+    match synced {
+        Ok(()) => Error::new(ErrorKind::Busy, why),
+        Err(error) => Error::new(
+            ErrorKind::Busy,
+            format!("{why}, and not all of its data was written: {error}"),
+        )
+        .because(error),
     }
 }
 
@@ -327,13 +365,14 @@ pub(super) fn remount(mount: &OwnedFd, read_only: bool) -> rustix::io::Result<()
         .map_err(|error| Errno::from_raw_os_error(error as i32))
 }
 
-fn table_entry(mount: &OwnedFd) -> Result<Option<Mount>> {
+/// What the mount table says of the mount that an open file is on.
+pub(crate) fn table_entry(mount: &impl AsRawFd) -> Result<Option<Mount>> {
     let id = mount_id(mount)?;
     Ok(mountinfo::read()?.into_iter().find(|mount| mount.id == id))
 }
 
 /// The id of the mount a descriptor is on, as `/proc/self/mountinfo` has it (since Linux 3.15).
-fn mount_id(descriptor: &OwnedFd) -> Result<u64> {
+fn mount_id(descriptor: &impl AsRawFd) -> Result<u64> {
     let path = format!("/proc/self/fdinfo/{}", descriptor.as_raw_fd());
     let text = fs::read_to_string(path)
         .map_err(|error| Error::system("ask which mount a directory is on", error))?;

@@ -6,13 +6,11 @@
 //! <pool>/volumes/.gone-<handle>    a volume that is being removed
 //! ```
 
-use super::{Pool, handle_in, list, sync};
+use super::{Pool, flags, handle_in, list, sync};
 use crate::{
-    confine,
-    image::{read_mark, write_mark},
-    lock,
+    attribute::{self, MARK},
+    confine, limit, lock,
     pool::Reserve,
-    tree,
 };
 use flexvol_sdk::{Bytes, Error, ErrorKind, Handle, Result};
 use rustix::{
@@ -20,7 +18,7 @@ use rustix::{
     io::Errno,
 };
 use std::{
-    fmt::Display,
+    fmt::{self, Display},
     fs::File,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     time::Duration,
@@ -33,12 +31,17 @@ const MODE: Mode = Mode::from_raw_mode(0o755);
 /// Callers repeat a call, and wait about two minutes for one.
 const REMOVAL: Duration = Duration::from_secs(90);
 
-const NEW: &str = ".new-";
-const GONE: &str = ".gone-";
+pub(super) const NEW: &str = ".new-";
+pub(crate) const GONE: &str = ".gone-";
 
 /// An open volume directory.
 #[derive(Debug)]
-pub struct Directory(File);
+pub struct Directory {
+    pub(super) file: File,
+    /// What holds it, and its name there.
+    pub(super) around: File,
+    pub(super) name: String,
+}
 
 impl Directory {
     /// What the volume says about itself; `None` where nobody ever marked it.
@@ -46,7 +49,7 @@ impl Directory {
     /// # Errors
     /// [`ErrorKind::Storage`] where the mark is no text or cannot be read.
     pub fn mark(&self) -> Result<Option<String>> {
-        read_mark(&self.0)
+        attribute::read(&self.file, MARK)
     }
 
     /// Replaces the mark, durably; a cut leaves the old one or the new one.
@@ -54,20 +57,20 @@ impl Directory {
     /// # Errors
     /// What the system calls say.
     pub fn set_mark(&self, mark: &(impl Display + ?Sized)) -> Result<()> {
-        write_mark(&self.0, mark)?;
-        sync(&self.0)
+        self.write(MARK, mark)?;
+        sync(&self.file)
     }
 }
 
 impl AsFd for Directory {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.file.as_fd()
     }
 }
 
 impl From<Directory> for OwnedFd {
     fn from(directory: Directory) -> OwnedFd {
-        directory.0.into()
+        directory.file.into()
     }
 }
 
@@ -125,11 +128,29 @@ impl Pool {
             Ok(()) | Err(Errno::EXIST) => {}
             Err(error) => return Err(failed(error)),
         }
-        let directory = self
-            .open_volume(&new)?
-            .ok_or_else(|| failed(Errno::NOENT))?;
-        rustix::fs::fchmod(&directory, MODE).map_err(failed)?;
+        let made = self.open_volume(&new).and_then(|directory| {
+            let directory = directory.ok_or_else(|| failed(Errno::NOENT))?;
+            self.publish(&directory, handle, mark)
+        });
+        if made.is_err()
+            && let Err(error) = self.discard(&new)
+        {
+            log::warn!("a volume that was not completed stays: {}", error.report());
+        }
+        made
+    }
+
+    /// Makes a directory that was made under another name the volume's.
+    pub(super) fn publish(
+        &self,
+        directory: &Directory,
+        handle: &Handle,
+        mark: &(impl Display + ?Sized),
+    ) -> Result<()> {
+        let failed = |error: Errno| Error::system("make the volume's directory", error);
+        rustix::fs::fchmod(directory, MODE).map_err(failed)?;
         directory.set_mark(mark)?;
+        let new = format!("{NEW}{handle}");
         let name = handle.to_string();
         let flags = RenameFlags::NOREPLACE;
         match rustix::fs::renameat_with(&self.volumes, &new, &self.volumes, name, flags) {
@@ -153,47 +174,72 @@ impl Pool {
     pub fn remove_directory(&self, handle: &Handle) -> Result<()> {
         let gone = format!("{GONE}{handle}");
         // What stands in the way of the name is of an earlier removal.
-        tree::remove(&self.volumes, &gone, REMOVAL)?;
-        match rustix::fs::renameat(&self.volumes, handle.to_string(), &self.volumes, &gone) {
+        self.discard(&gone)?;
+        let name = handle.to_string();
+        let rename = || rustix::fs::renameat(&self.volumes, &name, &self.volumes, &gone);
+        let renamed = match rename() {
+            // Of one that nobody may change, nor its name.
+            Err(Errno::PERM) => {
+                if let Some(directory) = self.open_volume(&name)? {
+                    directory.drop_flags()?;
+                }
+                rename()
+            }
+            renamed => renamed,
+        };
+        match renamed {
             Ok(()) => {
                 sync(&self.volumes)?;
-                tree::remove(&self.volumes, &gone, REMOVAL)?;
+                self.discard(&gone)?;
             }
             Err(Errno::NOENT) => {}
             Err(error) => return Err(Error::system("remove the volume's directory", error)),
         }
+        flags::forget(&self.volumes, &name)?;
         sync(&self.volumes)
     }
 
-    /// Finishes what processes that were killed left of directory volumes, and returns how many
-    /// such remains there were. What another process works on is left to it.
+    /// What processes that were killed left of directory volumes, and what others work on now.
     ///
     /// # Errors
-    /// As for [`Pool::remove_directory`]; other remains are left then.
-    pub fn sweep(&self) -> Result<u32> {
-        let mut swept = 0;
-        for name in list(&self.volumes)? {
-            let Some(remains) = Remains::named(&name) else {
-                continue;
-            };
-            match lock::volume(&remains.handle, Duration::ZERO) {
-                Err(error) if error.kind() == ErrorKind::Busy => continue,
-                lock => {
-                    let _lock = lock?;
-                    tree::remove(&self.volumes, &remains.name, REMOVAL)?;
-                }
-            }
-            swept += 1;
-        }
-        if swept > 0 {
-            sync(&self.volumes)?;
-        }
-        Ok(swept)
+    /// What the system calls say.
+    pub fn remains(&self) -> Result<Vec<Remains>> {
+        let names = list(&self.volumes)?;
+        Ok(names
+            .iter()
+            .filter_map(|name| Remains::named(name))
+            .collect())
     }
 
-    fn open_volume(&self, name: &str) -> Result<Option<Directory>> {
+    /// Finishes what a process that was killed left; false where another process works on it.
+    ///
+    /// # Errors
+    /// As for [`Pool::remove_directory`].
+    pub fn clear(&self, remains: &Remains) -> Result<bool> {
+        let _lock = match lock::volume(&remains.handle, Duration::ZERO) {
+            Err(error) if error.kind() == ErrorKind::Busy => return Ok(false),
+            lock => lock?,
+        };
+        self.discard(&remains.name())?;
+        sync(&self.volumes)?;
+        Ok(true)
+    }
+
+    /// Removes what has one of the names of remains, and what limited it.
+    pub(super) fn discard(&self, name: &str) -> Result<()> {
+        limit::remove(&self.volumes, name, REMOVAL)
+    }
+
+    pub(super) fn open_volume(&self, name: &str) -> Result<Option<Directory>> {
         match confine::open(&self.volumes, name, OFlags::RDONLY | OFlags::DIRECTORY) {
-            Ok(directory) => Ok(Some(Directory(directory))),
+            Ok(file) => {
+                let around = self.volumes.try_clone();
+                Ok(Some(Directory {
+                    file,
+                    around: around.map_err(|error| Error::system("open the pool", error))?,
+                    name: name.to_owned(),
+                }))
+            }
             Err(error) => match Errno::from_io_error(&error) {
                 Some(Errno::NOENT) => Ok(None),
                 Some(Errno::NOTDIR | Errno::LOOP | Errno::XDEV) => Err(Error::new(
@@ -208,20 +254,35 @@ impl Pool {
 }
 
 /// A directory that is no volume yet, or no volume any more.
-struct Remains {
-    name: String,
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Remains {
     handle: Handle,
+    prefix: &'static str,
 }
 
 impl Remains {
     fn named(name: &[u8]) -> Option<Remains> {
         let name = str::from_utf8(name).ok()?;
-        let handle = [NEW, GONE]
+        let (prefix, handle) = [NEW, GONE]
             .iter()
-            .find_map(|prefix| name.strip_prefix(prefix))?;
+            .find_map(|prefix| Some((*prefix, name.strip_prefix(prefix)?)))?;
         Some(Remains {
             handle: handle_in(handle.as_bytes())?,
-            name: name.to_owned(),
+            prefix,
         })
+    }
+
+    fn name(&self) -> String {
+        format!("{}{}", self.prefix, self.handle)
+    }
+}
+
+impl fmt::Display for Remains {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let what = match self.prefix {
+            NEW => "which was not completed",
+            _ => "whose removal was cut short",
+        };
+        write!(f, "what is left of volume {}, {what}", self.handle)
     }
 }

@@ -63,7 +63,7 @@ fn set_close_on_exec(fd: RawFd, on: bool) {
     unsafe { libc::fcntl(fd, libc::F_SETFD, flag) };
 }
 
-fn highest_descriptor() -> io::Result<RawFd> {
+pub(super) fn highest_descriptor() -> io::Result<RawFd> {
     let mut highest = 2;
     for entry in fs::read_dir("/proc/self/fd")? {
         if let Some(fd) = entry?

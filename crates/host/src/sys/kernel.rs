@@ -11,6 +11,7 @@ pub(crate) enum Call {
     Openat2,
     CloseRange,
     MountSetattr,
+    QuotactlFd,
 }
 
 /// Makes the call with arguments that a kernel which has it refuses, or that mean nothing to it.
@@ -48,6 +49,7 @@ pub(crate) fn knows(call: Call) -> bool {
                 null,
                 0_usize,
             ),
+            Call::QuotactlFd => libc::syscall(libc::SYS_quotactl_fd, invalid, invalid, 0, null),
         }
     };
     let error = io::Error::last_os_error().raw_os_error();

@@ -1,7 +1,10 @@
 //! System calls that neither std, nix nor rustix offers, each behind a safe function.
 
 pub(crate) mod block;
+pub(crate) mod btrfs;
 pub(crate) mod child;
+pub(crate) mod flush;
 pub(crate) mod kernel;
 pub(crate) mod lease;
 pub(crate) mod loops;
+pub(crate) mod quota;

@@ -2,7 +2,7 @@
 
 use super::{
     build::Programs,
-    components::{Component, KEY, TOKENS},
+    components::{Component, KEY, Pods, TOKENS},
     containerd, control_groups, data_disk, image, kubelet,
     node::{self, Node, Until, wait_until},
     paths::{CONFIGURATION, Home, KEPT, KUBECONFIG, PLUGINS, PROGRAMS},
@@ -29,6 +29,12 @@ const TOKEN: &str = "flexvol-lab";
 /// The file that makes a directory a lab's: nothing else is ever removed. It names the release.
 const MARKER: &str = "kubernetes-of-flexvol-lab";
 
+/// In the node: the images that every cluster has.
+const IMAGES: &str = "/var/lib/lab/images.tar";
+
+/// The file that is there if pods are clients of the API server.
+const CLIENTS: &str = "pods-are-clients";
+
 /// One node and its control plane.
 #[derive(Debug)]
 pub struct Cluster {
@@ -37,6 +43,7 @@ pub struct Cluster {
     executable: PathBuf,
     node: Node,
     until: Until,
+    pods: Pods,
 }
 
 impl Cluster {
@@ -52,6 +59,7 @@ impl Cluster {
         programs: Programs,
         executable: &Path,
         until: Until,
+        pods: Pods,
     ) -> Result<Self> {
         fs::create_dir_all(directory).context("make the lab's directory")?;
         let home = Home::at(
@@ -65,7 +73,10 @@ impl Cluster {
             home.path().display()
         );
         fs::write(home.own(MARKER), programs.version().to_string())?;
-        furnish(&home, programs.version())?;
+        if pods == Pods::Clients {
+            fs::write(home.own(CLIENTS), "")?;
+        }
+        furnish(&home, programs.version(), pods)?;
         let node = Node::boot(executable, &home, &programs.directory(), until)?;
         let cluster = Cluster {
             home,
@@ -73,6 +84,7 @@ impl Cluster {
             executable: executable.to_owned(),
             node,
             until,
+            pods,
         };
         cluster.start_all()?;
         Ok(cluster)
@@ -92,12 +104,18 @@ impl Cluster {
         };
         let version: Version = fs::read_to_string(home.own(MARKER))?.trim().parse()?;
         let programs = Programs::of(version)?;
+        let pods = if home.own(CLIENTS).exists() {
+            Pods::Clients
+        } else {
+            Pods::Apart
+        };
         Ok(Some(Cluster {
             home,
             programs,
             executable: executable.to_owned(),
             node,
             until: Until::TakenDown,
+            pods,
         }))
     }
 
@@ -160,7 +178,7 @@ impl Cluster {
         self.node.start(
             component.name(),
             &component.program(),
-            &component.arguments(self.version()),
+            &component.arguments(self.version(), self.pods),
         )
     }
 
@@ -288,26 +306,45 @@ impl Cluster {
     }
 
     fn import_images(&self) -> Result<()> {
-        let ctr = || {
-            let mut ctr = self.node.command("/usr/bin/ctr");
-            ctr.arg("--namespace=k8s.io").arg("images");
-            ctr
-        };
-        let list = || run(ctr().args(["ls", "-q"]));
+        let list = || run(self.ctr().args(["ls", "-q"]));
         wait_until("containerd", PATIENCE, || {
             self.still_running(Component::Containerd)?;
             Ok(list().is_ok())
         })?;
         if !list()?.contains(image::BUSYBOX) {
-            let archive = format!("{CONFIGURATION}/images.tar");
-            run(ctr().args(["import", "--snapshotter=native", &archive]))?;
+            self.import(IMAGES)?;
         }
         Ok(())
+    }
+
+    fn ctr(&self) -> Command {
+        let mut ctr = self.node.command("/usr/bin/ctr");
+        ctr.arg("--namespace=k8s.io").arg("images");
+        ctr
+    }
+
+    /// Gives an archive of images in the node to the container runtime.
+    fn import(&self, archive: &str) -> Result<()> {
+        run(self.ctr().args(["import", "--snapshotter=native", archive]))?;
+        Ok(())
+    }
+
+    /// Makes an image of static executables, and of nothing else, for pods to use; each is where
+    /// its name is at the root. Their symbols are left out: every container gets a copy.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub fn make_image(&self, name: &str, executables: &[&Path]) -> Result<()> {
+        let archive = format!("{CONFIGURATION}/image.tar");
+        let file = self.file(&archive);
+        image::of_executables(&self.home.own("image"), name, executables, &file)?;
+        self.import(&archive)?;
+        fs::remove_file(file).context("remove the archive of the image")
     }
 }
 
 /// Everything of a node that is there before it is first started.
-fn furnish(home: &Home, version: Version) -> Result<()> {
+fn furnish(home: &Home, version: Version, pods: Pods) -> Result<()> {
     for kept in KEPT {
         fs::create_dir_all(home.kept(kept)).context("make the node's directories")?;
     }
@@ -315,10 +352,7 @@ fn furnish(home: &Home, version: Version) -> Result<()> {
         fs::create_dir_all(home.file(dir)).context("make the node's directories")?;
     }
     data_disk::make(home)?;
-    image::archive(
-        &home.own("image"),
-        &home.file(CONFIGURATION).join("images.tar"),
-    )?;
+    image::archive(&home.own("image"), &home.file(IMAGES))?;
     run(Command::new("openssl")
         .args(["genrsa", "-out"])
         .arg(home.file(KEY))
@@ -329,7 +363,7 @@ fn furnish(home: &Home, version: Version) -> Result<()> {
         "apiVersion": "v1",
         "kind": "Config",
         "clusters": [{"name": "lab", "cluster": {
-            "server": "https://127.0.0.1:6443",
+            "server": format!("https://127.0.0.1:{}", pods.server_port()),
             // Its certificate is made when it starts; nobody else is in this network.
             "insecure-skip-tls-verify": true,
         }}],

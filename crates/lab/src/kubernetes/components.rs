@@ -2,7 +2,7 @@
 
 use super::{
     containerd, kubelet,
-    paths::{ADDRESS, CONFIGURATION, KUBECONFIG, PLUGINS, PROGRAMS},
+    paths::{ADDRESS, CONFIGURATION, KUBECONFIG, PLUGINS, PROGRAMS, SERVICES},
     version::Version,
 };
 
@@ -21,6 +21,26 @@ pub enum Component {
     Containerd,
     /// The node's agent, which calls the driver.
     Kubelet,
+}
+
+/// What pods have to do with the API server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pods {
+    /// Nothing. They have no tokens and wait for no service account.
+    Apart,
+    /// They reach it by its service, with the tokens of their service accounts.
+    Clients,
+}
+
+impl Pods {
+    /// Where the API server listens: nothing leads from the port of its service to another.
+    #[must_use]
+    pub const fn server_port(self) -> u16 {
+        match self {
+            Pods::Apart => 6443,
+            Pods::Clients => 443,
+        }
+    }
 }
 
 /// The file of the one token, which is an administrator's.
@@ -64,7 +84,8 @@ impl Component {
 
     /// Its arguments for a release of Kubernetes.
     #[must_use]
-    pub fn arguments(self, version: Version) -> Vec<String> {
+    pub fn arguments(self, version: Version, pods: Pods) -> Vec<String> {
+        let clients = pods == Pods::Clients;
         let arguments: &[&str] = match self {
             Component::Etcd => &[
                 "--data-dir=/var/lib/etcd",
@@ -74,18 +95,27 @@ impl Component {
             ],
             Component::ApiServer => &[
                 "--etcd-servers=http://127.0.0.1:2379",
-                "--bind-address=127.0.0.1",
+                if clients {
+                    "--bind-address=0.0.0.0"
+                } else {
+                    "--bind-address=127.0.0.1"
+                },
+                &format!("--secure-port={}", pods.server_port()),
                 &format!("--advertise-address={ADDRESS}"),
                 &format!("--cert-dir={CONFIGURATION}/apiserver"),
                 &format!("--token-auth-file={TOKENS}"),
                 "--authorization-mode=RBAC",
-                "--service-cluster-ip-range=10.78.0.0/24",
+                &format!("--service-cluster-ip-range={SERVICES}"),
                 "--service-account-issuer=https://kubernetes.default.svc",
                 &format!("--service-account-key-file={KEY}"),
                 &format!("--service-account-signing-key-file={KEY}"),
                 "--kubelet-preferred-address-types=InternalIP",
-                "--disable-admission-plugins=ServiceAccount",
                 "--allow-privileged",
+                if clients {
+                    "--enable-admission-plugins=ServiceAccount"
+                } else {
+                    "--disable-admission-plugins=ServiceAccount"
+                },
             ],
             Component::ControllerManager => &[
                 &format!("--kubeconfig={KUBECONFIG}"),
@@ -101,6 +131,18 @@ impl Component {
             Component::Containerd => &[&format!("--config={}", containerd::FILE)],
             Component::Kubelet => return kubelet::arguments(version),
         };
-        arguments.iter().map(ToString::to_string).collect()
+        let mut arguments: Vec<_> = arguments.iter().map(ToString::to_string).collect();
+        if clients && self == Component::ApiServer {
+            // Webhooks of pods are found by the pods' addresses: nothing leads from those of services.
+            arguments.push("--enable-aggregator-routing".to_owned());
+        }
+        if clients && self == Component::ControllerManager {
+            // Where accounts get their tokens, and what their pods trust the API server by.
+            arguments.push(format!("--service-account-private-key-file={KEY}"));
+            arguments.push(format!(
+                "--root-ca-file={CONFIGURATION}/apiserver/apiserver.crt"
+            ));
+        }
+        arguments
     }
 }

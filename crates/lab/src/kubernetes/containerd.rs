@@ -1,6 +1,9 @@
 //! The container runtime: Debian's containerd and runc, configured for a small machine.
 
-use super::{image::PAUSE, paths::Home};
+use super::{
+    image::PAUSE,
+    paths::{Home, SERVICES},
+};
 use anyhow::{Context, Result};
 use serde_json::json;
 use std::fs;
@@ -43,7 +46,12 @@ pub fn configure(home: &Home) -> Result<()> {
         "cniVersion": "0.3.1",
         "name": "pods",
         "type": "ptp",
-        "ipam": {"type": "host-local", "subnet": "10.79.0.0/16", "dataDir": "/run/networks"},
+        "ipam": {
+            "type": "host-local",
+            "subnet": "10.79.0.0/16",
+            "routes": [{"dst": SERVICES}],
+            "dataDir": "/run/networks",
+        },
     });
     fs::create_dir_all(home.file(NETWORKS))?;
     fs::write(

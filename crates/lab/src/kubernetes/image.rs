@@ -1,8 +1,9 @@
-//! The two container images of the lab, made from the machine's own busybox.
+//! The container images of the lab, made from files at hand: the machine's own busybox, or static
+//! executables that were just built.
 
 use super::tool::run;
 use anyhow::{Context, Result};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::{
     fs,
     os::unix::fs::{PermissionsExt, symlink},
@@ -19,7 +20,8 @@ pub const BUSYBOX: &str = "docker.io/library/busybox:1.35";
 /// The image that holds a pod's namespaces.
 pub const PAUSE: &str = "flexvol.test/pause:1";
 
-/// Writes an archive with both images, as `docker save` does and `ctr images import` reads.
+/// Writes an archive with both images of busybox, as `docker save` does and `ctr images import`
+/// reads.
 pub fn archive(work: &Path, to: &Path) -> Result<()> {
     let root = work.join("root");
     for dir in ["bin", "dev", "etc", "proc", "root", "sys", "tmp"] {
@@ -40,29 +42,54 @@ pub fn archive(work: &Path, to: &Path) -> Result<()> {
     {
         symlink("busybox", root.join("bin").join(applet)).context("make an applet")?;
     }
+    let images = [
+        (BUSYBOX, json!({"Cmd": ["sh"], "Env": ["PATH=/bin"]})),
+        (
+            PAUSE,
+            json!({"Cmd": ["/bin/sleep", "2147483647"], "Env": ["PATH=/bin"]}),
+        ),
+    ];
+    pack(work, &root, &images, to)
+}
+
+/// Writes an archive with one image that has executables at its root, without their symbols, and
+/// nothing else.
+pub fn of_executables(work: &Path, name: &str, executables: &[&Path], to: &Path) -> Result<()> {
+    let root = work.join("root");
+    fs::create_dir_all(&root).context("make the directory of an image")?;
+    for executable in executables {
+        let file = executable.file_name().context("an executable's name")?;
+        run(Command::new("strip")
+            .arg("-o")
+            .arg(root.join(file))
+            .arg(executable))?;
+    }
+    pack(work, &root, &[(name, json!({}))], to)
+}
+
+/// Writes an archive of images that all have the files in `root`, and removes the parts in `work`.
+fn pack(work: &Path, root: &Path, images: &[(&str, Value)], to: &Path) -> Result<()> {
     let packed = work.join("images");
     fs::create_dir_all(&packed)?;
     let layer = packed.join("layer.tar");
     run(Command::new("tar")
         .arg("-C")
-        .arg(&root)
+        .arg(root)
         .arg("-cf")
         .arg(&layer)
         .args(["--owner=0", "--group=0", "."]))?;
     let digest = run(Command::new("sha256sum").arg(&layer))?;
     let digest = digest.split_whitespace().next().context("a digest")?;
     let mut manifest = Vec::new();
-    for (name, file, command) in [
-        (BUSYBOX, "busybox.json", json!(["sh"])),
-        (PAUSE, "pause.json", json!(["/bin/sleep", "2147483647"])),
-    ] {
+    for (number, (name, config)) in images.iter().enumerate() {
         let config = json!({
             "architecture": if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" },
             "os": "linux",
-            "config": {"Cmd": command, "Env": ["PATH=/bin"]},
+            "config": config,
             "rootfs": {"type": "layers", "diff_ids": [format!("sha256:{digest}")]},
         });
-        fs::write(packed.join(file), config.to_string())?;
+        let file = format!("{number}.json");
+        fs::write(packed.join(&file), config.to_string())?;
         manifest.push(json!({"Config": file, "RepoTags": [name], "Layers": ["layer.tar"]}));
     }
     fs::write(packed.join("manifest.json"), json!(manifest).to_string())?;

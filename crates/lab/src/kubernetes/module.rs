@@ -1,10 +1,10 @@
 //! Go modules that use Kubernetes from outside its source.
 
-use super::{tool::run, version::Version};
+use super::{kept, tool::run, version::Version};
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 use std::{
-    env, fs,
+    fs,
     path::{Path, PathBuf},
     process::{Command, Stdio},
 };
@@ -17,16 +17,7 @@ const OLD_GO: &str = "/usr/lib/go-1.19/bin/go";
 
 /// Where what is built for a release is kept between runs.
 pub fn kept(version: Version) -> Result<PathBuf> {
-    let named = |name| {
-        env::var_os(name)
-            .filter(|value| !value.is_empty())
-            .map(PathBuf::from)
-    };
-    let base = named("XDG_CACHE_HOME").or_else(|| Some(named("HOME")?.join(".cache")));
-    Ok(base
-        .context("find the cache directory: set HOME")?
-        .join("flexvol-lab/kubernetes")
-        .join(version.to_string()))
+    Ok(kept::directory("kubernetes")?.join(version.to_string()))
 }
 
 /// A Go of the release's time.

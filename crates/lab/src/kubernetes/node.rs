@@ -4,7 +4,7 @@
 
 use super::{
     data_disk,
-    paths::{ADDRESS, Home, KEPT, KUBECONFIG, PROGRAMS, RUN},
+    paths::{ADDRESS, Home, KEPT, KUBECONFIG, PROGRAMS, RUN, SERVICE},
     tool::run,
 };
 use anyhow::{Context, Result, bail, ensure};
@@ -349,6 +349,9 @@ fn furnish(home: &Home, programs: &Path) -> Result<()> {
     all(MsFlags::MS_SHARED)?;
     sethostname(NAME).context("name the node")?;
     run(Command::new("ip").args(["link", "set", "lo", "up"]))?;
-    run(Command::new("ip").args(["address", "add", &format!("{ADDRESS}/32"), "dev", "lo"]))?;
+    for address in [ADDRESS, SERVICE] {
+        let address = format!("{address}/32");
+        run(Command::new("ip").args(["address", "add", &address, "dev", "lo"]))?;
+    }
     Ok(())
 }

@@ -29,6 +29,12 @@ pub const KUBECONFIG: &str = "/var/lib/lab/kubeconfig";
 /// The node's own address, on its loopback interface: kubelet refuses 127.0.0.1.
 pub const ADDRESS: &str = "10.77.0.1";
 
+/// The addresses of services. Nothing in the node leads to any but the first.
+pub const SERVICES: &str = "10.78.0.0/24";
+
+/// The first of them, which is the API server's.
+pub const SERVICE: &str = "10.78.0.1";
+
 /// A directory of the machine that the node sees elsewhere, and keeps over a reboot.
 #[derive(Clone, Copy, Debug)]
 pub struct Kept {

@@ -243,7 +243,7 @@ fn directory(text: &OsStr) -> Result<PathBuf> {
     if path.components().any(|part| part == Component::ParentDir) {
         return Err(refuse("the directory contains .."));
     }
-    if bytes.len() >= 4096 || bytes.iter().any(|c| c.is_ascii_control()) {
+    if bytes.len() >= 4096 || text.to_string_lossy().contains(char::is_control) {
         return Err(refuse(
             "the directory contains a control character or is too long",
         ));

@@ -135,7 +135,19 @@ fn sizes_are_plain_positive_bytes_that_never_fall() {
 fn directories_are_absolute_and_plain() {
     let long = format!("/{}", "a".repeat(4096));
     for dir in [
-        "", "/", "x", "./x", "~", "/..", "/a/..", "/a/../b", "/a\nb", "/a\tb", "-x", &long,
+        "",
+        "/",
+        "x",
+        "./x",
+        "~",
+        "/..",
+        "/a/..",
+        "/a/../b",
+        "/a\nb",
+        "/a\tb",
+        "/a\u{9b}b",
+        "-x",
+        &long,
     ] {
         assert!(parse(&["unmount", dir]).is_err(), "{dir:?}");
     }

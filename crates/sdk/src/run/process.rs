@@ -1,9 +1,10 @@
 //! What an exec does to its own process before a driver's code may run.
 
-use super::{Environment, Program};
-use crate::{DriverStatus, Error, ErrorKind, Open, Status, log::Conclusion, log::Log};
+use super::{Environment, Program, conclude};
+use crate::{DriverStatus, Error, ErrorKind, Open, log::Log};
 use nix::{
     sys::{
+        resource::{Resource, getrlimit, setrlimit},
         signal::{SigSet, Signal},
         stat::{Mode, umask},
     },
@@ -16,7 +17,7 @@ use std::{
     os::fd::AsFd,
     panic,
     process::{self, ExitCode},
-    sync::{Arc, Mutex, Once, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, Once, PoisonError},
     thread,
     time::{Duration, SystemTime},
 };
@@ -48,8 +49,9 @@ pub(super) fn serve(
     if log::set_logger(&LOG).is_ok() {
         log::set_max_level(log::LevelFilter::Info);
     }
-    panic::set_hook(Box::new(|panic| log::error!("{panic}")));
+    leave_no_core();
     let reply = Arc::new(reply);
+    answer_panic(&reply, arguments);
     let watched = Once::new();
     let open = || {
         // A thread costs a tenth of a short exec, and these only look: a caller that ends them
@@ -73,6 +75,16 @@ pub(super) fn serve(
     }
 }
 
+/// The arguments of an exec have secrets in them, and its memory goes into a core file. What the driver
+/// starts may still raise the limit.
+fn leave_no_core() {
+    let limited = getrlimit(Resource::RLIMIT_CORE)
+        .and_then(|(_, most)| setrlimit(Resource::RLIMIT_CORE, 0, most));
+    if let Err(error) = limited {
+        log::warn!("cannot limit core files: {error}");
+    }
+}
+
 /// The real standard output, good for one reply.
 struct Reply(Mutex<Option<File>>);
 
@@ -82,17 +94,21 @@ impl Reply {
     fn take_stdout() -> io::Result<Self> {
         let stdout = io::stdout().as_fd().try_clone_to_owned()?;
         let nowhere = File::options().read(true).write(true).open("/dev/null")?;
-        dup2_stdout(&nowhere)?;
+        // Standard output last: where this fails, that is said on it.
         dup2_stderr(&nowhere)?;
+        dup2_stdout(&nowhere)?;
         Ok(Reply(Mutex::new(Some(stdout.into()))))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<File>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Write for &Reply {
     /// Writes the reply unless there was one.
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        let mut stdout = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        match stdout.take() {
+        match self.lock().take() {
             Some(mut stdout) => stdout.write_all(line).map(|()| line.len()),
             None => Err(io::ErrorKind::BrokenPipe.into()),
         }
@@ -103,6 +119,18 @@ impl Write for &Reply {
     }
 }
 
+/// Answers in the place of an exec that panics. A hook runs whether panics unwind or abort.
+fn answer_panic(reply: &Arc<Reply>, arguments: &[OsString]) {
+    let reply = Arc::clone(reply);
+    let arguments = arguments.to_vec();
+    panic::set_hook(Box::new(move |panic| {
+        let error = Error::new(ErrorKind::Bug, "the driver panicked").because(panic.to_string());
+        // What panicked while it was logging would wait for itself.
+        let log = if LOG.is_busy() { &Log::nowhere() } else { &LOG };
+        answer_instead(&reply, error, log, &arguments);
+    }));
+}
+
 /// Answers in the place of an exec that was told to stop and does not end by itself. A handler
 /// would need `unsafe` and could do next to nothing; a thread that waits for the signal can.
 fn answer_sigterm(reply: &Arc<Reply>, arguments: &[OsString]) {
@@ -111,33 +139,33 @@ fn answer_sigterm(reply: &Arc<Reply>, arguments: &[OsString]) {
     if signals.thread_block().is_err() {
         return;
     }
-    let error = Error::new(
-        ErrorKind::TimedOut,
-        "the driver was told to stop before it was done; the next call continues",
-    );
-    let failure = DriverStatus::failure(&error);
-    let code = failure.exit_code(arguments);
     let reply = Arc::clone(reply);
+    let arguments = arguments.to_vec();
     let watcher = move || {
         if signals.wait().is_err() {
             return;
         }
         thread::sleep(GRACE);
-        let mut stdout = reply.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(mut stdout) = stdout.take() else {
-            return; // the exec is ending by itself
-        };
-        let _ = stdout.write_all(failure.to_line().as_bytes());
-        LOG.conclude(&Conclusion {
-            outcome: Status::Failure,
-            kind: Some(error.kind()),
-            detail: &error.report(),
-            ended: SystemTime::now(),
-        });
-        process::exit(code.into());
+        let error = Error::new(
+            ErrorKind::TimedOut,
+            "the driver was told to stop before it was done; the next call continues",
+        );
+        answer_instead(&reply, error, &LOG, &arguments);
     };
     let spawned = thread::Builder::new().stack_size(STACK).spawn(watcher);
     if spawned.is_err() {
         let _ = signals.thread_unblock();
     }
+}
+
+/// Ends the exec with this failure, unless it has answered and is ending by itself.
+fn answer_instead(reply: &Reply, error: Error, log: &Log, arguments: &[OsString]) {
+    // Locked until the end: who comes second must not end the exec before the reply is written.
+    let mut stdout = reply.lock();
+    let Some(stdout) = stdout.as_mut() else {
+        return;
+    };
+    let failure = conclude(&Err(error.into()), log, SystemTime::now());
+    let _ = stdout.write_all(failure.to_line().as_bytes());
+    process::exit(failure.exit_code(arguments).into());
 }

@@ -23,7 +23,9 @@ impl Driver for Disk {
     }
 
     fn delete(&self, _: &Volume) -> Answer<()> {
-        panic!("the driver lost its mind")
+        Err(Error::new(ErrorKind::Bug, "the driver lost its mind")
+            .because("age")
+            .into())
     }
 }
 
@@ -92,6 +94,13 @@ fn a_failure_shows_no_secret_and_names_the_log_that_has_more() {
 }
 
 #[test]
+fn a_secret_is_one_in_every_way_that_json_can_be_written() {
+    let json = SECRET.replace('/', "\\/").replace("aHV", "\\u0061HV");
+    let (_, output) = exec(&program(), &Log::nowhere(), &["mount", "/d", &json]);
+    assert!(output.contains("the server refused [secret]\""), "{output}");
+}
+
+#[test]
 fn what_is_asked_all_the_time_is_not_logged() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("journald");
@@ -115,7 +124,7 @@ fn without_a_log_no_id_is_promised() {
     let (code, output) = exec(&program(), &Log::nowhere(), &["delete", "{}"]);
     assert_eq!(
         output,
-        "{\"status\":\"Failure\",\"message\":\"the driver panicked\",\"errorClass\":\"retryable\"}\n"
+        "{\"status\":\"Failure\",\"message\":\"the driver lost its mind\",\"errorClass\":\"retryable\"}\n"
     );
     assert_eq!(code, 1);
 }

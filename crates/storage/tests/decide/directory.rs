@@ -1,7 +1,7 @@
 //! The same for volumes that are directories: `decide` takes them through their life with the
 //! steps that a directory knows, and a cut anywhere is mended by the retry.
 
-use crate::{grow, model::blank_mark, mount};
+use crate::{DELETED, grow, model::blank_mark, mount};
 use flexvol_sdk::{Bytes, ErrorKind, Filesystem};
 use flexvol_storage::{
     Asset, Goal, Mark, Observed,
@@ -53,11 +53,12 @@ impl Model {
             size: Bytes(*size),
             mark: Some(mark.clone()),
             thin: true,
+            promised: true,
         });
-        let in_use = *goal == Goal::Gone && self.mounts.iter().any(Option::is_some);
+        let in_use = goal.ends_use() && self.mounts.iter().any(Option::is_some);
         let device = asset
             .as_ref()
-            .filter(|_| in_use || *goal != Goal::Gone)
+            .filter(|_| in_use || !goal.ends_use())
             .map(|asset| DeviceState {
                 size: asset.size,
                 in_use,
@@ -143,6 +144,14 @@ impl Model {
             Goal::StorageGrown { to } | Goal::Grown { to, .. } => size >= to.0,
             Goal::Unmounted => self.mounts[dir].is_none(),
             Goal::Gone => self.asset.is_none() && self.mounts == [None; 2],
+            Goal::Deleted { .. } => {
+                let kept = |(_, mark): &(u64, Mark)| mark.deleted.is_some();
+                self.asset.as_ref().is_none_or(kept) && self.mounts == [None; 2]
+            }
+            Goal::Restored => self
+                .asset
+                .as_ref()
+                .is_some_and(|(_, mark)| mark.deleted.is_none()),
             Goal::Mounted { read_only, .. } => {
                 let wanted = Mounted {
                     read_only: *read_only,
@@ -166,6 +175,8 @@ fn callouts() -> Vec<(usize, Goal)> {
     let mut all = vec![
         (0, Goal::Provisioned { size: Bytes(1) }),
         (0, Goal::StorageGrown { to: Bytes(2) }),
+        (0, DELETED),
+        (0, Goal::Restored),
         (0, Goal::Gone),
     ];
     for dir in 0..2 {

@@ -9,7 +9,7 @@ use flexvol_sdk::{Bytes, Filesystem};
 use flexvol_storage::{
     Goal, Mark,
     decide::{Next, Step, decide},
-    mark::State,
+    mark::{State, UnixTime},
     observed::Asker,
 };
 use model::{DIRECTORIES, Disk, End, GLOBAL, Model, callout};
@@ -32,11 +32,16 @@ fn grow(to: u64, offline: bool, read_only: bool) -> Goal {
     }
 }
 
+/// A volume is deleted and kept.
+pub const DELETED: Goal = Goal::Deleted { at: UnixTime(5) };
+
 /// Every callout that can come, with the directory it is about.
 fn callouts() -> Vec<(usize, Goal)> {
     let mut all = vec![
         (GLOBAL, Goal::Provisioned { size: Bytes(1) }),
         (GLOBAL, Goal::StorageGrown { to: Bytes(2) }),
+        (GLOBAL, DELETED),
+        (GLOBAL, Goal::Restored),
         (GLOBAL, Goal::Gone),
         (GLOBAL, mount(Filesystem::Xfs, false)),
         (1, mount(Filesystem::Ext4, false)),
@@ -92,6 +97,13 @@ impl Exploration {
     fn check_step(&mut self, model: &Model, dir: usize, goal: &Goal, step: &Step) {
         let grows = matches!(step, Step::GrowStorage { .. } | Step::GrowFilesystem);
         let runs = model.mounts.iter().flatten().any(|mount| mount.running);
+        let is_ready = |(_, mark): &(u64, Mark)| mark.state == State::Ready;
+        if *goal == DELETED && *step != Step::Unmap && model.asset.as_ref().is_some_and(is_ready) {
+            let kept = matches!(step, Step::Mark(mark) if mark.state == State::Ready);
+            if !kept {
+                self.fault(format!("{step:?} of a volume that is to be kept"), model);
+            }
+        }
         if grows && runs && matches!(goal, Goal::Grown { offline: true, .. }) {
             self.fault(
                 format!("{step:?} while a pod runs, by offline policy, {dir}"),
@@ -147,6 +159,14 @@ fn lie(start: &Model, end: &Model, dir: usize, goal: &Goal) -> Option<&'static s
     let holds = match goal {
         Goal::Provisioned { size: asked } => size >= asked.0,
         Goal::Gone => end.asset.is_none() && end.mapped.is_none() && !end.is_mounted(),
+        Goal::Deleted { .. } => {
+            let kept = |(_, mark): &(u64, Mark)| mark.deleted.is_some();
+            end.asset.as_ref().is_none_or(kept) && end.mapped.is_none() && !end.is_mounted()
+        }
+        Goal::Restored => end
+            .asset
+            .as_ref()
+            .is_some_and(|(_, mark)| mark.deleted.is_none()),
         Goal::Unmounted => end.mounts[dir].is_none(),
         Goal::StorageGrown { to } => size >= to.0 && end.mapped.is_none_or(|device| device >= to.0),
         Goal::Grown { to, .. } => size >= to.0 && whole(to.0),

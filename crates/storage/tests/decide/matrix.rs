@@ -1,12 +1,15 @@
 //! The matrix of states and callouts in the documents is what `decide` answers.
 
 use crate::{
-    grow,
+    DELETED, grow,
     model::{Directory, Disk, End, GLOBAL, Model, callout},
     mount,
 };
 use flexvol_sdk::{Bytes, Filesystem};
-use flexvol_storage::{Goal, mark::State};
+use flexvol_storage::{
+    Goal,
+    mark::{State, UnixTime},
+};
 use std::{fmt::Write, fs, path::Path};
 
 fn ready(size: u64, device: u64, growing: bool, dirs: &[usize]) -> Model {
@@ -73,6 +76,11 @@ fn states() -> Vec<(&'static str, Model)> {
         ("reads blank", marked(State::Ready, Disk::Zero)),
         ("holds something else", marked(State::Ready, Disk::Alien)),
         ("cannot be read", marked(State::Ready, Disk::Dead)),
+        ("deleted and kept", {
+            let mut model = ready(1, 1, false, &[]);
+            model.asset.as_mut().expect("ready").1.deleted = Some(UnixTime(5));
+            model
+        }),
         (
             "deleting (cut)",
             marked(State::Deleting, ready(1, 1, false, &[]).disk),
@@ -95,6 +103,8 @@ fn goals() -> Vec<(&'static str, usize, Goal)> {
         ("unmount", 1, Goal::Unmounted),
         ("unmountdevice", GLOBAL, Goal::Unmounted),
         ("delete", 1, Goal::Gone),
+        ("delete, and keep", 1, DELETED),
+        ("`flexvol undelete`", 1, Goal::Restored),
     ]
 }
 

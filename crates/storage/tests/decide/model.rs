@@ -112,6 +112,7 @@ impl Model {
             size: Bytes(*size),
             mark: Some(mark.clone()),
             thin: false,
+            promised: false,
         });
         let device = self
             .mapped

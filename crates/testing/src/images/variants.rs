@@ -1,4 +1,4 @@
-//! Twelve ways in which data lies on a device that is not blank.
+//! Eighteen ways in which data lies on a device that is not blank.
 
 use super::{Content, length};
 
@@ -22,7 +22,7 @@ impl Variant {
 
 const MIB: u64 = 1 << 20;
 
-/// All twelve.
+/// All eighteen.
 pub const VARIANTS: &[Variant] = &[
     variant("as it was made", Content::clone),
     Variant {
@@ -56,6 +56,30 @@ pub const VARIANTS: &[Variant] = &[
         debug_assert!(first + up < size);
         content.map(size, |at, byte| Some((at + up, byte)))
     }),
+    Variant {
+        name: "behind the first MiB of an allocated file",
+        allocated: true,
+        change: |content| shifted(content, MIB),
+    },
+    variant("shifted by a byte", |content| {
+        // The last byte would fall off the end.
+        content.map(content.size + 512, |at, byte| Some((at + 1, byte)))
+    }),
+    variant("shifted by a page", |content| shifted(content, 4096)),
+    variant("from its end to its beginning", mirrored),
+    variant("every second byte cleared", |content| {
+        let (first, _) = content.nonzero().next().unwrap_or_default();
+        content.map(content.size, |at, byte| {
+            ((at - first) % 2 == 0).then_some((at, byte))
+        })
+    }),
+    variant("only a byte in its middle", |content| {
+        let count = content.nonzero().count();
+        let kept = content.nonzero().nth(count / 2).map(|(at, _)| at);
+        content.map(content.size, |at, byte| {
+            (Some(at) == kept).then_some((at, byte))
+        })
+    }),
 ];
 
 const fn variant(name: &'static str, change: fn(&Content) -> Content) -> Variant {
@@ -68,6 +92,16 @@ const fn variant(name: &'static str, change: fn(&Content) -> Content) -> Variant
 
 fn shifted(content: &Content, by: u64) -> Content {
     content.map(content.size + by, |at, byte| Some((at + by, byte)))
+}
+
+fn mirrored(content: &Content) -> Content {
+    let mut mirrored = Content::new(content.size);
+    for (offset, bytes) in content.parts.iter().rev() {
+        let bytes: Vec<_> = bytes.iter().rev().copied().collect();
+        let offset = content.size - offset - length(&bytes);
+        mirrored = mirrored.with(offset, &bytes);
+    }
+    mirrored
 }
 
 fn first_part(content: &Content) -> (u64, &[u8]) {

@@ -1,0 +1,118 @@
+//! What a request asks.
+
+use crate::{KINDS, Key, Kind, Refused, store::Part};
+use http::{Method, Uri};
+
+/// A request, but for its body.
+#[derive(Clone, Debug)]
+pub(crate) struct Ask {
+    pub method: Method,
+    pub kind: &'static Kind,
+    /// None: all.
+    pub namespace: Option<String>,
+    /// None: the collection.
+    pub name: Option<String>,
+    pub part: Part,
+    pub watch: bool,
+    pub bookmarks: bool,
+    pub limit: Option<usize>,
+    pub from: Option<String>,
+    pub version: Option<u64>,
+    pub seconds: Option<u64>,
+    /// The label and its value.
+    pub label: Option<(String, String)>,
+}
+
+impl Ask {
+    pub fn of(method: &Method, uri: &Uri) -> Result<Self, Refused> {
+        // Of paths that are none it speaks in plain text.
+        let unknown = || Refused::new(404, "", "404 page not found\n");
+        let mut parts = uri.path().trim_start_matches('/').split('/');
+        let (group, version) = match parts.next() {
+            Some("api") => ("", parts.next()),
+            Some("apis") => (parts.next().unwrap_or_default(), parts.next()),
+            _ => return Err(unknown()),
+        };
+        let mut rest: Vec<&str> = parts.collect();
+        let mut namespace = None;
+        if let ["namespaces", name, _, ..] = rest[..] {
+            namespace = Some(name.to_owned());
+            rest.drain(..2);
+        }
+        let (plural, name, sub) = match rest[..] {
+            [plural] => (plural, None, None),
+            [plural, name] => (plural, Some(name.to_owned()), None),
+            [plural, name, sub] => (plural, Some(name.to_owned()), Some(sub)),
+            _ => return Err(unknown()),
+        };
+        let kind = KINDS
+            .iter()
+            .find(|kind| {
+                kind.plural == plural && kind.group == group && Some(kind.version) == version
+            })
+            .ok_or_else(unknown)?;
+        let part = match sub {
+            None => Part::Main,
+            Some("status") if kind.status => Part::Status,
+            Some(_) => return Err(unknown()),
+        };
+        let mut ask = Ask {
+            method: method.clone(),
+            kind,
+            namespace,
+            name,
+            part,
+            watch: false,
+            bookmarks: false,
+            limit: None,
+            from: None,
+            version: None,
+            seconds: None,
+            label: None,
+        };
+        let query = uri.query().unwrap_or_default();
+        for (key, value) in form_urlencoded::parse(query.as_bytes()) {
+            ask.parameter(&key, &value)?;
+        }
+        Ok(ask)
+    }
+
+    fn parameter(&mut self, key: &str, value: &str) -> Result<(), Refused> {
+        let number = || {
+            let number = value.parse::<u64>();
+            number.map_err(|_| Refused::new(400, "BadRequest", format!("{key}: not a number")))
+        };
+        match key {
+            "watch" => self.watch = matches!(value, "true" | "1"),
+            "allowWatchBookmarks" => self.bookmarks = value == "true",
+            "limit" => self.limit = usize::try_from(number()?).ok().filter(|limit| *limit > 0),
+            "continue" => self.from = Some(value.to_owned()),
+            "resourceVersion" => self.version = Some(number()?),
+            "timeoutSeconds" => self.seconds = Some(number()?),
+            "labelSelector" => match value.split_once('=') {
+                Some((key, value)) if !value.contains([',', '=', '!']) => {
+                    self.label = Some((key.to_owned(), value.to_owned()));
+                }
+                _ => return Err(Refused::unknown(&format!("label selector {value}"))),
+            },
+            // Who writes is told to nobody here.
+            "fieldManager" => {}
+            _ => return Err(Refused::unknown(&format!("parameter {key}"))),
+        }
+        Ok(())
+    }
+
+    /// The object that is asked for; of a collection, what its body names.
+    pub fn key(&self, name: &str) -> Key {
+        Key::new(
+            self.kind.kind,
+            self.namespace.as_deref().unwrap_or_default(),
+            name,
+        )
+    }
+
+    /// Whether something is to become different.
+    pub fn writes(&self) -> bool {
+        self.method != Method::GET
+    }
+}

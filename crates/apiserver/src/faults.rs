@@ -1,0 +1,55 @@
+//! How and when the double fails.
+
+use crate::ask::Ask;
+use http::Method;
+
+/// A way to fail, each of which the real one has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// A write is refused, as if somebody else had been faster.
+    Conflict,
+    /// A request is not done: 503.
+    Unavailable,
+    /// A write is done, and its answer is 504.
+    LostAnswer,
+    /// A write is done after its client has given up, and not answered.
+    Late,
+    /// A request is answered, and every watch ends.
+    DropWatches,
+    /// The same, and nothing is known of the past any more, so that watches cannot go on: 410.
+    Forget,
+}
+
+impl Fault {
+    /// All of them.
+    pub const ALL: [Fault; 6] = [
+        Fault::Conflict,
+        Fault::Unavailable,
+        Fault::LostAnswer,
+        Fault::Late,
+        Fault::DropWatches,
+        Fault::Forget,
+    ];
+
+    /// Whether it can meet such a request. None meets a lease: whoever leads may take time to renew
+    /// it, so nothing could be counted.
+    pub(crate) fn meets(self, ask: &Ask) -> bool {
+        if ask.kind.kind == "Lease" {
+            return false;
+        }
+        match self {
+            Fault::Conflict => ask.writes() && ask.method != Method::POST,
+            Fault::LostAnswer | Fault::Late => ask.writes(),
+            Fault::Unavailable | Fault::DropWatches | Fault::Forget => true,
+        }
+    }
+}
+
+/// One fault to come.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan {
+    /// Which.
+    pub fault: Fault,
+    /// At which of the requests that it can meet, from one on.
+    pub at: u64,
+}

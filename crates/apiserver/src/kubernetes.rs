@@ -1,0 +1,233 @@
+//! What Kubernetes' own controllers do to claims and volumes (`persistentvolume-binder`, the two
+//! protections and `persistentvolume-expander` of kube-controller-manager), as far as claims of
+//! volumes that are provisioned need it. They see changes a little later than they happen.
+
+use crate::{
+    Key, Refused, Store,
+    server::Shared,
+    store::{Part, merge, parse},
+};
+use flexvol_sdk::Bytes;
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+/// Which of them run.
+#[derive(Clone, Copy, Debug)]
+pub struct Kubernetes {
+    /// The expander, which believes of every FlexVolume that its driver has nothing to do but on the
+    /// node.
+    pub expands: bool,
+}
+
+const CLAIM_PROTECTION: &str = "kubernetes.io/pvc-protection";
+const VOLUME_PROTECTION: &str = "kubernetes.io/pv-protection";
+
+/// Acts on every change after this version, for ever.
+pub(crate) async fn follow(kubernetes: Kubernetes, shared: Arc<Shared>, mut seen: u64) {
+    let mut versions = shared.store().versions();
+    loop {
+        // One change at a time, so that requests come in between.
+        loop {
+            let mut store = shared.store();
+            let known = store.since(seen).map(|mut changes| changes.next().cloned());
+            let Ok(next) = known else {
+                // It forgot. All there is is looked at, as an informer does that lists anew.
+                seen = store.version();
+                kubernetes.all(&mut store);
+                continue;
+            };
+            let Some(change) = next else { break };
+            seen = change.version;
+            let last = (change.what == "DELETED").then(|| parse(&change.text));
+            kubernetes.react(&mut store, &change.key, last.as_ref());
+        }
+        if versions.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+impl Kubernetes {
+    fn all(self, store: &mut Store) {
+        for kind in ["PersistentVolumeClaim", "PersistentVolume"] {
+            let all = store.texts(Key::new(kind, "", "").kind(), None, None);
+            let keys: Vec<_> = all.map(|(key, _)| key.clone()).collect();
+            for key in keys {
+                self.react(store, &key, None);
+            }
+        }
+    }
+
+    fn react(self, store: &mut Store, key: &Key, last: Option<&Value>) {
+        let done = match key.kind().kind {
+            "PersistentVolumeClaim" => match last {
+                Some(last) => volume(store, &volume_of(last)),
+                None => self.claim(store, key),
+            },
+            "PersistentVolume" => match store.get(key) {
+                Some(found) => {
+                    let claim = claim_of(&found);
+                    self.claim(store, &claim).and_then(|()| volume(store, key))
+                }
+                None => Ok(()),
+            },
+            _ => Ok(()),
+        };
+        done.expect("Kubernetes' own writes");
+    }
+
+    fn claim(self, store: &mut Store, key: &Key) -> Result<(), Refused> {
+        let Some(claim) = store.get(key) else {
+            return Ok(());
+        };
+        if is_deleting(&claim) {
+            return let_go(store, key, CLAIM_PROTECTION);
+        }
+        let volume_key = volume_of(&claim);
+        let volume = store.get(&volume_key);
+        let volume = volume.filter(|found| {
+            found["spec"]["claimRef"]["uid"] == claim["metadata"]["uid"] && !is_deleting(found)
+        });
+        let bound = claim["spec"]["volumeName"].as_str();
+        match (bound, volume) {
+            (None, None) => announce(store, key, &claim),
+            (None, Some(volume)) => bind(store, key, &volume_key, &volume),
+            (Some(_), Some(volume)) if self.expands => expand(store, key, &claim, &volume),
+            (Some(_), _) => Ok(()),
+        }
+    }
+}
+
+/// The volume of a claim has the name that every provisioner gives it.
+fn volume_of(claim: &Value) -> Key {
+    let uid = claim["metadata"]["uid"].as_str().unwrap_or_default();
+    Key::new("PersistentVolume", "", &format!("pvc-{uid}"))
+}
+
+fn claim_of(volume: &Value) -> Key {
+    let said = |field: &str| {
+        let said = volume["spec"]["claimRef"][field].as_str();
+        said.unwrap_or_default().to_owned()
+    };
+    Key::new("PersistentVolumeClaim", &said("namespace"), &said("name"))
+}
+
+fn is_deleting(object: &Value) -> bool {
+    !object["metadata"]["deletionTimestamp"].is_null()
+}
+
+/// Tells the provisioner that it is asked.
+fn announce(store: &mut Store, key: &Key, claim: &Value) -> Result<(), Refused> {
+    let class = claim["spec"]["storageClassName"]
+        .as_str()
+        .unwrap_or_default();
+    let Some(class) = store.get(&Key::new("StorageClass", "", class)) else {
+        return Ok(());
+    };
+    let chosen = &claim["metadata"]["annotations"]["volume.kubernetes.io/selected-node"];
+    if class["volumeBindingMode"] == "WaitForFirstConsumer" && chosen.is_null() {
+        return Ok(());
+    }
+    let annotations = json!({
+        "volume.beta.kubernetes.io/storage-provisioner": class["provisioner"],
+        "volume.kubernetes.io/storage-provisioner": class["provisioner"],
+    });
+    store.merge(key, &json!({"metadata": {"annotations": annotations}}))?;
+    Ok(())
+}
+
+/// First the volume, then the claim; the status of each after the rest.
+fn bind(store: &mut Store, claim: &Key, volume_key: &Key, volume: &Value) -> Result<(), Refused> {
+    store.merge_status(volume_key, &json!({"phase": "Bound"}))?;
+    let annotations = json!({
+        "pv.kubernetes.io/bind-completed": "yes",
+        "pv.kubernetes.io/bound-by-controller": "yes",
+    });
+    let patch = json!({
+        "metadata": {"annotations": annotations},
+        "spec": {"volumeName": volume_key.name},
+    });
+    store.merge(claim, &patch)?;
+    let status = json!({
+        "phase": "Bound",
+        "accessModes": volume["spec"]["accessModes"],
+        "capacity": volume["spec"]["capacity"],
+    });
+    store.merge_status(claim, &status)
+}
+
+/// `pkg/controller/volume/expand`, for a volume whose plugin has nothing to do.
+fn expand(store: &mut Store, key: &Key, claim: &Value, volume: &Value) -> Result<(), Refused> {
+    let size = |quantity: &Value| -> Bytes {
+        let text = quantity.as_str().unwrap_or("0");
+        text.parse().expect("a quantity")
+    };
+    let asked = &claim["spec"]["resources"]["requests"]["storage"];
+    if size(&volume["spec"]["capacity"]["storage"]) >= size(asked)
+        || claim["status"]["phase"] != "Bound"
+    {
+        return Ok(());
+    }
+    let capacity = json!({"spec": {"capacity": {"storage": asked}}});
+    store.merge(&volume_of(claim), &capacity)?;
+    let status = json!({
+        "conditions": [{"type": "FileSystemResizePending", "status": "True"}],
+        "allocatedResources": {"storage": asked},
+        "allocatedResourceStatuses": {"storage": "NodeResizePending"},
+    });
+    store.merge_status(key, &status)
+}
+
+fn volume(store: &mut Store, key: &Key) -> Result<(), Refused> {
+    let Some(found) = store.get(key) else {
+        return Ok(());
+    };
+    let uid = &found["spec"]["claimRef"]["uid"];
+    let claim = store.get(&claim_of(&found));
+    if claim.is_none_or(|claim| claim["metadata"]["uid"] != *uid) && !uid.is_null() {
+        store.merge_status(key, &json!({"phase": "Released"}))?;
+        if is_deleting(&found) {
+            return let_go(store, key, VOLUME_PROTECTION);
+        }
+    }
+    Ok(())
+}
+
+fn let_go(store: &mut Store, key: &Key, finalizer: &str) -> Result<(), Refused> {
+    let drop = |before: &Value| {
+        let mut after = before.clone();
+        if let Some(all) = after["metadata"]["finalizers"].as_array_mut() {
+            all.retain(|each| each != finalizer);
+        }
+        Ok(after)
+    };
+    store.update(key, Part::Main, drop).map(|_| ())
+}
+
+impl Store {
+    /// Merges a patch into an object, but for its status.
+    ///
+    /// # Errors
+    /// As a client's patch.
+    pub fn merge(&mut self, key: &Key, patch: &Value) -> Result<Value, Refused> {
+        self.update(key, Part::Main, |before| {
+            let mut after = before.clone();
+            merge(&mut after, patch);
+            Ok(after)
+        })
+    }
+
+    /// Merges a patch into the status of an object.
+    ///
+    /// # Errors
+    /// As a client's patch.
+    pub fn merge_status(&mut self, key: &Key, status: &Value) -> Result<(), Refused> {
+        let patch = json!({"status": status});
+        let change = |before: &Value| {
+            let mut after = before.clone();
+            merge(&mut after, &patch);
+            Ok(after)
+        };
+        self.update(key, Part::Status, change).map(|_| ())
+    }
+}

@@ -1,0 +1,388 @@
+//! The server: HTTP on a port of this machine, by a thread of its own.
+
+use crate::{
+    Fault, Key, Kubernetes, Plan, Refused, Store,
+    ask::Ask,
+    kubernetes,
+    store::{Condition, merge},
+    watch::{is_chosen, watch},
+};
+use bytes::Bytes;
+use http::{Method, Request, Response};
+use http_body_util::{BodyExt, Full, StreamBody, combinators::UnsyncBoxBody};
+use hyper::{body::Incoming, server::conn::http1, service::service_fn};
+use hyper_util::rt::TokioIo;
+use serde_json::{Value, json};
+use std::{
+    convert::Infallible,
+    io,
+    net::SocketAddr,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+use tokio::{
+    net::TcpListener,
+    runtime::{Builder, Runtime},
+    sync::watch::{Receiver, Sender},
+    time::sleep,
+};
+
+type Body = UnsyncBoxBody<Bytes, Infallible>;
+
+/// Longer than any client here waits.
+const LATE: Duration = Duration::from_millis(4500);
+
+/// A running double. It ends when it is dropped.
+#[derive(Debug)]
+pub struct Server {
+    shared: Arc<Shared>,
+    address: SocketAddr,
+    /// Dropping it ends all that runs in it.
+    runtime: Runtime,
+}
+
+#[derive(Debug)]
+pub(crate) struct Shared {
+    store: Mutex<Store>,
+    requests: Mutex<Requests>,
+    cuts: Sender<u64>,
+}
+
+/// What was asked so far.
+#[derive(Debug, Default)]
+struct Requests {
+    /// Method, kind and name of each, but those about leases.
+    all: Vec<String>,
+    plan: Option<Plan>,
+    met: u64,
+}
+
+impl Server {
+    /// Starts one on a free port of 127.0.0.1.
+    ///
+    /// # Errors
+    /// When threads or ports are not to be had.
+    pub fn start() -> io::Result<Self> {
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()?;
+        let listener = runtime.block_on(TcpListener::bind(("127.0.0.1", 0)))?;
+        let shared = Arc::new(Shared {
+            store: Mutex::default(),
+            requests: Mutex::default(),
+            cuts: Sender::new(0),
+        });
+        let address = listener.local_addr()?;
+        runtime.spawn(accept(listener, Arc::clone(&shared)));
+        Ok(Server {
+            shared,
+            address,
+            runtime,
+        })
+    }
+
+    /// Lets the rest of Kubernetes act on what happens from now on.
+    pub fn play(&self, kubernetes: Kubernetes) {
+        let shared = Arc::clone(&self.shared);
+        let now = shared.store().version();
+        self.runtime
+            .spawn(kubernetes::follow(kubernetes, shared, now));
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// A kubeconfig for its clients.
+    #[must_use]
+    pub fn kubeconfig(&self) -> String {
+        json!({
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "double", "cluster": {"server": format!("http://{}", self.address)}}],
+            "users": [{"name": "double", "user": {}}],
+            "contexts": [{"name": "double", "context": {"cluster": "double", "user": "double"}}],
+            "current-context": "double",
+        })
+        .to_string()
+    }
+
+    /// The objects. No request is answered while this is held.
+    pub fn store(&self) -> MutexGuard<'_, Store> {
+        self.shared.store()
+    }
+
+    /// Fails once, as planned. Requests are counted from now on.
+    pub fn fail(&self, plan: Plan) {
+        let mut requests = self.shared.requests();
+        requests.plan = Some(plan);
+        requests.met = 0;
+    }
+
+    /// Whether a fault is still to come.
+    #[must_use]
+    pub fn is_to_fail(&self) -> bool {
+        self.shared.requests().plan.is_some()
+    }
+
+    /// Method, kind and name of all requests so far, but those about leases.
+    #[must_use]
+    pub fn requests(&self) -> Vec<String> {
+        self.shared.requests().all.clone()
+    }
+}
+
+impl Shared {
+    pub fn store(&self) -> MutexGuard<'_, Store> {
+        self.store.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn cuts(&self) -> Receiver<u64> {
+        self.cuts.subscribe()
+    }
+
+    fn requests(&self) -> MutexGuard<'_, Requests> {
+        self.requests.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts a request, and says how it fails.
+    fn count(&self, ask: &Ask) -> Option<Fault> {
+        let mut requests = self.requests();
+        if ask.kind.kind != "Lease" {
+            let name = ask.name.as_deref().unwrap_or_default();
+            let verb = if ask.watch {
+                "WATCH"
+            } else {
+                ask.method.as_str()
+            };
+            let part = if ask.part == crate::store::Part::Status {
+                "/status"
+            } else {
+                ""
+            };
+            requests
+                .all
+                .push(format!("{verb} {}{part} {name}", ask.kind.kind));
+        }
+        let plan = requests.plan?;
+        if !plan.fault.meets(ask) {
+            return None;
+        }
+        requests.met += 1;
+        if requests.met < plan.at {
+            return None;
+        }
+        requests.plan = None;
+        Some(plan.fault)
+    }
+
+    fn cut_watches(&self) {
+        self.cuts.send_modify(|cuts| *cuts += 1);
+    }
+}
+
+async fn accept(listener: TcpListener, shared: Arc<Shared>) {
+    while let Ok((stream, _)) = listener.accept().await {
+        // Answers are small, and none waits for another packet.
+        let _ = stream.set_nodelay(true);
+        let shared = Arc::clone(&shared);
+        let service = service_fn(move |request| serve(Arc::clone(&shared), request));
+        tokio::spawn(async move {
+            // A client that goes away is no failure.
+            let connection = http1::Builder::new().serve_connection(TokioIo::new(stream), service);
+            let _ = connection.await;
+        });
+    }
+}
+
+async fn serve(
+    shared: Arc<Shared>,
+    request: Request<Incoming>,
+) -> Result<Response<Body>, Infallible> {
+    let (head, body) = request.into_parts();
+    let ask = match Ask::of(&head.method, &head.uri) {
+        Ok(ask) => ask,
+        Err(refused) => return Ok(refusal(&refused)),
+    };
+    let sort = head.headers.get("content-type").cloned();
+    let merges = sort.is_some_and(|sort| sort == "application/merge-patch+json");
+    if ask.method == Method::PATCH && !merges {
+        return Ok(refusal(&Refused::unknown("patches that are not merged")));
+    }
+    // A client that goes away in the middle of its request has asked for nothing.
+    let body = body
+        .collect()
+        .await
+        .map(http_body_util::Collected::to_bytes);
+    let body = body.unwrap_or_default();
+    let fault = shared.count(&ask);
+    let done = match fault {
+        None => answer(&shared, &ask, &body),
+        Some(Fault::Conflict) => {
+            let key = ask.key(ask.name.as_deref().unwrap_or_default());
+            refusal(&Refused::changed(&key))
+        }
+        Some(Fault::Unavailable) => {
+            let message = "the server is currently unable to handle the request";
+            refusal(&Refused::new(503, "ServiceUnavailable", message))
+        }
+        Some(Fault::LostAnswer) => {
+            drop(answer(&shared, &ask, &body));
+            let message = "request did not complete within the allotted timeout";
+            refusal(&Refused::new(504, "Timeout", message))
+        }
+        Some(Fault::Late) => {
+            // Its client goes away meanwhile, and this connection with it.
+            let late = tokio::spawn(async move {
+                sleep(LATE).await;
+                answer(&shared, &ask, &body)
+            });
+            late.await.expect("a late answer")
+        }
+        Some(fault @ (Fault::DropWatches | Fault::Forget)) => {
+            let done = answer(&shared, &ask, &body);
+            if fault == Fault::Forget {
+                shared.store().compact();
+            }
+            shared.cut_watches();
+            done
+        }
+    };
+    Ok(done)
+}
+
+fn answer(shared: &Arc<Shared>, ask: &Ask, body: &Bytes) -> Response<Body> {
+    if ask.watch {
+        let stream = watch(Arc::clone(shared), ask.clone());
+        return response(200, BodyExt::boxed_unsync(StreamBody::new(stream)));
+    }
+    match done(&mut shared.store(), ask, body) {
+        Ok((code, text)) => response(code, Full::from(text).boxed_unsync()),
+        Err(refused) => refusal(&refused),
+    }
+}
+
+fn refusal(refused: &Refused) -> Response<Body> {
+    if refused.reason.is_empty() {
+        let text = refused.message.clone();
+        return response(refused.code, Full::from(text).boxed_unsync());
+    }
+    let text = refused.status().to_string();
+    response(refused.code, Full::from(text).boxed_unsync())
+}
+
+fn response(code: u16, body: Body) -> Response<Body> {
+    Response::builder()
+        .status(code)
+        .header("content-type", "application/json")
+        .body(body)
+        .expect("a code of HTTP")
+}
+
+fn done(store: &mut Store, ask: &Ask, body: &Bytes) -> Result<(u16, String), Refused> {
+    let said = || {
+        let said = serde_json::from_slice::<Value>(body);
+        said.map_err(|error| Refused::new(400, "BadRequest", error.to_string()))
+    };
+    let Some(name) = &ask.name else {
+        return match ask.method {
+            Method::GET => list(store, ask).map(|text| (200, text)),
+            Method::POST => {
+                let object = said()?;
+                let name = object["metadata"]["name"].as_str().unwrap_or_default();
+                let key = ask.key(name);
+                Ok((201, store.create(&key, object)?.to_string()))
+            }
+            _ => Err(Refused::unknown("writes of whole collections")),
+        };
+    };
+    let key = ask.key(name);
+    let object = match ask.method {
+        Method::GET => {
+            let text = store.text(&key).ok_or_else(|| Refused::missing(&key))?;
+            return Ok((200, text.to_string()));
+        }
+        Method::PATCH => {
+            let patch = said()?;
+            store.update(&key, ask.part, |before| {
+                let mut after = before.clone();
+                merge(&mut after, &patch);
+                Ok(after)
+            })?
+        }
+        Method::PUT => {
+            let object = said()?;
+            if object["metadata"]["resourceVersion"].is_null() {
+                let why =
+                    "metadata.resourceVersion: Invalid value: 0: must be specified for an update";
+                return Err(Refused::invalid(ask.kind, name, why));
+            }
+            store.update(&key, ask.part, |_| Ok(object))?
+        }
+        Method::DELETE => {
+            let options = if body.is_empty() {
+                Value::Null
+            } else {
+                said()?
+            };
+            let wanted = |field: &str| {
+                let wanted = options["preconditions"][field].as_str();
+                wanted.map(str::to_owned)
+            };
+            let condition = Condition {
+                uid: wanted("uid"),
+                version: wanted("resourceVersion"),
+            };
+            store.delete(&key, &condition)?
+        }
+        _ => return Err(Refused::unknown(&format!("method {}", ask.method))),
+    };
+    Ok((200, object.to_string()))
+}
+
+/// A page of a list: `continue` says at which version the first page was, and what came last.
+fn list(store: &Store, ask: &Ask) -> Result<String, Refused> {
+    let mut version = store.version();
+    let mut after = None;
+    if let Some(token) = &ask.from {
+        let parts: Vec<_> = token.splitn(3, '/').collect();
+        let [first, namespace, name] = parts[..] else {
+            return Err(Refused::new(400, "BadRequest", "continue key is not valid"));
+        };
+        version = first.parse().unwrap_or_default();
+        // What was listed at that version may not be known any more.
+        let _ = store.since(version)?.next();
+        after = Some(Key::new(ask.kind.kind, namespace, name));
+    }
+    let limit = ask.limit.unwrap_or(usize::MAX);
+    let mut chosen = store
+        .texts(ask.kind, ask.namespace.as_deref(), after.as_ref())
+        .filter(|(_, text)| is_chosen(ask, text));
+    let page: Vec<_> = chosen.by_ref().take(limit).collect();
+    let mut meta = json!({"resourceVersion": version.to_string()});
+    if let (Some((last, _)), Some(_)) = (page.last(), chosen.next()) {
+        meta["continue"] = format!("{version}/{}/{}", last.namespace, last.name).into();
+    }
+    // Items of built-in kinds do not say again what they are.
+    let (api, kind) = (ask.kind.api_version(), ask.kind.kind);
+    let head = format!("{{\"apiVersion\":{api:?},\"kind\":{kind:?},");
+    let mut text =
+        format!("{{\"apiVersion\":{api:?},\"kind\":\"{kind}List\",\"metadata\":{meta},\"items\":[");
+    for (number, (_, item)) in page.iter().enumerate() {
+        if number > 0 {
+            text.push(',');
+        }
+        match item.strip_prefix(&head) {
+            Some(rest) if !ask.kind.custom => {
+                text.push('{');
+                text.push_str(rest);
+            }
+            _ => text.push_str(item),
+        }
+    }
+    text.push_str("]}");
+    Ok(text)
+}

@@ -1,0 +1,113 @@
+//! Watches: what changes, as it changes, until somebody ends them.
+
+use crate::{Refused, ask::Ask, server::Shared, store::parse};
+use bytes::Bytes;
+use futures_util::{Stream, stream::unfold};
+use hyper::body::Frame;
+use serde_json::{Value, json};
+use std::{convert::Infallible, sync::Arc, time::Duration};
+use tokio::{
+    sync::watch::Receiver,
+    time::{Instant, sleep_until},
+};
+
+/// A watch that nothing happens to is told the version this often.
+const BOOKMARKS: Duration = Duration::from_secs(1);
+
+struct Watch {
+    shared: Arc<Shared>,
+    ask: Ask,
+    since: u64,
+    versions: Receiver<u64>,
+    cuts: Receiver<u64>,
+    ends: Instant,
+    ended: bool,
+}
+
+/// The body of the answer to a request to watch.
+pub(crate) fn watch(
+    shared: Arc<Shared>,
+    ask: Ask,
+) -> impl Stream<Item = Result<Frame<Bytes>, Infallible>> {
+    let (versions, now) = {
+        let store = shared.store();
+        (store.versions(), store.version())
+    };
+    let mut cuts = shared.cuts();
+    cuts.mark_unchanged();
+    let seconds = ask.seconds.unwrap_or(300);
+    let start = Watch {
+        since: ask.version.unwrap_or(now),
+        versions,
+        cuts,
+        ends: Instant::now() + Duration::from_secs(seconds),
+        ended: false,
+        shared,
+        ask,
+    };
+    unfold(start, |mut watch| async {
+        let text = watch.next().await?;
+        Some((Ok(Frame::data(Bytes::from(text))), watch))
+    })
+}
+
+impl Watch {
+    async fn next(&mut self) -> Option<String> {
+        loop {
+            if self.ended {
+                return None;
+            }
+            match self.news() {
+                Err(refused) => {
+                    self.ended = true;
+                    return Some(line("ERROR", &refused.status().to_string()));
+                }
+                Ok(text) if !text.is_empty() => return Some(text),
+                Ok(_) => {}
+            }
+            tokio::select! {
+                changed = self.versions.changed() => changed.ok()?,
+                _ = self.cuts.changed() => return None,
+                () = sleep_until(self.ends) => return None,
+                () = sleep_until(Instant::now() + BOOKMARKS), if self.ask.bookmarks => {
+                    let kind = self.ask.kind;
+                    let object = json!({
+                        "kind": kind.kind,
+                        "apiVersion": kind.api_version(),
+                        "metadata": {"resourceVersion": self.since.to_string()},
+                    });
+                    return Some(line("BOOKMARK", &object.to_string()));
+                }
+            }
+        }
+    }
+
+    /// What has happened to what is watched.
+    fn news(&mut self) -> Result<String, Refused> {
+        let store = self.shared.store();
+        let mut text = String::new();
+        for change in store.since(self.since)? {
+            let key = &change.key;
+            let of_this = key.kind() == self.ask.kind
+                && (self.ask.namespace.as_ref()).is_none_or(|name| *name == key.namespace);
+            if of_this && is_chosen(&self.ask, &change.text) {
+                text += &line(change.what, &change.text);
+            }
+        }
+        self.since = store.version();
+        Ok(text)
+    }
+}
+
+fn line(what: &str, object: &str) -> String {
+    format!("{{\"type\":\"{what}\",\"object\":{object}}}\n")
+}
+
+/// Whether the object has the label that is asked for. Labels do not change here.
+pub(crate) fn is_chosen(ask: &Ask, text: &str) -> bool {
+    let Some((key, value)) = &ask.label else {
+        return true;
+    };
+    let object: Value = parse(text);
+    object["metadata"]["labels"][key] == **value
+}

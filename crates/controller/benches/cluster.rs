@@ -1,0 +1,292 @@
+//! What claims and volumes cost: fills a double of the API server with as many as asked, starts the
+//! controller beside it, lets some of them grow, and prints what that took.
+#![allow(clippy::print_stdout, reason = "it prints what it measured")]
+
+use anyhow::{Context, Result, ensure};
+use flexvol_apiserver::{Key, Kubernetes, Server};
+use serde_json::{Value, json};
+use std::{
+    env, fs,
+    os::unix::fs::PermissionsExt,
+    path::Path,
+    process::{Child, Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+const DRIVER: &str = "lab.example/plain";
+
+/// How many of them grow.
+const GROW: usize = 500;
+
+/// The driver that grows them: that of the tests with a real Kubernetes.
+const SCRIPT: &str = include_str!("../../../tests/kubernetes/plain.sh");
+
+/// What the controller may have in memory, whatever there is in the cluster.
+const MEMORY: u64 = 150 << 10;
+
+/// What a growth may cost, the requests of the node's agent included.
+const REQUESTS: f64 = 8.0;
+
+fn main() -> Result<()> {
+    let asked = env::args().find_map(|argument| argument.parse().ok());
+    let count: usize = asked.unwrap_or(10_000);
+    let server = Server::start().context("start the double")?;
+    let started = Instant::now();
+    fill(&server, count)?;
+    println!(
+        "filled    {count} claims, volumes and orders in {:.1} s",
+        started.elapsed().as_secs_f64()
+    );
+    server.play(Kubernetes { expands: true });
+
+    let dir = tempfile::tempdir()?;
+    let started = Instant::now();
+    let controller = Program::start(&server, dir.path(), &["controller", "--identity=one"])?;
+    // It asks nothing any more once it has seen everything.
+    let ready = rests(&server, 6)?;
+    println!(
+        "ready     after {:.1} s and {} requests",
+        (ready - started).as_secs_f64(),
+        server.requests().len()
+    );
+    println!(
+        "memory    {} MiB resident",
+        controller.memory("VmRSS")? >> 10
+    );
+
+    let grown = count.min(GROW);
+    install(dir.path(), &server, grown)?;
+    let plugins = format!("--plugin-dir={}", dir.path().join("plugins").display());
+    let _agent = Program::start(&server, dir.path(), &["agent", "--node=node", &plugins])?;
+    wait("the node to be known", || {
+        Ok(server.store().count("StorageNode") == 1)
+    })?;
+    rests(&server, 7)?;
+    let before = server.requests().len();
+    let started = Instant::now();
+    for number in 0..grown {
+        let more = json!({"spec": {"resources": {"requests": {"storage": "2Gi"}}}});
+        server.store().merge(&claim_key(number), &more)?;
+    }
+    let mut next = 0;
+    wait("all to have grown", || {
+        let store = server.store();
+        while next < grown {
+            let claim = store.get(&claim_key(next)).context("find a claim")?;
+            if claim["status"]["capacity"]["storage"] != "2Gi" {
+                return Ok(false);
+            }
+            next += 1;
+        }
+        Ok(true)
+    })?;
+    let took = started.elapsed().as_secs_f64();
+    let requests = server.requests();
+    #[allow(clippy::cast_precision_loss, reason = "small numbers")]
+    let (rate, each) = (
+        grown as f64 / took,
+        (requests.len() - before) as f64 / grown as f64,
+    );
+    println!("growth    {rate:.0} a second, {each:.1} requests each");
+    let memory = controller.memory("VmHWM")?;
+    println!("memory    {} MiB at most", memory >> 10);
+    ensure!(memory <= MEMORY, "the controller needs {memory} KiB");
+    ensure!(
+        each <= REQUESTS,
+        "a growth costs {each} requests: {:?}",
+        &requests[before..before + 40]
+    );
+    Ok(())
+}
+
+struct Program(Child);
+
+impl Program {
+    fn start(server: &Server, dir: &Path, arguments: &[&str]) -> Result<Self> {
+        let kubeconfig = dir.join("kubeconfig");
+        fs::write(&kubeconfig, server.kubeconfig())?;
+        let program = Command::new(env!("CARGO_BIN_EXE_flexvol-controller"))
+            .args(arguments)
+            // What it may ask is no part of what it needs.
+            .args(["--rate=100000", "--driver", DRIVER, "--kubeconfig"])
+            .arg(&kubeconfig)
+            .stdin(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn();
+        program.map(Program).context("start a program")
+    }
+
+    /// In KiB.
+    fn memory(&self, field: &str) -> Result<u64> {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.0.id()))
+            .context("look at the controller, which has ended")?;
+        let line = status.lines().find_map(|line| line.strip_prefix(field));
+        let number = line.and_then(|line| line.split_whitespace().nth(1)?.parse().ok());
+        number.with_context(|| format!("find {field}"))
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Objects as they are when every claim is bound and all is settled.
+fn fill(server: &Server, count: usize) -> Result<()> {
+    let mut store = server.store();
+    let class =
+        json!({"metadata": {"name": "plain"}, "provisioner": DRIVER, "allowVolumeExpansion": true});
+    store.create(&Key::new("StorageClass", "", "plain"), class)?;
+    for number in 0..count {
+        let key = claim_key(number);
+        let claim = json!({
+            "metadata": {
+                "name": key.name,
+                "annotations": {
+                    "pv.kubernetes.io/bind-completed": "yes",
+                    "pv.kubernetes.io/bound-by-controller": "yes",
+                    "volume.beta.kubernetes.io/storage-provisioner": DRIVER,
+                    "volume.kubernetes.io/storage-provisioner": DRIVER,
+                },
+                // As `kubectl` and the controllers of Kubernetes leave it: a third of an object.
+                "managedFields": managed(),
+            },
+            "spec": {
+                "accessModes": ["ReadWriteOnce"],
+                "storageClassName": "plain",
+                "resources": {"requests": {"storage": "1Gi"}},
+            },
+        });
+        let claim = store.create(&key, claim)?;
+        let uid = claim["metadata"]["uid"].as_str().unwrap_or_default();
+        let name = format!("pvc-{uid}");
+        // Those that grow are on the node whose agent runs.
+        let node = if number < GROW {
+            "node".to_owned()
+        } else {
+            format!("node-{}", number % 100)
+        };
+        let volume = json!({
+            "metadata": {
+                "name": name,
+                "annotations": {"pv.kubernetes.io/provisioned-by": DRIVER, "flexvol.dev/node": node},
+                "labels": {"flexvol.dev/managed": "true"},
+                "finalizers": ["flexvol.dev/storage"],
+                "managedFields": managed(),
+            },
+            "spec": {
+                "accessModes": ["ReadWriteOnce"],
+                "capacity": {"storage": "1Gi"},
+                "claimRef": {"namespace": key.namespace, "name": key.name, "uid": uid},
+                "flexVolume": {"driver": DRIVER, "options": {"handle": uid}},
+                "persistentVolumeReclaimPolicy": "Delete",
+                "storageClassName": "plain",
+            },
+        });
+        let order = json!({
+            "metadata": {
+                "name": name,
+                "labels": {"flexvol.dev/node": node},
+                "finalizers": ["flexvol.dev/order"],
+                "managedFields": managed(),
+            },
+            "spec": {
+                "driver": DRIVER,
+                "node": node,
+                "wanted": "Present",
+                "size": 1u64 << 30,
+                "published": true,
+                "claim": {"namespace": key.namespace, "name": key.name, "uid": uid},
+            },
+        });
+        let volume_key = Key::new("PersistentVolume", "", &name);
+        let order_key = Key::new("NodeVolume", "", &name);
+        store.create(&volume_key, volume)?;
+        store.create(&order_key, order)?;
+        store.merge_status(&volume_key, &json!({"phase": "Bound"}))?;
+        store.merge_status(&order_key, &answer(1 << 30, 1))?;
+        store.merge(&key, &json!({"spec": {"volumeName": name}}))?;
+        let status = json!({"phase": "Bound", "capacity": {"storage": "1Gi"}});
+        store.merge_status(&key, &status)?;
+    }
+    Ok(())
+}
+
+fn claim_key(number: usize) -> Key {
+    Key::new(
+        "PersistentVolumeClaim",
+        "default",
+        &format!("data-{number}"),
+    )
+}
+
+fn managed() -> Value {
+    let fields = json!({"f:metadata": {"f:annotations": {".": {}, "f:pv.kubernetes.io/bind-completed": {}}}, "f:spec": {"f:volumeName": {}}});
+    let one = |manager: &str| json!({"manager": manager, "operation": "Update", "apiVersion": "v1", "time": "2026-01-01T00:00:00Z", "fieldsType": "FieldsV1", "fieldsV1": fields});
+    json!([
+        one("kube-controller-manager"),
+        one("kubectl-client-side-apply")
+    ])
+}
+
+fn answer(size: u64, generation: u64) -> Value {
+    json!({
+        "found": "Present",
+        "size": size,
+        "growsOnNode": false,
+        "made": {"options": {}},
+        "failures": 0,
+        "observedGeneration": generation,
+    })
+}
+
+/// Puts the driver into its place, and storage for those that grow.
+fn install(dir: &Path, server: &Server, grown: usize) -> Result<()> {
+    let (place, storage) = (dir.join("plugins/lab.example~plain"), dir.join("storage"));
+    fs::create_dir_all(&place)?;
+    let script = SCRIPT.replace("/var/lib/lab/plain", &storage.display().to_string());
+    let unfinished = place.join(".unfinished");
+    fs::write(&unfinished, script)?;
+    fs::set_permissions(&unfinished, fs::Permissions::from_mode(0o755))?;
+    fs::rename(unfinished, place.join("plain"))?;
+    for number in 0..grown {
+        let claim = server
+            .store()
+            .get(&claim_key(number))
+            .context("find a claim")?;
+        let name = claim["spec"]["volumeName"].as_str().unwrap_or_default();
+        fs::create_dir_all(storage.join(name))?;
+        fs::write(storage.join(name).join("size"), (1u64 << 30).to_string())?;
+    }
+    Ok(())
+}
+
+fn wait(what: &str, mut is_so: impl FnMut() -> Result<bool>) -> Result<()> {
+    let deadline = Instant::now() + Duration::from_secs(300);
+    while !is_so()? {
+        ensure!(Instant::now() < deadline, "waiting for {what} in vain");
+        thread::sleep(Duration::from_millis(10));
+    }
+    Ok(())
+}
+
+/// Waits until nothing was asked for a while after so many watches have begun, and says when the
+/// last request was.
+fn rests(server: &Server, watches: usize) -> Result<Instant> {
+    let mut last = (0, Instant::now());
+    wait("the programs to have seen everything", || {
+        let requests = server.requests();
+        if requests.len() != last.0 {
+            last = (requests.len(), Instant::now());
+        }
+        let begun = requests
+            .iter()
+            .filter(|request| request.starts_with("WATCH"));
+        Ok(begun.count() >= watches && last.1.elapsed() > Duration::from_secs(1))
+    })?;
+    Ok(last.1)
+}

@@ -1,0 +1,316 @@
+//! Doing one step: one write, on the condition that its object has not changed since it was read.
+
+use crate::{
+    away,
+    decide::Step,
+    names::{CLAIM_FINALIZER, HOSTNAME, ORDER_FINALIZER, SELECTED_NODE, VOLUME_FINALIZER},
+    nodes::Nodes,
+    objects::NodeVolume,
+    observe::Live,
+    shapes::{awaiting, finished, order_for, published, recalled},
+    wish,
+};
+use anyhow::{Context, Result, anyhow};
+use flexvol_sdk::Bytes;
+use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim};
+use kube::{
+    Api, Client, Resource,
+    api::{DeleteParams, ObjectMeta, Patch, PatchParams, PostParams, Preconditions},
+};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use std::fmt::Debug;
+
+/// Does steps of one volume.
+pub(crate) struct Act<'a> {
+    /// The way to the API server.
+    pub client: &'a Client,
+    /// What nodes can do.
+    pub nodes: &'a Nodes,
+    /// The name of the volume.
+    pub name: &'a str,
+}
+
+impl Act<'_> {
+    /// Does the step, and puts what the API server answered into `live`.
+    ///
+    /// # Errors
+    /// When it was refused, also because the object has changed.
+    pub async fn step(&self, step: &Step, live: &mut Live) -> Result<()> {
+        match step {
+            Step::Rest | Step::Refuse(_) | Step::Stuck(_) => {}
+            Step::HoldClaim => {
+                let claim = claim(live)?;
+                let patch = json!({"finalizers": with(&claim.metadata, CLAIM_FINALIZER)});
+                live.claim = Some(self.patch_meta(&self.claims(claim), claim, patch).await?);
+            }
+            Step::LetClaimGo => {
+                let claim = claim(live)?;
+                let patch = json!({"finalizers": without(&claim.metadata, CLAIM_FINALIZER)});
+                live.claim = Some(self.patch_meta(&self.claims(claim), claim, patch).await?);
+            }
+            Step::Reschedule => {
+                let claim = claim(live)?;
+                let patch = json!({"annotations": {SELECTED_NODE: Value::Null}});
+                live.claim = Some(self.patch_meta(&self.claims(claim), claim, patch).await?);
+            }
+            Step::Order { node } => {
+                let order = self.new_order(live, node.as_deref()).await?;
+                live.order = Some(
+                    self.create(&self.all(), order)
+                        .await
+                        .context("order storage")?,
+                );
+            }
+            Step::Recall(wanted) => {
+                let order = recalled(self.name, volume(live)?, *wanted)?;
+                live.order = Some(
+                    self.create(&self.all(), order)
+                        .await
+                        .context("order anew")?,
+                );
+            }
+            Step::Publish => {
+                let (claim, class) = (claim(live)?, live.class.as_ref().context("no class")?);
+                let order = order(live)?;
+                let node = self.node(&order.spec.node).await?.with_context(|| {
+                    format!(
+                        "node {}, which has the storage, is not in the cluster; bring it back, or delete the claim",
+                        order.spec.node
+                    )
+                })?;
+                let volume = published(self.name, claim, class, order, &hostname(&node)?)?;
+                let volume = self.create(&self.all(), volume).await;
+                live.volume = Some(volume.context("make the persistent volume")?);
+            }
+            Step::NotePublished => self.patch_order(live, json!({"published": true})).await?,
+            Step::Revoke => self.patch_order(live, json!({"wanted": "Absent"})).await?,
+            Step::Resize(size) => {
+                live.order = Some(self.resize(version(&order(live)?.metadata), *size).await?);
+            }
+            Step::Forget => {
+                self.forget(order(live)?).await?;
+                live.order = None;
+            }
+            Step::DeleteVolume => {
+                let api: Api<PersistentVolume> = self.all();
+                delete(&api, &volume(live)?.metadata)
+                    .await
+                    .context("delete the volume")?;
+                live.volume = api.get_opt(self.name).await.context("read the volume")?;
+            }
+            Step::LetVolumeGo => {
+                let volume = volume(live)?;
+                let patch = json!({"finalizers": without(&volume.metadata, VOLUME_FINALIZER)});
+                self.patch_meta(&self.all(), volume, patch).await?;
+                live.volume = None;
+            }
+            Step::RaiseVolume(size) => {
+                let seen = version(&volume(live)?.metadata);
+                live.volume = Some(self.raise_volume(seen, *size).await?);
+            }
+            Step::FinishClaim(size) => {
+                let status = finished(claim(live)?, *size);
+                self.patch_claim_status(live, status).await?;
+            }
+            Step::AwaitNode(size) => {
+                let status = awaiting(claim(live)?, *size);
+                self.patch_claim_status(live, status).await?;
+            }
+        }
+        Ok(())
+    }
+
+    fn all<K>(&self) -> Api<K>
+    where
+        K: Resource<DynamicType = ()>,
+    {
+        Api::all(self.client.clone())
+    }
+
+    fn claims(&self, claim: &PersistentVolumeClaim) -> Api<PersistentVolumeClaim> {
+        let namespace = claim.metadata.namespace.as_deref().unwrap_or_default();
+        Api::namespaced(self.client.clone(), namespace)
+    }
+
+    async fn create<K>(&self, api: &Api<K>, object: Value) -> Result<K>
+    where
+        K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + serde::Serialize,
+    {
+        let object: K = serde_json::from_value(object).context("make an object")?;
+        Ok(api.create(&PostParams::default(), &object).await?)
+    }
+
+    async fn patch_meta<K>(&self, api: &Api<K>, object: &K, mut meta: Value) -> Result<K>
+    where
+        K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
+    {
+        let before = object.meta();
+        meta["resourceVersion"] = json!(before.resource_version);
+        meta["uid"] = json!(before.uid);
+        let name = before.name.as_deref().unwrap_or_default();
+        patched(api, name, &json!({"metadata": meta})).await
+    }
+
+    /// Orders another size, if the order still has this version.
+    pub async fn resize(&self, version: &str, size: Bytes) -> Result<NodeVolume> {
+        self.change_order(version, json!({"size": size.0})).await
+    }
+
+    /// Writes a size into the persistent volume, if it still has this version.
+    pub async fn raise_volume(&self, version: &str, size: Bytes) -> Result<PersistentVolume> {
+        let patch = json!({
+            "metadata": {"resourceVersion": version},
+            "spec": {"capacity": {"storage": size.to_string()}},
+        });
+        patched(&self.all(), self.name, &patch).await
+    }
+
+    async fn change_order(&self, version: &str, spec: Value) -> Result<NodeVolume> {
+        let patch = json!({"metadata": {"resourceVersion": version}, "spec": spec});
+        patched(&self.all(), self.name, &patch).await
+    }
+
+    async fn patch_order(&self, live: &mut Live, spec: Value) -> Result<()> {
+        let changed = self
+            .change_order(version(&order(live)?.metadata), spec)
+            .await?;
+        live.order = Some(changed);
+        Ok(())
+    }
+
+    async fn patch_claim_status(&self, live: &mut Live, status: Value) -> Result<()> {
+        let claim = claim(live)?;
+        let patch = json!({
+            "metadata": {"resourceVersion": claim.metadata.resource_version},
+            "status": status,
+        });
+        let name = claim.metadata.name.as_deref().unwrap_or_default();
+        let patched = self
+            .claims(claim)
+            .patch_status(name, &PatchParams::default(), &Patch::Merge(&patch))
+            .await
+            .context("write the claim's status")?;
+        live.claim = Some(patched);
+        Ok(())
+    }
+
+    async fn node(&self, name: &str) -> Result<Option<Node>> {
+        let nodes: Api<Node> = self.all();
+        nodes.get_opt(name).await.context("read the node")
+    }
+
+    /// The node with the most room, if Kubernetes has it too: its agent may have been heard of a moment
+    /// before it went.
+    async fn with_room(&self, driver: &str, class: &str, size: Bytes) -> Result<String> {
+        loop {
+            let name = self.nodes.with_room(driver, class, size)?;
+            match away::Known::of(self.node(&name).await?.as_ref()) {
+                away::Known::Ready => return Ok(name),
+                away::Known::Missing | away::Known::Unready => self.nodes.miss(&name),
+            }
+        }
+    }
+
+    async fn new_order(&self, live: &Live, chosen: Option<&str>) -> Result<Value> {
+        let (claim, class) = (claim(live)?, live.class.as_ref().context("no class")?);
+        let size = claim.spec.as_ref().map(wish::request).transpose();
+        let size = size.map_err(|why| anyhow!(why))?.context("no size")?;
+        let class_name = class.metadata.name.as_deref().unwrap_or_default();
+        let node = match chosen {
+            Some(node) => self.nodes.check(node, &class.provisioner)?,
+            None => self.with_room(&class.provisioner, class_name, size).await?,
+        };
+        let mut order = order_for(self.name, &node);
+        order["spec"] = json!({
+            "driver": class.provisioner,
+            "node": node,
+            "wanted": "Present",
+            "size": size.0,
+            "claim": {
+                "namespace": claim.metadata.namespace,
+                "name": claim.metadata.name,
+                "uid": claim.metadata.uid,
+            },
+            "parameters": class.parameters.clone().unwrap_or_default(),
+        });
+        Ok(order)
+    }
+
+    /// Takes our finalizer and deletes the order: whichever comes second ends it.
+    async fn forget(&self, order: &NodeVolume) -> Result<()> {
+        let api: Api<NodeVolume> = self.all();
+        let mut order = order.clone();
+        if order.metadata.deletion_timestamp.is_none() {
+            let left = delete(&api, &order.metadata).await;
+            match left.context("delete the order")? {
+                Some(left) => order = left,
+                None => return Ok(()),
+            }
+        }
+        let patch = json!({"finalizers": without(&order.metadata, ORDER_FINALIZER)});
+        self.patch_meta(&api, &order, patch).await.map(drop)
+    }
+}
+
+fn claim(live: &Live) -> Result<&PersistentVolumeClaim> {
+    live.claim.as_ref().context("the claim is gone")
+}
+
+fn volume(live: &Live) -> Result<&PersistentVolume> {
+    live.volume
+        .as_ref()
+        .context("the persistent volume is gone")
+}
+
+fn order(live: &Live) -> Result<&NodeVolume> {
+    live.order.as_ref().context("the order is gone")
+}
+
+fn version(meta: &ObjectMeta) -> &str {
+    meta.resource_version.as_deref().unwrap_or_default()
+}
+
+async fn patched<K>(api: &Api<K>, name: &str, patch: &Value) -> Result<K>
+where
+    K: Clone + Debug + DeserializeOwned,
+{
+    let patch = Patch::Merge(patch);
+    Ok(api.patch(name, &PatchParams::default(), &patch).await?)
+}
+
+/// Deletes an object and returns what finalizers leave of it.
+async fn delete<K>(api: &Api<K>, meta: &ObjectMeta) -> Result<Option<K>>
+where
+    K: Clone + Debug + DeserializeOwned,
+{
+    let condition = Preconditions {
+        uid: meta.uid.clone(),
+        resource_version: meta.resource_version.clone(),
+    };
+    let parameters = DeleteParams::default().preconditions(condition);
+    let name = meta.name.as_deref().unwrap_or_default();
+    Ok(api.delete(name, &parameters).await?.left())
+}
+
+fn with(meta: &ObjectMeta, finalizer: &str) -> Vec<String> {
+    let mut all = without(meta, finalizer);
+    all.push(finalizer.to_owned());
+    all
+}
+
+fn without(meta: &ObjectMeta, finalizer: &str) -> Vec<String> {
+    let mut all = meta.finalizers.clone().unwrap_or_default();
+    all.retain(|each| each != finalizer);
+    all
+}
+
+/// The name that volumes are bound to: usually the node's own, but not always.
+fn hostname(node: &Node) -> Result<String> {
+    let labels = node.metadata.labels.as_ref();
+    let label = labels.and_then(|labels| labels.get(HOSTNAME));
+    let name = node.metadata.name.as_deref().unwrap_or_default();
+    label.cloned().with_context(|| {
+        format!("node {name} has no label {HOSTNAME}, to which its volumes could be bound; set it")
+    })
+}

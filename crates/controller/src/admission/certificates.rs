@@ -1,0 +1,289 @@
+//! The webhooks' certificate: made here, kept in a secret, trusted by the API server alone.
+//!
+//! Each is signed by an authority of its own, whose key is forgotten at once: nobody can sign
+//! another. What has to be trusted is the authority, and for a while also the one before it, so that
+//! replicas may show the old certificate until they have read the new one.
+
+use anyhow::{Context, Result};
+use k8s_openapi::{
+    ByteString,
+    api::core::v1::Secret,
+    jiff::{SignedDuration, Timestamp},
+};
+use kube::api::ObjectMeta;
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType,
+    ExtendedKeyUsagePurpose, IsCa, KeyPair, KeyUsagePurpose, date_time_ymd,
+};
+use std::{sync::Arc, time::Duration};
+use tokio_rustls::rustls::{
+    crypto::ring,
+    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
+    sign::CertifiedKey,
+};
+
+/// The name of the service, of the secret, and the first of the certificate's.
+pub const NAME: &str = "flexvol-webhook";
+
+/// On the secret: when another certificate is made, RFC 3339.
+const RENEW: &str = "flexvol.dev/renew";
+
+/// In the secret; the first two are what Kubernetes wants of type `kubernetes.io/tls`.
+const CHAIN: &str = "tls.crt";
+const KEY: &str = "tls.key";
+const AUTHORITY: &str = "ca.crt";
+const FORMER: &str = "former-ca.crt";
+
+/// Clocks of hosts differ: a certificate is good so much before it is made.
+const SKEW: Duration = Duration::from_secs(300);
+
+/// A certificate and what belongs to it, as PEM.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Certificate {
+    authority: String,
+    former: Option<String>,
+    chain: String,
+    key: String,
+    renew: Timestamp,
+}
+
+impl std::fmt::Debug for Certificate {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Certificate")
+            .field("renew", &self.renew)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Certificate {
+    /// Makes one for the service in the namespace, which takes the place of another after two
+    /// thirds of its lifetime.
+    ///
+    /// # Errors
+    /// When there is no randomness, or the name is none.
+    pub fn make(
+        namespace: &str,
+        lifetime: Duration,
+        now: Timestamp,
+        former: Option<&Certificate>,
+    ) -> Result<Self> {
+        let begins = date_time_ymd(1970, 1, 1)
+            + Duration::from_secs(u64::try_from(now.as_second()).unwrap_or(0))
+            - SKEW;
+        let lasting = |mut of: CertificateParams, name: &str| {
+            of.not_before = begins;
+            of.not_after = begins + SKEW + lifetime;
+            of.distinguished_name = DistinguishedName::new();
+            of.distinguished_name.push(DnType::CommonName, name);
+            of
+        };
+        // One name each, so that nobody takes one authority for another.
+        let name = format!("{NAME} authority of {now}");
+        let mut authority = lasting(CertificateParams::default(), &name);
+        authority.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+        authority.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+        let authority = CertifiedIssuer::self_signed(authority, KeyPair::generate()?)?;
+        let service = format!("{NAME}.{namespace}.svc");
+        let mut leaf = lasting(CertificateParams::new(vec![service])?, NAME);
+        leaf.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        leaf.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        leaf.use_authority_key_identifier_extension = true;
+        let key = KeyPair::generate()?;
+        let chain = leaf.signed_by(&key, &authority)?.pem();
+        Ok(Certificate {
+            authority: authority.pem(),
+            former: former.map(|former| former.authority.clone()),
+            chain,
+            key: key.serialize_pem(),
+            renew: now
+                .saturating_add(SignedDuration::try_from(lifetime * 2 / 3)?)
+                .context("say when to renew the certificate")?,
+        })
+    }
+
+    /// How long it is until another has to be made.
+    #[must_use]
+    pub fn lasts(&self, now: Timestamp) -> Duration {
+        Duration::try_from(now.duration_until(self.renew)).unwrap_or_default()
+    }
+
+    /// The authorities to trust.
+    #[must_use]
+    pub fn trusted(&self) -> String {
+        format!(
+            "{}{}",
+            self.authority,
+            self.former.as_deref().unwrap_or_default()
+        )
+    }
+
+    /// What a secret has, if it has a whole one.
+    #[must_use]
+    pub fn read(secret: &Secret) -> Option<Self> {
+        let data = secret.data.as_ref()?;
+        let text = |key: &str| String::from_utf8(data.get(key)?.0.clone()).ok();
+        let renew = secret.metadata.annotations.as_ref()?.get(RENEW)?;
+        let found = Certificate {
+            authority: text(AUTHORITY)?,
+            former: text(FORMER),
+            chain: text(CHAIN)?,
+            key: text(KEY)?,
+            renew: renew.parse().ok()?,
+        };
+        found.shown().is_ok().then_some(found)
+    }
+
+    /// The secret with this one; `version` is that of the secret whose place it takes.
+    #[must_use]
+    pub fn secret(&self, version: Option<String>) -> Secret {
+        let pairs = [
+            (AUTHORITY, Some(&self.authority)),
+            (FORMER, self.former.as_ref()),
+            (CHAIN, Some(&self.chain)),
+            (KEY, Some(&self.key)),
+        ];
+        let data = pairs.into_iter().filter_map(|(key, text)| {
+            Some((key.to_owned(), ByteString(text?.clone().into_bytes())))
+        });
+        Secret {
+            metadata: ObjectMeta {
+                name: Some(NAME.to_owned()),
+                resource_version: version,
+                annotations: Some([(RENEW.to_owned(), self.renew.to_string())].into()),
+                ..ObjectMeta::default()
+            },
+            type_: Some("kubernetes.io/tls".to_owned()),
+            data: Some(data.collect()),
+            ..Secret::default()
+        }
+    }
+
+    /// As a TLS server shows it.
+    ///
+    /// # Errors
+    /// When chain or key are none, or do not belong together.
+    pub fn shown(&self) -> Result<Arc<CertifiedKey>> {
+        CertificateDer::pem_slice_iter(self.authority.as_bytes())
+            .next()
+            .context("the secret has no authority")??;
+        let chain = CertificateDer::pem_slice_iter(self.chain.as_bytes())
+            .collect::<Result<Vec<_>, _>>()
+            .context("read the certificate")?;
+        let key = PrivateKeyDer::from_pem_slice(self.key.as_bytes())
+            .context("read the certificate's key")?;
+        let shown = CertifiedKey::from_der(chain, key, &ring::default_provider())
+            .context("use the certificate")?;
+        Ok(Arc::new(shown))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio_rustls::rustls::{
+        RootCertStore,
+        client::{WebPkiServerVerifier, danger::ServerCertVerifier},
+        pki_types::{ServerName, UnixTime},
+    };
+
+    const DAY: Duration = Duration::from_secs(86400);
+
+    fn now() -> Timestamp {
+        "2026-11-21T20:00:00Z".parse().unwrap()
+    }
+
+    fn make(now: Timestamp, former: Option<&Certificate>) -> Certificate {
+        Certificate::make("flexvol", DAY * 9, now, former).unwrap()
+    }
+
+    /// Whether a client that trusts `trusted` accepts the certificate, so much after the first.
+    fn accepted(trusted: &str, certificate: &Certificate, name: &str, after: Duration) -> bool {
+        let mut roots = RootCertStore::empty();
+        for root in CertificateDer::pem_slice_iter(trusted.as_bytes()) {
+            roots.add(root.unwrap()).unwrap();
+        }
+        let provider = Arc::new(ring::default_provider());
+        let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider)
+            .build()
+            .unwrap();
+        let shown = certificate.shown().unwrap();
+        let at = Duration::from_secs(now().as_second().unsigned_abs()) + after;
+        let name = ServerName::try_from(name.to_owned()).unwrap();
+        verifier
+            .verify_server_cert(
+                &shown.cert[0],
+                &shown.cert[1..],
+                &name,
+                &[],
+                UnixTime::since_unix_epoch(at),
+            )
+            .is_ok()
+    }
+
+    #[test]
+    fn a_certificate_is_good_for_its_service_and_its_lifetime_only() {
+        let made = make(now(), None);
+        let service = "flexvol-webhook.flexvol.svc";
+        assert!(accepted(&made.trusted(), &made, service, Duration::ZERO));
+        assert!(accepted(&made.trusted(), &made, service, DAY * 8));
+        assert!(!accepted(&made.trusted(), &made, service, DAY * 10));
+        let other = "flexvol-webhook.other.svc";
+        assert!(!accepted(&made.trusted(), &made, other, Duration::ZERO));
+        let stranger = make(now(), None);
+        let trusted = stranger.trusted();
+        assert!(!accepted(&trusted, &made, service, Duration::ZERO));
+    }
+
+    #[test]
+    fn a_certificate_and_the_one_before_it_are_trusted_together_and_no_older_one() {
+        let service = "flexvol-webhook.flexvol.svc";
+        let first = make(now(), None);
+        let second = make(now(), Some(&first));
+        let third = make(now(), Some(&second));
+        let trusted = third.trusted();
+        assert!(accepted(&trusted, &third, service, Duration::ZERO));
+        assert!(accepted(&trusted, &second, service, Duration::ZERO));
+        assert!(!accepted(&trusted, &first, service, Duration::ZERO));
+    }
+
+    #[test]
+    fn a_certificate_for_ten_years_can_be_made() {
+        let made = Certificate::make("flexvol", DAY * 3650, now(), None).unwrap();
+        let service = "flexvol-webhook.flexvol.svc";
+        assert!(accepted(&made.trusted(), &made, service, DAY * 3649));
+    }
+
+    #[test]
+    fn a_certificate_is_renewed_before_it_ends() {
+        let made = make(now(), None);
+        let after = |days: i64| made.lasts(now() + SignedDuration::from_hours(24 * days));
+        assert_eq!([after(0), after(5)], [DAY * 6, DAY]);
+        assert_eq!([after(6), after(7)], [Duration::ZERO; 2]);
+    }
+
+    #[test]
+    fn what_another_replica_made_is_read_and_what_is_damaged_is_not() {
+        let made = make(now(), Some(&make(now(), None)));
+        let secret = made.secret(None);
+        assert_eq!(Certificate::read(&secret), Some(made.clone()));
+        for key in [AUTHORITY, CHAIN, KEY] {
+            let mut damaged = secret.clone();
+            let data = damaged.data.as_mut().unwrap();
+            data.insert(key.to_owned(), ByteString(b"nonsense".to_vec()));
+            assert_eq!(Certificate::read(&damaged), None, "{key}");
+            data_of(&mut damaged).remove(key);
+            assert_eq!(Certificate::read(&damaged), None, "{key}");
+        }
+        let mut others = secret.clone();
+        let key = make(now(), None).secret(None).data.unwrap()[KEY].clone();
+        data_of(&mut others).insert(KEY.to_owned(), key);
+        assert_eq!(Certificate::read(&others), None, "another's key");
+        let mut timeless = secret;
+        timeless.metadata.annotations = None;
+        assert_eq!(Certificate::read(&timeless), None);
+    }
+
+    fn data_of(secret: &mut Secret) -> &mut std::collections::BTreeMap<String, ByteString> {
+        secret.data.as_mut().unwrap()
+    }
+}

@@ -1,0 +1,73 @@
+//! What is judged before Kubernetes stores it: growth of claims, and edits of stateful sets.
+//!
+//! An admission webhook (`admissionregistration.k8s.io/v1`), served by every replica with a
+//! certificate that the leader makes and renews. It judges growth, and growth fails open: when it
+//! does not answer, or cannot read what it needs, the request passes, and what cannot be had is told
+//! by the controller's events, or by Kubernetes' own refusal to edit templates. What is for safety is
+//! not judged here but by policies inside the API server (`deploy/cluster`), which fail closed and
+//! need no process of ours.
+//!
+//! Whoever reaches the port may ask, as API servers do not say who they are. Nothing is written for
+//! it, and what can be learned is sizes: of the claims of a set, of classes, and of a node's room.
+
+pub mod certificates;
+mod claims;
+mod keep;
+mod review;
+mod serve;
+mod sets;
+mod templates;
+
+use crate::metrics::Metrics;
+use anyhow::Result;
+use kube::Client;
+use std::{
+    net::SocketAddr,
+    sync::{Arc, atomic::AtomicBool},
+    time::Duration,
+};
+
+/// How webhooks are served.
+#[derive(Debug)]
+pub struct Settings {
+    /// Where the API server finds them, through their service.
+    pub address: SocketAddr,
+    /// The namespace of the service and of the secret.
+    pub namespace: String,
+    /// How long a certificate lasts.
+    pub lifetime: Duration,
+    /// The drivers whose claims are judged.
+    pub drivers: Vec<String>,
+}
+
+/// Serves webhooks for ever, in tasks of its own, and says whether there is a certificate.
+///
+/// `writer` keeps the certificate while `leads` is set; `reader` looks up what is judged, with a
+/// budget of its own, because the API server waits for it.
+///
+/// # Errors
+/// When the address cannot be listened on.
+pub async fn start(
+    settings: Settings,
+    writer: Client,
+    reader: Client,
+    leads: Arc<AtomicBool>,
+    metrics: Metrics,
+) -> Result<impl Fn() -> bool + Send + Sync + use<>> {
+    let shown = Arc::new(serve::Shown::default());
+    let judge = serve::Judge {
+        client: reader,
+        drivers: settings.drivers,
+        metrics,
+    };
+    serve::serve(settings.address, Arc::clone(&shown), judge).await?;
+    let keeper = keep::Keeper {
+        client: writer,
+        namespace: settings.namespace,
+        lifetime: settings.lifetime,
+        leads,
+        shown: Arc::clone(&shown),
+    };
+    tokio::spawn(keeper.run());
+    Ok(move || shown.is_there())
+}

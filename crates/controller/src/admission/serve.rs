@@ -1,0 +1,287 @@
+//! Answering API servers, over TLS.
+
+use super::{
+    certificates::Certificate,
+    claims,
+    review::{self, Verdict},
+    sets, templates,
+};
+use crate::{
+    api::words,
+    connections::{Place, accept},
+    log,
+    metrics::Metrics,
+};
+use anyhow::{Context, Result};
+use http::{Request, Response, StatusCode};
+use http_body_util::{BodyExt, Limited};
+use hyper::{body::Incoming, server::conn::http1, service::service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use kube::Client;
+use serde::de::DeserializeOwned;
+use std::{
+    convert::Infallible,
+    net::SocketAddr,
+    sync::{Arc, PoisonError, RwLock},
+    time::Duration,
+};
+use tokio::{net::TcpStream, sync::Semaphore, time::timeout};
+use tokio_rustls::{
+    TlsAcceptor,
+    rustls::{
+        ServerConfig,
+        crypto::ring,
+        server::{ClientHello, ResolvesServerCert},
+        sign::CertifiedKey,
+    },
+};
+
+/// How long judging may take: the API server waits for three seconds (`deploy/cluster/webhooks.yaml`).
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// An API server keeps a connection for its next question, and no longer than this.
+const IDLE: Duration = Duration::from_secs(120);
+
+/// A question has an object twice. What is longer passes without being judged.
+const LONGEST: usize = 1 << 20;
+
+/// How many questions are judged at once: each is many times as large in memory.
+static TURNS: Semaphore = Semaphore::const_new(4);
+
+/// The certificate that is shown to whoever connects next.
+#[derive(Debug, Default)]
+pub struct Shown(RwLock<Option<(Certificate, Arc<CertifiedKey>)>>);
+
+impl Shown {
+    /// Shows this one from now on.
+    ///
+    /// # Errors
+    /// When it cannot be used.
+    pub fn show(&self, certificate: &Certificate) -> Result<()> {
+        let before = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        if matches!(&*before, Some((shown, _)) if shown == certificate) {
+            return Ok(());
+        }
+        drop(before);
+        let next = Some((certificate.clone(), certificate.shown()?));
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = next;
+        Ok(())
+    }
+
+    /// What is shown.
+    #[must_use]
+    pub fn certificate(&self) -> Option<Certificate> {
+        let shown = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        shown.as_ref().map(|(certificate, _)| certificate.clone())
+    }
+
+    /// Whether there is one.
+    #[must_use]
+    pub fn is_there(&self) -> bool {
+        let shown = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        shown.is_some()
+    }
+}
+
+impl ResolvesServerCert for Shown {
+    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        let shown = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        shown.as_ref().map(|(_, key)| Arc::clone(key))
+    }
+}
+
+/// What judging needs.
+#[derive(Clone)]
+pub struct Judge {
+    pub client: Client,
+    pub drivers: Vec<String>,
+    pub metrics: Metrics,
+}
+
+/// Answers for ever, in tasks of its own.
+///
+/// # Errors
+/// When the address cannot be listened on.
+pub async fn serve(address: SocketAddr, shown: Arc<Shown>, judge: Judge) -> Result<()> {
+    let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .context("prepare TLS")?
+        .with_no_client_auth()
+        .with_cert_resolver(shown);
+    let acceptor = TlsAcceptor::from(Arc::new(config));
+    accept(address, move |stream, place| {
+        connected(acceptor.clone(), stream, judge.clone(), place)
+    })
+    .await
+}
+
+async fn connected(acceptor: TlsAcceptor, stream: TcpStream, judge: Judge, place: Place) {
+    let Ok(Ok(stream)) = timeout(Duration::from_secs(5), acceptor.accept(stream)).await else {
+        return;
+    };
+    let service = service_fn(move |request: Request<Incoming>| {
+        let (judge, place) = (judge.clone(), place.clone());
+        async move {
+            let _answering = place.answers();
+            Ok::<_, Infallible>(judge.asked(request).await)
+        }
+    });
+    // It ends when the other side goes, or when somebody else needs its place.
+    let _ = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(IDLE)
+        .serve_connection(TokioIo::new(stream), service)
+        .await;
+}
+
+impl Judge {
+    async fn asked(&self, request: Request<Incoming>) -> Response<String> {
+        let path = request.uri().path().to_owned();
+        let body = Limited::new(request.into_body(), LONGEST).collect();
+        match timeout(PATIENCE, body).await {
+            Ok(Ok(body)) => {
+                let _turn = TURNS.acquire().await;
+                self.answer(&path, &body.to_bytes()).await
+            }
+            _ => plain(StatusCode::BAD_REQUEST, "the question did not arrive\n"),
+        }
+    }
+
+    async fn answer(&self, path: &str, body: &[u8]) -> Response<String> {
+        let Judge {
+            client, drivers, ..
+        } = self;
+        let answer = match path {
+            "/claims" => {
+                let judge = |update| async move { claims::judge(client, drivers, &update).await };
+                self.judged("claim", body, judge).await
+            }
+            "/sets" => {
+                let judge = |update| async move { sets::judge(client, &update).await };
+                self.judged("set", body, judge).await
+            }
+            "/templates" => {
+                let judge = |update| async move { templates::edit(client, drivers, &update).await };
+                self.judged("template", body, judge).await
+            }
+            _ => return plain(StatusCode::NOT_FOUND, "ask /claims, /sets or /templates\n"),
+        };
+        match answer {
+            Ok(answer) => {
+                let mut answer = Response::new(answer);
+                let json = http::HeaderValue::from_static("application/json");
+                answer
+                    .headers_mut()
+                    .insert(http::header::CONTENT_TYPE, json);
+                answer
+            }
+            Err(error) => plain(StatusCode::BAD_REQUEST, &format!("{error:#}\n")),
+        }
+    }
+
+    /// The answer to a question, which passes if it cannot be judged.
+    async fn judged<K, F>(
+        &self,
+        what: &str,
+        body: &[u8],
+        judge: impl FnOnce(review::Update<K>) -> F,
+    ) -> Result<String>
+    where
+        K: DeserializeOwned,
+        F: Future<Output = Result<Verdict>>,
+    {
+        let update = review::read::<K>(body)?;
+        let uid = update.uid.clone();
+        let judged = timeout(PATIENCE, judge(update)).await;
+        let judged = judged.unwrap_or_else(|_| Err(anyhow::anyhow!("it took too long")));
+        let (verdict, word) = match judged {
+            Ok(verdict) if verdict.refusal.is_some() => (verdict, "refused"),
+            Ok(verdict) => (verdict, "allowed"),
+            Err(error) => {
+                let error = words(&error);
+                log::warn("cannot judge", &[("what", what), ("error", &error)]);
+                (Verdict::allowed(), "failed")
+            }
+        };
+        self.metrics.operated(&format!("judge-{what}"), word);
+        Ok(verdict.answer(&uid))
+    }
+}
+
+fn plain(status: StatusCode, text: &str) -> Response<String> {
+    let mut answer = Response::new(text.to_owned());
+    *answer.status_mut() = status;
+    answer
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kube::client::Body;
+    use serde_json::{Value, json};
+    use tower::BoxError;
+
+    /// Judges without an API server.
+    fn alone() -> Judge {
+        let nobody = tower::service_fn(|_: Request<Body>| async {
+            Err::<Response<Body>, _>(BoxError::from("nobody answers"))
+        });
+        Judge {
+            client: Client::new(nobody, "default"),
+            drivers: vec!["example.com/disk".to_owned()],
+            metrics: Metrics::default(),
+        }
+    }
+
+    #[tokio::test]
+    async fn what_cannot_be_judged_passes() {
+        let claim = |size: &str| {
+            let resources = json!({"requests": {"storage": size}});
+            json!({"spec": {"volumeName": "pvc-1", "resources": resources}})
+        };
+        let set = |size: &str, grown: &str| {
+            let mut template = claim(size);
+            template["metadata"] = json!({"name": "data"});
+            template["spec"]["storageClassName"] = "disk".into();
+            json!({
+                "metadata": {"name": "db", "annotations": {"grow.flexvol.dev/data": grown}},
+                "spec": {
+                    "serviceName": "db", "selector": {}, "template": {},
+                    "volumeClaimTemplates": [template],
+                },
+            })
+        };
+        let judge = alone();
+        for (path, old, new) in [
+            ("/claims", claim("1Gi"), claim("2Gi")),
+            ("/sets", set("1Gi", "2Gi"), set("1Gi", "3Gi")),
+            ("/templates", set("1Gi", "2Gi"), set("4Gi", "2Gi")),
+        ] {
+            let request = json!({"uid": "u-1", "object": new, "oldObject": old});
+            let question = json!({"request": request}).to_string();
+            let answer = judge.answer(path, question.as_bytes()).await;
+            assert_eq!(answer.status(), StatusCode::OK, "{path}");
+            let answer: Value = serde_json::from_str(answer.body()).unwrap();
+            assert_eq!(answer["response"]["allowed"], true, "{path}");
+            assert!(answer["response"].get("patch").is_none(), "{path}");
+        }
+        let counted = judge.metrics.text();
+        for what in ["claim", "set", "template"] {
+            let line = format!(
+                "flexvol_operations_total{{operation=\"judge-{what}\",result=\"failed\"}} 1"
+            );
+            assert!(counted.contains(&line), "{counted}");
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_no_question_gets_no_answer() {
+        let judge = alone();
+        for path in ["/claims", "/sets", "/templates"] {
+            let answer = judge.answer(path, b"nonsense").await;
+            assert_eq!(answer.status(), StatusCode::BAD_REQUEST, "{path}");
+        }
+        let answer = judge.answer("/", b"").await;
+        assert_eq!(answer.status(), StatusCode::NOT_FOUND);
+    }
+}

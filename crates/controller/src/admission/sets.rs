@@ -1,0 +1,246 @@
+//! Sizes in the annotations of stateful sets, whoever writes them: people, or [`super::templates`].
+
+use super::review::{Update, Verdict};
+use crate::{
+    names::is_object_name,
+    observe::capacity,
+    sets::{claim_name, ordinals, wanted},
+    wish::{beyond, class_name},
+};
+use anyhow::{Context, Result};
+use flexvol_sdk::Bytes;
+use k8s_openapi::api::{
+    apps::v1::StatefulSet, core::v1::PersistentVolumeClaim, storage::v1::StorageClass,
+};
+use kube::{Api, Client, ResourceExt, api::ListParams};
+
+/// So many claims of a set are looked at before a size is accepted; the controller looks at all.
+const MOST_CLAIMS: u32 = 500;
+
+pub(super) fn template<'a>(set: &'a StatefulSet, name: &str) -> Option<&'a PersistentVolumeClaim> {
+    let mut all = set.spec.volume_claim_templates.iter().flatten();
+    all.find(|template| template.metadata.name.as_deref() == Some(name))
+}
+
+/// The size of a template, as it is written, and what that is; none if it is no size.
+pub(super) fn size(template: &PersistentVolumeClaim) -> Option<(String, Bytes)> {
+    let requests = template.spec.as_ref()?.resources.as_ref()?;
+    let text = &requests.requests.as_ref()?.get("storage")?.0;
+    Some((text.clone(), text.parse().ok()?))
+}
+
+/// The storage class of a template: its own, or the one that its first claim was given by default.
+pub(super) async fn class_of(
+    client: &Client,
+    set: &StatefulSet,
+    name: &str,
+) -> Result<Option<StorageClass>> {
+    let named = template(set, name).and_then(class_name);
+    let class = match (named, ordinals(set).next()) {
+        (Some(class), _) => Some(class.to_owned()),
+        (None, Some(first)) => {
+            let first = claim_name(set, name, first);
+            let Some(claims) = claims_near(client, set).filter(|_| is_object_name(&first)) else {
+                return Ok(None);
+            };
+            let claim = claims.get_opt(&first).await.context("read a claim")?;
+            claim.as_ref().and_then(class_name).map(str::to_owned)
+        }
+        (None, None) => None,
+    };
+    let Some(class) = class.filter(|name| is_object_name(name)) else {
+        return Ok(None);
+    };
+    let classes: Api<StorageClass> = Api::all(client.clone());
+    let class = classes.get_opt(&class).await;
+    class.context("read the storage class")
+}
+
+/// Judges sizes in annotations that are new.
+///
+/// # Errors
+/// When what has to be known cannot be read.
+pub async fn judge(client: &Client, update: &Update<StatefulSet>) -> Result<Verdict> {
+    for (template, size) in changed(update) {
+        let size = match size {
+            Ok(size) => size,
+            Err(why) => return Ok(Verdict::refused(format!("{why}; mend or remove it"))),
+        };
+        let class = class_of(client, &update.new, &template).await?;
+        let claims = claims(client, &update.new, &template).await?;
+        if let Some(why) = impossible(&update.new, &template, size, class.as_ref(), &claims) {
+            return Ok(Verdict::refused(why));
+        }
+    }
+    Ok(Verdict::allowed())
+}
+
+/// What annotations ask for that did not stand there before. What was there is not judged again:
+/// whatever else is changed of a set must not be hindered by it.
+fn changed(update: &Update<StatefulSet>) -> Vec<(String, Result<Bytes, String>)> {
+    let before = wanted(&update.old);
+    let mut all = wanted(&update.new);
+    all.retain(|wish| !before.contains(wish));
+    all
+}
+
+/// The claims of the set's namespace, if that can be one.
+fn claims_near(client: &Client, set: &StatefulSet) -> Option<Api<PersistentVolumeClaim>> {
+    let namespace = set.namespace().filter(|name| is_object_name(name))?;
+    Some(Api::namespaced(client.clone(), &namespace))
+}
+
+/// The claims of a template that are there, as far as they carry labels and are not too many.
+async fn claims(
+    client: &Client,
+    set: &StatefulSet,
+    template: &str,
+) -> Result<Vec<PersistentVolumeClaim>> {
+    let Some(claims) = claims_near(client, set) else {
+        return Ok(Vec::new());
+    };
+    // Kubernetes labels them with what the set selects (`pkg/controller/statefulset`).
+    let labels = set.spec.selector.match_labels.iter().flatten();
+    let labels: Vec<_> = labels
+        .map(|(key, value)| format!("{key}={value}"))
+        .collect();
+    if labels.is_empty() {
+        return Ok(Vec::new());
+    }
+    let listed = ListParams::default()
+        .labels(&labels.join(","))
+        .limit(MOST_CLAIMS);
+    let mut found = claims.list(&listed).await.context("list claims")?.items;
+    found.retain(|claim| is_claim_of(set, template, &claim.name_any()));
+    Ok(found)
+}
+
+fn is_claim_of(set: &StatefulSet, template: &str, name: &str) -> bool {
+    let ordinal = name.rsplit('-').next().and_then(|text| text.parse().ok());
+    ordinal.is_some_and(|ordinal| {
+        ordinals(set).contains(&ordinal) && claim_name(set, template, ordinal) == name
+    })
+}
+
+/// Why claims of a template cannot have a size.
+fn impossible(
+    set: &StatefulSet,
+    name: &str,
+    asked: Bytes,
+    class: Option<&StorageClass>,
+    claims: &[PersistentVolumeClaim],
+) -> Option<String> {
+    let begun = template(set, name).and_then(size).map(|(_, size)| size);
+    if let Some(begun) = begun.filter(|begun| asked < *begun) {
+        return Some(format!(
+            "claims of template {name:?} are made with {begun}, and volumes do not shrink to {asked}; ask for more, or remove the annotation"
+        ));
+    }
+    for claim in claims {
+        let has = capacity(claim);
+        if has > asked {
+            return Some(format!(
+                "claim {} has {has}, and volumes do not shrink to {asked}; ask for at least {has}, or remove the annotation",
+                claim.name_any()
+            ));
+        }
+    }
+    let class = class?;
+    if class.allow_volume_expansion != Some(true) {
+        return Some(format!(
+            "storage class {:?} of template {name:?} lets no claim grow; set its allowVolumeExpansion to true",
+            class.name_any()
+        ));
+    }
+    beyond(class, asked)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, from_value, json};
+
+    const GIB: u64 = 1 << 30;
+
+    /// A set whose claims are made with a GiB, with an annotation.
+    fn set(grown: Option<&str>) -> StatefulSet {
+        let annotations = grown.map(|size| json!({"grow.flexvol.dev/data": size}));
+        let template = json!({
+            "metadata": {"name": "data"},
+            "spec": {"resources": {"requests": {"storage": "1Gi"}}},
+        });
+        let set: Value = json!({
+            "metadata": {"name": "db", "annotations": annotations},
+            "spec": {
+                "serviceName": "db", "selector": {}, "template": {},
+                "volumeClaimTemplates": [template],
+            },
+        });
+        from_value(set).unwrap()
+    }
+
+    #[test]
+    fn only_what_an_annotation_says_anew_is_judged() {
+        let update = |new: Option<&str>| Update {
+            uid: String::new(),
+            new: set(new),
+            old: set(Some("3Gi")),
+        };
+        assert_eq!(changed(&update(Some("3Gi"))), []);
+        let change = ("data".to_owned(), Ok(Bytes(4 * GIB)));
+        assert_eq!(changed(&update(Some("4Gi"))), [change]);
+        assert_eq!(changed(&update(None)), []);
+    }
+
+    #[test]
+    fn claims_of_other_templates_sets_and_ordinals_are_not_looked_at() {
+        let mut set = set(None);
+        set.spec.replicas = Some(2);
+        for own in ["data-db-0", "data-db-1"] {
+            assert!(is_claim_of(&set, "data", own), "{own}");
+        }
+        for others in [
+            "data-db-2",
+            "log-db-0",
+            "data-db-x-0",
+            "data-db-01",
+            "data-db",
+            "",
+        ] {
+            assert!(!is_claim_of(&set, "data", others), "{others}");
+        }
+    }
+
+    #[test]
+    fn what_no_claim_can_have_is_refused_with_what_to_do() {
+        let set = set(None);
+        let class = |grows: bool| -> StorageClass {
+            from_value(json!({
+                "metadata": {"name": "disk", "annotations": {"flexvol.dev/largest": "5Gi"}},
+                "provisioner": "example.com/disk",
+                "allowVolumeExpansion": grows,
+            }))
+            .unwrap()
+        };
+        let claim: PersistentVolumeClaim = from_value(json!({
+            "metadata": {"name": "data-db-1"},
+            "status": {"capacity": {"storage": "3Gi"}},
+        }))
+        .unwrap();
+        let why = |asked: u64, grows: bool, claims: &[PersistentVolumeClaim]| {
+            impossible(&set, "data", Bytes(asked), Some(&class(grows)), claims)
+        };
+        let says = |why: Option<String>, text: &str| {
+            let why = why.unwrap();
+            assert!(why.contains(text), "{why}");
+        };
+        assert_eq!(why(4 * GIB, true, std::slice::from_ref(&claim)), None);
+        says(
+            why(2 * GIB, true, std::slice::from_ref(&claim)),
+            "claim data-db-1 has 3Gi",
+        );
+        says(why(GIB / 2, true, &[]), "are made with 1Gi");
+        says(why(4 * GIB, false, &[]), "allowVolumeExpansion");
+        says(why(6 * GIB, true, &[]), "allows at most 5Gi");
+    }
+}

@@ -1,0 +1,358 @@
+//! The agent of a node: calls the node's drivers as the orders for the node say.
+
+pub mod call;
+pub mod duty;
+mod report;
+
+pub use report::HEARTBEAT;
+
+use crate::{
+    api::{is_conflict, words},
+    decide::Observed,
+    log,
+    metrics::Metrics,
+    names::{NODE_LABEL, node_label},
+    objects::{ClaimReference, Made, NodeVolume, NodeVolumeStatus, ProblemReport, Wanted},
+    observe,
+    queue::{Outcome, Queue, pause_after},
+};
+use anyhow::{Context, Result};
+use call::{Drivers, Failure, arguments};
+use duty::{Duty, duty};
+use flexvol_sdk::{DriverStatus, ErrorClass};
+use futures_util::{StreamExt, pin_mut};
+use kube::{
+    Api, Client, ResourceExt,
+    api::PostParams,
+    runtime::{WatchStreamExt, watcher, watcher::Event},
+};
+use std::{
+    collections::BTreeMap,
+    fmt,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+use tokio::sync::Notify;
+
+/// How many drivers run at a time.
+const WORKERS: usize = 4;
+
+/// The longest pause after failures.
+const LONGEST_PAUSE: Duration = Duration::from_secs(300);
+
+/// One node's agent.
+pub struct Agent {
+    client: Client,
+    node: String,
+    names: Vec<String>,
+    drivers: Drivers,
+    queue: Queue,
+    metrics: Metrics,
+    ready: AtomicBool,
+    /// Of the drivers that have answered: whether kubelet has to grow their file systems.
+    capabilities: Mutex<BTreeMap<String, bool>>,
+    /// The room on the node may have changed.
+    changed: Notify,
+    /// How often the node is told to be there.
+    heartbeat: Duration,
+}
+
+impl fmt::Debug for Agent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Agent").finish_non_exhaustive()
+    }
+}
+
+impl Agent {
+    /// The agent of a node for the drivers of these names, which says so often that it is there.
+    #[must_use]
+    pub fn new(
+        client: Client,
+        node: String,
+        names: Vec<String>,
+        drivers: Drivers,
+        heartbeat: Duration,
+        metrics: Metrics,
+    ) -> Arc<Self> {
+        Arc::new(Agent {
+            client,
+            node,
+            names,
+            drivers,
+            queue: Queue::new(LONGEST_PAUSE),
+            metrics,
+            ready: AtomicBool::new(false),
+            capabilities: Mutex::default(),
+            changed: Notify::new(),
+            heartbeat,
+        })
+    }
+
+    /// Whether all orders were seen once.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        self.ready.load(Ordering::Relaxed)
+    }
+
+    /// Works for ever.
+    pub async fn run(self: Arc<Self>) {
+        let this = Arc::clone(&self);
+        tokio::spawn(async move { this.watch().await });
+        let this = Arc::clone(&self);
+        tokio::spawn(async move { this.report().await });
+        let workers = (0..WORKERS).map(|_| {
+            let this = Arc::clone(&self);
+            tokio::spawn(async move {
+                loop {
+                    let name = this.queue.next().await;
+                    let outcome = this.serve(&name).await;
+                    this.queue.done(&name, outcome);
+                }
+            })
+        });
+        futures_util::future::join_all(workers).await;
+    }
+
+    async fn watch(&self) {
+        let orders: Api<NodeVolume> = Api::all(self.client.clone());
+        let own = format!("{NODE_LABEL}={}", node_label(&self.node));
+        let stream = watcher(orders, watcher::Config::default().labels(&own)).default_backoff();
+        pin_mut!(stream);
+        while let Some(event) = stream.next().await {
+            match event {
+                Ok(Event::Apply(order) | Event::InitApply(order)) => {
+                    let name = order.name_any();
+                    let answer = order.status.clone().unwrap_or_default();
+                    let answered = Some(answer.observed_generation) == order.metadata.generation;
+                    if duty(&order.spec, &answer) == Duty::Nothing {
+                        continue;
+                    }
+                    // News of our own failure, or what a former agent failed at.
+                    if answered && answer.failures > 0 {
+                        let pause = pause_after(answer.failures, LONGEST_PAUSE);
+                        self.queue.push_later(&name, pause);
+                    } else {
+                        self.queue.push(&name);
+                    }
+                }
+                Ok(Event::InitDone) => self.ready.store(true, Ordering::Relaxed),
+                Ok(Event::Delete(_) | Event::Init) => {}
+                Err(error) => {
+                    let error = error.to_string();
+                    log::warn("the watch of orders broke off", &[("error", &error)]);
+                }
+            }
+        }
+    }
+
+    async fn serve(&self, name: &str) -> Outcome {
+        match self.order(name).await {
+            Ok(outcome) => outcome,
+            Err(error) if is_conflict(&error) => Outcome::After(Duration::from_millis(50)),
+            Err(error) => {
+                let error = words(&error);
+                log::warn(
+                    "cannot serve an order",
+                    &[("volume", name), ("error", &error)],
+                );
+                Outcome::Failed
+            }
+        }
+    }
+
+    async fn order(&self, name: &str) -> Result<Outcome> {
+        let orders: Api<NodeVolume> = Api::all(self.client.clone());
+        let Some(order) = orders.get_opt(name).await.context("read the order")? else {
+            return Ok(Outcome::Settled);
+        };
+        if order.spec.node != self.node || !self.names.contains(&order.spec.driver) {
+            return Ok(Outcome::Settled);
+        }
+        let before = order.status.clone().unwrap_or_default();
+        let duty = duty(&order.spec, &before);
+        let Some(arguments) = arguments(&duty, &order.spec, &before) else {
+            return Ok(Outcome::Settled);
+        };
+        let driver = &order.spec.driver;
+        let grows_on_node = self.grows_on_node(driver).await;
+        let result = match (grows_on_node, self.forbids(name, &order, &duty).await?) {
+            (Err(failure), _) => Err(failure),
+            (_, Some(why)) => Err(Failure::new(ErrorClass::Retryable, why.to_owned())),
+            (Ok(grows_on_node), None) => {
+                let reply = self.drivers.call(driver, &arguments).await;
+                reply.map(|reply| (reply, grows_on_node))
+            }
+        };
+        let callout = &arguments[0];
+        let word = if result.is_ok() { "done" } else { "failed" };
+        self.metrics.operated(callout, word);
+        let mut after = match result {
+            Ok((reply, grows_on_node)) => {
+                log::info("called", &[("volume", name), ("callout", callout)]);
+                self.changed.notify_one();
+                let mut after = succeeded(&duty, &before, reply);
+                after.grows_on_node = grows_on_node;
+                after
+            }
+            // Its file system grows its storage.
+            Err(failure) if failure.unsupported && matches!(duty, Duty::Expand { .. }) => {
+                NodeVolumeStatus {
+                    found: Some(Wanted::Present),
+                    size: None,
+                    problem: None,
+                    failures: 0,
+                    ..before.clone()
+                }
+            }
+            Err(failure) => {
+                let why = failure.message.as_str();
+                log::warn(
+                    "a call failed",
+                    &[("volume", name), ("callout", callout), ("why", why)],
+                );
+                failed(&before, failure)
+            }
+        };
+        after.observed_generation = order.metadata.generation.unwrap_or_default();
+        let failures = after.failures;
+        let answer = NodeVolume {
+            status: Some(after),
+            ..order.clone()
+        };
+        orders
+            .replace_status(name, &PostParams::default(), &answer)
+            .await
+            .context("answer the order")?;
+        Ok(match failures {
+            0 => Outcome::Settled,
+            // Counted in the answer, so that a new agent goes on as slowly.
+            failures => Outcome::After(pause_after(failures, LONGEST_PAUSE)),
+        })
+    }
+
+    async fn grows_on_node(&self, driver: &str) -> Result<bool, Failure> {
+        let known = {
+            let all = self
+                .capabilities
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            all.get(driver).copied()
+        };
+        match known {
+            Some(known) => Ok(known),
+            None => self.ask(&self.drivers, driver).await,
+        }
+    }
+
+    /// Asks a driver what it can do.
+    async fn ask(&self, drivers: &Drivers, driver: &str) -> Result<bool, Failure> {
+        let reply = drivers.call(driver, &["init".to_owned()]).await?;
+        // What kubelet assumes of a driver that does not say.
+        let grows_on_node = reply.capabilities.unwrap_or_default().requires_fs_resize;
+        let mut all = self
+            .capabilities
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        all.insert(driver.to_owned(), grows_on_node);
+        Ok(grows_on_node)
+    }
+
+    /// Why storage must not be deleted, whatever the order says: what is in use is not ours to take.
+    async fn forbids(
+        &self,
+        name: &str,
+        order: &NodeVolume,
+        duty: &Duty,
+    ) -> Result<Option<&'static str>> {
+        if *duty != Duty::Delete {
+            return Ok(None);
+        }
+        let ClaimReference {
+            namespace,
+            name: claim,
+            ..
+        } = &order.spec.claim;
+        let place = Some((namespace.clone(), claim.clone()));
+        let ours = std::slice::from_ref(&order.spec.driver);
+        let live = observe::read(&self.client, name, place, ours).await?;
+        let is_wanted = |live: &NodeVolume| {
+            live.metadata.uid == order.metadata.uid && live.spec.wanted == Wanted::Absent
+        };
+        if !live.order.as_ref().is_some_and(is_wanted) {
+            return Ok(Some("the order has changed, so the storage is not deleted"));
+        }
+        Ok(in_use(&live.observed(name, ours)))
+    }
+}
+
+/// Why the storage of a volume must not be deleted.
+fn in_use(observed: &Observed) -> Option<&'static str> {
+    if observed.claim.as_ref().is_some_and(|claim| claim.bound) {
+        return Some("the claim is bound to the volume, whose storage is therefore not deleted");
+    }
+    let volume = observed.volume.as_ref()?;
+    if !volume.ours {
+        return Some("the persistent volume is somebody else's, so its storage is not deleted");
+    }
+    if volume.reclaim != crate::decide::Reclaim::Delete {
+        return Some("the persistent volume says Retain, so its storage is not deleted");
+    }
+    (!volume.released && !volume.deleting)
+        .then_some("the persistent volume is not released, so its storage is not deleted")
+}
+
+/// The answer after a call that succeeded.
+fn succeeded(duty: &Duty, before: &NodeVolumeStatus, reply: DriverStatus) -> NodeVolumeStatus {
+    let mut after = NodeVolumeStatus {
+        problem: None,
+        failures: 0,
+        ..before.clone()
+    };
+    match duty {
+        Duty::Nothing => {}
+        Duty::Provision => {
+            after.found = Some(Wanted::Present);
+            after.size = reply.capacity.map(|size| size.0);
+            after.made = Some(Made {
+                options: reply.options,
+                fs_type: reply.fs_type,
+            });
+        }
+        Duty::Expand { new, .. } => {
+            after.found = Some(Wanted::Present);
+            let reached = reply.volume_new_size.map(|size| size.0);
+            // Success without a size, and with less than was asked for, is no growth.
+            after.size = reached.or(before.size);
+            if after.size.is_some_and(|size| size < *new) {
+                let problem = ProblemReport {
+                    class: ErrorClass::Retryable.as_str().to_owned(),
+                    message: format!(
+                        "the driver says that it grew the volume, and not that it reached {new} bytes"
+                    ),
+                };
+                after.problem = Some(problem);
+                after.failures = before.failures.saturating_add(1);
+            }
+        }
+        Duty::Delete => {
+            after.found = Some(Wanted::Absent);
+            after.size = None;
+        }
+    }
+    after
+}
+
+/// The answer after a call that failed.
+fn failed(before: &NodeVolumeStatus, failure: Failure) -> NodeVolumeStatus {
+    NodeVolumeStatus {
+        problem: Some(ProblemReport {
+            class: failure.class.as_str().to_owned(),
+            message: failure.message,
+        }),
+        failures: before.failures.saturating_add(1),
+        ..before.clone()
+    }
+}

@@ -1,0 +1,171 @@
+//! Telling the cluster what is on the node: drivers that answer, and room in each storage class.
+
+use super::{Agent, call::Drivers};
+use crate::{
+    api::{Refusal, refusal, words},
+    log,
+    objects::{DriverReport, StorageNode, StorageNodeStatus},
+};
+use anyhow::{Context, Result};
+use flexvol_sdk::ErrorClass;
+use k8s_openapi::{api::storage::v1::StorageClass, jiff::Timestamp};
+use kube::{
+    Api,
+    api::{ListParams, ObjectMeta, PostParams},
+};
+use serde_json::json;
+use std::{collections::HashSet, time::Duration};
+use tokio::time::{Instant, sleep, timeout};
+
+/// How often it is told, at least, unless the agent was told otherwise.
+pub const HEARTBEAT: Duration = Duration::from_secs(60);
+
+/// A driver that takes longer to say what it can do, or has room for, does not answer: others wait.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How soon after the node's storage has changed.
+const SOON: Duration = Duration::from_secs(1);
+
+/// What was told last.
+struct Told {
+    node: StorageNode,
+    when: Instant,
+}
+
+/// Whether nothing but the time is different.
+fn says_the_same(one: &StorageNodeStatus, other: &StorageNodeStatus) -> bool {
+    one.drivers == other.drivers && one.capacities == other.capacities
+}
+
+impl Agent {
+    pub(super) async fn report(&self) {
+        let mut told = None;
+        loop {
+            if let Err(error) = self.report_once(&mut told).await {
+                let error = words(&error);
+                log::warn("cannot tell what is on the node", &[("error", &error)]);
+                told = None;
+                sleep(SOON).await;
+                continue;
+            }
+            // Whichever is first; several changes in a second are told at once.
+            let _ = timeout(self.heartbeat, self.changed.notified()).await;
+            sleep(SOON).await;
+        }
+    }
+
+    /// Tells what is there, unless that was told less than a period ago.
+    async fn report_once(&self, told: &mut Option<Told>) -> Result<()> {
+        let status = self.look().await?;
+        let is_old = |told: &Told| {
+            told.when.elapsed() >= self.heartbeat || !says_the_same(&told.node.status, &status)
+        };
+        if !told.as_ref().is_none_or(is_old) {
+            return Ok(());
+        }
+        let nodes: Api<StorageNode> = Api::all(self.client.clone());
+        let write = PostParams::default();
+        let mut known = told.take().map(|told| told.node);
+        for _ in 0..5 {
+            let found = match known.take() {
+                Some(node) => Some(node),
+                None => nodes
+                    .get_opt(&self.node)
+                    .await
+                    .context("read the node's storage")?,
+            };
+            let written = match found {
+                Some(mut node) => {
+                    node.status = status.clone();
+                    nodes.replace_status(&self.node, &write, &node).await
+                }
+                // The status is written in the next round.
+                None => nodes.create(&write, &self.storage_node()).await,
+            };
+            match written {
+                Ok(node) if node.status == status => {
+                    let when = Instant::now();
+                    *told = Some(Told { node, when });
+                    return Ok(());
+                }
+                Ok(node) => known = Some(node),
+                Err(error) if refusal(&error) == Refusal::Other => {
+                    return Err(error).context("write the node's storage");
+                }
+                Err(_) => {}
+            }
+        }
+        anyhow::bail!("the node's StorageNode changes again and again")
+    }
+
+    fn storage_node(&self) -> StorageNode {
+        StorageNode {
+            api_version: StorageNode::api_version(),
+            kind: "StorageNode".to_owned(),
+            metadata: ObjectMeta {
+                name: Some(self.node.clone()),
+                ..ObjectMeta::default()
+            },
+            status: StorageNodeStatus::default(),
+        }
+    }
+
+    async fn look(&self) -> Result<StorageNodeStatus> {
+        let mut status = StorageNodeStatus {
+            seen: Some(Timestamp::now().to_string()),
+            ..StorageNodeStatus::default()
+        };
+        let drivers = Drivers {
+            deadline: self.drivers.deadline.min(PATIENCE),
+            ..self.drivers.clone()
+        };
+        let mut hang = HashSet::new();
+        for name in &self.names {
+            match self.ask(&drivers, name).await {
+                Ok(grows_on_node) => {
+                    status
+                        .drivers
+                        .insert(name.clone(), DriverReport { grows_on_node });
+                }
+                Err(failure) => {
+                    let why = failure.message.as_str();
+                    log::warn(
+                        "a driver does not answer",
+                        &[("driver", name), ("why", why)],
+                    );
+                }
+            }
+        }
+        let classes: Api<StorageClass> = Api::all(self.client.clone());
+        let classes = classes
+            .list(&ListParams::default())
+            .await
+            .context("list storage classes")?;
+        for class in classes {
+            let name = class.metadata.name.unwrap_or_default();
+            let answers = status.drivers.contains_key(&class.provisioner);
+            if !answers || hang.contains(&class.provisioner) {
+                continue;
+            }
+            let parameters = json!(class.parameters.unwrap_or_default()).to_string();
+            let asked = ["capacity".to_owned(), parameters];
+            match drivers.call(&class.provisioner, &asked).await {
+                Ok(reply) => {
+                    if let Some(room) = reply.capacity {
+                        // The API server has no larger integers.
+                        let room = room.0.min(i64::MAX.unsigned_abs());
+                        status.capacities.insert(name, room);
+                    }
+                }
+                Err(failure) => {
+                    if failure.class == ErrorClass::Uncertain {
+                        hang.insert(class.provisioner.clone());
+                    }
+                    let why = failure.message.as_str();
+                    log::warn("no capacity is known", &[("class", &name), ("why", why)]);
+                }
+            }
+        }
+        Ok(status)
+    }
+}

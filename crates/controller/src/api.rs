@@ -1,0 +1,420 @@
+//! The way to the API server: one client, whose requests are limited, timed and counted.
+
+use crate::{log, metrics::Metrics, resolve::Getent};
+use anyhow::{Context as _, Result};
+use http::{Method, Request, Response};
+use hyper_util::{
+    client::legacy::{Client as Http, connect::HttpConnector},
+    rt::TokioExecutor,
+};
+use kube::{
+    Client, Config,
+    client::{Body, ConfigExt},
+    config::{KubeConfigOptions, Kubeconfig},
+};
+use std::{
+    future::Future,
+    path::Path,
+    pin::Pin,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    task::{self, Poll},
+    time::Duration,
+};
+use tokio::time::{Instant, sleep_until, timeout};
+use tower::{BoxError, Layer, Service, ServiceBuilder};
+
+/// How long a request may take that is no watch. Together with the time in which the lease is
+/// renewed it stays below the time after which others take it.
+pub const PATIENCE: Duration = Duration::from_secs(4);
+
+/// How many requests may be made.
+#[derive(Clone, Copy, Debug)]
+pub struct Budget {
+    /// In a second, on average.
+    pub rate: f64,
+    /// At once.
+    pub burst: u32,
+}
+
+/// Until when this process may write.
+#[derive(Clone, Debug, Default)]
+pub struct Fence(Arc<Mutex<Option<Instant>>>);
+
+impl Fence {
+    /// From now on writes may begin until then.
+    pub fn set(&self, until: Instant) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(until);
+    }
+
+    /// A process that was stopped does not know it: time is looked at before each write. One that
+    /// was never fenced may always write.
+    fn is_past(&self) -> bool {
+        let until = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        until.is_some_and(|until| Instant::now() >= until)
+    }
+}
+
+/// Connects as a kubeconfig says, or, without one, as pods of the cluster do.
+///
+/// # Errors
+/// When there is neither, or one of them cannot be read.
+pub async fn connect(
+    kubeconfig: Option<&Path>,
+    budget: Budget,
+    fence: Fence,
+    metrics: Metrics,
+) -> Result<Client> {
+    let config = match kubeconfig {
+        Some(path) => {
+            let text = Kubeconfig::read_from(path)
+                .with_context(|| format!("read the kubeconfig {}", path.display()))?;
+            Config::from_custom_kubeconfig(text, &KubeConfigOptions::default())
+                .await
+                .context("use the kubeconfig")?
+        }
+        None => Config::incluster()
+            .context("find the API server: this is no pod of a cluster; give --kubeconfig FILE")?,
+    };
+    let mut connector = HttpConnector::new_with_resolver(Getent);
+    connector.enforce_http(false);
+    connector.set_nodelay(true);
+    connector.set_connect_timeout(Some(PATIENCE));
+    // A watch says nothing for minutes: this notices that the other side has gone.
+    connector.set_keepalive(Some(Duration::from_secs(20)));
+    connector.set_keepalive_interval(Some(Duration::from_secs(5)));
+    connector.set_keepalive_retries(Some(3));
+    let https = config
+        .rustls_https_connector_with_connector(connector)
+        .context("prepare TLS")?;
+    let service = ServiceBuilder::new()
+        // Before the server's own path is put in front of others.
+        .layer(Counted(Arc::new(Shared::new(budget, fence, metrics))))
+        .layer(config.base_uri_layer())
+        .option_layer(config.auth_layer().context("use the credentials")?)
+        .map_err(BoxError::from)
+        .service(Http::builder(TokioExecutor::new()).build::<_, Body>(https));
+    Ok(Client::new(service, config.default_namespace))
+}
+
+struct Shared {
+    budget: Budget,
+    /// When the next request may start, if all so far had been spread evenly.
+    next: Mutex<Instant>,
+    fence: Fence,
+    metrics: Metrics,
+    cut: Option<Cut>,
+    /// How many writes were begun.
+    writes: AtomicU64,
+}
+
+/// For tests: the process ends before or after one of its writes, as if somebody had killed it, and says
+/// the number of each write before it is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Cut {
+    before: bool,
+    at: u64,
+}
+
+/// The environment variable that says so: `before:3` or `after:3`.
+const CUT: &str = "FLEXVOL_CONTROLLER_END";
+
+impl Cut {
+    fn read(text: &str) -> Option<Self> {
+        let (when, at) = text.split_once(':')?;
+        let before = match when {
+            "before" => true,
+            "after" => false,
+            _ => return None,
+        };
+        let at = at.parse().ok()?;
+        Some(Cut { before, at })
+    }
+
+    fn end(self, write: u64, before: bool) {
+        if before {
+            log::info("writes", &[("number", &write.to_string())]);
+        }
+        if (self.before, self.at) == (before, write) {
+            std::process::abort();
+        }
+    }
+}
+
+impl Shared {
+    fn new(budget: Budget, fence: Fence, metrics: Metrics) -> Self {
+        let cut = std::env::var(CUT).ok();
+        Shared {
+            budget,
+            next: Mutex::new(Instant::now()),
+            fence,
+            metrics,
+            cut: cut.and_then(|text| Cut::read(&text)),
+            writes: AtomicU64::new(0),
+        }
+    }
+
+    /// When the next request may start.
+    fn turn(&self) -> Instant {
+        let now = Instant::now();
+        let apart = Duration::from_secs_f64(1.0 / self.budget.rate);
+        let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+        let earliest = now.checked_sub(apart * self.budget.burst).unwrap_or(now);
+        let turn = (*next).max(earliest);
+        *next = turn + apart;
+        turn.max(now)
+    }
+}
+
+/// What a request is, as far as it matters here.
+#[derive(Clone, Copy)]
+struct Sort {
+    watches: bool,
+    lease: bool,
+    writes: bool,
+}
+
+impl Sort {
+    fn of(request: &Request<Body>) -> Self {
+        let query = request.uri().query().unwrap_or_default();
+        let resource = resource(request.uri().path());
+        let lease = resource == Some(("coordination.k8s.io", "leases"));
+        let event = resource == Some(("", "events"));
+        Sort {
+            watches: query
+                .split('&')
+                .any(|pair| matches!(pair, "watch=true" | "watch=1")),
+            lease,
+            writes: *request.method() != Method::GET && !lease && !event,
+        }
+    }
+}
+
+/// The group and the plural in a path: `/api/v1/[namespaces/N/]PLURAL…` or `/apis/GROUP/VERSION/…`
+/// (`RequestInfoFactory` in `apiserver/pkg/endpoints/request`). Names in it may be anything.
+fn resource(path: &str) -> Option<(&str, &str)> {
+    let mut parts = path.strip_prefix('/')?.split('/');
+    let group = match parts.next()? {
+        "api" => "",
+        "apis" => parts.next()?,
+        _ => return None,
+    };
+    parts.next()?;
+    let plural = parts.next()?;
+    let in_namespace = (plural == "namespaces").then(|| parts.nth(1)).flatten();
+    Some((group, in_namespace.unwrap_or(plural)))
+}
+
+#[derive(Clone)]
+struct Counted(Arc<Shared>);
+
+impl<S> Layer<S> for Counted {
+    type Service = Counting<S>;
+
+    fn layer(&self, inner: S) -> Counting<S> {
+        Counting {
+            inner,
+            shared: Arc::clone(&self.0),
+        }
+    }
+}
+
+#[derive(Clone)]
+struct Counting<S> {
+    inner: S,
+    shared: Arc<Shared>,
+}
+
+impl<S, B> Service<Request<Body>> for Counting<S>
+where
+    S: Service<Request<Body>, Response = Response<B>> + Clone + Send + 'static,
+    S::Future: Send,
+    S::Error: Into<BoxError>,
+    B: Send,
+{
+    type Response = Response<B>;
+    type Error = BoxError;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<B>, BoxError>> + Send>>;
+
+    fn poll_ready(&mut self, context: &mut task::Context<'_>) -> Poll<Result<(), BoxError>> {
+        self.inner.poll_ready(context).map_err(Into::into)
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        // The one that is ready goes into the future, and its clone stays.
+        let clone = self.inner.clone();
+        let mut inner = std::mem::replace(&mut self.inner, clone);
+        let shared = Arc::clone(&self.shared);
+        Box::pin(async move {
+            let sort = Sort::of(&request);
+            let method = request.method().clone();
+            // Whoever waits for its turn must not lose the lease for it.
+            if !sort.lease {
+                sleep_until(shared.turn()).await;
+            }
+            if sort.writes && shared.fence.is_past() {
+                crate::leader::end("the lease was not renewed in time");
+            }
+            let cut = shared.cut.filter(|_| sort.writes);
+            let write = shared
+                .writes
+                .fetch_add(cut.is_some().into(), Ordering::SeqCst)
+                + 1;
+            if let Some(cut) = cut {
+                cut.end(write, true);
+            }
+            let answer = if sort.watches {
+                inner.call(request).await.map_err(Into::into)
+            } else {
+                match timeout(PATIENCE, inner.call(request)).await {
+                    Ok(answer) => answer.map_err(Into::into),
+                    Err(_) => Err(BoxError::from(format!(
+                        "the API server did not answer in {} s",
+                        PATIENCE.as_secs()
+                    ))),
+                }
+            };
+            let code = answer.as_ref().map_or(0, |answer| answer.status().as_u16());
+            shared.metrics.requested(&method, code);
+            if let Some(cut) = cut {
+                cut.end(write, false);
+            }
+            answer
+        })
+    }
+}
+
+/// Whether something failed because the object is another than was read: whoever looks again finds it.
+#[must_use]
+pub fn is_conflict(error: &anyhow::Error) -> bool {
+    let request = error.downcast_ref::<kube::Error>();
+    request.map(refusal) == Some(Refusal::Changed)
+}
+
+/// What a failed request says about the object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// It is not there.
+    Missing,
+    /// It has changed since it was read, or is there already.
+    Changed,
+    /// Something else.
+    Other,
+}
+
+/// What a failed request says about the object.
+#[must_use]
+pub fn refusal(error: &kube::Error) -> Refusal {
+    match error {
+        kube::Error::Api(status) if status.code == 404 => Refusal::Missing,
+        kube::Error::Api(status) if status.code == 409 => Refusal::Changed,
+        _ => Refusal::Other,
+    }
+}
+
+/// An error in words: of what the API server refused, its own, and nothing of how they came here.
+#[must_use]
+pub fn words(error: &anyhow::Error) -> String {
+    let each = error
+        .chain()
+        .map(|cause| match cause.downcast_ref::<kube::Error>() {
+            Some(kube::Error::Api(status)) => (status.message.clone(), true),
+            _ => (cause.to_string(), false),
+        });
+    let mut text = String::new();
+    for (words, last) in each {
+        if !text.is_empty() {
+            text += ": ";
+        }
+        text += &words;
+        if last {
+            break;
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kube::core::Status;
+
+    #[test]
+    fn what_the_api_server_refused_is_told_in_its_own_words() {
+        let status = Status::failure("no such thing", "NotFound").with_code(404);
+        let error = kube::Error::Api(Box::new(status));
+        assert_eq!(refusal(&error), Refusal::Missing);
+        let error = anyhow::Error::from(error).context("read the claim");
+        assert_eq!(words(&error), "read the claim: no such thing");
+        assert_eq!(
+            error.downcast_ref::<kube::Error>().map(refusal),
+            Some(Refusal::Missing)
+        );
+    }
+
+    #[test]
+    fn what_a_request_is_does_not_depend_on_how_its_object_is_called() {
+        let sort = |method: Method, uri: &str| {
+            let request = Request::builder().method(method).uri(uri);
+            let sort = Sort::of(&request.body(Body::empty()).unwrap());
+            (sort.watches, sort.lease, sort.writes)
+        };
+        let patch = |uri: &str| sort(Method::PATCH, uri);
+        let leases = "/apis/coordination.k8s.io/v1/namespaces/flexvol/leases";
+        assert_eq!(
+            patch(&format!("{leases}/flexvol-controller")),
+            (false, true, false)
+        );
+        assert_eq!(sort(Method::POST, leases), (false, true, false));
+        assert_eq!(
+            patch("/api/v1/namespaces/ns/events/a.b"),
+            (false, false, false)
+        );
+        // Of people who would like theirs to be written by whoever leads no more.
+        for uri in [
+            "/api/v1/namespaces/leases/persistentvolumeclaims/data",
+            "/api/v1/namespaces/ns/persistentvolumeclaims/leases",
+            "/api/v1/namespaces/events/persistentvolumeclaims/events/status",
+            "/apis/leases/v1/namespaces/ns/leases/data",
+            "/api/v1/persistentvolumes/leases?x=watch=true",
+            "/api/v1/namespaces/events",
+        ] {
+            assert_eq!(patch(uri), (false, false, true), "{uri}");
+        }
+        let get = |uri: &str| sort(Method::GET, uri);
+        assert_eq!(
+            get("/api/v1/persistentvolumes?limit=5&watch=true"),
+            (true, false, false)
+        );
+        assert_eq!(
+            get("/api/v1/persistentvolumes?labelSelector=watch=true"),
+            (false, false, false)
+        );
+    }
+
+    #[test]
+    fn a_process_is_told_at_which_write_to_end() {
+        let cut = |before, at| Some(Cut { before, at });
+        assert_eq!(Cut::read("before:3"), cut(true, 3));
+        assert_eq!(Cut::read("after:12"), cut(false, 12));
+        for nothing in ["", "3", "after:", "within:3", "after:x"] {
+            assert_eq!(Cut::read(nothing), None, "{nothing}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn requests_are_spread_after_a_burst() {
+        let budget = Budget {
+            rate: 10.0,
+            burst: 5,
+        };
+        let shared = Shared::new(budget, Fence::default(), Metrics::default());
+        tokio::time::advance(Duration::from_secs(60)).await;
+        let now = Instant::now();
+        let turns: Vec<_> = (0..20).map(|_| (shared.turn() - now).as_millis()).collect();
+        assert_eq!(turns[..5], [0; 5], "{turns:?}");
+        assert!(turns[19] >= 1300 && turns[19] <= 1500, "{turns:?}");
+    }
+}

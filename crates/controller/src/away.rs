@@ -1,0 +1,148 @@
+//! What is said of a node that has to act for a volume, and of which nothing is heard.
+
+use crate::{
+    decide::{Away, Wish},
+    names::is_object_name,
+    nodes::{Nodes, Silence},
+    objects::{NodeVolume, Wanted},
+    observe::Live,
+    wish,
+};
+use anyhow::{Context, Result};
+use k8s_openapi::api::core::v1::Node;
+use kube::{Api, Client, ResourceExt};
+
+/// What Kubernetes knows of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Known {
+    /// It has no object.
+    Missing,
+    /// Its kubelet does not answer.
+    Unready,
+    /// Its kubelet answers.
+    Ready,
+}
+
+impl Known {
+    /// What a node's object says.
+    pub fn of(node: Option<&Node>) -> Self {
+        let Some(node) = node else {
+            return Known::Missing;
+        };
+        let conditions = node.status.iter().flat_map(|status| &status.conditions);
+        let unready = conditions
+            .flatten()
+            .any(|condition| condition.type_ == "Ready" && condition.status != "True");
+        if unready {
+            Known::Unready
+        } else {
+            Known::Ready
+        }
+    }
+}
+
+/// What became of the node that has to act for a volume: the one that was ordered, or else the one that
+/// the scheduler chose. The API server is asked only about nodes whose agents are silent.
+///
+/// # Errors
+/// When the API server does not answer.
+pub(crate) async fn away(
+    client: &Client,
+    nodes: &Nodes,
+    live: &Live,
+    ours: &[String],
+) -> Result<Option<Away>> {
+    let chosen = || {
+        let claim = live.claim.as_ref()?;
+        match wish::wish(claim, live.class.as_ref(), ours) {
+            // Anybody may write it into a claim.
+            Wish::Storage { node } => node.filter(|node| is_object_name(node)),
+            _ => None,
+        }
+    };
+    let order = live.order.as_ref();
+    let Some(node) = order.map(|order| order.spec.node.clone()).or_else(chosen) else {
+        return Ok(None);
+    };
+    let Some(silence) = nodes.silence(&node) else {
+        return Ok(None);
+    };
+    let all: Api<Node> = Api::all(client.clone());
+    let found = all.get_opt(&node).await.context("read the node")?;
+    let known = Known::of(found.as_ref());
+    Ok(Some(Away {
+        why: words(&node, known, &silence, order),
+        lost: known != Known::Ready,
+    }))
+}
+
+fn words(node: &str, known: Known, silence: &Silence, order: Option<&NodeVolume>) -> String {
+    let state = match known {
+        Known::Missing => "is not in the cluster any more, and",
+        Known::Unready => "is not ready, and",
+        Known::Ready => "is ready, but",
+    };
+    let remedy = match order {
+        None if known == Known::Ready => "start its agent".to_owned(),
+        None => "another node is asked for".to_owned(),
+        Some(order) if order.spec.wanted == Wanted::Present => {
+            "the volume's storage is there: bring the node back with its agent".to_owned()
+        }
+        // Nobody but a person can know that a node never comes back.
+        Some(order) => format!(
+            "the storage to delete is there: bring the node back with its agent, or, if it is lost for good, say that its storage is gone: kubectl patch nodevolume {} --subresource=status --type=merge --patch '{{\"status\":{{\"found\":\"Absent\"}}}}'",
+            order.name_any()
+        ),
+    };
+    format!("node {node} {state} its agent {silence}; {remedy}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{from_value, json};
+
+    #[test]
+    fn only_a_kubelet_that_says_so_is_not_ready() {
+        let node = |conditions| -> Node {
+            from_value(json!({"metadata": {"name": "n"}, "status": {"conditions": conditions}}))
+                .unwrap()
+        };
+        let ready = |status: &str| node(json!([{"type": "Ready", "status": status}]));
+        assert_eq!(Known::of(None), Known::Missing);
+        assert_eq!(Known::of(Some(&ready("Unknown"))), Known::Unready);
+        assert_eq!(Known::of(Some(&ready("False"))), Known::Unready);
+        assert_eq!(Known::of(Some(&ready("True"))), Known::Ready);
+        assert_eq!(Known::of(Some(&node(json!([])))), Known::Ready);
+    }
+
+    #[test]
+    fn people_are_told_which_node_since_when_and_what_to_do() {
+        let order = |wanted: &str| -> NodeVolume {
+            from_value(json!({
+                "apiVersion": NodeVolume::api_version(), "kind": "NodeVolume",
+                "metadata": {"name": "pvc-1"},
+                "spec": {
+                    "driver": "a/b", "node": "n", "wanted": wanted, "size": 1,
+                    "claim": {"namespace": "ns", "name": "data", "uid": "1"},
+                },
+            }))
+            .unwrap()
+        };
+        let since = Silence::Since("12:00:00".to_owned());
+        let of = |known, order: Option<&NodeVolume>| words("n", known, &since, order);
+        assert_eq!(
+            of(Known::Unready, Some(&order("Present"))),
+            "node n is not ready, and its agent was last heard of at 12:00:00; the volume's storage is there: bring the node back with its agent"
+        );
+        let gone = of(Known::Missing, Some(&order("Absent")));
+        assert!(gone.contains("not in the cluster any more"), "{gone}");
+        assert!(gone.contains("kubectl patch nodevolume pvc-1 "), "{gone}");
+        assert!(
+            gone.contains(r#"'{"status":{"found":"Absent"}}'"#),
+            "{gone}"
+        );
+        assert!(of(Known::Ready, None).ends_with("start its agent"));
+        assert!(of(Known::Missing, None).ends_with("another node is asked for"));
+    }
+}

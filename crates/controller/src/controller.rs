@@ -1,0 +1,268 @@
+//! The controller: takes every volume that changed one step after the other.
+
+use crate::{
+    act::Act,
+    api::{is_conflict, words},
+    away::away,
+    decide::{Step, decide},
+    events::{Events, Tone},
+    growth::Classes,
+    index::Index,
+    log,
+    metrics::Metrics,
+    news::{Own, Seen},
+    nodes::{NoNode, Nodes},
+    observe::{self, Live},
+    queue::{Outcome, Pace, Queue},
+    sets::Sets,
+    watches::WATCHES,
+};
+use anyhow::Result;
+use kube::Client;
+use std::{
+    collections::{HashMap, HashSet},
+    fmt,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicU8, Ordering},
+    },
+    time::Duration,
+};
+
+/// How many volumes are worked on at a time.
+const WORKERS: usize = 10;
+
+/// How soon what cannot be had, or is stuck, is looked at again, if nothing says that it has changed.
+const STUCK: Pace = Pace {
+    first: Duration::from_secs(60),
+    longest: Duration::from_secs(3600),
+};
+
+/// The same where somebody else has to act: news may get lost, and then a claim would wait for ever.
+pub(crate) const OTHERS: Pace = Pace {
+    first: Duration::from_secs(300),
+    longest: Duration::from_secs(3600),
+};
+
+/// No volume needs more steps without anything happening in between.
+pub(crate) const STEPS: usize = 16;
+
+/// What the controller has in common for all volumes.
+pub struct Controller {
+    pub(crate) client: Client,
+    pub(crate) drivers: Vec<String>,
+    pub(crate) index: Index,
+    pub(crate) classes: Classes,
+    pub(crate) queue: Queue,
+    pub(crate) nodes: Nodes,
+    /// Volumes that no node can have: more is offered, and they are looked at.
+    pub(crate) nodeless: Mutex<HashSet<String>>,
+    /// A node offers more than before.
+    pub(crate) offered: AtomicBool,
+    events: Arc<Events>,
+    metrics: Metrics,
+    /// The claims of volumes that are not settled.
+    pub(crate) claims: Mutex<HashMap<String, Seen>>,
+    /// What this process wrote lately.
+    pub(crate) own: Mutex<Own>,
+    /// How many of the watches have seen everything once.
+    pub(crate) synced: AtomicU8,
+}
+
+impl fmt::Debug for Controller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Controller").finish_non_exhaustive()
+    }
+}
+
+impl Controller {
+    /// A controller of these drivers' volumes, on nodes whose agents count as away after `silence`.
+    #[must_use]
+    pub fn new(
+        client: Client,
+        drivers: Vec<String>,
+        silence: Duration,
+        metrics: Metrics,
+    ) -> Arc<Self> {
+        Arc::new(Controller {
+            events: Arc::new(Events::start(client.clone(), "flexvol-controller")),
+            client,
+            drivers,
+            index: Index::default(),
+            classes: Classes::default(),
+            queue: Queue::new(Duration::from_secs(300)),
+            nodes: Nodes::new(silence),
+            nodeless: Mutex::default(),
+            offered: AtomicBool::new(false),
+            metrics,
+            claims: Mutex::default(),
+            own: Mutex::default(),
+            synced: AtomicU8::new(0),
+        })
+    }
+
+    /// Whether all there is was seen once.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        self.synced.load(Ordering::Relaxed) >= WATCHES
+    }
+
+    /// Works for ever.
+    pub async fn run(self: Arc<Self>) {
+        self.watch_all();
+        let sets = Sets::new(self.client.clone(), Arc::clone(&self.events));
+        tokio::spawn(sets.run());
+        while !self.is_ready() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        // Before all was seen nobody could tell what of it belongs together.
+        for name in self.index.unsettled() {
+            self.queue.push(&name);
+        }
+        let this = Arc::clone(&self);
+        tokio::spawn(async move { this.watch_nodes().await });
+        let workers = (0..WORKERS).map(|_| {
+            let this = Arc::clone(&self);
+            tokio::spawn(async move {
+                loop {
+                    let name = this.queue.next().await;
+                    let waiting = i64::try_from(this.queue.waiting()).unwrap_or(i64::MAX);
+                    this.metrics.waiting.set(waiting);
+                    let outcome = this.volume(&name).await;
+                    this.queue.done(&name, outcome);
+                }
+            })
+        });
+        futures_util::future::join_all(workers).await;
+    }
+
+    async fn volume(&self, name: &str) -> Outcome {
+        match self.steps(name).await {
+            Ok(outcome) => outcome,
+            // Somebody was faster: what they wrote is looked at.
+            Err(error) if is_conflict(&error) => {
+                self.metrics.operated("step", "changed");
+                Outcome::After(Duration::from_millis(100))
+            }
+            Err(error) => {
+                self.metrics.operated("step", "failed");
+                let error = words(&error);
+                log::warn("a step failed", &[("volume", name), ("error", &error)]);
+                Outcome::Failed
+            }
+        }
+    }
+
+    async fn steps(&self, name: &str) -> Result<Outcome> {
+        let act = Act {
+            client: &self.client,
+            nodes: &self.nodes,
+            name,
+        };
+        let place = self.claim_place(name);
+        if let Some(place) = &place
+            && let Some(outcome) = self.grow(&act, place).await?
+        {
+            return Ok(outcome);
+        }
+        let mut live = observe::read(&self.client, name, place, &self.drivers).await?;
+        live.away = away(&self.client, &self.nodes, &live, &self.drivers).await?;
+        for _ in 0..STEPS {
+            let step = decide(&live.observed(name, &self.drivers));
+            match &step {
+                Step::Rest if live.claim.as_ref().is_some_and(observe::grows) => {
+                    return Ok(Outcome::InVain(OTHERS));
+                }
+                Step::Rest => return Ok(Outcome::Settled),
+                Step::Refuse(why) | Step::Stuck(why) => {
+                    self.tell(&live, why);
+                    if live.order.is_none() && live.away.is_some() {
+                        self.wait_for_node(name);
+                    }
+                    return Ok(Outcome::InVain(STUCK));
+                }
+                _ => {}
+            }
+            let done = act.step(&step, &mut live).await;
+            if let Err(error) = &done
+                && let Step::Order { .. } | Step::Publish = step
+                && !is_conflict(error)
+            {
+                self.tell(&live, &words(error));
+                if error.is::<NoNode>() {
+                    self.wait_for_node(name);
+                    return Ok(Outcome::InVain(STUCK));
+                }
+            }
+            done?;
+            self.done(name, &step, &live);
+            if step == Step::Reschedule && live.order.is_none() {
+                // The next node is not the one that is away.
+                live.away = None;
+            }
+        }
+        anyhow::bail!("the volume needs more than {STEPS} steps")
+    }
+
+    /// A step was done, and these are the objects after it.
+    pub(crate) fn done(&self, name: &str, step: &Step, live: &Live) {
+        self.metrics.operated("step", "done");
+        self.remember(live);
+        let what = format!("{step:?}");
+        log::info("step", &[("volume", name), ("did", &what)]);
+        self.tell_done(live, step);
+    }
+
+    fn remember(&self, live: &Live) {
+        let mut own = self.own.lock().unwrap_or_else(PoisonError::into_inner);
+        let claim = live.claim.as_ref().map(|claim| &claim.metadata);
+        let volume = live.volume.as_ref().map(|volume| &volume.metadata);
+        let order = live.order.as_ref().map(|order| &order.metadata);
+        for meta in [claim, volume, order].into_iter().flatten() {
+            own.wrote(meta);
+        }
+    }
+
+    /// Says what hinders, on the object that people look at.
+    fn tell(&self, live: &Live, why: &str) {
+        log::warn("a volume waits", &[("why", why)]);
+        match (&live.claim, &live.volume) {
+            (Some(claim), None) => {
+                self.events
+                    .say(claim, Tone::Warning, "ProvisioningFailed", why);
+            }
+            (Some(claim), Some(_)) => {
+                self.events
+                    .say(claim, Tone::Warning, "VolumeResizeFailed", why);
+            }
+            (None, Some(volume)) => {
+                self.events
+                    .say(volume, Tone::Warning, "VolumeFailedDelete", why);
+            }
+            (None, None) => {
+                if let Some(order) = &live.order {
+                    self.events.say(order, Tone::Warning, "StorageStays", why);
+                }
+            }
+        }
+    }
+
+    fn tell_done(&self, live: &Live, step: &Step) {
+        let Some(claim) = &live.claim else { return };
+        let normal = |reason: &str, message: &str| {
+            self.events.say(claim, Tone::Normal, reason, message);
+        };
+        match step {
+            Step::Publish => normal("ProvisioningSucceeded", "storage and volume were made"),
+            Step::FinishClaim(size) => {
+                normal("VolumeResizeSuccessful", &format!("the volume has {size}"));
+            }
+            Step::Reschedule => {
+                let full = "the node that the scheduler chose has no room for the volume";
+                let why = live.away.as_ref().map(|away| away.why.as_str());
+                normal("Rescheduling", why.unwrap_or(full));
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! One moment of one volume, as far as decisions need it.
+
+use flexvol_sdk::{Bytes, ErrorClass};
+
+/// The objects of one volume. They are found by the UID of the claim, so a claim of the same name
+/// that was made later is not this one.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Observed {
+    /// The claim, while it is there.
+    pub claim: Option<Claim>,
+    /// The persistent volume.
+    pub volume: Option<Volume>,
+    /// What was ordered of the node.
+    pub order: Option<Order>,
+    /// What became of the node that has to act, if it does not.
+    pub away: Option<Away>,
+}
+
+/// A node that nothing has been heard of for too long.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Away {
+    /// Which, since when, and what to do.
+    pub why: String,
+    /// Kubernetes misses it too, so its scheduler would choose another one.
+    pub lost: bool,
+}
+
+impl Observed {
+    pub(super) fn wish(&self) -> Option<&Wish> {
+        self.claim.as_ref().map(|claim| &claim.wish)
+    }
+
+    pub(super) fn claim_is_held(&self) -> bool {
+        self.claim.as_ref().is_some_and(|claim| claim.held)
+    }
+}
+
+/// A claim.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Claim {
+    /// It carries our finalizer.
+    pub held: bool,
+    /// What it wants of us.
+    pub wish: Wish,
+    /// The size it asks for.
+    pub request: Bytes,
+    /// The size its status says, once it is bound.
+    pub capacity: Bytes,
+    /// It is bound to this volume.
+    pub bound: bool,
+    /// Its class allows it to grow, and it is not being deleted.
+    pub may_grow: bool,
+    /// Why its class allows no storage of the size that it asks for.
+    pub beyond: Option<String>,
+    /// Its status says that kubelet has to grow the file system.
+    pub awaits_node: bool,
+}
+
+/// What a claim wants of us.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Wish {
+    /// Nothing: it is bound, is being deleted, or belongs to another provisioner.
+    Nothing,
+    /// Something that cannot be had, and why.
+    Refused(String),
+    /// Storage, once the scheduler has chosen a node.
+    StorageLater,
+    /// Storage.
+    Storage {
+        /// The node that the scheduler chose, where it chooses.
+        node: Option<String>,
+    },
+}
+
+/// What happens to the storage of a volume that is released.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Reclaim {
+    /// It is deleted.
+    Delete,
+    /// It stays.
+    Retain,
+}
+
+/// A persistent volume of the name that ours would have.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Volume {
+    /// We made it, for this claim, and it is of our driver.
+    pub ours: bool,
+    /// It carries our finalizer.
+    pub held: bool,
+    /// It is being deleted.
+    pub deleting: bool,
+    /// Kubernetes has found its claim gone.
+    pub released: bool,
+    /// What happens to its storage then.
+    pub reclaim: Reclaim,
+    /// The size it says.
+    pub capacity: Bytes,
+}
+
+/// Whether storage shall be there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Wanted {
+    /// It shall.
+    Present,
+    /// It shall not.
+    Absent,
+}
+
+/// What was ordered of a node, and what the node answered.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Order {
+    /// The node.
+    pub node: String,
+    /// Whether the storage shall be there.
+    pub wanted: Wanted,
+    /// The size it shall have.
+    pub size: Bytes,
+    /// A persistent volume was, or is going to be, there: data may be in the storage.
+    pub published: bool,
+    /// What the node found after its last call.
+    pub answer: Answer,
+    /// Why the node's last call failed.
+    pub problem: Option<Problem>,
+    /// Whether kubelet has to grow the file system after the storage.
+    pub grows_on_node: bool,
+}
+
+/// What a node found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Answer {
+    /// It has not said yet.
+    None,
+    /// The storage is there, and has this size, if the driver says sizes.
+    Present(Option<Bytes>),
+    /// The storage is gone.
+    Absent,
+}
+
+/// Why a call of a driver failed.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Problem {
+    /// What can be done about it.
+    pub class: ErrorClass,
+    /// The driver's words.
+    pub message: String,
+}

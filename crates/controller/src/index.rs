@@ -1,0 +1,252 @@
+//! What watches have told of volumes and orders, as little of it as decisions need: a hundred thousand
+//! volumes have to fit into tens of mebibytes.
+//!
+//! It may be behind. So nothing is written because of it alone: growth reads the claim, and writes to
+//! what the index has on the condition of the version that the index has.
+
+use crate::{
+    decide::{Answer, Order, Volume, Wanted},
+    objects::NodeVolume,
+    observe::{order_of, uid, volume_of},
+};
+use k8s_openapi::api::core::v1::PersistentVolume;
+use kube::{ResourceExt, api::ObjectMeta};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+/// Something, and the resource version that it was seen with.
+#[derive(Clone, Debug)]
+pub(crate) struct Seen<T> {
+    pub what: T,
+    pub version: String,
+    uid: String,
+}
+
+/// What is known of one volume.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Known {
+    pub volume: Option<Seen<Volume>>,
+    pub order: Option<Seen<Order>>,
+}
+
+/// All of it, by name.
+#[derive(Debug, Default)]
+pub(crate) struct Index(Mutex<HashMap<String, Known>>);
+
+impl Index {
+    /// A persistent volume is as seen, or has gone.
+    pub fn volume(&self, volume: &PersistentVolume, there: bool, ours: &[String]) {
+        let name = volume.name_any();
+        let seen = volume_of(volume, &name, ours);
+        // Others' are none of our business, and may be many.
+        let seen = (there && seen.ours).then(|| self::seen(seen, &volume.metadata));
+        self.put(name, |known| known.volume = seen);
+    }
+
+    /// An order is as seen, or has gone. Says whether that is something else for decisions: a node that
+    /// fails again and again says the same each time.
+    pub fn order(&self, order: &NodeVolume, there: bool) -> bool {
+        let seen = there.then(|| self::seen(order_of(order), &order.metadata));
+        let mut changed = false;
+        self.put(order.name_any(), |known| {
+            let what = |seen: &Option<Seen<Order>>| {
+                let seen = seen.as_ref()?;
+                Some((seen.uid.clone(), seen.what.clone()))
+            };
+            changed = what(&known.order) != what(&seen);
+            known.order = seen;
+        });
+        changed
+    }
+
+    /// The volumes whose storage a node has, or shall have.
+    pub fn of_node(&self, node: &str) -> Vec<String> {
+        let all = self.all();
+        let there = all.iter().filter(|(_, known)| {
+            let order = known.order.as_ref();
+            order.is_some_and(|order| order.what.node == node)
+        });
+        there.map(|(name, _)| name.clone()).collect()
+    }
+
+    /// What is known of a volume.
+    pub fn get(&self, name: &str) -> Known {
+        self.all().get(name).cloned().unwrap_or_default()
+    }
+
+    /// Whether volume and order are known.
+    pub fn has_both(&self, name: &str) -> bool {
+        let all = self.all();
+        let known = all.get(name);
+        known.is_some_and(|known| known.volume.is_some() && known.order.is_some())
+    }
+
+    /// Whether nothing is to be done for a volume but what its claim asks for.
+    pub fn is_settled(&self, name: &str) -> bool {
+        self.all().get(name).is_some_and(Known::is_settled)
+    }
+
+    /// The volumes for which something is to be done.
+    pub fn unsettled(&self) -> Vec<String> {
+        let all = self.all();
+        let unsettled = all
+            .iter()
+            .filter(|(_, known)| known.order.is_some() && !known.is_settled());
+        unsettled.map(|(name, _)| name.clone()).collect()
+    }
+
+    /// Forgets all volumes but those with these UIDs, and says which.
+    pub fn keep_volumes(&self, uids: &HashSet<String>) -> Vec<String> {
+        self.keep(|known| forget(&mut known.volume, uids))
+    }
+
+    /// Forgets all orders but those with these UIDs, and says which.
+    pub fn keep_orders(&self, uids: &HashSet<String>) -> Vec<String> {
+        self.keep(|known| forget(&mut known.order, uids))
+    }
+
+    fn keep(&self, mut forget: impl FnMut(&mut Known) -> bool) -> Vec<String> {
+        let mut gone = Vec::new();
+        self.all().retain(|name, known| {
+            if forget(known) {
+                gone.push(name.clone());
+            }
+            known.volume.is_some() || known.order.is_some()
+        });
+        gone
+    }
+
+    fn put(&self, name: String, change: impl FnOnce(&mut Known)) {
+        let mut all = self.all();
+        let known = all.entry(name.clone()).or_default();
+        change(known);
+        if known.volume.is_none() && known.order.is_none() {
+            all.remove(&name);
+        }
+    }
+
+    fn all(&self) -> MutexGuard<'_, HashMap<String, Known>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Known {
+    fn is_settled(&self) -> bool {
+        let (Some(volume), Some(order)) = (&self.volume, &self.order) else {
+            return false;
+        };
+        let (volume, order) = (&volume.what, &order.what);
+        let reached = match order.answer {
+            Answer::Present(Some(size)) => size >= order.size,
+            Answer::Present(None) => true,
+            Answer::None | Answer::Absent => false,
+        };
+        let stays = order.wanted == Wanted::Present && !volume.released && !volume.deleting;
+        reached && stays && order.published && order.problem.is_none()
+    }
+}
+
+/// Whether it was known and is not among these.
+fn forget<T>(seen: &mut Option<Seen<T>>, uids: &HashSet<String>) -> bool {
+    let gone = seen.take_if(|seen| !uids.contains(&seen.uid));
+    gone.is_some()
+}
+
+fn seen<T>(what: T, meta: &ObjectMeta) -> Seen<T> {
+    Seen {
+        what,
+        version: meta.resource_version.clone().unwrap_or_default(),
+        uid: uid(meta).to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, from_value, json};
+
+    fn order(wanted: &str, size: u64) -> NodeVolume {
+        from_value(json!({
+            "apiVersion": "flexvol.dev/v1alpha1", "kind": "NodeVolume",
+            "metadata": {"name": "pvc-1", "uid": "o", "resourceVersion": "7", "generation": 1},
+            "spec": {
+                "driver": "a/b", "node": "n", "wanted": wanted, "size": size, "published": true,
+                "claim": {"namespace": "ns", "name": "data", "uid": "1"},
+            },
+            "status": {"found": "Present", "size": 2, "observedGeneration": 1},
+        }))
+        .unwrap()
+    }
+
+    fn volume(phase: &str, by: &str) -> PersistentVolume {
+        let volume: Value = json!({
+            "metadata": {
+                "name": "pvc-1", "uid": "v", "resourceVersion": "8",
+                "annotations": {"pv.kubernetes.io/provisioned-by": by},
+            },
+            "spec": {"claimRef": {"uid": "1"}, "flexVolume": {"driver": "a/b"}},
+            "status": {"phase": phase},
+        });
+        from_value(volume).unwrap()
+    }
+
+    fn index(volume: &PersistentVolume, order: &NodeVolume) -> Index {
+        let index = Index::default();
+        index.volume(volume, true, &["a/b".to_owned()]);
+        index.order(order, true);
+        index
+    }
+
+    #[test]
+    fn a_volume_is_settled_while_it_stays_and_has_what_was_ordered() {
+        let bound = || volume("Bound", "a/b");
+        assert!(index(&bound(), &order("Present", 2)).is_settled("pvc-1"));
+        for (volume, order) in [
+            (bound(), order("Present", 3)),
+            (bound(), order("Absent", 2)),
+            (volume("Released", "a/b"), order("Present", 2)),
+            (volume("Bound", "somebody/else"), order("Present", 2)),
+        ] {
+            let index = index(&volume, &order);
+            assert!(!index.is_settled("pvc-1"), "{volume:?} {order:?}");
+            assert_eq!(index.unsettled(), ["pvc-1"]);
+        }
+    }
+
+    #[test]
+    fn a_node_that_fails_in_the_same_way_again_says_nothing_new() {
+        let failed = |times: u32, why: &str| {
+            let mut order = order("Present", 3);
+            let problem = json!({"class": "exhausted", "message": why});
+            let mut status = serde_json::to_value(order.status.take()).unwrap();
+            status["problem"] = problem;
+            status["failures"] = times.into();
+            order.status = from_value(status).unwrap();
+            order.metadata.resource_version = Some(times.to_string());
+            order
+        };
+        let index = Index::default();
+        assert!(index.order(&failed(1, "full"), true));
+        assert!(!index.order(&failed(2, "full"), true));
+        assert_eq!(index.get("pvc-1").order.unwrap().version, "2");
+        assert!(index.order(&failed(3, "on fire"), true));
+        assert_eq!(index.of_node("n"), ["pvc-1"]);
+        assert!(index.of_node("another").is_empty());
+        assert!(index.order(&failed(3, "on fire"), false));
+    }
+
+    #[test]
+    fn what_is_not_listed_any_more_is_forgotten_and_told() {
+        let index = index(&volume("Bound", "a/b"), &order("Present", 2));
+        let still = |uid: &str| HashSet::from([uid.to_owned()]);
+        assert!(index.keep_orders(&still("o")).is_empty());
+        assert_eq!(index.get("pvc-1").order.unwrap().version, "7");
+        // One of the same name that was made since.
+        assert_eq!(index.keep_volumes(&still("another")), ["pvc-1"]);
+        assert!(index.get("pvc-1").volume.is_none());
+        assert_eq!(index.keep_orders(&HashSet::new()), ["pvc-1"]);
+        assert!(index.all().is_empty());
+    }
+}

@@ -1,0 +1,36 @@
+//! The cluster's half of flexvol: claims become volumes, edited claims become bigger volumes, and
+//! deleted claims give their storage back.
+//!
+//! [`decide`] knows no API server: it sees one moment of one volume and names one step. Everything
+//! else observes, and does that step.
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+mod act;
+pub mod admission;
+pub mod agent;
+pub mod api;
+mod away;
+mod connections;
+pub mod controller;
+pub mod decide;
+pub mod enter;
+mod events;
+mod growth;
+mod index;
+pub mod leader;
+pub mod log;
+pub mod metrics;
+mod names;
+mod news;
+pub mod nodes;
+mod objects;
+mod observe;
+mod queue;
+mod resolve;
+pub mod serve;
+pub mod sets;
+mod shapes;
+pub mod status;
+mod watches;
+mod wish;

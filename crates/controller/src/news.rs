@@ -1,0 +1,141 @@
+//! Which news of objects are a reason to look closer.
+
+use crate::{
+    names::CLAIM_FINALIZER,
+    observe::{self, has_finalizer},
+    wish,
+};
+use flexvol_sdk::Bytes;
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use kube::{ResourceExt, api::ObjectMeta};
+use std::collections::{HashSet, VecDeque};
+
+/// A claim as it was last seen, as far as a change of it can be a reason to look closer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Seen {
+    pub namespace: String,
+    pub name: String,
+    pub held: bool,
+    pub deleting: bool,
+    pub bound: bool,
+    pub class: Option<String>,
+    version: Option<String>,
+    phase: Option<String>,
+    node: Option<String>,
+    request: Bytes,
+    /// It changes below the request where kubelet ends a growth that a larger one has overtaken.
+    capacity: Bytes,
+    awaits_node: bool,
+}
+
+impl Seen {
+    pub fn of(claim: &PersistentVolumeClaim) -> Self {
+        let spec = claim.spec.clone().unwrap_or_default();
+        Seen {
+            namespace: claim.namespace().unwrap_or_default(),
+            name: claim.name_any(),
+            held: has_finalizer(&claim.metadata, CLAIM_FINALIZER),
+            deleting: claim.metadata.deletion_timestamp.is_some(),
+            bound: spec
+                .volume_name
+                .as_deref()
+                .is_some_and(|name| !name.is_empty()),
+            class: wish::class_name(claim).map(str::to_owned),
+            version: claim.metadata.resource_version.clone(),
+            phase: claim
+                .status
+                .as_ref()
+                .and_then(|status| status.phase.clone()),
+            node: wish::selected_node(claim).map(str::to_owned),
+            request: wish::request(&spec).unwrap_or_default(),
+            capacity: observe::capacity(claim),
+            awaits_node: observe::awaits_node(claim),
+        }
+    }
+
+    /// Whether this is a reason to look closer, after what was seen before. While the claim is not bound,
+    /// everything is: whoever touches it asks for it. That kubelet shall act is none: nobody else can. That
+    /// it shall no more is one, if the claim still asks for more.
+    pub fn is_news(&self, before: Option<&Seen>) -> bool {
+        let Some(before) = before else { return true };
+        let same = Seen {
+            awaits_node: self.awaits_node,
+            version: self.version.clone(),
+            ..before.clone()
+        };
+        let touched = !self.bound && self.version != before.version;
+        *self != same || touched || before.awaits_node && !self.awaits_node
+    }
+}
+
+/// The resource versions of what this process wrote lately: their news is no news.
+#[derive(Debug, Default)]
+pub(crate) struct Own {
+    order: VecDeque<String>,
+    all: HashSet<String>,
+}
+
+impl Own {
+    pub fn wrote(&mut self, meta: &ObjectMeta) {
+        let version = meta.resource_version.clone().unwrap_or_default();
+        if self.all.insert(version.clone()) {
+            self.order.push_back(version);
+        }
+        if self.order.len() > 4096
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.all.remove(&oldest);
+        }
+    }
+
+    pub fn has(&self, meta: &ObjectMeta) -> bool {
+        let version = meta.resource_version.as_deref().unwrap_or_default();
+        self.all.contains(version)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{from_value, json};
+
+    fn seen(capacity: &str, awaits_node: bool) -> Seen {
+        let pending = json!([{"type": "FileSystemResizePending", "status": "True"}]);
+        let conditions = if awaits_node { pending } else { json!([]) };
+        let claim = json!({
+            "spec": {"volumeName": "pv", "resources": {"requests": {"storage": "3Gi"}}},
+            "status": {
+                "phase": "Bound", "capacity": {"storage": capacity}, "conditions": conditions,
+            },
+        });
+        Seen::of(&from_value(claim).unwrap())
+    }
+
+    #[test]
+    fn the_end_of_a_growth_that_a_larger_one_has_overtaken_is_news() {
+        let growing = seen("1Gi", true);
+        assert!(seen("1Gi", false).is_news(Some(&growing)));
+        assert!(seen("2Gi", true).is_news(Some(&growing)));
+        assert!(!growing.is_news(Some(&growing)));
+        // What the controller itself, or Kubernetes for it, asks of kubelet.
+        assert!(!growing.is_news(Some(&seen("1Gi", false))));
+        assert!(growing.is_news(None));
+    }
+
+    #[test]
+    fn whoever_touches_a_claim_that_is_not_bound_asks_for_it_to_be_looked_at() {
+        let claim = |volume: &str, version: &str| {
+            let claim = json!({
+                "metadata": {"name": "data", "resourceVersion": version},
+                "spec": {"volumeName": volume},
+            });
+            Seen::of(&from_value(claim).unwrap())
+        };
+        assert!(claim("", "2").is_news(Some(&claim("", "1"))));
+        assert!(
+            !claim("", "2").is_news(Some(&claim("", "2"))),
+            "listed anew"
+        );
+        assert!(!claim("pv", "2").is_news(Some(&claim("pv", "1"))));
+    }
+}

@@ -1,0 +1,293 @@
+//! Reading one volume's objects from the API server, as they are now.
+
+use crate::{
+    decide::{self, Answer, Away, Observed, Problem, Reclaim},
+    names::{CLAIM_FINALIZER, PROVISIONED_BY, VOLUME_FINALIZER, volume_name},
+    objects::{ClaimReference, NodeVolume, Wanted},
+    wish,
+};
+use anyhow::{Context, Result};
+use flexvol_sdk::{Bytes, ErrorClass};
+use k8s_openapi::{
+    api::{
+        core::v1::{PersistentVolume, PersistentVolumeClaim},
+        storage::v1::StorageClass,
+    },
+    apimachinery::pkg::api::resource::Quantity,
+};
+use kube::{Api, Client, api::ObjectMeta};
+use std::collections::BTreeMap;
+
+/// The objects of one volume.
+#[derive(Clone, Debug, Default)]
+pub struct Live {
+    /// The claim whose UID the volume is named after.
+    pub claim: Option<PersistentVolumeClaim>,
+    /// The persistent volume of that name.
+    pub volume: Option<PersistentVolume>,
+    /// The order of that name.
+    pub order: Option<NodeVolume>,
+    /// The claim's class.
+    pub class: Option<StorageClass>,
+    /// What became of the node that has to act; others find it out.
+    pub away: Option<Away>,
+}
+
+/// Reads them. `claim` says where the claim was last seen, if nothing else tells.
+///
+/// # Errors
+/// When the API server does not answer.
+pub async fn read(
+    client: &Client,
+    name: &str,
+    claim: Option<(String, String)>,
+    ours: &[String],
+) -> Result<Live> {
+    let volumes: Api<PersistentVolume> = Api::all(client.clone());
+    let orders: Api<NodeVolume> = Api::all(client.clone());
+    let (volume, order) = tokio::try_join!(volumes.get_opt(name), orders.get_opt(name))
+        .context("read the persistent volume and the order")?;
+    let place = claim
+        .or_else(|| order.as_ref().map(|order| named(&order.spec.claim)))
+        .or_else(|| {
+            let reference = volume.as_ref()?.spec.as_ref()?.claim_ref.as_ref()?;
+            Some((reference.namespace.clone()?, reference.name.clone()?))
+        });
+    let mut live = Live {
+        volume,
+        order,
+        ..Live::default()
+    };
+    if let Some(place) = place {
+        live.claim = self::claim(client, name, &place).await?;
+    }
+    if let Some(claim) = &live.claim
+        && needs_class(claim, ours)
+        && let Some(class) = wish::class_name(claim)
+    {
+        let classes: Api<StorageClass> = Api::all(client.clone());
+        live.class = classes
+            .get_opt(class)
+            .await
+            .context("read the storage class")?;
+    }
+    Ok(live)
+}
+
+/// Reads the claim of a volume: one of this namespace and name.
+///
+/// # Errors
+/// When the API server does not answer.
+pub(crate) async fn claim(
+    client: &Client,
+    volume: &str,
+    (namespace, name): &(String, String),
+) -> Result<Option<PersistentVolumeClaim>> {
+    let claims: Api<PersistentVolumeClaim> = Api::namespaced(client.clone(), namespace);
+    let found = claims.get_opt(name).await.context("read the claim")?;
+    // One that was made later under the same name is another volume's.
+    Ok(found.filter(|claim| volume_name(uid(&claim.metadata)) == volume))
+}
+
+fn named(claim: &ClaimReference) -> (String, String) {
+    (claim.namespace.clone(), claim.name.clone())
+}
+
+fn needs_class(claim: &PersistentVolumeClaim, ours: &[String]) -> bool {
+    wish::wish(claim, None, ours) != decide::Wish::Nothing || grows(claim)
+}
+
+/// Whether the claim asks for more than it has.
+#[must_use]
+pub fn grows(claim: &PersistentVolumeClaim) -> bool {
+    let request = claim
+        .spec
+        .as_ref()
+        .and_then(|spec| wish::request(spec).ok());
+    is_bound(claim) && request.is_some_and(|request| request > capacity(claim))
+}
+
+fn is_bound(claim: &PersistentVolumeClaim) -> bool {
+    let phase = claim
+        .status
+        .as_ref()
+        .and_then(|status| status.phase.as_deref());
+    phase == Some("Bound")
+}
+
+/// The size that the claim is said to have.
+#[must_use]
+pub fn capacity(claim: &PersistentVolumeClaim) -> Bytes {
+    let status = claim.status.as_ref();
+    storage(status.and_then(|status| status.capacity.as_ref()))
+}
+
+/// Whether the claim says that kubelet has to grow its file system.
+#[must_use]
+pub fn awaits_node(claim: &PersistentVolumeClaim) -> bool {
+    let conditions = claim
+        .status
+        .iter()
+        .flat_map(|status| status.conditions.iter().flatten());
+    conditions
+        .into_iter()
+        .any(|condition| condition.type_ == "FileSystemResizePending" && condition.status == "True")
+}
+
+/// The size among quantities; what cannot be read is none.
+#[must_use]
+pub fn storage(quantities: Option<&BTreeMap<String, Quantity>>) -> Bytes {
+    quantities
+        .and_then(|all| all.get("storage"))
+        .and_then(|quantity| quantity.0.parse().ok())
+        .unwrap_or_default()
+}
+
+/// An object's UID.
+#[must_use]
+pub fn uid(meta: &ObjectMeta) -> &str {
+    meta.uid.as_deref().unwrap_or_default()
+}
+
+/// Whether an object carries a finalizer.
+#[must_use]
+pub fn has_finalizer(meta: &ObjectMeta, finalizer: &str) -> bool {
+    let all = meta.finalizers.as_ref();
+    all.is_some_and(|all| all.iter().any(|each| each == finalizer))
+}
+
+impl Live {
+    /// As far as decisions need it.
+    #[must_use]
+    pub fn observed(&self, name: &str, ours: &[String]) -> Observed {
+        Observed {
+            claim: self
+                .claim
+                .as_ref()
+                .map(|claim| self.claim_of(claim, name, ours)),
+            volume: self
+                .volume
+                .as_ref()
+                .map(|volume| volume_of(volume, name, ours)),
+            order: self.order.as_ref().map(order_of),
+            away: self.away.clone(),
+        }
+    }
+
+    fn claim_of(
+        &self,
+        claim: &PersistentVolumeClaim,
+        name: &str,
+        ours: &[String],
+    ) -> decide::Claim {
+        let spec = claim.spec.clone().unwrap_or_default();
+        let allowed = self
+            .class
+            .as_ref()
+            .is_some_and(|class| class.allow_volume_expansion == Some(true));
+        let request = wish::request(&spec).unwrap_or_default();
+        decide::Claim {
+            held: has_finalizer(&claim.metadata, CLAIM_FINALIZER),
+            wish: wish::wish(claim, self.class.as_ref(), ours),
+            request,
+            // It is written after the binding, and until then nothing has to grow.
+            capacity: if is_bound(claim) {
+                capacity(claim)
+            } else {
+                request
+            },
+            // From the moment on that Kubernetes has written the name, it is not undone.
+            bound: spec.volume_name.as_deref() == Some(name),
+            may_grow: is_bound(claim) && allowed && claim.metadata.deletion_timestamp.is_none(),
+            beyond: self
+                .class
+                .as_ref()
+                .and_then(|class| wish::beyond(class, request)),
+            awaits_node: awaits_node(claim),
+        }
+    }
+}
+
+/// The driver of a persistent volume, if it is a FlexVolume.
+#[must_use]
+pub fn driver_of(volume: &PersistentVolume) -> Option<&str> {
+    Some(volume.spec.as_ref()?.flex_volume.as_ref()?.driver.as_str())
+}
+
+/// Whether we made the volume, for the claim of its name, and it is of one of our drivers.
+#[must_use]
+pub fn is_ours(volume: &PersistentVolume, name: &str, ours: &[String]) -> bool {
+    let annotations = volume.metadata.annotations.as_ref();
+    let by = annotations.and_then(|all| all.get(PROVISIONED_BY));
+    let claim = volume
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.claim_ref.as_ref());
+    let claim = claim
+        .and_then(|claim| claim.uid.as_deref())
+        .unwrap_or_default();
+    driver_of(volume).is_some_and(|driver| {
+        by.is_some_and(|by| by == driver) && ours.iter().any(|known| known == driver)
+    }) && volume_name(claim) == name
+}
+
+pub(crate) fn volume_of(volume: &PersistentVolume, name: &str, ours: &[String]) -> decide::Volume {
+    let spec = volume.spec.as_ref();
+    let phase = volume
+        .status
+        .as_ref()
+        .and_then(|status| status.phase.as_deref());
+    let policy = spec.and_then(|spec| spec.persistent_volume_reclaim_policy.as_deref());
+    decide::Volume {
+        ours: is_ours(volume, name, ours),
+        held: has_finalizer(&volume.metadata, VOLUME_FINALIZER),
+        deleting: volume.metadata.deletion_timestamp.is_some(),
+        // What Kubernetes could not delete it calls Failed; nothing but its claim's end leads there.
+        released: matches!(phase, Some("Released" | "Failed")),
+        reclaim: if policy == Some("Delete") {
+            Reclaim::Delete
+        } else {
+            Reclaim::Retain
+        },
+        capacity: storage(spec.and_then(|spec| spec.capacity.as_ref())),
+    }
+}
+
+pub(crate) fn order_of(order: &NodeVolume) -> decide::Order {
+    let status = order.status.clone().unwrap_or_default();
+    // An answer to a former order says what is there, but not why this one fails.
+    let current = Some(status.observed_generation) == order.metadata.generation;
+    decide::Order {
+        node: order.spec.node.clone(),
+        wanted: wanted(order.spec.wanted),
+        size: Bytes(order.spec.size),
+        published: order.spec.published,
+        answer: match status.found {
+            None => Answer::None,
+            Some(Wanted::Present) => Answer::Present(status.size.map(Bytes)),
+            Some(Wanted::Absent) => Answer::Absent,
+        },
+        problem: status.problem.filter(|_| current).map(|problem| Problem {
+            class: class_of(&problem.class),
+            message: problem.message,
+        }),
+        grows_on_node: status.grows_on_node,
+    }
+}
+
+fn wanted(wanted: Wanted) -> decide::Wanted {
+    match wanted {
+        Wanted::Present => decide::Wanted::Present,
+        Wanted::Absent => decide::Wanted::Absent,
+    }
+}
+
+fn class_of(word: &str) -> ErrorClass {
+    let all = [
+        ErrorClass::Infeasible,
+        ErrorClass::Exhausted,
+        ErrorClass::Uncertain,
+    ];
+    let known = all.into_iter().find(|class| class.as_str() == word);
+    known.unwrap_or(ErrorClass::Retryable)
+}

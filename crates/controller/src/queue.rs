@@ -1,0 +1,301 @@
+//! Names that wait for their turn: each once, one worker at a time, and ever later while nothing changes.
+
+use std::{
+    collections::{BTreeSet, HashMap, HashSet, VecDeque},
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+use tokio::{sync::Notify, time::Instant};
+
+/// A queue of names.
+#[derive(Debug)]
+pub struct Queue {
+    state: Mutex<State>,
+    changed: Notify,
+    longest: Duration,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    ready: VecDeque<String>,
+    /// What is ready, or has changed while a worker had it.
+    wanted: HashSet<String>,
+    working: HashSet<String>,
+    later: BTreeSet<(Instant, String)>,
+    /// When a name in `later` is due.
+    due: HashMap<String, Instant>,
+    failures: HashMap<String, u32>,
+    /// How often a name was looked at in vain since it was pushed.
+    in_vain: HashMap<String, u32>,
+}
+
+impl Queue {
+    /// A queue in which a name that fails waits for at most so long.
+    #[must_use]
+    pub fn new(longest: Duration) -> Self {
+        Queue {
+            state: Mutex::default(),
+            changed: Notify::new(),
+            longest,
+        }
+    }
+
+    /// Something about the name has changed.
+    pub fn push(&self, name: &str) {
+        let mut state = self.state();
+        state.in_vain.remove(name);
+        if state.wanted.insert(name.to_owned()) && !state.working.contains(name) {
+            state.ready.push_back(name.to_owned());
+            drop(state);
+            self.changed.notify_one();
+        }
+    }
+
+    /// The name has to be looked at after a pause, unless somebody has it or it waits already.
+    pub fn push_later(&self, name: &str, pause: Duration) {
+        let mut state = self.state();
+        let known = state.working.contains(name)
+            || state.wanted.contains(name)
+            || state.due.contains_key(name);
+        if !known {
+            state.wait(name, pause);
+            drop(state);
+            self.changed.notify_one();
+        }
+    }
+
+    /// The next name; nobody else gets it until [`Queue::done`].
+    pub async fn next(&self) -> String {
+        loop {
+            let wake = {
+                let mut state = self.state();
+                state.promote(Instant::now());
+                if let Some(name) = state.ready.pop_front() {
+                    state.wanted.remove(&name);
+                    state.working.insert(name.clone());
+                    if !state.ready.is_empty() {
+                        self.changed.notify_one();
+                    }
+                    return name;
+                }
+                state.later.first().map(|(due, _)| *due)
+            };
+            let far = Instant::now() + Duration::from_secs(3600);
+            tokio::select! {
+                () = self.changed.notified() => {}
+                () = tokio::time::sleep_until(wake.unwrap_or(far)) => {}
+            }
+        }
+    }
+
+    /// The worker is done with the name. It comes again when it was pushed meanwhile, or after the
+    /// pause, or after a growing one if it failed.
+    pub fn done(&self, name: &str, outcome: Outcome) {
+        let mut state = self.state();
+        state.working.remove(name);
+        if let Some(due) = state.due.remove(name) {
+            state.later.remove(&(due, name.to_owned()));
+        }
+        if outcome != Outcome::Failed {
+            state.failures.remove(name);
+        }
+        let changed = state.wanted.contains(name);
+        if changed || !matches!(outcome, Outcome::InVain(_)) {
+            state.in_vain.remove(name);
+        }
+        let pause = match outcome {
+            Outcome::Settled => None,
+            Outcome::After(pause) => Some(pause),
+            Outcome::Failed => {
+                let failures = state.failures.entry(name.to_owned()).or_insert(0);
+                *failures += 1;
+                Some(pause_after(*failures, self.longest))
+            }
+            Outcome::InVain(_) if changed => None,
+            Outcome::InVain(pace) => {
+                let times = state.in_vain.entry(name.to_owned()).or_insert(0);
+                *times += 1;
+                Some(pace.after(*times))
+            }
+        };
+        if let Some(pause) = pause {
+            state.wait(name, pause);
+        }
+        if changed {
+            state.ready.push_back(name.to_owned());
+        }
+        drop(state);
+        self.changed.notify_one();
+    }
+
+    /// How many names wait for a worker.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.state().ready.len()
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn wait(&mut self, name: &str, pause: Duration) {
+        let due = Instant::now() + pause;
+        self.later.insert((due, name.to_owned()));
+        self.due.insert(name.to_owned(), due);
+    }
+
+    fn promote(&mut self, now: Instant) {
+        while let Some((due, name)) = self.later.pop_first() {
+            if due > now {
+                self.later.insert((due, name));
+                return;
+            }
+            self.due.remove(&name);
+            if self.wanted.insert(name.clone()) && !self.working.contains(&name) {
+                self.ready.push_back(name);
+            }
+        }
+    }
+}
+
+/// How a worker left a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Nothing to do until it is pushed again.
+    Settled,
+    /// To be looked at again after this pause.
+    After(Duration),
+    /// It failed.
+    Failed,
+    /// Nothing can be done: to be looked at again ever later, unless it is pushed.
+    InVain(Pace),
+}
+
+/// How long to wait for something that may never change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pace {
+    /// At first; twice as long each further time.
+    pub first: Duration,
+    /// At most.
+    pub longest: Duration,
+}
+
+impl Pace {
+    /// How long after so many times, from one on.
+    #[must_use]
+    pub fn after(self, times: u32) -> Duration {
+        let doubled = 1u32 << times.saturating_sub(1).min(20);
+        self.first.saturating_mul(doubled).min(self.longest)
+    }
+}
+
+/// Twice as long after each failure, from one second on.
+#[must_use]
+pub fn pause_after(failures: u32, longest: Duration) -> Duration {
+    let first = Duration::from_secs(1);
+    Pace { first, longest }.after(failures)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    #[tokio::test(start_paused = true)]
+    async fn a_name_that_changes_while_it_is_worked_on_comes_again_and_never_twice_at_once() {
+        let queue = Queue::new(MINUTE);
+        queue.push("a");
+        queue.push("a");
+        assert_eq!(queue.next().await, "a");
+        queue.push("a");
+        assert_eq!(queue.waiting(), 0, "somebody works on it");
+        queue.done("a", Outcome::Settled);
+        assert_eq!(queue.next().await, "a");
+        queue.done("a", Outcome::Settled);
+        assert_eq!(queue.waiting(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn news_of_a_failure_does_not_shorten_its_pause() {
+        let queue = Queue::new(MINUTE);
+        queue.push("a");
+        let before = Instant::now();
+        assert_eq!(queue.next().await, "a");
+        queue.push_later("a", MINUTE);
+        queue.done("a", Outcome::After(Duration::from_secs(4)));
+        queue.push_later("a", Duration::ZERO);
+        assert_eq!(queue.next().await, "a");
+        assert_eq!((Instant::now() - before).as_secs(), 4);
+        queue.done("a", Outcome::Settled);
+        queue.push_later("a", Duration::from_secs(2));
+        assert_eq!(queue.next().await, "a", "nobody else would look");
+        assert_eq!((Instant::now() - before).as_secs(), 6);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_name_that_fails_waits_twice_as_long_each_time() {
+        let queue = Queue::new(Duration::from_secs(6));
+        queue.push("a");
+        let mut pauses = Vec::new();
+        for _ in 0..5 {
+            let before = Instant::now();
+            assert_eq!(queue.next().await, "a");
+            pauses.push((Instant::now() - before).as_secs());
+            queue.done("a", Outcome::Failed);
+        }
+        assert_eq!(pauses, [0, 1, 2, 4, 6]);
+        queue.push("a");
+        assert_eq!(queue.next().await, "a", "a change is looked at, at once");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_waits_in_vain_is_looked_at_ever_more_rarely_until_it_changes() {
+        let hour = MINUTE * 60;
+        let pace = Pace {
+            first: MINUTE,
+            longest: hour,
+        };
+        let queue = Queue::new(MINUTE);
+        queue.push("a");
+        let mut pauses = Vec::new();
+        for _ in 0..9 {
+            let before = Instant::now();
+            assert_eq!(queue.next().await, "a");
+            pauses.push((Instant::now() - before).as_secs() / 60);
+            queue.done("a", Outcome::InVain(pace));
+        }
+        assert_eq!(pauses, [0, 1, 2, 4, 8, 16, 32, 60, 60]);
+        let wait = async |changes: bool| {
+            let before = Instant::now();
+            assert_eq!(queue.next().await, "a");
+            if changes {
+                queue.push("a");
+            }
+            queue.done("a", Outcome::InVain(pace));
+            before.elapsed().as_secs() / 60
+        };
+        assert_eq!(wait(false).await, 60);
+        queue.push("a");
+        assert_eq!(wait(false).await, 0, "a change is looked at, at once");
+        assert_eq!(wait(false).await, 1, "and then all begins anew");
+        assert_eq!(wait(true).await, 2);
+        assert_eq!(wait(false).await, 0, "it changed while it was looked at");
+        assert_eq!(wait(false).await, 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_pushed_while_it_waits_is_not_looked_at_once_more_when_it_was_due() {
+        let queue = Queue::new(MINUTE);
+        queue.push("a");
+        assert_eq!(queue.next().await, "a");
+        queue.done("a", Outcome::After(Duration::from_secs(4)));
+        queue.push("a");
+        assert_eq!(queue.next().await, "a");
+        queue.done("a", Outcome::Settled);
+        let more = tokio::time::timeout(MINUTE, queue.next()).await;
+        assert!(more.is_err(), "{more:?}");
+    }
+}

@@ -1,0 +1,93 @@
+//! Finding the API server's address.
+//!
+//! In a cluster it is told as an address. A kubeconfig may have a name, and the C library's own
+//! search would load libraries into this static executable, which crashes where those are of
+//! another version. So the system's own program is asked.
+
+use hyper_util::client::legacy::connect::dns::Name;
+use std::{
+    future::Future,
+    io,
+    net::{IpAddr, SocketAddr},
+    pin::Pin,
+    process::Stdio,
+    task::{Context, Poll},
+    vec,
+};
+use tokio::process::Command;
+
+/// Asks `getent`, which is part of every system with the GNU C library.
+#[derive(Clone, Copy, Debug)]
+pub struct Getent;
+
+impl tower::Service<Name> for Getent {
+    type Response = vec::IntoIter<SocketAddr>;
+    type Error = io::Error;
+    type Future = Pin<Box<dyn Future<Output = io::Result<Self::Response>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, name: Name) -> Self::Future {
+        Box::pin(async move { Ok(addresses(name.as_str()).await?.into_iter()) })
+    }
+}
+
+async fn addresses(name: &str) -> io::Result<Vec<SocketAddr>> {
+    // A name that began with a dash would be an option.
+    let output = Command::new("getent")
+        .args(["ahosts", "--", name])
+        .stdin(Stdio::null())
+        .output()
+        .await
+        .map_err(|error| {
+            let what = format!(
+                "cannot look up {name} because getent does not start: {error}; give the API server's address"
+            );
+            io::Error::new(error.kind(), what)
+        })?;
+    let found = parse(&String::from_utf8_lossy(&output.stdout));
+    if found.is_empty() {
+        let what = format!("{name} has no address");
+        return Err(io::Error::new(io::ErrorKind::NotFound, what));
+    }
+    Ok(found)
+}
+
+/// Each line begins with an address, and has one line for each kind of socket.
+fn parse(text: &str) -> Vec<SocketAddr> {
+    let mut found = Vec::new();
+    for line in text.lines() {
+        let address = line.split_whitespace().next().map(str::parse::<IpAddr>);
+        if let Some(Ok(address)) = address {
+            // The caller puts the port.
+            let address = SocketAddr::new(address, 0);
+            if !found.contains(&address) {
+                found.push(address);
+            }
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_taken_once_in_the_order_of_the_system() {
+        let text =
+            "::1             STREAM localhost\n::1             DGRAM\n127.0.0.1       STREAM\n";
+        let found: Vec<_> = parse(text)
+            .iter()
+            .map(|found| found.ip().to_string())
+            .collect();
+        assert_eq!(found, ["::1", "127.0.0.1"]);
+    }
+
+    #[tokio::test]
+    async fn this_machine_has_an_address() {
+        assert!(!addresses("localhost").await.unwrap().is_empty());
+    }
+}

@@ -1,0 +1,81 @@
+//! What others may ask this process: `/healthz`, `/readyz`, `/metrics`.
+
+use crate::{connections::accept, metrics::Metrics};
+use anyhow::Result;
+use http::{Request, Response, StatusCode};
+use hyper::{body::Incoming, server::conn::http1, service::service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use std::{convert::Infallible, net::SocketAddr, sync::Arc, time::Duration};
+
+/// Says whether the process is ready.
+pub type Ready = Arc<dyn Fn() -> bool + Send + Sync>;
+
+/// Listens for ever, in a task of its own.
+///
+/// # Errors
+/// When the address cannot be listened on.
+pub async fn serve(address: SocketAddr, metrics: Metrics, ready: Ready) -> Result<()> {
+    accept(address, move |stream, place| {
+        let (metrics, ready) = (metrics.clone(), Arc::clone(&ready));
+        let service = service_fn(move |request: Request<Incoming>| {
+            let _answering = place.answers();
+            let answer = answer(request.uri().path(), &metrics, &ready);
+            async move { Ok::<_, Infallible>(answer) }
+        });
+        async move {
+            // Whoever connects and says nothing is not waited for.
+            let _ = http1::Builder::new()
+                .timer(TokioTimer::new())
+                .header_read_timeout(Duration::from_secs(5))
+                .serve_connection(TokioIo::new(stream), service)
+                .await;
+        }
+    })
+    .await
+}
+
+fn answer(path: &str, metrics: &Metrics, ready: &Ready) -> Response<String> {
+    let (status, text) = match path {
+        "/healthz" => (StatusCode::OK, "ok\n".to_owned()),
+        "/readyz" if ready() => (StatusCode::OK, "ok\n".to_owned()),
+        "/readyz" => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            "not all was seen yet\n".to_owned(),
+        ),
+        "/metrics" => (StatusCode::OK, metrics.text()),
+        _ => (
+            StatusCode::NOT_FOUND,
+            "ask for /healthz, /readyz or /metrics\n".to_owned(),
+        ),
+    };
+    let mut answer = Response::new(text);
+    *answer.status_mut() = status;
+    answer
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_is_ready_once_it_has_seen_everything() {
+        let metrics = Metrics::default();
+        let ask = |path: &str, ready: bool| {
+            let ready: Ready = Arc::new(move || ready);
+            answer(path, &metrics, &ready).status()
+        };
+        assert_eq!(ask("/healthz", false), StatusCode::OK);
+        assert_eq!(ask("/readyz", false), StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(ask("/readyz", true), StatusCode::OK);
+        assert_eq!(ask("/", true), StatusCode::NOT_FOUND);
+    }
+
+    #[test]
+    fn what_is_counted_is_printed() {
+        let metrics = Metrics::default();
+        metrics.operated("provision", "done");
+        let text = metrics.text();
+        let line = r#"flexvol_operations_total{operation="provision",result="done"} 1"#;
+        assert!(text.contains(line), "{text}");
+    }
+}

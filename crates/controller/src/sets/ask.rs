@@ -1,0 +1,171 @@
+//! What a set's annotations ask of its claims, and what a claim needs to have it.
+
+use crate::{names::GROW, observe::storage, wish::request};
+use flexvol_sdk::Bytes;
+use k8s_openapi::api::{apps::v1::StatefulSet, core::v1::PersistentVolumeClaim};
+use kube::ResourceExt;
+use std::{collections::HashSet, ops::Range};
+
+/// What one claim of a set needs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Need {
+    /// Nothing: it is there, and large enough or larger.
+    Nothing,
+    /// Time: it is not bound yet, is being deleted, or grows.
+    Time,
+    /// To be asked for this size.
+    Ask(Bytes),
+    /// What it has cannot be taken away.
+    Smaller(Bytes),
+}
+
+pub(super) fn need(claim: &PersistentVolumeClaim, wanted: Bytes) -> Need {
+    let spec = claim.spec.clone().unwrap_or_default();
+    let status = claim.status.clone().unwrap_or_default();
+    let asked = request(&spec).unwrap_or_default();
+    let has = storage(status.capacity.as_ref());
+    if claim.metadata.deletion_timestamp.is_some() || status.phase.as_deref() != Some("Bound") {
+        Need::Time
+    } else if has > wanted {
+        Need::Smaller(has)
+    } else if has == wanted {
+        Need::Nothing
+    } else if asked < wanted {
+        Need::Ask(wanted)
+    } else {
+        Need::Time
+    }
+}
+
+/// The sizes that a set's annotations ask for: template, and size or what is wrong with it.
+pub(crate) fn wanted(set: &StatefulSet) -> Vec<(String, Result<Bytes, String>)> {
+    let templates = set.spec.volume_claim_templates.iter().flatten();
+    let names = templates.filter_map(|template| template.metadata.name.as_deref());
+    let known: HashSet<_> = names.collect();
+    let annotations = set.metadata.annotations.iter().flatten();
+    annotations
+        .filter_map(|(key, text)| {
+            let name = key.strip_prefix(GROW)?;
+            let size = if known.contains(name) {
+                text.parse::<Bytes>()
+                    .map_err(|error| format!("annotation {key}: {error}"))
+            } else {
+                Err(format!(
+                    "annotation {key}: the set has no claim template {name:?}"
+                ))
+            };
+            Some((name.to_owned(), size))
+        })
+        .collect()
+}
+
+/// A set has claims for the pods that it has made, and maybe for this many more.
+const AHEAD: i32 = 100;
+
+/// The ordinals of the pods that may have claims: a set may ask for more than can be counted.
+pub(crate) fn ordinals(set: &StatefulSet) -> Range<i32> {
+    let first = set
+        .spec
+        .ordinals
+        .as_ref()
+        .and_then(|ordinals| ordinals.start);
+    let made = set.status.as_ref().map_or(0, |status| status.replicas);
+    let count = set.spec.replicas.unwrap_or(1);
+    let (first, count) = (first.unwrap_or(0), count.min(made.saturating_add(AHEAD)));
+    first..first.saturating_add(count)
+}
+
+/// The name of a template's claim (`pkg/controller/statefulset/stateful_set_utils.go`).
+pub(crate) fn claim_name(set: &StatefulSet, template: &str, ordinal: i32) -> String {
+    format!("{template}-{}-{ordinal}", set.name_any())
+}
+
+/// The names of a template's claims, the last first: that is the order in which sets update pods.
+fn claims_of<'a>(set: &'a StatefulSet, template: &str) -> impl Iterator<Item = String> + use<'a> {
+    let template = template.to_owned();
+    let ordinals = ordinals(set).rev();
+    ordinals.map(move |ordinal| claim_name(set, &template, ordinal))
+}
+
+/// All claims that a set's annotations are about, with the sizes that they shall have.
+pub(super) fn asked_for(set: &StatefulSet) -> impl Iterator<Item = (String, Bytes)> {
+    let sizes = wanted(set).into_iter();
+    let sizes = sizes.filter_map(|(template, size)| Some((template, size.ok()?)));
+    sizes.flat_map(|(template, size)| claims_of(set, &template).map(move |name| (name, size)))
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use serde_json::{Value, from_value, json};
+
+    /// Of three pods, whose claims of the one template shall have 2 GiB.
+    pub fn set(more: Value) -> StatefulSet {
+        let mut set = json!({
+            "metadata": {"name": "db", "namespace": "ns", "annotations": {"grow.flexvol.dev/data": "2Gi"}},
+            "spec": {
+                "replicas": 3, "serviceName": "db", "selector": {}, "template": {},
+                "volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": {}}],
+            },
+        });
+        for (key, value) in more.as_object().unwrap() {
+            set["spec"][key] = value.clone();
+        }
+        from_value(set).unwrap()
+    }
+
+    #[test]
+    fn claims_are_named_by_ordinal_and_taken_from_the_last() {
+        let names = |more: Value| claims_of(&set(more), "data").collect::<Vec<_>>();
+        assert_eq!(names(json!({})), ["data-db-2", "data-db-1", "data-db-0"]);
+        let later = json!({"ordinals": {"start": 5}, "replicas": 1});
+        assert_eq!(names(later), ["data-db-5"]);
+        assert!(names(json!({"replicas": 0})).is_empty());
+        let mut endless = set(json!({"replicas": i32::MAX}));
+        assert_eq!(claims_of(&endless, "data").count(), 100);
+        endless.status = Some(from_value(json!({"replicas": 500})).unwrap());
+        assert_eq!(claims_of(&endless, "data").count(), 600);
+    }
+
+    #[test]
+    fn sizes_and_templates_that_are_none_are_told() {
+        assert_eq!(
+            wanted(&set(json!({}))),
+            [("data".to_owned(), Ok(Bytes(2 << 30)))]
+        );
+        let other = set(json!({"volumeClaimTemplates": []}));
+        assert!(
+            wanted(&other)[0]
+                .1
+                .as_ref()
+                .unwrap_err()
+                .contains("no claim template")
+        );
+        let mut wrong = set(json!({}));
+        let annotations = wrong.metadata.annotations.as_mut().unwrap();
+        annotations.insert("grow.flexvol.dev/data".to_owned(), "big".to_owned());
+        assert!(wanted(&wrong)[0].1.as_ref().unwrap_err().contains("big"));
+    }
+
+    #[test]
+    fn a_claim_is_asked_once_it_is_bound_and_never_for_less() {
+        let claim = |phase: &str, asked: &str, has: &str| -> PersistentVolumeClaim {
+            from_value(json!({
+                "metadata": {"name": "data-db-0"},
+                "spec": {"resources": {"requests": {"storage": asked}}},
+                "status": {"phase": phase, "capacity": {"storage": has}},
+            }))
+            .unwrap()
+        };
+        let size = Bytes(2 << 30);
+        assert_eq!(need(&claim("Pending", "1Gi", "0"), size), Need::Time);
+        assert_eq!(need(&claim("Bound", "1Gi", "1Gi"), size), Need::Ask(size));
+        assert_eq!(need(&claim("Bound", "2Gi", "1Gi"), size), Need::Time);
+        assert_eq!(need(&claim("Bound", "3Gi", "1Gi"), size), Need::Time);
+        assert_eq!(need(&claim("Bound", "2Gi", "2Gi"), size), Need::Nothing);
+        assert_eq!(
+            need(&claim("Bound", "3Gi", "3Gi"), size),
+            Need::Smaller(Bytes(3 << 30))
+        );
+    }
+}

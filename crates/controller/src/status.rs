@@ -1,0 +1,241 @@
+//! `flexvol-controller status`: the volumes that wait for something, and what for.
+
+use crate::{
+    nodes::{SILENCE, Silence},
+    objects::{NodeVolume, NodeVolumeStatus, StorageNode, Wanted},
+};
+use anyhow::{Context, Result};
+use flexvol_sdk::Bytes;
+use k8s_openapi::jiff::Timestamp;
+use kube::{Api, Client, ResourceExt, api::ListParams};
+use std::{collections::HashMap, time::Duration};
+
+/// How many orders are read at a time.
+const PAGE: u32 = 500;
+
+/// The table of all volumes that wait, or of all.
+///
+/// # Errors
+/// When the API server does not list orders.
+pub async fn table(client: &Client, all: bool) -> Result<String> {
+    let nodes: Api<StorageNode> = Api::all(client.clone());
+    let nodes = nodes
+        .list(&ListParams::default())
+        .await
+        .context("list the nodes' agents")?;
+    let heard: HashMap<_, _> = nodes
+        .into_iter()
+        .map(|node| (node.name_any(), node.status.seen))
+        .collect();
+    let now = Timestamp::now();
+    let orders: Api<NodeVolume> = Api::all(client.clone());
+    let (mut rows, mut settled) = (Vec::new(), 0);
+    let mut next = ListParams::default().limit(PAGE);
+    loop {
+        let page = orders.list(&next).await.context("list the orders")?;
+        for order in &page.items {
+            let seen = heard.get(&order.spec.node).and_then(Option::as_deref);
+            let row = row(order, seen, now);
+            if row.state == SETTLED {
+                settled += 1;
+            }
+            if all || row.state != SETTLED {
+                rows.push(row);
+            }
+        }
+        match page.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => next = ListParams::default().limit(PAGE).continue_token(&token),
+            None => return Ok(format(&rows, settled)),
+        }
+    }
+}
+
+const SETTLED: &str = "settled";
+
+#[derive(Debug, PartialEq, Eq)]
+struct Row {
+    claim: String,
+    volume: String,
+    node: String,
+    state: &'static str,
+    asked: String,
+    has: String,
+    why: String,
+}
+
+/// `seen` is when the node's agent was last heard of, by its own clock: one that differs much from ours
+/// makes this wrong, and shows in it.
+fn row(order: &NodeVolume, seen: Option<&str>, now: Timestamp) -> Row {
+    let status = order.status.clone().unwrap_or_default();
+    let claim = &order.spec.claim;
+    let state = state(order, &status);
+    let silence = silence(seen, now).filter(|_| state != SETTLED);
+    Row {
+        claim: format!("{}/{}", claim.namespace, claim.name),
+        volume: order.name_any(),
+        node: order.spec.node.clone(),
+        state,
+        asked: Bytes(order.spec.size).to_string(),
+        has: status
+            .size
+            .map_or_else(|| "-".to_owned(), |size| Bytes(size).to_string()),
+        why: match (silence, status.problem) {
+            (Some(silence), _) => format!("the agent of node {} {silence}", order.spec.node),
+            (None, Some(problem)) => problem.message,
+            (None, None) => String::new(),
+        },
+    }
+}
+
+fn silence(seen: Option<&str>, now: Timestamp) -> Option<Silence> {
+    let Some(seen) = seen else {
+        return Some(Silence::Never);
+    };
+    let since = seen
+        .parse()
+        .ok()
+        .map(|seen: Timestamp| now.duration_since(seen));
+    let since = since.map(|since| Duration::try_from(since).unwrap_or_default());
+    since
+        .is_none_or(|since| since >= SILENCE)
+        .then(|| Silence::Since(seen.to_owned()))
+}
+
+fn state(order: &NodeVolume, status: &NodeVolumeStatus) -> &'static str {
+    let small = status.size.is_some_and(|size| size < order.spec.size);
+    match (order.spec.wanted, status.found) {
+        (Wanted::Absent, _) => "being deleted",
+        (Wanted::Present, Some(Wanted::Present)) if small => "growing",
+        (Wanted::Present, Some(Wanted::Present)) if order.spec.published => SETTLED,
+        (Wanted::Present, _) => "being made",
+    }
+}
+
+fn format(rows: &[Row], settled: usize) -> String {
+    let head = ["CLAIM", "VOLUME", "NODE", "STATE", "ASKED", "HAS", "WHY"];
+    let mut lines = vec![head.map(str::to_owned)];
+    lines.extend(rows.iter().map(|row| {
+        [
+            row.claim.clone(),
+            row.volume.clone(),
+            row.node.clone(),
+            row.state.to_owned(),
+            row.asked.clone(),
+            row.has.clone(),
+            row.why.clone(),
+        ]
+    }));
+    let mut text = String::new();
+    if !rows.is_empty() {
+        let width = |column: usize| {
+            let widths = lines.iter().map(|line| line[column].chars().count());
+            widths.max().unwrap_or(0)
+        };
+        let widths: Vec<_> = (0..head.len()).map(width).collect();
+        for line in &lines {
+            let cells = line
+                .iter()
+                .zip(&widths)
+                .map(|(cell, width)| format!("{cell:width$}"));
+            text += cells.collect::<Vec<_>>().join("  ").trim_end();
+            text.push('\n');
+        }
+    }
+    text + &format!("{settled} volumes are settled\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, from_value, json};
+
+    fn order(wanted: &str, published: bool, status: Value) -> NodeVolume {
+        from_value(json!({
+            "apiVersion": NodeVolume::api_version(),
+            "kind": "NodeVolume",
+            "metadata": {"name": "pvc-1"},
+            "spec": {
+                "driver": "a/b", "node": "n", "wanted": wanted, "size": 2u64 << 30,
+                "published": published,
+                "claim": {"namespace": "ns", "name": "data", "uid": "1"},
+            },
+            "status": status,
+        }))
+        .unwrap()
+    }
+
+    const NOW: &str = "2026-11-22T12:00:00Z";
+
+    fn heard(order: &NodeVolume) -> Row {
+        row(order, Some(NOW), NOW.parse().unwrap())
+    }
+
+    #[test]
+    fn a_volume_that_waits_for_a_silent_node_is_shown_with_when_it_was_heard_of() {
+        let now = NOW.parse().unwrap();
+        let small = json!({"found": "Present", "size": 1u64 << 30});
+        let grows = order("Present", true, small);
+        let why = |order: &NodeVolume, seen| row(order, seen, now).why;
+        assert_eq!(why(&grows, Some("2026-11-22T11:57:00Z")), "");
+        let then = "2026-11-22T11:56:00Z";
+        assert_eq!(
+            why(&grows, Some(then)),
+            format!("the agent of node n was last heard of at {then}")
+        );
+        assert!(why(&grows, None).ends_with("was never heard of"));
+        assert_eq!(
+            why(&grows, Some("2026-11-22T12:01:00Z")),
+            "",
+            "its clock is fast"
+        );
+        let full = json!({"found": "Present", "size": 2u64 << 30});
+        let settled = order("Present", true, full);
+        assert_eq!(why(&settled, Some(then)), "");
+    }
+
+    #[test]
+    fn a_volume_that_waits_is_shown_with_what_it_waits_for() {
+        let problem = json!({"class": "exhausted", "message": "the pool is full"});
+        for (order, state) in [
+            (order("Present", false, Value::Null), "being made"),
+            (
+                order(
+                    "Present",
+                    true,
+                    json!({"found": "Present", "size": 2u64 << 30}),
+                ),
+                SETTLED,
+            ),
+            (
+                order(
+                    "Present",
+                    true,
+                    json!({"found": "Present", "size": 1u64 << 30, "problem": problem}),
+                ),
+                "growing",
+            ),
+            (
+                order("Absent", true, json!({"found": "Present"})),
+                "being deleted",
+            ),
+        ] {
+            assert_eq!(heard(&order).state, state);
+        }
+    }
+
+    #[test]
+    fn columns_are_as_wide_as_their_widest_cell() {
+        let full = json!({"class": "exhausted", "message": "the pool is full"});
+        let order = order(
+            "Present",
+            true,
+            json!({"found": "Present", "size": 1u64 << 30, "problem": full}),
+        );
+        assert_eq!(
+            format(&[heard(&order)], 3),
+            "CLAIM    VOLUME  NODE  STATE    ASKED  HAS  WHY\n\
+             ns/data  pvc-1   n     growing  2Gi    1Gi  the pool is full\n\
+             3 volumes are settled\n"
+        );
+    }
+}

@@ -1,0 +1,322 @@
+//! What a claim wants of us, and why it cannot be had.
+
+use crate::{
+    decide::Wish,
+    names::{LARGEST, PROVISIONER, SELECTED_NODE},
+};
+use flexvol_sdk::Bytes;
+use k8s_openapi::api::{
+    core::v1::{PersistentVolumeClaim, PersistentVolumeClaimSpec},
+    storage::v1::StorageClass,
+};
+
+/// The provisioner that Kubernetes wrote on the claim
+/// (`pkg/controller/volume/persistentvolume/pv_controller.go`).
+#[must_use]
+pub fn provisioner(claim: &PersistentVolumeClaim) -> Option<&str> {
+    let annotations = claim.metadata.annotations.as_ref()?;
+    let found = PROVISIONER.iter().find_map(|key| annotations.get(*key));
+    found.map(String::as_str)
+}
+
+/// The node that the scheduler chose.
+#[must_use]
+pub fn selected_node(claim: &PersistentVolumeClaim) -> Option<&str> {
+    let annotations = claim.metadata.annotations.as_ref()?;
+    annotations.get(SELECTED_NODE).map(String::as_str)
+}
+
+/// The name of the claim's class.
+#[must_use]
+pub fn class_name(claim: &PersistentVolumeClaim) -> Option<&str> {
+    claim.spec.as_ref()?.storage_class_name.as_deref()
+}
+
+/// The size that a claim asks for.
+///
+/// # Errors
+/// When it asks for none, or for one that is no size, in words for the claim's author.
+pub fn request(spec: &PersistentVolumeClaimSpec) -> Result<Bytes, String> {
+    let requests = spec
+        .resources
+        .as_ref()
+        .and_then(|all| all.requests.as_ref());
+    let Some(asked) = requests.and_then(|requests| requests.get("storage")) else {
+        return Err("the claim asks for no size: set spec.resources.requests.storage".to_owned());
+    };
+    let bytes: Bytes = asked
+        .0
+        .parse()
+        .map_err(|error: flexvol_sdk::Error| error.to_string())?;
+    // What Kubernetes counts in.
+    if bytes == Bytes(0) || i64::try_from(bytes.0).is_err() {
+        return Err(format!("size {} cannot be had", asked.0));
+    }
+    Ok(bytes)
+}
+
+/// Why a size is more than a class allows, if it is.
+#[must_use]
+pub fn beyond(class: &StorageClass, asked: Bytes) -> Option<String> {
+    let text = class.metadata.annotations.as_ref()?.get(LARGEST)?;
+    let name = class.metadata.name.as_deref().unwrap_or_default();
+    match text.parse::<Bytes>() {
+        Ok(largest) if asked <= largest => None,
+        Ok(largest) => Some(format!(
+            "storage class {name:?} allows at most {largest}, and {asked} is asked for; ask for less"
+        )),
+        Err(error) => Some(format!(
+            "annotation {LARGEST} of storage class {name:?} is no size, so nothing is made and nothing grows: {error}; mend it"
+        )),
+    }
+}
+
+/// What a claim wants, if one of our drivers shall make its volume.
+#[must_use]
+pub fn wish(claim: &PersistentVolumeClaim, class: Option<&StorageClass>, ours: &[String]) -> Wish {
+    let (Some(driver), Some(spec)) = (provisioner(claim), &claim.spec) else {
+        return Wish::Nothing;
+    };
+    let bound = spec
+        .volume_name
+        .as_deref()
+        .is_some_and(|name| !name.is_empty());
+    let is_ours = ours.iter().any(|known| known == driver);
+    if bound || claim.metadata.deletion_timestamp.is_some() || !is_ours {
+        return Wish::Nothing;
+    }
+    let Some(class) = class else {
+        let name = class_name(claim).unwrap_or_default();
+        return Wish::Refused(format!(
+            "storage class {name:?} is not there; make it, or delete the claim"
+        ));
+    };
+    if let Err(why) = possible(spec, class, driver) {
+        return Wish::Refused(why);
+    }
+    let node = selected_node(claim);
+    let later = class.volume_binding_mode.as_deref() == Some("WaitForFirstConsumer");
+    match node {
+        None if later => Wish::StorageLater,
+        node => Wish::Storage {
+            node: node.map(str::to_owned),
+        },
+    }
+}
+
+fn possible(
+    spec: &PersistentVolumeClaimSpec,
+    class: &StorageClass,
+    driver: &str,
+) -> Result<(), String> {
+    let size = request(spec)?;
+    if let Some(why) = beyond(class, size) {
+        return Err(why);
+    }
+    let name = class.metadata.name.as_deref().unwrap_or_default();
+    if class.provisioner != driver {
+        return Err(format!(
+            "storage class {name:?} is of provisioner {}, and the claim of {driver}; make the claim anew",
+            class.provisioner
+        ));
+    }
+    if spec.selector.is_some() {
+        return Err(
+            "the claim has a selector, which only volumes that are there can match; remove it"
+                .to_owned(),
+        );
+    }
+    if spec.volume_mode.as_deref() == Some("Block") {
+        return Err(
+            "the claim wants a block device, and FlexVolume has file systems only; set volumeMode to Filesystem"
+                .to_owned(),
+        );
+    }
+    if spec.data_source.is_some() || spec.data_source_ref.is_some() {
+        return Err(
+            "the claim has a data source, and volumes are made empty; remove it".to_owned(),
+        );
+    }
+    for mode in spec.access_modes.iter().flatten() {
+        if mode != "ReadWriteOnce" {
+            return Err(format!(
+                "the claim wants {mode}, and a volume is on one node; ask for ReadWriteOnce"
+            ));
+        }
+    }
+    if class
+        .mount_options
+        .as_ref()
+        .is_some_and(|options| !options.is_empty())
+    {
+        return Err(format!(
+            "storage class {name:?} has mountOptions, which Kubernetes gives no FlexVolume driver; remove them"
+        ));
+    }
+    let immediate = class.volume_binding_mode.as_deref() != Some("WaitForFirstConsumer");
+    if immediate
+        && class
+            .allowed_topologies
+            .as_ref()
+            .is_some_and(|terms| !terms.is_empty())
+    {
+        return Err(format!(
+            "storage class {name:?} has allowedTopologies; only the scheduler heeds them: set volumeBindingMode to WaitForFirstConsumer"
+        ));
+    }
+    for key in class
+        .parameters
+        .iter()
+        .flat_map(|parameters| parameters.keys())
+    {
+        if key.contains("kubernetes.io/") || key.contains("k8s.io/") || key.starts_with("request") {
+            return Err(format!(
+                "storage class {name:?} has parameter {key:?}, which is not the driver's to read; remove it"
+            ));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, from_value, json};
+
+    fn of(claim: Value, class: Value) -> Wish {
+        let ours = ["example.com/disk".to_owned()];
+        let class: Option<StorageClass> = from_value(class).unwrap();
+        wish(&from_value(claim).unwrap(), class.as_ref(), &ours)
+    }
+
+    fn claim(spec: Value) -> Value {
+        let mut claim = json!({
+            "metadata": {"name": "data", "annotations": {PROVISIONER[0]: "example.com/disk"}},
+            "spec": {
+                "accessModes": ["ReadWriteOnce"],
+                "storageClassName": "disk",
+                "resources": {"requests": {"storage": "1Gi"}},
+            },
+        });
+        for (key, value) in spec.as_object().unwrap() {
+            claim["spec"][key] = value.clone();
+        }
+        claim
+    }
+
+    fn class(more: Value) -> Value {
+        let mut class = json!({"metadata": {"name": "disk"}, "provisioner": "example.com/disk"});
+        for (key, value) in more.as_object().unwrap() {
+            class[key] = value.clone();
+        }
+        class
+    }
+
+    #[test]
+    fn a_claim_of_ours_wants_storage_where_the_scheduler_says_or_anywhere() {
+        let anywhere = of(claim(json!({})), class(json!({})));
+        assert_eq!(anywhere, Wish::Storage { node: None });
+        let later = class(json!({"volumeBindingMode": "WaitForFirstConsumer"}));
+        assert_eq!(of(claim(json!({})), later.clone()), Wish::StorageLater);
+        let mut chosen = claim(json!({}));
+        chosen["metadata"]["annotations"][SELECTED_NODE] = "node-1".into();
+        let node = Some("node-1".to_owned());
+        assert_eq!(of(chosen, later), Wish::Storage { node });
+    }
+
+    #[test]
+    fn claims_of_others_and_claims_that_are_bound_or_go_want_nothing() {
+        let mut others = claim(json!({}));
+        others["metadata"]["annotations"][PROVISIONER[0]] = "example.com/other".into();
+        let mut nobodys = claim(json!({}));
+        nobodys["metadata"]["annotations"] = json!({});
+        let mut goes = claim(json!({}));
+        goes["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
+        for nothing in [others, nobodys, goes, claim(json!({"volumeName": "pv"}))] {
+            assert_eq!(
+                of(nothing.clone(), class(json!({}))),
+                Wish::Nothing,
+                "{nothing}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_had_is_refused_with_what_to_do() {
+        let good = || claim(json!({}));
+        let cases = [
+            (good(), Value::Null, "make it"),
+            (
+                good(),
+                class(json!({"provisioner": "example.com/other"})),
+                "make the claim anew",
+            ),
+            (
+                claim(json!({"selector": {"matchLabels": {"a": "b"}}})),
+                class(json!({})),
+                "selector",
+            ),
+            (
+                claim(json!({"volumeMode": "Block"})),
+                class(json!({})),
+                "Filesystem",
+            ),
+            (
+                claim(json!({"dataSource": {"kind": "PersistentVolumeClaim", "name": "a"}})),
+                class(json!({})),
+                "data source",
+            ),
+            (
+                claim(json!({"accessModes": ["ReadWriteMany"]})),
+                class(json!({})),
+                "ReadWriteOnce",
+            ),
+            (
+                claim(json!({"resources": {}})),
+                class(json!({})),
+                "requests.storage",
+            ),
+            (
+                claim(json!({"resources": {"requests": {"storage": "0"}}})),
+                class(json!({})),
+                "cannot be had",
+            ),
+            (
+                claim(json!({"resources": {"requests": {"storage": "9Ei"}}})),
+                class(json!({})),
+                "cannot be had",
+            ),
+            (
+                good(),
+                class(json!({"metadata": {"name": "disk", "annotations": {LARGEST: "1023Mi"}}})),
+                "allows at most 1023Mi, and 1Gi is asked for",
+            ),
+            (
+                good(),
+                class(json!({"mountOptions": ["noatime"]})),
+                "mountOptions",
+            ),
+            (
+                good(),
+                class(json!({"allowedTopologies": [{"matchLabelExpressions": []}]})),
+                "WaitForFirstConsumer",
+            ),
+            (
+                good(),
+                class(json!({"parameters": {"kubernetes.io/pvOrVolumeName": "x"}})),
+                "remove it",
+            ),
+            (
+                good(),
+                class(json!({"parameters": {"requestBytes": "1"}})),
+                "remove it",
+            ),
+        ];
+        for (claim, class, remedy) in cases {
+            match of(claim.clone(), class.clone()) {
+                Wish::Refused(why) => assert!(why.contains(remedy), "{why}"),
+                other => panic!("{other:?} for {claim} of {class}"),
+            }
+        }
+    }
+}

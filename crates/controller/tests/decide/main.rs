@@ -1,0 +1,103 @@
+//! Every order of events that one volume can meet: users, Kubernetes' controllers, kubelet, two
+//! leaders that may be late, nodes that may be cut, and the steps of [`flexvol_controller::decide`].
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+#![allow(clippy::print_stdout, reason = "a run says how much it explored")]
+
+mod model;
+
+use model::{Actor, Setting, World};
+use std::collections::{HashMap, HashSet, VecDeque};
+
+/// Walks through all reachable states, and returns how many there were and how many events.
+fn explore(setting: Setting) -> (usize, usize) {
+    let mut from: HashMap<World, Option<(World, String)>> = HashMap::new();
+    let mut queue = VecDeque::new();
+    let mut settled = HashSet::new();
+    let mut events = 0;
+    let start = World::start(setting);
+    from.insert(start.clone(), None);
+    queue.push_back(start);
+    while let Some(world) = queue.pop_front() {
+        let ends = [world.without_accidents(), world.with_room()];
+        let settles = |end| settles(end, &mut settled);
+        if let Err(broken) = ends.into_iter().try_for_each(settles) {
+            panic!("{broken}\n{setting:?}\n{}", history(&from, &world));
+        }
+        for (name, next) in world.events() {
+            events += 1;
+            if let Err(broken) = world.may_become(&next) {
+                panic!(
+                    "{broken}, by {name}: {next:?}\n{setting:?}\n{}",
+                    history(&from, &world)
+                );
+            }
+            if !from.contains_key(&next) {
+                from.insert(next.clone(), Some((world.clone(), name)));
+                queue.push_back(next);
+            }
+        }
+    }
+    (from.len(), events)
+}
+
+/// Lets everybody but the users go on, without accidents, until nothing happens any more: then all
+/// must be as it shall be.
+fn settles(mut world: World, known: &mut HashSet<World>) -> Result<(), String> {
+    for _ in 0..200 {
+        if !known.insert(world.clone()) {
+            return Ok(());
+        }
+        let next = [
+            Actor::Leader,
+            Actor::Node,
+            Actor::Binder,
+            Actor::Scheduler,
+            Actor::Kubelet,
+            Actor::Expander,
+        ]
+        .into_iter()
+        .find_map(|actor| world.goes_on(actor));
+        match next {
+            Some(next) => {
+                world.may_become(&next)?;
+                world = next;
+            }
+            None => return world.at_rest(),
+        }
+    }
+    Err(format!("never comes to rest: {world:?}"))
+}
+
+fn history(from: &HashMap<World, Option<(World, String)>>, last: &World) -> String {
+    let mut names = Vec::new();
+    let mut world = last;
+    while let Some(Some((before, name))) = from.get(world) {
+        names.push(name.clone());
+        world = before;
+    }
+    names.reverse();
+    format!("after {}\n{last:?}", names.join(", "))
+}
+
+#[test]
+fn no_order_of_events_loses_data_or_leaks_storage() {
+    let (mut states, mut events) = (0, 0);
+    for late_binding in [false, true] {
+        for deletes in [false, true] {
+            for grows_on_node in [false, true] {
+                for expander in [false, true] {
+                    let found = explore(Setting {
+                        late_binding,
+                        deletes,
+                        grows_on_node,
+                        expander,
+                    });
+                    states += found.0;
+                    events += found.1;
+                }
+            }
+        }
+    }
+    println!("decide: {states} states and {events} events of one volume in a cluster");
+    assert!(states > 10_000, "only {states} states were reached");
+}

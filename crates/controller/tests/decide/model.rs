@@ -1,0 +1,323 @@
+//! A cluster with two nodes and one claim, as small as the rules allow.
+
+mod actors;
+mod rules;
+mod users;
+mod writes;
+
+use flexvol_controller::decide::{
+    Answer, Away, Claim, Observed, Order, Problem, Reclaim, Step, Volume, Wanted, Wish, decide,
+};
+use flexvol_sdk::{Bytes, ErrorClass};
+use writes::{Target, target, writes};
+
+/// What does not change while a world lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Setting {
+    /// The scheduler chooses the node.
+    pub late_binding: bool,
+    /// The class says Delete, not Retain.
+    pub deletes: bool,
+    /// The driver has a file system to grow.
+    pub grows_on_node: bool,
+    /// Kubernetes' own expander runs.
+    pub expander: bool,
+}
+
+/// Somebody who goes on without being asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Actor {
+    Leader,
+    Node,
+    Binder,
+    Scheduler,
+    Kubelet,
+    Expander,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct ClaimObject {
+    held: bool,
+    deleting: bool,
+    /// To this volume, or to another one.
+    bound: Option<bool>,
+    selected: Option<Node>,
+    request: u64,
+    capacity: u64,
+    awaits_node: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct VolumeObject {
+    node: Node,
+    held: bool,
+    deleting: bool,
+    released: bool,
+    capacity: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct OrderObject {
+    node: Node,
+    wanted: Wanted,
+    size: u64,
+    published: bool,
+    /// It was made from the volume: the storage is there already.
+    recalled: bool,
+    answer: Answer,
+    full: bool,
+}
+
+type Node = usize;
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct World {
+    setting: Setting,
+    claim: Option<ClaimObject>,
+    claim_made: bool,
+    volume: Option<VolumeObject>,
+    order: Option<OrderObject>,
+    /// The storage on each node, and its size.
+    storage: [Option<u64>; 2],
+    /// Somebody's data are in it.
+    data: bool,
+    /// An administrator took the volume away in spite of its finalizers.
+    forced: bool,
+    /// Administrators use force once.
+    force_used: bool,
+    /// Then there were data, which only a person may delete.
+    data_saved: bool,
+    /// What one leader has decided and not yet written, while another may lead.
+    late: Option<Step>,
+    /// Volume and order as a leader's index has them, which may be behind.
+    index: Option<(VolumeObject, OrderObject)>,
+    /// What a node read and is doing: what is wanted, and of which size.
+    working: Option<(Node, Wanted, u64, bool)>,
+    /// A node has no room.
+    full: [bool; 2],
+    /// The first node is away, and whether Kubernetes misses it too. Meanwhile there are no other
+    /// accidents, or there would be too many states.
+    away: Option<bool>,
+}
+
+const NAMES: [&str; 2] = ["a", "b"];
+const SMALL: u64 = 1;
+const BIG: u64 = 2;
+
+fn bytes(size: u64) -> Bytes {
+    Bytes(size)
+}
+
+impl World {
+    pub fn start(setting: Setting) -> Self {
+        World {
+            setting,
+            claim: None,
+            claim_made: false,
+            volume: None,
+            order: None,
+            storage: [None; 2],
+            data: false,
+            forced: false,
+            force_used: false,
+            data_saved: false,
+            late: None,
+            index: None,
+            working: None,
+            full: [false; 2],
+            away: None,
+        }
+    }
+
+    fn is_away(&self, node: Node) -> bool {
+        node == 0 && self.away.is_some()
+    }
+
+    /// The scheduler would not choose it.
+    fn is_lost(&self, node: Node) -> bool {
+        node == 0 && self.away == Some(true)
+    }
+
+    fn observe(&self) -> Observed {
+        let claim = self.claim.as_ref().map(|claim| Claim {
+            held: claim.held,
+            wish: match (claim.bound, claim.deleting, claim.selected) {
+                (Some(_), _, _) | (_, true, _) => Wish::Nothing,
+                (_, _, None) if self.setting.late_binding => Wish::StorageLater,
+                (_, _, node) => Wish::Storage {
+                    node: node.map(|node| NAMES[node].to_owned()),
+                },
+            },
+            request: bytes(claim.request),
+            capacity: bytes(claim.capacity),
+            bound: claim.bound == Some(true),
+            may_grow: !claim.deleting,
+            beyond: None,
+            awaits_node: claim.awaits_node,
+        });
+        let volume = self.volume.as_ref().map(|volume| Volume {
+            ours: true,
+            held: volume.held,
+            deleting: volume.deleting,
+            released: volume.released,
+            reclaim: if self.setting.deletes {
+                Reclaim::Delete
+            } else {
+                Reclaim::Retain
+            },
+            capacity: bytes(volume.capacity),
+        });
+        let order = self.order.as_ref().map(|order| Order {
+            node: NAMES[order.node].to_owned(),
+            wanted: order.wanted,
+            size: bytes(order.size),
+            published: order.published,
+            answer: order.answer,
+            problem: order.full.then(|| Problem {
+                class: ErrorClass::Exhausted,
+                message: "no room".to_owned(),
+            }),
+            grows_on_node: self.setting.grows_on_node,
+        });
+        let ordered = self.order.as_ref().map(|order| order.node);
+        let node = ordered.or(self.claim.as_ref().and_then(|claim| claim.selected));
+        let away = node.filter(|node| self.is_away(*node)).map(|node| Away {
+            why: "the node is away".to_owned(),
+            lost: self.is_lost(node),
+        });
+        Observed {
+            claim,
+            volume,
+            order,
+            away,
+        }
+    }
+
+    /// Everything that can happen next.
+    pub fn events(&self) -> Vec<(String, World)> {
+        let mut events = Vec::new();
+        let mut add = |name: String, next: Option<World>| {
+            if let Some(mut next) = next
+                && next != *self
+            {
+                self.forget_overtaken(&mut next);
+                next.tidy();
+                events.push((name, next));
+            }
+        };
+        let step = decide(&self.observe());
+        if writes(&step) && self.away.is_none() {
+            let mut next = self.clone();
+            next.late = Some(step.clone());
+            add(format!("a leader decides {step:?}"), Some(next));
+        }
+        if let Some(step) = &self.late {
+            let mut next = self.clone();
+            next.late = None;
+            next.write(step);
+            add(format!("it writes {step:?}"), Some(next));
+        }
+        add(
+            format!("another leads, and writes {step:?}"),
+            self.goes_on(Actor::Leader),
+        );
+        add("a leader's index is behind".to_owned(), self.is_indexed());
+        if let Some((step, next)) = self.grows_by_index() {
+            add(format!("it writes {step:?} by its index"), Some(next));
+        }
+        add("a node reads its order".to_owned(), self.node_reads());
+        add("a node's driver ends".to_owned(), self.driver_ends(true));
+        add(
+            "a node's driver ends and its agent too".to_owned(),
+            self.driver_ends(false),
+        );
+        for actor in [Actor::Binder, Actor::Kubelet, Actor::Expander] {
+            add(format!("{actor:?}"), self.goes_on(actor));
+        }
+        for node in 0..2 {
+            add(
+                format!("the scheduler chooses {node}"),
+                self.scheduler(node),
+            );
+        }
+        for (name, next) in self.users() {
+            add(name.to_owned(), next);
+        }
+        events
+    }
+
+    /// From now on a leader's index does not change.
+    fn is_indexed(&self) -> Option<World> {
+        let claim = self.claim.as_ref()?;
+        let known = self.index.is_some() || self.away.is_some();
+        let may_grow = claim.bound == Some(true) && !claim.deleting && !known;
+        let known = (self.volume.clone()?, self.order.clone()?);
+        // By what says otherwise nothing grows.
+        let may_grow = may_grow
+            && known.1.wanted == Wanted::Present
+            && matches!(known.1.answer, Answer::Present(_))
+            && !known.0.released
+            && !known.0.deleting;
+        may_grow.then(|| World {
+            index: Some(known),
+            ..self.clone()
+        })
+    }
+
+    /// Growth reads the claim alone: what it writes to volume and order is refused if they have changed.
+    fn grows_by_index(&self) -> Option<(Step, World)> {
+        let (volume, order) = self.index.clone()?;
+        let seen = World {
+            volume: Some(volume),
+            order: Some(order),
+            ..self.clone()
+        };
+        let step = decide(&seen.observe());
+        let as_seen = match step {
+            Step::Resize(_) => self.order == seen.order,
+            Step::RaiseVolume(_) => self.volume == seen.volume,
+            Step::FinishClaim(_) | Step::AwaitNode(_) => true,
+            _ => false,
+        };
+        let mut next = self.clone();
+        next.index = None;
+        next.write(&step);
+        as_seen.then_some((step, next))
+    }
+
+    /// A write of a late leader whose object has changed since will fail.
+    fn forget_overtaken(&self, next: &mut World) {
+        let changed = |target: Target| match target {
+            Target::Claim => self.claim != next.claim,
+            Target::Volume => self.volume != next.volume,
+            Target::Order => self.order != next.order,
+        };
+        if next.late.as_ref().is_some_and(|step| changed(target(step))) {
+            next.late = None;
+        }
+    }
+
+    /// Objects go when they are being deleted and nobody holds them.
+    fn tidy(&mut self) {
+        let used = |volume: &VolumeObject, claim: &Option<ClaimObject>| {
+            claim
+                .as_ref()
+                .is_some_and(|claim| claim.bound == Some(true))
+                && !volume.released
+        };
+        if self
+            .claim
+            .as_ref()
+            .is_some_and(|claim| claim.deleting && !claim.held)
+        {
+            self.claim = None;
+        }
+        if self
+            .volume
+            .as_ref()
+            .is_some_and(|volume| volume.deleting && !volume.held && !used(volume, &self.claim))
+        {
+            self.volume = None;
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! What users and administrators do.
+
+use super::{BIG, ClaimObject, SMALL, World};
+
+impl World {
+    pub(super) fn users(&self) -> Vec<(&'static str, Option<World>)> {
+        let mut all = Vec::new();
+        let mut add = |name, change: &dyn Fn(&mut World)| {
+            let mut next = self.clone();
+            change(&mut next);
+            all.push((name, Some(next)));
+        };
+        if !self.claim_made {
+            add("a user makes the claim", &|world| {
+                world.claim_made = true;
+                world.claim = Some(ClaimObject {
+                    held: false,
+                    deleting: false,
+                    bound: None,
+                    selected: None,
+                    request: SMALL,
+                    capacity: 0,
+                    awaits_node: false,
+                });
+            });
+        }
+        if let Some(claim) = &self.claim {
+            add("a user deletes the claim", &|world| {
+                world.claim.as_mut().unwrap().deleting = true;
+            });
+            match claim.bound {
+                None => add("the claim is bound to another volume", &|world| {
+                    let claim = world.claim.as_mut().unwrap();
+                    claim.bound = Some(false);
+                    claim.capacity = SMALL;
+                }),
+                Some(true) => {
+                    add("a pod writes", &|world| world.data = true);
+                    if claim.request == SMALL {
+                        add("a user asks for more", &|world| {
+                            world.claim.as_mut().unwrap().request = BIG;
+                        });
+                    } else if claim.capacity < BIG {
+                        add("a user asks for less again", &|world| {
+                            world.claim.as_mut().unwrap().request = SMALL;
+                        });
+                    }
+                }
+                Some(false) => {}
+            }
+        }
+        if self.volume.is_some() {
+            add("an administrator deletes the volume", &|world| {
+                world.volume.as_mut().unwrap().deleting = true;
+                // Who deletes a volume that says Retain keeps its storage for himself.
+                world.forced |= !world.setting.deletes;
+            });
+        }
+        let by_force = !self.force_used && self.away.is_none();
+        if self.volume.is_some() && by_force {
+            add("an administrator removes the volume by force", &|world| {
+                let released = world
+                    .volume
+                    .as_ref()
+                    .is_some_and(|volume| volume.released || volume.deleting && world.unused());
+                world.volume = None;
+                world.forced = true;
+                world.force_used = true;
+                world.data_saved = world.data && !released;
+            });
+        }
+        if self.order.is_some() && by_force {
+            add("an administrator removes the order by force", &|world| {
+                world.order = None;
+                world.force_used = true;
+                // Nobody knows of storage without a volume any more: that is the price of force.
+                world.forced |= world.volume.is_none();
+            });
+        }
+        if !self.full[0] && self.away.is_none() {
+            add("a node becomes full", &|world| world.full[0] = true);
+        }
+        match self.away {
+            None if self.has_no_accident() => {
+                add("a node's agent ends", &|world| world.goes_away(false));
+                add("a node is lost", &|world| world.goes_away(true));
+            }
+            None => {}
+            Some(_) => add("the node comes back", &|world| world.away = None),
+        }
+        all
+    }
+
+    fn has_no_accident(&self) -> bool {
+        let leaders = self.late.is_none() && self.index.is_none();
+        leaders && !self.full[0] && !self.force_used
+    }
+
+    /// What its driver was doing is cut.
+    fn goes_away(&mut self, lost: bool) {
+        self.away = Some(lost);
+        self.working = self.working.filter(|(node, ..)| *node != 0);
+    }
+}

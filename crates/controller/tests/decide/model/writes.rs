@@ -1,0 +1,137 @@
+//! What steps do to objects.
+
+use super::{NAMES, OrderObject, SMALL, VolumeObject, World};
+use flexvol_controller::decide::{Answer, Step, Wanted};
+
+/// Which object a step writes; the write fails if the object has changed since it was read.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Target {
+    Claim,
+    Volume,
+    Order,
+}
+
+impl World {
+    pub(super) fn write(&mut self, step: &Step) {
+        match step {
+            Step::Rest | Step::Refuse(_) | Step::Stuck(_) => {}
+            Step::HoldClaim | Step::LetClaimGo => {
+                if let Some(claim) = &mut self.claim {
+                    // The API server takes no new finalizer for what is being deleted.
+                    claim.held = *step == Step::HoldClaim && (claim.held || !claim.deleting);
+                }
+            }
+            Step::Reschedule => {
+                if let Some(claim) = &mut self.claim {
+                    claim.selected = None;
+                }
+            }
+            Step::Order { node } => {
+                let fits = |node: &usize| !self.full[*node] && !self.is_away(*node);
+                let room = [0, 1].into_iter().find(fits);
+                let node = node
+                    .as_ref()
+                    .and_then(|name| NAMES.iter().position(|known| known == name))
+                    .or(room);
+                if let (None, Some(node)) = (&self.order, node) {
+                    self.order = Some(OrderObject {
+                        node,
+                        wanted: Wanted::Present,
+                        size: SMALL,
+                        published: false,
+                        recalled: false,
+                        answer: Answer::None,
+                        full: false,
+                    });
+                }
+            }
+            Step::Recall(wanted) => {
+                if let (None, Some(volume)) = (&self.order, &self.volume) {
+                    self.order = Some(OrderObject {
+                        node: volume.node,
+                        wanted: *wanted,
+                        size: volume.capacity,
+                        published: true,
+                        recalled: true,
+                        answer: Answer::None,
+                        full: false,
+                    });
+                }
+            }
+            Step::Publish => {
+                if let (None, Some(order)) = (&self.volume, &self.order) {
+                    self.volume = Some(VolumeObject {
+                        node: order.node,
+                        held: true,
+                        deleting: false,
+                        released: false,
+                        capacity: SMALL,
+                    });
+                }
+            }
+            Step::NotePublished => {
+                if let Some(order) = &mut self.order {
+                    order.published = true;
+                }
+            }
+            Step::Revoke => {
+                if let Some(order) = &mut self.order {
+                    order.wanted = Wanted::Absent;
+                }
+            }
+            Step::Forget => self.order = None,
+            Step::DeleteVolume => {
+                if let Some(volume) = &mut self.volume {
+                    volume.deleting = true;
+                }
+            }
+            Step::LetVolumeGo => {
+                if let Some(volume) = &mut self.volume {
+                    volume.held = false;
+                }
+            }
+            Step::Resize(size) => {
+                if let Some(order) = &mut self.order {
+                    order.size = size.0;
+                    order.full = false;
+                }
+            }
+            Step::RaiseVolume(size) => {
+                if let Some(volume) = &mut self.volume {
+                    volume.capacity = size.0;
+                }
+            }
+            Step::FinishClaim(size) => {
+                if let Some(claim) = &mut self.claim {
+                    claim.capacity = size.0;
+                    claim.awaits_node = false;
+                }
+            }
+            Step::AwaitNode(_) => {
+                if let Some(claim) = &mut self.claim {
+                    claim.awaits_node = true;
+                }
+            }
+        }
+    }
+}
+
+/// Whether a step changes an object.
+pub(super) fn writes(step: &Step) -> bool {
+    !matches!(step, Step::Rest | Step::Refuse(_) | Step::Stuck(_))
+}
+
+pub(super) fn target(step: &Step) -> Target {
+    match step {
+        Step::Order { .. }
+        | Step::Recall(_)
+        | Step::NotePublished
+        | Step::Revoke
+        | Step::Forget
+        | Step::Resize(_) => Target::Order,
+        Step::Publish | Step::DeleteVolume | Step::LetVolumeGo | Step::RaiseVolume(_) => {
+            Target::Volume
+        }
+        _ => Target::Claim,
+    }
+}

@@ -1,0 +1,162 @@
+//! Nodes that go away, and come back.
+
+use crate::world::{MEBI, World};
+use flexvol_apiserver::Key;
+use serde_json::{Value, json};
+
+/// Heartbeats every second, of which three may be missed.
+const HEARTBEAT: &str = "--heartbeat-seconds=1";
+const SILENCE: &str = "--silence-seconds=4";
+
+/// A controller, and agents on two nodes.
+fn start() -> World {
+    let mut world = World::start();
+    for node in ["one", "two"] {
+        world.node(node);
+    }
+    world.start_controller(&["--rate=1000", SILENCE]);
+    for node in ["one", "two"] {
+        world.start_agent(node, &[HEARTBEAT]);
+    }
+    world
+}
+
+fn nodes_of_storage(world: &World) -> Vec<String> {
+    let all = world.storage().into_keys();
+    all.map(|name| name.split_once('/').unwrap().0.to_owned())
+        .collect()
+}
+
+/// Until the controller has told that it misses the agent.
+fn wait_silent(world: &mut World, node: &str) -> Result<(), String> {
+    world.eventually("the controller to miss the agent", |world| {
+        let said = format!("\"message\":\"a node's agent is silent\",\"node\":\"{node}\"");
+        world.log().contains(&said)
+    })
+}
+
+pub fn not_chosen() {
+    let mut world = start();
+    let result = (|| {
+        world.eventually("both to be known", |world| {
+            world.server.store().count("StorageNode") == 2
+        })?;
+        // Of nodes with the same room it is the last one that is chosen.
+        world.kill("two");
+        wait_silent(&mut world, "two")?;
+        world.claim("data", "plain");
+        world.eventually("the claim to be bound", |world| world.is_bound("data"))?;
+        assert_eq!(nodes_of_storage(&world), ["one"]);
+        world.kill("one");
+        wait_silent(&mut world, "one")?;
+        world.claim("more", "plain");
+        world.eventually("its author to be told", |world| {
+            world.told("no node has driver lab.example/plain; of nodes that do not count, the agent of node ")
+        })?;
+        world.start_agent("two", &[HEARTBEAT]);
+        world.eventually("it to go on", |world| world.is_bound("more"))?;
+        assert_eq!(nodes_of_storage(&world), ["one", "two"]);
+        Ok(())
+    })();
+    let _: () = result.unwrap_or_else(|why: String| panic!("{why}\n{}", world.log()));
+}
+
+pub fn waited_for() {
+    let mut world = start();
+    let result = (|| {
+        world.claim("data", "plain");
+        world.eventually("the claim to be bound", |world| world.is_bound("data"))?;
+        let node = nodes_of_storage(&world).remove(0);
+        world.kill(&node);
+        wait_silent(&mut world, &node)?;
+        world.ask_for("data", "20Mi");
+        let is_ready = format!("node {node} is ready, but its agent was last heard of at 20");
+        world.eventually("its author to be told", |world| world.told(&is_ready))?;
+        world.start_agent(&node, &[HEARTBEAT]);
+        world.eventually("it to grow", |world| {
+            world.the_claim("data")["status"]["capacity"]["storage"] == "20Mi"
+        })?;
+        assert_eq!(Vec::from_iter(world.storage().into_values()), [20 * MEBI]);
+
+        world.kill(&node);
+        let key = Key::new("Node", "", &node);
+        world.server.store().remove(&key).unwrap();
+        world.delete_claim("data");
+        let is_gone = format!("node {node} is not in the cluster any more, and its agent was last");
+        world.eventually("an administrator to be told", |world| world.told(&is_gone))?;
+        assert_eq!(world.server.store().count("PersistentVolume"), 1);
+        assert_eq!(world.storage().len(), 1, "nobody lets go of it");
+        world.node(&node);
+        world.start_agent(&node, &[HEARTBEAT]);
+        world.eventually("nothing to be left", World::nothing_is_left)
+    })();
+    result.unwrap_or_else(|why| panic!("{why}\n{}", world.log()));
+}
+
+pub fn given_up() {
+    let mut world = start();
+    let result = (|| {
+        world.claim("data", "plain");
+        world.eventually("the claim to be bound", |world| world.is_bound("data"))?;
+        let node = nodes_of_storage(&world).remove(0);
+        world.kill(&node);
+        world.delete_claim("data");
+        let mut words = String::new();
+        world.eventually("an administrator to be told what to do", |world| {
+            let events = world.server.store().all("Event").into_iter();
+            let mut messages =
+                events.filter_map(|event| Some(event["message"].as_str()?.to_owned()));
+            let found = messages.find(|message| message.contains("kubectl patch nodevolume "));
+            words = found.unwrap_or_default();
+            !words.is_empty()
+        })?;
+        // As it stands there.
+        let (_, command) = words.split_once("kubectl patch nodevolume ").unwrap();
+        let (name, rest) = command
+            .split_once(" --subresource=status --type=merge --patch '")
+            .unwrap();
+        let status: Value = serde_json::from_str(rest.trim_end_matches('\'')).unwrap();
+        let key = Key::new("NodeVolume", "", name);
+        world
+            .server
+            .store()
+            .merge_status(&key, &status["status"])
+            .unwrap();
+        world.eventually("the objects to go", |world| {
+            let store = world.server.store();
+            store.count("PersistentVolume") + store.count("NodeVolume") == 0
+        })?;
+        assert_eq!(
+            world.storage().len(),
+            1,
+            "what was said to be lost is not looked for"
+        );
+        Ok(())
+    })();
+    let _: () = result.unwrap_or_else(|why: String| panic!("{why}\n{}", world.log()));
+}
+
+pub fn rescheduled() {
+    let mut world = start();
+    let result = (|| {
+        world.class(
+            "later",
+            &json!({"volumeBindingMode": "WaitForFirstConsumer"}),
+        );
+        world.claim("data", "later");
+        let chosen = "volume.kubernetes.io/selected-node";
+        let choose = |node: &str| json!({"metadata": {"annotations": {chosen: node}}});
+        world.edit("data", &choose("gone"));
+        world.eventually("the scheduler to be asked for another node", |world| {
+            world.the_claim("data")["metadata"]["annotations"][chosen].is_null()
+        })?;
+        world.eventually("its author to be told", |world| {
+            world.told("node gone is not in the cluster any more, and its agent was never heard of")
+        })?;
+        world.edit("data", &choose("one"));
+        world.eventually("the claim to be bound", |world| world.is_bound("data"))?;
+        assert_eq!(nodes_of_storage(&world), ["one"]);
+        Ok(())
+    })();
+    let _: () = result.unwrap_or_else(|why: String| panic!("{why}\n{}", world.log()));
+}

@@ -1,0 +1,73 @@
+//! One claim's life: made, grown, deleted.
+
+use crate::world::{MEBI, World};
+use flexvol_apiserver::Plan;
+use std::{fs, thread, time::Duration};
+
+/// Lives it, with a fault if one is planned, and says whether that has happened.
+pub fn live(plan: Option<Plan>) -> Result<bool, String> {
+    let mut world = World::start();
+    world.node("node");
+    if let Some(plan) = plan {
+        world.server.fail(plan);
+    }
+    world.start_controller(&["--rate=1000"]);
+    world.start_agent("node", &[]);
+    whole(&mut world).map_err(|why| format!("{why}\n{}", world.log()))?;
+    Ok(!world.server.is_to_fail())
+}
+
+fn whole(world: &mut World) -> Result<(), String> {
+    world.claim("data", "plain");
+    world.eventually("the claim to be bound", |world| world.is_bound("data"))?;
+    has_storage(world, 10 * MEBI)?;
+    world.ask_for("data", "20Mi");
+    world.eventually("the claim to have grown", |world| {
+        world.the_claim("data")["status"]["capacity"]["storage"] == "20Mi"
+    })?;
+    has_storage(world, 20 * MEBI)?;
+    let status = world.the_claim("data")["status"].clone();
+    if !status["allocatedResourceStatuses"].is_null() || !status["conditions"].is_null() {
+        return Err(format!("a claim that has grown says {status}"));
+    }
+    world.eventually("the claim to be let go of", |world| {
+        let finalizers = &world.the_claim("data")["metadata"]["finalizers"];
+        !finalizers.to_string().contains("flexvol.dev")
+    })?;
+    let calls = fs::read_to_string(world.path("calls")).unwrap();
+    if calls.lines().any(|call| call.starts_with("delete ")) {
+        return Err(format!(
+            "storage of a claim that is there was deleted:\n{calls}"
+        ));
+    }
+    world.delete_claim("data");
+    world.eventually("nothing to be left", World::nothing_is_left)?;
+    settles(world)
+}
+
+/// Nobody asks any more, but to tell what is on the node.
+fn settles(world: &mut World) -> Result<(), String> {
+    let asked = |world: &World| {
+        let all = world.server.requests().into_iter();
+        let all = all.filter(|request| {
+            !request.contains("StorageNode") && !request.contains("StorageClass")
+        });
+        all.collect::<Vec<_>>()
+    };
+    let mut before = asked(world);
+    world.eventually("the programs to rest", |world| {
+        thread::sleep(Duration::from_millis(200));
+        let now = asked(world);
+        let rests = now == before;
+        before = now;
+        rests
+    })
+}
+
+fn has_storage(world: &World, size: u64) -> Result<(), String> {
+    let all = world.storage();
+    if all.len() == 1 && all.values().all(|found| *found == size) {
+        return Ok(());
+    }
+    Err(format!("storage of {all:?}, and not of {size}"))
+}

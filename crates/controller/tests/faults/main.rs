@@ -1,0 +1,96 @@
+//! Both programs beside a double of the API server.
+//!
+//! The life of a claim at an API server that fails once, in every way, and at every request: whatever
+//! happens, one claim has one storage, nothing shrinks, and nothing is left. And nodes that go away.
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+#![allow(clippy::print_stdout, reason = "a run says how many faults there were")]
+
+mod away;
+mod life;
+mod patience;
+mod world;
+
+use flexvol_apiserver::{Fault, Plan};
+use std::{
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
+    thread,
+};
+
+/// How many lives of each kind of fault are lived at once: they mostly wait.
+const AT_ONCE: usize = 5;
+
+#[test]
+fn a_claim_is_made_grown_and_deleted_whatever_request_fails_in_whatever_way() {
+    let kinds: Vec<_> = Fault::ALL.map(|fault| (fault, Rounds::default())).into();
+    thread::scope(|scope| {
+        for (fault, rounds) in &kinds {
+            for _ in 0..AT_ONCE {
+                scope.spawn(|| rounds.live(*fault));
+            }
+        }
+    });
+    for (fault, rounds) in &kinds {
+        let met = rounds.met.load(Ordering::Relaxed);
+        println!("flexvol-controller: {fault:?} at each of {met} requests");
+        // A life has no fewer.
+        assert!(met >= 12, "{fault:?} met {met} requests");
+    }
+}
+
+#[test]
+fn a_node_that_is_silent_gets_no_new_volume_until_it_is_back() {
+    away::not_chosen();
+}
+
+#[test]
+fn who_waits_for_a_node_that_is_away_is_told_and_it_goes_on_when_that_is_back() {
+    away::waited_for();
+}
+
+#[test]
+fn a_volume_of_a_node_that_never_comes_back_goes_when_a_person_says_so() {
+    away::given_up();
+}
+
+#[test]
+fn the_scheduler_is_asked_for_another_node_where_the_chosen_one_is_gone() {
+    away::rescheduled();
+}
+
+#[test]
+fn a_node_that_fails_in_the_same_way_again_is_no_reason_to_look_at_its_volume() {
+    patience::failures_that_repeat();
+}
+
+#[test]
+fn a_set_of_ten_thousand_claims_delays_no_other_set() {
+    patience::huge_sets();
+}
+
+#[derive(Default)]
+struct Rounds {
+    /// At which request the next one fails.
+    next: AtomicU64,
+    met: AtomicU64,
+    over: AtomicBool,
+}
+
+impl Rounds {
+    /// Until a life has no request left to fail at.
+    fn live(&self, fault: Fault) {
+        while !self.over.load(Ordering::Relaxed) {
+            let at = self.next.fetch_add(1, Ordering::Relaxed) + 1;
+            let plan = Plan { fault, at };
+            match life::live(Some(plan)) {
+                Ok(true) => {
+                    self.met.fetch_add(1, Ordering::Relaxed);
+                }
+                Ok(false) => self.over.store(true, Ordering::Relaxed),
+                Err(why) => {
+                    self.over.store(true, Ordering::Relaxed);
+                    panic!("{fault:?} at request {at}: {why}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! What cannot be had is not asked about again and again, and one who asks for much delays nobody.
+
+use crate::world::World;
+use flexvol_apiserver::Key;
+use serde_json::{Value, json};
+use std::time::{Duration, Instant};
+
+/// How often something was asked, as the double names it.
+fn asked(world: &World, what: &str) -> usize {
+    let requests = world.server.requests().into_iter();
+    requests.filter(|request| request == what).count()
+}
+
+pub fn failures_that_repeat() {
+    let mut world = World::start();
+    world.node("node");
+    world.start_controller(&["--rate=1000"]);
+    world.start_agent("node", &[]);
+    let result = (|| {
+        world.class("broken", &json!({"parameters": {"fault": "babbles"}}));
+        world.claim("data", "broken");
+        world.eventually("its author to be told", |world| {
+            world.told("answered no JSON")
+        })?;
+        let looks = |world: &World| asked(world, "GET PersistentVolumeClaim data");
+        let answers = |world: &World| {
+            let order = world.server.store().all("NodeVolume").pop();
+            order.unwrap_or_default()["status"]["failures"]
+                .as_u64()
+                .unwrap_or(0)
+        };
+        let before = looks(&world);
+        world.eventually("the node to fail again and again", |world| {
+            answers(world) >= 4
+        })?;
+        // The event may be written before the volume is let go of.
+        let after = looks(&world);
+        assert!(
+            after <= before + 1,
+            "{before} looks at a claim became {after}"
+        );
+        world.edit("data", &json!({"metadata": {"labels": {"touched": "yes"}}}));
+        world.eventually("a claim that is touched to be looked at", |world| {
+            looks(world) > after
+        })?;
+        let class = Key::new("StorageClass", "", "broken");
+        let touched = looks(&world);
+        let note = json!({"metadata": {"annotations": {"flexvol.dev/largest": "1Gi"}}});
+        world.server.store().merge(&class, &note).unwrap();
+        world.eventually("claims of a class that changes to be looked at", |world| {
+            looks(world) > touched
+        })?;
+        world.delete_claim("data");
+        world.eventually("nothing to be left", World::nothing_is_left)
+    })();
+    result.unwrap_or_else(|why| panic!("{why}\n{}", world.log()));
+}
+
+/// A set with so many claim templates, and what they shall have.
+fn set(name: &str, templates: usize, replicas: u32) -> Value {
+    let names = (0..templates).map(|number| format!("t{number}"));
+    let annotations: serde_json::Map<_, _> = names
+        .clone()
+        .map(|template| (format!("grow.flexvol.dev/{template}"), json!("20Mi")))
+        .collect();
+    let templates: Vec<_> = names
+        .map(|template| json!({"metadata": {"name": template}, "spec": {}}))
+        .collect();
+    json!({
+        "metadata": {"name": name, "namespace": "default", "annotations": annotations},
+        "spec": {
+            "replicas": replicas, "serviceName": name, "selector": {}, "template": {},
+            "volumeClaimTemplates": templates,
+        },
+    })
+}
+
+pub fn huge_sets() {
+    let mut world = World::start();
+    let result = (|| {
+        // 10,000 claims, which are not there: at this rate a hundred seconds.
+        world.make("StatefulSet", set("huge", 100, 100));
+        world.start_controller(&["--rate=100"]);
+        world.eventually("the huge set to be looked at", |world| {
+            world.server.requests().len() > 60
+        })?;
+        world.claim("t0-db-0", "other");
+        let claim = Key::new("PersistentVolumeClaim", "default", "t0-db-0");
+        let bound = json!({"phase": "Bound", "capacity": {"storage": "10Mi"}});
+        world.server.store().merge_status(&claim, &bound).unwrap();
+        let started = Instant::now();
+        world.make("StatefulSet", set("db", 1, 1));
+        world.eventually("the small set's claim to be asked", |world| {
+            world.the_claim("t0-db-0")["spec"]["resources"]["requests"]["storage"] == "20Mi"
+        })?;
+        let took = started.elapsed();
+        assert!(took < Duration::from_secs(10), "it took {took:?}");
+        let before = world.server.requests().len();
+        world.eventually("the huge set to be looked at further", |world| {
+            world.server.requests().len() > before + 100
+        })
+    })();
+    result.unwrap_or_else(|why| panic!("{why}\n{}", world.log()));
+}

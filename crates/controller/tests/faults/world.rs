@@ -1,0 +1,273 @@
+//! Both programs and drivers, beside a double of the API server.
+
+use flexvol_apiserver::{Key, Kubernetes, Server};
+use serde_json::{Value, json};
+use std::{
+    collections::BTreeMap,
+    fs::{self, File},
+    os::unix::fs::PermissionsExt,
+    path::Path,
+    process::{Child, Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+use tempfile::TempDir;
+
+/// A driver of directories; its file system needs no growth.
+const DRIVER: &str = "lab.example/plain";
+
+/// That of the tests with a real Kubernetes.
+const SCRIPT: &str = include_str!("../../../../tests/kubernetes/plain.sh");
+
+/// Longer than a request that is answered too late, and what waits for it.
+const PATIENCE: Duration = Duration::from_secs(180);
+
+pub const MEBI: u64 = 1 << 20;
+
+pub struct World {
+    pub server: Server,
+    dir: TempDir,
+    programs: BTreeMap<String, Child>,
+    /// The most that the storage of each volume had.
+    largest: BTreeMap<String, u64>,
+    /// How many claims were made.
+    claims: usize,
+}
+
+impl World {
+    /// Without any program, and with a class of the driver.
+    pub fn start() -> Self {
+        let server = Server::start().unwrap();
+        let dir = TempDir::new().unwrap();
+        server.play(Kubernetes { expands: true });
+        let world = World {
+            server,
+            dir,
+            programs: BTreeMap::new(),
+            largest: BTreeMap::new(),
+            claims: 0,
+        };
+        world.class("plain", &json!({}));
+        fs::write(world.path("kubeconfig"), world.server.kubeconfig()).unwrap();
+        world
+    }
+
+    pub fn path(&self, name: &str) -> String {
+        self.dir.path().join(name).display().to_string()
+    }
+
+    pub fn make(&self, kind: &str, object: Value) {
+        let said = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
+        let key = Key::new(kind, said("namespace"), said("name"));
+        self.server.store().create(&key, object).unwrap();
+    }
+
+    /// Makes a class of the driver, with more than it needs.
+    pub fn class(&self, name: &str, more: &Value) {
+        let mut class = json!({
+            "metadata": {"name": name}, "provisioner": DRIVER, "allowVolumeExpansion": true,
+        });
+        for (key, value) in more.as_object().unwrap() {
+            class[key] = value.clone();
+        }
+        self.make("StorageClass", class);
+    }
+
+    pub fn claim(&mut self, name: &str, class: &str) {
+        self.claims += 1;
+        self.make(
+            "PersistentVolumeClaim",
+            json!({
+                "metadata": {"name": name, "namespace": "default"},
+                "spec": {
+                    "accessModes": ["ReadWriteOnce"],
+                    "storageClassName": class,
+                    "resources": {"requests": {"storage": "10Mi"}},
+                },
+            }),
+        );
+    }
+
+    /// Kubernetes has a node of that name.
+    pub fn node(&self, name: &str) {
+        let labels = json!({"kubernetes.io/hostname": name});
+        self.make(
+            "Node",
+            json!({"metadata": {"name": name, "labels": labels}}),
+        );
+    }
+
+    /// On a busy machine a lease is renewed late, and none of these tests is about leases.
+    pub fn start_controller(&mut self, more: &[&str]) {
+        let own = ["--identity=one", "--lease-seconds=120"];
+        self.start_program("controller", "controller", &[&own[..], more].concat());
+    }
+
+    /// Starts the agent of a node, which has storage of its own.
+    pub fn start_agent(&mut self, node: &str, more: &[&str]) {
+        let plugins = self.path(&format!("{node}/plugins"));
+        if !Path::new(&plugins).exists() {
+            self.install(node);
+        }
+        let own = [format!("--node={node}"), format!("--plugin-dir={plugins}")];
+        let own = own.each_ref().map(String::as_str);
+        self.start_program(node, "agent", &[&own[..], more].concat());
+    }
+
+    fn install(&self, node: &str) {
+        let place = self.path(&format!("{node}/plugins/lab.example~plain"));
+        fs::create_dir_all(&place).unwrap();
+        let storage = self.path(&format!("{node}/storage"));
+        fs::create_dir(&storage).unwrap();
+        let log = format!("#!/bin/sh\necho \"$*\" >>{}\n", self.path("calls"));
+        let script =
+            SCRIPT
+                .replace("/var/lib/lab/plain", &storage)
+                .replacen("#!/bin/sh\n", &log, 1);
+        let unfinished = Path::new(&place).join(".unfinished");
+        fs::write(&unfinished, script).unwrap();
+        fs::set_permissions(&unfinished, fs::Permissions::from_mode(0o755)).unwrap();
+        fs::rename(unfinished, Path::new(&place).join("plain")).unwrap();
+    }
+
+    fn start_program(&mut self, name: &str, verb: &str, more: &[&str]) {
+        let log = File::create(self.path(&format!("{name}.log"))).unwrap();
+        let program = Command::new(env!("CARGO_BIN_EXE_flexvol-controller"))
+            .arg(verb)
+            .arg(format!("--driver={DRIVER}"))
+            .arg(format!("--kubeconfig={}", self.path("kubeconfig")))
+            .args(more)
+            .stdin(Stdio::null())
+            .stderr(log)
+            .spawn();
+        self.programs.insert(name.to_owned(), program.unwrap());
+    }
+
+    /// Kills a program: `controller`, or the agent of a node.
+    pub fn kill(&mut self, name: &str) {
+        let mut program = self.programs.remove(name).unwrap();
+        program.kill().unwrap();
+        program.wait().unwrap();
+    }
+
+    /// An object, or nothing.
+    pub fn get(&self, kind: &str, namespace: &str, name: &str) -> Value {
+        let key = Key::new(kind, namespace, name);
+        self.server.store().get(&key).unwrap_or_default()
+    }
+
+    pub fn the_claim(&self, name: &str) -> Value {
+        self.get("PersistentVolumeClaim", "default", name)
+    }
+
+    /// Merges a patch into a claim, as its user does.
+    pub fn edit(&self, name: &str, patch: &Value) {
+        let key = Key::new("PersistentVolumeClaim", "default", name);
+        self.server.store().merge(&key, patch).unwrap();
+    }
+
+    pub fn ask_for(&self, name: &str, size: &str) {
+        self.edit(
+            name,
+            &json!({"spec": {"resources": {"requests": {"storage": size}}}}),
+        );
+    }
+
+    pub fn delete_claim(&self, name: &str) {
+        let key = Key::new("PersistentVolumeClaim", "default", name);
+        self.server.store().remove(&key).unwrap();
+    }
+
+    pub fn is_bound(&self, name: &str) -> bool {
+        self.the_claim(name)["status"]["phase"] == "Bound"
+    }
+
+    /// Whether somebody was told this.
+    pub fn told(&self, words: &str) -> bool {
+        let events = self.server.store().all("Event").into_iter();
+        let mut messages = events.map(|event| event["message"].to_string());
+        messages.any(|message| message.contains(words))
+    }
+
+    pub fn nothing_is_left(&self) -> bool {
+        let store = self.server.store();
+        let kinds = ["PersistentVolumeClaim", "PersistentVolume", "NodeVolume"];
+        let left: usize = kinds.iter().map(|kind| store.count(kind)).sum();
+        drop(store);
+        left == 0 && self.storage().is_empty()
+    }
+
+    /// The sizes of all storage there is, by node and volume.
+    pub fn storage(&self) -> BTreeMap<String, u64> {
+        let mut all = BTreeMap::new();
+        for node in fs::read_dir(self.dir.path()).unwrap().flatten() {
+            let volumes = fs::read_dir(node.path().join("storage"));
+            for volume in volumes.into_iter().flatten().flatten() {
+                // While it is being written or removed it has none.
+                let text = fs::read_to_string(volume.path().join("size"));
+                let size = text.ok().and_then(|text| text.trim().parse().ok());
+                let (node, volume) = (node.file_name(), volume.file_name());
+                let name = format!("{}/{}", node.display(), volume.display());
+                all.insert(name, size.unwrap_or(0));
+            }
+        }
+        all
+    }
+
+    /// Waits until something is so, while no storage shrinks, no claim has two pieces of it, and no program
+    /// ends by itself.
+    pub fn eventually(
+        &mut self,
+        what: &str,
+        mut is_so: impl FnMut(&Self) -> bool,
+    ) -> Result<(), String> {
+        let deadline = Instant::now() + PATIENCE;
+        while !is_so(self) {
+            let storage = self.storage();
+            if storage.len() > self.claims {
+                return Err(format!(
+                    "{} claims have storage of {storage:?}",
+                    self.claims
+                ));
+            }
+            for (volume, size) in storage {
+                let largest = self.largest.entry(volume).or_default();
+                if size > 0 && size < *largest {
+                    return Err(format!("storage of {largest} shrank to {size}"));
+                }
+                *largest = size.max(*largest);
+            }
+            if Instant::now() > deadline {
+                return Err(format!("waiting for {what} in vain"));
+            }
+            for (name, program) in &mut self.programs {
+                if let Some(status) = program.try_wait().unwrap() {
+                    return Err(format!("{name} ended: {status}"));
+                }
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+        Ok(())
+    }
+
+    /// What was asked, and what the programs said.
+    pub fn log(&self) -> String {
+        let mut text = self.server.requests().join("\n");
+        let logs = self.programs.keys().map(|name| format!("{name}.log"));
+        for file in logs.chain(["calls".to_owned()]) {
+            let said = fs::read_to_string(self.path(&file)).unwrap_or_default();
+            text += &format!("\n{file}:\n{said}");
+        }
+        text
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        for program in self.programs.values_mut() {
+            // It may have ended by itself.
+            let _ = program.kill();
+            let _ = program.wait();
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! What is kept with a file or directory where no pod sees it: extended attributes of the class
+//! `trusted`, which take CAP_SYS_ADMIN.
+
+use crate::kernel;
+use flexvol_sdk::{Error, ErrorKind, Result};
+use rustix::{fs::XattrFlags, io::Errno};
+use std::{fmt::Display, fs::File};
+
+/// What a volume says about itself.
+pub(crate) const MARK: &str = "trusted.flexvol";
+
+/// ext4 keeps attributes of at most one block; ours are far smaller.
+const LONGEST: usize = 4096;
+
+/// `None` where there is no such attribute.
+pub(crate) fn read(file: &File, name: &str) -> Result<Option<String>> {
+    let mut text = vec![0; LONGEST];
+    match rustix::fs::fgetxattr(file, name, &mut text) {
+        Ok(length) => text.truncate(length),
+        Err(Errno::NODATA) if may_read() => return Ok(None),
+        Err(Errno::NODATA) => {
+            return Err(Error::new(
+                ErrorKind::CapabilityMissing,
+                "cannot read the volume's mark: this process lacks CAP_SYS_ADMIN",
+            ));
+        }
+        Err(error) => return Err(Error::system("read the volume's mark", error)),
+    }
+    String::from_utf8(text).map(Some).map_err(|error| {
+        Error::new(ErrorKind::Storage, "the volume's mark is damaged").because(error)
+    })
+}
+
+/// To others the kernel denies that a `trusted` attribute is there (fs/xattr.c, xattr_permission).
+fn may_read() -> bool {
+    const SYS_ADMIN: u32 = 21;
+    kernel::capabilities().is_ok_and(|mask| mask >> SYS_ADMIN & 1 == 1)
+}
+
+pub(crate) fn write(file: &File, name: &str, text: &(impl Display + ?Sized)) -> Result<()> {
+    let text = text.to_string();
+    match rustix::fs::fsetxattr(file, name, text.as_bytes(), XattrFlags::empty()) {
+        Ok(()) => Ok(()),
+        Err(Errno::OPNOTSUPP) => Err(Error::new(
+            ErrorKind::Configuration,
+            "the pool's file system has no trusted attributes; use xfs, ext4 or btrfs",
+        )),
+        Err(error) => Err(Error::system("write the volume's mark", error)),
+    }
+}
+
+pub(crate) fn remove(file: &File, name: &str) -> Result<()> {
+    match rustix::fs::fremovexattr(file, name) {
+        Ok(()) | Err(Errno::NODATA) => Ok(()),
+        Err(error) => Err(Error::system("remove an attribute", error)),
+    }
+}

@@ -1,0 +1,184 @@
+//! Growing ext3 and ext4 while they are not mounted, by their tools, and mending what a growth that
+//! was cut has left.
+
+use super::{ext_geometry, ext_superblock, refuse_beyond, refuse_less, torn};
+use crate::{
+    device::Device,
+    exec::{AtDeadline, Limits, Output, Tool},
+    lock,
+    superblock::Superblock,
+};
+use flexvol_sdk::{Bytes, Error, ErrorKind, Filesystem, Result};
+use std::{
+    ffi::OsStr,
+    os::fd::{AsFd, BorrowedFd},
+    time::Duration,
+};
+
+/// How long a check or a growth may take before this process stops waiting. The program itself is
+/// never cut.
+const PATIENCE: Duration = Duration::from_secs(600);
+
+/// Bits of the exit status of e2fsck(8): 1 errors corrected, 2 reboot wanted; 4 errors left
+/// uncorrected, 8 operational error, and more, of which all are failures.
+const CORRECTED: i32 = 1 | 2;
+const UNCORRECTED: i32 = 4;
+const OPERATIONAL: i32 = 8;
+
+/// Checks and grows an ext3 or ext4 that is not mounted, by `e2fsck -f -p` and `resize2fs`: for
+/// kernels and processes that cannot grow it mounted.
+///
+/// `hold` is held by the programs too: they are never cut, not even when this process dies.
+///
+/// # Errors
+/// - [`ErrorKind::Busy`]: the device is in use, somewhere.
+/// - [`ErrorKind::Conflict`]: the file system reaches beyond its device.
+/// - [`ErrorKind::Storage`]: `e2fsck` found damage that a person must look at.
+/// - [`ErrorKind::SizeNotReached`], [`ErrorKind::TimedOut`], [`ErrorKind::ToolMissing`].
+/// - [`ErrorKind::Invalid`]: another kind of file system.
+pub fn offline(device: &Device, filesystem: Filesystem, hold: &lock::Guard) -> Result<()> {
+    if !matches!(filesystem, Filesystem::Ext3 | Filesystem::Ext4) {
+        return Err(Error::new(
+            ErrorKind::Invalid,
+            format!("{filesystem} grows only while it is mounted"),
+        ));
+    }
+    // Both programs claim the device themselves and refuse one that is claimed, so this claim
+    // only finds out, and the volume's lock keeps it true.
+    drop(device.claim()?);
+    let space = device.size()?;
+    let (found, details) = ext_superblock(device)?;
+    refuse_beyond(found.size, space)?;
+    // A resize2fs that was cut leaves the error flag, which it sets while it works.
+    if ext_geometry(&found, details).fills(space) && !details.has_errors {
+        return Ok(());
+    }
+    let resize = Tool::find("resize2fs")?;
+    check(device, &found, details.resize_was_cut, hold)?;
+    // No size: resize2fs would shrink to it.
+    let arguments: [&OsStr; 1] = [device.path().as_os_str()];
+    let held = [hold.as_fd(), device.file().as_fd()];
+    resize
+        .run(&arguments, &limits(&held))?
+        .success("grow the file system")?;
+    device.sync()?;
+    let (found, details) = ext_superblock(device)?;
+    refuse_less(ext_geometry(&found, details), space)
+}
+
+/// Makes an ext3 or ext4 mountable again whose superblock was written in part, by a power cut or by a
+/// `resize2fs` that was cut: its checksum is wrong then. `growing` tells that there may have been a
+/// `resize2fs`. What `e2fsck -p` does not correct by itself is left for a person, but for what that
+/// leaves.
+///
+/// # Errors
+/// As for [`offline`].
+pub fn mend(
+    device: &Device,
+    filesystem: Filesystem,
+    growing: bool,
+    hold: &lock::Guard,
+) -> Result<()> {
+    if !matches!(filesystem, Filesystem::Ext3 | Filesystem::Ext4) {
+        return Err(Error::new(
+            ErrorKind::Invalid,
+            format!("{filesystem} is mended by its own log or not at all"),
+        ));
+    }
+    drop(device.claim()?);
+    let (found, details) = ext_superblock(device)?;
+    check(device, &found, growing && details.resize_was_cut, hold)?;
+    device.sync()
+}
+
+/// `e2fsck -f -p`. Where the superblock does not do, it gets its checksum again if that is all that is
+/// wrong, and otherwise its first copy is used. What a cut `resize2fs` leaves of its own inode is more
+/// than `-p` corrects; only if that is why the file system has errors may e2fsck answer its own
+/// questions.
+fn check(
+    device: &Device,
+    found: &Superblock,
+    resize_was_cut: bool,
+    hold: &lock::Guard,
+) -> Result<()> {
+    let tool = Tool::find("e2fsck")?;
+    let held = [hold.as_fd(), device.file().as_fd()];
+    let run = |words: &[&str]| {
+        let words = words.iter().map(OsStr::new);
+        let all: Vec<_> = words.chain([device.path().as_os_str()]).collect();
+        let checked = tool.run(&all, &limits(&held))?;
+        log::info!("e2fsck {all:?}: {}", checked.status);
+        Ok::<_, Error>(checked)
+    };
+    let mut checked = run(&["-f", "-p"])?;
+    if checked.status.code() == Some(OPERATIONAL)
+        && let Some(copy) = first_copy(found)
+    {
+        if torn::write_checksum(device, found, copy)? {
+            log::info!("the superblock was torn and has its checksum again");
+            checked = run(&["-f", "-p"])?;
+        }
+        if checked.status.code() == Some(OPERATIONAL) {
+            let [copy, size] = [copy, found.block.into()].map(|number| number.to_string());
+            checked = run(&["-f", "-p", "-b", &copy, "-B", &size])?;
+        }
+    }
+    if checked.status.code() == Some(UNCORRECTED) && resize_was_cut {
+        checked = run(&["-f", "-y"])?;
+    }
+    match checked.status.code() {
+        Some(code) if code & !CORRECTED == 0 => Ok(()),
+        _ => Err(damaged(&checked)),
+    }
+}
+
+/// The block of the first copy of the superblock: the first of the second group, of which every
+/// one has eight blocks for each byte of a block (mke2fs).
+fn first_copy(found: &Superblock) -> Option<u64> {
+    let block = u64::from(found.block);
+    // Blocks of 1 KiB leave the first one to a boot loader.
+    let copy = 8 * block + u64::from(block == 1024);
+    (Bytes(copy * block) < found.size).then_some(copy)
+}
+
+fn limits<'a>(hold: &'a [BorrowedFd<'a>]) -> Limits<'a> {
+    Limits {
+        deadline: PATIENCE,
+        at_deadline: AtDeadline::Leave,
+        hold,
+    }
+}
+
+fn damaged(checked: &Output) -> Error {
+    let said = String::from_utf8_lossy(&checked.stdout);
+    Error::new(
+        ErrorKind::Storage,
+        format!(
+            "cannot grow the file system: e2fsck found damage that it does not repair by itself \
+             ({})",
+            checked.status
+        ),
+    )
+    .because(said.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::uuid::Uuid;
+
+    #[test]
+    fn the_first_copy_of_the_superblock_begins_the_second_group() {
+        let found = |block, size| {
+            first_copy(&Superblock {
+                filesystem: Filesystem::Ext4,
+                uuid: Uuid::from_bytes([1; 16]),
+                size: Bytes(size),
+                block,
+            })
+        };
+        assert_eq!(found(4096, 300 << 20), Some(32768));
+        assert_eq!(found(1024, 300 << 20), Some(8193));
+        assert_eq!(found(4096, 128 << 20), None);
+    }
+}

@@ -1,0 +1,362 @@
+//! What limits how much a directory takes: the quota of a project on XFS and ext4, the quota group
+//! of a subvolume on Btrfs.
+//!
+//! A limited directory keeps a record of its limit where no pod can change it. A pod can
+//! change the project that its own files belong to, and whoever turns the quotas of a Btrfs off and
+//! on again has lost all limits; the record tells how it should be.
+
+mod projects;
+mod removal;
+
+pub use projects::Projects;
+pub(crate) use removal::remove;
+
+use crate::{
+    attribute,
+    subvolume::{self, BTRFS},
+    sys::{self, btrfs::Accounting},
+};
+use flexvol_sdk::{Bytes, Error, ErrorKind, Result};
+use projects::ProjectQuotas;
+use rustix::{
+    fs::{Mode, fstatfs},
+    io::Errno,
+};
+use std::{fmt, fs::File, io, num::NonZeroU32, os::fd::AsFd};
+
+/// Where the record is kept.
+pub(crate) const RECORD: &str = "trusted.flexvol.limit";
+
+/// `statfs` names file systems by these (linux/magic.h).
+const XFS: i64 = 0x5846_5342;
+const EXT4: i64 = 0xef53;
+
+/// What limits a directory, and how far.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Record {
+    /// The project all of it belongs to; none for a subvolume, which has a quota group of its own.
+    pub project: Option<NonZeroU32>,
+    /// The limit it got last, or was to get when something was cut.
+    pub size: Bytes,
+}
+
+/// What a record begins with; another one is of a newer driver.
+const VERSION: &str = "1";
+
+impl Record {
+    pub(crate) fn of(directory: &File) -> Result<Option<Record>> {
+        let Some(text) = attribute::read(directory, RECORD)? else {
+            return Ok(None);
+        };
+        Record::parse(&text).map(Some)
+    }
+
+    /// Reads `1 PROJECT SIZE`, the size in bytes and project zero for none.
+    fn parse(text: &str) -> Result<Record> {
+        let wrong = |what: &'static str| Error::new(ErrorKind::Storage, what).because(text);
+        let words: Vec<_> = text.split(' ').collect();
+        let damaged = || wrong("the record of the volume's limit is damaged");
+        match words[..] {
+            [VERSION, project, size] => Ok(Record {
+                project: NonZeroU32::new(project.parse().map_err(|_| damaged())?),
+                size: Bytes(size.parse().map_err(|_| damaged())?),
+            }),
+            [version, _, _, ..] if version.parse::<u32>().is_ok() => {
+                Err(wrong("the volume's limit was set by a newer flexvol"))
+            }
+            _ => Err(damaged()),
+        }
+    }
+}
+
+impl fmt::Display for Record {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let project = self.project.map_or(0, NonZeroU32::get);
+        write!(f, "{VERSION} {project} {}", self.size.0)
+    }
+}
+
+/// What a directory may take and has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Usage {
+    /// The limit that is in force; zero is none.
+    pub limit: Bytes,
+    /// What it has. Btrfs tells that as of its last commit, at most half a minute ago.
+    pub used: Bytes,
+}
+
+/// How a file system limits directories.
+#[derive(Debug)]
+pub(crate) enum Limiter {
+    Projects(ProjectQuotas),
+    /// What holds the subvolumes: within a full one nothing can be begun, not even its growth.
+    Subvolumes(File),
+}
+
+impl Limiter {
+    /// What limits the directories in `parent`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Configuration`] where nothing does, saying what to turn on.
+    pub(crate) fn of(parent: &File) -> Result<Limiter> {
+        let failed =
+            |error: Errno| Error::system("ask the pool's file system for its quotas", error);
+        let missing = |what: &'static str| Err(Error::new(ErrorKind::Configuration, what));
+        let kind = fstatfs(parent).map_err(failed)?.f_type;
+        if kind == BTRFS {
+            return match sys::btrfs::accounting(parent.as_fd()) {
+                Ok(Accounting::Off) => missing(
+                    "the pool's file system limits no directories: turn quotas on with \"btrfs quota enable\"",
+                ),
+                Ok(_) => {
+                    let parent = parent.try_clone();
+                    let failed = |error| Error::system("open the pool", error);
+                    Ok(Limiter::Subvolumes(parent.map_err(failed)?))
+                }
+                Err(error) => Err(failed(error)),
+            };
+        }
+        let quotas = ProjectQuotas::of(parent, kind == EXT4)?;
+        match (quotas.enforced().map_err(failed)?, kind) {
+            (true, _) => {}
+            (false, XFS) => {
+                return missing(
+                    "the pool's file system limits no directories: unmount it, and mount it with the option prjquota (a root file system: rootflags=prjquota on the kernel's command line)",
+                );
+            }
+            (false, EXT4) => {
+                return missing(
+                    "the pool's file system limits no directories: unmount it, run \"tune2fs -O project,quota -Q prjquota\" on its device, and mount it with the option prjquota",
+                );
+            }
+            (false, _) => {
+                return missing(
+                    "the pool's file system limits no directories; use xfs, ext4 or btrfs",
+                );
+            }
+        }
+        // Nothing can be moved into a directory that hands on another project.
+        match sys::quota::project(parent.as_fd()).map_err(failed)? {
+            (_, false) => Ok(Limiter::Projects(quotas)),
+            (project, true) => Err(Error::new(
+                ErrorKind::Configuration,
+                "the pool lies in a project of somebody else's, so its directories cannot have their own; use a directory without (lsattr -pd shows it)",
+            )
+            .because(format!("project {project}"))),
+        }
+    }
+
+    /// Checks that limits hold now: Btrfs that lost count counts nothing any more, and limits
+    /// nothing (fs/btrfs/qgroup.c, `qgroup_mark_inconsistent`).
+    ///
+    /// # Errors
+    /// [`ErrorKind::Configuration`], with what to do.
+    pub(crate) fn expect_counted(&self) -> Result<()> {
+        let Limiter::Subvolumes(parent) = self else {
+            return Ok(());
+        };
+        match sys::btrfs::accounting(parent.as_fd()) {
+            Ok(Accounting::Lost) => Err(Error::new(
+                ErrorKind::Configuration,
+                "the pool's file system lost count of its quotas, so limits do not hold: run \"btrfs quota rescan -w\"",
+            )),
+            Ok(_) => Ok(()),
+            Err(error) => Err(Error::system(
+                "ask the pool's file system for its quotas",
+                error,
+            )),
+        }
+    }
+
+    /// Makes a directory that can be limited.
+    pub(crate) fn make(&self, parent: &File, name: &str) -> Result<()> {
+        let made = match self {
+            Limiter::Projects(_) => rustix::fs::mkdirat(parent, name, Mode::RWXU),
+            Limiter::Subvolumes(_) => sys::btrfs::create(parent.as_fd(), name.as_bytes()),
+        };
+        made.map_err(|error| Error::system("make the volume's directory", error))
+    }
+
+    /// A project for a new directory, none of `taken`; `wish` spreads them.
+    pub(crate) fn free_project(
+        &self,
+        projects: &Projects,
+        taken: &dyn Fn(u32) -> bool,
+        wish: u32,
+    ) -> Result<Option<NonZeroU32>> {
+        match self {
+            Limiter::Projects(quotas) => quotas.free(projects, taken, wish).map(Some),
+            Limiter::Subvolumes(_) => Ok(None),
+        }
+    }
+
+    /// What a directory was made to be limited by, which is not so where it was copied: limiting
+    /// it would limit what lies around it.
+    fn target(&self, directory: &File, record: &Record) -> Result<Target<'_>> {
+        let copied = |what: &'static str| Err(Error::new(ErrorKind::Conflict, what));
+        let failed =
+            |error: io::Error| Error::system("ask what limits the volume's directory", error);
+        match (self, record.project) {
+            (Limiter::Projects(quotas), Some(project)) => Ok(Target::Project(quotas, project)),
+            (Limiter::Projects(_), None) => copied(
+                "the volume was copied here from a Btrfs and has no project; provision a new one, and copy the files into that",
+            ),
+            (Limiter::Subvolumes(parent), None)
+                if subvolume::is_one(directory).map_err(failed)? =>
+            {
+                let id = sys::btrfs::subvolume(directory.as_fd());
+                let id = id.map_err(|error| failed(error.into()))?;
+                Ok(Target::Subvolume(parent, id))
+            }
+            (Limiter::Subvolumes(_), _) => copied(
+                "the volume was copied here and is no subvolume of its own; provision a new one, and copy the files into that",
+            ),
+        }
+    }
+
+    /// Sees that what is made in the directory counts; true where somebody had changed that.
+    pub(crate) fn join(&self, directory: &File, record: &Record) -> Result<bool> {
+        let failed = |error: Errno| Error::system("give the volume to its project", error);
+        let Target::Project(_, project) = self.target(directory, record)? else {
+            return Ok(false);
+        };
+        let project = project.get();
+        let found = sys::quota::project(directory.as_fd()).map_err(failed)?;
+        if found == (project, true) {
+            return Ok(false);
+        }
+        sys::quota::set_project(directory.as_fd(), project, true).map_err(failed)?;
+        Ok(true)
+    }
+
+    pub(crate) fn usage(&self, directory: &File, record: &Record) -> Result<Usage> {
+        self.target(directory, record)?.usage()
+    }
+
+    /// What a directory has of which the record cannot be read, and its project.
+    pub(crate) fn usage_without_record(
+        &self,
+        directory: &File,
+    ) -> Result<(Usage, Option<NonZeroU32>)> {
+        let failed = |error: Errno| Error::system("ask for the volume's project", error);
+        let project = match self {
+            Limiter::Projects(_) => {
+                NonZeroU32::new(sys::quota::project(directory.as_fd()).map_err(failed)?.0)
+            }
+            Limiter::Subvolumes(_) => None,
+        };
+        let record = Record {
+            project,
+            size: Bytes(0),
+        };
+        Ok((self.usage(directory, &record)?, project))
+    }
+
+    /// Limits the directory to `size`, and makes that last.
+    pub(crate) fn set(&self, directory: &File, record: &Record, size: Bytes) -> Result<()> {
+        let set = match self.target(directory, record)? {
+            Target::Project(quotas, project) => quotas.set(project.get(), size.0),
+            Target::Subvolume(parent, id) => sys::btrfs::limit(parent.as_fd(), id, Some(size.0))
+                .and_then(|()| sys::btrfs::commit(parent.as_fd())),
+        };
+        set.map_err(|error| Error::system("set the volume's quota", error))
+    }
+
+    /// Does something that a full directory would not let even root do: Btrfs has no place for an
+    /// attribute beyond the limit. Cut meanwhile, the directory has a little more than its limit.
+    /// A subvolume that a pod made read-only can be written again afterwards.
+    pub(crate) fn without(
+        &self,
+        directory: &File,
+        record: &Record,
+        write: &dyn Fn() -> Result<()>,
+    ) -> Result<()> {
+        // A copy is not limited, and is marked before it is deleted.
+        let Ok(Target::Subvolume(parent, id)) = self.target(directory, record) else {
+            return write();
+        };
+        let failed = |error| Error::system("set the volume's quota", error);
+        if sys::btrfs::make_writable(directory.as_fd()).map_err(failed)? {
+            log::warn!("the volume had been made read-only; it can be written again");
+        }
+        let mut result = write();
+        let Usage { limit, used } = match result {
+            Err(ref error) if error.kind() == ErrorKind::Exhausted => {
+                self.usage(directory, record)?
+            }
+            _ => return result,
+        };
+        // Whoever writes at the same time takes from it too.
+        for more in [1, 4, 16, 64] {
+            let most = limit.max(used).0.saturating_add(more * Bytes::MIB.0);
+            sys::btrfs::limit(parent.as_fd(), id, Some(most)).map_err(failed)?;
+            result = write();
+            if !matches!(&result, Err(error) if error.kind() == ErrorKind::Exhausted) {
+                break;
+            }
+        }
+        let before = if limit == Bytes(0) {
+            record.size
+        } else {
+            limit
+        };
+        sys::btrfs::limit(parent.as_fd(), id, Some(before.0)).map_err(failed)?;
+        result
+    }
+}
+
+/// What one directory is limited by.
+enum Target<'a> {
+    Project(&'a ProjectQuotas, NonZeroU32),
+    /// What holds it, and its id.
+    Subvolume(&'a File, u64),
+}
+
+impl Target<'_> {
+    fn usage(&self) -> Result<Usage> {
+        let usage = match self {
+            Target::Project(quotas, project) => quotas.usage(project.get()),
+            Target::Subvolume(parent, id) => sys::btrfs::usage(parent.as_fd(), *id)
+                .map(|(limit, used)| (limit.unwrap_or(0), used)),
+        };
+        usage
+            .map(|(limit, used)| Usage {
+                limit: Bytes(limit),
+                used: Bytes(used),
+            })
+            .map_err(|error| Error::system("read the volume's quota", error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_is_read_as_it_was_written() {
+        for project in [None, NonZeroU32::new(u32::MAX)] {
+            let record = Record {
+                project,
+                size: Bytes(u64::MAX),
+            };
+            assert_eq!(Record::parse(&record.to_string()).unwrap(), record);
+        }
+        for wrong in [
+            "",
+            "1",
+            "1 2",
+            "1 x 1",
+            "1 -1 1",
+            "1 1 1Gi",
+            "1 4294967296 1",
+            "x 1 2",
+        ] {
+            let error = Record::parse(wrong).unwrap_err();
+            assert!(error.to_string().contains("damaged"), "{wrong:?}: {error}");
+        }
+        for newer in ["2 1 1", "1 1 1 more"] {
+            let error = Record::parse(newer).unwrap_err();
+            assert!(error.to_string().contains("newer"), "{newer:?}: {error}");
+        }
+    }
+}

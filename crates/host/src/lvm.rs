@@ -1,0 +1,51 @@
+//! Volume groups and thin pools, by LVM's own commands.
+//!
+//! Only `lvm` writes and reads LVM's metadata: it has the locks that every other user of it
+//! heeds. What the kernel has made of a logical volume is asked of the kernel instead
+//! ([`mapping`]), which costs no program and works while the volume group is missing.
+//!
+//! A volume is the logical volume `flexvol-<handle>` with its mark as one tag. LVM replaces tags
+//! atomically, in one commit of the group's metadata. A group, or a thin pool in one, is a pool
+//! only if it carries a tag with a pool's id: nothing is ever made in a group that an
+//! administrator did not mean.
+
+mod change;
+mod command;
+mod device;
+pub mod mapping;
+mod names;
+mod percent;
+mod place;
+mod pool_tag;
+mod report;
+mod space;
+mod sync;
+mod thin_pool;
+pub mod unsynced;
+
+pub use change::Layout;
+pub use device::{device, open, resume, wipe, wipe_grown};
+pub use names::Names;
+pub use percent::Percent;
+pub use place::{Place, Which};
+pub use report::{LogicalVolume, View, parse};
+pub use space::{Rules, expect_metadata_to_grow, expect_metadata_to_make};
+pub use sync::sync;
+pub use thin_pool::ThinPool;
+
+use flexvol_sdk::Handle;
+
+/// What the name of a volume's logical volume begins with; its handle follows.
+const PREFIX: &str = "flexvol-";
+
+/// The name of a volume's logical volume.
+#[must_use]
+pub fn name_of(volume: &Handle) -> String {
+    format!("{PREFIX}{volume}")
+}
+
+/// The volume that a logical volume's name tells.
+#[must_use]
+pub fn handle_in(name: &str) -> Option<Handle> {
+    Handle::parse(name.strip_prefix(PREFIX)?).ok()
+}

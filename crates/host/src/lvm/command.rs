@@ -1,0 +1,151 @@
+//! Running `lvm`.
+
+use crate::{
+    exec::{AtDeadline, Limits, Output, Tool},
+    lock,
+};
+use flexvol_sdk::{Bytes, Error, ErrorKind, Result};
+use std::{
+    ffi::OsStr,
+    fs,
+    os::fd::{AsFd, BorrowedFd},
+    path::Path,
+    time::Duration,
+};
+
+/// A report changes nothing, so it may be killed: it waits for LVM's locks, which a program in
+/// trouble may hold for ever.
+const REPORT: Duration = Duration::from_secs(45);
+
+/// A change is never killed: `lvextend` killed between suspending a volume and resuming it leaves
+/// it suspended, and everybody who reads it waits. It goes on with the volume's lock.
+const CHANGE: Duration = Duration::from_secs(90);
+
+/// Reports grow with the volumes of a group, by half a kilobyte each.
+const LONGEST_REPORT: Bytes = Bytes(32 << 20);
+
+/// What administrators may have changed in lvm.conf and the reports below rely on.
+const SHAPE: &str = "report{compact_output=0 compact_output_cols=\"\" list_item_separator=\",\" binary_values_as_numeric=0}";
+
+/// Where no udev hears it, nobody answers LVM when it waits for a device's node to be made, and
+/// nobody starts the daemon that monitors.
+const WITHOUT_UDEV: &str = " activation{udev_sync=0 udev_rules=0 monitoring=0}";
+
+/// Where udev listens (`UDEV_ROOT_RUN` in systemd's src/udev/udev-ctrl.c).
+const UDEV: &str = "/run/udev/control";
+
+/// LVM and udev wait for each other by a semaphore, which is another one in another namespace: LVM
+/// would wait for ever, with the group locked. This is the first namespace's number
+/// (`PROC_IPC_INIT_INO` in the kernel's include/linux/proc_ns.h), in which udev runs.
+const FIRST_IPC: &str = "ipc:[4026531839]";
+
+fn udev_hears() -> bool {
+    let namespace = fs::read_link("/proc/self/ns/ipc");
+    Path::new(UDEV).exists() && namespace.is_ok_and(|it| it == Path::new(FIRST_IPC))
+}
+
+/// The words for one run of `lvm`.
+///
+/// `devices/use_devicesfile` is left to the node's lvm.conf: where that says 1 and the file is
+/// missing, LVM uses all devices; where the file is there, an administrator chose which devices
+/// LVM may touch, and a driver has no better knowledge.
+pub(super) fn report(arguments: &[&str]) -> Result<Output> {
+    let limits = Limits {
+        deadline: REPORT,
+        at_deadline: AtDeadline::Kill,
+        hold: &[],
+    };
+    run(arguments, &limits)
+}
+
+/// Changes something; `hold` and the locks of volumes that this process has stay locked until the
+/// change is made, also if this process dies.
+pub(super) fn change(doing: &str, arguments: &[&str], hold: &[BorrowedFd<'_>]) -> Result<()> {
+    let locks = lock::held();
+    let hold: Vec<_> = locks
+        .iter()
+        .map(|lock| lock.as_fd())
+        .chain(hold.iter().copied())
+        .collect();
+    let limits = Limits {
+        deadline: CHANGE,
+        at_deadline: AtDeadline::Leave,
+        hold: &hold,
+    };
+    let output = run(arguments, &limits)?;
+    if lacks_room(&output) {
+        return Err(Error::new(
+            ErrorKind::Exhausted,
+            format!("cannot {doing}: the volume group has no room for it"),
+        )
+        .because(said(&output)));
+    }
+    if lacks_metadata(&output) {
+        return Err(Error::new(
+            ErrorKind::Exhausted,
+            format!(
+                "cannot {doing}: the volume group's own metadata has no room for it; delete volumes, or use another group, made with `vgcreate --metadatasize 16m`"
+            ),
+        )
+        .because(said(&output)));
+    }
+    if is_in_use(&output) {
+        return Err(Error::new(
+            ErrorKind::Busy,
+            format!("cannot {doing}: a program on the node has it open; end that first"),
+        )
+        .because(said(&output)));
+    }
+    output.success(doing).map(drop)
+}
+
+fn run(arguments: &[&str], limits: &Limits<'_>) -> Result<Output> {
+    let udev = udev_hears();
+    let tool = Tool::find("lvm")?
+        .with_longest_output(LONGEST_REPORT)
+        // "If others are found, they get closed": lvm(8).
+        .that_closes_descriptors()
+        .with_environment(match udev {
+            true => &[("LVM_SUPPRESS_FD_WARNINGS", "1")],
+            // For libdevmapper, which reads no lvm.conf.
+            false => &[("LVM_SUPPRESS_FD_WARNINGS", "1"), ("DM_DISABLE_UDEV", "1")],
+        });
+    let config = match udev {
+        true => SHAPE.to_owned(),
+        false => format!("{SHAPE}{WITHOUT_UDEV}"),
+    };
+    let (verb, rest) = arguments.split_first().unwrap_or((&"version", &[]));
+    let words: Vec<&OsStr> = [verb, "-qq", "--config", &config]
+        .into_iter()
+        .chain(rest.iter().copied())
+        .map(OsStr::new)
+        .collect();
+    tool.run(&words, limits)
+}
+
+/// What a program said on its standard error.
+pub(super) fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).trim().to_owned()
+}
+
+/// `in use.`, `is used by another device.` in LVM's lib/activate/activate.c
+/// (`lv_check_not_in_use`).
+fn is_in_use(output: &Output) -> bool {
+    let said = said(output);
+    !output.status.success()
+        && [" in use.", " is used by another device."]
+            .iter()
+            .any(|words| said.contains(words))
+}
+
+/// `too large for circular buffer` in LVM's lib/format_text/format-text.c (`_vg_write_raw`), before
+/// anything is committed.
+fn lacks_metadata(output: &Output) -> bool {
+    !output.status.success() && said(output).contains("too large for circular buffer")
+}
+
+/// LVM's exit status is 5 for everything (`ECMD_FAILED`), so its words must tell: `insufficient
+/// free space` in lib/metadata/lv_manip.c, `insufficient suitable allocatable extents` there too.
+fn lacks_room(output: &Output) -> bool {
+    !output.status.success() && said(output).to_lowercase().contains("insufficient ")
+}

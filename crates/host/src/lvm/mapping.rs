@@ -1,0 +1,286 @@
+//! What the kernel knows of a logical volume: its device-mapper device, as sysfs shows it.
+
+use crate::{device::DeviceNumber, node};
+use flexvol_sdk::{Error, Result};
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+/// A logical volume that has a device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mapping {
+    /// The device.
+    pub number: DeviceNumber,
+    /// The volume group's name when the device was made.
+    pub group: String,
+    /// The logical volume's.
+    pub volume: String,
+    /// `LVM-`, the group's UUID and the volume's, without dashes (`build_dm_uuid` in LVM's
+    /// lib/activate/dev_manager.c). Both are random, so it names one volume for ever.
+    pub uuid: String,
+    /// A program stopped it, or what it lies on, to change it, and everybody who reads or writes
+    /// it waits.
+    pub suspended: bool,
+    /// The logical volume that must be refreshed before this one: a device below this one is
+    /// stopped that belongs to it. A stopped thin pool stops all its volumes, and these do not say
+    /// so.
+    pub stopped_below: Option<String>,
+    /// The device refuses writes.
+    pub read_only: bool,
+}
+
+/// The logical volume a device is; `None` where it is none, or one of those that LVM makes for
+/// itself.
+///
+/// # Errors
+/// When sysfs cannot be read.
+pub fn of(number: DeviceNumber) -> Result<Option<Mapping>> {
+    read(Path::new(&format!("/sys/dev/block/{number}"))).map_err(failed)
+}
+
+/// The device of the volume that `wanted` describes. `hint` is the minor number it had last:
+/// only a wrong one costs a look at all devices.
+///
+/// # Errors
+/// When sysfs cannot be read.
+pub fn find(hint: Option<u32>, wanted: impl Fn(&Mapping) -> bool) -> Result<Option<Mapping>> {
+    // Device-mapper names its devices by their minor numbers (`alloc_dev` in drivers/md/dm.c).
+    if let Some(minor) = hint
+        && let Some(found) = read(Path::new(&format!("/sys/block/dm-{minor}"))).map_err(failed)?
+        && wanted(&found)
+    {
+        return Ok(Some(found));
+    }
+    let entries = match fs::read_dir("/sys/block") {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        entries => entries.map_err(failed)?,
+    };
+    for entry in entries {
+        let entry = entry.map_err(failed)?;
+        if entry.file_name().as_encoded_bytes().starts_with(b"dm-")
+            && let Some(found) = read(&entry.path()).map_err(failed)?
+            && wanted(&found)
+        {
+            return Ok(Some(found));
+        }
+    }
+    Ok(None)
+}
+
+/// One that goes while it is read is gone.
+fn read(directory: &Path) -> io::Result<Option<Mapping>> {
+    let (Some(uuid), Some(name)) = (
+        text(directory.join("dm/uuid"))?,
+        text(directory.join("dm/name"))?,
+    ) else {
+        return Ok(None);
+    };
+    let Some((group, volume)) = volume_in(&uuid, &name) else {
+        return Ok(None);
+    };
+    let (Some(suspended), Some(read_only)) = (
+        text(directory.join("dm/suspended"))?,
+        text(directory.join("ro"))?,
+    ) else {
+        return Ok(None);
+    };
+    let number = match node::number_in(&directory.join("dev")) {
+        Err(error) if is_gone(&error) => return Ok(None),
+        number => number?,
+    };
+    let stopped_below = stopped_below(directory, &volume, DEEPEST)?;
+    Ok(Some(Mapping {
+        number,
+        group,
+        suspended: suspended != "0" || stopped_below.is_some(),
+        stopped_below,
+        volume,
+        read_only: read_only != "0",
+        uuid,
+    }))
+}
+
+/// LVM stacks no more: a volume, its pool, what holds the pool's data, legs of a mirror.
+const DEEPEST: u32 = 4;
+
+/// The volume to which the first stopped device below this one belongs; `owner` for those that say
+/// nothing else.
+fn stopped_below(directory: &Path, owner: &str, depth: u32) -> io::Result<Option<String>> {
+    let entries = match fs::read_dir(directory.join("slaves")) {
+        Err(error) if is_gone(&error) => return Ok(None),
+        entries => entries?,
+    };
+    for entry in entries {
+        let below = entry?.path();
+        let (Some(name), Some(suspended)) = (
+            text(below.join("dm/name"))?,
+            text(below.join("dm/suspended"))?,
+        ) else {
+            continue;
+        };
+        // With a layer (`vg0-tp0-tpool`) it is that volume's; without one LVM hides it in the
+        // volume above.
+        let parts = parts(&name);
+        let owner = match parts.as_slice() {
+            [_, volume, _layer] => volume,
+            _ => owner,
+        };
+        if suspended != "0" {
+            return Ok(Some(owner.to_owned()));
+        }
+        if depth > 1
+            && let Some(found) = stopped_below(&below, owner, depth - 1)?
+        {
+            return Ok(Some(found));
+        }
+    }
+    Ok(None)
+}
+
+fn text(path: PathBuf) -> io::Result<Option<String>> {
+    match fs::read_to_string(path) {
+        Ok(text) => Ok(Some(text.trim_end().to_owned())),
+        Err(error) if is_gone(&error) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn is_gone(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::NotFound
+        || error.raw_os_error() == Some(rustix::io::Errno::NODEV.raw_os_error())
+}
+
+fn failed(error: io::Error) -> Error {
+    Error::system("look at the node's logical volumes", error)
+}
+
+/// Two UUIDs of 32 characters; a third part would name a layer (`-tpool`, `-real`).
+const UUID_LENGTH: usize = "LVM-".len() + 64;
+
+fn volume_in(uuid: &str, name: &str) -> Option<(String, String)> {
+    if !uuid.starts_with("LVM-") || uuid.len() != UUID_LENGTH {
+        return None;
+    }
+    match <[String; 2]>::try_from(parts(name)) {
+        Ok([group, volume]) if !group.is_empty() && !volume.is_empty() => Some((group, volume)),
+        _ => None,
+    }
+}
+
+/// Splits a device's name as LVM joins it (`dm_build_dm_name` in libdm/libdm-string.c): group,
+/// volume and layer with one hyphen between, and each hyphen of theirs doubled.
+fn parts(name: &str) -> Vec<String> {
+    let (mut parts, mut part) = (Vec::new(), String::new());
+    let mut characters = name.chars().peekable();
+    while let Some(character) = characters.next() {
+        if character != '-' {
+            part.push(character);
+        } else if characters.next_if_eq(&'-').is_some() {
+            part.push('-');
+        } else {
+            parts.push(std::mem::take(&mut part));
+        }
+    }
+    parts.push(part);
+    parts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const UUID: &str = "LVM-vNUQTT3rQ6iGLe1ZfO1DAeSU1dB4IxBRM5QkWABuaPdCA341znb2YoEerhS0LwzL";
+
+    #[test]
+    fn names_are_split_where_lvm_joined_them() {
+        let split = |name: &str| {
+            let (group, volume) = volume_in(UUID, name)?;
+            Some(format!("{group} {volume}"))
+        };
+        for (name, parts) in [
+            ("vg0-flexvol--0011", Some("vg0 flexvol-0011")),
+            ("my--vg-a", Some("my-vg a")),
+            ("a--------b-c", Some("a----b c")),
+            ("vg0-tp0_tmeta", Some("vg0 tp0_tmeta")),
+            ("vg0-tp0-tpool", None),
+            ("vg0", None),
+            ("-a", None),
+            ("a-", None),
+            ("", None),
+        ] {
+            assert_eq!(split(name).as_deref(), parts, "{name}");
+        }
+    }
+
+    #[test]
+    fn only_whole_logical_volumes_count() {
+        assert!(volume_in(UUID, "vg0-a").is_some());
+        for uuid in [
+            &format!("{UUID}-tpool"),
+            &UUID[..UUID.len() - 1],
+            "CRYPT-LUKS2-00112233445566778899aabbccddeeff-vg0-aaaaaaaaaaaaaaaaaaa",
+            "",
+        ] {
+            assert_eq!(volume_in(uuid, "vg0-a"), None, "{uuid}");
+        }
+    }
+
+    /// A device as sysfs shows it, on others.
+    fn device(root: &Path, name: &str, suspended: bool, below: &[&str]) {
+        let uuid = match name.matches('-').count() {
+            1 => UUID.to_owned(),
+            _ => format!("{UUID}-tpool"),
+        };
+        let dir = root.join(name);
+        fs::create_dir_all(dir.join("dm")).unwrap();
+        fs::create_dir_all(dir.join("slaves")).unwrap();
+        let suspended = u8::from(suspended).to_string();
+        for (file, text) in [
+            ("dm/uuid", uuid.as_str()),
+            ("dm/name", name),
+            ("dm/suspended", &suspended),
+            ("ro", "0"),
+            ("dev", "253:7"),
+        ] {
+            fs::write(dir.join(file), format!("{text}\n")).unwrap();
+        }
+        for other in below {
+            let link = dir.join("slaves").join(other);
+            std::os::unix::fs::symlink(root.join(other), link).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_volume_on_a_stopped_device_is_stopped() {
+        for (stopped, owner) in [
+            ("", None),
+            ("vg0-tp0-tpool", Some("tp0")),
+            ("vg0-tp0_tdata", Some("tp0")),
+            ("vg0-tp0_tmeta", Some("tp0")),
+        ] {
+            let root = tempfile::tempdir().unwrap();
+            let make = |name: &str, below: &[&str]| {
+                device(root.path(), name, name == stopped, below);
+            };
+            make("vg0-volume", &["vg0-tp0-tpool"]);
+            make("vg0-tp0-tpool", &["vg0-tp0_tdata", "vg0-tp0_tmeta"]);
+            make("vg0-tp0_tdata", &["sdb"]);
+            make("vg0-tp0_tmeta", &[]);
+            fs::create_dir(root.path().join("sdb")).unwrap();
+            let found = read(&root.path().join("vg0-volume")).unwrap().unwrap();
+            assert_eq!(found.stopped_below.as_deref(), owner, "{stopped}");
+            assert_eq!(found.suspended, owner.is_some(), "{stopped}");
+        }
+    }
+
+    #[test]
+    fn a_device_that_is_none_of_lvms_is_no_mapping() {
+        let null = DeviceNumber {
+            major: 1,
+            minor: 4_000,
+        };
+        assert_eq!(of(null).unwrap(), None);
+        assert_eq!(find(Some(1_000_000), |_| false).unwrap(), None);
+    }
+}

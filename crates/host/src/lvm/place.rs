@@ -1,0 +1,335 @@
+//! A place logical volumes are carved from: a volume group, or a thin pool in one.
+
+use super::{
+    command::{change, report, said},
+    names::Names,
+    pool_tag::pool_tag,
+    report::{CopyRow, DiskRow, GroupRow, TagRow, View, VolumeRow, rows, view},
+    sync::sync,
+};
+use crate::pool::PoolId;
+use flexvol_sdk::{Bytes, Error, ErrorKind, Result};
+use serde::Deserialize;
+
+/// What every report is asked for: bytes, in JSON.
+const REPORT: [&str; 5] = ["--reportformat", "json", "--units", "b", "--nosuffix"];
+
+/// A volume group, or a thin pool in it. Nothing is read before something is asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The group's name.
+    pub group: String,
+    /// The thin pool's name.
+    pub thin_pool: Option<String>,
+}
+
+/// Which of a place's volumes a report is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Which<'a> {
+    /// The one with this name.
+    One(&'a str),
+    /// All.
+    All,
+}
+
+impl Place {
+    /// What LVM knows of the place and of some of its volumes.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`] where there is no such group or thin pool,
+    /// [`ErrorKind::Conflict`] where there are several groups of this name.
+    pub fn look(&self, which: Which<'_>) -> Result<View> {
+        let thin_pool = self.thin_pool.as_deref();
+        let selection = match (which, thin_pool) {
+            (Which::All, None) => None,
+            (Which::All, Some(pool)) => Some(format!("pool_lv=\"{pool}\" || lv_name=\"{pool}\"")),
+            (Which::One(name), None) => Some(format!("lv_name=\"{name}\"")),
+            (Which::One(name), Some(pool)) => {
+                Some(format!("lv_name=\"{name}\" || lv_name=\"{pool}\""))
+            }
+        };
+        let mut select = vec![];
+        if let Some(selection) = &selection {
+            select = vec!["-S", selection];
+        }
+        let found = self.ask("lvs", VolumeRow::FIELDS, &select, &self.group)?;
+        if let Some(view) = view(found, thin_pool) {
+            return Ok(view);
+        }
+        if thin_pool.is_some() {
+            return Err(Error::new(
+                ErrorKind::NotFound,
+                "the thin pool is not there; is it named as in `lvs`?",
+            )
+            .because(self.to_string()));
+        }
+        // No volume tells of its group.
+        let found = self.ask::<GroupRow>("vgs", GroupRow::FIELDS, &[], &self.group)?;
+        let group = found.into_iter().next();
+        group.map(View::from).ok_or_else(|| self.missing())
+    }
+
+    /// Gives the place a pool's id, unless it has one; the flag tells whether it had none. A thin
+    /// pool is also told to fail writes that find it full, at once. A copy of a group keeps the id
+    /// that it was copied with, and so its volumes; so does a pool of an older flexvol.
+    ///
+    /// # Errors
+    /// As for [`Place::look`]; [`ErrorKind::Configuration`] for a thin pool that does not zero
+    /// its blocks, and [`ErrorKind::Conflict`] for a copy while the original is there.
+    pub fn init(&self) -> Result<(PoolId, bool)> {
+        let place = match &self.thin_pool {
+            Some(pool) => {
+                self.thin_pool()?.expect_zeroes()?;
+                let path = self.path(pool);
+                let doing = "make the thin pool fail when it is full";
+                change(
+                    doing,
+                    &["lvchange", "-y", "--errorwhenfull", "y", &path],
+                    &[],
+                )?;
+                ("lvchange", path)
+            }
+            None => ("vgchange", self.group.clone()),
+        };
+        let view = self.look(Which::All)?;
+        let copied = view.pool_tag()?;
+        let id = match &copied {
+            None => PoolId::random()?,
+            Some(tag) if tag.group == Some(&view.uuid) => {
+                sync(&self.disks()?)?;
+                return Ok((tag.id, false));
+            }
+            Some(tag) => {
+                self.expect_alone(&view.uuid, tag.id)?;
+                tag.id
+            }
+        };
+        let (verb, path) = place;
+        let tag = pool_tag(id, &view.uuid);
+        let mut words = vec![verb, "--addtag", &tag];
+        if let Some(copied) = &copied {
+            words.extend(["--deltag", copied.text]);
+        }
+        words.push(&path);
+        change("make it a pool", &words, &[])?;
+        sync(&self.disks()?)?;
+        // Somebody else may have done the same at the same time; then there are two tags.
+        Ok((self.look(Which::All)?.id()?, true))
+    }
+
+    /// Checks that nothing in another group is this pool too.
+    fn expect_alone(&self, group: &str, id: PoolId) -> Result<()> {
+        let (verb, fields) = match self.thin_pool {
+            Some(_) => ("lvs", "vg_uuid,lv_tags"),
+            None => ("vgs", "vg_uuid,vg_tags"),
+        };
+        let all: Vec<TagRow> = self.report(verb, fields, &[])?;
+        if all.iter().any(|row| row.is_in_another_group(group, id)) {
+            return Err(Error::new(
+                ErrorKind::Conflict,
+                "the volume group is a copy of another one that is here too; detach or remove one of them",
+            ));
+        }
+        Ok(())
+    }
+
+    /// What volumes may still take of a group's disks: those that are there, and may be used.
+    ///
+    /// # Errors
+    /// As for [`Place::look`].
+    pub fn room(&self, stripes: u32) -> Result<Bytes> {
+        let usable = self
+            .disk_rows()?
+            .into_iter()
+            .filter(|disk| !disk.pv_allocatable.is_empty() && disk.pv_missing.is_empty());
+        let free = usable.map(|disk| disk.pv_free).collect();
+        Ok(Bytes(spread(free, stripes)))
+    }
+
+    /// The disks of the group that are there. LVM commits a change by writing to them and never
+    /// flushes their caches (`dev_write_bytes` in its lib/label/label.c), so a change outlasts a power
+    /// cut only once each was synced.
+    ///
+    /// # Errors
+    /// As for [`Place::look`].
+    pub fn disks(&self) -> Result<Vec<String>> {
+        let there = self
+            .disk_rows()?
+            .into_iter()
+            .filter(|disk| disk.pv_missing.is_empty());
+        Ok(there.map(|disk| disk.pv_name).collect())
+    }
+
+    /// A row for each disk of this group. `pvs` would read the disks of all groups, and fail for one
+    /// that is none of ours.
+    fn disk_rows(&self) -> Result<Vec<DiskRow>> {
+        self.ask("vgs", DiskRow::FIELDS, &[], &self.group)
+    }
+
+    /// Names that were given to volumes of a pool which may not be made yet.
+    ///
+    /// # Errors
+    /// When /run cannot be written.
+    pub fn names(id: PoolId) -> Result<Names> {
+        Names::open(id)
+    }
+
+    pub(super) fn path(&self, name: &str) -> String {
+        format!("{}/{name}", self.group)
+    }
+
+    pub(super) fn missing(&self) -> Error {
+        Error::new(
+            ErrorKind::NotFound,
+            "the volume group is not there; are its disks attached?",
+        )
+        .because(self.to_string())
+    }
+
+    /// Checks that no disk of the group is there twice. Of a disk and its copy LVM uses one, and after
+    /// the next boot perhaps the other.
+    fn expect_no_copies(&self) -> Result<()> {
+        let ours = format!("pv_duplicate=1 && vg_name=\"{}\"", self.group);
+        let mut words = vec!["pvs", "-a"];
+        words.extend(REPORT);
+        words.extend(["-o", CopyRow::FIELDS, "-S", &ours]);
+        // It fails for disks that are none of ours, and tells of ours all the same.
+        let copies: Vec<CopyRow> = rows(&report(&words)?.stdout)?;
+        if copies.is_empty() {
+            return Ok(());
+        }
+        let names: Vec<_> = copies.into_iter().map(|row| row.pv_name).collect();
+        Err(Error::new(
+            ErrorKind::Conflict,
+            "a disk of the volume group is there twice, as somebody copied it, and LVM uses one of the two; detach the other, or make a group of its own of a whole copy with `vgimportclone`",
+        )
+        .because(format!("LVM does not use {}", names.join(", "))))
+    }
+
+    /// Asks about one group or volume, which must be there.
+    pub(super) fn ask<R: for<'a> Deserialize<'a>>(
+        &self,
+        verb: &str,
+        fields: &str,
+        more: &[&str],
+        what: &str,
+    ) -> Result<Vec<R>> {
+        let words: Vec<&str> = more.iter().copied().chain([what]).collect();
+        self.report(verb, fields, &words)
+    }
+
+    fn report<R: for<'a> Deserialize<'a>>(
+        &self,
+        verb: &str,
+        fields: &str,
+        more: &[&str],
+    ) -> Result<Vec<R>> {
+        let mut words = vec![verb];
+        words.extend(REPORT);
+        words.extend(["-o", fields]);
+        words.extend(more);
+        let output = report(&words)?;
+        let said = said(&output);
+        // `WARNING: Not using device %s for PV %s.` (lib/cache/lvmcache.c), of any group's disks.
+        if said.contains("Not using device") {
+            self.expect_no_copies()?;
+        }
+        if output.status.success() {
+            return rows(&output.stdout);
+        }
+        // The status is 5 for everything; these are LVM's words in tools/toollib.c.
+        if said.contains("Multiple VGs found with the same name") {
+            return Err(Error::new(
+                ErrorKind::Conflict,
+                "several volume groups have this name; detach one, or give it another with `vgrename` and its UUID",
+            )
+            .because(said));
+        }
+        if says_missing(&said, &self.group) {
+            return Err(self.missing().because(format!("{self}: {said}")));
+        }
+        output.success("ask lvm for the volume group")?;
+        Ok(Vec::new())
+    }
+}
+
+impl std::fmt::Display for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.group)?;
+        match &self.thin_pool {
+            Some(pool) => write!(f, "/{pool}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Also of another disk LVM says that something of it was not found.
+fn says_missing(said: &str, group: &str) -> bool {
+    said.contains(&format!("Volume group \"{group}\" not found"))
+        || said.contains(&format!("Failed to find logical volume \"{group}/"))
+}
+
+/// How much of disks with this much free a volume over `stripes` of them can have: in turns, the
+/// emptiest give the same amount each (`_find_some_parallel_space` in LVM's
+/// lib/metadata/lv_manip.c).
+fn spread(mut free: Vec<u64>, stripes: u32) -> u64 {
+    let Ok(stripes) = usize::try_from(stripes.max(1)) else {
+        return 0;
+    };
+    if stripes == 1 {
+        return free.iter().fold(0, |sum, disk| sum.saturating_add(*disk));
+    }
+    let mut room: u64 = 0;
+    loop {
+        free.sort_unstable_by(|a, b| b.cmp(a));
+        let Some(least) = free.get(stripes - 1).copied().filter(|least| *least > 0) else {
+            return room;
+        };
+        for disk in &mut free[..stripes] {
+            *disk -= least;
+        }
+        room = room.saturating_add(least.saturating_mul(stripes as u64));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_warning_about_another_disk_is_no_missing_group() {
+        for (said, missing) in [
+            (
+                "Volume group \"vg0\" not found\n  Cannot process volume group vg0",
+                true,
+            ),
+            ("Failed to find logical volume \"vg0/tp0\"", true),
+            (
+                "WARNING: Device for PV x not found or rejected by a filter.\n  vg0: lock timed out",
+                false,
+            ),
+            ("Volume group \"vg01\" not found", false),
+        ] {
+            assert_eq!(says_missing(said, "vg0"), missing, "{said}");
+        }
+    }
+
+    #[test]
+    fn a_striped_volume_takes_the_same_from_each_disk() {
+        for (free, stripes, room) in [
+            (vec![], 1, 0),
+            (vec![5, 7], 1, 12),
+            (vec![5, 7], 2, 10),
+            (vec![5], 2, 0),
+            (vec![10, 6, 6], 2, 20),
+            (vec![10, 6, 6], 3, 18),
+            (vec![4, 4, 4, 4], 2, 16),
+        ] {
+            assert_eq!(
+                spread(free.clone(), stripes),
+                room,
+                "{free:?} over {stripes}"
+            );
+        }
+    }
+}

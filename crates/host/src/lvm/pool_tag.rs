@@ -1,0 +1,154 @@
+//! The tag that makes a volume group, or a thin pool, a pool.
+
+use super::report::View;
+use crate::pool::PoolId;
+use flexvol_sdk::{Error, ErrorKind, Result};
+
+/// What it begins with; a version, the pool's id and the group's UUID follow.
+const POOL: &str = "flexvol-pool=";
+/// The version that is written.
+const VERSION: &str = "1";
+
+/// A pool's tag.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct PoolTag<'a> {
+    pub(super) text: &'a str,
+    pub(super) id: PoolId,
+    /// The group it was given to, as the kernel writes UUIDs: whoever copies a group gives the copy
+    /// another one, and leaves it its tags. `None` in a tag that an older flexvol wrote.
+    pub(super) group: Option<&'a str>,
+}
+
+/// Whether a tag makes something the pool with this id, in whatever group.
+pub(super) fn is_of_pool(tag: &str, id: PoolId) -> bool {
+    let field = format!("id={id}");
+    tag.strip_prefix(POOL)
+        .is_some_and(|fields| fields.split(':').any(|it| it == field))
+}
+
+/// The tag that makes the group with this UUID, or a thin pool in it, the pool with this id.
+pub(super) fn pool_tag(id: PoolId, group: &str) -> String {
+    format!("{POOL}{VERSION}:id={id}:group={group}")
+}
+
+impl View {
+    /// Which pool this is.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`] where it is none, or its tag is older than groups in tags, [`ErrorKind::Configuration`] where its tag cannot
+    /// be understood, [`ErrorKind::Conflict`] where it is another group's.
+    pub fn id(&self) -> Result<PoolId> {
+        let tag = self.pool_tag()?.ok_or_else(|| {
+            Error::new(
+                ErrorKind::NotFound,
+                "the volume group is not a pool of flexvol, or is that of another disk; make it one with `flexvol pool init`",
+            )
+        })?;
+        match tag.group {
+            Some(group) if group == self.uuid => Ok(tag.id),
+            Some(group) => Err(Error::new(
+                ErrorKind::Conflict,
+                "the volume group has the tag of another one: it is a copy, or got another UUID since; if the other is gone for good, this takes its place after `flexvol pool init`",
+            )
+            .because(format!("the tag is of {group}, this is {}", self.uuid))),
+            None => Err(Error::new(
+                ErrorKind::NotFound,
+                "the volume group was made a pool by an older flexvol, and its tag does not say that it is no copy; `flexvol pool init` adds that",
+            )),
+        }
+    }
+
+    /// The pool's tag; `None` where it has none.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Configuration`] where it cannot be understood.
+    pub(super) fn pool_tag(&self) -> Result<Option<PoolTag<'_>>> {
+        let wrong = |what| Err(Error::new(ErrorKind::Configuration, what));
+        let mut tags = self.tags.iter().filter(|tag| tag.starts_with(POOL));
+        let (Some(text), second) = (tags.next(), tags.next()) else {
+            return Ok(None);
+        };
+        if second.is_some() {
+            return wrong("the volume group has two tags of pools");
+        }
+        let mut fields = text[POOL.len()..].split(':');
+        match fields.next() {
+            Some(VERSION) => {}
+            Some(version) if version.parse::<u32>().is_ok() => {
+                return wrong("the pool was made by a newer flexvol");
+            }
+            _ => return wrong("the pool's tag is damaged"),
+        }
+        let (id, group) = (fields.next(), fields.next());
+        let id = id.and_then(|field| field.strip_prefix("id="));
+        let group = group.map(|field| field.strip_prefix("group="));
+        match (id, group, fields.next()) {
+            (Some(id), None | Some(Some(_)), None) => Ok(Some(PoolTag {
+                text,
+                id: PoolId::parse(id)?,
+                group: group.flatten(),
+            })),
+            _ => wrong("the pool's tag is damaged"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::percent::Percent, *};
+    use flexvol_sdk::Bytes;
+
+    #[test]
+    fn only_a_groups_own_tag_makes_a_pool() {
+        let kind = |tags: &[&str]| {
+            let view = View {
+                tags: tags.iter().map(|tag| (*tag).to_owned()).collect(),
+                uuid: "vNUQTT3rQ6iGLe1ZfO1DAeSU1dB4IxBR".to_owned(),
+                extent: Bytes(1),
+                size: Bytes(1),
+                free: Bytes(1),
+                metadata: Percent::of_hundred(1),
+                volumes: Vec::new(),
+            };
+            view.id().map_err(|error| error.kind())
+        };
+        let id = "00112233445566778899aabbccddeeff";
+        let tag = pool_tag(
+            PoolId::parse(id).unwrap(),
+            "vNUQTT3rQ6iGLe1ZfO1DAeSU1dB4IxBR",
+        );
+        assert_eq!(kind(&["a", &tag]).unwrap().to_string(), id);
+        assert_eq!(kind(&["a", "b"]).unwrap_err(), ErrorKind::NotFound);
+        let copied = tag.replace("vNUQTT", "aaaaaa");
+        assert_eq!(kind(&[&copied]).unwrap_err(), ErrorKind::Conflict);
+        let of_no_group = tag.split(":group").next().unwrap();
+        assert_eq!(kind(&[of_no_group]).unwrap_err(), ErrorKind::NotFound);
+        for wrong in [
+            tag.replace("=1:", "=2:"),
+            tag.replace(":group=", ":groups="),
+            tag.replace("=1:", "=one:"),
+            format!("{tag}:more"),
+            format!("{of_no_group}:"),
+            POOL.to_owned(),
+        ] {
+            assert_eq!(
+                kind(&[&wrong]).unwrap_err(),
+                ErrorKind::Configuration,
+                "{wrong}"
+            );
+        }
+        let twice = kind(&[&tag, &copied]).unwrap_err();
+        assert_eq!(twice, ErrorKind::Configuration);
+    }
+
+    #[test]
+    fn a_pool_is_recognised_in_any_group() {
+        let id = PoolId::parse("00112233445566778899aabbccddeeff").unwrap();
+        let tag = pool_tag(id, "vNUQTT3rQ6iGLe1ZfO1DAeSU1dB4IxBR");
+        let of_no_group = tag.split(":group").next().unwrap();
+        assert!(is_of_pool(&tag, id) && is_of_pool(of_no_group, id));
+        for other in [tag.replace("id=00", "id=01"), tag.replace(POOL, "pool=")] {
+            assert!(!is_of_pool(&other, id), "{other}");
+        }
+    }
+}

@@ -1,0 +1,354 @@
+//! What LVM reports of a group, in types.
+
+use super::{percent::Percent, pool_tag::is_of_pool};
+use crate::pool::PoolId;
+use flexvol_sdk::{Bytes, Error, ErrorKind, Result};
+use serde::{Deserialize, Deserializer, de};
+
+/// A group, or a thin pool in it, and the logical volumes that were asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct View {
+    /// The group's UUID, without dashes.
+    pub uuid: String,
+    /// The tags of the group, or of the thin pool.
+    pub tags: Vec<String>,
+    /// Sizes are multiples of this.
+    pub extent: Bytes,
+    /// All of the group, or of the thin pool.
+    pub size: Bytes,
+    /// What no logical volume of the group has.
+    pub free: Bytes,
+    /// How much is taken of what the group has for its own metadata, in which a volume is half a
+    /// kilobyte or more of text.
+    pub metadata: Percent,
+    /// The volumes of this place, as far as they were asked for.
+    pub volumes: Vec<LogicalVolume>,
+}
+
+/// A logical volume.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogicalVolume {
+    /// Its name in the group.
+    pub name: String,
+    /// What the kernel calls its device ([`super::mapping::Mapping::uuid`]).
+    pub uuid: String,
+    /// Its size; of a thin volume, what is promised.
+    pub size: Bytes,
+    /// Its tags.
+    pub tags: Vec<String>,
+    /// It is neither a pool of others nor the origin of a snapshot that fills up when it is
+    /// written, nor such a snapshot, nor the origin of volumes in a thin pool it is not in. With
+    /// any other, `lvremove` removes those too.
+    pub is_plain: bool,
+}
+
+impl View {
+    /// The volume with this name.
+    #[must_use]
+    pub fn volume(&self, name: &str) -> Option<&LogicalVolume> {
+        self.volumes.iter().find(|volume| volume.name == name)
+    }
+}
+
+/// One row of `lvs`.
+#[derive(Debug, Deserialize)]
+pub(super) struct VolumeRow {
+    vg_uuid: String,
+    vg_tags: String,
+    #[serde(deserialize_with = "number")]
+    vg_extent_size: u64,
+    #[serde(deserialize_with = "number")]
+    vg_size: u64,
+    #[serde(deserialize_with = "number")]
+    vg_free: u64,
+    #[serde(deserialize_with = "number")]
+    vg_mda_free: u64,
+    #[serde(deserialize_with = "number")]
+    vg_mda_size: u64,
+    lv_name: String,
+    lv_uuid: String,
+    #[serde(deserialize_with = "number")]
+    lv_size: u64,
+    lv_tags: String,
+    lv_layout: String,
+    lv_role: String,
+    pool_lv: String,
+}
+
+impl VolumeRow {
+    /// The fields above, as `lvs -o` wants them.
+    pub(super) const FIELDS: &str = "vg_uuid,vg_tags,vg_extent_size,vg_size,vg_free,vg_mda_free,vg_mda_size,lv_name,lv_uuid,lv_size,lv_tags,lv_layout,lv_role,pool_lv";
+}
+
+/// One row of `vgs`, for a group without a logical volume.
+#[derive(Debug, Deserialize)]
+pub(super) struct GroupRow {
+    vg_uuid: String,
+    vg_tags: String,
+    #[serde(deserialize_with = "number")]
+    vg_extent_size: u64,
+    #[serde(deserialize_with = "number")]
+    vg_size: u64,
+    #[serde(deserialize_with = "number")]
+    vg_free: u64,
+    #[serde(deserialize_with = "number")]
+    vg_mda_free: u64,
+    #[serde(deserialize_with = "number")]
+    vg_mda_size: u64,
+}
+
+impl GroupRow {
+    /// The fields above.
+    pub(super) const FIELDS: &str =
+        "vg_uuid,vg_tags,vg_extent_size,vg_size,vg_free,vg_mda_free,vg_mda_size";
+}
+
+impl From<GroupRow> for View {
+    fn from(row: GroupRow) -> View {
+        View {
+            uuid: bare(&row.vg_uuid),
+            tags: tags(&row.vg_tags),
+            extent: Bytes(row.vg_extent_size),
+            size: Bytes(row.vg_size),
+            free: Bytes(row.vg_free),
+            metadata: metadata(row.vg_mda_free, row.vg_mda_size),
+            volumes: Vec::new(),
+        }
+    }
+}
+
+/// The text is written beside the one that is in force, so half of the area is all it can have
+/// (`_vgname_from_mda` in LVM's lib/format_text/format-text.c).
+fn metadata(free: u64, size: u64) -> Percent {
+    Percent::taken(free, size / 2)
+}
+
+/// The place that rows of `lvs` describe: the group, or the thin pool `thin_pool` in it; `None`
+/// where the rows do not tell.
+pub(super) fn view(rows: Vec<VolumeRow>, thin_pool: Option<&str>) -> Option<View> {
+    let mut view = {
+        let row = match thin_pool {
+            Some(name) => rows.iter().find(|row| row.lv_name == name)?,
+            None => rows.first()?,
+        };
+        let (tagged, size) = match thin_pool {
+            Some(_) => (&row.lv_tags, row.lv_size),
+            None => (&row.vg_tags, row.vg_size),
+        };
+        View {
+            uuid: bare(&row.vg_uuid),
+            tags: tags(tagged),
+            extent: Bytes(row.vg_extent_size),
+            size: Bytes(size),
+            free: Bytes(row.vg_free),
+            metadata: metadata(row.vg_mda_free, row.vg_mda_size),
+            volumes: Vec::new(),
+        }
+    };
+    let of_place = rows
+        .into_iter()
+        .filter(|row| row.pool_lv == thin_pool.unwrap_or_default());
+    view.volumes = of_place
+        .map(|row| LogicalVolume {
+            uuid: format!("LVM-{}{}", bare(&row.vg_uuid), bare(&row.lv_uuid)),
+            name: row.lv_name,
+            size: Bytes(row.lv_size),
+            tags: tags(&row.lv_tags),
+            // `thin,pool`, `public,origin,thickorigin`, `public,origin,extthinorigin`; thin
+            // snapshots in the same pool are volumes of their own.
+            is_plain: !row.lv_layout.contains("pool")
+                && !["thick", "extthin"]
+                    .iter()
+                    .any(|role| row.lv_role.contains(role)),
+        })
+        .collect();
+    Some(view)
+}
+
+/// One row of `lvs` about a thin pool; some of it only the kernel knows, and only while the pool
+/// is active.
+#[derive(Debug, Deserialize)]
+pub(super) struct ThinPoolRow {
+    pub(super) data_percent: String,
+    pub(super) metadata_percent: String,
+    pub(super) lv_when_full: String,
+    pub(super) zero: String,
+    pub(super) lv_health_status: String,
+}
+
+impl ThinPoolRow {
+    /// The fields above.
+    pub(super) const FIELDS: &str =
+        "data_percent,metadata_percent,lv_when_full,zero,lv_health_status";
+}
+
+/// One row of `vgs`, or of `lvs` for thin pools: who has which tags.
+#[derive(Debug, Deserialize)]
+pub(super) struct TagRow {
+    vg_uuid: String,
+    #[serde(alias = "vg_tags", alias = "lv_tags")]
+    tags: String,
+}
+
+impl TagRow {
+    /// Whether it is the pool with this id and is not in the group with this UUID.
+    pub(super) fn is_in_another_group(&self, group: &str, id: PoolId) -> bool {
+        bare(&self.vg_uuid) != group && tags(&self.tags).iter().any(|it| is_of_pool(it, id))
+    }
+}
+
+/// One row of `vgs` for each disk of a group.
+#[derive(Debug, Deserialize)]
+pub(super) struct DiskRow {
+    #[serde(deserialize_with = "number")]
+    pub(super) pv_free: u64,
+    pub(super) pv_name: String,
+    pub(super) pv_allocatable: String,
+    pub(super) pv_missing: String,
+}
+
+impl DiskRow {
+    /// The fields above.
+    pub(super) const FIELDS: &str = "pv_free,pv_name,pv_allocatable,pv_missing";
+}
+
+/// One row of `pvs` for each disk that LVM does not use because another has its identity.
+#[derive(Debug, Deserialize)]
+pub(super) struct CopyRow {
+    pub(super) pv_name: String,
+}
+
+impl CopyRow {
+    /// The fields above, and those that are selected by.
+    pub(super) const FIELDS: &str = "pv_name,vg_name,pv_duplicate";
+}
+
+/// Reads the report that `lvm lvs --reportformat json` prints of a group or a thin pool.
+///
+/// # Errors
+/// [`ErrorKind::Storage`] where it is not one.
+pub fn parse(json: &[u8], thin_pool: Option<&str>) -> Result<Option<View>> {
+    Ok(view(rows(json)?, thin_pool))
+}
+
+/// The rows of a report.
+pub(super) fn rows<'a, R: Deserialize<'a>>(json: &'a [u8]) -> Result<Vec<R>> {
+    #[derive(Deserialize)]
+    struct Reports<R> {
+        report: Vec<Report<R>>,
+    }
+    #[derive(Deserialize)]
+    struct Report<R> {
+        #[serde(alias = "lv", alias = "vg", alias = "pv", alias = "seg")]
+        rows: Vec<R>,
+    }
+    let reports: Reports<R> = serde_json::from_slice(json).map_err(|error| {
+        Error::new(
+            ErrorKind::Storage,
+            "cannot understand what lvm reports of the volume group",
+        )
+        .because(error.to_string())
+    })?;
+    let rows = reports.report.into_iter().flat_map(|report| report.rows);
+    Ok(rows.collect())
+}
+
+/// Every value of LVM's JSON is a string.
+fn number<'de, D: Deserializer<'de>>(input: D) -> Result<u64, D::Error> {
+    let text = String::deserialize(input)?;
+    text.parse()
+        .map_err(|_| de::Error::custom(format!("{text:?} is not a number of bytes")))
+}
+
+fn tags(list: &str) -> Vec<String> {
+    let tags = list.split(',').filter(|tag| !tag.is_empty());
+    tags.map(str::to_owned).collect()
+}
+
+fn bare(uuid: &str) -> String {
+    uuid.replace('-', "")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GROUP: &str = r#""vg_uuid":"vNUQTT-3rQ6-iGLe-1ZfO-1DAe-SU1d-B4IxBR", "vg_tags":"a,flexvol-pool=1:id=00112233445566778899aabbccddeeff:group=vNUQTT3rQ6iGLe1ZfO1DAeSU1dB4IxBR", "vg_extent_size":"4194304", "vg_size":"2139095040", "vg_free":"2101346304", "vg_mda_free":"391168", "vg_mda_size":"1044480""#;
+
+    fn report(volumes: &[&str]) -> Vec<u8> {
+        let rows: Vec<_> = volumes
+            .iter()
+            .map(|volume| format!("{{{GROUP}, {volume}}}"))
+            .collect();
+        format!(r#"{{"report": [{{"lv": [{}]}}]}}"#, rows.join(",")).into_bytes()
+    }
+
+    const LINEAR: &str = r#""lv_name":"flexvol-01", "lv_uuid":"M5QkWA-BuaP-dCA3-41zn-b2Yo-Eerh-S0LwzL", "lv_size":"37748736", "lv_tags":"x,y=1:z", "lv_layout":"linear", "lv_role":"public", "pool_lv":"""#;
+    const POOL: &str = r#""lv_name":"tp0", "lv_uuid":"xFUHYw-9LXF-ACTt-hkEQ-avpp-1BzF-l5BzcP", "lv_size":"104857600", "lv_tags":"flexvol-pool=1:id=ffeeddccbbaa99887766554433221100:group=vNUQTT3rQ6iGLe1ZfO1DAeSU1dB4IxBR", "lv_layout":"thin,pool", "lv_role":"private", "pool_lv":"""#;
+    const THIN: &str = r#""lv_name":"flexvol-02", "lv_uuid":"I3686y-gAOD-Aj7e-YtAn-7Vbo-Yz6z-Jnqms0", "lv_size":"54525952", "lv_tags":"", "lv_layout":"thin,sparse", "lv_role":"public", "pool_lv":"tp0""#;
+
+    #[test]
+    fn a_group_and_its_thin_pool_are_two_places() {
+        let json = report(&[LINEAR, POOL, THIN]);
+        let group = parse(&json, None).unwrap().unwrap();
+        assert_eq!(
+            group.id().unwrap().to_string(),
+            "00112233445566778899aabbccddeeff"
+        );
+        assert_eq!(
+            (group.size, group.free),
+            (Bytes(2_139_095_040), Bytes(2_101_346_304))
+        );
+        assert_eq!(group.metadata.to_string(), "25.10 %");
+        let names: Vec<_> = group.volumes.iter().map(|volume| &volume.name).collect();
+        assert_eq!(names, ["flexvol-01", "tp0"]);
+        let linear = group.volume("flexvol-01").unwrap();
+        assert_eq!(
+            linear.uuid,
+            "LVM-vNUQTT3rQ6iGLe1ZfO1DAeSU1dB4IxBRM5QkWABuaPdCA341znb2YoEerhS0LwzL"
+        );
+        assert_eq!(linear.tags, ["x", "y=1:z"]);
+        assert!(linear.is_plain && !group.volume("tp0").unwrap().is_plain);
+
+        let thin = parse(&json, Some("tp0")).unwrap().unwrap();
+        assert_eq!(
+            thin.id().unwrap().to_string(),
+            "ffeeddccbbaa99887766554433221100"
+        );
+        assert_eq!(thin.size, Bytes(104_857_600));
+        let names: Vec<_> = thin.volumes.iter().map(|volume| &volume.name).collect();
+        assert_eq!(names, ["flexvol-02"]);
+        assert_eq!(thin.volumes[0].tags, Vec::<String>::new());
+    }
+
+    #[test]
+    fn what_would_take_others_with_it_is_not_plain() {
+        for (role, plain) in [
+            ("public", true),
+            ("public,origin,thinorigin,multithinorigin", true),
+            ("public,snapshot,thinsnapshot", true),
+            ("public,origin,thickorigin", false),
+            ("public,snapshot,thicksnapshot", false),
+            ("public,origin,extthinorigin", false),
+        ] {
+            let volume = LINEAR.replace("\"public\"", &format!("{role:?}"));
+            let group = parse(&report(&[&volume]), None).unwrap().unwrap();
+            assert_eq!(group.volumes[0].is_plain, plain, "{role}");
+        }
+    }
+
+    #[test]
+    fn a_place_that_no_row_tells_of_is_not_known() {
+        assert_eq!(parse(&report(&[]), None).unwrap(), None);
+        assert_eq!(parse(&report(&[LINEAR]), Some("tp0")).unwrap(), None);
+    }
+
+    #[test]
+    fn what_is_no_report_is_refused() {
+        let no_number = LINEAR.replace("37748736", "36.00m");
+        for json in ["", "{}", r#"{"report":[{"lv":[{}]}]}"#, "{\"report\":"] {
+            assert!(parse(json.as_bytes(), None).is_err(), "{json}");
+        }
+        assert!(parse(&report(&[&no_number]), None).is_err());
+    }
+}

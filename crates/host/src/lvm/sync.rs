@@ -1,0 +1,97 @@
+//! Having disks write what they still have in their caches.
+
+use crate::{deadline::Deadline, sys::flush::Flush};
+use flexvol_sdk::{Error, ErrorKind, Result};
+use std::{ffi::CString, io, path::Path, time::Duration};
+
+/// What a disk with a full cache needs is seconds.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Has disks of a group write what they still have in their caches, all at the same time.
+///
+/// # Errors
+/// When one of them may not have; [`ErrorKind::TimedOut`] where it did not answer.
+pub fn sync(disks: &[String]) -> Result<()> {
+    sync_within(disks, PATIENCE)
+}
+
+fn sync_within(disks: &[String], patience: Duration) -> Result<()> {
+    let failed = |disk: &str, error: io::Error| {
+        Error::system(
+            &format!("sync the disk {} of the volume group", name(disk)),
+            error,
+        )
+    };
+    let start = |disk: &String| {
+        let flush = CString::new(disk.as_str()).map_err(io::Error::from);
+        let flush = flush.and_then(|path| Flush::start(&path));
+        flush.map_err(|error| failed(disk, error))
+    };
+    let flushes: Vec<_> = disks.iter().map(start).collect();
+    let mut deadline = Deadline::after(patience);
+    let mut all = Ok(());
+    for (disk, flush) in disks.iter().zip(flushes) {
+        let synced = flush.and_then(|flush| {
+            loop {
+                if let Some(ended) = flush.ended().map_err(|error| failed(disk, error))? {
+                    break ended.map_err(|error| failed(disk, error.into()));
+                }
+                if !deadline.pause() {
+                    flush.give_up();
+                    break Err(silent(disk, patience));
+                }
+            }
+        });
+        all = all.and(synced);
+    }
+    all
+}
+
+fn silent(disk: &str, patience: Duration) -> Error {
+    Error::new(
+        ErrorKind::TimedOut,
+        format!(
+            "cannot sync the disk {} of the volume group: it did not answer within {} s; look into the kernel's log on the node",
+            name(disk),
+            patience.as_secs()
+        ),
+    )
+}
+
+fn name(disk: &str) -> std::path::Display<'_> {
+    Path::new(disk)
+        .file_name()
+        .map_or(Path::new(disk), Path::new)
+        .display()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{fs, time::Instant};
+
+    #[test]
+    fn a_disk_that_does_not_answer_is_named_and_not_waited_for() {
+        let place = tempfile::tempdir().unwrap();
+        let [file, pipe] = ["answers", "silent"].map(|name| place.path().join(name));
+        fs::write(&file, "text").unwrap();
+        // Whoever opens one waits for the other end.
+        rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RWXU).unwrap();
+        let [file, pipe, missing] =
+            [file, pipe, place.path().join("missing")].map(|path| path.display().to_string());
+        sync_within(std::slice::from_ref(&file), PATIENCE).unwrap();
+
+        let started = Instant::now();
+        let disks = [file, pipe, missing.clone()];
+        let error = sync_within(&disks, Duration::from_secs(1)).unwrap_err();
+        assert!(started.elapsed() < Duration::from_secs(20));
+        assert_eq!(error.kind(), ErrorKind::TimedOut);
+        let said = error.to_string();
+        assert!(
+            said.contains("the disk silent of") && said.contains("within 1 s"),
+            "{said}"
+        );
+        let error = sync_within(&[missing], PATIENCE).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NotFound);
+    }
+}

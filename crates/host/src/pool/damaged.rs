@@ -1,0 +1,68 @@
+//! Volumes with limits whose records cannot be read.
+
+use super::Limited;
+use crate::limit::{RECORD, Record, Usage};
+use flexvol_sdk::{Bytes, Error, Handle, Result};
+use std::{collections::HashSet, num::NonZeroU32, path::PathBuf};
+
+/// A volume whose record of its limit cannot be read. It is neither mounted nor grown nor deleted,
+/// because its project may be another volume's: pods can change that.
+#[derive(Debug)]
+pub struct Damaged {
+    /// The volume.
+    pub handle: Handle,
+    /// What is wrong with its record.
+    pub why: Error,
+    /// Where its directory is in the pool.
+    pub directory: PathBuf,
+    /// The attribute that is the record.
+    pub attribute: &'static str,
+    /// What the record would be by what the kernel says now; `None` where the project is another
+    /// volume's too, or limits nothing.
+    pub proposal: Option<String>,
+}
+
+/// What a directory has and may take, and its project now.
+type Found = (Usage, Option<NonZeroU32>);
+
+impl Limited<'_> {
+    /// The volumes whose records cannot be read, in no order.
+    ///
+    /// # Errors
+    /// When the pool cannot be read.
+    pub fn damaged(&self) -> Result<Vec<Damaged>> {
+        let (mut damaged, mut taken) = (Vec::new(), HashSet::new());
+        for handle in self.pool.handles()? {
+            let Ok(Some(directory)) = self.pool.open_volume(&handle.to_string()) else {
+                continue;
+            };
+            match Record::of(&directory.file) {
+                Ok(record) => taken.extend(record.and_then(|record| record.project)),
+                Err(why) => {
+                    let found = self.limiter.usage_without_record(&directory.file).ok();
+                    damaged.push((handle, why, found));
+                }
+            }
+        }
+        // One of two that are in one project now was in another, and which one nobody knows.
+        let (mut once, projects) = (HashSet::new(), damaged.iter().filter_map(|it| it.2?.1));
+        taken.extend(projects.filter(|project| !once.insert(*project)));
+        let describe = |(handle, why, found): (Handle, Error, Option<Found>)| {
+            let whole = found.filter(|(usage, project)| {
+                usage.limit > Bytes(0) && project.is_none_or(|project| !taken.contains(&project))
+            });
+            let proposal = whole.map(|(usage, project)| {
+                let size = usage.limit;
+                Record { project, size }.to_string()
+            });
+            Damaged {
+                handle,
+                why,
+                directory: PathBuf::from("volumes").join(handle.to_string()),
+                attribute: RECORD,
+                proposal,
+            }
+        };
+        Ok(damaged.into_iter().map(describe).collect())
+    }
+}

@@ -1,0 +1,141 @@
+//! What a pool has, and what volumes may take of it.
+
+use super::{Pool, id::ID_FILE};
+use crate::{DeviceNumber, confine, deadline::Deadline, lock, mount};
+use flexvol_sdk::{Bytes, Error, ErrorKind, Result};
+use rustix::fs::OFlags;
+use std::{fs::File, path::Path, time::Duration};
+
+/// Allocating blocks is a matter of milliseconds on file systems that can do it at all.
+const LOCK_DEADLINE: Duration = Duration::from_secs(30);
+
+/// What a thin volume must find free: a pool that has nothing to give promises nothing either.
+pub(crate) const FIRST_BLOCKS: Bytes = Bytes::MIB;
+
+/// What volumes must leave free for everybody else on the file system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reserve {
+    /// A part of the file system's size, in percent.
+    Percent(u8),
+    /// So many bytes.
+    Bytes(Bytes),
+}
+
+impl Reserve {
+    /// How much that is of something of this size.
+    #[must_use]
+    pub fn of(self, size: Bytes) -> Bytes {
+        match self {
+            Reserve::Percent(percent) => Bytes((size.0 / 100).saturating_mul(percent.into())),
+            Reserve::Bytes(bytes) => bytes,
+        }
+    }
+}
+
+/// The file system that a pool lies on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Space {
+    /// All of it.
+    pub size: Bytes,
+    /// What processes without privileges may still take.
+    pub free: Bytes,
+}
+
+impl Pool {
+    /// How large the file system is and how much of it is free.
+    ///
+    /// # Errors
+    /// What the system call says.
+    pub fn space(&self) -> Result<Space> {
+        let stat = rustix::fs::fstatvfs(&self.volumes)
+            .map_err(|error| Error::system("ask the pool for its space", error))?;
+        Ok(Space {
+            size: Bytes(stat.f_blocks.saturating_mul(stat.f_frsize)),
+            free: Bytes(stat.f_bavail.saturating_mul(stat.f_frsize)),
+        })
+    }
+
+    /// The file system that the pool lies on, as the mount table numbers it: all subvolumes of a Btrfs
+    /// have the same number there.
+    ///
+    /// # Errors
+    /// When the kernel cannot be asked.
+    pub fn filesystem(&self) -> Result<DeviceNumber> {
+        let mount = mount::of(&self.volumes)?;
+        mount.map(|mount| mount.number).ok_or_else(|| {
+            Error::new(
+                ErrorKind::Storage,
+                "the mount table does not have the pool's file system",
+            )
+        })
+    }
+
+    /// Whether what is at this path is a pool on the file system of this one: then both give away the
+    /// same space. A path to another file system is not opened.
+    ///
+    /// # Errors
+    /// When that cannot be known.
+    pub fn shares_with(&self, path: &Path) -> Result<bool> {
+        let ours = self.filesystem()?;
+        if mount::holding(path)?.is_none_or(|mount| mount.number != ours) {
+            return Ok(false);
+        }
+        match Pool::open(path).and_then(|other| other.filesystem()) {
+            Ok(number) => Ok(number == ours),
+            // What is no pool, or not one yet, gives nothing away.
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// What volumes may still take.
+    ///
+    /// # Errors
+    /// As for [`Pool::space`].
+    pub fn available(&self, reserve: Reserve) -> Result<Bytes> {
+        let space = self.space()?;
+        Ok(space.free.saturating_sub(reserve.of(space.size)))
+    }
+
+    /// Held while space is counted and taken, so that two volumes cannot be promised the same.
+    pub(crate) fn lock(&self) -> Result<File> {
+        let file = confine::open(&self.root, ID_FILE, OFlags::RDONLY | OFlags::NONBLOCK)
+            .map_err(|error| Error::system("open the pool's lock", error))?;
+        let mut deadline = Deadline::after(LOCK_DEADLINE);
+        lock::wait(
+            &file,
+            &mut deadline,
+            "another volume of the pool is being made or extended",
+        )?;
+        Ok(file)
+    }
+
+    /// Checks before anything is taken: a file system that runs full while it allocates has taken
+    /// its last block from everybody.
+    pub(crate) fn expect_room(&self, wanted: Bytes, reserve: Reserve) -> Result<()> {
+        let available = self.available(reserve)?;
+        if wanted <= available {
+            return Ok(());
+        }
+        Err(Error::new(
+            ErrorKind::Exhausted,
+            format!("the volume needs {wanted} more and the pool has {available} to give"),
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reserve_is_a_part_or_an_amount() {
+        let size = Bytes(1000 << 20);
+        assert_eq!(Reserve::Percent(15).of(size), Bytes(150 << 20));
+        assert_eq!(
+            Reserve::Percent(255).of(Bytes(u64::MAX / 3)).0,
+            u64::MAX / 3 / 100 * 255
+        );
+        assert_eq!(Reserve::Bytes(Bytes(7)).of(size), Bytes(7));
+    }
+}

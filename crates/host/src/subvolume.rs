@@ -1,0 +1,30 @@
+//! Btrfs subvolumes as entries of directories: what limited directories there are, and what pods
+//! make in them.
+
+use crate::sys::btrfs;
+use rustix::{
+    fs::{fstat, fstatfs},
+    io::Errno,
+};
+use std::{ffi::CStr, fs::File, io, os::fd::AsFd};
+
+/// The number by which `statfs` names Btrfs (linux/magic.h).
+pub(crate) const BTRFS: i64 = 0x9123_683e;
+
+/// Whether an open directory is the root of a subvolume.
+pub(crate) fn is_one(directory: &File) -> io::Result<bool> {
+    Ok(fstat(directory)?.st_ino == btrfs::ROOT_INODE && fstatfs(directory)?.f_type == BTRFS)
+}
+
+/// Removes a subvolume with all that is in it in one step, also one that is read-only. False where
+/// other subvolumes are in it: then it can be written from here on, so that these can go first.
+pub(crate) fn remove(parent: &File, name: &CStr, opened: &File) -> io::Result<bool> {
+    match btrfs::destroy(parent.as_fd(), name.to_bytes()) {
+        Ok(()) | Err(Errno::NOENT) => Ok(true),
+        Err(Errno::NOTEMPTY) => {
+            btrfs::make_writable(opened.as_fd())?;
+            Ok(false)
+        }
+        Err(error) => Err(error.into()),
+    }
+}

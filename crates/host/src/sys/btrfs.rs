@@ -1,0 +1,285 @@
+//! Subvolumes of Btrfs and what their quota groups allow (linux/btrfs.h, linux/btrfs_tree.h).
+#![allow(unsafe_code)]
+
+use linux_raw_sys::{
+    btrfs::{
+        BTRFS_FIRST_FREE_OBJECTID, BTRFS_QGROUP_INFO_KEY, BTRFS_QGROUP_LIMIT_KEY,
+        BTRFS_QGROUP_LIMIT_MAX_RFER, BTRFS_QGROUP_STATUS_FLAG_INCONSISTENT,
+        BTRFS_QGROUP_STATUS_FLAG_ON, BTRFS_QGROUP_STATUS_FLAG_RESCAN, BTRFS_QGROUP_STATUS_KEY,
+        BTRFS_QUOTA_TREE_OBJECTID, BTRFS_SUBVOL_RDONLY, btrfs_ioctl_ino_lookup_args,
+        btrfs_ioctl_qgroup_create_args, btrfs_ioctl_qgroup_limit_args,
+        btrfs_ioctl_quota_rescan_args, btrfs_ioctl_search_args, btrfs_ioctl_search_key,
+        btrfs_ioctl_vol_args, btrfs_qgroup_limit,
+    },
+    ioctl::{
+        BTRFS_IOC_INO_LOOKUP, BTRFS_IOC_QGROUP_CREATE, BTRFS_IOC_QGROUP_LIMIT,
+        BTRFS_IOC_QUOTA_RESCAN_STATUS, BTRFS_IOC_SNAP_DESTROY, BTRFS_IOC_START_SYNC,
+        BTRFS_IOC_SUBVOL_CREATE, BTRFS_IOC_SUBVOL_GETFLAGS, BTRFS_IOC_SUBVOL_SETFLAGS,
+        BTRFS_IOC_TREE_SEARCH, BTRFS_IOC_WAIT_SYNC,
+    },
+};
+use rustix::{
+    fd::BorrowedFd,
+    io::{self, Errno},
+    ioctl,
+};
+
+/// The inode number of every subvolume's root.
+pub(crate) const ROOT_INODE: u64 = BTRFS_FIRST_FREE_OBJECTID as u64;
+
+/// A limit that is none: `(u64)-1` clears it (fs/btrfs/qgroup.c, `btrfs_limit_qgroup`).
+const NONE: u64 = u64::MAX;
+
+/// Makes a subvolume in a directory; its mode is as the umask leaves 0777.
+pub(crate) fn create(parent: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
+    let name = named(name)?;
+    // SAFETY: BTRFS_IOC_SUBVOL_CREATE reads one `btrfs_ioctl_vol_args`, whose name ends in a NUL.
+    unsafe {
+        ioctl::ioctl(
+            parent,
+            ioctl::Setter::<BTRFS_IOC_SUBVOL_CREATE, _>::new(name),
+        )
+    }
+}
+
+/// Removes a subvolume from a directory, with all that is in it but other subvolumes: those make
+/// it ENOTEMPTY. Its blocks come back by and by.
+pub(crate) fn destroy(parent: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
+    let name = named(name)?;
+    // SAFETY: BTRFS_IOC_SNAP_DESTROY reads one `btrfs_ioctl_vol_args`, whose name ends in a NUL.
+    unsafe {
+        ioctl::ioctl(
+            parent,
+            ioctl::Setter::<BTRFS_IOC_SNAP_DESTROY, _>::new(name),
+        )
+    }
+}
+
+fn named(name: &[u8]) -> io::Result<btrfs_ioctl_vol_args> {
+    let mut arguments = btrfs_ioctl_vol_args {
+        fd: 0,
+        name: [0; 4088],
+    };
+    if name.len() >= arguments.name.len() {
+        return Err(Errno::NAMETOOLONG);
+    }
+    for (to, from) in arguments.name.iter_mut().zip(name) {
+        *to = from.cast_signed();
+    }
+    Ok(arguments)
+}
+
+/// Takes the read-only flag from a subvolume, by its root; whether it had it.
+pub(crate) fn make_writable(root: BorrowedFd<'_>) -> io::Result<bool> {
+    // SAFETY: BTRFS_IOC_SUBVOL_GETFLAGS writes one `u64`, and BTRFS_IOC_SUBVOL_SETFLAGS reads one.
+    unsafe {
+        let flags = ioctl::ioctl(root, ioctl::Getter::<BTRFS_IOC_SUBVOL_GETFLAGS, u64>::new())?;
+        if flags & u64::from(BTRFS_SUBVOL_RDONLY) == 0 {
+            return Ok(false);
+        }
+        let flags = flags & !u64::from(BTRFS_SUBVOL_RDONLY);
+        ioctl::ioctl(
+            root,
+            ioctl::Setter::<BTRFS_IOC_SUBVOL_SETFLAGS, u64>::new(flags),
+        )?;
+    }
+    Ok(true)
+}
+
+/// The subvolume that something lies in: its id, which is never used again, is also that of its
+/// quota group.
+pub(crate) fn subvolume(file: BorrowedFd<'_>) -> io::Result<u64> {
+    let mut arguments = btrfs_ioctl_ino_lookup_args {
+        treeid: 0,
+        objectid: ROOT_INODE,
+        name: [0; 4080],
+    };
+    // SAFETY: BTRFS_IOC_INO_LOOKUP reads and writes one `btrfs_ioctl_ino_lookup_args`, for which
+    // every bit pattern is a value.
+    unsafe {
+        ioctl::ioctl(
+            file,
+            ioctl::Updater::<BTRFS_IOC_INO_LOOKUP, _>::new(&mut arguments),
+        )?;
+    }
+    Ok(arguments.treeid)
+}
+
+/// Limits what a subvolume refers to, in bytes; `None` lifts the limit.
+pub(crate) fn limit(file: BorrowedFd<'_>, subvolume: u64, most: Option<u64>) -> io::Result<()> {
+    let arguments = btrfs_ioctl_qgroup_limit_args {
+        qgroupid: subvolume,
+        lim: btrfs_qgroup_limit {
+            flags: BTRFS_QGROUP_LIMIT_MAX_RFER.into(),
+            max_rfer: most.unwrap_or(NONE),
+            max_excl: 0,
+            rsv_rfer: 0,
+            rsv_excl: 0,
+        },
+    };
+    // SAFETY: BTRFS_IOC_QGROUP_LIMIT reads one `btrfs_ioctl_qgroup_limit_args`, whatever the
+    // direction in its number says.
+    unsafe {
+        ioctl::ioctl(
+            file,
+            ioctl::Setter::<BTRFS_IOC_QGROUP_LIMIT, _>::new(arguments),
+        )
+    }
+}
+
+/// Removes the quota group of a subvolume that is gone; EBUSY until all of it is.
+pub(crate) fn forget(file: BorrowedFd<'_>, subvolume: u64) -> io::Result<()> {
+    let arguments = btrfs_ioctl_qgroup_create_args {
+        create: 0,
+        qgroupid: subvolume,
+    };
+    // SAFETY: BTRFS_IOC_QGROUP_CREATE reads one `btrfs_ioctl_qgroup_create_args`.
+    unsafe {
+        ioctl::ioctl(
+            file,
+            ioctl::Setter::<BTRFS_IOC_QGROUP_CREATE, _>::new(arguments),
+        )
+    }
+}
+
+/// Whether what subvolumes refer to is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Accounting {
+    /// Quotas are turned off.
+    Off,
+    On,
+    /// It is wrong, and since Linux 6.1 nothing more is counted; nothing counts it again either.
+    Lost,
+}
+
+/// Whether what subvolumes refer to is counted.
+pub(crate) fn accounting(file: BorrowedFd<'_>) -> io::Result<Accounting> {
+    let told = || {
+        // version, generation, flags, rescan
+        let status = item(file, BTRFS_QGROUP_STATUS_KEY, 0)?;
+        let flags = status.and_then(|status| word(&status, 2)).unwrap_or(0);
+        let has = |flag: u32| flags & u64::from(flag) != 0;
+        Ok(match has(BTRFS_QGROUP_STATUS_FLAG_ON) {
+            false => Accounting::Off,
+            true if has(BTRFS_QGROUP_STATUS_FLAG_INCONSISTENT)
+                && !has(BTRFS_QGROUP_STATUS_FLAG_RESCAN) =>
+            {
+                Accounting::Lost
+            }
+            true => Accounting::On,
+        })
+    };
+    match told()? {
+        // Its being counted again is told by a commit, and before that by this alone.
+        Accounting::Lost if is_rescanning(file)? => Ok(Accounting::On),
+        Accounting::Lost => {
+            commit(file)?;
+            told()
+        }
+        accounting => Ok(accounting),
+    }
+}
+
+fn is_rescanning(file: BorrowedFd<'_>) -> io::Result<bool> {
+    // SAFETY: BTRFS_IOC_QUOTA_RESCAN_STATUS writes one `btrfs_ioctl_quota_rescan_args`, for which
+    // every bit pattern is a value.
+    let status = unsafe {
+        ioctl::ioctl(
+            file,
+            ioctl::Getter::<BTRFS_IOC_QUOTA_RESCAN_STATUS, btrfs_ioctl_quota_rescan_args>::new(),
+        )?
+    };
+    Ok(status.flags != 0)
+}
+
+/// What a subvolume may refer to and refers to, in bytes, as of the last commit; without a limit
+/// the first is `None`.
+pub(crate) fn usage(file: BorrowedFd<'_>, subvolume: u64) -> io::Result<(Option<u64>, u64)> {
+    // flags, max_rfer, max_excl, rsv_rfer, rsv_excl
+    let limit = item(file, BTRFS_QGROUP_LIMIT_KEY, subvolume)?.and_then(|limit| {
+        let flags = word(&limit, 0)?;
+        let is_set = flags & u64::from(BTRFS_QGROUP_LIMIT_MAX_RFER) != 0;
+        word(&limit, 1).filter(|most| is_set && *most != NONE)
+    });
+    // generation, rfer, rfer_cmpr, excl, excl_cmpr
+    let info = item(file, BTRFS_QGROUP_INFO_KEY, subvolume)?;
+    Ok((limit, info.and_then(|info| word(&info, 1)).unwrap_or(0)))
+}
+
+/// One item of the tree of quotas; `None` also where there is no such tree (ENOENT).
+fn item(file: BorrowedFd<'_>, kind: u32, offset: u64) -> io::Result<Option<Vec<u8>>> {
+    const HEADER: usize = 32;
+    let mut arguments = btrfs_ioctl_search_args {
+        key: btrfs_ioctl_search_key {
+            tree_id: BTRFS_QUOTA_TREE_OBJECTID.into(),
+            min_objectid: 0,
+            max_objectid: 0,
+            min_offset: offset,
+            max_offset: offset,
+            min_transid: 0,
+            max_transid: u64::MAX,
+            min_type: kind,
+            max_type: kind,
+            nr_items: 1,
+            unused: 0,
+            unused1: 0,
+            unused2: 0,
+            unused3: 0,
+            unused4: 0,
+        },
+        buf: [0; 3992],
+    };
+    // SAFETY: BTRFS_IOC_TREE_SEARCH reads and writes one `btrfs_ioctl_search_args`, for which
+    // every bit pattern is a value.
+    let searched = unsafe {
+        ioctl::ioctl(
+            file,
+            ioctl::Updater::<BTRFS_IOC_TREE_SEARCH, _>::new(&mut arguments),
+        )
+    };
+    match searched {
+        Ok(()) if arguments.key.nr_items > 0 => {}
+        Ok(()) | Err(Errno::NOENT) => return Ok(None),
+        Err(error) => return Err(error),
+    }
+    // transid, objectid and offset of 64 bits each, type and length of 32, and the item.
+    let bytes: Vec<u8> = arguments
+        .buf
+        .iter()
+        .map(|byte| byte.cast_unsigned())
+        .collect();
+    let length = bytes
+        .get(HEADER - 4..HEADER)
+        .and_then(|length| length.try_into().ok());
+    let length = u32::from_ne_bytes(length.ok_or(Errno::IO)?);
+    let end = usize::try_from(length).map_err(|_| Errno::IO)? + HEADER;
+    bytes
+        .get(HEADER..end)
+        .map(|item| Some(item.to_vec()))
+        .ok_or(Errno::IO)
+}
+
+/// The `nth` little-endian word of 64 bits.
+fn word(bytes: &[u8], nth: usize) -> Option<u64> {
+    let word = bytes.get(nth * 8..nth * 8 + 8)?;
+    Some(u64::from_le_bytes(word.try_into().ok()?))
+}
+
+/// Commits what was changed so far; data that was not yet given its place is not waited for.
+pub(crate) fn commit(file: BorrowedFd<'_>) -> io::Result<()> {
+    // SAFETY: BTRFS_IOC_START_SYNC writes one `u64`, and BTRFS_IOC_WAIT_SYNC reads one.
+    unsafe {
+        let transaction = ioctl::ioctl(file, ioctl::Getter::<BTRFS_IOC_START_SYNC, u64>::new())?;
+        ioctl::ioctl(
+            file,
+            ioctl::Setter::<BTRFS_IOC_WAIT_SYNC, u64>::new(transaction),
+        )
+    }
+}
+
+const _: () = assert!(size_of::<btrfs_ioctl_vol_args>() == 4096);
+const _: () = assert!(size_of::<btrfs_ioctl_ino_lookup_args>() == 4096);
+const _: () = assert!(size_of::<btrfs_ioctl_search_args>() == 4096);
+const _: () = assert!(size_of::<btrfs_ioctl_qgroup_limit_args>() == 48);
+const _: () = assert!(size_of::<btrfs_ioctl_qgroup_create_args>() == 16);
+const _: () = assert!(size_of::<btrfs_ioctl_quota_rescan_args>() == 64);

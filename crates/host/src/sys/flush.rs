@@ -1,0 +1,63 @@
+//! Syncing a disk in a process of its own: who waits for a dead disk cannot be ended, and keeps
+//! whoever waits for him.
+#![allow(unsafe_code)]
+
+use super::child;
+use rustix::{
+    fs::{Mode, OFlags},
+    io::Errno,
+    process::{Pid, Signal, WaitOptions},
+};
+use std::{ffi::CStr, io};
+
+/// A process that syncs one disk.
+#[derive(Debug)]
+pub(crate) struct Flush(Pid);
+
+impl Flush {
+    /// Begins to sync what has this path.
+    pub(crate) fn start(path: &CStr) -> io::Result<Flush> {
+        let highest = child::highest_descriptor()?;
+        // SAFETY: the child makes system calls only, which is all that is allowed after fork, and
+        // ends without returning.
+        let pid = unsafe {
+            match libc::fork() {
+                0 => {
+                    // What somebody reads to its end ends with this process' parent.
+                    (0..=highest).for_each(|fd| {
+                        libc::close(fd);
+                    });
+                    libc::_exit(sync(path).err().map_or(0, Errno::raw_os_error))
+                }
+                pid => pid,
+            }
+        };
+        let pid = Pid::from_raw(pid).filter(|_| pid > 0);
+        pid.map(Flush).ok_or_else(io::Error::last_os_error)
+    }
+
+    /// How it ended; `None` while it has not.
+    pub(crate) fn ended(&self) -> io::Result<Option<Result<(), Errno>>> {
+        let Some((_, status)) = rustix::process::waitpid(Some(self.0), WaitOptions::NOHANG)? else {
+            return Ok(None);
+        };
+        Ok(Some(match status.exit_status() {
+            Some(0) => Ok(()),
+            Some(error) => Err(Errno::from_raw_os_error(error)),
+            // Somebody killed it.
+            None => Err(Errno::INTR),
+        }))
+    }
+
+    /// Leaves it alone. One that waits for a disk goes when that answers.
+    pub(crate) fn give_up(&self) {
+        if let Err(error) = rustix::process::kill_process(self.0, Signal::KILL) {
+            log::debug!("cannot end a process that syncs a disk: {error}");
+        }
+    }
+}
+
+fn sync(path: &CStr) -> Result<(), Errno> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    rustix::fs::fsync(rustix::fs::open(path, flags, Mode::empty())?)
+}

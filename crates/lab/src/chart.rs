@@ -1,0 +1,222 @@
+//! The verb `scripts/lab chart`: the manifests that people apply without Helm are what the chart says.
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::Args;
+use flexvol_lab::{
+    helm,
+    kubernetes::{Version, run},
+};
+use std::{fs, path::Path, process::Command};
+
+/// Check the chart, and that the plain manifests are what it says
+#[derive(Debug, Args)]
+pub struct Chart {
+    /// Write the plain manifests
+    #[arg(long)]
+    write: bool,
+}
+
+/// A file of manifests in `deploy`.
+struct Plain {
+    file: &'static str,
+    /// What its reader has to know.
+    heading: &'static str,
+    /// Of the chart, in the order in which they are applied.
+    templates: &'static [&'static str],
+    /// What differs from the chart's own values.
+    values: &'static [&'static str],
+}
+
+const PLAIN: [Plain; 6] = [
+    Plain {
+        file: "cluster/objects.yaml",
+        heading: "The objects of flexvol-controller. Apply this first; deleting it forgets all volumes' orders.",
+        templates: &["objects"],
+        values: &[],
+    },
+    Plain {
+        file: "cluster/controller.yaml",
+        heading: "Installs the drivers on every node, and makes, grows and deletes the volumes of claims.\n\
+            # Apply objects.yaml first. Adjust the image, the drivers, and the plugin directory of your kubelets.",
+        templates: &["namespace", "rights", "controller", "nodes"],
+        values: &["createNamespace=true"],
+    },
+    Plain {
+        file: "cluster/webhooks.yaml",
+        heading: "Belongs to controller.yaml. Apply it after that.",
+        templates: &["webhooks"],
+        values: &[],
+    },
+    Plain {
+        file: "cluster/agents.yaml",
+        heading: "Belongs to controller.yaml.",
+        templates: &["agents"],
+        values: &[],
+    },
+    Plain {
+        file: "cluster/admission.yaml",
+        heading: "For every FlexVolume driver, with or without the other files.",
+        templates: &["admission"],
+        values: &["admission.inline=true"],
+    },
+    Plain {
+        file: "daemonset.yaml",
+        heading: "Installs the drivers on every node, and nothing else.\n\
+            # Adjust the image, the drivers, and the plugin directory of your kubelets.",
+        templates: &["namespace", "nodes"],
+        values: &["createNamespace=true", "claims=false"],
+    },
+];
+
+impl Plain {
+    /// The file's text as the chart has it.
+    fn text(&self, chart: &Path) -> Result<String> {
+        let mut template = helm()?;
+        template.args(["template", "flexvol"]).arg(chart);
+        template.arg("--namespace=flexvol");
+        // Which files a cluster can have is for their reader, who has them all.
+        template.args(["--kube-version", &Version::newest().to_string()]);
+        for value in self.values {
+            template.args(["--set", value]);
+        }
+        for name in self.templates {
+            template.args(["--show-only", &format!("templates/{name}.yaml")]);
+        }
+        let rendered = run(&mut template)?;
+        // Where in the chart an object is from, which Helm says, is nothing to its reader.
+        let lines = rendered
+            .lines()
+            .filter(|line| !line.starts_with("# Source: "));
+        let objects: Vec<_> = lines.collect();
+        let objects = objects.join("\n");
+        let objects = objects.trim_start_matches("---\n").trim_end();
+        Ok(format!(
+            "# {}\n# Written from deploy/chart by scripts/lab chart --write.\n{objects}\n",
+            self.heading
+        ))
+    }
+}
+
+/// A release of Kubernetes, a value, and what the chart has there or says.
+struct Elsewhere {
+    version: &'static str,
+    value: &'static str,
+    has: Result<&'static [&'static str], &'static str>,
+}
+
+/// Policies and webhooks that not every release can have: nobody has to choose by release.
+const ELSEWHERE: [Elsewhere; 6] = [
+    Elsewhere {
+        version: "1.32.0",
+        value: "admission.growth=auto",
+        has: Ok(&["flexvol-agents", "flexvol-webhook"]),
+    },
+    Elsewhere {
+        version: "1.31.9",
+        value: "admission.growth=auto",
+        has: Ok(&["flexvol-webhook"]),
+    },
+    Elsewhere {
+        version: "1.29.9",
+        value: "admission.growth=auto",
+        has: Ok(&[]),
+    },
+    Elsewhere {
+        version: "1.33.0",
+        value: "admission.agents=false",
+        has: Ok(&["flexvol-webhook"]),
+    },
+    Elsewhere {
+        version: "1.31.9",
+        value: "admission.agents=true",
+        has: Err("admission.agents is true and needs Kubernetes 1.32, which is v1.31.9"),
+    },
+    Elsewhere {
+        version: "1.29.9",
+        value: "admission.inline=true",
+        has: Err("admission.inline is true and needs Kubernetes 1.30, which is v1.29.9"),
+    },
+];
+
+impl Elsewhere {
+    fn check(&self, chart: &Path) -> Result<()> {
+        let (version, value) = (self.version, self.value);
+        let mut template = helm()?;
+        template.args(["template", "flexvol"]).arg(chart);
+        template.args([
+            "--namespace=flexvol",
+            "--kube-version",
+            version,
+            "--set",
+            value,
+        ]);
+        match (run(&mut template), self.has) {
+            (Ok(text), Ok(wanted)) => {
+                let known = ["flexvol-agents", "flexvol-webhook"];
+                let has = |name: &&str| {
+                    let line = format!("metadata: {{name: {name}");
+                    text.lines().any(|found| found.starts_with(&line))
+                };
+                let found: Vec<_> = known.into_iter().filter(has).collect();
+                ensure!(
+                    found == wanted,
+                    "for Kubernetes {version} with {value} the chart has {found:?}, and not {wanted:?}"
+                );
+            }
+            (Ok(_), Err(why)) => bail!("Kubernetes {version} with {value} is not refused: {why}"),
+            (Err(error), Ok(_)) => {
+                return Err(error).with_context(|| format!("Kubernetes {version} with {value}"));
+            }
+            (Err(error), Err(why)) => ensure!(
+                format!("{error:#}").contains(why),
+                "Kubernetes {version} with {value} is refused, and not because {why}: {error:#}"
+            ),
+        }
+        Ok(())
+    }
+}
+
+fn helm() -> Result<Command> {
+    let mut helm = Command::new(helm::program()?);
+    // Rendering and checking keep nothing.
+    helm::keep_in(&mut helm, Path::new("/nonexistent"));
+    Ok(helm)
+}
+
+impl Chart {
+    pub fn run(&self) -> Result<()> {
+        let deploy = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy");
+        let chart = deploy.join("chart");
+        let text = fs::read_to_string(chart.join("Chart.yaml")).context("read the chart")?;
+        for key in ["version", "appVersion"] {
+            let line = format!("{key}: {}", env!("CARGO_PKG_VERSION"));
+            ensure!(
+                text.lines().any(|found| found == line),
+                "deploy/chart/Chart.yaml has no line {line:?}, the version of the executables"
+            );
+        }
+        run(helm()?.args(["lint", "--strict"]).arg(&chart)).context("check the chart")?;
+        for elsewhere in &ELSEWHERE {
+            elsewhere.check(&chart)?;
+        }
+        let mut stale = Vec::new();
+        for plain in &PLAIN {
+            let wanted = plain.text(&chart)?;
+            let file = deploy.join(plain.file);
+            if fs::read_to_string(&file).is_ok_and(|found| found == wanted) {
+                continue;
+            }
+            if self.write {
+                fs::write(&file, wanted).with_context(|| format!("write {}", file.display()))?;
+            } else {
+                stale.push(format!("deploy/{}", plain.file));
+            }
+        }
+        ensure!(
+            stale.is_empty(),
+            "{} are not what the chart says; run scripts/lab chart --write",
+            stale.join(", ")
+        );
+        Ok(())
+    }
+}

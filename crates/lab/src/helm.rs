@@ -1,0 +1,50 @@
+//! Helm, built from its Go module and kept for the next time.
+
+use crate::{kept, tool::run};
+use anyhow::{Context, Result};
+use std::{
+    fs::{self, File},
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+/// The release that renders the chart: another one may write manifests another way.
+const VERSION: &str = "v3.22.0";
+
+/// Helm's executable, built if it is not there yet.
+///
+/// # Errors
+/// When its module cannot be had or does not build.
+pub fn program() -> Result<PathBuf> {
+    let home = kept::directory("helm")?.join(VERSION);
+    fs::create_dir_all(&home).context("make the directory for helm")?;
+    // Two builds at once would write the same file.
+    let lock = File::create(home.join("lock")).context("make the lock of the build")?;
+    lock.lock().context("wait for another build")?;
+    let built = home.join("helm");
+    if !built.is_file() {
+        // A build that is cut leaves nothing where it would be found.
+        let fresh = home.join("fresh");
+        let mut go = Command::new("go");
+        go.args(["install", "-trimpath", "-ldflags", "-s -w"])
+            .arg(format!("helm.sh/helm/v3/cmd/helm@{VERSION}"))
+            .env("CGO_ENABLED", "0")
+            .env("GOBIN", &fresh)
+            .env("GOFLAGS", "")
+            .env("GOTOOLCHAIN", "local");
+        run(&mut go).context("build helm")?;
+        fs::rename(fresh.join("helm"), &built).context("put helm in its place")?;
+    }
+    Ok(built)
+}
+
+/// Makes a command of helm's keep what it keeps in this directory, and not in its user's home.
+pub fn keep_in(command: &mut Command, directory: &Path) {
+    for (variable, name) in [
+        ("HELM_CACHE_HOME", "cache"),
+        ("HELM_CONFIG_HOME", "configuration"),
+        ("HELM_DATA_HOME", "data"),
+    ] {
+        command.env(variable, directory.join(name));
+    }
+}

@@ -1,0 +1,448 @@
+//! A machine that runs.
+
+use super::{
+    channel::{Channel, Said},
+    emulator::{Console, DISK_BYTES, DISKS, Disk, PAYLOAD_BYTES, Start},
+    image::Image,
+    monitor::Monitor,
+    snapshot,
+};
+use crate::tool::run;
+use anyhow::{Context, Result, bail, ensure};
+use std::{
+    fs::{self, File, OpenOptions},
+    io::{self, Seek, SeekFrom},
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+    process::{Child, Command},
+    thread,
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+use tempfile::TempDir;
+
+/// How long a start may take, on a busy machine; a cold one takes six seconds on an idle one.
+const START: Duration = Duration::from_secs(180);
+
+/// In a machine's directory: the disk, its fifth, that brings files into it.
+const PAYLOAD: &str = "payload";
+
+/// What a machine is started on. Its disks are thrown away, unless a file is named for one.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    directory: PathBuf,
+    files: [Option<PathBuf>; DISKS],
+    logs: [Option<PathBuf>; DISKS],
+    console: Console,
+}
+
+impl Setup {
+    /// Throw-away disks and sockets are made in `directory`, whose path must be short: sockets
+    /// have names of at most 107 bytes.
+    #[must_use]
+    pub fn new(directory: &Path) -> Self {
+        Setup {
+            directory: directory.to_owned(),
+            files: Default::default(),
+            logs: Default::default(),
+            console: Console::File,
+        }
+    }
+
+    /// Disk `at` is this file, which is made if it is missing and kept.
+    ///
+    /// # Panics
+    /// When there is no such disk.
+    #[must_use]
+    pub fn disk(mut self, at: usize, file: &Path) -> Self {
+        self.files[at] = Some(file.to_owned());
+        self
+    }
+
+    /// Every write, flush and discard of disk `at` is recorded in `log`, which is emptied first, as
+    /// the kernel's `dm-log-writes` does it, in sectors of 512 bytes.
+    ///
+    /// # Panics
+    /// When there is no such disk.
+    #[must_use]
+    pub fn record(mut self, at: usize, log: &Path) -> Self {
+        self.logs[at] = Some(log.to_owned());
+        self
+    }
+
+    /// The machine's first console is this process's terminal.
+    #[must_use]
+    pub fn on_the_terminal(mut self) -> Self {
+        self.console = Console::Terminal;
+        self
+    }
+
+    fn disks(&self, own: &Path) -> Result<Vec<Disk>> {
+        let mut disks = Vec::new();
+        for (at, (file, log)) in self.files.iter().zip(&self.logs).enumerate() {
+            let path = match file {
+                Some(file) => file.clone(),
+                None => own.join(format!("disk{at}")),
+            };
+            let file = OpenOptions::new()
+                .write(true)
+                .create(true)
+                .truncate(false)
+                .open(&path)
+                .with_context(|| format!("open disk {}", path.display()))?;
+            let length = file.metadata().context("measure a disk")?.len();
+            ensure!(
+                length == 0 || length == DISK_BYTES,
+                "disk {} has {length} bytes; every disk has {DISK_BYTES}",
+                path.display()
+            );
+            file.set_len(DISK_BYTES).context("size a disk")?;
+            if let Some(log) = log {
+                File::create(log).with_context(|| format!("make {}", log.display()))?;
+            }
+            disks.push(Disk {
+                file: path,
+                log: log.clone(),
+            });
+        }
+        let payload = own.join(PAYLOAD);
+        let file = File::create_new(&payload).context("make the disk for files")?;
+        file.set_len(PAYLOAD_BYTES)
+            .context("size the disk for files")?;
+        disks.push(Disk {
+            file: payload,
+            log: None,
+        });
+        Ok(disks)
+    }
+}
+
+/// What a script did.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// Its exit status, 128 and more if a signal ended it.
+    pub status: i32,
+    /// Standard output and standard error, as one.
+    pub output: String,
+}
+
+impl Outcome {
+    /// The output of a script that ended well.
+    ///
+    /// # Errors
+    /// When it did not, with its words.
+    pub fn success(self) -> Result<String> {
+        ensure!(
+            self.status == 0,
+            "status {}: {}",
+            self.status,
+            self.output.trim_end()
+        );
+        Ok(self.output)
+    }
+}
+
+/// A machine. It is reset when this is dropped, or when the process ends, however it ends.
+#[derive(Debug)]
+pub struct Machine {
+    qemu: Child,
+    channel: Channel,
+    /// How many bytes of the disk that brings files are mounted.
+    mounted: u64,
+    /// Sockets, throw-away disks, the console.
+    own: TempDir,
+}
+
+impl Machine {
+    /// Goes on from the snapshot: half a second. The machine has read nothing of its disks yet, so
+    /// this is as good as a boot on them. The first time the image and the snapshot are built.
+    ///
+    /// # Errors
+    /// When qemu cannot be started, or the snapshot cannot be made.
+    pub fn restore(setup: &Setup) -> Result<Self> {
+        let (image, state) = snapshot::kept()?;
+        let mut machine = Machine::start_qemu(setup, &image, Some(&state))?;
+        machine.greet()?;
+        Ok(machine)
+    }
+
+    /// Boots: some six seconds.
+    ///
+    /// # Errors
+    /// When qemu cannot be started, or the machine does not come up.
+    pub fn boot(setup: &Setup) -> Result<Self> {
+        let (image, _) = snapshot::kept()?;
+        let (mut machine, _) = Machine::boot_image(setup, &image)?;
+        machine.greet()?;
+        Ok(machine)
+    }
+
+    /// Boots an image and returns how many seconds the machine's kernel ran until it was ready.
+    pub(super) fn boot_image(setup: &Setup, image: &Image) -> Result<(Self, f64)> {
+        let mut machine = Machine::start_qemu(setup, image, None)?;
+        let ready = machine.channel.wait_for("ready ", START);
+        let seconds = machine.explain(ready)?;
+        let seconds = seconds.trim().parse().context("how long the machine ran")?;
+        Ok((machine, seconds))
+    }
+
+    fn start_qemu(setup: &Setup, image: &Image, state: Option<&Path>) -> Result<Self> {
+        let own = tempfile::Builder::new()
+            .prefix("vm-")
+            .tempdir_in(&setup.directory)
+            .context("make the machine's directory")?;
+        let disks = setup.disks(own.path())?;
+        let start = Start {
+            image,
+            directory: own.path(),
+            disks: &disks,
+            console: setup.console,
+            state,
+        };
+        let mut qemu = start.spawn()?;
+        let deadline = Instant::now() + START;
+        // It listens as soon as it has read its command line.
+        let channel = loop {
+            match Channel::connect(&own.path().join("channel")) {
+                Ok(channel) => break channel,
+                Err(error) => {
+                    let status = qemu.try_wait().context("look after qemu")?;
+                    if let Some(status) = status {
+                        bail!("qemu: {status}\n{}", last_words(own.path()));
+                    }
+                    if Instant::now() > deadline {
+                        // Nobody else would end it.
+                        let _ = qemu.kill();
+                        return Err(error);
+                    }
+                }
+            }
+            thread::sleep(Duration::from_millis(10));
+        };
+        Ok(Machine {
+            qemu,
+            channel,
+            mounted: 0,
+            own,
+        })
+    }
+
+    /// Tells the time, and leaves nothing in memory that was read of another machine's disks.
+    fn greet(&mut self) -> Result<()> {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let now = now.context("read the clock")?.as_secs_f64();
+        let script = format!(
+            "date -s @{now:.3} >/dev/null && for disk in /dev/vd?; do blockdev --flushbufs $disk; done"
+        );
+        let outcome = self.run(&script, START).context("start the machine")?;
+        outcome.success().context("set the machine's clock")?;
+        Ok(())
+    }
+
+    /// The number of qemu's process.
+    #[must_use]
+    pub fn process(&self) -> u32 {
+        self.qemu.id()
+    }
+
+    pub(super) fn monitor(&self) -> Result<Monitor> {
+        Monitor::connect(&self.own.path().join("monitor"))
+    }
+
+    /// Runs a script of bash to its end.
+    ///
+    /// # Errors
+    /// When it takes longer than `limit`, after which the machine is of no use any more, or the
+    /// machine ends.
+    pub fn run(&mut self, script: &str, limit: Duration) -> Result<Outcome> {
+        self.start(script)?;
+        let deadline = Instant::now() + limit;
+        let mut output = String::new();
+        loop {
+            match self.next(deadline.saturating_duration_since(Instant::now()))? {
+                Said::Line(line) => output += &format!("{line}\n"),
+                Said::End(status) => return Ok(Outcome { status, output }),
+            }
+        }
+    }
+
+    /// Starts a script of bash, which is then heard with [`Machine::next`].
+    ///
+    /// # Errors
+    /// When the machine has ended or another script runs.
+    pub fn start(&mut self, script: &str) -> Result<()> {
+        let started = self.channel.start(script);
+        self.explain(started)
+    }
+
+    /// What the script says next.
+    ///
+    /// # Errors
+    /// When it says nothing in time, or the machine has ended.
+    pub fn next(&mut self, limit: Duration) -> Result<Said> {
+        let said = self.channel.next(limit);
+        self.explain(said)
+    }
+
+    /// Copies a file or a directory of this machine to a place in that one, with its mode.
+    ///
+    /// # Errors
+    /// When it cannot be read here or written there.
+    pub fn put(&mut self, from: &Path, to: &str) -> Result<()> {
+        if from.is_dir() {
+            let archive = self.own.path().join("archive");
+            let mut tar = Command::new("tar");
+            run(tar.arg("-C").arg(from).arg("-cf").arg(&archive).arg("."))?;
+            let to = quoted(to);
+            return self.send(&archive, &format!("mkdir -p {to} && tar -C {to} -x"));
+        }
+        let found = fs::metadata(from).with_context(|| format!("look at {}", from.display()))?;
+        let (mode, to) = (found.permissions().mode() & 0o7777, quoted(to));
+        let script = format!("mkdir -p \"$(dirname {to})\" && cat >{to} && chmod {mode:o} {to}");
+        self.send(from, &script)
+    }
+
+    /// The same with an executable, without its symbols: they are most of it.
+    ///
+    /// # Errors
+    /// When it cannot be read here or written there.
+    pub fn put_executable(&mut self, from: &Path, to: &str) -> Result<()> {
+        let stripped = self.own.path().join("executable");
+        run(Command::new("strip").arg("-o").arg(&stripped).arg(from))?;
+        self.put(&stripped, to)
+    }
+
+    /// Mounts an image of a file system, read-only, at a directory of the machine: the fastest way to
+    /// bring much, of which only a part is read.
+    ///
+    /// # Errors
+    /// When it cannot be read here or mounted there, or a second one is given.
+    pub fn mount(&mut self, image: &Path, at: &str) -> Result<()> {
+        ensure!(self.mounted == 0, "an image is mounted already");
+        let bytes = self.load(image)?;
+        let at = quoted(at);
+        let mount = format!("mkdir -p {at} && mount -o ro /dev/vde {at}");
+        let mounted = self.run(&mount, START)?.success();
+        mounted.with_context(|| format!("mount {} in the machine", image.display()))?;
+        self.mounted = bytes.next_multiple_of(4096);
+        Ok(())
+    }
+
+    /// Copies a file of this machine to the disk that brings files, behind what is mounted of it.
+    fn load(&self, file: &Path) -> Result<u64> {
+        let copy = || -> Result<u64> {
+            let disk = OpenOptions::new()
+                .write(true)
+                .open(self.own.path().join(PAYLOAD));
+            let mut disk = disk.context("open the disk for files")?;
+            disk.seek(SeekFrom::Start(self.mounted))
+                .context("find a place on it")?;
+            let mut input = File::open(file).context("open it")?;
+            let bytes = input.metadata().context("measure it")?.len();
+            ensure!(
+                bytes <= PAYLOAD_BYTES - self.mounted,
+                "it has more than {PAYLOAD_BYTES} bytes"
+            );
+            io::copy(&mut input, &mut disk).context("write the disk for files")
+        };
+        copy().with_context(|| format!("send {}", file.display()))
+    }
+
+    /// Runs a script that reads a file of this machine, which is brought there by a disk: that is
+    /// many times faster than the line.
+    fn send(&mut self, file: &Path, script: &str) -> Result<()> {
+        let bytes = self.load(file)?;
+        // Read past the kernel's cache, which may have what was there before.
+        let read = "dd if=/dev/vde bs=1M iflag=direct,count_bytes,skip_bytes status=none";
+        let (start, whole) = (self.mounted, bytes.next_multiple_of(4096));
+        let script =
+            format!("{read} skip={start} count={whole} | head -c {bytes} | {{ {script}; }}");
+        let sent = self.run(&script, START)?.success();
+        sent.with_context(|| format!("copy {} into the machine", file.display()))?;
+        Ok(())
+    }
+
+    /// Copies a file of that machine into this one.
+    ///
+    /// # Errors
+    /// When it cannot be read there or written here.
+    pub fn get(&mut self, from: &str, to: &Path) -> Result<()> {
+        self.start(&format!("cat {}", quoted(from)))?;
+        let answer = self.channel.bytes(START);
+        let (bytes, status) = self.explain(answer)?;
+        ensure!(
+            status == 0,
+            "read {from} in the machine: {}",
+            String::from_utf8_lossy(&bytes).trim_end()
+        );
+        fs::write(to, bytes).with_context(|| format!("write {}", to.display()))
+    }
+
+    /// Resets the machine: it ends at once. What it wrote to its disks until then is there, also what
+    /// it did not flush; a record of the writes can tell what a power cut might have lost.
+    pub fn cut(self) {}
+
+    /// Lets the machine write what it has not written, and power off.
+    ///
+    /// # Errors
+    /// When it does not.
+    pub fn shut_down(mut self) -> Result<()> {
+        self.start("sync; echo o >/proc/sysrq-trigger; sleep 60")?;
+        let deadline = Instant::now() + START;
+        while self.qemu.try_wait().context("wait for qemu")?.is_none() {
+            ensure!(Instant::now() < deadline, "the machine does not power off");
+            thread::sleep(Duration::from_millis(10));
+        }
+        Ok(())
+    }
+
+    /// Adds to an error what the machine's kernel and qemu said last.
+    fn explain<T>(&self, result: Result<T>) -> Result<T> {
+        result.map_err(|error| {
+            let words = last_words(self.own.path());
+            if words.is_empty() {
+                return error;
+            }
+            error.context(format!("the machine's console, at its end:\n{words}"))
+        })
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.qemu.kill();
+        let _ = self.qemu.wait();
+    }
+}
+
+fn last_words(own: &Path) -> String {
+    let mut words = String::new();
+    for name in ["console", "errors"] {
+        // A console on the terminal has no file.
+        let bytes = fs::read(own.join(name)).unwrap_or_default();
+        let text = String::from_utf8_lossy(&bytes);
+        let lines: Vec<_> = text.lines().collect();
+        for line in &lines[lines.len().saturating_sub(30)..] {
+            words += &format!("  {}\n", line.trim_end());
+        }
+    }
+    words
+}
+
+/// A word of a script that means only itself.
+#[must_use]
+pub fn quoted(word: &str) -> String {
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_of_scripts_mean_themselves() {
+        let word = r#"a 'b' "$c" \d"#;
+        let echoed = run(Command::new("bash").args(["-c", &format!("printf %s {}", quoted(word))]));
+        assert_eq!(echoed.unwrap(), word);
+    }
+}

@@ -1,0 +1,128 @@
+//! The image and the state of a machine that has booted and waits for its first request, kept
+//! between runs.
+
+use super::{
+    emulator,
+    image::Image,
+    machine::{Machine, Setup},
+};
+use crate::kept;
+use anyhow::{Context, Result, bail};
+use serde_json::json;
+use std::{
+    fs::{self, File},
+    hash::{DefaultHasher, Hash, Hasher},
+    path::{Path, PathBuf},
+    sync::OnceLock,
+    thread,
+    time::{Duration, Instant, SystemTime},
+};
+
+/// All that a kept image and state depend on. They are built anew when any of it changes.
+const SOURCES: [&str; 5] = [
+    include_str!("emulator.rs"),
+    include_str!("image.rs"),
+    include_str!("init.sh"),
+    include_str!("packages.rs"),
+    include_str!("snapshot.rs"),
+];
+
+/// Where everything of the virtual machine is kept.
+///
+/// # Errors
+/// When there is no cache directory.
+pub fn directory() -> Result<PathBuf> {
+    kept::directory("vm")
+}
+
+/// The image and the state, built if they are not there.
+pub fn kept() -> Result<(Image, PathBuf)> {
+    static KEY: OnceLock<String> = OnceLock::new();
+    let key = match KEY.get() {
+        Some(key) => key,
+        None => {
+            let mut hasher = DefaultHasher::new();
+            SOURCES.hash(&mut hasher);
+            emulator::version()?.hash(&mut hasher);
+            KEY.get_or_init(|| format!("{:016x}", hasher.finish()))
+        }
+    };
+    let all = directory()?;
+    let home = all.join(key);
+    let state = home.join("state");
+    if let Ok(file) = File::options().write(true).open(&state) {
+        // See `remove_unused`.
+        file.set_modified(SystemTime::now())
+            .context("note that the state is used")?;
+    }
+    if !state.is_file() {
+        fs::create_dir_all(&all).context("make the directory for images")?;
+        // Two builds at once would write the same files.
+        let lock = File::create(all.join("lock")).context("make the lock of the build")?;
+        lock.lock().context("wait for another build")?;
+        if !state.is_file() {
+            build(&all, &home)?;
+        }
+    }
+    Ok((Image::in_directory(&home), state))
+}
+
+fn build(all: &Path, home: &Path) -> Result<()> {
+    // On the same file system, in one place: what a build that was cut left is removed by the next.
+    let work = all.join("work");
+    if work.exists() {
+        fs::remove_dir_all(&work).context("remove what another build left")?;
+    }
+    let fresh = work.join("fresh");
+    fs::create_dir_all(&fresh).context("make the directory of the build")?;
+    let image = Image::in_directory(&fresh);
+    image.build(&work, &all.join("packages"))?;
+    save(&image, &work, &fresh.join("state"))?;
+    if home.exists() {
+        fs::remove_dir_all(home).context("remove an older image")?;
+    }
+    fs::rename(&fresh, home).context("put the image in its place")?;
+    fs::remove_dir_all(&work).context("remove the parts of the image")?;
+    remove_unused(all)
+}
+
+/// How long an image of other sources is kept for their next use.
+const UNUSED: Duration = Duration::from_secs(3 * 24 * 3600);
+
+/// Removes images that nobody has used for long: each takes 300 MB, and there is one for every
+/// version of the sources.
+fn remove_unused(all: &Path) -> Result<()> {
+    for entry in fs::read_dir(all).context("list the images")? {
+        let dir = entry.context("list the images")?.path();
+        let Ok(state) = fs::metadata(dir.join("state")) else {
+            continue;
+        };
+        let used = state.modified().context("see when an image was used")?;
+        if used.elapsed().is_ok_and(|age| age > UNUSED) {
+            fs::remove_dir_all(&dir).with_context(|| format!("remove {}", dir.display()))?;
+        }
+    }
+    Ok(())
+}
+
+/// Boots the image and saves the machine's state, as it goes on running.
+fn save(image: &Image, work: &Path, state: &Path) -> Result<()> {
+    let (machine, ready) = Machine::boot_image(&Setup::new(work), image)?;
+    // The kernel takes randomness from what was mixed last when the former is older than half of
+    // the time since its start (`crng_has_old_seed` in drivers/char/random.c of Linux 6.1). So every
+    // machine that is restored does, and not one repeats another's numbers: see `init.sh`.
+    thread::sleep(Duration::from_secs_f64(ready + 2.0));
+    let mut monitor = machine.monitor()?;
+    let quoted = state.display().to_string().replace('\'', r"'\''");
+    monitor.ask("migrate", json!({"uri": format!("exec:cat >'{quoted}'")}))?;
+    let deadline = Instant::now() + Duration::from_secs(300);
+    loop {
+        let answer = monitor.ask("query-migrate", json!({}))?;
+        match answer["status"].as_str() {
+            Some("completed") => return Ok(()),
+            Some("failed" | "cancelled") => bail!("qemu did not save the state: {answer}"),
+            _ if Instant::now() > deadline => bail!("qemu does not save the state: {answer}"),
+            _ => thread::sleep(Duration::from_millis(50)),
+        }
+    }
+}

@@ -1,0 +1,294 @@
+//! One callout as kubelet makes it (`DriverCall.Run` in `pkg/volume/flexvolume/driver-call.go`):
+//! arguments and nothing on standard input, everything that is written taken together, and everybody
+//! waits until all of it is closed.
+
+use crate::reply::{self, Reply, Status};
+use nix::sys::signal::Signal;
+use std::{ffi::OsString, fmt::Write as _, path::PathBuf, time::Duration};
+
+/// What programs find on a node under systemd.
+pub const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// How long output may stay open after the driver's end before that is worth a word.
+pub const LINGER: Duration = Duration::from_millis(500);
+
+/// How a call differs from kubelet's usual one.
+#[derive(Clone, Debug, Default)]
+pub struct Manner {
+    /// A program and its arguments, which the driver's own command line follows.
+    pub through: Vec<OsString>,
+    /// The same where the caller has done it already: what a person has to put before the command.
+    pub around: &'static [&'static str],
+    /// The environment, instead of a [`PATH`] alone.
+    pub environment: Option<Vec<(String, String)>>,
+    /// A signal after a while, to the driver alone or to its whole process group.
+    pub signal: Option<(Duration, Signal, To)>,
+    /// Another limit than the usual one.
+    pub deadline: Option<Duration>,
+}
+
+impl Manner {
+    /// Everything that is in the driver's environment.
+    pub fn variables(&self) -> impl Iterator<Item = (&str, &str)> {
+        let usual = self.environment.is_none().then_some(("PATH", PATH));
+        let given = self.environment.iter().flatten();
+        let given = given.map(|(key, value)| (key.as_str(), value.as_str()));
+        usual.into_iter().chain(given)
+    }
+}
+
+/// Whom a signal reaches.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum To {
+    Driver,
+    Group,
+}
+
+/// How the driver ended.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Exit {
+    Code(i32),
+    Signal(i32),
+    /// It did not, and was killed with its process group.
+    Deadline,
+}
+
+/// A callout that was made.
+#[derive(Clone, Debug)]
+pub struct Call {
+    pub executable: PathBuf,
+    pub argv: Vec<String>,
+    pub manner: Manner,
+    pub stdout: Vec<u8>,
+    pub stderr: Vec<u8>,
+    pub exit: Exit,
+    pub took: Duration,
+    /// How long output stayed open after the driver's end.
+    pub lingered: Duration,
+}
+
+/// What the call means to its caller.
+#[derive(Clone, Debug)]
+pub enum Outcome {
+    Success(Reply),
+    NotSupported,
+    /// With the message.
+    Failure(String),
+    /// No reply that can be read, or one that contradicts the exit code.
+    Broken(String),
+}
+
+impl Call {
+    /// Everything that was written, as the caller gets it.
+    pub fn output(&self) -> Vec<u8> {
+        [self.stdout.as_slice(), self.stderr.as_slice()].concat()
+    }
+
+    /// The callout's name.
+    pub fn callout(&self) -> &str {
+        self.argv.first().map_or("", String::as_str)
+    }
+
+    pub fn decoded(&self) -> Result<Reply, String> {
+        reply::decode(&self.output())
+    }
+
+    pub fn outcome(&self) -> Outcome {
+        if self.exit == Exit::Deadline {
+            return Outcome::Broken("no end before the deadline".to_owned());
+        }
+        match self.decoded() {
+            Err(error) => Outcome::Broken(error),
+            Ok(reply) => match reply.status {
+                Status::NotSupported => Outcome::NotSupported,
+                Status::Success if self.exit == Exit::Code(0) => Outcome::Success(reply),
+                Status::Success => {
+                    Outcome::Broken("Success, and an exit code that is not 0".to_owned())
+                }
+                Status::Failure(_) => Outcome::Failure(reply.message),
+            },
+        }
+    }
+
+    pub fn succeeded(&self) -> bool {
+        matches!(self.outcome(), Outcome::Success(_))
+    }
+
+    pub fn not_supported(&self) -> bool {
+        matches!(self.outcome(), Outcome::NotSupported)
+    }
+
+    /// Whether it failed in words, as a driver should.
+    pub fn failed(&self) -> bool {
+        matches!(self.outcome(), Outcome::Failure(_))
+    }
+
+    /// Whether SIGKILL ended it, and it had not ended before.
+    pub fn was_killed(&self) -> bool {
+        self.exit == Exit::Signal(Signal::SIGKILL as i32)
+    }
+
+    /// The command line with the manner of the call, to be pasted into a shell; `masks` are words nobody
+    /// should see.
+    pub fn command(&self, masks: &[String]) -> String {
+        let mut words = vec!["env".to_owned(), "-i".to_owned()];
+        let variables = self.manner.variables();
+        words.extend(variables.map(|(key, value)| format!("{key}={value}")));
+        let around = self.manner.around.iter();
+        words.extend(around.map(|word| (*word).to_owned()));
+        let through = self.manner.through.iter();
+        words.extend(through.map(|word| word.to_string_lossy().into_owned()));
+        words.push(self.executable.to_string_lossy().into_owned());
+        words.extend(self.argv.iter().cloned());
+        let words: Vec<_> = words
+            .into_iter()
+            .map(|word| quoted(&masked(word, masks)))
+            .collect();
+        let mut line = words.join(" ") + " </dev/null";
+        if let Some((after, signal, to)) = self.manner.signal {
+            let whom = match to {
+                To::Driver => "it",
+                To::Group => "its process group",
+            };
+            // Writing to a string does not fail.
+            let _ = write!(line, " # {signal} to {whom} after {} ms", after.as_millis());
+        }
+        line
+    }
+
+    /// Output, exit code and seconds.
+    pub fn answer(&self, masks: &[String]) -> String {
+        let mut text = String::from_utf8_lossy(&self.output())
+            .trim_end()
+            .to_owned();
+        if text.len() > 2000 {
+            text.truncate(
+                (0..=2000)
+                    .rev()
+                    .find(|at| text.is_char_boundary(*at))
+                    .unwrap_or(0),
+            );
+            text.push_str(" [...]");
+        }
+        let mut text = masked(text, masks);
+        // Writing to a string does not fail.
+        let _ = match self.exit {
+            Exit::Code(code) => write!(text, " (exit {code}"),
+            Exit::Signal(signal) => write!(text, " (ended by signal {signal}"),
+            Exit::Deadline => write!(text, " (killed at the deadline"),
+        };
+        let _ = write!(text, ", {:.3} s)", self.took.as_secs_f64());
+        text
+    }
+}
+
+/// The text without the words that nobody should see.
+pub fn masked(mut text: String, masks: &[String]) -> String {
+    for mask in masks.iter().filter(|mask| !mask.is_empty()) {
+        text = text.replace(mask.as_str(), "***");
+    }
+    text
+}
+
+/// A word as a shell reads it back.
+pub fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,@%+~".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        word.to_owned()
+    } else if word.chars().any(char::is_control) {
+        let mut text = String::from("$'");
+        for c in word.chars() {
+            match c {
+                '\\' | '\'' => text.extend(['\\', c]),
+                c if c.is_ascii_control() => {
+                    let _ = write!(text, "\\x{:02x}", u32::from(c));
+                }
+                c => text.push(c),
+            }
+        }
+        text + "'"
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn call(words: &[&str], manner: Manner) -> Call {
+        Call {
+            executable: "/bin/driver".into(),
+            argv: words.iter().map(|word| (*word).to_owned()).collect(),
+            manner,
+            stdout: Vec::new(),
+            stderr: Vec::new(),
+            exit: Exit::Code(0),
+            took: Duration::ZERO,
+            lingered: Duration::ZERO,
+        }
+    }
+
+    #[test]
+    fn a_command_can_be_pasted_and_hides_secrets() {
+        let words = [
+            "mount",
+            "/a b",
+            "{\"x\":\"it's c2VjcmV0\"}",
+            "",
+            "\n",
+            "pass'word",
+        ];
+        let masks = ["c2VjcmV0", "pass'word"].map(str::to_owned);
+        assert_eq!(
+            call(&words, Manner::default()).command(&masks),
+            format!(
+                r#"env -i PATH={PATH} /bin/driver mount '/a b' '{{"x":"it'\''s ***"}}' '' $'\x0a' '***' </dev/null"#
+            )
+        );
+    }
+
+    #[test]
+    fn a_command_without_any_environment_says_so() {
+        let manner = Manner {
+            environment: Some(Vec::new()),
+            around: &["unshare", "--mount"],
+            ..Manner::default()
+        };
+        assert_eq!(
+            call(&["init"], manner).command(&[]),
+            "env -i unshare --mount /bin/driver init </dev/null"
+        );
+    }
+
+    #[test]
+    fn an_answer_has_its_seconds_however_it_ended() {
+        for (exit, text) in [
+            (Exit::Code(1), "{} (exit 1, 0.250 s)"),
+            (Exit::Signal(9), "{} (ended by signal 9, 0.250 s)"),
+            (Exit::Deadline, "{} (killed at the deadline, 0.250 s)"),
+        ] {
+            let call = Call {
+                stdout: b"{}\n".to_vec(),
+                took: Duration::from_millis(250),
+                exit,
+                ..call(&["init"], Manner::default())
+            };
+            assert_eq!(call.answer(&[]), text);
+        }
+    }
+
+    #[test]
+    fn a_command_says_how_the_call_was_made() {
+        let manner = Manner {
+            through: ["sh", "-c", r#"exec "$0" <&-"#].map(OsString::from).into(),
+            environment: Some(vec![("LANG".to_owned(), "tr_TR".to_owned())]),
+            signal: Some((Duration::from_millis(7), Signal::SIGKILL, To::Group)),
+            ..Manner::default()
+        };
+        assert_eq!(
+            call(&["init"], manner).command(&[]),
+            r#"env -i LANG=tr_TR sh -c 'exec "$0" <&-' /bin/driver init </dev/null # SIGKILL to its process group after 7 ms"#
+        );
+    }
+}

@@ -1,0 +1,258 @@
+//! Several at a time.
+
+use crate::{
+    bench::{Bench, Place},
+    call::{Call, To},
+    check::{Check, Level, Need, Stop, Verdict, fault, readable, wrong},
+    checks::{kill::Cuts, mnt::TEXT},
+    data, world,
+};
+use std::{thread, time::Duration};
+
+pub const CHECKS: &[Check] = &[
+    check(
+        "con.same-mount-8x",
+        Level::Must,
+        "eight mounts of a new volume at once: all succeed, and there is one mount, three times over",
+        "kubelet and its restarted self, or the pods of a driver without attach, call at the same time",
+        "the example for LVM: of two, both failed, or one, with mkfs against mkfs",
+        "take a lock of the volume, and look at the mounts under it",
+        same_mount,
+    ),
+    check(
+        "con.mount-vs-unmount",
+        Level::Must,
+        "mounts and unmounts of one directory at once leave it mounted once or not at all",
+        "an answer that was lost is repeated while the next operation has begun",
+        "drivers that look, and act on what they saw later",
+        "look and act under one lock",
+        against,
+    ),
+    check(
+        "con.two-volumes-parallel",
+        Level::Should,
+        "two volumes are mounted at once, and each has its own data",
+        "different volumes are always worked on in parallel; a lock for all adds up to minutes",
+        "drivers that find their device by what is new in /dev",
+        "lock by volume; find devices by identity",
+        two_volumes,
+    ),
+    check(
+        "con.stale-lock",
+        Level::Must,
+        "after a driver was killed with -9 the next call is answered as if nothing had been",
+        "a lock that stays locks the volume out for ever, over every restart of kubelet",
+        "drivers with a file of their process id, or a record in etcd, as a lock",
+        "use flock, which ends with the process",
+        stale_lock,
+    ),
+    Check {
+        alone: true,
+        ..check(
+            "con.parallel-64",
+            Level::Must,
+            "64 callouts at a time on eight volumes: every answer is whole, and afterwards every volume works",
+            "a node that restarts mounts everything it has at once",
+            "drivers that wait for one lock longer than kubelet waits for them",
+            "lock by volume, and for as long as needed only",
+            parallel,
+        )
+    },
+];
+
+const fn check(
+    name: &'static str,
+    level: Level,
+    what: &'static str,
+    why: &'static str,
+    broke: &'static str,
+    mend: &'static str,
+    run: fn(&Bench) -> Verdict,
+) -> Check {
+    Check {
+        name,
+        level,
+        needs: &[Need::Root, Need::Fresh],
+        alone: false,
+        what,
+        why,
+        broke,
+        mend,
+        source: "nestedpendingoperations.go: one operation a volume, in one process, and not for unmounts; nothing between processes",
+        run,
+    }
+}
+
+/// The same call from many threads at once.
+fn together(bench: &Bench, calls: &[Vec<String>]) -> Result<Vec<Call>, Stop> {
+    thread::scope(|scope| {
+        let started: Vec<_> = calls
+            .iter()
+            .map(|argv| scope.spawn(move || bench.call(argv)))
+            .collect();
+        started
+            .into_iter()
+            .map(|thread| {
+                thread
+                    .join()
+                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            })
+            .collect()
+    })
+}
+
+/// Who loses a race does so now and then.
+const RACES: usize = 3;
+
+fn same_mount(bench: &Bench) -> Verdict {
+    bench.needs_mounting()?;
+    for _ in 0..RACES {
+        race(bench)?;
+    }
+    Ok(())
+}
+
+fn race(bench: &Bench) -> Verdict {
+    let volume = bench.volume()?;
+    let place = bench.format_stage(&volume, "rw")?;
+    let argv = bench.mount_arguments(&place, "rw")?;
+    for call in together(bench, &vec![argv; 8])? {
+        bench.expect_mounted(&place, &call)?;
+    }
+    let found = world::mounts_at(&place.dir)?.len();
+    if found != 1 {
+        return Err(fault("one mount on the directory", format!("{found}")));
+    }
+    data::write(bench, &place, "sanity", TEXT)?;
+    bench.down(&place)?;
+    bench.done_with(&volume)
+}
+
+fn against(bench: &Bench) -> Verdict {
+    bench.needs_mounting()?;
+    let volume = bench.volume()?;
+    let place = bench.up(&volume, "sanity-pod", "rw")?;
+    for _ in 0..4 {
+        let mount = bench.mount_arguments(&place, "rw")?;
+        let unmount = bench.unmount_arguments(&place);
+        let calls = [mount.clone(), unmount.clone(), mount, unmount];
+        for call in together(bench, &calls)? {
+            readable(&call)?;
+        }
+        let found = world::mounts_at(&place.dir)?.len();
+        if found > 1 {
+            return Err(fault(
+                "one mount on the directory, or none",
+                format!("{found}"),
+            ));
+        }
+    }
+    again(bench, &place)
+}
+
+/// Mounted once more, with its data, and taken down.
+fn again(bench: &Bench, place: &Place) -> Verdict {
+    let call = bench.mount(place, "rw")?;
+    bench.expect_mounted_once(place, &call)?;
+    bench.down(place)
+}
+
+fn two_volumes(bench: &Bench) -> Verdict {
+    bench.needs_mounting()?;
+    let places: Vec<Place> = (0..2)
+        .map(|_| bench.format_stage(&bench.volume()?, "rw"))
+        .collect::<Result<_, Stop>>()?;
+    let calls: Vec<_> = places
+        .iter()
+        .map(|place| bench.mount_arguments(place, "rw"))
+        .collect::<Result<_, Stop>>()?;
+    for (call, place) in together(bench, &calls)?.iter().zip(&places) {
+        bench.expect_mounted(place, call)?;
+        data::write(bench, place, "whose", place.volume.name.as_bytes())?;
+    }
+    for place in &places {
+        own(bench, place)?;
+        bench.down(place)?;
+    }
+    // Two devices of one volume hide from each other what was written, until both are gone.
+    for place in &places {
+        let place = bench.up(&place.volume, "sanity-later", "rw")?;
+        own(bench, &place)?;
+        bench.down(&place)?;
+    }
+    Ok(())
+}
+
+/// Whether the name that was written to the volume is its own.
+fn own(bench: &Bench, place: &Place) -> Verdict {
+    let found = data::read(bench, place, "whose").unwrap_or_default();
+    if found == place.volume.name.as_bytes() {
+        return Ok(());
+    }
+    let found = match String::from_utf8_lossy(&found) {
+        none if none.is_empty() => "none".to_owned(),
+        other => format!("that of {other}"),
+    };
+    Err(fault("the volume's own data", found))
+}
+
+fn stale_lock(bench: &Bench) -> Verdict {
+    bench.needs_mounting()?;
+    let volume = bench.volume()?;
+    let place = bench.last_stage(&volume, "sanity-pod", "rw")?;
+    let argv = bench.mount_arguments(&place, "rw")?;
+    let first = bench.call(&argv)?;
+    bench.expect_mounted(&place, &first)?;
+    let mut cuts = Cuts::new("a mount", first.took);
+    for round in 1..=6u32 {
+        let call = bench.unmount(&place)?;
+        bench.expect_unmounted(&place, &call)?;
+        bench.mount_arguments(&place, "rw")?;
+        cuts.cut(bench, &argv, (round, 7), To::Driver)?;
+        let call = bench.call(&argv)?;
+        bench.expect_mounted(&place, &call)?;
+        if call.took > first.took * 4 + Duration::from_secs(20) {
+            let found = format!(
+                "{:.0} s, and {:.1} s without",
+                call.took.as_secs_f64(),
+                first.took.as_secs_f64()
+            );
+            return Err(wrong(&call, "an answer in the usual time", found));
+        }
+    }
+    bench.down(&place)?;
+    cuts.met(bench)
+}
+
+fn parallel(bench: &Bench) -> Verdict {
+    bench.needs_mounting()?;
+    let mut places = Vec::new();
+    // Small ones: eight must fit where the others were.
+    for _ in 0..8 {
+        let volume = bench.volume()?;
+        places.push(bench.up(&volume, "sanity-pod", "rw")?);
+    }
+    for _ in 0..2 {
+        let mut calls = Vec::new();
+        for place in &places {
+            for _ in 0..4 {
+                calls.push(bench.mount_arguments(place, "rw")?);
+                calls.push(bench.unmount_arguments(place));
+            }
+        }
+        for call in together(bench, &calls)? {
+            readable(&call)?;
+        }
+    }
+    for place in &places {
+        let found = world::mounts_at(&place.dir)?.len();
+        if found > 1 {
+            return Err(fault(
+                "one mount on each directory, or none",
+                format!("{found}"),
+            ));
+        }
+        again(bench, place)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,228 @@
+//! Where a driver runs.
+
+use crate::{
+    bench::Bench,
+    call::{Call, Exit, Manner, Outcome},
+    check::{Check, Level, Need, Stop, Verdict, not_applicable, wrong},
+    process, shield,
+    volume::Source,
+    world,
+};
+use anyhow::Context;
+use nix::{
+    mount::MsFlags,
+    sys::inotify::{AddWatchFlags, InitFlags, Inotify},
+};
+use std::path::Path;
+
+pub const CHECKS: &[Check] = &[
+    Check {
+        name: "out.closed-stdin",
+        level: Level::Should,
+        needs: &[],
+        alone: false,
+        what: "without a standard input the answers are the same",
+        why: "a file opened next becomes descriptor 0, and children read it",
+        broke: "scripts that read",
+        mend: "open /dev/null on what is closed",
+        source: "other callers than kubelet, which gives /dev/null (os/exec)",
+        run: |bench| {
+            same_answers(
+                bench,
+                &Manner {
+                    through: ["/bin/sh", "-c", r#"exec "$0" "$@" <&-"#]
+                        .map(Into::into)
+                        .into(),
+                    ..Manner::default()
+                },
+            )
+        },
+    },
+    Check {
+        name: "out.minimal-env",
+        level: Level::Must,
+        needs: &[],
+        alone: false,
+        what: "without PATH and HOME, and in another language, the answers are the same",
+        why: "kubelet hands on its own environment, which under systemd and in containers is next to nothing",
+        broke: "scripts without a PATH of their own, and parsers of translated messages",
+        mend: "set PATH and LC_ALL=C for children, or name programs by path",
+        source: "DriverCall.Run sets no environment, 1.6 to 1.37",
+        run: |bench| {
+            same_answers(
+                bench,
+                &Manner {
+                    environment: Some(vec![
+                        ("LANG".into(), "tr_TR.UTF-8".into()),
+                        ("LC_ALL".into(), "tr_TR.UTF-8".into()),
+                    ]),
+                    ..Manner::default()
+                },
+            )
+        },
+    },
+    Check {
+        name: "out.readonly-log-dir",
+        level: Level::Must,
+        needs: &[Need::Root],
+        alone: false,
+        what: "where no log can be written the answers are the same, and a volume is mounted and unmounted",
+        why: "a full or read-only disk then stops every pod, and one line about it on standard error does too",
+        broke: "a driver that ended because there was no syslog, scripts that log with >>",
+        mend: "a log is best effort: ignore its errors",
+        source: "the controller manager's container has no /dev/log and no writable /var/log",
+        run: without_a_log,
+    },
+    Check {
+        name: "out.plugin-dir-untouched",
+        level: Level::Must,
+        needs: &[],
+        alone: true,
+        what: "no callout changes a file in the driver's directory whose name has no dot in front",
+        why: "each change makes kubelet probe the driver again, with init, and forget what is Not supported",
+        broke: "a driver whose log lies beside it by default",
+        mend: "keep logs, locks and state elsewhere",
+        source: "pkg/volume/flexvolume/probe.go watches that directory, 1.8 to 1.37",
+        run: untouched,
+    },
+];
+
+/// The kind of an answer.
+fn kind(call: &Call) -> &'static str {
+    match call.outcome() {
+        Outcome::Success(_) => "Success",
+        Outcome::NotSupported => "Not supported",
+        Outcome::Failure(_) => "Failure",
+        Outcome::Broken(_) => "no reply",
+    }
+}
+
+/// Callouts for a volume that nobody has, and how each is usually answered.
+fn usual_answers(bench: &Bench) -> Result<Vec<(Vec<String>, &'static str)>, Stop> {
+    let mut usual = Vec::new();
+    for callout in [
+        "init",
+        "getvolumename",
+        "mount",
+        "unmount",
+        "sanity-unknown",
+    ] {
+        let dir = bench.dir.join("nobody").join(callout);
+        world::make_directory(&dir).context("make a directory")?;
+        let argv = bench.run.nobody(callout, &dir);
+        let answer = kind(&bench.call(&argv)?);
+        usual.push((argv, answer));
+    }
+    Ok(usual)
+}
+
+/// Compares answers with those in the usual environment; with root also a whole life.
+fn same_answers(bench: &Bench, manner: &Manner) -> Verdict {
+    // What the machine lacks for this is not the driver's fault.
+    let none = process::run(Path::new("/bin/true"), &[], manner, bench.run.deadline)?;
+    if none.exit != Exit::Code(0) {
+        let said = String::from_utf8_lossy(&none.stderr).trim().to_owned();
+        return Err(Stop::Left(format!(
+            "a machine where that can be done: {said}"
+        )));
+    }
+    let usual = usual_answers(bench)?;
+    as_usual(bench, &usual, manner)
+}
+
+fn as_usual(bench: &Bench, usual: &[(Vec<String>, &'static str)], manner: &Manner) -> Verdict {
+    for (argv, usual) in usual {
+        let call = bench.call_as(argv, manner)?;
+        if kind(&call) != *usual {
+            return Err(wrong(&call, format!("{usual}, as usual"), kind(&call)));
+        }
+    }
+    if !world::is_root() || bench.run.source == Source::None {
+        return Ok(());
+    }
+    let volume = bench.volume()?;
+    bench.always(manner.clone());
+    let place = bench.up(&volume, "sanity-pod", "rw")?;
+    bench.down(&place)
+}
+
+/// Where programs log that do not ask anybody.
+const LOGS: &str = "/var/log";
+
+/// The same in mounts of its own, with nothing writable where logs are.
+fn without_a_log(bench: &Bench) -> Verdict {
+    if !Path::new(LOGS).is_dir() {
+        return Err(Stop::Left(format!("a machine with {LOGS}")));
+    }
+    let usual = usual_answers(bench)?;
+    let manner = Manner {
+        around: &[
+            "unshare",
+            "--mount",
+            "--propagation",
+            "private",
+            "/bin/sh",
+            "-c",
+            r#"mount -t tmpfs -o ro none /var/log && exec "$0" "$@""#,
+        ],
+        ..Manner::default()
+    };
+    let read_only = || world::mount_memory(Path::new(LOGS), MsFlags::MS_RDONLY);
+    shield::apart(bench, read_only, || as_usual(bench, &usual, &manner))
+}
+
+fn untouched(bench: &Bench) -> Verdict {
+    let directory = bench.run.executable.parent().unwrap_or(Path::new("/"));
+    if directory
+        .file_name()
+        .is_none_or(|name| !name.to_string_lossy().contains('~'))
+    {
+        let why = "the driver is not installed in a directory vendor~driver";
+        return Err(not_applicable(why));
+    }
+    let watch =
+        Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC).context("watch files")?;
+    let events = AddWatchFlags::IN_CREATE
+        | AddWatchFlags::IN_MODIFY
+        | AddWatchFlags::IN_DELETE
+        | AddWatchFlags::IN_MOVE
+        | AddWatchFlags::IN_ATTRIB;
+    watch
+        .add_watch(directory, events)
+        .context("watch the driver's directory")?;
+    for callout in crate::subject::CALLOUTS {
+        let dir = bench.dir.join("nobody").join(callout);
+        world::make_directory(&dir).context("make a directory")?;
+        let call = bench.call(&bench.run.nobody(callout, &dir))?;
+        changed(&watch, &call)?;
+    }
+    if world::is_root() && bench.run.source != Source::None {
+        let volume = bench.volume()?;
+        let place = bench.last_stage(&volume, "sanity-pod", "rw")?;
+        let call = bench.mount(&place, "rw")?;
+        changed(&watch, &call)?;
+        bench.expect_mounted(&place, &call)?;
+        bench.down(&place)?;
+        changed(&watch, &call)?;
+    }
+    Ok(())
+}
+
+fn changed(watch: &Inotify, call: &Call) -> Verdict {
+    // Nothing to read is an error too.
+    for event in watch.read_events().unwrap_or_default() {
+        let name = event
+            .name
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
+        if !name.is_empty() && !name.starts_with('.') {
+            return Err(wrong(
+                call,
+                "no change in the driver's directory",
+                format!("{name:?} changed"),
+            ));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,310 @@
+//! What a driver formats, and what it must not.
+
+use crate::{
+    bench::Bench,
+    call::{Call, Manner},
+    check::{Check, Fault, Level, Need, Stop, Verdict, fault, wrong},
+    checks::mnt::TEXT,
+    data,
+    image::{self, Planted},
+    process,
+    volume::{Source, Volume},
+    world,
+};
+use anyhow::{Context, Result};
+use std::{fs, path::Path};
+
+pub const CHECKS: &[Check] = &[
+    check(
+        "fmt.blank-formats-once",
+        "a blank volume is formatted at its first mount, and never again",
+        "a second mkfs is the end of the data",
+        "two mkfs at a time by the example for LVM, of which both failed or both succeeded",
+        "format under a lock, and only what is proven blank",
+        blank,
+    ),
+    check(
+        "fmt.foreign-fs-refused",
+        "a volume with a file system on it is not formatted, whatever file system is asked for",
+        "the wrong volume, or the wrong fsType in a new claim, then costs all data",
+        "a driver that formats if the file system is not the one asked for",
+        "Failure that names what was found and what was asked for",
+        foreign,
+    ),
+    check(
+        "fmt.unsigned-data-refused",
+        "a volume with data that no program knows is not formatted",
+        "databases on raw devices, encrypted disks and damaged file systems have no signature",
+        "the example for LVM and all its copies: what blkid says nothing about is blank to them",
+        "read the device: blank is what is zero, not what is unknown",
+        unsigned,
+    ),
+    check(
+        "fmt.partition-table-refused",
+        "a volume with a partition table is not formatted",
+        "it is a whole disk with somebody's partitions",
+        "the example for LVM and its copies: mke2fs asks before, but not without a terminal",
+        "look for partition tables too, as blkid -p does with PTTYPE",
+        tables,
+    ),
+    check(
+        "fmt.ambivalent-refused",
+        "a volume with signatures of two file systems is not formatted",
+        "an old superblock beside a live file system is common; blkid then prints nothing and exits 8",
+        "all that take an empty answer of blkid or lsblk for blank",
+        "take every exit code of blkid -p but 2 for an error",
+        ambivalent,
+    ),
+    check(
+        "fmt.luks-lvm-raid-swap-refused",
+        "a volume that belongs to LUKS, LVM, RAID or swap is not formatted",
+        "it is part of something larger, which is destroyed",
+        "drivers that ask for file systems alone, or wipe signatures first",
+        "treat every signature as somebody's data",
+        containers,
+    ),
+    check(
+        "fmt.unreadable-refused",
+        "a volume that cannot be read is not formatted",
+        "a device with errors looks blank to blkid and is full of data",
+        "all that take a failed probe for blank; it has destroyed volumes for years",
+        "tell blank, found and unknown apart, and format blank alone",
+        unreadable,
+    ),
+    check(
+        "fmt.ro-never-formats",
+        "a read-only mount writes nothing to a volume that the driver did not make itself",
+        "another node may be writing it, and nobody expects a reader to write",
+        "drivers that format before they look at kubernetes.io/readwrite",
+        "Failure if a volume that is wanted read-only has no file system",
+        read_only,
+    ),
+];
+
+const fn check(
+    name: &'static str,
+    what: &'static str,
+    why: &'static str,
+    broke: &'static str,
+    mend: &'static str,
+    run: fn(&Bench) -> Verdict,
+) -> Check {
+    Check {
+        name,
+        level: Level::Must,
+        needs: &[Need::Root, Need::Block],
+        alone: false,
+        what,
+        why,
+        broke,
+        mend,
+        source: "GetDiskFormat and formatAndMountSensitive in k8s.io/mount-utils, mount_linux.go: kubelet's own way",
+        run,
+    }
+}
+
+fn blank(bench: &Bench) -> Verdict {
+    bench.needs_device()?;
+    let volume = bench.volume()?;
+    for round in 0..3 {
+        let place = bench.up(&volume, "sanity-pod", "rw")?;
+        if round > 0 && data::read(bench, &place, "once").as_deref() != Some(TEXT) {
+            let found = "it is gone: formatted again";
+            return Err(fault("the file of the last mount", found));
+        }
+        data::write(bench, &place, "once", TEXT)?;
+        bench.down(&place)?;
+    }
+    Ok(())
+}
+
+/// Plants something, has the volume mounted, and looks for what was planted, however that ended.
+fn spared(
+    bench: &Bench,
+    mode: &str,
+    plant: impl FnOnce(&Path) -> Result<Planted, Stop>,
+) -> Verdict {
+    let (volume, content) = bench.block_volume()?;
+    let planted = plant(&content)?;
+    let attempt = attempt(bench, &volume, mode);
+    settle(bench, &volume, &content)?;
+    if let Some(changed) = planted.changed(&content)? {
+        let expected = format!("{} stays as it is", planted.what);
+        return Err(match attempt {
+            Ok(call) => wrong(&call, expected, changed),
+            Err(Stop::Fault(first)) => Stop::Fault(Box::new(Fault {
+                expected,
+                found: changed,
+                call: first.call,
+            })),
+            Err(_) => fault(expected, changed),
+        });
+    }
+    let call = attempt?;
+    if !call.succeeded() && !call.failed() {
+        let expected = "a Failure that says what was found";
+        return Err(wrong(&call, expected, "no reply"));
+    }
+    bench.done_with(&volume)
+}
+
+/// The callout that would format, or one before it that refuses: a driver may look at a volume as
+/// soon as it is attached. What was mounted is unmounted again.
+fn attempt(bench: &Bench, volume: &Volume, mode: &str) -> Result<Call, Stop> {
+    let place = match bench.format_stage(volume, mode) {
+        Ok(place) => place,
+        Err(Stop::Fault(fault)) => {
+            return match fault.call {
+                Some(call) if call.failed() => Ok(call),
+                call => Err(Stop::Fault(Box::new(Fault { call, ..*fault }))),
+            };
+        }
+        Err(other) => return Err(other),
+    };
+    let call = bench.mount(&place, mode)?;
+    if call.succeeded() {
+        // Looked at behind the file system, which must let go first.
+        let call = bench.unmount(&place)?;
+        bench.expect_unmounted(&place, &call)?;
+    }
+    Ok(call)
+}
+
+/// Has what was written through devices of the volume arrive in its content.
+fn settle(bench: &Bench, volume: &Volume, content: &Path) -> Result<()> {
+    for (device, file) in world::loops()? {
+        if Path::new(&file) == content {
+            // It may just have gone, and then it was synced.
+            if let Ok(device) = fs::File::open(device) {
+                device.sync_all().context("sync a device")?;
+            }
+        }
+    }
+    if bench.run.capabilities.attach {
+        let argv = bench.run.arguments("detach", volume, &bench.dir, "");
+        // How it answers is for others to judge.
+        bench.run.call(&argv, &Manner::default())?;
+    }
+    Ok(())
+}
+
+fn foreign(bench: &Bench) -> Verdict {
+    bench.needs_device()?;
+    let kinds = image::filesystems();
+    if kinds.len() < 2 {
+        return Err(Stop::Left(
+            "two of mkfs.ext4, mkfs.xfs and mkfs.btrfs".to_owned(),
+        ));
+    }
+    for kind in kinds {
+        spared(bench, "rw", |content| {
+            image::plant_filesystem(content, kind)
+        })?;
+    }
+    Ok(())
+}
+
+fn unsigned(bench: &Bench) -> Verdict {
+    bench.needs_device()?;
+    for (what, pieces) in image::unsigned(bench.run.bytes) {
+        spared(bench, "rw", |content| {
+            Ok(image::plant_alone(content, what, pieces)?)
+        })?;
+    }
+    Ok(())
+}
+
+fn tables(bench: &Bench) -> Verdict {
+    bench.needs_device()?;
+    for (what, pieces) in image::tables() {
+        spared(bench, "rw", |content| {
+            Ok(image::plant(content, what, pieces)?)
+        })?;
+    }
+    Ok(())
+}
+
+fn containers(bench: &Bench) -> Verdict {
+    bench.needs_device()?;
+    for (what, pieces) in image::containers() {
+        spared(bench, "rw", |content| {
+            Ok(image::plant(content, what, pieces)?)
+        })?;
+    }
+    Ok(())
+}
+
+fn ambivalent(bench: &Bench) -> Verdict {
+    bench.needs_device()?;
+    let kinds = image::filesystems();
+    if !kinds.contains(&"ext4") || !kinds.contains(&"xfs") {
+        return Err(Stop::Left("mkfs.ext4 and mkfs.xfs".to_owned()));
+    }
+    spared(bench, "rw", |content| {
+        let stale = bench.dir.join("stale");
+        let file = fs::File::create_new(&stale).context("make an image")?;
+        file.set_len(bench.run.bytes).context("size an image")?;
+        image::plant_filesystem(&stale, "xfs")?;
+        let planted = image::plant_filesystem(content, "ext4")?;
+        let mut superblock = vec![0; 512];
+        std::os::unix::fs::FileExt::read_exact_at(&file, &mut superblock, 0)
+            .context("read an image")?;
+        // The boot block of an ext4 is nobody's, so an older file system's may still be there.
+        image::plant_alone(content, "a stale superblock of xfs", vec![(0, superblock)])?;
+        Ok(planted)
+    })
+}
+
+fn unreadable(bench: &Bench) -> Verdict {
+    bench.needs_device()?;
+    let command = &bench.run.config.volume.break_reads;
+    if command.is_empty() {
+        let why = "a way to make a volume unreadable: give [volume] break_reads";
+        return Err(Stop::Left(why.to_owned()));
+    }
+    let (volume, content) = bench.block_volume()?;
+    let path = content.to_string_lossy().into_owned();
+    let planted = image::plant(&content, "data", vec![])?;
+    process::hook(
+        command,
+        &[("SANITY_CONTENT", &path), ("SANITY_NAME", &volume.name)],
+    )?;
+    if planted.changed(&content).is_ok() {
+        return Err(Stop::Error(anyhow::anyhow!(
+            "break_reads left the volume readable"
+        )));
+    }
+    let call = attempt(bench, &volume, "rw")?;
+    if call.failed() {
+        return Ok(());
+    }
+    Err(wrong(
+        &call,
+        "a Failure",
+        "something else, for a volume that cannot be read",
+    ))
+}
+
+fn read_only(bench: &Bench) -> Verdict {
+    bench.needs_device()?;
+    for (what, pieces) in image::unsigned(bench.run.bytes) {
+        spared(bench, "ro", |content| {
+            Ok(image::plant_alone(content, what, pieces)?)
+        })?;
+    }
+    // Who made it knows that it is blank.
+    if bench.run.source == Source::Callouts {
+        return Ok(());
+    }
+    let (volume, content) = bench.block_volume()?;
+    let attempt = attempt(bench, &volume, "ro");
+    settle(bench, &volume, &content)?;
+    if !image::is_blank(&content)? {
+        let expected = "the volume stays as it is";
+        return Err(match attempt {
+            Ok(call) => wrong(&call, expected, "it was written to"),
+            Err(_) => fault(expected, "it was written to"),
+        });
+    }
+    attempt.map(drop)
+}

@@ -1,0 +1,196 @@
+//! A callout hangs, and others come.
+
+use crate::{
+    bench::{Bench, Place},
+    call::{Call, Exit, PATH},
+    check::{Check, Level, Need, Stop, Verdict, wrong},
+    hanging::Hanging,
+    shield, world,
+};
+use anyhow::{Context, Result};
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+use std::{
+    collections::BTreeSet,
+    fs,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+    thread,
+    time::Duration,
+};
+
+pub const CHECKS: &[Check] = &[Check {
+    name: "out.deadline",
+    level: Level::Must,
+    needs: &[Need::Root, Need::Volume],
+    alone: false,
+    what: "a callout is answered though an earlier one for the same volume hangs: stopped half-way, and in a mkfs or mount that never ends, if the driver runs one for a new volume",
+    why: "no callout but waitforattach has a time limit; one that waits for ever holds the pod for ever",
+    broke: "nearly all: of 23 drivers one tried to have a deadline",
+    mend: "limit the wait for locks and for every command to less than two minutes",
+    source: "DriverCall.Run has no timeout, 1.6 to 1.37; podAttachAndMountTimeout is 2m3s",
+    run: hung,
+}];
+
+fn hung(bench: &Bench) -> Verdict {
+    bench.needs_mounting()?;
+    if !bench.run.source.is_fresh() {
+        return stopped(bench);
+    }
+    // Each waits as long as the driver does.
+    thread::scope(|scope| {
+        let other = scope.spawn(|| in_a_tool(bench));
+        let stopped = stopped(bench);
+        let in_a_tool = other
+            .join()
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        stopped.and(in_a_tool)
+    })
+}
+
+/// Stops a driver in the middle of its work, and asks another one for the same volume.
+fn stopped(bench: &Bench) -> Verdict {
+    let volume = bench.volume()?;
+    let place = bench.up(&volume, "sanity-pod", "rw")?;
+    let usual = bench.unmount(&place)?;
+    bench.expect_unmounted(&place, &usual)?;
+    let argv = bench.mount_arguments(&place, "rw")?;
+    let first = bench.call(&argv)?;
+    bench.expect_mounted(&place, &first)?;
+    let call = bench.unmount(&place)?;
+    bench.expect_unmounted(&place, &call)?;
+    bench.mount_arguments(&place, "rw")?;
+    let hanging = halfway(bench, &place, &argv, first.took)?;
+    answered(bench, &argv, "one that was stopped")?;
+    drop(hanging);
+    repeated(bench, &place)
+}
+
+/// A call that was stopped before its end.
+fn halfway(bench: &Bench, place: &Place, argv: &[String], took: Duration) -> Result<Hanging, Stop> {
+    // The first may have had to wait for much else.
+    for part in [2, 4, 8, 16, 32, 64] {
+        let hanging = Hanging::start(&bench.run.executable, argv)?;
+        if hanging.stop_after(took / part)? {
+            return Ok(hanging);
+        }
+        drop(hanging);
+        bench.unmount(place)?;
+    }
+    let why = "a slower driver: it ends before it can be stopped half-way";
+    Err(Stop::Left(why.to_owned()))
+}
+
+/// Has the program hang that the driver runs for the first mount of a volume, as it does when the
+/// storage below it is gone.
+fn in_a_tool(bench: &Bench) -> Verdict {
+    let volume = bench.volume()?;
+    let place = bench.format_stage(&volume, "rw")?;
+    let argv = bench.mount_arguments(&place, "rw")?;
+    let mark = bench.dir.join("hangs");
+    let mut hanging = None;
+    let start = || {
+        bench.expect_traces(&argv)?;
+        let call = Hanging::start(&bench.run.executable, &argv)?;
+        if call.goes_until(|| mark.exists(), bench.run.deadline)? {
+            hanging = Some(call);
+        } else {
+            // It may have mounted, where nobody else sees it.
+            drop(call);
+            bench.unmount(&place)?;
+        }
+        Ok(())
+    };
+    shield::apart(bench, || without_end(&bench.dir, &mark), start)?;
+    if hanging.is_none() {
+        bench.note("it runs neither mkfs nor mount: none could be made to hang");
+    } else {
+        answered(bench, &argv, "one whose mkfs or mount hangs")?;
+    }
+    drop(hanging);
+    // What left the driver's process group is still there.
+    let ids = fs::read_to_string(&mark).unwrap_or_default();
+    for id in ids.lines().filter_map(|line| line.parse().ok()) {
+        // It may have gone with the driver.
+        let _ = kill(Pid::from_raw(id), Signal::SIGKILL);
+    }
+    repeated(bench, &place)
+}
+
+/// Puts a program that never ends over each that formats or mounts; it leaves its number in `mark`.
+fn without_end(directory: &Path, mark: &Path) -> Result<()> {
+    let program = directory.join("without-end");
+    let script = format!(
+        "#!/bin/sh\necho $$ >>{}\nexec sleep 86400\n",
+        mark.display()
+    );
+    fs::write(&program, script).context("write a program that hangs")?;
+    let mode = fs::Permissions::from_mode(0o755);
+    fs::set_permissions(&program, mode).context("make it one")?;
+    for tool in tools() {
+        world::bind(&program, &tool)?;
+    }
+    Ok(())
+}
+
+/// The programs of the system that format and mount. What one of another name does under these, such as
+/// busybox, stays.
+fn tools() -> BTreeSet<PathBuf> {
+    let mounts = |path: &Path| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        name.starts_with("mkfs")
+            || name.starts_with("mount.")
+            || ["mke2fs", "mount"].contains(&&*name)
+    };
+    let places = PATH.split(':').filter_map(|place| fs::read_dir(place).ok());
+    let programs = places
+        .flatten()
+        .filter_map(Result::ok)
+        .map(|entry| entry.path());
+    programs
+        .filter(|path| mounts(path))
+        .filter_map(|path| fs::canonicalize(path).ok())
+        .filter(|path| mounts(path) && path.is_file())
+        .collect()
+}
+
+/// Stops if there is no answer before the deadline.
+fn answered(bench: &Bench, argv: &[String], beside: &str) -> Verdict {
+    let call: Call = bench.call(argv)?;
+    bench.note(format!(
+        "answered after {:.1} s beside {beside}",
+        call.took.as_secs_f64()
+    ));
+    if call.exit == Exit::Deadline {
+        let deadline = bench.run.deadline.as_secs();
+        let expected = format!("an answer within {deadline} s, beside {beside}");
+        return Err(wrong(&call, expected, "none"));
+    }
+    Ok(())
+}
+
+/// Nothing hangs any more.
+fn repeated(bench: &Bench, place: &Place) -> Verdict {
+    let call = bench.mount(place, "rw")?;
+    bench.expect_mounted(place, &call)?;
+    bench.down(place)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_programs_that_format_or_mount_are_put_away() {
+        for tool in tools() {
+            let name = tool.file_name().unwrap().to_string_lossy().into_owned();
+            assert!(
+                name.starts_with("mk") || name.starts_with("mount"),
+                "{name}"
+            );
+            assert_ne!(name, "mountpoint");
+        }
+    }
+}

@@ -1,0 +1,274 @@
+//! Names and values that somebody chose to do harm, or that are merely unusual.
+
+use crate::{
+    bench::{Bench, On},
+    call::Outcome,
+    check::{Check, Level, Need, Stop, Verdict, fault, readable, wrong},
+    json::{self, Options},
+    shield::Decoy,
+    victim::Victim,
+    world,
+};
+use anyhow::Context;
+use std::{fs, os::unix::fs::MetadataExt, path::Path};
+
+pub const CHECKS: &[Check] = &[
+    Check {
+        name: "cli.unknown-option",
+        level: Level::Should,
+        needs: &[Need::Root, Need::Volume],
+        alone: false,
+        what: "an option that the driver does not know is refused by its name",
+        why: "a typing error in a volume is else found when the disk is lost",
+        broke: "nearly all",
+        mend: "list the options there are, and say which one is not among them",
+        source: "options of a FlexVolume source are free text to the API server",
+        run: unknown_option,
+    },
+    Check {
+        name: "cli.reserved-key-in-options",
+        level: Level::Must,
+        needs: &[],
+        alone: false,
+        what: "unusual values of Kubernetes' own keys are refused or harmless, and answered in JSON",
+        why: "an old API server, or another caller, lets options through that stand in for them",
+        broke: "drivers that hand fsType to mkfs as it is",
+        mend: "check the values of kubernetes.io keys as strictly as one's own",
+        source: "validateFlexVolumeSource in pkg/apis/core/validation; user options win over built-in ones (driver-call.go)",
+        run: reserved,
+    },
+    Check {
+        name: "cli.shell-metachars",
+        level: Level::Must,
+        needs: &[],
+        alone: false,
+        what: "no value reaches a shell, or becomes an option of a program",
+        why: "whoever may write a pod then runs commands as root on the node",
+        broke: "drivers with sh -c \"mount ... %s\", eval, unquoted $*, and an option that names the program to run",
+        mend: "start programs with argument lists, with -- before what comes from outside",
+        source: "options and inline volume names come from authors of pods",
+        run: shell,
+    },
+    Check {
+        name: "cli.path-traversal",
+        level: Level::Must,
+        needs: &[],
+        alone: false,
+        what: "no name and no option leads out of the driver's own place",
+        why: "a pod then mounts the node's own directories",
+        broke: "a driver that looked at the first character alone and mounted /etc/ssl, one whose volume group led into /dev/disk",
+        mend: "check names against an alphabet as a whole, and open paths without following links",
+        source: "options and inline volume names come from authors of pods",
+        run: traversal,
+    },
+    Check {
+        name: "cli.spaces-in-paths",
+        level: Level::Must,
+        needs: &[Need::Root, Need::Volume],
+        alone: false,
+        what: "a directory with a space and other unusual letters is mounted and unmounted",
+        why: "kubelet's root directory may be anywhere, and mount tables write such letters in octal",
+        broke: "scripts with an unquoted $*, and readers of /proc/mounts that take it literally",
+        mend: "quote, and decode \\040 and its like",
+        source: "--root-dir of kubelet; mangle() in the kernel's fs/proc_namespace.c",
+        run: spaces,
+    },
+];
+
+fn unknown_option(bench: &Bench) -> Verdict {
+    bench.needs_mounting()?;
+    let volume = bench.volume()?;
+    let place = bench.last_stage(&volume, "sanity-pod", "rw")?;
+    let mut typo = place.clone();
+    typo.volume
+        .options
+        .insert("sanityUnknownOption".to_owned(), "x".to_owned());
+    let call = bench.mount(&typo, "rw")?;
+    match call.outcome() {
+        Outcome::Failure(message) if message.contains("sanityUnknownOption") => Ok(()),
+        Outcome::Failure(_) => Err(wrong(
+            &call,
+            "a Failure that names the option",
+            "one that does not",
+        )),
+        _ => Err(wrong(
+            &call,
+            "a Failure that names the option",
+            "something else",
+        )),
+    }
+}
+
+fn with(key: &str, value: &str) -> Options {
+    [(key.to_owned(), value.to_owned())].into()
+}
+
+fn reserved(bench: &Bench) -> Verdict {
+    let long = "x".repeat(4096);
+    let values = [
+        (json::FS_TYPE, "sanity-no-such-fs"),
+        (json::FS_TYPE, "../../bin/sh"),
+        (json::FS_TYPE, "--help"),
+        (json::READ_WRITE, "maybe"),
+        (json::READ_WRITE, ""),
+        (json::NAME, ""),
+        (json::NAMESPACE, ""),
+        (json::FS_GROUP, "-1"),
+        (json::FS_GROUP, "99999999999999999999"),
+        ("kubernetes.io/secret/key", "no base64!"),
+        (json::NAME, &long),
+        (json::FS_TYPE, &long),
+    ];
+    let mut victim = Victim::new(bench);
+    let targets = values.map(|(key, value)| with(key, value));
+    victim.tell(&targets, &mut |told| readable(&told.call))
+}
+
+/// What takes each value: every key of the driver's own and of the pod's by itself, with the others as
+/// they should be, and all the keys together that such drivers have had.
+fn targets(bench: &Bench, value: &str) -> Vec<Options> {
+    let config = &bench.run.config;
+    let own = config
+        .volume
+        .parameters
+        .keys()
+        .chain(&bench.run.option_keys);
+    let pods = [
+        json::NAME,
+        json::FS_TYPE,
+        json::NAMESPACE,
+        "kubernetes.io/pod.name",
+    ];
+    let mut keys: Vec<_> = own.map(String::as_str).chain(pods).collect();
+    keys.sort_unstable();
+    keys.dedup();
+    let guessed = [
+        "mountOptions",
+        "options",
+        "server",
+        "path",
+        "share",
+        "volume",
+        "device",
+    ];
+    let guessed = guessed.map(|key| (key.to_owned(), value.to_owned()));
+    let mut targets = vec![guessed.into()];
+    targets.extend(keys.into_iter().map(|key| with(key, value)));
+    targets
+}
+
+/// What no file system is called unless a value told mkfs to.
+const LABEL: &str = "sanity-opt";
+
+fn shell(bench: &Bench) -> Verdict {
+    let fs_type = match bench.run.config.fs_type.as_str() {
+        "" => "ext4",
+        asked => asked,
+    };
+    let canary = bench.dir.join("canary");
+    let touch = format!("touch {}", canary.display());
+    let values = [
+        // No blank is in the argument, where it is written as an escape.
+        format!("{fs_type}\t-L\t{LABEL}"),
+        format!("{fs_type} -L {LABEL}"),
+        format!("x; {touch}"),
+        format!("x;{touch};"),
+        format!("x;{};", touch.replace(' ', "\t")),
+        format!("$({touch})"),
+        format!("`{touch}`"),
+        format!("x' ; {touch} ; '"),
+        format!("x\" ; {touch} ; \""),
+        format!("x\n{touch}\n"),
+        format!("x | {touch} &"),
+        format!("a[$({touch})]"),
+        "--help".to_owned(),
+        "-V".to_owned(),
+    ];
+    let mut victim = Victim::new(bench);
+    for value in &values {
+        victim.tell(&targets(bench, value), &mut |told| {
+            let call = &told.call;
+            if canary.exists() {
+                let found = "one was run as a command";
+                return Err(wrong(call, "a value is a value", found));
+            }
+            if value.starts_with('-') && call.succeeded() && told.mounted_nothing()? {
+                let found = "Success and no mount: it was an option of some program";
+                return Err(wrong(call, "a value is a value", found));
+            }
+            if value.contains(LABEL) && told.is_labelled(LABEL)? {
+                let found = "a part of it was an option of mkfs";
+                return Err(wrong(call, "a value is a value", found));
+            }
+            Ok(())
+        })?;
+    }
+    Ok(())
+}
+
+fn traversal(bench: &Bench) -> Verdict {
+    let decoy = Decoy::new(bench)?;
+    let path = decoy.directory.display();
+    let up = "../".repeat(12);
+    let mut values = vec![
+        "..".to_owned(),
+        ".".to_owned(),
+        "/etc".to_owned(),
+        "a\u{1}b".to_owned(),
+        format!("{path}"),
+        format!("..{path}"),
+        format!("{up}{path}"),
+        format!("a/{up}etc"),
+        format!("a/{up}{path}"),
+        "-oremount".to_owned(),
+    ];
+    values.push("a/".repeat(2048));
+    let forbidden: Vec<_> = [Path::new("/"), Path::new("/etc"), &decoy.directory]
+        .into_iter()
+        .filter_map(|path| {
+            let about = fs::metadata(path).ok()?;
+            Some((path.to_owned(), about.dev(), about.ino()))
+        })
+        .collect();
+    let mut victim = Victim::new(bench);
+    for value in &values {
+        victim.tell(&targets(bench, value), &mut |told| {
+            let call = &told.call;
+            readable(call)?;
+            let about = fs::metadata(&told.dir).context("look at the directory")?;
+            let found = forbidden
+                .iter()
+                .find(|(_, dev, ino)| (*dev, *ino) == (about.dev(), about.ino()));
+            if let Some((path, ..)) = found {
+                let expected = "nothing of the node's own is mounted";
+                return Err(wrong(call, expected, format!("{} is", path.display())));
+            }
+            decoy.is_untouched().map_err(|stop| match stop {
+                Stop::Fault(fault) => wrong(call, fault.expected, fault.found),
+                other => other,
+            })
+        })?;
+    }
+    Ok(())
+}
+
+fn spaces(bench: &Bench) -> Verdict {
+    let volume = bench.volume()?;
+    let mut place = bench.last_stage(&volume, "sanity-pod", "rw")?;
+    let name = "a b\\c#d'e";
+    place.dir = bench.dir.join(name).join(&volume.name);
+    if place.on == On::Node {
+        bench.note("the node's directory");
+    }
+    let call = bench.mount(&place, "rw")?;
+    bench.expect_mounted(&place, &call)?;
+    let again = bench.mount(&place, "rw")?;
+    bench.expect_mounted_once(&place, &again)?;
+    bench.down(&place)?;
+    let left: Vec<_> = world::mounts_below(&bench.dir.join(name))?;
+    if left.is_empty() {
+        Ok(())
+    } else {
+        Err(fault("nothing is mounted there", "something is"))
+    }
+}

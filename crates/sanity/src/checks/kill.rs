@@ -1,0 +1,364 @@
+//! Drivers that are killed, callers that go away, and what is left after many rounds.
+
+use crate::{
+    bench::{Bench, Place},
+    call::{Call, Manner, To},
+    check::{Check, Level, Need, Stop, Verdict, fault, wrong},
+    checks::mnt::TEXT,
+    config::Kind,
+    data, world,
+};
+use anyhow::Result;
+use nix::sys::signal::Signal;
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::Path,
+    thread,
+    time::{Duration, Instant},
+};
+
+pub const CHECKS: &[Check] = &[
+    Check {
+        name: "kill.anywhere",
+        level: Level::Must,
+        needs: &[Need::Root, Need::Fresh],
+        alone: false,
+        what: "a mount, unmount, attach or detach that is killed with -9 at any moment is completed by its repetition, with the data that was there",
+        why: "a restart of kubelet's or the controller's service kills the drivers it runs",
+        broke: "drivers that leave a half-made file system, a session or a loop device, and then say it exists already",
+        mend: "make each step repeatable, and look at what is there instead of at what should be",
+        source: "KillMode of kubelet's systemd unit: control-group, so everything it started is killed",
+        run: anywhere,
+    },
+    Check {
+        name: "kill.parent-gone",
+        level: Level::Should,
+        needs: &[Need::Root, Need::Volume],
+        alone: false,
+        what: "a mount whose caller has gone leaves a volume that can be mounted and unmounted",
+        why: "a driver that survives its kubelet writes into a closed pipe; SIGPIPE ends it between two steps",
+        broke: "scripts that print on their way",
+        mend: "write once, at the end",
+        source: "pipe(7); os/exec reads through pipes",
+        run: parent_gone,
+    },
+    Check {
+        name: "leak.none-after-100-cycles",
+        level: Level::Must,
+        needs: &[Need::Root, Need::Volume],
+        alone: true,
+        what: "after a hundred mounts and unmounts there are no more mounts, loop devices and files than after the first",
+        why: "nodes run for years; what leaks ends as no loop device, no inode or no memory",
+        broke: "a driver that never removed its fifos, one that kept sessions, one that copied its log for ever",
+        mend: "undo in unmount what mount did",
+        source: "kubelet mounts and unmounts for every pod, pkg/kubelet/volumemanager",
+        run: leak,
+    },
+];
+
+fn to(step: u32) -> To {
+    if step.is_multiple_of(2) {
+        To::Group
+    } else {
+        To::Driver
+    }
+}
+
+/// Kills of one kind of call, at shares of the time it takes, and how many of them met it.
+#[derive(Debug)]
+pub struct Cuts {
+    what: &'static str,
+    took: Duration,
+    made: u32,
+    met: u32,
+}
+
+impl Cuts {
+    pub fn new(what: &'static str, took: Duration) -> Self {
+        Cuts {
+            what,
+            took,
+            made: 0,
+            met: 0,
+        }
+    }
+
+    /// Makes the call and kills it after `step` of `of` parts of its time.
+    pub fn cut(
+        &mut self,
+        bench: &Bench,
+        argv: &[String],
+        (step, of): (u32, u32),
+        to: To,
+    ) -> Result<(), Stop> {
+        let manner = Manner {
+            signal: Some((self.took * step / of, Signal::SIGKILL, to)),
+            ..Manner::default()
+        };
+        let call = bench.call_as(argv, &manner)?;
+        self.made += 1;
+        self.met += u32::from(call.was_killed());
+        if !call.was_killed() {
+            // The first was slower than the later ones are.
+            self.took = self.took.min(call.took);
+        }
+        Ok(())
+    }
+
+    /// Notes how many kills met a call, and leaves the check out if none did: that was not tried. To be
+    /// asked at the check's end, so that what was tried is judged first.
+    pub fn met(&self, bench: &Bench) -> Verdict {
+        let Cuts {
+            what, made, met, ..
+        } = self;
+        bench.note(format!("{met} of {made} kills met {what}"));
+        self.tried()
+    }
+
+    fn tried(&self) -> Verdict {
+        let Cuts {
+            what, made, met, ..
+        } = self;
+        if *met > 0 {
+            return Ok(());
+        }
+        let why = format!("a slower driver: none of {made} kills met {what}, which had ended");
+        Err(Stop::Left(why))
+    }
+}
+
+const POINTS: u32 = 10;
+
+fn anywhere(bench: &Bench) -> Verdict {
+    let mut cuts = attachments(bench)?;
+    if cuts.is_empty() {
+        bench.needs_mounting()?;
+    }
+    if !bench.run.mounts_nothing() {
+        cuts.extend(mounts(bench)?);
+    }
+    for cuts in cuts {
+        cuts.met(bench)?;
+    }
+    Ok(())
+}
+
+/// First mounts, later ones, and unmounts.
+fn mounts(bench: &Bench) -> Result<[Cuts; 3], Stop> {
+    // The first mount of a new volume, which formats.
+    let volume = bench.volume()?;
+    let place = bench.format_stage(&volume, "rw")?;
+    let first = bench.mount(&place, "rw")?;
+    bench.expect_mounted(&place, &first)?;
+    bench.down(&place)?;
+    bench.done_with(&volume)?;
+    let mut cuts = Cuts::new("the first mount", first.took);
+    for step in 1..=5 {
+        let volume = bench.volume()?;
+        let place = bench.format_stage(&volume, "rw")?;
+        let argv = bench.mount_arguments(&place, "rw")?;
+        cuts.cut(bench, &argv, (step, 6), to(step))?;
+        repeated(bench, &place, false)?;
+        bench.down(&place)?;
+        bench.done_with(&volume)?;
+    }
+    // Later ones, and unmounts.
+    let volume = bench.volume()?;
+    let place = bench.up(&volume, "sanity-pod", "rw")?;
+    if !bench.run.config.volume.read_only {
+        data::write(bench, &place, "kept", TEXT)?;
+    }
+    let unmounted = bench.unmount(&place)?;
+    bench.expect_unmounted(&place, &unmounted)?;
+    let again = bench.mount(&place, "rw")?;
+    bench.expect_mounted(&place, &again)?;
+    let mut mounts = Cuts::new("a later mount", again.took);
+    let mut unmounts = Cuts::new("an unmount", unmounted.took);
+    for step in 1..=POINTS {
+        let argv = bench.unmount_arguments(&place);
+        unmounts.cut(bench, &argv, (step, POINTS + 1), to(step))?;
+        let call = bench.unmount(&place)?;
+        bench.expect_unmounted(&place, &call)?;
+        let argv = bench.mount_arguments(&place, "rw")?;
+        mounts.cut(bench, &argv, (step, POINTS + 1), to(step))?;
+        repeated(bench, &place, !bench.run.config.volume.read_only)?;
+    }
+    bench.down(&place)?;
+    Ok([cuts, mounts, unmounts])
+}
+
+/// Attaches and detaches, where the driver has them.
+fn attachments(bench: &Bench) -> Result<Vec<Cuts>, Stop> {
+    let run = bench.run;
+    if !run.supports("attach") || !run.supports("detach") {
+        return Ok(Vec::new());
+    }
+    let volume = bench.volume()?;
+    let place = bench.up(&volume, "sanity-pod", "rw")?;
+    if !run.config.volume.read_only {
+        data::write(bench, &place, "kept", TEXT)?;
+    }
+    bench.down(&place)?;
+    let [attach, detach] =
+        ["attach", "detach"].map(|callout| run.arguments(callout, &volume, &bench.dir, ""));
+    let usual = |argv: &[String]| {
+        let call = bench.call(argv)?;
+        if call.succeeded() {
+            return Ok(call);
+        }
+        Err(wrong(
+            &call,
+            "Success, as before a call was cut",
+            "something else",
+        ))
+    };
+    let mut attaches = Cuts::new("an attach", usual(&attach)?.took);
+    let device = bench.attached(&volume, "rw")?;
+    let file = world::file_below(Path::new(&device)).unwrap_or_default();
+    let mut detaches = Cuts::new("a detach", usual(&detach)?.took);
+    let stays = devices(&file, 0)?;
+    for step in 1..=POINTS {
+        attaches.cut(bench, &attach, (step, POINTS + 1), to(step))?;
+        let call = usual(&attach)?;
+        bench.attached(&volume, "rw")?;
+        one_device(bench, &call, &file)?;
+        detaches.cut(bench, &detach, (step, POINTS + 1), to(step))?;
+        let call = usual(&detach)?;
+        if devices(&file, stays)? > stays {
+            let expected = "no loop device stays, as none did before a call was cut";
+            return Err(wrong(&call, expected, "one does"));
+        }
+    }
+    let place = bench.last_stage(&volume, "sanity-later", "rw")?;
+    repeated(bench, &place, !run.config.volume.read_only)?;
+    bench.down(&place)?;
+    Ok(vec![attaches, detaches])
+}
+
+/// The mount after a cut one: once, whole, and with what was written.
+fn repeated(bench: &Bench, place: &Place, kept: bool) -> Verdict {
+    let call = bench.mount(place, "rw")?;
+    let mount = bench.expect_mounted_once(place, &call)?;
+    if kept && data::read(bench, place, "kept").as_deref() != Some(TEXT) {
+        return Err(wrong(
+            &call,
+            "the file that was there",
+            "it is gone, or has other content",
+        ));
+    }
+    if !bench.run.config.volume.read_only {
+        data::write(bench, place, "written", TEXT)?;
+    }
+    match world::backing(&mount.device) {
+        Some(file) => one_device(bench, &call, &file),
+        None => Ok(()),
+    }
+}
+
+/// What the call was repeated for has one loop device. What many volumes share may have any number.
+fn one_device(bench: &Bench, call: &Call, file: &str) -> Verdict {
+    if bench.run.config.volume.kind == Kind::Directory {
+        return Ok(());
+    }
+    let devices = devices(file, 1)?;
+    if devices > 1 {
+        let expected = "one loop device for the volume";
+        return Err(wrong(call, expected, devices.to_string()));
+    }
+    Ok(())
+}
+
+/// How many loop devices show the file, after those have had a moment to go that are more than `most`:
+/// whoever looks at devices keeps them.
+fn devices(file: &str, most: usize) -> Result<usize> {
+    let end = Instant::now() + Duration::from_secs(1);
+    loop {
+        let loops = world::loops()?;
+        let found = loops.iter().filter(|(_, other)| other == file).count();
+        if found <= most || Instant::now() > end {
+            return Ok(found);
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn parent_gone(bench: &Bench) -> Verdict {
+    bench.needs_mounting()?;
+    let volume = bench.volume()?;
+    let place = bench.last_stage(&volume, "sanity-pod", "rw")?;
+    let argv = bench.mount_arguments(&place, "rw")?;
+    // The reader ends before the driver writes.
+    let script = r#"( sleep 0.05; "$0" "$@" ) 2>&1 | true"#;
+    let manner = Manner {
+        through: ["/bin/sh", "-c", script].map(Into::into).into(),
+        ..Manner::default()
+    };
+    bench.call_as(&argv, &manner)?;
+    thread::sleep(Duration::from_millis(50));
+    repeated(bench, &place, false)?;
+    bench.down(&place)
+}
+
+fn leak(bench: &Bench) -> Verdict {
+    let volume = bench.volume()?;
+    let mut first = None;
+    for round in 0..100 {
+        let place = bench.up(&volume, &format!("sanity-pod-{round}"), "rw")?;
+        bench.down(&place)?;
+        if round == 0 {
+            first = Some(counted(bench)?);
+        }
+    }
+    let (before, after) = (first.unwrap_or_default(), counted(bench)?);
+    for (what, now) in after {
+        let was = before.get(&what).copied().unwrap_or_default();
+        // One more may be somebody else's.
+        if now > was + 2 {
+            let found = format!("{now} {what}, {was} after the first round");
+            return Err(fault("no more than after the first round", found));
+        }
+    }
+    Ok(())
+}
+
+fn counted(bench: &Bench) -> Result<BTreeMap<String, usize>> {
+    // An autoclear loop device may take a moment.
+    thread::sleep(Duration::from_millis(200));
+    let mut counts = BTreeMap::new();
+    counts.insert("mounts".to_owned(), world::mounts()?.len());
+    let ours = |file: &String| {
+        bench.run.config.volume.content.is_some() || file.contains("flexvol-sanity-")
+    };
+    let loops = world::loops()?.into_iter().filter(|(_, file)| ours(file));
+    let mut devices = BTreeMap::<String, usize>::new();
+    for (_, file) in loops {
+        *devices
+            .entry(format!("loop devices of {file}"))
+            .or_default() += 1;
+    }
+    counts.extend(devices);
+    for place in &bench.run.config.writes {
+        if let Ok(entries) = fs::read_dir(place) {
+            counts.insert(format!("files in {}", place.display()), entries.count());
+        }
+    }
+    Ok(counts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_no_kill_met_is_left_out_with_the_reason() {
+        let mut cuts = Cuts::new("a mount", Duration::from_millis(2));
+        cuts.made = 5;
+        let Err(Stop::Left(why)) = cuts.tried() else {
+            panic!("nothing was tried");
+        };
+        assert!(why.contains("none of 5 kills met a mount"), "{why}");
+        cuts.met = 1;
+        assert!(cuts.tried().is_ok());
+    }
+}

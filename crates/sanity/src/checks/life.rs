@@ -1,0 +1,217 @@
+//! Whole lives: of several releases of Kubernetes, and with calls repeated, lost and out of order.
+
+use crate::{
+    bench::{Bench, On, Place},
+    call::Call,
+    check::{Check, Level, Need, Stop, Verdict, readable, wrong},
+    checks::mnt::{TEXT, mount_with},
+    data, json,
+    volume::Release,
+    world,
+};
+
+pub const CHECKS: &[Check] = &[
+    check(
+        "life.1-6",
+        Level::Warn,
+        "a volume lives through the arguments of Kubernetes 1.6: no name, no pod",
+        "clusters of that age still run; a driver that needs the pod cannot serve them",
+        "drivers that find volumes by name, or ask for the pod's namespace",
+        "take what is missing for unknown, where that is safe",
+        |bench| release(bench, Release::V1_6),
+    ),
+    check(
+        "life.1-13",
+        Level::Must,
+        "a volume lives through the arguments of Kubernetes 1.13 to 1.24",
+        "these are the releases most FlexVolume drivers run on",
+        "drivers that look for a key that came later, or left",
+        "read the keys of every release",
+        |bench| release(bench, Release::V1_13),
+    ),
+    check(
+        "life.1-25",
+        Level::Must,
+        "a volume lives through the arguments of Kubernetes 1.25 and later",
+        "these are the releases that are still maintained",
+        "drivers that look for a key that was renamed",
+        "read the keys of every release",
+        |bench| release(bench, Release::V1_25),
+    ),
+    check(
+        "life.restart-anywhere",
+        Level::Must,
+        "kubelet may restart between any two callouts: what it does then changes nothing",
+        "after a restart it asks with the volume's name alone, mounts what is mounted, and unmounts by path",
+        "drivers that need the options, or a daemon's memory, to unmount",
+        "find everything from the directory and the kernel's mount table",
+        restarts,
+    ),
+    check(
+        "life.duplicated",
+        Level::Must,
+        "every callout twice is as good as once: what was lost on the way is repeated",
+        "answers are lost with every restart of kubelet and of the controller",
+        "drivers whose second call fails because the first succeeded",
+        "make every callout idempotent",
+        duplicated,
+    ),
+    check(
+        "life.reordered",
+        Level::Must,
+        "callouts out of order are refused or without effect, and the life goes on",
+        "kubelet and the controller do not wait for each other, and old calls outlive their callers",
+        "drivers that take the order for granted",
+        "look at what is there before each step",
+        reordered,
+    ),
+];
+
+const fn check(
+    name: &'static str,
+    level: Level,
+    what: &'static str,
+    why: &'static str,
+    broke: &'static str,
+    mend: &'static str,
+    run: fn(&Bench) -> Verdict,
+) -> Check {
+    Check {
+        name,
+        level,
+        needs: &[Need::Root, Need::Volume],
+        alone: false,
+        what,
+        why,
+        broke,
+        mend,
+        source: "attacher.go, mounter.go and detacher.go of pkg/volume/flexvolume, 1.6 to 1.37; reconstruct.go of the volume manager",
+        run,
+    }
+}
+
+/// Leaves a file, where one can.
+fn write(bench: &Bench, place: &Place) -> Verdict {
+    if bench.run.config.volume.read_only {
+        return Ok(());
+    }
+    data::write(bench, place, "life", TEXT)
+}
+
+fn read(bench: &Bench, call: &Call, place: &Place) -> Verdict {
+    match data::read(bench, place, "life") {
+        Some(found) if found == TEXT => Ok(()),
+        _ if bench.run.config.volume.read_only => Ok(()),
+        _ => Err(wrong(
+            call,
+            "the file that was written",
+            "it is gone, or has other content",
+        )),
+    }
+}
+
+fn release(bench: &Bench, release: Release) -> Verdict {
+    let volume = bench.volume()?.seen_by(release);
+    let place = bench.up(&volume, "sanity-pod", "rw")?;
+    let pod = bench.bound(&place)?;
+    write(bench, &place)?;
+    bench.unbound(pod)?;
+    bench.down(&place)?;
+    let place = bench.last_stage(&volume, "sanity-later", "rw")?;
+    let call = with_group(bench, &place, release)?;
+    bench.expect_mounted(&place, &call)?;
+    read(bench, &call, &place)?;
+    bench.down(&place)
+}
+
+/// Mounts for a pod that has an fsGroup, which `mount` is told under the release's own key. Not a
+/// volume that is somebody's: its files would be the group's afterwards.
+fn with_group(bench: &Bench, place: &Place, release: Release) -> Result<Call, Stop> {
+    if place.on != On::Pod || !bench.run.source.is_fresh() {
+        return bench.mount(place, "rw");
+    }
+    let key = if release < Release::V1_25 {
+        json::FS_GROUP_BEFORE
+    } else {
+        json::FS_GROUP
+    };
+    mount_with(bench, place, &[(key, "4711")])
+}
+
+fn restarts(bench: &Bench) -> Verdict {
+    let volume = bench.volume()?;
+    bench.restart_always();
+    let place = bench.up(&volume, "sanity-pod", "rw")?;
+    write(bench, &place)?;
+    // It mounts what it finds in its pods, and asks again for what it had asked.
+    bench.attached(&volume, "rw")?;
+    let call = bench.mount(&place, "rw")?;
+    bench.expect_mounted_once(&place, &call)?;
+    read(bench, &call, &place)?;
+    if bench.run.supports("expandfs") && bench.run.source.is_fresh() {
+        let argv = bench.expand_arguments(&place, volume.bytes, volume.bytes);
+        readable(&bench.call(&argv)?)?;
+        read(bench, &call, &place)?;
+    }
+    // What a mount that was not answered left is unmounted once more.
+    let call = bench.unmount(&place)?;
+    bench.expect_unmounted(&place, &call)?;
+    bench.down(&place)?;
+    let place = bench.up(&volume, "sanity-later", "rw")?;
+    read(bench, &call, &place)?;
+    bench.down(&place)
+}
+
+fn duplicated(bench: &Bench) -> Verdict {
+    let volume = bench.volume()?;
+    let twice = |argv: &[String]| -> Result<Call, Stop> {
+        bench.call(argv)?;
+        let last = bench.call(argv)?;
+        if !last.succeeded() && !last.not_supported() {
+            return Err(wrong(&last, "Success again", "something else"));
+        }
+        Ok(last)
+    };
+    if bench.run.capabilities.attach && bench.run.supports("attach") {
+        twice(&bench.run.arguments("attach", &volume, &bench.dir, ""))?;
+    }
+    let place = bench.last_stage(&volume, "sanity-pod", "rw")?;
+    bench.mount(&place, "rw")?;
+    let call = bench.mount(&place, "rw")?;
+    bench.expect_mounted_once(&place, &call)?;
+    let call = twice(&bench.unmount_arguments(&place))?;
+    bench.expect_unmounted(&place, &call)?;
+    bench.down(&place)?;
+    if bench.run.capabilities.attach && bench.run.supports("detach") {
+        twice(&bench.run.arguments("detach", &volume, &bench.dir, ""))?;
+    }
+    Ok(())
+}
+
+fn reordered(bench: &Bench) -> Verdict {
+    let volume = bench.volume()?;
+    let pod = bench.place(&volume, "sanity-pod", On::Pod);
+    // Nothing is mounted yet.
+    readable(&bench.call(&bench.unmount_arguments(&pod))?)?;
+    readable(&bench.call(&bench.expand_arguments(&pod, volume.bytes, volume.bytes))?)?;
+    if bench.run.capabilities.attach {
+        readable(&bench.call(&bench.run.arguments("detach", &volume, &bench.dir, ""))?)?;
+    }
+    let place = bench.up(&volume, "sanity-pod", "rw")?;
+    write(bench, &place)?;
+    // The pod has it still.
+    if bench.run.capabilities.attach {
+        let node = bench.place(&volume, "sanity-pod", On::Node);
+        if place.on == On::Pod {
+            readable(&bench.call(&bench.unmount_arguments(&node))?)?;
+        }
+        readable(&bench.call(&bench.run.arguments("detach", &volume, &bench.dir, ""))?)?;
+    }
+    if world::mounts_at(&place.dir)?.is_empty() {
+        return Err(crate::check::fault("the pod's mount stays", "it is gone"));
+    }
+    let call = bench.mount(&place, "rw")?;
+    bench.expect_mounted(&place, &call)?;
+    read(bench, &call, &place)?;
+    bench.down(&place)
+}

@@ -1,0 +1,219 @@
+//! What a driver gives away.
+
+use crate::{
+    bench::Bench,
+    call::Call,
+    check::{Check, Level, Stop, Verdict, fault, wrong},
+    json,
+    volume::Source,
+    world,
+};
+use anyhow::Context;
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::{Duration, SystemTime},
+};
+
+pub const CHECKS: &[Check] = &[
+    Check {
+        name: "out.no-secret-echo",
+        level: Level::Must,
+        needs: &[],
+        alone: false,
+        what: "a secret is in no reply, no file and no argument of a child",
+        why: "messages are read by everybody in the namespace, logs and process lists by everybody on the node",
+        broke: "drivers that log or answer with all their arguments, and one that kept passwords in a file",
+        mend: "split secrets off first, and hand them to children by descriptor or file of mode 0600",
+        source: "kubernetes.io/secret/ keys of mount, mounter.go, 1.6 to 1.37; events of pods",
+        run: secrets,
+    },
+    Check {
+        name: "out.no-secret-on-bad-json",
+        level: Level::Must,
+        needs: &[],
+        alone: false,
+        what: "JSON that cannot be read is not repeated in the answer",
+        why: "it may contain the secrets, and the answer goes into an event",
+        broke: "three of the drivers that were tried echo it whole",
+        mend: "say where it is broken, not what it is",
+        source: "the error of DriverCall.Run becomes an event of the pod",
+        run: broken_json,
+    },
+];
+
+/// A secret that nobody else has.
+fn secret(bench: &Bench, what: &str) -> (String, String) {
+    let plain = format!("sanity-{}-{what}-secret", bench.run.tag);
+    let encoded = json::base64(plain.as_bytes());
+    (plain, encoded)
+}
+
+fn has(bytes: &[u8], words: &[&str]) -> bool {
+    let text = String::from_utf8_lossy(bytes);
+    words.iter().any(|word| text.contains(word))
+}
+
+fn secrets(bench: &Bench) -> Verdict {
+    bench.needs_callout("mount")?;
+    let (plain, encoded) = secret(bench, "echo");
+    let words = [plain.as_str(), encoded.as_str()];
+    let key = format!("{}key", json::SECRET);
+    let started = SystemTime::now();
+    let nobody = bench.dir.join("nobody");
+    world::make_directory(&nobody).context("make a directory")?;
+    let mut members = bench.run.nobodys().mount_members("rw", "sanity-pod");
+    members.insert(key.clone(), encoded.clone());
+    let mut calls = vec![vec![
+        "mount".to_owned(),
+        nobody.to_string_lossy().into_owned(),
+        json::object(&members),
+    ]];
+    let mut place = None;
+    if world::is_root() && bench.run.source != Source::None {
+        let volume = bench.volume()?;
+        let stage = bench.last_stage(&volume, "sanity-pod", "rw")?;
+        if stage.on == crate::bench::On::Pod {
+            world::make_directory(&stage.dir).context("make a directory")?;
+            let mut members = stage.volume.mount_members("rw", "sanity-pod");
+            members.insert(key, encoded.clone());
+            calls.push(vec![
+                "mount".to_owned(),
+                stage.dir.to_string_lossy().into_owned(),
+                json::object(&members),
+            ]);
+            place = Some(stage);
+        }
+    }
+    for argv in &calls {
+        let (call, seen) = watched(bench, argv, &encoded, &plain)?;
+        if has(&call.output(), &words) {
+            return Err(wrong(
+                &call,
+                "an answer without the secret",
+                "the secret is in it",
+            ));
+        }
+        if let Some(seen) = seen {
+            return Err(wrong(
+                &call,
+                "children without the secret in their arguments",
+                seen,
+            ));
+        }
+    }
+    for file in written_since(bench, started) {
+        if fs::read(&file).is_ok_and(|bytes| has(&bytes, &words)) {
+            return Err(fault(
+                "no file with the secret",
+                format!("it is in {}", file.display()),
+            ));
+        }
+    }
+    if let Some(place) =
+        place.filter(|place| world::mounts_at(&place.dir).is_ok_and(|m| !m.is_empty()))
+    {
+        bench.down(&place)?;
+    }
+    Ok(())
+}
+
+/// Makes a call and looks at the arguments of all processes meanwhile.
+fn watched(
+    bench: &Bench,
+    argv: &[String],
+    encoded: &str,
+    plain: &str,
+) -> Result<(Call, Option<String>), Stop> {
+    let ended = AtomicBool::new(false);
+    let driver = bench.run.executable.to_string_lossy().into_owned();
+    thread::scope(|scope| {
+        let watch = scope.spawn(|| {
+            let mut seen = None;
+            while !ended.load(Ordering::Relaxed) {
+                for entry in fs::read_dir("/proc")
+                    .into_iter()
+                    .flatten()
+                    .filter_map(Result::ok)
+                {
+                    let Ok(line) = fs::read(entry.path().join("cmdline")) else {
+                        continue;
+                    };
+                    let text = String::from_utf8_lossy(&line);
+                    // The driver itself was given it, and a script's own copies have its arguments.
+                    let leaks =
+                        (text.contains(encoded) || text.contains(plain)) && !text.contains(&driver);
+                    if leaks {
+                        seen = text.split('\0').next().map(|name| format!("{name} has it"));
+                    }
+                }
+                thread::sleep(Duration::from_micros(300));
+            }
+            seen
+        });
+        let call = bench.call(argv);
+        ended.store(true, Ordering::Relaxed);
+        let seen = watch.join().unwrap_or_default();
+        Ok((call?, seen))
+    })
+}
+
+/// Small files in the usual places that changed since then.
+fn written_since(bench: &Bench, started: SystemTime) -> Vec<PathBuf> {
+    let beside = bench
+        .run
+        .executable
+        .parent()
+        .unwrap_or(Path::new("/"))
+        .to_owned();
+    let mut places: Vec<PathBuf> = ["/var/log", "/run", "/tmp", "/var/tmp"]
+        .map(PathBuf::from)
+        .into();
+    places.push(beside);
+    places.extend(bench.run.config.writes.iter().cloned());
+    let mut found = Vec::new();
+    let mut depth = vec![0; places.len()];
+    while let (Some(place), Some(level)) = (places.pop(), depth.pop()) {
+        let Ok(about) = fs::symlink_metadata(&place) else {
+            continue;
+        };
+        if about.is_dir() && level < 3 && !place.starts_with(&bench.run.scratch) {
+            for entry in fs::read_dir(&place)
+                .into_iter()
+                .flatten()
+                .filter_map(Result::ok)
+            {
+                places.push(entry.path());
+                depth.push(level + 1);
+            }
+        } else if about.is_file()
+            && about.len() < 1 << 22
+            && about.modified().is_ok_and(|at| at >= started)
+        {
+            found.push(place);
+        }
+    }
+    found
+}
+
+fn broken_json(bench: &Bench) -> Verdict {
+    let (plain, encoded) = secret(bench, "broken");
+    let nowhere = bench.dir.join("nowhere").to_string_lossy().into_owned();
+    for text in [
+        format!(r#"{{"kubernetes.io/secret/key":"{encoded}""#),
+        format!(r#"{{"kubernetes.io/secret/key":"{encoded}"}} {encoded}"#),
+        format!(r#"["{encoded}"]"#),
+    ] {
+        let call = bench.call(&["mount", &nowhere, &text])?;
+        if has(&call.output(), &[&plain, &encoded]) {
+            return Err(wrong(
+                &call,
+                "an answer without the secret",
+                "the secret is in it",
+            ));
+        }
+    }
+    Ok(())
+}

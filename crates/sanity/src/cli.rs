@@ -1,0 +1,345 @@
+//! The command line.
+
+use crate::{
+    bench::Bench,
+    check::{Check, Level, Stop},
+    checks, config,
+    config::Config,
+    guard,
+    journal::{self, Header, Journal},
+    json, replay,
+    report::{self, Format},
+    run,
+    subject::Run,
+    volume::Source,
+    world,
+};
+use anyhow::{Context, Result, bail, ensure};
+use clap::{Args, Parser, ValueEnum};
+use std::{
+    fs,
+    io::{self, Write as _},
+    path::{Path, PathBuf},
+    process::ExitCode,
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+/// Runs any FlexVolume driver as Kubernetes does, and says what breaks
+#[derive(Debug, Parser)]
+#[command(name = "flexvol-sanity", version)]
+enum Sanity {
+    /// Test a driver
+    ///
+    /// Exit status: 0 all passed, 1 something failed, 3 nothing failed but checks were left out,
+    /// 2 it could not be tested.
+    Run {
+        #[command(flatten)]
+        settings: Box<Settings>,
+        #[command(flatten)]
+        which: Which,
+        #[command(flatten)]
+        telling: Telling,
+    },
+    /// Make the calls of a recording again, with new volumes, and say what is answered otherwise
+    ///
+    /// A recording has one JSON object a line: argv, reply, and driver if it is of several. Volumes,
+    /// their options, file system and secrets are those of this run; sizes are those of the recording.
+    Replay {
+        /// The recording
+        file: PathBuf,
+        /// Only calls that were made of the driver of this name
+        #[arg(long, value_name = "NAME")]
+        recorded: Option<String>,
+        #[command(flatten)]
+        settings: Box<Settings>,
+    },
+    /// List the checks, with their level and what they need
+    List {
+        #[command(flatten)]
+        which: Which,
+    },
+    /// Say what a check looks at, why, who broke it and how a driver is mended
+    Explain {
+        /// Its name, or part of it
+        check: String,
+    },
+}
+
+#[derive(Args, Debug)]
+struct Which {
+    /// Only checks whose name contains one of these
+    #[arg(long, value_name = "PART", value_delimiter = ',')]
+    filter: Vec<String>,
+    /// No check whose name contains one of these
+    #[arg(long, value_name = "PART", value_delimiter = ',')]
+    skip: Vec<String>,
+    /// The least level
+    #[arg(long, value_enum, default_value_t = Least::All)]
+    level: Least,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
+enum Least {
+    Must,
+    Should,
+    All,
+}
+
+impl Which {
+    fn checks(&self) -> Result<Vec<&'static Check>> {
+        let level = match self.level {
+            Least::Must => Level::Must,
+            Least::Should => Level::Should,
+            Least::All => Level::Warn,
+        };
+        let named = |check: &Check, parts: &[String]| {
+            parts.iter().any(|part| check.name.contains(part.as_str()))
+        };
+        let chosen: Vec<_> = checks::all()
+            .filter(|check| check.level <= level)
+            .filter(|check| self.filter.is_empty() || named(check, &self.filter))
+            .filter(|check| !named(check, &self.skip))
+            .collect();
+        ensure!(
+            !chosen.is_empty(),
+            "no check has such a name; see flexvol-sanity list"
+        );
+        Ok(chosen)
+    }
+}
+
+#[derive(Args, Debug)]
+struct Settings {
+    /// The driver's executable, where it is installed
+    #[arg(long, value_name = "PATH")]
+    driver: Option<PathBuf>,
+    /// Its name, vendor/driver; else that of its directory
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+    /// Options of an existing volume: JSON, or a file with it
+    #[arg(long, value_name = "FILE|JSON")]
+    options: Option<String>,
+    /// What the volume's secret has: JSON, or a file with it
+    #[arg(long, value_name = "FILE|JSON")]
+    secrets: Option<String>,
+    /// The size of new volumes
+    #[arg(long, value_name = "SIZE")]
+    size: Option<String>,
+    /// Settings, and commands that make and remove volumes
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Keep what checks leave, for a look, until Ctrl-C
+    #[arg(long)]
+    keep: bool,
+    /// Where it is written down what was made, so that an interrupted run can be undone; else
+    /// /var/lib/flexvol-sanity, or a directory in /tmp for who is not root
+    #[arg(long, value_name = "DIR")]
+    journal: Option<PathBuf>,
+    /// Stay among the machine's mounts, for drivers whose daemon mounts
+    #[arg(long)]
+    share_mounts: bool,
+}
+
+/// How checks are run, and what is told of them.
+#[derive(Args, Debug)]
+struct Telling {
+    #[arg(long, value_enum, default_value_t = Format::Pretty)]
+    format: Format,
+    /// Also write a report in plain language, to be pasted into an issue
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
+    /// How many checks at a time
+    #[arg(long, value_name = "N")]
+    jobs: Option<usize>,
+}
+
+impl Telling {
+    /// One volume is for one check at a time.
+    fn jobs(&self, source: &Source) -> usize {
+        match source {
+            Source::Existing => 1,
+            _ => self.jobs.unwrap_or(4).max(1),
+        }
+    }
+}
+
+pub fn run() -> Result<ExitCode> {
+    match Sanity::parse() {
+        Sanity::Run {
+            settings,
+            which,
+            telling,
+        } => {
+            let checks = which.checks()?;
+            prepared(&settings, |run| {
+                let progress = telling.format == Format::Pretty;
+                let jobs = telling.jobs(&run.source);
+                let results = run::run(run, &checks, jobs, settings.keep, progress);
+                let report = report::Report::new(run, results);
+                tell(&report.text(telling.format))?;
+                if let Some(path) = &telling.report {
+                    fs::write(path, report.markdown())
+                        .with_context(|| format!("write {}", path.display()))?;
+                }
+                Ok(ExitCode::from(report.exit()))
+            })
+        }
+        Sanity::Replay {
+            file,
+            recorded,
+            settings,
+        } => replayed(&file, recorded.as_deref(), &settings),
+        Sanity::List { which } => {
+            let mut lines = String::new();
+            for check in which.checks()? {
+                let needs: Vec<_> = check.needs.iter().map(ToString::to_string).collect();
+                let needs = if needs.is_empty() {
+                    "nothing".to_owned()
+                } else {
+                    needs.join(", ")
+                };
+                lines += &format!("{:32} {:6} needs {needs}\n", check.name, check.level);
+            }
+            tell(&lines)?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Sanity::Explain { check } => {
+            let exact = checks::all()
+                .filter(|known| known.name == check)
+                .collect::<Vec<_>>();
+            let found = if exact.is_empty() {
+                checks::all()
+                    .filter(|known| known.name.contains(&check))
+                    .collect()
+            } else {
+                exact
+            };
+            ensure!(
+                !found.is_empty(),
+                "no check is named {check:?}; see flexvol-sanity list"
+            );
+            for check in found {
+                tell(&report::explained(check))?;
+            }
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}
+
+/// Prints, unless nobody reads any more.
+fn tell(text: &str) -> Result<()> {
+    match io::stdout().lock().write_all(text.as_bytes()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        told => told.context("print"),
+    }
+}
+
+fn replayed(file: &Path, recorded: Option<&str>, settings: &Settings) -> Result<ExitCode> {
+    let file = std::path::absolute(file).context("find the recording")?;
+    prepared(settings, |run| {
+        let bench = Bench::new(run, "replay")?;
+        let replayed = replay::replay(&bench, &file, recorded);
+        let closed = bench.close(settings.keep);
+        let replayed = match replayed {
+            Ok(replayed) => replayed,
+            Err(Stop::Error(error)) => return Err(error),
+            Err(Stop::Fault(fault)) => bail!("{}, and {}", fault.expected, fault.found),
+            Err(Stop::NotApplicable(why) | Stop::Left(why)) => bail!("{why}"),
+        };
+        closed.cleared?;
+        for (call, then) in &replayed.different {
+            println!("{}", call.command(&run.masks));
+            println!("  then: {then}\n  now:  {}", call.answer(&run.masks));
+        }
+        let different = replayed.different.len();
+        println!(
+            "{} calls made, {different} answered otherwise",
+            replayed.made
+        );
+        Ok(ExitCode::from(u8::from(different > 0)))
+    })
+}
+
+/// Does something with a driver that was asked what it is, in the tester's own place, watched over by
+/// another process, which undoes afterwards what was made.
+fn prepared(settings: &Settings, work: impl FnOnce(&Run) -> Result<ExitCode>) -> Result<ExitCode> {
+    let mut config = match &settings.config {
+        Some(path) => Config::read(path)?,
+        None => Config::default(),
+    };
+    if let Some(text) = &settings.options {
+        config.options = config::options(text)?;
+    }
+    if let Some(text) = &settings.secrets {
+        config.secrets = config::secrets(text)?;
+    }
+    let Some(journal) = guard::worker()? else {
+        let journals = journal::directory(settings.journal.as_deref())?;
+        guard::undo_abandoned(&journals)?;
+        return guard::watch(&header(settings, config)?, &journals, settings.keep);
+    };
+    let header = journal::read(&journal)?.header;
+    let mut run = Run::new(&header, config.secrets, Some(Journal::open(&journal)?));
+    run.discover()?;
+    work(&run)
+}
+
+/// What the run is, with everything that can be wrong with that.
+fn header(settings: &Settings, config: Config) -> Result<Header> {
+    let driver = settings.driver.as_ref().or(config.driver.as_ref());
+    let driver = driver.context("which driver? give --driver PATH")?;
+    // Not resolved any further: a driver may look at the name it was called by.
+    let executable = std::path::absolute(driver).context("find the driver")?;
+    ensure!(
+        executable.is_file(),
+        "there is no driver at {}",
+        executable.display()
+    );
+    let name = settings.name.clone().or(config.name.clone());
+    let size = settings.size.as_ref().or(config.size.as_ref());
+    let tag = tag();
+    Ok(Header {
+        name: driver_name(name, &executable)?,
+        executable,
+        bytes: config::bytes(size.map_or("320Mi", String::as_str))?,
+        scratch: std::env::temp_dir().join(format!("flexvol-sanity-{tag}")),
+        tag,
+        shared: settings.share_mounts,
+        loops: world::loops()?,
+        config: Config {
+            secrets: json::Options::new(),
+            ..config
+        },
+    })
+}
+
+/// `vendor~driver/driver` is how drivers are installed.
+fn driver_name(given: Option<String>, executable: &Path) -> Result<(String, String)> {
+    let directory = executable.parent().and_then(Path::file_name);
+    let installed = directory.and_then(|name| name.to_str()?.split_once('~'));
+    let file = executable
+        .file_name()
+        .map(|name| name.to_string_lossy().into_owned());
+    match given {
+        Some(name) => match name.split_once('/') {
+            Some((vendor, driver)) => Ok((vendor.to_owned(), driver.to_owned())),
+            None => bail!("name {name:?} is not vendor/driver"),
+        },
+        None => Ok(match installed {
+            Some((vendor, driver)) => (vendor.to_owned(), driver.to_owned()),
+            None => (
+                "example.com".to_owned(),
+                file.context("the driver has no name")?,
+            ),
+        }),
+    }
+}
+
+/// Eight digits that another run does not have.
+fn tag() -> String {
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    let mixed = now.as_nanos() ^ u128::from(std::process::id()) << 40;
+    format!("{:08x}", (mixed ^ mixed >> 32) & 0xffff_ffff)
+}

@@ -1,0 +1,161 @@
+//! Files in volumes. A volume may be somebody's: everything is in a directory of the tester's own,
+//! no link is followed, and no file that is there is opened for writing.
+
+use crate::{
+    bench::{Bench, Place},
+    check::{Stop, Verdict, fault, not_applicable},
+    journal::Record,
+};
+use nix::{
+    errno::Errno,
+    fcntl::{AtFlags, OFlag, openat},
+    sys::stat::{Mode, fstatat, mkdirat},
+    unistd::{UnlinkatFlags, geteuid, unlinkat},
+};
+use std::{
+    fs::{self, File},
+    io::{self, Read, Write},
+    os::{
+        fd::{AsFd, OwnedFd},
+        unix::fs::OpenOptionsExt,
+    },
+    path::Path,
+};
+
+const DIRECTORY: OFlag = OFlag::O_DIRECTORY
+    .union(OFlag::O_NOFOLLOW)
+    .union(OFlag::O_CLOEXEC);
+
+fn top(volume: &Path) -> io::Result<File> {
+    let flags = OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW;
+    fs::OpenOptions::new()
+        .read(true)
+        .custom_flags(flags.bits())
+        .open(volume)
+}
+
+/// The tester's own directory in a volume.
+fn own(volume: &Path, name: &str) -> io::Result<OwnedFd> {
+    let top = top(volume)?;
+    match mkdirat(&top, name, Mode::S_IRWXU) {
+        Ok(()) | Err(Errno::EEXIST) => {}
+        Err(error) => return Err(error.into()),
+    }
+    let found = fstatat(&top, name, AtFlags::AT_SYMLINK_NOFOLLOW)?;
+    if found.st_uid != geteuid().as_raw() {
+        return Err(io::Error::other(
+            "the tester's directory is somebody else's",
+        ));
+    }
+    Ok(openat(&top, name, DIRECTORY, Mode::empty())?)
+}
+
+fn new(directory: impl AsFd, name: &str) -> io::Result<File> {
+    match unlinkat(&directory, name, UnlinkatFlags::NoRemoveDir) {
+        Ok(()) | Err(Errno::ENOENT) => {}
+        Err(error) => return Err(error.into()),
+    }
+    let flags =
+        OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+    Ok(openat(&directory, name, flags, Mode::S_IRUSR | Mode::S_IWUSR)?.into())
+}
+
+fn name(bench: &Bench) -> String {
+    format!(".flexvol-sanity-{}", bench.run.tag)
+}
+
+/// Writes a file of the tester's and syncs it; an earlier one of that name goes.
+pub fn try_write(bench: &Bench, place: &Place, file: &str, bytes: &[u8]) -> io::Result<()> {
+    let mut file = open(bench, place, file)?;
+    file.write_all(bytes)?;
+    file.sync_all()
+}
+
+/// A new file of the tester's.
+pub fn open(bench: &Bench, place: &Place, file: &str) -> io::Result<File> {
+    let wrote = Record::Wrote {
+        name: place.volume.name.clone(),
+    };
+    bench.record(wrote).map_err(io::Error::other)?;
+    new(own(&place.dir, &name(bench))?, file)
+}
+
+/// The same where a failure is the driver's: it said that the volume is there to be written.
+pub fn write(bench: &Bench, place: &Place, file: &str, bytes: &[u8]) -> Verdict {
+    writable(bench)?;
+    try_write(bench, place, file, bytes).map_err(|error| {
+        let found = format!("writing a file fails: {error}");
+        fault("what is mounted writable can be written", found)
+    })
+}
+
+/// Stops if what is mounted is never to be written.
+pub fn writable(bench: &Bench) -> Verdict {
+    if bench.run.config.volume.read_only {
+        let why = "the configuration says read_only: nothing can be written";
+        return Err(not_applicable(why));
+    }
+    Ok(())
+}
+
+/// What a file of the tester's has; none where it cannot be read.
+pub fn read(bench: &Bench, place: &Place, file: &str) -> Option<Vec<u8>> {
+    let own = openat(
+        top(&place.dir).ok()?,
+        name(bench).as_str(),
+        DIRECTORY,
+        Mode::empty(),
+    )
+    .ok()?;
+    let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+    let mut file = File::from(openat(own, file, flags, Mode::empty()).ok()?);
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes).ok()?;
+    Some(bytes)
+}
+
+/// Stops if the file has not these bytes.
+pub fn expect(bench: &Bench, place: &Place, file: &str, bytes: &[u8]) -> Verdict {
+    let Some(found) = read(bench, place, file) else {
+        return Err(fault("the file that was written", "it is gone"));
+    };
+    if found == bytes {
+        return Ok(());
+    }
+    let found = format!("{} bytes of something else", found.len());
+    Err(fault("what was written", found))
+}
+
+/// Removes the tester's directory from a volume.
+pub fn remove(bench: &Bench, place: &Place) -> Result<(), Stop> {
+    let directory = place.dir.join(name(bench));
+    match directory.symlink_metadata() {
+        Ok(_) => Ok(crate::world::remove(&directory)?),
+        Err(_) => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn neither_links_nor_files_of_others_are_written_through() {
+        let place = tempfile::tempdir().unwrap();
+        let (volume, precious) = (place.path().join("volume"), place.path().join("precious"));
+        fs::create_dir(&volume).unwrap();
+        fs::write(&precious, "mine").unwrap();
+        let own = own(&volume, "own").unwrap();
+        symlink(&precious, volume.join("own/file")).unwrap();
+        new(&own, "file").unwrap().write_all(b"new").unwrap();
+        assert_eq!(fs::read(&precious).unwrap(), b"mine");
+        assert_eq!(fs::read(volume.join("own/file")).unwrap(), b"new");
+        fs::remove_dir_all(volume.join("own")).unwrap();
+        symlink(place.path(), volume.join("own")).unwrap();
+        assert!(
+            super::own(&volume, "own").is_err(),
+            "a link is no directory"
+        );
+    }
+}

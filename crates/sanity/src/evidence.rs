@@ -1,0 +1,158 @@
+//! What a person needs to see besides words when a driver was wrong: what changed on the machine from
+//! the check's beginning to the moment it failed.
+
+use crate::{
+    journal::Made,
+    world::{self, Mount},
+};
+use anyhow::Result;
+use std::{
+    ffi::OsStr,
+    path::{Path, PathBuf},
+};
+
+/// The mount table of this thread and the loop devices of the machine, at one moment.
+#[derive(Clone, Debug)]
+pub struct Seen {
+    mounts: Vec<Mount>,
+    /// Device and file.
+    loops: Vec<(PathBuf, String)>,
+}
+
+/// Whose directory changes are looked for in, and whose volumes.
+#[derive(Debug)]
+pub struct Whose<'a> {
+    /// The tester's own directory, with those of all checks in it.
+    pub scratch: &'a Path,
+    /// The check's.
+    pub directory: &'a Path,
+    pub made: &'a Made,
+}
+
+impl Seen {
+    pub fn now() -> Result<Self> {
+        Ok(Seen {
+            mounts: world::mounts()?,
+            loops: world::loops()?,
+        })
+    }
+
+    /// One line for each mount and loop device that came or went since then, but for those that other checks
+    /// have in their directories.
+    pub fn changes(&self, after: &Seen, whose: &Whose) -> Vec<String> {
+        let ours =
+            |path: &Path| !path.starts_with(whose.scratch) || path.starts_with(whose.directory);
+        let mut changes = Vec::new();
+        for (sign, mount) in differences(&self.mounts, &after.mounts) {
+            if ours(&mount.point) {
+                changes.push(format!(
+                    "{sign} {} of {} on {} ({}, device {})",
+                    mount.filesystem,
+                    mount.source,
+                    mount.point.display(),
+                    mount.options,
+                    mount.device
+                ));
+            }
+        }
+        for (sign, (device, file)) in differences(&self.loops, &after.loops) {
+            if ours(Path::new(file)) {
+                let doubt = if whose.is_own(Path::new(file)) {
+                    ""
+                } else {
+                    ", perhaps somebody else's"
+                };
+                changes.push(format!("{sign} {} on {file}{doubt}", device.display()));
+            }
+        }
+        changes
+    }
+}
+
+/// What is only in the first, with a minus, and what is only in the second, with a plus; the same thing twice
+/// counts twice.
+fn differences<'a, T: PartialEq>(
+    before: &'a [T],
+    after: &'a [T],
+) -> impl Iterator<Item = (char, &'a T)> {
+    let mut gone: Vec<_> = before.iter().collect();
+    let mut new = Vec::new();
+    for one in after {
+        match gone.iter().position(|other| *other == one) {
+            Some(place) => drop(gone.remove(place)),
+            None => new.push(one),
+        }
+    }
+    let gone = gone.into_iter().map(|one| ('-', one));
+    gone.chain(new.into_iter().map(|one| ('+', one)))
+}
+
+impl Whose<'_> {
+    /// Whether the file has the name, or the value of an option, of one of the check's volumes.
+    fn is_own(&self, file: &Path) -> bool {
+        let named = |word: &str| {
+            let part = |name: &OsStr| name.to_str() == Some(word);
+            file == Path::new(word) || file.iter().any(part)
+        };
+        file.starts_with(self.directory)
+            || self.made.volumes.iter().any(|(name, traces)| {
+                let mut values = traces.options.iter().flat_map(|options| options.values());
+                named(name) || values.any(|value| named(value))
+            })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::journal::Traces;
+
+    fn mount(point: &str) -> Mount {
+        Mount {
+            device: "7:1".to_owned(),
+            root: "/".into(),
+            point: point.into(),
+            options: "rw".to_owned(),
+            filesystem: "xfs".to_owned(),
+            source: "/dev/loop1".to_owned(),
+        }
+    }
+
+    #[test]
+    fn changes_are_told_but_for_those_of_other_checks() {
+        let before = Seen {
+            mounts: vec![mount("/"), mount("/s/check/a")],
+            loops: vec![("/dev/loop1".into(), "/pool/handle".to_owned())],
+        };
+        let after = Seen {
+            mounts: vec![mount("/"), mount("/"), mount("/s/other/a")],
+            loops: vec![
+                ("/dev/loop2".into(), "/s/other/image".to_owned()),
+                ("/dev/loop3".into(), "/somebody".to_owned()),
+            ],
+        };
+        let options = [("handle".to_owned(), "handle".to_owned())].into();
+        let traces = Traces {
+            options: Some(options),
+            ..Traces::default()
+        };
+        let made = Made {
+            volumes: [("name".to_owned(), traces)].into(),
+            ..Made::default()
+        };
+        let whose = Whose {
+            scratch: Path::new("/s"),
+            directory: Path::new("/s/check"),
+            made: &made,
+        };
+        assert_eq!(
+            before.changes(&after, &whose),
+            [
+                "- xfs of /dev/loop1 on /s/check/a (rw, device 7:1)",
+                "+ xfs of /dev/loop1 on / (rw, device 7:1)",
+                "- /dev/loop1 on /pool/handle",
+                "+ /dev/loop3 on /somebody, perhaps somebody else's",
+            ]
+        );
+    }
+}

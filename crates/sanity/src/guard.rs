@@ -1,0 +1,240 @@
+//! A run is two processes: one that does it, and its guard, which started it and outlives it. The guard
+//! takes Ctrl-C and SIGTERM, ends the other and everything the driver started, and undoes what the
+//! journal says was made. If the guard itself is killed, the kernel kills the other, and the next
+//! run undoes the rest by the journal.
+
+use crate::{
+    journal::{self, Header, Read},
+    subject::Run,
+    world,
+};
+use anyhow::{Context, Result, bail, ensure};
+use nix::{
+    errno::Errno,
+    fcntl::Flock,
+    mount::MsFlags,
+    sys::{
+        prctl::{set_child_subreaper, set_pdeathsig},
+        signal::{SigSet, SigmaskHow, Signal, kill},
+        wait::{WaitPidFlag, WaitStatus, waitpid},
+    },
+    unistd::{Pid, getpid, getppid},
+};
+use std::{
+    env,
+    fs::{self, File},
+    os::unix::process::CommandExt,
+    path::{Path, PathBuf},
+    process::{Command, ExitCode},
+    thread,
+    time::{Duration, Instant},
+};
+
+/// The variable by which the process that does the run is told: its guard's number and its journal.
+pub const WORKER: &str = "FLEXVOL_SANITY_WORKER";
+
+/// How long what was killed may take to be gone.
+const GOING: Duration = Duration::from_secs(10);
+
+/// In the process that does the run: its journal. None in any other.
+///
+/// # Errors
+/// When its guard has gone already.
+pub fn worker() -> Result<Option<PathBuf>> {
+    let Some(told) = env::var_os(WORKER) else {
+        return Ok(None);
+    };
+    let told = told.to_string_lossy().into_owned();
+    let (guard, journal) = told.split_once(' ').context("who watches over this run?")?;
+    set_pdeathsig(Signal::SIGKILL).context("end with the guard")?;
+    ensure!(getppid().to_string() == guard, "the guard has gone");
+    // They were blocked for the guard, and every driver would have them blocked.
+    SigSet::all()
+        .thread_unblock()
+        .context("take signals again")?;
+    Ok(Some(journal.into()))
+}
+
+/// Starts the program again to do the run, and watches over it.
+///
+/// # Errors
+/// When it cannot be started, or what it made cannot be undone.
+pub fn watch(header: &Header, journals: &Path, keep: bool) -> Result<ExitCode> {
+    let signals: SigSet = [
+        Signal::SIGINT,
+        Signal::SIGTERM,
+        Signal::SIGHUP,
+        Signal::SIGQUIT,
+        Signal::SIGCHLD,
+    ]
+    .into_iter()
+    .collect();
+    signals
+        .thread_swap_mask(SigmaskHow::SIG_BLOCK)
+        .context("take signals")?;
+    set_child_subreaper(true).context("adopt what drivers leave")?;
+    let (path, lock) = journal::begin(journals, header)?;
+    let code = place(header).and_then(|()| watched(&signals, &path, keep));
+    let undone = undo(&path, lock);
+    undone.and(code)
+}
+
+/// The tester's own directory, and mounts of its own around it.
+fn place(header: &Header) -> Result<()> {
+    world::make_directory(&header.scratch).context("make the tester's directory")?;
+    if world::is_root() && !header.shared {
+        world::leave_others()?;
+        world::mount_memory(&header.scratch, MsFlags::empty())?;
+    }
+    Ok(())
+}
+
+fn watched(signals: &SigSet, journal: &Path, keep: bool) -> Result<ExitCode> {
+    let worker = Command::new("/proc/self/exe")
+        .args(env::args_os().skip(1))
+        .env(WORKER, format!("{} {}", getpid(), journal.display()))
+        // Ctrl-C is for the guard alone.
+        .process_group(0)
+        .spawn()
+        .context("start the run")?;
+    let worker = Pid::from_raw(i32::try_from(worker.id()).context("know the run's process")?);
+    let code = loop {
+        let signal = signals.wait().context("wait for the run")?;
+        if signal != Signal::SIGCHLD {
+            return interrupted(worker, signal);
+        }
+        if let Some(code) = reaped(worker)? {
+            break code;
+        }
+    };
+    if keep {
+        eprintln!(
+            "kept, until Ctrl-C: nsenter --mount --target {} ls {}",
+            getpid(),
+            journal::read(journal)?.header.scratch.display()
+        );
+        while signals.wait().context("wait for a signal")? == Signal::SIGCHLD {
+            reaped(worker)?;
+        }
+    }
+    Ok(code)
+}
+
+fn interrupted(worker: Pid, signal: Signal) -> Result<ExitCode> {
+    eprintln!("flexvol-sanity: {signal}: undoing what was made");
+    match kill(worker, Signal::SIGKILL) {
+        Ok(()) | Err(Errno::ESRCH) => {}
+        Err(error) => bail!("end the run: {error}"),
+    }
+    let end = Instant::now() + GOING;
+    while reaped(worker)?.is_none() && Instant::now() < end {
+        thread::sleep(Duration::from_millis(5));
+    }
+    // As a shell says it.
+    Ok(ExitCode::from(
+        u8::try_from(128 + signal as i32).unwrap_or(128),
+    ))
+}
+
+/// Takes all children that have ended; the code of the run, if it is among them.
+fn reaped(worker: Pid) -> Result<Option<ExitCode>> {
+    let mut code = None;
+    loop {
+        match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
+            Ok(WaitStatus::Exited(pid, status)) if pid == worker => {
+                code = Some(ExitCode::from(u8::try_from(status).unwrap_or(2)));
+            }
+            Ok(WaitStatus::Signaled(pid, signal, _)) if pid == worker => {
+                eprintln!("flexvol-sanity: the run was ended by {signal}");
+                code = Some(ExitCode::from(2));
+            }
+            Ok(WaitStatus::StillAlive) | Err(Errno::ECHILD) => return Ok(code),
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(error) => return Err(error).context("wait for the run"),
+        }
+    }
+}
+
+/// Ends everything that the run started, undoes what it made, and removes its directory and journal.
+fn undo(path: &Path, lock: Flock<File>) -> Result<()> {
+    let read = journal::read(path)?;
+    end_children()?;
+    let scratch = read.header.scratch.clone();
+    let is_mounted = !read.header.shared && !world::mounts_at(&scratch)?.is_empty();
+    let tag = read.header.tag.clone();
+    let run = undone(read).and(world::clear_loops_of(&tag));
+    if scratch.exists() {
+        world::clear(&scratch)?;
+        if is_mounted {
+            world::unmount(&scratch)?;
+        }
+        world::remove(&scratch)?;
+    }
+    run.with_context(|| format!("undo what was made; it is in {}", path.display()))?;
+    fs::remove_file(path).context("remove the journal")?;
+    drop(lock);
+    // Other runs may have theirs in it.
+    let _ = path.parent().map(fs::remove_dir);
+    Ok(())
+}
+
+fn undone(read: Read) -> Result<()> {
+    let made = read.made.clone();
+    Run::again(read).undo_all(&made)
+}
+
+/// Undoes what earlier runs made that were killed together with their guards. What cannot be undone is
+/// said, and is tried again by the next run.
+pub fn undo_abandoned(journals: &Path) -> Result<()> {
+    for (path, lock) in journal::abandoned(journals)? {
+        let outcome = journal::read(&path).and_then(|read| {
+            end_those_with(&read.header.scratch)?;
+            undo(&path, lock)
+        });
+        match outcome {
+            Ok(()) => eprintln!("flexvol-sanity: undid what an interrupted run had made"),
+            Err(error) => eprintln!(
+                "flexvol-sanity: an interrupted run is not undone: {error:#}; put its driver back, or remove {} and leave what it made",
+                path.display()
+            ),
+        }
+    }
+    Ok(())
+}
+
+/// Kills what was started by the run and has outlived it: the kernel has given all of it to this process.
+fn end_children() -> Result<()> {
+    let end = Instant::now() + GOING;
+    loop {
+        let children = world::processes(|process| process.parent == getpid().as_raw())?;
+        if children.is_empty() {
+            return Ok(());
+        }
+        for child in children {
+            // It may just have ended.
+            let _ = kill(Pid::from_raw(child), Signal::SIGKILL);
+        }
+        reaped(Pid::from_raw(0))?;
+        ensure!(Instant::now() < end, "what the driver started does not end");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Kills what sees the directory as a mount: nobody does but those whom that run started.
+fn end_those_with(scratch: &Path) -> Result<()> {
+    let end = Instant::now() + GOING;
+    loop {
+        let own = getpid().as_raw();
+        let found =
+            world::processes(|process| process.id != own && process.sees_mount_at(scratch))?;
+        if found.is_empty() {
+            return Ok(());
+        }
+        for process in found {
+            // It may just have ended.
+            let _ = kill(Pid::from_raw(process), Signal::SIGKILL);
+        }
+        ensure!(Instant::now() < end, "what the driver started does not end");
+        thread::sleep(Duration::from_millis(20));
+    }
+}

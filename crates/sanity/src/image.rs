@@ -1,0 +1,261 @@
+//! Devices that are not blank: what a driver must never format. Each is a few pieces of bytes, so
+//! that it can be looked for again.
+
+use crate::{check::Stop, process, world};
+use anyhow::{Context, Result, ensure};
+use nix::{
+    fcntl::OFlag,
+    unistd::{Whence, lseek},
+};
+use std::{
+    ffi::OsStr,
+    fs::{File, OpenOptions},
+    io::{Seek, SeekFrom},
+    os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt},
+    path::Path,
+};
+
+/// Bytes and where they stand.
+type Pieces = Vec<(u64, Vec<u8>)>;
+
+/// Something that was written to a device.
+#[derive(Clone, Debug)]
+pub struct Planted {
+    pub what: String,
+    /// What must be as it was, whatever the driver answered.
+    pieces: Pieces,
+}
+
+/// Where somebody's data begins.
+const DATA: u64 = 5 << 20;
+
+/// A block of data that nobody else writes.
+fn block(seed: u8) -> Vec<u8> {
+    (0..4096u32)
+        .map(|at| at.wrapping_mul(2_654_435_761).to_be_bytes()[0] ^ seed)
+        .collect()
+}
+
+fn at(offset: u64, bytes: &[u8]) -> (u64, Vec<u8>) {
+    (offset, bytes.to_vec())
+}
+
+/// Signatures without what belongs to them, by what they are of: enough for every driver that
+/// looks, too little for one that asks a library.
+pub fn containers() -> Vec<(&'static str, Pieces)> {
+    let mut luks = b"LUKS\xba\xbe\x00\x01".to_vec();
+    luks.extend(b"aes\0".iter().chain(&[0; 28]));
+    let mut lvm = b"LABELONE".to_vec();
+    lvm.extend(1u64.to_le_bytes());
+    lvm.extend(0u32.to_le_bytes());
+    lvm.extend(32u32.to_le_bytes());
+    lvm.extend(b"LVM2 001");
+    let mut raid = 0xa92b_4efc_u32.to_le_bytes().to_vec();
+    raid.extend(1u32.to_le_bytes());
+    let mut swap = vec![0; 4096];
+    swap[1024] = 1;
+    swap[4086..].copy_from_slice(b"SWAPSPACE2");
+    vec![
+        ("a LUKS header", vec![at(0, &luks)]),
+        ("a physical volume of LVM", vec![at(512, &lvm)]),
+        ("a member of a RAID", vec![at(4096, &raid)]),
+        ("a swap area", vec![at(0, &swap)]),
+    ]
+}
+
+/// A partition table of the old kind, and the new kind behind its protective one.
+pub fn tables() -> Vec<(&'static str, Pieces)> {
+    let table = |kind: u8| {
+        let mut sector = vec![0; 512];
+        sector[446..462]
+            .copy_from_slice(&[0, 0, 2, 0, kind, 255, 255, 255, 1, 0, 0, 0, 255, 255, 7, 0]);
+        sector[510..].copy_from_slice(&[0x55, 0xaa]);
+        sector
+    };
+    let mut header = b"EFI PART\x00\x00\x01\x00\x5c\x00\x00\x00".to_vec();
+    header.resize(512, 0);
+    header[24] = 1;
+    vec![
+        ("an MBR partition table", vec![at(0, &table(0x83))]),
+        (
+            "a GPT partition table",
+            vec![at(0, &table(0xee)), at(512, &header)],
+        ),
+    ]
+}
+
+/// Data that no program knows, at the beginning or at the end alone.
+pub fn unsigned(size: u64) -> Vec<(&'static str, Pieces)> {
+    let end = (size - (64 << 10)) / 4096 * 4096;
+    vec![
+        ("data near the beginning", vec![at(64 << 10, &block(1))]),
+        ("data near the end", vec![at(end, &block(2))]),
+    ]
+}
+
+/// Writes pieces and somebody's data behind them.
+pub fn plant(content: &Path, what: &str, mut pieces: Pieces) -> Result<Planted> {
+    pieces.push(at(DATA, &block(3)));
+    plant_alone(content, what, pieces)
+}
+
+/// Data alone, without anything behind it.
+pub fn plant_alone(content: &Path, what: &str, pieces: Pieces) -> Result<Planted> {
+    let file = open(content)?;
+    for (offset, bytes) in &pieces {
+        file.write_all_at(bytes, *offset)
+            .context("write to the volume's content")?;
+    }
+    file.sync_all().context("sync the volume's content")?;
+    Ok(Planted {
+        what: what.to_owned(),
+        pieces,
+    })
+}
+
+/// The file systems whose mkfs is on this machine.
+pub fn filesystems() -> Vec<&'static str> {
+    ["ext4", "xfs", "btrfs"]
+        .into_iter()
+        .filter(|kind| world::has_tool(&format!("mkfs.{kind}")))
+        .collect()
+}
+
+/// A file system with data in its free space, which no mount touches.
+pub fn plant_filesystem(content: &Path, kind: &str) -> Result<Planted, Stop> {
+    let force: &[&str] = match kind {
+        "ext4" => &["-q", "-F", "-E", "nodiscard"],
+        "xfs" => &["-q", "-f", "-K"],
+        _ => &["-q", "-f", "-K"],
+    };
+    let mut arguments: Vec<&OsStr> = force.iter().map(OsStr::new).collect();
+    arguments.push(content.as_os_str());
+    process::tool(&format!("mkfs.{kind}"), &arguments)?;
+    let file = open(content)?;
+    let mut head = vec![0; 68 << 10];
+    file.read_exact_at(&mut head, 0)
+        .context("read the new file system")?;
+    // The magic and what identifies it; times and counters of a mount are elsewhere.
+    let identity = match kind {
+        "ext4" => 1024 + 0x68..1024 + 0x78,
+        "xfs" => 0..48,
+        _ => (64 << 10) + 32..(64 << 10) + 72,
+    };
+    let size = (&file)
+        .seek(SeekFrom::End(0))
+        .context("measure the volume's content")?;
+    let free = size / 2 / 4096 * 4096 + (13 << 20);
+    file.write_all_at(&block(4), free)
+        .context("write to the volume's content")?;
+    file.sync_all().context("sync the volume's content")?;
+    let offset = identity.start as u64;
+    let identity = (offset, head[identity].to_vec());
+    Ok(Planted {
+        what: format!("a file system, {kind}"),
+        pieces: vec![identity, (free, block(4))],
+    })
+}
+
+/// To be written: a device that nobody has, or a file.
+pub fn open(content: &Path) -> Result<File> {
+    let kind = std::fs::metadata(content)
+        .with_context(|| format!("look at {}", content.display()))?
+        .file_type();
+    ensure!(
+        kind.is_block_device() || kind.is_file(),
+        "{} is neither a file nor a device",
+        content.display()
+    );
+    // Of a device: fails if it is mounted or claimed anywhere.
+    let alone = if kind.is_block_device() {
+        OFlag::O_EXCL
+    } else {
+        OFlag::O_NOFOLLOW
+    };
+    OpenOptions::new()
+        .read(true)
+        .write(true)
+        .custom_flags(alone.bits())
+        .open(content)
+        .with_context(|| format!("open {} for itself", content.display()))
+}
+
+fn open_to_read(content: &Path) -> Result<File> {
+    File::open(content).with_context(|| format!("open {}", content.display()))
+}
+
+impl Planted {
+    /// What is no longer as it was written, if anything.
+    pub fn changed(&self, content: &Path) -> Result<Option<String>> {
+        let file = open_to_read(content)?;
+        for (offset, bytes) in &self.pieces {
+            let mut now = vec![0; bytes.len()];
+            file.read_exact_at(&mut now, *offset)
+                .context("read the volume's content")?;
+            if now != *bytes {
+                return Ok(Some(format!(
+                    "{} at byte {offset} was overwritten",
+                    self.what
+                )));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// Whether nobody has written anything there: wherever a file can have data, and at both ends of a
+/// device, whose middle may have what was deleted long ago.
+pub fn is_blank(content: &Path) -> Result<bool> {
+    const END: u64 = 1 << 20;
+    let mut file = open_to_read(content)?;
+    let size = file
+        .seek(SeekFrom::End(0))
+        .context("measure the volume's content")?;
+    let is_file = file.metadata().context("look at the content")?.is_file();
+    let mut at = 0;
+    let mut block = vec![0; 1 << 16];
+    while at < size {
+        if is_file {
+            let from = i64::try_from(at).context("seek in the volume's content")?;
+            match lseek(&file, from, Whence::SeekData) {
+                Ok(data) => at = u64::try_from(data).unwrap_or(at),
+                Err(nix::Error::ENXIO) => return Ok(true),
+                Err(error) => return Err(error).context("seek in the volume's content"),
+            }
+        } else if at >= END && at < size.saturating_sub(END) {
+            at = size - END;
+        }
+        let read = file
+            .read_at(&mut block, at)
+            .context("read the volume's content")?;
+        if block[..read].iter().any(|byte| *byte != 0) {
+            return Ok(false);
+        }
+        at += read.max(1) as u64;
+    }
+    Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_planted_is_found_again_and_missed_when_it_is_gone() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        file.as_file().set_len(64 << 20).unwrap();
+        assert!(is_blank(file.path()).unwrap());
+        for (what, pieces) in containers().into_iter().chain(tables()) {
+            let planted = plant(file.path(), what, pieces.clone()).unwrap();
+            assert_eq!(planted.changed(file.path()).unwrap(), None);
+            assert!(!is_blank(file.path()).unwrap());
+            file.as_file()
+                .write_all_at(&[0xff; 8], pieces[0].0)
+                .unwrap();
+            assert!(planted.changed(file.path()).unwrap().is_some());
+            file.as_file().write_all_at(&[0; 8192], 0).unwrap();
+            file.as_file().write_all_at(&[0; 4096], DATA).unwrap();
+            assert!(is_blank(file.path()).unwrap());
+        }
+    }
+}

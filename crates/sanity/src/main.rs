@@ -1,0 +1,49 @@
+//! `flexvol-sanity`: runs any FlexVolume driver as Kubernetes does, and says what breaks.
+#![allow(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "what a person asked for"
+)]
+
+mod bench;
+mod call;
+mod check;
+mod checks;
+mod cli;
+mod config;
+mod data;
+mod discover;
+mod environment;
+mod evidence;
+mod first;
+mod guard;
+mod hanging;
+mod image;
+mod journal;
+mod json;
+mod kubelet;
+mod lifecycle;
+mod process;
+mod replay;
+mod reply;
+mod report;
+mod run;
+mod shield;
+mod subject;
+mod tour;
+mod victim;
+mod volume;
+mod volumes;
+mod world;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    match cli::run() {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("flexvol-sanity: {error:#}");
+            ExitCode::from(2)
+        }
+    }
+}

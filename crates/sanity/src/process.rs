@@ -1,0 +1,345 @@
+//! Programs that are run, signalled and ended: the driver as kubelet runs it (`DriverCall.Run` in
+//! `pkg/volume/flexvolume/driver-call.go`), and the vendor's and the system's commands. None is waited
+//! for longer than its deadline, and no process group is signalled whose leader was reaped: its number may
+//! be somebody else's by then.
+
+use anyhow::{Context, Result, bail, ensure};
+use nix::{
+    errno::Errno,
+    sys::{
+        signal::{Signal, kill, killpg},
+        wait::{Id, WaitPidFlag, WaitStatus, waitid},
+    },
+    unistd::Pid,
+};
+use std::{
+    ffi::OsStr,
+    io::Read,
+    os::unix::process::{CommandExt, ExitStatusExt},
+    path::Path,
+    process::{Child, Command, ExitStatus, Stdio},
+    sync::{Arc, Mutex, PoisonError, mpsc},
+    thread,
+    time::{Duration, Instant},
+};
+
+use crate::call::{Call, Exit, LINGER, Manner, PATH, To};
+
+/// How long a vendor's command or one of the system's may take.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// How long what was killed may take to end: one that the kernel holds is left behind.
+const LAST: Duration = Duration::from_secs(10);
+
+/// Runs the driver once.
+///
+/// # Errors
+/// When the process cannot be started; whatever it does then is in the [`Call`].
+pub fn run(
+    executable: &Path,
+    argv: &[String],
+    manner: &Manner,
+    deadline: Duration,
+) -> Result<Call> {
+    let mut line = manner.through.clone();
+    line.push(executable.into());
+    let mut command = Command::new(&line[0]);
+    command.args(&line[1..]).args(argv).env_clear();
+    command.envs(manner.variables());
+    let deadline = manner.deadline.unwrap_or(deadline);
+    let ran = supervise(&mut command, deadline, manner.signal)
+        .with_context(|| format!("run {}", line[0].display()))?;
+    let exit = match ran.status {
+        Some(status) if !ran.open => status.code().map_or_else(
+            || Exit::Signal(status.signal().unwrap_or_default()),
+            Exit::Code,
+        ),
+        _ => Exit::Deadline,
+    };
+    Ok(Call {
+        executable: executable.to_owned(),
+        argv: argv.to_owned(),
+        manner: manner.clone(),
+        stdout: ran.stdout,
+        stderr: ran.stderr,
+        exit,
+        took: ran.took,
+        lingered: ran.lingered,
+    })
+}
+
+/// Runs one of the vendor's commands and returns what it printed.
+///
+/// # Errors
+/// With its words when it fails or takes longer than five minutes.
+pub fn hook(command: &[String], variables: &[(&str, &str)]) -> Result<String> {
+    let (program, arguments) = command.split_first().context("an empty command")?;
+    let mut line = Command::new(program);
+    line.args(arguments)
+        .envs(variables.iter().copied())
+        .env_remove(crate::guard::WORKER);
+    printed(&mut line, &command.join(" "))
+}
+
+/// Runs a program of the system and returns what it printed.
+///
+/// # Errors
+/// With its words when it fails or takes longer than five minutes.
+pub fn tool(name: &str, arguments: &[&OsStr]) -> Result<String> {
+    let mut command = Command::new(name);
+    command.args(arguments).env("PATH", PATH).env("LC_ALL", "C");
+    printed(&mut command, &format!("{name} {arguments:?}"))
+}
+
+/// The exit code of a program of the system, and what it printed; no code if it had to be ended.
+///
+/// # Errors
+/// When it cannot be started.
+pub fn code(name: &str, arguments: &[&OsStr]) -> Result<(Option<i32>, String)> {
+    let mut command = Command::new(name);
+    command.args(arguments).env("PATH", PATH).env("LC_ALL", "C");
+    let ran = supervise(&mut command, PATIENCE, None).with_context(|| format!("run {name}"))?;
+    let printed = String::from_utf8_lossy(&ran.stdout).into_owned();
+    Ok((ran.status.and_then(|status| status.code()), printed))
+}
+
+fn printed(command: &mut Command, name: &str) -> Result<String> {
+    let ran = supervise(command, PATIENCE, None).with_context(|| format!("run {name}"))?;
+    let Some(status) = ran.status else {
+        bail!("{name}: no end in {} s", PATIENCE.as_secs());
+    };
+    let words = String::from_utf8_lossy(&ran.stderr);
+    ensure!(status.success(), "{name}: {status}: {}", words.trim());
+    Ok(String::from_utf8_lossy(&ran.stdout).into_owned())
+}
+
+/// What became of a program.
+struct Ran {
+    /// Nothing if it had to be killed.
+    status: Option<ExitStatus>,
+    stdout: Vec<u8>,
+    stderr: Vec<u8>,
+    took: Duration,
+    /// How long output stayed open after its end.
+    lingered: Duration,
+    /// The output was open still at the deadline.
+    open: bool,
+}
+
+fn supervise(
+    command: &mut Command,
+    deadline: Duration,
+    signal: Option<(Duration, Signal, To)>,
+) -> Result<Ran> {
+    command
+        .current_dir("/")
+        .process_group(0)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let started = Instant::now();
+    let mut child = start(command)?;
+    let stdout = Stream::of(child.stdout.take().context("take standard output")?);
+    let stderr = Stream::of(child.stderr.take().context("take standard error")?);
+    let end = started + deadline;
+    let in_time = ends(&child, started, end, signal).context("wait for its end")?;
+    let ended = Instant::now();
+    let open = !(stdout.closed_by(end) && stderr.closed_by(end));
+    let lingered = ended.elapsed();
+    if open || !in_time {
+        kill_group(&child);
+        // Who left the group keeps its end; nothing is read from it any more.
+        let soon = Instant::now() + LINGER;
+        stdout.closed_by(soon);
+        stderr.closed_by(soon);
+    }
+    let status = reaped(&mut child)?.filter(|_| in_time);
+    Ok(Ran {
+        status,
+        stdout: stdout.bytes(),
+        stderr: stderr.bytes(),
+        took: ended - started,
+        lingered,
+        open,
+    })
+}
+
+/// A file that was just written may still be open in a child that another thread started and that
+/// has not become its program yet.
+pub fn start(command: &mut Command) -> std::io::Result<Child> {
+    let mut left = 100;
+    loop {
+        match command.spawn() {
+            Err(error) if error.raw_os_error() == Some(nix::libc::ETXTBSY) && left > 0 => {
+                left -= 1;
+                thread::sleep(Duration::from_millis(5));
+            }
+            other => return other,
+        }
+    }
+}
+
+pub fn number(child: &Child) -> Pid {
+    // The kernel's own limit is far below.
+    Pid::from_raw(i32::try_from(child.id()).unwrap_or(i32::MAX))
+}
+
+/// Of a child that is not reaped yet.
+pub fn kill_group(child: &Child) {
+    // It may have ended by itself.
+    let _ = killpg(number(child), Signal::SIGKILL);
+}
+
+/// Whether the child has ended; it is not reaped by that.
+pub fn has_ended(child: &Child) -> nix::Result<bool> {
+    let look = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
+    loop {
+        match waitid(Id::Pid(number(child)), look) {
+            Ok(WaitStatus::StillAlive) => return Ok(false),
+            Ok(_) => return Ok(true),
+            Err(Errno::EINTR) => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+pub fn reaped(child: &mut Child) -> Result<Option<ExitStatus>> {
+    let end = Instant::now() + LAST;
+    loop {
+        let status = child.try_wait().context("wait for what has ended")?;
+        if status.is_some() || Instant::now() > end {
+            return Ok(status);
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Waits for the child's end and signals it on the way; false when `end` came first.
+fn ends(
+    child: &Child,
+    started: Instant,
+    end: Instant,
+    mut signal: Option<(Duration, Signal, To)>,
+) -> nix::Result<bool> {
+    let mut pause = Duration::from_micros(200);
+    loop {
+        if has_ended(child)? {
+            return Ok(true);
+        }
+        let now = Instant::now();
+        if let Some((after, which, to)) = signal
+            && now >= started + after
+        {
+            let _ = match to {
+                To::Driver => kill(number(child), which),
+                To::Group => killpg(number(child), which),
+            };
+            signal = None;
+        }
+        if now >= end {
+            return Ok(false);
+        }
+        let until = signal.map_or(end, |(after, ..)| (started + after).min(end));
+        thread::sleep(pause.min(until.saturating_duration_since(now)));
+        pause = (pause * 2).min(Duration::from_millis(5));
+    }
+}
+
+/// What comes out of one descriptor, read by a thread of its own.
+struct Stream {
+    bytes: Arc<Mutex<Vec<u8>>>,
+    closed: mpsc::Receiver<()>,
+}
+
+impl Stream {
+    fn of(mut from: impl Read + Send + 'static) -> Self {
+        let bytes = Arc::<Mutex<Vec<u8>>>::default();
+        let (close, closed) = mpsc::channel();
+        let into = Arc::clone(&bytes);
+        thread::spawn(move || {
+            let mut block = [0; 8192];
+            while let Ok(read @ 1..) = from.read(&mut block) {
+                let mut bytes = into.lock().unwrap_or_else(PoisonError::into_inner);
+                // A driver that never stops writing is cut off at the deadline.
+                if bytes.len() < 1 << 24 {
+                    bytes.extend(&block[..read]);
+                }
+            }
+            // Nobody may be waiting any more.
+            let _ = close.send(());
+        });
+        Stream { bytes, closed }
+    }
+
+    fn closed_by(&self, end: Instant) -> bool {
+        let left = end.saturating_duration_since(Instant::now());
+        !matches!(
+            self.closed.recv_timeout(left),
+            Err(mpsc::RecvTimeoutError::Timeout)
+        )
+    }
+
+    fn bytes(&self) -> Vec<u8> {
+        self.bytes
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::call::Outcome;
+
+    fn shell(script: &str, manner: &Manner) -> Call {
+        let argv = ["-c".to_owned(), script.to_owned()];
+        run(Path::new("/bin/sh"), &argv, manner, Duration::from_secs(2)).unwrap()
+    }
+
+    #[test]
+    fn both_outputs_are_taken_together() {
+        let call = shell(
+            "echo '{\"status\":\"Success\"}'; echo warning >&2",
+            &Manner::default(),
+        );
+        assert!(matches!(call.outcome(), Outcome::Broken(_)));
+        assert_eq!(call.stderr, b"warning\n");
+    }
+
+    #[test]
+    fn a_driver_without_end_is_killed_with_its_children() {
+        let call = shell("sleep 60 & sleep 60", &Manner::default());
+        assert_eq!(call.exit, Exit::Deadline);
+        assert!(call.took < Duration::from_secs(10));
+    }
+
+    #[test]
+    fn a_child_that_keeps_the_output_is_noticed() {
+        let call = shell("sleep 1 & echo '{}'", &Manner::default());
+        assert!(call.lingered > LINGER, "{:?}", call.lingered);
+        assert_eq!(call.exit, Exit::Code(0));
+    }
+
+    #[test]
+    fn a_signal_reaches_the_driver_and_is_seen_to_end_it() {
+        let manner = Manner {
+            signal: Some((Duration::from_millis(50), Signal::SIGKILL, To::Driver)),
+            ..Manner::default()
+        };
+        assert!(shell("exec sleep 60", &manner).was_killed());
+        assert!(!shell("true", &manner).was_killed());
+    }
+
+    #[test]
+    fn commands_say_what_they_printed_or_why_they_failed() {
+        let say = |script: &str| {
+            hook(
+                &["/bin/sh", "-c", script].map(str::to_owned),
+                &[("WHAT", "x")],
+            )
+        };
+        assert_eq!(say("echo $WHAT").unwrap(), "x\n");
+        assert!(format!("{:#}", say("echo no >&2; false").unwrap_err()).contains("no"));
+    }
+}

@@ -1,0 +1,394 @@
+//! Reading a reply as Go's `encoding/json` does in kubelet (`handleCmdResponse` in
+//! `pkg/volume/flexvolume/driver-call.go`, 1.6 to 1.37): names in any case, the last of duplicates,
+//! null for nothing, the unknown ignored, and a member of the wrong type spoils the whole. `go.tsv` has
+//! what Go made of 160 replies, and `go/main.go` is the program that says so, in CI again.
+
+mod text;
+
+use std::collections::BTreeMap;
+use text::Text;
+
+/// The word that decides: anything but these two is a failure.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Status {
+    Success,
+    NotSupported,
+    /// With the word as it was written.
+    Failure(String),
+}
+
+/// What `init` says of the driver, as kubelet completes it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Capabilities {
+    pub attach: bool,
+    pub selinux_relabel: bool,
+    pub supports_metrics: bool,
+    pub fs_group: bool,
+    pub requires_fs_resize: bool,
+}
+
+/// `defaultCapabilities` in `driver-call.go`.
+impl Default for Capabilities {
+    fn default() -> Self {
+        Capabilities {
+            attach: true,
+            selinux_relabel: true,
+            supports_metrics: false,
+            fs_group: true,
+            requires_fs_resize: true,
+        }
+    }
+}
+
+/// The member `capabilities`.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Told {
+    #[default]
+    Nothing,
+    /// Kubelet and the controller manager dereference it and end.
+    Null,
+    /// How many of the five were named, and what they mean.
+    Some(usize, Capabilities),
+}
+
+#[derive(Clone, Debug)]
+pub struct Reply {
+    pub status: Status,
+    pub message: String,
+    pub device: Option<String>,
+    pub attached: Option<bool>,
+    pub volume_name: Option<String>,
+    pub volume_new_size: Option<i64>,
+    pub capabilities: Told,
+    /// What `provision` tells: the options of the volume it made.
+    pub options: Option<BTreeMap<String, String>>,
+}
+
+/// Reads everything a driver wrote.
+///
+/// # Errors
+/// In words, when Go would not read it.
+pub fn decode(output: &[u8]) -> Result<Reply, String> {
+    if output.is_empty() {
+        return Err("nothing was written, where kubelet expects one JSON object".to_owned());
+    }
+    let members = match text::parse(output)? {
+        Text::Object(members) => members,
+        // Go leaves everything as it was for null.
+        Text::Null => Vec::new(),
+        other => return Err(format!("the reply is {}, not an object", other.kind())),
+    };
+    let mut reply = Reply {
+        status: Status::Failure(String::new()),
+        message: String::new(),
+        device: None,
+        attached: None,
+        volume_name: None,
+        volume_new_size: None,
+        capabilities: Told::Nothing,
+        options: None,
+    };
+    for (name, value) in members {
+        match folded(&name).as_str() {
+            "status" => {
+                if let Some(word) = string("status", value)? {
+                    reply.status = match word.as_str() {
+                        "Success" => Status::Success,
+                        "Not supported" => Status::NotSupported,
+                        _ => Status::Failure(word),
+                    };
+                }
+            }
+            "message" => reply.message = string("message", value)?.unwrap_or(reply.message),
+            "device" => reply.device = string("device", value)?.or(reply.device),
+            "volumename" => reply.volume_name = string("volumeName", value)?.or(reply.volume_name),
+            "attached" => reply.attached = boolean("attached", value)?.or(reply.attached),
+            "volumenewsize" => {
+                let size = whole("volumeNewSize", value)?;
+                reply.volume_new_size = size.or(reply.volume_new_size);
+            }
+            "capabilities" => reply.capabilities = capabilities(value, reply.capabilities)?,
+            "options" => reply.options = options(value).or(reply.options),
+            _ => {}
+        }
+    }
+    Ok(reply)
+}
+
+/// Whether it is one object at all, whatever its members are.
+///
+/// # Errors
+/// In words, when it is not.
+pub fn object(output: &[u8]) -> Result<(), String> {
+    if output.is_empty() {
+        return Err("nothing was written".to_owned());
+    }
+    match text::parse(output)? {
+        Text::Object(_) => Ok(()),
+        other => Err(format!("it is {}", other.kind())),
+    }
+}
+
+/// A new object after null has none of the defaults: Go makes one in which all is false.
+const NONE: Capabilities = Capabilities {
+    attach: false,
+    selinux_relabel: false,
+    supports_metrics: false,
+    fs_group: false,
+    requires_fs_resize: false,
+};
+
+fn capabilities(value: Text, before: Told) -> Result<Told, String> {
+    let members = match value {
+        Text::Null => return Ok(Told::Null),
+        Text::Object(members) => members,
+        other => return Err(format!("capabilities is {}, not an object", other.kind())),
+    };
+    let (mut told, mut known) = match before {
+        Told::Some(told, known) => (told, known),
+        Told::Nothing => (0, Capabilities::default()),
+        Told::Null => (0, NONE),
+    };
+    for (name, value) in members {
+        let capability = match folded(&name).as_str() {
+            "attach" => &mut known.attach,
+            "selinuxrelabel" => &mut known.selinux_relabel,
+            "supportsmetrics" => &mut known.supports_metrics,
+            "fsgroup" => &mut known.fs_group,
+            "requiresfsresize" => &mut known.requires_fs_resize,
+            _ => continue,
+        };
+        told += 1;
+        if let Some(has) = boolean(&name, value)? {
+            *capability = has;
+        }
+    }
+    Ok(Told::Some(told, known))
+}
+
+fn options(value: Text) -> Option<BTreeMap<String, String>> {
+    let Text::Object(members) = value else {
+        return None;
+    };
+    let member = |(name, value)| match value {
+        Text::String(text) => Some((name, text)),
+        _ => None,
+    };
+    members.into_iter().map(member).collect()
+}
+
+/// As Go compares names: two letters beyond ASCII fold into it.
+fn folded(name: &str) -> String {
+    name.chars()
+        .map(|letter| match letter {
+            '\u{17f}' => 's',
+            '\u{212a}' => 'k',
+            other => other.to_ascii_lowercase(),
+        })
+        .collect()
+}
+
+fn string(name: &str, value: Text) -> Result<Option<String>, String> {
+    match value {
+        Text::Null => Ok(None),
+        Text::String(text) => Ok(Some(text)),
+        other => Err(format!("{name} is {}, not a string", other.kind())),
+    }
+}
+
+fn boolean(name: &str, value: Text) -> Result<Option<bool>, String> {
+    match value {
+        Text::Null => Ok(None),
+        Text::Bool(truth) => Ok(Some(truth)),
+        other => Err(format!("{name} is {}, not true or false", other.kind())),
+    }
+}
+
+/// An int64 in Go: neither a string nor a fraction nor an exponent.
+fn whole(name: &str, value: Text) -> Result<Option<i64>, String> {
+    match value {
+        Text::Null => Ok(None),
+        Text::Number(text) => match text.parse() {
+            Ok(number) => Ok(Some(number)),
+            Err(_) => Err(format!("{name} is {text}, not a whole number of 64 bits")),
+        },
+        other => Err(format!("{name} is {}, not a number", other.kind())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_in_any_case_and_the_last_counts() {
+        let reply = decode(
+            br#"{"STATUS":"Failure","Status":"Success","\u017ftatu\u017f":"Not supported"}"#,
+        )
+        .unwrap();
+        assert_eq!(reply.status, Status::NotSupported);
+    }
+
+    #[test]
+    fn words_are_exact() {
+        for word in ["success", "Not Supported", "Failed", ""] {
+            let reply = decode(format!(r#"{{"status":"{word}"}}"#).as_bytes()).unwrap();
+            assert_eq!(reply.status, Status::Failure(word.to_owned()));
+        }
+    }
+
+    #[test]
+    fn wrong_types_spoil_the_reply() {
+        for member in [
+            r#""status":1"#,
+            r#""device":["x"]"#,
+            r#""attached":"true""#,
+            r#""volumeNewSize":"1""#,
+            r#""volumeNewSize":1.5e9"#,
+            r#""capabilities":[]"#,
+            r#""capabilities":{"attach":"false"}"#,
+        ] {
+            assert!(
+                decode(format!("{{{member}}}").as_bytes()).is_err(),
+                "{member}"
+            );
+        }
+    }
+
+    #[test]
+    fn null_is_nothing_but_for_capabilities() {
+        let reply = decode(br#"{"status":"Success","device":null,"attached":null}"#).unwrap();
+        assert_eq!((reply.device, reply.attached), (None, None));
+        let reply = decode(br#"{"status":"Success","capabilities":null}"#).unwrap();
+        assert_eq!(reply.capabilities, Told::Null);
+    }
+
+    #[test]
+    fn what_is_not_told_has_its_default() {
+        let reply = decode(br#"{"Capabilities":{"Attach":false,"x":1}}"#).unwrap();
+        let expected = Capabilities {
+            attach: false,
+            ..Capabilities::default()
+        };
+        assert_eq!(reply.capabilities, Told::Some(1, expected));
+    }
+
+    #[test]
+    fn one_object_and_nothing_else() {
+        for output in ["", "{} {}", "log\n{}", "[]", "{}\u{feff}", "{\"a\":\"\n\"}"] {
+            assert!(decode(output.as_bytes()).is_err(), "{output:?}");
+        }
+        assert!(decode(b" \n{\n}\n\n").is_ok());
+    }
+
+    /// A line of the table: what was written, and what Go made of it.
+    fn agrees(line: &str) {
+        let mut fields = line.split('\t');
+        let input = unquoted(fields.next().unwrap());
+        let expected: Vec<_> = fields.collect();
+        let found = decode(&input);
+        if expected == ["error"] {
+            assert!(found.is_err(), "Go reads nothing of {line}: {found:?}");
+            return;
+        }
+        let reply = found.unwrap_or_else(|error| panic!("Go reads {line}: {error}"));
+        let word = match reply.status {
+            Status::Success => "Success".to_owned(),
+            Status::NotSupported => "Not supported".to_owned(),
+            Status::Failure(word) => word,
+        };
+        let capabilities = match reply.capabilities {
+            Told::Null => "null".to_owned(),
+            Told::Nothing => bits(Capabilities::default()),
+            Told::Some(_, told) => bits(told),
+        };
+        let text = |quoted: &str| String::from_utf8(unquoted(quoted)).unwrap();
+        assert_eq!(word, text(expected[0]), "{line}");
+        assert_eq!(reply.message, text(expected[1]), "{line}");
+        assert_eq!(
+            reply.device.unwrap_or_default(),
+            text(expected[2]),
+            "{line}"
+        );
+        assert_eq!(
+            reply.volume_name.unwrap_or_default(),
+            text(expected[3]),
+            "{line}"
+        );
+        assert_eq!(
+            reply.attached.unwrap_or_default().to_string(),
+            expected[4],
+            "{line}"
+        );
+        assert_eq!(capabilities, expected[5], "{line}");
+        assert_eq!(
+            reply.volume_new_size.unwrap_or_default().to_string(),
+            expected[6],
+            "{line}"
+        );
+    }
+
+    fn bits(told: Capabilities) -> String {
+        let all = [
+            told.attach,
+            told.selinux_relabel,
+            told.supports_metrics,
+            told.fs_group,
+            told.requires_fs_resize,
+        ];
+        all.iter().map(|has| if *has { '1' } else { '0' }).collect()
+    }
+
+    /// A string as Go's `strconv.Quote` writes it.
+    fn unquoted(text: &str) -> Vec<u8> {
+        let inner = text
+            .strip_prefix('"')
+            .and_then(|text| text.strip_suffix('"'));
+        let mut letters = inner.unwrap().chars();
+        let mut bytes = Vec::new();
+        while let Some(letter) = letters.next() {
+            let escape = match letter {
+                '\\' => letters.next().unwrap(),
+                other => {
+                    bytes.extend(other.to_string().bytes());
+                    continue;
+                }
+            };
+            let mut hex = |digits: usize| {
+                let text: String = letters.by_ref().take(digits).collect();
+                u32::from_str_radix(&text, 16).unwrap()
+            };
+            match escape {
+                'n' => bytes.push(b'\n'),
+                't' => bytes.push(b'\t'),
+                'r' => bytes.push(b'\r'),
+                'a' => bytes.push(7),
+                'b' => bytes.push(8),
+                'v' => bytes.push(11),
+                'f' => bytes.push(12),
+                'x' => bytes.push(u8::try_from(hex(2)).unwrap()),
+                'u' => bytes.extend(char::from_u32(hex(4)).unwrap().to_string().bytes()),
+                'U' => bytes.extend(char::from_u32(hex(8)).unwrap().to_string().bytes()),
+                other => bytes.extend(other.to_string().bytes()),
+            }
+        }
+        bytes
+    }
+
+    #[test]
+    fn replies_are_read_as_go_reads_them() {
+        let table = include_str!("go.tsv");
+        assert!(table.lines().count() > 100);
+        table.lines().for_each(agrees);
+    }
+
+    #[test]
+    fn the_deepest_reply_is_as_deep_as_gos() {
+        let nested = |depth: usize| {
+            let (open, close) = ("[".repeat(depth - 1), "]".repeat(depth - 1));
+            decode(format!("{{\"x\":{open}{close}}}").as_bytes())
+        };
+        assert!(nested(10_000).is_ok());
+        assert!(nested(10_001).is_err());
+    }
+}

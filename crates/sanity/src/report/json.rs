@@ -1,0 +1,45 @@
+//! One JSON object with everything.
+
+use super::{Report, reason, word};
+use crate::{call::Call, run::Ended};
+use serde_json::{Value, json};
+
+impl Report {
+    pub(super) fn json(&self) -> String {
+        let call = |call: &Call| json!({ "command": call.command(&self.masks), "answer": call.answer(&self.masks) });
+        let checks: Vec<Value> = self
+            .finished
+            .iter()
+            .map(|one| {
+                let mut object = json!({
+                    "check": one.check.name,
+                    "level": one.check.level.to_string(),
+                    "outcome": word(&one.ended),
+                    "reason": reason(&one.ended),
+                    "notes": one.notes,
+                    "left-behind": one.left,
+                    "seconds": one.took.as_secs_f64(),
+                });
+                if let Ended::Failed(failure) = &one.ended {
+                    object["failing"] = failure.call.as_ref().map(call).into();
+                    object["changes"] = failure.changes.clone().into();
+                    object["calls"] = one.calls.iter().map(call).collect();
+                }
+                object
+            })
+            .collect();
+        let count = self.count(None);
+        let whole = json!({
+            "driver": self.driver,
+            "executable": self.executable,
+            "score": self.score(),
+            "passed": count.passed,
+            "failed": count.failed,
+            "not-applicable": count.not_applicable,
+            "left": count.left,
+            "errors": count.errors,
+            "checks": checks,
+        });
+        format!("{whole:#}\n")
+    }
+}

@@ -1,0 +1,83 @@
+//! JUnit's XML.
+
+use super::{Report, reason};
+use crate::run::Ended;
+use std::fmt::Write as _;
+
+impl Report {
+    pub(super) fn junit(&self) -> String {
+        let count = self.count(None);
+        let seconds: f64 = self.finished.iter().map(|one| one.took.as_secs_f64()).sum();
+        let mut text = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");
+        // Writing to a string does not fail.
+        let _ = writeln!(
+            text,
+            r#"<testsuite name="{}" tests="{}" failures="{}" errors="{}" skipped="{}" time="{seconds:.3}">"#,
+            escaped(&self.driver),
+            self.finished.len(),
+            count.failed,
+            count.errors,
+            count.left + count.not_applicable,
+        );
+        for one in &self.finished {
+            let (group, _) = one
+                .check
+                .name
+                .split_once('.')
+                .unwrap_or((one.check.name, ""));
+            let reason = escaped(&reason(&one.ended).unwrap_or_default());
+            let inside = match &one.ended {
+                Ended::Passed => String::new(),
+                Ended::Failed(failure) => {
+                    let seen = self.evidence(failure);
+                    let lines = seen.iter().map(|(what, seen)| format!("{what}: {seen}\n"));
+                    let lines: String = lines.collect();
+                    let level = one.check.level;
+                    format!(
+                        "<failure type=\"{level}\" message=\"{reason}\">{}</failure>",
+                        escaped(&lines)
+                    )
+                }
+                Ended::NotApplicable(_) | Ended::Left(_) => {
+                    format!("<skipped message=\"{reason}\"/>")
+                }
+                Ended::Error(_) => format!("<error message=\"{reason}\"/>"),
+            };
+            let _ = writeln!(
+                text,
+                "  <testcase classname=\"{group}\" name=\"{}\" time=\"{:.3}\">{inside}</testcase>",
+                escaped(one.check.name),
+                one.took.as_secs_f64(),
+            );
+        }
+        text + "</testsuite>\n"
+    }
+}
+
+/// XML 1.0 has no control characters but these three, however they are written.
+fn escaped(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => escaped.push_str("&amp;"),
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '"' => escaped.push_str("&quot;"),
+            '\n' | '\t' | '\r' => escaped.push(c),
+            c if c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}') => escaped.push('\u{fffd}'),
+            c => escaped.push(c),
+        }
+    }
+    escaped
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn what_xml_cannot_hold_is_replaced() {
+        assert_eq!(
+            super::escaped("a<b>&\"\u{1}\n"),
+            "a&lt;b&gt;&amp;&quot;\u{fffd}\n"
+        );
+    }
+}

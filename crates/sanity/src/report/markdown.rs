@@ -1,0 +1,90 @@
+//! Plain language, to be pasted into somebody's issue.
+
+use super::{Report, reason};
+use crate::{check::Level, run::Ended};
+use std::fmt::Write as _;
+
+impl Report {
+    pub fn markdown(&self) -> String {
+        let must = self.count(Some(Level::Must));
+        let all = self.count(None);
+        let mut text = format!(
+            "## FlexVolume driver {}\n\nTested with flexvol-sanity {}: {} of {} must checks passed",
+            self.driver,
+            env!("CARGO_PKG_VERSION"),
+            must.passed,
+            must.applicable(),
+        );
+        // Writing to a string does not fail.
+        let _ = writeln!(
+            text,
+            "; of all levels {} passed, {} failed, {} do not apply, {} were left out, {} could not be run.",
+            all.passed, all.failed, all.not_applicable, all.left, all.errors
+        );
+        for level in [Level::Must, Level::Should, Level::Warn] {
+            for one in self.finished.iter().filter(|one| one.check.level == level) {
+                let Ended::Failed(failure) = &one.ended else {
+                    continue;
+                };
+                let check = one.check;
+                let _ = writeln!(
+                    text,
+                    "\n### {} ({level})\n\n{} Expected: {}. Found: {}.\n\n{} {}",
+                    check.name,
+                    sentence(check.what),
+                    failure.expected,
+                    failure.found,
+                    sentence(check.why),
+                    sentence(check.mend)
+                );
+                text.push_str("\n```console\n");
+                for (what, seen) in self.evidence(failure) {
+                    let mark = match what {
+                        "call" => "$ ",
+                        "changed" => "# ",
+                        _ => "",
+                    };
+                    let _ = writeln!(text, "{mark}{seen}");
+                }
+                text.push_str("```\n");
+                let _ = writeln!(text, "\nSource: {}", check.source);
+            }
+        }
+        let left: Vec<_> = self
+            .finished
+            .iter()
+            .flat_map(|one| one.left.iter().map(|what| (one.check.name, what)))
+            .collect();
+        if !left.is_empty() {
+            let _ = writeln!(text, "\n### Left behind by the driver\n");
+            for (name, what) in left {
+                let _ = writeln!(text, "- {name}: {what}");
+            }
+        }
+        let rest: Vec<_> = self
+            .finished
+            .iter()
+            .filter(|one| !matches!(one.ended, Ended::Passed | Ended::Failed(_)))
+            .collect();
+        if !rest.is_empty() {
+            let _ = writeln!(text, "\n### Not judged\n");
+            for one in rest {
+                let why = reason(&one.ended).unwrap_or_default();
+                let _ = writeln!(text, "- {}: {why}", one.check.name);
+            }
+        }
+        text
+    }
+}
+
+/// With a capital and a full stop.
+fn sentence(text: &str) -> String {
+    let mut letters = text.chars();
+    let first = letters.next().map(|c| c.to_ascii_uppercase());
+    let text: String = first.into_iter().chain(letters).collect();
+    if text.ends_with('.') {
+        text
+    } else {
+        text + "."
+    }
+}

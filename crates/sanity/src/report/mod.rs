@@ -1,0 +1,152 @@
+//! What a run found, for people and for machines.
+
+mod json;
+mod junit;
+mod markdown;
+mod pretty;
+mod tap;
+
+pub use pretty::{explained, progress};
+
+use crate::{
+    check::Level,
+    run::{Ended, Failure, Finished},
+    subject::Run,
+};
+use clap::ValueEnum;
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
+pub enum Format {
+    /// For people: progress, what failed, and a table
+    Pretty,
+    /// Test Anything Protocol, version 13
+    Tap,
+    /// JUnit's XML, as most CI systems read it
+    Junit,
+    /// One object with everything
+    Json,
+}
+
+/// A finished run.
+#[derive(Debug)]
+pub struct Report {
+    pub driver: String,
+    pub executable: String,
+    pub masks: Vec<String>,
+    pub finished: Vec<Finished>,
+}
+
+/// How many ended how.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Count {
+    pub passed: usize,
+    pub failed: usize,
+    pub not_applicable: usize,
+    pub left: usize,
+    pub errors: usize,
+}
+
+impl Count {
+    /// Those that could be judged.
+    pub fn applicable(self) -> usize {
+        self.passed + self.failed
+    }
+}
+
+impl Report {
+    pub fn new(run: &Run, finished: Vec<Finished>) -> Self {
+        Report {
+            driver: format!("{}/{}", run.name.0, run.name.1),
+            executable: run.executable.display().to_string(),
+            masks: run.masks.clone(),
+            finished,
+        }
+    }
+
+    pub fn count(&self, level: Option<Level>) -> Count {
+        let mut count = Count::default();
+        let counted = |one: &&Finished| level.is_none_or(|level| one.check.level == level);
+        for one in self.finished.iter().filter(counted) {
+            *match one.ended {
+                Ended::Passed => &mut count.passed,
+                Ended::Failed(_) => &mut count.failed,
+                Ended::NotApplicable(_) => &mut count.not_applicable,
+                Ended::Left(_) => &mut count.left,
+                Ended::Error(_) => &mut count.errors,
+            } += 1;
+        }
+        count
+    }
+
+    /// Percent of the must checks that could be judged; none if none could.
+    pub fn score(&self) -> Option<usize> {
+        let must = self.count(Some(Level::Must));
+        (must.applicable() > 0).then(|| must.passed * 100 / must.applicable())
+    }
+
+    /// The exit status; a warning that fails is no failure.
+    pub fn exit(&self) -> u8 {
+        let heavy = [Level::Must, Level::Should].map(|level| self.count(Some(level)));
+        let all = self.count(None);
+        if heavy.iter().any(|count| count.failed > 0) || all.errors > 0 {
+            1
+        } else if all.left > 0 {
+            3
+        } else {
+            0
+        }
+    }
+
+    pub fn text(&self, format: Format) -> String {
+        match format {
+            Format::Pretty => self.pretty(),
+            Format::Tap => self.tap(),
+            Format::Junit => self.junit(),
+            Format::Json => self.json(),
+        }
+    }
+}
+
+impl Report {
+    /// What one needs to see a failure, each with the word for what it is: the call, its answer, and what
+    /// changed on the machine.
+    fn evidence(&self, failure: &Failure) -> Vec<(&'static str, String)> {
+        let mut lines = Vec::new();
+        if let Some(call) = &failure.call {
+            lines.push(("call", call.command(&self.masks)));
+            lines.push(("answer", call.answer(&self.masks)));
+        }
+        for change in &failure.changes {
+            lines.push(("changed", change.clone()));
+        }
+        if failure.changes.is_empty() {
+            let same = "no mount and no loop device came or went";
+            lines.push(("changed", same.to_owned()));
+        }
+        lines
+    }
+}
+
+/// The word for how a check ended, in every format.
+pub fn word(ended: &Ended) -> &'static str {
+    match ended {
+        Ended::Passed => "passed",
+        Ended::Failed(_) => "failed",
+        Ended::NotApplicable(_) => "not-applicable",
+        Ended::Left(_) => "left",
+        Ended::Error(_) => "error",
+    }
+}
+
+/// Why it ended so, in one line or none.
+pub fn reason(ended: &Ended) -> Option<String> {
+    match ended {
+        Ended::Passed => None,
+        Ended::Failed(failure) => Some(format!(
+            "expected: {}; found: {}",
+            failure.expected, failure.found
+        )),
+        Ended::NotApplicable(why) | Ended::Error(why) => Some(why.clone()),
+        Ended::Left(what) => Some(format!("needs {what}")),
+    }
+}

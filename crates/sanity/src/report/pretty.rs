@@ -1,0 +1,137 @@
+//! For people at a terminal.
+
+use super::{Report, reason, word};
+use crate::{
+    check::{Check, Level},
+    run::{Ended, Finished},
+};
+use std::fmt::Write as _;
+
+/// How many of the calls before the failing one are shown.
+const BEFORE: usize = 6;
+
+/// One line as soon as a check ends.
+pub fn progress(one: &Finished, number: usize, of: usize) -> String {
+    let mut line = format!(
+        "[{number:3}/{of}] {:14} {:6} {} ({:.1} s)",
+        word(&one.ended),
+        one.check.level,
+        one.check.name,
+        one.took.as_secs_f64(),
+    );
+    for note in &one.notes {
+        // Writing to a string does not fail.
+        let _ = write!(line, "\n          {note}");
+    }
+    for what in &one.left {
+        let _ = write!(line, "\n          left behind: {what}");
+    }
+    line
+}
+
+/// What a check is about.
+pub fn explained(check: &Check) -> String {
+    let needs: Vec<_> = check.needs.iter().map(ToString::to_string).collect();
+    let needs = if needs.is_empty() {
+        "nothing".to_owned()
+    } else {
+        needs.join(", ")
+    };
+    format!(
+        "{} ({}, needs {needs})\n  rule: {}\n  why: {}\n  who broke it: {}\n  how to mend: {}\n  source: {}\n",
+        check.name, check.level, check.what, check.why, check.broke, check.mend, check.source
+    )
+}
+
+impl Report {
+    pub(super) fn pretty(&self) -> String {
+        let mut text = String::new();
+        // Writing to a string does not fail.
+        for one in &self.finished {
+            let Ended::Failed(failure) = &one.ended else {
+                if let Ended::Error(why) = &one.ended {
+                    let _ = writeln!(text, "\n{}: could not be run: {why}", one.check.name);
+                }
+                continue;
+            };
+            let check = one.check;
+            let _ = writeln!(
+                text,
+                "\n{} ({}): {}\n  expected: {}\n  found:    {}",
+                check.name, check.level, check.what, failure.expected, failure.found
+            );
+            for (what, seen) in self.evidence(failure) {
+                let _ = writeln!(text, "  {:9} {seen}", format!("{what}:"));
+            }
+            let skip = one.calls.len().saturating_sub(BEFORE);
+            for call in &one.calls[skip..] {
+                let _ = writeln!(
+                    text,
+                    "    $ {}\n      {}",
+                    call.command(&self.masks),
+                    call.answer(&self.masks)
+                );
+            }
+            let _ = writeln!(
+                text,
+                "  why:      {}\n  mend:     {}",
+                check.why, check.mend
+            );
+        }
+        for one in self.finished.iter().filter(|one| !one.left.is_empty()) {
+            let (name, left) = (one.check.name, one.left.join(", "));
+            let _ = writeln!(text, "\n{name}: left behind and removed: {left}");
+        }
+        self.list(&mut text, "not applicable", |ended| {
+            matches!(ended, Ended::NotApplicable(_))
+        });
+        self.list(&mut text, "left out", |ended| {
+            matches!(ended, Ended::Left(_))
+        });
+        let _ = writeln!(
+            text,
+            "\n{:8} {:>7} {:>7} {:>15} {:>9} {:>7}",
+            "", "passed", "failed", "not applicable", "left out", "errors"
+        );
+        for level in [Level::Must, Level::Should, Level::Warn] {
+            let count = self.count(Some(level));
+            let _ = writeln!(
+                text,
+                "{level:8} {:>7} {:>7} {:>15} {:>9} {:>7}",
+                count.passed, count.failed, count.not_applicable, count.left, count.errors
+            );
+        }
+        let must = self.count(Some(Level::Must));
+        let _ = match self.score() {
+            Some(score) => writeln!(
+                text,
+                "score of {}: {score} % ({} of {} must checks)",
+                self.driver,
+                must.passed,
+                must.applicable()
+            ),
+            None => writeln!(
+                text,
+                "score of {}: none, no must check was run",
+                self.driver
+            ),
+        };
+        text
+    }
+
+    fn list(&self, text: &mut String, title: &str, which: fn(&Ended) -> bool) {
+        let chosen: Vec<_> = self
+            .finished
+            .iter()
+            .filter(|one| which(&one.ended))
+            .collect();
+        if chosen.is_empty() {
+            return;
+        }
+        let _ = writeln!(text, "\n{title}:");
+        for one in chosen {
+            let why = reason(&one.ended).unwrap_or_default();
+            let _ = writeln!(text, "  {:32} {why}", one.check.name);
+        }
+    }
+}

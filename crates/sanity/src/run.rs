@@ -1,0 +1,190 @@
+//! Runs checks side by side, and those that want the machine for themselves one by one.
+
+use crate::{
+    bench::Bench,
+    call::{Call, masked},
+    check::{Check, Need, Stop},
+    environment,
+    subject::Run,
+    volume::Source,
+    world,
+};
+use std::{
+    collections::VecDeque,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{Mutex, PoisonError},
+    thread,
+    time::{Duration, Instant},
+};
+
+/// How a check ended.
+#[derive(Debug)]
+pub enum Ended {
+    Passed,
+    Failed(Box<Failure>),
+    NotApplicable(String),
+    /// Not run, for want of this.
+    Left(String),
+    /// The tester could not run it.
+    Error(String),
+}
+
+/// What was wrong, and what one needs to see it.
+#[derive(Debug)]
+pub struct Failure {
+    pub expected: String,
+    pub found: String,
+    /// The call that was wrong, or the last one before that was seen.
+    pub call: Option<Call>,
+    /// Mounts and loop devices that came or went from the check's beginning to its failure.
+    pub changes: Vec<String>,
+}
+
+#[derive(Debug)]
+pub struct Finished {
+    pub check: &'static Check,
+    pub ended: Ended,
+    pub notes: Vec<String>,
+    /// What was called, in its order.
+    pub calls: Vec<Call>,
+    /// What the driver should have removed and the tester did.
+    pub left: Vec<String>,
+    pub took: Duration,
+}
+
+/// Runs the checks and returns how they ended, in the order of the checks.
+pub fn run(
+    run: &Run,
+    checks: &[&'static Check],
+    jobs: usize,
+    keep: bool,
+    progress: bool,
+) -> Vec<Finished> {
+    let finished = Mutex::new(Vec::new());
+    let (alone, together): (VecDeque<_>, VecDeque<_>) =
+        checks.iter().copied().partition(|check| check.alone);
+    let work = |queue: &Mutex<VecDeque<&'static Check>>| {
+        while let Some(check) = lock(queue).pop_front() {
+            let one = one(run, check, keep);
+            let mut finished = lock(&finished);
+            if progress {
+                let line = crate::report::progress(&one, finished.len() + 1, checks.len());
+                println!("{line}");
+            }
+            finished.push(one);
+        }
+    };
+    let together = Mutex::new(together);
+    thread::scope(|scope| {
+        for _ in 0..jobs {
+            scope.spawn(|| work(&together));
+        }
+    });
+    work(&Mutex::new(alone));
+    let mut finished = finished
+        .into_inner()
+        .unwrap_or_else(PoisonError::into_inner);
+    let place = |name: &str| checks.iter().position(|check| check.name == name);
+    finished.sort_by_key(|one| place(one.check.name));
+    finished
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn one(run: &Run, check: &'static Check, keep: bool) -> Finished {
+    let started = Instant::now();
+    let mut finished = Finished {
+        check,
+        ended: Ended::Passed,
+        notes: Vec::new(),
+        calls: Vec::new(),
+        left: Vec::new(),
+        took: Duration::ZERO,
+    };
+    if let Some(missing) = missing(run, check.needs) {
+        finished.ended = Ended::Left(missing);
+        return finished;
+    }
+    match Bench::new(run, check.name) {
+        Ok(bench) => {
+            let verdict = catch_unwind(AssertUnwindSafe(|| (check.run)(&bench)));
+            finished.ended = match verdict {
+                Ok(Ok(())) => Ended::Passed,
+                Ok(Err(Stop::Fault(fault))) => Ended::Failed(Box::new(Failure {
+                    expected: fault.expected,
+                    found: fault.found,
+                    call: fault.call,
+                    changes: Vec::new(),
+                })),
+                Ok(Err(Stop::NotApplicable(why))) => Ended::NotApplicable(why),
+                Ok(Err(Stop::Left(why))) => Ended::Left(why),
+                Ok(Err(Stop::Error(error))) => Ended::Error(format!("{error:#}")),
+                Err(_) => Ended::Error("the tester itself failed; its words are above".to_owned()),
+            };
+            if matches!(finished.ended, Ended::Failed(_))
+                && let Err(error) = bench.look()
+            {
+                bench.note(format!("what changed is not known: {error:#}"));
+            }
+            if let Ended::Failed(failure) = &finished.ended
+                && let Some(trouble) = environment::trouble(run)
+            {
+                let found = &failure.found;
+                let why = format!("{trouble}, so this may not be the driver's fault: {found}");
+                finished.ended = Ended::Error(why);
+            }
+            let closed = bench.close(keep);
+            (finished.calls, finished.notes) = (closed.calls, closed.notes);
+            finished.left = closed.left;
+            if let Ended::Failed(failure) = &mut finished.ended {
+                failure.changes = closed.changes;
+                failure.call = failure
+                    .call
+                    .take()
+                    .or_else(|| finished.calls.last().cloned());
+            }
+            if let (Err(error), Ended::Passed) = (&closed.cleared, &finished.ended) {
+                finished.ended = Ended::Error(format!("clean up: {error:#}"));
+            } else if let Err(error) = closed.cleared {
+                finished.notes.push(format!("clean up: {error:#}"));
+            }
+        }
+        Err(error) => finished.ended = Ended::Error(format!("{error:#}")),
+    }
+    finished.took = started.elapsed();
+    finished.masked(&run.masks)
+}
+
+impl Finished {
+    /// Without the words that nobody should see, whoever wrote them.
+    fn masked(mut self, masks: &[String]) -> Self {
+        let mask = |text: &mut String| *text = masked(std::mem::take(text), masks);
+        match &mut self.ended {
+            Ended::Passed => {}
+            Ended::Failed(failure) => {
+                mask(&mut failure.expected);
+                mask(&mut failure.found);
+                failure.changes.iter_mut().for_each(mask);
+            }
+            Ended::NotApplicable(why) | Ended::Left(why) | Ended::Error(why) => mask(why),
+        }
+        self.notes.iter_mut().chain(&mut self.left).for_each(mask);
+        self
+    }
+}
+
+/// What the check needs and was not given.
+fn missing(run: &Run, needs: &[Need]) -> Option<String> {
+    needs.iter().find_map(|need| match need {
+        Need::Root if !world::is_root() => Some("root".to_owned()),
+        Need::Volume | Need::Fresh | Need::Block if run.source == Source::None => {
+            Some("volumes: give --options, or [volume] create and remove in sanity.toml".to_owned())
+        }
+        Need::Fresh | Need::Block if !run.source.is_fresh() => {
+            Some("a volume of its own: give [volume] create and remove in sanity.toml".to_owned())
+        }
+        _ => None,
+    })
+}

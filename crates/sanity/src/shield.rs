@@ -1,0 +1,174 @@
+//! Where drivers are given what somebody would choose to do harm: in mounts of a thread's own, in
+//! which the machine can only be read, and with a decoy to be led to.
+
+use crate::{
+    bench::Bench,
+    check::{Stop, Verdict, fault},
+    evidence::Seen,
+    world,
+};
+use anyhow::{Context, Result};
+use nix::mount::{MsFlags, mount};
+use std::{
+    fs,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+    thread,
+};
+
+/// What stays writable: where programs keep what they need for the moment. A driver's own places are
+/// the configuration's `writes` and where its volumes are.
+const WRITABLE: [&str; 8] = [
+    "/dev", "/proc", "/run", "/sys", "/tmp", "/var/log", "/var/run", "/var/tmp",
+];
+
+/// Does the work behind the shield; without root there is none, and no harm that needs root.
+pub fn shielded(bench: &Bench, work: impl FnOnce() -> Verdict + Send) -> Verdict {
+    if !world::is_root() {
+        return work();
+    }
+    apart(bench, || protect(&writable(bench)), work)
+}
+
+/// Does the work in a thread with mounts of its own, which go with it, and which were changed before.
+pub fn apart(
+    bench: &Bench,
+    change: impl FnOnce() -> Result<()> + Send,
+    work: impl FnOnce() -> Verdict + Send,
+) -> Verdict {
+    thread::scope(|scope| {
+        let apart = scope.spawn(|| {
+            world::leave_others()?;
+            change()?;
+            let before = Seen::now()?;
+            let verdict = work();
+            if verdict.is_err() {
+                bench.look_since(&before)?;
+            }
+            verdict
+        });
+        apart
+            .join()
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+fn writable(bench: &Bench) -> Vec<PathBuf> {
+    let run = bench.run;
+    let content = run.config.volume.content.as_deref();
+    // As far as it is the same for all volumes.
+    let content = content.and_then(|text| text.split('{').next());
+    let content = content.and_then(|text| text.rsplit_once('/'));
+    WRITABLE
+        .map(PathBuf::from)
+        .into_iter()
+        .chain([run.scratch.clone()])
+        .chain(run.config.writes.iter().cloned())
+        .chain(content.map(|(directory, _)| directory.into()))
+        .filter(|path| path != Path::new("") && path != Path::new("/"))
+        .collect()
+}
+
+/// Makes all mounts read-only but these directories, which become mounts of their own.
+fn protect(writable: &[PathBuf]) -> Result<()> {
+    let kept: Vec<_> = writable
+        .iter()
+        .filter_map(|path| fs::canonicalize(path).ok())
+        .collect();
+    for path in &kept {
+        if world::mounts_at(path)?.is_empty() && path.is_dir() {
+            let all = MsFlags::MS_BIND | MsFlags::MS_REC;
+            mount(Some(path), path, None::<&str>, all, None::<&str>)
+                .with_context(|| format!("keep {} writable", path.display()))?;
+        }
+    }
+    for found in world::mounts()? {
+        if kept.iter().any(|path| found.point.starts_with(path)) {
+            continue;
+        }
+        let mut flags = MsFlags::MS_REMOUNT | MsFlags::MS_BIND | MsFlags::MS_RDONLY;
+        for option in found.options.split(',') {
+            flags |= match option {
+                "nosuid" => MsFlags::MS_NOSUID,
+                "nodev" => MsFlags::MS_NODEV,
+                "noexec" => MsFlags::MS_NOEXEC,
+                "noatime" => MsFlags::MS_NOATIME,
+                "nodiratime" => MsFlags::MS_NODIRATIME,
+                "relatime" => MsFlags::MS_RELATIME,
+                _ => MsFlags::empty(),
+            };
+        }
+        mount(
+            None::<&str>,
+            &found.point,
+            None::<&str>,
+            flags,
+            None::<&str>,
+        )
+        .with_context(|| format!("make {} read-only", found.point.display()))?;
+    }
+    Ok(())
+}
+
+/// A directory that nobody has any business with.
+#[derive(Debug)]
+pub struct Decoy {
+    pub directory: PathBuf,
+    file: PathBuf,
+    before: Looks,
+}
+
+/// Owner, group and mode of the directory, its names, and the file's content.
+type Looks = (u32, u32, u32, Vec<std::ffi::OsString>, Vec<u8>);
+
+impl Decoy {
+    pub fn new(bench: &Bench) -> Result<Self> {
+        let directory = bench.dir.join("decoy");
+        world::make_directory(&directory).context("make a decoy")?;
+        let file = directory.join("file");
+        fs::write(&file, "nobody's business\n").context("make a decoy")?;
+        let before = seen(&directory, &file)?;
+        Ok(Decoy {
+            directory,
+            file,
+            before,
+        })
+    }
+
+    /// Stops if somebody did something to it.
+    pub fn is_untouched(&self) -> Result<(), Stop> {
+        match seen(&self.directory, &self.file) {
+            Ok(now) if now == self.before => Ok(()),
+            _ => {
+                let expected = "a directory that a value leads to stays as it is";
+                Err(fault(expected, "it was changed"))
+            }
+        }
+    }
+}
+
+fn seen(directory: &Path, file: &Path) -> Result<Looks> {
+    let about = fs::metadata(directory).context("look at the decoy")?;
+    let entries = fs::read_dir(directory).context("list the decoy")?;
+    let mut names: Vec<_> = entries
+        .filter_map(Result::ok)
+        .map(|entry| entry.file_name())
+        .collect();
+    names.sort();
+    let text = fs::read(file).context("read the decoy")?;
+    Ok((about.uid(), about.gid(), about.mode(), names, text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_manual_has_every_place_that_stays_writable() {
+        let manual = include_str!("../README.md");
+        let from = manual.find("can only be read but for").unwrap();
+        let list = &manual[from..from + manual[from..].find("what `writes`").unwrap()];
+        let told: Vec<_> = list.split('`').skip(1).step_by(2).collect();
+        assert_eq!(told, WRITABLE);
+    }
+}

@@ -1,0 +1,83 @@
+//! Every callout once or more, the way all checks of the output look at them.
+
+use crate::{
+    bench::Bench,
+    call::Call,
+    check::Stop,
+    json,
+    subject::{CALLOUTS, Run},
+    volume::Source,
+    world,
+};
+
+/// What was called.
+#[derive(Debug)]
+pub struct Tour {
+    pub calls: Vec<Call>,
+    /// Which callouts it did not come to, and why.
+    pub cut: Option<String>,
+}
+
+/// The tour, made once in a run.
+pub fn of<'a>(bench: &Bench<'a>) -> Result<&'a Tour, Stop> {
+    let run = bench.run;
+    if let Some(tour) = run.tour.get() {
+        return Ok(tour);
+    }
+    let tour = tour(run)?;
+    Ok(run.tour.get_or_init(|| tour))
+}
+
+fn tour(run: &Run) -> Result<Tour, Stop> {
+    let number = run.count.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    let bench = Bench::new(run, &format!("tour-{number}"))?;
+    let walked = walk(&bench);
+    let closed = bench.close(false);
+    let cut = walked?;
+    closed.cleared?;
+    Ok(Tour {
+        calls: closed.calls,
+        cut,
+    })
+}
+
+/// What the driver answers here is for others to judge. Says where the way ended, if before its end.
+fn walk(bench: &Bench) -> Result<Option<String>, Stop> {
+    let run = bench.run;
+    for callout in CALLOUTS {
+        let directory = bench.dir.join("nobody").join(callout);
+        world::make_directory(&directory).map_err(anyhow::Error::from)?;
+        bench.call(&run.nobody(callout, &directory))?;
+    }
+    bench.call(&["sanity-unknown", "{}"])?;
+    bench.call(&["mount"])?;
+    bench.call(&["mount", "/nowhere", "{\"broken\""])?;
+    if !world::is_root() || run.source == Source::None {
+        return Ok(None);
+    }
+    let volume = bench.volume()?;
+    let name = json::object(&volume.members("rw"));
+    bench.call(&["getvolumename", &name])?;
+    let place = match bench.up(&volume, "sanity-pod", "rw") {
+        Ok(place) => place,
+        // The step that failed is among the calls.
+        Err(Stop::Fault(fault)) => {
+            let callout = fault.call.as_ref().map_or("", Call::callout).to_owned();
+            return Ok(Some(format!(
+                "the callouts after {callout}, which went wrong"
+            )));
+        }
+        Err(other) => return Err(other),
+    };
+    bench.call(&["isattached", &name, run.node()])?;
+    bench.call(&bench.expand_arguments(&place, volume.bytes, volume.bytes))?;
+    match bench.down(&place) {
+        Err(Stop::Fault(fault)) => {
+            let callout = fault.call.as_ref().map_or("", Call::callout).to_owned();
+            Ok(Some(format!(
+                "the callouts after {callout}, which went wrong"
+            )))
+        }
+        other => other.map(|()| None),
+    }
+}

@@ -1,0 +1,234 @@
+//! What hostile values are told of: a real volume where one can be made, for of a volume that does not
+//! exist a driver may refuse everything without a look.
+
+use crate::{
+    bench::Bench,
+    call::Call,
+    check::{Stop, Verdict},
+    json::{self, Options},
+    process,
+    shield::shielded,
+    volume::Volume,
+    world,
+};
+use anyhow::{Context, Result};
+use std::{
+    ffi::OsStr,
+    path::{Path, PathBuf},
+};
+
+/// The callouts in the order in which they are told the value. Before those from `detach` on everything is
+/// unmounted.
+const TOLD: [&str; 9] = [
+    "getvolumename",
+    "attach",
+    "waitforattach",
+    "isattached",
+    "mountdevice",
+    "mount",
+    "expandfs",
+    "detach",
+    "expandvolume",
+];
+
+/// One volume after the other, each until it has something on it that a later value would not meet.
+#[derive(Debug)]
+pub struct Victim<'a, 'run> {
+    bench: &'a Bench<'run>,
+    volume: Option<Volume>,
+    /// Something was mounted, and so may be formatted.
+    used: bool,
+}
+
+/// A callout that was told a value.
+#[derive(Debug)]
+pub struct Told<'a> {
+    pub call: Call,
+    /// The directory it was given.
+    pub dir: PathBuf,
+    volume: &'a Volume,
+    device: &'a str,
+}
+
+/// What looks at every callout.
+pub type Judge<'a> = &'a mut (dyn FnMut(&Told) -> Verdict + Send);
+
+impl<'a, 'run> Victim<'a, 'run> {
+    pub fn new(bench: &'a Bench<'run>) -> Self {
+        Victim {
+            bench,
+            volume: None,
+            used: false,
+        }
+    }
+
+    /// Calls every callout that takes what is changed, behind the shield: members of its JSON, or the name of
+    /// `detach`. One after the other what each of the targets has.
+    pub fn tell(&mut self, mut targets: &[Options], judge: Judge) -> Verdict {
+        while let Some(first) = targets.first() {
+            let volume = self.volume(first)?;
+            let device = match self.volume {
+                Some(_) => self.attached(&volume)?,
+                None => String::new(),
+            };
+            let mut number = 0;
+            shielded(self.bench, || {
+                // Going behind it costs more than a call.
+                for members in targets {
+                    if number > 0 && self.wants_another(members) {
+                        break;
+                    }
+                    self.told(members, (&volume, &device), judge)?;
+                    number += 1;
+                    if members.contains_key(json::NAME) {
+                        // It may be detached.
+                        break;
+                    }
+                }
+                Ok(())
+            })?;
+            targets = &targets[number..];
+        }
+        Ok(())
+    }
+
+    fn told(
+        &mut self,
+        members: &Options,
+        volume: (&Volume, &str),
+        judge: &mut (dyn FnMut(&Told) -> Verdict + Send),
+    ) -> Verdict {
+        let bench = self.bench;
+        for callout in TOLD.into_iter().filter(|name| bench.run.supports(name)) {
+            let told = told(bench, callout, members, volume)?;
+            let Some(told) = told else { continue };
+            let mounts = ["mount", "mountdevice"].contains(&callout);
+            self.used |= mounts && told.call.succeeded();
+            judge(&told)?;
+        }
+        taken_down(bench)
+    }
+
+    /// As it should be. How that goes is for others to judge.
+    fn attached(&self, volume: &Volume) -> Result<String, Stop> {
+        match self.bench.attached(volume, "rw") {
+            Err(Stop::Fault(_)) => Ok(String::new()),
+            other => other,
+        }
+    }
+
+    /// Whether this must be told of a blank volume, and the one there is may not be. The pod's keys and the name
+    /// alone format nothing.
+    fn wants_another(&self, members: &Options) -> bool {
+        let harmless = |key: &String| key.starts_with("kubernetes.io/pod.") || key == json::NAME;
+        self.volume.is_some() && self.used && !members.keys().all(harmless)
+    }
+
+    fn volume(&mut self, members: &Options) -> Result<Volume, Stop> {
+        let bench = self.bench;
+        if !world::is_root() || !bench.run.source.is_fresh() {
+            return Ok(bench.run.nobodys());
+        }
+        if self.wants_another(members)
+            && let Some(old) = self.volume.take()
+        {
+            bench.done_with(&old)?;
+            self.used = false;
+        }
+        let volume = match self.volume.take() {
+            Some(volume) => volume,
+            None => bench.volume()?,
+        };
+        self.volume = Some(volume.clone());
+        Ok(volume)
+    }
+}
+
+/// One callout with the value; none if it takes nothing of it.
+fn told<'a>(
+    bench: &Bench,
+    callout: &str,
+    members: &Options,
+    (volume, device): (&'a Volume, &'a str),
+) -> Result<Option<Told<'a>>, Stop> {
+    let own = |callout: &str| bench.dir.join("place").join(callout);
+    let mut dir = own(callout);
+    world::make_directory(&dir).context("make a directory")?;
+    if callout == "detach" {
+        taken_down(bench)?;
+    }
+    if callout == "expandfs" {
+        for mounted in ["mountdevice", "mount"].map(own) {
+            if !world::mounts_at(&mounted)?.is_empty() {
+                dir = mounted;
+            }
+        }
+    }
+    let mut argv = bench.run.arguments(callout, volume, &dir, device);
+    if let Some(place) = argv.iter().position(|word| word.starts_with('{')) {
+        let mut all: Options = serde_json::from_str(&argv[place]).context("read our own JSON")?;
+        all.extend(members.clone());
+        argv[place] = json::object(&all);
+    } else if callout == "detach"
+        && let Some(name) = members.get(json::NAME)
+    {
+        argv[1].clone_from(name);
+    } else {
+        return Ok(None);
+    }
+    let call = bench.call(&argv)?;
+    Ok(Some(Told {
+        call,
+        dir,
+        volume,
+        device,
+    }))
+}
+
+/// Has the driver unmount what it mounted, and removes what stays.
+fn taken_down(bench: &Bench) -> Verdict {
+    for (callout, undone) in [("mount", "unmount"), ("mountdevice", "unmountdevice")] {
+        let dir = bench.dir.join("place").join(callout);
+        if world::mounts_below(&dir)?.is_empty() {
+            continue;
+        }
+        if bench.run.supports(undone) {
+            bench.call(&[undone, &dir.to_string_lossy()])?;
+        }
+        for mount in world::mounts_below(&dir)?.iter().rev() {
+            world::unmount(&mount.point)?;
+        }
+    }
+    Ok(())
+}
+
+impl Told<'_> {
+    /// Whether nothing is mounted where the callout was to mount something.
+    pub fn mounted_nothing(&self) -> Result<bool> {
+        let mounts = ["mount", "mountdevice"].contains(&self.call.callout());
+        Ok(mounts && world::mounts_at(&self.dir)?.is_empty())
+    }
+
+    /// Whether the file system of the volume has this label.
+    pub fn is_labelled(&self, label: &str) -> Result<bool> {
+        let mounted = world::mounts_at(&self.dir)?.pop();
+        let mounted = mounted.map(|mount| format!("/dev/block/{}", mount.device).into());
+        let content = self.volume.content.clone();
+        for path in content
+            .into_iter()
+            .chain(mounted)
+            .chain([self.device.into()])
+        {
+            if path.exists() && label_of(&path)? == label {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}
+
+fn label_of(path: &Path) -> Result<String> {
+    let words = ["-p", "-o", "value", "-s", "LABEL"].map(OsStr::new);
+    let (_, said) = process::code("blkid", &[&words[..], &[path.as_os_str()]].concat())?;
+    Ok(said.trim().to_owned())
+}

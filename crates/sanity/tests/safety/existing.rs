@@ -1,0 +1,245 @@
+//! What was there before the run.
+
+use crate::{Verdict, vendor::Vendor};
+use serde_json::Value;
+use std::{
+    fs,
+    os::unix::fs::symlink,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+fn tool(name: &str, words: &[&str]) {
+    let status = Command::new(name).args(words).status().unwrap();
+    assert!(status.success(), "{name} {words:?}");
+}
+
+/// Does something in a mounted image.
+fn inside(image: &Path, at: &Path, work: impl FnOnce(&Path)) {
+    fs::create_dir_all(at).unwrap();
+    let (image, at) = (image.to_str().unwrap(), at.to_str().unwrap());
+    tool("mount", &["-o", "loop", image, at]);
+    work(Path::new(at));
+    tool("umount", &[at]);
+}
+
+pub fn untouched() -> Verdict {
+    let vendor = Vendor::new("");
+    let (image, at) = (vendor.path("image"), vendor.path("at"));
+    let file = fs::File::create_new(&image).unwrap();
+    file.set_len(320 << 20).unwrap();
+    tool("mkfs.xfs", &["-q", image.to_str().unwrap()]);
+    let precious = vendor.path("precious");
+    fs::write(&precious, "mine").unwrap();
+    // Names that the tester uses, or used.
+    let names = ["sanity", "kept", "open", "held", "life", "written", "once"];
+    inside(&image, &at, |volume| {
+        for name in names {
+            symlink(&precious, volume.join(name)).unwrap();
+        }
+        fs::write(volume.join("data"), "theirs").unwrap();
+    });
+    vendor.configure_as(&format!("[options]\nimage = {image:?}"));
+    let output = vendor
+        .tester(&[
+            "run",
+            "--format",
+            "json",
+            "--filter",
+            "mnt.,umt.,life.,kill.,out.",
+        ])
+        .output()
+        .unwrap();
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["failed"], 0, "{report:#}");
+    assert_eq!(report["errors"], 0, "{report:#}");
+    let checks = report["checks"].as_array().unwrap();
+    let passed = |name: &str| {
+        let is = |check: &&Value| check["check"] == name && check["outcome"] == "passed";
+        checks.iter().any(|check| is(&check))
+    };
+    assert!(passed("mnt.happy-rw-data") && passed("umt.keeps-data"));
+    assert_eq!(fs::read(&precious).unwrap(), b"mine");
+    inside(&image, &at, |volume| {
+        let mut found: Vec<_> = fs::read_dir(volume)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        found.sort();
+        let mut expected = names.map(str::to_owned).to_vec();
+        expected.push("data".to_owned());
+        expected.sort();
+        assert_eq!(found, expected);
+        assert_eq!(fs::read(volume.join("data")).unwrap(), b"theirs");
+        use std::os::unix::fs::MetadataExt;
+        assert_eq!(fs::metadata(volume).unwrap().gid(), 0, "it keeps its group");
+    });
+    Ok(())
+}
+
+pub fn content() -> Verdict {
+    let vendor = Vendor::new("");
+    let precious = vendor.path("precious");
+    fs::write(&precious, vec![7; 64 << 20]).unwrap();
+    let lie = vendor.script(
+        "lie",
+        "echo '{\"image\":\"/nowhere\",\"handle\":\"../precious\"}'",
+    );
+    let lie_not_blank = vendor.script(
+        "full",
+        "echo '{\"image\":\"/nowhere\",\"handle\":\"precious\"}'",
+    );
+    let nothing = vendor.script("nothing", "true");
+    for (create, why) in [
+        (lie, "leads out of the content's place"),
+        (lie_not_blank, "a blank volume"),
+    ] {
+        vendor.configure_as(&format!(
+            "[volume]\ncreate = [{create:?}]\nremove = [{nothing:?}]\ncontent = \"{}\"",
+            vendor.path("{handle}").display()
+        ));
+        let output = vendor
+            .tester(&["run", "--format", "json", "--filter", "fmt.unsigned"])
+            .output()
+            .unwrap();
+        let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let reason = report["checks"][0]["reason"].as_str().unwrap_or_default();
+        assert!(reason.contains(why), "{report:#}");
+        let now = fs::read(&precious).unwrap();
+        assert!(now.iter().all(|byte| *byte == 7), "it was written to");
+    }
+    Ok(())
+}
+
+/// Goes with the test, whoever made it.
+struct Canary(PathBuf);
+
+impl Drop for Canary {
+    fn drop(&mut self) {
+        // It is not there, as it should.
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+pub fn shielded() -> Verdict {
+    let vendor = Vendor::new("");
+    let canary = Canary(format!("/etc/flexvol-safety-{}", std::process::id()).into());
+    let led = vendor.path("led");
+    // Writes wherever a value leads, as root does.
+    let script = format!(
+        "case \"$1 $3\" in\n\
+         init*) echo '{{\"status\":\"Success\",\"capabilities\":{{\"attach\":false}}}}' ;;\n\
+         mount*/etc*) echo led >> {led}; touch {canary} 2>/dev/null || true\n\
+         echo '{{\"status\":\"Failure\",\"message\":\"no\"}}' ;;\n\
+         *) echo '{{\"status\":\"Failure\",\"message\":\"no\"}}' ;;\n\
+         esac",
+        led = led.display(),
+        canary = canary.0.display()
+    );
+    let driver = vendor.path("example.com~broken/broken");
+    fs::remove_file(&driver).unwrap();
+    vendor.script("example.com~broken/broken", &script);
+    vendor.configure_as("[options]\nimage = \"{image}\"");
+    let output = vendor
+        .tester(&["run", "--format", "json", "--filter", "cli.path-traversal"])
+        .output()
+        .unwrap();
+    assert!(output.status.code().is_some(), "{output:?}");
+    assert!(led.exists(), "the driver was led there");
+    assert!(!canary.0.exists(), "the machine was written to");
+    Ok(())
+}
+
+pub fn first_init() -> Verdict {
+    let vendor = Vendor::new("");
+    let canary = Canary(format!("/tmp/flexvol-safety-init-{}", std::process::id()).into());
+    let alone = vendor.path("alone");
+    // The same every time, and somewhere else than the driver's directory.
+    let script = format!(
+        "[ -e {canary} ] || echo \"$1\" >>{alone}\n\
+         echo {canary} >{canary}\n\
+         echo '{{\"status\":\"Success\",\"capabilities\":{{\"attach\":false}}}}'",
+        canary = canary.0.display(),
+        alone = alone.display(),
+    );
+    fs::remove_file(vendor.path("example.com~broken/broken")).unwrap();
+    vendor.script("example.com~broken/broken", &script);
+    vendor.configure_as("[options]\nimage = \"{image}\"");
+    let config = fs::read_to_string(vendor.path("sanity.toml")).unwrap();
+    let config = config.replace("writes = [", &format!("writes = [{:?}, ", vendor.path("")));
+    fs::write(vendor.path("sanity.toml"), config).unwrap();
+    let words = ["run", "--format", "json", "--filter", "init.no-side"];
+    let output = vendor.tester(&words).output().unwrap();
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let check = &report["checks"][0];
+    let reason = check["reason"].as_str().unwrap_or_default();
+    assert_eq!(check["outcome"], "failed", "{report:#}");
+    let named = format!("a file {} is new", canary.0.display());
+    assert!(reason.contains(&named), "{report:#}");
+    // Watched once, and then as usual once: what the first left was in a place of its own.
+    let alone = fs::read_to_string(alone).unwrap();
+    assert_eq!(alone, "init\ninit\n");
+    Ok(())
+}
+
+pub fn secrets() -> Verdict {
+    let vendor = Vendor::new("tells-the-secret");
+    // A server that refuses everybody.
+    let create = vendor.script("create", "echo '{\"image\":\"/nowhere\"}'");
+    let remove = vendor.script("remove", "true");
+    vendor.configure_as(&format!(
+        "[volume]\ncreate = [{create:?}]\nremove = [{remove:?}]"
+    ));
+    let secret = "it's a \"secret\"";
+    fs::write(
+        vendor.path("secrets.json"),
+        serde_json::json!({ "password": secret }).to_string(),
+    )
+    .unwrap();
+    let encoded = "aXQncyBhICJzZWNyZXQi";
+    for format in ["pretty", "tap", "junit", "json"] {
+        let output = vendor
+            .tester(&["run", "--format", format, "--filter", "mnt.,umt.busy"])
+            .arg("--secrets")
+            .arg(vendor.path("secrets.json"))
+            .arg("--report")
+            .arg(vendor.path("report.md"))
+            .output()
+            .unwrap();
+        let printed = String::from_utf8_lossy(&output.stdout).into_owned()
+            + &String::from_utf8_lossy(&output.stderr)
+            + &fs::read_to_string(vendor.path("report.md")).unwrap();
+        assert!(printed.contains("mnt.happy-rw-data"), "{printed}");
+        assert!(printed.contains("***"), "{printed}");
+        for word in [secret, encoded, "it's a", "a \\\"secret"] {
+            assert!(!printed.contains(word), "{format}: {word} is in {printed}");
+        }
+    }
+    Ok(())
+}
+
+pub fn recordings() -> Verdict {
+    let vendor = Vendor::new("");
+    vendor.configure("");
+    let outside = vendor.path("outside");
+    let recording = vendor.path("calls.jsonl");
+    for path in [
+        outside.display().to_string(),
+        format!("/var/lib/kubelet/pods/../../../..{}", outside.display()),
+    ] {
+        let call = serde_json::json!({
+            "argv": ["mount", path, "{\"kubernetes.io/pvOrVolumeName\":\"a\",\"image\":\"x\"}"],
+            "reply": { "status": "Success" },
+        });
+        fs::write(&recording, format!("{call}\n")).unwrap();
+        let output = vendor
+            .tester(&["replay", recording.to_str().unwrap()])
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(said.contains("leads out of"), "{said}");
+        assert!(!outside.exists());
+    }
+    Ok(())
+}

@@ -1,0 +1,122 @@
+//! Runs that end before their end, and what drivers leave.
+
+use crate::{
+    Verdict,
+    vendor::{Running, Vendor, until},
+};
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+use serde_json::Value;
+use std::{fs, path::PathBuf, process::Stdio};
+
+/// Starts a run, and waits until a volume is mounted in it.
+fn under_way(vendor: &Vendor, words: &[&str]) -> (Running, PathBuf) {
+    let mut command = vendor.tester(words);
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    let running = Running(command.spawn().unwrap());
+    until("a journal", || vendor.scratch().is_some());
+    let scratch = vendor.scratch().unwrap();
+    // The guard and the run have the same mounts.
+    let mounts = format!("/proc/{}/mountinfo", running.0.id());
+    until("a mounted volume", || {
+        let text = fs::read_to_string(&mounts).unwrap_or_default();
+        text.lines()
+            .any(|line| line.contains(&*scratch.to_string_lossy()) && line.contains(" - xfs "))
+    });
+    (running, scratch)
+}
+
+fn signal(running: &Running, signal: Signal) {
+    let id = i32::try_from(running.0.id()).unwrap();
+    kill(Pid::from_raw(id), signal).unwrap();
+}
+
+fn nothing(left: Vec<String>) -> Verdict {
+    if left.is_empty() {
+        Ok(())
+    } else {
+        Err(format!("left: {left:?}"))
+    }
+}
+
+pub fn by_a_signal() -> Verdict {
+    for (which, code) in [(Signal::SIGINT, 130), (Signal::SIGTERM, 143)] {
+        // Attached, so that there are records of the driver's own besides volumes and mounts.
+        let vendor = Vendor::new("attached");
+        vendor.configure("");
+        let (mut running, scratch) = under_way(&vendor, &["run", "--filter", "kill.,life."]);
+        signal(&running, which);
+        let status = running.0.wait().unwrap();
+        assert_eq!(status.code(), Some(code));
+        nothing(vendor.left(&scratch))?;
+        let attached = fs::read_dir(vendor.path("state/attached")).unwrap().count();
+        assert_eq!(attached, 0, "what was attached is detached");
+    }
+    Ok(())
+}
+
+pub fn killed() -> Verdict {
+    let vendor = Vendor::new("attached");
+    vendor.configure("");
+    let (mut running, scratch) = under_way(&vendor, &["run", "--filter", "kill.,life."]);
+    signal(&running, Signal::SIGKILL);
+    running.0.wait().unwrap();
+    assert!(!vendor.left(&scratch).is_empty(), "nobody can undo yet");
+    let next = vendor
+        .tester(&["run", "--filter", "cli.no-args"])
+        .output()
+        .unwrap();
+    assert!(next.status.success(), "{next:?}");
+    let said = String::from_utf8_lossy(&next.stderr);
+    assert!(said.contains("undid what an interrupted run"), "{said}");
+    let attached = fs::read_dir(vendor.path("state/attached")).unwrap().count();
+    assert_eq!(attached, 0, "what was attached is detached");
+    nothing(vendor.left(&scratch))
+}
+
+pub fn kept() -> Verdict {
+    let vendor = Vendor::new("deletes-on-unmount");
+    vendor.configure("");
+    let mut command = vendor.tester(&["run", "--keep", "--filter", "umt.keeps-data"]);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut running = Running(command.spawn().unwrap());
+    let mut said = std::io::BufReader::new(running.0.stderr.take().unwrap());
+    let mut line = String::new();
+    std::io::BufRead::read_line(&mut said, &mut line).unwrap();
+    assert!(line.starts_with("kept, until Ctrl-C: nsenter"), "{line}");
+    let scratch = vendor.scratch().unwrap();
+    let words: Vec<_> = line
+        .trim_start_matches("kept, until Ctrl-C: ")
+        .split_whitespace()
+        .collect();
+    let look = std::process::Command::new(words[0])
+        .args(&words[1..])
+        .output()
+        .unwrap();
+    let seen = String::from_utf8_lossy(&look.stdout);
+    assert!(seen.contains("umt.keeps-data"), "{look:?}");
+    assert!(fs::read_dir(vendor.volumes()).unwrap().next().is_some());
+    signal(&running, Signal::SIGINT);
+    running.0.wait().unwrap();
+    let mut report = String::new();
+    let mut stdout = running.0.stdout.take().unwrap();
+    std::io::Read::read_to_string(&mut stdout, &mut report).unwrap();
+    assert!(report.contains("umt.keeps-data"), "{report}");
+    assert!(report.contains("    $ "), "the calls are told: {report}");
+    nothing(vendor.left(&scratch))
+}
+
+pub fn left_behind() -> Verdict {
+    let vendor = Vendor::new("forgets-the-device");
+    vendor.configure("");
+    let output = vendor
+        .tester(&["run", "--format", "json", "--filter", "umt.happy"])
+        .output()
+        .unwrap();
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let left = report["checks"][0]["left-behind"].to_string();
+    assert!(left.contains("a loop device on"), "{report:#}");
+    Ok(())
+}

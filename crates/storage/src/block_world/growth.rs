@@ -1,0 +1,124 @@
+//! Growth of a block volume, and mending what a growth that was cut has left.
+
+use super::BlockWorld;
+use crate::{
+    backend::BlockBackend,
+    decide,
+    mark::{Mark, State},
+    observed::Content,
+};
+use flexvol_host::{Device, grow, lock, mount::Detached};
+use flexvol_sdk::{Bytes, Error, ErrorKind, Filesystem, Result};
+
+impl<B: BlockBackend> BlockWorld<'_, B> {
+    pub(super) fn grow_storage(&mut self, to: Bytes) -> Result<()> {
+        self.forget();
+        self.expect_whole()?;
+        self.stored.grow(to)?;
+        if self.device.is_some() {
+            self.map()?;
+        }
+        Ok(())
+    }
+
+    /// Storage that lost its end would get zeros in its place and look whole from then on.
+    fn expect_whole(&self) -> Result<()> {
+        let mark = self.stored.mark()?;
+        let image = self.stored.backend()?.image(&self.stored.volume)?;
+        let (State::Ready, Some(image)) = (mark.state, image) else {
+            return Ok(());
+        };
+        let size = self.stored.asset()?.map_or(Bytes(0), |asset| asset.size);
+        match grow::measure_unmounted(&image)? {
+            Some((found, _)) if found.size > size => Err(Error::new(
+                ErrorKind::Storage,
+                decide::truncated(found.size, size),
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) fn grow_filesystem(&mut self) -> Result<()> {
+        let mark = self.stored.mark()?;
+        let filesystem = mark
+            .format
+            .ok_or_else(|| Error::new(ErrorKind::Bug, "grow a file system that was never made"))?
+            .filesystem;
+        let detached = self.detached.take().ok_or_else(|| {
+            Error::new(ErrorKind::Bug, "grow a file system that was not measured")
+        })?;
+        let before = self.content.take();
+        let device = self.device()?;
+        let grown = grow::online(detached.file(), device, filesystem);
+        drop(detached);
+        if let Err(refused) = grown {
+            self.grow_offline(filesystem, refused).map_err(|error| {
+                match (before, device.size()) {
+                    (Some(Content::Ours { size: had, .. }), Ok(size)) => error.context(
+                        format_args!("the volume has {size} and its file system only {had}"),
+                    ),
+                    _ => error,
+                }
+            })?;
+            // A tool that succeeded may have left what the kernel does not accept.
+            self.detached = Some(Detached::new(self.device()?, filesystem)?);
+        }
+        if self.stored.mark()?.growing.is_some() {
+            self.stored.set_mark(&mark.with_growing(None))?;
+        }
+        Ok(())
+    }
+
+    /// The kernel grows a mounted ext4 only for CAP_SYS_RESOURCE, and not with every set of features.
+    /// While nobody has it mounted, the tools can do it; the claim inside tells.
+    fn grow_offline(&self, filesystem: Filesystem, refused: Error) -> Result<()> {
+        let tools_can = has_tools(filesystem)
+            && matches!(
+                refused.kind(),
+                ErrorKind::CapabilityMissing | ErrorKind::Conflict
+            );
+        if !tools_can {
+            return Err(refused);
+        }
+        let device = self.device()?;
+        // After a cut only this tells that it was we who left the file system as it is.
+        let mark = self.stored.mark()?;
+        if mark.growing.is_none() {
+            self.stored
+                .set_mark(&mark.with_growing(Some(device.size()?)))?;
+        }
+        match grow::offline(device, filesystem, self.lock) {
+            Err(busy) if busy.kind() == ErrorKind::Busy => Err(refused
+                .advise("delete the pods that use the volume; it grows when it is mounted next")),
+            outcome => outcome,
+        }
+    }
+}
+
+/// Whether there are tools that grow such a file system, and mend what they were cut in.
+fn has_tools(filesystem: Filesystem) -> bool {
+    matches!(filesystem, Filesystem::Ext3 | Filesystem::Ext4)
+}
+
+/// The file system, mounted where nobody sees it. The superblock of ext4 fills two sectors and is
+/// looked at before the log is: a power cut between the two leaves what the kernel does not accept
+/// and its tools can mend. So do tools that were cut while they grew it.
+pub(super) fn mounted(
+    device: &Device,
+    filesystem: Filesystem,
+    mark: &Mark,
+    lock: &lock::Guard,
+) -> Result<Detached> {
+    Detached::new(device, filesystem).or_else(|refused| {
+        if refused.kind() != ErrorKind::Storage || !has_tools(filesystem) {
+            return Err(refused);
+        }
+        match grow::mend(device, filesystem, mark.growing.is_some(), lock) {
+            Ok(()) => Detached::new(device, filesystem),
+            Err(error) => {
+                log::warn!("the file system is not mended: {}", error.report());
+                Err(refused)
+            }
+        }
+    })
+}

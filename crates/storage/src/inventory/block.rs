@@ -1,0 +1,98 @@
+//! What there is to tell of a block volume.
+
+use super::{DeviceReport, Mounts, VolumeReport};
+use crate::{
+    backend::BlockBackend,
+    mark::{Format, Mark, State},
+    observed::Content,
+};
+use flexvol_host::{Device, grow, lock, mount::Target};
+use flexvol_sdk::{Bytes, Filesystem, Result};
+use std::{fs::File, os::fd::AsFd};
+
+/// Completes the report of a volume with its device, mounts and content.
+pub(crate) fn look<B: BlockBackend>(
+    backend: &B,
+    mounts: &Mounts,
+    report: &mut VolumeReport,
+) -> Result<()> {
+    let handle = report.handle;
+    let device = backend.mapped(&handle, lock::hint(&handle))?;
+    if let Some(device) = &device {
+        let number = device.number();
+        report.device = Some(DeviceReport {
+            number,
+            path: device.path().to_owned(),
+            size: device.size()?,
+        });
+        (report.mounts, report.elsewhere) = mounts.of(|mount| mount.is_of(number));
+        if !B::answers(number)? {
+            return Ok(());
+        }
+    }
+    report.content = content(backend, report, device.as_ref())?;
+    Ok(())
+}
+
+/// What a volume that was formatted holds now.
+fn content<B: BlockBackend>(
+    backend: &B,
+    volume: &VolumeReport,
+    device: Option<&Device>,
+) -> Result<Content> {
+    let Some(Mark {
+        state: State::Ready,
+        format: Some(format),
+        ..
+    }) = volume.mark()
+    else {
+        return Ok(Content::NotRead);
+    };
+    if let Some(device) = device
+        && let Some(size) = through_a_mount(volume, device, format.filesystem)
+    {
+        return Ok(size);
+    }
+    match device {
+        Some(device) => superblock(device.file(), device.size()?, format),
+        None => match backend.image(&volume.handle)? {
+            Some(image) => superblock(&image, volume.asset.size, format),
+            None => Ok(Content::NotRead),
+        },
+    }
+}
+
+/// `None` where no mount can be asked: then the superblock must do, which may be a moment old.
+fn through_a_mount(
+    volume: &VolumeReport,
+    device: &Device,
+    filesystem: Filesystem,
+) -> Option<Content> {
+    let mount = volume.mounts.last()?;
+    let dir = File::open(&mount.mount_point).ok()?;
+    let still_there = Target::open(&mount.mount_point).ok()??.mounted().ok()??;
+    if still_there.device != device.number() {
+        return None;
+    }
+    let geometry = grow::measure(dir.as_fd(), device, filesystem).ok()?;
+    Some(Content::Ours {
+        size: geometry.size,
+        slack: geometry.slack,
+    })
+}
+
+fn superblock(file: &File, size: Bytes, format: &Format) -> Result<Content> {
+    Ok(match grow::measure_unmounted(file)? {
+        None => Content::Foreign("no file system of this driver"),
+        Some((found, _)) if found.filesystem != format.filesystem || found.uuid != format.uuid => {
+            Content::Foreign("another file system")
+        }
+        Some((_, geometry)) if geometry.size > size => Content::Truncated {
+            size: geometry.size,
+        },
+        Some((_, geometry)) => Content::Ours {
+            size: geometry.size,
+            slack: geometry.slack,
+        },
+    })
+}

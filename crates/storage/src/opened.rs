@@ -1,0 +1,95 @@
+//! Kinds of volumes behind one type, so that what they share is in an executable once and not once
+//! a backend.
+
+use crate::{
+    backend::Backend,
+    converge::World,
+    inventory::{Mounts, VolumeReport},
+    kind::{Details, Kind},
+    pool::Pool,
+};
+use flexvol_host::{
+    lock::Guard,
+    mount::{Mounted, Target},
+};
+use flexvol_sdk::{Bytes, Filesystem, Handle, Result};
+use std::rc::Rc;
+
+/// A pool that was opened, of whatever kind.
+pub(crate) trait Opened {
+    fn backend(&self) -> &dyn Backend;
+    fn world<'a>(
+        &'a self,
+        volume: Handle,
+        lock: &'a Guard,
+        details: Details,
+    ) -> Box<dyn World + 'a>;
+    fn look(&self, mounts: &Mounts, report: &mut VolumeReport) -> Result<()>;
+    fn unmounted(&self, volume: &Handle, lock: &Guard);
+}
+
+struct Of<K: Kind>(K::Backend);
+
+impl<K: Kind> Opened for Of<K> {
+    fn backend(&self) -> &dyn Backend {
+        &self.0
+    }
+
+    fn world<'a>(
+        &'a self,
+        volume: Handle,
+        lock: &'a Guard,
+        details: Details,
+    ) -> Box<dyn World + 'a> {
+        K::world(Some(&self.0), volume, lock, details)
+    }
+
+    fn look(&self, mounts: &Mounts, report: &mut VolumeReport) -> Result<()> {
+        K::look(&self.0, mounts, report)
+    }
+
+    fn unmounted(&self, volume: &Handle, lock: &Guard) {
+        K::unmounted(&self.0, volume, lock);
+    }
+}
+
+/// A pool whose kind is told by what it opens.
+pub(crate) type AnyPool = Pool<Box<dyn Opened>>;
+
+/// The same pools, told apart by nothing but their names.
+pub(crate) fn any<K: Kind>(pools: &Rc<[Pool<K::Backend>]>) -> Vec<AnyPool> {
+    let any = |(at, pool): (usize, &Pool<K::Backend>)| {
+        let pools = pools.clone();
+        Pool::new(pool.name(), pool.policy().clone(), move || {
+            Ok(Box::new(Of::<K>(pools[at].open()?)) as Box<dyn Opened>)
+        })
+    };
+    pools.iter().enumerate().map(any).collect()
+}
+
+/// What a kind of volumes knows without a pool.
+#[derive(Clone, Copy)]
+pub(crate) struct Traits {
+    pub(crate) has_filesystem: bool,
+    pub(crate) hears_of_unmounts: bool,
+    pub(crate) owner: fn(&Target) -> Result<Option<Handle>>,
+    /// The volume while its pool is missing.
+    pub(crate) world: for<'a> fn(Handle, &'a Guard, Details) -> Box<dyn World + 'a>,
+    pub(crate) answers: fn(&Target) -> Result<bool>,
+    pub(crate) shows: fn(&Target, &Mounted, &VolumeReport) -> Result<bool>,
+    pub(crate) smallest: fn(Filesystem) -> Bytes,
+}
+
+impl Traits {
+    pub(crate) fn of<K: Kind>() -> Traits {
+        Traits {
+            has_filesystem: K::HAS_FILESYSTEM,
+            hears_of_unmounts: K::HEARS_OF_UNMOUNTS,
+            owner: K::owner,
+            world: |volume, lock, details| K::world(None, volume, lock, details),
+            answers: K::answers,
+            shows: K::shows,
+            smallest: K::smallest,
+        }
+    }
+}

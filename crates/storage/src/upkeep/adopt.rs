@@ -1,0 +1,199 @@
+//! Taking over what somebody else made.
+
+use super::{Adopted, Adoption, Keeper, ManagedBackend};
+use crate::{
+    block::Block,
+    identify::named,
+    kind::{Details, Kind, LOCK_DEADLINE},
+    mark::{Format, Mark, State},
+    observed::Goal,
+    pool::Pool,
+};
+use flexvol_host::{lock, probe, superblock::Superblock};
+use flexvol_sdk::{Bytes, Error, ErrorKind, Handle, Provisioned, Result};
+use std::collections::BTreeMap;
+
+impl<B: ManagedBackend> Keeper<Block<B>> {
+    pub(super) fn take(&self, adoption: &Adoption) -> Result<Adopted> {
+        let pool = named(&self.pools, adoption.pool.as_deref())?;
+        let backend = pool.open()?;
+        let before = backend.catalog().lookup(&adoption.name)?;
+        let existing = before.map(|handle| backend.find(&handle)).transpose()?;
+        let existing = existing.flatten();
+        let (handle, changed) = match (backend.stray(&adoption.path), before, existing) {
+            (Ok(Some(_)), _, Some(_)) => return Err(taken()),
+            (Err(error), _, Some(_)) => {
+                return Err(taken()
+                    .advise(format_args!("nor can it be taken over: {error}"))
+                    .because(error));
+            }
+            (Err(error), _, None) => return Err(error),
+            (Ok(None), Some(handle), Some(_)) => (handle, false),
+            (Ok(None), _, _) => {
+                return Err(Error::new(ErrorKind::NotFound, "there is no such image")
+                    .because(adoption.path.display().to_string()));
+            }
+            (Ok(Some(stray)), bound, None) => {
+                let handle = match bound {
+                    Some(handle) => handle,
+                    None => flexvol_host::random::handle()?,
+                };
+                let lock = lock::volume(&handle, LOCK_DEADLINE)?;
+                backend.look_anew();
+                let taken = self.take_over(&backend, stray, handle, adoption, pool);
+                if let Err(error) = taken {
+                    // There is no such volume, so nobody needs its lock.
+                    lock.retire()?;
+                    return Err(error);
+                }
+                (handle, true)
+            }
+        };
+        self.finish(pool, &backend, handle, adoption, changed)
+    }
+
+    fn take_over(
+        &self,
+        backend: &B,
+        stray: B::Stray,
+        handle: Handle,
+        adoption: &Adoption,
+        pool: &Pool<B>,
+    ) -> Result<()> {
+        let (found, size) = {
+            let device = backend.look(&stray, &handle)?;
+            let _claim = device.claim()?;
+            (probe::thorough(&device), device.size()?)
+        };
+        pool.policy()
+            .admit(size.max(adoption.size.unwrap_or_default()))?;
+        let format = fit(found, size, adoption.format)?;
+        if let Some(format) = &format {
+            self.refuse_copies(format)?;
+        }
+        let mark = Mark {
+            state: match format {
+                Some(_) => State::Ready,
+                None => State::Blank,
+            },
+            format,
+            ..Mark::blank(
+                handle,
+                backend.catalog().id()?,
+                Some(adoption.name.clone()),
+                Some(adoption.namespace.clone()),
+            )
+        };
+        if backend.catalog().bind(&adoption.name, &handle)? != handle {
+            return Err(Error::new(
+                ErrorKind::Conflict,
+                "another volume took the name meanwhile",
+            ));
+        }
+        backend.take(stray, &handle, &mark)
+    }
+
+    /// Two file systems with one UUID cannot both be mounted, and which one is meant is a guess.
+    fn refuse_copies(&self, format: &Format) -> Result<()> {
+        for pool in self.pools.iter() {
+            let backend = pool.open()?;
+            for handle in backend.catalog().handles()? {
+                let asset = backend.find(&handle)?;
+                let other = asset.and_then(|asset| asset.mark?.format);
+                if other.is_some_and(|other| other.uuid == format.uuid) {
+                    return Err(Error::new(
+                        ErrorKind::Conflict,
+                        "a volume holds the same file system (same UUID), so this is a copy of it; give the copy a new UUID first (xfs_admin -U generate, tune2fs -U random, btrfstune -u)",
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whole mebibytes, and the size asked for; the next mount lets the file system follow.
+    fn finish(
+        &self,
+        pool: &Pool<B>,
+        backend: &B,
+        handle: Handle,
+        adoption: &Adoption,
+        taken: bool,
+    ) -> Result<Adopted> {
+        let asset = backend
+            .find(&handle)?
+            .ok_or_else(|| Error::new(ErrorKind::NotFound, "the volume is gone"))?;
+        let is_blank = asset
+            .mark
+            .as_ref()
+            .is_some_and(|mark| mark.format.is_none());
+        let least = if is_blank {
+            Block::<B>::smallest(pool.policy().filesystem)
+        } else {
+            asset.size
+        };
+        let to = adoption.size.unwrap_or_default().max(asset.size).max(least);
+        let goal = Goal::StorageGrown {
+            to: pool.policy().admit(to)?,
+        };
+        let found = self
+            .driver
+            .open(self.driver.pool(Some(pool.name()))?, handle)?;
+        let reached = self.driver.reach(&found, Details::default(), &goal)?;
+        let mark = reached
+            .seen
+            .asset
+            .as_ref()
+            .and_then(|asset| asset.mark.as_ref());
+        Ok(Adopted {
+            volume: Provisioned {
+                options: BTreeMap::from([
+                    ("handle".to_owned(), handle.to_string()),
+                    ("pool".to_owned(), pool.name().to_owned()),
+                ]),
+                size: reached.size(),
+                handle,
+                filesystem: mark
+                    .and_then(|mark| mark.format)
+                    .map(|format| format.filesystem),
+            },
+            changed: taken || reached.changed,
+        })
+    }
+}
+
+fn taken() -> Error {
+    Error::new(
+        ErrorKind::Conflict,
+        "there is a volume of this name already; choose another one",
+    )
+}
+
+/// The file system that is kept; `None` for blank storage.
+fn fit(found: probe::Content, size: Bytes, format: bool) -> Result<Option<Format>> {
+    let refuse = |kind, why: String| Err(Error::new(kind, why));
+    match found {
+        probe::Content::Formatted(Superblock { size: spans, .. }) if spans > size => refuse(
+            ErrorKind::Conflict,
+            format!("the image has {size} and its file system spans {spans}: its end is missing"),
+        ),
+        probe::Content::Formatted(found) => Ok(Some(Format {
+            filesystem: found.filesystem,
+            uuid: found.uuid,
+        })),
+        probe::Content::Blank if format => Ok(None),
+        probe::Content::Blank => refuse(
+            ErrorKind::Invalid,
+            "the image is blank; with --format it is taken over and formatted by its first mount"
+                .to_owned(),
+        ),
+        probe::Content::Foreign(what) => refuse(
+            ErrorKind::NotBlank,
+            format!("the image holds {what}; it was left as it is"),
+        ),
+        probe::Content::Unreadable => refuse(
+            ErrorKind::Unreadable,
+            "the image cannot be read; it was left as it is".to_owned(),
+        ),
+    }
+}

@@ -1,0 +1,245 @@
+//! Removing what killed processes left behind.
+
+use super::{LEFT_OVER, Leftover, ManagedBackend, ManagedDirectories};
+use crate::{backend::Backend, driver::VolumeDriver, mark::UnixTime, pool::Pool};
+use flexvol_host::{Device, lock};
+use flexvol_sdk::{ErrorKind, Handle, Result, VolumeName};
+use std::{collections::HashSet, time::Duration};
+
+/// Removes volumes that were kept for long enough, tidies pool by pool, then the locks of volumes
+/// that no pool has.
+pub(super) fn pools<B: Backend>(
+    driver: &VolumeDriver,
+    pools: &[Pool<B>],
+    dry_run: bool,
+    tidy: impl Fn(&B, &mut Vec<Leftover>) -> Result<()>,
+) -> Vec<Leftover> {
+    let mut leftovers = kept(driver, dry_run);
+    let mut known = Some(HashSet::new());
+    for pool in pools {
+        let handles = pool.open().and_then(|backend| {
+            tidy(&backend, &mut leftovers)?;
+            backend.catalog().handles()
+        });
+        match handles {
+            Ok(handles) => {
+                if let Some(known) = &mut known {
+                    known.extend(handles);
+                }
+            }
+            Err(error) => {
+                known = None;
+                leftovers.push(Leftover {
+                    what: format!("pool {}", pool.name()),
+                    removed: Err(error),
+                });
+            }
+        }
+    }
+    // The volumes of a pool that cannot be read may be there all the same.
+    if let Some(known) = known {
+        tidy_locks(&known, dry_run, &mut leftovers);
+    }
+    leftovers
+}
+
+/// Volumes that were deleted and kept for as long as their pool says. A pool that cannot be read
+/// is told of by [`pools`].
+fn kept(driver: &VolumeDriver, dry_run: bool) -> Vec<Leftover> {
+    let mut leftovers = Vec::new();
+    for pool in &driver.pools {
+        let expired = pool.open().and_then(|opened| {
+            let backend = opened.backend();
+            let handles = backend.catalog().handles()?;
+            Ok(handles
+                .into_iter()
+                .filter(|handle| {
+                    let mark = backend.find(handle).ok().flatten();
+                    mark.and_then(|asset| asset.mark?.deleted)
+                        .is_some_and(|at| at.age(UnixTime::now()) >= pool.policy().keep_deleted)
+                })
+                .collect::<Vec<_>>())
+        });
+        for handle in expired.unwrap_or_default() {
+            // Whoever holds the lock may be taking it back.
+            let Ok(lock) = lock::volume(&handle, Duration::ZERO) else {
+                continue;
+            };
+            leftovers.push(Leftover {
+                what: format!("volume {handle}, which was deleted and kept for long enough"),
+                removed: unless(dry_run, || driver.purge(pool, handle, lock)),
+            });
+        }
+    }
+    leftovers
+}
+
+/// Names that lead to no volume.
+pub(super) fn names<B: Backend>(
+    backend: &B,
+    dangling: Vec<(VolumeName, Handle)>,
+    dry_run: bool,
+    leftovers: &mut Vec<Leftover>,
+) {
+    for (name, handle) in dangling {
+        leftovers.push(Leftover {
+            what: format!("the name {name}, which leads to no volume"),
+            removed: unless(dry_run, || free_name(backend, &name, &handle)),
+        });
+    }
+}
+
+/// Volumes whose making was begun and not ended. Whoever makes one holds its lock.
+pub(super) fn unfinished<B: ManagedBackend>(
+    backend: &B,
+    dry_run: bool,
+    leftovers: &mut Vec<Leftover>,
+) -> Result<()> {
+    for handle in backend.unfinished()? {
+        let Ok(lock) = lock::volume(&handle, Duration::ZERO) else {
+            continue;
+        };
+        backend.look_anew();
+        leftovers.push(Leftover {
+            what: format!("the storage of volume {handle}, which was never finished"),
+            removed: unless(dry_run, || {
+                backend.discard(&handle)?;
+                lock.retire()
+            }),
+        });
+    }
+    Ok(())
+}
+
+/// Idle devices of volumes that would stay.
+pub(super) fn devices<B: ManagedBackend>(
+    backend: &B,
+    dry_run: bool,
+    leftovers: &mut Vec<Leftover>,
+) -> Result<()> {
+    for handle in backend.catalog().handles()? {
+        match idle_device(backend, &handle, dry_run) {
+            Ok(None) => {}
+            Ok(Some(leftover)) => leftovers.push(leftover),
+            Err(error) => leftovers.push(Leftover {
+                what: format!("the device of volume {handle}"),
+                removed: Err(error),
+            }),
+        }
+    }
+    Ok(())
+}
+
+/// Directories that are not volumes yet, or any more.
+pub(super) fn remains<B: ManagedDirectories>(
+    backend: &B,
+    dry_run: bool,
+    leftovers: &mut Vec<Leftover>,
+) -> Result<()> {
+    for remains in backend.remains()? {
+        let removed = match dry_run {
+            true => Ok(false),
+            false => match backend.clear(&remains) {
+                // A callout is at it.
+                Ok(false) => continue,
+                cleared => cleared,
+            },
+        };
+        leftovers.push(Leftover {
+            what: remains.to_string(),
+            removed,
+        });
+    }
+    Ok(())
+}
+
+/// Volumes that nothing limits, though something should.
+pub(super) fn limits<B: ManagedDirectories>(
+    backend: &B,
+    dry_run: bool,
+    leftovers: &mut Vec<Leftover>,
+) -> Result<()> {
+    for handle in backend.lost_limits()? {
+        leftovers.push(Leftover {
+            what: format!("the lack of a limit of volume {handle}"),
+            removed: unless(dry_run, || {
+                let _lock = lock::volume(&handle, Duration::ZERO)?;
+                backend.restore(&handle)
+            }),
+        });
+    }
+    Ok(())
+}
+
+fn unless(dry_run: bool, remove: impl FnOnce() -> Result<()>) -> Result<bool> {
+    if dry_run {
+        return Ok(false);
+    }
+    remove().map(|()| true)
+}
+
+fn free_name<B: Backend>(backend: &B, name: &VolumeName, handle: &Handle) -> Result<()> {
+    let lock = lock::volume(handle, Duration::ZERO)?;
+    backend.look_anew();
+    if backend.find(handle)?.is_none() {
+        backend.catalog().free(name, handle)?;
+    }
+    lock.retire()
+}
+
+/// A device of a volume that nobody uses and that would stay for ever.
+fn idle_device<B: ManagedBackend>(
+    backend: &B,
+    handle: &Handle,
+    dry_run: bool,
+) -> Result<Option<Leftover>> {
+    let is_leftover = |device: &Device| -> Result<bool> {
+        Ok(backend.stays(device)?
+            && match device.claim() {
+                Ok(_) => true,
+                Err(busy) if busy.kind() == ErrorKind::Busy => false,
+                Err(error) => return Err(error),
+            })
+    };
+    let Some(device) = backend.mapped(handle, lock::hint(handle))? else {
+        return Ok(None);
+    };
+    // Whoever holds the lock is about to use the device.
+    let lock = match lock::volume(handle, Duration::ZERO) {
+        Err(busy) if busy.kind() == ErrorKind::Busy => return Ok(None),
+        lock => lock?,
+    };
+    backend.look_anew();
+    if !is_leftover(&device)? {
+        return Ok(None);
+    }
+    let what = format!(
+        "the idle device {} of volume {handle}",
+        device.path().display()
+    );
+    let removed = unless(dry_run, || backend.unmap(device));
+    drop(lock);
+    Ok(Some(Leftover { what, removed }))
+}
+
+fn tidy_locks(known: &HashSet<Handle>, dry_run: bool, leftovers: &mut Vec<Leftover>) {
+    let files = match lock::files(LEFT_OVER) {
+        Ok(files) => files,
+        Err(error) => {
+            return leftovers.push(Leftover {
+                what: "locks".to_owned(),
+                removed: Err(error),
+            });
+        }
+    };
+    for handle in files.into_iter().filter(|handle| !known.contains(handle)) {
+        // One that is held belongs to a volume that is just being made, or to another driver.
+        let Ok(lock) = lock::volume(&handle, Duration::ZERO) else {
+            continue;
+        };
+        leftovers.push(Leftover {
+            what: format!("the lock of volume {handle}, which is gone"),
+            removed: unless(dry_run, || lock.retire()),
+        });
+    }
+}

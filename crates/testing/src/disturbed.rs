@@ -1,0 +1,244 @@
+//! Callouts that are disturbed at every system call they and their programs make: by SIGKILL, and
+//! by errors of the kernel.
+
+use crate::{
+    Baseline, Call, Driver, Outcome, Points, Random, Sandbox, budget, patience,
+    trace::{Harm, Point, Traced},
+};
+use std::{fmt, time::Instant};
+
+/// How a callout is disturbed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Disturbance {
+    /// SIGKILL.
+    Kill,
+    /// SIGKILL, at system calls of one name only.
+    KillAt(&'static str),
+    /// Each of the errors that disks, full file systems, full memory and other processes cause.
+    Errors,
+}
+
+/// What each point is answered with. All of them are tried everywhere, also where Linux would not
+/// answer so today.
+const ERRORS: &[Harm] = &[
+    Harm::Error("EIO"),
+    Harm::Error("ENOSPC"),
+    Harm::Error("ENOMEM"),
+    Harm::Error("EBUSY"),
+    Harm::Error("EROFS"),
+    Harm::Error("EINTR"),
+    Harm::Error("EMFILE"),
+    Harm::ErrorFromThenOn("EIO"),
+];
+
+/// System calls that the kernel does whatever it answers; an injected error would keep them from
+/// being done. `brk` answers with where memory ends, also when it refuses: the C library takes an error
+/// for a very high end, and e2fsck waits for ever in its own handler of the crash.
+const INFALLIBLE: &[&str] = &[
+    "brk",
+    "close",
+    "exit",
+    "exit_group",
+    "rt_sigreturn",
+    "umask",
+];
+
+/// System calls by which the C library and the language's runtime get memory, wait and set the process
+/// up. They end a process that is refused one, which its caller sees as a crash.
+const OF_THE_RUNTIME: &[&str] = &[
+    "arch_prctl",
+    "futex",
+    "mmap",
+    "mprotect",
+    "mremap",
+    "munmap",
+    "poll",
+    "prlimit64",
+    "rseq",
+    "rt_sigaction",
+    "rt_sigprocmask",
+    "set_robust_list",
+    "set_tid_address",
+    "sigaltstack",
+];
+
+/// How long a callout may take, whatever happens to it.
+const PATIENCE: u64 = 60;
+
+/// A callout that is disturbed, repeated, and undone, over and over.
+///
+/// Every round prepares the same state, disturbs the callout at one point, repeats it until it
+/// succeeds, which may take two calls and no more, and undoes everything.
+#[derive(Clone, Copy)]
+pub struct Disturbed<'a, S> {
+    /// What is done, for reports.
+    pub name: &'a str,
+    /// Whose node it is.
+    pub sandbox: &'a Sandbox,
+    /// Whose callout it is.
+    pub driver: &'a Driver,
+    /// Makes the state before the callout.
+    pub prepare: &'a dyn Fn() -> S,
+    /// The callout's arguments in that state.
+    pub arguments: &'a dyn Fn(&S) -> Vec<String>,
+    /// Whether the callout may make a file system in that state.
+    pub formats: bool,
+    /// Checks what a Success of the callout promises.
+    pub check: &'a dyn Fn(&S, &Call),
+    /// Undoes the callout and the preparation.
+    pub undo: &'a dyn Fn(S),
+}
+
+impl<S> fmt::Debug for Disturbed<'_, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Disturbed").finish_non_exhaustive()
+    }
+}
+
+#[derive(Default)]
+struct Tally {
+    reached: u64,
+    missed: u64,
+    /// Of those that were reached, the calls that succeeded all the same.
+    succeeded: u64,
+    /// And those that had no memory, or whose answer was the thing that could not be written.
+    unanswered: u64,
+}
+
+impl<S> Disturbed<'_, S> {
+    /// Enumerates the points of the callout and tries them in the order of the run's seed, until
+    /// the time box ends. Prints how many were reached.
+    ///
+    /// # Panics
+    /// When the callout answers what it may not, when its repetition fails, or when anything is
+    /// left behind.
+    pub fn run(&self, disturbance: Disturbance, points: &Points) {
+        let before = Baseline::of(self.sandbox);
+        let state = (self.prepare)();
+        let whole = Traced::whole(self.sandbox, self.driver, &(self.arguments)(&state));
+        (self.check)(&state, &whole.call.clone().success());
+        let after = Baseline::of(self.sandbox).without_space();
+        (self.undo)(state);
+        before.expect(self.sandbox, &format!("{}, undisturbed", self.name));
+
+        let mut all = plan(disturbance, whole.points());
+        Random::new(budget().seed).shuffle(&mut all);
+        let mut tally = Tally::default();
+        let started = Instant::now();
+        for (point, harm) in &all {
+            if !budget().allows(started) {
+                break;
+            }
+            let when = format!("{}, {harm} at {point}", self.name);
+            let state = (self.prepare)();
+            let arguments = (self.arguments)(&state);
+            let traced = Traced::harmed(self.sandbox, self.driver, point, *harm, &arguments);
+            self.judge((point, *harm), &traced, &state, &when, &mut tally);
+            let repeated = self.repeat(&traced.call, &when, &arguments);
+            (self.check)(&state, &repeated);
+            after.expect(self.sandbox, &format!("{when}, repeated"));
+            (self.undo)(state);
+            before.expect(self.sandbox, &format!("{when}, undone"));
+        }
+        let Tally {
+            reached,
+            missed,
+            succeeded,
+            unanswered,
+        } = tally;
+        let (what, more) = match disturbance {
+            Disturbance::Kill => ("system calls killed", String::new()),
+            Disturbance::KillAt(_) => ("of these system calls killed", String::new()),
+            Disturbance::Errors => (
+                "errors of system calls",
+                format!(
+                    "{} Failures, {succeeded} Successes, {unanswered} without an answer, ",
+                    reached - succeeded - unanswered
+                ),
+            ),
+        };
+        points.report(
+            self.name,
+            reached,
+            all.len(),
+            &format!("{what}, {more}{missed} not made again"),
+        );
+    }
+
+    /// What the disturbed callout itself answered.
+    fn judge(
+        &self,
+        (point, harm): (&Point, Harm),
+        traced: &Traced,
+        state: &S,
+        when: &str,
+        tally: &mut Tally,
+    ) {
+        let call = &traced.call;
+        assert!(
+            self.formats || !traced.formatted(),
+            "{when}: a file system was made over one that is ready: {call}"
+        );
+        let patience = PATIENCE * u64::from(patience());
+        assert!(call.took.as_secs() < patience, "{when}: too long: {call}");
+        if !traced.is_harmed() {
+            tally.missed += 1;
+            return;
+        }
+        tally.reached += 1;
+        if harm == Harm::Kill {
+            return;
+        }
+        match call.outcome() {
+            Outcome::Success => {
+                tally.succeeded += 1;
+                (self.check)(state, call);
+            }
+            Outcome::Failure => {
+                call.failure();
+            }
+            Outcome::Broken(_)
+                if traced.lost_its_answer() || OF_THE_RUNTIME.contains(&point.call.as_str()) =>
+            {
+                assert_ne!(call.exit, Some(0), "{when}: {call}");
+                tally.unanswered += 1;
+            }
+            outcome => panic!("{when}: {outcome:?}: {call}"),
+        }
+    }
+
+    fn repeat(&self, disturbed: &Call, when: &str, arguments: &[String]) -> Call {
+        let first = self.driver.call(arguments);
+        if first.outcome() == Outcome::Success {
+            return first;
+        }
+        let second = self.driver.call(arguments);
+        assert_eq!(
+            second.outcome(),
+            Outcome::Success,
+            "{when}:\n  {disturbed}\nrepeated:\n  {first}\nonce more:\n  {second}"
+        );
+        second
+    }
+}
+
+fn plan(disturbance: Disturbance, points: Vec<Point>) -> Vec<(Point, Harm)> {
+    let harms = match disturbance {
+        Disturbance::Kill | Disturbance::KillAt(_) => &[Harm::Kill],
+        Disturbance::Errors => ERRORS,
+    };
+    let wanted = |point: &Point| match disturbance {
+        Disturbance::KillAt(call) => point.call == call,
+        _ => true,
+    };
+    points
+        .into_iter()
+        .filter(wanted)
+        .flat_map(|point| harms.iter().map(move |harm| (point.clone(), *harm)))
+        .filter(|(point, harm)| *harm == Harm::Kill || may_be_answered(point))
+        .collect()
+}
+
+fn may_be_answered(point: &Point) -> bool {
+    !INFALLIBLE.contains(&point.call.as_str()) && !point.before_a_release
+}

@@ -1,0 +1,210 @@
+//! What a test cannot do without.
+
+use crate::{isolation::arena, service_manager};
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    sync::OnceLock,
+    thread,
+    time::{Duration, Instant},
+};
+
+/// What a test cannot do without.
+///
+/// A program that is missing is a failure under `CI=true`; elsewhere the test is listed as not run.
+/// What only another machine has is never a failure here, because the layer `vm` runs the test in a
+/// machine that has it all; in there everything is strict.
+#[derive(Clone, Copy, Debug)]
+pub enum Need {
+    /// Effective user 0.
+    Root,
+    /// A program in one of the system's directories, and the Debian package that has it.
+    Tool(&'static str, &'static str),
+    /// Device-mapper in the kernel.
+    DeviceMapper,
+    /// Disks to overwrite: [`disks`].
+    Disks,
+    /// The kernel can mount this kind of file system.
+    Filesystem(&'static str),
+    /// The kernel limits projects on this kind of file system: `ext4` or `xfs`.
+    ProjectQuota(&'static str),
+    /// A systemd that may have the machine's control groups: [`ServiceManager`](crate::ServiceManager).
+    Systemd,
+    /// `CAP_SYS_RESOURCE`, without which a mounted ext4 cannot be grown.
+    SysResource,
+}
+
+/// What tests need that start virtual machines and look at what they leave; `scripts/lab vm` installs
+/// it.
+pub const VIRTUAL_MACHINE: &[Need] = &[
+    Need::Root,
+    Need::Tool("qemu-system-x86_64", "qemu-system-x86"),
+    Need::Tool("apt-get", "apt"),
+    Need::Tool("cpio", "cpio"),
+    Need::Tool("dpkg-deb", "dpkg"),
+    Need::Tool("mkfs.ext4", "e2fsprogs"),
+    Need::Tool("setpriv", "util-linux"),
+    Need::Tool("strip", "binutils"),
+    Need::Tool("xfs_repair", "xfsprogs"),
+];
+
+impl Need {
+    /// Whether it is of the machine, not something that can be installed.
+    pub(crate) fn is_of_the_machine(self) -> bool {
+        !matches!(self, Need::Root | Need::Tool(..))
+    }
+
+    /// Whether the test is for the virtual machine: what is of the machine is had there for certain,
+    /// and a file system that this kernel has is tried here.
+    pub(crate) fn wants_another(self) -> bool {
+        match self {
+            Need::Filesystem(kind) => !kernel_has(kind),
+            other => other.is_of_the_machine(),
+        }
+    }
+
+    /// What this machine lacks, in words that follow "no".
+    ///
+    /// # Panics
+    /// When a look at the machine fails.
+    #[must_use]
+    pub fn missing(self) -> Option<String> {
+        let lacking = |there: bool, what: String| (!there).then_some(what);
+        match self {
+            Need::Root => lacking(nix::unistd::geteuid().is_root(), "root".to_owned()),
+            Need::Tool(name, package) => {
+                lacking(installed(name), format!("{name} (package {package})"))
+            }
+            Need::DeviceMapper => {
+                let devices = fs::read_to_string("/proc/misc").unwrap_or_default();
+                lacking(
+                    devices.contains("device-mapper"),
+                    "device-mapper".to_owned(),
+                )
+            }
+            Need::Disks => lacking(in_virtual_machine(), "disks to overwrite".to_owned()),
+            Need::Filesystem(kind) => lacking(kernel_has(kind), format!("{kind} in the kernel")),
+            Need::ProjectQuota(kind) => {
+                // Trying takes seconds in there, and a pool that has none fails by itself.
+                let has = in_virtual_machine() || limits_projects(kind);
+                lacking(has, format!("project quotas on {kind}"))
+            }
+            Need::Systemd => lacking(
+                in_virtual_machine() && Path::new(service_manager::PROGRAM).exists(),
+                "systemd of its own".to_owned(),
+            ),
+            Need::SysResource => lacking(has_sys_resource(), "CAP_SYS_RESOURCE".to_owned()),
+        }
+    }
+}
+
+/// Whether this is the virtual machine of the lab.
+#[must_use]
+pub fn in_virtual_machine() -> bool {
+    env::var_os("FLEXVOL_VM").is_some_and(|vm| vm == "1")
+}
+
+/// By how much deadlines of tests are longer here: the virtual machine translates every
+/// instruction.
+#[must_use]
+pub fn patience() -> u32 {
+    if in_virtual_machine() { 20 } else { 1 }
+}
+
+/// Waits until it is so, and fails if it is not so `within` this time, which [`patience`] makes longer.
+///
+/// # Panics
+/// When it never was.
+#[track_caller]
+pub fn eventually(within: Duration, what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + within * patience();
+    while !is_so() {
+        assert!(Instant::now() < deadline, "{what}: never");
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// The disks of the virtual machine, blank at the start of a test that needs them.
+#[must_use]
+pub fn disks() -> [PathBuf; 4] {
+    ["vda", "vdb", "vdc", "vdd"].map(|name| Path::new("/dev").join(name))
+}
+
+fn installed(name: &str) -> bool {
+    ["/usr/sbin", "/sbin", "/usr/bin", "/bin"]
+        .iter()
+        .any(|dir| Path::new(dir).join(name).exists())
+}
+
+fn kernel_has(kind: &str) -> bool {
+    let kinds = fs::read_to_string("/proc/filesystems").unwrap_or_default();
+    kinds
+        .lines()
+        .any(|line| line.split('\t').next_back() == Some(kind))
+}
+
+fn has_sys_resource() -> bool {
+    const CAP_SYS_RESOURCE: u32 = 24;
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    let bits = effective.and_then(|bits| u64::from_str_radix(bits.trim(), 16).ok());
+    bits.is_some_and(|bits| bits >> CAP_SYS_RESOURCE & 1 == 1)
+}
+
+/// Asks the kernel once: the option is accepted and ignored by some that cannot.
+fn limits_projects(kind: &'static str) -> bool {
+    static EXT4: OnceLock<bool> = OnceLock::new();
+    static XFS: OnceLock<bool> = OnceLock::new();
+    let (answer, options, mebibytes): (_, &[&str], _) = match kind {
+        "ext4" => (
+            &EXT4,
+            &[
+                "-q",
+                "-F",
+                "-O",
+                "quota,project",
+                "-E",
+                "quotatype=prjquota",
+            ],
+            16,
+        ),
+        "xfs" => (&XFS, &["-q", "-K"], 320),
+        _ => panic!("{kind} has no project quotas"),
+    };
+    *answer.get_or_init(|| {
+        let dir = tempfile::tempdir_in(arena()).expect("make a directory");
+        let (image, point) = (dir.path().join("image"), dir.path().join("point"));
+        fs::create_dir(&point).expect("make a mount point");
+        let file = fs::File::create_new(&image).expect("make an image");
+        file.set_len(mebibytes << 20).expect("size an image");
+        let quiet = |command: &mut Command| {
+            let command = command.stdin(Stdio::null()).stdout(Stdio::null());
+            command
+                .stderr(Stdio::null())
+                .status()
+                .is_ok_and(|status| status.success())
+        };
+        let made = quiet(
+            Command::new(format!("mkfs.{kind}"))
+                .args(options)
+                .arg(&image),
+        );
+        let mut mount = Command::new("mount");
+        mount
+            .args(["-t", kind, "-o", "loop,prjquota"])
+            .arg(&image)
+            .arg(&point);
+        if !made || !quiet(&mut mount) {
+            return false;
+        }
+        let table = fs::read_to_string("/proc/self/mountinfo").expect("read mountinfo");
+        let point = point.to_str().expect("a path that is text");
+        let line = table
+            .lines()
+            .find(|line| line.split(' ').nth(4) == Some(point));
+        let limited = line.is_some_and(|line| line.contains("prjquota"));
+        nix::mount::umount2(point, nix::mount::MntFlags::empty()).expect("unmount");
+        limited
+    })
+}

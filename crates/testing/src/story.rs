@@ -1,0 +1,164 @@
+//! A story that is told to an API server, request by request, and what it answers: so that a real one
+//! and its double can be compared.
+
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+
+/// What the API server said to each request of a story.
+///
+/// A story has a line of JSON a request: `what` it shows, `method`, `path` and perhaps `body`. With
+/// `keep` the answer is kept under a name; later requests have `{name/pointer}` where they say what
+/// was answered, such as a version.
+///
+/// `curl` runs that program with these arguments and returns what it wrote; `server` is where requests
+/// go, and `token` who makes them.
+///
+/// # Panics
+/// When the story is none, or an answer is no JSON.
+#[must_use]
+pub fn tell(
+    story: &str,
+    server: &str,
+    token: &str,
+    mut curl: impl FnMut(&[String]) -> String,
+) -> Vec<Value> {
+    let mut kept: BTreeMap<String, Value> = BTreeMap::new();
+    let mut same = Same::default();
+    let mut lines = Vec::new();
+    for line in story.lines() {
+        let step: Value = serde_json::from_str(line).expect("a line of JSON");
+        let text = |key: &str| step[key].as_str().unwrap_or_default();
+        let url = format!("{server}{}", filled(text("path"), &kept));
+        let sort = match text("method") {
+            "PATCH" => "application/merge-patch+json",
+            _ => "application/json",
+        };
+        let mut arguments: Vec<_> = [
+            ["--silent", "--show-error"],
+            ["--insecure", "--globoff"],
+            ["--request", text("method")],
+            ["--header", &format!("Content-Type: {sort}")],
+            ["--header", &format!("Authorization: Bearer {token}")],
+            ["--write-out", "\\n%{http_code}"],
+        ]
+        .concat()
+        .into_iter()
+        .map(str::to_owned)
+        .collect();
+        if !step["body"].is_null() {
+            arguments.push("--data".to_owned());
+            arguments.push(filled(&step["body"].to_string(), &kept));
+        }
+        arguments.push(url);
+        let answer = curl(&arguments);
+        let (body, code) = answer.rsplit_once('\n').expect("a body and a code");
+        if let Some(name) = step["keep"].as_str() {
+            let body = serde_json::from_str(body).unwrap_or_else(|e| panic!("{answer}: {e}"));
+            kept.insert(name.to_owned(), body);
+        }
+        let code: u16 = code.trim().parse().expect("a code");
+        // A watch answers an object a line; that a path is none is not told in JSON.
+        let all: Vec<Value> = serde_json::Deserializer::from_str(body)
+            .into_iter()
+            .map_while(Result::ok)
+            .filter(|answer: &Value| answer.is_object() && answer["type"] != "BOOKMARK")
+            .map(|answer| same.essence(&answer))
+            .collect();
+        lines.push(json!({"what": step["what"], "code": code, "answer": all}));
+    }
+    lines
+}
+
+/// Puts what was answered earlier where a text says so.
+fn filled(text: &str, kept: &BTreeMap<String, Value>) -> String {
+    let mut text = text.to_owned();
+    for (name, answer) in kept {
+        while let Some(start) = text.find(&format!("{{{name}/")) {
+            let end = start + text[start..].find('}').expect("a brace that closes");
+            let pointer = &text[start + 1 + name.len()..end];
+            let value = answer.pointer(pointer).and_then(Value::as_str);
+            let value = value
+                .unwrap_or_else(|| panic!("{name} has no {pointer}: {answer}"))
+                .to_owned();
+            text.replace_range(start..=end, &value);
+        }
+    }
+    text
+}
+
+/// Names for what is different in every run, in the order of appearance.
+#[derive(Default)]
+struct Same(BTreeMap<(&'static str, String), usize>);
+
+impl Same {
+    fn name(&mut self, what: &'static str, value: &Value) -> Value {
+        let Some(text) = value.as_str() else {
+            return Value::Null;
+        };
+        let of_this = self.0.keys().filter(|(kind, _)| *kind == what).count();
+        let known = self.0.entry((what, text.to_owned()));
+        json!(format!("{what} {}", known.or_insert(of_this + 1)))
+    }
+
+    /// What of an answer says how the API server works.
+    fn essence(&mut self, answer: &Value) -> Value {
+        let mut essence = Map::new();
+        for key in [
+            "apiVersion",
+            "kind",
+            "type",
+            "reason",
+            "code",
+            "spec",
+            "status",
+            "details",
+        ] {
+            essence.insert(key.to_owned(), answer[key].clone());
+        }
+        match answer["kind"].as_str() {
+            // Its words differ from release to release, and of a success it has none.
+            Some("Status") => {
+                essence.insert("details".to_owned(), Value::Null);
+            }
+            Some(list) if list.ends_with("List") => {
+                let items = answer["items"].as_array().into_iter().flatten();
+                let items: Vec<_> = items.map(|item| self.essence(item)).collect();
+                essence.insert("items".to_owned(), items.into());
+                let more = answer["metadata"]["continue"].as_str();
+                essence.insert(
+                    "more".to_owned(),
+                    more.is_some_and(|m| !m.is_empty()).into(),
+                );
+            }
+            _ if answer["object"].is_object() => {
+                essence.insert("object".to_owned(), self.essence(&answer["object"]));
+            }
+            _ => {
+                let meta = &answer["metadata"];
+                essence.insert(
+                    "metadata".to_owned(),
+                    json!({
+                        "name": meta["name"],
+                        "namespace": meta["namespace"],
+                        "labels": meta["labels"],
+                        "finalizers": meta["finalizers"],
+                        "generation": meta["generation"],
+                        "grace": meta["deletionGracePeriodSeconds"],
+                        "deleting": meta["deletionTimestamp"].is_string(),
+                        "uid": self.name("uid", &meta["uid"]),
+                        "version": self.name("version", &meta["resourceVersion"]),
+                    }),
+                );
+                // A time.
+                if let Some(Value::Object(status)) = essence.get_mut("status") {
+                    status.remove("lastPhaseTransitionTime");
+                }
+                for key in ["count", "parameters", "reclaimPolicy", "volumeBindingMode"] {
+                    essence.insert(key.to_owned(), answer[key].clone());
+                }
+            }
+        }
+        essence.retain(|_, value| !value.is_null());
+        Value::Object(essence)
+    }
+}

@@ -1,0 +1,42 @@
+{{- define "flexvol.image" -}}
+image: {{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+imagePullPolicy: {{ .Values.image.pullPolicy }}
+{{- end }}
+
+{{- /* What a container may not that needs nothing of this. */ -}}
+{{- define "flexvol.confined" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+seccompProfile: {type: RuntimeDefault}
+{{- end }}
+
+{{- /* Where health and numbers are asked for. */ -}}
+{{- define "flexvol.probes" -}}
+ports:
+- {name: http, containerPort: 8080}
+livenessProbe: {httpGet: {path: /healthz, port: http}}
+readinessProbe: {httpGet: {path: /readyz, port: http}}
+{{- end }}
+
+{{- define "flexvol.annotations" -}}
+{{- if .Values.metrics }}
+prometheus.io/scrape: "true"
+prometheus.io/port: "8080"
+{{- end }}
+{{- end }}
+{{/* Whether a part of admission is wanted, and can be had: its name, and since which release. */}}
+{{- define "flexvol.admits" -}}
+{{- $root := index . 0 }}
+{{- $part := index . 1 }}
+{{- $since := index . 2 }}
+{{- $wanted := index $root.Values.admission $part | toString }}
+{{- $version := $root.Capabilities.KubeVersion.Version }}
+{{- $can := semverCompare (printf ">=%s.0-0" $since) $version }}
+{{- if not (has $wanted (list "auto" "true" "false")) }}
+{{- fail (printf "admission.%s is %q; say auto, true or false" $part $wanted) }}
+{{- end }}
+{{- if and (eq $wanted "true") (not $can) }}
+{{- fail (printf "admission.%s is true and needs Kubernetes %s, which is %s; say auto or false, and read in README what is not guarded then" $part $since $version) }}
+{{- end }}
+{{- if and $can (ne $wanted "false") }}true{{ end }}
+{{- end }}

@@ -1,0 +1,108 @@
+//! What LVM reports of a group, or of the thin pool whose name comes first, before a NUL: each of its
+//! volumes with what stands in its row, and sizes that are whole extents.
+#![no_main]
+
+use flexvol_fuzz::within;
+use flexvol_host::{
+    Reserve,
+    lvm::{Layout, Place, Rules, View, handle_in, name_of, parse},
+};
+use flexvol_sdk::{Bytes, ErrorKind};
+use libfuzzer_sys::fuzz_target;
+use serde_json::{Map, Value};
+
+fuzz_target!(|data: &[u8]| {
+    let mut parts = data.splitn(2, |&byte| byte == 0);
+    let (first, rest) = (parts.next().unwrap_or_default(), parts.next());
+    let (name, json) = match rest {
+        Some(json) => (str::from_utf8(first).ok(), json),
+        None => (None, first),
+    };
+    let view = match within((16 << 10) + 64 * data.len(), || parse(json, name)) {
+        Ok(Some(view)) => view,
+        Ok(None) => return,
+        Err(error) => return assert_eq!(error.kind(), ErrorKind::Storage),
+    };
+    if let Some(rows) = rows(json) {
+        is_what_was_reported(&view, &rows, name);
+    }
+    if let Ok(id) = view.id() {
+        let tag = format!("flexvol-pool=1:id={id}:group={}", view.uuid);
+        let pools = view
+            .tags
+            .iter()
+            .filter(|tag| tag.starts_with("flexvol-pool="));
+        assert_eq!(pools.collect::<Vec<_>>(), [&tag]);
+    }
+    for volume in &view.volumes {
+        let handle = handle_in(&volume.name);
+        assert!(handle.is_none_or(|handle| name_of(&handle) == volume.name));
+        assert!(volume.uuid.starts_with("LVM-") && !volume.uuid[4..].contains('-'));
+        assert!(
+            volume
+                .tags
+                .iter()
+                .all(|tag| !tag.is_empty() && !tag.contains(','))
+        );
+        fits(volume.size, &view, name);
+    }
+});
+
+/// Every row of a report that is made of objects.
+fn rows(json: &[u8]) -> Option<Vec<Map<String, Value>>> {
+    let json: Value = serde_json::from_slice(json).ok()?;
+    let mut all = Vec::new();
+    for report in json.get("report")?.as_array()? {
+        let keys = ["lv", "vg", "pv", "seg", "rows"];
+        let rows = keys.iter().find_map(|key| report.as_object()?.get(*key));
+        for row in rows?.as_array()? {
+            all.push(row.as_object()?.clone());
+        }
+    }
+    Some(all)
+}
+
+fn is_what_was_reported(view: &View, rows: &[Map<String, Value>], thin_pool: Option<&str>) {
+    let text = |row: &Map<String, Value>, key| row[key].as_str().expect("a text").to_owned();
+    let size = |row: &Map<String, Value>, key| text(row, key).parse().ok().map(Bytes);
+    let of_place = |row: &&Map<String, Value>| row["pool_lv"] == thin_pool.unwrap_or_default();
+    let there: Vec<_> = rows.iter().filter(of_place).collect();
+    assert_eq!(there.len(), view.volumes.len());
+    for (row, volume) in there.into_iter().zip(&view.volumes) {
+        assert_eq!(text(row, "lv_name"), volume.name);
+        assert_eq!(size(row, "lv_size"), Some(volume.size));
+        let tags = text(row, "lv_tags").replace(',', "");
+        assert_eq!(tags, volume.tags.concat());
+    }
+    let of_pool = |row: &&Map<String, Value>| thin_pool.is_none_or(|name| row["lv_name"] == name);
+    let told = rows.iter().find(of_pool).expect("the row of the place");
+    let whole = if thin_pool.is_some() {
+        "lv_size"
+    } else {
+        "vg_size"
+    };
+    assert_eq!(size(told, whole), Some(view.size));
+    assert_eq!(size(told, "vg_extent_size"), Some(view.extent));
+    assert_eq!(size(told, "vg_free"), Some(view.free));
+}
+
+/// A size that LVM can make is no smaller, and as many whole extents on each disk.
+fn fits(size: Bytes, view: &View, thin_pool: Option<&str>) {
+    let stripes = 3;
+    let rules = Rules {
+        layout: Layout {
+            stripes,
+            stripe_size: None,
+        },
+        reserve: Reserve::Percent(15),
+        overcommit: false,
+    };
+    let place = Place {
+        group: "vg".to_owned(),
+        thin_pool: thin_pool.map(str::to_owned),
+    };
+    if let Ok(fitting) = place.fitting(size, view, &rules) {
+        let disks = if thin_pool.is_some() { 1 } else { stripes };
+        assert!(fitting >= size && fitting.0 % view.extent.0.saturating_mul(disks.into()) == 0);
+    }
+}

@@ -1,0 +1,96 @@
+//! A mount table: what was read is written as the kernel would, and read back the same.
+#![no_main]
+
+use flexvol_fuzz::within;
+use flexvol_host::mountinfo::{Mount, parse};
+use flexvol_sdk::ErrorKind;
+use libfuzzer_sys::fuzz_target;
+use std::{ffi::OsStr, io::Write};
+
+fuzz_target!(|data: &[u8]| {
+    // A mount is 200 bytes in memory, its shortest line is twenty; the vector doubles.
+    match within(4096 + 64 * data.len(), || parse(data)) {
+        Ok(mounts) => {
+            let lines = data
+                .split(|&byte| byte == b'\n')
+                .filter(|line| !line.is_empty());
+            assert_eq!(mounts.len(), lines.clone().count());
+            let mut table = Vec::new();
+            for (mount, line) in mounts.iter().zip(lines) {
+                is_on(line, mount);
+                if let Some(volume) = mount.volume() {
+                    let root = mount.root.to_str().expect("a handle is text");
+                    // One that is being removed has a name out of sight.
+                    let names = [format!("/{volume}"), format!("/.gone-{volume}")];
+                    assert!(names.iter().any(|name| root.contains(name)), "{root}");
+                }
+                write(mount, &mut table);
+            }
+            assert_eq!(parse(&table).expect("a table"), mounts);
+        }
+        Err(error) => {
+            assert_eq!(error.kind(), ErrorKind::Storage);
+            assert_eq!(
+                error.to_string(),
+                "cannot understand the kernel's mount table"
+            );
+        }
+    }
+});
+
+/// The fields that stand on the line as they are.
+fn is_on(line: &[u8], mount: &Mount) {
+    let fields: Vec<&[u8]> = line.split(|&byte| byte == b' ').collect();
+    let number = |field: usize| str::from_utf8(fields[field]).map(str::parse);
+    assert_eq!(number(0), Ok(Ok(mount.id)));
+    assert_eq!(number(1), Ok(Ok(mount.parent)));
+    for (field, read) in [(3, &mount.root), (4, &mount.mount_point)] {
+        let read = read.as_os_str().as_encoded_bytes();
+        assert!(fields[field].contains(&b'\\') || fields[field] == read);
+    }
+    assert_eq!(
+        mount.read_only,
+        fields[5]
+            .split(|&c| c == b',')
+            .any(|option| option == b"ro")
+    );
+}
+
+/// A line of `show_mountinfo` (fs/proc_namespace.c).
+fn write(mount: &Mount, table: &mut Vec<u8>) {
+    let read_only = |is| if is { "ro" } else { "rw" };
+    let Mount {
+        id, parent, number, ..
+    } = mount;
+    let write = &mut |text: &str| table.write_all(text.as_bytes()).expect("memory");
+    write(&format!("{id} {parent} {number} "));
+    let root = mangle(mount.root.as_os_str());
+    let point = mangle(mount.mount_point.as_os_str());
+    write(&format!("{root} {point} {}", read_only(mount.read_only)));
+    write(if mount.is_confined {
+        ",nosuid,nodev,relatime"
+    } else {
+        ",noatime"
+    });
+    write(if mount.shared {
+        " shared:7 master:3 - "
+    } else {
+        " - "
+    });
+    let (filesystem, source) = (mangle(mount.filesystem.as_ref()), mangle(&mount.source));
+    write(&format!(
+        "{filesystem} {source} {}\n",
+        read_only(mount.superblock_read_only)
+    ));
+}
+
+/// The kernel's `mangle`, for every byte that is no plain character.
+fn mangle(text: &OsStr) -> String {
+    let bytes = text.as_encoded_bytes().iter();
+    bytes
+        .map(|&byte| match byte {
+            b'!'..=b'~' if !b"\\#".contains(&byte) => char::from(byte).to_string(),
+            _ => format!("\\{byte:03o}"),
+        })
+        .collect()
+}

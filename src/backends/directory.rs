@@ -1,0 +1,174 @@
+//! The backend `dir`: a volume is a directory of a file system of the node, limited by its quotas.
+
+use crate::config::{self, Config, Storage};
+use flexvol_storage::{
+    Asset, Backend, Catalog, Directory, DirectoryBackend, DirectoryDriver, Keeper,
+    ManagedDirectories, Mark, Pool, Upkeep,
+    host::pool::{self, Limited, Remains, Rules},
+    sdk::{Bytes, Capabilities, Driver, Error, ErrorKind, Handle, Options, Result, VolumeName},
+};
+use std::{os::fd::OwnedFd, path::PathBuf, rc::Rc, time::Duration};
+
+/// A pool of directories.
+struct Directories {
+    pool: pool::Pool,
+    rules: Rules,
+    /// Where the driver's other pools are.
+    others: Rc<[PathBuf]>,
+}
+
+/// What a driver on this backend can do.
+pub fn capabilities(attach: bool) -> Capabilities {
+    Capabilities {
+        attach,
+        // Files of xfs, ext4 and btrfs have labels of their own, and a new directory has the
+        // pool's, with which no container may write; as for local volumes of Kubernetes
+        // (pkg/volume/local/local.go, GetAttributes).
+        selinux_relabel: true,
+        ..DirectoryDriver::<Directories>::capabilities()
+    }
+}
+
+/// Opens the driver.
+pub fn open(config: &Config) -> Result<Box<dyn Driver>> {
+    Ok(Box::new(DirectoryDriver::over(
+        pools(config),
+        config.settings(),
+    )))
+}
+
+/// The same driver as people see it.
+pub fn upkeep(config: &Config) -> Result<Box<dyn Upkeep>> {
+    Ok(Box::new(Keeper::<Directory<Directories>>::new(
+        pools(config),
+        config.settings(),
+    )))
+}
+
+/// Each pool is opened when a volume of it is asked for.
+fn pools(config: &Config) -> Vec<Pool<Directories>> {
+    let path = |storage: &Storage| match storage {
+        Storage::Dir(directories) => Some(directories.path.clone()),
+        _ => None,
+    };
+    let pools = config.pools.iter().filter_map(|(name, pool)| {
+        let Storage::Dir(storage) = pool.storage.clone() else {
+            return None;
+        };
+        let others = config.pools.iter().filter(|(other, _)| *other != name);
+        let others: Rc<[PathBuf]> = others.filter_map(|(_, it)| path(&it.storage)).collect();
+        Some(Pool::new(name, pool.policy(), move || {
+            Directories::open(&storage, others.clone())
+        }))
+    });
+    pools.collect()
+}
+
+impl Directories {
+    fn open(config: &config::Directories, others: Rc<[PathBuf]>) -> Result<Directories> {
+        Ok(Directories {
+            pool: pool::Pool::open(&config.path)?,
+            rules: config.rules,
+            others,
+        })
+    }
+
+    /// Each pool counts what it promised, and none what another one did.
+    fn expect_alone(&self) -> Result<()> {
+        if self.rules.overcommit {
+            return Ok(());
+        }
+        for other in self.others.iter() {
+            let shares = self.pool.shares_with(other).map_err(|error| {
+                error.context(
+                    "cannot tell whether another pool of this driver promises the same space",
+                )
+            })?;
+            if shares {
+                return Err(Error::new(
+                    ErrorKind::Configuration,
+                    "another pool of this driver is on the same file system, and both would promise its space; give each a file system of its own, or say `overcommit`",
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn limited(&self) -> Result<Limited<'_>> {
+        self.pool.limited(&self.rules)
+    }
+}
+
+impl Backend for Directories {
+    fn catalog(&self) -> &dyn Catalog {
+        &self.pool
+    }
+
+    fn find(&self, volume: &Handle) -> Result<Option<Asset>> {
+        // That there is none is known also where nothing is limited.
+        let Some(directory) = self.pool.find_directory(volume)? else {
+            return Ok(None);
+        };
+        let size = self.limited()?.size(&directory)?;
+        Ok(Some(Asset {
+            thin: self.rules.overcommit,
+            promised: self.rules.overcommit,
+            ..Asset::marked(size, directory.mark()?)?
+        }))
+    }
+
+    fn create(&self, volume: &Handle, size: Bytes, mark: &Mark) -> Result<()> {
+        self.expect_alone()?;
+        self.limited()?.create(volume, size, mark)
+    }
+
+    fn set_mark(&self, volume: &Handle, mark: &Mark) -> Result<()> {
+        self.limited()?.set_mark(volume, mark)
+    }
+
+    fn grow(&self, volume: &Handle, to: Bytes) -> Result<()> {
+        self.expect_alone()?;
+        self.limited()?.grow(volume, to)
+    }
+
+    fn destroy(&self, volume: &Handle) -> Result<()> {
+        self.pool.remove_directory(volume)
+    }
+
+    fn capacity(&self, _: &Options) -> Result<Bytes> {
+        self.expect_alone()?;
+        self.limited()?.available()
+    }
+}
+
+impl DirectoryBackend for Directories {
+    fn open(&self, volume: &Handle) -> Result<OwnedFd> {
+        Ok(self.pool.directory(volume)?.into())
+    }
+
+    fn restore(&self, volume: &Handle) -> Result<()> {
+        self.limited()?.restore(volume)
+    }
+}
+
+impl ManagedDirectories for Directories {
+    fn dangling_names(&self, age: Duration) -> Result<Vec<(VolumeName, Handle)>> {
+        self.pool.dangling_names(age)
+    }
+
+    fn remains(&self) -> Result<Vec<Remains>> {
+        self.pool.remains()
+    }
+
+    fn clear(&self, remains: &Remains) -> Result<bool> {
+        self.pool.clear(remains)
+    }
+
+    fn lost_limits(&self) -> Result<Vec<Handle>> {
+        // Where nothing is limited now, nothing can be restored; doctor says so.
+        match self.limited() {
+            Err(error) if error.kind() == ErrorKind::Configuration => Ok(Vec::new()),
+            limited => limited?.lost(),
+        }
+    }
+}

@@ -1,0 +1,348 @@
+//! The backend `lvm`: a volume is a logical volume of a volume group, or of a thin pool in one.
+
+mod catalog;
+mod device;
+mod managed;
+mod tags;
+
+use crate::config::{Config, Storage, VolumeGroup};
+use flexvol_storage::{
+    Asset, Backend, Block, BlockDriver, Catalog, Keeper, Mark, Pool, Upkeep,
+    host::lvm::{self, LogicalVolume, Place, View, Which, unsynced},
+    mark::State,
+    sdk::{Bytes, Capabilities, Driver, Error, ErrorKind, Handle, Options, Result},
+};
+use std::{
+    cell::{OnceCell, RefCell},
+    fs,
+    os::fd::AsFd,
+    rc::Rc,
+};
+use tags::{GROWN_FROM, UNFINISHED, grown_from, has_state, is_unfinished, mark_of};
+
+/// A volume group, or a thin pool, that volumes are carved from.
+struct Group {
+    place: Place,
+    settings: VolumeGroup,
+    /// What LVM said last, about one volume or all. Asking costs a program, so it is asked again
+    /// only when something may have changed.
+    seen: RefCell<Option<Seen>>,
+    /// The group's disks, once something was committed.
+    disks: OnceCell<Vec<String>>,
+}
+
+#[derive(Clone)]
+struct Seen {
+    /// `None`: all.
+    volume: Option<String>,
+    view: Rc<View>,
+}
+
+/// What a driver on this backend can do.
+pub fn capabilities(attach: bool) -> Capabilities {
+    BlockDriver::<Group>::capabilities(attach)
+}
+
+/// Opens the driver.
+pub fn open(config: &Config) -> Result<Box<dyn Driver>> {
+    Ok(Box::new(BlockDriver::over(
+        pools(config),
+        config.settings(),
+    )))
+}
+
+/// The same driver as people see it.
+pub fn upkeep(config: &Config) -> Result<Box<dyn Upkeep>> {
+    Ok(Box::new(Keeper::<Block<Group>>::new(
+        pools(config),
+        config.settings(),
+    )))
+}
+
+fn pools(config: &Config) -> Vec<Pool<Group>> {
+    let pools = config.pools.iter().filter_map(|(name, pool)| {
+        let Storage::Lvm(settings) = pool.storage.clone() else {
+            return None;
+        };
+        Some(Pool::new(name, pool.policy(), move || {
+            Ok(Group::new(settings.clone()))
+        }))
+    });
+    pools.collect()
+}
+
+impl Group {
+    fn new(settings: VolumeGroup) -> Group {
+        Group {
+            place: settings.place.clone(),
+            settings,
+            seen: RefCell::default(),
+            disks: OnceCell::new(),
+        }
+    }
+
+    fn forget(&self) {
+        self.seen.replace(None);
+    }
+
+    /// What is known of one volume, or with `None` of all.
+    fn view(&self, volume: Option<&str>) -> Result<Rc<View>> {
+        if let Some(seen) = &*self.seen.borrow()
+            && (seen.volume.is_none() || seen.volume.as_deref() == volume)
+        {
+            return Ok(seen.view.clone());
+        }
+        let view = Rc::new(self.place.look(volume.map_or(Which::All, Which::One))?);
+        self.seen.replace(Some(Seen {
+            volume: volume.map(str::to_owned),
+            view: view.clone(),
+        }));
+        Ok(view)
+    }
+
+    /// What is known of the place, by whatever was asked last.
+    fn facts(&self) -> Result<Rc<View>> {
+        if let Some(seen) = &*self.seen.borrow() {
+            return Ok(seen.view.clone());
+        }
+        self.view(None)
+    }
+
+    fn logical_volume(&self, volume: &Handle) -> Result<Option<LogicalVolume>> {
+        let name = lvm::name_of(volume);
+        Ok(self.view(Some(&name))?.volume(&name).cloned())
+    }
+
+    fn existing(&self, volume: &Handle) -> Result<LogicalVolume> {
+        self.logical_volume(volume)?
+            .filter(|found| !is_unfinished(found))
+            .ok_or_else(|| Error::new(ErrorKind::NotFound, "the volume's storage is gone"))
+    }
+
+    /// Changes something of LVM's and forgets what was known, also where it failed.
+    fn change<T>(&self, change: impl FnOnce(&Place) -> Result<T>) -> Result<T> {
+        let changed = change(&self.place);
+        self.forget();
+        changed
+    }
+
+    /// Changes what LVM keeps of a volume on its disks, durably.
+    fn commit<T>(&self, volume: &Handle, change: impl FnOnce(&Place) -> Result<T>) -> Result<T> {
+        unsynced::note(volume)?;
+        let changed = self.change(change);
+        match &changed {
+            Ok(_) => self.settle(volume)?,
+            // LVM goes on by itself: nobody knows when there is something to sync.
+            Err(error) if error.kind() == ErrorKind::TimedOut => {}
+            // LVM also fails after it committed; the note stays for the next call where this fails.
+            Err(_) => {
+                if let Err(error) = self.settle(volume) {
+                    log::warn!("what may have changed is not synced: {}", error.report());
+                }
+            }
+        }
+        changed
+    }
+
+    /// Has the group's disks write what they still have in their caches.
+    fn sync(&self) -> Result<()> {
+        if self.disks.get().is_none() {
+            // Nobody else sets it meanwhile.
+            let _ = self.disks.set(self.place.disks()?);
+        }
+        lvm::sync(self.disks.get().map_or(&[], Vec::as_slice))
+    }
+
+    /// Nobody else takes from the pool while this is held.
+    fn lock_space(&self) -> Result<fs::File> {
+        let lock = self.names()?.lock()?;
+        // What is free in a group is asked of its disks, later; what was promised in a thin pool is
+        // the sum of its volumes.
+        if self.place.thin_pool.is_some() {
+            self.forget();
+        }
+        Ok(lock)
+    }
+
+    /// What must be known to make or grow a volume.
+    fn view_to_take_from(&self, name: &str) -> Result<Rc<View>> {
+        self.view(self.place.thin_pool.is_none().then_some(name))
+    }
+
+    /// Ends a blank volume's growth.
+    fn wipe_grown(&self, volume: &Handle, found: &LogicalVolume, is_blank: bool) -> Result<()> {
+        let Some((tag, from)) = grown_from(found).filter(|_| is_blank) else {
+            return Ok(());
+        };
+        let device = lvm::device(&self.place, &found.name, &found.uuid, found.size, None)?;
+        let claim = device.claim()?;
+        lvm::wipe_grown(&device, from)?;
+        drop((claim, device));
+        self.commit(volume, |place| place.untag(&found.name, tag))
+    }
+
+    /// Makes a logical volume with no mark yet, or goes on with one that was cut.
+    fn begin(&self, name: &str, size: Bytes, hold: &fs::File) -> Result<LogicalVolume> {
+        let view = self.view_to_take_from(name)?;
+        let size = self.place.fitting(size, &view, &self.settings.rules)?;
+        match view.volume(name) {
+            Some(found) if !is_unfinished(found) => {
+                return Err(Error::new(
+                    ErrorKind::Conflict,
+                    "the volume already has storage",
+                ));
+            }
+            Some(found) if found.size == size => return Ok(found.clone()),
+            Some(_) => self.change(|place| place.remove(name))?,
+            None => {}
+        }
+        let (view, rules) = (self.view_to_take_from(name)?, &self.settings.rules);
+        lvm::expect_metadata_to_make(&view)?;
+        self.place.expect_room(Bytes(0), size, &view, rules)?;
+        let layout = rules.layout;
+        self.change(|place| place.create(name, size, UNFINISHED, layout, hold.as_fd()))?;
+        let view = self.view(Some(name))?;
+        view.volume(name).cloned().ok_or_else(|| {
+            Error::new(
+                ErrorKind::Storage,
+                "lvm made the volume, and it is not there",
+            )
+        })
+    }
+}
+
+/// `lvremove` removes snapshots of a volume with it.
+fn expect_plain(volume: &LogicalVolume) -> Result<()> {
+    if volume.is_plain {
+        return Ok(());
+    }
+    Err(Error::new(
+        ErrorKind::Conflict,
+        "the volume has snapshots, or others lie on it, which would go with it; see `lvs -o +lv_role` and remove them first",
+    ))
+}
+
+impl Backend for Group {
+    fn settle(&self, volume: &Handle) -> Result<()> {
+        if unsynced::is_noted(volume)? {
+            self.sync()?;
+            unsynced::strike(volume)?;
+        }
+        Ok(())
+    }
+
+    fn look_anew(&self) {
+        self.forget();
+    }
+
+    fn catalog(&self) -> &dyn Catalog {
+        self
+    }
+
+    fn find(&self, volume: &Handle) -> Result<Option<Asset>> {
+        let Some(found) = self.logical_volume(volume)? else {
+            return Ok(None);
+        };
+        if is_unfinished(&found) {
+            return Ok(None);
+        }
+        let mark = mark_of(&found)?.map(str::to_owned);
+        Ok(Some(Asset {
+            thin: self.place.thin_pool.is_some(),
+            // With `overcommit` a thin pool is still asked how much it has.
+            promised: false,
+            ..Asset::marked(found.size, mark)?
+        }))
+    }
+
+    fn create(&self, volume: &Handle, size: Bytes, mark: &Mark) -> Result<()> {
+        let name = lvm::name_of(volume);
+        let lock = self.lock_space()?;
+        let made = self.begin(&name, size, &lock)?;
+        // Nobody else waits while it is wiped: it has its extents.
+        drop(lock);
+        let device = lvm::device(&self.place, &name, &made.uuid, made.size, None)?;
+        let claim = device.claim()?;
+        lvm::wipe(&device)?;
+        drop((claim, device));
+        self.commit(volume, |place| {
+            place.retag(&name, Some(UNFINISHED), &mark.to_string())
+        })
+    }
+
+    fn set_mark(&self, volume: &Handle, mark: &Mark) -> Result<()> {
+        let found = self.existing(volume)?;
+        let (old, new) = (mark_of(&found)?, mark.to_string());
+        if old == Some(new.as_str()) {
+            return Ok(());
+        }
+        if mark.state == State::Deleting {
+            expect_plain(&found)?;
+        }
+        if mark.growing
+            > old
+                .map(Mark::decode)
+                .transpose()?
+                .and_then(|old| old.growing)
+        {
+            lvm::expect_metadata_to_grow(&*self.facts()?)?;
+        }
+        self.commit(volume, |place| place.retag(&found.name, old, &new))
+    }
+
+    fn grow(&self, volume: &Handle, to: Bytes) -> Result<()> {
+        let lock = self.lock_space()?;
+        let (name, rules) = (lvm::name_of(volume), &self.settings.rules);
+        let view = self.view_to_take_from(&name)?;
+        let found = self.existing(volume)?;
+        let to = self.place.fitting(to, &view, rules)?;
+        let is_blank = has_state(&found, State::Blank)?;
+        if found.size >= to {
+            return self.wipe_grown(volume, &found, is_blank);
+        }
+        lvm::expect_metadata_to_grow(&view)?;
+        self.place.expect_room(found.size, to, &view, rules)?;
+        if is_blank && self.place.thin_pool.is_none() && grown_from(&found).is_none() {
+            let tag = format!("{GROWN_FROM}{}", found.size.0);
+            self.commit(volume, |place| place.retag(&name, None, &tag))?;
+        }
+        let grown = self.commit(volume, |place| place.extend(&found.name, to, lock.as_fd()));
+        // LVM also fails where there was nothing to do, or after the metadata was committed; the
+        // device is looked at by whoever asked for the growth.
+        let now = self.existing(volume)?;
+        match grown {
+            Err(error) if now.size < to => return Err(error),
+            Err(error) => log::warn!("the volume has its size all the same: {}", error.report()),
+            Ok(()) => {}
+        }
+        self.wipe_grown(volume, &now, is_blank)
+    }
+
+    fn destroy(&self, volume: &Handle) -> Result<()> {
+        self.forget();
+        let Some(found) = self.logical_volume(volume)? else {
+            return Ok(());
+        };
+        if !has_state(&found, State::Deleting)? {
+            return Err(Error::new(
+                ErrorKind::Conflict,
+                "the volume is not marked as one that is being deleted; it is left alone",
+            ));
+        }
+        expect_plain(&found)?;
+        let removed = self.commit(volume, |place| place.remove(&found.name));
+        match removed {
+            Err(error) if self.logical_volume(volume)?.is_some() => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    fn capacity(&self, _: &Options) -> Result<Bytes> {
+        // Who finds an inactive thin pool activates it for a moment, which another one would end.
+        let asks_the_pool = self.place.thin_pool.is_some() && self.settings.rules.overcommit;
+        let _lock = asks_the_pool.then(|| self.lock_space()).transpose()?;
+        let view = self.view(None)?;
+        view.id()?;
+        self.place.available(&view, &self.settings.rules)
+    }
+}

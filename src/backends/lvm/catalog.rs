@@ -1,0 +1,83 @@
+//! Which volumes a group has, and what they are called: their marks tell. A name that was promised
+//! stands in /run until the mark is there.
+
+use super::{
+    Group,
+    tags::{MARK, is_unfinished, mark_of},
+};
+use flexvol_storage::{
+    Catalog, ManagedBackend, Mark,
+    host::{
+        PoolId,
+        lvm::{self, Names, Place},
+    },
+    sdk::{Handle, Result, VolumeName},
+};
+
+impl Group {
+    pub(super) fn names(&self) -> Result<Names> {
+        Place::names(self.facts()?.id()?)
+    }
+
+    /// The volume whose mark has this name. A mark that cannot be read is in nobody's way but its
+    /// own volume's.
+    fn named(&self, name: &VolumeName) -> Result<Option<Handle>> {
+        let view = self.view(None)?;
+        let id = view.id()?;
+        let field = format!("name={name}");
+        for found in &view.volumes {
+            let mut marks = found.tags.iter().filter(|tag| tag.starts_with(MARK));
+            let Some(handle) = lvm::handle_in(&found.name)
+                .filter(|_| marks.any(|mark| mark.split(':').any(|it| it == field)))
+            else {
+                continue;
+            };
+            let mark = mark_of(found)?.map(Mark::decode).transpose()?;
+            // A copy of a volume, or one of a group that was merged into this one, is none of ours,
+            // and one that was deleted has no name while it is kept.
+            let has_name =
+                |mark: Mark| mark.handle == handle && mark.pool == id && mark.deleted.is_none();
+            if mark.is_some_and(has_name) {
+                return Ok(Some(handle));
+            }
+        }
+        Ok(None)
+    }
+}
+
+impl Catalog for Group {
+    fn id(&self) -> Result<PoolId> {
+        self.facts()?.id()
+    }
+
+    fn handles(&self) -> Result<Vec<Handle>> {
+        let view = self.view(None)?;
+        let volumes = view.volumes.iter().filter(|found| !is_unfinished(found));
+        Ok(volumes
+            .filter_map(|found| lvm::handle_in(&found.name))
+            .collect())
+    }
+
+    fn bind(&self, name: &VolumeName, volume: &Handle) -> Result<Handle> {
+        self.forget();
+        let names = self.names()?;
+        let promised = names.reserve(name, volume)?;
+        // What is in a mark counts: the promise may have been made after a reboot, which took away
+        // the one of then. It stays: whoever it was made to may be making the volume, because the
+        // mark was going when he looked. While nobody does, the mark is found first.
+        Ok(self.named(name)?.unwrap_or(promised))
+    }
+
+    fn lookup(&self, name: &VolumeName) -> Result<Option<Handle>> {
+        match self.named(name)? {
+            None => self.names()?.lookup(name),
+            has => Ok(has),
+        }
+    }
+
+    fn free(&self, name: &VolumeName, volume: &Handle) -> Result<()> {
+        // Without its name nobody would go on with it.
+        self.discard(volume)?;
+        self.names()?.release(name, volume)
+    }
+}

@@ -1,0 +1,84 @@
+//! The block devices of logical volumes.
+
+use super::{Group, expect_plain, tags::has_state};
+use flexvol_storage::{
+    BlockBackend,
+    host::{
+        Device, DeviceNumber,
+        lvm::{self, mapping},
+        probe::Proof,
+    },
+    mark::State,
+    sdk::{ErrorKind, Handle, Result},
+};
+
+impl BlockBackend for Group {
+    const PROOF: Proof = Proof::Ends;
+    const KEEPS_UNUSED: bool = true;
+
+    fn owner(device: DeviceNumber) -> Result<Option<Handle>> {
+        Ok(mapping::of(device)?.and_then(|found| lvm::handle_in(&found.volume)))
+    }
+
+    fn resume(device: DeviceNumber) -> Result<()> {
+        lvm::resume(device)
+    }
+
+    fn answers(device: DeviceNumber) -> Result<bool> {
+        Ok(mapping::of(device)?.is_none_or(|found| !found.suspended))
+    }
+
+    fn mapped(&self, volume: &Handle, hint: Option<u32>) -> Result<Option<Device>> {
+        let Some(known) = self.logical_volume(volume)? else {
+            return Ok(None);
+        };
+        mapping::find(hint, |found| found.uuid == known.uuid)?
+            .map(|found| lvm::open(&found))
+            .transpose()
+    }
+
+    fn map(&self, volume: &Handle, hint: Option<u32>) -> Result<Device> {
+        let known = self.existing(volume)?;
+        self.wipe_grown(volume, &known, has_state(&known, State::Blank)?)?;
+        lvm::device(&self.place, &known.name, &known.uuid, known.size, hint)
+    }
+
+    fn unmap(&self, device: Device) -> Result<()> {
+        // While it is open its number is nobody else's.
+        let found = mapping::of(device.number())?;
+        drop(device);
+        let Some(found) = found.filter(|found| found.group == self.place.group) else {
+            return Ok(());
+        };
+        // Its snapshots lose their devices with it.
+        if let Some(known) = self.view(Some(&found.volume))?.volume(&found.volume) {
+            expect_plain(known)?;
+        }
+        self.change(|place| place.deactivate(&found.volume))
+    }
+
+    fn unused(&self, volume: &Handle, hint: Option<u32>) {
+        if !self.settings.deactivate {
+            return;
+        }
+        let name = lvm::name_of(volume);
+        let of_this =
+            |found: &mapping::Mapping| found.group == self.place.group && found.volume == name;
+        let deactivated = mapping::find(hint, of_this).and_then(|found| {
+            let Some(found) = found else { return Ok(()) };
+            // A volume that is mounted elsewhere, or just being looked at, stays.
+            match lvm::open(&found)?.claim() {
+                Ok(_) => {}
+                Err(busy) if busy.kind() == ErrorKind::Busy => return Ok(()),
+                Err(error) => return Err(error),
+            }
+            if let Some(known) = self.logical_volume(volume)? {
+                expect_plain(&known)?;
+            }
+            self.place.deactivate(&name)
+        });
+        if let Err(error) = deactivated {
+            log::warn!("the volume stays active: {}", error.report());
+        }
+    }
+}

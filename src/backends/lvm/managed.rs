@@ -1,0 +1,100 @@
+//! Taking logical volumes over, and tidying up.
+
+use super::{
+    Group,
+    tags::{is_unfinished, mark_of},
+};
+use flexvol_storage::{
+    ManagedBackend, Mark,
+    host::{
+        Device, DeviceNumber,
+        lvm::{self, LogicalVolume, mapping},
+    },
+    sdk::{Error, ErrorKind, Handle, Result, VolumeName},
+};
+use std::{ffi::OsStr, fs, os::unix::fs::MetadataExt, path::Path, time::Duration};
+
+/// A logical volume that may become a volume.
+pub(super) struct Stray(LogicalVolume);
+
+impl ManagedBackend for Group {
+    type Stray = Stray;
+
+    fn stray(&self, path: &Path) -> Result<Option<Stray>> {
+        let unfit = |what: &str| Err(Error::new(ErrorKind::Conflict, what.to_owned()));
+        let (group, name) = match fs::metadata(path) {
+            Ok(metadata) => match mapping::of(DeviceNumber::from_raw(metadata.rdev()))? {
+                Some(found) => (found.group, found.volume),
+                None => return unfit("that is no logical volume"),
+            },
+            // It may be inactive, and then has no device.
+            Err(_) => {
+                let mut parts = path.iter().rev().map(OsStr::to_string_lossy);
+                match (parts.next(), parts.next()) {
+                    (Some(name), Some(group)) => (group.into_owned(), name.into_owned()),
+                    _ => return unfit("name a logical volume, as GROUP/NAME or by its device"),
+                }
+            }
+        };
+        if group != self.place.group {
+            return unfit("the logical volume is in another volume group than the pool");
+        }
+        self.forget();
+        let Some(found) = self.view(None)?.volume(&name).cloned() else {
+            return Ok(None);
+        };
+        if lvm::handle_in(&name).is_some() && mark_of(&found)?.is_some() {
+            return unfit("the logical volume is a volume of the pool already");
+        }
+        if !found.is_plain {
+            return unfit("the logical volume is part of something else, or has snapshots");
+        }
+        Ok(Some(Stray(found)))
+    }
+
+    fn look(&self, stray: &Stray, _: &Handle) -> Result<Device> {
+        let found = &stray.0;
+        lvm::device(&self.place, &found.name, &found.uuid, found.size, None)
+    }
+
+    /// The mark comes first: cut before the name, it is a logical volume as before, which the next
+    /// call takes over.
+    fn take(&self, stray: Stray, volume: &Handle, mark: &Mark) -> Result<()> {
+        let found = stray.0;
+        let (old, new) = (mark_of(&found)?, mark.to_string());
+        if old != Some(new.as_str()) {
+            self.commit(volume, |place| place.retag(&found.name, old, &new))?;
+        }
+        self.commit(volume, |place| {
+            place.rename(&found.name, &lvm::name_of(volume))
+        })
+    }
+
+    fn dangling_names(&self, age: Duration) -> Result<Vec<(VolumeName, Handle)>> {
+        let promised = self.names()?.older_than(age)?;
+        let view = self.view(None)?;
+        let dangling = promised
+            .into_iter()
+            .filter(|(_, handle)| view.volume(&lvm::name_of(handle)).is_none());
+        Ok(dangling.collect())
+    }
+
+    fn stays(&self, _: &Device) -> Result<bool> {
+        Ok(self.settings.deactivate)
+    }
+
+    fn unfinished(&self) -> Result<Vec<Handle>> {
+        let view = self.view(None)?;
+        let unfinished = view.volumes.iter().filter(|found| is_unfinished(found));
+        Ok(unfinished
+            .filter_map(|found| lvm::handle_in(&found.name))
+            .collect())
+    }
+
+    fn discard(&self, volume: &Handle) -> Result<()> {
+        match self.logical_volume(volume)?.filter(is_unfinished) {
+            Some(found) => self.change(|place| place.remove(&found.name)),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,246 @@
+//! Volume groups, thin pools, and what they need of the node.
+
+use super::check::{Check, Verdict};
+use crate::{
+    cli::table::size,
+    config::{Config, Storage, VolumeGroup},
+};
+use flexvol_storage::{
+    host::{
+        exec::Tool,
+        kernel,
+        lvm::{Percent, ThinPool, Which},
+    },
+    sdk::ErrorKind,
+};
+use std::{fs, path::Path};
+
+/// From here on an administrator should look at a thin pool.
+const NEARLY_FULL: Percent = Percent::of_hundred(80);
+
+/// The program and the parts of the kernel, if any driver needs them.
+pub fn tools(configs: &[&Config]) -> Vec<Check> {
+    let pools = configs.iter().flat_map(|config| config.pools.values());
+    let groups: Vec<&VolumeGroup> = pools
+        .filter_map(|pool| match &pool.storage {
+            Storage::Lvm(group) => Some(group),
+            _ => None,
+        })
+        .collect();
+    if groups.is_empty() {
+        return Vec::new();
+    }
+    let program = match Tool::find("lvm") {
+        Ok(tool) => Check::ok("lvm", tool.path().display().to_string()),
+        Err(error) => Check::fail(
+            "lvm",
+            format!("{error}: volumes of volume groups cannot be used"),
+            "install that package; of volume groups that are there already nothing changes",
+        ),
+    };
+    let mut checks = vec![program, module("dm-mod", "dm_mod")];
+    if groups.iter().any(|group| group.place.thin_pool.is_some()) {
+        checks.push(module("dm-thin-pool", "dm_thin_pool"));
+    }
+    checks
+}
+
+/// A part of the kernel, which LVM loads when it is needed.
+fn module(file: &str, name: &str) -> Check {
+    if Path::new("/sys/module").join(name).exists() {
+        return Check::ok(name, "in the kernel");
+    }
+    let directory = Path::new("/lib/modules").join(kernel::release());
+    let lists =
+        ["modules.dep", "modules.builtin"].map(|list| fs::read_to_string(directory.join(list)));
+    if lists.iter().all(Result::is_err) {
+        return Check::warn(
+            name,
+            "not loaded, and this process sees no modules",
+            format!("run this on the node itself, or modprobe {name} there"),
+        );
+    }
+    let lists = lists.into_iter().flatten();
+    match lists
+        .into_iter()
+        .any(|list| list.contains(&format!("/{file}.ko")))
+    {
+        true => Check::ok(name, "a module of the kernel"),
+        false => Check::fail(
+            name,
+            "the kernel does not have it: logical volumes cannot be activated",
+            "use a kernel with device-mapper (CONFIG_BLK_DEV_DM, CONFIG_DM_THIN_PROVISIONING)",
+        ),
+    }
+}
+
+/// From here on a group should be made with more metadata, or its volumes be fewer: it cannot be
+/// given more.
+const HALF: Percent = Percent::of_hundred(50);
+
+/// One pool.
+pub fn check(about: String, group: &VolumeGroup) -> Check {
+    let place = &group.place;
+    let view = match place.look(Which::All) {
+        Ok(view) => view,
+        Err(error) => {
+            let remedy = match error.kind() {
+                ErrorKind::NotFound => format!(
+                    "see `vgs` and `lvs`: attach the disks of {place}, or make it (vgcreate, lvcreate --type thin-pool); where /etc/lvm/devices/system.devices is there, the disks must be in it (vgimportdevices)"
+                ),
+                ErrorKind::Conflict => {
+                    "pvs -a -o +vg_uuid,pv_duplicate tells them apart: detach one, or vgrename UUID NAME, or vgimportclone DISKS".to_owned()
+                }
+                ErrorKind::ToolMissing => "install that package".to_owned(),
+                _ => format!("see what `lvm lvs {}` says", place.group),
+            };
+            return Check::fail(about, error.report(), remedy);
+        }
+    };
+    let id = match view.id() {
+        Ok(id) => id,
+        Err(error) => {
+            let thin = match &place.thin_pool {
+                Some(pool) => format!(" --thin-pool {pool}"),
+                None => String::new(),
+            };
+            let remedy = match error.kind() {
+                ErrorKind::Conflict => format!(
+                    "`vgs -o +vg_uuid` tells them apart; where the other one is gone: flexvol pool init --group {}{thin}",
+                    place.group
+                ),
+                ErrorKind::NotFound => {
+                    format!("once: flexvol pool init --group {}{thin}", place.group)
+                }
+                _ => "see its tags: vgs -o +vg_tags, lvs -o +lv_tags".to_owned(),
+            };
+            return Check::fail(about, error.report(), remedy);
+        }
+    };
+    let available = match place.available(&view, &group.rules) {
+        Ok(available) => available,
+        Err(error) => return Check::fail(about, error.report(), "see `lvs` and `pvs`"),
+    };
+    let volumes = view
+        .volumes
+        .iter()
+        .filter(|volume| flexvol_storage::host::lvm::handle_in(&volume.name).is_some());
+    let found = format!(
+        "{place}, id {id}, volumes: {}, {} in all, {} for volumes",
+        volumes.count(),
+        size(view.size),
+        size(available),
+    );
+    if place.thin_pool.is_some() {
+        match place.thin_pool() {
+            Ok(pool) => {
+                if let Some((verdict, what, remedy)) = trouble(&pool, &place.to_string()) {
+                    return Check {
+                        verdict,
+                        ..Check::warn(about, format!("{found}; {what}"), remedy)
+                    };
+                }
+            }
+            Err(error) => return Check::fail(about, error.report(), "see `lvs`"),
+        }
+    }
+    if available.0 == 0 {
+        let remedy = "nothing can be provisioned or grown: delete volumes, add a disk (vgextend), or lower `reserve`";
+        return Check::warn(about, found, remedy);
+    }
+    if view.metadata > HALF {
+        return Check::warn(
+            about,
+            format!(
+                "{found}; the group's own metadata is {} full",
+                view.metadata
+            ),
+            "no volume is made from 87 % on, and none grows from 95 % on: use a group made with `vgcreate --metadatasize 16m` for more of them",
+        );
+    }
+    Check::ok(about, found)
+}
+
+fn trouble(pool: &ThinPool, place: &str) -> Option<(Verdict, String, String)> {
+    let fullest = [
+        ("data", pool.data, "lvextend -L +SIZE"),
+        (
+            "metadata",
+            pool.metadata,
+            "lvextend --poolmetadatasize +SIZE",
+        ),
+    ];
+    for (what, percent, remedy) in fullest {
+        if let Some(percent) = percent.filter(|percent| *percent > NEARLY_FULL) {
+            let verdict = match percent >= Percent::of_hundred(100) {
+                true => Verdict::Fail,
+                false => Verdict::Warn,
+            };
+            return Some((
+                verdict,
+                format!("the thin pool's {what} is {percent} full"),
+                format!("{remedy} {place}: writes in pods fail without it"),
+            ));
+        }
+    }
+    if !pool.health.is_empty() {
+        return Some((
+            Verdict::Fail,
+            format!("LVM says of the thin pool: {}", pool.health),
+            format!("see `lvs -a {place}` and lvmthin(7)"),
+        ));
+    }
+    if !pool.fails_when_full {
+        return Some((
+            Verdict::Warn,
+            "writers wait for a minute when the thin pool is full".to_owned(),
+            format!("lvchange --errorwhenfull y {place}"),
+        ));
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thin_pool_is_looked_at_before_it_is_full() {
+        let well = ThinPool {
+            data: Some(Percent::of_hundred(12)),
+            metadata: Some(Percent::of_hundred(10)),
+            fails_when_full: true,
+            zeroes: true,
+            health: String::new(),
+        };
+        assert!(trouble(&well, "vg0/tp0").is_none());
+        let remedy = |pool: ThinPool| trouble(&pool, "vg0/tp0").map(|(_, _, remedy)| remedy);
+        let data = Some(Percent::of_hundred(81));
+        assert!(
+            remedy(ThinPool {
+                data,
+                ..well.clone()
+            })
+            .is_some_and(|it| it.contains("-L +SIZE vg0/tp0"))
+        );
+        let metadata = Some(Percent::of_hundred(99));
+        assert!(
+            remedy(ThinPool {
+                metadata,
+                ..well.clone()
+            })
+            .is_some_and(|it| it.contains("poolmetadatasize"))
+        );
+        let fails_when_full = false;
+        assert!(
+            remedy(ThinPool {
+                fails_when_full,
+                ..well.clone()
+            })
+            .is_some_and(|it| it.contains("errorwhenfull"))
+        );
+        let health = "metadata_read_only".to_owned();
+        let (verdict, what, _) = trouble(&ThinPool { health, ..well }, "vg0/tp0").unwrap();
+        assert!(verdict == Verdict::Fail && what.contains("metadata_read_only"));
+    }
+}

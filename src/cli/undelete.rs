@@ -1,0 +1,37 @@
+//! `flexvol undelete`: takes back that a volume was deleted.
+
+use super::{configured::Configured, print};
+use crate::installed::Installed;
+use anyhow::{Context, Result};
+use clap::Args;
+use flexvol_storage::sdk::Handle;
+
+/// Take back that a volume was deleted
+///
+/// Volumes of pools whose configuration says keep_deleted are kept for that long, as `flexvol list`
+/// shows. Kubernetes has forgotten them: `flexvol list --output pv` prints the objects.
+#[derive(Debug, Args)]
+pub struct Undelete {
+    /// The volume's handle
+    #[arg(value_parser = Handle::parse)]
+    handle: Handle,
+    #[command(flatten)]
+    configured: Configured,
+}
+
+impl Undelete {
+    pub fn run(self, here: &Installed) -> Result<()> {
+        let driver = self.configured.choose(here)?.upkeep()?;
+        let changed = driver
+            .undelete(self.handle)
+            .with_context(|| format!("take back that volume {} was deleted", self.handle))?;
+        print(format_args!(
+            "volume {} {}",
+            self.handle,
+            match changed {
+                true => "is a volume again",
+                false => "was not deleted; nothing was changed",
+            }
+        ))
+    }
+}

@@ -1,0 +1,310 @@
+//! From an empty cluster and the chart, or the plain manifests, to volumes that live and go: both
+//! programs are pods, of one image that has no shell in it.
+
+use crate::{
+    claims::{claim, class, delete_claim, wait_bound},
+    claims_of_sets::{annotate, ready, set},
+    controllers::tokens_name_nodes,
+    lab::{self, Lab, beside, executable},
+    objects::pod,
+    scenario::Scenario,
+    webhooks,
+};
+use flexvol_lab::{
+    helm,
+    kubernetes::{DISK, PLUGINS, run},
+};
+use flexvol_testing::{Need, Points, Test};
+use serde_json::{Value, json};
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
+    path::{Path, PathBuf},
+    slice, thread,
+};
+
+pub const TESTS: &[Test] = &[Test {
+    name: "chart: from an empty cluster, claims live and go while controllers and agents come and go, and uninstalling loses nothing",
+    needs: &[Need::Root],
+    run: whole_story,
+}];
+
+/// The chart's own driver: nothing has to be said to have it.
+const DRIVER: &str = "example.com/disk";
+
+const IMAGE: &str = "docker.io/library/flexvol:0.1.0";
+
+const NAMESPACE: &str = "flexvol";
+
+/// The chart's pods.
+const CONTROLLERS: &str = "--selector=app=flexvol-controller";
+const NODES: &str = "--selector=app=flexvol-node";
+
+fn whole_story(points: &Points) {
+    let result = catch_unwind(AssertUnwindSafe(|| {
+        let story = Story(Scenario::alone(Lab::empty()));
+        for chapter in [
+            Story::install,
+            Story::grow_a_claim,
+            Story::grow_a_set,
+            Story::uninstall,
+            Story::go_on_by_hand,
+            Story::install_drivers_alone,
+        ] {
+            chapter(&story);
+            points.add(1);
+        }
+    }));
+    lab::end_own();
+    if let Err(panic) = result {
+        resume_unwind(panic);
+    }
+}
+
+struct Story(Scenario);
+
+impl Story {
+    fn install(&self) {
+        let parts = [executable(), beside("flexvol-controller")];
+        let parts = parts.each_ref().map(PathBuf::as_path);
+        self.lab().cluster().make_image(IMAGE, &parts).unwrap();
+        assert!(!self.is_installed(), "nobody has installed the driver yet");
+        self.helm(&["install", "flexvol", "--create-namespace", &deploy("chart")]);
+        assert!(self.is_installed(), "pods are ready without the driver");
+        let pool = json!({"pool": "default"});
+        // The names are those of the set's claims.
+        self.0.apply(&[
+            class("later", DRIVER, true, &pool),
+            class("at-once", DRIVER, false, &pool),
+            class("plain", DRIVER, false, &pool),
+        ]);
+    }
+
+    /// The leader goes before the claim is edited, and the agent after it.
+    fn grow_a_claim(&self) {
+        self.0.apply(&[claim("data", "later", 320)]);
+        let app = pod("app", "data");
+        self.0.run_pod(&app);
+        let volume = wait_bound(&self.0, "data");
+        self.0
+            .exec(&app, "head -c 5000000 /dev/urandom >/data/file && sync");
+        let sum = self.sum(&app);
+        let before = self.0.size_in(&app);
+        self.delete_leader();
+        self.0.ask_for("data", 640);
+        self.delete_pods(NODES);
+        self.0.wait_grown("data", 640);
+        assert_eq!(self.0.size_in(&app) - before, 320);
+        assert_eq!(self.sum(&app), sum);
+        assert_eq!(self.assets(), slice::from_ref(&volume));
+    }
+
+    /// Claims are made, grow and are deleted while there is no controller, or one that just began.
+    fn grow_a_set(&self) {
+        self.0.apply(&[set()]);
+        self.delete_pods(CONTROLLERS);
+        ready(&self.0, 2);
+        annotate(&self.0, "data", "352Mi");
+        self.delete_leader();
+        let wait_grown = |size: &str| {
+            for claim in ["data-db-0", "data-db-1"] {
+                self.0.wait_grown_to(claim, size);
+            }
+        };
+        wait_grown("352Mi");
+        if webhooks::are_there() {
+            self.edit_template("384Mi");
+            wait_grown("384Mi");
+        }
+        self.wait_volumes(5);
+        let delete = |arguments: &[&str]| {
+            self.lab().kubectl(&[&["delete"], arguments].concat());
+        };
+        delete(&["statefulset", "db", "--timeout=60s"]);
+        delete(&["pods", "--selector=app=db", "--timeout=150s"]);
+        for claim in ["data-db-0", "data-db-1", "log-db-0", "log-db-1"] {
+            delete(&["pvc", claim, "--wait=false"]);
+        }
+        self.delete_pods(CONTROLLERS);
+        self.wait_volumes(1);
+    }
+
+    /// What is left when the chart is gone: the driver, volumes with their objects, and orders.
+    fn uninstall(&self) {
+        let app = pod("app", "data");
+        let sum = self.sum(&app);
+        self.helm(&["uninstall", "flexvol"]);
+        assert!(self.is_installed());
+        assert_eq!(self.sum(&app), sum);
+        self.0.delete_pod(&app);
+        self.0.run_pod(&app);
+        assert_eq!(self.sum(&app), sum);
+        self.0.delete_pod(&app);
+        let delete = ["delete", "pvc", "data", "--wait=false"];
+        self.lab().kubectl(&delete);
+        for kind in ["persistentvolumes", "nodevolumes"] {
+            assert_eq!(self.number_of(kind), 1, "{kind} without anybody to act");
+        }
+        assert_eq!(self.assets().len(), 1);
+    }
+
+    /// The plain manifests, as they are, take up what the chart left.
+    fn go_on_by_hand(&self) {
+        let mut manifests = vec!["cluster/objects.yaml", "cluster/controller.yaml"];
+        if webhooks::are_there() {
+            manifests.push("cluster/webhooks.yaml");
+        }
+        if tokens_name_nodes() {
+            manifests.push("cluster/agents.yaml");
+        }
+        for file in &manifests {
+            self.lab().kubectl(&["apply", "--filename", &deploy(file)]);
+        }
+        self.wait_volumes(0);
+        self.0.apply(&[claim("again", "at-once", 320)]);
+        wait_bound(&self.0, "again");
+        self.wait_volumes(1);
+        delete_claim(&self.0, "again");
+        self.wait_volumes(0);
+        for file in manifests.iter().rev() {
+            self.lab().kubectl(&["delete", "--filename", &deploy(file)]);
+        }
+        self.forget_driver();
+    }
+
+    fn install_drivers_alone(&self) {
+        let file = deploy("daemonset.yaml");
+        self.lab().kubectl(&["apply", "--filename", &file]);
+        self.0
+            .eventually("the driver to be installed", || self.is_installed());
+        self.lab().kubectl(&["delete", "--filename", &file]);
+        self.forget_driver();
+    }
+
+    /// Edits the set's first claim template, which Kubernetes refuses while no controller answers.
+    fn edit_template(&self, size: &str) {
+        let place = "/spec/volumeClaimTemplates/0/spec/resources/requests/storage";
+        let edit = json!([{"op": "replace", "path": place, "value": size}]).to_string();
+        let patch = [
+            "patch",
+            "statefulset",
+            "db",
+            "--type=json",
+            "--patch",
+            &edit,
+        ];
+        self.0.eventually("the edited template to be taken", || {
+            self.lab().cluster().kubectl(&patch).is_ok()
+        });
+    }
+
+    fn lab(&self) -> &Lab {
+        self.0.lab()
+    }
+
+    /// Does something with the chart, and waits until it is done.
+    #[track_caller]
+    fn helm(&self, arguments: &[&str]) {
+        let cluster = self.lab().cluster();
+        let helm = helm::program().unwrap();
+        let mut command = cluster.node().command(helm.to_str().unwrap());
+        helm::keep_in(&mut command, &cluster.home().join("helm"));
+        command.args(arguments);
+        command.args(["--namespace", NAMESPACE, "--wait", "--timeout=150s"]);
+        run(&mut command).unwrap_or_else(|e| panic!("{e}"));
+    }
+
+    fn is_installed(&self) -> bool {
+        self.0.is_in_node(Path::new(&installed()))
+    }
+
+    /// Runs the executable that kubelet calls, with a verb for people.
+    #[track_caller]
+    fn driver(&self, arguments: &[&str]) -> String {
+        let where_it_is = ["--plugin-dir", PLUGINS];
+        self.lab()
+            .run(&installed(), &[arguments, &where_it_is].concat())
+    }
+
+    fn forget_driver(&self) {
+        self.driver(&["uninstall", "--name", DRIVER]);
+        assert!(!self.is_installed());
+    }
+
+    fn sum(&self, pod: &Value) -> String {
+        self.0.exec(pod, "sha256sum /data/file")
+    }
+
+    /// The names of the volumes that there is storage of, which is on the data disk.
+    fn assets(&self) -> Vec<String> {
+        let text = self.driver(&["list", "--driver", DRIVER, "--output", "json"]);
+        let list: Value = serde_json::from_str(&text).unwrap();
+        let volumes = list["volumes"].as_array().unwrap().iter();
+        let names: Vec<_> = volumes
+            .map(|volume| volume["name"].as_str().unwrap().to_owned())
+            .collect();
+        let images = format!("{DISK}/pools/default/volumes");
+        let images = self.lab().run("ls", &[&images]);
+        assert_eq!(images.lines().count(), names.len(), "{images}");
+        names
+    }
+
+    fn number_of(&self, kind: &str) -> usize {
+        let found = self.lab().kubectl(&["get", kind, "--output=name"]);
+        found.lines().count()
+    }
+
+    /// Waits until there are so many claims, and as many volumes, orders and pieces of storage.
+    #[track_caller]
+    fn wait_volumes(&self, number: usize) {
+        for kind in ["persistentvolumeclaims", "persistentvolumes", "nodevolumes"] {
+            self.0.eventually(&format!("{number} {kind}"), || {
+                self.number_of(kind) == number
+            });
+        }
+        assert_eq!(self.assets().len(), number);
+    }
+
+    /// Ends whichever controller leads; another one takes over.
+    fn delete_leader(&self) {
+        let lease = self.0.get(NAMESPACE, "lease", "flexvol-controller");
+        let leader = lease["spec"]["holderIdentity"].as_str().unwrap();
+        let pod = ["delete", "pod", leader, "--namespace", NAMESPACE];
+        self.lab().kubectl(&[&pod[..], &["--wait=false"]].concat());
+    }
+
+    fn delete_pods(&self, which: &str) {
+        let pods = ["delete", "pods", which, "--namespace", NAMESPACE];
+        self.lab()
+            .kubectl(&[&pods[..], &["--timeout=60s"]].concat());
+    }
+}
+
+/// For whoever reads of a failure.
+impl Drop for Story {
+    fn drop(&mut self) {
+        if !thread::panicking() {
+            return;
+        }
+        for command in [
+            "get pods,pv,pvc,nodevolumes --all-namespaces --output=wide",
+            "get events --all-namespaces",
+            "logs --namespace=flexvol --selector=app=flexvol-controller --tail=30 --prefix",
+            "logs --namespace=flexvol --selector=app=flexvol-node --all-containers --tail=30 --prefix",
+        ] {
+            let words: Vec<_> = command.split(' ').collect();
+            let said = self.lab().cluster().kubectl(&words);
+            println!("{}", said.unwrap_or_else(|error| error.to_string()));
+        }
+    }
+}
+
+/// What kubelet calls.
+fn installed() -> String {
+    format!("{PLUGINS}/example.com~disk/disk")
+}
+
+/// A file of the project's, which the node sees too.
+fn deploy(file: &str) -> String {
+    let project = env!("CARGO_MANIFEST_DIR");
+    format!("{project}/deploy/{file}")
+}

@@ -1,0 +1,265 @@
+//! Claims that become volumes, by `flexvol-controller`.
+
+use crate::{
+    controllers::{self, End, Program, Running, plain_volumes},
+    lab::DISK,
+    objects::pod,
+    scenario::Scenario,
+};
+use flexvol_testing::{Need, Points, Test};
+use serde_json::{Value, json};
+use std::{thread, time::Duration};
+
+pub const TESTS: &[Test] = &[
+    Test {
+        name: "claims: a claim becomes a volume, grows under its pod, and is gone with its storage",
+        needs: &[Need::Root],
+        run: life,
+    },
+    Test {
+        name: "claims: the controller killed after any write leaves neither storage without a claim nor a claim without storage",
+        needs: &[Need::Root],
+        run: killed,
+    },
+    Test {
+        name: "claims: a claim that cannot be had says why, and leaves nothing",
+        needs: &[Need::Root],
+        run: refused,
+    },
+];
+
+const MEBI: u64 = 1 << 20;
+
+/// A storage class of the driver.
+pub fn class(name: &str, driver: &str, late: bool, parameters: &Value) -> Value {
+    json!({
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "StorageClass",
+        "metadata": {"name": name},
+        "provisioner": driver,
+        // Before 1.33 Kubernetes takes none for other parameters than no parameters.
+        "parameters": Some(parameters).filter(|parameters| **parameters != json!({})),
+        "allowVolumeExpansion": true,
+        "volumeBindingMode": if late { "WaitForFirstConsumer" } else { "Immediate" },
+    })
+}
+
+/// A claim in the default namespace.
+pub fn claim(name: &str, class: &str, mebibytes: u64) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {
+            "accessModes": ["ReadWriteOnce"],
+            "storageClassName": class,
+            "resources": {"requests": {"storage": format!("{mebibytes}Mi")}},
+        },
+    })
+}
+
+/// Makes both classes: one whose volumes are made at once, one whose volumes wait for a pod.
+pub fn classes(scenario: &Scenario) {
+    let pool = json!({"pool": "default"});
+    scenario.apply(&[
+        class("at-once", DISK, false, &pool),
+        class("later", DISK, true, &pool),
+    ]);
+}
+
+/// Waits until the claim is bound, and returns its volume's name.
+pub fn wait_bound(scenario: &Scenario, claim: &str) -> String {
+    scenario.eventually(&format!("claim {claim} to be bound"), || {
+        scenario.claim("default", claim)["status"]["phase"] == "Bound"
+    });
+    let found = scenario.claim("default", claim);
+    found["spec"]["volumeName"].as_str().unwrap().to_owned()
+}
+
+/// Deletes a claim and waits until it is gone.
+pub fn delete_claim(scenario: &Scenario, claim: &str) {
+    let lab = scenario.lab();
+    lab.kubectl(&["delete", "persistentvolumeclaim", claim, "--timeout=150s"]);
+}
+
+/// Waits until nothing in the cluster or on the node reminds of any claim.
+pub fn wait_nothing_left(scenario: &Scenario) {
+    for kind in ["persistentvolumes", "nodevolumes"] {
+        scenario.eventually(&format!("no {kind} to be left"), || {
+            let left = scenario.lab().kubectl(&["get", kind, "--output=name"]);
+            left.trim().is_empty()
+        });
+    }
+    scenario.eventually("no storage to be left", || {
+        scenario.volumes().is_empty() && plain_volumes(scenario).is_empty()
+    });
+}
+
+fn life(points: &Points) {
+    controllers::with(|scenario, _| {
+        classes(scenario);
+        for class in ["at-once", "later"] {
+            scenario.apply(&[claim("data", class, 320)]);
+            let app = pod("app", "data");
+            if class == "at-once" {
+                wait_bound(scenario, "data");
+            }
+            scenario.run_pod(&app);
+            let volume = wait_bound(scenario, "data");
+            let found = scenario.get("default", "persistentvolume", &volume);
+            let uid = &scenario.claim("default", "data")["metadata"]["uid"];
+            assert_eq!(volume, format!("pvc-{}", uid.as_str().unwrap()));
+            assert_eq!(found["spec"]["claimRef"]["uid"], *uid);
+            assert_eq!(found["spec"]["storageClassName"], class);
+            assert_eq!(found["spec"]["persistentVolumeReclaimPolicy"], "Delete");
+            assert_eq!(found["spec"]["capacity"]["storage"], "320Mi");
+            assert_eq!(
+                found["metadata"]["annotations"]["pv.kubernetes.io/provisioned-by"],
+                DISK
+            );
+            scenario.exec(&app, "head -c 5000000 /dev/urandom >/data/file && sync");
+            let sum = scenario.exec(&app, "sha256sum /data/file");
+            let before = scenario.size_in(&app);
+            scenario.ask_for("data", 640);
+            scenario.wait_grown("data", 640);
+            assert_eq!(scenario.size_in(&app) - before, 320);
+            assert_eq!(scenario.exec(&app, "sha256sum /data/file"), sum);
+            assert_eq!(scenario.image_bytes(&volume), 640 * MEBI);
+            let finalizers =
+                || scenario.claim("default", "data")["metadata"]["finalizers"].to_string();
+            scenario.eventually("the claim to be let go of", || {
+                !finalizers().contains("flexvol.dev")
+            });
+            scenario.delete_pod(&app);
+            delete_claim(scenario, "data");
+            wait_nothing_left(scenario);
+            points.add(1);
+        }
+    });
+}
+
+/// A claim is made, grows while nobody uses it, and is deleted; every one of these needs writes of
+/// the controller, which ends after one more of them in each round, until a round needs no more.
+fn killed(points: &Points) {
+    controllers::with(|scenario, running| {
+        classes(scenario);
+        for writes in 1.. {
+            let mut round = Round::new(scenario, running);
+            running.restart_controller(scenario, Some(End::After(writes)));
+            scenario.apply(&[claim("short", "at-once", 320)]);
+            round.eventually("the claim to be bound", || {
+                scenario.claim("default", "short")["status"]["phase"] == "Bound"
+            });
+            assert_eq!(scenario.volumes().len(), 1, "after {writes} writes");
+            scenario.ask_for("short", 352);
+            round.eventually("the storage to grow", || {
+                let volume = scenario.volumes()[0]["name"].as_str().unwrap().to_owned();
+                scenario.image_bytes(&volume) == 352 * MEBI
+            });
+            let delete = ["delete", "persistentvolumeclaim", "short", "--wait=false"];
+            scenario.lab().kubectl(&delete);
+            for kind in ["persistentvolumeclaims", "persistentvolumes", "nodevolumes"] {
+                round.eventually(&format!("no {kind} to be left"), || {
+                    let left = scenario.lab().kubectl(&["get", kind, "--output=name"]);
+                    left.trim().is_empty()
+                });
+            }
+            assert_eq!(scenario.volumes().len(), 0, "after {writes} writes");
+            if !round.killed {
+                println!(
+                    "flexvol-controller: killed after each of {} writes",
+                    writes - 1
+                );
+                assert!(writes > 8, "a life has more writes than {writes}");
+                return;
+            }
+            points.add(1);
+        }
+    });
+}
+
+/// A life in which a program ends once, and is started again.
+pub struct Round<'a> {
+    scenario: &'a Scenario,
+    program: Program,
+    restart: Box<dyn Fn() + 'a>,
+    /// Whether it has ended.
+    pub killed: bool,
+}
+
+impl<'a> Round<'a> {
+    /// It is the controller that ends.
+    pub fn new(scenario: &'a Scenario, running: &'a Running) -> Self {
+        let restart = || running.restart_controller(scenario, None);
+        Round::of(scenario, Program::Controller, restart)
+    }
+
+    pub fn of(scenario: &'a Scenario, program: Program, restart: impl Fn() + 'a) -> Self {
+        Round {
+            scenario,
+            program,
+            restart: Box::new(restart),
+            killed: false,
+        }
+    }
+
+    pub fn eventually(&mut self, what: &str, mut question: impl FnMut() -> bool) {
+        self.scenario.eventually(what, || {
+            if !self.program.runs(self.scenario) {
+                assert!(
+                    !self.killed,
+                    "it ended twice: {}",
+                    controllers::log(self.scenario)
+                );
+                self.killed = true;
+                (self.restart)();
+            }
+            question()
+        });
+    }
+}
+
+fn refused(points: &Points) {
+    controllers::with(|scenario, _| {
+        classes(scenario);
+        let unknown = json!({"pool": "default", "colour": "red"});
+        scenario.apply(&[class("unknown", DISK, false, &unknown)]);
+        let mut block = claim("block", "at-once", 320);
+        block["spec"]["volumeMode"] = "Block".into();
+        let mut selects = claim("selects", "at-once", 320);
+        selects["spec"]["selector"] = json!({"matchLabels": {"a": "b"}});
+        let mut many = claim("many", "at-once", 320);
+        many["spec"]["accessModes"] = json!(["ReadWriteMany"]);
+        for (claim, why) in [
+            (block, "set volumeMode to Filesystem"),
+            (selects, "has a selector"),
+            (many, "ask for ReadWriteOnce"),
+            (claim("unknown", "unknown", 320), "colour"),
+            (claim("huge", "at-once", 1 << 30), "no node has room"),
+        ] {
+            let name = claim["metadata"]["name"].as_str().unwrap().to_owned();
+            scenario.apply(std::slice::from_ref(&claim));
+            scenario.wait_event("default", &name, why);
+            assert_eq!(
+                scenario.claim("default", &name)["status"]["phase"],
+                "Pending"
+            );
+            assert!(scenario.volumes().is_empty(), "{name}");
+            if name == "unknown" {
+                let uid = scenario.claim("default", &name)["metadata"]["uid"].clone();
+                // Long enough for pauses of 1, 2 and 4 seconds.
+                thread::sleep(Duration::from_secs(7));
+                let calls =
+                    scenario.calls(&["provision"], &format!("pvc-{}", uid.as_str().unwrap()));
+                assert!(
+                    (1..=5).contains(&calls.len()),
+                    "asked {} times",
+                    calls.len()
+                );
+            }
+            delete_claim(scenario, &name);
+            points.add(1);
+        }
+        wait_nothing_left(scenario);
+    });
+}

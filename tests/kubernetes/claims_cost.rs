@@ -1,0 +1,133 @@
+//! What claims cost the API server, and what people see of them.
+
+use crate::{
+    claims::{claim, class, wait_bound, wait_nothing_left},
+    controllers::{self, AGENT_PORT, CONTROLLER_PORT, PLAIN},
+    scenario::Scenario,
+};
+use flexvol_testing::{Need, Points, Test};
+use serde_json::json;
+
+pub const TESTS: &[Test] = &[
+    Test {
+        name: "claims: a claim costs at most 32 requests to the API server, and 8 more when it grows, unless writes meet",
+        needs: &[Need::Root],
+        run: requests_of_claims,
+    },
+    Test {
+        name: "claims: status, metrics and probes say what there is",
+        needs: &[Need::Root],
+        run: seen,
+    },
+];
+
+/// How many claims share what is asked only once.
+const CLAIMS: u64 = 10;
+
+/// A page of one of the two processes.
+fn page(scenario: &Scenario, port: &str, path: &str) -> String {
+    let url = format!("http://127.0.0.1:{port}{path}");
+    scenario.lab().run("/bin/busybox", &["wget", "-qO-", &url])
+}
+
+/// All requests so far, but those that keep the lease or tell what is on the node.
+fn requests(scenario: &Scenario) -> u64 {
+    let all = [CONTROLLER_PORT, AGENT_PORT].map(|port| page(scenario, port, "/metrics"));
+    let lines = all.iter().enumerate().flat_map(|(process, text)| {
+        text.lines().filter_map(move |line| {
+            let count = line.strip_prefix("flexvol_api_requests_total{")?;
+            // The controller replaces nothing but its lease.
+            let lease = process == 0 && count.contains("method=\"PUT\"");
+            (!lease).then(|| count.rsplit(' ').next()?.parse::<u64>().ok())?
+        })
+    });
+    lines.sum()
+}
+
+fn requests_of_claims(_: &Points) {
+    controllers::with(|scenario, _| {
+        scenario.apply(&[class("plain", PLAIN, false, &json!({}))]);
+        let names: Vec<_> = (0..CLAIMS)
+            .map(|number| format!("claim-{number}"))
+            .collect();
+        let claims: Vec<_> = names.iter().map(|name| claim(name, "plain", 10)).collect();
+        scenario.eventually("the node to be known", || {
+            let seen = scenario
+                .lab()
+                .kubectl(&["get", "storagenodes", "--output=yaml"]);
+            seen.contains(PLAIN)
+        });
+        let before = requests(scenario);
+        scenario.apply(&claims);
+        for name in &names {
+            wait_bound(scenario, name);
+        }
+        let held = || {
+            scenario
+                .lab()
+                .kubectl(&["get", "pvc", "--output=yaml"])
+                .contains("flexvol.dev/")
+        };
+        scenario.eventually("all claims to be let go of", || !held());
+        let made = requests(scenario);
+        for name in &names {
+            scenario.ask_for(name, 20);
+        }
+        for name in &names {
+            scenario.wait_grown(name, 20);
+        }
+        let grown = requests(scenario);
+        scenario
+            .lab()
+            .kubectl(&["delete", "pvc", "--all", "--timeout=150s"]);
+        wait_nothing_left(scenario);
+        let gone = requests(scenario);
+        let each = |from: u64, to: u64| (to - from).div_ceil(CLAIMS);
+        let costs = [each(before, made), each(made, grown), each(grown, gone)];
+        println!(
+            "flexvol-controller: {} requests make a volume, {} grow it, {} delete it",
+            costs[0], costs[1], costs[2]
+        );
+        // A write that met another's is made again after everything was read: room for one in six.
+        assert!(costs[0] <= 32 && costs[1] <= 9, "{costs:?}");
+    });
+}
+
+fn seen(_: &Points) {
+    controllers::with(|scenario, _| {
+        scenario.apply(&[class("plain", PLAIN, false, &json!({}))]);
+        scenario.apply(&[class("hangs", PLAIN, false, &json!({"fault": "hangs"}))]);
+        scenario.apply(&[claim("good", "plain", 10), claim("waits", "hangs", 10)]);
+        wait_bound(scenario, "good");
+        scenario.wait_event("default", "waits", "did not end");
+        let status = scenario.lab().run("flexvol-controller", &["status"]);
+        let waits = status
+            .lines()
+            .find(|line| line.starts_with("default/waits"));
+        let waits = waits.unwrap_or_else(|| panic!("{status}"));
+        assert!(
+            waits.contains("being made") && waits.contains("did not end"),
+            "{status}"
+        );
+        assert!(!status.contains("default/good"), "{status}");
+        assert!(status.ends_with("1 volumes are settled\n"), "{status}");
+        let all = scenario
+            .lab()
+            .run("flexvol-controller", &["status", "--all"]);
+        assert!(all.contains("default/good"), "{all}");
+        for port in [CONTROLLER_PORT, AGENT_PORT] {
+            for path in ["/healthz", "/readyz"] {
+                assert_eq!(page(scenario, port, path), "ok\n");
+            }
+        }
+        let agent = page(scenario, AGENT_PORT, "/metrics");
+        let failed = r#"flexvol_operations_total{operation="provision",result="failed"}"#;
+        assert!(agent.contains(failed), "{agent}");
+        let controller = page(scenario, CONTROLLER_PORT, "/metrics");
+        assert!(controller.contains("flexvol_leading 1"), "{controller}");
+        for name in ["good", "waits"] {
+            crate::claims::delete_claim(scenario, name);
+        }
+        wait_nothing_left(scenario);
+    });
+}

@@ -1,0 +1,329 @@
+//! The cluster's half beside the node: `flexvol-controller` with the rights of its manifests.
+
+use crate::{
+    lab::{self, DISK, Lab, beside},
+    scenario::Scenario,
+};
+use flexvol_lab::kubernetes::{PLUGINS, run_with, wait_until};
+use nix::sys::signal::Signal;
+use serde_json::{Value, json};
+use std::{
+    fs,
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
+    path::Path,
+    time::Duration,
+};
+
+/// In the node.
+const PROGRAM: &str = "/usr/local/bin/flexvol-controller";
+
+/// A driver of directories, which has no file system to grow, and faults on demand.
+pub const PLAIN: &str = "lab.example/plain";
+
+/// In the node: where they answer.
+pub const CONTROLLER_PORT: &str = "8081";
+pub const AGENT_PORT: &str = "8082";
+
+const CONTROLLER: &str = "flexvol-controller";
+const AGENT: &str = "flexvol-agent";
+const SECOND: &str = "flexvol-controller-2";
+
+/// What the first controller is started with.
+const FIRST: [&str; 4] = [
+    "--identity=one",
+    "--rate=200",
+    "--lease-seconds=20",
+    "--listen=127.0.0.1:8081",
+];
+
+/// One of the two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Program {
+    Controller,
+    Agent,
+}
+
+impl Program {
+    fn name(self) -> &'static str {
+        match self {
+            Program::Controller => CONTROLLER,
+            Program::Agent => AGENT,
+        }
+    }
+
+    pub fn runs(self, scenario: &Scenario) -> bool {
+        let node = scenario.lab().cluster().node();
+        node.running(self.name()).is_some()
+    }
+}
+
+/// What the agent is started with.
+const ON_NODE: [&str; 3] = ["--node=node", "--deadline=10", "--listen=127.0.0.1:8082"];
+
+/// Where a program ends by itself, as if it had been killed: before one of its writes, or after it was
+/// answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    Before(u32),
+    After(u32),
+}
+
+/// Controller and agent, while they run.
+pub struct Running(());
+
+/// Runs a scenario beside controller and agent, and ends it with them: they delete what is deleted.
+pub fn with(run: impl FnOnce(&Scenario, &Running)) {
+    let scenario = Scenario::begin();
+    let result = catch_unwind(AssertUnwindSafe(|| {
+        install(scenario.lab());
+        let running = Running(());
+        running.restart_agent(&scenario, None);
+        running.restart_controller(&scenario, None);
+        run(&scenario, &running);
+        if !running.controller_runs(&scenario) {
+            running.restart_controller(&scenario, None);
+        }
+    }));
+    if result.is_err() {
+        println!("{}", log(&scenario));
+        drop(scenario);
+    } else {
+        scenario.end();
+    }
+    let lab = Lab::take();
+    for name in [CONTROLLER, AGENT, SECOND] {
+        lab.cluster().node().stop(name, Signal::SIGKILL).unwrap();
+    }
+    if let Err(panic) = result {
+        resume_unwind(panic);
+    }
+}
+
+/// What both have written lately.
+pub fn log(scenario: &Scenario) -> String {
+    let tail = |name: &str| {
+        let file = scenario
+            .lab()
+            .cluster()
+            .file(&format!("/var/log/{name}.log"));
+        let text = fs::read_to_string(file).unwrap_or_default();
+        let lines: Vec<_> = text.lines().rev().take(40).collect();
+        let lines: Vec<_> = lines.into_iter().rev().collect();
+        format!("{name}:\n{}\n", lines.join("\n"))
+    };
+    tail(CONTROLLER) + &tail(AGENT)
+}
+
+impl Running {
+    pub fn controller_runs(&self, scenario: &Scenario) -> bool {
+        Program::Controller.runs(scenario)
+    }
+
+    pub fn agent_runs(&self, scenario: &Scenario) -> bool {
+        Program::Agent.runs(scenario)
+    }
+
+    /// Starts the controller anew; it ends by itself, if it is told where.
+    pub fn restart_controller(&self, scenario: &Scenario, end: Option<End>) {
+        restart(scenario, CONTROLLER, "controller", CONTROLLER, &FIRST, end);
+    }
+
+    /// The same, and it is asked by the API server, with certificates that last so many seconds.
+    pub fn restart_with_webhooks(
+        &self,
+        scenario: &Scenario,
+        certificate_seconds: u64,
+        end: Option<End>,
+    ) {
+        let lasting = format!("--certificate-seconds={certificate_seconds}");
+        let more = [&FIRST[..], &["--webhooks=0.0.0.0:443", &lasting]].concat();
+        restart(scenario, CONTROLLER, "controller", CONTROLLER, &more, end);
+    }
+
+    /// Starts both anew: the agent tells every two seconds that it is there, and eight of silence are too
+    /// many.
+    pub fn restart_watchful(&self, scenario: &Scenario) {
+        let more = [&FIRST[..], &["--silence-seconds=8"]].concat();
+        restart(scenario, CONTROLLER, "controller", CONTROLLER, &more, None);
+        self.restart_heard_agent(scenario);
+    }
+
+    pub fn restart_heard_agent(&self, scenario: &Scenario) {
+        let more = [&ON_NODE[..], &["--heartbeat-seconds=2"]].concat();
+        restart(scenario, AGENT, "agent", AGENT, &more, None);
+    }
+
+    /// Kills the agent.
+    pub fn kill_agent(&self, scenario: &Scenario) {
+        let node = scenario.lab().cluster().node();
+        node.stop(AGENT, Signal::SIGKILL).unwrap();
+    }
+
+    /// Starts another controller, which leads when the first does not.
+    pub fn start_second(&self, scenario: &Scenario) {
+        let more = ["--identity=two", "--rate=200", "--lease-seconds=20"];
+        restart(scenario, SECOND, "controller", CONTROLLER, &more, None);
+    }
+
+    pub fn stop_second(&self, scenario: &Scenario) {
+        let node = scenario.lab().cluster().node();
+        node.stop(SECOND, Signal::SIGKILL).unwrap();
+    }
+
+    /// Sends the first controller a signal.
+    pub fn signal_controller(&self, scenario: &Scenario, signal: Signal) {
+        let lab = scenario.lab();
+        let process = lab
+            .cluster()
+            .node()
+            .running(CONTROLLER)
+            .unwrap()
+            .to_string();
+        let signal = signal.as_str().trim_start_matches("SIG");
+        lab.run("/bin/kill", &["-s", signal, &process]);
+    }
+
+    /// Starts the agent anew; it ends by itself, if it is told where.
+    pub fn restart_agent(&self, scenario: &Scenario, end: Option<End>) {
+        restart(scenario, AGENT, "agent", AGENT, &ON_NODE, end);
+    }
+}
+
+/// How many writes a program has begun that was told where to end.
+pub fn writes_of(scenario: &Scenario, program: Program) -> u32 {
+    let name = program.name();
+    let file = format!("/var/log/{name}.log");
+    let text = fs::read_to_string(scenario.lab().cluster().file(&file)).unwrap();
+    let mut last = text.lines().rev().filter_map(|line| {
+        let line: Value = serde_json::from_str(line).ok()?;
+        line["number"]
+            .as_str()
+            .filter(|_| line["message"] == "writes")?
+            .parse()
+            .ok()
+    });
+    last.next().unwrap_or(0)
+}
+
+/// The volumes of [`PLAIN`].
+pub fn plain_volumes(scenario: &Scenario) -> Vec<String> {
+    let place = scenario.lab().cluster().file("/var/lib/lab/plain");
+    let volumes = fs::read_dir(place).into_iter().flatten().flatten();
+    volumes
+        .map(|volume| volume.file_name().to_string_lossy().into_owned())
+        .collect()
+}
+
+fn restart(
+    scenario: &Scenario,
+    name: &str,
+    verb: &str,
+    account: &str,
+    more: &[&str],
+    end: Option<End>,
+) {
+    let cluster = scenario.lab().cluster();
+    cluster.node().stop(name, Signal::SIGKILL).unwrap();
+    let mut arguments = Vec::new();
+    if let Some(end) = end {
+        let end = match end {
+            End::Before(write) => format!("before:{write}"),
+            End::After(write) => format!("after:{write}"),
+        };
+        arguments.push(format!("FLEXVOL_CONTROLLER_END={end}"));
+    }
+    arguments.extend([PROGRAM, verb, "--driver", DISK, "--driver", PLAIN].map(str::to_owned));
+    arguments.extend(more.iter().map(ToString::to_string));
+    arguments.push(format!("--kubeconfig={}", kubeconfig(account)));
+    // It becomes what it starts.
+    cluster
+        .node()
+        .start(name, "/usr/bin/env", &arguments)
+        .unwrap();
+}
+
+fn kubeconfig(account: &str) -> String {
+    format!("/var/lib/lab/{account}.kubeconfig")
+}
+
+/// Puts the executable into the node and the manifests into the cluster, with the rights they give.
+pub fn install(lab: &Lab) {
+    let cluster = lab.cluster();
+    let place = cluster.file(PROGRAM);
+    if !place.exists() {
+        fs::copy(beside("flexvol-controller"), &place).unwrap();
+    }
+    let plain = cluster.file(PLUGINS).join(PLAIN.replace('/', "~"));
+    fs::create_dir_all(&plain).unwrap();
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/kubernetes/plain.sh");
+    // With its mode, and whole when its name is there.
+    fs::copy(script, plain.join(".unfinished")).unwrap();
+    fs::rename(plain.join(".unfinished"), plain.join("plain")).unwrap();
+    let mut manifests = vec!["objects.yaml", "controller.yaml"];
+    if tokens_name_nodes() {
+        manifests.push("agents.yaml");
+    }
+    for manifest in manifests {
+        let file = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("deploy/cluster")
+            .join(manifest);
+        let text = fs::read_to_string(file).unwrap();
+        // The workloads run as processes of the node.
+        let rights: Vec<_> = text
+            .split("\n---\n")
+            .filter(|object| !object.contains("apiVersion: apps/v1"))
+            .collect();
+        lab.apply_text(&rights.join("\n---\n"));
+    }
+    let established = [
+        "wait",
+        "--for=condition=Established",
+        "--timeout=60s",
+        "crd",
+        "--all",
+    ];
+    lab.kubectl(&established);
+    for account in [CONTROLLER, AGENT] {
+        let node = (account == AGENT && tokens_name_nodes()).then_some("node");
+        let token = token(lab, account, node);
+        let config = json!({
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "lab", "cluster": {
+                "server": "https://127.0.0.1:6443",
+                "insecure-skip-tls-verify": true,
+            }}],
+            "users": [{"name": account, "user": {"token": token}}],
+            "contexts": [{"name": "lab", "context": {"cluster": "lab", "user": account}}],
+            "current-context": "lab",
+        });
+        fs::write(cluster.file(&kubeconfig(account)), config.to_string()).unwrap();
+    }
+    let no_order = || Ok(lab.cluster().kubectl(&["get", "nodevolumes"]).is_ok());
+    wait_until("the orders to be served", Duration::from_secs(30), no_order).unwrap();
+}
+
+/// Whether a token can be bound to a node, and says so, as that of a pod on the node does.
+pub fn tokens_name_nodes() -> bool {
+    lab::version() >= "1.33.0".parse().unwrap()
+}
+
+/// A token of the account, for as long as a run takes, and bound to a node if one is named.
+pub fn token(lab: &Lab, account: &str, node: Option<&str>) -> String {
+    let mut request = json!({
+        "apiVersion": "authentication.k8s.io/v1",
+        "kind": "TokenRequest",
+        "spec": {"audiences": [], "expirationSeconds": 36000},
+    });
+    if let Some(node) = node {
+        let uid = lab.kubectl(&["get", "node", node, "--output=jsonpath={.metadata.uid}"]);
+        let bound = json!({"apiVersion": "v1", "kind": "Node", "name": node, "uid": uid.trim()});
+        request["spec"]["boundObjectRef"] = bound;
+    }
+    let path = format!("/api/v1/namespaces/flexvol/serviceaccounts/{account}/token");
+    let mut command = lab.cluster().node().command("kubectl");
+    command.args(["create", "--raw", &path, "--filename=-"]);
+    let answer = run_with(&mut command, &request.to_string()).unwrap_or_else(|e| panic!("{e}"));
+    let answer: Value = serde_json::from_str(&answer).unwrap();
+    answer["status"]["token"].as_str().unwrap().to_owned()
+}

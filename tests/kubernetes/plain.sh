@@ -1,0 +1,33 @@
+#!/bin/sh
+# A driver whose volumes are directories with a note of their size: it has no file system to grow. The
+# class parameter `fault` makes it misbehave. Its volumes are in /var/lib/lab/plain.
+place=/var/lib/lab/plain
+ok() { echo "{\"status\":\"Success\"$1}"; }
+# value KEY JSON: the JSON argument is one flat object of strings.
+value() { printf %s "$2" | sed -n "s|.*\"$1\":\"\([^\"]*\)\".*|\1|p"; }
+volume() { echo "$place/$(value kubernetes.io/pvOrVolumeName "$1")"; }
+case $1 in
+init) ok ',"capabilities":{"attach":false,"requiresFSResize":false}' ;;
+capacity) ok ',"capacity":1099511627776' ;;
+provision)
+    case $(value fault "$2") in
+    hangs) sleep 1000 ;;
+    babbles) echo 'not JSON' && exit 0 ;;
+    slow) sleep 4 ;;
+    small) ok ',"options":{},"capacity":1' && exit 0 ;;
+    esac
+    size=$(value requestBytes "$2")
+    mkdir -p "$(volume "$2")"
+    echo "$size" >"$(volume "$2")/size"
+    ok ",\"options\":{\"flavour\":\"plain\"},\"capacity\":$size"
+    ;;
+expandvolume)
+    [ -f "$(volume "$2")/size" ] || { echo '{"status":"Failure","message":"no such volume"}' && exit 1; }
+    echo "$4" >"$(volume "$2")/size"
+    ok ",\"volumeNewSize\":$4"
+    ;;
+delete) rm -rf "$(volume "$2")" && ok '' ;;
+mount) mkdir -p "$2" && mount --bind "$(volume "$3")" "$2" && ok '' ;;
+unmount) umount "$2" && ok '' ;;
+*) echo '{"status":"Not supported"}' && exit 1 ;;
+esac

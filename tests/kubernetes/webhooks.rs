@@ -1,0 +1,247 @@
+//! What `flexvol-controller` says when the API server asks it about growth, and how it is trusted.
+
+use crate::{
+    claims::{claim, class, delete_claim, wait_bound, wait_nothing_left},
+    controllers::{self, Running},
+    lab::{self, DISK},
+    scenario::Scenario,
+};
+use flexvol_testing::{Need, Points, Test};
+use nix::sys::signal::Signal;
+use serde_json::{Value, json};
+use std::{
+    fs,
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
+    path::Path,
+};
+
+pub const TESTS: &[Test] = &[
+    Test {
+        name: "webhooks: a claim that asks for more than can be had is refused with what can, and grows unasked when nobody answers",
+        needs: &[Need::Root],
+        run: claims,
+    },
+    Test {
+        name: "webhooks: a certificate is renewed before it ends, taken over by whoever leads next, and made again when it is lost",
+        needs: &[Need::Root],
+        run: certificates,
+    },
+];
+
+/// As long as it is by default.
+pub const MONTHS: u64 = 90 * 86400;
+
+/// Runs a scenario beside a controller that is asked, with certificates that last so long.
+pub fn with(certificate_seconds: u64, run: impl FnOnce(&Scenario, &Running)) {
+    if !are_there() {
+        println!("{} has no match conditions", lab::version());
+        return;
+    }
+    controllers::with(|scenario, running| {
+        let lab = scenario.lab();
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/cluster/webhooks.yaml");
+        lab.apply_text(&fs::read_to_string(file).unwrap());
+        let service = ["service", "flexvol-webhook", "--namespace=flexvol"];
+        let address = ["get", "--output=jsonpath={.spec.clusterIP}"];
+        let address = lab.kubectl(&[&address[..], &service].concat());
+        // There is no proxy on the node, so the service's address becomes the node's own.
+        let address = format!("{}/32", address.trim());
+        lab.run("ip", &["address", "add", &address, "dev", "lo"]);
+        let result = catch_unwind(AssertUnwindSafe(|| {
+            // A controller that was asked before may have made it after the last scenario's end.
+            let secret = ["delete", "secret", "flexvol-webhook"];
+            let in_namespace = ["--namespace=flexvol", "--ignore-not-found"];
+            lab.kubectl(&[&secret[..], &in_namespace].concat());
+            running.restart_with_webhooks(scenario, certificate_seconds, None);
+            run(scenario, running);
+        }));
+        for kind in CONFIGURATIONS {
+            lab.kubectl(&["delete", kind, "flexvol"]);
+        }
+        lab.kubectl(&[&["delete"], &service[..]].concat());
+        lab.run("ip", &["address", "delete", &address, "dev", "lo"]);
+        lab.kubectl(&["delete", "statefulsets", "--all", "--timeout=60s"]);
+        if let Err(panic) = result {
+            resume_unwind(panic);
+        }
+    });
+}
+
+/// Whether the release has what the configurations use.
+pub fn are_there() -> bool {
+    lab::version() >= "1.30.0".parse().unwrap()
+}
+
+const CONFIGURATIONS: [&str; 2] = [
+    "mutatingwebhookconfiguration",
+    "validatingwebhookconfiguration",
+];
+
+/// What kubectl says to a request that fails, as it must.
+#[track_caller]
+fn refusal(scenario: &Scenario, arguments: &[&str]) -> String {
+    let result = scenario.lab().cluster().kubectl(arguments);
+    let error = result.expect_err("it is refused");
+    format!("{error:#}")
+}
+
+#[track_caller]
+pub fn refused(scenario: &Scenario, arguments: &[&str], why: &str) {
+    let words = refusal(scenario, arguments);
+    assert!(words.contains(why), "{words}");
+}
+
+fn ask(claim: &str, size: &str) -> Vec<String> {
+    let patch = json!({"spec": {"resources": {"requests": {"storage": size}}}}).to_string();
+    ["patch", "pvc", claim, "--patch", &patch]
+        .map(str::to_owned)
+        .to_vec()
+}
+
+/// Waits until growth of the claim beyond all there is would be refused, which is not asked for.
+fn wait_judged(scenario: &Scenario, claim: &str) {
+    let ask = [ask(claim, "900Gi"), vec!["--dry-run=server".to_owned()]].concat();
+    let ask: Vec<_> = ask.iter().map(String::as_str).collect();
+    scenario.eventually("growth to be judged", || {
+        match scenario.lab().cluster().kubectl(&ask) {
+            Ok(_) => false,
+            Err(error) => {
+                let words = format!("{error:#}");
+                assert!(words.contains("claims.flexvol.dev"), "{words}");
+                assert!(words.contains("ask for at most"), "{words}");
+                true
+            }
+        }
+    });
+}
+
+fn claims(points: &Points) {
+    with(MONTHS, |scenario, running| {
+        let pool = json!({"pool": "default"});
+        let mut limited = class("limited", DISK, false, &pool);
+        limited["metadata"]["annotations"] = json!({"flexvol.dev/largest": "400Mi"});
+        scenario.apply(&[class("at-once", DISK, false, &pool), limited]);
+        scenario.apply(&[claim("data", "at-once", 320), claim("few", "limited", 320)]);
+        let [data, few] = ["data", "few"].map(|name| wait_bound(scenario, name));
+        // No pod uses them, so the storage grows alone.
+        let wait_grown = |volume: &str, mebibytes: u64| {
+            scenario.eventually(&format!("{mebibytes} MiB of storage"), || {
+                let order = scenario.get("default", "nodevolume", volume);
+                order["status"]["size"] == mebibytes << 20
+            });
+            points.add(1);
+        };
+        wait_judged(scenario, "data");
+        let ask = |claim: &str, size: &str, why: &str| {
+            let ask = ask(claim, size);
+            let ask: Vec<_> = ask.iter().map(String::as_str).collect();
+            refused(scenario, &ask, why);
+            points.add(1);
+        };
+        ask(
+            "few",
+            "401Mi",
+            "allows at most 400Mi, and 401Mi is asked for",
+        );
+        // Kubernetes' own words: a smaller size never comes to us.
+        ask("data", "319Mi", "less than status.capacity");
+        scenario.ask_for("few", 400);
+        scenario.ask_for("data", 352);
+        wait_grown(&few, 400);
+        wait_grown(&data, 352);
+        running.signal_controller(scenario, Signal::SIGKILL);
+        scenario.ask_for("few", 416);
+        scenario.ask_for("data", 384);
+        running.restart_with_webhooks(scenario, MONTHS, None);
+        wait_grown(&data, 384);
+        // What nobody refused is told, and had as soon as the class allows it.
+        let beyond = "allows at most 400Mi, and 416Mi is asked for";
+        scenario.wait_event("default", "few", beyond);
+        let order = scenario.get("default", "nodevolume", &few);
+        assert_eq!(order["spec"]["size"], 400u64 << 20);
+        let more = "flexvol.dev/largest=416Mi";
+        let class = ["annotate", "--overwrite", "storageclass", "limited", more];
+        scenario.lab().kubectl(&class);
+        wait_grown(&few, 416);
+        for name in ["data", "few"] {
+            delete_claim(scenario, name);
+        }
+        wait_nothing_left(scenario);
+    });
+}
+
+/// The certificate's secret.
+fn secret(scenario: &Scenario) -> Value {
+    scenario.get("flexvol", "secret", "flexvol-webhook")
+}
+
+fn certificates(points: &Points) {
+    with(30, |scenario, running| {
+        let pool = json!({"pool": "default"});
+        scenario.apply(&[class("at-once", DISK, false, &pool)]);
+        scenario.apply(&[claim("data", "at-once", 320)]);
+        wait_bound(scenario, "data");
+        wait_judged(scenario, "data");
+        let authority = |secret: &Value| secret["data"]["ca.crt"].clone();
+        let first = authority(&secret(scenario));
+        // Twice, so that the first certificate is over, and no longer trusted.
+        for _ in 0..2 {
+            let before = authority(&secret(scenario));
+            scenario.eventually("another certificate", || {
+                authority(&secret(scenario)) != before
+            });
+            let now = secret(scenario);
+            assert_eq!(now["data"]["former-ca.crt"], before);
+            points.add(1);
+        }
+        assert_ne!(secret(scenario)["data"]["former-ca.crt"], first);
+        // A connection outlives its certificate; the next controller begins with none.
+        running.signal_controller(scenario, Signal::SIGKILL);
+        let short = authority(&secret(scenario));
+        running.restart_with_webhooks(scenario, MONTHS, None);
+        wait_judged(scenario, "data");
+        points.add(1);
+
+        // The next one makes no other as long as one lasts.
+        scenario.eventually("a certificate for months", || {
+            authority(&secret(scenario)) != short
+        });
+        let lasting = secret(scenario);
+        running.restart_with_webhooks(scenario, MONTHS, None);
+        wait_judged(scenario, "data");
+        assert_eq!(secret(scenario)["data"], lasting["data"]);
+        points.add(1);
+
+        // Lost under a controller that runs, it is made anew, and who still shows the lost one is trusted.
+        let lab = scenario.lab();
+        let delete = ["delete", "secret", "flexvol-webhook", "--namespace=flexvol"];
+        lab.kubectl(&delete);
+        let has_secret = ["get", "secret", "flexvol-webhook", "--namespace=flexvol"];
+        scenario.eventually("another secret", || {
+            lab.cluster().kubectl(&has_secret).is_ok()
+        });
+        let made = secret(scenario);
+        assert_eq!(made["data"]["former-ca.crt"], authority(&lasting));
+        assert_ne!(authority(&made), authority(&lasting));
+        wait_judged(scenario, "data");
+        points.add(1);
+
+        lab.kubectl(&delete);
+        let cut = json!({"webhooks": [{"name": "claims.flexvol.dev", "clientConfig": {"caBundle": null}}]});
+        let patch = [
+            "patch",
+            CONFIGURATIONS[1],
+            "flexvol",
+            "--patch",
+            &cut.to_string(),
+        ];
+        lab.kubectl(&patch);
+        running.restart_with_webhooks(scenario, MONTHS, None);
+        wait_judged(scenario, "data");
+        let again = authority(&secret(scenario));
+        assert_ne!(again, authority(&made));
+        points.add(1);
+        delete_claim(scenario, "data");
+        wait_nothing_left(scenario);
+    });
+}

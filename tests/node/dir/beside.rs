@@ -1,0 +1,140 @@
+//! Pools of one driver beside each other.
+
+use super::{Place, SIZE, on_each};
+use flexvol_testing::{Need, PersistentVolume, Points, Test, request};
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use std::{
+    fs::{self, File},
+    os::{fd::AsRawFd, unix::fs::symlink},
+    path::PathBuf,
+    process::Command,
+};
+
+pub const TESTS: &[Test] = on_each![
+    "two pools on one file system promise nothing twice" => beside,
+];
+
+pub const SERVED: &[Test] = &[Test {
+    name: "dir on btrfs: a pool whose server is gone stops no other pool",
+    needs: &[
+        Need::Root,
+        Need::Filesystem("btrfs"),
+        Need::Filesystem("fuse"),
+        Need::Tool("mkfs.btrfs", "btrfs-progs"),
+    ],
+    run: elsewhere,
+}];
+
+fn beside(place: &Place, points: &Points) {
+    let volume = place.volume("pv");
+    let other = place.sandbox.disk().join("other");
+    let mut init = Command::new(crate::executable());
+    let made = init.args(["pool", "init"]).arg(&other).output().unwrap();
+    assert!(made.status.success(), "{made:?}");
+    let both = |more: &str| {
+        let pool = place.sandbox.pool();
+        let text = format!(
+            "backend = \"dir\"\n[pools.default]\npath = {pool:?}\n{more}\n[pools.other]\npath = {other:?}\n{more}\n"
+        );
+        place.sandbox.install_with("example.com/both", &text)
+    };
+    let driver = both("");
+    let request = request("more", SIZE);
+    let calls = [
+        vec!["provision".to_owned(), request.clone()],
+        vec!["capacity".to_owned(), "{}".to_owned()],
+        place.pod(&volume, "one").expand_arguments(2 * SIZE, SIZE),
+    ];
+    for call in &calls {
+        let refused = driver.call(call).failure();
+        assert!(refused.contains("same file system"), "{call:?}: {refused}");
+        points.add(1);
+    }
+    // What is there is used, and goes.
+    let pod = flexvol_testing::Pod::new(&place.sandbox, &driver, &volume, "one");
+    pod.mount("rw").success();
+    pod.unmount().success();
+    let driver = both("overcommit = true");
+    let more = driver.call(&["provision", &request]).success();
+    let more = PersistentVolume::from_reply("more", "", &more);
+    for volume in [&more, &volume] {
+        driver.call(&["delete", &volume.json("rw")]).success();
+    }
+    points.add(2);
+}
+
+/// A file system whose server has never answered: who looks into it waits until this goes.
+struct Unanswered {
+    _server: File,
+    dir: PathBuf,
+}
+
+impl Unanswered {
+    fn at(dir: PathBuf) -> Unanswered {
+        fs::create_dir_all(&dir).unwrap();
+        let server = File::options()
+            .read(true)
+            .write(true)
+            .open("/dev/fuse")
+            .unwrap();
+        let options = format!(
+            "fd={},rootmode=40000,user_id=0,group_id=0",
+            server.as_raw_fd()
+        );
+        let flags = MsFlags::empty();
+        mount(
+            Some("gone"),
+            &dir,
+            Some("fuse"),
+            flags,
+            Some(options.as_str()),
+        )
+        .unwrap();
+        Unanswered {
+            _server: server,
+            dir,
+        }
+    }
+}
+
+impl Drop for Unanswered {
+    fn drop(&mut self) {
+        // Not by its path, which would ask it.
+        let _ = umount2(&self.dir, MntFlags::MNT_DETACH);
+    }
+}
+
+fn elsewhere(points: &Points) {
+    let place = Place::new("btrfs");
+    let disk = place.sandbox.disk();
+    let gone = Unanswered::at(place.sandbox.path("served"));
+    let other = disk.join("other");
+    let mut init = Command::new(crate::executable());
+    let made = init.args(["pool", "init"]).arg(&other).output().unwrap();
+    assert!(made.status.success(), "{made:?}");
+    let links = ["to-served", "to-other", "to-itself"].map(|name| disk.join(name));
+    let [to_served, to_other, to_itself] = &links;
+    symlink(gone.dir.join("pool"), to_served).unwrap();
+    symlink("other", to_other).unwrap();
+    symlink(to_itself, to_itself).unwrap();
+    for (path, refused) in [
+        (&gone.dir.join("pool"), None),
+        (to_served, None),
+        (&disk.join("missing"), None),
+        (to_other, Some("on the same file system")),
+        (to_itself, Some("cannot tell whether another pool")),
+    ] {
+        let pool = place.sandbox.pool();
+        let text = format!(
+            "backend = \"dir\"\n[pools.default]\npath = {pool:?}\n[pools.other]\npath = {path:?}\n"
+        );
+        let driver = place.sandbox.install_with("example.com/both", &text);
+        let limit = ["/usr/bin/timeout", "-s", "KILL", "30"];
+        let call = driver.call_through(&limit, &["capacity", r#"{"pool":"default"}"#]);
+        match refused {
+            None => drop(call.success()),
+            Some(why) => assert!(call.failure().contains(why), "{path:?}: {call}"),
+        }
+        points.add(1);
+    }
+}

@@ -1,0 +1,357 @@
+//! What a limit holds back, and how it grows.
+
+use super::{
+    GROWN, MIB, Place, SIZE, eventually, length, nobody, on_each, open_to_all, run, total, write,
+};
+use flexvol_testing::{Baseline, Points, Random, Test, budget};
+use std::{
+    collections::BTreeMap,
+    fs,
+    os::unix::fs::MetadataExt,
+    path::Path,
+    process::{Child, Command},
+    time::Instant,
+};
+
+pub const TESTS: &[Test] = on_each![
+    "a full volume fails its own writes and nobody else's" => full,
+    "a full volume grows at once, while a pod writes to it" => growth,
+    "a limit is never lowered, and the claim's size is what is measured" => never_lower,
+    "a pod that changes limits or projects of its own is put right by the next mount" => mended,
+    "a root that a pod made unchangeable grows and stays so, also where the growth is killed" => flagged,
+    "the pod's group gets the root of a full volume's directory, and a full volume is deleted" => full_to_the_end,
+];
+
+pub const PROJECTS: &[Test] = &[
+    Test {
+        name: "dir on xfs: a pod with a user namespace of its own cannot leave its project",
+        needs: super::XFS,
+        run: |points| confined(&Place::new("xfs"), points),
+    },
+    Test {
+        name: "dir on ext4: a pod with a user namespace of its own cannot leave its project",
+        needs: super::EXT4,
+        run: |points| confined(&Place::new("ext4"), points),
+    },
+    Test {
+        name: "dir on xfs: files are limited too, and a neighbour still makes some",
+        needs: super::XFS,
+        run: |points| files(&Place::new("xfs"), points),
+    },
+    Test {
+        name: "dir on ext4: files are limited too, and a neighbour still makes some",
+        needs: super::EXT4,
+        run: |points| files(&Place::new("ext4"), points),
+    },
+];
+
+/// The system calls of a growth that change something of the directory.
+const CHANGES: &str = "trace=ioctl,fsetxattr,fremovexattr";
+
+/// Whether a directory has a flag, as `lsattr` calls it.
+fn has(flag: char, dir: &Path) -> bool {
+    let listed = run("lsattr", &["-d"], dir);
+    listed.split(' ').next().unwrap().contains(flag)
+}
+
+/// Flags that a pod with CAP_LINUX_IMMUTABLE gives its own root.
+fn flagged(place: &Place, points: &Points) {
+    let volume = place.volume("pv");
+    let pod = place.mounted(&volume, "one");
+    run("chattr", &["+a"], pod.dir());
+    place.grow(&pod, SIZE + MIB).success();
+    assert!(has('a', pod.dir()));
+    run("chattr", &["-a", "+i"], pod.dir());
+    place.grow(&pod, GROWN).success();
+    place.expect_limit(&volume, GROWN);
+    assert!(has('i', pod.dir()) && !has('a', pod.dir()));
+    points.add(2);
+
+    let log = place.sandbox.path("calls.log");
+    let traced = |to: u64, more: &[&str]| {
+        let strace = ["/usr/bin/strace", "-qq", "-o", log.to_str().unwrap()];
+        let strace = [&strace[..], &["-e", CHANGES], more].concat();
+        let arguments = pod.expand_arguments(to, SIZE);
+        place.driver.call_through(&strace, &arguments)
+    };
+    let mut to = GROWN + MIB;
+    traced(to, &[]).success();
+    let (mut calls, mut counted) = (Vec::new(), BTreeMap::new());
+    for line in fs::read_to_string(&log).unwrap().lines() {
+        let (name, _) = line.split_once('(').unwrap();
+        let nth = counted.entry(name.to_owned()).or_insert(0);
+        *nth += 1;
+        calls.push((name.to_owned(), *nth));
+    }
+    Random::new(budget().seed).shuffle(&mut calls);
+    let (all, started) = (calls.len(), Instant::now());
+    let (mut reached, mut without) = (0, 0);
+    for (name, nth) in calls {
+        if without > 0 && !budget().allows(started) {
+            break;
+        }
+        to += MIB;
+        let inject = format!("inject={name}:signal=KILL:when={nth}");
+        traced(to, &["-e", &inject]);
+        let when = format!("killed at {name} {nth}");
+        if !has('i', pod.dir()) {
+            without += 1;
+            // Whoever comes next gives it back, be it for another pod.
+            let other = place.pod(&volume, "two");
+            other.mount("ro").success();
+            assert!(has('i', pod.dir()), "{when}");
+            other.unmount().success();
+        }
+        place.grow(&pod, to).success();
+        assert!(has('i', pod.dir()), "{when}");
+        reached += 1;
+    }
+    let name = format!("dir on {}: growth of an unchangeable root", place.kind);
+    points.report(&name, reached, all, "changes killed");
+    assert!(without > 0, "never killed without the flag");
+    // A change that is completed forgets what one that was killed behind its last step had noted.
+    place.grow(&pod, to + MIB).success();
+    run("chattr", &["-i"], pod.dir());
+    place.grow(&pod, to + 2 * MIB).success();
+    assert!(!has('i', pod.dir()), "given back for ever");
+    run("chattr", &["+i"], pod.dir());
+    pod.unmount().success();
+    place.delete(&volume).success();
+    points.add(2);
+}
+
+/// Metadata of Btrfs counts, and a little more may not fit than is free.
+const LEEWAY: u64 = MIB;
+
+fn full(place: &Place, points: &Points) {
+    let before = Baseline::of(&place.sandbox);
+    let [a, b] = ["a", "b"].map(|name| place.volume(name));
+    let [first, second] = [place.mounted(&a, "one"), place.mounted(&b, "two")];
+    assert_eq!(write(second.dir(), "file", 4 * MIB), "");
+    let kept = fs::read(second.dir().join("file")).unwrap();
+
+    let said = write(first.dir(), "file", 2 * SIZE);
+    assert!(said.contains(place.full()), "{said}");
+    let length = length(&first.dir().join("file"));
+    assert!((SIZE - LEEWAY..=SIZE).contains(&length), "{length}");
+    points.add(1);
+
+    assert_eq!(write(second.dir(), "more", 4 * MIB), "");
+    assert_eq!(fs::read(second.dir().join("file")).unwrap(), kept);
+    let shown = total(first.dir());
+    match place.has_projects() {
+        true => assert_eq!(shown, SIZE),
+        // Statfs of Btrfs knows no quota groups.
+        false => assert!(shown > 2 * SIZE, "{shown}"),
+    }
+    points.add(1);
+
+    // What is removed is free at once.
+    fs::remove_file(first.dir().join("file")).unwrap();
+    eventually("room again", || {
+        write(first.dir(), "file", 4 * MIB).is_empty()
+    });
+    for (pod, volume) in [(&first, &a), (&second, &b)] {
+        pod.unmount().success();
+        place.delete(volume).success();
+        points.add(1);
+    }
+    before.expect(&place.sandbox, "deleted");
+}
+
+/// A process that ends with the test.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn growth(place: &Place, points: &Points) {
+    let volume = place.volume("pv");
+    let pod = place.mounted(&volume, "one");
+    // It begins where the volume is full, and goes on as soon as it is not.
+    let writer = format!(
+        "for try in $(seq 10000); do
+           [ $(stat -c %s file) -ge {0} ] && exit; head -c 262144 /dev/zero >>file || sleep 0.1
+         done 2>/dev/null",
+        SIZE + 4 * MIB
+    );
+    let said = write(pod.dir(), "file", 2 * SIZE);
+    assert!(said.contains(place.full()), "{said}");
+    let mut writer = Running(nobody(&writer, pod.dir()).spawn().unwrap());
+    let grown = place.grow(&pod, GROWN).success();
+    assert_eq!(grown.object().unwrap()["volumenewsize"], GROWN);
+    eventually("the writer to go on", || {
+        writer.0.try_wait().unwrap().is_some()
+    });
+    points.add(1);
+    if place.has_projects() {
+        assert_eq!(total(pod.dir()), GROWN);
+    }
+    let said = write(pod.dir(), "other", GROWN);
+    assert!(said.contains(place.full()), "{said}");
+    let both = length(&pod.dir().join("file")) + length(&pod.dir().join("other"));
+    assert!((GROWN - LEEWAY..=GROWN).contains(&both), "{both}");
+    points.add(1);
+    pod.unmount().success();
+    // A volume that nobody has grows too, and while it is full.
+    place
+        .driver
+        .call(&[
+            "expandvolume",
+            &volume.json("rw"),
+            pod.dir().to_str().unwrap(),
+            &(2 * GROWN).to_string(),
+            &SIZE.to_string(),
+        ])
+        .success();
+    pod.mount("rw").success();
+    assert_eq!(write(pod.dir(), "third", GROWN - LEEWAY), "");
+    pod.unmount().success();
+}
+
+fn never_lower(place: &Place, points: &Points) {
+    let volume = place.volume("pv");
+    let pod = place.mounted(&volume, "one");
+    for (asked, has) in [
+        (GROWN, GROWN),
+        (GROWN, GROWN),
+        (SIZE, GROWN),
+        (GROWN + 1, GROWN + MIB),
+    ] {
+        let call = place.grow(&pod, asked).success();
+        assert_eq!(
+            call.object().unwrap()["volumenewsize"],
+            has,
+            "{asked} was asked for"
+        );
+        points.add(1);
+    }
+    // More than there is: refused, and the volume is as it was.
+    let refused = place.grow(&pod, 4096 * MIB);
+    assert!(refused.failure().contains("the pool has"), "{refused}");
+    let again = place.grow(&pod, SIZE).success();
+    assert_eq!(again.object().unwrap()["volumenewsize"], GROWN + MIB);
+    pod.unmount().success();
+}
+
+fn mended(place: &Place, points: &Points) {
+    let [a, b] = ["a", "b"].map(|name| place.volume(name));
+    let pod = place.mounted(&a, "one");
+    if place.has_projects() {
+        // As a pod does that runs as root: into no project, and into a neighbour's.
+        for project in ["0", &project(place, &b)] {
+            run("chattr", &["-p", project, "-P"], pod.dir());
+            assert_ne!(project_of(pod.dir()), project_of(&place.directory(&b)));
+            pod.unmount().success();
+            pod.mount("rw").success();
+            assert_eq!(total(pod.dir()), SIZE);
+            points.add(1);
+        }
+        run("chattr", &["-p", &project(place, &b)], pod.dir());
+        place.grow(&pod, GROWN).success();
+        let neighbour = place.mounted(&b, "two");
+        assert_eq!(
+            total(neighbour.dir()),
+            SIZE,
+            "a neighbour's limit was touched"
+        );
+        neighbour.unmount().success();
+    } else {
+        let disk = place.sandbox.disk();
+        run("btrfs", &["quota", "disable"], &disk);
+        let refused = place.grow(&pod, GROWN);
+        assert!(
+            refused.failure().contains("btrfs quota enable"),
+            "{refused}"
+        );
+        run("btrfs", &["quota", "enable"], &disk);
+        let mut wait = Command::new("btrfs");
+        wait.args(["quota", "rescan", "-w"]).arg(&disk);
+        assert!(wait.output().unwrap().status.success());
+        points.add(1);
+    }
+    pod.unmount().success();
+    pod.mount("rw").success();
+    open_to_all(pod.dir());
+    let said = write(pod.dir(), "file", 2 * GROWN);
+    assert!(said.contains(place.full()), "{said}");
+    pod.unmount().success();
+    for volume in [&a, &b] {
+        place.delete(volume).success();
+    }
+}
+
+/// The project that a volume was made with.
+fn project(place: &Place, volume: &flexvol_testing::PersistentVolume) -> String {
+    project_of(&place.directory(volume)).0
+}
+
+/// `lsattr -pd`: project, flags and path; whether what is made there belongs to it too.
+fn project_of(dir: &std::path::Path) -> (String, bool) {
+    let line = run("lsattr", &["-p", "-d"], dir);
+    let mut words = line.split_whitespace();
+    let project = words.next().unwrap().to_owned();
+    (project, words.next().unwrap().contains('P'))
+}
+
+fn full_to_the_end(place: &Place, _: &Points) {
+    let before = Baseline::of(&place.sandbox);
+    let volume = place.volume("pv");
+    let pod = place.mounted(&volume, "one");
+    let said = write(pod.dir(), "file", 2 * SIZE);
+    assert!(said.contains(place.full()), "{said}");
+    pod.unmount().success();
+    let [callout, dir, json] = pod.mount_arguments("rw").try_into().unwrap();
+    let json = json.replacen('{', "{\"kubernetes.io/mounterArgs.FsGroup\":\"4711\",", 1);
+    place.driver.call(&[callout, dir, json]).success();
+    assert_eq!(fs::metadata(pod.dir()).unwrap().gid(), 4711);
+    pod.unmount().success();
+    place.delete(&volume).success();
+    before.expect(&place.sandbox, "deleted while it was full");
+}
+
+fn confined(place: &Place, points: &Points) {
+    let volume = place.volume("pv");
+    let pod = place.mounted(&volume, "one");
+    assert_eq!(write(pod.dir(), "file", MIB), "");
+    let leave = |how: &str| {
+        let script = format!("{how} chattr -p 0 file");
+        nobody(&script, pod.dir())
+            .output()
+            .unwrap()
+            .status
+            .success()
+    };
+    assert!(!leave("unshare --user --map-root-user"));
+    assert_eq!(project_of(pod.dir()).0, project(place, &volume));
+    points.add(1);
+    // Without one, its owner can: a quota is not meant against those who want out.
+    assert!(leave(""));
+    pod.unmount().success();
+}
+
+fn files(place: &Place, points: &Points) {
+    let [a, b] = ["a", "b"].map(|name| place.volume(name));
+    let [first, second] = [place.mounted(&a, "one"), place.mounted(&b, "two")];
+    let make = "for i in $(seq 2000); do : >$i || { echo $i; exit; }; done";
+    let output = nobody(make, first.dir()).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains(place.full()), "{said}");
+    let stopped: u64 = String::from_utf8(output.stdout)
+        .unwrap()
+        .trim()
+        .parse()
+        .unwrap();
+    // One for 16 KiB, and the volume's root is one of them.
+    assert_eq!(stopped, SIZE / (16 << 10));
+    points.add(stopped);
+    assert_eq!(write(second.dir(), "file", MIB), "");
+    for pod in [first, second] {
+        pod.unmount().success();
+    }
+}

@@ -1,0 +1,104 @@
+//! Deleting what pods make of a volume.
+
+use super::{Place, SIZE, on_each, run, write};
+use flexvol_testing::{Baseline, Points, Test};
+use std::{fs, process::Command};
+
+pub const TESTS: &[Test] = on_each![
+    "a full volume with directories in directories is deleted" => full_and_deep,
+    "a volume with files and directories that nobody may change is deleted" => unchangeable,
+];
+
+pub const BTRFS: &[Test] = &[Test {
+    name: "dir on btrfs: a volume with snapshots, read-only or deep in one another, is deleted",
+    needs: super::BTRFS,
+    run: snapshots,
+}];
+
+fn full_and_deep(place: &Place, _: &Points) {
+    let before = Baseline::of(&place.sandbox);
+    let volume = place.volume("pv");
+    let pod = place.mounted(&volume, "one");
+    // So many and such names that XFS needs another block for one directory more.
+    for top in 0..9 {
+        let name = format!("{top}-{}/b/c", "x".repeat(31));
+        fs::create_dir_all(pod.dir().join(name)).unwrap();
+    }
+    if !place.has_projects() {
+        run("btrfs", &["subvolume", "create"], &pod.dir().join("sub"));
+    }
+    let said = write(pod.dir(), "file", 2 * SIZE);
+    assert!(said.contains(place.full()), "{said}");
+    for small in 0..64 {
+        if !write(pod.dir(), &format!("small-{small}"), 4096).is_empty() {
+            break;
+        }
+    }
+    pod.unmount().success();
+    place.delete(&volume).success();
+    before.expect(&place.sandbox, "deleted while it was full");
+}
+
+/// As a pod with CAP_LINUX_IMMUTABLE leaves it.
+fn unchangeable(place: &Place, points: &Points) {
+    let before = Baseline::of(&place.sandbox);
+    let volume = place.volume("pv");
+    let pod = place.mounted(&volume, "one");
+    fs::create_dir_all(pod.dir().join("a/b/c")).unwrap();
+    for (flags, path) in [
+        ("+i", "a/b/c/file"),
+        ("+a", "a/b/c/log"),
+        ("+a", "a/b/c"),
+        ("+i", "a/b"),
+        ("+i", "a"),
+        ("+i", "."),
+    ] {
+        let path = pod.dir().join(path);
+        if !path.exists() {
+            fs::write(&path, "text").unwrap();
+        }
+        run("chattr", &[flags], &path);
+        points.add(1);
+    }
+    std::os::unix::fs::symlink("/dev/null", pod.dir().join("link")).unwrap_err();
+    pod.unmount().success();
+    place.delete(&volume).success();
+    before.expect(&place.sandbox, "deleted with flags");
+}
+
+fn snapshots(points: &Points) {
+    let place = Place::new("btrfs");
+    let volume = place.volume("pv");
+    let root = place.directory(&volume);
+    let btrfs = |arguments: &[&str], path: &str| run("btrfs", arguments, &root.join(path));
+    let make = ["subvolume", "create"];
+    let set = |path: &str| {
+        let path = root.join(path);
+        let mut command = Command::new("btrfs");
+        command.args(["property", "set"]).arg(path);
+        assert!(command.args(["ro", "true"]).status().unwrap().success());
+    };
+    fs::write(root.join("file"), "gone").unwrap();
+    let shown = root.to_str().unwrap();
+    btrfs(&["subvolume", "snapshot", "-r", shown], "snap");
+    // Read-only, not at the top, and with another one in it.
+    fs::create_dir_all(root.join("deep/er")).unwrap();
+    btrfs(&make, "deep/er/outer");
+    btrfs(&make, "deep/er/outer/inner");
+    set("deep/er/outer/inner");
+    set("deep/er/outer");
+    // Subvolumes in directories in subvolumes.
+    let mut path = "chain".to_owned();
+    fs::create_dir(root.join(&path)).unwrap();
+    for _ in 0..40 {
+        path += "/s";
+        btrfs(&make, &path);
+        path += "/d";
+        fs::create_dir(root.join(&path)).unwrap();
+    }
+    // The volume itself.
+    set("");
+    place.delete(&volume).success();
+    assert_eq!(fs::read_dir(place.volumes()).unwrap().count(), 0);
+    points.add(44);
+}

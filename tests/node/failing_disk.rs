@@ -1,0 +1,215 @@
+//! A data disk that fails under the callouts and comes back, by device-mapper.
+
+use crate::{callouts::Place, executable};
+use flexvol_testing::{Call, Need, Outcome, PersistentVolume, Points, Test, below};
+use std::{
+    fs::{self, File},
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+pub const TESTS: &[Test] = &[
+    test(
+        "callouts on a disk that answers nothing fail, and succeed when it is back",
+        |points| failing("error", points),
+    ),
+    test(
+        "callouts on a disk that fails every write fail, and succeed when it is back",
+        |points| failing("flakey", points),
+    ),
+];
+
+const fn test(name: &'static str, run: fn(&Points)) -> Test {
+    Test {
+        name,
+        needs: &[
+            Need::Root,
+            Need::DeviceMapper,
+            Need::Disks,
+            Need::Tool("dmsetup", "dmsetup"),
+            Need::Tool("mkfs.ext4", "e2fsprogs"),
+            Need::Tool("mkfs.xfs", "xfsprogs"),
+        ],
+        run,
+    }
+}
+
+const SIZE: u64 = 300 << 20;
+const GROWN: u64 = 332 << 20;
+const TEXT: &str = "written before the disk failed";
+
+/// The first of the machine's disks with a pool on it, seen through device-mapper.
+struct Disk {
+    name: String,
+    sectors: u64,
+}
+
+impl Disk {
+    fn new() -> Self {
+        let disk = &flexvol_testing::disks()[0];
+        let size = run(Command::new("blockdev").arg("--getsz").arg(disk));
+        let disk = Disk {
+            name: "failing".to_owned(),
+            sectors: size.trim().parse().unwrap(),
+        };
+        let table = disk.table("linear");
+        run(Command::new("dmsetup").args(["create", &disk.name, "--table", &table]));
+        disk
+    }
+
+    fn path(&self) -> PathBuf {
+        Path::new("/dev/mapper").join(&self.name)
+    }
+
+    fn table(&self, target: &str) -> String {
+        let Disk { sectors, .. } = self;
+        let below = flexvol_testing::disks()[0].display().to_string();
+        match target {
+            "error" => format!("0 {sectors} error"),
+            // Never up, and what is down fails writes only.
+            "flakey" => format!("0 {sectors} flakey {below} 0 0 3600 1 error_writes"),
+            _ => format!("0 {sectors} linear {below} 0"),
+        }
+    }
+
+    fn becomes(&self, target: &str) {
+        let table = self.table(target);
+        // A flush would wait for a disk that fails.
+        run(Command::new("dmsetup").args(["suspend", "--noflush", "--nolockfs", &self.name]));
+        run(Command::new("dmsetup").args(["reload", &self.name, "--table", &table]));
+        run(Command::new("dmsetup").args(["resume", &self.name]));
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        let _ = Command::new("dmsetup")
+            .args(["remove", &self.name])
+            .status();
+    }
+}
+
+fn run(command: &mut Command) -> String {
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{command:?}: {output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// What is called while the disk fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Callout {
+    Provision,
+    MountNew,
+    Mount,
+    Expand,
+    Unmount,
+    Delete,
+}
+
+const CALLOUTS: &[Callout] = &[
+    Callout::Provision,
+    Callout::MountNew,
+    Callout::Mount,
+    Callout::Expand,
+    Callout::Unmount,
+    Callout::Delete,
+];
+
+fn failing(how: &str, points: &Points) {
+    let disk = Disk::new();
+    run(Command::new("mkfs.ext4")
+        .args(["-q", "-F", "-m0"])
+        .arg(disk.path()));
+    let mut place = Place::of_images();
+    place.sandbox.change_disk(&disk.path());
+    fs::create_dir(place.sandbox.pool()).unwrap();
+    run(Command::new(executable())
+        .args(["pool", "init"])
+        .arg(place.sandbox.pool()));
+    for callout in CALLOUTS {
+        under(*callout, how, &disk, &mut place);
+        points.add(1);
+    }
+    let own = place.sandbox.path("pool.img");
+    place.sandbox.change_disk(&own);
+}
+
+fn under(callout: Callout, how: &str, disk: &Disk, place: &mut Place) {
+    let volume = match callout {
+        Callout::Provision => None,
+        Callout::MountNew => Some(provision(place)),
+        _ => {
+            let volume = provision(place);
+            let pod = place.pod(&volume);
+            pod.mount("rw").success();
+            let file = pod.dir().join("file");
+            fs::write(&file, TEXT).unwrap();
+            File::open(&file).unwrap().sync_all().unwrap();
+            if matches!(callout, Callout::Mount | Callout::Delete) {
+                pod.unmount().success();
+            }
+            Some(volume)
+        }
+    };
+    run(&mut Command::new("sync"));
+    fs::write("/proc/sys/vm/drop_caches", "3").unwrap();
+    disk.becomes(how);
+    let call = call(callout, place, volume.as_ref());
+    match call.outcome() {
+        // What is mounted can be unmounted, and a clean file system is mounted without a write.
+        Outcome::Success => {
+            let may = match callout {
+                Callout::Unmount => true,
+                Callout::Mount => how == "flakey",
+                _ => false,
+            };
+            assert!(may, "{how}, {callout:?}: {call}");
+        }
+        _ => drop(call.failure()),
+    }
+    // The node loses what was mounted, and gets its disk back.
+    disk.becomes("linear");
+    if let Some(volume) = &volume {
+        // It may say that not everything was written, but it ends the mount.
+        let ended = place.pod(volume).unmount();
+        assert_eq!(below(&place.sandbox.kubelet_root()), [], "{how}: {ended}");
+    }
+    let path = disk.path();
+    place.sandbox.change_disk(&path);
+    match callout {
+        Callout::Provision => drop(place.delete(&provision(place))),
+        Callout::Delete => drop(place.delete(volume.as_ref().unwrap())),
+        _ => {
+            let volume = volume.unwrap();
+            let pod = place.pod(&volume);
+            pod.mount("rw").success();
+            if callout != Callout::MountNew {
+                assert_eq!(fs::read_to_string(pod.dir().join("file")).unwrap(), TEXT);
+            }
+            if callout == Callout::Expand {
+                let again = place.driver.call(&pod.expand_arguments(GROWN, SIZE));
+                again.success();
+            }
+            pod.unmount().success();
+            place.delete(&volume);
+        }
+    }
+}
+
+fn provision(place: &Place) -> PersistentVolume {
+    PersistentVolume::provision(&place.driver, "pv", "xfs", SIZE)
+}
+
+fn call(callout: Callout, place: &Place, volume: Option<&PersistentVolume>) -> Call {
+    let request = flexvol_testing::request("pv", SIZE);
+    let Some(volume) = volume else {
+        return place.driver.call(&["provision", &request]);
+    };
+    let pod = place.pod(volume);
+    match callout {
+        Callout::Provision | Callout::MountNew | Callout::Mount => pod.mount("rw"),
+        Callout::Expand => place.driver.call(&pod.expand_arguments(GROWN, SIZE)),
+        Callout::Unmount => pod.unmount(),
+        Callout::Delete => place.driver.call(&["delete", &volume.json("rw")]),
+    }
+}

@@ -1,0 +1,303 @@
+//! Volumes that are logical volumes, on disks that may be overwritten: those of the virtual machine.
+
+mod copies;
+mod full;
+mod guarded;
+mod half_way;
+mod killed;
+mod life;
+mod managed;
+mod readme;
+mod thin;
+mod unsynced;
+
+use flexvol_testing::{Call, Driver, Need, PersistentVolume, Pod, Sandbox, Test, disks};
+use std::{
+    collections::BTreeMap,
+    ffi::OsStr,
+    fs::{self, File},
+    io::Write,
+    path::{Path, PathBuf},
+    process::{Command, Output},
+};
+
+pub const NEEDS: &[Need] = &[
+    Need::Root,
+    Need::DeviceMapper,
+    Need::Disks,
+    Need::Tool("lvm", "lvm2"),
+    Need::Tool("dmsetup", "dmsetup"),
+    Need::Tool("strace", "strace"),
+    Need::Tool("mkfs.ext4", "e2fsprogs"),
+    Need::Tool("mkfs.xfs", "xfsprogs"),
+    Need::Tool("mkfs.btrfs", "btrfs-progs"),
+];
+
+pub fn tests() -> Vec<&'static [Test]> {
+    vec![
+        life::TESTS,
+        copies::TESTS,
+        full::TESTS,
+        guarded::TESTS,
+        half_way::TESTS,
+        killed::TESTS,
+        managed::TESTS,
+        readme::TESTS,
+        thin::TESTS,
+        unsynced::TESTS,
+    ]
+}
+
+/// A thin pool `tp0` in the group.
+pub fn thin_pool(size: &str) {
+    lvm(&[
+        "lvcreate",
+        "-qq",
+        "-y",
+        "--type",
+        "thin-pool",
+        "-L",
+        size,
+        "-n",
+        "tp0",
+        GROUP,
+    ]);
+}
+
+pub const MIB: u64 = 1 << 20;
+
+/// The least that every file system can be made on and grown from.
+pub const SIZE: u64 = 320 * MIB;
+pub const GROWN: u64 = 480 * MIB;
+
+/// Programs that could grow a file system, or shrink one.
+pub const GROWERS: &[&str] = &[
+    "resize2fs",
+    "e2fsck",
+    "tune2fs",
+    "xfs_growfs",
+    "xfs_repair",
+    "xfs_io",
+    "btrfs",
+    "fsadm",
+];
+
+pub const GROUP: &str = "vg0";
+
+/// A node with a volume group of two disks, and a driver whose pool it is.
+pub struct Node {
+    pub sandbox: Sandbox,
+    pub driver: Driver,
+}
+
+impl Node {
+    /// Volumes are linear.
+    pub fn linear() -> Node {
+        Node::with("")
+    }
+
+    /// Volumes are thin, in a pool of this size.
+    pub fn thin(pool: u64) -> Node {
+        let disks = disks();
+        group(GROUP, &disks[..2]);
+        thin_pool(&format!("{pool}b"));
+        Node::on("thin_pool = \"tp0\"\n", &["--thin-pool", "tp0"], false)
+    }
+
+    /// Volumes are linear; `more` goes into the pool's table.
+    pub fn with(more: &str) -> Node {
+        group(GROUP, &disks()[..2]);
+        Node::on(more, &[], false)
+    }
+
+    pub fn attached() -> Node {
+        group(GROUP, &disks()[..2]);
+        Node::on("", &[], true)
+    }
+
+    fn on(more: &str, init: &[&str], attach: bool) -> Node {
+        let sandbox = crate::sandbox();
+        flexvol(&[&["pool", "init", "--group", GROUP], init].concat());
+        let driver = install(&sandbox, attach, more);
+        Node { sandbox, driver }
+    }
+
+    pub fn provision(&self, name: &str, filesystem: &'static str) -> PersistentVolume {
+        PersistentVolume::provision(&self.driver, name, filesystem, SIZE)
+    }
+
+    pub fn pod<'a>(&'a self, volume: &'a PersistentVolume) -> Pod<'a> {
+        Pod::new(
+            &self.sandbox,
+            &self.driver,
+            volume,
+            "0b1e55ed-0000-4000-8000-000000000001",
+        )
+    }
+
+    pub fn expand(&self, volume: &PersistentVolume, to: u64) -> Call {
+        self.driver
+            .call(&self.pod(volume).expand_arguments(to, SIZE))
+    }
+
+    pub fn delete(&self, volume: &PersistentVolume) -> Call {
+        self.driver.call(&["delete", &volume.json("rw")])
+    }
+
+    /// The driver's configuration, for verbs.
+    pub fn configuration(&self) -> String {
+        let (directory, name) = (self.driver.executable().parent().unwrap(), "lvm");
+        let path = directory.join(format!(".{name}.toml"));
+        path.to_str().unwrap().to_owned()
+    }
+}
+
+pub fn install(sandbox: &Sandbox, attach: bool, more: &str) -> Driver {
+    let text = format!(
+        "backend = \"lvm\"\nattach = {attach}\n[pools.default]\ngroup = \"{GROUP}\"\n{more}"
+    );
+    sandbox.install_with("example.com/lvm", &text)
+}
+
+pub fn group(name: &str, disks: &[PathBuf]) {
+    let disks = disks.iter().map(|disk| disk.to_str().unwrap());
+    let words: Vec<&str> = ["vgcreate", "-qq", "-y", name]
+        .into_iter()
+        .chain(disks)
+        .collect();
+    lvm(&words);
+}
+
+/// Runs the driver's executable as a person does, and returns what it printed.
+#[track_caller]
+pub fn flexvol(arguments: &[&str]) -> String {
+    let path = crate::executable();
+    run(path.to_str().unwrap(), arguments)
+}
+
+#[track_caller]
+pub fn lvm(arguments: &[&str]) -> String {
+    run("lvm", arguments)
+}
+
+#[track_caller]
+pub fn run(program: &str, arguments: &[&str]) -> String {
+    let output = output(program, arguments);
+    assert!(
+        output.status.success(),
+        "{program} {arguments:?}: {output:?}"
+    );
+    String::from_utf8(output.stdout).unwrap()
+}
+
+pub fn output<S: AsRef<OsStr>>(program: &str, arguments: &[S]) -> Output {
+    let mut command = Command::new(program);
+    command.args(arguments).output().unwrap()
+}
+
+/// What LVM calls a volume.
+pub fn path(volume: &PersistentVolume) -> String {
+    format!("{GROUP}/flexvol-{}", volume.handle())
+}
+
+/// What `lvs` says of a volume.
+#[track_caller]
+pub fn told(volume: &PersistentVolume, field: &str) -> String {
+    let name = path(volume);
+    let words = [
+        "lvs",
+        "--noheadings",
+        "--nosuffix",
+        "--units",
+        "b",
+        "-o",
+        field,
+        &name,
+    ];
+    lvm(&words).trim().to_owned()
+}
+
+/// The size in MiB of every volume, by its handle.
+pub fn sizes() -> BTreeMap<String, u64> {
+    let fields = "lv_name,lv_size";
+    let words = [
+        "lvs",
+        "--noheadings",
+        "--nosuffix",
+        "--units",
+        "m",
+        "-o",
+        fields,
+    ];
+    let listed = lvm(&[&words[..], &[GROUP]].concat());
+    let volumes = listed.lines().filter_map(|line| {
+        let (name, size) = line.trim().strip_prefix("flexvol-")?.split_once(' ')?;
+        let (whole, _) = size.trim().split_once('.')?;
+        Some((name.to_owned(), whole.parse().unwrap()))
+    });
+    volumes.collect()
+}
+
+/// Everything there is of LVM: volumes without their random names, devices, names that were promised.
+pub fn inventory() -> Vec<String> {
+    let volumes = lvm(&[
+        "lvs",
+        "-a",
+        "--noheadings",
+        "-o",
+        "lv_name,lv_size,lv_active",
+        GROUP,
+    ]);
+    let mut lines: Vec<String> = volumes
+        .lines()
+        .map(|line| match line.split_once("flexvol-") {
+            Some((before, after)) => format!("{before}flexvol-{}", &after[32..]),
+            None => line.to_owned(),
+        })
+        .collect();
+    for device in mappings() {
+        let suspended = fs::read_to_string(device.join("dm/suspended")).unwrap();
+        lines.push(format!("a device, suspended: {}", suspended.trim()));
+    }
+    for pool in fs::read_dir("/run/flexvol/names")
+        .into_iter()
+        .flatten()
+        .flatten()
+    {
+        for name in fs::read_dir(pool.path()).unwrap().flatten() {
+            lines.push(format!("promised: {}", name.file_name().display()));
+        }
+    }
+    lines.sort();
+    lines
+}
+
+/// The devices of volumes, in sysfs.
+pub fn mappings() -> Vec<PathBuf> {
+    let all = fs::read_dir("/sys/block").unwrap().flatten();
+    all.map(|entry| entry.path())
+        .filter(|path| {
+            let name = fs::read_to_string(path.join("dm/name"));
+            name.is_ok_and(|name| name.contains("-flexvol--"))
+        })
+        .collect()
+}
+
+/// What device-mapper calls the volume's device.
+pub fn mapping(volume: &PersistentVolume) -> String {
+    format!("{GROUP}-flexvol--{}", volume.handle())
+}
+
+/// Writes a file durably and returns its content, to be found again.
+pub fn fill(dir: &Path, name: &str) -> Vec<u8> {
+    let content: Vec<u8> = (0..MIB / 4).map(|at| (at % 251) as u8).collect();
+    let mut file = File::create(dir.join(name)).unwrap();
+    file.write_all(&content).unwrap();
+    file.sync_all().unwrap();
+    content
+}
+
+pub fn size_of_filesystem(dir: &Path) -> u64 {
+    let found = nix::sys::statvfs::statvfs(dir).unwrap();
+    found.blocks() * found.fragment_size()
+}

@@ -1,0 +1,163 @@
+//! Copies of a group and of its disks, which have its volumes too.
+
+use super::{GROUP, GROWN, MIB, NEEDS, Node, SIZE, fill, flexvol, group, lvm, output};
+use flexvol_testing::{Call, Points, Test, request};
+use std::{
+    fs::{self, File},
+    os::unix::fs::FileExt,
+    path::Path,
+};
+
+pub const TESTS: &[Test] = &[
+    Test {
+        name: "lvm: a copy of a group is no pool before somebody says so",
+        needs: NEEDS,
+        run: copied_group,
+    },
+    Test {
+        name: "lvm: while a disk of the group has a copy beside it, nothing relies on either",
+        needs: NEEDS,
+        run: copied_disk,
+    },
+    Test {
+        name: "lvm: a pool of before tags named their group is one again after pool init",
+        needs: NEEDS,
+        run: older_tag,
+    },
+];
+
+/// As a copy of its disks shows a group: the same tags, and another UUID.
+fn copied_group(points: &Points) {
+    let node = Node::linear();
+    let volume = node.provision("pv", "ext4");
+    let pod = node.pod(&volume);
+    pod.mount("rw").success();
+    let content = fill(pod.dir(), "file");
+    pod.unmount().success();
+    let init = || {
+        let words = ["pool", "init", "--group", GROUP];
+        output(crate::executable().to_str().unwrap(), &words)
+    };
+    let tags = || lvm(&["vgs", "--noheadings", "-o", "vg_tags", GROUP]);
+    let tag = tags().trim().to_owned();
+    lvm(&["vgchange", "-qq", "-an", GROUP]);
+    lvm(&["vgchange", "-qq", "--uuid", GROUP]);
+    let refused = pod.mount("rw").failure();
+    assert!(refused.contains("tag of another one"), "{refused}");
+    let refused = node
+        .driver
+        .call(&["provision", &request("more", SIZE)])
+        .failure();
+    assert!(refused.contains("tag of another one"), "{refused}");
+    points.add(2);
+
+    // With the original beside it nobody can tell which is meant.
+    group("original", &flexvol_testing::disks()[2..3]);
+    lvm(&["vgchange", "-qq", "--addtag", &tag, "original"]);
+    let said = init();
+    assert!(!said.status.success(), "{said:?}");
+    assert!(String::from_utf8_lossy(&said.stderr).contains("is here too"));
+    assert_eq!(tags().trim(), tag);
+    lvm(&["vgremove", "-qq", "-y", "original"]);
+    let said = init();
+    assert!(said.status.success(), "{said:?}");
+    pod.mount("rw").success();
+    assert!(fs::read(pod.dir().join("file")).unwrap() == content);
+    pod.unmount().success();
+    node.delete(&volume).success();
+    points.add(3);
+}
+
+/// What tells LVM that a disk is the other one: its label, and the group's metadata.
+fn copy_head(from: &Path, to: &Path) {
+    let mut head = vec![0; 2 * usize::try_from(MIB).unwrap()];
+    File::open(from)
+        .unwrap()
+        .read_exact_at(&mut head, 0)
+        .unwrap();
+    let to = File::options().write(true).open(to).unwrap();
+    to.write_all_at(&head, 0).unwrap();
+    to.sync_all().unwrap();
+}
+
+fn copied_disk(points: &Points) {
+    let node = Node::linear();
+    let disks = flexvol_testing::disks();
+    let volume = node.provision("pv", "ext4");
+    let pod = node.pod(&volume);
+    pod.mount("rw").success();
+    let content = fill(pod.dir(), "file");
+    // That of another group is nobody's trouble but its own.
+    group("other", &disks[2..3]);
+    copy_head(&disks[2], &disks[3]);
+    node.expand(&volume, GROWN).success();
+    points.add(1);
+
+    copy_head(Path::new("/dev/zero"), &disks[3]);
+    copy_head(&disks[0], &disks[3]);
+    let (dir, more) = (pod.dir().to_str().unwrap(), request("more", SIZE));
+    let other = flexvol_testing::Pod::new(&node.sandbox, &node.driver, &volume, "other");
+    let refused = |what: &str, call: Call| {
+        let said = call.failure();
+        assert!(said.contains("is there twice"), "{what}: {said}");
+        points.add(1);
+    };
+    refused("provision", node.driver.call(&["provision", &more]));
+    refused("mount", other.mount("rw"));
+    refused("growth", node.expand(&volume, GROWN + 64 * MIB));
+    refused("delete", node.delete(&volume));
+    let plugins = node.sandbox.plugins();
+    let words = ["doctor", "--plugin-dir", plugins.to_str().unwrap()];
+    let said = output(crate::executable().to_str().unwrap(), &words);
+    let said = String::from_utf8(said.stdout).unwrap();
+    assert!(
+        said.contains("is there twice") && said.contains("vgimportclone DISKS"),
+        "{said}"
+    );
+    // Whoever uses the volume can stop.
+    node.driver.call(&["unmount", dir]).success();
+    points.add(2);
+
+    // Detached.
+    copy_head(Path::new("/dev/zero"), &disks[3]);
+    pod.mount("rw").success();
+    assert!(fs::read(pod.dir().join("file")).unwrap() == content);
+    pod.unmount().success();
+    node.delete(&volume).success();
+    points.add(1);
+}
+
+fn older_tag(points: &Points) {
+    let node = Node::linear();
+    let volume = node.provision("pv", "ext4");
+    let tag = lvm(&["vgs", "--noheadings", "-o", "vg_tags", GROUP]);
+    let (tag, before) = (tag.trim(), tag.trim().split(":group=").next().unwrap());
+    lvm(&[
+        "vgchange", "-qq", "--deltag", tag, "--addtag", before, GROUP,
+    ]);
+    let pod = node.pod(&volume);
+    let refused = pod.mount("rw").failure();
+    assert!(
+        refused.contains("`flexvol pool init` adds that"),
+        "{refused}"
+    );
+    // With another pool of this id beside it, this one may be a copy.
+    group("original", &flexvol_testing::disks()[2..3]);
+    lvm(&["vgchange", "-qq", "--addtag", tag, "original"]);
+    let (init, executable) = (["pool", "init", "--group", GROUP], crate::executable());
+    let said = output(executable.to_str().unwrap(), &init);
+    assert!(
+        String::from_utf8_lossy(&said.stderr).contains("is here too"),
+        "{said:?}"
+    );
+    lvm(&["vgremove", "-qq", "-y", "original"]);
+    points.add(2);
+
+    flexvol(&init);
+    let now = lvm(&["vgs", "--noheadings", "-o", "vg_tags", GROUP]);
+    assert_eq!(now.trim(), tag, "the same pool");
+    pod.mount("rw").success();
+    pod.unmount().success();
+    node.delete(&volume).success();
+    points.add(1);
+}

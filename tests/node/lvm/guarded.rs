@@ -1,0 +1,333 @@
+//! What others do to a group, and to its devices, costs nobody's data and stops nobody else.
+
+use super::{GROUP, GROWN, MIB, NEEDS, Node, SIZE, fill, inventory, lvm, output, run, told};
+use flexvol_testing::{Call, PersistentVolume, Points, Test, request};
+use std::{
+    fs::{self, File},
+    os::unix::fs::{FileExt, PermissionsExt},
+    path::Path,
+};
+
+pub const TESTS: &[Test] = &[
+    Test {
+        name: "lvm: no callout waits for a stopped thin pool",
+        needs: NEEDS,
+        run: stopped_pool,
+    },
+    Test {
+        name: "lvm: a volume with somebody's snapshot is not deleted",
+        needs: NEEDS,
+        run: snapshots,
+    },
+    Test {
+        name: "lvm: a volume that cannot be made leaves nothing, however often it is tried",
+        needs: NEEDS,
+        run: failing,
+    },
+    Test {
+        name: "lvm: a mark that cannot be read is in nobody's way but its own volume's",
+        needs: NEEDS,
+        run: unreadable,
+    },
+    Test {
+        name: "lvm: a blank volume that grows over old data is blank",
+        needs: NEEDS,
+        run: grown_blank,
+    },
+    Test {
+        name: "lvm: a group whose metadata is nearly full gets no more volumes, and keeps those it has",
+        needs: NEEDS,
+        run: full_metadata,
+    },
+];
+
+/// Text of a group's metadata that is nobody's volume: tags.
+fn full_metadata(points: &Points) {
+    let node = Node::linear();
+    let volume = node.provision("pv", "xfs");
+    let lv = format!("{GROUP}/flexvol-{}", volume.handle());
+    let doctor = || {
+        let plugins = node.sandbox.plugins();
+        let words = ["doctor", "--plugin-dir", plugins.to_str().unwrap()];
+        let said = output(crate::executable().to_str().unwrap(), &words);
+        String::from_utf8(said.stdout).unwrap()
+    };
+    let mut tags = 0;
+    // Each is a kilobyte in the text, of which half a megabyte fits.
+    let mut fill = |more: usize| {
+        let words: Vec<String> = (tags..tags + more)
+            .flat_map(|tag| ["--addtag".to_owned(), format!("{tag:0>1000}")])
+            .collect();
+        tags += more;
+        let mut words: Vec<&str> = words.iter().map(String::as_str).collect();
+        words.extend(["-qq", GROUP]);
+        lvm(&[&["vgchange"], &words[..]].concat());
+    };
+    assert!(!doctor().contains("own metadata"));
+    fill(300);
+    let said = doctor();
+    assert!(
+        said.contains("own metadata is") && said.contains("--metadatasize 16m"),
+        "{said}"
+    );
+    let other = node.provision("other", "xfs");
+    node.delete(&other).success();
+    points.add(2);
+    fill(160);
+    let before = inventory();
+    let refused = node
+        .driver
+        .call(&["provision", &request("more", SIZE)])
+        .failure();
+    assert!(
+        refused.contains("own metadata is") && refused.contains("--metadatasize 16m"),
+        "{refused}"
+    );
+    assert_eq!(inventory(), before);
+    // What is there is formatted, grown and deleted all the same.
+    let pod = node.pod(&volume);
+    pod.mount("rw").success();
+    node.expand(&volume, GROWN).success();
+    points.add(3);
+    // With less room none grows either, and nothing says that it should have.
+    fill(40);
+    let (before, tags) = (inventory(), told(&volume, "lv_tags"));
+    for callout in ["expandfs", "expandvolume"] {
+        let mut arguments = pod.expand_arguments(GROWN + 64 * MIB, GROWN);
+        if callout == "expandvolume" {
+            arguments[0] = callout.to_owned();
+            arguments.remove(2);
+        }
+        let refused = node.driver.call(&arguments).failure();
+        assert!(
+            refused.contains("own metadata is") && refused.contains("formatted and deleted"),
+            "{refused}"
+        );
+        assert_eq!(
+            (inventory(), told(&volume, "lv_tags")),
+            (before.clone(), tags.clone())
+        );
+        points.add(1);
+    }
+    pod.unmount().success();
+    node.delete(&volume).success();
+    assert!(!output("lvm", &["lvs", &lv]).status.success());
+    points.add(1);
+}
+
+/// A callout that hangs fails the test, and not the whole machine.
+fn in_time<S: AsRef<std::ffi::OsStr>>(node: &Node, arguments: &[S]) -> Call {
+    let call = node
+        .driver
+        .call_through(&["/usr/bin/timeout", "-s", "KILL", "60"], arguments);
+    call.success()
+}
+
+/// Whether the kernel has stopped the pool.
+fn is_stopped() -> bool {
+    fs::read_dir("/sys/block").unwrap().flatten().any(|entry| {
+        let read = |file: &str| fs::read_to_string(entry.path().join(file));
+        read("dm/name").is_ok_and(|name| name.trim() == format!("{GROUP}-tp0-tpool"))
+            && read("dm/suspended").unwrap().trim() == "1"
+    })
+}
+
+/// The kernel stops all volumes of a pool with it, and none of them says so.
+fn stopped_pool(points: &Points) {
+    let node = Node::thin(1000 * MIB);
+    let volume = node.provision("pv", "ext4");
+    let pod = node.pod(&volume);
+    let dir = pod.dir().to_str().unwrap().to_owned();
+    let json = volume.json("rw");
+    pod.mount("rw").success();
+    let content = fill(pod.dir(), "file");
+    for arguments in [
+        pod.expand_arguments(GROWN, SIZE),
+        vec!["unmount".to_owned(), dir.clone()],
+        pod.mount_arguments("rw"),
+        vec!["unmount".to_owned(), dir.clone()],
+        vec!["delete".to_owned(), json.clone()],
+    ] {
+        if pod.dir().join("file").exists() {
+            fs::write(pod.dir().join("dirty"), "not synced").unwrap();
+        }
+        let device = format!("{GROUP}-tp0-tpool");
+        run("dmsetup", &["suspend", "--nolockfs", &device]);
+        assert!(is_stopped());
+        in_time(&node, &arguments);
+        assert!(!is_stopped(), "{arguments:?}");
+        if let Ok(found) = fs::read(pod.dir().join("file")) {
+            assert!(found == content, "{arguments:?}");
+        }
+        points.add(1);
+    }
+}
+
+fn snapshots(points: &Points) {
+    let node = Node::linear();
+    let volume = node.provision("pv", "ext4");
+    let pod = node.pod(&volume);
+    pod.mount("rw").success();
+    let content = fill(pod.dir(), "file");
+    pod.unmount().success();
+    let path = format!("{GROUP}/flexvol-{}", volume.handle());
+    lvm(&[
+        "lvcreate", "-qq", "-y", "-s", "-n", "backup", "-L", "32M", &path,
+    ]);
+    let before = inventory();
+    for _ in 0..2 {
+        let refused = node.delete(&volume).failure();
+        assert!(refused.contains("snapshots"), "{refused}");
+        assert_eq!(
+            inventory(),
+            before,
+            "who reads the snapshot lost its device"
+        );
+        assert!(Path::new(&format!("/dev/{GROUP}/backup")).exists());
+        points.add(1);
+    }
+    // It is a volume as before.
+    pod.mount("rw").success();
+    assert!(fs::read(pod.dir().join("file")).unwrap() == content);
+    // Also where volumes lose their devices when nobody has them mounted.
+    let idle = super::install(&node.sandbox, false, "deactivate = true\n");
+    idle.call(&["unmount", pod.dir().to_str().unwrap()])
+        .success();
+    assert_eq!(inventory(), before, "unmounted");
+    lvm(&["lvremove", "-qq", "-y", &format!("{GROUP}/backup")]);
+    node.delete(&volume).success();
+    points.add(1);
+}
+
+/// The driver's first place for programs.
+const FIRST: &str = "/var/lib/flexvol/bin";
+
+fn failing(points: &Points) {
+    let node = Node::linear();
+    let program = Path::new(FIRST).join("lvm");
+    fs::create_dir_all(FIRST).unwrap();
+    let script = "#!/bin/sh\ncase \"$*\" in *deltag*) exit 5;; esac\nexec /sbin/lvm \"$@\"\n";
+    fs::write(&program, script).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    for _ in 0..3 {
+        node.driver
+            .call(&["provision", &request("pv", SIZE)])
+            .failure();
+        assert_eq!(lvm(&["lvs", "--noheadings", GROUP]).trim(), "");
+        points.add(1);
+    }
+    fs::remove_file(&program).unwrap();
+    let volume = node.provision("pv", "ext4");
+    node.delete(&volume).success();
+}
+
+fn unreadable(points: &Points) {
+    let node = Node::linear();
+    let other = node.provision("other", "ext4");
+    let id = told(&other, "lv_tags");
+    let newer = format!("flexvol=9:handle={}:name=newer", "a".repeat(32));
+    let copied = id.replace("name=other", "name=copied");
+    for (digit, tags) in [
+        ("a", vec![newer.as_str()]),
+        ("b", vec!["flexvol=1:name=two", "flexvol=1:name=marks"]),
+        ("c", vec![copied.as_str()]),
+    ] {
+        let name = format!("flexvol-{}", digit.repeat(32));
+        let mut words = vec!["lvcreate", "-qq", "-y", "-L", "8M", "-n", &name];
+        words.extend(tags.iter().flat_map(|tag| ["--addtag", tag]));
+        words.push(GROUP);
+        lvm(&words);
+    }
+    for name in ["pv", "copied"] {
+        let volume = node.provision(name, "ext4");
+        let pod = node.pod(&volume);
+        pod.mount("rw").success();
+        pod.unmount().success();
+        node.delete(&volume).success();
+        points.add(1);
+    }
+    for name in ["newer", "two"] {
+        node.driver
+            .call(&["provision", &request(name, SIZE)])
+            .failure();
+        points.add(1);
+    }
+    node.delete(&other).success();
+}
+
+fn grown_blank(points: &Points) {
+    let node = Node::linear();
+    lvm(&[
+        "lvcreate", "-qq", "-y", "-l", "100%FREE", "-n", "old", GROUP,
+    ]);
+    let old = File::options()
+        .write(true)
+        .open(format!("/dev/{GROUP}/old"))
+        .unwrap();
+    let noise = vec![0xa5; 1 << 20];
+    for at in 0..600 {
+        old.write_all_at(&noise, at * MIB).unwrap();
+    }
+    old.sync_all().unwrap();
+    drop(old);
+    lvm(&["lvremove", "-qq", "-y", &format!("{GROUP}/old")]);
+
+    let grow = |volume: &PersistentVolume, to: u64| {
+        vec![
+            "expandvolume".to_owned(),
+            volume.json("rw"),
+            node.pod(volume).dir().to_str().unwrap().to_owned(),
+            to.to_string(),
+            SIZE.to_string(),
+        ]
+    };
+    let volume = node.provision("pv", "xfs");
+    node.driver.call(&grow(&volume, GROWN)).success();
+    assert!(!told(&volume, "lv_tags").contains("grown-from"));
+    let pod = node.pod(&volume);
+    pod.mount("rw").success();
+    assert!(super::size_of_filesystem(pod.dir()) > SIZE);
+    pod.unmount().success();
+    node.delete(&volume).success();
+    points.add(1);
+
+    // Cut after the storage grew; its end is elsewhere than what was wiped above.
+    let volume = node.provision("pv", "xfs");
+    let path = format!("{GROUP}/flexvol-{}", volume.handle());
+    let tag = format!("flexvol-grown-from={SIZE}");
+    lvm(&["lvchange", "-qq", "--addtag", &tag, &path]);
+    lvm(&[
+        "lvextend",
+        "-qq",
+        "-y",
+        "-L",
+        &format!("{}b", GROWN + 32 * MIB),
+        &path,
+    ]);
+    pod_mounts(&node, &volume);
+    node.delete(&volume).success();
+    points.add(1);
+
+    // By hand, so that nobody knows what is there.
+    let volume = node.provision("pv", "xfs");
+    let path = format!("{GROUP}/flexvol-{}", volume.handle());
+    lvm(&[
+        "lvextend",
+        "-qq",
+        "-y",
+        "-L",
+        &format!("{}b", GROWN + 64 * MIB),
+        &path,
+    ]);
+    let refused = node.pod(&volume).mount("rw").failure();
+    assert!(refused.contains("should be blank"), "{refused}");
+    node.delete(&volume).success();
+    points.add(1);
+}
+
+fn pod_mounts(node: &Node, volume: &PersistentVolume) {
+    let pod = node.pod(volume);
+    pod.mount("rw").success();
+    assert!(!told(volume, "lv_tags").contains("grown-from"));
+    pod.unmount().success();
+}

@@ -1,0 +1,293 @@
+//! Growth from every state that a cut one leaves.
+
+use super::{
+    GROUP, GROWN, MIB, NEEDS, Node, SIZE, fill, flexvol, lvm, mapping, mappings, output, run,
+    size_of_filesystem, told,
+};
+use flexvol_testing::{Call, PersistentVolume, Points, Random, Test, budget};
+use std::{
+    fs::{self, File},
+    os::unix::fs::FileExt,
+    time::Instant,
+};
+
+pub const TESTS: &[Test] = &[
+    Test {
+        name: "lvm: growth goes on where the volume has its size and the file system has not",
+        needs: NEEDS,
+        run: storage_first,
+    },
+    Test {
+        name: "lvm: no callout waits for a suspended device",
+        needs: NEEDS,
+        run: suspended,
+    },
+    Test {
+        name: "lvm: an lvextend killed at any ioctl is completed by the next growth",
+        needs: NEEDS,
+        run: extended,
+    },
+    Test {
+        name: "lvm: an xfs whose growth was cut keeps 60 of 60 files, also when it is repaired",
+        needs: NEEDS,
+        run: cut_xfs,
+    },
+];
+
+fn extend(volume: &PersistentVolume, to: u64) {
+    let path = format!("{GROUP}/flexvol-{}", volume.handle());
+    lvm(&["lvextend", "-qq", "-y", "-L", &format!("{to}b"), &path]);
+}
+
+fn storage_first(points: &Points) {
+    let node = Node::linear();
+    for filesystem in ["xfs", "ext4", "btrfs"] {
+        let volume = node.provision(filesystem, filesystem);
+        let pod = node.pod(&volume);
+        pod.mount("rw").success();
+        let content = fill(pod.dir(), "file");
+        let size = size_of_filesystem(pod.dir());
+        extend(&volume, GROWN);
+        assert_eq!(size_of_filesystem(pod.dir()), size);
+        node.expand(&volume, GROWN).success();
+        assert!(
+            size_of_filesystem(pod.dir()) >= size + 128 * MIB,
+            "{filesystem}"
+        );
+
+        let size = size_of_filesystem(pod.dir());
+        pod.unmount().success();
+        extend(&volume, GROWN + 64 * MIB);
+        pod.mount("rw").success();
+        let grown = size_of_filesystem(pod.dir());
+        assert!(
+            grown >= size + 48 * MIB,
+            "{filesystem}: {grown} after {size}"
+        );
+        assert_eq!(fs::read(pod.dir().join("file")).unwrap(), content);
+        pod.unmount().success();
+        node.delete(&volume).success();
+        points.add(2);
+    }
+}
+
+fn is_suspended() -> bool {
+    let state = |device: std::path::PathBuf| fs::read_to_string(device.join("dm/suspended"));
+    mappings()
+        .into_iter()
+        .any(|device| state(device).unwrap().trim() == "1")
+}
+
+/// A callout that hangs fails the test, and not the whole machine.
+fn in_time<S: AsRef<std::ffi::OsStr>>(node: &Node, arguments: &[S]) -> Call {
+    let call = node
+        .driver
+        .call_through(&["/usr/bin/timeout", "-s", "KILL", "60"], arguments);
+    call.success()
+}
+
+/// What is still suspended when a test fails would keep its sandbox from being undone.
+struct Resumed(String);
+
+impl Drop for Resumed {
+    fn drop(&mut self) {
+        output("dmsetup", &["resume", &self.0]);
+    }
+}
+
+fn suspended(points: &Points) {
+    let node = Node::linear();
+    let volume = node.provision("pv", "ext4");
+    let pod = node.pod(&volume);
+    let (dir, device) = (pod.dir().to_str().unwrap(), mapping(&volume));
+    pod.mount("rw").success();
+    let _resumed = Resumed(device.clone());
+    let content = fill(pod.dir(), "file");
+    // Dirty, so that unmounting has something to write.
+    let dirty = |name: &str| fs::write(pod.dir().join(name), "not synced").unwrap();
+    let suspend = || {
+        run("dmsetup", &["suspend", "--nolockfs", &device]);
+        assert!(is_suspended());
+    };
+
+    let other = flexvol_testing::Pod::new(&node.sandbox, &node.driver, &volume, "other");
+    let json = volume.json("rw");
+    let arguments = [
+        pod.expand_arguments(GROWN, SIZE),
+        pod.expand_arguments(GROWN, SIZE),
+        vec![
+            "expandvolume".to_owned(),
+            json.clone(),
+            dir.to_owned(),
+            (GROWN + 64 * MIB).to_string(),
+            GROWN.to_string(),
+        ],
+        other.mount_arguments("rw"),
+        vec![
+            "unmount".to_owned(),
+            other.dir().to_str().unwrap().to_owned(),
+        ],
+        vec!["unmount".to_owned(), dir.to_owned()],
+        pod.mount_arguments("rw"),
+    ];
+    for arguments in &arguments {
+        if pod.dir().join("file").exists() {
+            dirty("dirty");
+        }
+        suspend();
+        in_time(&node, arguments);
+        assert!(!is_suspended(), "{arguments:?}");
+        points.add(1);
+    }
+    assert_eq!(fs::read(pod.dir().join("file")).unwrap(), content);
+    assert!(size_of_filesystem(pod.dir()) > GROWN);
+
+    // People look at it, and change nothing.
+    suspend();
+    let (config, executable) = (node.configuration(), crate::executable());
+    for verb in [
+        &["list"][..],
+        &["show", "pv"],
+        &["explain", "pv"],
+        &["explain", dir],
+    ] {
+        let words = [
+            &["60", executable.to_str().unwrap()],
+            verb,
+            &["--config", &config],
+        ]
+        .concat();
+        let said = output("timeout", &words);
+        assert!(said.status.success(), "{said:?}");
+        points.add(1);
+    }
+    assert!(is_suspended());
+    in_time(&node, &["unmount", dir]);
+    suspend();
+    in_time(&node, &["delete", &json]);
+    assert_eq!(mappings().len(), 0);
+    assert!(!flexvol(&["list", "--config", &config]).contains("pv"));
+}
+
+/// Killed between suspending and resuming it leaves a volume that answers nobody; killed before or
+/// after its metadata was committed, one that is as large as before or not.
+fn extended(points: &Points) {
+    let node = Node::linear();
+    let volume = node.provision("pv", "xfs");
+    let pod = node.pod(&volume);
+    pod.mount("rw").success();
+    let content = fill(pod.dir(), "file");
+    let path = format!("{GROUP}/flexvol-{}", volume.handle());
+    let log = node.sandbox.path("ioctls.log");
+    let extend = |to: u64, inject: &str| {
+        let bytes = format!("{to}b");
+        let strace = [
+            "-f",
+            "-qq",
+            "-o",
+            log.to_str().unwrap(),
+            "-e",
+            "trace=ioctl",
+        ];
+        let extend = ["lvm", "lvextend", "-qq", "-y", "-L", &bytes, &path];
+        output("strace", &[&strace[..], &["-e", inject], &extend].concat())
+    };
+    let mut size = SIZE + 4 * MIB;
+    assert!(extend(size, "status=!none").status.success());
+    let trace = fs::read_to_string(&log).unwrap();
+    let all = trace.lines().filter(|line| line.contains("ioctl(")).count();
+    let mut order: Vec<usize> = (1..=all).collect();
+    Random::new(budget().seed).shuffle(&mut order);
+
+    let (mut reached, mut left_suspended, started) = (0, 0, Instant::now());
+    for nth in order {
+        if !budget().allows(started) {
+            break;
+        }
+        let to = size + 4 * MIB;
+        let ended = extend(to, &format!("inject=ioctl:signal=KILL:when={nth}"));
+        assert!(
+            !ended.status.success(),
+            "lvextend makes less than {nth} ioctls now"
+        );
+        left_suspended += u64::from(is_suspended());
+        let before = told(&volume, "lv_size");
+        in_time(&node, &pod.expand_arguments(to, size));
+        let when = format!("killed at ioctl {nth}, lvm said {before}");
+        assert!(!is_suspended(), "{when}");
+        assert_eq!(told(&volume, "lv_size"), to.to_string(), "{when}");
+        assert_eq!(fs::read(pod.dir().join("file")).unwrap(), content, "{when}");
+        (size, reached) = (to, reached + 1);
+    }
+    let what = format!("ioctls of lvextend killed, {left_suspended} left the volume suspended");
+    points.report("lvm: lvextend", reached, all, &what);
+    pod.unmount().success();
+    run("xfs_repair", &["-n", &format!("/dev/{path}")]);
+    lvm(&["vgck", GROUP]);
+}
+
+/// Where the size of a superblock stands: `sb_dblocks`, big-endian.
+const BLOCKS: u64 = 8;
+
+/// What a power cut during growth leaves: the primary superblock knows the new size, others do not,
+/// and whoever repairs it believes the others.
+fn cut_xfs(points: &Points) {
+    let node = Node::linear();
+    let volume = node.provision("pv", "xfs");
+    let pod = node.pod(&volume);
+    pod.mount("rw").success();
+    node.expand(&volume, GROWN).success();
+    let mut written = Vec::new();
+    for number in 0..60 {
+        let content = fill(pod.dir(), &format!("file-{number}"));
+        written.push(content);
+    }
+    pod.unmount().success();
+
+    let path = format!("/dev/{GROUP}/flexvol-{}", volume.handle());
+    let device = File::options().read(true).write(true).open(&path).unwrap();
+    let number = |at: u64| {
+        let mut bytes = [0; 8];
+        device.read_exact_at(&mut bytes, at).unwrap();
+        u64::from_be_bytes(bytes)
+    };
+    let mut group = [0; 4];
+    device.read_exact_at(&mut group, 84).unwrap();
+    let group = u64::from(u32::from_be_bytes(group)) * 4096;
+    let (whole, before) = (number(BLOCKS), SIZE / 4096);
+    let secondaries: Vec<u64> = (1..)
+        .map(|at| at * group)
+        .take_while(|at| *at < SIZE)
+        .collect();
+    for at in &secondaries {
+        device
+            .write_all_at(&before.to_be_bytes(), at + BLOCKS)
+            .unwrap();
+    }
+    device.sync_all().unwrap();
+    // The mark of a growth that was not seen to its end.
+    let mark = told(&volume, "lv_tags");
+    let growing = format!("{mark}:growing={GROWN}");
+    let lv = format!("{GROUP}/flexvol-{}", volume.handle());
+    lvm(&[
+        "lvchange", "-qq", "--deltag", &mark, "--addtag", &growing, &lv,
+    ]);
+
+    pod.mount("rw").success();
+    pod.unmount().success();
+    run("blockdev", &["--flushbufs", &path]);
+    for at in &secondaries {
+        assert_eq!(number(at + BLOCKS), whole, "the superblock at {at}");
+        points.add(1);
+    }
+    assert_eq!(told(&volume, "lv_tags"), mark);
+    drop(device);
+    run("xfs_repair", &[&path]);
+    pod.mount("rw").success();
+    for (number, content) in written.iter().enumerate() {
+        let found = fs::read(pod.dir().join(format!("file-{number}"))).unwrap();
+        assert!(found == *content, "file {number}");
+    }
+    pod.unmount().success();
+    node.delete(&volume).success();
+}

@@ -1,0 +1,154 @@
+//! Callouts killed at each ioctl that they, or the programs they start, make: device-mapper's are
+//! among them. The repeated call succeeds, and nothing is left.
+
+use super::{
+    GROUP, GROWN, MIB, NEEDS, Node, SIZE, fill, inventory, output, size_of_filesystem, told,
+};
+use flexvol_testing::{Call, Disturbance, Disturbed, PersistentVolume, Points, Test, request};
+use std::fs;
+
+pub const TESTS: &[Test] = &[
+    test(
+        "lvm: provision, killed at any ioctl, is finished by its repetition",
+        provision,
+    ),
+    test(
+        "lvm: mount of a new volume, killed at any ioctl, is finished by its repetition",
+        mount_new,
+    ),
+    test(
+        "lvm: expandfs, killed at any ioctl, is finished by its repetition",
+        |points| expandfs(&Node::linear(), "lvm: expandfs", points),
+    ),
+    test(
+        "lvm: expandfs of a thin volume, killed at any ioctl, is finished by its repetition",
+        |points| {
+            expandfs(
+                &Node::thin(1200 * MIB),
+                "lvm: expandfs of a thin volume",
+                points,
+            )
+        },
+    ),
+    test(
+        "lvm: delete, killed at any ioctl, is finished by its repetition",
+        |points| delete(&Node::linear(), "lvm: delete", points),
+    ),
+    test(
+        "lvm: delete of a thin volume, killed at any ioctl, is finished by its repetition",
+        |points| {
+            delete(
+                &Node::thin(1200 * MIB),
+                "lvm: delete of a thin volume",
+                points,
+            )
+        },
+    ),
+];
+
+const fn test(name: &'static str, run: fn(&Points)) -> Test {
+    Test {
+        name,
+        needs: NEEDS,
+        run,
+    }
+}
+
+fn killed<S>(
+    node: &Node,
+    name: &str,
+    points: &Points,
+    prepare: &dyn Fn() -> S,
+    arguments: &dyn Fn(&S) -> Vec<String>,
+    check: &dyn Fn(&S, &Call),
+    undo: &dyn Fn(S),
+) {
+    // The pool's directory of promised names stays.
+    let first = node.provision("first", "ext4");
+    node.delete(&first).success();
+    let before = inventory();
+    let undo = |state| {
+        undo(state);
+        assert_eq!(inventory(), before, "{name}, undone");
+    };
+    let killed = Disturbed {
+        name,
+        sandbox: &node.sandbox,
+        driver: &node.driver,
+        prepare,
+        arguments,
+        formats: true,
+        check,
+        undo: &undo,
+    };
+    killed.run(Disturbance::KillAt("ioctl"), points);
+}
+
+fn provision(points: &Points) {
+    let node = Node::linear();
+    let arguments = vec!["provision".to_owned(), request("pv", SIZE)];
+    let volume = |call: &Call| PersistentVolume::from_reply("pv", "ext4", call);
+    let check = |(): &(), call: &Call| assert_eq!(told(&volume(call), "lv_size"), SIZE.to_string());
+    let undo = |()| {
+        let again = node.driver.call(&arguments).success();
+        node.delete(&volume(&again)).success();
+    };
+    let name = "lvm: provision";
+    killed(
+        &node,
+        name,
+        points,
+        &|| (),
+        &|()| arguments.clone(),
+        &check,
+        &undo,
+    );
+}
+
+fn mount_new(points: &Points) {
+    let node = Node::linear();
+    let prepare = || node.provision("pv", "ext4");
+    let check = |volume: &PersistentVolume, _: &Call| {
+        fill(node.pod(volume).dir(), "file");
+    };
+    let undo = |volume| {
+        node.pod(&volume).unmount().success();
+        node.delete(&volume).success();
+    };
+    let arguments = |volume: &PersistentVolume| node.pod(volume).mount_arguments("rw");
+    let name = "lvm: mount of a new volume";
+    killed(&node, name, points, &prepare, &arguments, &check, &undo);
+}
+
+fn expandfs(node: &Node, name: &str, points: &Points) {
+    let prepare = || {
+        let volume = node.provision("pv", "ext4");
+        let pod = node.pod(&volume);
+        pod.mount("rw").success();
+        let content = fill(pod.dir(), "file");
+        (volume, content)
+    };
+    let check = |(volume, content): &(PersistentVolume, Vec<u8>), _: &Call| {
+        let pod = node.pod(volume);
+        assert_eq!(told(volume, "lv_size"), GROWN.to_string());
+        assert!(size_of_filesystem(pod.dir()) > SIZE + 100 * MIB);
+        assert!(fs::read(pod.dir().join("file")).unwrap() == *content);
+    };
+    let undo = |(volume, _)| {
+        node.pod(&volume).unmount().success();
+        node.delete(&volume).success();
+    };
+    let arguments =
+        |(volume, _): &(PersistentVolume, Vec<u8>)| node.pod(volume).expand_arguments(GROWN, SIZE);
+    killed(node, name, points, &prepare, &arguments, &check, &undo);
+}
+
+fn delete(node: &Node, name: &str, points: &Points) {
+    let prepare = || node.provision("pv", "ext4");
+    let arguments = |volume: &PersistentVolume| vec!["delete".to_owned(), volume.json("rw")];
+    let check = |volume: &PersistentVolume, _: &Call| {
+        let name = format!("{GROUP}/flexvol-{}", volume.handle());
+        assert!(!output("lvm", &["lvs", &name]).status.success());
+    };
+    killed(node, name, points, &prepare, &arguments, &check, &|_| ());
+}

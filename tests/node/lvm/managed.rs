@@ -1,0 +1,362 @@
+//! What people do to volume groups: making them pools, looking at them, taking volumes over.
+
+use super::{
+    GROUP, GROWN, MIB, NEEDS, Node, SIZE, fill, flexvol, group, install, inventory, lvm, output,
+    run, thin_pool,
+};
+use flexvol_testing::{Hidden, PersistentVolume, Pod, Points, Sandbox, Test, disks, json, request};
+use std::{
+    fs::{self, File},
+    os::unix::fs::{FileExt, symlink},
+};
+
+pub const TESTS: &[Test] = &[
+    Test {
+        name: "lvm: nothing is made in a group that is no pool, and doctor says what is missing",
+        needs: NEEDS,
+        run: explained,
+    },
+    Test {
+        name: "lvm: capacity is what can be had, also of stripes on unequal disks",
+        needs: NEEDS,
+        run: capacity,
+    },
+    Test {
+        name: "lvm: a new volume on old data is wiped, and one with anything new is not formatted",
+        needs: NEEDS,
+        run: old_data,
+    },
+    Test {
+        name: "lvm: what was committed and not finished is begun again, or removed by gc",
+        needs: NEEDS,
+        run: unfinished,
+    },
+    Test {
+        name: "lvm: a logical volume with a file system is taken over, with its data",
+        needs: NEEDS,
+        run: adopted,
+    },
+];
+
+/// What doctor says of what is wrong: each problem and its remedy.
+fn doctor(sandbox: &Sandbox) -> Vec<String> {
+    let plugins = sandbox.plugins();
+    let words = [
+        "doctor",
+        "--output",
+        "json",
+        "--plugin-dir",
+        plugins.to_str().unwrap(),
+    ];
+    let said = output(crate::executable().to_str().unwrap(), &words);
+    let checks: serde_json::Value = serde_json::from_slice(&said.stdout).unwrap();
+    let wrong = checks
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|check| check["remedy"].is_string());
+    wrong
+        .map(|check| {
+            format!(
+                "{}: {}: {}",
+                check["check"], check["found"], check["remedy"]
+            )
+        })
+        .collect()
+}
+
+#[track_caller]
+fn says(sandbox: &Sandbox, words: &[&str]) {
+    let said = doctor(sandbox);
+    let found = said
+        .iter()
+        .any(|line| words.iter().all(|word| line.contains(word)));
+    assert!(found, "{words:?} in {said:#?}");
+}
+
+fn explained(points: &Points) {
+    let sandbox = crate::sandbox();
+    let driver = install(&sandbox, false, "");
+    let provision = || driver.call(&["provision", &request("pv", SIZE)]);
+    {
+        let _hidden = Hidden::tools(&["lvm"]);
+        says(&sandbox, &["lvm is not installed", "lvm2"]);
+        let refused = provision().failure();
+        assert!(refused.contains("lvm2"), "{refused}");
+    }
+    says(&sandbox, &["volume group is not there", "vgcreate"]);
+    let refused = provision().failure();
+    assert!(refused.contains("volume group is not there"), "{refused}");
+    points.add(2);
+
+    group(GROUP, &disks()[..1]);
+    says(
+        &sandbox,
+        &["not a pool of flexvol", "flexvol pool init --group vg0"],
+    );
+    let refused = provision().failure();
+    assert!(refused.contains("not a pool of flexvol"), "{refused}");
+    assert_eq!(lvm(&["lvs", "--noheadings", GROUP]), "");
+    points.add(1);
+
+    let init = ["pool", "init", "--group", GROUP];
+    let (first, second) = (flexvol(&init), flexvol(&init));
+    assert!(first.contains("is a pool now") && second.contains("was a pool already"));
+    let id = |text: &str| text.trim().rsplit(' ').next().unwrap().to_owned();
+    assert_eq!(id(&first), id(&second));
+    let volume = PersistentVolume::from_reply("pv", "xfs", &provision().success());
+    assert!(
+        !doctor(&sandbox)
+            .iter()
+            .any(|line| line.contains("pool default"))
+    );
+
+    // Two groups of one name, as when a copy of the disk is attached.
+    lvm(&["vgchange", "-qq", "-an", GROUP]);
+    let filter = "devices{filter=[\"a|/dev/vdb|\",\"r|.*|\"]}";
+    lvm(&[
+        "vgcreate", "-qq", "-y", "--config", filter, GROUP, "/dev/vdb",
+    ]);
+    says(&sandbox, &["several volume groups", "vgrename"]);
+    let refused = driver.call(&["delete", &volume.json("rw")]).failure();
+    assert!(refused.contains("several volume groups"), "{refused}");
+    lvm(&["vgremove", "-qq", "-y", "--config", filter, GROUP]);
+    points.add(1);
+
+    thin_pool("400M");
+    let thin = install(&sandbox, false, "thin_pool = \"tp0\"\n");
+    says(&sandbox, &["not a pool of flexvol", "--thin-pool tp0"]);
+    flexvol(&["pool", "init", "--group", GROUP, "--thin-pool", "tp0"]);
+    let path = format!("{GROUP}/tp0");
+    lvm(&["lvchange", "-qq", "-y", "--errorwhenfull", "n", &path]);
+    says(
+        &sandbox,
+        &["wait for a minute", "--errorwhenfull y vg0/tp0"],
+    );
+    lvm(&[
+        "lvchange",
+        "-qq",
+        "-y",
+        "--errorwhenfull",
+        "y",
+        "-Zn",
+        &path,
+    ]);
+    let refused = thin.call(&["provision", &request("thin", SIZE)]).failure();
+    assert!(refused.contains("does not zero"), "{refused}");
+    says(&sandbox, &["does not zero", "lvchange -Zy"]);
+    points.add(3);
+    // The volume of the other pool is none of this one's.
+    let listed = flexvol(&["list", "--config", &configuration(&sandbox)]);
+    assert!(!listed.contains("pv"), "{listed}");
+}
+
+fn configuration(sandbox: &Sandbox) -> String {
+    let path = sandbox.plugins().join("example.com~lvm/.lvm.toml");
+    path.to_str().unwrap().to_owned()
+}
+
+fn capacity(points: &Points) {
+    // One disk has less than the other.
+    group(GROUP, &disks()[..2]);
+    lvm(&[
+        "lvcreate", "-qq", "-y", "-L", "1G", "-n", "other", GROUP, "/dev/vda",
+    ]);
+    flexvol(&["pool", "init", "--group", GROUP]);
+    let sandbox = crate::sandbox();
+    for (stripes, reserve) in [(1, "0%"), (2, "0%"), (2, "10%"), (3, "0%")] {
+        let more = format!("stripes = {stripes}\nreserve = \"{reserve}\"\n");
+        let driver = install(&sandbox, false, &more);
+        let capacity = || {
+            let call = driver.call(&["capacity", &json([])]).success();
+            call.object().unwrap()["capacity"].as_u64().unwrap()
+        };
+        let all = capacity();
+        if stripes == 3 {
+            assert_eq!(all, 0);
+            driver.call(&["provision", &request("pv", SIZE)]).failure();
+            continue;
+        }
+        let extent = 4 * MIB * stripes;
+        assert!(all > 1000 * MIB && all % extent == 0, "{all}");
+        let before = inventory();
+        let refused = driver
+            .call(&["provision", &request("pv", all + extent)])
+            .failure();
+        assert!(refused.contains("to give"), "{refused}");
+        assert_eq!(inventory(), before);
+        let made = driver.call(&["provision", &request("pv", all)]).success();
+        let volume = PersistentVolume::from_reply("pv", "xfs", &made);
+        assert_eq!(super::told(&volume, "lv_size"), all.to_string());
+        assert!(capacity() < extent);
+        driver.call(&["delete", &volume.json("rw")]).success();
+        assert_eq!(capacity(), all);
+        points.add(1);
+    }
+}
+
+fn old_data(points: &Points) {
+    let node = Node::linear();
+    // A predecessor in the same blocks: a file system, and data at every place where one begins.
+    lvm(&[
+        "lvcreate", "-qq", "-y", "-l", "100%FREE", "-n", "old", GROUP,
+    ]);
+    let old = format!("/dev/{GROUP}/old");
+    let device = File::options().write(true).open(&old).unwrap();
+    let noise = vec![0xa5; 64 << 10];
+    for at in (0..8).chain((8..400).step_by(16)) {
+        device.write_all_at(&noise, at * MIB).unwrap();
+    }
+    drop(device);
+    run("mkfs.ext4", &["-q", "-F", "-b", "4096", &old]);
+    lvm(&["lvremove", "-qq", "-y", &format!("{GROUP}/old")]);
+    for filesystem in ["xfs", "ext4", "btrfs"] {
+        let volume = node.provision(filesystem, filesystem);
+        let pod = node.pod(&volume);
+        pod.mount("rw").success();
+        assert!(
+            fs::read_dir(pod.dir())
+                .unwrap()
+                .flatten()
+                .all(|it| it.file_name() == "lost+found")
+        );
+        fill(pod.dir(), "file");
+        pod.unmount().success();
+        node.delete(&volume).success();
+        points.add(1);
+    }
+
+    for at in [0, 65600, 3 * MIB, SIZE - MIB, SIZE - 512] {
+        let volume = node.provision("pv", "xfs");
+        let path = format!("/dev/{GROUP}/flexvol-{}", volume.handle());
+        let device = File::options().write(true).open(path).unwrap();
+        device.write_all_at(b"somebody's data", at).unwrap();
+        device.sync_all().unwrap();
+        drop(device);
+        let refused = node.pod(&volume).mount("rw").failure();
+        assert!(refused.contains("should be blank"), "{at}: {refused}");
+        node.delete(&volume).success();
+        points.add(1);
+    }
+}
+
+fn unfinished(points: &Points) {
+    let node = Node::linear();
+    let first = node.provision("first", "ext4");
+    let pool = fs::read_dir("/run/flexvol/names")
+        .unwrap()
+        .next()
+        .unwrap()
+        .unwrap()
+        .path();
+    let config = node.configuration();
+    let make = |handle: &str, size: &str| {
+        let name = format!("flexvol-{handle}");
+        lvm(&[
+            "lvcreate",
+            "-qq",
+            "-y",
+            "-Wn",
+            "-Zn",
+            "-L",
+            size,
+            "-n",
+            &name,
+            "--addtag",
+            "flexvol-unfinished",
+            GROUP,
+        ]);
+        let device = File::options()
+            .write(true)
+            .open(format!("/dev/{GROUP}/{name}"))
+            .unwrap();
+        device.write_all_at(&[0xa5; 8192], 0).unwrap();
+        device.sync_all().unwrap();
+    };
+    for (name, digit, size) in [("same", "a", "320M"), ("other", "b", "64M")] {
+        let handle = digit.repeat(32);
+        make(&handle, size);
+        symlink(&handle, pool.join(name)).unwrap();
+        assert!(!flexvol(&["list", "--config", &config]).contains(&handle));
+        let volume = node.provision(name, "ext4");
+        assert_eq!(volume.handle(), handle);
+        assert_eq!(super::told(&volume, "lv_size"), SIZE.to_string());
+        let pod = node.pod(&volume);
+        pod.mount("rw").success();
+        pod.unmount().success();
+        node.delete(&volume).success();
+        points.add(1);
+    }
+    // After a reboot nobody knows for whom it was begun.
+    let orphan = "c".repeat(32);
+    make(&orphan, "64M");
+    let would = flexvol(&["gc", "--dry-run", "--config", &config]);
+    assert!(
+        would.contains(&format!("would remove the storage of volume {orphan}")),
+        "{would}"
+    );
+    let removed = flexvol(&["gc", "--config", &config]);
+    assert!(removed.contains(&orphan), "{removed}");
+    assert!(flexvol(&["gc", "--config", &config]).contains("nothing was left behind"));
+    assert_eq!(lvm(&["lvs", "--noheadings", GROUP]).lines().count(), 1);
+    node.delete(&first).success();
+}
+
+fn adopted(points: &Points) {
+    let node = Node::linear();
+    let config = node.configuration();
+    let adopt = |what: &str, name: &str, more: &[&str]| {
+        let words = [
+            &[
+                "adopt", what, "--name", name, "--output", "json", "--config", &config,
+            ],
+            more,
+        ]
+        .concat();
+        output(crate::executable().to_str().unwrap(), &words)
+    };
+    lvm(&[
+        "lvcreate", "-qq", "-y", "-L", "330M", "-n", "by-hand", GROUP,
+    ]);
+    let (path, device) = (format!("{GROUP}/by-hand"), format!("/dev/{GROUP}/by-hand"));
+    let refused = adopt(&device, "pv", &[]);
+    assert!(!refused.status.success(), "{refused:?}");
+    run("mkfs.ext4", &["-q", "-b", "4096", &device]);
+    let place = node.sandbox.path("place");
+    fs::create_dir(&place).unwrap();
+    run("mount", &[&device, place.to_str().unwrap()]);
+    let content = fill(&place, "file");
+    let refused = adopt(&path, "pv", &[]);
+    assert!(!refused.status.success(), "{refused:?}");
+    run("umount", &[place.to_str().unwrap()]);
+    lvm(&["lvchange", "-qq", "-an", &path]);
+    points.add(2);
+
+    let size = GROWN.to_string();
+    let made = adopt(&path, "pv", &["--size", &size]);
+    assert!(made.status.success(), "{made:?}");
+    assert!(!adopt("other/by-hand", "pv2", &[]).status.success());
+    let again = adopt(&path, "pv", &["--size", &size]);
+    assert!(again.status.success(), "{again:?}");
+    let handle = lvm(&["lvs", "--noheadings", "-o", "lv_name", GROUP]);
+    let handle = handle.trim().strip_prefix("flexvol-").unwrap();
+    let volume = PersistentVolume {
+        name: "pv".to_owned(),
+        filesystem: "ext4",
+        options: [("handle", handle), ("pool", "default")]
+            .map(|(key, value)| (key.to_owned(), value.to_owned()))
+            .into(),
+    };
+    let pod = Pod::new(&node.sandbox, &node.driver, &volume, "uid");
+    pod.mount("rw").success();
+    assert!(fs::read(pod.dir().join("file")).unwrap() == content);
+    assert!(super::size_of_filesystem(pod.dir()) > GROWN - 64 * MIB);
+    pod.unmount().success();
+    node.delete(&volume).success();
+    points.add(3);
+
+    // What is part of something else is nobody's volume.
+    thin_pool("64M");
+    let refused = adopt(&format!("{GROUP}/tp0"), "pv3", &["--format"]);
+    assert!(!refused.status.success(), "{refused:?}");
+}

@@ -1,0 +1,99 @@
+//! README's way from a volume group to a volume that has grown, with README's own words.
+
+use super::{GROUP, GROWN, MIB, NEEDS, SIZE, fill, group, lvm, size_of_filesystem};
+use flexvol_testing::{Driver, PersistentVolume, Pod, Points, Test, disks};
+use std::{fs, os::unix::fs::symlink, path::Path, process::Command};
+
+pub const TESTS: &[Test] = &[Test {
+    name: "lvm: README's commands on a node with a volume group give a volume that grows",
+    needs: NEEDS,
+    run: by_the_book,
+}];
+
+const README: &str = include_str!("../../../README.md");
+
+/// Where kubelet looks for drivers.
+const PLUGINS: &str = "/usr/libexec/kubernetes/kubelet-plugins/volume/exec";
+
+/// What README's reader types in the section on volume groups.
+fn commands() -> Vec<&'static str> {
+    let section = README
+        .split("\n## ")
+        .find(|text| text.starts_with("Volume groups\n"));
+    let block = section.unwrap().split("```").nth(1).unwrap();
+    block
+        .lines()
+        .filter_map(|line| line.strip_prefix("$ "))
+        .collect()
+}
+
+fn by_the_book(points: &Points) {
+    // README's `vg0` is there, and has free space.
+    group(GROUP, &disks()[..2]);
+    let sandbox = crate::sandbox();
+    let bin = sandbox.path("bin");
+    fs::create_dir(&bin).unwrap();
+    symlink(crate::executable(), bin.join("flexvol")).unwrap();
+    // As kubelet made it.
+    fs::create_dir_all(PLUGINS).unwrap();
+    let mut manifests = String::new();
+    for command in commands() {
+        // No Kubernetes runs here; what it would be given is used as it would use it.
+        let (command, applied) = match command.split_once(" | kubectl apply") {
+            Some((command, _)) => (command.replace("10Gi", "320Mi"), true),
+            None => (command.to_owned(), false),
+        };
+        let mut bash = Command::new("bash");
+        bash.args(["-euo", "pipefail", "-c", &command])
+            .current_dir(sandbox.root());
+        bash.env(
+            "PATH",
+            format!("{}:/usr/sbin:/usr/bin:/sbin:/bin", bin.display()),
+        );
+        let said = bash.output().unwrap();
+        // Doctor also says that there is no kubelet here.
+        let is_doctor = command.ends_with("doctor");
+        assert!(said.status.success() || is_doctor, "{command}: {said:?}");
+        let text = String::from_utf8(said.stdout).unwrap();
+        if is_doctor {
+            let pool = text
+                .lines()
+                .find(|line| line.contains("pool default of example.com/lvm"));
+            assert!(pool.is_some_and(|line| line.contains("ok")), "{text}");
+        }
+        if applied {
+            manifests = text;
+        }
+        points.add(1);
+    }
+
+    let value = |key: &str| {
+        let line = manifests
+            .lines()
+            .find_map(|line| line.trim().strip_prefix(key));
+        line.unwrap().trim_matches([' ', '"']).to_owned()
+    };
+    let volume = PersistentVolume {
+        name: "data".to_owned(),
+        filesystem: "xfs",
+        options: ["handle", "pool"]
+            .map(|key| (key.to_owned(), value(&format!("{key}:"))))
+            .into(),
+    };
+    assert!(
+        manifests.contains("allowVolumeExpansion: true"),
+        "{manifests}"
+    );
+    let executable = Path::new(PLUGINS).join("example.com~lvm/lvm");
+    let driver = Driver::new(&value("driver:"), executable);
+    let pod = Pod::new(&sandbox, &driver, &volume, "uid");
+    pod.mount("rw").success();
+    let content = fill(pod.dir(), "file");
+    let before = size_of_filesystem(pod.dir());
+    driver.call(&pod.expand_arguments(GROWN, SIZE)).success();
+    assert!(size_of_filesystem(pod.dir()) >= before + 128 * MIB);
+    assert_eq!(fs::read(pod.dir().join("file")).unwrap(), content);
+    pod.unmount().success();
+    driver.call(&["delete", &volume.json("rw")]).success();
+    assert_eq!(lvm(&["lvs", "--noheadings", GROUP]), "");
+}

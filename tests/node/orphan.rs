@@ -1,0 +1,82 @@
+//! What a driver that was killed leaves running.
+
+use crate::callouts::{NEEDS, Place};
+use flexvol_testing::{Points, Test};
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+use std::{
+    fs,
+    path::Path,
+    thread,
+    time::{Duration, Instant},
+};
+
+pub const TESTS: &[Test] = &[Test {
+    name: "an mkfs that outlives its driver keeps the device to itself",
+    needs: NEEDS,
+    run: orphan,
+}];
+
+/// The driver dies when mkfs runs and has not yet opened the device, which it does by its path.
+fn orphan(_: &Points) {
+    let place = Place::of_images();
+    let volume = place.volume("xfs");
+    let arguments = place.pod(&volume).mount_arguments("rw");
+    // The dynamic loader's first look at the disk; the driver, being static, has no loader.
+    let slow =
+        "/usr/bin/strace -f -qq -o /dev/null -e trace=access -e inject=access:delay_enter=1s";
+    let slow: Vec<_> = slow.split(' ').collect();
+    let parent = |pid: Pid| {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+        let parent = status.lines().find_map(|line| line.strip_prefix("PPid:"))?;
+        parent.trim().parse().ok().map(Pid::from_raw)
+    };
+    thread::scope(|scope| {
+        let call = scope.spawn(|| place.driver.call_through(&slow, &arguments));
+        let (driver, mkfs) = eventually(|| {
+            let drivers = running(place.driver.executable());
+            let all = running(Path::new("/usr/sbin/mkfs.xfs")).into_iter();
+            all.map(|mkfs| (parent(mkfs), mkfs))
+                .find_map(|(parent, mkfs)| {
+                    Some((parent.filter(|pid| drivers.contains(pid))?, mkfs))
+                })
+        });
+        kill(driver, Signal::SIGKILL).unwrap();
+        eventually(|| parent(mkfs).filter(|parent| *parent != driver));
+        assert_eq!(
+            place.sandbox.loops().len(),
+            1,
+            "mkfs runs, and its loop is free"
+        );
+        assert!(
+            running(Path::new("/usr/sbin/mkfs.xfs")).contains(&mkfs),
+            "mkfs was too fast"
+        );
+        call.join().unwrap();
+    });
+    place.pod(&volume).mount("rw").success();
+    place.pod(&volume).unmount().success();
+    place.delete(&volume);
+}
+
+/// Processes that run this executable.
+fn running(executable: &Path) -> Vec<Pid> {
+    let all = fs::read_dir("/proc").unwrap().flatten();
+    all.filter(|entry| fs::read_link(entry.path().join("exe")).is_ok_and(|runs| runs == executable))
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .map(Pid::from_raw)
+        .collect()
+}
+
+fn eventually<T>(mut look: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(Instant::now() < deadline, "it never came");
+        thread::sleep(Duration::from_millis(5));
+    }
+}

@@ -1,0 +1,148 @@
+//! Kubelet is a unit of systemd, and what ends with it.
+
+use crate::{lvm, sandbox};
+use flexvol_testing::{
+    Driver, Need, PersistentVolume, Pod, Points, ServiceManager, Test, eventually,
+};
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+    process::Command,
+    time::Duration,
+};
+
+pub const TESTS: &[Test] = &[
+    Test {
+        name: "stopping kubelet's unit does not cut an mkfs",
+        needs: &[
+            Need::Root,
+            Need::Systemd,
+            Need::Tool("mkfs.xfs", "xfsprogs"),
+        ],
+        run: mkfs,
+    },
+    Test {
+        name: "where systemd gives no scope, mkfs runs without one",
+        needs: &[
+            Need::Root,
+            Need::Systemd,
+            Need::Tool("mkfs.xfs", "xfsprogs"),
+        ],
+        run: without,
+    },
+    Test {
+        name: "lvm: stopping kubelet's unit does not cut an lvextend",
+        needs: LVM,
+        run: lvextend,
+    },
+];
+
+const LVM: &[Need] = &[
+    Need::Root,
+    Need::Systemd,
+    Need::DeviceMapper,
+    Need::Disks,
+    Need::Tool("lvm", "lvm2"),
+    Need::Tool("mkfs.ext4", "e2fsprogs"),
+];
+
+const MIB: u64 = 1 << 20;
+
+/// Where the driver looks for programs first.
+const FIRST: &str = "/var/lib/flexvol/bin";
+
+/// Puts a program before the one of that name, which says in a file that it has begun and waits for
+/// another before it goes on as that one; with `verb` only where that is its first argument.
+fn slow(name: &str, verb: &str, dir: &Path) -> (PathBuf, PathBuf) {
+    let (begun, go) = (dir.join("begun"), dir.join("go"));
+    fs::create_dir_all(FIRST).unwrap();
+    let text = format!(
+        "#!/bin/bash\nif [[ $1 == {verb}* ]]; then\necho $$ >>{0}.new && mv {0}.new {0}\nuntil [ -e {1} ]; do sleep 0.1; done\nfi\nexec /usr/sbin/{name} \"$@\"\n",
+        begun.display(),
+        go.display()
+    );
+    let program = Path::new(FIRST).join(name);
+    fs::write(&program, text).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    (begun, go)
+}
+
+/// So long a program takes to begin, or to end.
+const SOON: Duration = Duration::from_secs(10);
+
+fn mkfs(_: &Points) {
+    let sandbox = sandbox();
+    let driver = sandbox.install("example.com/disk", false, "");
+    let volume = PersistentVolume::provision(&driver, "data", "xfs", 300 * MIB);
+    let pod = Pod::new(&sandbox, &driver, &volume, "one");
+    let (begun, go) = slow("mkfs.xfs", "", sandbox.root());
+    stopped(&driver, &pod.mount_arguments("rw"), &begun, &go);
+    fs::remove_file(Path::new(FIRST).join("mkfs.xfs")).unwrap();
+    pod.mount("rw").success();
+    pod.unmount().success();
+}
+
+/// Cut between suspending the volume and resuming it, it would stop everybody who uses it.
+fn lvextend(_: &Points) {
+    let node = lvm::Node::linear();
+    let volume = node.provision("data", "ext4");
+    let pod = node.pod(&volume);
+    pod.mount("rw").success();
+    let (begun, go) = slow("lvm", "lvextend", node.sandbox.root());
+    let expand = pod.expand_arguments(lvm::GROWN, lvm::SIZE);
+    stopped(&node.driver, &expand, &begun, &go);
+    fs::remove_file(Path::new(FIRST).join("lvm")).unwrap();
+    // Nobody else grew it.
+    assert_eq!(lvm::told(&volume, "lv_size"), lvm::GROWN.to_string());
+    node.expand(&volume, lvm::GROWN).success();
+    assert!(lvm::size_of_filesystem(pod.dir()) > lvm::GROWN - 64 * MIB);
+    pod.unmount().success();
+    node.delete(&volume).success();
+}
+
+/// Runs a callout as a unit, stops the unit while the program that was made slow is at work, and
+/// lets that come to its end.
+fn stopped(driver: &Driver, callout: &[String], begun: &Path, go: &Path) {
+    let manager = ServiceManager::start();
+    let executable = driver.executable().to_str().unwrap();
+    let mut line = vec![executable];
+    line.extend(callout.iter().map(String::as_str));
+    manager.start_unit("kubelet", &line);
+    eventually(SOON, "the program to begin", || begun.exists());
+    let alive = || {
+        let number = fs::read_to_string(begun).unwrap();
+        let look = format!("kill -0 {}", number.trim());
+        let mut shell = manager.command("bash");
+        shell.args(["-c", &look]).output().unwrap().status.success()
+    };
+    let drivers = || {
+        let mut look = manager.command("bash");
+        look.args(["-c", "cat /proc/[0-9]*/cmdline | tr '\\0' ' '"]);
+        String::from_utf8(look.output().unwrap().stdout)
+            .unwrap()
+            .contains(&format!("{executable} {} ", callout[0]))
+    };
+    assert!(alive() && drivers());
+    manager.stop_unit("kubelet");
+    assert!(alive(), "the program was cut");
+    assert!(!drivers(), "the driver of the stopped unit still runs");
+    fs::write(go, "").unwrap();
+    eventually(SOON, "the program to end", || !alive());
+}
+
+fn without(_: &Points) {
+    let sandbox = sandbox();
+    let driver = sandbox.install("example.com/disk", false, "");
+    let volume = PersistentVolume::provision(&driver, "data", "xfs", 300 * MIB);
+    let pod = Pod::new(&sandbox, &driver, &volume, "one");
+    // As on a node whose manager does not answer: the directory is there, and nobody behind it.
+    fs::create_dir_all("/run/systemd/system").unwrap();
+    let asked = Command::new("systemd-run")
+        .args(["--scope", "true"])
+        .output()
+        .unwrap();
+    assert!(!asked.status.success(), "there is a manager: {asked:?}");
+    pod.mount("rw").success();
+    pod.unmount().success();
+}

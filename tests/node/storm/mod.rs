@@ -1,0 +1,391 @@
+//! Many callouts at once, while the driver is exchanged under them: some order of them explains every
+//! answer, no state is illegal, and in the end nothing is left.
+
+mod model;
+mod place;
+
+use crate::{dir, lvm};
+use flexvol_testing::{
+    Call, Driver, Need, Outcome, PersistentVolume, Pod, Points, Random, Test, below, budget,
+    patience, request,
+};
+use model::{Answered, Asked, PODS, State, explain};
+use place::{Backend, Place};
+use std::{
+    collections::BTreeMap,
+    thread,
+    time::{Duration, Instant},
+};
+
+const NEEDS: &[Need] = &[Need::Root, Need::Tool("mkfs.xfs", "xfsprogs")];
+
+pub const TESTS: &[Test] = &[
+    Test {
+        name: "64 callouts at once on 20 volumes have an order that explains every answer",
+        needs: NEEDS,
+        run: |points| storm("storm", Backend::Loop, HERE, points),
+    },
+    Test {
+        name: "dir on btrfs: 64 callouts at once on 20 volumes have an order that explains every answer",
+        needs: dir::BTRFS,
+        run: |points| storm("storm, dir on btrfs", Backend::Dir("btrfs"), HERE, points),
+    },
+    Test {
+        name: "dir on xfs: 64 callouts at once on 20 volumes have an order that explains every answer",
+        needs: dir::XFS,
+        run: |points| storm("storm, dir on xfs", Backend::Dir("xfs"), HERE, points),
+    },
+    Test {
+        name: "lvm: 24 callouts, 8 at once, on 6 volumes have an order that explains every answer",
+        needs: lvm::NEEDS,
+        run: |points| storm("storm, lvm", Backend::Lvm, LVM, points),
+    },
+    Test {
+        name: "a history that cannot have been is refused",
+        needs: &[],
+        run: |_| model::refuses_contradictions(),
+    },
+];
+
+/// How large a storm is.
+#[derive(Clone, Copy, Debug)]
+pub struct Scale {
+    volumes: usize,
+    callouts: usize,
+    /// So many of them are made at the same time.
+    at_once: usize,
+}
+
+const HERE: Scale = Scale {
+    volumes: 20,
+    callouts: 64,
+    at_once: 64,
+};
+
+/// In the virtual machine `lvm` takes twenty times as long, and waits for its locks as long as ever.
+const LVM: Scale = Scale {
+    volumes: 6,
+    callouts: 24,
+    at_once: 8,
+};
+
+const SEEDS: u64 = 100;
+const SIZE: u64 = 300 << 20;
+const UIDS: [&str; PODS] = [
+    "0b1e55ed-0000-4000-8000-000000000001",
+    "0b1e55ed-0000-4000-8000-000000000002",
+];
+
+/// The driver is exchanged so often while a storm lasts.
+const UPGRADES: usize = 4;
+
+fn storm(name: &str, backend: Backend, scale: Scale, points: &Points) {
+    let started = Instant::now();
+    let place = Place::new(backend);
+    let driver = place.install();
+    // A group's directory of promised names stays.
+    let first = PersistentVolume::provision(&driver, "first", place.filesystem(), SIZE);
+    driver.call(&["delete", &first.json("rw")]).success();
+    let (before, of_lvm) = place.inventory();
+    let mut seeds = 0;
+    while seeds < SEEDS && (seeds == 0 || budget().allows(started)) {
+        let seed = budget().seed.wrapping_add(seeds);
+        let filesystem = place.filesystem();
+        let volumes: Vec<_> = (0..scale.volumes)
+            .map(|n| PersistentVolume::provision(&driver, &format!("pv{n}"), filesystem, SIZE))
+            .collect();
+        batch(&place, scale, &driver, &volumes, seed);
+        close(&place, &driver, &volumes);
+        before.expect(&place.sandbox, &format!("after seed {seed}"));
+        assert_eq!(place.inventory().1, of_lvm, "after seed {seed}");
+        seeds += 1;
+    }
+    let all = usize::try_from(SEEDS).unwrap();
+    let Scale {
+        volumes,
+        callouts,
+        at_once,
+    } = scale;
+    let what = format!(
+        "storms of {callouts} callouts, {at_once} at once, on {volumes} volumes, the driver exchanged {UPGRADES} times in each"
+    );
+    points.report(name, seeds, all, &what);
+}
+
+/// One callout of the storm, chosen by the seed before anything runs.
+#[derive(Debug)]
+enum Choice {
+    Provision,
+    Mount { pod: usize, mode: &'static str },
+    Unmount { pod: usize },
+    Expand { pod: usize, mebibytes: u64 },
+    Delete,
+    Capacity,
+    NotOurs,
+}
+
+/// A callout that was made.
+struct Made<'a> {
+    volume: usize,
+    choice: &'a Choice,
+    call: Call,
+    began: Instant,
+    ended: Instant,
+}
+
+fn choose(random: &mut Random) -> Choice {
+    let pod = random.below(PODS);
+    match random.below(20) {
+        0..=1 => Choice::Provision,
+        2..=8 => Choice::Mount {
+            pod,
+            mode: ["rw", "rw", "ro"][random.below(3)],
+        },
+        9..=13 => Choice::Unmount { pod },
+        14..=16 => Choice::Expand {
+            pod,
+            mebibytes: 300 + 4 * u64::try_from(random.below(4)).unwrap(),
+        },
+        17..=18 => Choice::Delete,
+        _ if random.below(2) == 0 => Choice::Capacity,
+        _ => Choice::NotOurs,
+    }
+}
+
+/// Two volumes, the last, are of a driver that is newer: nobody here may touch them.
+fn newer(volumes: &[PersistentVolume]) -> &[PersistentVolume] {
+    &volumes[volumes.len() - 2..]
+}
+
+fn batch(place: &Place, scale: Scale, driver: &Driver, volumes: &[PersistentVolume], seed: u64) {
+    let mut random = Random::new(seed);
+    let choices: Vec<_> = (0..scale.callouts)
+        .map(|_| (random.below(volumes.len()), choose(&mut random)))
+        .collect();
+    let old: Vec<_> = newer(volumes)
+        .iter()
+        .map(|volume| place.mark(volume, |mark| mark.replacen("=1:", "=2:", 1)))
+        .collect();
+    let calls: Vec<Made<'_>> = thread::scope(|scope| {
+        scope.spawn(|| {
+            for _ in 0..UPGRADES {
+                drop(place.install());
+                thread::sleep(Duration::from_millis(50));
+            }
+        });
+        let at_once = scale.at_once;
+        let threads = (0..at_once).map(|first| {
+            let choices = choices.iter().skip(first).step_by(at_once);
+            scope.spawn(move || -> Vec<_> {
+                let calls = choices.map(|(volume, choice)| {
+                    let began = Instant::now();
+                    let call = act(place, driver, &volumes[*volume], choice);
+                    Made {
+                        volume: *volume,
+                        choice,
+                        call,
+                        began,
+                        ended: Instant::now(),
+                    }
+                });
+                calls.collect()
+            })
+        });
+        let threads: Vec<_> = threads.collect();
+        threads
+            .into_iter()
+            .flat_map(|thread| thread.join().unwrap())
+            .collect()
+    });
+    let mut histories: BTreeMap<usize, Vec<Answered>> = BTreeMap::new();
+    for Made {
+        volume,
+        choice,
+        call,
+        began,
+        ended,
+    } in &calls
+    {
+        let success = match call.outcome() {
+            Outcome::Success => true,
+            // A volume in use is not deleted, one that is gone is not mounted, and so on; but a
+            // storm is no reason to give up on the kernel, or to find a fault in the driver.
+            Outcome::Failure => {
+                call.failure();
+                false
+            }
+            outcome => panic!("seed {seed}: {outcome:?}: {call}"),
+        };
+        let limit = Duration::from_secs(60) * patience();
+        assert!(call.took < limit, "seed {seed}: too long: {call}");
+        if let Some(asked) = asked(choice, call, &volumes[*volume]) {
+            histories.entry(*volume).or_default().push(Answered {
+                asked,
+                success,
+                began: *began,
+                ended: *ended,
+            });
+        }
+    }
+    let sizes = place.sizes(driver);
+    let refused = volumes.len() - newer(volumes).len();
+    for (volume, history) in histories {
+        let pv = &volumes[volume];
+        if volume >= refused {
+            expect_refused(&history, seed);
+            continue;
+        }
+        let from = State {
+            mebibytes: SIZE >> 20,
+            formatted: place.filesystem().is_empty(),
+            ..State::default()
+        };
+        let ends = explain(from, &history);
+        let told = || -> String {
+            let of_this = |call: &&Call| {
+                let (json, path) = (format!("\"{}\"", pv.name), format!("/{}", pv.name));
+                let mut arguments = call.argv.iter();
+                arguments.any(|word| word.contains(&json) || word.ends_with(&path))
+            };
+            let calls = calls.iter().map(|made| &made.call).filter(of_this);
+            calls.map(|call| format!("  {call}\n")).collect()
+        };
+        assert!(
+            !ends.is_empty(),
+            "seed {seed}: no order explains what {} answered:\n{}",
+            pv.name,
+            told()
+        );
+        let is = state(place, pv, &sizes);
+        let fits = ends.iter().any(|end| agrees(end, &is));
+        assert!(
+            fits,
+            "seed {seed}: {} is {is:?}, and not one of {ends:?}:
+{}",
+            pv.name,
+            told()
+        );
+    }
+    for (volume, old) in newer(volumes).iter().zip(old) {
+        place.mark(volume, |_| old);
+    }
+    legal(place, volumes, seed);
+}
+
+/// What a volume of the storm was asked, in the words of the model.
+fn asked(choice: &Choice, call: &Call, volume: &PersistentVolume) -> Option<Asked> {
+    Some(match *choice {
+        Choice::Provision => Asked::Provision {
+            is_this: call
+                .output
+                .windows(32)
+                .any(|text| text == volume.handle().as_bytes()),
+        },
+        Choice::Mount { pod, mode } => Asked::Mount {
+            pod,
+            read_only: mode == "ro",
+        },
+        Choice::Unmount { pod } => Asked::Unmount { pod },
+        Choice::Expand { mebibytes, .. } => Asked::Expand { mebibytes },
+        Choice::Delete => Asked::Delete,
+        Choice::Capacity | Choice::NotOurs => {
+            assert_eq!(call.outcome(), Outcome::Success, "{call}");
+            return None;
+        }
+    })
+}
+
+/// Of a volume with a newer mark nothing was done; unmounting needs no mark.
+fn expect_refused(history: &[Answered], seed: u64) {
+    for call in history {
+        let unmount = matches!(call.asked, Asked::Unmount { .. });
+        assert_eq!(
+            call.success, unmount,
+            "seed {seed}: {call:?} of a newer volume"
+        );
+    }
+}
+
+/// What is to be seen of a volume at rest; whether it was formatted is not.
+fn state(place: &Place, volume: &PersistentVolume, sizes: &BTreeMap<String, u64>) -> State {
+    let size = sizes.get(volume.handle());
+    let mounts = below(&place.sandbox.kubelet_root());
+    State {
+        gone: size.is_none(),
+        formatted: false,
+        mebibytes: size.copied().unwrap_or_default(),
+        mounts: UIDS.map(|uid| {
+            let of_pod = |mount: &&flexvol_testing::Mounted| {
+                let path = mount.point.to_string_lossy();
+                path.contains(uid) && path.ends_with(&format!("/{}", volume.name))
+            };
+            mounts.iter().find(of_pod).map(|mount| mount.read_only)
+        }),
+    }
+}
+
+fn agrees(end: &State, is: &State) -> bool {
+    end.gone == is.gone && end.mounts == is.mounts && (end.gone || end.mebibytes == is.mebibytes)
+}
+
+fn act(place: &Place, driver: &Driver, volume: &PersistentVolume, choice: &Choice) -> Call {
+    let pod = |pod: usize| Pod::new(&place.sandbox, driver, volume, UIDS[pod]);
+    match *choice {
+        Choice::Provision => driver.call(&["provision", &request(&volume.name, SIZE)]),
+        Choice::Mount { pod: n, mode } => driver.call(&pod(n).mount_arguments(mode)),
+        Choice::Unmount { pod: n } => driver.call(&["unmount", pod(n).dir().to_str().unwrap()]),
+        Choice::Expand { pod: n, mebibytes } => {
+            driver.call(&pod(n).expand_arguments(mebibytes << 20, SIZE))
+        }
+        Choice::Delete => driver.call(&["delete", &volume.json("rw")]),
+        Choice::Capacity => driver.call(&["capacity", "{}"]),
+        Choice::NotOurs => driver.call(&[
+            "unmount",
+            place.sandbox.path("nothing-here").to_str().unwrap(),
+        ]),
+    }
+}
+
+/// At rest: each directory is mounted once, and all mounts of one volume are of one device.
+fn legal(place: &Place, volumes: &[PersistentVolume], seed: u64) {
+    let mut points = BTreeMap::new();
+    let mut devices: BTreeMap<String, String> = BTreeMap::new();
+    for mount in below(&place.sandbox.kubelet_root()) {
+        let name = mount
+            .point
+            .file_name()
+            .unwrap()
+            .to_string_lossy()
+            .into_owned();
+        assert!(
+            volumes.iter().any(|volume| volume.name == name),
+            "seed {seed}: {mount:?}"
+        );
+        let twice = points.insert(mount.point.clone(), ());
+        assert_eq!(twice, None, "seed {seed}: mounted twice: {mount:?}");
+        let device = devices.entry(name).or_insert_with(|| mount.device.clone());
+        assert_eq!(
+            *device, mount.device,
+            "seed {seed}: one volume, two devices: {mount:?}"
+        );
+    }
+    place.expect_legal(devices.len(), seed);
+}
+
+/// Every volume that is left goes as a caller would have it go.
+fn close(place: &Place, driver: &Driver, volumes: &[PersistentVolume]) {
+    for volume in volumes {
+        for uid in UIDS {
+            let pod = Pod::new(&place.sandbox, driver, volume, uid);
+            pod.unmount().success();
+        }
+        driver.call(&["delete", &volume.json("rw")]).success();
+        // A storm may have deleted the volume and then provisioned one of its name again.
+        let again = driver
+            .call(&["provision", &request(&volume.name, SIZE)])
+            .success();
+        let again = PersistentVolume::from_reply(&volume.name, place.filesystem(), &again);
+        driver.call(&["delete", &again.json("rw")]).success();
+    }
+    assert_eq!(place.sizes(driver), BTreeMap::new());
+}

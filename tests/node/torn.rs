@@ -1,0 +1,135 @@
+//! An ext4 superblock of which a power cut wrote one sector and not the other.
+
+use crate::callouts::Place;
+use flexvol_testing::{Hidden, Need, PersistentVolume, Points, Test};
+use std::{
+    fs::{self, File},
+    os::unix::fs::FileExt,
+    path::Path,
+    process::Command,
+};
+
+const NEEDS: &[Need] = &[Need::Root, Need::Tool("e2fsck", "e2fsprogs")];
+
+pub const TESTS: &[Test] = &[
+    Test {
+        name: "an ext4 volume whose superblock a power cut tore is mended by the next mount",
+        needs: NEEDS,
+        run: torn,
+    },
+    Test {
+        name: "an ext4 volume whose superblock tore while it grew is mended by the next mount",
+        needs: NEEDS,
+        run: torn_in_growth,
+    },
+];
+
+const MIB: u64 = 1 << 20;
+const SIZE: u64 = 300 * MIB;
+const GROWN: u64 = 480 * MIB;
+
+/// The first sector is newer than the second, which has the checksum.
+fn tear(image: &Path) {
+    let image = File::options().write(true).open(image).unwrap();
+    // `s_mnt_count`, which every mount changes.
+    image.write_all_at(&[77], 1024 + 0x34).unwrap();
+    image.sync_all().unwrap();
+}
+
+fn torn(_: &Points) {
+    let place = Place::of_images();
+    let volume = place.mounted("ext4");
+    place.pod(&volume).unmount().success();
+    tear(&volume.image(&place.sandbox));
+    place.pod(&volume).mount("rw").success();
+    place.holds_the_file(&volume);
+    place.pod(&volume).unmount().success();
+    place.delete(&volume);
+}
+
+/// The kernel grows the file system in its journal and tells the copies of the superblock in a later
+/// transaction. Between the two the copies are of a smaller file system, and the journal is full.
+fn torn_in_growth(_: &Points) {
+    let place = Place::of_images();
+    let volume = place.mounted("ext4");
+    place.pod(&volume).unmount().success();
+    let image = volume.image(&place.sandbox);
+    let copies = Copies::of(&image);
+    grow_by_tools(&place, &volume);
+    copies.write(&image);
+
+    let pod = place.pod(&volume);
+    pod.mount("rw").success();
+    let later = pod.dir().join("later");
+    fs::write(&later, vec![7; 1 << 20]).unwrap();
+    File::open(&later).unwrap().sync_all().unwrap();
+    let cut = place.sandbox.path("cut");
+    copy(&image, &cut);
+    pod.unmount().success();
+    copy(&cut, &image);
+    tear(&image);
+    assert!(!is_clean(&image), "not torn");
+
+    // What could do it by guessing is not there.
+    let hidden = Hidden::tools(&["debugfs"]);
+    pod.mount("rw").success();
+    drop(hidden);
+    place.holds_the_file(&volume);
+    assert_eq!(fs::read(&later).unwrap(), vec![7; 1 << 20]);
+    pod.unmount().success();
+    assert!(is_clean(&image), "not mended");
+    place.delete(&volume);
+}
+
+fn grow_by_tools(place: &Place, volume: &PersistentVolume) {
+    let image = volume.image(&place.sandbox);
+    let dir = place.pod(volume).dir().display().to_string();
+    let sizes = [GROWN, SIZE].map(|size| size.to_string());
+    let arguments = [
+        "expandvolume",
+        &volume.json("rw"),
+        &dir,
+        &sizes[0],
+        &sizes[1],
+    ];
+    place.driver.call(&arguments).success();
+    assert!(succeeds(
+        Command::new("e2fsck").args(["-f", "-p"]).arg(&image)
+    ));
+    assert!(succeeds(Command::new("resize2fs").arg(&image)));
+}
+
+/// The first copy of the superblock, and after it of what describes the groups.
+struct Copies(Vec<u8>);
+
+impl Copies {
+    /// Blocks of 4 KiB, 32,768 in a group.
+    const AT: u64 = 128 * MIB;
+
+    fn of(image: &Path) -> Self {
+        let image = File::open(image).unwrap();
+        let mut copies = vec![0; 2 * 4096];
+        image.read_exact_at(&mut copies, Copies::AT).unwrap();
+        assert_eq!(copies[0x38..0x3a], [0x53, 0xef], "no copy of a superblock");
+        Copies(copies)
+    }
+
+    fn write(&self, image: &Path) {
+        let image = File::options().write(true).open(image).unwrap();
+        image.write_all_at(&self.0, Copies::AT).unwrap();
+    }
+}
+
+/// Into the same file: a volume is known by more than its content.
+fn copy(from: &Path, to: &Path) {
+    let mut copy = Command::new("cp");
+    assert!(succeeds(copy.arg("--sparse=always").args([from, to])));
+}
+
+fn is_clean(image: &Path) -> bool {
+    succeeds(Command::new("e2fsck").args(["-f", "-n"]).arg(image))
+}
+
+fn succeeds(command: &mut Command) -> bool {
+    command.output().unwrap().status.success()
+}

@@ -1,0 +1,215 @@
+//! Crash images: the recorded disk as it was after each write, and as it may have been when any part
+//! of what was not flushed was lost.
+
+use crate::{
+    NEEDS,
+    check::Check,
+    machine::{Backend, Keep},
+    node::{Ground, Node},
+    story::Story,
+};
+use flexvol_lab::vm::DISK_BYTES;
+use flexvol_testing::{Points, Random, Replay, Test, arena, budget};
+use std::{
+    fs::{self, File},
+    path::{Path, PathBuf},
+    process::Command,
+    thread,
+    time::Instant,
+};
+
+pub const TESTS: &[Test] = &[
+    Test {
+        name: "an ext4 volume survives a power cut after any write of its life",
+        needs: NEEDS,
+        run: |points| here("ext4", points),
+    },
+    Test {
+        name: "an xfs volume survives a power cut after any write of its life",
+        needs: NEEDS,
+        run: |points| here("xfs", points),
+    },
+    Test {
+        name: "lvm: an ext4 volume survives a power cut after any write of its life",
+        needs: NEEDS,
+        run: |points| in_machine(Backend::Lvm, "ext4", points),
+    },
+    Test {
+        name: "lvm: an xfs volume survives a power cut after any write of its life",
+        needs: NEEDS,
+        run: |points| in_machine(Backend::Lvm, "xfs", points),
+    },
+];
+
+/// Of each moment: with all that was written, and so often with a part of what may be lost.
+const TORN: u64 = 3;
+
+/// A moment, and which of its images.
+type Cut = (usize, u64);
+
+#[derive(Default)]
+struct Tally {
+    whole: u64,
+    torn: u64,
+    /// xfs that only the driver's mount made clean.
+    mended: u64,
+    plain: u64,
+    unfinished: u64,
+    lvm_was_torn: u64,
+}
+
+/// Images of files are looked at by this machine.
+fn here(filesystem: &'static str, points: &Points) {
+    let story = Story::record(Backend::Loop, filesystem);
+    let place = tempfile::tempdir_in(arena()).unwrap();
+    images(24, &story, place.path(), Node::here, points);
+}
+
+/// Those of logical volumes by a virtual one, whose disk is exchanged under it.
+fn in_machine(backend: Backend, filesystem: &'static str, points: &Points) {
+    let story = Story::record(backend, filesystem);
+    let place = tempfile::tempdir_in(arena()).unwrap();
+    let node = |disk: &Path| Node::in_machine(place.path(), &Keep::Disk(disk), backend);
+    images(4, &story, place.path(), node, points);
+}
+
+/// While there is a time box, so many images are looked at in one `pass` over the log: its points are
+/// spread over the whole life.
+fn images<G: Ground>(
+    pass: usize,
+    story: &Story,
+    place: &Path,
+    node: impl FnOnce(&Path) -> Node<G>,
+    points: &Points,
+) {
+    let image = place.join("image");
+    let mut replay = Replay::new(&story.log, disk(&image));
+    replay.advance(story.start).unwrap();
+    replay.all(replay.durable()).unwrap();
+    let mut check = Check::new(node(&image), &image, story);
+
+    let started = Instant::now();
+    let mut random = Random::new(budget().seed);
+    let mut cuts: Vec<Cut> = (story.start + 1..=story.log.len())
+        .filter(|moment| story.log.changes_at(*moment))
+        .flat_map(|moment| (0..=TORN).map(move |which| (moment, which)))
+        .collect();
+    let all = cuts.len();
+    random.shuffle(&mut cuts);
+    let size = if budget().every_point { all } else { pass };
+    let mut tally = Tally::default();
+    for pass in cuts.chunks_mut(size) {
+        if !budget().allows(started) {
+            break;
+        }
+        pass.sort_unstable();
+        run(pass, story, &mut check, place, &mut tally);
+    }
+    let Tally {
+        whole,
+        torn,
+        mended,
+        plain,
+        unfinished,
+        lvm_was_torn,
+    } = tally;
+    let mut more = match story.filesystem {
+        "xfs" => format!(
+            ", {mended} of {plain} cut after the growth began were bad for xfs_repair until the driver's mount"
+        ),
+        _ => String::new(),
+    };
+    if story.backend != Backend::Loop {
+        more += &format!(
+            ", {unfinished} left storage of no volume to `gc`, in {lvm_was_torn} torn ones LVM could not read its own metadata"
+        );
+    }
+    points.report(
+        &format!("power cuts, {} on {}", story.filesystem, story.backend.on()),
+        whole + torn,
+        all,
+        &format!("crash images: {whole} whole, {torn} torn{more}"),
+    );
+}
+
+/// Goes once over the log and checks the images of these cuts, which are sorted.
+fn run<G: Ground>(
+    cuts: &[Cut],
+    story: &Story,
+    check: &mut Check<G>,
+    place: &Path,
+    tally: &mut Tally,
+) {
+    let (durable, image) = (place.join("durable"), place.join("image"));
+    let mut replay = Replay::new(&story.log, disk(&durable));
+    for (moment, which) in cuts {
+        replay.advance(*moment).unwrap();
+        let copied = Command::new("cp").arg(&durable).arg(&image).status();
+        assert!(copied.unwrap().success());
+        let disk = File::options().write(true).open(&image).unwrap();
+        let of_this = u64::try_from(*moment).unwrap() * (TORN + 1) + which;
+        let mut random = Random::new(budget().seed ^ of_this);
+        match which {
+            0 => replay.all(&disk).unwrap(),
+            _ => replay.some(&disk, &mut random).unwrap(),
+        }
+        drop(disk);
+        let plainly = random.below(2) == 0;
+        let when = format!(
+            "{} on {}, cut after write {moment} of {}, image {which}",
+            story.filesystem,
+            story.backend.on(),
+            story.log.len()
+        );
+        let kept = KeptOnFailure::new(&image, story, *moment, *which);
+        let seen = check.check(story, plainly, &when);
+        drop(kept);
+        match which {
+            0 => tally.whole += 1,
+            _ => tally.torn += 1,
+        }
+        tally.plain += u64::from(seen.plain);
+        assert!(
+            *which != 0 || !seen.lvm_was_torn,
+            "{when}: LVM cannot read what it wrote"
+        );
+        tally.lvm_was_torn += u64::from(seen.lvm_was_torn);
+        tally.unfinished += u64::from(seen.unfinished);
+        tally.mended += u64::from(seen.xfs_was_bad);
+    }
+}
+
+/// Keeps what a power cut left, as it was before the driver saw it, if its check fails.
+struct KeptOnFailure(PathBuf);
+
+impl KeptOnFailure {
+    fn new(image: &Path, story: &Story, moment: usize, which: u64) -> Self {
+        let name = format!(
+            "power-cut-{:?}-{}-{moment}-{which}.img",
+            story.backend, story.filesystem
+        );
+        let kept = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        let copied = Command::new("cp").arg(image).arg(&kept).status();
+        assert!(copied.unwrap().success());
+        KeptOnFailure(kept)
+    }
+}
+
+impl Drop for KeptOnFailure {
+    #[expect(clippy::print_stderr, reason = "beside what the failed check says")]
+    fn drop(&mut self) {
+        if thread::panicking() {
+            eprintln!("the image is kept in {}", self.0.display());
+        } else {
+            fs::remove_file(&self.0).unwrap();
+        }
+    }
+}
+
+fn disk(path: &Path) -> File {
+    let mut options = File::options();
+    let disk = options.read(true).write(true).create(true).truncate(true);
+    let disk = disk.open(path).unwrap();
+    disk.set_len(DISK_BYTES).unwrap();
+    disk
+}

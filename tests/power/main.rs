@@ -1,0 +1,24 @@
+//! What a power cut leaves: a volume's life in a virtual machine whose disk is recorded write by
+//! write, and that disk as it may be after each of them, given to the driver of this machine. Needs
+//! root and qemu, but no KVM.
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+mod check;
+mod crash;
+mod here;
+mod machine;
+mod node;
+mod reset;
+mod story;
+
+use flexvol_testing::{VIRTUAL_MACHINE as NEEDS, run_layer};
+use std::{path::PathBuf, process::ExitCode};
+
+fn main() -> ExitCode {
+    run_layer("power", &[crash::TESTS, reset::TESTS])
+}
+
+/// The driver's executable.
+fn executable() -> PathBuf {
+    flexvol_testing::executable(env!("CARGO_BIN_EXE_flexvol"))
+}

@@ -1,0 +1,183 @@
+//! Our own drivers pass every must and should check that applies to them.
+
+use crate::{
+    applicable::{ALWAYS_HERE, DIRECTORIES, GROUPED, NAMELESS, NOT_ATTACHED, Reason},
+    executable,
+    found::passes,
+    tester::{list, run, run_through},
+};
+use flexvol_testing::{Need, Points, Sandbox, Test, patience};
+use std::{
+    fs,
+    os::unix::fs::{PermissionsExt, chown, symlink},
+    path::{Path, PathBuf},
+    process::Command,
+    time::{Duration, Instant},
+};
+
+const NEEDS: &[Need] = &[
+    Need::Root,
+    Need::Tool("mkfs.xfs", "xfsprogs"),
+    Need::Tool("mkfs.ext4", "e2fsprogs"),
+    Need::Tool("losetup", "mount"),
+];
+
+pub const TESTS: &[Test] = &[
+    Test {
+        name: "the loop driver passes",
+        needs: NEEDS,
+        run: |points| looped(false, &[NAMELESS, GROUPED, NOT_ATTACHED], points),
+    },
+    Test {
+        name: "the loop driver with attach passes",
+        needs: NEEDS,
+        run: |points| looped(true, &[NAMELESS, GROUPED, ALWAYS_HERE], points),
+    },
+    Test {
+        name: "hello-block passes",
+        needs: NEEDS,
+        run: |points| hello("hello-block", &[NAMELESS, GROUPED, NOT_ATTACHED], points),
+    },
+    Test {
+        name: "hello-directory passes",
+        needs: NEEDS,
+        run: |points| {
+            hello(
+                "hello-directory",
+                &[NAMELESS, NOT_ATTACHED, DIRECTORIES],
+                points,
+            )
+        },
+    },
+    Test {
+        name: "what a real Kubernetes called is answered as it was",
+        needs: NEEDS,
+        run: replayed,
+    },
+    Test {
+        name: "an ordinary user runs what needs no root, and is told what was left",
+        needs: &[Need::Root, Need::Tool("setpriv", "util-linux")],
+        run: ordinary,
+    },
+];
+
+/// What a run on a driver like ours may take as root on two cores; with attach there is more to call.
+const THREE_MINUTES: Duration = Duration::from_secs(180);
+
+fn configuration(sandbox: &Sandbox, kind: &str) -> String {
+    let content = match kind {
+        "block" => format!(
+            "content = \"{}/volumes/{{handle}}\"",
+            sandbox.pool().display()
+        ),
+        _ => String::new(),
+    };
+    format!("[volume]\nkind = \"{kind}\"\n{content}\n")
+}
+
+fn sandbox() -> Sandbox {
+    let large = flexvol_testing::PoolFilesystem {
+        mebibytes: 8192,
+        ..Default::default()
+    };
+    Sandbox::with_pool_on(&executable(), large)
+}
+
+fn looped(attach: bool, lists: &[&[Reason]], points: &Points) {
+    let sandbox = sandbox();
+    let driver = sandbox.install("example.com/disk", attach, "");
+    let configuration = configuration(&sandbox, "block");
+    let started = Instant::now();
+    let found = run(driver.executable(), sandbox.root(), &configuration, &[]);
+    let took = started.elapsed();
+    assert!(
+        attach || took < THREE_MINUTES * patience(),
+        "it took {took:?}"
+    );
+    let names: Vec<_> = list().into_iter().map(|(name, _)| name).collect();
+    assert_eq!(found.all(), names, "every check is in the report");
+    passes(&found, lists, &["fmt.unreadable-refused"], points);
+}
+
+/// Installed as a vendor does it.
+fn hello(name: &str, lists: &[&[Reason]], points: &Points) {
+    let sandbox = sandbox();
+    let directory = sandbox.plugins().join(format!("example.com~{name}"));
+    fs::create_dir(&directory).unwrap();
+    fs::copy(executable().with_file_name(name), directory.join(name)).unwrap();
+    symlink(sandbox.pool(), directory.join(".pool")).unwrap();
+    let kind = name.strip_prefix("hello-").unwrap();
+    let configuration = configuration(&sandbox, kind);
+    let found = run(&directory.join(name), sandbox.root(), &configuration, &[]);
+    passes(&found, lists, &["fmt.unreadable-refused"], points);
+}
+
+fn ordinary(points: &Points) {
+    let sandbox = sandbox();
+    let driver = sandbox.install("example.com/disk", false, "");
+    let config = sandbox.path("sanity.toml");
+    fs::write(&config, configuration(&sandbox, "block")).unwrap();
+    for path in [
+        sandbox.root(),
+        &sandbox.plugins(),
+        driver.executable().parent().unwrap(),
+    ] {
+        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let journals = config.with_file_name("journals");
+    fs::create_dir(&journals).unwrap();
+    chown(&journals, Some(65534), Some(65534)).unwrap();
+    let through = [
+        "setpriv",
+        "--reuid",
+        "65534",
+        "--regid",
+        "65534",
+        "--clear-groups",
+    ];
+    let path: &Path = driver.executable();
+    let beside: PathBuf = sandbox.path("flexvol-sanity");
+    fs::copy(executable().with_file_name("flexvol-sanity"), &beside).unwrap();
+    let found = run_through(&through, path, &config, &[]);
+    assert_eq!(found.exit, 3, "nothing failed, something was left");
+    assert!(found.failed().is_empty(), "{:?}", found.failed());
+    let (passed, none) = (found.which("passed"), found.which("not-applicable"));
+    let left = found.which("left");
+    for (name, needs) in list() {
+        let name = name.as_str();
+        if needs == "nothing" {
+            let ran = passed.contains_key(name) || none.contains_key(name);
+            assert!(ran, "needs nothing: {}", found.about(name));
+        } else if needs.starts_with("root") {
+            assert!(left.contains_key(name), "needs root: {}", found.about(name));
+        }
+    }
+    assert_eq!(left.get("mnt.happy-rw-data"), Some(&"needs root"));
+    assert!(
+        left.values().all(|why| why.starts_with("needs ")),
+        "{left:?}"
+    );
+    points.add(3);
+}
+
+fn replayed(points: &Points) {
+    let sandbox = sandbox();
+    let driver = sandbox.install("example.com/disk", false, "");
+    let calls = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/calls/1.37.1.jsonl");
+    let output = Command::new(executable().with_file_name("flexvol-sanity"))
+        .arg("replay")
+        .arg(calls)
+        .args(["--recorded", "disk", "--driver"])
+        .arg(driver.executable())
+        .arg("--journal")
+        .arg(sandbox.path("journals"))
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{said}");
+    assert!(
+        said.contains("15 calls made, 0 answered otherwise"),
+        "{said}"
+    );
+    points.add(15);
+}

@@ -1,0 +1,29 @@
+//! Node tests that run on any machine, and are worth running in this one too: its kernel is a
+//! Debian's, and the driver has every capability.
+
+/// Their names.
+pub const ALSO: &[&str] = &[
+    "32 images attached at once get 32 devices",
+    "64 callouts at once on 20 volumes have an order that explains every answer",
+    "a dead file system is unmounted",
+    "a file system whose device was cut is left alone",
+    "a full pool refuses, and its neighbours keep writing",
+    "a volume survives a reboot, its growth half done",
+    "a volume whose disk fails is unmounted",
+    "adopt: every file system keeps its data and grows",
+    "an mkfs that outlives its driver keeps the device to itself",
+    "an xfs is told its size again and mends its secondary superblocks",
+    "data that could not be written is reported and the volume is unmounted",
+    "dir on btrfs: a full volume fails its own writes and nobody else's",
+    "dir on btrfs: a full volume grows at once, while a pod writes to it",
+    "every file system is mounted writable and read-only at once",
+    "every file system is mounted, filled, grown while mounted and unmounted",
+    "expandfs, killed anywhere, is finished by its repetition",
+    "ext3 and ext4 grow mounted, or the missing capability is named and they grow offline",
+    "mount of a new ext4 volume, killed anywhere, is finished by its repetition",
+    "mount, killed anywhere, is finished by its repetition",
+    "volumes that swap loop numbers are not mixed up",
+    "what is too little for an allocation group is slack",
+    "what was written behind or above the device is seen",
+    "xfs and btrfs grow mounted and detached, and keep their data",
+];
