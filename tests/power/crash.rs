@@ -10,8 +10,15 @@ use crate::{
 };
 use flexvol_lab::vm::DISK_BYTES;
 use flexvol_testing::{Points, Random, Replay, Test, arena, budget};
+use nix::{
+    errno::Errno,
+    unistd::{Whence, lseek},
+};
 use std::{
+    collections::HashSet,
     fs::{self, File},
+    hash::{DefaultHasher, Hash, Hasher},
+    os::unix::fs::FileExt,
     path::{Path, PathBuf},
     process::Command,
     thread,
@@ -44,6 +51,9 @@ pub const TESTS: &[Test] = &[
 /// Of each moment: with all that was written, and so often with a part of what may be lost.
 const TORN: u64 = 3;
 
+/// So many images are looked at in one pass where it takes hours, of which each pass tells.
+const LONG: usize = 40;
+
 /// A moment, and which of its images.
 type Cut = (usize, u64);
 
@@ -56,6 +66,8 @@ struct Tally {
     plain: u64,
     unfinished: u64,
     lvm_was_torn: u64,
+    /// Disks that were looked at: what is lost may be nothing, or make no difference.
+    disks: HashSet<u64>,
 }
 
 /// Images of files are looked at by this machine.
@@ -75,6 +87,7 @@ fn in_machine(backend: Backend, filesystem: &'static str, points: &Points) {
 
 /// While there is a time box, so many images are looked at in one `pass` over the log: its points are
 /// spread over the whole life.
+#[expect(clippy::print_stdout, reason = "somebody waits for hours")]
 fn images<G: Ground>(
     pass: usize,
     story: &Story,
@@ -96,7 +109,7 @@ fn images<G: Ground>(
         .collect();
     let all = cuts.len();
     random.shuffle(&mut cuts);
-    let size = if budget().every_point { all } else { pass };
+    let size = if budget().every_point { LONG } else { pass };
     let mut tally = Tally::default();
     for pass in cuts.chunks_mut(size) {
         if !budget().allows(started) {
@@ -104,6 +117,15 @@ fn images<G: Ground>(
         }
         pass.sort_unstable();
         run(pass, story, &mut check, place, &mut tally);
+        if budget().every_point {
+            println!(
+                "{} on {}: {} of {all} so far, seed {}",
+                story.filesystem,
+                story.backend.on(),
+                tally.whole + tally.torn,
+                budget().seed
+            );
+        }
     }
     let Tally {
         whole,
@@ -112,6 +134,7 @@ fn images<G: Ground>(
         plain,
         unfinished,
         lvm_was_torn,
+        disks,
     } = tally;
     let mut more = match story.filesystem {
         "xfs" => format!(
@@ -128,7 +151,10 @@ fn images<G: Ground>(
         &format!("power cuts, {} on {}", story.filesystem, story.backend.on()),
         whole + torn,
         all,
-        &format!("crash images: {whole} whole, {torn} torn{more}"),
+        &format!(
+            "crash images: {whole} whole, {torn} torn, {} different{more}",
+            disks.len()
+        ),
     );
 }
 
@@ -154,6 +180,13 @@ fn run<G: Ground>(
             _ => replay.some(&disk, &mut random).unwrap(),
         }
         drop(disk);
+        match which {
+            0 => tally.whole += 1,
+            _ => tally.torn += 1,
+        }
+        if !tally.disks.insert(content(&image)) {
+            continue;
+        }
         let plainly = random.below(2) == 0;
         let when = format!(
             "{} on {}, cut after write {moment} of {}, image {which}",
@@ -164,10 +197,6 @@ fn run<G: Ground>(
         let kept = KeptOnFailure::new(&image, story, *moment, *which);
         let seen = check.check(story, plainly, &when);
         drop(kept);
-        match which {
-            0 => tally.whole += 1,
-            _ => tally.torn += 1,
-        }
         tally.plain += u64::from(seen.plain);
         assert!(
             *which != 0 || !seen.lvm_was_torn,
@@ -176,6 +205,30 @@ fn run<G: Ground>(
         tally.lvm_was_torn += u64::from(seen.lvm_was_torn);
         tally.unfinished += u64::from(seen.unfinished);
         tally.mended += u64::from(seen.xfs_was_bad);
+    }
+}
+
+/// Tells what a disk holds from what another holds. A hole is zeros.
+fn content(image: &Path) -> u64 {
+    const BLOCK: usize = 4096;
+    let disk = File::open(image).unwrap();
+    let mut hasher = DefaultHasher::new();
+    let mut block = [0; BLOCK];
+    let (mut from, mut to) = (0, 0);
+    loop {
+        if from >= to {
+            match lseek(&disk, from, Whence::SeekData) {
+                Err(Errno::ENXIO) => return hasher.finish(),
+                found => from = found.unwrap(),
+            }
+            to = lseek(&disk, from, Whence::SeekHole).unwrap();
+        }
+        disk.read_exact_at(&mut block, from.cast_unsigned())
+            .unwrap();
+        if block != [0; BLOCK] {
+            (from, block).hash(&mut hasher);
+        }
+        from += 4096;
     }
 }
 

@@ -1,6 +1,6 @@
 //! The way to the API server: one client, whose requests are limited, timed and counted.
 
-use crate::{log, metrics::Metrics, resolve::Getent};
+use crate::{cut::Cut, metrics::Metrics, resolve::Getent};
 use anyhow::{Context as _, Result};
 use http::{Method, Request, Response};
 use hyper_util::{
@@ -16,10 +16,7 @@ use std::{
     future::Future,
     path::Path,
     pin::Pin,
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::{Arc, Mutex, PoisonError},
     task::{self, Poll},
     time::Duration,
 };
@@ -106,53 +103,16 @@ struct Shared {
     fence: Fence,
     metrics: Metrics,
     cut: Option<Cut>,
-    /// How many writes were begun.
-    writes: AtomicU64,
-}
-
-/// For tests: the process ends before or after one of its writes, as if somebody had killed it, and says
-/// the number of each write before it is sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Cut {
-    before: bool,
-    at: u64,
-}
-
-/// The environment variable that says so: `before:3` or `after:3`.
-const CUT: &str = "FLEXVOL_CONTROLLER_END";
-
-impl Cut {
-    fn read(text: &str) -> Option<Self> {
-        let (when, at) = text.split_once(':')?;
-        let before = match when {
-            "before" => true,
-            "after" => false,
-            _ => return None,
-        };
-        let at = at.parse().ok()?;
-        Some(Cut { before, at })
-    }
-
-    fn end(self, write: u64, before: bool) {
-        if before {
-            log::info("writes", &[("number", &write.to_string())]);
-        }
-        if (self.before, self.at) == (before, write) {
-            std::process::abort();
-        }
-    }
 }
 
 impl Shared {
     fn new(budget: Budget, fence: Fence, metrics: Metrics) -> Self {
-        let cut = std::env::var(CUT).ok();
         Shared {
             budget,
             next: Mutex::new(Instant::now()),
             fence,
             metrics,
-            cut: cut.and_then(|text| Cut::read(&text)),
-            writes: AtomicU64::new(0),
+            cut: Cut::of_environment(),
         }
     }
 
@@ -257,14 +217,8 @@ where
             if sort.writes && shared.fence.is_past() {
                 crate::leader::end("the lease was not renewed in time");
             }
-            let cut = shared.cut.filter(|_| sort.writes);
-            let write = shared
-                .writes
-                .fetch_add(cut.is_some().into(), Ordering::SeqCst)
-                + 1;
-            if let Some(cut) = cut {
-                cut.end(write, true);
-            }
+            let cut = shared.cut.as_ref().filter(|_| sort.writes);
+            let write = cut.map(Cut::begin);
             let answer = if sort.watches {
                 inner.call(request).await.map_err(Into::into)
             } else {
@@ -278,8 +232,8 @@ where
             };
             let code = answer.as_ref().map_or(0, |answer| answer.status().as_u16());
             shared.metrics.requested(&method, code);
-            if let Some(cut) = cut {
-                cut.end(write, false);
+            if let (Some(cut), Some(write)) = (cut, write) {
+                cut.answered(write);
             }
             answer
         })
@@ -392,16 +346,6 @@ mod tests {
             get("/api/v1/persistentvolumes?labelSelector=watch=true"),
             (false, false, false)
         );
-    }
-
-    #[test]
-    fn a_process_is_told_at_which_write_to_end() {
-        let cut = |before, at| Some(Cut { before, at });
-        assert_eq!(Cut::read("before:3"), cut(true, 3));
-        assert_eq!(Cut::read("after:12"), cut(false, 12));
-        for nothing in ["", "3", "after:", "within:3", "after:x"] {
-            assert_eq!(Cut::read(nothing), None, "{nothing}");
-        }
     }
 
     #[tokio::test(start_paused = true)]

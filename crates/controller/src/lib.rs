@@ -13,6 +13,7 @@ pub mod api;
 mod away;
 mod connections;
 pub mod controller;
+mod cut;
 pub mod decide;
 pub mod enter;
 mod events;

@@ -9,6 +9,7 @@ use crate::{
     evidence::{Seen, Whose},
     journal::{Made, Record, Traces},
     json::{self, Options},
+    leftovers,
     subject::Run,
     volume::{Source, Volume},
     world,
@@ -335,7 +336,7 @@ impl<'a> Bench<'a> {
                 }
             }
         }
-        left.extend(world::clear(&self.dir)?);
+        left.extend(leftovers::clear(&self.dir)?);
         for traces in made.volumes.values() {
             left.extend(self.run.release(traces)?);
         }
@@ -352,8 +353,8 @@ impl<'a> Bench<'a> {
             first = first.and(removed);
         }
         locked(&self.volumes).clear();
-        world::clear(&self.dir)?;
-        world::remove(&self.dir)?;
+        leftovers::clear(&self.dir)?;
+        leftovers::remove(&self.dir)?;
         first
     }
 

@@ -5,6 +5,7 @@ use crate::{
     bench::{Bench, Place},
     check::{Stop, Verdict, fault, not_applicable},
     journal::Record,
+    leftovers,
 };
 use nix::{
     errno::Errno,
@@ -130,7 +131,7 @@ pub fn expect(bench: &Bench, place: &Place, file: &str, bytes: &[u8]) -> Verdict
 pub fn remove(bench: &Bench, place: &Place) -> Result<(), Stop> {
     let directory = place.dir.join(name(bench));
     match directory.symlink_metadata() {
-        Ok(_) => Ok(crate::world::remove(&directory)?),
+        Ok(_) => Ok(leftovers::remove(&directory)?),
         Err(_) => Ok(()),
     }
 }

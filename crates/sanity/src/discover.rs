@@ -9,6 +9,7 @@ use crate::{
     first,
     journal::Record,
     json::Options,
+    leftovers,
     reply::Told,
     subject::{CALLOUTS, Run},
     volume::{Source, Volume},
@@ -73,7 +74,7 @@ impl Run {
                 doubtful.insert((*callout).to_owned());
             }
         }
-        world::clear(&place)?;
+        leftovers::clear(&place)?;
         Ok(doubtful)
     }
 

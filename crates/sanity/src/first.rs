@@ -3,7 +3,7 @@
 
 use crate::{
     call::{Call, Manner},
-    process,
+    own_mounts, process,
     subject::Run,
     world,
 };
@@ -21,7 +21,6 @@ use std::{
     fs,
     os::{fd::AsRawFd, unix::fs::MetadataExt},
     path::{Path, PathBuf},
-    thread,
 };
 
 /// The call, and what was another afterwards.
@@ -43,28 +42,22 @@ pub fn init(run: &Run) -> Result<First> {
     if !world::is_root() {
         return watched(run, Manner::default());
     }
-    thread::scope(|scope| {
-        let apart = scope.spawn(|| {
-            world::leave_others()?;
-            unshare(CloneFlags::CLONE_NEWNET).context("leave the network namespace")?;
-            if world::has_tool("ip") {
-                let words = ["link", "set", "lo", "up"].map(OsStr::new);
-                // Where it fails init finds that network down.
-                let _ = process::tool("ip", &words);
-            }
-            for place in TEMPORARY {
-                empty(Path::new(place), run)?;
-            }
-            let manner = Manner {
-                around: &["unshare", "--mount", "--net"],
-                ..Manner::default()
-            };
-            watched(run, manner)
-        });
-        apart
-            .join()
-            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-    })
+    own_mounts::apart(|| {
+        unshare(CloneFlags::CLONE_NEWNET).context("leave the network namespace")?;
+        if world::has_tool("ip") {
+            let words = ["link", "set", "lo", "up"].map(OsStr::new);
+            // Where it fails init finds that network down.
+            let _ = process::tool("ip", &words);
+        }
+        for place in TEMPORARY {
+            empty(Path::new(place), run)?;
+        }
+        let manner = Manner {
+            around: &["unshare", "--mount", "--net"],
+            ..Manner::default()
+        };
+        watched(run, manner)
+    })?
 }
 
 fn watched(run: &Run, manner: Manner) -> Result<First> {
@@ -108,11 +101,11 @@ fn empty(place: &Path, run: &Run) -> Result<()> {
         .map(|path| open(path, OFlag::O_PATH | OFlag::O_CLOEXEC, Mode::empty()))
         .collect::<Result<_, _>>()
         .context("keep what the driver has in a temporary place")?;
-    world::mount_memory(&place, MsFlags::empty())?;
+    own_mounts::mount_memory(&place, MsFlags::empty())?;
     for (path, file) in kept.iter().zip(&held) {
         if !path.exists() {
             world::make_directory(path).context("make a place for what the driver has")?;
-            world::bind(
+            own_mounts::bind(
                 Path::new(&format!("/proc/self/fd/{}", file.as_raw_fd())),
                 path,
             )?;

@@ -5,6 +5,7 @@
 
 use crate::{
     journal::{self, Header, Read},
+    leftovers, own_mounts,
     subject::Run,
     world,
 };
@@ -83,8 +84,8 @@ pub fn watch(header: &Header, journals: &Path, keep: bool) -> Result<ExitCode> {
 fn place(header: &Header) -> Result<()> {
     world::make_directory(&header.scratch).context("make the tester's directory")?;
     if world::is_root() && !header.shared {
-        world::leave_others()?;
-        world::mount_memory(&header.scratch, MsFlags::empty())?;
+        own_mounts::leave_others()?;
+        own_mounts::mount_memory(&header.scratch, MsFlags::empty())?;
     }
     Ok(())
 }
@@ -162,13 +163,13 @@ fn undo(path: &Path, lock: Flock<File>) -> Result<()> {
     let scratch = read.header.scratch.clone();
     let is_mounted = !read.header.shared && !world::mounts_at(&scratch)?.is_empty();
     let tag = read.header.tag.clone();
-    let run = undone(read).and(world::clear_loops_of(&tag));
+    let run = undone(read).and(leftovers::clear_loops_of(&tag));
     if scratch.exists() {
-        world::clear(&scratch)?;
+        leftovers::clear(&scratch)?;
         if is_mounted {
-            world::unmount(&scratch)?;
+            leftovers::unmount(&scratch)?;
         }
-        world::remove(&scratch)?;
+        leftovers::remove(&scratch)?;
     }
     run.with_context(|| format!("undo what was made; it is in {}", path.display()))?;
     fs::remove_file(path).context("remove the journal")?;

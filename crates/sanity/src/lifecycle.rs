@@ -4,7 +4,7 @@ use crate::{
     bench::{Bench, On, Place},
     call::{Call, Outcome},
     check::{Stop, Verdict, not_applicable, wrong},
-    json, kubelet,
+    json, kubelet, leftovers, own_mounts,
     volume::Volume,
     world::{self, Mount},
 };
@@ -137,14 +137,14 @@ impl Bench<'_> {
         }
         let pod = self.place(&place.volume, &place.uid, On::Pod).dir;
         world::make_directory(&pod).context("make kubelet's directory")?;
-        world::bind(&place.dir, &pod)?;
+        own_mounts::bind(&place.dir, &pod)?;
         Ok(Some(pod))
     }
 
     /// Takes away what [`Bench::bound`] made.
     pub fn unbound(&self, pod: Option<PathBuf>) -> Verdict {
         if let Some(pod) = pod {
-            world::unmount(&pod)?;
+            leftovers::unmount(&pod)?;
             fs::remove_dir(&pod).context("remove kubelet's directory")?;
         }
         Ok(())
@@ -214,7 +214,7 @@ impl Bench<'_> {
         if call.not_supported() {
             // kubelet then unmounts by itself (`mount.CleanupMountPoint`).
             for _ in world::mounts_at(&place.dir)? {
-                world::unmount(&place.dir)?;
+                leftovers::unmount(&place.dir)?;
             }
         }
         if let Some(mount) = world::mounts_at(&place.dir)?.last() {

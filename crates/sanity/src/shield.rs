@@ -5,7 +5,7 @@ use crate::{
     bench::Bench,
     check::{Stop, Verdict, fault},
     evidence::Seen,
-    world,
+    own_mounts, world,
 };
 use anyhow::{Context, Result};
 use nix::mount::{MsFlags, mount};
@@ -13,7 +13,6 @@ use std::{
     fs,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
-    thread,
 };
 
 /// What stays writable: where programs keep what they need for the moment. A driver's own places are
@@ -36,21 +35,15 @@ pub fn apart(
     change: impl FnOnce() -> Result<()> + Send,
     work: impl FnOnce() -> Verdict + Send,
 ) -> Verdict {
-    thread::scope(|scope| {
-        let apart = scope.spawn(|| {
-            world::leave_others()?;
-            change()?;
-            let before = Seen::now()?;
-            let verdict = work();
-            if verdict.is_err() {
-                bench.look_since(&before)?;
-            }
-            verdict
-        });
-        apart
-            .join()
-            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-    })
+    own_mounts::apart(|| {
+        change()?;
+        let before = Seen::now()?;
+        let verdict = work();
+        if verdict.is_err() {
+            bench.look_since(&before)?;
+        }
+        verdict
+    })?
 }
 
 fn writable(bench: &Bench) -> Vec<PathBuf> {

@@ -6,7 +6,7 @@ use crate::{
     call::Call,
     check::{Stop, Verdict},
     json::{self, Options},
-    process,
+    leftovers, process,
     shield::shielded,
     volume::Volume,
     world,
@@ -196,7 +196,7 @@ fn taken_down(bench: &Bench) -> Verdict {
             bench.call(&[undone, &dir.to_string_lossy()])?;
         }
         for mount in world::mounts_below(&dir)?.iter().rev() {
-            world::unmount(&mount.point)?;
+            leftovers::unmount(&mount.point)?;
         }
     }
     Ok(())

@@ -7,7 +7,7 @@ use crate::{
     image,
     journal::{Made, Record, Traces},
     json::Options,
-    process,
+    leftovers, process,
     subject::Run,
     volume::{self, Source, Volume},
     world,
@@ -216,7 +216,7 @@ impl Run {
         let mut named: BTreeSet<_> = options.values().map(Path::new).collect();
         named.retain(|value| shared().all(|given| Path::new(given) != *value));
         // Nor is what was there before any volume of the run: then the driver names somebody's file.
-        world::release(|one| named.contains(Path::new(&one.1)) && !self.loops.contains(one))
+        leftovers::release(|one| named.contains(Path::new(&one.1)) && !self.loops.contains(one))
     }
 
     /// The options of a volume whose making was cut: making it again tells them.

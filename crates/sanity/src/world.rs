@@ -1,26 +1,12 @@
-//! What the kernel says of mounts and loop devices, and how what a broken driver left is removed.
+//! What the kernel says of mounts, loop devices and processes.
 
-use crate::process;
-use anyhow::{Context, Result, ensure};
-use nix::{
-    errno::Errno,
-    fcntl::{OFlag, open, openat},
-    mount::{MntFlags, MsFlags, mount, umount2},
-    sched::{CloneFlags, unshare},
-    sys::stat::Mode,
-    unistd::{UnlinkatFlags, geteuid, unlinkat},
-};
+use anyhow::{Context, Result};
+use nix::unistd::geteuid;
 use std::{
     ffi::OsString,
-    fs::{self, File},
-    io,
-    os::{
-        fd::{AsRawFd, OwnedFd},
-        unix::{ffi::OsStringExt, fs::MetadataExt},
-    },
+    fs, io,
+    os::unix::{ffi::OsStringExt, fs::MetadataExt},
     path::{Path, PathBuf},
-    thread,
-    time::{Duration, Instant},
 };
 
 /// One line of `/proc/self/mountinfo`.
@@ -162,152 +148,6 @@ fn is_alone_in(mount: &Mount, directory: &Path, all: impl Iterator<Item = Mount>
     mount.root == Path::new("/") && same.all(|other| other.point.starts_with(directory))
 }
 
-/// Gives the process mounts of its own, so that what a run leaves goes with it, and returns
-/// whether that was done. To be called while there is one thread.
-pub fn leave_others() -> Result<()> {
-    unshare(CloneFlags::CLONE_NEWNS).context("leave the mount namespace")?;
-    let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
-    mount(None::<&str>, "/", None::<&str>, private, None::<&str>).context("make the mounts private")
-}
-
-/// A file system in memory, which goes with the namespace.
-pub fn mount_memory(at: &Path, flags: MsFlags) -> Result<()> {
-    mount(Some("tmpfs"), at, Some("tmpfs"), flags, Some("mode=0755"))
-        .with_context(|| format!("mount a tmpfs on {}", at.display()))
-}
-
-/// Mounts a directory at another place too.
-pub fn bind(from: &Path, to: &Path) -> Result<()> {
-    mount(Some(from), to, None::<&str>, MsFlags::MS_BIND, None::<&str>)
-        .with_context(|| format!("bind {} to {}", from.display(), to.display()))
-}
-
-/// Takes one mount off a directory, at once where it can be, else as soon as nobody uses it.
-pub fn unmount(point: &Path) -> Result<()> {
-    for _ in 0..20 {
-        match umount2(point, MntFlags::UMOUNT_NOFOLLOW) {
-            Ok(()) => return Ok(()),
-            Err(nix::Error::EBUSY) => thread::sleep(Duration::from_millis(50)),
-            Err(_) => break,
-        }
-    }
-    umount2(point, MntFlags::UMOUNT_NOFOLLOW | MntFlags::MNT_DETACH)
-        .with_context(|| format!("unmount {}", point.display()))
-}
-
-/// How long a loop device that goes by itself may take for it.
-const GOING: Duration = Duration::from_millis(500);
-
-/// Removes what is left in a directory of the tester's own: mounts, and loop devices on its files.
-///
-/// Returns what a driver should have removed.
-pub fn clear(directory: &Path) -> Result<Vec<String>> {
-    let mut left = Vec::new();
-    let mut mounted = mounts_below(directory)?;
-    mounted.reverse();
-    for mount in mounted.iter().filter(|mount| mount.point != directory) {
-        left.push(format!(
-            "a mount of {} on {}",
-            mount.filesystem,
-            within(&mount.point, directory)
-        ));
-        unmount(&mount.point)?;
-    }
-    left.extend(release(|(_, file)| Path::new(file).starts_with(directory))?);
-    Ok(left)
-}
-
-/// Removes these loop devices on files of the tester's, which have had a moment to go by themselves;
-/// returns which these were.
-pub fn release(which: impl Fn(&(PathBuf, String)) -> bool) -> Result<Vec<String>> {
-    let theirs = || -> Result<Vec<_>> {
-        let mut loops = loops()?;
-        loops.retain(&which);
-        Ok(loops)
-    };
-    let end = Instant::now() + GOING;
-    while !theirs()?.is_empty() && Instant::now() < end {
-        thread::sleep(Duration::from_millis(10));
-    }
-    let mut left = Vec::new();
-    for (device, file) in theirs()? {
-        let name = Path::new(&file).file_name().unwrap_or_default();
-        left.push(format!("a loop device on {}", name.display()));
-        detach(&device, &file)?;
-    }
-    Ok(left)
-}
-
-fn within(path: &Path, directory: &Path) -> String {
-    path.strip_prefix(directory)
-        .unwrap_or(path)
-        .display()
-        .to_string()
-}
-
-/// Removes the loop devices on images of a run whose mounts are gone, and with them all but the last part
-/// of the images' paths.
-pub fn clear_loops_of(tag: &str) -> Result<()> {
-    let start = format!("sanity-{tag}-");
-    for (device, file) in loops()? {
-        let path = file.strip_suffix(" (deleted)").unwrap_or(&file);
-        let name = Path::new(path).file_name().unwrap_or_default();
-        let name = name.to_string_lossy();
-        if name.starts_with(&start) && name.ends_with(".img") {
-            detach(&device, &file)?;
-        }
-    }
-    Ok(())
-}
-
-/// Removes a directory of the tester's own and all that is in it, but nothing that is, or comes to be,
-/// mounted there: that is somebody's volume.
-pub fn remove(directory: &Path) -> Result<()> {
-    let flags = OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-    let top = open(directory, flags, Mode::empty())
-        .with_context(|| format!("open {}", directory.display()))?;
-    empty(&top, &mount_of(&top)?).with_context(|| format!("remove {}", directory.display()))?;
-    fs::remove_dir(directory).with_context(|| format!("remove {}", directory.display()))
-}
-
-fn empty(directory: &OwnedFd, mount: &str) -> Result<()> {
-    ensure!(mount_of(directory)? == mount, "something is mounted in it");
-    for entry in fs::read_dir(format!("/proc/self/fd/{}", directory.as_raw_fd()))? {
-        let name = entry?.file_name();
-        let name = name.as_os_str();
-        let unlinked = unlinkat(directory, name, UnlinkatFlags::NoRemoveDir);
-        if !matches!(unlinked, Err(Errno::EISDIR | Errno::EPERM)) {
-            unlinked?;
-            continue;
-        }
-        let flags = OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-        empty(&openat(directory, name, flags, Mode::empty())?, mount)?;
-        unlinkat(directory, name, UnlinkatFlags::RemoveDir)?;
-    }
-    Ok(())
-}
-
-/// The id of the mount that an open file is on.
-fn mount_of(file: &OwnedFd) -> Result<String> {
-    let told = fs::read_to_string(format!("/proc/self/fdinfo/{}", file.as_raw_fd()))?;
-    let id = told.lines().find_map(|line| line.strip_prefix("mnt_id:"));
-    Ok(id.context("the kernel tells no mount")?.trim().to_owned())
-}
-
-/// Lets a loop device go, if it still shows that file: by now its number may be another's. While it is
-/// open here it cannot become that.
-fn detach(device: &Path, file: &str) -> Result<()> {
-    let Ok(held) = File::open(device) else {
-        return Ok(());
-    };
-    let about = held.metadata().context("look at a loop device")?;
-    if backing(&number(&about)).is_some_and(|shown| shown == file) {
-        let words = ["--detach".as_ref(), device.as_os_str()];
-        process::tool("losetup", &words)?;
-    }
-    Ok(())
-}
-
 /// A process, as far as one needs it to know whose it is.
 #[derive(Debug)]
 pub struct Process {
@@ -394,26 +234,6 @@ mod tests {
             scratch,
             all()
         ));
-    }
-
-    #[test]
-    fn a_directory_goes_with_what_is_in_it_and_not_with_what_links_lead_to() {
-        let place = tempfile::tempdir().unwrap();
-        let (own, others) = (place.path().join("own"), place.path().join("others"));
-        fs::create_dir_all(own.join("a/b")).unwrap();
-        fs::write(own.join("a/b/file"), "").unwrap();
-        fs::create_dir(&others).unwrap();
-        fs::write(others.join("file"), "").unwrap();
-        std::os::unix::fs::symlink(&others, own.join("a/link")).unwrap();
-        remove(&own).unwrap();
-        assert!(!own.exists() && others.join("file").exists());
-    }
-
-    #[test]
-    fn what_is_mounted_is_told_from_what_it_is_mounted_on() {
-        let [root, proc] =
-            ["/", "/proc"].map(|path| open(path, OFlag::O_DIRECTORY, Mode::empty()).unwrap());
-        assert!(empty(&proc, &mount_of(&root).unwrap()).is_err());
     }
 
     #[test]

@@ -26,7 +26,7 @@ pub fn directory(text: &str) -> Result<PathBuf, Stop> {
 
 /// Long enough for everybody else to act.
 pub fn dawdle() {
-    thread::sleep(Duration::from_millis(100));
+    thread::sleep(Duration::from_millis(250));
 }
 
 impl Driver {

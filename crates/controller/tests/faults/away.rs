@@ -1,6 +1,6 @@
 //! Nodes that go away, and come back.
 
-use crate::world::{MEBI, World};
+use crate::world::{MEBI, World, tell};
 use flexvol_apiserver::Key;
 use serde_json::{Value, json};
 
@@ -35,40 +35,43 @@ fn wait_silent(world: &mut World, node: &str) -> Result<(), String> {
     })
 }
 
+/// The claim `data` is bound, and the agent of its node is killed, which is returned.
+fn kill_node_of_claim(world: &mut World) -> Result<String, String> {
+    world.claim("data", "plain");
+    world.eventually("the claim to be bound", |world| world.is_bound("data"))?;
+    let node = nodes_of_storage(world).remove(0);
+    world.kill(&node);
+    Ok(node)
+}
+
 pub fn not_chosen() {
-    let mut world = start();
-    let result = (|| {
+    tell(start(), |world| {
         world.eventually("both to be known", |world| {
             world.server.store().count("StorageNode") == 2
         })?;
         // Of nodes with the same room it is the last one that is chosen.
         world.kill("two");
-        wait_silent(&mut world, "two")?;
+        wait_silent(world, "two")?;
         world.claim("data", "plain");
         world.eventually("the claim to be bound", |world| world.is_bound("data"))?;
-        assert_eq!(nodes_of_storage(&world), ["one"]);
+        assert_eq!(nodes_of_storage(world), ["one"]);
         world.kill("one");
-        wait_silent(&mut world, "one")?;
+        wait_silent(world, "one")?;
         world.claim("more", "plain");
         world.eventually("its author to be told", |world| {
             world.told("no node has driver lab.example/plain; of nodes that do not count, the agent of node ")
         })?;
         world.start_agent("two", &[HEARTBEAT]);
         world.eventually("it to go on", |world| world.is_bound("more"))?;
-        assert_eq!(nodes_of_storage(&world), ["one", "two"]);
+        assert_eq!(nodes_of_storage(world), ["one", "two"]);
         Ok(())
-    })();
-    let _: () = result.unwrap_or_else(|why: String| panic!("{why}\n{}", world.log()));
+    });
 }
 
 pub fn waited_for() {
-    let mut world = start();
-    let result = (|| {
-        world.claim("data", "plain");
-        world.eventually("the claim to be bound", |world| world.is_bound("data"))?;
-        let node = nodes_of_storage(&world).remove(0);
-        world.kill(&node);
-        wait_silent(&mut world, &node)?;
+    tell(start(), |world| {
+        let node = kill_node_of_claim(world)?;
+        wait_silent(world, &node)?;
         world.ask_for("data", "20Mi");
         let is_ready = format!("node {node} is ready, but its agent was last heard of at 20");
         world.eventually("its author to be told", |world| world.told(&is_ready))?;
@@ -89,17 +92,12 @@ pub fn waited_for() {
         world.node(&node);
         world.start_agent(&node, &[HEARTBEAT]);
         world.eventually("nothing to be left", World::nothing_is_left)
-    })();
-    result.unwrap_or_else(|why| panic!("{why}\n{}", world.log()));
+    });
 }
 
 pub fn given_up() {
-    let mut world = start();
-    let result = (|| {
-        world.claim("data", "plain");
-        world.eventually("the claim to be bound", |world| world.is_bound("data"))?;
-        let node = nodes_of_storage(&world).remove(0);
-        world.kill(&node);
+    tell(start(), |world| {
+        kill_node_of_claim(world)?;
         world.delete_claim("data");
         let mut words = String::new();
         world.eventually("an administrator to be told what to do", |world| {
@@ -132,13 +130,11 @@ pub fn given_up() {
             "what was said to be lost is not looked for"
         );
         Ok(())
-    })();
-    let _: () = result.unwrap_or_else(|why: String| panic!("{why}\n{}", world.log()));
+    });
 }
 
 pub fn rescheduled() {
-    let mut world = start();
-    let result = (|| {
+    tell(start(), |world| {
         world.class(
             "later",
             &json!({"volumeBindingMode": "WaitForFirstConsumer"}),
@@ -155,8 +151,7 @@ pub fn rescheduled() {
         })?;
         world.edit("data", &choose("one"));
         world.eventually("the claim to be bound", |world| world.is_bound("data"))?;
-        assert_eq!(nodes_of_storage(&world), ["one"]);
+        assert_eq!(nodes_of_storage(world), ["one"]);
         Ok(())
-    })();
-    let _: () = result.unwrap_or_else(|why: String| panic!("{why}\n{}", world.log()));
+    });
 }

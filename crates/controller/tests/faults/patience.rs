@@ -1,6 +1,6 @@
 //! What cannot be had is not asked about again and again, and one who asks for much delays nobody.
 
-use crate::world::World;
+use crate::world::{World, tell};
 use flexvol_apiserver::Key;
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
@@ -12,11 +12,10 @@ fn asked(world: &World, what: &str) -> usize {
 }
 
 pub fn failures_that_repeat() {
-    let mut world = World::start();
-    world.node("node");
-    world.start_controller(&["--rate=1000"]);
-    world.start_agent("node", &[]);
-    let result = (|| {
+    tell(World::start(), |world| {
+        world.node("node");
+        world.start_controller(&["--rate=1000"]);
+        world.start_agent("node", &[]);
         world.class("broken", &json!({"parameters": {"fault": "babbles"}}));
         world.claim("data", "broken");
         world.eventually("its author to be told", |world| {
@@ -29,12 +28,12 @@ pub fn failures_that_repeat() {
                 .as_u64()
                 .unwrap_or(0)
         };
-        let before = looks(&world);
+        let before = looks(world);
         world.eventually("the node to fail again and again", |world| {
             answers(world) >= 4
         })?;
         // The event may be written before the volume is let go of.
-        let after = looks(&world);
+        let after = looks(world);
         assert!(
             after <= before + 1,
             "{before} looks at a claim became {after}"
@@ -44,7 +43,7 @@ pub fn failures_that_repeat() {
             looks(world) > after
         })?;
         let class = Key::new("StorageClass", "", "broken");
-        let touched = looks(&world);
+        let touched = looks(world);
         let note = json!({"metadata": {"annotations": {"flexvol.dev/largest": "1Gi"}}});
         world.server.store().merge(&class, &note).unwrap();
         world.eventually("claims of a class that changes to be looked at", |world| {
@@ -52,8 +51,7 @@ pub fn failures_that_repeat() {
         })?;
         world.delete_claim("data");
         world.eventually("nothing to be left", World::nothing_is_left)
-    })();
-    result.unwrap_or_else(|why| panic!("{why}\n{}", world.log()));
+    });
 }
 
 /// A set with so many claim templates, and what they shall have.
@@ -76,8 +74,7 @@ fn set(name: &str, templates: usize, replicas: u32) -> Value {
 }
 
 pub fn huge_sets() {
-    let mut world = World::start();
-    let result = (|| {
+    tell(World::start(), |world| {
         // 10,000 claims, which are not there: at this rate a hundred seconds.
         world.make("StatefulSet", set("huge", 100, 100));
         world.start_controller(&["--rate=100"]);
@@ -99,6 +96,5 @@ pub fn huge_sets() {
         world.eventually("the huge set to be looked at further", |world| {
             world.server.requests().len() > before + 100
         })
-    })();
-    result.unwrap_or_else(|why| panic!("{why}\n{}", world.log()));
+    });
 }

@@ -262,6 +262,13 @@ impl World {
     }
 }
 
+/// Tells a story of this world; where it goes otherwise, with all that was asked and said.
+pub fn tell(mut world: World, story: impl FnOnce(&mut World) -> Result<(), String>) {
+    if let Err(why) = story(&mut world) {
+        panic!("{why}\n{}", world.log());
+    }
+}
+
 impl Drop for World {
     fn drop(&mut self) {
         for program in self.programs.values_mut() {

@@ -4,7 +4,7 @@ use crate::{
     bench::Bench,
     call::{Call, Exit, Manner, Outcome},
     check::{Check, Level, Need, Stop, Verdict, not_applicable, wrong},
-    process, shield,
+    own_mounts, process, shield,
     volume::Source,
     world,
 };
@@ -167,7 +167,7 @@ fn without_a_log(bench: &Bench) -> Verdict {
         ],
         ..Manner::default()
     };
-    let read_only = || world::mount_memory(Path::new(LOGS), MsFlags::MS_RDONLY);
+    let read_only = || own_mounts::mount_memory(Path::new(LOGS), MsFlags::MS_RDONLY);
     shield::apart(bench, read_only, || as_usual(bench, &usual, &manner))
 }
 

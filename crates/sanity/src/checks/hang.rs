@@ -5,7 +5,7 @@ use crate::{
     call::{Call, Exit, PATH},
     check::{Check, Level, Need, Stop, Verdict, wrong},
     hanging::Hanging,
-    shield, world,
+    own_mounts, shield,
 };
 use anyhow::{Context, Result};
 use nix::{
@@ -130,7 +130,7 @@ fn without_end(directory: &Path, mark: &Path) -> Result<()> {
     let mode = fs::Permissions::from_mode(0o755);
     fs::set_permissions(&program, mode).context("make it one")?;
     for tool in tools() {
-        world::bind(&program, &tool)?;
+        own_mounts::bind(&program, &tool)?;
     }
     Ok(())
 }

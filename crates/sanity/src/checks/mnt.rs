@@ -5,6 +5,7 @@ use crate::{
     check::{Check, Level, Need, Verdict, wrong},
     data,
     json::{self, FS_GROUP, FS_GROUP_BEFORE, Options},
+    leftovers, own_mounts,
     volume::Release,
     world,
 };
@@ -167,10 +168,10 @@ fn other_thing(bench: &Bench) -> Verdict {
     world::make_directory(&place.dir).context("make kubelet's directory")?;
     let other = bench.dir.join("other");
     fs::create_dir(&other).context("make a directory")?;
-    world::bind(&other, &place.dir)?;
+    own_mounts::bind(&other, &place.dir)?;
     let call = bench.mount(&place, "rw")?;
     if call.failed() {
-        world::unmount(&place.dir)?;
+        leftovers::unmount(&place.dir)?;
         return Ok(());
     }
     if !call.succeeded() {

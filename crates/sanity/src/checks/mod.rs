@@ -3,6 +3,7 @@
 mod att;
 mod cli;
 mod con;
+mod det;
 mod env;
 mod exp;
 mod fmt;
@@ -31,6 +32,7 @@ pub fn all() -> impl Iterator<Item = &'static Check> {
         init::CHECKS,
         gvn::CHECKS,
         att::CHECKS,
+        det::CHECKS,
         mnt::CHECKS,
         umt::CHECKS,
         fmt::CHECKS,

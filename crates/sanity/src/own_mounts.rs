@@ -1,0 +1,35 @@
+//! Mounts that nobody else sees.
+
+use anyhow::{Context, Result};
+use nix::{
+    mount::{MsFlags, mount},
+    sched::{CloneFlags, unshare},
+};
+use std::{panic::resume_unwind, path::Path, thread};
+
+/// Gives the thread mounts of its own, so that what is left among them goes with it.
+pub fn leave_others() -> Result<()> {
+    unshare(CloneFlags::CLONE_NEWNS).context("leave the mount namespace")?;
+    let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
+    mount(None::<&str>, "/", None::<&str>, private, None::<&str>).context("make the mounts private")
+}
+
+/// Does the work in a thread with mounts of its own.
+pub fn apart<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T> {
+    thread::scope(|scope| {
+        let apart = scope.spawn(|| leave_others().map(|()| work()));
+        apart.join().unwrap_or_else(|panic| resume_unwind(panic))
+    })
+}
+
+/// A file system in memory, which goes with the namespace.
+pub fn mount_memory(at: &Path, flags: MsFlags) -> Result<()> {
+    mount(Some("tmpfs"), at, Some("tmpfs"), flags, Some("mode=0755"))
+        .with_context(|| format!("mount a tmpfs on {}", at.display()))
+}
+
+/// Mounts a directory at another place too.
+pub fn bind(from: &Path, to: &Path) -> Result<()> {
+    mount(Some(from), to, None::<&str>, MsFlags::MS_BIND, None::<&str>)
+        .with_context(|| format!("bind {} to {}", from.display(), to.display()))
+}
