@@ -48,8 +48,10 @@ pub const TESTS: &[Test] = &[
     },
 ];
 
-/// Of each moment: with all that was written, and so often with a part of what may be lost.
-const TORN: u64 = 3;
+/// Of each moment: with all that was written, and so often with a part of what may be lost. A machine
+/// takes ten seconds for one.
+const TORN_HERE: u64 = 3;
+const TORN_IN_MACHINE: u64 = 1;
 
 /// So many images are looked at in one pass where it takes hours, of which each pass tells.
 const LONG: usize = 40;
@@ -74,7 +76,11 @@ struct Tally {
 fn here(filesystem: &'static str, points: &Points) {
     let story = Story::record(Backend::Loop, filesystem);
     let place = tempfile::tempdir_in(arena()).unwrap();
-    images(24, &story, place.path(), Node::here, points);
+    let size = Size {
+        pass: 24,
+        torn: TORN_HERE,
+    };
+    images(size, &story, place.path(), Node::here, points);
 }
 
 /// Those of logical volumes by a virtual one, whose disk is exchanged under it.
@@ -82,14 +88,23 @@ fn in_machine(backend: Backend, filesystem: &'static str, points: &Points) {
     let story = Story::record(backend, filesystem);
     let place = tempfile::tempdir_in(arena()).unwrap();
     let node = |disk: &Path| Node::in_machine(place.path(), &Keep::Disk(disk), backend);
-    images(4, &story, place.path(), node, points);
+    let size = Size {
+        pass: 4,
+        torn: TORN_IN_MACHINE,
+    };
+    images(size, &story, place.path(), node, points);
 }
 
-/// While there is a time box, so many images are looked at in one `pass` over the log: its points are
-/// spread over the whole life.
+struct Size {
+    /// While there is a time box, so many images are looked at in one pass over the log: its points are
+    /// spread over the whole life.
+    pass: usize,
+    torn: u64,
+}
+
 #[expect(clippy::print_stdout, reason = "somebody waits for hours")]
 fn images<G: Ground>(
-    pass: usize,
+    size: Size,
     story: &Story,
     place: &Path,
     node: impl FnOnce(&Path) -> Node<G>,
@@ -105,13 +120,17 @@ fn images<G: Ground>(
     let mut random = Random::new(budget().seed);
     let mut cuts: Vec<Cut> = (story.start + 1..=story.log.len())
         .filter(|moment| story.log.changes_at(*moment))
-        .flat_map(|moment| (0..=TORN).map(move |which| (moment, which)))
+        .flat_map(|moment| (0..=size.torn).map(move |which| (moment, which)))
         .collect();
     let all = cuts.len();
     random.shuffle(&mut cuts);
-    let size = if budget().every_point { LONG } else { pass };
+    let pass = if budget().every_point {
+        LONG
+    } else {
+        size.pass
+    };
     let mut tally = Tally::default();
-    for pass in cuts.chunks_mut(size) {
+    for pass in cuts.chunks_mut(pass) {
         if !budget().allows(started) {
             break;
         }
@@ -173,7 +192,7 @@ fn run<G: Ground>(
         let copied = Command::new("cp").arg(&durable).arg(&image).status();
         assert!(copied.unwrap().success());
         let disk = File::options().write(true).open(&image).unwrap();
-        let of_this = u64::try_from(*moment).unwrap() * (TORN + 1) + which;
+        let of_this = u64::try_from(*moment).unwrap() * (TORN_HERE + 1) + which;
         let mut random = Random::new(budget().seed ^ of_this);
         match which {
             0 => replay.all(&disk).unwrap(),
