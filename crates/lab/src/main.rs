@@ -6,6 +6,7 @@
 mod chart;
 mod machine;
 mod requirements;
+mod results;
 mod suite;
 
 use anyhow::{Context, Result, bail};
@@ -87,8 +88,8 @@ enum Kubernetes {
         /// How many releases at a time
         #[arg(long, value_name = "N", default_value_t = 1)]
         jobs: usize,
-        /// Also write the tables into docs/kubernetes.md and docs/cluster.md
-        #[arg(long, requires = "every")]
+        /// Also write what these releases did into docs/kubernetes.md, and the newest one's into docs/cluster.md
+        #[arg(long)]
         write: bool,
     },
 }

@@ -1,6 +1,6 @@
 //! Everything that is tested with a real Kubernetes, one release after the other.
 
-use crate::requirements;
+use crate::{requirements, results::Table};
 use anyhow::{Context, Result, ensure};
 use flexvol_lab::kubernetes::{Programs, Version, contract};
 use std::{
@@ -16,7 +16,7 @@ use std::{
 
 /// The document with the table, and what stands before the table in it.
 const DOCUMENT: &str = "docs/kubernetes.md";
-const MARK: &str = "<!-- scripts/lab kubernetes test --every --write -->\n";
+const MARK: &str = "<!-- scripts/lab kubernetes test --write -->\n";
 
 /// Held while contract tests run.
 static CONTRACT: Mutex<()> = Mutex::new(());
@@ -96,18 +96,24 @@ pub fn run(versions: &[Version], at_a_time: usize, write: bool) -> Result<()> {
     });
     let mut columns = done.into_inner().unwrap_or_else(PoisonError::into_inner);
     columns.sort_by_key(|column| Reverse(column.version));
-    let table = table(&columns);
+    let mut table = Table::default();
+    for column in &columns {
+        table.add(&column.version.to_string(), &column.scenarios);
+    }
     print!("{table}");
     if write {
         let file = project().join(DOCUMENT);
         let text = fs::read_to_string(&file).with_context(|| format!("read {DOCUMENT}"))?;
-        let (before, _) = text
+        let (before, older) = text
             .split_once(MARK)
             .context("the place of the table in the document")?;
+        let table = table.or_older(&Table::read(older)?);
         fs::write(&file, format!("{before}{MARK}\n{table}"))
             .with_context(|| format!("write {DOCUMENT}"))?;
         let newest = columns.first().context("a release that was run")?;
-        requirements::write(newest.version, &newest.scenarios)?;
+        if newest.version == Version::newest() {
+            requirements::write(newest.version, &newest.scenarios)?;
+        }
     }
     ensure!(
         columns.iter().all(|column| column.passed),
@@ -204,64 +210,4 @@ fn cargo(arguments: &[&str]) -> Command {
         .args(arguments)
         .stdin(Stdio::null());
     command
-}
-
-/// Scenarios by releases, in the order in which the newest release ran them.
-fn table(columns: &[Column]) -> String {
-    let mut names: Vec<&str> = Vec::new();
-    for (name, _) in columns.iter().flat_map(|column| &column.scenarios) {
-        if !names.contains(&name.as_str()) {
-            names.push(name);
-        }
-    }
-    let heads: String = columns
-        .iter()
-        .map(|column| format!(" {} |", column.version))
-        .collect();
-    let mut text = format!(
-        "| scenario |{heads}\n|---|{}\n",
-        "---|".repeat(columns.len())
-    );
-    for name in names {
-        text += &format!("| {name} |");
-        for column in columns {
-            let found = column
-                .scenarios
-                .iter()
-                .find(|(scenario, _)| scenario == name);
-            let cell = match found {
-                Some((_, Some(seconds))) => format!("ok, {seconds:.0} s"),
-                Some((_, None)) => "**FAILED**".to_owned(),
-                None => "not run".to_owned(),
-            };
-            text += &format!(" {cell} |");
-        }
-        text += "\n";
-    }
-    text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_failed_and_what_was_not_run_is_said() {
-        let column = |version: &str, scenarios: &[(&str, Option<f64>)]| Column {
-            version: version.parse().unwrap(),
-            scenarios: scenarios
-                .iter()
-                .map(|(name, took)| ((*name).to_owned(), *took))
-                .collect(),
-            passed: true,
-        };
-        let columns = [
-            column("1.37.1", &[("a", Some(1.6)), ("b", None)]),
-            column("1.20.2", &[("b", Some(2.0))]),
-        ];
-        assert_eq!(
-            table(&columns),
-            "| scenario | v1.37.1 | v1.20.2 |\n|---|---|---|\n| a | ok, 2 s | not run |\n| b | **FAILED** | ok, 2 s |\n"
-        );
-    }
 }
