@@ -45,7 +45,7 @@ impl Table {
 
     /// Reads what was written.
     pub fn read(text: &str) -> Result<Self> {
-        let mut lines = text.lines();
+        let mut lines = text.lines().filter(|line| line.starts_with('|'));
         let cells = |line: &str| -> Vec<String> {
             let line = line.trim_matches('|');
             line.split('|').map(|cell| cell.trim().to_owned()).collect()
@@ -120,7 +120,7 @@ mod tests {
         ]);
         let text = "| scenario | v1.37.1 | v1.20.2 |\n|---|---|---|\n| a | ok, 2 s | not run |\n| b | **FAILED** | ok, 2 s |\n";
         assert_eq!(table.to_string(), text);
-        assert_eq!(Table::read(text).unwrap(), table);
+        assert_eq!(Table::read(&format!("\n{text}")).unwrap(), table);
     }
 
     #[test]
