@@ -5,10 +5,11 @@ use crate::{
     controllers::{self, End, PLAIN, Running, plain_volumes},
     lab,
     objects::pod,
+    scenario::Scenario,
 };
 use flexvol_testing::{Need, Points, Test};
 use nix::sys::signal::Signal;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::{fs, thread, time::Duration};
 
 pub const TESTS: &[Test] = &[
@@ -163,17 +164,38 @@ fn no_room(_: &Points) {
         scenario.ask_for("crowded", 640);
         scenario.wait_event("default", "crowded", "640Mi was asked for");
         assert_eq!(scenario.image_bytes(&volume), 320 << 20);
+        let failure = || condition(scenario, "crowded", "ControllerResizeError");
+        scenario.eventually("the claim to say it too", || failure().is_some());
+        let said = failure().unwrap();
+        assert_eq!(said["status"], "True");
+        assert_eq!(said["reason"], "VolumeResizeFailed");
+        let why = said["message"].as_str().unwrap();
+        assert!(why.contains("640Mi was asked for"), "{why}");
         // Older API servers let no request be lowered.
         if lab::version() >= "1.34.0".parse().unwrap() {
             scenario.ask_for("crowded", 384);
             scenario.eventually("the lower request to be had", || {
                 scenario.image_bytes(&volume) == 384 << 20
             });
+            fs::remove_file(filler).unwrap();
+        } else {
+            fs::remove_file(filler).unwrap();
+            scenario.eventually("the request to be had", || {
+                scenario.image_bytes(&volume) == 640 << 20
+            });
         }
-        fs::remove_file(filler).unwrap();
+        scenario.eventually("the claim to say it no more", || failure().is_none());
+        assert!(condition(scenario, "crowded", "FileSystemResizePending").is_some());
         delete_claim(scenario, "crowded");
         wait_nothing_left(scenario);
     });
+}
+
+/// What a claim in the default namespace says of itself.
+fn condition(scenario: &Scenario, claim: &str, kind: &str) -> Option<Value> {
+    let conditions = scenario.claim("default", claim)["status"]["conditions"].clone();
+    let mut all = conditions.as_array().cloned().into_iter().flatten();
+    all.find(|condition| condition["type"] == kind)
 }
 
 fn agent_killed(points: &Points) {

@@ -7,7 +7,7 @@ use crate::{
     nodes::Nodes,
     objects::NodeVolume,
     observe::Live,
-    shapes::{awaiting, finished, order_for, published, recalled},
+    shapes::{awaiting, failing, failing_no_more, finished, order_for, published, recalled},
     wish,
 };
 use anyhow::{Context, Result, anyhow};
@@ -115,6 +115,14 @@ impl Act<'_> {
             }
             Step::AwaitNode(size) => {
                 let status = awaiting(claim(live)?, *size);
+                self.patch_claim_status(live, status).await?;
+            }
+            Step::SayFailure(why) => {
+                let status = failing(claim(live)?, why);
+                self.patch_claim_status(live, status).await?;
+            }
+            Step::TakeFailureBack => {
+                let status = failing_no_more(claim(live)?);
                 self.patch_claim_status(live, status).await?;
             }
         }

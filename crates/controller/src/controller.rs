@@ -10,6 +10,7 @@ use crate::{
     index::Index,
     log,
     metrics::Metrics,
+    names::RESIZE_FAILED,
     news::{Own, Seen},
     nodes::{NoNode, Nodes},
     observe::{self, Live},
@@ -181,6 +182,8 @@ impl Controller {
                     }
                     return Ok(Outcome::InVain(STUCK));
                 }
+                // Also if it cannot be written.
+                Step::SayFailure(why) => self.tell(&live, why),
                 _ => {}
             }
             let done = act.step(&step, &mut live).await;
@@ -232,8 +235,7 @@ impl Controller {
                     .say(claim, Tone::Warning, "ProvisioningFailed", why);
             }
             (Some(claim), Some(_)) => {
-                self.events
-                    .say(claim, Tone::Warning, "VolumeResizeFailed", why);
+                self.events.say(claim, Tone::Warning, RESIZE_FAILED, why);
             }
             (None, Some(volume)) => {
                 self.events

@@ -39,6 +39,15 @@ pub const GROW: &str = "grow.flexvol.dev/";
 /// On a storage class: no claim of it gets, or grows to, more than this size.
 pub const LARGEST: &str = "flexvol.dev/largest";
 
+/// A condition of a claim: kubelet has to grow the file system.
+pub const AWAITS_NODE: &str = "FileSystemResizePending";
+
+/// A condition of a claim: its storage did not grow. Kubernetes has the name since 1.31.
+pub const FAILED: &str = "ControllerResizeError";
+
+/// Why something about a claim's growth is told.
+pub const RESIZE_FAILED: &str = "VolumeResizeFailed";
+
 /// Of a node: the name that volumes are bound to.
 pub const HOSTNAME: &str = "kubernetes.io/hostname";
 

@@ -26,6 +26,8 @@ pub(crate) struct Seen {
     /// It changes below the request where kubelet ends a growth that a larger one has overtaken.
     capacity: Bytes,
     awaits_node: bool,
+    /// Kubernetes' own expander may take it back where the storage still fails to grow.
+    failure: Option<String>,
 }
 
 impl Seen {
@@ -50,6 +52,7 @@ impl Seen {
             request: wish::request(&spec).unwrap_or_default(),
             capacity: observe::capacity(claim),
             awaits_node: observe::awaits_node(claim),
+            failure: observe::failure(claim),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use crate::{
     decide::{self, Answer, Away, Observed, Problem, Reclaim},
-    names::{CLAIM_FINALIZER, PROVISIONED_BY, VOLUME_FINALIZER, volume_name},
+    names::{AWAITS_NODE, CLAIM_FINALIZER, FAILED, PROVISIONED_BY, VOLUME_FINALIZER, volume_name},
     objects::{ClaimReference, NodeVolume, Wanted},
     wish,
 };
@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 use flexvol_sdk::{Bytes, ErrorClass};
 use k8s_openapi::{
     api::{
-        core::v1::{PersistentVolume, PersistentVolumeClaim},
+        core::v1::{PersistentVolume, PersistentVolumeClaim, PersistentVolumeClaimCondition},
         storage::v1::StorageClass,
     },
     apimachinery::pkg::api::resource::Quantity,
@@ -125,13 +125,24 @@ pub fn capacity(claim: &PersistentVolumeClaim) -> Bytes {
 /// Whether the claim says that kubelet has to grow its file system.
 #[must_use]
 pub fn awaits_node(claim: &PersistentVolumeClaim) -> bool {
-    let conditions = claim
-        .status
-        .iter()
-        .flat_map(|status| status.conditions.iter().flatten());
-    conditions
-        .into_iter()
-        .any(|condition| condition.type_ == "FileSystemResizePending" && condition.status == "True")
+    condition(claim, AWAITS_NODE).is_some()
+}
+
+/// Why the claim's storage did not grow, as the claim says.
+#[must_use]
+pub fn failure(claim: &PersistentVolumeClaim) -> Option<String> {
+    let condition = condition(claim, FAILED)?;
+    Some(condition.message.clone().unwrap_or_default())
+}
+
+/// A condition that the claim is in.
+pub(crate) fn condition<'a>(
+    claim: &'a PersistentVolumeClaim,
+    kind: &str,
+) -> Option<&'a PersistentVolumeClaimCondition> {
+    let status = claim.status.iter();
+    let mut all = status.flat_map(|status| status.conditions.iter().flatten());
+    all.find(|condition| condition.type_ == kind && condition.status == "True")
 }
 
 /// The size among quantities; what cannot be read is none.
@@ -204,6 +215,7 @@ impl Live {
                 .as_ref()
                 .and_then(|class| wish::beyond(class, request)),
             awaits_node: awaits_node(claim),
+            failure: failure(claim),
         }
     }
 }

@@ -14,7 +14,7 @@ use crate::{
     api::{Refusal, is_conflict, refusal, words},
     events::{Events, Tone},
     log,
-    names::checksum,
+    names::{RESIZE_FAILED, checksum},
     queue::{Outcome, Pace, Queue},
 };
 use anyhow::{Context, Result};
@@ -186,8 +186,7 @@ impl Sets {
     fn tell_mistakes(&self, set: &StatefulSet) {
         let mistakes = wanted(set).into_iter().filter_map(|(_, size)| size.err());
         for why in mistakes.take(5) {
-            self.events
-                .say(set, Tone::Warning, "VolumeResizeFailed", &why);
+            self.events.say(set, Tone::Warning, RESIZE_FAILED, &why);
         }
     }
 
@@ -203,8 +202,7 @@ impl Sets {
             return Ok(Need::Nothing);
         };
         let failed = |why: &str| {
-            self.events
-                .say(set, Tone::Warning, "VolumeResizeFailed", why);
+            self.events.say(set, Tone::Warning, RESIZE_FAILED, why);
         };
         let need = need(&claim, size);
         match need {

@@ -3,11 +3,11 @@
 use crate::{
     decide,
     names::{
-        DOMAIN, HOSTNAME, NODE_ANNOTATION, NODE_LABEL, ORDER_FINALIZER, PROVISIONED_BY,
-        VOLUME_FINALIZER, node_label,
+        AWAITS_NODE, DOMAIN, FAILED, HOSTNAME, NODE_ANNOTATION, NODE_LABEL, ORDER_FINALIZER,
+        PROVISIONED_BY, RESIZE_FAILED, VOLUME_FINALIZER, node_label,
     },
     objects::{Made, NodeVolume},
-    observe::{driver_of, storage, uid},
+    observe::{condition, driver_of, storage, uid},
 };
 use anyhow::{Context, Result, bail};
 use flexvol_sdk::Bytes;
@@ -124,21 +124,27 @@ pub(crate) fn published(
     }))
 }
 
-/// The conditions that are not about growth.
-fn other_conditions(claim: &PersistentVolumeClaim) -> Vec<Value> {
-    let about_growth = [
-        "Resizing",
-        "FileSystemResizePending",
-        "ControllerResizeError",
-        "NodeResizeError",
-    ];
-    let all = claim
-        .status
-        .iter()
-        .flat_map(|status| status.conditions.iter().flatten());
-    all.filter(|condition| !about_growth.contains(&condition.type_.as_str()))
+/// The conditions but for those of these types.
+fn conditions_but(claim: &PersistentVolumeClaim, types: &[&str]) -> Vec<Value> {
+    let status = claim.status.iter();
+    let all = status.flat_map(|status| status.conditions.iter().flatten());
+    all.filter(|condition| !types.contains(&condition.type_.as_str()))
         .map(|condition| json!(condition))
         .collect()
+}
+
+/// The conditions that are not about growth.
+fn other_conditions(claim: &PersistentVolumeClaim) -> Vec<Value> {
+    let about_growth = ["Resizing", AWAITS_NODE, FAILED, "NodeResizeError"];
+    conditions_but(claim, &about_growth)
+}
+
+/// Since when the claim is in a condition: from now on, if it was not.
+fn since(claim: &PersistentVolumeClaim, kind: &str) -> String {
+    let before = condition(claim, kind).and_then(|before| before.last_transition_time.as_ref());
+    before
+        .map_or_else(Timestamp::now, |time| time.0)
+        .to_string()
 }
 
 /// The status of a claim whose volume has grown, as kubelet writes it
@@ -156,9 +162,9 @@ pub(crate) fn finished(claim: &PersistentVolumeClaim, size: Bytes) -> Value {
 pub(crate) fn awaiting(claim: &PersistentVolumeClaim, size: Bytes) -> Value {
     let mut conditions = other_conditions(claim);
     conditions.push(json!({
-        "type": "FileSystemResizePending",
+        "type": AWAITS_NODE,
         "status": "True",
-        "lastTransitionTime": Timestamp::now().to_string(),
+        "lastTransitionTime": since(claim, AWAITS_NODE),
         "message": "Waiting for user to (re-)start a pod to finish file system resize of volume on node.",
     }));
     json!({
@@ -166,4 +172,67 @@ pub(crate) fn awaiting(claim: &PersistentVolumeClaim, size: Bytes) -> Value {
         "allocatedResources": {"storage": size.to_string()},
         "allocatedResourceStatuses": {"storage": "NodeResizePending"},
     })
+}
+
+/// The status of a claim whose storage does not grow. What else it says of growth is not ours.
+pub(crate) fn failing(claim: &PersistentVolumeClaim, why: &str) -> Value {
+    let mut conditions = conditions_but(claim, &[FAILED]);
+    conditions.push(json!({
+        "type": FAILED,
+        "status": "True",
+        "lastTransitionTime": since(claim, FAILED),
+        "reason": RESIZE_FAILED,
+        "message": why,
+    }));
+    json!({"conditions": conditions})
+}
+
+/// The same when it fails no more.
+pub(crate) fn failing_no_more(claim: &PersistentVolumeClaim) -> Value {
+    json!({"conditions": conditions_but(claim, &[FAILED])})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::from_value;
+
+    fn claim(conditions: &Value) -> PersistentVolumeClaim {
+        from_value(json!({"status": {"conditions": conditions}})).unwrap()
+    }
+
+    fn pending() -> Value {
+        json!({
+            "type": "FileSystemResizePending", "status": "True",
+            "lastTransitionTime": "2026-11-22T12:00:00Z",
+        })
+    }
+
+    #[test]
+    fn a_failure_is_said_beside_what_others_say_and_since_when_it_was_first_said() {
+        let others = json!({"type": "Mine", "status": "False"});
+        let status = failing(&claim(&json!([others, pending()])), "no room");
+        let said = &status["conditions"][2];
+        assert_eq!(status["conditions"][0], others);
+        assert_eq!(status["conditions"][1], pending());
+        assert_eq!(said["type"], "ControllerResizeError");
+        assert_eq!(said["reason"], "VolumeResizeFailed");
+        assert_eq!(said["message"], "no room");
+
+        let then = "2026-11-22T12:00:00Z";
+        let mut before = said.clone();
+        before["lastTransitionTime"] = then.into();
+        let told = claim(&json!([before, pending()]));
+        let status = failing(&told, "less room");
+        assert_eq!(status["conditions"].as_array().unwrap().len(), 2);
+        assert_eq!(status["conditions"][1]["message"], "less room");
+        assert_eq!(status["conditions"][1]["lastTransitionTime"], then);
+
+        let taken_back = json!([pending()]);
+        assert_eq!(failing_no_more(&told)["conditions"], taken_back);
+        assert_eq!(finished(&told, Bytes(1))["conditions"], json!([]));
+        let awaiting = awaiting(&told, Bytes(1));
+        assert_eq!(awaiting["conditions"].as_array().unwrap().len(), 1);
+        assert_eq!(awaiting["conditions"][0]["lastTransitionTime"], then);
+    }
 }

@@ -159,7 +159,8 @@ impl Controller {
         let seen = Seen::of(claim);
         let name = volume_name(uid(&claim.metadata));
         let mut claims = self.claims.lock().unwrap_or_else(PoisonError::into_inner);
-        if there && !held && seen.bound && !observe::grows(claim) {
+        let fails = observe::failure(claim).is_some();
+        if there && !held && seen.bound && !observe::grows(claim) && !fails {
             claims.remove(&name);
         } else if !there || seen.bound && seen.deleting && !held {
             claims.remove(&name);

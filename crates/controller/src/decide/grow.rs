@@ -4,8 +4,11 @@
 //! status says, and what the storage was measured to have. Kubernetes' own expander, where it runs,
 //! raises the second at once, and believes that nothing is left to do but on the node. So the rule
 //! never concludes from the second that the storage has grown.
+//!
+//! Why storage does not grow stands in the claim's status until it has grown, or nothing is asked any
+//! more. What kubelet cannot grow is for kubelet to say.
 
-use super::{Answer, Observed, Step, Volume, Wanted, make::waiting};
+use super::{Answer, Claim, Observed, Step, Volume, Wanted, make::waiting};
 
 pub(super) fn growing(observed: &Observed, volume: &Volume) -> Step {
     let (Some(claim), Some(order)) = (&observed.claim, &observed.order) else {
@@ -15,7 +18,7 @@ pub(super) fn growing(observed: &Observed, volume: &Volume) -> Step {
         return Step::Rest;
     }
     let Answer::Present(reached) = order.answer else {
-        return waiting(observed, order);
+        return unreached(claim, waiting(observed, order));
     };
     // The newest request wins, also one that was lowered because the former could not be had.
     // What is reached stays, and needs no other order.
@@ -24,18 +27,20 @@ pub(super) fn growing(observed: &Observed, volume: &Volume) -> Step {
     let ordered = order.size.max(least);
     if claim.may_grow && ordered != target.max(least) {
         return match &claim.beyond {
-            Some(why) if target > ordered => Step::Stuck(why.clone()),
+            Some(why) if target > ordered => unreached(claim, Step::Stuck(why.clone())),
             _ => Step::Resize(target),
         };
     }
-    if claim.request <= claim.capacity {
-        return Step::Rest;
+    if !asks(claim) {
+        return unreached(claim, Step::Rest);
     }
     match reached {
         Some(reached) if reached >= claim.request => {}
         // The driver does not say what it reached: its file system will.
-        None if order.problem.is_none() && order.grows_on_node => return kubelet_acts(observed),
-        _ => return waiting(observed, order),
+        None if order.problem.is_none() && order.grows_on_node => {
+            return kubelet_acts(observed, claim);
+        }
+        _ => return unreached(claim, waiting(observed, order)),
     }
     if volume.capacity < claim.request {
         return Step::RaiseVolume(claim.request);
@@ -43,12 +48,32 @@ pub(super) fn growing(observed: &Observed, volume: &Volume) -> Step {
     match (order.grows_on_node, claim.awaits_node) {
         (false, _) => Step::FinishClaim(claim.request),
         (true, false) => Step::AwaitNode(claim.request),
-        (true, true) => kubelet_acts(observed),
+        (true, true) => kubelet_acts(observed, claim),
+    }
+}
+
+fn asks(claim: &Claim) -> bool {
+    claim.request > claim.capacity
+}
+
+/// The storage has not what is asked, if anything is: what `step` says of it, the claim has to say too.
+fn unreached(claim: &Claim, step: Step) -> Step {
+    match step {
+        Step::Stuck(why) if asks(claim) && claim.failure.as_ref() != Some(&why) => {
+            Step::SayFailure(why)
+        }
+        Step::Stuck(_) | Step::Rest if !asks(claim) && claim.failure.is_some() => {
+            Step::TakeFailureBack
+        }
+        step => step,
     }
 }
 
 /// It acts also where the agent is silent, but not where Kubernetes misses the node.
-fn kubelet_acts(observed: &Observed) -> Step {
+fn kubelet_acts(observed: &Observed, claim: &Claim) -> Step {
+    if claim.failure.is_some() {
+        return Step::TakeFailureBack;
+    }
     match &observed.away {
         Some(away) if away.lost => Step::Stuck(away.why.clone()),
         _ => Step::Rest,
@@ -57,13 +82,30 @@ fn kubelet_acts(observed: &Observed) -> Step {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Claim, Order, Reclaim, Wish, decide};
+    use super::super::{Away, Order, Problem, Reclaim, Wish, decide};
     use super::*;
-    use flexvol_sdk::Bytes;
+    use flexvol_sdk::{Bytes, ErrorClass};
 
     #[test]
     fn what_a_class_does_not_allow_is_not_ordered_and_what_was_ordered_is_finished() {
-        let observed = |beyond: bool, request: u64, ordered: u64| Observed {
+        let allowed = |beyond: bool, request: u64, ordered: u64| {
+            let mut observed = observed(request, ordered);
+            let claim = observed.claim.as_mut().unwrap();
+            claim.beyond = beyond.then(|| "at most 15".to_owned());
+            decide(&observed)
+        };
+        let resize = Step::Resize(Bytes(20));
+        assert_eq!(allowed(false, 20, 10), resize);
+        let told = Step::SayFailure("at most 15".to_owned());
+        assert_eq!(allowed(true, 20, 10), told);
+        // Its class allowed it once.
+        let raise = Step::RaiseVolume(Bytes(20));
+        assert_eq!(allowed(true, 20, 20), raise);
+    }
+
+    /// A claim that has 10, of which a node has as much as was ordered.
+    fn observed(request: u64, ordered: u64) -> Observed {
+        Observed {
             claim: Some(Claim {
                 held: false,
                 wish: Wish::Nothing,
@@ -71,8 +113,9 @@ mod tests {
                 capacity: Bytes(10),
                 bound: true,
                 may_grow: true,
-                beyond: beyond.then(|| "at most 15".to_owned()),
+                beyond: None,
                 awaits_node: false,
+                failure: None,
             }),
             volume: Some(Volume {
                 ours: true,
@@ -92,13 +135,51 @@ mod tests {
                 grows_on_node: false,
             }),
             away: None,
+        }
+    }
+
+    #[test]
+    fn why_storage_does_not_grow_stands_in_the_claim_until_it_has_grown_or_nothing_is_asked() {
+        let said = |request: u64, reached: u64, problem: Option<&str>, failure: Option<&str>| {
+            let mut observed = observed(request, request.max(10));
+            let order = observed.order.as_mut().unwrap();
+            order.grows_on_node = true;
+            order.answer = Answer::Present(Some(Bytes(reached)));
+            order.problem = problem.map(|message| Problem {
+                class: ErrorClass::Exhausted,
+                message: message.to_owned(),
+            });
+            observed.volume.as_mut().unwrap().capacity = Bytes(reached);
+            let claim = observed.claim.as_mut().unwrap();
+            claim.failure = failure.map(str::to_owned);
+            claim.awaits_node = true;
+            decide(&observed)
         };
-        let resize = Step::Resize(Bytes(20));
-        assert_eq!(decide(&observed(false, 20, 10)), resize);
-        let told = Step::Stuck("at most 15".to_owned());
-        assert_eq!(decide(&observed(true, 20, 10)), told);
-        // Its class allowed it once.
-        let raise = Step::RaiseVolume(Bytes(20));
-        assert_eq!(decide(&observed(true, 20, 20)), raise);
+        let say = |why: &str| Step::SayFailure(why.to_owned());
+        assert_eq!(said(20, 10, Some("full"), None), say("full"));
+        assert_eq!(said(20, 10, Some("fuller"), Some("full")), say("fuller"));
+        let told = Step::Stuck("full".to_owned());
+        assert_eq!(said(20, 10, Some("full"), Some("full")), told);
+        assert_eq!(said(20, 10, None, Some("full")), Step::Rest, "tried anew");
+        let back = Step::TakeFailureBack;
+        assert_eq!(said(20, 20, None, Some("full")), back, "kubelet goes on");
+        assert_eq!(said(10, 10, None, Some("full")), back, "nothing is asked");
+        assert_eq!(said(20, 20, None, None), Step::Rest);
+    }
+
+    #[test]
+    fn what_kubelet_cannot_grow_is_no_failure_of_the_storage() {
+        let mut observed = observed(20, 20);
+        observed.order.as_mut().unwrap().grows_on_node = true;
+        observed.volume.as_mut().unwrap().capacity = Bytes(20);
+        observed.claim.as_mut().unwrap().awaits_node = true;
+        observed.away = Some(Away {
+            why: "the node is lost".to_owned(),
+            lost: true,
+        });
+        assert_eq!(
+            decide(&observed),
+            Step::Stuck("the node is lost".to_owned())
+        );
     }
 }

@@ -56,6 +56,10 @@ pub enum Step {
     FinishClaim(Bytes),
     /// Tells kubelet to grow the file system.
     AwaitNode(Bytes),
+    /// Writes into the claim's status why its storage does not grow.
+    SayFailure(String),
+    /// Takes that from the claim's status: the storage has grown, or nothing is asked any more.
+    TakeFailureBack,
 }
 
 /// The next step.

@@ -54,6 +54,8 @@ pub struct Claim {
     pub beyond: Option<String>,
     /// Its status says that kubelet has to grow the file system.
     pub awaits_node: bool,
+    /// Why its storage did not grow, as its status says.
+    pub failure: Option<String>,
 }
 
 /// What a claim wants of us.

@@ -45,6 +45,7 @@ struct ClaimObject {
     request: u64,
     capacity: u64,
     awaits_node: bool,
+    failure: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -154,6 +155,7 @@ impl World {
             may_grow: !claim.deleting,
             beyond: None,
             awaits_node: claim.awaits_node,
+            failure: claim.failure.clone(),
         });
         let volume = self.volume.as_ref().map(|volume| Volume {
             ours: true,

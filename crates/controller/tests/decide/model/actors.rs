@@ -76,7 +76,10 @@ impl World {
                 let request = claim.request;
                 let volume = next.volume.as_mut()?;
                 volume.capacity = volume.capacity.max(request);
-                next.claim.as_mut()?.awaits_node = true;
+                // It forgets what was said of a former growth.
+                let claim = next.claim.as_mut()?;
+                claim.awaits_node = true;
+                claim.failure = None;
             }
             Actor::Kubelet => {
                 let (claim, volume) = (self.claim.as_ref()?, self.volume.as_ref()?);
@@ -95,6 +98,7 @@ impl World {
                 let claim = next.claim.as_mut()?;
                 claim.capacity = capacity;
                 claim.awaits_node = false;
+                // Before Kubernetes 1.31 it leaves what was said of the storage.
             }
         }
         self.forget_overtaken(&mut next);

@@ -96,6 +96,21 @@ impl World {
         if waits && !told && !self.forced {
             return wrong("nobody is told that a node is away");
         }
+        if let Some(claim) = &self.claim
+            && let Some(volume) = &self.volume
+            && claim.bound == Some(true)
+            && order.wanted == Wanted::Present
+            && !self.forced
+        {
+            let asks = claim.request > claim.capacity;
+            if claim.failure.is_some() && !asks {
+                return wrong("a claim that asks for nothing says a failure");
+            }
+            let small = self.storage[volume.node].is_none_or(|size| size < claim.request);
+            if claim.failure.is_none() && asks && small {
+                return wrong("a claim does not say why its storage does not grow");
+            }
+        }
         Ok(())
     }
 
@@ -116,6 +131,9 @@ impl World {
                 }
                 if claim.held {
                     return wrong("a settled claim is still held");
+                }
+                if claim.failure.is_some() {
+                    return wrong("a settled claim says a failure");
                 }
             }
             Some(claim) if claim.bound.is_none() => return wrong("a claim stays without a volume"),

@@ -21,6 +21,7 @@ impl World {
                     request: SMALL,
                     capacity: 0,
                     awaits_node: false,
+                    failure: None,
                 });
             });
         }

@@ -105,11 +105,23 @@ impl World {
                 if let Some(claim) = &mut self.claim {
                     claim.capacity = size.0;
                     claim.awaits_node = false;
+                    claim.failure = None;
                 }
             }
             Step::AwaitNode(_) => {
                 if let Some(claim) = &mut self.claim {
                     claim.awaits_node = true;
+                    claim.failure = None;
+                }
+            }
+            Step::SayFailure(why) => {
+                if let Some(claim) = &mut self.claim {
+                    claim.failure = Some(why.clone());
+                }
+            }
+            Step::TakeFailureBack => {
+                if let Some(claim) = &mut self.claim {
+                    claim.failure = None;
                 }
             }
         }
