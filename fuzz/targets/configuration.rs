@@ -1,5 +1,5 @@
 //! A configuration: refused if and only if a mistake is told, and written out as what it means.
-//! The executable is no library, so its modules are linked here.
+//! The executable is no library, so its modules are named by their files.
 #![no_main]
 #![allow(
     dead_code,
@@ -7,8 +7,11 @@
     reason = "modules of the driver, of which only the configuration is used"
 )]
 
+#[path = "../../src/backends/mod.rs"]
 mod backends;
+#[path = "../../src/config/mod.rs"]
 mod config;
+#[path = "../../src/installed.rs"]
 mod installed;
 
 use config::{Config, Mistake, effective, mistakes};
