@@ -76,6 +76,13 @@ pub fn wait_bound(scenario: &Scenario, claim: &str) -> String {
     found["spec"]["volumeName"].as_str().unwrap().to_owned()
 }
 
+/// What a claim in the default namespace says of itself.
+pub fn condition(scenario: &Scenario, claim: &str, kind: &str) -> Option<Value> {
+    let conditions = scenario.claim("default", claim)["status"]["conditions"].clone();
+    let mut all = conditions.as_array().cloned().into_iter().flatten();
+    all.find(|condition| condition["type"] == kind)
+}
+
 /// Deletes a claim and waits until it is gone.
 pub fn delete_claim(scenario: &Scenario, claim: &str) {
     let lab = scenario.lab();

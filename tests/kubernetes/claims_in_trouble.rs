@@ -1,15 +1,14 @@
 //! Claims beside drivers, nodes and leaders that misbehave.
 
 use crate::{
-    claims::{claim, class, classes, delete_claim, wait_bound, wait_nothing_left},
+    claims::{claim, class, classes, condition, delete_claim, wait_bound, wait_nothing_left},
     controllers::{self, End, PLAIN, Running, plain_volumes},
     lab,
     objects::pod,
-    scenario::Scenario,
 };
 use flexvol_testing::{Need, Points, Test};
 use nix::sys::signal::Signal;
-use serde_json::{Value, json};
+use serde_json::json;
 use std::{fs, thread, time::Duration};
 
 pub const TESTS: &[Test] = &[
@@ -203,13 +202,6 @@ fn no_room(_: &Points) {
         delete_claim(scenario, "crowded");
         wait_nothing_left(scenario);
     });
-}
-
-/// What a claim in the default namespace says of itself.
-fn condition(scenario: &Scenario, claim: &str, kind: &str) -> Option<Value> {
-    let conditions = scenario.claim("default", claim)["status"]["conditions"].clone();
-    let mut all = conditions.as_array().cloned().into_iter().flatten();
-    all.find(|condition| condition["type"] == kind)
 }
 
 fn agent_killed(points: &Points) {

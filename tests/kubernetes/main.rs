@@ -16,6 +16,7 @@ mod claims_away;
 mod claims_cost;
 mod claims_in_trouble;
 mod claims_killed;
+mod claims_left_alone;
 mod claims_of_sets;
 mod controllers;
 mod crowd;
@@ -48,6 +49,7 @@ fn main() -> ExitCode {
         claims_cost::TESTS,
         claims_in_trouble::TESTS,
         claims_killed::TESTS,
+        claims_left_alone::TESTS,
         claims_of_sets::TESTS,
         crowd::TESTS,
         drivers::TESTS,

@@ -168,6 +168,10 @@ impl Controller {
         }
         let mut live = observe::read(&self.client, name, place, &self.drivers).await?;
         live.away = away(&self.client, &self.nodes, &live, &self.drivers).await?;
+        if let Some(claim) = live.claim.as_ref().filter(|claim| observe::grows(claim)) {
+            // So that the answer of the node is a reason to look again.
+            self.claim_grows(name, claim);
+        }
         for _ in 0..STEPS {
             let step = decide(&live.observed(name, &self.drivers));
             match &step {

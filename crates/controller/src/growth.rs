@@ -7,6 +7,7 @@ use crate::{
     api::is_conflict,
     controller::{Controller, OTHERS, STEPS},
     decide::{Observed, Step, decide},
+    names::claim_uid,
     observe::{self, Live},
     queue::Outcome,
 };
@@ -70,7 +71,7 @@ impl Controller {
         if !self.index.has_both(act.name) || self.is_silent(act.name) {
             return Ok(None);
         }
-        let Some(claim) = observe::claim(&self.client, act.name, place).await? else {
+        let Some(claim) = observe::claim(&self.client, claim_uid(act.name), place).await? else {
             return Ok(None);
         };
         match self.grow_claim(act, claim).await {

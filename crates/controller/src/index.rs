@@ -39,7 +39,7 @@ impl Index {
     /// A persistent volume is as seen, or has gone.
     pub fn volume(&self, volume: &PersistentVolume, there: bool, ours: &[String]) {
         let name = volume.name_any();
-        let seen = volume_of(volume, &name, ours);
+        let seen = volume_of(volume, ours);
         // Others' are none of our business, and may be many.
         let seen = (there && seen.ours).then(|| self::seen(seen, &volume.metadata));
         self.put(name, |known| known.volume = seen);
@@ -74,6 +74,12 @@ impl Index {
     /// What is known of a volume.
     pub fn get(&self, name: &str) -> Known {
         self.all().get(name).cloned().unwrap_or_default()
+    }
+
+    /// Whether a persistent volume of ours is known.
+    pub fn has_volume(&self, name: &str) -> bool {
+        let all = self.all();
+        all.get(name).is_some_and(|known| known.volume.is_some())
     }
 
     /// Whether volume and order are known.
@@ -186,7 +192,7 @@ mod tests {
                 "name": "pvc-1", "uid": "v", "resourceVersion": "8",
                 "annotations": {"pv.kubernetes.io/provisioned-by": by},
             },
-            "spec": {"claimRef": {"uid": "1"}, "flexVolume": {"driver": "a/b"}},
+            "spec": {"claimRef": {"namespace": "ns", "name": "data", "uid": "1"}, "flexVolume": {"driver": "a/b"}},
             "status": {"phase": phase},
         });
         from_value(volume).unwrap()

@@ -18,6 +18,9 @@ pub const ORDER_FINALIZER: &str = "flexvol.dev/order";
 /// On an order: the node, as [`node_label`] writes it, so that an agent watches its own alone.
 pub const NODE_LABEL: &str = "flexvol.dev/node";
 
+/// On a persistent volume: we look after it.
+pub const MANAGED: &str = "flexvol.dev/managed";
+
 /// On a persistent volume: the name of the node that has its storage.
 pub const NODE_ANNOTATION: &str = "flexvol.dev/node";
 
@@ -68,6 +71,12 @@ pub fn is_object_name(name: &str) -> bool {
 #[must_use]
 pub fn volume_name(claim_uid: &str) -> String {
     format!("pvc-{claim_uid}")
+}
+
+/// The UID of the claim that a persistent volume and an order are named after.
+#[must_use]
+pub fn claim_uid(volume: &str) -> &str {
+    volume.strip_prefix("pvc-").unwrap_or_default()
 }
 
 /// A node's name as a label's value: names may have 253 characters and values 63

@@ -2,7 +2,7 @@
 
 use crate::{
     names::CLAIM_FINALIZER,
-    observe::{self, has_finalizer},
+    observe::{self, has_finalizer, uid},
     wish,
 };
 use flexvol_sdk::Bytes;
@@ -15,9 +15,11 @@ use std::collections::{HashSet, VecDeque};
 pub(crate) struct Seen {
     pub namespace: String,
     pub name: String,
+    pub uid: String,
     pub held: bool,
     pub deleting: bool,
-    pub bound: bool,
+    /// What it is, or is to be, bound to.
+    pub volume: Option<String>,
     pub class: Option<String>,
     version: Option<String>,
     phase: Option<String>,
@@ -36,12 +38,10 @@ impl Seen {
         Seen {
             namespace: claim.namespace().unwrap_or_default(),
             name: claim.name_any(),
+            uid: uid(&claim.metadata).to_owned(),
             held: has_finalizer(&claim.metadata, CLAIM_FINALIZER),
             deleting: claim.metadata.deletion_timestamp.is_some(),
-            bound: spec
-                .volume_name
-                .as_deref()
-                .is_some_and(|name| !name.is_empty()),
+            volume: spec.volume_name.clone().filter(|name| !name.is_empty()),
             class: wish::class_name(claim).map(str::to_owned),
             version: claim.metadata.resource_version.clone(),
             phase: claim
@@ -56,6 +56,12 @@ impl Seen {
         }
     }
 
+    /// The volume that it has.
+    pub fn bound_to(&self) -> Option<&str> {
+        let bound = self.phase.as_deref() == Some("Bound");
+        self.volume.as_deref().filter(|_| bound)
+    }
+
     /// Whether this is a reason to look closer, after what was seen before. While the claim is not bound,
     /// everything is: whoever touches it asks for it. That kubelet shall act is none: nobody else can. That
     /// it shall no more is one, if the claim still asks for more.
@@ -66,7 +72,7 @@ impl Seen {
             version: self.version.clone(),
             ..before.clone()
         };
-        let touched = !self.bound && self.version != before.version;
+        let touched = self.volume.is_none() && self.version != before.version;
         *self != same || touched || before.awaits_node && !self.awaits_node
     }
 }

@@ -1,8 +1,8 @@
 //! Reading one volume's objects from the API server, as they are now.
 
 use crate::{
-    decide::{self, Answer, Away, Observed, Problem, Reclaim},
-    names::{AWAITS_NODE, CLAIM_FINALIZER, FAILED, PROVISIONED_BY, VOLUME_FINALIZER, volume_name},
+    decide::{self, Answer, Away, Binding, Observed, Problem, Reclaim},
+    names::{AWAITS_NODE, CLAIM_FINALIZER, FAILED, PROVISIONED_BY, VOLUME_FINALIZER, claim_uid},
     objects::{ClaimReference, NodeVolume, Wanted},
     wish,
 };
@@ -21,7 +21,7 @@ use std::collections::BTreeMap;
 /// The objects of one volume.
 #[derive(Clone, Debug, Default)]
 pub struct Live {
-    /// The claim whose UID the volume is named after.
+    /// The claim that the persistent volume is for; before that is there, the one it is named after.
     pub claim: Option<PersistentVolumeClaim>,
     /// The persistent volume of that name.
     pub volume: Option<PersistentVolume>,
@@ -33,7 +33,8 @@ pub struct Live {
     pub away: Option<Away>,
 }
 
-/// Reads them. `claim` says where the claim was last seen, if nothing else tells.
+/// Reads them. `claim` says where the claim was last seen that the volume is named after, if nothing else
+/// tells. A volume that outlived its claim, because its class says Retain, may be for another one.
 ///
 /// # Errors
 /// When the API server does not answer.
@@ -47,19 +48,21 @@ pub async fn read(
     let orders: Api<NodeVolume> = Api::all(client.clone());
     let (volume, order) = tokio::try_join!(volumes.get_opt(name), orders.get_opt(name))
         .context("read the persistent volume and the order")?;
-    let place = claim
-        .or_else(|| order.as_ref().map(|order| named(&order.spec.claim)))
+    let place = volume
+        .as_ref()
+        .filter(|volume| is_ours(volume, ours))
+        .and_then(claimed_by)
         .or_else(|| {
-            let reference = volume.as_ref()?.spec.as_ref()?.claim_ref.as_ref()?;
-            Some((reference.namespace.clone()?, reference.name.clone()?))
+            let place = claim.or_else(|| order.as_ref().map(|order| named(&order.spec.claim)))?;
+            Some((place, claim_uid(name).to_owned()))
         });
     let mut live = Live {
         volume,
         order,
         ..Live::default()
     };
-    if let Some(place) = place {
-        live.claim = self::claim(client, name, &place).await?;
+    if let Some((place, uid)) = place {
+        live.claim = self::claim(client, &uid, &place).await?;
     }
     if let Some(claim) = &live.claim
         && needs_class(claim, ours)
@@ -74,19 +77,34 @@ pub async fn read(
     Ok(live)
 }
 
-/// Reads the claim of a volume: one of this namespace and name.
+/// Reads the claim of this namespace and name, if it has this UID.
 ///
 /// # Errors
 /// When the API server does not answer.
 pub(crate) async fn claim(
     client: &Client,
-    volume: &str,
+    uid: &str,
     (namespace, name): &(String, String),
 ) -> Result<Option<PersistentVolumeClaim>> {
     let claims: Api<PersistentVolumeClaim> = Api::namespaced(client.clone(), namespace);
     let found = claims.get_opt(name).await.context("read the claim")?;
     // One that was made later under the same name is another volume's.
-    Ok(found.filter(|claim| volume_name(uid(&claim.metadata)) == volume))
+    Ok(found.filter(|claim| self::uid(&claim.metadata) == uid))
+}
+
+/// Which claim a persistent volume is for: namespace and name, and the UID.
+fn claimed_by(volume: &PersistentVolume) -> Option<((String, String), String)> {
+    let reference = volume.spec.as_ref()?.claim_ref.clone()?;
+    // Without a UID it is yet to be bound.
+    Some(((reference.namespace?, reference.name?), reference.uid?))
+}
+
+/// Namespace and name of the claim that a persistent volume is for, if it is named after another one.
+#[must_use]
+pub fn handed_on(volume: &PersistentVolume) -> Option<(String, String)> {
+    let (place, uid) = claimed_by(volume)?;
+    let name = volume.metadata.name.as_deref().unwrap_or_default();
+    (uid != claim_uid(name)).then_some(place)
 }
 
 fn named(claim: &ClaimReference) -> (String, String) {
@@ -176,10 +194,7 @@ impl Live {
                 .claim
                 .as_ref()
                 .map(|claim| self.claim_of(claim, name, ours)),
-            volume: self
-                .volume
-                .as_ref()
-                .map(|volume| volume_of(volume, name, ours)),
+            volume: self.volume.as_ref().map(|volume| volume_of(volume, ours)),
             order: self.order.as_ref().map(order_of),
             away: self.away.clone(),
         }
@@ -208,7 +223,11 @@ impl Live {
                 request
             },
             // From the moment on that Kubernetes has written the name, it is not undone.
-            bound: spec.volume_name.as_deref() == Some(name),
+            binding: match spec.volume_name.as_deref() {
+                None | Some("") => Binding::None,
+                Some(volume) if volume == name => Binding::This,
+                Some(_) => Binding::Another,
+            },
             may_grow: is_bound(claim) && allowed && claim.metadata.deletion_timestamp.is_none(),
             beyond: self
                 .class
@@ -226,24 +245,23 @@ pub fn driver_of(volume: &PersistentVolume) -> Option<&str> {
     Some(volume.spec.as_ref()?.flex_volume.as_ref()?.driver.as_str())
 }
 
-/// Whether we made the volume, for the claim of its name, and it is of one of our drivers.
+/// Whether we made the volume, by its name and by what it says, and it is of one of our drivers.
 #[must_use]
-pub fn is_ours(volume: &PersistentVolume, name: &str, ours: &[String]) -> bool {
+pub fn is_ours(volume: &PersistentVolume, ours: &[String]) -> bool {
     let annotations = volume.metadata.annotations.as_ref();
     let by = annotations.and_then(|all| all.get(PROVISIONED_BY));
-    let claim = volume
-        .spec
-        .as_ref()
-        .and_then(|spec| spec.claim_ref.as_ref());
-    let claim = claim
-        .and_then(|claim| claim.uid.as_deref())
-        .unwrap_or_default();
-    driver_of(volume).is_some_and(|driver| {
-        by.is_some_and(|by| by == driver) && ours.iter().any(|known| known == driver)
-    }) && volume_name(claim) == name
+    let is_named = volume
+        .metadata
+        .name
+        .as_deref()
+        .is_some_and(|name| !claim_uid(name).is_empty());
+    is_named
+        && driver_of(volume).is_some_and(|driver| {
+            by.is_some_and(|by| by == driver) && ours.iter().any(|known| known == driver)
+        })
 }
 
-pub(crate) fn volume_of(volume: &PersistentVolume, name: &str, ours: &[String]) -> decide::Volume {
+pub(crate) fn volume_of(volume: &PersistentVolume, ours: &[String]) -> decide::Volume {
     let spec = volume.spec.as_ref();
     let phase = volume
         .status
@@ -251,11 +269,12 @@ pub(crate) fn volume_of(volume: &PersistentVolume, name: &str, ours: &[String]) 
         .and_then(|status| status.phase.as_deref());
     let policy = spec.and_then(|spec| spec.persistent_volume_reclaim_policy.as_deref());
     decide::Volume {
-        ours: is_ours(volume, name, ours),
+        ours: is_ours(volume, ours),
         held: has_finalizer(&volume.metadata, VOLUME_FINALIZER),
         deleting: volume.metadata.deletion_timestamp.is_some(),
-        // What Kubernetes could not delete it calls Failed; nothing but its claim's end leads there.
-        released: matches!(phase, Some("Released" | "Failed")),
+        // What Kubernetes could not delete it calls Failed; nothing but its claim's end leads there. Of a
+        // volume that people take from its former claim it says so for a while yet.
+        released: matches!(phase, Some("Released" | "Failed")) && claimed_by(volume).is_some(),
         reclaim: if policy == Some("Delete") {
             Reclaim::Delete
         } else {
@@ -302,4 +321,40 @@ fn class_of(word: &str) -> ErrorClass {
     ];
     let known = all.into_iter().find(|class| class.as_str() == word);
     known.unwrap_or(ErrorClass::Retryable)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, from_value, json};
+
+    fn volume(name: &str, claim: &Value) -> PersistentVolume {
+        from_value(json!({
+            "metadata": {"name": name, "annotations": {"pv.kubernetes.io/provisioned-by": "a/b"}},
+            "spec": {"claimRef": claim, "flexVolume": {"driver": "a/b"}},
+            "status": {"phase": "Released"},
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn a_volume_that_people_take_from_its_former_claim_is_not_released() {
+        let released = |claim| volume_of(&volume("pvc-1", &claim), &["a/b".to_owned()]).released;
+        let place = json!({"namespace": "ns", "name": "data", "uid": "2"});
+        assert!(released(place));
+        assert!(!released(json!({"namespace": "ns", "name": "data"})));
+        assert!(!released(Value::Null));
+    }
+
+    #[test]
+    fn a_volume_of_another_name_is_not_ours_and_another_claim_may_have_ours() {
+        let ours = |name: &str, by: &str| is_ours(&volume(name, &Value::Null), &[by.to_owned()]);
+        assert!(ours("pvc-1", "a/b"));
+        assert!(!ours("pvc-1", "a/c"));
+        assert!(!ours("copied", "a/b"));
+        let of = |uid: &str| json!({"namespace": "ns", "name": "data", "uid": uid});
+        assert_eq!(handed_on(&volume("pvc-1", &of("1"))), None);
+        let place = ("ns".to_owned(), "data".to_owned());
+        assert_eq!(handed_on(&volume("pvc-1", &of("2"))), Some(place));
+    }
 }

@@ -3,7 +3,7 @@
 use crate::{
     decide,
     names::{
-        AWAITS_NODE, DOMAIN, FAILED, HOSTNAME, NODE_ANNOTATION, NODE_LABEL, ORDER_FINALIZER,
+        AWAITS_NODE, FAILED, HOSTNAME, MANAGED, NODE_ANNOTATION, NODE_LABEL, ORDER_FINALIZER,
         PROVISIONED_BY, RESIZE_FAILED, VOLUME_FINALIZER, node_label,
     },
     objects::{Made, NodeVolume},
@@ -100,7 +100,7 @@ pub(crate) fn published(
                 PROVISIONED_BY: order.spec.driver,
                 NODE_ANNOTATION: order.spec.node,
             },
-            "labels": {format!("{DOMAIN}/managed"): "true"},
+            "labels": {MANAGED: "true"},
             "finalizers": [VOLUME_FINALIZER],
         },
         "spec": {

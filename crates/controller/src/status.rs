@@ -1,12 +1,14 @@
 //! `flexvol-controller status`: the volumes that wait for something, and what for.
 
 use crate::{
+    names::MANAGED,
     nodes::{SILENCE, Silence},
     objects::{NodeVolume, NodeVolumeStatus, StorageNode, Wanted},
+    observe::handed_on,
 };
 use anyhow::{Context, Result};
 use flexvol_sdk::Bytes;
-use k8s_openapi::jiff::Timestamp;
+use k8s_openapi::{api::core::v1::PersistentVolume, jiff::Timestamp};
 use kube::{Api, Client, ResourceExt, api::ListParams};
 use std::{collections::HashMap, time::Duration};
 
@@ -27,6 +29,7 @@ pub async fn table(client: &Client, all: bool) -> Result<String> {
         .into_iter()
         .map(|node| (node.name_any(), node.status.seen))
         .collect();
+    let handed_on = volumes_handed_on(client).await?;
     let now = Timestamp::now();
     let orders: Api<NodeVolume> = Api::all(client.clone());
     let (mut rows, mut settled) = (Vec::new(), 0);
@@ -35,7 +38,10 @@ pub async fn table(client: &Client, all: bool) -> Result<String> {
         let page = orders.list(&next).await.context("list the orders")?;
         for order in &page.items {
             let seen = heard.get(&order.spec.node).and_then(Option::as_deref);
-            let row = row(order, seen, now);
+            let mut row = row(order, seen, now);
+            if let Some(claim) = handed_on.get(&row.volume) {
+                row.claim.clone_from(claim);
+            }
             if row.state == SETTLED {
                 settled += 1;
             }
@@ -46,6 +52,27 @@ pub async fn table(client: &Client, all: bool) -> Result<String> {
         match page.metadata.continue_.filter(|token| !token.is_empty()) {
             Some(token) => next = ListParams::default().limit(PAGE).continue_token(&token),
             None => return Ok(format(&rows, settled)),
+        }
+    }
+}
+
+/// The claims of volumes that outlived the ones they were made for.
+async fn volumes_handed_on(client: &Client) -> Result<HashMap<String, String>> {
+    let volumes: Api<PersistentVolume> = Api::all(client.clone());
+    let first = || ListParams::default().labels(MANAGED).limit(PAGE);
+    let mut next = first();
+    let mut claims = HashMap::new();
+    loop {
+        let page = volumes.list(&next).await;
+        let page = page.context("list the persistent volumes")?;
+        for volume in &page.items {
+            if let Some((namespace, name)) = handed_on(volume) {
+                claims.insert(volume.name_any(), format!("{namespace}/{name}"));
+            }
+        }
+        match page.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => next = first().continue_token(&token),
+            None => return Ok(claims),
         }
     }
 }

@@ -6,7 +6,7 @@ use crate::{
     names::{CLAIM_FINALIZER, volume_name},
     news::Seen,
     objects::{NodeVolume, StorageNode},
-    observe::{self, has_finalizer, is_ours, uid},
+    observe::{self, handed_on, has_finalizer, is_ours, uid},
     wish,
 };
 use futures_util::{StreamExt, pin_mut};
@@ -132,13 +132,8 @@ impl Controller {
         let gone = match kind {
             "PersistentVolumeClaim" => {
                 let mut claims = self.claims.lock().unwrap_or_else(PoisonError::into_inner);
-                let gone = |name: &String| {
-                    let uid = name.strip_prefix("pvc-");
-                    !uid.is_some_and(|uid| listed.contains(uid))
-                };
-                let names: Vec<_> = claims.keys().filter(|name| gone(name)).cloned().collect();
-                claims.retain(|name, _| !gone(name));
-                names
+                let gone = claims.extract_if(|_, seen| !listed.contains(&seen.uid));
+                gone.map(|(name, _)| name).collect()
             }
             "PersistentVolume" => self.index.keep_volumes(listed),
             "NodeVolume" => self.index.keep_orders(listed),
@@ -153,19 +148,30 @@ impl Controller {
         let held = has_finalizer(&claim.metadata, CLAIM_FINALIZER);
         let ours = wish::provisioner(claim)
             .is_some_and(|driver| self.drivers.iter().any(|known| known == driver));
-        if !ours && !held {
-            return;
-        }
         let seen = Seen::of(claim);
         let name = volume_name(uid(&claim.metadata));
+        let other = seen.bound_to().filter(|volume| {
+            // Made for another claim, which has gone.
+            !held && *volume != name && self.index.has_volume(volume)
+        });
+        if !ours && !held && other.is_none() {
+            return;
+        }
         let mut claims = self.claims.lock().unwrap_or_else(PoisonError::into_inner);
+        let name = match other {
+            Some(other) => {
+                claims.remove(&name);
+                other.to_owned()
+            }
+            None => name,
+        };
         let fails = observe::failure(claim).is_some();
-        if there && !held && seen.bound && !observe::grows(claim) && !fails {
+        if there && !held && seen.volume.is_some() && !observe::grows(claim) && !fails {
             claims.remove(&name);
-        } else if !there || seen.bound && seen.deleting && !held {
+        } else if !there || seen.volume.is_some() && seen.deleting && !held {
             claims.remove(&name);
             // Kubernetes releases the volume of one that was bound, and that is seen.
-            if !seen.bound {
+            if seen.volume.is_none() {
                 self.queue.push(&name);
             }
         } else {
@@ -205,10 +211,11 @@ impl Controller {
         // Until its claim has gone, the claim is what changes.
         let ends = matches!(phase, Some("Released" | "Failed"))
             || volume.metadata.deletion_timestamp.is_some();
-        let ended = ends && is_ours(volume, &name, &self.drivers);
+        // Only the volume says that its claim is its own.
+        let told = (ends || handed_on(volume).is_some()) && is_ours(volume, &self.drivers);
         // Somebody else's may have been in the way.
         let makes_way = !there && self.claim_place(&name).is_some();
-        if (ended || makes_way) && !self.is_own(&volume.metadata) {
+        if (told || makes_way) && !self.is_own(&volume.metadata) {
             self.queue.push(&name);
         }
     }
@@ -224,6 +231,14 @@ impl Controller {
         for (volume, _) in of_class {
             self.queue.push(volume);
         }
+    }
+
+    /// A claim that asks for more was found by its volume, and no news told of it.
+    pub(crate) fn claim_grows(&self, volume: &str, claim: &PersistentVolumeClaim) {
+        let mut claims = self.claims.lock().unwrap_or_else(PoisonError::into_inner);
+        claims
+            .entry(volume.to_owned())
+            .or_insert_with(|| Seen::of(claim));
     }
 
     /// Where the claim of a volume that is not settled was seen.

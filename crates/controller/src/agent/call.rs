@@ -1,10 +1,7 @@
 //! One call of a driver, as kubelet makes it, but with a deadline and with standard error apart.
 
 use super::duty::{Duty, made};
-use crate::{
-    names::volume_name,
-    objects::{NodeVolumeSpec, NodeVolumeStatus},
-};
+use crate::objects::{NodeVolumeSpec, NodeVolumeStatus};
 use flexvol_sdk::{Bytes, DriverStatus, ErrorClass, Status};
 use nix::{
     sys::signal::{Signal, killpg},
@@ -174,14 +171,14 @@ async fn read(from: Option<impl AsyncRead + Unpin>) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The arguments of the call that a duty is; none if it is none.
+/// The arguments of the call that a duty is, for the volume of this name; none if it is none.
 #[must_use]
 pub fn arguments(
     duty: &Duty,
+    name: &str,
     order: &NodeVolumeSpec,
     answer: &NodeVolumeStatus,
 ) -> Option<Vec<String>> {
-    let name = volume_name(&order.claim.uid);
     let mut json = Map::new();
     let known = made(order, answer);
     let options = match duty {
@@ -195,7 +192,7 @@ pub fn arguments(
     let fs_type = known.and_then(|made| made.fs_type.as_deref());
     let mut put =
         |key: &str, value: String| json.insert(format!("kubernetes.io/{key}"), json!(value));
-    put("pvOrVolumeName", name.clone());
+    put("pvOrVolumeName", name.to_owned());
     Some(match duty {
         Duty::Nothing => return None,
         Duty::Provision => {
@@ -216,7 +213,7 @@ pub fn arguments(
             let dir = Path::new("/var/lib/kubelet/plugins/kubernetes.io/flexvolume")
                 .join(&order.driver)
                 .join("mounts")
-                .join(&name);
+                .join(name);
             vec![
                 "expandvolume".to_owned(),
                 Value::Object(json).to_string(),
@@ -255,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_deleted_is_named_by_what_its_driver_said_when_it_made_it() {
+    fn what_is_deleted_is_named_as_when_it_was_made_whoever_claims_it_since() {
         let order: NodeVolumeSpec = serde_json::from_value(json!({
             "driver": "a/b", "node": "n", "wanted": "Absent", "size": 1,
             "claim": {"namespace": "ns", "name": "data", "uid": "1"},
@@ -264,16 +261,16 @@ mod tests {
         }))
         .unwrap();
         let json = |answer: &NodeVolumeStatus| {
-            let arguments = arguments(&Duty::Delete, &order, answer).unwrap();
+            let arguments = arguments(&Duty::Delete, "pvc-0", &order, answer).unwrap();
             serde_json::from_str::<Value>(&arguments[1]).unwrap()
         };
         let name = "kubernetes.io/pvOrVolumeName";
         let nothing = NodeVolumeStatus::default();
-        assert_eq!(json(&nothing), json!({"handle": "old", name: "pvc-1"}));
+        assert_eq!(json(&nothing), json!({"handle": "old", name: "pvc-0"}));
         let answer = serde_json::from_value(json!({"made": {"options": {"handle": "new"}}}));
         assert_eq!(
             json(&answer.unwrap()),
-            json!({"handle": "new", name: "pvc-1"})
+            json!({"handle": "new", name: "pvc-0"})
         );
     }
 
@@ -285,7 +282,13 @@ mod tests {
             "parameters": {"pool": "default"},
         }))
         .unwrap();
-        let arguments = arguments(&Duty::Provision, &order, &NodeVolumeStatus::default()).unwrap();
+        let arguments = arguments(
+            &Duty::Provision,
+            "pvc-1",
+            &order,
+            &NodeVolumeStatus::default(),
+        );
+        let arguments = arguments.unwrap();
         let json: Value = serde_json::from_str(&arguments[1]).unwrap();
         assert_eq!(json["requestBytes"], "1073741825");
         assert_eq!(json["requestMiB"], "1025");

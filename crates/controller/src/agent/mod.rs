@@ -11,9 +11,9 @@ use crate::{
     decide::Observed,
     log,
     metrics::Metrics,
-    names::{NODE_LABEL, node_label},
+    names::{NODE_LABEL, claim_uid, node_label},
     objects::{ClaimReference, Made, NodeVolume, NodeVolumeStatus, ProblemReport, Wanted},
-    observe,
+    observe::{self, Live},
     queue::{Outcome, Queue, pause_after},
 };
 use anyhow::{Context, Result};
@@ -173,7 +173,7 @@ impl Agent {
         }
         let before = order.status.clone().unwrap_or_default();
         let duty = duty(&order.spec, &before);
-        let Some(arguments) = arguments(&duty, &order.spec, &before) else {
+        let Some(arguments) = arguments(&duty, name, &order.spec, &before) else {
             return Ok(Outcome::Settled);
         };
         let driver = &order.spec.driver;
@@ -275,23 +275,29 @@ impl Agent {
             name: claim,
             ..
         } = &order.spec.claim;
-        let place = Some((namespace.clone(), claim.clone()));
+        let place = (namespace.clone(), claim.clone());
         let ours = std::slice::from_ref(&order.spec.driver);
-        let live = observe::read(&self.client, name, place, ours).await?;
+        let live = observe::read(&self.client, name, Some(place.clone()), ours).await?;
         let is_wanted = |live: &NodeVolume| {
             live.metadata.uid == order.metadata.uid && live.spec.wanted == Wanted::Absent
         };
         if !live.order.as_ref().is_some_and(is_wanted) {
             return Ok(Some("the order has changed, so the storage is not deleted"));
         }
-        Ok(in_use(&live.observed(name, ours)))
+        // The volume may be another claim's since, and pods may use it by both.
+        let first = observe::claim(&self.client, claim_uid(name), &place).await?;
+        let first = Live {
+            claim: first,
+            ..live.clone()
+        };
+        Ok(in_use(&live.observed(name, ours)).or_else(|| in_use(&first.observed(name, ours))))
     }
 }
 
 /// Why the storage of a volume must not be deleted.
 fn in_use(observed: &Observed) -> Option<&'static str> {
-    if observed.claim.as_ref().is_some_and(|claim| claim.bound) {
-        return Some("the claim is bound to the volume, whose storage is therefore not deleted");
+    if observed.is_claimed() {
+        return Some("a claim has the volume, whose storage is therefore not deleted");
     }
     let volume = observed.volume.as_ref()?;
     if !volume.ours {

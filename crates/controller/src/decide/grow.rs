@@ -14,8 +14,14 @@ pub(super) fn growing(observed: &Observed, volume: &Volume) -> Step {
     let (Some(claim), Some(order)) = (&observed.claim, &observed.order) else {
         return Step::Rest;
     };
-    if !claim.bound || order.wanted == Wanted::Absent {
+    if !claim.is_bound() {
         return Step::Rest;
+    }
+    if order.wanted == Wanted::Absent {
+        return Step::Stuck(
+            "the volume was given to this claim while its storage was being deleted: if that is there still, kubectl patch the NodeVolume of the volume's name to wanted: Present"
+                .to_owned(),
+        );
     }
     let Answer::Present(reached) = order.answer else {
         return unreached(claim, waiting(observed, order));
@@ -82,7 +88,7 @@ fn kubelet_acts(observed: &Observed, claim: &Claim) -> Step {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Away, Order, Problem, Reclaim, Wish, decide};
+    use super::super::{Away, Binding, Order, Problem, Reclaim, Wish, decide};
     use super::*;
     use flexvol_sdk::{Bytes, ErrorClass};
 
@@ -111,7 +117,7 @@ mod tests {
                 wish: Wish::Nothing,
                 request: Bytes(request),
                 capacity: Bytes(10),
-                bound: true,
+                binding: Binding::This,
                 may_grow: true,
                 beyond: None,
                 awaits_node: false,

@@ -1,6 +1,6 @@
 //! From a claim to a persistent volume.
 
-use super::{Answer, Away, Observed, Order, Step, Wanted, Wish};
+use super::{Answer, Away, Claim, Observed, Order, Step, Wanted, Wish};
 use flexvol_sdk::ErrorClass;
 
 /// There is no persistent volume yet, or no more.
@@ -21,14 +21,14 @@ pub(super) fn making(observed: &Observed) -> Step {
         (Wanted::Absent, Answer::Absent) => Step::Forget,
         (Wanted::Absent, _) => waiting(observed, order),
         // Whoever took the volume away may have wanted to keep its data.
-        (Wanted::Present, _) if order.published && claim.is_none_or(|claim| claim.bound) => {
+        (Wanted::Present, _) if order.published && claim.is_none_or(Claim::is_bound) => {
             Step::Stuck(
                 "the persistent volume was removed by force, and its storage may hold data: it stays until its NodeVolume says wanted: Absent"
                     .to_owned(),
             )
         }
         // It is bound to a volume whose order somebody removed and made anew.
-        (Wanted::Present, _) if claim.is_some_and(|claim| claim.bound) => Step::NotePublished,
+        (Wanted::Present, _) if claim.is_some_and(Claim::is_bound) => Step::NotePublished,
         // A claim that is bound to nothing, or to another volume, was never bound to this one.
         (Wanted::Present, answer) => match observed.wish() {
             Some(Wish::Storage { .. } | Wish::StorageLater) if order.published && held => {

@@ -9,7 +9,9 @@ mod make;
 mod observed;
 mod remove;
 
-pub use observed::{Answer, Away, Claim, Observed, Order, Problem, Reclaim, Volume, Wanted, Wish};
+pub use observed::{
+    Answer, Away, Binding, Claim, Observed, Order, Problem, Reclaim, Volume, Wanted, Wish,
+};
 
 use flexvol_sdk::Bytes;
 

@@ -2,8 +2,8 @@
 
 use flexvol_sdk::{Bytes, ErrorClass};
 
-/// The objects of one volume. They are found by the UID of the claim, so a claim of the same name
-/// that was made later is not this one.
+/// The objects of one volume. The claim is found by its UID, so one of the same name that was made
+/// later is not this one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Observed {
     /// The claim, while it is there.
@@ -33,6 +33,37 @@ impl Observed {
     pub(super) fn claim_is_held(&self) -> bool {
         self.claim.as_ref().is_some_and(|claim| claim.held)
     }
+
+    /// Whether the volume is the claim's, or is about to be: Kubernetes says so in the claim last, and takes
+    /// none that is being deleted.
+    #[must_use]
+    pub fn is_claimed(&self) -> bool {
+        let stays = || self.volume.as_ref().is_some_and(|volume| !volume.deleting);
+        self.claim
+            .as_ref()
+            .is_some_and(|claim| match claim.binding {
+                Binding::This => true,
+                Binding::None => stays(),
+                Binding::Another => false,
+            })
+    }
+}
+
+/// Which volume a claim has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Binding {
+    /// None yet.
+    None,
+    /// This one.
+    This,
+    /// Another one, for good.
+    Another,
+}
+
+impl Claim {
+    pub(super) fn is_bound(&self) -> bool {
+        self.binding == Binding::This
+    }
 }
 
 /// A claim.
@@ -46,8 +77,8 @@ pub struct Claim {
     pub request: Bytes,
     /// The size its status says, once it is bound.
     pub capacity: Bytes,
-    /// It is bound to this volume.
-    pub bound: bool,
+    /// Which volume it has.
+    pub binding: Binding,
     /// Its class allows it to grow, and it is not being deleted.
     pub may_grow: bool,
     /// Why its class allows no storage of the size that it asks for.
@@ -86,13 +117,13 @@ pub enum Reclaim {
 /// A persistent volume of the name that ours would have.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Volume {
-    /// We made it, for this claim, and it is of our driver.
+    /// We made it, and it is of our driver.
     pub ours: bool,
     /// It carries our finalizer.
     pub held: bool,
     /// It is being deleted.
     pub deleting: bool,
-    /// Kubernetes has found its claim gone.
+    /// Kubernetes has found its claim gone, and nobody has given it to another one since.
     pub released: bool,
     /// What happens to its storage then.
     pub reclaim: Reclaim,

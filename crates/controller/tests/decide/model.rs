@@ -6,7 +6,8 @@ mod users;
 mod writes;
 
 use flexvol_controller::decide::{
-    Answer, Away, Claim, Observed, Order, Problem, Reclaim, Step, Volume, Wanted, Wish, decide,
+    Answer, Away, Binding, Claim, Observed, Order, Problem, Reclaim, Step, Volume, Wanted, Wish,
+    decide,
 };
 use flexvol_sdk::{Bytes, ErrorClass};
 use writes::{Target, target, writes};
@@ -151,7 +152,11 @@ impl World {
             },
             request: bytes(claim.request),
             capacity: bytes(claim.capacity),
-            bound: claim.bound == Some(true),
+            binding: match claim.bound {
+                None => Binding::None,
+                Some(true) => Binding::This,
+                Some(false) => Binding::Another,
+            },
             may_grow: !claim.deleting,
             beyond: None,
             awaits_node: claim.awaits_node,

@@ -1,6 +1,6 @@
 //! What Kubernetes and the nodes do by themselves.
 
-use super::{Actor, Node, World, bytes, writes};
+use super::{Actor, ClaimObject, Node, World, bytes, writes};
 use flexvol_controller::decide::{Answer, Wanted, decide};
 
 impl World {
@@ -125,7 +125,10 @@ impl World {
             || match &self.volume {
                 None => self.unused(),
                 Some(volume) => {
-                    self.setting.deletes && (volume.released || volume.deleting) && self.unused()
+                    let unbound = |claim: &ClaimObject| claim.bound.is_none();
+                    let may_get_it = self.claim.as_ref().is_some_and(unbound) && !volume.deleting;
+                    let ends = volume.released || volume.deleting;
+                    self.setting.deletes && ends && self.unused() && !may_get_it
                 }
             };
         (!done && allowed).then(|| {
