@@ -159,6 +159,9 @@ fn no_room(_: &Points) {
         classes(scenario);
         scenario.apply(&[claim("crowded", "at-once", 320)]);
         let volume = wait_bound(scenario, "crowded");
+        let app = pod("app", "crowded");
+        scenario.run_pod(&app);
+        let before = scenario.size_in(&app);
         let filler = scenario.fill_disk(200);
         scenario.ask_for("crowded", 640);
         scenario.wait_event("default", "crowded", "640Mi was asked for");
@@ -185,20 +188,23 @@ fn no_room(_: &Points) {
         );
         assert!(versions.len() <= 4, "{versions:?}");
         // Older API servers let no request be lowered.
-        if lab::version() >= "1.34.0".parse().unwrap() {
+        let asked = if lab::version() >= "1.34.0".parse().unwrap() {
             scenario.ask_for("crowded", 384);
             scenario.eventually("the lower request to be had", || {
                 scenario.image_bytes(&volume) == 384 << 20
             });
-            fs::remove_file(filler).unwrap();
+            384
         } else {
-            fs::remove_file(filler).unwrap();
-            scenario.eventually("the request to be had", || {
-                scenario.image_bytes(&volume) == 640 << 20
-            });
-        }
+            fs::remove_file(&filler).unwrap();
+            640
+        };
+        scenario.wait_grown("crowded", asked);
+        assert_eq!(scenario.image_bytes(&volume), asked << 20);
+        assert_eq!(scenario.size_in(&app) - before, asked - 320);
+        let size = &scenario.get("default", "persistentvolume", &volume)["spec"]["capacity"];
+        assert_eq!(size["storage"], format!("{asked}Mi"));
         scenario.eventually("the claim to say it no more", || failure().is_none());
-        assert!(condition(scenario, "crowded", "FileSystemResizePending").is_some());
+        scenario.delete_pod(&app);
         delete_claim(scenario, "crowded");
         wait_nothing_left(scenario);
     });

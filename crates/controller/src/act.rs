@@ -105,9 +105,9 @@ impl Act<'_> {
                 self.patch_meta(&self.all(), volume, patch).await?;
                 live.volume = None;
             }
-            Step::RaiseVolume(size) => {
+            Step::SizeVolume(size) => {
                 let seen = version(&volume(live)?.metadata);
-                live.volume = Some(self.raise_volume(seen, *size).await?);
+                live.volume = Some(self.size_volume(seen, *size).await?);
             }
             Step::FinishClaim(size) => {
                 let status = finished(claim(live)?, *size);
@@ -166,7 +166,7 @@ impl Act<'_> {
     }
 
     /// Writes a size into the persistent volume, if it still has this version.
-    pub async fn raise_volume(&self, version: &str, size: Bytes) -> Result<PersistentVolume> {
+    pub async fn size_volume(&self, version: &str, size: Bytes) -> Result<PersistentVolume> {
         let patch = json!({
             "metadata": {"resourceVersion": version},
             "spec": {"capacity": {"storage": size.to_string()}},

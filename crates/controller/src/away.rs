@@ -42,7 +42,8 @@ impl Known {
 }
 
 /// What became of the node that has to act for a volume: the one that was ordered, or else the one that
-/// the scheduler chose. The API server is asked only about nodes whose agents are silent.
+/// the scheduler chose. The API server is asked only about nodes whose agents are silent, and about those
+/// that a class may not want.
 ///
 /// # Errors
 /// When the API server does not answer.
@@ -52,27 +53,69 @@ pub(crate) async fn away(
     live: &Live,
     ours: &[String],
 ) -> Result<Option<Away>> {
-    let chosen = || {
-        let claim = live.claim.as_ref()?;
-        match wish::wish(claim, live.class.as_ref(), ours) {
-            // Anybody may write it into a claim.
-            Wish::Storage { node } => node.filter(|node| is_object_name(node)),
-            _ => None,
-        }
-    };
-    let order = live.order.as_ref();
-    let Some(node) = order.map(|order| order.spec.node.clone()).or_else(chosen) else {
-        return Ok(None);
-    };
-    let Some(silence) = nodes.silence(&node) else {
-        return Ok(None);
-    };
     let all: Api<Node> = Api::all(client.clone());
-    let found = all.get_opt(&node).await.context("read the node")?;
+    let Some(order) = &live.order else {
+        return chosen(&all, nodes, live, ours).await;
+    };
+    let node = &order.spec.node;
+    let Some(silence) = nodes.silence(node) else {
+        return Ok(None);
+    };
+    let found = all.get_opt(node).await.context("read the node")?;
     let known = Known::of(found.as_ref());
     Ok(Some(Away {
-        why: words(&node, known, &silence, order),
+        why: words(node, known, &silence, Some(order)),
         lost: known != Known::Ready,
+    }))
+}
+
+/// Why the node that the scheduler chose cannot make a volume.
+async fn chosen(
+    all: &Api<Node>,
+    nodes: &Nodes,
+    live: &Live,
+    ours: &[String],
+) -> Result<Option<Away>> {
+    let (Some(claim), Some(class)) = (&live.claim, &live.class) else {
+        return Ok(None);
+    };
+    // Anybody may write it into a claim.
+    let node = match wish::wish(claim, Some(class), ours) {
+        Wish::Storage { node: Some(node) } if is_object_name(&node) => node,
+        _ => return Ok(None),
+    };
+    let silence = nodes.silence(&node);
+    if silence.is_some() || class.allowed_topologies.is_some() {
+        let found = all.get_opt(&node).await.context("read the node")?;
+        let known = Known::of(found.as_ref());
+        if let Some(silence) = silence {
+            return Ok(Some(Away {
+                why: words(&node, known, &silence, None),
+                // One that never had an agent may never get one.
+                lost: known != Known::Ready || silence == Silence::Never,
+            }));
+        }
+        let labels = found
+            .as_ref()
+            .and_then(|node| node.metadata.labels.as_ref());
+        if !wish::allows_node(class, labels) {
+            return Ok(Some(Away {
+                why: format!(
+                    "node {node} has not the labels that the class's allowedTopologies ask for; another node is asked for"
+                ),
+                lost: true,
+            }));
+        }
+    }
+    let name = class.metadata.name.as_deref().unwrap_or_default();
+    let size = claim
+        .spec
+        .as_ref()
+        .and_then(|spec| wish::request(spec).ok());
+    let lacks = nodes.lacks(&node, &class.provisioner, name, size.unwrap_or_default());
+    Ok(lacks.map(|why| Away {
+        why: format!("{why}; another node is asked for"),
+        lost: true,
     }))
 }
 
@@ -83,7 +126,7 @@ fn words(node: &str, known: Known, silence: &Silence, order: Option<&NodeVolume>
         Known::Ready => "is ready, but",
     };
     let remedy = match order {
-        None if known == Known::Ready => "start its agent".to_owned(),
+        None if known == Known::Ready && *silence != Silence::Never => "start its agent".to_owned(),
         None => "another node is asked for".to_owned(),
         Some(order) if order.spec.wanted == Wanted::Present => {
             "the volume's storage is there: bring the node back with its agent".to_owned()
@@ -143,6 +186,8 @@ mod tests {
             "{gone}"
         );
         assert!(of(Known::Ready, None).ends_with("start its agent"));
+        let never = words("n", Known::Ready, &Silence::Never, None);
+        assert!(never.ends_with("another node is asked for"), "{never}");
         assert!(of(Known::Missing, None).ends_with("another node is asked for"));
     }
 }

@@ -3,6 +3,7 @@
 use crate::{
     act::Act,
     api::{is_conflict, words},
+    asked::Asked,
     away::away,
     decide::{Step, decide},
     events::{Events, Tone},
@@ -60,6 +61,8 @@ pub struct Controller {
     pub(crate) nodeless: Mutex<HashSet<String>>,
     /// A node offers more than before.
     pub(crate) offered: AtomicBool,
+    /// For which volumes the scheduler was asked for another node.
+    asked: Asked,
     events: Arc<Events>,
     metrics: Metrics,
     /// The claims of volumes that are not settled.
@@ -95,6 +98,7 @@ impl Controller {
             nodes: Nodes::new(silence),
             nodeless: Mutex::default(),
             offered: AtomicBool::new(false),
+            asked: Asked::default(),
             metrics,
             claims: Mutex::default(),
             own: Mutex::default(),
@@ -188,7 +192,17 @@ impl Controller {
                 }
                 // Also if it cannot be written.
                 Step::SayFailure(why) => self.tell(&live, why),
+                Step::Revoke | Step::Reschedule => {
+                    if let Some((node, class, size)) = live.had_no_room() {
+                        self.nodes.had_no_room(node, class, size);
+                    }
+                }
                 _ => {}
+            }
+            if step == Step::Reschedule
+                && let Some(pause) = self.asked.pause(name)
+            {
+                return Ok(Outcome::After(pause));
             }
             let done = act.step(&step, &mut live).await;
             if let Err(error) = &done
@@ -206,6 +220,9 @@ impl Controller {
             if step == Step::Reschedule && live.order.is_none() {
                 // The next node is not the one that is away.
                 live.away = None;
+            }
+            if step == Step::Reschedule {
+                self.asked.asked(name);
             }
         }
         anyhow::bail!("the volume needs more than {STEPS} steps")

@@ -121,8 +121,8 @@ impl Controller {
                     self.index.order(&order, true);
                     live.order = Some(order);
                 }
-                Step::RaiseVolume(size) => {
-                    let volume = act.raise_volume(&volume.version, size).await?;
+                Step::SizeVolume(size) => {
+                    let volume = act.size_volume(&volume.version, size).await?;
                     self.index.volume(&volume, true, &self.drivers);
                     live.volume = Some(volume);
                 }

@@ -10,6 +10,7 @@ mod act;
 pub mod admission;
 pub mod agent;
 pub mod api;
+mod asked;
 mod away;
 mod connections;
 pub mod controller;

@@ -51,7 +51,7 @@ impl Seen {
             node: wish::selected_node(claim).map(str::to_owned),
             request: wish::request(&spec).unwrap_or_default(),
             capacity: observe::capacity(claim),
-            awaits_node: observe::awaits_node(claim),
+            awaits_node: observe::awaits_node(claim).is_some(),
             failure: observe::failure(claim),
         }
     }

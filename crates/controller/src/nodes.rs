@@ -4,7 +4,10 @@
 //! was seen, as Kubernetes does with its nodes (`pkg/controller/nodelifecycle`): clocks of different
 //! hosts are never compared. So a new leader takes an agent for alive until it has waited as long itself.
 
-use crate::objects::{StorageNode, StorageNodeStatus};
+use crate::{
+    objects::{StorageNode, StorageNodeStatus},
+    queue::Pace,
+};
 use flexvol_sdk::Bytes;
 use std::{
     collections::BTreeMap,
@@ -31,7 +34,25 @@ struct Known {
     heard: Option<Instant>,
     /// Somebody was told that it is silent.
     told: bool,
+    /// What its driver had no room for, by class.
+    full: BTreeMap<String, Full>,
 }
+
+/// A driver had no room, whatever it says of its capacity.
+#[derive(Debug)]
+struct Full {
+    /// For this size, or more.
+    size: Bytes,
+    /// When, and how often in a row.
+    since: Instant,
+    times: u32,
+}
+
+/// How long a driver that had no room is not asked again.
+const FULL: Pace = Pace {
+    first: Duration::from_secs(60),
+    longest: Duration::from_secs(3600),
+};
 
 /// Nothing is heard of an agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,9 +85,10 @@ impl Nodes {
             status: node.status,
             heard: Some(Instant::now()),
             told: false,
+            full: BTreeMap::new(),
         };
         let mut all = self.all();
-        let Some(before) = all.get(&name) else {
+        let Some(before) = all.get_mut(&name) else {
             all.insert(name, now);
             return true;
         };
@@ -75,6 +97,9 @@ impl Nodes {
         }
         let is_back = before.is_silent(self.silence) && !now.is_silent(self.silence);
         let better = is_back || offers_more(&before.status, &now.status);
+        if !better {
+            now.full = std::mem::take(&mut before.full);
+        }
         all.insert(name, now);
         better
     }
@@ -130,6 +155,34 @@ impl Nodes {
         }
     }
 
+    /// A node's driver had no room for a volume of this size.
+    pub fn had_no_room(&self, node: &str, class: &str, size: Bytes) {
+        let mut all = self.all();
+        let Some(known) = all.get_mut(node) else {
+            return;
+        };
+        let before = known.full.get(class);
+        let full = Full {
+            size: before.map_or(size, |before| before.size.min(size)),
+            since: Instant::now(),
+            times: before.map_or(1, |before| before.times.saturating_add(1)),
+        };
+        known.full.insert(class.to_owned(), full);
+    }
+
+    /// Why the node that the scheduler chose cannot have a volume, if it is heard of and says so.
+    pub fn lacks(&self, node: &str, driver: &str, class: &str, size: Bytes) -> Option<String> {
+        let all = self.all();
+        let known = all.get(node)?;
+        if !known.status.drivers.contains_key(driver) {
+            return Some(format!("driver {driver} does not answer on node {node}"));
+        }
+        let room = known.room(class);
+        (room < size).then(|| {
+            format!("node {node} has no room for {size}; the largest volume there has {room}")
+        })
+    }
+
     /// The node with the most room for volumes of a class, of those that are heard of.
     ///
     /// # Errors
@@ -145,20 +198,14 @@ impl Nodes {
             .find(|(_, known)| known.is_silent(self.silence))
             .map(|(node, known)| format!("{node} {}", Silence::since(&known.status)));
         able.retain(|(_, known)| !known.is_silent(self.silence));
-        // A driver that tells no capacity has to be tried.
-        let room = |known: &Known| {
-            let told = known.status.capacities.get(class);
-            told.map_or(Bytes(u64::MAX), |room| Bytes(*room))
-        };
-        let best = able.into_iter().max_by_key(|(_, known)| room(known));
+        let best = able.into_iter().max_by_key(|(_, known)| known.room(class));
         let silent = silent.map_or_else(String::new, |node| {
             format!("; of nodes that do not count, the agent of node {node}")
         });
-        match best {
-            Some((node, known)) if room(known) >= size => Ok(node.clone()),
-            Some((node, known)) => Err(NoNode(format!(
-                "no node has room for {size}; the largest volume, {}, could be made on {node}{silent}",
-                room(known)
+        match best.map(|(node, known)| (node, known.room(class))) {
+            Some((node, room)) if room >= size => Ok(node.clone()),
+            Some((node, room)) => Err(NoNode(format!(
+                "no node has room for {size}; the largest volume, {room}, could be made on {node}{silent}",
             ))),
             None => Err(NoNode(format!("no node has driver {driver}{silent}"))),
         }
@@ -170,6 +217,16 @@ impl Nodes {
 }
 
 impl Known {
+    /// The largest volume of a class that can be made: as the driver says, and less than what it had no
+    /// room for lately. One that does not say has to be tried.
+    fn room(&self, class: &str) -> Bytes {
+        let told = self.status.capacities.get(class);
+        let told = told.map_or(Bytes(u64::MAX), |room| Bytes(*room));
+        let full = self.full.get(class);
+        let full = full.filter(|full| full.since.elapsed() < FULL.after(full.times));
+        full.map_or(told, |full| told.min(Bytes(full.size.0.saturating_sub(1))))
+    }
+
     fn is_silent(&self, silence: Duration) -> bool {
         self.heard.is_none_or(|heard| heard.elapsed() >= silence)
     }
@@ -241,12 +298,40 @@ mod tests {
         assert!(nodes.with_room("a/c", "class", Bytes(1)).is_err());
         assert!(nodes.check("two", "a/c").is_err());
         assert!(nodes.check("four", "a/b").is_err());
+        let lacks = |node, driver, size| nodes.lacks(node, driver, "class", Bytes(size));
+        assert_eq!(lacks("two", "a/b", 30), None);
+        assert!(lacks("two", "a/b", 31).unwrap().contains("no room for 31"));
+        assert!(lacks("two", "a/c", 1).unwrap().contains("does not answer"));
+        assert_eq!(lacks("four", "a/b", 1), None, "nothing is heard of it");
     }
 
     #[test]
     fn a_driver_that_tells_no_capacity_is_tried() {
         let nodes = nodes(&[("one", None)]);
         assert_eq!(nodes.with_room("a/b", "class", Bytes(1)).unwrap(), "one");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_node_that_had_no_room_is_not_asked_again_for_ever_longer_or_until_it_has_more() {
+        let nodes = nodes(&[("one", None), ("two", Some(5))]);
+        let room = |size| nodes.with_room("a/b", "class", Bytes(size));
+        for minutes in [1, 2, 4] {
+            assert_eq!(room(7).unwrap(), "one");
+            nodes.had_no_room("one", "class", Bytes(7));
+            assert!(room(7).is_err());
+            assert_eq!(room(6).unwrap(), "one", "less may be had");
+            assert_eq!(nodes.lacks("one", "a/b", "other", Bytes(7)), None);
+            let almost = Duration::from_secs(60 * minutes - 1);
+            tokio::time::advance(almost).await;
+            assert!(room(7).is_err());
+            nodes.put(node("one", u32::try_from(minutes).unwrap(), None));
+            tokio::time::advance(Duration::from_secs(1)).await;
+        }
+        nodes.put(node("two", 1, Some(5)));
+        nodes.had_no_room("two", "class", Bytes(5));
+        assert!(nodes.lacks("two", "a/b", "class", Bytes(5)).is_some());
+        nodes.put(node("two", 2, Some(6)));
+        assert_eq!(nodes.lacks("two", "a/b", "class", Bytes(5)), None);
     }
 
     #[tokio::test(start_paused = true)]

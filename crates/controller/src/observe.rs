@@ -140,10 +140,25 @@ pub fn capacity(claim: &PersistentVolumeClaim) -> Bytes {
     storage(status.and_then(|status| status.capacity.as_ref()))
 }
 
-/// Whether the claim says that kubelet has to grow its file system.
+/// The size that the claim says kubelet has to grow its file system to. Releases without
+/// `allocatedResources` take the size from the persistent volume, and the request is what that has.
 #[must_use]
-pub fn awaits_node(claim: &PersistentVolumeClaim) -> bool {
-    condition(claim, AWAITS_NODE).is_some()
+pub fn awaits_node(claim: &PersistentVolumeClaim) -> Option<Bytes> {
+    condition(claim, AWAITS_NODE)?;
+    let status = claim.status.as_ref()?;
+    let of_storage = status
+        .allocated_resource_statuses
+        .as_ref()
+        .and_then(|all| all.get("storage"));
+    // Kubelet has given up, and will not look at it again (`runPreCheck` in node_expander.go).
+    if of_storage.is_some_and(|word| word == "NodeResizeInfeasible") {
+        return None;
+    }
+    let spec = claim.spec.as_ref()?;
+    match &status.allocated_resources {
+        Some(_) => Some(storage(status.allocated_resources.as_ref())),
+        None => wish::request(spec).ok(),
+    }
 }
 
 /// Why the claim's storage did not grow, as the claim says.
@@ -186,6 +201,15 @@ pub fn has_finalizer(meta: &ObjectMeta, finalizer: &str) -> bool {
 }
 
 impl Live {
+    /// The node that had no room for the volume, of which class, and for which size.
+    pub(crate) fn had_no_room(&self) -> Option<(&str, &str, Bytes)> {
+        let order = self.order.as_ref()?;
+        let problem = order.status.as_ref()?.problem.as_ref()?;
+        let class = self.class.as_ref()?.metadata.name.as_deref()?;
+        let is_full = class_of(&problem.class) == ErrorClass::Exhausted;
+        is_full.then_some((&order.spec.node, class, Bytes(order.spec.size)))
+    }
+
     /// As far as decisions need it.
     #[must_use]
     pub fn observed(&self, name: &str, ours: &[String]) -> Observed {

@@ -9,6 +9,7 @@ use k8s_openapi::api::{
     core::v1::{PersistentVolumeClaim, PersistentVolumeClaimSpec},
     storage::v1::StorageClass,
 };
+use std::collections::BTreeMap;
 
 /// The provisioner that Kubernetes wrote on the claim
 /// (`pkg/controller/volume/persistentvolume/pv_controller.go`).
@@ -94,14 +95,28 @@ pub fn wish(claim: &PersistentVolumeClaim, class: Option<&StorageClass>, ours: &
     if let Err(why) = possible(spec, class, driver) {
         return Wish::Refused(why);
     }
-    let node = selected_node(claim);
-    let later = class.volume_binding_mode.as_deref() == Some("WaitForFirstConsumer");
-    match node {
-        None if later => Wish::StorageLater,
-        node => Wish::Storage {
-            node: node.map(str::to_owned),
+    if class.volume_binding_mode.as_deref() != Some("WaitForFirstConsumer") {
+        return Wish::Storage { node: None };
+    }
+    match selected_node(claim) {
+        None => Wish::StorageLater,
+        Some(node) => Wish::Storage {
+            node: Some(node.to_owned()),
         },
     }
+}
+
+/// Whether a class has volumes on nodes with these labels: with all that one of its terms asks for.
+#[must_use]
+pub fn allows_node(class: &StorageClass, labels: Option<&BTreeMap<String, String>>) -> bool {
+    let terms = class.allowed_topologies.as_deref().unwrap_or_default();
+    terms.is_empty()
+        || terms.iter().any(|term| {
+            term.match_label_expressions.iter().flatten().all(|asked| {
+                let has = labels.and_then(|labels| labels.get(&asked.key));
+                has.is_some_and(|value| asked.values.contains(value))
+            })
+        })
 }
 
 fn possible(
@@ -210,6 +225,21 @@ mod tests {
             class[key] = value.clone();
         }
         class
+    }
+
+    #[test]
+    fn a_class_with_topologies_has_volumes_on_their_nodes_alone() {
+        let class = |terms: Value| -> StorageClass {
+            from_value(json!({"provisioner": "a/b", "allowedTopologies": terms})).unwrap()
+        };
+        let zone =
+            |zones: &[&str]| json!({"matchLabelExpressions": [{"key": "zone", "values": zones}]});
+        let labels = BTreeMap::from([("zone".to_owned(), "a".to_owned())]);
+        let allows = |terms: Value| allows_node(&class(terms), Some(&labels));
+        assert!(allows(json!([])));
+        assert!(allows(json!([zone(&["b"]), zone(&["c", "a"])])));
+        assert!(!allows(json!([zone(&["b"])])));
+        assert!(!allows_node(&class(json!([zone(&["a"])])), None));
     }
 
     #[test]

@@ -3,7 +3,8 @@
 //! Four sizes are compared: what the claim asks, what the persistent volume says, what the claim's
 //! status says, and what the storage was measured to have. Kubernetes' own expander, where it runs,
 //! raises the second at once, and believes that nothing is left to do but on the node. So the rule
-//! never concludes from the second that the storage has grown.
+//! never concludes from the second that the storage has grown, and lowers it where it has not, and less
+//! is asked since: kubelet would try to reach it for ever.
 //!
 //! Why storage does not grow stands in the claim's status until it has grown, or nothing is asked any
 //! more. What kubelet cannot grow is for kubelet to say.
@@ -40,21 +41,27 @@ pub(super) fn growing(observed: &Observed, volume: &Volume) -> Step {
     if !asks(claim) {
         return unreached(claim, Step::Rest);
     }
-    match reached {
-        Some(reached) if reached >= claim.request => {}
+    let size = match reached {
+        // What a former, larger request has reached is had. What was only said of it is not.
+        Some(reached) if reached >= claim.request => {
+            claim.request.max(volume.capacity.min(reached))
+        }
         // The driver does not say what it reached: its file system will.
         None if order.problem.is_none() && order.grows_on_node => {
-            return kubelet_acts(observed, claim);
+            return match claim.awaits_node {
+                Some(size) if size != claim.request => Step::AwaitNode(claim.request),
+                _ => kubelet_acts(observed, claim),
+            };
         }
         _ => return unreached(claim, waiting(observed, order)),
+    };
+    if volume.capacity != size {
+        return Step::SizeVolume(size);
     }
-    if volume.capacity < claim.request {
-        return Step::RaiseVolume(claim.request);
-    }
-    match (order.grows_on_node, claim.awaits_node) {
-        (false, _) => Step::FinishClaim(claim.request),
-        (true, false) => Step::AwaitNode(claim.request),
-        (true, true) => kubelet_acts(observed, claim),
+    match claim.awaits_node {
+        _ if !order.grows_on_node => Step::FinishClaim(size),
+        Some(awaited) if awaited == size => kubelet_acts(observed, claim),
+        _ => Step::AwaitNode(size),
     }
 }
 
@@ -105,7 +112,7 @@ mod tests {
         let told = Step::SayFailure("at most 15".to_owned());
         assert_eq!(allowed(true, 20, 10), told);
         // Its class allowed it once.
-        let raise = Step::RaiseVolume(Bytes(20));
+        let raise = Step::SizeVolume(Bytes(20));
         assert_eq!(allowed(true, 20, 20), raise);
     }
 
@@ -120,7 +127,7 @@ mod tests {
                 binding: Binding::This,
                 may_grow: true,
                 beyond: None,
-                awaits_node: false,
+                awaits_node: None,
                 failure: None,
             }),
             volume: Some(Volume {
@@ -158,7 +165,7 @@ mod tests {
             observed.volume.as_mut().unwrap().capacity = Bytes(reached);
             let claim = observed.claim.as_mut().unwrap();
             claim.failure = failure.map(str::to_owned);
-            claim.awaits_node = true;
+            claim.awaits_node = Some(Bytes(request));
             decide(&observed)
         };
         let say = |why: &str| Step::SayFailure(why.to_owned());
@@ -178,7 +185,7 @@ mod tests {
         let mut observed = observed(20, 20);
         observed.order.as_mut().unwrap().grows_on_node = true;
         observed.volume.as_mut().unwrap().capacity = Bytes(20);
-        observed.claim.as_mut().unwrap().awaits_node = true;
+        observed.claim.as_mut().unwrap().awaits_node = Some(Bytes(20));
         observed.away = Some(Away {
             why: "the node is lost".to_owned(),
             lost: true,

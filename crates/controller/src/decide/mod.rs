@@ -53,7 +53,7 @@ pub enum Step {
     /// Orders the storage to have another size; what it has is never taken from it.
     Resize(Bytes),
     /// Writes into the persistent volume the size that its storage was measured to have reached.
-    RaiseVolume(Bytes),
+    SizeVolume(Bytes),
     /// Completes the claim's growth: nothing on a node has to do anything for it.
     FinishClaim(Bytes),
     /// Tells kubelet to grow the file system.

@@ -16,12 +16,12 @@ pub struct Observed {
     pub away: Option<Away>,
 }
 
-/// A node that nothing has been heard of for too long.
+/// A node that nothing has been heard of for too long, or that the scheduler chose and that has no room.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Away {
     /// Which, since when, and what to do.
     pub why: String,
-    /// Kubernetes misses it too, so its scheduler would choose another one.
+    /// Another one is to be chosen, if nothing was ordered yet: Kubernetes misses it too, or it cannot.
     pub lost: bool,
 }
 
@@ -83,8 +83,8 @@ pub struct Claim {
     pub may_grow: bool,
     /// Why its class allows no storage of the size that it asks for.
     pub beyond: Option<String>,
-    /// Its status says that kubelet has to grow the file system.
-    pub awaits_node: bool,
+    /// Its status says that kubelet has to grow the file system, to this size.
+    pub awaits_node: Option<Bytes>,
     /// Why its storage did not grow, as its status says.
     pub failure: Option<String>,
 }

@@ -47,7 +47,7 @@ mod tests {
                     binding,
                     may_grow: true,
                     beyond: None,
-                    awaits_node: false,
+                    awaits_node: None,
                     failure: None,
                 }),
                 volume: Some(Volume {

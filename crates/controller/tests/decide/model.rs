@@ -45,7 +45,8 @@ struct ClaimObject {
     selected: Option<Node>,
     request: u64,
     capacity: u64,
-    awaits_node: bool,
+    /// The size that kubelet shall reach.
+    awaits_node: Option<u64>,
     failure: Option<String>,
 }
 
@@ -104,7 +105,8 @@ pub struct World {
 
 const NAMES: [&str; 2] = ["a", "b"];
 const SMALL: u64 = 1;
-const BIG: u64 = 2;
+const MIDDLE: u64 = 2;
+const BIG: u64 = 3;
 
 fn bytes(size: u64) -> Bytes {
     Bytes(size)
@@ -159,7 +161,7 @@ impl World {
             },
             may_grow: !claim.deleting,
             beyond: None,
-            awaits_node: claim.awaits_node,
+            awaits_node: claim.awaits_node.map(bytes),
             failure: claim.failure.clone(),
         });
         let volume = self.volume.as_ref().map(|volume| Volume {
@@ -282,7 +284,7 @@ impl World {
         let step = decide(&seen.observe());
         let as_seen = match step {
             Step::Resize(_) => self.order == seen.order,
-            Step::RaiseVolume(_) => self.volume == seen.volume,
+            Step::SizeVolume(_) => self.volume == seen.volume,
             Step::FinishClaim(_) | Step::AwaitNode(_) => true,
             _ => false,
         };

@@ -69,7 +69,7 @@ impl World {
                 let pending = self.setting.expander
                     && claim.bound == Some(true)
                     && claim.request > claim.capacity
-                    && (volume.capacity < claim.request || !claim.awaits_node);
+                    && (volume.capacity < claim.request || claim.awaits_node.is_none());
                 if !pending {
                     return None;
                 }
@@ -78,26 +78,28 @@ impl World {
                 volume.capacity = volume.capacity.max(request);
                 // It forgets what was said of a former growth.
                 let claim = next.claim.as_mut()?;
-                claim.awaits_node = true;
+                claim.awaits_node = Some(request);
                 claim.failure = None;
             }
             Actor::Kubelet => {
                 let (claim, volume) = (self.claim.as_ref()?, self.volume.as_ref()?);
+                let size = claim.awaits_node?;
                 let grows = self.setting.grows_on_node
                     && claim.bound == Some(true)
-                    && claim.awaits_node
                     && volume.capacity > claim.capacity;
                 // The driver's `expandfs` grows storage and file system, or fails.
-                let size = self.storage[volume.node]?;
-                let no_room = size < volume.capacity && self.full[volume.node];
-                if !grows || no_room || self.is_lost(volume.node) {
+                let has = self.storage[volume.node]?;
+                if !grows || self.is_lost(volume.node) {
                     return None;
                 }
-                next.storage[volume.node] = Some(size.max(volume.capacity));
-                let capacity = volume.capacity;
                 let claim = next.claim.as_mut()?;
-                claim.capacity = capacity;
-                claim.awaits_node = false;
+                claim.awaits_node = None;
+                if has < size && self.full[volume.node] {
+                    // It tries what is asked for ever, and gives up what is not asked any more.
+                    return (claim.request != size).then_some(next);
+                }
+                next.storage[volume.node] = Some(has.max(size));
+                claim.capacity = size;
                 // Before Kubernetes 1.31 it leaves what was said of the storage.
             }
         }

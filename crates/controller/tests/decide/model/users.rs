@@ -1,6 +1,6 @@
 //! What users and administrators do.
 
-use super::{BIG, ClaimObject, SMALL, World};
+use super::{BIG, ClaimObject, MIDDLE, SMALL, World};
 
 impl World {
     pub(super) fn users(&self) -> Vec<(&'static str, Option<World>)> {
@@ -20,7 +20,7 @@ impl World {
                     selected: None,
                     request: SMALL,
                     capacity: 0,
-                    awaits_node: false,
+                    awaits_node: None,
                     failure: None,
                 });
             });
@@ -37,13 +37,14 @@ impl World {
                 }),
                 Some(true) => {
                     add("a pod writes", &|world| world.data = true);
-                    if claim.request == SMALL {
+                    if claim.request < BIG {
                         add("a user asks for more", &|world| {
                             world.claim.as_mut().unwrap().request = BIG;
                         });
-                    } else if claim.capacity < BIG {
+                    } else if claim.capacity < MIDDLE {
+                        // Not for what it has already: that the API server refuses.
                         add("a user asks for less again", &|world| {
-                            world.claim.as_mut().unwrap().request = SMALL;
+                            world.claim.as_mut().unwrap().request = MIDDLE;
                         });
                     }
                 }

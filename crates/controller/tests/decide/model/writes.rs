@@ -96,7 +96,7 @@ impl World {
                     order.full = false;
                 }
             }
-            Step::RaiseVolume(size) => {
+            Step::SizeVolume(size) => {
                 if let Some(volume) = &mut self.volume {
                     volume.capacity = size.0;
                 }
@@ -104,13 +104,13 @@ impl World {
             Step::FinishClaim(size) => {
                 if let Some(claim) = &mut self.claim {
                     claim.capacity = size.0;
-                    claim.awaits_node = false;
+                    claim.awaits_node = None;
                     claim.failure = None;
                 }
             }
-            Step::AwaitNode(_) => {
+            Step::AwaitNode(size) => {
                 if let Some(claim) = &mut self.claim {
-                    claim.awaits_node = true;
+                    claim.awaits_node = Some(size.0);
                     claim.failure = None;
                 }
             }
@@ -141,7 +141,7 @@ pub(super) fn target(step: &Step) -> Target {
         | Step::Revoke
         | Step::Forget
         | Step::Resize(_) => Target::Order,
-        Step::Publish | Step::DeleteVolume | Step::LetVolumeGo | Step::RaiseVolume(_) => {
+        Step::Publish | Step::DeleteVolume | Step::LetVolumeGo | Step::SizeVolume(_) => {
             Target::Volume
         }
         _ => Target::Claim,
