@@ -153,6 +153,15 @@ impl Running {
         restart(scenario, AGENT, "agent", AGENT, &more, None);
     }
 
+    /// Starts both anew for one more driver.
+    pub fn restart_with_driver(&self, scenario: &Scenario, driver: &str) {
+        let driver = ["--driver", driver];
+        let agent = [&ON_NODE[..], &driver].concat();
+        restart(scenario, AGENT, "agent", AGENT, &agent, None);
+        let first = [&FIRST[..], &driver].concat();
+        restart(scenario, CONTROLLER, "controller", CONTROLLER, &first, None);
+    }
+
     /// Kills the agent.
     pub fn kill_agent(&self, scenario: &Scenario) {
         let node = scenario.lab().cluster().node();

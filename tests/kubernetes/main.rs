@@ -18,6 +18,7 @@ mod claims_in_trouble;
 mod claims_killed;
 mod claims_left_alone;
 mod claims_of_sets;
+mod claims_offline;
 mod controllers;
 mod crowd;
 mod drivers;
@@ -51,6 +52,7 @@ fn main() -> ExitCode {
         claims_killed::TESTS,
         claims_left_alone::TESTS,
         claims_of_sets::TESTS,
+        claims_offline::TESTS,
         crowd::TESTS,
         drivers::TESTS,
         failures::TESTS,

@@ -162,6 +162,7 @@ fn templates(points: &Points) {
         annotate("grow.flexvol.dev/data=100Mi", "are made with 320Mi");
         annotate("grow.flexvol.dev/data=much", "mend or remove it");
         annotate("grow.flexvol.dev/nothing=1Gi", "no claim template");
+        annotate("grow.flexvol.dev/offline=always", "write \"restart\"");
         let shrunk = apply(scenario, &sized("100Mi", "1Gi"), server_side).unwrap_err();
         assert!(shrunk.contains("volumes do not shrink"), "{shrunk}");
         never_grows(scenario);

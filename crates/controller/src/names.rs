@@ -39,6 +39,10 @@ pub const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
 /// On a stateful set, followed by the name of a claim template: the size its claims shall have.
 pub const GROW: &str = "grow.flexvol.dev/";
 
+/// On a stateful set, after [`GROW`]: what may be done to its pods so that volumes grow which do not
+/// while a pod uses them.
+pub const OFFLINE: &str = "offline";
+
 /// On a storage class: no claim of it gets, or grows to, more than this size.
 pub const LARGEST: &str = "flexvol.dev/largest";
 

@@ -1,14 +1,18 @@
 //! Stateful sets: a size in an annotation becomes the size of all claims of a template.
 //!
 //! The templates of a set cannot be edited (`pkg/apis/apps/validation`), so the size stands in an
-//! annotation, `grow.flexvol.dev/<template>: 20Gi`. Claims grow while their pods run: no pod is
-//! restarted, no set is scaled or made anew, and no claim is made or deleted. A claim that a set makes
-//! later has the template's size, and grows as soon as it is bound. What was begun goes on by itself:
-//! each claim is compared with the annotation, and nothing is remembered but whose turn it is.
+//! annotation, `grow.flexvol.dev/<template>: 20Gi`. Claims grow while their pods run: no set is scaled or
+//! made anew, and no claim is made or deleted. Pods are left alone too, unless another annotation says
+//! that they may be stopped for it ([`offline`]). A claim that a set makes later has the template's size,
+//! and grows as soon as it is bound. What was begun goes on by itself: each claim is compared with the
+//! annotation, and nothing is remembered but whose turn it is.
 
 mod ask;
+mod moment;
+mod offline;
+mod restart;
 
-pub(crate) use ask::{claim_name, ordinals, wanted};
+pub(crate) use ask::{claim_name, ordinals, restarts, wanted};
 
 use crate::{
     api::{Refusal, is_conflict, refusal, words},
@@ -18,8 +22,7 @@ use crate::{
     queue::{Outcome, Pace, Queue},
 };
 use anyhow::{Context, Result};
-use ask::{Need, asked_for, need};
-use flexvol_sdk::Bytes;
+use ask::{Asked, Need, asked_for, need};
 use futures_util::{StreamExt, pin_mut};
 use k8s_openapi::api::{apps::v1::StatefulSet, core::v1::PersistentVolumeClaim};
 use kube::{
@@ -59,8 +62,8 @@ struct Round {
     of: u64,
     /// How many claims were looked at.
     looked_at: usize,
-    /// Some of these wait for something.
-    waits: bool,
+    /// The last pod with one of these that waits for something.
+    waits: Option<i32>,
     /// Some of these were asked to grow.
     asked: bool,
 }
@@ -76,7 +79,7 @@ impl Round {
 
     /// What was found of all claims.
     fn outcome(&self) -> Outcome {
-        match (self.asked, self.waits) {
+        match (self.asked, self.waits.is_some()) {
             (true, _) => Outcome::After(SOON),
             (false, true) => Outcome::InVain(WAITS),
             (false, false) => Outcome::InVain(DONE),
@@ -134,7 +137,7 @@ impl Sets {
         while let Some(event) = stream.next().await {
             match event {
                 Ok(Event::Apply(set) | Event::InitApply(set)) => {
-                    if !wanted(&set).is_empty() {
+                    if !wanted(&set).is_empty() || restarts(&set).is_err() {
                         let namespace = set.namespace().unwrap_or_default();
                         self.queue.push(&format!("{namespace}/{}", set.name_any()));
                     }
@@ -156,23 +159,33 @@ impl Sets {
             return Ok(Outcome::Settled);
         };
         let new = Round::new(&set);
-        if set.metadata.deletion_timestamp.is_some() || wanted(&set).is_empty() {
+        if set.metadata.deletion_timestamp.is_some() {
             return Ok(Outcome::Settled);
         }
         let mut round = begun.filter(|round| round.of == new.of).unwrap_or(new);
         if round.looked_at == 0 {
             self.tell_mistakes(&set);
         }
+        if wanted(&set).is_empty() {
+            return Ok(Outcome::Settled);
+        }
         let claims: Api<PersistentVolumeClaim> = Api::namespaced(self.client.clone(), namespace);
         let mut rest = asked_for(&set).skip(round.looked_at);
-        for (name, size) in rest.by_ref().take(TURN) {
-            let need = self.claim(&set, &claims, &name, size).await?;
+        for asked in rest.by_ref().take(TURN) {
+            let need = self.claim(&set, &claims, &asked).await?;
             round.asked |= matches!(need, Need::Ask(_));
-            round.waits |= need == Need::Time;
+            if need == Need::Time {
+                round.waits = round.waits.max(Some(asked.ordinal));
+            }
             round.looked_at += 1;
         }
         if rest.next().is_none() {
-            return Ok(round.outcome());
+            return match round.waits {
+                Some(last) if !round.asked && restarts(&set) == Ok(true) => {
+                    self.offline(&set, last).await
+                }
+                _ => Ok(round.outcome()),
+            };
         }
         self.rounds().insert(key.to_owned(), round);
         Ok(Outcome::After(Duration::ZERO))
@@ -185,7 +198,7 @@ impl Sets {
     /// Sizes and templates that are none. A few: whoever writes hundreds of them does not read them all.
     fn tell_mistakes(&self, set: &StatefulSet) {
         let mistakes = wanted(set).into_iter().filter_map(|(_, size)| size.err());
-        for why in mistakes.take(5) {
+        for why in restarts(set).err().into_iter().chain(mistakes).take(5) {
             self.events.say(set, Tone::Warning, RESIZE_FAILED, &why);
         }
     }
@@ -195,8 +208,9 @@ impl Sets {
         &self,
         set: &StatefulSet,
         claims: &Api<PersistentVolumeClaim>,
-        name: &str,
-        size: Bytes,
+        Asked {
+            claim: name, size, ..
+        }: &Asked,
     ) -> Result<Need> {
         let Some(claim) = claims.get_opt(name).await.context("read a claim")? else {
             return Ok(Need::Nothing);
@@ -204,7 +218,7 @@ impl Sets {
         let failed = |why: &str| {
             self.events.say(set, Tone::Warning, RESIZE_FAILED, why);
         };
-        let need = need(&claim, size);
+        let need = need(&claim, *size);
         match need {
             Need::Nothing | Need::Time => {}
             Need::Smaller(has) => failed(&format!(
@@ -245,7 +259,7 @@ mod tests {
     fn a_set_is_looked_at_more_rarely_once_all_its_claims_have_their_size() {
         let outcome = |asked: bool, waits: bool| {
             let mut round = Round::default();
-            (round.asked, round.waits) = (asked, waits);
+            (round.asked, round.waits) = (asked, waits.then_some(0));
             round.outcome()
         };
         assert_eq!(outcome(true, true), Outcome::After(SOON));

@@ -1,10 +1,11 @@
-//! Sizes in the annotations of stateful sets, whoever writes them: people, or [`super::templates`].
+//! Sizes in the annotations of stateful sets, whoever writes them: people, or [`super::templates`]. And
+//! the annotation that lets pods be stopped for growth.
 
 use super::review::{Update, Verdict};
 use crate::{
     names::is_object_name,
     observe::capacity,
-    sets::{claim_name, ordinals, wanted},
+    sets::{claim_name, ordinals, restarts, wanted},
     wish::{beyond, class_name},
 };
 use anyhow::{Context, Result};
@@ -56,11 +57,14 @@ pub(super) async fn class_of(
     class.context("read the storage class")
 }
 
-/// Judges sizes in annotations that are new.
+/// Judges what is new in annotations.
 ///
 /// # Errors
 /// When what has to be known cannot be read.
 pub async fn judge(client: &Client, update: &Update<StatefulSet>) -> Result<Verdict> {
+    if let Some(why) = meaningless(update) {
+        return Ok(Verdict::refused(why));
+    }
     for (template, size) in changed(update) {
         let size = match size {
             Ok(size) => size,
@@ -82,6 +86,12 @@ fn changed(update: &Update<StatefulSet>) -> Vec<(String, Result<Bytes, String>)>
     let mut all = wanted(&update.new);
     all.retain(|wish| !before.contains(wish));
     all
+}
+
+/// Why what the annotation newly says of pods means nothing.
+fn meaningless(update: &Update<StatefulSet>) -> Option<String> {
+    let why = restarts(&update.new).err()?;
+    (restarts(&update.old).err().as_ref() != Some(&why)).then_some(why)
 }
 
 /// The claims of the set's namespace, if that can be one.
@@ -190,6 +200,26 @@ mod tests {
         let change = ("data".to_owned(), Ok(Bytes(4 * GIB)));
         assert_eq!(changed(&update(Some("4Gi"))), [change]);
         assert_eq!(changed(&update(None)), []);
+    }
+
+    #[test]
+    fn only_a_new_mistake_about_stopping_pods_is_refused() {
+        let update = |old: Option<&str>, new: Option<&str>| {
+            let [old, new] = [old, new].map(|text| {
+                let mut set = set(Some("3Gi"));
+                let annotations = set.metadata.annotations.as_mut().unwrap();
+                let key = "grow.flexvol.dev/offline".to_owned();
+                annotations.extend(text.map(|text| (key, text.to_owned())));
+                set
+            });
+            let uid = String::new();
+            meaningless(&Update { uid, new, old })
+        };
+        assert_eq!(update(None, Some("restart")), None);
+        assert_eq!(update(Some("restart"), None), None);
+        let why = update(Some("restart"), Some("always")).unwrap();
+        assert!(why.contains("\"always\"") && why.contains("write \"restart\""));
+        assert_eq!(update(Some("always"), Some("always")), None);
     }
 
     #[test]

@@ -1,6 +1,10 @@
 //! What a set's annotations ask of its claims, and what a claim needs to have it.
 
-use crate::{names::GROW, observe::storage, wish::request};
+use crate::{
+    names::{GROW, OFFLINE},
+    observe::storage,
+    wish::request,
+};
 use flexvol_sdk::Bytes;
 use k8s_openapi::api::{apps::v1::StatefulSet, core::v1::PersistentVolumeClaim};
 use kube::ResourceExt;
@@ -37,15 +41,38 @@ pub(super) fn need(claim: &PersistentVolumeClaim, wanted: Bytes) -> Need {
     }
 }
 
-/// The sizes that a set's annotations ask for: template, and size or what is wrong with it.
-pub(crate) fn wanted(set: &StatefulSet) -> Vec<(String, Result<Bytes, String>)> {
+fn templates(set: &StatefulSet) -> HashSet<&str> {
     let templates = set.spec.volume_claim_templates.iter().flatten();
     let names = templates.filter_map(|template| template.metadata.name.as_deref());
-    let known: HashSet<_> = names.collect();
+    names.collect()
+}
+
+/// Whether pods of the set may be stopped, one at a time, so that their volumes grow; or what is wrong
+/// with the annotation. Where a claim template has that very name, the annotation is its size.
+pub(crate) fn restarts(set: &StatefulSet) -> Result<bool, String> {
+    let key = format!("{GROW}{OFFLINE}");
+    let annotations = set.metadata.annotations.as_ref();
+    let text = annotations.and_then(|all| all.get(&key));
+    match text.map(String::as_str) {
+        _ if templates(set).contains(OFFLINE) => Ok(false),
+        None => Ok(false),
+        Some("restart") => Ok(true),
+        Some(text) => Err(format!(
+            "annotation {key}: {text:?} says nothing; write \"restart\", by which pods are stopped one at a time, or remove it"
+        )),
+    }
+}
+
+/// The sizes that a set's annotations ask for: template, and size or what is wrong with it.
+pub(crate) fn wanted(set: &StatefulSet) -> Vec<(String, Result<Bytes, String>)> {
+    let known = templates(set);
     let annotations = set.metadata.annotations.iter().flatten();
     annotations
         .filter_map(|(key, text)| {
             let name = key.strip_prefix(GROW)?;
+            if name == OFFLINE && !known.contains(name) {
+                return None;
+            }
             let size = if known.contains(name) {
                 text.parse::<Bytes>()
                     .map_err(|error| format!("annotation {key}: {error}"))
@@ -80,18 +107,36 @@ pub(crate) fn claim_name(set: &StatefulSet, template: &str, ordinal: i32) -> Str
     format!("{template}-{}-{ordinal}", set.name_any())
 }
 
-/// The names of a template's claims, the last first: that is the order in which sets update pods.
-fn claims_of<'a>(set: &'a StatefulSet, template: &str) -> impl Iterator<Item = String> + use<'a> {
+/// A claim that a set's annotations are about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Asked {
+    pub claim: String,
+    /// Of the pod that has it.
+    pub ordinal: i32,
+    /// What it shall have.
+    pub size: Bytes,
+}
+
+/// A template's claims, the last first: that is the order in which sets update pods.
+fn claims_of<'a>(
+    set: &'a StatefulSet,
+    template: &str,
+    size: Bytes,
+) -> impl Iterator<Item = Asked> + use<'a> {
     let template = template.to_owned();
     let ordinals = ordinals(set).rev();
-    ordinals.map(move |ordinal| claim_name(set, &template, ordinal))
+    ordinals.map(move |ordinal| Asked {
+        claim: claim_name(set, &template, ordinal),
+        ordinal,
+        size,
+    })
 }
 
 /// All claims that a set's annotations are about, with the sizes that they shall have.
-pub(super) fn asked_for(set: &StatefulSet) -> impl Iterator<Item = (String, Bytes)> {
+pub(super) fn asked_for(set: &StatefulSet) -> impl Iterator<Item = Asked> {
     let sizes = wanted(set).into_iter();
     let sizes = sizes.filter_map(|(template, size)| Some((template, size.ok()?)));
-    sizes.flat_map(|(template, size)| claims_of(set, &template).map(move |name| (name, size)))
+    sizes.flat_map(|(template, size)| claims_of(set, &template, size))
 }
 
 #[cfg(test)]
@@ -116,15 +161,19 @@ pub(super) mod tests {
 
     #[test]
     fn claims_are_named_by_ordinal_and_taken_from_the_last() {
-        let names = |more: Value| claims_of(&set(more), "data").collect::<Vec<_>>();
+        let names = |more: Value| {
+            let set = set(more);
+            let claims = claims_of(&set, "data", Bytes(1));
+            claims.map(|asked| asked.claim).collect::<Vec<_>>()
+        };
         assert_eq!(names(json!({})), ["data-db-2", "data-db-1", "data-db-0"]);
         let later = json!({"ordinals": {"start": 5}, "replicas": 1});
         assert_eq!(names(later), ["data-db-5"]);
         assert!(names(json!({"replicas": 0})).is_empty());
         let mut endless = set(json!({"replicas": i32::MAX}));
-        assert_eq!(claims_of(&endless, "data").count(), 100);
+        assert_eq!(claims_of(&endless, "data", Bytes(1)).count(), 100);
         endless.status = Some(from_value(json!({"replicas": 500})).unwrap());
-        assert_eq!(claims_of(&endless, "data").count(), 600);
+        assert_eq!(claims_of(&endless, "data", Bytes(1)).count(), 600);
     }
 
     #[test]
@@ -145,6 +194,28 @@ pub(super) mod tests {
         let annotations = wrong.metadata.annotations.as_mut().unwrap();
         annotations.insert("grow.flexvol.dev/data".to_owned(), "big".to_owned());
         assert!(wanted(&wrong)[0].1.as_ref().unwrap_err().contains("big"));
+    }
+
+    #[test]
+    fn pods_are_stopped_only_where_an_annotation_says_exactly_that() {
+        let said = |text: Option<&str>, more: Value| {
+            let mut set = set(more);
+            let annotations = set.metadata.annotations.as_mut().unwrap();
+            if let Some(text) = text {
+                annotations.insert("grow.flexvol.dev/offline".to_owned(), text.to_owned());
+            }
+            (restarts(&set), wanted(&set).len())
+        };
+        assert_eq!(said(None, json!({})), (Ok(false), 1));
+        assert_eq!(said(Some("restart"), json!({})), (Ok(true), 1));
+        for other in ["", "Restart", "true", "delete", "2Gi"] {
+            let (why, sizes) = said(Some(other), json!({}));
+            assert!(why.unwrap_err().contains("write \"restart\""), "{other}");
+            assert_eq!(sizes, 1, "it is no template's");
+        }
+        let template = |name: &str| json!({"metadata": {"name": name}, "spec": {}});
+        let own = json!({"volumeClaimTemplates": [template("data"), template("offline")]});
+        assert_eq!(said(Some("2Gi"), own), (Ok(false), 2), "a template's size");
     }
 
     #[test]

@@ -1,0 +1,293 @@
+//! Reading what decides whether a pod of a set is stopped, as it is now.
+
+use super::{
+    Sets,
+    ask::ordinals,
+    restart::{Claim, Moment, Pod, State},
+};
+use crate::{
+    decide::{Answer, Order, Wanted},
+    names::{AWAITS_NODE, is_object_name, volume_name},
+    objects::NodeVolume,
+    observe::{condition, failure, grows, order_of, uid},
+    wish::request,
+};
+use anyhow::{Context, Result};
+use k8s_openapi::{
+    api::{
+        apps::v1::StatefulSet,
+        core::v1::{self, PersistentVolumeClaim},
+    },
+    jiff::Timestamp,
+};
+use kube::{Api, ResourceExt, api::ListParams, core::Selector};
+
+/// So many pods are read at a time.
+const PAGE: u32 = 250;
+
+impl Sets {
+    /// Pods first: one that runs has volumes that have grown, if they were to, and its claims say so.
+    pub(super) async fn moment(&self, set: &StatefulSet, last: i32) -> Result<Moment> {
+        let namespace = set.namespace().unwrap_or_default();
+        let pods: Api<v1::Pod> = Api::namespaced(self.client.clone(), &namespace);
+        let selector = Selector::try_from(set.spec.selector.clone());
+        let mut page = ListParams::default()
+            .labels_from(&selector.context("read what the set selects")?)
+            .limit(PAGE);
+        let mut found = Vec::new();
+        let mut names = Vec::new();
+        loop {
+            let list = pods.list(&page).await.context("list pods")?;
+            for pod in &list.items {
+                let Some(pod_of_set) = pod_of(set, pod) else {
+                    continue;
+                };
+                if pod_of_set.ordinal == last {
+                    names = claims_of(pod);
+                }
+                found.push(pod_of_set);
+            }
+            match list.metadata.continue_.filter(|token| !token.is_empty()) {
+                Some(token) => page = page.continue_token(&token),
+                None => break,
+            }
+        }
+        let mut claims = Vec::new();
+        for name in names {
+            claims.extend(self.growing(&namespace, &name).await?);
+        }
+        Ok(Moment {
+            rolls: rolls(set),
+            ordinals: ordinals(set),
+            pods: found,
+            last,
+            claims,
+        })
+    }
+
+    /// A claim, if it shall grow.
+    async fn growing(&self, namespace: &str, name: &str) -> Result<Option<Claim>> {
+        let claims: Api<PersistentVolumeClaim> = Api::namespaced(self.client.clone(), namespace);
+        let claim = claims.get_opt(name).await.context("read a claim")?;
+        let Some(claim) = claim.filter(grows) else {
+            return Ok(None);
+        };
+        let orders: Api<NodeVolume> = Api::all(self.client.clone());
+        let order = orders.get_opt(&volume_name(uid(&claim.metadata))).await;
+        let order = order.context("read the order")?;
+        Ok(Some(Claim {
+            name: name.to_owned(),
+            pending: pending(&claim, order.as_ref().map(order_of).as_ref()),
+        }))
+    }
+}
+
+/// Since when the file system is all that has to grow of a claim that shall grow. Where there is no order
+/// of ours, the claim is believed.
+fn pending(claim: &PersistentVolumeClaim, order: Option<&Order>) -> Option<Timestamp> {
+    let asked = request(claim.spec.as_ref()?).ok()?;
+    let has_storage = order.is_none_or(|order| {
+        let reached = match order.answer {
+            Answer::Present(size) => size.is_none_or(|size| size >= asked),
+            Answer::None | Answer::Absent => false,
+        };
+        reached && order.wanted == Wanted::Present && order.problem.is_none()
+    });
+    let since = condition(claim, AWAITS_NODE)?.last_transition_time.as_ref();
+    (has_storage && failure(claim).is_none()).then(|| since.map_or(Timestamp::UNIX_EPOCH, |t| t.0))
+}
+
+/// A pod, if the set has made it.
+fn pod_of(set: &StatefulSet, pod: &v1::Pod) -> Option<Pod> {
+    let meta = &pod.metadata;
+    let owners = meta.owner_references.iter().flatten();
+    let mut owners = owners.filter(|owner| owner.controller == Some(true));
+    if !owners.any(|owner| owner.uid == uid(&set.metadata)) {
+        return None;
+    }
+    let name = meta.name.clone()?;
+    let ordinal = name.strip_prefix(&format!("{}-", set.name_any()))?;
+    let status = pod.status.as_ref();
+    let phase = status.and_then(|status| status.phase.as_deref());
+    let mut conditions = status.iter().flat_map(|s| s.conditions.iter().flatten());
+    let state = if meta.deletion_timestamp.is_some() {
+        State::Going
+    } else if conditions.any(|each| each.type_ == "Ready" && each.status == "True") {
+        State::Ready
+    } else if phase.is_none_or(|phase| phase == "Pending") {
+        State::Starting
+    } else {
+        State::Unready
+    };
+    Some(Pod {
+        ordinal: ordinal.parse().ok()?,
+        uid: uid(meta).to_owned(),
+        made: meta.creation_timestamp.as_ref()?.0,
+        state,
+        name,
+    })
+}
+
+/// The names of a pod's claims, as far as they are some: Kubernetes lets pods name anything.
+fn claims_of(pod: &v1::Pod) -> Vec<String> {
+    let volumes = pod
+        .spec
+        .iter()
+        .flat_map(|spec| spec.volumes.iter().flatten());
+    let names = volumes.filter_map(|volume| {
+        let claim = volume.persistent_volume_claim.as_ref()?;
+        is_object_name(&claim.claim_name).then(|| claim.claim_name.clone())
+    });
+    names.collect()
+}
+
+/// Whether Kubernetes has not looked at the set as it is yet, or is replacing pods of it by newer ones.
+fn rolls(set: &StatefulSet) -> bool {
+    let Some(status) = &set.status else {
+        return true;
+    };
+    let strategy = set.spec.update_strategy.as_ref();
+    let by_hand = strategy.is_some_and(|strategy| strategy.type_.as_deref() == Some("OnDelete"));
+    let rolling = strategy.and_then(|strategy| strategy.rolling_update.as_ref());
+    let partition = rolling.and_then(|rolling| rolling.partition).unwrap_or(0);
+    let to_update = set.spec.replicas.unwrap_or(1).saturating_sub(partition);
+    let updating = status.current_revision != status.update_revision
+        && status.updated_replicas.unwrap_or(0) < to_update;
+    status.observed_generation < set.metadata.generation || updating && !by_hand
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, from_value, json};
+
+    const THEN: &str = "2026-11-22T12:00:00Z";
+
+    fn set(more: Value) -> StatefulSet {
+        let mut set = json!({
+            "metadata": {"name": "db", "namespace": "ns", "uid": "s", "generation": 3},
+            "spec": {"replicas": 3, "serviceName": "db", "selector": {}, "template": {}},
+            "status": {
+                "replicas": 3, "observedGeneration": 3, "updatedReplicas": 3,
+                "currentRevision": "a", "updateRevision": "a",
+            },
+        });
+        for (part, fields) in more.as_object().unwrap() {
+            for (key, value) in fields.as_object().unwrap() {
+                set[part][key] = value.clone();
+            }
+        }
+        from_value(set).unwrap()
+    }
+
+    #[test]
+    fn a_set_rolls_until_kubernetes_has_replaced_what_it_is_to_replace() {
+        let newer = |updated: i32| json!({"updateRevision": "b", "updatedReplicas": updated});
+        assert!(!rolls(&set(json!({}))));
+        assert!(rolls(&set(json!({"metadata": {"generation": 4}}))));
+        assert!(rolls(&set(json!({"status": newer(2)}))));
+        assert!(!rolls(&set(json!({"status": newer(3)}))));
+        let by_hand = json!({"updateStrategy": {"type": "OnDelete"}});
+        assert!(!rolls(&set(json!({"status": newer(0), "spec": by_hand}))));
+        let part = json!({"updateStrategy": {"rollingUpdate": {"partition": 2}}});
+        assert!(!rolls(&set(json!({"status": newer(1), "spec": part}))));
+        assert!(rolls(&set(json!({"status": newer(0), "spec": part}))));
+    }
+
+    fn pod(more: Value) -> v1::Pod {
+        let mut pod = json!({
+            "metadata": {
+                "name": "db-1", "uid": "p", "creationTimestamp": THEN,
+                "ownerReferences": [{
+                    "apiVersion": "apps/v1", "kind": "StatefulSet", "name": "db", "uid": "s",
+                    "controller": true,
+                }],
+            },
+            "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]},
+        });
+        for (part, fields) in more.as_object().unwrap() {
+            for (key, value) in fields.as_object().unwrap() {
+                pod[part][key] = value.clone();
+            }
+        }
+        from_value(pod).unwrap()
+    }
+
+    #[test]
+    fn only_what_the_set_has_made_is_its_pod() {
+        let of = |more: Value| pod_of(&set(json!({})), &pod(more));
+        let state = |more: Value| of(more).unwrap().state;
+        let found = of(json!({})).unwrap();
+        assert_eq!((found.ordinal, found.made.to_string().as_str()), (1, THEN));
+        assert_eq!(found.state, State::Ready);
+        let unready = json!([{"type": "Ready", "status": "False"}]);
+        assert_eq!(
+            state(json!({"status": {"conditions": unready}})),
+            State::Unready
+        );
+        let starts = json!({"status": {"phase": "Pending", "conditions": null}});
+        assert_eq!(state(starts), State::Starting);
+        let going = json!({"metadata": {"deletionTimestamp": THEN}});
+        assert_eq!(state(going), State::Going);
+        assert_eq!(of(json!({"metadata": {"name": "db-x-1"}})), None);
+        assert_eq!(of(json!({"metadata": {"ownerReferences": null}})), None);
+    }
+
+    #[test]
+    fn names_that_would_be_paths_are_no_claims() {
+        let volume =
+            |claim: &str| json!({"name": "v", "persistentVolumeClaim": {"claimName": claim}});
+        let volumes =
+            json!([volume("data-db-1"), volume("../secrets"), {"name": "tmp", "emptyDir": {}}]);
+        let pod = pod(json!({"spec": {"containers": [], "volumes": volumes}}));
+        assert_eq!(claims_of(&pod), ["data-db-1"]);
+    }
+
+    #[test]
+    fn only_the_file_system_is_pending_where_the_node_has_the_storage() {
+        let condition = |kind: &str| json!({"type": kind, "status": "True", "lastTransitionTime": THEN, "message": "full"});
+        let since = |conditions: &[&str], reached: Option<Value>| {
+            let conditions: Vec<_> = conditions.iter().map(|kind| condition(kind)).collect();
+            let claim: PersistentVolumeClaim = from_value(json!({
+                "spec": {"resources": {"requests": {"storage": "2Gi"}}},
+                "status": {"conditions": conditions},
+            }))
+            .unwrap();
+            let order = reached.map(|status| -> NodeVolume {
+                from_value(json!({
+                    "apiVersion": "flexvol.dev/v1alpha1", "kind": "NodeVolume",
+                    "metadata": {"name": "pvc-1", "generation": 1},
+                    "spec": {
+                        "driver": "a/b", "node": "n", "wanted": "Present", "size": 2_u64 << 30,
+                        "claim": {"namespace": "ns", "name": "data-db-1", "uid": "1"},
+                    },
+                    "status": status,
+                }))
+                .unwrap()
+            });
+            pending(&claim, order.as_ref().map(order_of).as_ref()).map(|time| time.to_string())
+        };
+        let has =
+            |size: u64| Some(json!({"found": "Present", "size": size, "observedGeneration": 1}));
+        let then = Some(THEN.to_owned());
+        assert_eq!(since(&[AWAITS_NODE], has(2 << 30)), then);
+        assert_eq!(since(&[AWAITS_NODE, "NodeResizeError"], has(2 << 30)), then);
+        assert_eq!(since(&[AWAITS_NODE], has(1 << 30)), None, "storage first");
+        assert_eq!(
+            since(&[AWAITS_NODE, "ControllerResizeError"], has(2 << 30)),
+            None
+        );
+        assert_eq!(since(&[], has(2 << 30)), None);
+        let problem = json!({"class": "exhausted", "message": "full"});
+        let mut full = has(2 << 30).unwrap();
+        full["problem"] = problem;
+        assert_eq!(since(&[AWAITS_NODE], Some(full)), None);
+        let unsaid = json!({"found": "Present", "observedGeneration": 1});
+        assert_eq!(
+            since(&[AWAITS_NODE], Some(unsaid)),
+            then,
+            "it grows on the node"
+        );
+        assert_eq!(since(&[AWAITS_NODE], None), then, "somebody else's");
+    }
+}

@@ -1,0 +1,202 @@
+//! A stateful set whose volumes do not grow while a pod uses them.
+
+use crate::{
+    claims::class,
+    claims_of_sets::{annotate, delete_set, ready, set},
+    controllers::{self, PLAIN, Running},
+    lab::{self, POOL},
+    scenario::Scenario,
+};
+use flexvol_lab::kubernetes::PLUGINS;
+use flexvol_testing::{Need, Points, Test};
+use nix::sys::signal::Signal;
+use serde_json::{Deserializer, Value, json};
+use std::{collections::BTreeMap, fs, thread, time::Duration};
+
+pub const TESTS: &[Test] = &[Test {
+    name: "claims: a set whose volumes grow only unused has its pods stopped one at a time, as its budget allows, and loses no data",
+    needs: &[Need::Root],
+    run: grows,
+}];
+
+/// A driver whose volumes do not grow while a pod uses them. It has the pool of the others.
+const CAREFUL: &str = "lab.example/careful";
+
+/// In the node: the process that sees all that happens to the set's pods.
+const WATCH: &str = "watch-of-pods";
+
+/// The pods of the set; the last one is first.
+const PODS: [&str; 2] = ["db-1", "db-0"];
+
+fn grows(points: &Points) {
+    if lab::version() < "1.22.0".parse().unwrap() {
+        println!("{} knows no policy/v1 for evictions", lab::version());
+        return;
+    }
+    controllers::with(|scenario, running| {
+        install(scenario, running);
+        story(scenario, points);
+        delete_set(scenario);
+        let lab = scenario.lab();
+        lab.kubectl(&["delete", "poddisruptionbudget", "db-budget"]);
+        let careful = ["--name", CAREFUL, "--plugin-dir", PLUGINS];
+        lab.run("flexvol", &[&["uninstall"], &careful[..]].concat());
+    });
+}
+
+fn install(scenario: &Scenario, running: &Running) {
+    let lab = scenario.lab();
+    let config = "/var/lib/lab/careful.toml";
+    let text = format!(
+        "backend = \"loop\"\ngrowth = \"offline\"\n[pools.default]\npath = \"{POOL}\"\nreserve = \"64Mi\"\n"
+    );
+    fs::write(lab.cluster().file(config), text).unwrap();
+    let careful = ["--name", CAREFUL, "--plugin-dir", PLUGINS];
+    let config = ["--config", config];
+    lab.run("flexvol", &[&["install"], &careful[..], &config].concat());
+    running.restart_with_driver(scenario, CAREFUL);
+}
+
+/// The first command of each container notes the size of the file system that it found.
+fn careful_set() -> Value {
+    let mut set = set();
+    set["spec"]["volumeClaimTemplates"][0]["spec"]["storageClassName"] = "careful".into();
+    set["spec"]["template"]["spec"]["containers"][0]["command"] = json!([
+        "sh",
+        "-c",
+        "stat -f -c '%b %S' /data >/data/size && exec sleep infinity"
+    ]);
+    set
+}
+
+/// At least so many pods of the set have to be ready.
+fn budget(least: u32) -> Value {
+    json!({
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": "db-budget", "namespace": "default"},
+        "spec": {"minAvailable": least, "selector": {"matchLabels": {"app": "db"}}},
+    })
+}
+
+fn story(scenario: &Scenario, points: &Points) {
+    scenario.apply(&[
+        class("careful", CAREFUL, false, &json!({"pool": "default"})),
+        class("plain", PLAIN, false, &json!({})),
+        budget(2),
+        careful_set(),
+    ]);
+    ready(scenario, 2);
+    let pods = PODS.map(|name| json!({"metadata": {"name": name}}));
+    let uids = || PODS.map(|name| scenario.get("default", "pod", name)["metadata"]["uid"].clone());
+    let write = "head -c 5000000 /dev/urandom >/data/file && sync && sha256sum /data/file";
+    let sums = pods.each_ref().map(|pod| scenario.exec(pod, write));
+    let sizes = pods.each_ref().map(|pod| scenario.size_in(pod));
+    let first = uids();
+    watch(scenario);
+
+    annotate(scenario, "data", "352Mi");
+    annotate(scenario, "log", "1Gi");
+    annotate(scenario, "offline", "sometimes");
+    scenario.wait_event("default", "db", "write \"restart\"");
+    for claim in ["data-db-0", "data-db-1"] {
+        scenario.wait_pending(claim);
+    }
+    annotate(scenario, "offline", "restart");
+    // It is asked again, and the budget says the same.
+    scenario.wait_event("default", "db", "violate the pod's disruption budget");
+    thread::sleep(Duration::from_secs(8));
+    assert_eq!(uids(), first, "the budget forbids that a pod is stopped");
+    for claim in ["data-db-0", "data-db-1"] {
+        let status = scenario.claim("default", claim)["status"].clone();
+        assert_eq!(status["capacity"]["storage"], "320Mi", "{status:#}");
+    }
+    points.add(1);
+
+    scenario.apply(&[budget(1)]);
+    for ordinal in [1, 0] {
+        scenario.wait_grown_to(&format!("data-db-{ordinal}"), "352Mi");
+        scenario.wait_grown_to(&format!("log-db-{ordinal}"), "1Gi");
+        points.add(1);
+    }
+    ready(scenario, 2);
+    let second = uids();
+    // Nobody's turn comes again.
+    thread::sleep(Duration::from_secs(15));
+    assert_eq!(uids(), second, "no pod is stopped that has nothing to grow");
+    for (at, pod) in pods.iter().enumerate() {
+        assert_ne!(first[at], second[at], "{pod} was stopped");
+        assert_eq!(scenario.size_in(pod), sizes[at] + 32);
+        let found = scenario.exec(pod, "cat /data/size");
+        let now = scenario.exec(pod, "stat -f -c '%b %S' /data");
+        assert_eq!(found, now, "it had grown before the container started");
+        assert_eq!(scenario.exec(pod, "sha256sum /data/file"), sums[at]);
+        points.add(1);
+    }
+    assert_eq!(stopped(scenario), PODS, "one after the other, each once");
+}
+
+/// Begins to write down all that happens to the set's pods.
+fn watch(scenario: &Scenario) {
+    let node = scenario.lab().cluster().node();
+    let arguments = [
+        "--kubeconfig=/var/lib/lab/kubeconfig",
+        "get",
+        "pods",
+        "--selector=app=db",
+        "--watch",
+        "--output-watch-events",
+        "--output=json",
+    ];
+    node.start(WATCH, "kubectl", &arguments.map(str::to_owned))
+        .unwrap();
+    scenario.eventually("both pods to be seen", || away(scenario).len() == 2);
+}
+
+fn log(scenario: &Scenario) -> String {
+    let file = scenario
+        .lab()
+        .cluster()
+        .file(&format!("/var/log/{WATCH}.log"));
+    fs::read_to_string(file).unwrap_or_default()
+}
+
+/// What happened to pods, in its order: the name of one, and whether it was away then.
+fn away(scenario: &Scenario) -> Vec<(String, bool)> {
+    let text = log(scenario);
+    let events = Deserializer::from_str(&text).into_iter::<Value>();
+    // The last one may be half written.
+    let events = events.map_while(Result::ok).map(|event| {
+        let pod = &event["object"];
+        let conditions = pod["status"]["conditions"].as_array();
+        let ready = conditions
+            .into_iter()
+            .flatten()
+            .any(|condition| condition["type"] == "Ready" && condition["status"] == "True");
+        let leaves = event["type"] == "DELETED" || pod["metadata"]["deletionTimestamp"].is_string();
+        let name = pod["metadata"]["name"].as_str().unwrap().to_owned();
+        (name, leaves || !ready)
+    });
+    events.collect()
+}
+
+/// Ends the watch, and says which pods left, in what order. There were never two away.
+fn stopped(scenario: &Scenario) -> Vec<String> {
+    let node = scenario.lab().cluster().node();
+    node.stop(WATCH, Signal::SIGKILL).unwrap();
+    let mut now = BTreeMap::new();
+    let mut left = Vec::new();
+    for (name, is_away) in away(scenario) {
+        let was_away = now.insert(name.clone(), is_away);
+        if is_away && was_away == Some(false) {
+            left.push(name);
+        }
+        let number = now.values().filter(|away| **away).count();
+        assert!(
+            number <= 1,
+            "two pods were away at once:\n{}",
+            log(scenario)
+        );
+    }
+    left
+}
