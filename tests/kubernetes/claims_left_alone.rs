@@ -80,9 +80,9 @@ fn of_others(points: &Points) {
 
 fn large_enough(points: &Points) {
     controllers::with(|scenario, _| {
-        let mut keeps = class("keeps", PLAIN, false, &json!({}));
+        let mut keeps = class("outlives", PLAIN, false, &json!({}));
         keeps["reclaimPolicy"] = "Retain".into();
-        scenario.apply(&[keeps, claim("first", "keeps", 20)]);
+        scenario.apply(&[keeps, claim("first", "outlives", 20)]);
         let volume = wait_bound(scenario, "first");
         delete_claim(scenario, "first");
         let phase = |phase: &str| {
@@ -97,7 +97,7 @@ fn large_enough(points: &Points) {
             &volume,
             &json!({"spec": {"claimRef": null}}),
         );
-        let mut second = claim("second", "keeps", 10);
+        let mut second = claim("second", "outlives", 10);
         second["spec"]["volumeName"] = volume.as_str().into();
         scenario.apply(&[second]);
         wait_bound(scenario, "second");
@@ -131,7 +131,9 @@ fn large_enough(points: &Points) {
         points.add(1);
         let delete = json!({"spec": {"persistentVolumeReclaimPolicy": "Delete"}});
         patch(scenario, "pv", &volume, &delete);
-        scenario.lab().kubectl(&["delete", "storageclass", "keeps"]);
+        scenario
+            .lab()
+            .kubectl(&["delete", "storageclass", "outlives"]);
         delete_claim(scenario, "second");
         wait_nothing_left(scenario);
         points.add(1);

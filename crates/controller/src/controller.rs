@@ -115,7 +115,11 @@ impl Controller {
     /// Works for ever.
     pub async fn run(self: Arc<Self>) {
         self.watch_all();
-        let sets = Sets::new(self.client.clone(), Arc::clone(&self.events));
+        let sets = Sets::new(
+            self.client.clone(),
+            self.drivers.clone(),
+            Arc::clone(&self.events),
+        );
         tokio::spawn(sets.run());
         while !self.is_ready() {
             tokio::time::sleep(Duration::from_millis(20)).await;

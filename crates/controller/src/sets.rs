@@ -22,7 +22,7 @@ use crate::{
     queue::{Outcome, Pace, Queue},
 };
 use anyhow::{Context, Result};
-use ask::{Asked, Need, asked_for, need};
+use ask::{Asked, Need, asked_for, need, stranger};
 use futures_util::{StreamExt, pin_mut};
 use k8s_openapi::api::{apps::v1::StatefulSet, core::v1::PersistentVolumeClaim};
 use kube::{
@@ -90,6 +90,8 @@ impl Round {
 /// Grows the claims of sets, for ever.
 pub struct Sets {
     client: Client,
+    /// Whose claims are asked to grow.
+    drivers: Vec<String>,
     queue: Queue,
     events: Arc<Events>,
     /// By set.
@@ -103,9 +105,10 @@ impl std::fmt::Debug for Sets {
 }
 
 impl Sets {
-    pub(crate) fn new(client: Client, events: Arc<Events>) -> Arc<Self> {
+    pub(crate) fn new(client: Client, drivers: Vec<String>, events: Arc<Events>) -> Arc<Self> {
         Arc::new(Sets {
             client,
+            drivers,
             queue: Queue::new(Duration::from_secs(300)),
             events,
             rounds: Mutex::default(),
@@ -218,6 +221,12 @@ impl Sets {
         let failed = |why: &str| {
             self.events.say(set, Tone::Warning, RESIZE_FAILED, why);
         };
+        if let Some(driver) = stranger(&claim, &self.drivers) {
+            failed(&format!(
+                "claim {name} is of provisioner {driver}, and is left alone; ask for its size itself"
+            ));
+            return Ok(Need::Nothing);
+        }
         let need = need(&claim, *size);
         match need {
             Need::Nothing | Need::Time => {}

@@ -3,7 +3,7 @@
 use crate::{
     names::{GROW, OFFLINE},
     observe::storage,
-    wish::request,
+    wish::{provisioner, request},
 };
 use flexvol_sdk::Bytes;
 use k8s_openapi::api::{apps::v1::StatefulSet, core::v1::PersistentVolumeClaim};
@@ -39,6 +39,11 @@ pub(super) fn need(claim: &PersistentVolumeClaim, wanted: Bytes) -> Need {
     } else {
         Need::Time
     }
+}
+
+/// The provisioner of a claim that is not ours to grow.
+pub(super) fn stranger<'a>(claim: &'a PersistentVolumeClaim, ours: &[String]) -> Option<&'a str> {
+    provisioner(claim).filter(|driver| !ours.iter().any(|known| known == driver))
 }
 
 fn templates(set: &StatefulSet) -> HashSet<&str> {
@@ -216,6 +221,18 @@ pub(super) mod tests {
         let template = |name: &str| json!({"metadata": {"name": name}, "spec": {}});
         let own = json!({"volumeClaimTemplates": [template("data"), template("offline")]});
         assert_eq!(said(Some("2Gi"), own), (Ok(false), 2), "a template's size");
+    }
+
+    #[test]
+    fn claims_of_other_provisioners_are_strangers_and_those_of_volumes_by_hand_are_not() {
+        let claim = |annotations: Value| -> PersistentVolumeClaim {
+            from_value(json!({"metadata": {"annotations": annotations}})).unwrap()
+        };
+        let by = |driver: &str| claim(json!({"volume.kubernetes.io/storage-provisioner": driver}));
+        let ours = ["a/b".to_owned()];
+        assert_eq!(stranger(&by("a/b"), &ours), None);
+        assert_eq!(stranger(&by("csi.c"), &ours), Some("csi.c"));
+        assert_eq!(stranger(&claim(json!({})), &ours), None);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     decide::{Answer, Order, Wanted},
-    names::{AWAITS_NODE, is_object_name, volume_name},
+    names::{AWAITS_NODE, is_object_name},
     objects::NodeVolume,
     observe::{condition, failure, grows, order_of, uid},
     wish::request,
@@ -73,7 +73,11 @@ impl Sets {
             return Ok(None);
         };
         let orders: Api<NodeVolume> = Api::all(self.client.clone());
-        let order = orders.get_opt(&volume_name(uid(&claim.metadata))).await;
+        let volume = claim
+            .spec
+            .as_ref()
+            .and_then(|spec| spec.volume_name.as_deref());
+        let order = orders.get_opt(volume.unwrap_or_default()).await;
         let order = order.context("read the order")?;
         Ok(Some(Claim {
             name: name.to_owned(),

@@ -41,8 +41,9 @@ impl World {
                         add("a user asks for more", &|world| {
                             world.claim.as_mut().unwrap().request = BIG;
                         });
-                    } else if claim.capacity < MIDDLE {
-                        // Not for what it has already: that the API server refuses.
+                    } else if claim.capacity < MIDDLE && self.late.is_none() && !self.force_used {
+                        // Not for what it has already: that the API server refuses. And not beside other
+                        // accidents, or there would be too many states.
                         add("a user asks for less again", &|world| {
                             world.claim.as_mut().unwrap().request = MIDDLE;
                         });
