@@ -2,7 +2,7 @@
 
 use crate::{
     controllers,
-    lab::{self, DISK},
+    lab::DISK,
     objects::{pod, pod_with, within},
     scenario::Scenario,
 };
@@ -13,24 +13,21 @@ use std::{
     path::Path,
 };
 
-pub const TESTS: &[Test] = &[
-    Test {
-        name: "admission: inline volumes are kept to the namespaces that allow them",
-        needs: &[Need::Root],
-        run: inline,
-    },
-    Test {
-        name: "admission: an agent writes nothing about another node",
-        needs: &[Need::Root],
-        run: agents,
-    },
-];
+/// Of policies of the API server, which are there since Kubernetes 1.30.
+pub const POLICIES: &[Test] = &[Test {
+    name: "admission: inline volumes are kept to the namespaces that allow them",
+    needs: &[Need::Root],
+    run: inline,
+}];
+
+/// Of tokens that name a node, which are there since Kubernetes 1.33.
+pub const AGENTS: &[Test] = &[Test {
+    name: "admission: an agent writes nothing about another node",
+    needs: &[Need::Root],
+    run: agents,
+}];
 
 fn agents(points: &Points) {
-    if !controllers::tokens_name_nodes() {
-        println!("{} has no tokens that name a node", lab::version());
-        return;
-    }
     controllers::with(|scenario, _| {
         let agent = controllers::token(scenario.lab(), "flexvol-agent", Some("node"));
         let as_agent = |arguments: &[&str]| {
@@ -90,11 +87,6 @@ fn agents(points: &Points) {
 }
 
 fn inline(_: &Points) {
-    // There are no such policies before, and nothing can be promised.
-    if lab::version() < "1.30.0".parse().unwrap() {
-        println!("{} has no validating admission policies", lab::version());
-        return;
-    }
     let scenario = Scenario::begin();
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/cluster/admission.yaml");
     let policy = std::fs::read_to_string(file).unwrap();

@@ -4,7 +4,7 @@ use crate::{
     claims::class,
     claims_of_sets::{annotate, delete_set, ready, set},
     controllers::{self, PLAIN, Running},
-    lab::{self, POOL},
+    lab::POOL,
     scenario::Scenario,
 };
 use flexvol_lab::kubernetes::PLUGINS;
@@ -29,10 +29,6 @@ const WATCH: &str = "watch-of-pods";
 const PODS: [&str; 2] = ["db-1", "db-0"];
 
 fn grows(points: &Points) {
-    if lab::version() < "1.22.0".parse().unwrap() {
-        println!("{} knows no policy/v1 for evictions", lab::version());
-        return;
-    }
     controllers::with(|scenario, running| {
         install(scenario, running);
         story(scenario, points);

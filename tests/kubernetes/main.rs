@@ -37,35 +37,46 @@ mod watching;
 mod webhooks;
 mod webhooks_of_sets;
 
-use flexvol_testing::run_layer;
+use flexvol_testing::{Test, run_layer};
 use std::process::ExitCode;
 
+/// The scenarios, and the release that has what they are about. The recording of the API server is that of
+/// the newest one.
+const TESTS: &[(&str, &[Test])] = &[
+    ("1.30.0", admission::POLICIES),
+    ("1.33.0", admission::AGENTS),
+    (ALL, attached::TESTS),
+    (ALL, chart::TESTS),
+    (ALL, claims::TESTS),
+    (ALL, claims_away::TESTS),
+    (ALL, claims_cost::TESTS),
+    (ALL, claims_in_trouble::TESTS),
+    (ALL, claims_killed::TESTS),
+    (ALL, claims_left_alone::TESTS),
+    (ALL, claims_of_sets::TESTS),
+    ("1.22.0", claims_offline::TESTS),
+    (ALL, crowd::TESTS),
+    (ALL, drivers::TESTS),
+    (ALL, failures::TESTS),
+    (ALL, growth::TESTS),
+    (ALL, pods::TESTS),
+    (ALL, readme::TESTS),
+    (ALL, recorded::TESTS),
+    ("1.37.1", recorded_api::TESTS),
+    (ALL, restarts::TESTS),
+    (ALL, tenants::TESTS),
+    ("1.30.0", webhooks::TESTS),
+    ("1.30.0", webhooks_of_sets::TESTS),
+];
+
+const ALL: &str = "1.20.2";
+
 fn main() -> ExitCode {
-    let tests = [
-        admission::TESTS,
-        attached::TESTS,
-        chart::TESTS,
-        claims::TESTS,
-        claims_away::TESTS,
-        claims_cost::TESTS,
-        claims_in_trouble::TESTS,
-        claims_killed::TESTS,
-        claims_left_alone::TESTS,
-        claims_of_sets::TESTS,
-        claims_offline::TESTS,
-        crowd::TESTS,
-        drivers::TESTS,
-        failures::TESTS,
-        growth::TESTS,
-        pods::TESTS,
-        readme::TESTS,
-        recorded::TESTS,
-        recorded_api::TESTS,
-        restarts::TESTS,
-        tenants::TESTS,
-        webhooks::TESTS,
-        webhooks_of_sets::TESTS,
-    ];
+    let tests: Vec<_> = TESTS
+        .iter()
+        .filter(|(since, _)| lab::version() >= since.parse().unwrap())
+        .map(|(_, tests)| *tests)
+        .collect();
     let name = format!("kubernetes {}", lab::version());
     let before = lab::machine();
     let status = run_layer(&name, &tests);
