@@ -87,21 +87,10 @@ fn history(from: &HashMap<World, Option<(World, String)>>, last: &World) -> Stri
 #[test]
 fn no_order_of_events_loses_data_or_leaks_storage() {
     let (mut states, mut events) = (0, 0);
-    for late_binding in [false, true] {
-        for deletes in [false, true] {
-            for grows_on_node in [false, true] {
-                for expander in [false, true] {
-                    let found = explore(Setting {
-                        late_binding,
-                        deletes,
-                        grows_on_node,
-                        expander,
-                    });
-                    states += found.0;
-                    events += found.1;
-                }
-            }
-        }
+    for setting in Setting::all() {
+        let found = explore(setting);
+        states += found.0;
+        events += found.1;
     }
     println!("decide: {states} states and {events} events of one volume in a cluster");
     assert!(states > 10_000, "only {states} states were reached");

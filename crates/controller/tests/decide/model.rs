@@ -23,6 +23,25 @@ pub struct Setting {
     pub grows_on_node: bool,
     /// Kubernetes' own expander runs.
     pub expander: bool,
+    /// A user may lower what could not be had. Then nothing else goes wrong but that nodes are full, or
+    /// there would be too many states.
+    pub lowers: bool,
+}
+
+impl Setting {
+    /// Each of them.
+    pub fn all() -> impl Iterator<Item = Setting> {
+        (0..32u8).map(|number| {
+            let bit = |place: u8| number >> place & 1 == 1;
+            Setting {
+                late_binding: bit(0),
+                deletes: bit(1),
+                grows_on_node: bit(2),
+                expander: bit(3),
+                lowers: bit(4),
+            }
+        })
+    }
 }
 
 /// Somebody who goes on without being asked.
@@ -215,7 +234,7 @@ impl World {
             }
         };
         let step = decide(&self.observe());
-        if writes(&step) && self.away.is_none() {
+        if writes(&step) && self.away.is_none() && !self.setting.lowers {
             let mut next = self.clone();
             next.late = Some(step.clone());
             add(format!("a leader decides {step:?}"), Some(next));
@@ -258,7 +277,7 @@ impl World {
     /// From now on a leader's index does not change.
     fn is_indexed(&self) -> Option<World> {
         let claim = self.claim.as_ref()?;
-        let known = self.index.is_some() || self.away.is_some();
+        let known = self.index.is_some() || self.away.is_some() || self.setting.lowers;
         let may_grow = claim.bound == Some(true) && !claim.deleting && !known;
         let known = (self.volume.clone()?, self.order.clone()?);
         // By what says otherwise nothing grows.

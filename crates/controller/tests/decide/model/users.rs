@@ -41,9 +41,8 @@ impl World {
                         add("a user asks for more", &|world| {
                             world.claim.as_mut().unwrap().request = BIG;
                         });
-                    } else if claim.capacity < MIDDLE && self.late.is_none() && !self.force_used {
-                        // Not for what it has already: that the API server refuses. And not beside other
-                        // accidents, or there would be too many states.
+                    } else if self.setting.lowers && claim.capacity < MIDDLE {
+                        // Not for what it has already: that the API server refuses.
                         add("a user asks for less again", &|world| {
                             world.claim.as_mut().unwrap().request = MIDDLE;
                         });
@@ -59,7 +58,7 @@ impl World {
                 world.forced |= !world.setting.deletes;
             });
         }
-        let by_force = !self.force_used && self.away.is_none();
+        let by_force = !self.force_used && self.away.is_none() && !self.setting.lowers;
         if self.volume.is_some() && by_force {
             add("an administrator removes the volume by force", &|world| {
                 let released = world
@@ -84,7 +83,7 @@ impl World {
             add("a node becomes full", &|world| world.full[0] = true);
         }
         match self.away {
-            None if self.has_no_accident() => {
+            None if self.has_no_accident() && !self.setting.lowers => {
                 add("a node's agent ends", &|world| world.goes_away(false));
                 add("a node is lost", &|world| world.goes_away(true));
             }
