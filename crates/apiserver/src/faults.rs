@@ -1,6 +1,6 @@
 //! How and when the double fails.
 
-use crate::ask::Ask;
+use crate::{ask::Ask, store::Part};
 use http::Method;
 
 /// A way to fail, each of which the real one has.
@@ -31,8 +31,8 @@ impl Fault {
         Fault::Forget,
     ];
 
-    /// Whether it can meet such a request. None meets a lease: whoever leads may take time to renew
-    /// it, so nothing could be counted.
+    /// Whether it can meet such a request when requests are counted. None meets a lease: whoever leads
+    /// may take time to renew it, so nothing could be counted.
     pub(crate) fn meets(self, ask: &Ask) -> bool {
         if ask.kind.kind == "Lease" {
             return false;
@@ -52,4 +52,47 @@ pub struct Plan {
     pub fault: Fault,
     /// At which of the requests that it can meet, from one on.
     pub at: u64,
+}
+
+/// What was asked so far.
+#[derive(Debug, Default)]
+pub(crate) struct Requests {
+    /// Method, kind and name of each, but those about leases.
+    pub all: Vec<String>,
+    pub plan: Option<Plan>,
+    pub met: u64,
+    /// How the next write of a lease fails.
+    pub lease: Option<Fault>,
+}
+
+impl Requests {
+    /// Counts a request, and says how it fails.
+    pub fn count(&mut self, ask: &Ask) -> Option<Fault> {
+        if ask.kind.kind == "Lease" {
+            return self.lease.take_if(|_| ask.writes());
+        }
+        let name = ask.name.as_deref().unwrap_or_default();
+        let verb = if ask.watch {
+            "WATCH"
+        } else {
+            ask.method.as_str()
+        };
+        let part = if ask.part == Part::Status {
+            "/status"
+        } else {
+            ""
+        };
+        self.all
+            .push(format!("{verb} {}{part} {name}", ask.kind.kind));
+        let plan = self.plan?;
+        if !plan.fault.meets(ask) {
+            return None;
+        }
+        self.met += 1;
+        if self.met < plan.at {
+            return None;
+        }
+        self.plan = None;
+        Some(plan.fault)
+    }
 }

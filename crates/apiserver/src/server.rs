@@ -3,6 +3,7 @@
 use crate::{
     Fault, Key, Kubernetes, Plan, Refused, Store,
     ask::Ask,
+    faults::Requests,
     kubernetes,
     store::{Condition, merge},
     watch::{is_chosen, watch},
@@ -46,15 +47,6 @@ pub(crate) struct Shared {
     store: Mutex<Store>,
     requests: Mutex<Requests>,
     cuts: Sender<u64>,
-}
-
-/// What was asked so far.
-#[derive(Debug, Default)]
-struct Requests {
-    /// Method, kind and name of each, but those about leases.
-    all: Vec<String>,
-    plan: Option<Plan>,
-    met: u64,
 }
 
 impl Server {
@@ -128,6 +120,17 @@ impl Server {
         self.shared.requests().plan.is_some()
     }
 
+    /// Fails at the next write of a lease, of which nothing is counted.
+    pub fn fail_lease(&self, fault: Fault) {
+        self.shared.requests().lease = Some(fault);
+    }
+
+    /// Whether a write of a lease is still to fail.
+    #[must_use]
+    pub fn is_to_fail_lease(&self) -> bool {
+        self.shared.requests().lease.is_some()
+    }
+
     /// Method, kind and name of all requests so far, but those about leases.
     #[must_use]
     pub fn requests(&self) -> Vec<String> {
@@ -146,37 +149,6 @@ impl Shared {
 
     fn requests(&self) -> MutexGuard<'_, Requests> {
         self.requests.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Counts a request, and says how it fails.
-    fn count(&self, ask: &Ask) -> Option<Fault> {
-        let mut requests = self.requests();
-        if ask.kind.kind != "Lease" {
-            let name = ask.name.as_deref().unwrap_or_default();
-            let verb = if ask.watch {
-                "WATCH"
-            } else {
-                ask.method.as_str()
-            };
-            let part = if ask.part == crate::store::Part::Status {
-                "/status"
-            } else {
-                ""
-            };
-            requests
-                .all
-                .push(format!("{verb} {}{part} {name}", ask.kind.kind));
-        }
-        let plan = requests.plan?;
-        if !plan.fault.meets(ask) {
-            return None;
-        }
-        requests.met += 1;
-        if requests.met < plan.at {
-            return None;
-        }
-        requests.plan = None;
-        Some(plan.fault)
     }
 
     fn cut_watches(&self) {
@@ -218,7 +190,7 @@ async fn serve(
         .await
         .map(http_body_util::Collected::to_bytes);
     let body = body.unwrap_or_default();
-    let fault = shared.count(&ask);
+    let fault = shared.requests().count(&ask);
     let done = match fault {
         None => answer(&shared, &ask, &body),
         Some(Fault::Conflict) => {

@@ -18,8 +18,8 @@ use kube::{
     Api, Client,
     api::{ObjectMeta, PostParams},
 };
-use std::{process, time::Duration};
-use tokio::time::{Instant, sleep};
+use std::{iter, process, time::Duration};
+use tokio::time::{Instant, sleep, timeout};
 
 /// The lease's name.
 const NAME: &str = "flexvol-controller";
@@ -68,10 +68,10 @@ pub async fn lead(
     let leases: Api<Lease> = Api::namespaced(client.clone(), namespace);
     let mut seen: Option<(LeaseSpec, Instant)> = None;
     let mut told = false;
-    let mut lease = loop {
+    let mut held = loop {
         let asked = Instant::now();
         match attempt(&leases, identity, term, &mut seen).await {
-            Ok(Some(lease)) => break (lease, asked),
+            Ok(Some(lease)) => break Held::new(lease, asked),
             Ok(None) if !told => {
                 log::info("somebody else leads", &[]);
                 told = true;
@@ -84,37 +84,86 @@ pub async fn lead(
         }
         sleep(term.pause()).await;
     };
-    fence.set(lease.1 + term.deadline());
+    fence.set(held.since + term.deadline());
     log::info("leading", &[("identity", identity)]);
     let identity = identity.to_owned();
-    let write = PostParams::default();
     tokio::spawn(async move {
         loop {
             sleep(term.pause()).await;
-            let asked = Instant::now();
-            let wanted = renewal(&lease.0, &identity, term);
-            let renewed = leases.replace(NAME, &write, &wanted);
-            let left = (lease.1 + term.deadline()).saturating_duration_since(asked);
-            match tokio::time::timeout(left, renewed).await {
-                Ok(Ok(renewed)) => {
-                    lease = (renewed, asked);
-                    fence.set(asked + term.deadline());
-                }
-                Ok(Err(error)) if refusal(&error) == Refusal::Changed => {
-                    end("somebody else took the lease")
-                }
+            let left = (held.since + term.deadline()).saturating_duration_since(Instant::now());
+            match timeout(left, held.renew(&leases, &identity, term)).await {
+                Ok(Ok(true)) => {}
+                Ok(Ok(false)) => end("somebody else took the lease"),
                 Ok(Err(error)) => {
-                    let error = error.to_string();
+                    let error = words(&error);
                     log::warn("cannot renew the lease", &[("error", &error)]);
                 }
                 Err(_) => end("the lease was not renewed in time"),
             }
-            if lease.1.elapsed() >= term.deadline() {
+            fence.set(held.since + term.deadline());
+            if held.since.elapsed() >= term.deadline() {
                 end("the lease was not renewed in time");
             }
         }
     });
     Ok(())
+}
+
+/// The lease of this process.
+struct Held {
+    lease: Lease,
+    /// When the write was begun that made it so.
+    since: Instant,
+    /// The times in the writes after that, and when they were begun: that no answer came, or that it
+    /// took too long, does not say that they were not done.
+    unanswered: Vec<(Option<MicroTime>, Instant)>,
+}
+
+impl Held {
+    fn new(lease: Lease, since: Instant) -> Self {
+        Held {
+            lease,
+            since,
+            unanswered: Vec::new(),
+        }
+    }
+
+    /// Renews the lease, and says whether it still is this process's.
+    async fn renew(&mut self, leases: &Api<Lease>, identity: &str, term: Term) -> Result<bool> {
+        loop {
+            let asked = Instant::now();
+            let wanted = renewal(&self.lease, identity, term);
+            self.unanswered.push((renewed(&wanted), asked));
+            match leases.replace(NAME, &PostParams::default(), &wanted).await {
+                Ok(lease) => {
+                    *self = Held::new(lease, asked);
+                    return Ok(true);
+                }
+                Err(error) if refusal(&error) == Refusal::Changed => {}
+                Err(error) => return Err(error).context("write the lease"),
+            }
+            let found = leases.get(NAME).await.context("read the lease")?;
+            let Some(since) = self.wrote(&found, identity) else {
+                return Ok(false);
+            };
+            *self = Held::new(found, since);
+        }
+    }
+
+    /// When this process began to write what was found, if it did.
+    fn wrote(&self, found: &Lease, identity: &str) -> Option<Instant> {
+        let holder = found.spec.as_ref()?.holder_identity.as_deref();
+        let known = iter::once((renewed(&self.lease), self.since));
+        let mut own = known.chain(self.unanswered.iter().cloned());
+        let then = renewed(found);
+        let (_, since) = own.find(|(time, _)| *time == then)?;
+        (holder == Some(identity)).then_some(since)
+    }
+}
+
+/// When it was renewed last, by the clock of who did.
+fn renewed(lease: &Lease) -> Option<MicroTime> {
+    lease.spec.as_ref()?.renew_time.clone()
 }
 
 /// Ends this process: another may lead.
@@ -173,7 +222,7 @@ async fn attempt(
 
 /// The lease as this process wants it.
 fn renewal(lease: &Lease, identity: &str, term: Term) -> Lease {
-    let now = MicroTime(Timestamp::now());
+    let now = MicroTime(now());
     let before = lease.spec.clone().unwrap_or_default();
     let mine = before.holder_identity.as_deref() == Some(identity);
     let transitions = before.lease_transitions.unwrap_or(0);
@@ -192,6 +241,12 @@ fn renewal(lease: &Lease, identity: &str, term: Term) -> Lease {
             ..before
         }),
     }
+}
+
+/// As the API server keeps it: what is read is compared to what was written.
+fn now() -> Timestamp {
+    let now = Timestamp::now();
+    Timestamp::from_microsecond(now.as_microsecond()).unwrap_or(now)
 }
 
 #[cfg(test)]
@@ -220,5 +275,38 @@ mod tests {
         );
         let acquired = |lease: &Lease| lease.spec.clone().unwrap().acquire_time;
         assert_eq!(acquired(&first), acquired(&again));
+    }
+    #[test]
+    fn a_lease_that_has_changed_is_held_only_if_this_process_wrote_it() {
+        let term = Term::new(15);
+        let begun = Instant::now();
+        let later = |seconds| begun + Duration::from_secs(seconds);
+        let at = |of: &Lease, identity, seconds: i64| {
+            let mut lease = renewal(of, identity, term);
+            let time = MicroTime(Timestamp::from_second(seconds).unwrap());
+            lease.spec.as_mut().unwrap().renew_time = Some(time);
+            lease
+        };
+        let first = at(&Lease::default(), "a", 100);
+        let mut held = Held::new(first.clone(), begun);
+        for (lost, seconds) in [(101, 1), (102, 2)] {
+            let lost = at(&first, "a", lost);
+            held.unanswered.push((renewed(&lost), later(seconds)));
+        }
+        let wrote = |found: &Lease| held.wrote(found, "a");
+        assert_eq!(wrote(&first), Some(begun), "something else of it changed");
+        assert_eq!(wrote(&at(&first, "a", 101)), Some(later(1)));
+        assert_eq!(wrote(&at(&first, "a", 102)), Some(later(2)));
+        assert_eq!(wrote(&at(&first, "a", 103)), None, "another of its name");
+        assert_eq!(wrote(&at(&first, "b", 102)), None);
+        assert_eq!(wrote(&Lease::default()), None);
+    }
+
+    #[test]
+    fn a_renewal_is_read_as_it_was_written() {
+        let written = renewal(&Lease::default(), "a", Term::new(15));
+        let text = serde_json::to_string(&written).unwrap();
+        let read: Lease = serde_json::from_str(&text).unwrap();
+        assert_eq!(renewed(&read), renewed(&written));
     }
 }

@@ -6,6 +6,7 @@
 #![allow(clippy::print_stdout, reason = "a run says how many faults there were")]
 
 mod away;
+mod leading;
 mod life;
 mod patience;
 mod world;
@@ -55,6 +56,16 @@ fn a_volume_of_a_node_that_never_comes_back_goes_when_a_person_says_so() {
 #[test]
 fn the_scheduler_is_asked_for_another_node_where_the_chosen_one_is_gone() {
     away::rescheduled();
+}
+
+#[test]
+fn a_leader_whose_renewal_was_done_and_not_answered_leads_on() {
+    leading::unanswered();
+}
+
+#[test]
+fn a_leader_whose_lease_somebody_else_took_ends() {
+    leading::taken();
 }
 
 #[test]

@@ -99,7 +99,13 @@ impl World {
 
     /// On a busy machine a lease is renewed late, and none of these tests is about leases.
     pub fn start_controller(&mut self, more: &[&str]) {
-        let own = ["--identity=one", "--lease-seconds=120"];
+        self.start_leader(120, more);
+    }
+
+    /// Starts a controller whose lease lasts so long.
+    pub fn start_leader(&mut self, seconds: u16, more: &[&str]) {
+        let lasts = format!("--lease-seconds={seconds}");
+        let own = ["--identity=one", &lasts];
         self.start_program("controller", "controller", &[&own[..], more].concat());
     }
 
@@ -148,6 +154,19 @@ impl World {
         let mut program = self.programs.remove(name).unwrap();
         program.kill().unwrap();
         program.wait().unwrap();
+    }
+
+    /// Waits until a program ends by itself.
+    pub fn wait_ended(&mut self, name: &str) -> Result<(), String> {
+        let deadline = Instant::now() + PATIENCE;
+        let program = self.programs.get_mut(name).unwrap();
+        while program.try_wait().unwrap().is_none() {
+            if Instant::now() > deadline {
+                return Err(format!("waiting for the end of {name} in vain"));
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+        Ok(())
     }
 
     /// An object, or nothing.
