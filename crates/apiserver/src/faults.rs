@@ -14,6 +14,8 @@ pub enum Fault {
     LostAnswer,
     /// A write is done after its client has given up, and not answered.
     Late,
+    /// An object that is read is answered by half, and the rest never comes.
+    Stall,
     /// A request is answered, and every watch ends.
     DropWatches,
     /// The same, and nothing is known of the past any more, so that watches cannot go on: 410.
@@ -22,11 +24,12 @@ pub enum Fault {
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Fault; 6] = [
+    pub const ALL: [Fault; 7] = [
         Fault::Conflict,
         Fault::Unavailable,
         Fault::LostAnswer,
         Fault::Late,
+        Fault::Stall,
         Fault::DropWatches,
         Fault::Forget,
     ];
@@ -40,6 +43,8 @@ impl Fault {
         match self {
             Fault::Conflict => ask.writes() && ask.method != Method::POST,
             Fault::LostAnswer | Fault::Late => ask.writes(),
+            // Of many objects a client may wait for a minute.
+            Fault::Stall => !ask.writes() && ask.name.is_some(),
             Fault::Unavailable | Fault::DropWatches | Fault::Forget => true,
         }
     }

@@ -9,9 +9,14 @@ use crate::{
     watch::{is_chosen, watch},
 };
 use bytes::Bytes;
+use futures_util::{StreamExt, stream};
 use http::{Method, Request, Response};
 use http_body_util::{BodyExt, Full, StreamBody, combinators::UnsyncBoxBody};
-use hyper::{body::Incoming, server::conn::http1, service::service_fn};
+use hyper::{
+    body::{Frame, Incoming},
+    server::conn::http1,
+    service::service_fn,
+};
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use std::{
@@ -214,6 +219,7 @@ async fn serve(
             });
             late.await.expect("a late answer")
         }
+        Some(Fault::Stall) => half(answer(&shared, &ask, &body)).await,
         Some(fault @ (Fault::DropWatches | Fault::Forget)) => {
             let done = answer(&shared, &ask, &body);
             if fault == Fault::Forget {
@@ -235,6 +241,17 @@ fn answer(shared: &Arc<Shared>, ask: &Ask, body: &Bytes) -> Response<Body> {
         Ok((code, text)) => response(code, Full::from(text).boxed_unsync()),
         Err(refused) => refusal(&refused),
     }
+}
+
+/// The first half of an answer, of which nobody ever says that it has ended.
+async fn half(answer: Response<Body>) -> Response<Body> {
+    let (head, body) = answer.into_parts();
+    let Ok(body) = body.collect().await;
+    let mut text = body.to_bytes();
+    text.truncate(text.len() / 2);
+    let begins = stream::iter([Ok(Frame::data(text))]);
+    let body = StreamBody::new(begins.chain(stream::pending()));
+    Response::from_parts(head, body.boxed_unsync())
 }
 
 fn refusal(refused: &Refused) -> Response<Body> {

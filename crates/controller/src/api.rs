@@ -1,8 +1,14 @@
 //! The way to the API server: one client, whose requests are limited, timed and counted.
 
-use crate::{cut::Cut, metrics::Metrics, resolve::Getent};
+use crate::{
+    cut::Cut,
+    limits::{PATIENCE, Timed, late},
+    metrics::Metrics,
+    resolve::Getent,
+    sort::Sort,
+};
 use anyhow::{Context as _, Result};
-use http::{Method, Request, Response};
+use http::{Request, Response};
 use hyper_util::{
     client::legacy::{Client as Http, connect::HttpConnector},
     rt::TokioExecutor,
@@ -22,10 +28,6 @@ use std::{
 };
 use tokio::time::{Instant, sleep_until, timeout};
 use tower::{BoxError, Layer, Service, ServiceBuilder};
-
-/// How long a request may take that is no watch. Together with the time in which the lease is
-/// renewed it stays below the time after which others take it.
-pub const PATIENCE: Duration = Duration::from_secs(4);
 
 /// How many requests may be made.
 #[derive(Clone, Copy, Debug)]
@@ -128,45 +130,6 @@ impl Shared {
     }
 }
 
-/// What a request is, as far as it matters here.
-#[derive(Clone, Copy)]
-struct Sort {
-    watches: bool,
-    lease: bool,
-    writes: bool,
-}
-
-impl Sort {
-    fn of(request: &Request<Body>) -> Self {
-        let query = request.uri().query().unwrap_or_default();
-        let resource = resource(request.uri().path());
-        let lease = resource == Some(("coordination.k8s.io", "leases"));
-        let event = resource == Some(("", "events"));
-        Sort {
-            watches: query
-                .split('&')
-                .any(|pair| matches!(pair, "watch=true" | "watch=1")),
-            lease,
-            writes: *request.method() != Method::GET && !lease && !event,
-        }
-    }
-}
-
-/// The group and the plural in a path: `/api/v1/[namespaces/N/]PLURAL…` or `/apis/GROUP/VERSION/…`
-/// (`RequestInfoFactory` in `apiserver/pkg/endpoints/request`). Names in it may be anything.
-fn resource(path: &str) -> Option<(&str, &str)> {
-    let mut parts = path.strip_prefix('/')?.split('/');
-    let group = match parts.next()? {
-        "api" => "",
-        "apis" => parts.next()?,
-        _ => return None,
-    };
-    parts.next()?;
-    let plural = parts.next()?;
-    let in_namespace = (plural == "namespaces").then(|| parts.nth(1)).flatten();
-    Some((group, in_namespace.unwrap_or(plural)))
-}
-
 #[derive(Clone)]
 struct Counted(Arc<Shared>);
 
@@ -194,9 +157,9 @@ where
     S::Error: Into<BoxError>,
     B: Send,
 {
-    type Response = Response<B>;
+    type Response = Response<Timed<B>>;
     type Error = BoxError;
-    type Future = Pin<Box<dyn Future<Output = Result<Response<B>, BoxError>> + Send>>;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, BoxError>> + Send>>;
 
     fn poll_ready(&mut self, context: &mut task::Context<'_>) -> Poll<Result<(), BoxError>> {
         self.inner.poll_ready(context).map_err(Into::into)
@@ -219,16 +182,12 @@ where
             }
             let cut = shared.cut.as_ref().filter(|_| sort.writes);
             let write = cut.map(Cut::begin);
-            let answer = if sort.watches {
-                inner.call(request).await.map_err(Into::into)
-            } else {
-                match timeout(PATIENCE, inner.call(request)).await {
-                    Ok(answer) => answer.map_err(Into::into),
-                    Err(_) => Err(BoxError::from(format!(
-                        "the API server did not answer in {} s",
-                        PATIENCE.as_secs()
-                    ))),
-                }
+            let begun = Instant::now();
+            let limits = sort.limits;
+            let answer = match timeout(limits.begin, inner.call(request)).await {
+                Ok(Ok(answer)) => Ok(answer.map(|body| Timed::new(body, begun, limits))),
+                Ok(Err(error)) => Err(error.into()),
+                Err(_) => Err(late(limits.begin)),
             };
             let code = answer.as_ref().map_or(0, |answer| answer.status().as_u16());
             shared.metrics.requested(&method, code);
@@ -293,7 +252,12 @@ pub fn words(error: &anyhow::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use futures_util::{StreamExt, future::pending, stream};
+    use http_body_util::{BodyExt, StreamBody};
+    use hyper::body::Frame;
     use kube::core::Status;
+    use std::convert::Infallible;
+    use tokio::time::sleep;
 
     #[test]
     fn what_the_api_server_refused_is_told_in_its_own_words() {
@@ -308,44 +272,48 @@ mod tests {
         );
     }
 
-    #[test]
-    fn what_a_request_is_does_not_depend_on_how_its_object_is_called() {
-        let sort = |method: Method, uri: &str| {
-            let request = Request::builder().method(method).uri(uri);
-            let sort = Sort::of(&request.body(Body::empty()).unwrap());
-            (sort.watches, sort.lease, sort.writes)
+    /// How long whoever asks waits for an answer that begins so late, if at all, and does not end.
+    async fn waits(uri: &str, begins: Option<u64>) -> u64 {
+        let answer = move |_: Request<Body>| async move {
+            match begins {
+                Some(seconds) => sleep(Duration::from_secs(seconds)).await,
+                None => pending().await,
+            }
+            let half = stream::iter([Ok::<_, Infallible>(Frame::data("{".into()))]);
+            let body = StreamBody::new(half.chain(stream::pending()));
+            Ok::<_, BoxError>(Response::new(body))
         };
-        let patch = |uri: &str| sort(Method::PATCH, uri);
-        let leases = "/apis/coordination.k8s.io/v1/namespaces/flexvol/leases";
-        assert_eq!(
-            patch(&format!("{leases}/flexvol-controller")),
-            (false, true, false)
+        let budget = Budget {
+            rate: 10.0,
+            burst: 5,
+        };
+        let shared = Shared::new(budget, Fence::default(), Metrics::default());
+        let service = Counted(Arc::new(shared)).layer(tower::service_fn(answer));
+        let client = Client::new(service, "default");
+        let begun = Instant::now();
+        let request = Request::get(uri).body(Body::empty()).unwrap();
+        let whole = async { client.send(request).await?.into_body().collect().await };
+        assert!(whole.await.is_err(), "{uri}");
+        begun.elapsed().as_secs()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_that_does_not_end_is_given_up_as_one_that_does_not_begin() {
+        let (one, many) = (
+            "/api/v1/persistentvolumes/data",
+            "/api/v1/persistentvolumes",
         );
-        assert_eq!(sort(Method::POST, leases), (false, true, false));
-        assert_eq!(
-            patch("/api/v1/namespaces/ns/events/a.b"),
-            (false, false, false)
-        );
-        // Of people who would like theirs to be written by whoever leads no more.
-        for uri in [
-            "/api/v1/namespaces/leases/persistentvolumeclaims/data",
-            "/api/v1/namespaces/ns/persistentvolumeclaims/leases",
-            "/api/v1/namespaces/events/persistentvolumeclaims/events/status",
-            "/apis/leases/v1/namespaces/ns/leases/data",
-            "/api/v1/persistentvolumes/leases?x=watch=true",
-            "/api/v1/namespaces/events",
+        let watch = "/api/v1/persistentvolumes?watch=true&timeoutSeconds=290";
+        for (uri, begins, seconds) in [
+            (one, None, 4),
+            (one, Some(3), 4),
+            (many, None, 60),
+            (many, Some(50), 60),
+            (watch, None, 60),
+            (watch, Some(1), 350),
         ] {
-            assert_eq!(patch(uri), (false, false, true), "{uri}");
+            assert_eq!(waits(uri, begins).await, seconds, "{uri} {begins:?}");
         }
-        let get = |uri: &str| sort(Method::GET, uri);
-        assert_eq!(
-            get("/api/v1/persistentvolumes?limit=5&watch=true"),
-            (true, false, false)
-        );
-        assert_eq!(
-            get("/api/v1/persistentvolumes?labelSelector=watch=true"),
-            (false, false, false)
-        );
     }
 
     #[tokio::test(start_paused = true)]

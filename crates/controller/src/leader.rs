@@ -46,7 +46,7 @@ impl Term {
     /// Requests that were begun before this are answered, or given up, while the lease lasts.
     fn deadline(self) -> Duration {
         self.lasts()
-            .saturating_sub(crate::api::PATIENCE + Duration::from_secs(1))
+            .saturating_sub(crate::limits::PATIENCE + Duration::from_secs(1))
     }
 
     fn pause(self) -> Duration {
@@ -257,7 +257,7 @@ mod tests {
     fn a_leader_that_cannot_renew_ends_before_others_may_lead() {
         for seconds in [0, 6, 15, 60] {
             let term = Term::new(seconds);
-            let last_write = term.deadline() + crate::api::PATIENCE;
+            let last_write = term.deadline() + crate::limits::PATIENCE;
             assert!(last_write < term.lasts(), "{seconds}");
             assert!(term.pause() < term.deadline(), "{seconds}");
         }
