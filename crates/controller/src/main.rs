@@ -268,6 +268,7 @@ async fn webhooks(
         namespace: namespace.to_owned(),
         lifetime: Duration::from_secs(arguments.certificate_seconds),
         drivers: common.drivers.clone(),
+        silence: Duration::from_secs(arguments.silence_seconds),
     };
     let (writer, leading) = (writer.clone(), Arc::clone(leading));
     let certified = admission::start(settings, writer, reader, leading, metrics.clone()).await?;

@@ -4,6 +4,10 @@
 //! was seen, as Kubernetes does with its nodes (`pkg/controller/nodelifecycle`): clocks of different
 //! hosts are never compared. So a new leader takes an agent for alive until it has waited as long itself.
 
+mod silence;
+
+pub use silence::Silence;
+
 use crate::{
     objects::{StorageNode, StorageNodeStatus},
     queue::Pace,
@@ -53,15 +57,6 @@ const FULL: Pace = Pace {
     first: Duration::from_secs(60),
     longest: Duration::from_secs(3600),
 };
-
-/// Nothing is heard of an agent.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Silence {
-    /// There never was one.
-    Never,
-    /// Its last words are of then, by the node's clock.
-    Since(String),
-}
 
 /// No node can have the volume: in words for the claim's author.
 #[derive(Debug, PartialEq, Eq)]
@@ -238,21 +233,6 @@ fn offers_more(before: &StorageNodeStatus, now: &StorageNodeStatus) -> bool {
     let mut rooms = now.capacities.iter();
     drivers.any(|driver| !before.drivers.contains_key(driver))
         || rooms.any(|(class, room)| before.capacities.get(class).is_none_or(|had| room > had))
-}
-
-impl Silence {
-    fn since(status: &StorageNodeStatus) -> Self {
-        status.seen.clone().map_or(Silence::Never, Silence::Since)
-    }
-}
-
-impl fmt::Display for Silence {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Silence::Never => f.write_str("was never heard of"),
-            Silence::Since(then) => write!(f, "was last heard of at {then}"),
-        }
-    }
 }
 
 impl fmt::Display for NoNode {

@@ -7,17 +7,22 @@
 use super::review::{Update, Verdict};
 use crate::{
     names::{NODE_ANNOTATION, is_object_name},
+    nodes::Silence,
     objects::{NodeVolume, NodeVolumeStatus, StorageNode, StorageNodeStatus, Wanted},
     observe::{capacity, driver_of},
     wish::{beyond, class_name, request},
 };
 use anyhow::{Context, Result};
 use flexvol_sdk::{Bytes, ErrorClass};
-use k8s_openapi::api::{
-    core::v1::{PersistentVolume, PersistentVolumeClaim},
-    storage::v1::StorageClass,
+use k8s_openapi::{
+    api::{
+        core::v1::{PersistentVolume, PersistentVolumeClaim},
+        storage::v1::StorageClass,
+    },
+    jiff::Timestamp,
 };
 use kube::{Api, Client};
+use std::time::Duration;
 
 /// What is known of a claim that shall grow.
 #[derive(Clone, Debug, Default)]
@@ -30,15 +35,18 @@ struct Growth {
     order: Option<NodeVolume>,
     /// The node that has the storage, and what its agent says of it.
     node: Option<(String, StorageNodeStatus)>,
+    /// How long nothing was heard of that agent, if that is too long: what it said may be over.
+    silence: Option<Silence>,
 }
 
-/// Judges an update of a claim.
+/// Judges an update of a claim. Agents count as away after `longest`.
 ///
 /// # Errors
 /// When what has to be known cannot be read.
 pub async fn judge(
     client: &Client,
     ours: &[String],
+    longest: Duration,
     update: &Update<PersistentVolumeClaim>,
 ) -> Result<Verdict> {
     let Some(asked) = growth(update) else {
@@ -77,6 +85,10 @@ pub async fn judge(
     let orders: Api<NodeVolume> = Api::all(client.clone());
     let (class, order, node) = tokio::try_join!(class, orders.get_opt(&name), node)
         .context("read class, order and node")?;
+    let now = Timestamp::now();
+    let silence = node
+        .as_ref()
+        .and_then(|(_, status)| Silence::told(status, now, longest));
     let growth = Growth {
         asked,
         has: capacity(&update.old),
@@ -84,6 +96,7 @@ pub async fn judge(
         class,
         order,
         node,
+        silence,
     };
     Ok(growth.verdict())
 }
@@ -136,6 +149,9 @@ impl Growth {
     }
 
     fn beyond_node(&self) -> Option<String> {
+        if self.silence.is_some() {
+            return None;
+        }
         let (node, status) = self.node.as_ref()?;
         let class = self.class.as_ref()?.metadata.name.as_deref()?;
         let room = Bytes(*status.capacities.get(class)?);
@@ -154,6 +170,11 @@ impl Growth {
 
     fn silent_node(&self) -> Option<String> {
         let (node, status) = self.node.as_ref()?;
+        if let Some(silence) = &self.silence {
+            return Some(format!(
+                "the agent of node {node}, where the volume is, {silence}; the volume grows when it is back"
+            ));
+        }
         let answers = status.drivers.contains_key(&self.driver);
         (!answers).then(|| {
             format!(
@@ -218,6 +239,7 @@ mod tests {
             class: Some(class(None)),
             order: Some(order(GIB, json!({"found": "Present", "size": GIB}))),
             node: Some(node(Some(4 * GIB))),
+            silence: None,
         }
     }
 
@@ -280,6 +302,18 @@ mod tests {
         let verdict = growth.verdict();
         assert_eq!(verdict.refusal, None);
         assert!(verdict.warnings[0].contains("does not answer on node n"));
+    }
+
+    #[test]
+    fn what_a_silent_agent_said_refuses_nothing() {
+        let silent = Growth {
+            silence: Some(Silence::Since("12:00".to_owned())),
+            ..asked(6 * GIB)
+        };
+        let verdict = silent.verdict();
+        assert_eq!(verdict.refusal, None);
+        let warning = &verdict.warnings[0];
+        assert!(warning.contains("was last heard of at 12:00"), "{warning}");
     }
 
     #[test]

@@ -38,6 +38,8 @@ pub struct Settings {
     pub lifetime: Duration,
     /// The drivers whose claims are judged.
     pub drivers: Vec<String>,
+    /// After how long an agent counts as away.
+    pub silence: Duration,
 }
 
 /// Serves webhooks for ever, in tasks of its own, and says whether there is a certificate.
@@ -58,6 +60,7 @@ pub async fn start(
     let judge = serve::Judge {
         client: reader,
         drivers: settings.drivers,
+        silence: settings.silence,
         metrics,
     };
     serve::serve(settings.address, Arc::clone(&shown), judge).await?;

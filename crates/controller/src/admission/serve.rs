@@ -95,6 +95,8 @@ impl ResolvesServerCert for Shown {
 pub struct Judge {
     pub client: Client,
     pub drivers: Vec<String>,
+    /// After how long an agent counts as away.
+    pub silence: Duration,
     pub metrics: Metrics,
 }
 
@@ -149,11 +151,15 @@ impl Judge {
 
     async fn answer(&self, path: &str, body: &[u8]) -> Response<String> {
         let Judge {
-            client, drivers, ..
+            client,
+            drivers,
+            silence,
+            ..
         } = self;
         let answer = match path {
             "/claims" => {
-                let judge = |update| async move { claims::judge(client, drivers, &update).await };
+                let judge =
+                    |update| async move { claims::judge(client, drivers, *silence, &update).await };
                 self.judged("claim", body, judge).await
             }
             "/sets" => {
@@ -217,6 +223,12 @@ fn plain(status: StatusCode, text: &str) -> Response<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{
+        api::{Budget, Fence, connect},
+        names::NODE_ANNOTATION,
+    };
+    use flexvol_apiserver::{Key, Server};
+    use k8s_openapi::jiff::{SignedDuration, Timestamp};
     use kube::client::Body;
     use serde_json::{Value, json};
     use tower::BoxError;
@@ -229,6 +241,7 @@ mod tests {
         Judge {
             client: Client::new(nobody, "default"),
             drivers: vec!["example.com/disk".to_owned()],
+            silence: Duration::from_secs(200),
             metrics: Metrics::default(),
         }
     }
@@ -272,6 +285,72 @@ mod tests {
             );
             assert!(counted.contains(&line), "{counted}");
         }
+    }
+
+    /// What a claim that asks for 8Gi more is answered, where the node has room for 4Gi, as its agent said
+    /// so long ago.
+    fn judged(seconds: i64) -> Value {
+        let server = Server::start().unwrap();
+        let metadata = |name: &str| json!({"name": name, "annotations": {NODE_ANNOTATION: "n"}});
+        let driver = "example.com/disk";
+        for (kind, object) in [
+            (
+                "StorageClass",
+                json!({"metadata": metadata("disk"), "provisioner": driver}),
+            ),
+            (
+                "PersistentVolume",
+                json!({"metadata": metadata("pvc-1"), "spec": {"flexVolume": {"driver": driver}}}),
+            ),
+            ("StorageNode", json!({"metadata": metadata("n")})),
+        ] {
+            let name = object["metadata"]["name"].as_str().unwrap();
+            let key = Key::new(kind, "", name);
+            server.store().create(&key, object).unwrap();
+        }
+        let seen = Timestamp::now() - SignedDuration::from_secs(seconds);
+        let status = json!({
+            "drivers": {driver: {}}, "capacities": {"disk": 4_u64 << 30}, "seen": seen.to_string(),
+        });
+        let node = Key::new("StorageNode", "", "n");
+        server.store().merge_status(&node, &status).unwrap();
+        let claim = |size: &str| {
+            json!({"spec": {
+                "volumeName": "pvc-1", "storageClassName": "disk",
+                "resources": {"requests": {"storage": size}},
+            }})
+        };
+        let request = json!({"uid": "u-1", "object": claim("9Gi"), "oldObject": claim("1Gi")});
+        let question = json!({"request": request}).to_string();
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), server.kubeconfig()).unwrap();
+        let answer = async {
+            let budget = Budget {
+                rate: 100.0,
+                burst: 10,
+            };
+            let metrics = Metrics::default();
+            let client = connect(Some(file.path()), budget, Fence::default(), metrics);
+            let client = client.await.unwrap();
+            let judge = Judge { client, ..alone() };
+            judge.answer("/claims", question.as_bytes()).await
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build();
+        let answer = runtime.unwrap().block_on(answer);
+        let answer: Value = serde_json::from_str(answer.body()).unwrap();
+        answer["response"].clone()
+    }
+
+    #[test]
+    fn room_that_an_agent_told_of_before_it_fell_silent_refuses_nothing() {
+        let answer = judged(100);
+        assert_eq!(answer["allowed"], false, "{answer}");
+        let answer = judged(300);
+        assert_eq!(answer["allowed"], true, "{answer}");
+        let warned = answer["warnings"].to_string();
+        assert!(warned.contains("was last heard of at 20"), "{warned}");
     }
 
     #[tokio::test]
