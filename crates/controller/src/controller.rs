@@ -130,6 +130,8 @@ impl Controller {
         }
         let this = Arc::clone(&self);
         tokio::spawn(async move { this.watch_nodes().await });
+        let this = Arc::clone(&self);
+        tokio::spawn(async move { this.forget_nodes().await });
         let workers = (0..WORKERS).map(|_| {
             let this = Arc::clone(&self);
             tokio::spawn(async move {

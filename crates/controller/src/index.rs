@@ -12,7 +12,7 @@ use crate::{
 use k8s_openapi::api::core::v1::PersistentVolume;
 use kube::{ResourceExt, api::ObjectMeta};
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeMap, HashMap, HashSet},
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
@@ -69,6 +69,14 @@ impl Index {
             order.is_some_and(|order| order.what.node == node)
         });
         there.map(|(name, _)| name.clone()).collect()
+    }
+
+    /// Keeps those nodes of which no storage is ordered.
+    pub fn keep_free<T>(&self, nodes: &mut BTreeMap<String, T>) {
+        let all = self.all();
+        for order in all.values().filter_map(|known| known.order.as_ref()) {
+            nodes.remove(&order.what.node);
+        }
     }
 
     /// What is known of a volume.

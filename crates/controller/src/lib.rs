@@ -18,6 +18,7 @@ mod cut;
 pub mod decide;
 pub mod enter;
 mod events;
+mod gone;
 mod growth;
 mod index;
 pub mod leader;

@@ -121,6 +121,21 @@ impl Nodes {
         }
     }
 
+    /// The nodes of whose agents nothing is heard, and when each said something last, by its clock.
+    pub fn silent(&self) -> BTreeMap<String, Option<String>> {
+        let all = self.all();
+        let silent = all
+            .iter()
+            .filter(|(_, known)| known.is_silent(self.silence));
+        let silent = silent.map(|(name, known)| (name.clone(), known.status.seen.clone()));
+        silent.collect()
+    }
+
+    /// After how long an agent counts as away.
+    pub fn longest_silence(&self) -> Duration {
+        self.silence
+    }
+
     /// The nodes that were not silent when this was asked last.
     pub fn fell_silent(&self) -> Vec<String> {
         let mut all = self.all();
@@ -324,6 +339,8 @@ mod tests {
         assert_eq!(nodes.with_room("a/b", "class", Bytes(5)).unwrap(), "one");
         assert_eq!(nodes.fell_silent(), ["two"]);
         assert!(nodes.fell_silent().is_empty(), "it is told once");
+        let seen = Some("12:00:00".to_owned());
+        assert_eq!(nodes.silent(), [("two".to_owned(), seen)].into());
         let silence = nodes.silence("two").unwrap();
         assert_eq!(silence.to_string(), "was last heard of at 12:00:00");
         let refused = nodes.with_room("a/b", "class", Bytes(20)).unwrap_err();

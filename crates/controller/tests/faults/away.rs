@@ -133,6 +133,43 @@ pub fn given_up() {
     });
 }
 
+pub fn forgotten() {
+    tell(start(), |world| {
+        let used = kill_node_of_claim(world)?;
+        let free = if used == "one" { "two" } else { "one" };
+        world.kill(free);
+        let is_known = |world: &World, node| !world.get("StorageNode", "", node).is_null();
+        world.eventually("the controller to look for a node that is there", |world| {
+            let requests = world.server.requests().into_iter();
+            let looks = requests.filter(|request| *request == format!("GET Node {free}"));
+            looks.count() > 2
+        })?;
+        assert!(is_known(world, free), "its agent is away, and not the node");
+        for node in [&used, free] {
+            let key = Key::new("Node", "", node);
+            world.server.store().remove(&key).unwrap();
+        }
+        world.eventually("the node to be forgotten", |world| !is_known(world, free))?;
+        assert!(is_known(world, &used), "it has a volume");
+        world.node(free);
+        world.start_agent(free, &[HEARTBEAT]);
+        world.eventually("it to be known again", |world| is_known(world, free))?;
+
+        let name = world.the_claim("data")["spec"]["volumeName"].clone();
+        let order = Key::new("NodeVolume", "", name.as_str().unwrap());
+        world.delete_claim("data");
+        world.eventually("its storage not to be wanted", |world| {
+            let order = world.server.store().get(&order).unwrap_or_default();
+            order["spec"]["wanted"] == "Absent"
+        })?;
+        let gone = json!({"found": "Absent"});
+        world.server.store().merge_status(&order, &gone).unwrap();
+        world.eventually("the other to be forgotten", |world| !is_known(world, &used))?;
+        assert!(is_known(world, free), "it is there");
+        Ok(())
+    });
+}
+
 pub fn rescheduled() {
     tell(start(), |world| {
         world.class(

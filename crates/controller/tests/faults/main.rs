@@ -54,6 +54,11 @@ fn a_volume_of_a_node_that_never_comes_back_goes_when_a_person_says_so() {
 }
 
 #[test]
+fn a_node_that_has_gone_is_forgotten_unless_a_volume_is_on_it() {
+    away::forgotten();
+}
+
+#[test]
 fn the_scheduler_is_asked_for_another_node_where_the_chosen_one_is_gone() {
     away::rescheduled();
 }
