@@ -3,7 +3,7 @@
 use crate::{
     claims::{claim, class, delete_claim, wait_bound, wait_nothing_left},
     controllers::{self, Running},
-    lab::{self, DISK},
+    lab::{self, DISK, Lab},
     scenario::Scenario,
 };
 use flexvol_testing::{Need, Points, Test};
@@ -45,9 +45,7 @@ pub fn with(certificate_seconds: u64, run: impl FnOnce(&Scenario, &Running)) {
         lab.run("ip", &["address", "add", &address, "dev", "lo"]);
         let result = catch_unwind(AssertUnwindSafe(|| {
             // A controller that was asked before may have made it after the last scenario's end.
-            let secret = ["delete", "secret", "flexvol-webhook"];
-            let in_namespace = ["--namespace=flexvol", "--ignore-not-found"];
-            lab.kubectl(&[&secret[..], &in_namespace].concat());
+            lose_secret(lab);
             running.restart_with_webhooks(scenario, certificate_seconds, None);
             run(scenario, running);
         }));
@@ -171,6 +169,17 @@ fn secret(scenario: &Scenario) -> Value {
     scenario.get("flexvol", "secret", "flexvol-webhook")
 }
 
+/// Deletes the secret, and applies the empty one of the manifests in its place.
+fn lose_secret(lab: &Lab) {
+    let delete = ["delete", "secret", "flexvol-webhook", "--namespace=flexvol"];
+    lab.kubectl(&delete);
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/cluster/controller.yaml");
+    let text = fs::read_to_string(file).unwrap();
+    let mut objects = text.split("\n---\n");
+    let empty = objects.find(|object| object.contains("\nkind: Secret\n"));
+    lab.apply_text(empty.unwrap());
+}
+
 fn certificates(points: &Points) {
     with(30, |scenario, running| {
         let pool = json!({"pool": "default"});
@@ -210,11 +219,9 @@ fn certificates(points: &Points) {
 
         // Lost under a controller that runs, it is made anew, and who still shows the lost one is trusted.
         let lab = scenario.lab();
-        let delete = ["delete", "secret", "flexvol-webhook", "--namespace=flexvol"];
-        lab.kubectl(&delete);
-        let has_secret = ["get", "secret", "flexvol-webhook", "--namespace=flexvol"];
-        scenario.eventually("another secret", || {
-            lab.cluster().kubectl(&has_secret).is_ok()
+        lose_secret(lab);
+        scenario.eventually("another certificate", || {
+            !authority(&secret(scenario)).is_null()
         });
         let made = secret(scenario);
         assert_eq!(made["data"]["former-ca.crt"], authority(&lasting));
@@ -222,7 +229,7 @@ fn certificates(points: &Points) {
         wait_judged(scenario, "data");
         points.add(1);
 
-        lab.kubectl(&delete);
+        lose_secret(lab);
         let cut = json!({"webhooks": [{"name": "claims.flexvol.dev", "clientConfig": {"caBundle": null}}]});
         let patch = [
             "patch",

@@ -97,44 +97,63 @@ impl Plain {
     }
 }
 
-/// A release of Kubernetes, a value, and what the chart has there or says.
+/// A release of Kubernetes, a namespace, a value, and what the chart has there or says.
 struct Elsewhere {
     version: &'static str,
+    namespace: &'static str,
     value: &'static str,
     has: Result<&'static [&'static str], &'static str>,
 }
 
 /// Policies and webhooks that not every release can have: nobody has to choose by release.
-const ELSEWHERE: [Elsewhere; 6] = [
+const ELSEWHERE: [Elsewhere; 8] = [
     Elsewhere {
         version: "1.32.0",
+        namespace: "flexvol",
         value: "admission.growth=auto",
         has: Ok(&["flexvol-agents", "flexvol-webhook"]),
     },
     Elsewhere {
         version: "1.31.9",
+        namespace: "flexvol",
         value: "admission.growth=auto",
         has: Ok(&["flexvol-webhook"]),
     },
     Elsewhere {
         version: "1.29.9",
+        namespace: "flexvol",
         value: "admission.growth=auto",
         has: Ok(&[]),
     },
     Elsewhere {
         version: "1.33.0",
+        namespace: "flexvol",
         value: "admission.agents=false",
         has: Ok(&["flexvol-webhook"]),
     },
     Elsewhere {
         version: "1.31.9",
+        namespace: "flexvol",
         value: "admission.agents=true",
         has: Err("admission.agents is true and needs Kubernetes 1.32, which is v1.31.9"),
     },
     Elsewhere {
         version: "1.29.9",
+        namespace: "flexvol",
         value: "admission.inline=true",
         has: Err("admission.inline is true and needs Kubernetes 1.30, which is v1.29.9"),
+    },
+    Elsewhere {
+        version: "1.33.0",
+        namespace: "kube-system",
+        value: "admission.growth=auto",
+        has: Err("flexvol does not go into kube-system"),
+    },
+    Elsewhere {
+        version: "1.33.0",
+        namespace: "kube-system",
+        value: "claims=false",
+        has: Ok(&[]),
     },
 ];
 
@@ -143,13 +162,8 @@ impl Elsewhere {
         let (version, value) = (self.version, self.value);
         let mut template = helm()?;
         template.args(["template", "flexvol"]).arg(chart);
-        template.args([
-            "--namespace=flexvol",
-            "--kube-version",
-            version,
-            "--set",
-            value,
-        ]);
+        template.args(["--namespace", self.namespace]);
+        template.args(["--kube-version", version, "--set", value]);
         match (run(&mut template), self.has) {
             (Ok(text), Ok(wanted)) => {
                 let known = ["flexvol-agents", "flexvol-webhook"];

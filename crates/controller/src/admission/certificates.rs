@@ -10,7 +10,6 @@ use k8s_openapi::{
     api::core::v1::Secret,
     jiff::{SignedDuration, Timestamp},
 };
-use kube::api::ObjectMeta;
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType,
     ExtendedKeyUsagePurpose, IsCa, KeyPair, KeyUsagePurpose, date_time_ymd,
@@ -28,7 +27,7 @@ pub const NAME: &str = "flexvol-webhook";
 /// On the secret: when another certificate is made, RFC 3339.
 const RENEW: &str = "flexvol.dev/renew";
 
-/// In the secret; the first two are what Kubernetes wants of type `kubernetes.io/tls`.
+/// In the secret.
 const CHAIN: &str = "tls.crt";
 const KEY: &str = "tls.key";
 const AUTHORITY: &str = "ca.crt";
@@ -133,9 +132,9 @@ impl Certificate {
         found.shown().is_ok().then_some(found)
     }
 
-    /// The secret with this one; `version` is that of the secret whose place it takes.
+    /// A secret with this one in it, and whatever else is said of it.
     #[must_use]
-    pub fn secret(&self, version: Option<String>) -> Secret {
+    pub fn put_into(&self, mut secret: Secret) -> Secret {
         let pairs = [
             (AUTHORITY, Some(&self.authority)),
             (FORMER, self.former.as_ref()),
@@ -145,17 +144,10 @@ impl Certificate {
         let data = pairs.into_iter().filter_map(|(key, text)| {
             Some((key.to_owned(), ByteString(text?.clone().into_bytes())))
         });
-        Secret {
-            metadata: ObjectMeta {
-                name: Some(NAME.to_owned()),
-                resource_version: version,
-                annotations: Some([(RENEW.to_owned(), self.renew.to_string())].into()),
-                ..ObjectMeta::default()
-            },
-            type_: Some("kubernetes.io/tls".to_owned()),
-            data: Some(data.collect()),
-            ..Secret::default()
-        }
+        secret.data = Some(data.collect());
+        let annotations = secret.metadata.annotations.get_or_insert_default();
+        annotations.insert(RENEW.to_owned(), self.renew.to_string());
+        secret
     }
 
     /// As a TLS server shows it.
@@ -264,23 +256,50 @@ mod tests {
     #[test]
     fn what_another_replica_made_is_read_and_what_is_damaged_is_not() {
         let made = make(now(), Some(&make(now(), None)));
-        let secret = made.secret(None);
-        assert_eq!(Certificate::read(&secret), Some(made.clone()));
+        let whole = secret(&made);
+        assert_eq!(Certificate::read(&whole), Some(made.clone()));
         for key in [AUTHORITY, CHAIN, KEY] {
-            let mut damaged = secret.clone();
+            let mut damaged = whole.clone();
             let data = damaged.data.as_mut().unwrap();
             data.insert(key.to_owned(), ByteString(b"nonsense".to_vec()));
             assert_eq!(Certificate::read(&damaged), None, "{key}");
             data_of(&mut damaged).remove(key);
             assert_eq!(Certificate::read(&damaged), None, "{key}");
         }
-        let mut others = secret.clone();
-        let key = make(now(), None).secret(None).data.unwrap()[KEY].clone();
+        let mut others = whole.clone();
+        let key = data_of(&mut secret(&make(now(), None)))[KEY].clone();
         data_of(&mut others).insert(KEY.to_owned(), key);
         assert_eq!(Certificate::read(&others), None, "another's key");
-        let mut timeless = secret;
+        let mut timeless = whole;
         timeless.metadata.annotations = None;
         assert_eq!(Certificate::read(&timeless), None);
+    }
+
+    #[test]
+    fn a_certificate_leaves_what_others_say_of_the_secret() {
+        let shipped: Secret = serde_json::from_value(serde_json::json!({
+            "metadata": {
+                "name": NAME, "resourceVersion": "7", "uid": "u-1",
+                "labels": {"app.kubernetes.io/managed-by": "Helm"},
+                "annotations": {"meta.helm.sh/release-name": "flexvol"},
+            },
+            "type": "Opaque",
+        }))
+        .unwrap();
+        let first = make(now(), None);
+        let filled = make(now(), Some(&first)).put_into(first.put_into(shipped.clone()));
+        let mut emptied = filled.clone();
+        emptied.data = None;
+        let annotations = emptied.metadata.annotations.as_mut().unwrap();
+        assert!(annotations.remove(RENEW).is_some());
+        assert_eq!(emptied, shipped);
+        // Emptied by who applies the chart's again, it is as if there had been none.
+        assert_eq!(Certificate::read(&emptied), None);
+        assert!(Certificate::read(&filled).is_some());
+    }
+
+    fn secret(of: &Certificate) -> Secret {
+        of.put_into(Secret::default())
     }
 
     fn data_of(secret: &mut Secret) -> &mut std::collections::BTreeMap<String, ByteString> {

@@ -78,7 +78,13 @@ impl Keeper {
     async fn look(&self) -> Result<Duration> {
         let secrets: Api<Secret> = Api::namespaced(self.client.clone(), &self.namespace);
         let secret = secrets.get_opt(NAME).await.context("read the secret")?;
-        let found = secret.as_ref().and_then(Certificate::read);
+        // It may not be made here: whoever may make secrets can have every account's token.
+        let Some(secret) = secret else {
+            anyhow::bail!(
+                "there is no secret {NAME} to keep it in; install the chart again, or apply deploy/cluster/controller.yaml"
+            );
+        };
+        let found = Certificate::read(&secret);
         if let Some(found) = &found {
             self.shown.show(found)?;
         }
@@ -98,14 +104,10 @@ impl Keeper {
         // Whoever reads the secret shows it, so that has to be trusted before.
         self.trust(&made.trusted()).await?;
         let write = PostParams::default();
-        match secret {
-            Some(old) => {
-                let new = made.secret(old.metadata.resource_version);
-                secrets.replace(NAME, &write, &new).await
-            }
-            None => secrets.create(&write, &made.secret(None)).await,
-        }
-        .context("write the secret")?;
+        secrets
+            .replace(NAME, &write, &made.put_into(secret))
+            .await
+            .context("write the secret")?;
         log::info("made a certificate for webhooks", &[]);
         self.shown.show(&made)?;
         Ok(made.lasts(now))
