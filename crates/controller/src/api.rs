@@ -4,7 +4,7 @@ use crate::{
     cut::Cut,
     limits::{PATIENCE, Timed, late},
     metrics::Metrics,
-    resolve::Getent,
+    resolve::{self, Getent},
     sort::Sort,
 };
 use anyhow::{Context as _, Result};
@@ -59,7 +59,7 @@ impl Fence {
 /// Connects as a kubeconfig says, or, without one, as pods of the cluster do.
 ///
 /// # Errors
-/// When there is neither, or one of them cannot be read.
+/// When there is neither, or one of them cannot be read, or nobody here knows where the API server is.
 pub async fn connect(
     kubeconfig: Option<&Path>,
     budget: Budget,
@@ -77,6 +77,7 @@ pub async fn connect(
         None => Config::incluster()
             .context("find the API server: this is no pod of a cluster; give --kubeconfig FILE")?,
     };
+    resolve::check(&config.cluster_url).await?;
     let mut connector = HttpConnector::new_with_resolver(Getent);
     connector.enforce_http(false);
     connector.set_nodelay(true);

@@ -2,8 +2,11 @@
 //!
 //! In a cluster it is told as an address. A kubeconfig may have a name, and the C library's own
 //! search would load libraries into this static executable, which crashes where those are of
-//! another version. So the system's own program is asked.
+//! another version. So the system's own program is asked, which our image does not have: there the
+//! address has to be said.
 
+use anyhow::{Result, bail};
+use http::Uri;
 use hyper_util::client::legacy::connect::dns::Name;
 use std::{
     future::Future,
@@ -32,6 +35,39 @@ impl tower::Service<Name> for Getent {
     fn call(&mut self, name: Name) -> Self::Future {
         Box::pin(async move { Ok(addresses(name.as_str()).await?.into_iter()) })
     }
+}
+
+/// Looks whether the API server can be found here: if it cannot, it never will be.
+///
+/// # Errors
+/// When it has a name, and names cannot be looked up.
+pub(crate) async fn check(url: &Uri) -> Result<()> {
+    let host = url.host().unwrap_or_default();
+    if is_address(host) {
+        return Ok(());
+    }
+    let nothing = || Stdio::null();
+    let mut getent = Command::new("getent");
+    getent.arg("--version");
+    let started = getent
+        .stdin(nothing())
+        .stdout(nothing())
+        .stderr(nothing())
+        .status();
+    if let Err(error) = started.await {
+        bail!(
+            "the API server is told by its name, {host}, which cannot be looked up here, as getent does not start: {error}; say its address instead: in KUBERNETES_SERVICE_HOST (the chart's value apiServer), or in the kubeconfig, with the name as tls-server-name"
+        );
+    }
+    Ok(())
+}
+
+/// In a URL those of version 6 are in brackets.
+fn is_address(host: &str) -> bool {
+    let inside = host
+        .strip_prefix('[')
+        .and_then(|rest| rest.strip_suffix(']'));
+    inside.unwrap_or(host).parse::<IpAddr>().is_ok()
 }
 
 async fn addresses(name: &str) -> io::Result<Vec<SocketAddr>> {
@@ -84,6 +120,20 @@ mod tests {
             .map(|found| found.ip().to_string())
             .collect();
         assert_eq!(found, ["::1", "127.0.0.1"]);
+    }
+
+    #[test]
+    fn an_address_needs_no_looking_up() {
+        for (url, address) in [
+            ("https://10.96.0.1/", true),
+            ("https://10.96.0.1:6443", true),
+            ("https://[fd00::1]:443/", true),
+            ("https://kubernetes.default.svc/", false),
+            ("https://10.96.0.1.example.com", false),
+        ] {
+            let url: Uri = url.parse().unwrap();
+            assert_eq!(is_address(url.host().unwrap()), address, "{url}");
+        }
     }
 
     #[tokio::test]

@@ -6,6 +6,7 @@
 #![allow(clippy::print_stdout, reason = "a run says how many faults there were")]
 
 mod away;
+mod found;
 mod leading;
 mod life;
 mod patience;
@@ -61,6 +62,11 @@ fn a_node_that_has_gone_is_forgotten_unless_a_volume_is_on_it() {
 #[test]
 fn the_scheduler_is_asked_for_another_node_where_the_chosen_one_is_gone() {
     away::rescheduled();
+}
+
+#[test]
+fn an_api_server_that_has_a_name_is_found_or_the_program_ends_and_says_what_to_do() {
+    found::by_name();
 }
 
 #[test]

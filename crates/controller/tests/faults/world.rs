@@ -32,6 +32,8 @@ pub struct World {
     largest: BTreeMap<String, u64>,
     /// How many claims were made.
     claims: usize,
+    /// Where other programs are looked for, if it is not where the tests do.
+    paths: Option<&'static str>,
 }
 
 impl World {
@@ -46,6 +48,7 @@ impl World {
             programs: BTreeMap::new(),
             largest: BTreeMap::new(),
             claims: 0,
+            paths: None,
         };
         world.class("plain", &json!({}));
         fs::write(world.path("kubeconfig"), world.server.kubeconfig()).unwrap();
@@ -109,6 +112,17 @@ impl World {
         self.start_program("controller", "controller", &[&own[..], more].concat());
     }
 
+    /// As in our image: no other program is there.
+    pub fn without_programs(&mut self) {
+        self.paths = Some("/nonexistent");
+    }
+
+    /// Programs find the API server by a name.
+    pub fn name_server(&self) {
+        let text = self.server.kubeconfig().replace("127.0.0.1", "localhost");
+        fs::write(self.path("kubeconfig"), text).unwrap();
+    }
+
     /// Starts the agent of a node, which has storage of its own.
     pub fn start_agent(&mut self, node: &str, more: &[&str]) {
         let plugins = self.path(&format!("{node}/plugins"));
@@ -143,6 +157,7 @@ impl World {
             .arg(format!("--driver={DRIVER}"))
             .arg(format!("--kubeconfig={}", self.path("kubeconfig")))
             .args(more)
+            .envs(self.paths.map(|paths| ("PATH", paths)))
             .stdin(Stdio::null())
             .stderr(log)
             .spawn();
