@@ -10,6 +10,7 @@ mod anywhere;
 mod bad_input;
 mod bench;
 mod by_hand;
+mod by_name;
 mod callouts;
 mod demo;
 mod dir;
@@ -55,6 +56,7 @@ fn main() -> ExitCode {
         adopt::TESTS,
         bad_input::TESTS,
         by_hand::TESTS,
+        by_name::TESTS,
         demo::TESTS,
         dir::disturbed::ERRORS,
         dir::beside::SERVED,

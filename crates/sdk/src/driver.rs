@@ -171,7 +171,9 @@ pub trait Driver {
         not_supported()
     }
 
-    /// Removes the volume and its data; one that is not there is a success.
+    /// Removes the volume and its data; one that is not there is a success. Where the answer of
+    /// `provision` was lost, the options are what that was told, `claim_namespace` is there, and the name
+    /// tells the volume.
     ///
     /// # Errors
     /// When it is in use or could not be removed.

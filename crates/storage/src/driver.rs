@@ -220,13 +220,26 @@ impl Driver for VolumeDriver {
     }
 
     fn delete(&self, volume: &Volume) -> Answer<()> {
-        let options: VolumeOptions = volume.options.parse()?;
+        let options = match &volume.claim_namespace {
+            None => volume.options.parse()?,
+            // Told as `provision` was, whose answer was lost: these are the parameters of a class. No volume
+            // was made for those that `provision` refuses, nor in a pool that there is not.
+            Some(_) => VolumeOptions {
+                handle: None,
+                pool: volume
+                    .options
+                    .get("pool")
+                    .filter(|pool| self.pool(Some(pool)).is_ok())
+                    .map(str::to_owned),
+            },
+        };
         let found = match (&options.handle, &options.pool, &volume.name) {
             (Some(handle), Some(pool), _) => {
                 Some(self.open(self.pool(Some(pool))?, Handle::parse(handle)?)?)
             }
             (Some(handle), None, _) => self.search(Handle::parse(handle)?)?,
-            (None, pool, Some(name)) => self.by_name(name, pool.as_deref())?,
+            (None, Some(pool), Some(name)) => self.by_name(name, Some(pool))?,
+            (None, None, Some(name)) => self.search_name(name)?,
             (None, _, None) => {
                 return Err(Error::new(
                     ErrorKind::Invalid,

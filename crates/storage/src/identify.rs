@@ -187,6 +187,33 @@ impl VolumeDriver {
             .transpose()
     }
 
+    /// Finds the volume of a name in whichever pool it is. That there is none is known only if every
+    /// pool was looked into.
+    pub(crate) fn search_name(&self, name: &VolumeName) -> Result<Option<Found>> {
+        let (mut named, mut unavailable): (Option<Found>, _) = (None, None);
+        for pool in &self.pools {
+            match (self.by_name(name, Some(pool.name())), &named) {
+                (Ok(None), _) => {}
+                (Ok(found), None) => named = found,
+                // One of them is a copy.
+                (Ok(Some(found)), Some(before)) if found.handle == before.handle => {
+                    return self.search(found.handle);
+                }
+                (Ok(Some(_)), Some(_)) => {
+                    return Err(Error::new(
+                        ErrorKind::Conflict,
+                        format!("several pools have a volume called {name}; name the pool"),
+                    ));
+                }
+                (Err(error), _) => unavailable = Some(error),
+            }
+        }
+        match (named, unavailable) {
+            (None, Some(error)) => Err(error),
+            (named, _) => Ok(named),
+        }
+    }
+
     /// What attach and its companions answer; they run where nothing of the node can be seen.
     pub(crate) fn identity(&self, volume: &Volume) -> Result<String> {
         let options: VolumeOptions = volume.options.parse()?;
