@@ -1,11 +1,12 @@
 #!/bin/sh
 # A driver whose volumes are directories with a note of their size: it has no file system to grow. The
-# class parameter `fault` makes it misbehave. Its volumes are in /var/lib/lab/plain.
+# class parameter `fault` makes it misbehave, and `pool` says where a volume is, which it does not look for
+# elsewhere. Its volumes are in /var/lib/lab/plain.
 place=/var/lib/lab/plain
 ok() { echo "{\"status\":\"Success\"$1}"; }
 # value KEY JSON: the JSON argument is one flat object of strings.
 value() { printf %s "$2" | sed -n "s|.*\"$1\":\"\([^\"]*\)\".*|\1|p"; }
-volume() { echo "$place/$(value kubernetes.io/pvOrVolumeName "$1")"; }
+volume() { echo "$place/$(value pool "$1" | sed 's/..*/&./')$(value kubernetes.io/pvOrVolumeName "$1")"; }
 case $1 in
 init) ok ',"capabilities":{"attach":false,"requiresFSResize":false}' ;;
 capacity) ok ',"capacity":1099511627776' ;;
@@ -19,7 +20,8 @@ provision)
     size=$(value requestBytes "$2")
     mkdir -p "$(volume "$2")"
     echo "$size" >"$(volume "$2")/size"
-    ok ",\"options\":{\"flavour\":\"plain\"},\"capacity\":$size"
+    [ "$(value fault "$2")" != late ] || sleep 4
+    ok ",\"options\":{\"flavour\":\"plain\",\"pool\":\"$(value pool "$2")\"},\"capacity\":$size"
     ;;
 expandvolume)
     [ -f "$(volume "$2")/size" ] || { echo '{"status":"Failure","message":"no such volume"}' && exit 1; }

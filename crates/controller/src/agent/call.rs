@@ -184,7 +184,9 @@ pub fn arguments(
     let options = match duty {
         Duty::Nothing => return None,
         Duty::Provision => Some(&order.parameters),
-        Duty::Expand { .. } | Duty::Delete => known.map(|made| &made.options),
+        Duty::Expand { .. } => known.map(|made| &made.options),
+        // What the driver may have made is where the parameters said.
+        Duty::Delete => Some(known.map_or(&order.parameters, |made| &made.options)),
     };
     for (key, value) in options.into_iter().flatten() {
         json.insert(key.clone(), json!(value));
@@ -193,12 +195,15 @@ pub fn arguments(
     let mut put =
         |key: &str, value: String| json.insert(format!("kubernetes.io/{key}"), json!(value));
     put("pvOrVolumeName", name.to_owned());
+    // Tells a driver also that what it is told are parameters.
+    if *duty == Duty::Provision || (*duty == Duty::Delete && known.is_none()) {
+        put("pvc.namespace", order.claim.namespace.clone());
+        put("pvc.name", order.claim.name.clone());
+        put("pvc.uid", order.claim.uid.clone());
+    }
     Some(match duty {
         Duty::Nothing => return None,
         Duty::Provision => {
-            put("pvc.namespace", order.claim.namespace.clone());
-            put("pvc.name", order.claim.name.clone());
-            put("pvc.uid", order.claim.uid.clone());
             let size = order.size;
             json.insert("requestBytes".to_owned(), json!(size.to_string()));
             for (key, unit) in [("requestMiB", Bytes::MIB), ("requestGiB", Bytes::GIB)] {
@@ -272,6 +277,28 @@ mod tests {
             json(&answer.unwrap()),
             json!({"handle": "new", name: "pvc-0"})
         );
+    }
+
+    #[test]
+    fn what_may_have_been_made_is_deleted_where_it_would_have_been_made() {
+        let order: NodeVolumeSpec = serde_json::from_value(json!({
+            "driver": "a/b", "node": "n", "wanted": "Absent", "size": 1,
+            "claim": {"namespace": "ns", "name": "data", "uid": "1"},
+            "parameters": {"pool": "fast", "fsType": "xfs"},
+        }))
+        .unwrap();
+        let unknown = NodeVolumeStatus::default();
+        let arguments = arguments(&Duty::Delete, "pvc-1", &order, &unknown).unwrap();
+        let told: Value = serde_json::from_str(&arguments[1]).unwrap();
+        let expected = json!({
+            "pool": "fast",
+            "fsType": "xfs",
+            "kubernetes.io/pvOrVolumeName": "pvc-1",
+            "kubernetes.io/pvc.namespace": "ns",
+            "kubernetes.io/pvc.name": "data",
+            "kubernetes.io/pvc.uid": "1",
+        });
+        assert_eq!(told, expected);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The agent of a node: calls the node's drivers as the orders for the node say.
 
+mod answer;
 pub mod call;
 pub mod duty;
 mod report;
@@ -12,18 +13,18 @@ use crate::{
     log,
     metrics::Metrics,
     names::{NODE_LABEL, claim_uid, node_label},
-    objects::{ClaimReference, Made, NodeVolume, NodeVolumeStatus, ProblemReport, Wanted},
+    objects::{ClaimReference, NodeVolume, NodeVolumeStatus, Wanted},
     observe::{self, Live},
     queue::{Outcome, Queue, pause_after},
 };
+use answer::{failed, record, succeeded};
 use anyhow::{Context, Result};
 use call::{Drivers, Failure, arguments};
 use duty::{Duty, duty};
-use flexvol_sdk::{DriverStatus, ErrorClass};
+use flexvol_sdk::ErrorClass;
 use futures_util::{StreamExt, pin_mut};
 use kube::{
     Api, Client, ResourceExt,
-    api::PostParams,
     runtime::{WatchStreamExt, watcher, watcher::Event},
 };
 use std::{
@@ -39,6 +40,9 @@ use tokio::sync::Notify;
 
 /// How many drivers run at a time.
 const WORKERS: usize = 4;
+
+/// When an order that has changed meanwhile is looked at again.
+const SOON: Duration = Duration::from_millis(50);
 
 /// The longest pause after failures.
 const LONGEST_PAUSE: Duration = Duration::from_secs(300);
@@ -151,7 +155,7 @@ impl Agent {
     async fn serve(&self, name: &str) -> Outcome {
         match self.order(name).await {
             Ok(outcome) => outcome,
-            Err(error) if is_conflict(&error) => Outcome::After(Duration::from_millis(50)),
+            Err(error) if is_conflict(&error) => Outcome::After(SOON),
             Err(error) => {
                 let error = words(&error);
                 log::warn(
@@ -217,16 +221,10 @@ impl Agent {
             }
         };
         after.observed_generation = order.metadata.generation.unwrap_or_default();
-        let failures = after.failures;
-        let answer = NodeVolume {
-            status: Some(after),
-            ..order.clone()
-        };
-        orders
-            .replace_status(name, &PostParams::default(), &answer)
-            .await
-            .context("answer the order")?;
-        Ok(match failures {
+        if !record(&orders, &order, &after).await? {
+            return Ok(Outcome::After(SOON));
+        }
+        Ok(match after.failures {
             0 => Outcome::Settled,
             // Counted in the answer, so that a new agent goes on as slowly.
             failures => Outcome::After(pause_after(failures, LONGEST_PAUSE)),
@@ -308,57 +306,4 @@ fn in_use(observed: &Observed) -> Option<&'static str> {
     }
     (!volume.released && !volume.deleting)
         .then_some("the persistent volume is not released, so its storage is not deleted")
-}
-
-/// The answer after a call that succeeded.
-fn succeeded(duty: &Duty, before: &NodeVolumeStatus, reply: DriverStatus) -> NodeVolumeStatus {
-    let mut after = NodeVolumeStatus {
-        problem: None,
-        failures: 0,
-        ..before.clone()
-    };
-    match duty {
-        Duty::Nothing => {}
-        Duty::Provision => {
-            after.found = Some(Wanted::Present);
-            after.size = reply.capacity.map(|size| size.0);
-            after.made = Some(Made {
-                options: reply.options,
-                fs_type: reply.fs_type,
-            });
-        }
-        Duty::Expand { new, .. } => {
-            after.found = Some(Wanted::Present);
-            let reached = reply.volume_new_size.map(|size| size.0);
-            // Success without a size, and with less than was asked for, is no growth.
-            after.size = reached.or(before.size);
-            if after.size.is_some_and(|size| size < *new) {
-                let problem = ProblemReport {
-                    class: ErrorClass::Retryable.as_str().to_owned(),
-                    message: format!(
-                        "the driver says that it grew the volume, and not that it reached {new} bytes"
-                    ),
-                };
-                after.problem = Some(problem);
-                after.failures = before.failures.saturating_add(1);
-            }
-        }
-        Duty::Delete => {
-            after.found = Some(Wanted::Absent);
-            after.size = None;
-        }
-    }
-    after
-}
-
-/// The answer after a call that failed.
-fn failed(before: &NodeVolumeStatus, failure: Failure) -> NodeVolumeStatus {
-    NodeVolumeStatus {
-        problem: Some(ProblemReport {
-            class: failure.class.as_str().to_owned(),
-            message: failure.message,
-        }),
-        failures: before.failures.saturating_add(1),
-        ..before.clone()
-    }
 }

@@ -9,6 +9,7 @@ mod away;
 mod found;
 mod leading;
 mod life;
+mod lost;
 mod patience;
 mod world;
 
@@ -77,6 +78,16 @@ fn a_leader_whose_renewal_was_done_and_not_answered_leads_on() {
 #[test]
 fn a_leader_whose_lease_somebody_else_took_ends() {
     leading::taken();
+}
+
+#[test]
+fn what_a_driver_made_is_told_though_the_order_has_changed_meanwhile() {
+    lost::order_changed();
+}
+
+#[test]
+fn what_a_driver_made_and_nobody_was_told_of_is_deleted_where_it_is() {
+    lost::agent_killed();
 }
 
 #[test]

@@ -1,0 +1,105 @@
+//! What a node answers to an order, and how its answer gets there.
+
+use super::{call::Failure, duty::Duty};
+use crate::{
+    api::{Refusal, refusal},
+    objects::{Made, NodeVolume, NodeVolumeStatus, ProblemReport, Wanted},
+};
+use anyhow::{Context, Result};
+use flexvol_sdk::{DriverStatus, ErrorClass};
+use kube::{Api, ResourceExt, api::PostParams};
+
+/// How often an answer is written to an order that changes again and again.
+const ATTEMPTS: usize = 5;
+
+/// Writes the answer to an order, and says whether the order is still the one that was read. Of one that
+/// has changed while the driver worked, what the driver did is told all the same: nobody else could say
+/// what was made, and the generation in the answer says that it is one to the former order.
+///
+/// # Errors
+/// When it is not written; a conflict, when the order is another one or the call failed, so that whoever
+/// tries again finds the rest out.
+pub(super) async fn record(
+    orders: &Api<NodeVolume>,
+    read: &NodeVolume,
+    answer: &NodeVolumeStatus,
+) -> Result<bool> {
+    let (name, write) = (read.name_any(), PostParams::default());
+    let mut order = read.clone();
+    let mut attempts = 1;
+    loop {
+        order.status = Some(answer.clone());
+        let written = orders.replace_status(&name, &write, &order).await;
+        let error = match written {
+            Ok(_) => return Ok(order.metadata.generation == read.metadata.generation),
+            Err(error) => error,
+        };
+        let is_told_anyway = answer.problem.is_none() && attempts < ATTEMPTS;
+        if refusal(&error) != Refusal::Changed || !is_told_anyway {
+            return Err(error).context("answer the order");
+        }
+        let live = orders.get_opt(&name).await;
+        match live.context("read the order that has changed")? {
+            Some(live) if live.metadata.uid == read.metadata.uid => order = live,
+            _ => return Err(error).context("answer the order"),
+        }
+        attempts += 1;
+    }
+}
+
+/// The answer after a call that succeeded.
+pub(super) fn succeeded(
+    duty: &Duty,
+    before: &NodeVolumeStatus,
+    reply: DriverStatus,
+) -> NodeVolumeStatus {
+    let mut after = NodeVolumeStatus {
+        problem: None,
+        failures: 0,
+        ..before.clone()
+    };
+    match duty {
+        Duty::Nothing => {}
+        Duty::Provision => {
+            after.found = Some(Wanted::Present);
+            after.size = reply.capacity.map(|size| size.0);
+            after.made = Some(Made {
+                options: reply.options,
+                fs_type: reply.fs_type,
+            });
+        }
+        Duty::Expand { new, .. } => {
+            after.found = Some(Wanted::Present);
+            let reached = reply.volume_new_size.map(|size| size.0);
+            // Success without a size, and with less than was asked for, is no growth.
+            after.size = reached.or(before.size);
+            if after.size.is_some_and(|size| size < *new) {
+                let problem = ProblemReport {
+                    class: ErrorClass::Retryable.as_str().to_owned(),
+                    message: format!(
+                        "the driver says that it grew the volume, and not that it reached {new} bytes"
+                    ),
+                };
+                after.problem = Some(problem);
+                after.failures = before.failures.saturating_add(1);
+            }
+        }
+        Duty::Delete => {
+            after.found = Some(Wanted::Absent);
+            after.size = None;
+        }
+    }
+    after
+}
+
+/// The answer after a call that failed.
+pub(super) fn failed(before: &NodeVolumeStatus, failure: Failure) -> NodeVolumeStatus {
+    NodeVolumeStatus {
+        problem: Some(ProblemReport {
+            class: failure.class.as_str().to_owned(),
+            message: failure.message,
+        }),
+        failures: before.failures.saturating_add(1),
+        ..before.clone()
+    }
+}

@@ -1,0 +1,57 @@
+//! Drivers that have made storage, and whose answer does not get into the order.
+
+use crate::world::{World, tell};
+use serde_json::json;
+use std::fs;
+
+/// A claim whose storage is there, made where a driver looks only if it is told to, but whose driver has
+/// not answered yet.
+fn start() -> World {
+    let mut world = World::start();
+    world.node("node");
+    let parameters = json!({"pool": "fast", "fault": "late"});
+    world.class("fast", &json!({"parameters": parameters}));
+    world.start_controller(&["--rate=1000"]);
+    world.start_agent("node", &[]);
+    world
+}
+
+fn wait_for_storage(world: &mut World) -> Result<(), String> {
+    world.claim("data", "fast");
+    world.eventually("the storage to be made", |world| {
+        world.storage().values().any(|size| *size > 0)
+    })
+}
+
+fn is_revoked(world: &World) -> bool {
+    let orders = world.server.store().all("NodeVolume").into_iter();
+    orders.last().unwrap_or_default()["spec"]["wanted"] == "Absent"
+}
+
+pub fn order_changed() {
+    tell(start(), |world| {
+        wait_for_storage(world)?;
+        world.delete_claim("data");
+        world.eventually("nothing to be left", World::nothing_is_left)?;
+        let calls = fs::read_to_string(world.path("calls")).unwrap();
+        let deletes = calls.lines().filter(|call| call.starts_with("delete "));
+        let deletes = Vec::from_iter(deletes);
+        assert!(
+            !deletes.is_empty() && deletes.iter().all(|call| call.contains("flavour")),
+            "storage is deleted by what the driver said of it: {deletes:?}"
+        );
+        Ok(())
+    });
+}
+
+pub fn agent_killed() {
+    tell(start(), |world| {
+        wait_for_storage(world)?;
+        world.kill("node");
+        world.delete_claim("data");
+        world.eventually("it to be revoked", is_revoked)?;
+        assert_eq!(world.storage().len(), 1);
+        world.start_agent("node", &[]);
+        world.eventually("nothing to be left", World::nothing_is_left)
+    });
+}
