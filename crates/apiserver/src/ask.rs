@@ -111,6 +111,20 @@ impl Ask {
         )
     }
 
+    /// Method, kind and name.
+    pub fn words(&self) -> String {
+        let verb = match self.watch {
+            true => "WATCH",
+            false => self.method.as_str(),
+        };
+        let part = match self.part {
+            Part::Main => "",
+            Part::Status => "/status",
+        };
+        let name = self.name.as_deref().unwrap_or_default();
+        format!("{verb} {}{part} {name}", self.kind.kind)
+    }
+
     /// Whether something is to become different.
     pub fn writes(&self) -> bool {
         self.method != Method::GET

@@ -10,6 +10,7 @@
 
 mod ask;
 mod faults;
+mod hold;
 mod kinds;
 mod kubernetes;
 mod refused;
@@ -18,6 +19,7 @@ mod store;
 mod watch;
 
 pub use faults::{Fault, Plan};
+pub use hold::Hold;
 pub use kinds::{KINDS, Kind};
 pub use kubernetes::Kubernetes;
 pub use refused::Refused;

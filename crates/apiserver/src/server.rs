@@ -1,10 +1,10 @@
 //! The server: HTTP on a port of this machine, by a thread of its own.
 
 use crate::{
-    Fault, Key, Kubernetes, Plan, Refused, Store,
+    Fault, Hold, Key, Kubernetes, Plan, Refused, Store,
     ask::Ask,
     faults::Requests,
-    kubernetes,
+    hold, kubernetes,
     store::{Condition, merge},
     watch::{is_chosen, watch},
 };
@@ -52,6 +52,7 @@ pub(crate) struct Shared {
     store: Mutex<Store>,
     requests: Mutex<Requests>,
     cuts: Sender<u64>,
+    held: Sender<Option<String>>,
 }
 
 impl Server {
@@ -69,6 +70,7 @@ impl Server {
             store: Mutex::default(),
             requests: Mutex::default(),
             cuts: Sender::new(0),
+            held: Sender::default(),
         });
         let address = listener.local_addr()?;
         runtime.spawn(accept(listener, Arc::clone(&shared)));
@@ -117,6 +119,12 @@ impl Server {
         let mut requests = self.shared.requests();
         requests.plan = Some(plan);
         requests.met = 0;
+    }
+
+    /// Lets requests wait that [`Server::requests`] calls so, until what this returns is dropped. They are
+    /// counted at once.
+    pub fn hold(&self, request: &str) -> Hold {
+        Hold::of(&self.shared.held, request)
     }
 
     /// Whether a fault is still to come.
@@ -196,6 +204,7 @@ async fn serve(
         .map(http_body_util::Collected::to_bytes);
     let body = body.unwrap_or_default();
     let fault = shared.requests().count(&ask);
+    hold::wait(&shared.held, &ask.words()).await;
     let done = match fault {
         None => answer(&shared, &ask, &body),
         Some(Fault::Conflict) => {

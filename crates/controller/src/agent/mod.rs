@@ -3,18 +3,17 @@
 mod answer;
 pub mod call;
 pub mod duty;
+mod forbids;
 mod report;
 
 pub use report::HEARTBEAT;
 
 use crate::{
     api::{is_conflict, words},
-    decide::Observed,
     log,
     metrics::Metrics,
-    names::{NODE_LABEL, claim_uid, node_label},
-    objects::{ClaimReference, NodeVolume, NodeVolumeStatus, Wanted},
-    observe::{self, Live},
+    names::{NODE_LABEL, node_label},
+    objects::{NodeVolume, NodeVolumeStatus, Wanted},
     queue::{Outcome, Queue, pause_after},
 };
 use answer::{failed, record, succeeded};
@@ -257,53 +256,4 @@ impl Agent {
         all.insert(driver.to_owned(), grows_on_node);
         Ok(grows_on_node)
     }
-
-    /// Why storage must not be deleted, whatever the order says: what is in use is not ours to take.
-    async fn forbids(
-        &self,
-        name: &str,
-        order: &NodeVolume,
-        duty: &Duty,
-    ) -> Result<Option<&'static str>> {
-        if *duty != Duty::Delete {
-            return Ok(None);
-        }
-        let ClaimReference {
-            namespace,
-            name: claim,
-            ..
-        } = &order.spec.claim;
-        let place = (namespace.clone(), claim.clone());
-        let ours = std::slice::from_ref(&order.spec.driver);
-        let live = observe::read(&self.client, name, Some(place.clone()), ours).await?;
-        let is_wanted = |live: &NodeVolume| {
-            live.metadata.uid == order.metadata.uid && live.spec.wanted == Wanted::Absent
-        };
-        if !live.order.as_ref().is_some_and(is_wanted) {
-            return Ok(Some("the order has changed, so the storage is not deleted"));
-        }
-        // The volume may be another claim's since, and pods may use it by both.
-        let first = observe::claim(&self.client, claim_uid(name), &place).await?;
-        let first = Live {
-            claim: first,
-            ..live.clone()
-        };
-        Ok(in_use(&live.observed(name, ours)).or_else(|| in_use(&first.observed(name, ours))))
-    }
-}
-
-/// Why the storage of a volume must not be deleted.
-fn in_use(observed: &Observed) -> Option<&'static str> {
-    if observed.is_claimed() {
-        return Some("a claim has the volume, whose storage is therefore not deleted");
-    }
-    let volume = observed.volume.as_ref()?;
-    if !volume.ours {
-        return Some("the persistent volume is somebody else's, so its storage is not deleted");
-    }
-    if volume.reclaim != crate::decide::Reclaim::Delete {
-        return Some("the persistent volume says Retain, so its storage is not deleted");
-    }
-    (!volume.released && !volume.deleting)
-        .then_some("the persistent volume is not released, so its storage is not deleted")
 }

@@ -11,6 +11,7 @@ mod leading;
 mod life;
 mod lost;
 mod patience;
+mod retained;
 mod world;
 
 use flexvol_apiserver::{Fault, Plan};
@@ -88,6 +89,11 @@ fn what_a_driver_made_is_told_though_the_order_has_changed_meanwhile() {
 #[test]
 fn what_a_driver_made_and_nobody_was_told_of_is_deleted_where_it_is() {
     lost::agent_killed();
+}
+
+#[test]
+fn storage_that_is_to_be_retained_is_not_deleted_by_an_agent_that_reads_late() {
+    retained::read_late();
 }
 
 #[test]

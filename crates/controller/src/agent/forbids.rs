@@ -1,0 +1,68 @@
+//! Why storage is not deleted though an order says so: what is in use, or shall stay, is not ours to take.
+
+use super::{Agent, duty::Duty};
+use crate::{
+    decide::Observed,
+    names::claim_uid,
+    objects::{ClaimReference, NodeVolume, Wanted},
+    observe::{self, Live},
+};
+use anyhow::{Context, Result};
+use kube::Api;
+
+impl Agent {
+    /// Why storage must not be deleted, whatever the order says.
+    pub(super) async fn forbids(
+        &self,
+        name: &str,
+        order: &NodeVolume,
+        duty: &Duty,
+    ) -> Result<Option<&'static str>> {
+        if *duty != Duty::Delete {
+            return Ok(None);
+        }
+        let ClaimReference {
+            namespace,
+            name: claim,
+            ..
+        } = &order.spec.claim;
+        let place = (namespace.clone(), claim.clone());
+        let ours = std::slice::from_ref(&order.spec.driver);
+        let live = observe::read(&self.client, name, Some(place.clone()), ours).await?;
+        // The volume may be another claim's since, and pods may use it by both.
+        let first = observe::claim(&self.client, claim_uid(name), &place).await?;
+        let first = Live {
+            claim: first,
+            ..live.clone()
+        };
+        // After the volume: one that says Retain goes when its order has gone, so a volume that is not there
+        // says nothing about its storage unless the order is there afterwards.
+        let orders: Api<NodeVolume> = Api::all(self.client.clone());
+        let now = orders.get_opt(name).await.context("read the order again")?;
+        if !now.is_some_and(|now| still_wants(&now, order)) {
+            return Ok(Some("the order has changed, so the storage is not deleted"));
+        }
+        Ok(in_use(&live.observed(name, ours)).or_else(|| in_use(&first.observed(name, ours))))
+    }
+}
+
+/// One that somebody deleted waits for its storage to be deleted, so it still wants that.
+fn still_wants(now: &NodeVolume, order: &NodeVolume) -> bool {
+    now.metadata.uid == order.metadata.uid && now.spec.wanted == Wanted::Absent
+}
+
+/// Why the storage of a volume must not be deleted.
+fn in_use(observed: &Observed) -> Option<&'static str> {
+    if observed.is_claimed() {
+        return Some("a claim has the volume, whose storage is therefore not deleted");
+    }
+    let volume = observed.volume.as_ref()?;
+    if !volume.ours {
+        return Some("the persistent volume is somebody else's, so its storage is not deleted");
+    }
+    if volume.reclaim != crate::decide::Reclaim::Delete {
+        return Some("the persistent volume says Retain, so its storage is not deleted");
+    }
+    (!volume.released && !volume.deleting)
+        .then_some("the persistent volume is not released, so its storage is not deleted")
+}
