@@ -20,10 +20,14 @@ provision)
     size=$(value requestBytes "$2")
     mkdir -p "$(volume "$2")"
     echo "$size" >"$(volume "$2")/size"
-    [ "$(value fault "$2")" != late ] || sleep 4
+    case $(value fault "$2") in
+    late) sleep 4 ;;
+    fixed) touch "$(volume "$2")/fixed" ;;
+    esac
     ok ",\"options\":{\"flavour\":\"plain\",\"pool\":\"$(value pool "$2")\"},\"capacity\":$size"
     ;;
 expandvolume)
+    [ ! -f "$(volume "$2")/fixed" ] || { echo '{"status":"Not supported"}' && exit 1; }
     [ -f "$(volume "$2")/size" ] || { echo '{"status":"Failure","message":"no such volume"}' && exit 1; }
     echo "$4" >"$(volume "$2")/size"
     ok ",\"volumeNewSize\":$4"

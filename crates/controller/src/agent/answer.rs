@@ -92,6 +92,25 @@ pub(super) fn succeeded(
     after
 }
 
+/// The answer of a driver that has no `expandvolume`, and whether growth was asked of it that nobody else
+/// does either.
+pub(super) fn ungrown(before: &NodeVolumeStatus, driver: &str, hopeless: bool) -> NodeVolumeStatus {
+    if hopeless {
+        let message = format!(
+            "driver {driver} cannot grow its volumes: it has no expandvolume; make a claim of the size you need"
+        );
+        return failed(before, Failure::new(ErrorClass::Infeasible, message));
+    }
+    NodeVolumeStatus {
+        found: Some(Wanted::Present),
+        // Its file system grows it, or nobody does; then it is what it was when it was made.
+        size: None,
+        problem: None,
+        failures: 0,
+        ..before.clone()
+    }
+}
+
 /// The answer after a call that failed.
 pub(super) fn failed(before: &NodeVolumeStatus, failure: Failure) -> NodeVolumeStatus {
     NodeVolumeStatus {
@@ -101,5 +120,31 @@ pub(super) fn failed(before: &NodeVolumeStatus, failure: Failure) -> NodeVolumeS
         }),
         failures: before.failures.saturating_add(1),
         ..before.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_driver_that_cannot_grow_volumes_says_so_only_where_nobody_else_does() {
+        let before = NodeVolumeStatus {
+            found: Some(Wanted::Present),
+            size: Some(10),
+            ..NodeVolumeStatus::default()
+        };
+        let hopeless = ungrown(&before, "a/b", true);
+        assert_eq!(hopeless.size, Some(10), "it has what it had");
+        let problem = hopeless.problem.unwrap();
+        assert_eq!(problem.class, "infeasible");
+        assert!(
+            problem
+                .message
+                .contains("driver a/b cannot grow its volumes")
+        );
+        let later = ungrown(&before, "a/b", false);
+        assert_eq!((later.found, later.size), (Some(Wanted::Present), None));
+        assert_eq!((later.problem, later.failures), (None, 0));
     }
 }

@@ -13,10 +13,10 @@ use crate::{
     log,
     metrics::Metrics,
     names::{NODE_LABEL, node_label},
-    objects::{NodeVolume, NodeVolumeStatus, Wanted},
+    objects::NodeVolume,
     queue::{Outcome, Queue, pause_after},
 };
-use answer::{failed, record, succeeded};
+use answer::{failed, record, succeeded, ungrown};
 use anyhow::{Context, Result};
 use call::{Drivers, Failure, arguments};
 use duty::{Duty, duty};
@@ -181,34 +181,19 @@ impl Agent {
         };
         let driver = &order.spec.driver;
         let grows_on_node = self.grows_on_node(driver).await;
-        let result = match (grows_on_node, self.forbids(name, &order, &duty).await?) {
-            (Err(failure), _) => Err(failure),
+        let result = match (&grows_on_node, self.forbids(name, &order, &duty).await?) {
+            (Err(failure), _) => Err(failure.clone()),
             (_, Some(why)) => Err(Failure::new(ErrorClass::Retryable, why.to_owned())),
-            (Ok(grows_on_node), None) => {
-                let reply = self.drivers.call(driver, &arguments).await;
-                reply.map(|reply| (reply, grows_on_node))
-            }
+            (Ok(_), None) => self.drivers.call(driver, &arguments).await,
         };
         let callout = &arguments[0];
         let word = if result.is_ok() { "done" } else { "failed" };
         self.metrics.operated(callout, word);
         let mut after = match result {
-            Ok((reply, grows_on_node)) => {
+            Ok(reply) => {
                 log::info("called", &[("volume", name), ("callout", callout)]);
                 self.changed.notify_one();
-                let mut after = succeeded(&duty, &before, reply);
-                after.grows_on_node = grows_on_node;
-                after
-            }
-            // Its file system grows its storage.
-            Err(failure) if failure.unsupported && matches!(duty, Duty::Expand { .. }) => {
-                NodeVolumeStatus {
-                    found: Some(Wanted::Present),
-                    size: None,
-                    problem: None,
-                    failures: 0,
-                    ..before.clone()
-                }
+                succeeded(&duty, &before, reply)
             }
             Err(failure) => {
                 let why = failure.message.as_str();
@@ -216,9 +201,17 @@ impl Agent {
                     "a call failed",
                     &[("volume", name), ("callout", callout), ("why", why)],
                 );
-                failed(&before, failure)
+                match (&duty, &grows_on_node) {
+                    (Duty::Expand { new, old }, Ok(on_node)) if failure.unsupported => {
+                        ungrown(&before, driver, *new > *old && !on_node)
+                    }
+                    _ => failed(&before, failure),
+                }
             }
         };
+        if let Ok(grows_on_node) = grows_on_node {
+            after.grows_on_node = grows_on_node;
+        }
         after.observed_generation = order.metadata.generation.unwrap_or_default();
         if !record(&orders, &order, &after).await? {
             return Ok(Outcome::After(SOON));

@@ -11,6 +11,8 @@
 
 use super::{Answer, Claim, Observed, Step, Volume, Wanted, make::waiting};
 
+const NOBODY_GROWS: &str = "the volume's driver tells no sizes and says requiresFSResize: false, so nobody can grow this volume; make a claim of the size you need";
+
 pub(super) fn growing(observed: &Observed, volume: &Volume) -> Step {
     let (Some(claim), Some(order)) = (&observed.claim, &observed.order) else {
         return Step::Rest;
@@ -46,12 +48,15 @@ pub(super) fn growing(observed: &Observed, volume: &Volume) -> Step {
         Some(reached) if reached >= claim.request => {
             claim.request.max(volume.capacity.min(reached))
         }
-        // The driver does not say what it reached: its file system will.
+        // The driver does not say what it reached: its file system will, or nobody.
         None if order.problem.is_none() && order.grows_on_node => {
             return match claim.awaits_node {
                 Some(size) if size != claim.request => Step::AwaitNode(claim.request),
                 _ => kubelet_acts(observed, claim),
             };
+        }
+        None if order.problem.is_none() => {
+            return unreached(claim, Step::Stuck(NOBODY_GROWS.to_owned()));
         }
         _ => return unreached(claim, waiting(observed, order)),
     };
@@ -178,6 +183,26 @@ mod tests {
         assert_eq!(said(20, 20, None, Some("full")), back, "kubelet goes on");
         assert_eq!(said(10, 10, None, Some("full")), back, "nothing is asked");
         assert_eq!(said(20, 20, None, None), Step::Rest);
+    }
+
+    #[test]
+    fn what_nobody_can_grow_is_told() {
+        let mut observed = observed(20, 20);
+        observed.order.as_mut().unwrap().answer = Answer::Present(None);
+        let told = |step: Step| match step {
+            Step::SayFailure(why) => assert_eq!(why, NOBODY_GROWS),
+            other => panic!("{other:?}"),
+        };
+        told(decide(&observed));
+        observed.claim.as_mut().unwrap().request = Bytes(10);
+        assert_eq!(
+            decide(&observed),
+            Step::Resize(Bytes(10)),
+            "nothing is asked any more"
+        );
+        observed.order.as_mut().unwrap().grows_on_node = true;
+        observed.claim.as_mut().unwrap().request = Bytes(20);
+        assert_eq!(decide(&observed), Step::Rest, "kubelet grows it");
     }
 
     #[test]

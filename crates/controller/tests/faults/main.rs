@@ -6,6 +6,7 @@
 #![allow(clippy::print_stdout, reason = "a run says how many faults there were")]
 
 mod away;
+mod fixed;
 mod found;
 mod leading;
 mod life;
@@ -94,6 +95,11 @@ fn what_a_driver_made_and_nobody_was_told_of_is_deleted_where_it_is() {
 #[test]
 fn storage_that_is_to_be_retained_is_not_deleted_by_an_agent_that_reads_late() {
     retained::read_late();
+}
+
+#[test]
+fn whoever_asks_for_growth_that_nobody_can_do_is_told() {
+    fixed::told();
 }
 
 #[test]
