@@ -31,7 +31,7 @@ const PODS: [&str; 2] = ["db-1", "db-0"];
 fn grows(points: &Points) {
     controllers::with(|scenario, running| {
         install(scenario, running);
-        story(scenario, points);
+        story(scenario, running, points);
         delete_set(scenario);
         let lab = scenario.lab();
         lab.kubectl(&["delete", "poddisruptionbudget", "db-budget"]);
@@ -75,7 +75,7 @@ fn budget(least: u32) -> Value {
     })
 }
 
-fn story(scenario: &Scenario, points: &Points) {
+fn story(scenario: &Scenario, running: &Running, points: &Points) {
     scenario.apply(&[
         class("careful", CAREFUL, false, &json!({"pool": "default"})),
         class("plain", PLAIN, false, &json!({})),
@@ -110,6 +110,10 @@ fn story(scenario: &Scenario, points: &Points) {
     points.add(1);
 
     scenario.apply(&[budget(1)]);
+    // Both end while the first one is away, and nobody remembers that.
+    let ended = || stopped(scenario) == PODS[..1];
+    scenario.eventually("the last pod to be stopped", ended);
+    running.restart_with_driver(scenario, CAREFUL);
     for ordinal in [1, 0] {
         scenario.wait_grown_to(&format!("data-db-{ordinal}"), "352Mi");
         scenario.wait_grown_to(&format!("log-db-{ordinal}"), "1Gi");
@@ -130,6 +134,8 @@ fn story(scenario: &Scenario, points: &Points) {
         points.add(1);
     }
     assert_eq!(stopped(scenario), PODS, "one after the other, each once");
+    let node = scenario.lab().cluster().node();
+    node.stop(WATCH, Signal::SIGKILL).unwrap();
 }
 
 /// Begins to write down all that happens to the set's pods.
@@ -176,10 +182,8 @@ fn away(scenario: &Scenario) -> Vec<(String, bool)> {
     events.collect()
 }
 
-/// Ends the watch, and says which pods left, in what order. There were never two away.
+/// Which pods left so far, in what order. There were never two away.
 fn stopped(scenario: &Scenario) -> Vec<String> {
-    let node = scenario.lab().cluster().node();
-    node.stop(WATCH, Signal::SIGKILL).unwrap();
     let mut now = BTreeMap::new();
     let mut left = Vec::new();
     for (name, is_away) in away(scenario) {
