@@ -54,7 +54,10 @@ pub struct Agent {
     drivers: Drivers,
     queue: Queue,
     metrics: Metrics,
-    ready: AtomicBool,
+    /// All orders were seen once.
+    seen: AtomicBool,
+    /// What is on the node was told once.
+    told: AtomicBool,
     /// Of the drivers that have answered: whether kubelet has to grow their file systems.
     capabilities: Mutex<BTreeMap<String, bool>>,
     /// The room on the node may have changed.
@@ -87,17 +90,18 @@ impl Agent {
             drivers,
             queue: Queue::new(LONGEST_PAUSE),
             metrics,
-            ready: AtomicBool::new(false),
+            seen: AtomicBool::new(false),
+            told: AtomicBool::new(false),
             capabilities: Mutex::default(),
             changed: Notify::new(),
             heartbeat,
         })
     }
 
-    /// Whether all orders were seen once.
+    /// Whether all orders were seen once, and what is on the node was told once: it is offered nothing before.
     #[must_use]
     pub fn is_ready(&self) -> bool {
-        self.ready.load(Ordering::Relaxed)
+        self.seen.load(Ordering::Relaxed) && self.told.load(Ordering::Relaxed)
     }
 
     /// Works for ever.
@@ -141,7 +145,7 @@ impl Agent {
                         self.queue.push(&name);
                     }
                 }
-                Ok(Event::InitDone) => self.ready.store(true, Ordering::Relaxed),
+                Ok(Event::InitDone) => self.seen.store(true, Ordering::Relaxed),
                 Ok(Event::Delete(_) | Event::Init) => {}
                 Err(error) => {
                     let error = error.to_string();

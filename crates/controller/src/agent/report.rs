@@ -5,6 +5,7 @@ use crate::{
     api::{Refusal, refusal, words},
     log,
     objects::{DriverReport, StorageNode, StorageNodeStatus},
+    queue::pause_after,
 };
 use anyhow::{Context, Result};
 use flexvol_sdk::ErrorClass;
@@ -14,7 +15,12 @@ use kube::{
     api::{ListParams, ObjectMeta, PostParams},
 };
 use serde_json::json;
-use std::{collections::HashSet, time::Duration};
+use std::{
+    collections::HashSet,
+    hash::{BuildHasher, Hasher, RandomState},
+    sync::atomic::Ordering,
+    time::Duration,
+};
 use tokio::time::{Instant, sleep, timeout};
 
 /// How often it is told, at least, unless the agent was told otherwise.
@@ -37,17 +43,33 @@ fn says_the_same(one: &StorageNodeStatus, other: &StorageNodeStatus) -> bool {
     one.drivers == other.drivers && one.capacities == other.capacities
 }
 
+/// How long to wait after so many failures, at most a period. What fails one node fails all of them, which
+/// must not come again at once, so up to half of it is left to chance, from 0 to 1.
+fn pause(failures: u32, heartbeat: Duration, chance: f64) -> Duration {
+    let whole = pause_after(failures, heartbeat.max(SOON));
+    whole.mul_f64(1.0 - chance / 2.0)
+}
+
+/// From 0 to 1; the standard library has no other source.
+fn chance() -> f64 {
+    let [low, high, ..] = RandomState::new().build_hasher().finish().to_le_bytes();
+    f64::from(u16::from_le_bytes([low, high])) / f64::from(u16::MAX)
+}
+
 impl Agent {
     pub(super) async fn report(&self) {
-        let mut told = None;
+        let (mut told, mut failures) = (None, 0u32);
         loop {
             if let Err(error) = self.report_once(&mut told).await {
                 let error = words(&error);
                 log::warn("cannot tell what is on the node", &[("error", &error)]);
                 told = None;
-                sleep(SOON).await;
+                failures = failures.saturating_add(1);
+                sleep(pause(failures, self.heartbeat, chance())).await;
                 continue;
             }
+            failures = 0;
+            self.told.store(true, Ordering::Relaxed);
             // Whichever is first; several changes in a second are told at once.
             let _ = timeout(self.heartbeat, self.changed.notified()).await;
             sleep(SOON).await;
@@ -167,5 +189,22 @@ impl Agent {
             }
         }
         Ok(status)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_that_cannot_tell_what_is_on_it_tries_ever_more_rarely_and_not_with_all_others() {
+        let after = |failures: u32, chance: f64| pause(failures, HEARTBEAT, chance).as_millis();
+        let whole = [1, 2, 3, 6, 7, 1000].map(|failures| after(failures, 0.0));
+        assert_eq!(whole, [1000, 2000, 4000, 32_000, 60_000, 60_000]);
+        assert_eq!(after(7, 1.0), 30_000);
+        assert_eq!(pause(9, Duration::ZERO, 0.0), SOON);
+        let drawn = Vec::from_iter((0..50).map(|_| chance()));
+        assert!(drawn.iter().all(|chance| (0.0..=1.0).contains(chance)));
+        assert!(drawn.iter().any(|chance| *chance != drawn[0]), "{drawn:?}");
     }
 }

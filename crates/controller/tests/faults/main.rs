@@ -13,6 +13,7 @@ mod life;
 mod lost;
 mod patience;
 mod retained;
+mod untold;
 mod world;
 
 use flexvol_apiserver::{Fault, Plan};
@@ -100,6 +101,11 @@ fn storage_that_is_to_be_retained_is_not_deleted_by_an_agent_that_reads_late() {
 #[test]
 fn whoever_asks_for_growth_that_nobody_can_do_is_told() {
     fixed::told();
+}
+
+#[test]
+fn an_agent_is_ready_when_it_has_told_what_is_on_its_node() {
+    untold::not_ready();
 }
 
 #[test]
