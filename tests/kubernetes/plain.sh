@@ -16,6 +16,7 @@ provision)
     babbles) echo 'not JSON' && exit 0 ;;
     slow) sleep 4 ;;
     small) ok ',"options":{},"capacity":1' && exit 0 ;;
+    full) echo '{"status":"Failure","message":"there is no room after all","errorClass":"exhausted"}' && exit 1 ;;
     esac
     size=$(value requestBytes "$2")
     mkdir -p "$(volume "$2")"

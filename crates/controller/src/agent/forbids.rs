@@ -5,7 +5,7 @@ use crate::{
     decide::Observed,
     names::claim_uid,
     objects::{ClaimReference, NodeVolume, Wanted},
-    observe::{self, Live},
+    observe::{self, Live, handed_on},
 };
 use anyhow::{Context, Result};
 use kube::Api;
@@ -29,8 +29,12 @@ impl Agent {
         let place = (namespace.clone(), claim.clone());
         let ours = std::slice::from_ref(&order.spec.driver);
         let live = observe::read(&self.client, name, Some(place.clone()), ours).await?;
-        // The volume may be another claim's since, and pods may use it by both.
-        let first = observe::claim(&self.client, claim_uid(name), &place).await?;
+        // One that is another claim's since may be used by pods of both.
+        let is_handed_on = live.volume.as_ref().and_then(handed_on).is_some();
+        let first = match is_handed_on {
+            true => observe::claim(&self.client, claim_uid(name), &place).await?,
+            false => None,
+        };
         let first = Live {
             claim: first,
             ..live.clone()

@@ -109,6 +109,11 @@ fn an_agent_is_ready_when_it_has_told_what_is_on_its_node() {
 }
 
 #[test]
+fn nodes_that_have_no_room_after_all_are_asked_once() {
+    patience::nodes_that_are_full();
+}
+
+#[test]
 fn a_node_that_fails_in_the_same_way_again_is_no_reason_to_look_at_its_volume() {
     patience::failures_that_repeat();
 }

@@ -11,6 +11,33 @@ fn asked(world: &World, what: &str) -> usize {
     requests.filter(|request| request == what).count()
 }
 
+/// Their drivers say that they have room, and have none.
+pub fn nodes_that_are_full() {
+    tell(World::start(), |world| {
+        world.start_controller(&["--rate=1000"]);
+        for node in ["one", "two"] {
+            world.node(node);
+            world.start_agent(node, &[]);
+        }
+        let capacity = |world: &World| world.server.store().count("StorageNode");
+        world.eventually("both nodes to be offered", |world| capacity(world) == 2)?;
+        world.class("full", &json!({"parameters": {"fault": "full"}}));
+        world.claim("data", "full");
+        world.eventually("its author to be told", |world| {
+            world.told("no node has room for")
+        })?;
+        let begun = Instant::now();
+        world.eventually("some time to pass", |_| {
+            begun.elapsed() > Duration::from_secs(5)
+        })?;
+        let requests = world.server.requests().into_iter();
+        let orders = requests.filter(|request| request.starts_with("POST NodeVolume"));
+        assert_eq!(orders.count(), 2, "each node is asked once");
+        world.delete_claim("data");
+        world.eventually("nothing to be left", World::nothing_is_left)
+    });
+}
+
 pub fn failures_that_repeat() {
     tell(World::start(), |world| {
         world.node("node");
