@@ -3,7 +3,7 @@
 //! The templates of a set cannot be edited (`pkg/apis/apps/validation`), so the size stands in an
 //! annotation, `grow.flexvol.dev/<template>: 20Gi`. Claims grow while their pods run: no set is scaled or
 //! made anew, and no claim is made or deleted. Pods are left alone too, unless another annotation says
-//! that they may be stopped for it ([`offline`]). A claim that a set makes later has the template's size,
+//! that they may be stopped for it (`offline`). A claim that a set makes later has the template's size,
 //! and grows as soon as it is bound. What was begun goes on by itself: each claim is compared with the
 //! annotation, and nothing is remembered but whose turn it is.
 
