@@ -276,6 +276,7 @@ mod tests {
         let acquired = |lease: &Lease| lease.spec.clone().unwrap().acquire_time;
         assert_eq!(acquired(&first), acquired(&again));
     }
+
     #[test]
     fn a_lease_that_has_changed_is_held_only_if_this_process_wrote_it() {
         let term = Term::new(15);
