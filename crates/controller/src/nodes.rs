@@ -92,9 +92,16 @@ impl Nodes {
         }
         let is_back = before.is_silent(self.silence) && !now.is_silent(self.silence);
         let better = is_back || offers_more(&before.status, &now.status);
-        if !better {
-            now.full = std::mem::take(&mut before.full);
-        }
+        now.full = std::mem::take(&mut before.full);
+        now.full.retain(|class, _| {
+            let (had, has) = (&before.status.capacities, &now.status.capacities);
+            // What is said for the first time is no room that was made.
+            let made = had
+                .get(class)
+                .zip(has.get(class))
+                .is_some_and(|(had, has)| has > had);
+            !made
+        });
         all.insert(name, now);
         better
     }
