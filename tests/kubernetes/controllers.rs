@@ -312,9 +312,11 @@ pub fn install(lab: &Lab) {
     wait_until("the orders to be served", Duration::from_secs(30), no_order).unwrap();
 }
 
-/// Whether a token can be bound to a node, and says so, as that of a pod on the node does.
+/// The first release in which a token can be bound to a node, and says so, as that of a pod on the node does.
+pub const TOKENS_NAME_NODES: &str = "1.33.0";
+
 pub fn tokens_name_nodes() -> bool {
-    lab::version() >= "1.33.0".parse().unwrap()
+    lab::version() >= TOKENS_NAME_NODES.parse().unwrap()
 }
 
 /// A token of the account, for as long as a run takes, and bound to a node if one is named.

@@ -44,7 +44,7 @@ use std::process::ExitCode;
 /// the newest one.
 const TESTS: &[(&str, &[Test])] = &[
     ("1.30.0", admission::POLICIES),
-    ("1.33.0", admission::AGENTS),
+    (controllers::TOKENS_NAME_NODES, admission::AGENTS),
     (ALL, attached::TESTS),
     (ALL, chart::TESTS),
     (ALL, claims::TESTS),
@@ -65,8 +65,8 @@ const TESTS: &[(&str, &[Test])] = &[
     ("1.37.1", recorded_api::TESTS),
     (ALL, restarts::TESTS),
     (ALL, tenants::TESTS),
-    ("1.30.0", webhooks::TESTS),
-    ("1.30.0", webhooks_of_sets::TESTS),
+    (webhooks::SINCE, webhooks::TESTS),
+    (webhooks::SINCE, webhooks_of_sets::TESTS),
 ];
 
 const ALL: &str = "1.20.2";

@@ -61,9 +61,12 @@ pub fn with(certificate_seconds: u64, run: impl FnOnce(&Scenario, &Running)) {
     });
 }
 
-/// Whether the release has the match conditions that the configurations use.
+/// The first release with the match conditions that the configurations use.
+pub const SINCE: &str = "1.30.0";
+
+/// Whether the release has them.
 pub fn are_there() -> bool {
-    lab::version() >= "1.30.0".parse().unwrap()
+    lab::version() >= SINCE.parse().unwrap()
 }
 
 const CONFIGURATIONS: [&str; 2] = [

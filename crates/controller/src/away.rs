@@ -87,8 +87,8 @@ async fn chosen(
     let silence = nodes.silence(&node);
     if silence.is_some() || class.allowed_topologies.is_some() {
         let found = all.get_opt(&node).await.context("read the node")?;
-        let known = Known::of(found.as_ref());
         if let Some(silence) = silence {
+            let known = Known::of(found.as_ref());
             return Ok(Some(Away {
                 why: words(&node, known, &silence, None),
                 // One that never had an agent may never get one.

@@ -223,12 +223,12 @@ impl Controller {
             }
             done?;
             self.done(name, &step, &live);
-            if step == Step::Reschedule && live.order.is_none() {
-                // The next node is not the one that is away.
-                live.away = None;
-            }
             if step == Step::Reschedule {
                 self.asked.asked(name);
+                if live.order.is_none() {
+                    // The next node is not the one that is away.
+                    live.away = None;
+                }
             }
         }
         anyhow::bail!("the volume needs more than {STEPS} steps")

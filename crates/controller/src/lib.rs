@@ -30,6 +30,7 @@ mod news;
 pub mod nodes;
 mod objects;
 mod observe;
+mod pages;
 mod queue;
 mod resolve;
 pub mod serve;

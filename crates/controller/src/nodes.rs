@@ -161,15 +161,11 @@ impl Nodes {
     /// # Errors
     /// When it cannot.
     pub fn check(&self, node: &str, driver: &str) -> Result<String, NoNode> {
-        match self.all().get(node) {
-            None => Err(NoNode(format!(
-                "node {node} has no agent of flexvol-controller"
-            ))),
-            Some(known) if !known.status.drivers.contains_key(driver) => Err(NoNode(format!(
-                "driver {driver} does not answer on node {node}"
-            ))),
-            Some(_) => Ok(node.to_owned()),
-        }
+        let why = match self.all().get(node) {
+            None => Some(format!("node {node} has no agent of flexvol-controller")),
+            Some(known) => known.lacks_driver(node, driver),
+        };
+        why.map_or_else(|| Ok(node.to_owned()), |why| Err(NoNode(why)))
     }
 
     /// A node's driver had no room for a volume of this size.
@@ -191,13 +187,13 @@ impl Nodes {
     pub fn lacks(&self, node: &str, driver: &str, class: &str, size: Bytes) -> Option<String> {
         let all = self.all();
         let known = all.get(node)?;
-        if !known.status.drivers.contains_key(driver) {
-            return Some(format!("driver {driver} does not answer on node {node}"));
-        }
         let room = known.room(class);
-        (room < size).then(|| {
-            format!("node {node} has no room for {size}; the largest volume there has {room}")
-        })
+        let lacks_room = || {
+            (room < size).then(|| {
+                format!("node {node} has no room for {size}; the largest volume there has {room}")
+            })
+        };
+        known.lacks_driver(node, driver).or_else(lacks_room)
     }
 
     /// The node with the most room for volumes of a class, of those that are heard of.
@@ -234,6 +230,11 @@ impl Nodes {
 }
 
 impl Known {
+    fn lacks_driver(&self, node: &str, driver: &str) -> Option<String> {
+        let answers = self.status.drivers.contains_key(driver);
+        (!answers).then(|| format!("driver {driver} does not answer on node {node}"))
+    }
+
     /// The largest volume of a class that can be made: as the driver says, and less than what it had no
     /// room for lately. One that does not say has to be tried.
     fn room(&self, class: &str) -> Bytes {

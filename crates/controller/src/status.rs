@@ -5,6 +5,7 @@ use crate::{
     nodes::{SILENCE, Silence},
     objects::{NodeVolume, NodeVolumeStatus, StorageNode, Wanted},
     observe::handed_on,
+    pages,
 };
 use anyhow::{Context, Result};
 use flexvol_sdk::Bytes;
@@ -33,48 +34,36 @@ pub async fn table(client: &Client, all: bool) -> Result<String> {
     let now = Timestamp::now();
     let orders: Api<NodeVolume> = Api::all(client.clone());
     let (mut rows, mut settled) = (Vec::new(), 0);
-    let mut next = ListParams::default().limit(PAGE);
-    loop {
-        let page = orders.list(&next).await.context("list the orders")?;
-        for order in &page.items {
-            let seen = heard.get(&order.spec.node).and_then(Option::as_deref);
-            let mut row = row(order, seen, now);
-            if let Some(claim) = handed_on.get(&row.volume) {
-                row.claim.clone_from(claim);
-            }
-            if row.state == SETTLED {
-                settled += 1;
-            }
-            if all || row.state != SETTLED {
-                rows.push(row);
-            }
+    let pages = ListParams::default().limit(PAGE);
+    let listed = pages::each(&orders, pages, |order| {
+        let seen = heard.get(&order.spec.node).and_then(Option::as_deref);
+        let mut row = row(order, seen, now);
+        if let Some(claim) = handed_on.get(&row.volume) {
+            row.claim.clone_from(claim);
         }
-        match page.metadata.continue_.filter(|token| !token.is_empty()) {
-            Some(token) => next = ListParams::default().limit(PAGE).continue_token(&token),
-            None => return Ok(format(&rows, settled)),
+        if row.state == SETTLED {
+            settled += 1;
         }
-    }
+        if all || row.state != SETTLED {
+            rows.push(row);
+        }
+    });
+    listed.await.context("list the orders")?;
+    Ok(format(&rows, settled))
 }
 
 /// The claims of volumes that outlived the ones they were made for.
 async fn volumes_handed_on(client: &Client) -> Result<HashMap<String, String>> {
     let volumes: Api<PersistentVolume> = Api::all(client.clone());
-    let first = || ListParams::default().labels(MANAGED).limit(PAGE);
-    let mut next = first();
+    let pages = ListParams::default().labels(MANAGED).limit(PAGE);
     let mut claims = HashMap::new();
-    loop {
-        let page = volumes.list(&next).await;
-        let page = page.context("list the persistent volumes")?;
-        for volume in &page.items {
-            if let Some((namespace, name)) = handed_on(volume) {
-                claims.insert(volume.name_any(), format!("{namespace}/{name}"));
-            }
+    let listed = pages::each(&volumes, pages, |volume| {
+        if let Some((namespace, name)) = handed_on(volume) {
+            claims.insert(volume.name_any(), format!("{namespace}/{name}"));
         }
-        match page.metadata.continue_.filter(|token| !token.is_empty()) {
-            Some(token) => next = first().continue_token(&token),
-            None => return Ok(claims),
-        }
-    }
+    });
+    listed.await.context("list the persistent volumes")?;
+    Ok(claims)
 }
 
 const SETTLED: &str = "settled";

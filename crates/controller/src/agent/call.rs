@@ -256,15 +256,19 @@ mod tests {
         }
     }
 
+    fn order(wanted: &str, size: u64, parameters: Value) -> NodeVolumeSpec {
+        let order = json!({
+            "driver": "a/b", "node": "n", "wanted": wanted, "size": size,
+            "claim": {"namespace": "ns", "name": "data", "uid": "1"},
+            "parameters": parameters,
+        });
+        serde_json::from_value(order).unwrap()
+    }
+
     #[test]
     fn what_is_deleted_is_named_as_when_it_was_made_whoever_claims_it_since() {
-        let order: NodeVolumeSpec = serde_json::from_value(json!({
-            "driver": "a/b", "node": "n", "wanted": "Absent", "size": 1,
-            "claim": {"namespace": "ns", "name": "data", "uid": "1"},
-            "parameters": {"pool": "default", "fsType": "xfs"},
-            "made": {"options": {"handle": "old"}},
-        }))
-        .unwrap();
+        let mut order = order("Absent", 1, json!({"pool": "default", "fsType": "xfs"}));
+        order.made = Some(serde_json::from_value(json!({"options": {"handle": "old"}})).unwrap());
         let json = |answer: &NodeVolumeStatus| {
             let arguments = arguments(&Duty::Delete, "pvc-0", &order, answer).unwrap();
             serde_json::from_str::<Value>(&arguments[1]).unwrap()
@@ -281,12 +285,7 @@ mod tests {
 
     #[test]
     fn what_may_have_been_made_is_deleted_where_it_would_have_been_made() {
-        let order: NodeVolumeSpec = serde_json::from_value(json!({
-            "driver": "a/b", "node": "n", "wanted": "Absent", "size": 1,
-            "claim": {"namespace": "ns", "name": "data", "uid": "1"},
-            "parameters": {"pool": "fast", "fsType": "xfs"},
-        }))
-        .unwrap();
+        let order = order("Absent", 1, json!({"pool": "fast", "fsType": "xfs"}));
         let unknown = NodeVolumeStatus::default();
         let arguments = arguments(&Duty::Delete, "pvc-1", &order, &unknown).unwrap();
         let told: Value = serde_json::from_str(&arguments[1]).unwrap();
@@ -303,12 +302,7 @@ mod tests {
 
     #[test]
     fn a_size_is_asked_for_in_three_units() {
-        let order: NodeVolumeSpec = serde_json::from_value(json!({
-            "driver": "a/b", "node": "n", "wanted": "Present", "size": (1u64 << 30) + 1,
-            "claim": {"namespace": "ns", "name": "data", "uid": "1"},
-            "parameters": {"pool": "default"},
-        }))
-        .unwrap();
+        let order = order("Present", (1 << 30) + 1, json!({"pool": "default"}));
         let arguments = arguments(
             &Duty::Provision,
             "pvc-1",

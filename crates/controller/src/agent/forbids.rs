@@ -29,16 +29,12 @@ impl Agent {
         let place = (namespace.clone(), claim.clone());
         let ours = std::slice::from_ref(&order.spec.driver);
         let live = observe::read(&self.client, name, Some(place.clone()), ours).await?;
+        let mut moments = vec![live.observed(name, ours)];
         // One that is another claim's since may be used by pods of both.
-        let is_handed_on = live.volume.as_ref().and_then(handed_on).is_some();
-        let first = match is_handed_on {
-            true => observe::claim(&self.client, claim_uid(name), &place).await?,
-            false => None,
-        };
-        let first = Live {
-            claim: first,
-            ..live.clone()
-        };
+        if live.volume.as_ref().and_then(handed_on).is_some() {
+            let claim = observe::claim(&self.client, claim_uid(name), &place).await?;
+            moments.push(Live { claim, ..live }.observed(name, ours));
+        }
         // After the volume: one that says Retain goes when its order has gone, so a volume that is not there
         // says nothing about its storage unless the order is there afterwards.
         let orders: Api<NodeVolume> = Api::all(self.client.clone());
@@ -46,7 +42,7 @@ impl Agent {
         if !now.is_some_and(|now| still_wants(&now, order)) {
             return Ok(Some("the order has changed, so the storage is not deleted"));
         }
-        Ok(in_use(&live.observed(name, ours)).or_else(|| in_use(&first.observed(name, ours))))
+        Ok(moments.iter().find_map(in_use))
     }
 }
 

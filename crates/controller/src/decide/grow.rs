@@ -99,7 +99,7 @@ fn kubelet_acts(observed: &Observed, claim: &Claim) -> Step {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::super::{Away, Binding, Order, Problem, Reclaim, Wish, decide};
     use super::*;
     use flexvol_sdk::{Bytes, ErrorClass};
@@ -122,7 +122,7 @@ mod tests {
     }
 
     /// A claim that has 10, of which a node has as much as was ordered.
-    fn observed(request: u64, ordered: u64) -> Observed {
+    pub fn observed(request: u64, ordered: u64) -> Observed {
         Observed {
             claim: Some(Claim {
                 held: false,

@@ -31,44 +31,21 @@ pub(super) fn removing(observed: &Observed, volume: &Volume) -> Option<Step> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Binding, Claim, Order, Wish, decide};
+    use super::super::{Binding, decide, grow::tests::observed};
     use super::*;
-    use flexvol_sdk::Bytes;
 
     #[test]
     fn a_released_volume_goes_unless_a_claim_has_it_or_is_about_to() {
         let released = |binding: Option<Binding>, deleting: bool| {
-            decide(&Observed {
-                claim: binding.map(|binding| Claim {
-                    held: false,
-                    wish: Wish::Nothing,
-                    request: Bytes(10),
-                    capacity: Bytes(10),
-                    binding,
-                    may_grow: true,
-                    beyond: None,
-                    awaits_node: None,
-                    failure: None,
-                }),
-                volume: Some(Volume {
-                    ours: true,
-                    held: true,
-                    deleting,
-                    released: true,
-                    reclaim: Reclaim::Delete,
-                    capacity: Bytes(10),
-                }),
-                order: Some(Order {
-                    node: "n".to_owned(),
-                    wanted: Wanted::Present,
-                    size: Bytes(10),
-                    published: true,
-                    answer: Answer::Present(Some(Bytes(10))),
-                    problem: None,
-                    grows_on_node: true,
-                }),
-                away: None,
-            })
+            let mut observed = observed(10, 10);
+            let volume = observed.volume.as_mut().unwrap();
+            (volume.released, volume.deleting) = (true, deleting);
+            let claim = observed.claim.take();
+            observed.claim = claim.zip(binding).map(|(mut claim, binding)| {
+                claim.binding = binding;
+                claim
+            });
+            decide(&observed)
         };
         assert_eq!(released(None, false), Step::Revoke);
         assert_eq!(released(Some(Binding::Another), false), Step::Revoke);

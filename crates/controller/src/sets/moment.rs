@@ -10,6 +10,7 @@ use crate::{
     names::{AWAITS_NODE, is_object_name},
     objects::NodeVolume,
     observe::{condition, failure, grows, order_of, uid},
+    pages,
     wish::request,
 };
 use anyhow::{Context, Result};
@@ -31,27 +32,21 @@ impl Sets {
         let namespace = set.namespace().unwrap_or_default();
         let pods: Api<v1::Pod> = Api::namespaced(self.client.clone(), &namespace);
         let selector = Selector::try_from(set.spec.selector.clone());
-        let mut page = ListParams::default()
+        let pages = ListParams::default()
             .labels_from(&selector.context("read what the set selects")?)
             .limit(PAGE);
         let mut found = Vec::new();
         let mut names = Vec::new();
-        loop {
-            let list = pods.list(&page).await.context("list pods")?;
-            for pod in &list.items {
-                let Some(pod_of_set) = pod_of(set, pod) else {
-                    continue;
-                };
-                if pod_of_set.ordinal == last {
-                    names = claims_of(pod);
-                }
-                found.push(pod_of_set);
+        let listed = pages::each(&pods, pages, |pod| {
+            let Some(pod_of_set) = pod_of(set, pod) else {
+                return;
+            };
+            if pod_of_set.ordinal == last {
+                names = claims_of(pod);
             }
-            match list.metadata.continue_.filter(|token| !token.is_empty()) {
-                Some(token) => page = page.continue_token(&token),
-                None => break,
-            }
-        }
+            found.push(pod_of_set);
+        });
+        listed.await.context("list pods")?;
         let mut claims = Vec::new();
         for name in names {
             claims.extend(self.growing(&namespace, &name).await?);
