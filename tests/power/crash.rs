@@ -9,7 +9,7 @@ use crate::{
     story::Story,
 };
 use flexvol_lab::vm::DISK_BYTES;
-use flexvol_testing::{Points, Random, Replay, Test, arena, budget};
+use flexvol_testing::{Points, Progress, Random, Replay, Test, arena, budget};
 use nix::{
     errno::Errno,
     unistd::{Whence, lseek},
@@ -102,7 +102,6 @@ struct Size {
     torn: u64,
 }
 
-#[expect(clippy::print_stdout, reason = "somebody waits for hours")]
 fn images<G: Ground>(
     size: Size,
     story: &Story,
@@ -129,22 +128,15 @@ fn images<G: Ground>(
     } else {
         size.pass
     };
-    let mut tally = Tally::default();
+    let name = format!("power cuts, {} on {}", story.filesystem, story.backend.on());
+    let (mut tally, mut progress) = (Tally::default(), Progress::default());
     for pass in cuts.chunks_mut(pass) {
         if !budget().allows(started) {
             break;
         }
         pass.sort_unstable();
         run(pass, story, &mut check, place, &mut tally);
-        if budget().every_point {
-            println!(
-                "{} on {}: {} of {all} so far, seed {}",
-                story.filesystem,
-                story.backend.on(),
-                tally.whole + tally.torn,
-                budget().seed
-            );
-        }
+        progress.tell(&name, tally.whole + tally.torn, all);
     }
     let Tally {
         whole,
@@ -167,7 +159,7 @@ fn images<G: Ground>(
         );
     }
     points.report(
-        &format!("power cuts, {} on {}", story.filesystem, story.backend.on()),
+        &name,
         whole + torn,
         all,
         &format!(

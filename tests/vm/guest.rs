@@ -178,7 +178,12 @@ fn run_in(machine: &mut Machine, name: &str) -> Result<u64, String> {
     let status = loop {
         let left = deadline.saturating_duration_since(Instant::now());
         match machine.next(left) {
-            Ok(Said::Line(line)) => lines.push(line),
+            Ok(Said::Line(line)) => {
+                if budget.every_point {
+                    println!("{line}");
+                }
+                lines.push(line);
+            }
             Ok(Said::End(status)) => break status,
             Err(error) => {
                 return Err(format!("{}\n{error:#}", lines.join("\n")));

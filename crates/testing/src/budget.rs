@@ -19,6 +19,28 @@ pub struct Budget {
     pub every_point: bool,
 }
 
+/// Says how far a run of every point has come, at most once a minute.
+#[derive(Debug)]
+pub struct Progress(Instant);
+
+impl Default for Progress {
+    fn default() -> Self {
+        Progress(Instant::now())
+    }
+}
+
+impl Progress {
+    const EACH: Duration = Duration::from_secs(60);
+
+    /// So many points of all are done. Says nothing in a run that has a time box.
+    pub fn tell(&mut self, name: &str, done: u64, all: usize) {
+        if budget().every_point && self.0.elapsed() >= Self::EACH {
+            println!("{name}: {done} of {all} so far, seed {}", budget().name);
+            self.0 = Instant::now();
+        }
+    }
+}
+
 static BUDGET: OnceLock<Budget> = OnceLock::new();
 
 /// The budget of this run, as its command line gave it.

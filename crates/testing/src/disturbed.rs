@@ -2,7 +2,7 @@
 //! by errors of the kernel.
 
 use crate::{
-    Baseline, Call, Driver, Outcome, Points, Random, Sandbox, budget, patience,
+    Baseline, Call, Driver, Outcome, Points, Progress, Random, Sandbox, budget, patience,
     trace::{Harm, Point, Traced},
 };
 use std::{fmt, time::Instant};
@@ -124,11 +124,12 @@ impl<S> Disturbed<'_, S> {
         let mut all = plan(disturbance, whole.points());
         Random::new(budget().seed).shuffle(&mut all);
         let mut tally = Tally::default();
-        let started = Instant::now();
-        for (point, harm) in &all {
+        let (started, mut progress) = (Instant::now(), Progress::default());
+        for (tried, (point, harm)) in (0..).zip(&all) {
             if !budget().allows(started) {
                 break;
             }
+            progress.tell(self.name, tried, all.len());
             let when = format!("{}, {harm} at {point}", self.name);
             let state = (self.prepare)();
             let arguments = (self.arguments)(&state);

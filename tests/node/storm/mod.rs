@@ -6,7 +6,7 @@ mod place;
 
 use crate::{dir, lvm};
 use flexvol_testing::{
-    Call, Driver, Need, Outcome, PersistentVolume, Pod, Points, Random, Test, below, budget,
+    Call, Driver, Need, Outcome, PersistentVolume, Pod, Points, Progress, Random, Test, below, budget,
     patience, request,
 };
 use model::{Answered, Asked, PODS, State, explain};
@@ -87,7 +87,8 @@ fn storm(name: &str, backend: Backend, scale: Scale, points: &Points) {
     let first = PersistentVolume::provision(&driver, "first", place.filesystem(), SIZE);
     driver.call(&["delete", &first.json("rw")]).success();
     let (before, of_lvm) = place.inventory();
-    let mut seeds = 0;
+    let all = usize::try_from(SEEDS).unwrap();
+    let (mut seeds, mut progress) = (0, Progress::default());
     while seeds < SEEDS && (seeds == 0 || budget().allows(started)) {
         let seed = budget().seed.wrapping_add(seeds);
         let filesystem = place.filesystem();
@@ -99,8 +100,8 @@ fn storm(name: &str, backend: Backend, scale: Scale, points: &Points) {
         before.expect(&place.sandbox, &format!("after seed {seed}"));
         assert_eq!(place.inventory().1, of_lvm, "after seed {seed}");
         seeds += 1;
+        progress.tell(name, seeds, all);
     }
-    let all = usize::try_from(SEEDS).unwrap();
     let Scale {
         volumes,
         callouts,
