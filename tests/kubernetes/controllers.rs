@@ -8,7 +8,7 @@ use flexvol_lab::kubernetes::{PLUGINS, run_with, wait_until};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 use std::{
-    fs,
+    fmt, fs,
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     path::Path,
     time::Duration,
@@ -66,6 +66,15 @@ const ON_NODE: [&str; 3] = ["--node=node", "--deadline=10", "--listen=127.0.0.1:
 pub enum End {
     Before(u32),
     After(u32),
+}
+
+impl fmt::Display for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            End::Before(write) => write!(f, "before:{write}"),
+            End::After(write) => write!(f, "after:{write}"),
+        }
+    }
 }
 
 /// Controller and agent, while they run.
@@ -235,10 +244,6 @@ fn restart(
     cluster.node().stop(name, Signal::SIGKILL).unwrap();
     let mut arguments = Vec::new();
     if let Some(end) = end {
-        let end = match end {
-            End::Before(write) => format!("before:{write}"),
-            End::After(write) => format!("after:{write}"),
-        };
         arguments.push(format!("FLEXVOL_CONTROLLER_END={end}"));
     }
     arguments.extend([PROGRAM, verb, "--driver", DISK, "--driver", PLAIN].map(str::to_owned));

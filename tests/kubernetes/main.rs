@@ -19,6 +19,7 @@ mod claims_killed;
 mod claims_left_alone;
 mod claims_of_sets;
 mod claims_offline;
+mod claims_recovered;
 mod controllers;
 mod crowd;
 mod drivers;
@@ -55,6 +56,7 @@ const TESTS: &[(&str, &[Test])] = &[
     (ALL, claims_left_alone::TESTS),
     (ALL, claims_of_sets::TESTS),
     ("1.22.0", claims_offline::TESTS),
+    (ALL, claims_recovered::TESTS),
     (ALL, crowd::TESTS),
     (ALL, drivers::TESTS),
     (ALL, failures::TESTS),

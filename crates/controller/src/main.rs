@@ -14,15 +14,17 @@ use flexvol_controller::{
     enter, leader, log,
     metrics::Metrics,
     nodes::SILENCE,
+    recover,
     serve::{self, Ready},
     status,
 };
+use flexvol_sdk::Bytes;
 use kube::Client;
 use std::{
     env,
     ffi::OsString,
     fs,
-    io::Write,
+    io::{self, Write},
     net::SocketAddr,
     path::{Path, PathBuf},
     process::{self, ExitCode},
@@ -52,6 +54,8 @@ enum Verb {
     Agent(AgentArguments),
     /// Show the volumes that are being made, grow, wait or fail, and why
     Status(StatusArguments),
+    /// Take back a growth that cannot be had, so that a claim asks for what it has
+    Recover(RecoverArguments),
     /// Enter a mount namespace and become a program; what agents call drivers by
     #[command(hide = true)]
     Enter(EnterArguments),
@@ -136,6 +140,28 @@ struct StatusArguments {
 }
 
 #[derive(Debug, Args)]
+struct RecoverArguments {
+    /// The claim
+    #[arg(value_name = "CLAIM")]
+    name: String,
+    /// Its namespace [default: as the kubeconfig says]
+    #[arg(long, short)]
+    namespace: Option<String>,
+    /// What it shall ask for [default: what its storage has]
+    #[arg(long, value_name = "SIZE")]
+    size: Option<Bytes>,
+    /// Only say what would be done
+    #[arg(long)]
+    dry_run: bool,
+    /// How long Kubernetes may take for each part of its own
+    #[arg(long, default_value_t = 60, value_name = "SECONDS")]
+    timeout: u32,
+    /// How to reach the API server [default: $KUBECONFIG, or else as pods do]
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
 struct EnterArguments {
     /// Who calls; the program ends with it
     #[arg(long)]
@@ -147,7 +173,9 @@ struct EnterArguments {
 }
 
 fn main() -> ExitCode {
-    let result = match Cli::parse().verb {
+    let verb = Cli::parse().verb;
+    let has_reader = matches!(verb, Verb::Status(_) | Verb::Recover(_));
+    let result = match verb {
         // Before there are threads.
         Verb::Enter(EnterArguments {
             agent,
@@ -157,9 +185,15 @@ fn main() -> ExitCode {
         Verb::Controller(arguments) => block_on(controller(arguments)),
         Verb::Agent(arguments) => block_on(agent(arguments)),
         Verb::Status(arguments) => block_on(show(arguments)),
+        Verb::Recover(arguments) => block_on(recover(arguments)),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
+        Err(error) if has_reader => {
+            // Nobody to tell it.
+            let _ = writeln!(io::stderr(), "flexvol-controller: {}", api::words(&error));
+            ExitCode::FAILURE
+        }
         Err(error) => {
             log::write("error", &format!("{error:#}"), &[]);
             ExitCode::FAILURE
@@ -306,23 +340,39 @@ async fn agent(arguments: AgentArguments) -> Result<()> {
     Ok(())
 }
 
-async fn show(arguments: StatusArguments) -> Result<()> {
+/// The way to the API server for somebody who waits at a terminal.
+async fn person(kubeconfig: Option<&Path>) -> Result<Client> {
     let budget = Budget {
         rate: 20.0,
         burst: 40,
     };
-    let kubeconfig = kubeconfig(arguments.kubeconfig.as_deref());
-    let client = api::connect(
-        kubeconfig.as_deref(),
-        budget,
-        Fence::default(),
-        Metrics::default(),
-    )
-    .await?;
+    let kubeconfig = self::kubeconfig(kubeconfig);
+    let metrics = Metrics::default();
+    api::connect(kubeconfig.as_deref(), budget, Fence::default(), metrics).await
+}
+
+async fn show(arguments: StatusArguments) -> Result<()> {
+    let client = person(arguments.kubeconfig.as_deref()).await?;
     let table = status::table(&client, arguments.all).await?;
-    std::io::stdout()
-        .write_all(table.as_bytes())
-        .context("print the table")
+    print(&table)
+}
+
+async fn recover(arguments: RecoverArguments) -> Result<()> {
+    let client = person(arguments.kubeconfig.as_deref()).await?;
+    let namespace = arguments.namespace;
+    let wanted = recover::Wanted {
+        namespace: namespace.unwrap_or_else(|| client.default_namespace().to_owned()),
+        name: arguments.name,
+        size: arguments.size,
+        dry_run: arguments.dry_run,
+        patience: Duration::from_secs(arguments.timeout.into()),
+    };
+    recover::recover(&client, &wanted, &|text| print(&format!("{text}\n"))).await
+}
+
+fn print(text: &str) -> Result<()> {
+    let mut output = io::stdout();
+    output.write_all(text.as_bytes()).context("print")
 }
 
 /// In a pod that does not see the host's processes, process 1 is our own, and its mounts are ours:

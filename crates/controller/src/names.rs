@@ -43,6 +43,9 @@ pub const GROW: &str = "grow.flexvol.dev/";
 /// while a pod uses them.
 pub const OFFLINE: &str = "offline";
 
+/// On a persistent volume: what is to be done for a claim that is made anew.
+pub const RECOVERY: &str = "flexvol.dev/recovery";
+
 /// On a storage class: no claim of it gets, or grows to, more than this size.
 pub const LARGEST: &str = "flexvol.dev/largest";
 

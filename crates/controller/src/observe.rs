@@ -125,7 +125,8 @@ pub fn grows(claim: &PersistentVolumeClaim) -> bool {
     is_bound(claim) && request.is_some_and(|request| request > capacity(claim))
 }
 
-fn is_bound(claim: &PersistentVolumeClaim) -> bool {
+/// Whether Kubernetes has given the claim its volume.
+pub(crate) fn is_bound(claim: &PersistentVolumeClaim) -> bool {
     let phase = claim
         .status
         .as_ref()

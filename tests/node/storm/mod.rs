@@ -6,8 +6,8 @@ mod place;
 
 use crate::{dir, lvm};
 use flexvol_testing::{
-    Call, Driver, Need, Outcome, PersistentVolume, Pod, Points, Progress, Random, Test, below, budget,
-    patience, request,
+    Call, Driver, Need, Outcome, PersistentVolume, Pod, Points, Progress, Random, Test, below,
+    budget, patience, request,
 };
 use model::{Answered, Asked, PODS, State, explain};
 use place::{Backend, Place};

@@ -46,7 +46,8 @@ pub(super) fn stranger<'a>(claim: &'a PersistentVolumeClaim, ours: &[String]) ->
     provisioner(claim).filter(|driver| !ours.iter().any(|known| known == driver))
 }
 
-fn templates(set: &StatefulSet) -> HashSet<&str> {
+/// The names of a set's claim templates.
+pub(crate) fn templates(set: &StatefulSet) -> HashSet<&str> {
     let templates = set.spec.volume_claim_templates.iter().flatten();
     let names = templates.filter_map(|template| template.metadata.name.as_deref());
     names.collect()

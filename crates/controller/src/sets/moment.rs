@@ -7,10 +7,11 @@ use super::{
 };
 use crate::{
     decide::{Answer, Order, Wanted},
-    names::{AWAITS_NODE, is_object_name},
+    names::AWAITS_NODE,
     objects::NodeVolume,
     observe::{condition, failure, grows, order_of, uid},
     pages,
+    pods::claims_of,
     wish::request,
 };
 use anyhow::{Context, Result};
@@ -125,19 +126,6 @@ fn pod_of(set: &StatefulSet, pod: &v1::Pod) -> Option<Pod> {
         state,
         name,
     })
-}
-
-/// The names of a pod's claims, as far as they are some: Kubernetes lets pods name anything.
-fn claims_of(pod: &v1::Pod) -> Vec<String> {
-    let volumes = pod
-        .spec
-        .iter()
-        .flat_map(|spec| spec.volumes.iter().flatten());
-    let names = volumes.filter_map(|volume| {
-        let claim = volume.persistent_volume_claim.as_ref()?;
-        is_object_name(&claim.claim_name).then(|| claim.claim_name.clone())
-    });
-    names.collect()
 }
 
 /// Whether Kubernetes has not looked at the set as it is yet, or is replacing pods of it by newer ones.

@@ -1,0 +1,319 @@
+//! What speaks against taking a growth back.
+
+use crate::{
+    names::GROW,
+    objects::{NodeVolume, Wanted},
+    observe::{capacity, driver_of, is_bound, is_ours, uid},
+    pods::claims_of,
+    sets::{claim_name, ordinals, templates, wanted},
+    wish::request,
+};
+use flexvol_sdk::Bytes;
+use k8s_openapi::api::{
+    apps::v1::StatefulSet,
+    core::v1::{PersistentVolume, PersistentVolumeClaim, Pod},
+};
+use kube::ResourceExt;
+
+/// What is there.
+#[derive(Debug)]
+pub(super) struct Found {
+    pub claim: PersistentVolumeClaim,
+    /// The one that the claim names.
+    pub volume: PersistentVolume,
+    pub order: Option<NodeVolume>,
+    /// The pods that use the claim.
+    pub pods: Vec<String>,
+    /// The sets whose claim it is, by its name.
+    pub sets: Vec<StatefulSet>,
+}
+
+/// What becomes of the claim.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Plan {
+    /// What it asks for.
+    pub asked: Bytes,
+    /// What its storage has.
+    pub has: Bytes,
+    /// What its file system has for certain, with which it is made anew.
+    pub base: Bytes,
+    /// What it shall ask for.
+    pub to: Bytes,
+}
+
+/// What is to be done for a claim, to have it ask for `size`, or else for what it has; or why nothing is.
+pub(super) fn plan(found: &Found, size: Option<Bytes>) -> Result<Plan, String> {
+    let Found { claim, volume, .. } = found;
+    let name = volume.name_any();
+    if claim.metadata.deletion_timestamp.is_some() {
+        return Err("the claim is being deleted already".to_owned());
+    }
+    let driver = driver_of(volume).map(str::to_owned);
+    if !is_ours(volume, driver.as_slice()) {
+        return Err(format!(
+            "persistent volume {name} was not made by this controller"
+        ));
+    }
+    let holder = volume.spec.as_ref().and_then(|spec| spec.claim_ref.clone());
+    let holder = holder.and_then(|holder| holder.uid);
+    if !is_bound(claim) || holder.as_deref() != Some(uid(&claim.metadata)) {
+        return Err(format!("the claim is not bound to {name} yet"));
+    }
+    if volume.metadata.deletion_timestamp.is_some() {
+        return Err(format!("persistent volume {name} is being deleted"));
+    }
+    let spec = claim.spec.clone().unwrap_or_default();
+    let (asked, base) = (request(&spec)?, capacity(claim));
+    let measured = found.order.as_ref().and_then(|order| {
+        let status = order.status.as_ref()?;
+        status
+            .size
+            .filter(|_| status.found == Some(Wanted::Present))
+    });
+    // What the claim says was had once, and nothing becomes smaller.
+    let has = measured.map_or(base, Bytes).max(base);
+    if asked <= has {
+        return Err(format!(
+            "the claim asks for {asked}, and its storage has {has}: there is nothing to take back"
+        ));
+    }
+    let to = size.unwrap_or(has);
+    if to < has {
+        return Err(format!(
+            "{to} is less than the {has} that the storage has, and nothing makes it smaller"
+        ));
+    }
+    if to >= asked {
+        return Err(format!(
+            "{to} is not less than the {asked} that the claim asks for; to grow it, edit it"
+        ));
+    }
+    asked_by_none(found, to)?;
+    Ok(Plan {
+        asked,
+        has,
+        base,
+        to,
+    })
+}
+
+/// A set whose annotation asks for more would ask for it again at once.
+fn asked_by_none(found: &Found, to: Bytes) -> Result<(), String> {
+    for set in &found.sets {
+        let Some((of, _)) = template(set, &found.claim.name_any()) else {
+            continue;
+        };
+        let more = wanted(set)
+            .into_iter()
+            .find_map(|(name, size)| size.ok().filter(|size| name == of && *size > to));
+        if let Some(size) = more {
+            return Err(format!(
+                "stateful set {set} asks for {size} by its annotation {GROW}{of}; lower that first: kubectl annotate statefulset {set} --overwrite {GROW}{of}={to}",
+                set = set.name_any()
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Whether the claim can be made anew: a claim that a pod uses does not go, and one that a set misses is made
+/// by the set.
+pub(super) fn nobody_uses(found: &Found) -> Result<(), String> {
+    let claim = found.claim.name_any();
+    for set in &found.sets {
+        let ordinal = template(set, &claim).map(|(_, ordinal)| ordinal);
+        if let Some(ordinal) = ordinal.filter(|ordinal| ordinals(set).contains(ordinal)) {
+            return Err(format!(
+                "stateful set {set} would make the claim anew with its template's size: scale it to {} or less, kubectl scale statefulset {set} --replicas=…, or delete it with its pods; claims stay",
+                ordinal - ordinals(set).start,
+                set = set.name_any()
+            ));
+        }
+    }
+    match found.pods.as_slice() {
+        [] => Ok(()),
+        pods => Err(format!(
+            "the claim has to be made anew, and cannot go while pods use it: {}; scale down whoever makes them",
+            pods.join(", ")
+        )),
+    }
+}
+
+/// Whether a pod uses a claim, or is about to.
+pub(super) fn uses(pod: &Pod, claim: &str) -> bool {
+    let phase = pod
+        .status
+        .as_ref()
+        .and_then(|status| status.phase.as_deref());
+    let has_ended = matches!(phase, Some("Succeeded" | "Failed"));
+    !has_ended && claims_of(pod).iter().any(|name| name == claim)
+}
+
+/// The template and the ordinal of a set's claim, if its name is that of one.
+pub(super) fn template<'a>(set: &'a StatefulSet, claim: &str) -> Option<(&'a str, i32)> {
+    let ordinal = claim.rsplit_once('-')?.1.parse().ok()?;
+    let mut names = templates(set).into_iter();
+    let of = names.find(|template| claim_name(set, template, ordinal) == claim)?;
+    Some((of, ordinal))
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use serde_json::{Value, from_value, json};
+
+    /// The claim of a set's first pod, which asks for 30 MiB and has 10, as its storage has.
+    pub fn found() -> Found {
+        let claim = json!({
+            "metadata": {
+                "name": "data-db-0", "namespace": "ns", "uid": "1",
+                "labels": {"app": "db"},
+                "annotations": {"pv.kubernetes.io/bind-completed": "yes", "of": "people"},
+            },
+            "spec": {
+                "volumeName": "pvc-1", "storageClassName": "c", "accessModes": ["ReadWriteOnce"],
+                "resources": {"requests": {"storage": "30Mi"}},
+            },
+            "status": {"phase": "Bound", "capacity": {"storage": "10Mi"}},
+        });
+        let volume = json!({
+            "metadata": {
+                "name": "pvc-1",
+                "annotations": {"pv.kubernetes.io/provisioned-by": "a/b"},
+            },
+            "spec": {
+                "capacity": {"storage": "30Mi"}, "flexVolume": {"driver": "a/b"},
+                "claimRef": {"namespace": "ns", "name": "data-db-0", "uid": "1"},
+                "persistentVolumeReclaimPolicy": "Delete",
+            },
+        });
+        Found {
+            claim: from_value(claim).unwrap(),
+            volume: from_value(volume).unwrap(),
+            order: Some(order(Some(10 << 20))),
+            pods: Vec::new(),
+            sets: Vec::new(),
+        }
+    }
+
+    fn order(size: Option<u64>) -> NodeVolume {
+        from_value(json!({
+            "apiVersion": "flexvol.dev/v1alpha1", "kind": "NodeVolume", "metadata": {},
+            "spec": {
+                "driver": "a/b", "node": "n", "wanted": "Present", "size": 30 << 20,
+                "claim": {"namespace": "ns", "name": "data-db-0", "uid": "1"},
+            },
+            "status": {"found": "Present", "size": size},
+        }))
+        .unwrap()
+    }
+
+    fn set(annotations: &Value, replicas: i32) -> StatefulSet {
+        from_value(json!({
+            "metadata": {"name": "db", "namespace": "ns", "annotations": annotations},
+            "spec": {
+                "replicas": replicas, "serviceName": "db", "selector": {}, "template": {},
+                "volumeClaimTemplates": [{"metadata": {"name": "data"}}],
+            },
+            "status": {"replicas": replicas},
+        }))
+        .unwrap()
+    }
+
+    const MEBI: u64 = 1 << 20;
+
+    #[test]
+    fn a_claim_asks_for_what_its_storage_was_measured_to_have() {
+        let to = |measured: Option<u64>, size: Option<u64>| {
+            let found = Found {
+                order: Some(order(measured.map(|size| size * MEBI))),
+                ..found()
+            };
+            let plan = plan(&found, size.map(|size| Bytes(size * MEBI)))?;
+            assert_eq!(
+                plan.base,
+                Bytes(10 * MEBI),
+                "its file system may have no more"
+            );
+            Ok::<u64, String>(plan.to.0 / MEBI)
+        };
+        assert_eq!(to(Some(10), None), Ok(10));
+        assert_eq!(to(Some(20), None), Ok(20), "it has grown in part");
+        assert_eq!(to(None, None), Ok(10), "the driver tells no sizes");
+        assert_eq!(to(Some(10), Some(15)), Ok(15));
+        let refused = |measured, size| to(measured, size).unwrap_err();
+        assert!(refused(Some(20), Some(15)).contains("nothing makes it smaller"));
+        assert!(refused(Some(10), Some(30)).contains("edit it"));
+        assert!(refused(Some(30), None).contains("nothing to take back"));
+    }
+
+    #[test]
+    fn what_is_going_or_is_somebody_elses_is_left_alone() {
+        let refused = |change: &dyn Fn(&mut Found)| {
+            let mut found = found();
+            change(&mut found);
+            plan(&found, None).unwrap_err()
+        };
+        let going: PersistentVolumeClaim =
+            from_value(json!({"metadata": {"deletionTimestamp": "2026-11-22T12:00:00Z"}})).unwrap();
+        let time = going.metadata.deletion_timestamp;
+        let changes: [(&str, &dyn Fn(&mut Found)); 5] = [
+            ("deleted", &|found| {
+                found.claim.metadata.deletion_timestamp = time.clone()
+            }),
+            ("deleted", &|found| {
+                found.volume.metadata.deletion_timestamp = time.clone()
+            }),
+            ("not made by", &|found| {
+                found.volume.metadata.annotations = None
+            }),
+            ("not bound", &|found| {
+                found.claim.metadata.uid = Some("2".to_owned())
+            }),
+            ("not bound", &|found| found.claim.status = None),
+        ];
+        for (why, change) in changes {
+            assert!(refused(change).contains(why), "{why}");
+        }
+    }
+
+    #[test]
+    fn a_set_that_asks_for_more_or_would_make_the_claim_itself_speaks_against_it() {
+        let with = |annotations: &Value, replicas: i32| Found {
+            sets: vec![set(annotations, replicas)],
+            ..found()
+        };
+        let asks = json!({"grow.flexvol.dev/data": "30Mi"});
+        let why = plan(&with(&asks, 0), None).unwrap_err();
+        assert!(why.contains("grow.flexvol.dev/data=10Mi"), "{why}");
+        let had = json!({"grow.flexvol.dev/data": "10Mi"});
+        assert!(plan(&with(&had, 0), None).is_ok());
+        assert_eq!(nobody_uses(&with(&had, 0)), Ok(()));
+        let why = nobody_uses(&with(&had, 1)).unwrap_err();
+        assert!(why.contains("scale it to 0"), "{why}");
+        for other in ["data-db-01", "data-other-0", "log-db-0"] {
+            assert_eq!(template(&set(&had, 1), other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn a_pod_that_has_not_ended_speaks_against_it() {
+        let used = |phase: &str, claim: &str| {
+            let pod = json!({
+                "metadata": {"name": "app"},
+                "spec": {"containers": [], "volumes": [
+                    {"name": "v", "persistentVolumeClaim": {"claimName": claim}},
+                ]},
+                "status": {"phase": phase},
+            });
+            uses(&from_value(pod).unwrap(), "data-db-0")
+        };
+        assert!(used("Running", "data-db-0") && used("Pending", "data-db-0"));
+        assert!(!used("Succeeded", "data-db-0") && !used("Running", "other"));
+        let found = Found {
+            pods: vec!["app".to_owned()],
+            ..found()
+        };
+        assert!(nobody_uses(&found).unwrap_err().contains("use it: app;"));
+    }
+}
