@@ -11,7 +11,7 @@ use anyhow::Result;
 use flexvol_lab::kubernetes::run;
 use flexvol_testing::{Need, Points, Test};
 use serde_json::{Value, json};
-use std::fs;
+use std::{fs, thread};
 
 pub const TESTS: &[Test] = &[Test {
     name: "claims: growth that cannot be had is taken back by a command, killed at any write, and the data stays",
@@ -23,7 +23,7 @@ pub const TESTS: &[Test] = &[Test {
 const CLAIM: &str = "data-db-0";
 
 /// The release that lets a request be lowered.
-const LOWERS: &str = "1.34.0";
+const LOWERS: &str = "1.32.0";
 
 /// A set of one pod with one claim of the driver's.
 fn one() -> Value {
@@ -120,6 +120,13 @@ fn taken_back(points: &Points) {
             }
             is_whole(scenario, &volume, has);
         }
+        is_whole(scenario, &volume, has);
+        scenario.ask_for(CLAIM, 640);
+        let two = thread::scope(|scope| {
+            let two = [(); 2].map(|()| scope.spawn(|| recover(scenario, &[], None)));
+            two.map(|one| one.join().unwrap())
+        });
+        assert!(two.iter().any(Result::is_ok), "{two:?}");
         is_whole(scenario, &volume, has);
         assert!(killed >= 2 * 5, "killed {killed} times");
         println!("flexvol-controller recover: killed at {killed} moments");

@@ -22,7 +22,13 @@ pub(super) struct Found {
     /// The one that the claim names.
     pub volume: PersistentVolume,
     pub order: Option<NodeVolume>,
-    /// The pods that use the claim.
+    pub users: Users,
+}
+
+/// Who has to do with the claim.
+#[derive(Debug, Default)]
+pub(super) struct Users {
+    /// The pods that name it.
     pub pods: Vec<String>,
     /// The sets whose claim it is, by its name.
     pub sets: Vec<StatefulSet>,
@@ -99,16 +105,16 @@ pub(super) fn plan(found: &Found, size: Option<Bytes>) -> Result<Plan, String> {
 
 /// A set whose annotation asks for more would ask for it again at once.
 fn asked_by_none(found: &Found, to: Bytes) -> Result<(), String> {
-    for set in &found.sets {
+    for set in &found.users.sets {
         let Some((of, _)) = template(set, &found.claim.name_any()) else {
             continue;
         };
-        let more = wanted(set)
-            .into_iter()
-            .find_map(|(name, size)| size.ok().filter(|size| name == of && *size > to));
+        let mut sizes = wanted(set).into_iter();
+        let more = sizes.find_map(|(name, size)| size.ok().filter(|size| name == of && *size > to));
         if let Some(size) = more {
             return Err(format!(
-                "stateful set {set} asks for {size} by its annotation {GROW}{of}; lower that first: kubectl annotate statefulset {set} --overwrite {GROW}{of}={to}",
+                "stateful set {set} asks for {size} by its annotation {GROW}{of}; lower that first: kubectl annotate statefulset {set} {} --overwrite {GROW}{of}={to}",
+                namespace(set),
                 set = set.name_any()
             ));
         }
@@ -118,35 +124,48 @@ fn asked_by_none(found: &Found, to: Bytes) -> Result<(), String> {
 
 /// Whether the claim can be made anew: a claim that a pod uses does not go, and one that a set misses is made
 /// by the set.
-pub(super) fn nobody_uses(found: &Found) -> Result<(), String> {
-    let claim = found.claim.name_any();
-    for set in &found.sets {
-        let ordinal = template(set, &claim).map(|(_, ordinal)| ordinal);
-        if let Some(ordinal) = ordinal.filter(|ordinal| ordinals(set).contains(ordinal)) {
+pub(super) fn nobody_uses(claim: &str, users: &Users) -> Result<(), String> {
+    for set in &users.sets {
+        let (name, place) = (set.name_any(), namespace(set));
+        let ordinal = template(set, claim).map(|(_, ordinal)| ordinal);
+        let Some(ordinal) = ordinal.filter(|ordinal| ordinals(set).contains(ordinal)) else {
+            continue;
+        };
+        if deletes_claims(set) {
             return Err(format!(
-                "stateful set {set} would make the claim anew with its template's size: scale it to {} or less, kubectl scale statefulset {set} --replicas=…, or delete it with its pods; claims stay",
-                ordinal - ordinals(set).start,
-                set = set.name_any()
+                "stateful set {name} uses the claim, and deletes claims with their data when it is scaled down or deleted; change that first: kubectl patch statefulset {name} {place} --patch '{{\"spec\":{{\"persistentVolumeClaimRetentionPolicy\":{{\"whenScaled\":\"Retain\",\"whenDeleted\":\"Retain\"}}}}}}'"
             ));
         }
+        return Err(format!(
+            "stateful set {name} would make the claim anew with its template's size; scale it down meanwhile, and whoever scales it: kubectl scale statefulset {name} {place} --replicas={}",
+            ordinal.saturating_sub(ordinals(set).start)
+        ));
     }
-    match found.pods.as_slice() {
+    match users.pods.as_slice() {
         [] => Ok(()),
         pods => Err(format!(
-            "the claim has to be made anew, and cannot go while pods use it: {}; scale down whoever makes them",
+            "the claim has to be made anew, and does not go while pods name it, not even pods that have ended: {}; scale down whoever makes them, or delete them",
             pods.join(", ")
         )),
     }
 }
 
-/// Whether a pod uses a claim, or is about to.
-pub(super) fn uses(pod: &Pod, claim: &str) -> bool {
-    let phase = pod
-        .status
-        .as_ref()
-        .and_then(|status| status.phase.as_deref());
-    let has_ended = matches!(phase, Some("Succeeded" | "Failed"));
-    !has_ended && claims_of(pod).iter().any(|name| name == claim)
+fn namespace(set: &StatefulSet) -> String {
+    format!("--namespace={}", set.namespace().unwrap_or_default())
+}
+
+fn deletes_claims(set: &StatefulSet) -> bool {
+    let policy = set.spec.persistent_volume_claim_retention_policy.as_ref();
+    let said = policy
+        .iter()
+        .flat_map(|policy| [&policy.when_scaled, &policy.when_deleted]);
+    said.flatten().any(|said| said == "Delete")
+}
+
+/// Whether a pod names a claim. Kubernetes lets none go that a pod names, though it has ended
+/// (`podUsesPVC` in `pkg/controller/volume/pvcprotection`).
+pub(super) fn names(pod: &Pod, claim: &str) -> bool {
+    claims_of(pod).iter().any(|name| name == claim)
 }
 
 /// The template and the ordinal of a set's claim, if its name is that of one.
@@ -191,8 +210,7 @@ pub(super) mod tests {
             claim: from_value(claim).unwrap(),
             volume: from_value(volume).unwrap(),
             order: Some(order(Some(10 << 20))),
-            pods: Vec::new(),
-            sets: Vec::new(),
+            users: Users::default(),
         }
     }
 
@@ -257,7 +275,8 @@ pub(super) mod tests {
         let going: PersistentVolumeClaim =
             from_value(json!({"metadata": {"deletionTimestamp": "2026-11-22T12:00:00Z"}})).unwrap();
         let time = going.metadata.deletion_timestamp;
-        let changes: [(&str, &dyn Fn(&mut Found)); 5] = [
+        type Change<'a> = &'a dyn Fn(&mut Found);
+        let changes: [(&str, Change<'_>); 5] = [
             ("deleted", &|found| {
                 found.claim.metadata.deletion_timestamp = time.clone()
             }),
@@ -280,25 +299,40 @@ pub(super) mod tests {
     #[test]
     fn a_set_that_asks_for_more_or_would_make_the_claim_itself_speaks_against_it() {
         let with = |annotations: &Value, replicas: i32| Found {
-            sets: vec![set(annotations, replicas)],
+            users: Users {
+                pods: Vec::new(),
+                sets: vec![set(annotations, replicas)],
+            },
             ..found()
         };
+        let uses = |found: &Found| nobody_uses("data-db-0", &found.users);
         let asks = json!({"grow.flexvol.dev/data": "30Mi"});
         let why = plan(&with(&asks, 0), None).unwrap_err();
         assert!(why.contains("grow.flexvol.dev/data=10Mi"), "{why}");
         let had = json!({"grow.flexvol.dev/data": "10Mi"});
         assert!(plan(&with(&had, 0), None).is_ok());
-        assert_eq!(nobody_uses(&with(&had, 0)), Ok(()));
-        let why = nobody_uses(&with(&had, 1)).unwrap_err();
-        assert!(why.contains("scale it to 0"), "{why}");
+        assert_eq!(uses(&with(&had, 0)), Ok(()));
+        let why = uses(&with(&had, 1)).unwrap_err();
+        assert!(why.contains("--namespace=ns --replicas=0"), "{why}");
+        for policy in ["whenScaled", "whenDeleted"] {
+            let mut deletes = serde_json::to_value(set(&had, 1)).unwrap();
+            deletes["spec"]["persistentVolumeClaimRetentionPolicy"] = json!({policy: "Delete"});
+            let users = Users {
+                sets: vec![from_value(deletes).unwrap()],
+                ..Users::default()
+            };
+            let why = nobody_uses("data-db-0", &users).unwrap_err();
+            assert!(why.contains("deletes claims with their data"), "{why}");
+            assert!(why.contains(r#"{"spec":{"persistentVolumeClaimRetentionPolicy""#));
+        }
         for other in ["data-db-01", "data-other-0", "log-db-0"] {
             assert_eq!(template(&set(&had, 1), other), None, "{other}");
         }
     }
 
     #[test]
-    fn a_pod_that_has_not_ended_speaks_against_it() {
-        let used = |phase: &str, claim: &str| {
+    fn a_pod_that_names_the_claim_speaks_against_it_also_one_that_has_ended() {
+        let pod = |phase: &str, claim: &str| {
             let pod = json!({
                 "metadata": {"name": "app"},
                 "spec": {"containers": [], "volumes": [
@@ -306,14 +340,15 @@ pub(super) mod tests {
                 ]},
                 "status": {"phase": phase},
             });
-            uses(&from_value(pod).unwrap(), "data-db-0")
+            names(&from_value(pod).unwrap(), "data-db-0")
         };
-        assert!(used("Running", "data-db-0") && used("Pending", "data-db-0"));
-        assert!(!used("Succeeded", "data-db-0") && !used("Running", "other"));
-        let found = Found {
+        assert!(pod("Running", "data-db-0") && pod("Succeeded", "data-db-0"));
+        assert!(!pod("Running", "other"));
+        let users = Users {
             pods: vec!["app".to_owned()],
-            ..found()
+            sets: Vec::new(),
         };
-        assert!(nobody_uses(&found).unwrap_err().contains("use it: app;"));
+        let why = nobody_uses("data-db-0", &users).unwrap_err();
+        assert!(why.contains("have ended: app;"), "{why}");
     }
 }

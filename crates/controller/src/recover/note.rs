@@ -9,7 +9,7 @@ use crate::{
 use anyhow::{Context, Result};
 use flexvol_sdk::Bytes;
 use k8s_openapi::{
-    api::core::v1::{PersistentVolume, PersistentVolumeClaim},
+    api::core::v1::{ObjectReference, PersistentVolume, PersistentVolumeClaim},
     apimachinery::pkg::api::resource::Quantity,
 };
 use kube::{ResourceExt, api::ObjectMeta};
@@ -18,9 +18,11 @@ use serde_json::{Value, json};
 use std::{collections::BTreeMap, fmt};
 
 /// What is to be done.
-#[derive(Clone, Debug, Deserialize, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct Note {
+    /// Of this form; another one is not understood.
+    version: Version,
     /// The UID of the claim that goes.
     former: String,
     /// The claim that comes.
@@ -31,36 +33,42 @@ pub(super) struct Note {
     reclaim_policy: String,
 }
 
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
+enum Version {
+    #[serde(rename = "1")]
+    One,
+}
+
 /// What is next.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Move {
+    /// The volume is kept, whatever becomes of its claim.
+    Keep,
     /// The claim is deleted.
     Delete,
     /// The volume is said to be for the claim that comes, and to have the size with which it comes.
     Offer,
     /// The claim is made.
     Make,
-    /// The volume gets its reclaim policy back, and loses the note.
-    GiveBack,
     /// The claim asks for what its storage has beyond that.
     Raise,
-    /// Nothing, until Kubernetes has done its part.
+    /// The volume gets its reclaim policy back, and loses the note: the last move.
+    GiveBack,
+    /// Nothing, until others have done their part.
     Wait(String),
     /// Nothing, because of somebody else.
     Stop(String),
-    /// Nothing.
-    Done,
 }
 
 impl fmt::Display for Move {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Move::Keep => "keep the persistent volume",
             Move::Delete => "delete the claim",
             Move::Offer => "offer the persistent volume to the claim that comes",
             Move::Make => "make the claim anew",
-            Move::GiveBack => "give the persistent volume its reclaim policy back",
             Move::Raise => "ask for what the storage has",
-            Move::Done => "nothing is left to do",
+            Move::GiveBack => "give the persistent volume its reclaim policy back",
             Move::Wait(what) => return write!(f, "wait for {what}"),
             Move::Stop(why) => why,
         })
@@ -78,11 +86,15 @@ const OF_BINDING: [&str; 6] = [
 ];
 
 impl Note {
-    pub(super) fn new(found: &Found, plan: &Plan) -> Self {
+    /// For a claim that is there; `noted` is what its volume carries already.
+    pub(super) fn new(found: &Found, plan: &Plan, noted: Option<&Note>) -> Self {
         let Found { claim, volume, .. } = found;
-        let of_volume = volume.spec.as_ref();
-        let policy = of_volume.and_then(|spec| spec.persistent_volume_reclaim_policy.clone());
+        let policy = match noted {
+            Some(noted) => Some(noted.reclaim_policy.clone()),
+            None => policy(volume).map(str::to_owned),
+        };
         Note {
+            version: Version::One,
             former: uid(&claim.metadata).to_owned(),
             claim: made_anew(claim, plan.base),
             size: plan.to.0,
@@ -110,6 +122,10 @@ impl Note {
         meta.namespace.as_deref() == Some(namespace) && meta.name.as_deref() == Some(name)
     }
 
+    pub(super) fn former(&self) -> &str {
+        &self.former
+    }
+
     pub(super) fn claim(&self) -> &PersistentVolumeClaim {
         &self.claim
     }
@@ -135,9 +151,14 @@ impl Note {
 
     /// For a volume that no claim has.
     pub(super) fn offered(&self) -> Value {
+        let meta = &self.claim.metadata;
         json!({"spec": {
             "capacity": {"storage": self.base().to_string()},
-            "claimRef": {"uid": null, "resourceVersion": null},
+            "claimRef": {
+                "apiVersion": "v1", "kind": "PersistentVolumeClaim",
+                "namespace": meta.namespace, "name": meta.name,
+                "uid": null, "resourceVersion": null,
+            },
         }})
     }
 
@@ -149,50 +170,117 @@ impl Note {
         })
     }
 
-    /// What is next, where these are there.
+    /// What is next, where these are there, and the volume carries this note.
     pub(super) fn next(
         &self,
         volume: &PersistentVolume,
         claim: Option<&PersistentVolumeClaim>,
     ) -> Move {
-        let spec = volume.spec.clone().unwrap_or_default();
-        let holder = spec
-            .claim_ref
-            .as_ref()
-            .and_then(|holder| holder.uid.as_deref());
-        let Some(claim) = claim else {
-            let is_offered = holder.is_none() && storage(spec.capacity.as_ref()) == self.base();
-            return if is_offered { Move::Make } else { Move::Offer };
-        };
-        let meta = &claim.metadata;
-        if uid(meta) == self.former {
-            return match &meta.deletion_timestamp {
-                None => Move::Delete,
-                Some(_) => Move::Wait(format!(
-                    "the claim to go, which {} hold",
-                    meta.finalizers.clone().unwrap_or_default().join(", ")
-                )),
-            };
+        let name = volume.name_any();
+        if volume.metadata.deletion_timestamp.is_some() {
+            return Move::Stop(format!("persistent volume {name} is being deleted"));
         }
-        let of_claim = claim.spec.clone().unwrap_or_default();
-        let (name, its) = (volume.name_any(), of_claim.volume_name.as_deref());
-        if let Some(other) = its.filter(|its| !its.is_empty() && *its != name) {
+        if policy(volume) != Some("Retain") {
+            return Move::Keep;
+        }
+        let holder = volume
+            .spec
+            .as_ref()
+            .and_then(|spec| spec.claim_ref.as_ref());
+        if let Some(other) = holder.filter(|holder| !self.is_held_by(holder)) {
             return Move::Stop(format!(
-                "somebody else has made the claim anew, and it has persistent volume {other}; the data of the former one is in {name}, which says Retain: delete the claim, and repeat the command"
+                "somebody has given persistent volume {name} to claim {}/{}",
+                other.namespace.as_deref().unwrap_or_default(),
+                other.name.as_deref().unwrap_or_default()
             ));
         }
-        if !is_bound(claim) || holder != Some(uid(meta)) {
-            return Move::Wait(format!("the claim to be bound to persistent volume {name}"));
-        }
-        let annotations = volume.metadata.annotations.as_ref();
-        if annotations.is_some_and(|all| all.contains_key(RECOVERY)) {
-            return Move::GiveBack;
-        }
-        match request(&of_claim) {
-            Ok(asked) if asked < self.size() => Move::Raise,
-            _ => Move::Done,
+        let holder = holder.and_then(|holder| holder.uid.as_deref());
+        let capacity = volume.spec.as_ref().and_then(|spec| spec.capacity.as_ref());
+        let is_offered = holder.is_none() && storage(capacity) == self.base();
+        match claim {
+            None if is_offered => Move::Make,
+            None => Move::Offer,
+            Some(claim) if uid(&claim.metadata) == self.former => goes(claim, holder),
+            Some(claim) => self.comes(claim, &name, holder, is_offered),
         }
     }
+
+    /// By a claim of that name, whichever.
+    fn is_held_by(&self, holder: &ObjectReference) -> bool {
+        let meta = &self.claim.metadata;
+        (&holder.namespace, &holder.name) == (&meta.namespace, &meta.name)
+    }
+
+    /// A claim of that name that is not the former one.
+    fn comes(
+        &self,
+        claim: &PersistentVolumeClaim,
+        volume: &str,
+        holder: Option<&str>,
+        is_offered: bool,
+    ) -> Move {
+        let spec = claim.spec.clone().unwrap_or_default();
+        let asked = request(&spec).unwrap_or_default();
+        let its = spec.volume_name.filter(|its| !its.is_empty());
+        if let Some(other) = its.filter(|its| its != volume) {
+            return Move::Stop(format!(
+                "somebody else has made the claim anew, and its data is in persistent volume {other}; that of the former one is in {volume}. For the former one, delete the claim, which may delete the data in {other}, and repeat the command. For the new one: kubectl annotate pv {volume} {RECOVERY}-"
+            ));
+        }
+        let is_its = holder == Some(uid(&claim.metadata));
+        if is_bound(claim) && is_its {
+            return if asked < self.size() {
+                Move::Raise
+            } else {
+                Move::GiveBack
+            };
+        }
+        if asked > self.base() {
+            return Move::Stop(format!(
+                "somebody else has made the claim anew, and asks for {asked}, with which it does not get persistent volume {volume}, which has {}: stop whoever does (a set, an operator, what applies manifests), delete the claim, and repeat the command",
+                self.base()
+            ));
+        }
+        if is_its || is_offered {
+            return Move::Wait(format!(
+                "the claim to be bound to persistent volume {volume}"
+            ));
+        }
+        Move::Offer
+    }
+}
+
+/// The claim that has to go.
+fn goes(claim: &PersistentVolumeClaim, holder: Option<&str>) -> Move {
+    let meta = &claim.metadata;
+    if meta.deletion_timestamp.is_some() {
+        let finalizers = meta.finalizers.clone().unwrap_or_default();
+        return Move::Wait(format!(
+            "the claim to go, which {} hold: no pod may name it",
+            finalizers.join(", ")
+        ));
+    }
+    if holder != Some(uid(meta)) {
+        return Move::Stop("the claim has its volume no more".to_owned());
+    }
+    Move::Delete
+}
+
+/// What becomes of a volume when it is released.
+fn policy(volume: &PersistentVolume) -> Option<&str> {
+    let spec = volume.spec.as_ref()?;
+    spec.persistent_volume_reclaim_policy.as_deref()
+}
+
+/// Whether a volume is for a claim of this name.
+pub(super) fn is_for(volume: &PersistentVolume, namespace: &str, name: &str) -> bool {
+    let holder = volume
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.claim_ref.as_ref());
+    holder.is_some_and(|holder| {
+        holder.namespace.as_deref() == Some(namespace) && holder.name.as_deref() == Some(name)
+    })
 }
 
 /// A claim as it was, but for its size and for what Kubernetes has made of it.
@@ -218,156 +306,4 @@ fn made_anew(claim: &PersistentVolumeClaim, size: Bytes) -> PersistentVolumeClai
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::guard::{plan, tests::found};
-    use super::*;
-    use serde_json::{from_value, to_value};
-
-    /// Merges as the API server does (RFC 7386).
-    fn merge(into: &mut Value, patch: &Value) {
-        let Value::Object(fields) = patch else {
-            *into = patch.clone();
-            return;
-        };
-        if !into.is_object() {
-            *into = json!({});
-        }
-        for (key, value) in fields {
-            if value.is_null() {
-                into.as_object_mut().unwrap().remove(key);
-            } else {
-                merge(&mut into[key], value);
-            }
-        }
-    }
-
-    /// The two objects, and what Kubernetes does with them.
-    struct Cluster {
-        volume: Value,
-        claim: Option<Value>,
-    }
-
-    impl Cluster {
-        fn volume(&self) -> PersistentVolume {
-            from_value(self.volume.clone()).unwrap()
-        }
-
-        fn claim(&self) -> Option<PersistentVolumeClaim> {
-            self.claim.clone().map(|claim| from_value(claim).unwrap())
-        }
-
-        fn act(&mut self, next: &Move, note: &Note) {
-            match next {
-                Move::Delete => {
-                    let meta = json!({
-                        "deletionTimestamp": "2026-11-22T12:00:00Z",
-                        "finalizers": ["kubernetes.io/pvc-protection"],
-                    });
-                    merge(self.claim.as_mut().unwrap(), &json!({"metadata": meta}));
-                }
-                Move::Offer => merge(&mut self.volume, &note.offered()),
-                Move::Make => {
-                    let mut claim = to_value(note.claim()).unwrap();
-                    claim["metadata"]["uid"] = "2".into();
-                    self.claim = Some(claim);
-                }
-                Move::GiveBack => merge(&mut self.volume, &note.given_back()),
-                Move::Raise => {
-                    let size = json!({"storage": note.size().to_string()});
-                    let patch = json!({"spec": {"resources": {"requests": size}}});
-                    merge(self.claim.as_mut().unwrap(), &patch);
-                }
-                Move::Wait(_) => self.bind_or_remove(),
-                Move::Stop(_) | Move::Done => {}
-            }
-        }
-
-        fn bind_or_remove(&mut self) {
-            let claim = self.claim.as_mut().unwrap();
-            if !claim["metadata"]["deletionTimestamp"].is_null() {
-                self.claim = None;
-                return;
-            }
-            let capacity = &self.volume["spec"]["capacity"];
-            assert_eq!(
-                claim["spec"]["resources"]["requests"], *capacity,
-                "Kubernetes binds none that is too small"
-            );
-            claim["status"] = json!({"phase": "Bound", "capacity": capacity});
-            self.volume["spec"]["claimRef"]["uid"] = claim["metadata"]["uid"].clone();
-        }
-    }
-
-    #[test]
-    fn each_move_leads_to_the_next_and_the_note_alone_knows_them() {
-        for size in [None, Some(Bytes(20 << 20))] {
-            let found = found();
-            let note = Note::new(&found, &plan(&found, size).unwrap());
-            let mut cluster = Cluster {
-                volume: to_value(&found.volume).unwrap(),
-                claim: Some(to_value(&found.claim).unwrap()),
-            };
-            merge(&mut cluster.volume, &note.kept().unwrap());
-            let mut note = note;
-            let mut moves = Vec::new();
-            loop {
-                let volume = cluster.volume();
-                // As one that is started anew knows it.
-                note = Note::of(&volume).unwrap().unwrap_or(note);
-                assert!(note.is_about("ns", "data-db-0") && !note.is_about("ns", "data"));
-                let next = note.next(&volume, cluster.claim().as_ref());
-                if next == Move::Done {
-                    break;
-                }
-                let kept = &cluster.volume["spec"]["persistentVolumeReclaimPolicy"];
-                assert!(kept == "Retain" || next == Move::Raise, "{next}");
-                cluster.act(&next, &note);
-                moves.push(next.to_string().split(' ').next().unwrap().to_owned());
-            }
-            let mut all = vec!["delete", "wait", "offer", "make", "wait", "give"];
-            all.extend(size.map(|_| "ask"));
-            assert_eq!(moves, all);
-            let spec = &cluster.volume["spec"];
-            assert_eq!(spec["persistentVolumeReclaimPolicy"], "Delete");
-            assert_eq!(spec["capacity"]["storage"], "10Mi");
-            assert_eq!(spec["claimRef"]["uid"], "2");
-            assert!(Note::of(&cluster.volume()).unwrap().is_none());
-            let claim = cluster.claim.unwrap();
-            let asked = size.unwrap_or(Bytes(10 << 20)).to_string();
-            assert_eq!(claim["spec"]["resources"]["requests"]["storage"], asked);
-            assert_eq!(claim["metadata"]["annotations"], json!({"of": "people"}));
-            assert_eq!(claim["metadata"]["labels"], json!({"app": "db"}));
-        }
-    }
-
-    #[test]
-    fn a_claim_that_somebody_else_made_is_left_alone_and_told_of() {
-        let found = found();
-        let note = Note::new(&found, &plan(&found, None).unwrap());
-        let with = |volume: &str| {
-            let mut claim = found.claim.clone();
-            claim.metadata.uid = Some("3".to_owned());
-            claim.spec.as_mut().unwrap().volume_name = Some(volume.to_owned());
-            note.next(&found.volume, Some(&claim))
-        };
-        assert!(
-            with("pvc-3")
-                .to_string()
-                .contains("the data of the former one is in pvc-1")
-        );
-        assert!(matches!(with(""), Move::Wait(_)), "it may get it yet");
-    }
-
-    #[test]
-    fn a_note_that_cannot_be_read_is_named() {
-        let mut volume = found().volume;
-        assert!(Note::of(&volume).unwrap().is_none());
-        let annotations = volume.metadata.annotations.as_mut().unwrap();
-        annotations.insert(RECOVERY.to_owned(), "{}".to_owned());
-        let error = Note::of(&volume).unwrap_err().to_string();
-        assert!(
-            error.contains(RECOVERY) && error.contains("pvc-1"),
-            "{error}"
-        );
-    }
-}
+mod tests;
