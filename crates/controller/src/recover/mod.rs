@@ -11,13 +11,13 @@ mod note;
 
 use crate::{
     api::{Refusal, is_conflict, refusal, words},
-    names::{MANAGED, RECOVERY},
+    names::MANAGED,
     observe::uid,
     pages,
 };
 use anyhow::{Context, Error, Result, anyhow, bail};
 use flexvol_sdk::Bytes;
-use guard::Plan;
+use guard::{Found, Plan};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use kube::{
     Api, Client, ResourceExt,
@@ -76,6 +76,16 @@ pub async fn recover(
     }
 }
 
+/// How a turn of the work ended.
+enum Turn {
+    /// One thing was done.
+    Done,
+    /// Others have to do theirs.
+    Others(String),
+    /// Nothing is left to do.
+    End,
+}
+
 struct Recovery<'a> {
     client: &'a Client,
     volumes: Api<PersistentVolume>,
@@ -90,39 +100,42 @@ impl Recovery<'_> {
         let Wanted {
             namespace, name, ..
         } = self.wanted;
-        let (mut found, mut unread) = (None, None);
+        let mut found = Vec::new();
         let pages = ListParams::default().labels(MANAGED).limit(PAGE);
         let listed = pages::each(&self.volumes, pages, |volume| match Note::of(volume) {
             Ok(Some(note)) if note.is_about(namespace, name) => {
-                found = Some((volume.name_any(), note));
+                found.push(Ok((volume.name_any(), note)));
             }
-            Err(error) if note::is_for(volume, namespace, name) => unread = Some(error),
+            Err(error) if note::is_for(volume, namespace, name) => found.push(Err(error)),
             // Somebody else's, which speaks against nothing here.
             Ok(_) | Err(_) => {}
         });
         listed.await.context("list the persistent volumes")?;
-        let Some((volume, note)) = found else {
-            return unread.map_or(Ok(None), Err);
-        };
-        let claim = self.claims.get_opt(name).await.context("read the claim")?;
-        let Some(claim) = claim else {
-            (self.say)("going on where a former run has stopped")?;
-            return Ok(Some((volume, note)));
-        };
-        let of = claim
-            .spec
-            .as_ref()
-            .and_then(|spec| spec.volume_name.as_deref());
-        if of.is_some_and(|of| !of.is_empty() && of != volume) {
-            (self.say)(&format!(
-                "persistent volume {volume} has the data of a former claim of this name, and a note of it; to forget that: kubectl annotate pv {volume} {RECOVERY}-"
-            ))?;
+        let mut found = found.into_iter().collect::<Result<Vec<_>>>()?;
+        let Some((volume, note)) = found.pop() else {
             return Ok(None);
+        };
+        if let Some((other, _)) = found.pop() {
+            bail!("{}", note::either(&volume, &other));
         }
-        // One that is there yet may have changed since.
-        let is_there = uid(&claim.metadata) == note.former();
-        let stays = is_there && claim.metadata.deletion_timestamp.is_none();
-        Ok((!stays).then_some((volume, note)))
+        let claim = self.claims.get_opt(name).await.context("read the claim")?;
+        if let Some(claim) = claim {
+            let spec = claim.spec.as_ref();
+            let of = spec.and_then(|spec| spec.volume_name.as_deref());
+            if let Some(other) = of.filter(|of| !of.is_empty() && *of != volume) {
+                bail!("{}", note::either(&volume, other));
+            }
+            // One that is there yet may have changed since.
+            let is_there = uid(&claim.metadata) == note.former();
+            if is_there && claim.metadata.deletion_timestamp.is_none() {
+                return Ok(None);
+            }
+        }
+        (self.say)(&format!(
+            "going on where a former run has stopped: the claim comes with {}",
+            note.size()
+        ))?;
+        Ok(Some((volume, note)))
     }
 
     /// Lowers the request, or notes what is to be done instead.
@@ -143,46 +156,46 @@ impl Recovery<'_> {
         let found = self.look().await?;
         let former = Note::of(&found.volume)?;
         let volume = found.volume.name_any();
-        let against = |why: String| anyhow!("{why}{}", left_by(former.as_ref(), &volume));
+        let against = |why: String| anyhow!("{why}{}", left_by(&found, former.as_ref()));
         let plan = guard::plan(&found, self.wanted.size).map_err(against)?;
         let Plan { asked, has, to, .. } = &plan;
-        let refused = self.lower(&found.claim, *to).await?;
-        (self.say)(&format!(
-            "the claim asks for {asked}, and its storage has {has}"
-        ))?;
-        let Some(refused) = refused else {
-            let would = if self.wanted.dry_run {
-                "would be"
-            } else {
-                "was"
+        let asks = format!("the claim asks for {asked}, and its storage has {has}");
+        let version = found.claim.metadata.resource_version.as_deref();
+        let Some(refused) = self.lower(version, *to).await? else {
+            let would = match self.wanted.dry_run {
+                true => "would be",
+                false => "was",
             };
-            let left = left_by(former.as_ref(), &volume);
-            (self.say)(&format!("its request {would} lowered to {to}{left}"))?;
+            let left = left_by(&found, former.as_ref());
+            (self.say)(&format!(
+                "{asks}; its request {would} lowered to {to}{left}"
+            ))?;
             return Ok(None);
         };
-        (self.say)(&format!(
-            "it cannot be lowered to {to} (maybe to more, with --size): {refused}"
-        ))?;
-        guard::nobody_uses(&found.claim.name_any(), &found.users).map_err(against)?;
+        let asks = format!(
+            "{asks}; its request cannot be lowered to {to} (maybe to more, with --size): {refused}"
+        );
+        guard::nobody_uses(&found.claim.name_any(), &found.users)
+            .map_err(|why| against(format!("{asks}; {why}")))?;
         let note = Note::new(&found, &plan, former.as_ref());
         self.can_be_made(&note).await?;
         if self.wanted.dry_run {
             (self.say)(&format!(
-                "it would be deleted and made anew with {}, and get persistent volume {volume} back",
+                "{asks}\nit would be deleted and made anew with {}, and get persistent volume {volume} back",
                 plan.base
             ))?;
             return Ok(None);
         }
-        self.write(&found.volume, note.kept()?).await?;
+        self.write(&found.volume, note.to_keep()?).await?;
         (self.say)(&format!(
-            "persistent volume {volume} says Retain now, and carries a note of this"
+            "{asks}\npersistent volume {volume} says Retain now, and carries a note of this"
         ))?;
         Ok(Some((volume, note)))
     }
 
     /// Lowers the request, or returns why Kubernetes does not let it.
-    async fn lower(&self, claim: &PersistentVolumeClaim, to: Bytes) -> Result<Option<String>> {
-        match self.request(claim, to, self.wanted.dry_run).await {
+    async fn lower(&self, version: Option<&str>, to: Bytes) -> Result<Option<String>> {
+        match self.request(version, to, self.wanted.dry_run).await {
             Ok(()) => Ok(None),
             // What policies and rights forbid is not to be had in another way.
             Err(kube::Error::Api(status)) if is_about_size(&status) => Ok(Some(status.message)),
@@ -190,15 +203,10 @@ impl Recovery<'_> {
         }
     }
 
-    /// Asks for another size, if the claim is as it was read.
-    async fn request(
-        &self,
-        claim: &PersistentVolumeClaim,
-        size: Bytes,
-        dry_run: bool,
-    ) -> kube::Result<()> {
+    /// Asks for another size, if the claim is of this version.
+    async fn request(&self, version: Option<&str>, size: Bytes, dry_run: bool) -> kube::Result<()> {
         let patch = Patch::Merge(json!({
-            "metadata": {"resourceVersion": claim.metadata.resource_version},
+            "metadata": {"resourceVersion": version},
             "spec": {"resources": {"requests": {"storage": size.to_string()}}},
         }));
         let parameters = PatchParams {
@@ -225,92 +233,103 @@ impl Recovery<'_> {
     }
 
     async fn finish(&self, volume: &str, note: &Note) -> Result<()> {
-        let mut begun = Instant::now();
+        let (mut begun, mut is_kept) = (Instant::now(), true);
         loop {
-            let now = self.volumes.get_opt(volume).await;
-            let now = now.context("read the persistent volume")?;
-            let now = now.with_context(|| format!("persistent volume {volume} is gone"))?;
-            match Note::of(&now)? {
-                Some(noted) if noted == *note => {}
-                Some(_) => bail!("somebody else has begun anew meanwhile; repeat the command"),
-                None => return (self.say)("nothing is left to do"),
-            }
-            let claim = self.claims.get_opt(&self.wanted.name).await;
-            let claim = claim.context("read the claim")?;
-            let next = note.next(&now, claim.as_ref());
-            if self.wanted.dry_run {
-                return (self.say)(&format!("next: {next}"));
-            }
             let late = begun.elapsed() >= self.wanted.patience;
-            match self.act(&next, note, &now, claim.as_ref()).await {
-                Ok(true) => {
-                    (self.say)(&next.to_string())?;
+            let error = match self.turn(volume, note, &mut is_kept).await {
+                Ok(Turn::End) => return Ok(()),
+                Ok(Turn::Done) => {
                     begun = Instant::now();
-                    if next == Move::GiveBack {
-                        return Ok(());
-                    }
+                    continue;
                 }
-                Ok(false) if late => {
-                    return Err(self.kept(volume, &anyhow!("it took too long to {next}")));
+                Ok(Turn::Others(what)) if late => anyhow!("it took too long to {what}"),
+                Err(error) if late || !passes(&error) => error,
+                Ok(Turn::Others(_)) | Err(_) => {
+                    sleep(LOOK).await;
+                    continue;
                 }
-                Err(error) if late || !passes(&error) => return Err(self.kept(volume, &error)),
-                Ok(false) | Err(_) => sleep(LOOK).await,
-            }
+            };
+            let kept = match is_kept {
+                true => format!(" persistent volume {volume} says Retain, so its data stays;"),
+                false => String::new(),
+            };
+            bail!("{};{kept} mend that, and repeat the command", words(&error));
         }
     }
 
-    /// Does it, or says that it is others' turn.
-    async fn act(
-        &self,
-        next: &Move,
-        note: &Note,
-        volume: &PersistentVolume,
-        claim: Option<&PersistentVolumeClaim>,
-    ) -> Result<bool> {
+    async fn turn(&self, volume: &str, note: &Note, is_kept: &mut bool) -> Result<Turn> {
+        let now = self.volumes.get_opt(volume).await;
+        let now = now.context("read the persistent volume")?;
+        let now = now.with_context(|| format!("persistent volume {volume} is gone"))?;
+        *is_kept = note::is_kept(&now);
+        let claim = self.claims.get_opt(&self.wanted.name).await;
+        let claim = claim.context("read the claim")?;
+        match Note::of(&now)? {
+            Some(noted) if noted == *note => {}
+            None if claim.as_ref().is_some_and(|claim| note::has(claim, &now)) => {
+                (self.say)("the claim has its volume: another run has finished")?;
+                return Ok(Turn::End);
+            }
+            _ => bail!("somebody has changed the note of persistent volume {volume}"),
+        }
+        let next = note.next(&now, claim.as_ref());
+        if self.wanted.dry_run {
+            (self.say)(&format!("next: {next}"))?;
+            return Ok(Turn::End);
+        }
+        let turn = self.act(&next, note, &now).await?;
+        if !matches!(turn, Turn::Others(_)) {
+            // Whoever listened may have gone: that is no reason to stop half-way.
+            let _ = (self.say)(&next.to_string());
+        }
+        Ok(turn)
+    }
+
+    async fn act(&self, next: &Move, note: &Note, volume: &PersistentVolume) -> Result<Turn> {
         let name = &self.wanted.name;
-        match (next, claim) {
-            (Move::Stop(why), _) => bail!("{why}"),
-            (Move::Keep, _) => self.write(volume, note.kept()?).await?,
-            (Move::Delete, Some(claim)) => {
+        match next {
+            Move::Stop(why) => bail!("{why}"),
+            Move::Wait(_) => return Ok(Turn::Others(next.to_string())),
+            Move::Keep => {
+                self.write(volume, note.to_keep()?).await?;
+                // Whoever undoes it will not do so for ever.
+                return Ok(Turn::Others(next.to_string()));
+            }
+            Move::Delete(former) => {
                 let users = self.users().await?;
                 guard::nobody_uses(name, &users).map_err(Error::msg)?;
                 let condition = Preconditions {
-                    uid: claim.metadata.uid.clone(),
-                    resource_version: None,
+                    uid: Some(note.former().to_owned()),
+                    resource_version: Some(former.clone()),
                 };
                 let parameters = DeleteParams::default().preconditions(condition);
                 let deleted = self.claims.delete(name, &parameters).await;
                 deleted.map(drop).context("delete the claim")?;
             }
-            (Move::Offer, _) => self.write(volume, note.offered()).await?,
-            (Move::Make, _) => {
+            Move::Offer => self.write(volume, note.to_offer()).await?,
+            Move::Make => {
                 let parameters = PostParams::default();
                 let made = self.claims.create(&parameters, note.claim()).await;
                 made.map(drop).context("make the claim anew")?;
             }
-            (Move::Raise, Some(claim)) => {
-                match self.request(claim, note.size(), false).await {
-                    // Its storage has it, and its file system has not: that harms nobody.
-                    Err(kube::Error::Api(status)) if matches!(status.code, 403 | 422) => {
-                        let (size, why) = (note.size(), status.message);
-                        (self.say)(&format!("it cannot ask for {size} now: {why}"))?;
-                        self.write(volume, note.given_back()).await?;
-                    }
-                    raised => raised.context("raise the request")?,
+            Move::Raise(claim) => match self.request(Some(claim), note.size(), false).await {
+                // Its storage has it, and its file system has not: that harms nobody.
+                Err(kube::Error::Api(status)) if status.code == 422 => {
+                    self.write(volume, note.to_give_back()).await?;
+                    bail!(
+                        "the claim has its volume again, and cannot ask for {}: {}",
+                        note.size(),
+                        status.message
+                    );
                 }
+                raised => raised.context("raise the request")?,
+            },
+            Move::GiveBack => {
+                self.write(volume, note.to_give_back()).await?;
+                return Ok(Turn::End);
             }
-            (Move::GiveBack, _) => self.write(volume, note.given_back()).await?,
-            (Move::Wait(_) | Move::Delete | Move::Raise, _) => return Ok(false),
         }
-        Ok(true)
-    }
-
-    /// Why it did not go on, and what a person can be sure of.
-    fn kept(&self, volume: &str, error: &Error) -> Error {
-        anyhow!(
-            "{}; nothing is lost: persistent volume {volume} says Retain, and what is left is done by this command when it is repeated",
-            words(error)
-        )
+        Ok(Turn::Done)
     }
 
     /// Writes into a persistent volume, if it is as it was read.
@@ -333,25 +352,33 @@ fn is_about_size(status: &kube::core::Status) -> bool {
     status.code == 422 && fields.any(|field| field == "spec.resources.requests.storage")
 }
 
-/// What was just deleted is counted a moment longer (`plugin/pkg/admission/resourcequota`).
+/// What was just deleted is counted a moment longer; nothing but words tells it from other refusals
+/// (`staging/src/k8s.io/apiserver/pkg/admission/plugin/resourcequota`).
 fn is_quota(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 403 && status.message.contains("exceeded quota"))
 }
 
 /// Whether something goes by itself, or is another thing when it is looked at again.
 fn passes(error: &Error) -> bool {
-    error.downcast_ref::<kube::Error>().is_some_and(|error| {
-        matches!(refusal(error), Refusal::Changed | Refusal::Missing) || is_quota(error)
-    })
+    match error.downcast_ref::<kube::Error>() {
+        Some(error @ kube::Error::Api(status)) => {
+            matches!(status.code, 404 | 409 | 429 | 500..) || is_quota(error)
+        }
+        Some(_) => true,
+        None => false,
+    }
 }
 
-/// What is to be said of a note that a former run has left. It is a person who takes it away: no run can
-/// know that another one does not delete the claim in the same moment.
-fn left_by(former: Option<&Note>, volume: &str) -> String {
-    former.map_or_else(String::new, |note| {
-        format!(
-            "; a former run has stopped early, and persistent volume {volume} says Retain: once no run is under way, kubectl patch pv {volume} --type=merge --patch='{}'",
-            note.given_back()
-        )
-    })
+/// What is to be said of a note that a former run has left beside a claim that stays. It is a person who takes
+/// it away: no run can know that another one does not delete the claim in the same moment.
+fn left_by(found: &Found, former: Option<&Note>) -> String {
+    let Some(note) = former.filter(|_| found.claim.metadata.deletion_timestamp.is_none()) else {
+        return String::new();
+    };
+    let volume = found.volume.name_any();
+    let mut patch = note.to_give_back();
+    patch["metadata"]["resourceVersion"] = json!(found.volume.metadata.resource_version);
+    format!(
+        "; a former run has stopped early, and persistent volume {volume} says Retain: if no run is under way, and the claim is there and not being deleted, kubectl patch pv {volume} --type=merge --patch='{patch}'"
+    )
 }

@@ -2,8 +2,8 @@
 
 use super::guard::{Found, Plan};
 use crate::{
-    names::RECOVERY,
-    observe::{is_bound, storage, uid},
+    names::{MANAGED, RECOVERY},
+    observe::{capacity, is_bound, storage, uid},
     wish::request,
 };
 use anyhow::{Context, Result};
@@ -44,14 +44,14 @@ enum Version {
 pub(super) enum Move {
     /// The volume is kept, whatever becomes of its claim.
     Keep,
-    /// The claim is deleted.
-    Delete,
+    /// The claim is deleted, if it is of this version.
+    Delete(String),
     /// The volume is said to be for the claim that comes, and to have the size with which it comes.
     Offer,
     /// The claim is made.
     Make,
-    /// The claim asks for what its storage has beyond that.
-    Raise,
+    /// The claim, if it is of this version, asks for what its storage has beyond that.
+    Raise(String),
     /// The volume gets its reclaim policy back, and loses the note: the last move.
     GiveBack,
     /// Nothing, until others have done their part.
@@ -64,10 +64,10 @@ impl fmt::Display for Move {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Move::Keep => "keep the persistent volume",
-            Move::Delete => "delete the claim",
+            Move::Delete(_) => "delete the claim",
             Move::Offer => "offer the persistent volume to the claim that comes",
             Move::Make => "make the claim anew",
-            Move::Raise => "ask for what the storage has",
+            Move::Raise(_) => "ask for what the storage has",
             Move::GiveBack => "give the persistent volume its reclaim policy back",
             Move::Wait(what) => return write!(f, "wait for {what}"),
             Move::Stop(why) => why,
@@ -140,17 +140,17 @@ impl Note {
         spec.and_then(|spec| request(spec).ok()).unwrap_or_default()
     }
 
-    /// For a volume that is kept from now on.
-    pub(super) fn kept(&self) -> Result<Value> {
+    /// A patch for a volume that is kept from now on, and found by whoever repeats the command.
+    pub(super) fn to_keep(&self) -> Result<Value> {
         let text = serde_json::to_string(self).context("write the note")?;
         Ok(json!({
-            "metadata": {"annotations": {RECOVERY: text}},
+            "metadata": {"annotations": {RECOVERY: text}, "labels": {MANAGED: "true"}},
             "spec": {"persistentVolumeReclaimPolicy": "Retain"},
         }))
     }
 
-    /// For a volume that no claim has.
-    pub(super) fn offered(&self) -> Value {
+    /// A patch for a volume that no claim has.
+    pub(super) fn to_offer(&self) -> Value {
         let meta = &self.claim.metadata;
         json!({"spec": {
             "capacity": {"storage": self.base().to_string()},
@@ -162,8 +162,8 @@ impl Note {
         }})
     }
 
-    /// For a volume that its new claim has.
-    pub(super) fn given_back(&self) -> Value {
+    /// A patch for a volume that its new claim has.
+    pub(super) fn to_give_back(&self) -> Value {
         json!({
             "metadata": {"annotations": {RECOVERY: null}},
             "spec": {"persistentVolumeReclaimPolicy": self.reclaim_policy},
@@ -177,16 +177,19 @@ impl Note {
         claim: Option<&PersistentVolumeClaim>,
     ) -> Move {
         let name = volume.name_any();
+        let is_former = |claim: &&PersistentVolumeClaim| uid(&claim.metadata) == self.former;
         if volume.metadata.deletion_timestamp.is_some() {
             return Move::Stop(format!("persistent volume {name} is being deleted"));
         }
-        if policy(volume) != Some("Retain") {
-            return Move::Keep;
+        if !is_kept(volume) {
+            return match claim.filter(is_former) {
+                Some(_) => Move::Stop(format!(
+                    "somebody has changed the reclaim policy of persistent volume {name}"
+                )),
+                None => Move::Keep,
+            };
         }
-        let holder = volume
-            .spec
-            .as_ref()
-            .and_then(|spec| spec.claim_ref.as_ref());
+        let holder = holder(volume);
         if let Some(other) = holder.filter(|holder| !self.is_held_by(holder)) {
             return Move::Stop(format!(
                 "somebody has given persistent volume {name} to claim {}/{}",
@@ -194,14 +197,18 @@ impl Note {
                 other.name.as_deref().unwrap_or_default()
             ));
         }
-        let holder = holder.and_then(|holder| holder.uid.as_deref());
-        let capacity = volume.spec.as_ref().and_then(|spec| spec.capacity.as_ref());
-        let is_offered = holder.is_none() && storage(capacity) == self.base();
+        let spec = volume.spec.as_ref();
+        let size = storage(spec.and_then(|spec| spec.capacity.as_ref()));
+        let is_offered = size == self.base() && holder.is_some_and(|holder| holder.uid.is_none());
         match claim {
             None if is_offered => Move::Make,
             None => Move::Offer,
-            Some(claim) if uid(&claim.metadata) == self.former => goes(claim, holder),
-            Some(claim) => self.comes(claim, &name, holder, is_offered),
+            Some(claim) if claim.metadata.deletion_timestamp.is_some() => Move::Wait(format!(
+                "the claim to go, which {} hold (kubernetes.io/pvc-protection: while a pod names it)",
+                claim.finalizers().join(", ")
+            )),
+            Some(claim) if is_former(&claim) => self.goes(claim, volume),
+            Some(claim) => self.comes(claim, volume, is_offered),
         }
     }
 
@@ -211,59 +218,78 @@ impl Note {
         (&holder.namespace, &holder.name) == (&meta.namespace, &meta.name)
     }
 
+    /// The claim that has to go.
+    fn goes(&self, claim: &PersistentVolumeClaim, volume: &PersistentVolume) -> Move {
+        if !has(claim, volume) {
+            return Move::Stop("the claim has its volume no more".to_owned());
+        }
+        if capacity(claim) != self.base() {
+            return Move::Stop("the claim has grown meanwhile".to_owned());
+        }
+        Move::Delete(version(claim))
+    }
+
     /// A claim of that name that is not the former one.
     fn comes(
         &self,
         claim: &PersistentVolumeClaim,
-        volume: &str,
-        holder: Option<&str>,
+        volume: &PersistentVolume,
         is_offered: bool,
     ) -> Move {
+        let name = volume.name_any();
         let spec = claim.spec.clone().unwrap_or_default();
         let asked = request(&spec).unwrap_or_default();
         let its = spec.volume_name.filter(|its| !its.is_empty());
-        if let Some(other) = its.filter(|its| its != volume) {
-            return Move::Stop(format!(
-                "somebody else has made the claim anew, and its data is in persistent volume {other}; that of the former one is in {volume}. For the former one, delete the claim, which may delete the data in {other}, and repeat the command. For the new one: kubectl annotate pv {volume} {RECOVERY}-"
-            ));
+        if let Some(other) = its.filter(|its| *its != name) {
+            return Move::Stop(either(&name, &other));
         }
-        let is_its = holder == Some(uid(&claim.metadata));
-        if is_bound(claim) && is_its {
+        if has(claim, volume) {
             return if asked < self.size() {
-                Move::Raise
+                Move::Raise(version(claim))
             } else {
                 Move::GiveBack
             };
         }
         if asked > self.base() {
             return Move::Stop(format!(
-                "somebody else has made the claim anew, and asks for {asked}, with which it does not get persistent volume {volume}, which has {}: stop whoever does (a set, an operator, what applies manifests), delete the claim, and repeat the command",
+                "somebody else has made the claim anew, and asks for {asked}, where persistent volume {name} has {}: stop whoever does (a set, an operator, what applies manifests), and delete the claim",
                 self.base()
             ));
         }
+        let is_its = holder(volume)
+            .and_then(|holder| holder.uid.as_deref())
+            .is_some_and(|holder| holder == uid(&claim.metadata));
         if is_its || is_offered {
-            return Move::Wait(format!(
-                "the claim to be bound to persistent volume {volume}"
-            ));
+            return Move::Wait(format!("the claim to be bound to persistent volume {name}"));
         }
         Move::Offer
     }
 }
 
-/// The claim that has to go.
-fn goes(claim: &PersistentVolumeClaim, holder: Option<&str>) -> Move {
-    let meta = &claim.metadata;
-    if meta.deletion_timestamp.is_some() {
-        let finalizers = meta.finalizers.clone().unwrap_or_default();
-        return Move::Wait(format!(
-            "the claim to go, which {} hold: no pod may name it",
-            finalizers.join(", ")
-        ));
-    }
-    if holder != Some(uid(meta)) {
-        return Move::Stop("the claim has its volume no more".to_owned());
-    }
-    Move::Delete
+/// What a person has to decide who finds the data of two claims of one name.
+pub(super) fn either(former: &str, other: &str) -> String {
+    format!(
+        "persistent volume {former} has the data of a former claim of this name, for which a run has stopped early, and the claim is another one since, with persistent volume {other}. To forget the former one: kubectl annotate pv {former} {RECOVERY}-. To have it back: delete the claim, which may delete the data in {other}, and repeat the command"
+    )
+}
+
+/// Whether Kubernetes has given the claim this volume.
+pub(super) fn has(claim: &PersistentVolumeClaim, volume: &PersistentVolume) -> bool {
+    let holder = holder(volume).and_then(|holder| holder.uid.as_deref());
+    is_bound(claim) && holder == Some(uid(&claim.metadata))
+}
+
+/// Whether a volume's storage stays, whatever becomes of its claim.
+pub(super) fn is_kept(volume: &PersistentVolume) -> bool {
+    policy(volume) == Some("Retain")
+}
+
+fn version(claim: &PersistentVolumeClaim) -> String {
+    claim.metadata.resource_version.clone().unwrap_or_default()
+}
+
+fn holder(volume: &PersistentVolume) -> Option<&ObjectReference> {
+    volume.spec.as_ref()?.claim_ref.as_ref()
 }
 
 /// What becomes of a volume when it is released.
@@ -274,11 +300,7 @@ fn policy(volume: &PersistentVolume) -> Option<&str> {
 
 /// Whether a volume is for a claim of this name.
 pub(super) fn is_for(volume: &PersistentVolume, namespace: &str, name: &str) -> bool {
-    let holder = volume
-        .spec
-        .as_ref()
-        .and_then(|spec| spec.claim_ref.as_ref());
-    holder.is_some_and(|holder| {
+    holder(volume).is_some_and(|holder| {
         holder.namespace.as_deref() == Some(namespace) && holder.name.as_deref() == Some(name)
     })
 }
