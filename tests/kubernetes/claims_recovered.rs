@@ -113,6 +113,9 @@ fn taken_back(points: &Points) {
                 break;
             }
             killed += 1;
+            let status = lab.run("flexvol-controller", &["status"]);
+            let is_noted = annotations(scenario, &volume).contains("recovery");
+            assert_eq!(status.contains("being recovered"), is_noted, "{status}");
             // It may have ended when all was done.
             if let Err(error) = recover(scenario, &[], None) {
                 let said = format!("{error:#}");
@@ -144,6 +147,11 @@ fn taken_back(points: &Points) {
     });
 }
 
+fn annotations(scenario: &Scenario, volume: &str) -> String {
+    let found = scenario.get("default", "persistentvolume", volume);
+    found["metadata"]["annotations"].to_string()
+}
+
 /// The claim asks for what it has, and its volume is the one that it always was, and goes with it.
 #[track_caller]
 fn is_whole(scenario: &Scenario, volume: &str, mebibytes: u64) {
@@ -158,7 +166,7 @@ fn is_whole(scenario: &Scenario, volume: &str, mebibytes: u64) {
     assert_eq!(spec["persistentVolumeReclaimPolicy"], "Delete");
     assert_eq!(spec["capacity"]["storage"], *size);
     assert_eq!(spec["claimRef"]["uid"], claim["metadata"]["uid"]);
-    let annotations = found["metadata"]["annotations"].to_string();
+    let annotations = annotations(scenario, volume);
     assert!(!annotations.contains("recovery"), "{annotations}");
     assert_eq!(scenario.volumes().len(), 1);
 }

@@ -5,7 +5,7 @@ use crate::{
     nodes::{SILENCE, Silence},
     objects::{NodeVolume, NodeVolumeStatus, StorageNode, Wanted},
     observe::handed_on,
-    pages,
+    pages, recover,
 };
 use anyhow::{Context, Result};
 use flexvol_sdk::Bytes;
@@ -30,7 +30,7 @@ pub async fn table(client: &Client, all: bool) -> Result<String> {
         .into_iter()
         .map(|node| (node.name_any(), node.status.seen))
         .collect();
-    let handed_on = volumes_handed_on(client).await?;
+    let volumes = Volumes::list(client).await?;
     let now = Timestamp::now();
     let orders: Api<NodeVolume> = Api::all(client.clone());
     let (mut rows, mut settled) = (Vec::new(), 0);
@@ -38,9 +38,7 @@ pub async fn table(client: &Client, all: bool) -> Result<String> {
     let listed = pages::each(&orders, pages, |order| {
         let seen = heard.get(&order.spec.node).and_then(Option::as_deref);
         let mut row = row(order, seen, now);
-        if let Some(claim) = handed_on.get(&row.volume) {
-            row.claim.clone_from(claim);
-        }
+        volumes.correct(&mut row);
         if row.state == SETTLED {
             settled += 1;
         }
@@ -52,18 +50,42 @@ pub async fn table(client: &Client, all: bool) -> Result<String> {
     Ok(format(&rows, settled))
 }
 
-/// The claims of volumes that outlived the ones they were made for.
-async fn volumes_handed_on(client: &Client) -> Result<HashMap<String, String>> {
-    let volumes: Api<PersistentVolume> = Api::all(client.clone());
-    let pages = ListParams::default().labels(MANAGED).limit(PAGE);
-    let mut claims = HashMap::new();
-    let listed = pages::each(&volumes, pages, |volume| {
-        if let Some((namespace, name)) = handed_on(volume) {
-            claims.insert(volume.name_any(), format!("{namespace}/{name}"));
+/// What volumes say that their orders do not know.
+#[derive(Debug, Default)]
+struct Volumes {
+    /// The claims of those that outlived the ones they were made for.
+    handed_on: HashMap<String, String>,
+    /// How to finish what has begun to take a growth back, and may have stopped early.
+    recovering: HashMap<String, String>,
+}
+
+impl Volumes {
+    async fn list(client: &Client) -> Result<Self> {
+        let volumes: Api<PersistentVolume> = Api::all(client.clone());
+        let pages = ListParams::default().labels(MANAGED).limit(PAGE);
+        let mut all = Volumes::default();
+        let listed = pages::each(&volumes, pages, |volume| {
+            if let Some((namespace, name)) = handed_on(volume) {
+                let claim = format!("{namespace}/{name}");
+                all.handed_on.insert(volume.name_any(), claim);
+            }
+            if let Some(command) = recover::to_finish(volume) {
+                all.recovering.insert(volume.name_any(), command);
+            }
+        });
+        listed.await.context("list the persistent volumes")?;
+        Ok(all)
+    }
+
+    fn correct(&self, row: &mut Row) {
+        if let Some(claim) = self.handed_on.get(&row.volume) {
+            row.claim.clone_from(claim);
         }
-    });
-    listed.await.context("list the persistent volumes")?;
-    Ok(claims)
+        if let Some(command) = self.recovering.get(&row.volume) {
+            row.state = "being recovered";
+            row.why = format!("finish it by: {command}");
+        }
+    }
 }
 
 const SETTLED: &str = "settled";
@@ -237,6 +259,22 @@ mod tests {
         ] {
             assert_eq!(heard(&order).state, state);
         }
+    }
+
+    #[test]
+    fn a_recovery_that_has_stopped_early_is_shown_with_how_to_finish_it() {
+        let full = json!({"found": "Present", "size": 2u64 << 30});
+        let mut row = heard(&order("Present", true, full));
+        let mut volumes = Volumes::default();
+        volumes.correct(&mut row);
+        assert_eq!(row.state, SETTLED);
+        let command = "flexvol-controller recover data --namespace ns";
+        volumes
+            .recovering
+            .insert("pvc-1".to_owned(), command.to_owned());
+        volumes.correct(&mut row);
+        assert_eq!(row.state, "being recovered");
+        assert!(row.why.ends_with(command));
     }
 
     #[test]

@@ -76,6 +76,15 @@ pub async fn recover(
     }
 }
 
+/// How to finish what has begun for a claim of the volume.
+pub(crate) fn to_finish(volume: &PersistentVolume) -> Option<String> {
+    let note = Note::of(volume).ok()??;
+    let (namespace, name) = note.place();
+    Some(format!(
+        "flexvol-controller recover {name} --namespace {namespace}"
+    ))
+}
+
 /// How a turn of the work ended.
 enum Turn {
     /// One thing was done.
@@ -100,13 +109,14 @@ impl Recovery<'_> {
         let Wanted {
             namespace, name, ..
         } = self.wanted;
+        let place = (namespace.as_str(), name.as_str());
         let mut found = Vec::new();
         let pages = ListParams::default().labels(MANAGED).limit(PAGE);
         let listed = pages::each(&self.volumes, pages, |volume| match Note::of(volume) {
-            Ok(Some(note)) if note.is_about(namespace, name) => {
+            Ok(Some(note)) if note.place() == place => {
                 found.push(Ok((volume.name_any(), note)));
             }
-            Err(error) if note::is_for(volume, namespace, name) => found.push(Err(error)),
+            Err(error) if note::is_for(volume, place) => found.push(Err(error)),
             // Somebody else's, which speaks against nothing here.
             Ok(_) | Err(_) => {}
         });

@@ -117,9 +117,15 @@ impl Note {
         Ok(Some(note))
     }
 
-    pub(super) fn is_about(&self, namespace: &str, name: &str) -> bool {
-        let meta = &self.claim.metadata;
-        meta.namespace.as_deref() == Some(namespace) && meta.name.as_deref() == Some(name)
+    /// Namespace and name of the claim.
+    pub(super) fn place(&self) -> (&str, &str) {
+        let ObjectMeta {
+            namespace, name, ..
+        } = &self.claim.metadata;
+        (
+            namespace.as_deref().unwrap_or_default(),
+            name.as_deref().unwrap_or_default(),
+        )
     }
 
     pub(super) fn former(&self) -> &str {
@@ -190,7 +196,7 @@ impl Note {
             };
         }
         let holder = holder(volume);
-        if let Some(other) = holder.filter(|holder| !self.is_held_by(holder)) {
+        if let Some(other) = holder.filter(|_| !is_for(volume, self.place())) {
             return Move::Stop(format!(
                 "somebody has given persistent volume {name} to claim {}/{}",
                 other.namespace.as_deref().unwrap_or_default(),
@@ -210,12 +216,6 @@ impl Note {
             Some(claim) if is_former(&claim) => self.goes(claim, volume),
             Some(claim) => self.comes(claim, volume, is_offered),
         }
-    }
-
-    /// By a claim of that name, whichever.
-    fn is_held_by(&self, holder: &ObjectReference) -> bool {
-        let meta = &self.claim.metadata;
-        (&holder.namespace, &holder.name) == (&meta.namespace, &meta.name)
     }
 
     /// The claim that has to go.
@@ -298,8 +298,8 @@ fn policy(volume: &PersistentVolume) -> Option<&str> {
     spec.persistent_volume_reclaim_policy.as_deref()
 }
 
-/// Whether a volume is for a claim of this name.
-pub(super) fn is_for(volume: &PersistentVolume, namespace: &str, name: &str) -> bool {
+/// Whether a volume is for a claim of this namespace and name, whichever that is.
+pub(super) fn is_for(volume: &PersistentVolume, (namespace, name): (&str, &str)) -> bool {
     holder(volume).is_some_and(|holder| {
         holder.namespace.as_deref() == Some(namespace) && holder.name.as_deref() == Some(name)
     })

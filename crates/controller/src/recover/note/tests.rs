@@ -99,7 +99,7 @@ fn each_move_leads_to_the_next_and_the_note_alone_knows_them() {
         let mut moves = Vec::new();
         // As one that is started anew each time knows it.
         while let Some(note) = Note::of(&cluster.volume()).unwrap() {
-            assert!(note.is_about("ns", "data-db-0") && !note.is_about("ns", "data"));
+            assert_eq!(note.place(), ("ns", "data-db-0"));
             let next = note.next(&cluster.volume(), cluster.claim().as_ref());
             let kept = &cluster.volume["spec"]["persistentVolumeReclaimPolicy"];
             assert_eq!(kept, "Retain", "{next}");
