@@ -287,12 +287,12 @@ impl Recovery<'_> {
             (self.say)(&format!("next: {next}"))?;
             return Ok(Turn::End);
         }
-        let turn = self.act(&next, note, &now).await?;
-        if !matches!(turn, Turn::Others(_)) {
-            // Whoever listened may have gone: that is no reason to stop half-way.
-            let _ = (self.say)(&next.to_string());
-        }
-        Ok(turn)
+        self.act(&next, note, &now).await
+    }
+
+    /// Says something that is done. Whoever listened may have gone: that is no reason to stop half-way.
+    fn tell(&self, what: &str) {
+        let _ = (self.say)(what);
     }
 
     async fn act(&self, next: &Move, note: &Note, volume: &PersistentVolume) -> Result<Turn> {
@@ -326,19 +326,22 @@ impl Recovery<'_> {
                 // Its storage has it, and its file system has not: that harms nobody.
                 Err(kube::Error::Api(status)) if status.code == 422 => {
                     self.write(volume, note.to_give_back()).await?;
-                    bail!(
+                    self.tell(&format!(
                         "the claim has its volume again, and cannot ask for {}: {}",
                         note.size(),
                         status.message
-                    );
+                    ));
+                    return Ok(Turn::End);
                 }
                 raised => raised.context("raise the request")?,
             },
             Move::GiveBack => {
                 self.write(volume, note.to_give_back()).await?;
+                self.tell(&next.to_string());
                 return Ok(Turn::End);
             }
         }
+        self.tell(&next.to_string());
         Ok(Turn::Done)
     }
 
