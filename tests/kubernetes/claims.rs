@@ -28,6 +28,9 @@ pub const TESTS: &[Test] = &[
     },
 ];
 
+/// The first release that lets a request be lowered by default (`RecoverVolumeExpansionFailure`).
+pub const LOWERS: &str = "1.32.0";
+
 const MEBI: u64 = 1 << 20;
 
 /// A storage class of the driver.

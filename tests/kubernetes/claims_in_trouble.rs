@@ -1,7 +1,9 @@
 //! Claims beside drivers, nodes and leaders that misbehave.
 
 use crate::{
-    claims::{claim, class, classes, condition, delete_claim, wait_bound, wait_nothing_left},
+    claims::{
+        LOWERS, claim, class, classes, condition, delete_claim, wait_bound, wait_nothing_left,
+    },
     controllers::{self, End, PLAIN, Running, plain_volumes},
     lab,
     objects::pod,
@@ -188,7 +190,7 @@ fn no_room(_: &Points) {
         );
         assert!(versions.len() <= 4, "{versions:?}");
         // Older API servers let no request be lowered.
-        let asked = if lab::version() >= "1.34.0".parse().unwrap() {
+        let asked = if lab::version() >= LOWERS.parse().unwrap() {
             scenario.ask_for("crowded", 384);
             scenario.eventually("the lower request to be had", || {
                 scenario.image_bytes(&volume) == 384 << 20

@@ -2,7 +2,7 @@
 
 use crate::{
     claims::{Round, claim, class},
-    claims_of_sets::set,
+    claims_of_sets::set_of_data,
     controllers::{End, PLAIN, Program, Running, plain_volumes, writes_of},
     scenario::Scenario,
     webhooks::{MONTHS, with},
@@ -26,14 +26,10 @@ const NEVER: End = End::After(u32::MAX);
 
 /// A set of two pods, which run nowhere, with a claim each of this size.
 fn sized(size: &str) -> Value {
-    let mut set = set();
-    let templates = set["spec"]["volumeClaimTemplates"].as_array_mut().unwrap();
-    templates.truncate(1);
-    templates[0]["spec"]["storageClassName"] = "plain".into();
-    templates[0]["spec"]["resources"]["requests"]["storage"] = size.into();
-    let pod = &mut set["spec"]["template"]["spec"];
-    pod["nodeSelector"] = json!({"no": "node"});
-    pod["containers"][0]["volumeMounts"] = json!([{"name": "data", "mountPath": "/data"}]);
+    let mut set = set_of_data("plain");
+    let template = &mut set["spec"]["volumeClaimTemplates"][0];
+    template["spec"]["resources"]["requests"]["storage"] = size.into();
+    set["spec"]["template"]["spec"]["nodeSelector"] = json!({"no": "node"});
     set
 }
 

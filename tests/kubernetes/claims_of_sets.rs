@@ -50,9 +50,26 @@ pub fn set() -> Value {
     })
 }
 
+/// The same with its claims of data alone, which are of this class.
+pub fn set_of_data(class: &str) -> Value {
+    let mut set = set();
+    let templates = set["spec"]["volumeClaimTemplates"].as_array_mut().unwrap();
+    templates.truncate(1);
+    templates[0]["spec"]["storageClassName"] = class.into();
+    let mounts = json!([{"name": "data", "mountPath": "/data"}]);
+    set["spec"]["template"]["spec"]["containers"][0]["volumeMounts"] = mounts;
+    set
+}
+
 pub fn annotate(scenario: &Scenario, template: &str, size: &str) {
     let annotation = format!("grow.flexvol.dev/{template}={size}");
     let set = ["annotate", "--overwrite", "statefulset", "db", &annotation];
+    scenario.lab().kubectl(&set);
+}
+
+pub fn scale(scenario: &Scenario, replicas: u64) {
+    let replicas = format!("--replicas={replicas}");
+    let set = ["scale", "statefulset", "db", &replicas];
     scenario.lab().kubectl(&set);
 }
 
@@ -86,9 +103,7 @@ fn set_grows(points: &Points) {
         }
         assert_eq!(pods(), before, "no pod was restarted");
         // The template still says 320Mi, so the new claim is made with that, and grows.
-        scenario
-            .lab()
-            .kubectl(&["scale", "statefulset", "db", "--replicas=3"]);
+        scale(scenario, 3);
         ready(scenario, 3);
         scenario.wait_grown_to("data-db-2", "352Mi");
         scenario.wait_grown_to("log-db-2", "1Gi");

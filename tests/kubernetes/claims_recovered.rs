@@ -1,8 +1,8 @@
 //! Growth that cannot be had, taken back by a person: `flexvol-controller recover`.
 
 use crate::{
-    claims::{class, condition, wait_bound},
-    claims_of_sets::{annotate, delete_set, ready, set},
+    claims::{LOWERS, class, condition, wait_bound},
+    claims_of_sets::{annotate, delete_set, ready, scale, set_of_data},
     controllers::{self, End},
     lab::{self, DISK},
     scenario::Scenario,
@@ -22,18 +22,10 @@ pub const TESTS: &[Test] = &[Test {
 /// The set's only claim.
 const CLAIM: &str = "data-db-0";
 
-/// The release that lets a request be lowered.
-const LOWERS: &str = "1.32.0";
-
 /// A set of one pod with one claim of the driver's.
 fn one() -> Value {
-    let mut set = set();
-    let templates = set["spec"]["volumeClaimTemplates"].as_array_mut().unwrap();
-    templates.truncate(1);
-    templates[0]["spec"]["storageClassName"] = "recovers".into();
+    let mut set = set_of_data("recovers");
     set["spec"]["replicas"] = 1.into();
-    let mounts = json!([{"name": "data", "mountPath": "/data"}]);
-    set["spec"]["template"]["spec"]["containers"][0]["volumeMounts"] = mounts;
     set
 }
 
@@ -53,13 +45,6 @@ fn refused(scenario: &Scenario, more: &[&str], why: &str) {
     let error = recover(scenario, more, None).unwrap_err();
     let said = format!("{error:#}");
     assert!(said.contains(why), "{said}");
-}
-
-fn scale(scenario: &Scenario, replicas: u64) {
-    let replicas = format!("--replicas={replicas}");
-    scenario
-        .lab()
-        .kubectl(&["scale", "statefulset", "db", &replicas]);
 }
 
 fn taken_back(points: &Points) {

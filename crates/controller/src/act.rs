@@ -279,7 +279,8 @@ fn version(meta: &ObjectMeta) -> &str {
     meta.resource_version.as_deref().unwrap_or_default()
 }
 
-async fn patched<K>(api: &Api<K>, name: &str, patch: &Value) -> Result<K>
+/// Merges into an object.
+pub(crate) async fn patched<K>(api: &Api<K>, name: &str, patch: &Value) -> Result<K>
 where
     K: Clone + Debug + DeserializeOwned,
 {

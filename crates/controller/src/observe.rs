@@ -10,7 +10,10 @@ use anyhow::{Context, Result};
 use flexvol_sdk::{Bytes, ErrorClass};
 use k8s_openapi::{
     api::{
-        core::v1::{PersistentVolume, PersistentVolumeClaim, PersistentVolumeClaimCondition},
+        core::v1::{
+            ObjectReference, PersistentVolume, PersistentVolumeClaim,
+            PersistentVolumeClaimCondition,
+        },
         storage::v1::StorageClass,
     },
     apimachinery::pkg::api::resource::Quantity,
@@ -92,9 +95,20 @@ pub(crate) async fn claim(
     Ok(found.filter(|claim| self::uid(&claim.metadata) == uid))
 }
 
+/// The claim that a persistent volume names.
+pub(crate) fn holder(volume: &PersistentVolume) -> Option<&ObjectReference> {
+    volume.spec.as_ref()?.claim_ref.as_ref()
+}
+
+/// Whether Kubernetes has given the claim this volume.
+pub(crate) fn has(claim: &PersistentVolumeClaim, volume: &PersistentVolume) -> bool {
+    let holder = holder(volume).and_then(|holder| holder.uid.as_deref());
+    is_bound(claim) && holder == Some(uid(&claim.metadata))
+}
+
 /// Which claim a persistent volume is for: namespace and name, and the UID.
 fn claimed_by(volume: &PersistentVolume) -> Option<((String, String), String)> {
-    let reference = volume.spec.as_ref()?.claim_ref.clone()?;
+    let reference = holder(volume)?.clone();
     // Without a UID it is yet to be bound.
     Some(((reference.namespace?, reference.name?), reference.uid?))
 }

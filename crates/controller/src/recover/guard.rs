@@ -1,9 +1,10 @@
 //! What speaks against taking a growth back.
 
 use crate::{
+    decide::Answer,
     names::GROW,
-    objects::{NodeVolume, Wanted},
-    observe::{capacity, driver_of, is_bound, is_ours, uid},
+    objects::NodeVolume,
+    observe::{capacity, driver_of, has, is_ours, order_of},
     pods::claims_of,
     sets::{claim_name, ordinals, templates, wanted},
     wish::request,
@@ -31,7 +32,15 @@ pub(super) struct Users {
     /// The pods that name it.
     pub pods: Vec<String>,
     /// The sets whose claim it is, by its name.
-    pub sets: Vec<StatefulSet>,
+    pub sets: Vec<Owner>,
+}
+
+/// A set, and which of its claims it is.
+#[derive(Debug)]
+pub(super) struct Owner {
+    set: StatefulSet,
+    template: String,
+    ordinal: i32,
 }
 
 /// What becomes of the claim.
@@ -60,9 +69,7 @@ pub(super) fn plan(found: &Found, size: Option<Bytes>) -> Result<Plan, String> {
             "persistent volume {name} was not made by this controller"
         ));
     }
-    let holder = volume.spec.as_ref().and_then(|spec| spec.claim_ref.clone());
-    let holder = holder.and_then(|holder| holder.uid);
-    if !is_bound(claim) || holder.as_deref() != Some(uid(&claim.metadata)) {
+    if !has(claim, volume) {
         return Err(format!("the claim is not bound to {name} yet"));
     }
     if volume.metadata.deletion_timestamp.is_some() {
@@ -70,14 +77,12 @@ pub(super) fn plan(found: &Found, size: Option<Bytes>) -> Result<Plan, String> {
     }
     let spec = claim.spec.clone().unwrap_or_default();
     let (asked, base) = (request(&spec)?, capacity(claim));
-    let measured = found.order.as_ref().and_then(|order| {
-        let status = order.status.as_ref()?;
-        status
-            .size
-            .filter(|_| status.found == Some(Wanted::Present))
-    });
+    let measured = match found.order.as_ref().map(|order| order_of(order).answer) {
+        Some(Answer::Present(size)) => size,
+        _ => None,
+    };
     // What the claim says was had once, and nothing becomes smaller.
-    let has = measured.map_or(base, Bytes).max(base);
+    let has = measured.unwrap_or(base).max(base);
     if asked <= has {
         return Err(format!(
             "the claim asks for {asked}, and its storage has {has}: there is nothing to take back"
@@ -105,12 +110,13 @@ pub(super) fn plan(found: &Found, size: Option<Bytes>) -> Result<Plan, String> {
 
 /// A set whose annotation asks for more would ask for it again at once.
 fn asked_by_none(found: &Found, to: Bytes) -> Result<(), String> {
-    for set in &found.users.sets {
-        let Some((of, _)) = template(set, &found.claim.name_any()) else {
-            continue;
-        };
+    for Owner {
+        set, template: of, ..
+    } in &found.users.sets
+    {
         let mut sizes = wanted(set).into_iter();
-        let more = sizes.find_map(|(name, size)| size.ok().filter(|size| name == of && *size > to));
+        let more =
+            sizes.find_map(|(name, size)| size.ok().filter(|size| name == *of && *size > to));
         if let Some(size) = more {
             return Err(format!(
                 "stateful set {set} asks for {size} by its annotation {GROW}{of}; lower that first: kubectl annotate statefulset {set} {} --overwrite {GROW}{of}={to}",
@@ -124,13 +130,10 @@ fn asked_by_none(found: &Found, to: Bytes) -> Result<(), String> {
 
 /// Whether the claim can be made anew: a claim that a pod uses does not go, and one that a set misses is made
 /// by the set.
-pub(super) fn nobody_uses(claim: &str, users: &Users) -> Result<(), String> {
-    for set in &users.sets {
+pub(super) fn nobody_uses(users: &Users) -> Result<(), String> {
+    let makes = |owner: &&Owner| ordinals(&owner.set).contains(&owner.ordinal);
+    if let Some(Owner { set, ordinal, .. }) = users.sets.iter().find(makes) {
         let (name, place) = (set.name_any(), namespace(set));
-        let ordinal = template(set, claim).map(|(_, ordinal)| ordinal);
-        let Some(ordinal) = ordinal.filter(|ordinal| ordinals(set).contains(ordinal)) else {
-            continue;
-        };
         if deletes_claims(set) {
             return Err(format!(
                 "stateful set {name} uses the claim, and deletes claims with their data when it is scaled down or deleted; change that first: kubectl patch statefulset {name} {place} --patch '{{\"spec\":{{\"persistentVolumeClaimRetentionPolicy\":{{\"whenScaled\":\"Retain\",\"whenDeleted\":\"Retain\"}}}}}}'"
@@ -168,12 +171,18 @@ pub(super) fn names(pod: &Pod, claim: &str) -> bool {
     claims_of(pod).iter().any(|name| name == claim)
 }
 
-/// The template and the ordinal of a set's claim, if its name is that of one.
-pub(super) fn template<'a>(set: &'a StatefulSet, claim: &str) -> Option<(&'a str, i32)> {
-    let ordinal = claim.rsplit_once('-')?.1.parse().ok()?;
-    let mut names = templates(set).into_iter();
-    let of = names.find(|template| claim_name(set, template, ordinal) == claim)?;
-    Some((of, ordinal))
+impl Owner {
+    /// Of a claim of this name, if it is that of one of the set's.
+    pub(super) fn of(set: &StatefulSet, claim: &str) -> Option<Self> {
+        let ordinal = claim.rsplit_once('-')?.1.parse().ok()?;
+        let mut names = templates(set).into_iter();
+        let template = names.find(|template| claim_name(set, template, ordinal) == claim)?;
+        Some(Owner {
+            set: set.clone(),
+            template: template.to_owned(),
+            ordinal,
+        })
+    }
 }
 
 #[cfg(test)]
@@ -236,6 +245,10 @@ pub(super) mod tests {
             "status": {"replicas": replicas},
         }))
         .unwrap()
+    }
+
+    fn owner(set: StatefulSet) -> Vec<Owner> {
+        vec![Owner::of(&set, "data-db-0").unwrap()]
     }
 
     const MEBI: u64 = 1 << 20;
@@ -301,11 +314,11 @@ pub(super) mod tests {
         let with = |annotations: &Value, replicas: i32| Found {
             users: Users {
                 pods: Vec::new(),
-                sets: vec![set(annotations, replicas)],
+                sets: owner(set(annotations, replicas)),
             },
             ..found()
         };
-        let uses = |found: &Found| nobody_uses("data-db-0", &found.users);
+        let uses = |found: &Found| nobody_uses(&found.users);
         let asks = json!({"grow.flexvol.dev/data": "30Mi"});
         let why = plan(&with(&asks, 0), None).unwrap_err();
         assert!(why.contains("grow.flexvol.dev/data=10Mi"), "{why}");
@@ -318,15 +331,15 @@ pub(super) mod tests {
             let mut deletes = serde_json::to_value(set(&had, 1)).unwrap();
             deletes["spec"]["persistentVolumeClaimRetentionPolicy"] = json!({policy: "Delete"});
             let users = Users {
-                sets: vec![from_value(deletes).unwrap()],
+                sets: owner(from_value(deletes).unwrap()),
                 ..Users::default()
             };
-            let why = nobody_uses("data-db-0", &users).unwrap_err();
+            let why = nobody_uses(&users).unwrap_err();
             assert!(why.contains("deletes claims with their data"), "{why}");
             assert!(why.contains(r#"{"spec":{"persistentVolumeClaimRetentionPolicy""#));
         }
         for other in ["data-db-01", "data-other-0", "log-db-0"] {
-            assert_eq!(template(&set(&had, 1), other), None, "{other}");
+            assert!(Owner::of(&set(&had, 1), other).is_none(), "{other}");
         }
     }
 
@@ -348,7 +361,7 @@ pub(super) mod tests {
             pods: vec!["app".to_owned()],
             sets: Vec::new(),
         };
-        let why = nobody_uses("data-db-0", &users).unwrap_err();
+        let why = nobody_uses(&users).unwrap_err();
         assert!(why.contains("have ended: app;"), "{why}");
     }
 }

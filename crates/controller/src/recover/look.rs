@@ -2,7 +2,7 @@
 
 use super::{
     PAGE, Recovery,
-    guard::{self, Found, Users},
+    guard::{self, Found, Owner, Users},
 };
 use crate::{objects::NodeVolume, pages};
 use anyhow::{Context, Result};
@@ -48,9 +48,7 @@ impl Recovery<'_> {
         listed.await.context("list pods")?;
         let sets: Api<StatefulSet> = Api::namespaced(self.client.clone(), namespace);
         let listed = pages::each(&sets, ListParams::default().limit(PAGE), |set| {
-            if guard::template(set, name).is_some() {
-                users.sets.push(set.clone());
-            }
+            users.sets.extend(Owner::of(set, name));
         });
         listed.await.context("list stateful sets")?;
         Ok(users)

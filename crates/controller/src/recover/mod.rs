@@ -10,9 +10,10 @@ mod look;
 mod note;
 
 use crate::{
+    act,
     api::{Refusal, is_conflict, refusal, words},
     names::MANAGED,
-    observe::uid,
+    observe::{has, uid},
     pages,
 };
 use anyhow::{Context, Error, Result, anyhow, bail};
@@ -185,8 +186,7 @@ impl Recovery<'_> {
         let asks = format!(
             "{asks}; its request cannot be lowered to {to} (maybe to more, with --size): {refused}"
         );
-        guard::nobody_uses(&found.claim.name_any(), &found.users)
-            .map_err(|why| against(format!("{asks}; {why}")))?;
+        guard::nobody_uses(&found.users).map_err(|why| against(format!("{asks}; {why}")))?;
         let note = Note::new(&found, &plan, former.as_ref());
         self.can_be_made(&note).await?;
         if self.wanted.dry_run {
@@ -276,7 +276,7 @@ impl Recovery<'_> {
         let claim = claim.context("read the claim")?;
         match Note::of(&now)? {
             Some(noted) if noted == *note => {}
-            None if claim.as_ref().is_some_and(|claim| note::has(claim, &now)) => {
+            None if claim.as_ref().is_some_and(|claim| has(claim, &now)) => {
                 (self.say)("the claim has its volume: another run has finished")?;
                 return Ok(Turn::End);
             }
@@ -307,7 +307,7 @@ impl Recovery<'_> {
             }
             Move::Delete(former) => {
                 let users = self.users().await?;
-                guard::nobody_uses(name, &users).map_err(Error::msg)?;
+                guard::nobody_uses(&users).map_err(Error::msg)?;
                 let condition = Preconditions {
                     uid: Some(note.former().to_owned()),
                     resource_version: Some(former.clone()),
@@ -348,11 +348,7 @@ impl Recovery<'_> {
     /// Writes into a persistent volume, if it is as it was read.
     async fn write(&self, volume: &PersistentVolume, mut patch: Value) -> Result<()> {
         patch["metadata"]["resourceVersion"] = json!(volume.metadata.resource_version);
-        let parameters = PatchParams::default();
-        let written = self
-            .volumes
-            .patch(&volume.name_any(), &parameters, &Patch::Merge(patch))
-            .await;
+        let written = act::patched(&self.volumes, &volume.name_any(), &patch).await;
         written.map(drop).context("write the persistent volume")
     }
 }

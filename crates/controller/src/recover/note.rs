@@ -3,13 +3,13 @@
 use super::guard::{Found, Plan};
 use crate::{
     names::{MANAGED, RECOVERY},
-    observe::{capacity, is_bound, storage, uid},
+    observe::{capacity, has, holder, storage, uid},
     wish::request,
 };
 use anyhow::{Context, Result};
 use flexvol_sdk::Bytes;
 use k8s_openapi::{
-    api::core::v1::{ObjectReference, PersistentVolume, PersistentVolumeClaim},
+    api::core::v1::{PersistentVolume, PersistentVolumeClaim},
     apimachinery::pkg::api::resource::Quantity,
 };
 use kube::{ResourceExt, api::ObjectMeta};
@@ -273,12 +273,6 @@ pub(super) fn either(former: &str, other: &str) -> String {
     )
 }
 
-/// Whether Kubernetes has given the claim this volume.
-pub(super) fn has(claim: &PersistentVolumeClaim, volume: &PersistentVolume) -> bool {
-    let holder = holder(volume).and_then(|holder| holder.uid.as_deref());
-    is_bound(claim) && holder == Some(uid(&claim.metadata))
-}
-
 /// Whether a volume's storage stays, whatever becomes of its claim.
 pub(super) fn is_kept(volume: &PersistentVolume) -> bool {
     policy(volume) == Some("Retain")
@@ -286,10 +280,6 @@ pub(super) fn is_kept(volume: &PersistentVolume) -> bool {
 
 fn version(claim: &PersistentVolumeClaim) -> String {
     claim.metadata.resource_version.clone().unwrap_or_default()
-}
-
-fn holder(volume: &PersistentVolume) -> Option<&ObjectReference> {
-    volume.spec.as_ref()?.claim_ref.as_ref()
 }
 
 /// What becomes of a volume when it is released.
