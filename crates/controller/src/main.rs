@@ -1,31 +1,29 @@
 //! `flexvol-controller`: the cluster's half of flexvol.
 #![forbid(unsafe_code)]
 
+mod arguments;
+
 use anyhow::{Context, Result};
-use clap::{Args, Parser, Subcommand, value_parser};
+use arguments::{
+    AgentArguments, Cli, Common, ControllerArguments, EnterArguments, RecoverArguments,
+    StatusArguments, Verb,
+};
+use clap::Parser;
 use flexvol_controller::{
     admission,
-    agent::{
-        Agent, HEARTBEAT,
-        call::{DEADLINE, Drivers},
-    },
+    agent::{Agent, call::Drivers},
     api::{self, Budget, Fence},
     controller::Controller,
     enter, leader, log,
     metrics::Metrics,
-    nodes::SILENCE,
     recover,
     serve::{self, Ready},
     status,
 };
-use flexvol_sdk::Bytes;
 use kube::Client;
 use std::{
-    env,
-    ffi::OsString,
-    fs,
+    env, fs,
     io::{self, Write},
-    net::SocketAddr,
     path::{Path, PathBuf},
     process::{self, ExitCode},
     sync::{
@@ -34,143 +32,6 @@ use std::{
     },
     time::Duration,
 };
-
-/// Makes, grows and deletes the volumes of claims, with any FlexVolume driver
-#[derive(Debug, Parser)]
-#[command(version)]
-struct Cli {
-    #[command(subcommand)]
-    verb: Verb,
-}
-
-/// Ten years: whatever is wanted beyond is a mistake, and later dates are none.
-const LONGEST_CERTIFICATE: u64 = 3650 * 86400;
-
-#[derive(Debug, Subcommand)]
-enum Verb {
-    /// Decide what is to be done for each claim; one in a cluster leads
-    Controller(ControllerArguments),
-    /// Call this node's drivers as the controller orders; one on each node
-    Agent(AgentArguments),
-    /// Show the volumes that are being made, grow, wait or fail, and why
-    Status(StatusArguments),
-    /// Take back a growth that cannot be had, so that a claim asks for what it has
-    Recover(RecoverArguments),
-    /// Enter a mount namespace and become a program; what agents call drivers by
-    #[command(hide = true)]
-    Enter(EnterArguments),
-}
-
-#[derive(Debug, Args)]
-struct Common {
-    /// A FlexVolume driver, vendor/driver; it is also the provisioner of its storage classes
-    #[arg(long = "driver", required = true, value_name = "NAME")]
-    drivers: Vec<String>,
-    /// How to reach the API server [default: $KUBECONFIG, or else as pods do]
-    #[arg(long, value_name = "FILE")]
-    kubeconfig: Option<PathBuf>,
-    /// Where /healthz, /readyz and /metrics are answered [default: nowhere]
-    #[arg(long, value_name = "ADDRESS:PORT")]
-    listen: Option<SocketAddr>,
-}
-
-#[derive(Debug, Args)]
-struct ControllerArguments {
-    #[command(flatten)]
-    common: Common,
-    /// The namespace of the lease [default: $POD_NAMESPACE, or else flexvol]
-    #[arg(long)]
-    namespace: Option<String>,
-    /// Who this process is; no two that run may have the same [default: $POD_NAME]
-    #[arg(long, value_name = "NAME")]
-    identity: Option<String>,
-    /// How long others wait before they take the lease of a leader that is silent
-    #[arg(long, default_value_t = 15, value_name = "SECONDS")]
-    lease_seconds: u16,
-    /// After how long a node counts as away if its agent is silent: three heartbeats, and something
-    #[arg(long, default_value_t = SILENCE.as_secs(), value_name = "SECONDS")]
-    silence_seconds: u64,
-    /// Requests to the API server a second
-    #[arg(long, default_value_t = 20.0, value_name = "NUMBER")]
-    rate: f64,
-    /// Where admission webhooks are served [default: nowhere]
-    #[arg(long, value_name = "ADDRESS:PORT")]
-    webhooks: Option<SocketAddr>,
-    /// How long the webhooks' certificate lasts; it is renewed after two thirds of it
-    #[arg(long, default_value_t = 90 * 86400, value_name = "SECONDS", value_parser = value_parser!(u64).range(30..=LONGEST_CERTIFICATE))]
-    certificate_seconds: u64,
-}
-
-#[derive(Debug, Args)]
-struct AgentArguments {
-    #[command(flatten)]
-    common: Common,
-    /// The node's name in Kubernetes [default: $NODE_NAME]
-    #[arg(long, value_name = "NAME")]
-    node: Option<String>,
-    /// Where kubelet finds drivers
-    #[arg(
-        long,
-        default_value = "/usr/libexec/kubernetes/kubelet-plugins/volume/exec",
-        value_name = "DIRECTORY"
-    )]
-    plugin_dir: PathBuf,
-    /// The mount namespace in which drivers run: /proc/1/ns/mnt in a pod with hostPID
-    #[arg(long, value_name = "FILE")]
-    mounts: Option<PathBuf>,
-    /// How often the node is told to be there, and what is on it, at least
-    #[arg(long, default_value_t = HEARTBEAT.as_secs(), value_name = "SECONDS", value_parser = value_parser!(u64).range(1..=3600))]
-    heartbeat_seconds: u64,
-    /// How long a driver may take before it is killed
-    #[arg(long, default_value_t = DEADLINE.as_secs(), value_name = "SECONDS")]
-    deadline: u64,
-    /// Requests to the API server a second
-    #[arg(long, default_value_t = 20.0, value_name = "NUMBER")]
-    rate: f64,
-}
-
-#[derive(Debug, Args)]
-struct StatusArguments {
-    /// How to reach the API server [default: $KUBECONFIG, or else as pods do]
-    #[arg(long, value_name = "FILE")]
-    kubeconfig: Option<PathBuf>,
-    /// Show also those that are settled
-    #[arg(long)]
-    all: bool,
-}
-
-#[derive(Debug, Args)]
-struct RecoverArguments {
-    /// The claim
-    #[arg(value_name = "CLAIM")]
-    name: String,
-    /// Its namespace [default: as the kubeconfig says]
-    #[arg(long, short)]
-    namespace: Option<String>,
-    /// What it shall ask for [default: what its storage has]
-    #[arg(long, value_name = "SIZE")]
-    size: Option<Bytes>,
-    /// Only say what would be done
-    #[arg(long)]
-    dry_run: bool,
-    /// How long Kubernetes may take for each part of its own
-    #[arg(long, default_value_t = 60, value_name = "SECONDS")]
-    timeout: u32,
-    /// How to reach the API server [default: $KUBECONFIG, or else as pods do]
-    #[arg(long, value_name = "FILE")]
-    kubeconfig: Option<PathBuf>,
-}
-
-#[derive(Debug, Args)]
-struct EnterArguments {
-    /// Who calls; the program ends with it
-    #[arg(long)]
-    agent: u32,
-    #[arg(long)]
-    mounts: Option<PathBuf>,
-    #[arg(last = true, required = true)]
-    program: Vec<OsString>,
-}
 
 fn main() -> ExitCode {
     let verb = Cli::parse().verb;
@@ -391,21 +252,4 @@ fn check_namespace(mounts: Option<&Path>) -> Result<()> {
         mounts.display()
     );
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_certificate_lasts_for_ten_years_at_most() {
-        let asked = |seconds: u64| {
-            let lasting = format!("--certificate-seconds={seconds}");
-            Cli::try_parse_from(["flexvol-controller", "controller", "--driver=a/b", &lasting])
-        };
-        assert!(asked(29).is_err());
-        assert!(asked(LONGEST_CERTIFICATE).is_ok());
-        assert!(asked(LONGEST_CERTIFICATE + 1).is_err());
-        assert!(asked(u64::MAX).is_err());
-    }
 }
