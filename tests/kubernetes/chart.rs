@@ -31,6 +31,9 @@ pub const TESTS: &[Test] = &[Test {
 /// The chart's own driver: nothing has to be said to have it.
 const DRIVER: &str = "example.com/disk";
 
+/// The chart's name for its provisioner, by which the scheduler looks for room.
+const PROVISIONER: &str = "disk.example.com";
+
 const IMAGE: &str = "docker.io/library/flexvol:0.1.0";
 
 const NAMESPACE: &str = "flexvol";
@@ -73,7 +76,7 @@ impl Story {
         let pool = json!({"pool": "default"});
         // The names are those of the set's claims.
         self.0.apply(&[
-            class("later", DRIVER, true, &pool),
+            class("later", PROVISIONER, true, &pool),
             class("at-once", DRIVER, false, &pool),
             class("plain", DRIVER, false, &pool),
         ]);

@@ -27,6 +27,7 @@ pub const AGENT_PORT: &str = "8082";
 const CONTROLLER: &str = "flexvol-controller";
 const AGENT: &str = "flexvol-agent";
 const SECOND: &str = "flexvol-controller-2";
+const OTHER: &str = "flexvol-agent-other";
 
 /// What the first controller is started with.
 const FIRST: [&str; 4] = [
@@ -100,7 +101,7 @@ pub fn with(run: impl FnOnce(&Scenario, &Running)) {
         scenario.end();
     }
     let lab = Lab::take();
-    for name in [CONTROLLER, AGENT, SECOND] {
+    for name in [CONTROLLER, AGENT, SECOND, OTHER] {
         lab.cluster().node().stop(name, Signal::SIGKILL).unwrap();
     }
     if let Err(panic) = result {
@@ -169,6 +170,29 @@ impl Running {
         restart(scenario, AGENT, "agent", AGENT, &agent, None);
         let first = [&FIRST[..], &driver].concat();
         restart(scenario, CONTROLLER, "controller", CONTROLLER, &first, None);
+    }
+
+    /// Starts both anew for one more driver, as watchful.
+    pub fn restart_watchful_for(&self, scenario: &Scenario, driver: &str) {
+        let driver = ["--driver", driver];
+        let agent = [&ON_NODE[..], &driver, &["--heartbeat-seconds=2"]].concat();
+        restart(scenario, AGENT, "agent", AGENT, &agent, None);
+        let first = [&FIRST[..], &driver, &["--silence-seconds=8"]].concat();
+        restart(scenario, CONTROLLER, "controller", CONTROLLER, &first, None);
+    }
+
+    /// Starts the agent of another node, which is this one too, with drivers of its own.
+    pub fn start_other_agent(&self, scenario: &Scenario, node: &str, driver: &str, plugins: &str) {
+        allow(scenario.lab(), AGENT, Some(node), OTHER);
+        let (node, plugins) = (format!("--node={node}"), format!("--plugin-dir={plugins}"));
+        let more = [&node, "--heartbeat-seconds=2", &plugins, "--driver", driver];
+        restart(scenario, OTHER, "agent", OTHER, &more, None);
+    }
+
+    /// Kills the agent of the other node.
+    pub fn kill_other_agent(&self, scenario: &Scenario) {
+        let node = scenario.lab().cluster().node();
+        node.stop(OTHER, Signal::SIGKILL).unwrap();
     }
 
     /// Kills the agent.
@@ -298,23 +322,27 @@ pub fn install(lab: &Lab) {
     ];
     lab.kubectl(&established);
     for account in [CONTROLLER, AGENT] {
-        let node = (account == AGENT && tokens_name_nodes()).then_some("node");
-        let token = token(lab, account, node);
-        let config = json!({
-            "apiVersion": "v1",
-            "kind": "Config",
-            "clusters": [{"name": "lab", "cluster": {
-                "server": "https://127.0.0.1:6443",
-                "insecure-skip-tls-verify": true,
-            }}],
-            "users": [{"name": account, "user": {"token": token}}],
-            "contexts": [{"name": "lab", "context": {"cluster": "lab", "user": account}}],
-            "current-context": "lab",
-        });
-        fs::write(cluster.file(&kubeconfig(account)), config.to_string()).unwrap();
+        allow(lab, account, (account == AGENT).then_some("node"), account);
     }
     let no_order = || Ok(lab.cluster().kubectl(&["get", "nodevolumes"]).is_ok());
     wait_until("the orders to be served", Duration::from_secs(30), no_order).unwrap();
+}
+
+/// Writes a kubeconfig of this name for an account, as it is on a node.
+fn allow(lab: &Lab, account: &str, node: Option<&str>, name: &str) {
+    let token = token(lab, account, node.filter(|_| tokens_name_nodes()));
+    let config = json!({
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "lab", "cluster": {
+            "server": "https://127.0.0.1:6443",
+            "insecure-skip-tls-verify": true,
+        }}],
+        "users": [{"name": account, "user": {"token": token}}],
+        "contexts": [{"name": "lab", "context": {"cluster": "lab", "user": account}}],
+        "current-context": "lab",
+    });
+    fs::write(lab.cluster().file(&kubeconfig(name)), config.to_string()).unwrap();
 }
 
 /// The first release in which a token can be bound to a node, and says so, as that of a pod on the node does.

@@ -20,6 +20,7 @@ mod claims_left_alone;
 mod claims_of_sets;
 mod claims_offline;
 mod claims_recovered;
+mod claims_scheduled;
 mod controllers;
 mod crowd;
 mod drivers;
@@ -57,6 +58,7 @@ const TESTS: &[(&str, &[Test])] = &[
     (ALL, claims_of_sets::TESTS),
     ("1.22.0", claims_offline::TESTS),
     (ALL, claims_recovered::TESTS),
+    ("1.24.0", claims_scheduled::TESTS),
     (ALL, crowd::TESTS),
     (ALL, drivers::TESTS),
     (ALL, failures::TESTS),

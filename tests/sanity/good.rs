@@ -6,7 +6,7 @@ use crate::{
     found::passes,
     tester::{list, run, run_through},
 };
-use flexvol_testing::{Need, Points, Sandbox, Test, patience};
+use flexvol_testing::{Need, Points, PoolFilesystem, Sandbox, Test, patience};
 use std::{
     fs,
     os::unix::fs::{PermissionsExt, chown, symlink},
@@ -22,6 +22,13 @@ const NEEDS: &[Need] = &[
     Need::Tool("losetup", "mount"),
 ];
 
+const ON_BTRFS: &[Need] = &[
+    Need::Root,
+    Need::Filesystem("btrfs"),
+    Need::Tool("mkfs.btrfs", "btrfs-progs"),
+    Need::Tool("losetup", "mount"),
+];
+
 pub const TESTS: &[Test] = &[
     Test {
         name: "the loop driver passes",
@@ -32,6 +39,11 @@ pub const TESTS: &[Test] = &[
         name: "the loop driver with attach passes",
         needs: NEEDS,
         run: |points| looped(true, &[NAMELESS, GROUPED, ALWAYS_HERE], points),
+    },
+    Test {
+        name: "the dir driver passes",
+        needs: ON_BTRFS,
+        run: directories,
     },
     Test {
         name: "hello-block passes",
@@ -76,7 +88,7 @@ fn configuration(sandbox: &Sandbox, kind: &str) -> String {
 }
 
 fn sandbox() -> Sandbox {
-    let large = flexvol_testing::PoolFilesystem {
+    let large = PoolFilesystem {
         mebibytes: 8192,
         ..Default::default()
     };
@@ -96,6 +108,26 @@ fn looped(attach: bool, lists: &[&[Reason]], points: &Points) {
     );
     let names: Vec<_> = list().into_iter().map(|(name, _)| name).collect();
     assert_eq!(found.all(), names, "every check is in the report");
+    passes(&found, lists, &["fmt.unreadable-refused"], points);
+}
+
+/// On the one file system with limits for directories that any machine has.
+fn directories(points: &Points) {
+    let filesystem = PoolFilesystem {
+        kind: "btrfs",
+        mebibytes: 8192,
+        quotas: true,
+    };
+    let sandbox = Sandbox::with_pool_on(&executable(), filesystem);
+    let pool = sandbox.pool();
+    let driver = format!(
+        "backend = \"dir\"\n[pools.default]\npath = \"{}\"\n",
+        pool.display()
+    );
+    let driver = sandbox.install_with("example.com/disk", &driver);
+    let configuration = format!("size = \"64Mi\"\n{}", configuration(&sandbox, "directory"));
+    let found = run(driver.executable(), sandbox.root(), &configuration, &[]);
+    let lists: &[&[Reason]] = &[NAMELESS, NOT_ATTACHED, DIRECTORIES];
     passes(&found, lists, &["fmt.unreadable-refused"], points);
 }
 

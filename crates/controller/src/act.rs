@@ -7,6 +7,7 @@ use crate::{
     nodes::Nodes,
     objects::NodeVolume,
     observe::Live,
+    ours::Ours,
     shapes::{awaiting, failing, failing_no_more, finished, order_for, published, recalled},
     wish,
 };
@@ -27,6 +28,8 @@ pub(crate) struct Act<'a> {
     pub client: &'a Client,
     /// What nodes can do.
     pub nodes: &'a Nodes,
+    /// The drivers.
+    pub ours: &'a Ours,
     /// The name of the volume.
     pub name: &'a str,
 }
@@ -225,13 +228,15 @@ impl Act<'_> {
         let size = claim.spec.as_ref().map(wish::request).transpose();
         let size = size.map_err(|why| anyhow!(why))?.context("no size")?;
         let class_name = class.metadata.name.as_deref().unwrap_or_default();
+        let driver = self.ours.driver_of(&class.provisioner);
+        let driver = driver.with_context(|| format!("storage class {class_name:?} is not ours"))?;
         let node = match chosen {
-            Some(node) => self.nodes.check(node, &class.provisioner)?,
-            None => self.with_room(&class.provisioner, class_name, size).await?,
+            Some(node) => self.nodes.check(node, driver)?,
+            None => self.with_room(driver, class_name, size).await?,
         };
         let mut order = order_for(self.name, &node);
         order["spec"] = json!({
-            "driver": class.provisioner,
+            "driver": driver,
             "node": node,
             "wanted": "Present",
             "size": size.0,
@@ -315,7 +320,7 @@ fn without(meta: &ObjectMeta, finalizer: &str) -> Vec<String> {
 }
 
 /// The name that volumes are bound to: usually the node's own, but not always.
-fn hostname(node: &Node) -> Result<String> {
+pub(crate) fn hostname(node: &Node) -> Result<String> {
     let labels = node.metadata.labels.as_ref();
     let label = labels.and_then(|labels| labels.get(HOSTNAME));
     let name = node.metadata.name.as_deref().unwrap_or_default();

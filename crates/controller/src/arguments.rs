@@ -4,6 +4,7 @@ use clap::{Args, Parser, Subcommand, value_parser};
 use flexvol_controller::{
     agent::{HEARTBEAT, call::DEADLINE},
     nodes::SILENCE,
+    ours::{Driver, Ours},
 };
 use flexvol_sdk::Bytes;
 use std::{ffi::OsString, net::SocketAddr, path::PathBuf};
@@ -36,15 +37,22 @@ pub enum Verb {
 
 #[derive(Debug, Args)]
 pub struct Common {
-    /// A FlexVolume driver, vendor/driver; it is also the provisioner of its storage classes
+    /// A FlexVolume driver, vendor/driver, which is the provisioner of its storage classes; as
+    /// vendor/driver=NAME another name of the provisioner, by which the scheduler looks for room
     #[arg(long = "driver", required = true, value_name = "NAME")]
-    pub drivers: Vec<String>,
+    pub drivers: Vec<Driver>,
     /// How to reach the API server [default: $KUBECONFIG, or else as pods do]
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
     /// Where /healthz, /readyz and /metrics are answered [default: nowhere]
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub listen: Option<SocketAddr>,
+}
+
+impl Common {
+    pub fn ours(&self) -> Ours {
+        self.drivers.iter().cloned().collect()
+    }
 }
 
 #[derive(Debug, Args)]
@@ -148,6 +156,20 @@ pub struct EnterArguments {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_driver_may_be_said_with_another_name_of_its_provisioner() {
+        let asked = |driver: &str| {
+            let driver = format!("--driver={driver}");
+            Cli::try_parse_from(["flexvol-controller", "controller", &driver])
+        };
+        let Verb::Controller(arguments) = asked("a/b=b.a").unwrap().verb else {
+            panic!("it is a controller");
+        };
+        assert_eq!(arguments.common.ours().scheduled("b.a"), Some("a/b"));
+        let refused = asked("a/b=b/a").unwrap_err().to_string();
+        assert!(refused.contains("name of a CSIDriver"), "{refused}");
+    }
 
     #[test]
     fn a_certificate_lasts_for_ten_years_at_most() {

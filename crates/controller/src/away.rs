@@ -6,6 +6,7 @@ use crate::{
     nodes::{Nodes, Silence},
     objects::{NodeVolume, Wanted},
     observe::Live,
+    ours::Ours,
     wish,
 };
 use anyhow::{Context, Result};
@@ -51,7 +52,7 @@ pub(crate) async fn away(
     client: &Client,
     nodes: &Nodes,
     live: &Live,
-    ours: &[String],
+    ours: &Ours,
 ) -> Result<Option<Away>> {
     let all: Api<Node> = Api::all(client.clone());
     let Some(order) = &live.order else {
@@ -70,12 +71,7 @@ pub(crate) async fn away(
 }
 
 /// Why the node that the scheduler chose cannot make a volume.
-async fn chosen(
-    all: &Api<Node>,
-    nodes: &Nodes,
-    live: &Live,
-    ours: &[String],
-) -> Result<Option<Away>> {
+async fn chosen(all: &Api<Node>, nodes: &Nodes, live: &Live, ours: &Ours) -> Result<Option<Away>> {
     let (Some(claim), Some(class)) = (&live.claim, &live.class) else {
         return Ok(None);
     };
@@ -112,7 +108,10 @@ async fn chosen(
         .spec
         .as_ref()
         .and_then(|spec| wish::request(spec).ok());
-    let lacks = nodes.lacks(&node, &class.provisioner, name, size.unwrap_or_default());
+    let Some(driver) = ours.driver_of(&class.provisioner) else {
+        return Ok(None);
+    };
+    let lacks = nodes.lacks(&node, driver, name, size.unwrap_or_default());
     Ok(lacks.map(|why| Away {
         why: format!("{why}; another node is asked for"),
         lost: true,

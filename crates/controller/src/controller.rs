@@ -15,6 +15,7 @@ use crate::{
     news::{Own, Seen},
     nodes::{NoNode, Nodes},
     observe::{self, Live},
+    ours::Ours,
     queue::{Outcome, Pace, Queue},
     sets::Sets,
     watches::WATCHES,
@@ -52,7 +53,7 @@ pub(crate) const STEPS: usize = 16;
 /// What the controller has in common for all volumes.
 pub struct Controller {
     pub(crate) client: Client,
-    pub(crate) drivers: Vec<String>,
+    pub(crate) ours: Ours,
     pub(crate) index: Index,
     pub(crate) classes: Classes,
     pub(crate) queue: Queue,
@@ -82,16 +83,11 @@ impl fmt::Debug for Controller {
 impl Controller {
     /// A controller of these drivers' volumes, on nodes whose agents count as away after `silence`.
     #[must_use]
-    pub fn new(
-        client: Client,
-        drivers: Vec<String>,
-        silence: Duration,
-        metrics: Metrics,
-    ) -> Arc<Self> {
+    pub fn new(client: Client, ours: Ours, silence: Duration, metrics: Metrics) -> Arc<Self> {
         Arc::new(Controller {
             events: Arc::new(Events::start(client.clone(), "flexvol-controller")),
             client,
-            drivers,
+            ours,
             index: Index::default(),
             classes: Classes::default(),
             queue: Queue::new(Duration::from_secs(300)),
@@ -117,7 +113,7 @@ impl Controller {
         self.watch_all();
         let sets = Sets::new(
             self.client.clone(),
-            self.drivers.clone(),
+            self.ours.clone(),
             Arc::clone(&self.events),
         );
         tokio::spawn(sets.run());
@@ -168,6 +164,7 @@ impl Controller {
         let act = Act {
             client: &self.client,
             nodes: &self.nodes,
+            ours: &self.ours,
             name,
         };
         let place = self.claim_place(name);
@@ -176,14 +173,14 @@ impl Controller {
         {
             return Ok(outcome);
         }
-        let mut live = observe::read(&self.client, name, place, &self.drivers).await?;
-        live.away = away(&self.client, &self.nodes, &live, &self.drivers).await?;
+        let mut live = observe::read(&self.client, name, place, &self.ours).await?;
+        live.away = away(&self.client, &self.nodes, &live, &self.ours).await?;
         if let Some(claim) = live.claim.as_ref().filter(|claim| observe::grows(claim)) {
             // So that the answer of the node is a reason to look again.
             self.claim_grows(name, claim);
         }
         for _ in 0..STEPS {
-            let step = decide(&live.observed(name, &self.drivers));
+            let step = decide(&live.observed(name, &self.ours));
             match &step {
                 Step::Rest if live.claim.as_ref().is_some_and(observe::grows) => {
                     return Ok(Outcome::InVain(OTHERS));

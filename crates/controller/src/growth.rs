@@ -108,7 +108,7 @@ impl Controller {
             let observed = Observed {
                 volume: Some(volume.what),
                 order: Some(order.what),
-                ..live.observed(act.name, &self.drivers)
+                ..live.observed(act.name, &self.ours)
             };
             let step = decide(&observed);
             match step {
@@ -123,7 +123,7 @@ impl Controller {
                 }
                 Step::SizeVolume(size) => {
                     let volume = act.size_volume(&volume.version, size).await?;
-                    self.index.volume(&volume, true, &self.drivers);
+                    self.index.volume(&volume, true, &self.ours);
                     live.volume = Some(volume);
                 }
                 Step::FinishClaim(_) | Step::AwaitNode(_) => act.step(&step, &mut live).await?,

@@ -8,6 +8,7 @@ use crate::{
     decide::{Answer, Order, Volume, Wanted},
     objects::NodeVolume,
     observe::{order_of, uid, volume_of},
+    ours::Ours,
 };
 use k8s_openapi::api::core::v1::PersistentVolume;
 use kube::{ResourceExt, api::ObjectMeta};
@@ -37,7 +38,7 @@ pub(crate) struct Index(Mutex<HashMap<String, Known>>);
 
 impl Index {
     /// A persistent volume is as seen, or has gone.
-    pub fn volume(&self, volume: &PersistentVolume, there: bool, ours: &[String]) {
+    pub fn volume(&self, volume: &PersistentVolume, there: bool, ours: &Ours) {
         let name = volume.name_any();
         let seen = volume_of(volume, ours);
         // Others' are none of our business, and may be many.
@@ -208,7 +209,7 @@ mod tests {
 
     fn index(volume: &PersistentVolume, order: &NodeVolume) -> Index {
         let index = Index::default();
-        index.volume(volume, true, &["a/b".to_owned()]);
+        index.volume(volume, true, &Ours::from(["a/b"]));
         index.order(order, true);
         index
     }

@@ -13,6 +13,7 @@ use flexvol_controller::{
     admission,
     agent::{Agent, call::Drivers},
     api::{self, Budget, Fence},
+    capacities,
     controller::Controller,
     enter, leader, log,
     metrics::Metrics,
@@ -114,16 +115,24 @@ async fn controller(arguments: ControllerArguments) -> Result<()> {
         burst: 40,
     };
     let kubeconfig = kubeconfig(common.kubeconfig.as_deref());
-    let client = api::connect(
-        kubeconfig.as_deref(),
-        budget,
-        fence.clone(),
-        metrics.clone(),
-    )
+    let connect = |budget| {
+        api::connect(
+            kubeconfig.as_deref(),
+            budget,
+            fence.clone(),
+            metrics.clone(),
+        )
+    };
+    let client = connect(budget).await?;
+    // With many nodes there is much to tell, which no claim may have to wait for.
+    let teller = connect(Budget {
+        rate: 5.0,
+        burst: 10,
+    })
     .await?;
     let silence = Duration::from_secs(arguments.silence_seconds);
-    let drivers = common.drivers.clone();
-    let controller = Controller::new(client.clone(), drivers, silence, metrics.clone());
+    let ours = common.ours();
+    let controller = Controller::new(client.clone(), ours, silence, metrics.clone());
     let leading = Arc::new(AtomicBool::new(false));
     let (this, leads) = (Arc::clone(&controller), Arc::clone(&leading));
     let certified = webhooks(&arguments, &namespace, &client, &leading, &metrics).await?;
@@ -135,6 +144,7 @@ async fn controller(arguments: ControllerArguments) -> Result<()> {
     leader::lead(&client, &namespace, &identity, term, fence).await?;
     leading.store(true, Ordering::Relaxed);
     metrics.leading.set(1);
+    tokio::spawn(capacities::tell(teller, namespace, Arc::clone(&controller)));
     controller.run().await;
     Ok(())
 }
@@ -162,7 +172,7 @@ async fn webhooks(
         address,
         namespace: namespace.to_owned(),
         lifetime: Duration::from_secs(arguments.certificate_seconds),
-        drivers: common.drivers.clone(),
+        ours: common.ours(),
         silence: Duration::from_secs(arguments.silence_seconds),
     };
     let (writer, leading) = (writer.clone(), Arc::clone(leading));
@@ -192,9 +202,9 @@ async fn agent(arguments: AgentArguments) -> Result<()> {
         mounts: arguments.mounts,
         deadline: Duration::from_secs(arguments.deadline.max(1)),
     };
-    let names = common.drivers.clone();
+    let ours = common.ours();
     let heartbeat = Duration::from_secs(arguments.heartbeat_seconds);
-    let agent = Agent::new(client, node, names, drivers, heartbeat, metrics.clone());
+    let agent = Agent::new(client, node, ours, drivers, heartbeat, metrics.clone());
     let this = Arc::clone(&agent);
     listen(common, &metrics, Arc::new(move || this.is_ready())).await?;
     agent.run().await;

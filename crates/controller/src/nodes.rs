@@ -31,8 +31,20 @@ pub struct Nodes {
     silence: Duration,
 }
 
+/// What can be had of a class on a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Room {
+    /// The node's name.
+    pub node: String,
+    /// The UID of what its agent says.
+    pub uid: String,
+    /// The largest volume.
+    pub largest: Bytes,
+}
+
 #[derive(Debug)]
 struct Known {
+    uid: String,
     status: StorageNodeStatus,
     /// When its last heartbeat was seen here; none if Kubernetes missed the node after that.
     heard: Option<Instant>,
@@ -77,6 +89,7 @@ impl Nodes {
     pub fn put(&self, node: StorageNode) -> bool {
         let name = node.metadata.name.unwrap_or_default();
         let mut now = Known {
+            uid: node.metadata.uid.unwrap_or_default(),
             status: node.status,
             heard: Some(Instant::now()),
             told: false,
@@ -222,6 +235,21 @@ impl Nodes {
             ))),
             None => Err(NoNode(format!("no node has driver {driver}{silent}"))),
         }
+    }
+
+    /// The largest volume of a class on each node that is heard of and has the driver.
+    pub fn rooms(&self, driver: &str, class: &str) -> Vec<Room> {
+        let all = self.all();
+        let able = all.iter().filter(|(node, known)| {
+            !known.is_silent(self.silence) && known.lacks_driver(node, driver).is_none()
+        });
+        let rooms = able.map(|(node, known)| Room {
+            node: node.clone(),
+            uid: known.uid.clone(),
+            // Kubernetes counts no further.
+            largest: known.room(class).min(Bytes(i64::MAX.unsigned_abs())),
+        });
+        rooms.collect()
     }
 
     fn all(&self) -> MutexGuard<'_, BTreeMap<String, Known>> {

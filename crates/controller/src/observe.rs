@@ -4,6 +4,7 @@ use crate::{
     decide::{self, Answer, Away, Binding, Observed, Problem, Reclaim},
     names::{AWAITS_NODE, CLAIM_FINALIZER, FAILED, PROVISIONED_BY, VOLUME_FINALIZER, claim_uid},
     objects::{ClaimReference, NodeVolume, Wanted},
+    ours::Ours,
     wish,
 };
 use anyhow::{Context, Result};
@@ -45,7 +46,7 @@ pub async fn read(
     client: &Client,
     name: &str,
     claim: Option<(String, String)>,
-    ours: &[String],
+    ours: &Ours,
 ) -> Result<Live> {
     let volumes: Api<PersistentVolume> = Api::all(client.clone());
     let orders: Api<NodeVolume> = Api::all(client.clone());
@@ -125,7 +126,7 @@ fn named(claim: &ClaimReference) -> (String, String) {
     (claim.namespace.clone(), claim.name.clone())
 }
 
-fn needs_class(claim: &PersistentVolumeClaim, ours: &[String]) -> bool {
+fn needs_class(claim: &PersistentVolumeClaim, ours: &Ours) -> bool {
     wish::wish(claim, None, ours) != decide::Wish::Nothing || grows(claim)
 }
 
@@ -227,7 +228,7 @@ impl Live {
 
     /// As far as decisions need it.
     #[must_use]
-    pub fn observed(&self, name: &str, ours: &[String]) -> Observed {
+    pub fn observed(&self, name: &str, ours: &Ours) -> Observed {
         Observed {
             claim: self
                 .claim
@@ -239,12 +240,7 @@ impl Live {
         }
     }
 
-    fn claim_of(
-        &self,
-        claim: &PersistentVolumeClaim,
-        name: &str,
-        ours: &[String],
-    ) -> decide::Claim {
+    fn claim_of(&self, claim: &PersistentVolumeClaim, name: &str, ours: &Ours) -> decide::Claim {
         let spec = claim.spec.clone().unwrap_or_default();
         let allowed = self
             .class
@@ -286,7 +282,7 @@ pub fn driver_of(volume: &PersistentVolume) -> Option<&str> {
 
 /// Whether we made the volume, by its name and by what it says, and it is of one of our drivers.
 #[must_use]
-pub fn is_ours(volume: &PersistentVolume, ours: &[String]) -> bool {
+pub fn is_ours(volume: &PersistentVolume, ours: &Ours) -> bool {
     let annotations = volume.metadata.annotations.as_ref();
     let by = annotations.and_then(|all| all.get(PROVISIONED_BY));
     let is_named = volume
@@ -295,12 +291,11 @@ pub fn is_ours(volume: &PersistentVolume, ours: &[String]) -> bool {
         .as_deref()
         .is_some_and(|name| !claim_uid(name).is_empty());
     is_named
-        && driver_of(volume).is_some_and(|driver| {
-            by.is_some_and(|by| by == driver) && ours.iter().any(|known| known == driver)
-        })
+        && driver_of(volume)
+            .is_some_and(|driver| by.is_some_and(|by| by == driver) && ours.has(driver))
 }
 
-pub(crate) fn volume_of(volume: &PersistentVolume, ours: &[String]) -> decide::Volume {
+pub(crate) fn volume_of(volume: &PersistentVolume, ours: &Ours) -> decide::Volume {
     let spec = volume.spec.as_ref();
     let phase = volume
         .status
@@ -378,7 +373,7 @@ mod tests {
 
     #[test]
     fn a_volume_that_people_take_from_its_former_claim_is_not_released() {
-        let released = |claim| volume_of(&volume("pvc-1", &claim), &["a/b".to_owned()]).released;
+        let released = |claim| volume_of(&volume("pvc-1", &claim), &Ours::from(["a/b"])).released;
         let place = json!({"namespace": "ns", "name": "data", "uid": "2"});
         assert!(released(place));
         assert!(!released(json!({"namespace": "ns", "name": "data"})));
@@ -387,7 +382,7 @@ mod tests {
 
     #[test]
     fn a_volume_of_another_name_is_not_ours_and_another_claim_may_have_ours() {
-        let ours = |name: &str, by: &str| is_ours(&volume(name, &Value::Null), &[by.to_owned()]);
+        let ours = |name: &str, by: &str| is_ours(&volume(name, &Value::Null), &Ours::from([by]));
         assert!(ours("pvc-1", "a/b"));
         assert!(!ours("pvc-1", "a/c"));
         assert!(!ours("copied", "a/b"));

@@ -19,6 +19,7 @@ use crate::{
     events::{Events, Tone},
     log,
     names::{RESIZE_FAILED, checksum},
+    ours::Ours,
     queue::{Outcome, Pace, Queue},
 };
 use anyhow::{Context, Result};
@@ -91,7 +92,7 @@ impl Round {
 pub struct Sets {
     client: Client,
     /// Whose claims are asked to grow.
-    drivers: Vec<String>,
+    ours: Ours,
     queue: Queue,
     events: Arc<Events>,
     /// By set.
@@ -105,10 +106,10 @@ impl std::fmt::Debug for Sets {
 }
 
 impl Sets {
-    pub(crate) fn new(client: Client, drivers: Vec<String>, events: Arc<Events>) -> Arc<Self> {
+    pub(crate) fn new(client: Client, ours: Ours, events: Arc<Events>) -> Arc<Self> {
         Arc::new(Sets {
             client,
-            drivers,
+            ours,
             queue: Queue::new(Duration::from_secs(300)),
             events,
             rounds: Mutex::default(),
@@ -221,7 +222,7 @@ impl Sets {
         let failed = |why: &str| {
             self.events.say(set, Tone::Warning, RESIZE_FAILED, why);
         };
-        if let Some(driver) = stranger(&claim, &self.drivers) {
+        if let Some(driver) = stranger(&claim, &self.ours) {
             failed(&format!(
                 "claim {name} is of provisioner {driver}, and is left alone; ask for its size itself"
             ));

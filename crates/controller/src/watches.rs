@@ -146,8 +146,7 @@ impl Controller {
 
     fn claim_seen(&self, claim: &PersistentVolumeClaim, there: bool) {
         let held = has_finalizer(&claim.metadata, CLAIM_FINALIZER);
-        let ours = wish::provisioner(claim)
-            .is_some_and(|driver| self.drivers.iter().any(|known| known == driver));
+        let ours = wish::provisioner(claim).is_some_and(|name| self.ours.driver_of(name).is_some());
         let seen = Seen::of(claim);
         let name = volume_name(uid(&claim.metadata));
         let other = seen.bound_to().filter(|volume| {
@@ -203,7 +202,7 @@ impl Controller {
 
     fn volume_seen(&self, volume: &PersistentVolume, there: bool) {
         let name = volume.name_any();
-        self.index.volume(volume, there, &self.drivers);
+        self.index.volume(volume, there, &self.ours);
         let phase = volume
             .status
             .as_ref()
@@ -212,7 +211,7 @@ impl Controller {
         let ends = matches!(phase, Some("Released" | "Failed"))
             || volume.metadata.deletion_timestamp.is_some();
         // Only the volume says that its claim is its own.
-        let told = (ends || handed_on(volume).is_some()) && is_ours(volume, &self.drivers);
+        let told = (ends || handed_on(volume).is_some()) && is_ours(volume, &self.ours);
         // Somebody else's may have been in the way.
         let makes_way = !there && self.claim_place(&name).is_some();
         if (told || makes_way) && !self.is_own(&volume.metadata) {

@@ -3,6 +3,7 @@
 use crate::{
     decide::Wish,
     names::{LARGEST, PROVISIONER, SELECTED_NODE},
+    ours::Ours,
 };
 use flexvol_sdk::Bytes;
 use k8s_openapi::api::{
@@ -74,7 +75,7 @@ pub fn beyond(class: &StorageClass, asked: Bytes) -> Option<String> {
 
 /// What a claim wants, if one of our drivers shall make its volume.
 #[must_use]
-pub fn wish(claim: &PersistentVolumeClaim, class: Option<&StorageClass>, ours: &[String]) -> Wish {
+pub fn wish(claim: &PersistentVolumeClaim, class: Option<&StorageClass>, ours: &Ours) -> Wish {
     let (Some(driver), Some(spec)) = (provisioner(claim), &claim.spec) else {
         return Wish::Nothing;
     };
@@ -82,7 +83,7 @@ pub fn wish(claim: &PersistentVolumeClaim, class: Option<&StorageClass>, ours: &
         .volume_name
         .as_deref()
         .is_some_and(|name| !name.is_empty());
-    let is_ours = ours.iter().any(|known| known == driver);
+    let is_ours = ours.driver_of(driver).is_some();
     if bound || claim.metadata.deletion_timestamp.is_some() || !is_ours {
         return Wish::Nothing;
     }
@@ -199,7 +200,7 @@ mod tests {
     use serde_json::{Value, from_value, json};
 
     fn of(claim: Value, class: Value) -> Wish {
-        let ours = ["example.com/disk".to_owned()];
+        let ours = Ours::from(["example.com/disk"]);
         let class: Option<StorageClass> = from_value(class).unwrap();
         wish(&from_value(claim).unwrap(), class.as_ref(), &ours)
     }

@@ -38,7 +38,7 @@ const PLAIN: [Plain; 6] = [
         file: "cluster/controller.yaml",
         heading: "Installs the drivers on every node, and makes, grows and deletes the volumes of claims.\n\
             # Apply objects.yaml first. Adjust the image, the drivers, and the plugin directory of your kubelets.",
-        templates: &["namespace", "rights", "controller", "nodes"],
+        templates: &["namespace", "rights", "scheduler", "controller", "nodes"],
         values: &["createNamespace=true"],
     },
     Plain {
@@ -105,22 +105,28 @@ struct Elsewhere {
     has: Result<&'static [&'static str], &'static str>,
 }
 
-/// Policies and webhooks that not every release can have: nobody has to choose by release.
-const ELSEWHERE: [Elsewhere; 8] = [
+/// Policies, webhooks and what the scheduler looks at, which not every release has: nobody has to choose by release.
+const ELSEWHERE: [Elsewhere; 9] = [
     Elsewhere {
         version: "1.32.0",
         namespace: "flexvol",
         value: "admission.growth=auto",
-        has: Ok(&["flexvol-agents", "flexvol-webhook"]),
+        has: Ok(&["disk.example.com", "flexvol-agents", "flexvol-webhook"]),
     },
     Elsewhere {
         version: "1.31.9",
         namespace: "flexvol",
         value: "admission.growth=auto",
-        has: Ok(&["flexvol-webhook"]),
+        has: Ok(&["disk.example.com", "flexvol-webhook"]),
     },
     Elsewhere {
         version: "1.29.9",
+        namespace: "flexvol",
+        value: "admission.growth=auto",
+        has: Ok(&["disk.example.com"]),
+    },
+    Elsewhere {
+        version: "1.23.9",
         namespace: "flexvol",
         value: "admission.growth=auto",
         has: Ok(&[]),
@@ -129,7 +135,7 @@ const ELSEWHERE: [Elsewhere; 8] = [
         version: "1.33.0",
         namespace: "flexvol",
         value: "admission.agents=false",
-        has: Ok(&["flexvol-webhook"]),
+        has: Ok(&["disk.example.com", "flexvol-webhook"]),
     },
     Elsewhere {
         version: "1.31.9",
@@ -166,7 +172,7 @@ impl Elsewhere {
         template.args(["--kube-version", version, "--set", value]);
         match (run(&mut template), self.has) {
             (Ok(text), Ok(wanted)) => {
-                let known = ["flexvol-agents", "flexvol-webhook"];
+                let known = ["disk.example.com", "flexvol-agents", "flexvol-webhook"];
                 let has = |name: &&str| {
                     let line = format!("metadata: {{name: {name}");
                     text.lines().any(|found| found.starts_with(&line))

@@ -24,6 +24,14 @@ prometheus.io/scrape: "true"
 prometheus.io/port: "8080"
 {{- end }}
 {{- end }}
+{{- /* Whether the scheduler looks for room for any driver, by objects that Kubernetes has since 1.24. */ -}}
+{{- define "flexvol.scheduled" -}}
+{{- $root := . }}
+{{- range .Values.drivers }}
+{{- if and .provisioner $root.Values.claims (semverCompare ">=1.24.0-0" $root.Capabilities.KubeVersion.Version) }}true{{ end }}
+{{- end }}
+{{- end }}
+
 {{/* Whether a part of admission is wanted, and can be had: its name, and since which release. */}}
 {{- define "flexvol.admits" -}}
 {{- $root := index . 0 }}

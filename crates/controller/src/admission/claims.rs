@@ -10,6 +10,7 @@ use crate::{
     nodes::Silence,
     objects::{NodeVolume, NodeVolumeStatus, StorageNode, StorageNodeStatus, Wanted},
     observe::{capacity, driver_of},
+    ours::Ours,
     wish::{beyond, class_name, request},
 };
 use anyhow::{Context, Result};
@@ -45,7 +46,7 @@ struct Growth {
 /// When what has to be known cannot be read.
 pub async fn judge(
     client: &Client,
-    ours: &[String],
+    ours: &Ours,
     longest: Duration,
     update: &Update<PersistentVolumeClaim>,
 ) -> Result<Verdict> {
@@ -62,8 +63,7 @@ pub async fn judge(
     let Some(volume) = volume else {
         return Ok(Verdict::allowed());
     };
-    let Some(driver) = driver_of(&volume).filter(|driver| ours.iter().any(|known| known == driver))
-    else {
+    let Some(driver) = driver_of(&volume).filter(|driver| ours.has(driver)) else {
         return Ok(Verdict::allowed());
     };
     let class = async {

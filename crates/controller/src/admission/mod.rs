@@ -18,7 +18,7 @@ mod serve;
 mod sets;
 mod templates;
 
-use crate::metrics::Metrics;
+use crate::{metrics::Metrics, ours::Ours};
 use anyhow::Result;
 use kube::Client;
 use std::{
@@ -37,7 +37,7 @@ pub struct Settings {
     /// How long a certificate lasts.
     pub lifetime: Duration,
     /// The drivers whose claims are judged.
-    pub drivers: Vec<String>,
+    pub ours: Ours,
     /// After how long an agent counts as away.
     pub silence: Duration,
 }
@@ -59,7 +59,7 @@ pub async fn start(
     let shown = Arc::new(serve::Shown::default());
     let judge = serve::Judge {
         client: reader,
-        drivers: settings.drivers,
+        ours: settings.ours,
         silence: settings.silence,
         metrics,
     };

@@ -11,6 +11,7 @@ use crate::{
     connections::{Place, accept},
     log,
     metrics::Metrics,
+    ours::Ours,
 };
 use anyhow::{Context, Result};
 use http::{Request, Response, StatusCode};
@@ -94,7 +95,7 @@ impl ResolvesServerCert for Shown {
 #[derive(Clone)]
 pub struct Judge {
     pub client: Client,
-    pub drivers: Vec<String>,
+    pub ours: Ours,
     /// After how long an agent counts as away.
     pub silence: Duration,
     pub metrics: Metrics,
@@ -152,14 +153,14 @@ impl Judge {
     async fn answer(&self, path: &str, body: &[u8]) -> Response<String> {
         let Judge {
             client,
-            drivers,
+            ours,
             silence,
             ..
         } = self;
         let answer = match path {
             "/claims" => {
                 let judge =
-                    |update| async move { claims::judge(client, drivers, *silence, &update).await };
+                    |update| async move { claims::judge(client, ours, *silence, &update).await };
                 self.judged("claim", body, judge).await
             }
             "/sets" => {
@@ -167,7 +168,7 @@ impl Judge {
                 self.judged("set", body, judge).await
             }
             "/templates" => {
-                let judge = |update| async move { templates::edit(client, drivers, &update).await };
+                let judge = |update| async move { templates::edit(client, ours, &update).await };
                 self.judged("template", body, judge).await
             }
             _ => return plain(StatusCode::NOT_FOUND, "ask /claims, /sets or /templates\n"),
@@ -240,7 +241,7 @@ mod tests {
         });
         Judge {
             client: Client::new(nobody, "default"),
-            drivers: vec!["example.com/disk".to_owned()],
+            ours: Ours::from(["example.com/disk"]),
             silence: Duration::from_secs(200),
             metrics: Metrics::default(),
         }

@@ -11,7 +11,7 @@ use super::{
     review::{Update, Verdict},
     sets::{class_of, size, template},
 };
-use crate::names::GROW;
+use crate::{names::GROW, ours::Ours};
 use anyhow::Result;
 use flexvol_sdk::Bytes;
 use k8s_openapi::api::apps::v1::StatefulSet;
@@ -49,16 +49,11 @@ fn edits(update: &Update<StatefulSet>) -> Vec<Edit> {
 ///
 /// # Errors
 /// When what has to be known cannot be read.
-pub async fn edit(
-    client: &Client,
-    ours: &[String],
-    update: &Update<StatefulSet>,
-) -> Result<Verdict> {
+pub async fn edit(client: &Client, ours: &Ours, update: &Update<StatefulSet>) -> Result<Verdict> {
     let mut edits_of_ours = Vec::new();
     for edit in edits(update) {
         let class = class_of(client, &update.old, &edit.template).await?;
-        let driver = class.map(|class| class.provisioner);
-        if driver.is_some_and(|driver| ours.contains(&driver)) {
+        if class.is_some_and(|class| ours.driver_of(&class.provisioner).is_some()) {
             edits_of_ours.push(edit);
         }
     }

@@ -27,7 +27,7 @@ impl Agent {
             ..
         } = &order.spec.claim;
         let place = (namespace.clone(), claim.clone());
-        let ours = std::slice::from_ref(&order.spec.driver);
+        let ours = &self.ours.only(&order.spec.driver);
         let live = observe::read(&self.client, name, Some(place.clone()), ours).await?;
         let mut moments = vec![live.observed(name, ours)];
         // One that is another claim's since may be used by pods of both.

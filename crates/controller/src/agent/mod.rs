@@ -14,6 +14,7 @@ use crate::{
     metrics::Metrics,
     names::{NODE_LABEL, node_label},
     objects::NodeVolume,
+    ours::Ours,
     queue::{Outcome, Queue, pause_after},
 };
 use answer::{failed, record, succeeded, ungrown};
@@ -50,7 +51,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(300);
 pub struct Agent {
     client: Client,
     node: String,
-    names: Vec<String>,
+    ours: Ours,
     drivers: Drivers,
     queue: Queue,
     metrics: Metrics,
@@ -73,12 +74,12 @@ impl fmt::Debug for Agent {
 }
 
 impl Agent {
-    /// The agent of a node for the drivers of these names, which says so often that it is there.
+    /// The agent of a node for these drivers, which says so often that it is there.
     #[must_use]
     pub fn new(
         client: Client,
         node: String,
-        names: Vec<String>,
+        ours: Ours,
         drivers: Drivers,
         heartbeat: Duration,
         metrics: Metrics,
@@ -86,7 +87,7 @@ impl Agent {
         Arc::new(Agent {
             client,
             node,
-            names,
+            ours,
             drivers,
             queue: Queue::new(LONGEST_PAUSE),
             metrics,
@@ -175,7 +176,7 @@ impl Agent {
         let Some(order) = orders.get_opt(name).await.context("read the order")? else {
             return Ok(Outcome::Settled);
         };
-        if order.spec.node != self.node || !self.names.contains(&order.spec.driver) {
+        if order.spec.node != self.node || !self.ours.has(&order.spec.driver) {
             return Ok(Outcome::Settled);
         }
         let before = order.status.clone().unwrap_or_default();

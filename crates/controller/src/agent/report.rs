@@ -142,12 +142,12 @@ impl Agent {
             ..self.drivers.clone()
         };
         let mut hang = HashSet::new();
-        for name in &self.names {
+        for name in self.ours.names() {
             match self.ask(&drivers, name).await {
                 Ok(grows_on_node) => {
                     status
                         .drivers
-                        .insert(name.clone(), DriverReport { grows_on_node });
+                        .insert(name.to_owned(), DriverReport { grows_on_node });
                 }
                 Err(failure) => {
                     let why = failure.message.as_str();
@@ -165,13 +165,15 @@ impl Agent {
             .context("list storage classes")?;
         for class in classes {
             let name = class.metadata.name.unwrap_or_default();
-            let answers = status.drivers.contains_key(&class.provisioner);
-            if !answers || hang.contains(&class.provisioner) {
+            let Some(driver) = self.ours.driver_of(&class.provisioner) else {
+                continue;
+            };
+            if !status.drivers.contains_key(driver) || hang.contains(driver) {
                 continue;
             }
             let parameters = json!(class.parameters.unwrap_or_default()).to_string();
             let asked = ["capacity".to_owned(), parameters];
-            match drivers.call(&class.provisioner, &asked).await {
+            match drivers.call(driver, &asked).await {
                 Ok(reply) => {
                     if let Some(room) = reply.capacity {
                         // The API server has no larger integers.
@@ -181,7 +183,7 @@ impl Agent {
                 }
                 Err(failure) => {
                     if failure.class == ErrorClass::Uncertain {
-                        hang.insert(class.provisioner.clone());
+                        hang.insert(driver);
                     }
                     let why = failure.message.as_str();
                     log::warn("no capacity is known", &[("class", &name), ("why", why)]);

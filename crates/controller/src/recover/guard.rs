@@ -5,6 +5,7 @@ use crate::{
     names::GROW,
     objects::NodeVolume,
     observe::{capacity, driver_of, has, is_ours, order_of},
+    ours::Driver,
     pods::claims_of,
     sets::{claim_name, ordinals, templates, wanted},
     wish::request,
@@ -63,8 +64,8 @@ pub(super) fn plan(found: &Found, size: Option<Bytes>) -> Result<Plan, String> {
     if claim.metadata.deletion_timestamp.is_some() {
         return Err("the claim is being deleted already".to_owned());
     }
-    let driver = driver_of(volume).map(str::to_owned);
-    if !is_ours(volume, driver.as_slice()) {
+    let any = driver_of(volume).map(Driver::named).into_iter().collect();
+    if !is_ours(volume, &any) {
         return Err(format!(
             "persistent volume {name} was not made by this controller"
         ));

@@ -3,6 +3,7 @@
 use crate::{
     names::{GROW, OFFLINE},
     observe::storage,
+    ours::Ours,
     wish::{provisioner, request},
 };
 use flexvol_sdk::Bytes;
@@ -42,8 +43,8 @@ pub(super) fn need(claim: &PersistentVolumeClaim, wanted: Bytes) -> Need {
 }
 
 /// The provisioner of a claim that is not ours to grow.
-pub(super) fn stranger<'a>(claim: &'a PersistentVolumeClaim, ours: &[String]) -> Option<&'a str> {
-    provisioner(claim).filter(|driver| !ours.iter().any(|known| known == driver))
+pub(super) fn stranger<'a>(claim: &'a PersistentVolumeClaim, ours: &Ours) -> Option<&'a str> {
+    provisioner(claim).filter(|name| ours.driver_of(name).is_none())
 }
 
 /// The names of a set's claim templates.
@@ -230,7 +231,7 @@ pub(super) mod tests {
             from_value(json!({"metadata": {"annotations": annotations}})).unwrap()
         };
         let by = |driver: &str| claim(json!({"volume.kubernetes.io/storage-provisioner": driver}));
-        let ours = ["a/b".to_owned()];
+        let ours = Ours::from(["a/b"]);
         assert_eq!(stranger(&by("a/b"), &ours), None);
         assert_eq!(stranger(&by("csi.c"), &ours), Some("csi.c"));
         assert_eq!(stranger(&claim(json!({})), &ours), None);
