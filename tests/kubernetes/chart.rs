@@ -4,6 +4,7 @@
 use crate::{
     claims::{claim, class, delete_claim, wait_bound},
     claims_of_sets::{annotate, ready, set},
+    claims_scheduled,
     controllers::tokens_name_nodes,
     lab::{self, Lab, beside, executable},
     objects::pod,
@@ -153,6 +154,9 @@ impl Story {
     /// The plain manifests, as they are, take up what the chart left.
     fn go_on_by_hand(&self) {
         let mut manifests = vec!["cluster/objects.yaml", "cluster/controller.yaml"];
+        if lab::version() >= claims_scheduled::SINCE.parse().unwrap() {
+            manifests.push("cluster/scheduler.yaml");
+        }
         if webhooks::are_there() {
             manifests.push("cluster/webhooks.yaml");
         }

@@ -12,6 +12,9 @@ use flexvol_testing::{Need, Points, Test};
 use serde_json::{Value, json};
 use std::{collections::BTreeMap, fs};
 
+/// The first release whose scheduler can be told of room by `storage.k8s.io/v1`.
+pub const SINCE: &str = "1.24.0";
+
 pub const TESTS: &[Test] = &[Test {
     name: "claims: a pod goes to the node with room for its volume, and waits where there is none",
     needs: &[Need::Root],
@@ -22,8 +25,9 @@ pub const TESTS: &[Test] = &[Test {
 const ROOMY: &str = "lab.example/roomy";
 const PROVISIONER: &str = "roomy.lab.example";
 
-/// Another node, without a kubelet: pods are sent there, and never start.
+/// Another node, without a kubelet: pods are sent there, and never start. Its label is not its name.
 const OTHER: &str = "other";
+const OTHER_HOST: &str = "host-of-other";
 const OTHER_PLUGINS: &str = "/var/lib/lab/other-plugins";
 
 const MEBI: u64 = 1 << 20;
@@ -72,15 +76,17 @@ fn story(scenario: &Scenario, running: &Running, points: &Points) {
         );
     };
     room_is("node", &|room| room > 700 * MEBI);
-    room_is(OTHER, &|room| room < 300 * MEBI);
+    room_is(OTHER_HOST, &|room| room < 300 * MEBI);
 
-    // The other one is empty, and would be taken.
+    // The other one is empty, and would be taken; not even one that was given back went there.
     for name in ["one", "two"] {
         scenario.apply(&[claim(name, "roomy", 320), pod(name, name)]);
         eventually(&format!("pod {name} to run"), &|| {
             scenario.get("default", "pod", name)["status"]["phase"] == "Running"
         });
         assert_eq!(node_of(scenario, name), "node");
+        let events = scenario.events("default", name);
+        assert!(!events.contains("another node is asked for"), "{events}");
         points.add(1);
     }
 
@@ -155,7 +161,7 @@ fn begin_node(scenario: &Scenario) {
     scenario.apply(&[json!({
         "apiVersion": "v1",
         "kind": "Node",
-        "metadata": {"name": OTHER, "labels": {"kubernetes.io/hostname": OTHER}},
+        "metadata": {"name": OTHER, "labels": {"kubernetes.io/hostname": OTHER_HOST}},
     })]);
     let room = json!({"cpu": "4", "memory": "4Gi", "pods": "50", "ephemeral-storage": "9Gi"});
     let status = json!({"status": {

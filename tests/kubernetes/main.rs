@@ -58,7 +58,7 @@ const TESTS: &[(&str, &[Test])] = &[
     (ALL, claims_of_sets::TESTS),
     ("1.22.0", claims_offline::TESTS),
     (ALL, claims_recovered::TESTS),
-    ("1.24.0", claims_scheduled::TESTS),
+    (claims_scheduled::SINCE, claims_scheduled::TESTS),
     (ALL, crowd::TESTS),
     (ALL, drivers::TESTS),
     (ALL, failures::TESTS),

@@ -11,12 +11,16 @@ mod node;
 mod reset;
 mod story;
 
-use flexvol_testing::{VIRTUAL_MACHINE as NEEDS, run_layer};
-use std::{path::PathBuf, process::ExitCode};
+use flexvol_testing::{VIRTUAL_MACHINE as NEEDS, cases, run_cases};
+use std::{path::PathBuf, process::ExitCode, sync::Mutex};
 
 fn main() -> ExitCode {
-    run_layer("power", &[crash::TESTS, reset::TESTS])
+    run_cases("power", cases(&[crash::TESTS, reset::TESTS]), 2)
 }
+
+/// Of tests that mount on this machine one runs at a time: what each leaves is looked for. Beside it are
+/// those whose volumes are in a virtual one.
+static HERE: Mutex<()> = Mutex::new(());
 
 /// The driver's executable.
 fn executable() -> PathBuf {

@@ -1,10 +1,10 @@
 //! Node tests that run on any machine, and are worth running in this one too: its kernel is a
-//! Debian's, and the driver has every capability.
+//! Debian's, and the driver has every capability, so mounted file systems grow by themselves. What
+//! that makes no difference to is left to the faster machine.
 
 /// Their names.
 pub const ALSO: &[&str] = &[
     "32 images attached at once get 32 devices",
-    "64 callouts at once on 20 volumes have an order that explains every answer",
     "a dead file system is unmounted",
     "a file system whose device was cut is left alone",
     "a full pool refuses, and its neighbours keep writing",
@@ -20,8 +20,6 @@ pub const ALSO: &[&str] = &[
     "every file system is mounted, filled, grown while mounted and unmounted",
     "expandfs, killed anywhere, is finished by its repetition",
     "ext3 and ext4 grow mounted, or the missing capability is named and they grow offline",
-    "mount of a new ext4 volume, killed anywhere, is finished by its repetition",
-    "mount, killed anywhere, is finished by its repetition",
     "volumes that swap loop numbers are not mixed up",
     "what is too little for an allocation group is slack",
     "what was written behind or above the device is seen",

@@ -19,9 +19,6 @@ const LIMIT: Duration = Duration::from_secs(900);
 /// How long one may take that tries every point.
 const EVERY_POINT: Duration = Duration::from_secs(4 * 3600);
 
-/// The least time box of a test in there, where a point takes a second or two.
-const BOX: Duration = Duration::from_secs(10);
-
 /// In the machine: the executables.
 const PLACE: &str = "/opt/flexvol";
 
@@ -164,7 +161,7 @@ fn run_in(machine: &mut Machine, name: &str) -> Result<u64, String> {
     let script = format!(
         "FLEXVOL_EXECUTABLE={PLACE}/flexvol exec {PLACE}/node --exact {} --seconds {} --seed {} {every}",
         quoted(name),
-        budget.each.max(BOX).as_secs(),
+        budget.each.as_secs(),
         quoted(&budget.name)
     );
     let words = |error: anyhow::Error| format!("{error:#}");

@@ -3,7 +3,9 @@
 use crate::{
     away,
     decide::Step,
-    names::{CLAIM_FINALIZER, HOSTNAME, ORDER_FINALIZER, SELECTED_NODE, VOLUME_FINALIZER},
+    names::{
+        CLAIM_FINALIZER, HOSTNAME, ORDER_FINALIZER, SELECTED_NODE, VOLUME_FINALIZER, hostname,
+    },
     nodes::Nodes,
     objects::NodeVolume,
     observe::Live,
@@ -82,7 +84,7 @@ impl Act<'_> {
                         order.spec.node
                     )
                 })?;
-                let volume = published(self.name, claim, class, order, &hostname(&node)?)?;
+                let volume = published(self.name, claim, class, order, bound_to(&node)?)?;
                 let volume = self.create(&self.all(), volume).await;
                 live.volume = Some(volume.context("make the persistent volume")?);
             }
@@ -320,11 +322,10 @@ fn without(meta: &ObjectMeta, finalizer: &str) -> Vec<String> {
 }
 
 /// The name that volumes are bound to: usually the node's own, but not always.
-pub(crate) fn hostname(node: &Node) -> Result<String> {
-    let labels = node.metadata.labels.as_ref();
-    let label = labels.and_then(|labels| labels.get(HOSTNAME));
+fn bound_to(node: &Node) -> Result<&str> {
+    let label = hostname(node.metadata.labels.as_ref());
     let name = node.metadata.name.as_deref().unwrap_or_default();
-    label.cloned().with_context(|| {
+    label.with_context(|| {
         format!("node {name} has no label {HOSTNAME}, to which its volumes could be bound; set it")
     })
 }

@@ -4,7 +4,7 @@ use clap::{Args, Parser, Subcommand, value_parser};
 use flexvol_controller::{
     agent::{HEARTBEAT, call::DEADLINE},
     nodes::SILENCE,
-    ours::{Driver, Ours},
+    ours::{Driver, Ours, Repeated},
 };
 use flexvol_sdk::Bytes;
 use std::{ffi::OsString, net::SocketAddr, path::PathBuf};
@@ -50,8 +50,8 @@ pub struct Common {
 }
 
 impl Common {
-    pub fn ours(&self) -> Ours {
-        self.drivers.iter().cloned().collect()
+    pub fn ours(&self) -> Result<Ours, Repeated> {
+        Ours::of(&self.drivers)
     }
 }
 
@@ -166,7 +166,10 @@ mod tests {
         let Verb::Controller(arguments) = asked("a/b=b.a").unwrap().verb else {
             panic!("it is a controller");
         };
-        assert_eq!(arguments.common.ours().scheduled("b.a"), Some("a/b"));
+        assert_eq!(
+            arguments.common.ours().unwrap().scheduled("b.a"),
+            Some("a/b")
+        );
         let refused = asked("a/b=b/a").unwrap_err().to_string();
         assert!(refused.contains("name of a CSIDriver"), "{refused}");
     }

@@ -131,7 +131,7 @@ async fn controller(arguments: ControllerArguments) -> Result<()> {
     })
     .await?;
     let silence = Duration::from_secs(arguments.silence_seconds);
-    let ours = common.ours();
+    let ours = common.ours()?;
     let controller = Controller::new(client.clone(), ours, silence, metrics.clone());
     let leading = Arc::new(AtomicBool::new(false));
     let (this, leads) = (Arc::clone(&controller), Arc::clone(&leading));
@@ -172,7 +172,7 @@ async fn webhooks(
         address,
         namespace: namespace.to_owned(),
         lifetime: Duration::from_secs(arguments.certificate_seconds),
-        ours: common.ours(),
+        ours: common.ours()?,
         silence: Duration::from_secs(arguments.silence_seconds),
     };
     let (writer, leading) = (writer.clone(), Arc::clone(leading));
@@ -202,7 +202,7 @@ async fn agent(arguments: AgentArguments) -> Result<()> {
         mounts: arguments.mounts,
         deadline: Duration::from_secs(arguments.deadline.max(1)),
     };
-    let ours = common.ours();
+    let ours = common.ours()?;
     let heartbeat = Duration::from_secs(arguments.heartbeat_seconds);
     let agent = Agent::new(client, node, ours, drivers, heartbeat, metrics.clone());
     let this = Arc::clone(&agent);

@@ -1,5 +1,7 @@
 //! What we call things in a cluster. Objects carry these names, so they do not change.
 
+use std::collections::BTreeMap;
+
 /// The group of our objects, and the domain of our annotations, labels and finalizers.
 pub const DOMAIN: &str = "flexvol.dev";
 
@@ -18,7 +20,7 @@ pub const ORDER_FINALIZER: &str = "flexvol.dev/order";
 /// On an order: the node, as [`node_label`] writes it, so that an agent watches its own alone.
 pub const NODE_LABEL: &str = "flexvol.dev/node";
 
-/// On a persistent volume: we look after it.
+/// On a persistent volume, and on what the scheduler is told of room: we look after it.
 pub const MANAGED: &str = "flexvol.dev/managed";
 
 /// On a persistent volume: the name of the node that has its storage.
@@ -60,6 +62,12 @@ pub const RESIZE_FAILED: &str = "VolumeResizeFailed";
 
 /// Of a node: the name that volumes are bound to.
 pub const HOSTNAME: &str = "kubernetes.io/hostname";
+
+/// The name that volumes on a node are bound to, and that pods are sent there by: usually the node's own.
+#[must_use]
+pub fn hostname(labels: Option<&BTreeMap<String, String>>) -> Option<&str> {
+    labels?.get(HOSTNAME).map(String::as_str)
+}
 
 /// Whether an object may have this name (`IsDNS1123Subdomain` in apimachinery). What strangers call
 /// otherwise does not get into the path of a request.

@@ -4,8 +4,10 @@
 //! was seen, as Kubernetes does with its nodes (`pkg/controller/nodelifecycle`): clocks of different
 //! hosts are never compared. So a new leader takes an agent for alive until it has waited as long itself.
 
+mod room;
 mod silence;
 
+pub use room::Room;
 pub use silence::Silence;
 
 use crate::{
@@ -29,17 +31,6 @@ pub const SILENCE: Duration = Duration::from_secs(200);
 pub struct Nodes {
     all: Mutex<BTreeMap<String, Known>>,
     silence: Duration,
-}
-
-/// What can be had of a class on a node.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Room {
-    /// The node's name.
-    pub node: String,
-    /// The UID of what its agent says.
-    pub uid: String,
-    /// The largest volume.
-    pub largest: Bytes,
 }
 
 #[derive(Debug)]
@@ -235,21 +226,6 @@ impl Nodes {
             ))),
             None => Err(NoNode(format!("no node has driver {driver}{silent}"))),
         }
-    }
-
-    /// The largest volume of a class on each node that is heard of and has the driver.
-    pub fn rooms(&self, driver: &str, class: &str) -> Vec<Room> {
-        let all = self.all();
-        let able = all.iter().filter(|(node, known)| {
-            !known.is_silent(self.silence) && known.lacks_driver(node, driver).is_none()
-        });
-        let rooms = able.map(|(node, known)| Room {
-            node: node.clone(),
-            uid: known.uid.clone(),
-            // Kubernetes counts no further.
-            largest: known.room(class).min(Bytes(i64::MAX.unsigned_abs())),
-        });
-        rooms.collect()
     }
 
     fn all(&self) -> MutexGuard<'_, BTreeMap<String, Known>> {

@@ -5,7 +5,7 @@
 //! (`pkg/scheduler/framework/plugins/volumebinding/binder.go`), and names of objects have no slash.
 
 use crate::names::is_object_name;
-use std::{fmt, str::FromStr};
+use std::{collections::HashSet, fmt, str::FromStr};
 
 /// The longest name of a `CSIDriver` (`ValidateCSIDriverName` in `pkg/apis/core/validation`).
 const LONGEST: usize = 63;
@@ -23,6 +23,25 @@ pub struct Driver {
 pub struct Ours(Vec<Driver>);
 
 impl Ours {
+    /// These drivers, if nobody is meant by a name of another.
+    ///
+    /// # Errors
+    /// When a name is there twice.
+    pub fn of(drivers: &[Driver]) -> Result<Self, Repeated> {
+        let mut names = HashSet::new();
+        for known in drivers {
+            for name in [Some(&known.name), known.scheduled.as_ref()]
+                .into_iter()
+                .flatten()
+            {
+                if !names.insert(name) {
+                    return Err(Repeated(name.clone()));
+                }
+            }
+        }
+        Ok(drivers.iter().cloned().collect())
+    }
+
     /// Whether a driver is one of them.
     #[must_use]
     pub fn has(&self, driver: &str) -> bool {
@@ -104,6 +123,22 @@ impl FromStr for Driver {
     }
 }
 
+/// A driver, or the provisioner of one, was said twice.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Repeated(String);
+
+impl fmt::Display for Repeated {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{:?} is named twice; say each driver, and each provisioner, once",
+            self.0
+        )
+    }
+}
+
+impl std::error::Error for Repeated {}
+
 /// No `CSIDriver` can have the name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NoProvisioner(String);
@@ -150,6 +185,19 @@ mod tests {
         let plain = ours.only("example.com/net");
         assert_eq!(plain, Ours::from(["example.com/net"]));
         assert!(!plain.any_scheduled());
+    }
+
+    #[test]
+    fn a_name_that_means_two_drivers_is_refused() {
+        let of = |all: &[&str]| {
+            let all: Vec<_> = all.iter().map(|text| driver(text).unwrap()).collect();
+            Ours::of(&all).map_err(|error| error.to_string())
+        };
+        assert!(of(&["a/b=x", "c/d=y", "e/f"]).is_ok());
+        for twice in [&["a/b=x", "c/d=x"], &["a/b", "a/b=x"]] {
+            let refused = of(twice).unwrap_err();
+            assert!(refused.contains("is named twice"), "{refused}");
+        }
     }
 
     #[test]

@@ -93,7 +93,7 @@ pub fn wish(claim: &PersistentVolumeClaim, class: Option<&StorageClass>, ours: &
             "storage class {name:?} is not there; make it, or delete the claim"
         ));
     };
-    if let Err(why) = possible(spec, class, driver) {
+    if let Err(why) = possible(spec, class, driver, ours) {
         return Wish::Refused(why);
     }
     if class.volume_binding_mode.as_deref() != Some("WaitForFirstConsumer") {
@@ -123,16 +123,17 @@ pub fn allows_node(class: &StorageClass, labels: Option<&BTreeMap<String, String
 fn possible(
     spec: &PersistentVolumeClaimSpec,
     class: &StorageClass,
-    driver: &str,
+    provisioner: &str,
+    ours: &Ours,
 ) -> Result<(), String> {
     let size = request(spec)?;
     if let Some(why) = beyond(class, size) {
         return Err(why);
     }
     let name = class.metadata.name.as_deref().unwrap_or_default();
-    if class.provisioner != driver {
+    if ours.driver_of(&class.provisioner) != ours.driver_of(provisioner) {
         return Err(format!(
-            "storage class {name:?} is of provisioner {}, and the claim of {driver}; make the claim anew",
+            "storage class {name:?} is of provisioner {}, and the claim of {provisioner}; make the claim anew",
             class.provisioner
         ));
     }
@@ -197,10 +198,12 @@ fn possible(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ours::Driver;
     use serde_json::{Value, from_value, json};
 
     fn of(claim: Value, class: Value) -> Wish {
-        let ours = Ours::from(["example.com/disk"]);
+        let named: Driver = "example.com/disk=disk.example.com".parse().unwrap();
+        let ours = [named].into_iter().collect();
         let class: Option<StorageClass> = from_value(class).unwrap();
         wish(&from_value(claim).unwrap(), class.as_ref(), &ours)
     }
@@ -253,6 +256,20 @@ mod tests {
         chosen["metadata"]["annotations"][SELECTED_NODE] = "node-1".into();
         let node = Some("node-1".to_owned());
         assert_eq!(of(chosen, later), Wish::Storage { node });
+    }
+
+    #[test]
+    fn both_names_of_a_provisioner_mean_one_driver() {
+        for (of_claim, of_class) in [
+            ("disk.example.com", "disk.example.com"),
+            ("disk.example.com", "example.com/disk"),
+            ("example.com/disk", "disk.example.com"),
+        ] {
+            let mut named = claim(json!({}));
+            named["metadata"]["annotations"][PROVISIONER[0]] = of_claim.into();
+            let class = class(json!({"provisioner": of_class}));
+            assert_eq!(of(named, class), Wish::Storage { node: None }, "{of_claim}");
+        }
     }
 
     #[test]

@@ -27,7 +27,7 @@ struct Plain {
     values: &'static [&'static str],
 }
 
-const PLAIN: [Plain; 6] = [
+const PLAIN: [Plain; 7] = [
     Plain {
         file: "cluster/objects.yaml",
         heading: "The objects of flexvol-controller. Apply this first; deleting it forgets all volumes' orders.",
@@ -38,8 +38,14 @@ const PLAIN: [Plain; 6] = [
         file: "cluster/controller.yaml",
         heading: "Installs the drivers on every node, and makes, grows and deletes the volumes of claims.\n\
             # Apply objects.yaml first. Adjust the image, the drivers, and the plugin directory of your kubelets.",
-        templates: &["namespace", "rights", "scheduler", "controller", "nodes"],
+        templates: &["namespace", "rights", "controller", "nodes"],
         values: &["createNamespace=true"],
+    },
+    Plain {
+        file: "cluster/scheduler.yaml",
+        heading: "Belongs to controller.yaml, for Kubernetes 1.24 or newer: before, pods would wait for ever.",
+        templates: &["scheduler"],
+        values: &[],
     },
     Plain {
         file: "cluster/webhooks.yaml",
