@@ -84,9 +84,11 @@ dmsetup resume "$name"
 /// Every callout takes this machine a second with lvm: unless every point is tried, what other block
 /// volumes show is left to them, and what directories show on btrfs to those. What does not apply costs
 /// nothing.
-const FOR_LVM: &str = "fmt.uns,fmt.unr,mnt.happy,exp.grow,umt.dead,att.,wfa.,isa.,det.,gvn.";
-const FOR_DIRECTORIES: &str = "mnt.happy,mnt.ro,mnt.fsgroup,exp.,umt.keeps,con.parallel,leak.";
-const FOR_ATTACHED: &str = "att.,wfa.,isa.,det.,gvn.";
+const FOR_LVM: &str =
+    "fmt.uns,fmt.unr,mnt.happy,mnt.fsgroup,exp.grow,umt.dead,att.,wfa.,isa.,det.,gvn.";
+const FOR_DIRECTORIES: &str =
+    "mnt.happy,mnt.ro,mnt.fsgroup,exp.,umt.keeps,umt.dead,att.,wfa.,isa.,det.,gvn.,fmt.";
+const FOR_ATTACHED: &str = "att.,wfa.,isa.,det.,mnt.fsgroup,gvn.";
 
 fn lvm(attach: bool, some: &str, lists: &[&[Reason]], points: &Points) {
     let script = format!(

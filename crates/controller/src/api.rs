@@ -228,6 +228,12 @@ pub fn refusal(error: &kube::Error) -> Refusal {
     }
 }
 
+/// What was just deleted is counted a moment longer; nothing but words tells it from other refusals
+/// (`staging/src/k8s.io/apiserver/pkg/admission/plugin/resourcequota`).
+pub(crate) fn is_quota(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 403 && status.message.contains("exceeded quota"))
+}
+
 /// An error in words: of what the API server refused, its own, and nothing of how they came here.
 #[must_use]
 pub fn words(error: &anyhow::Error) -> String {

@@ -12,7 +12,7 @@ mod moment;
 mod offline;
 mod restart;
 
-pub(crate) use ask::{claim_name, ordinals, restarts, templates, wanted};
+pub(crate) use ask::{claim_name, ordinals, restarts, size, template, templates, wanted};
 
 use crate::{
     api::{Refusal, is_conflict, refusal, words},

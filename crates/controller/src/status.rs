@@ -5,7 +5,7 @@ use crate::{
     nodes::{SILENCE, Silence},
     objects::{NodeVolume, NodeVolumeStatus, StorageNode, Wanted},
     observe::handed_on,
-    pages, recover,
+    pages, realign, recover,
 };
 use anyhow::{Context, Result};
 use flexvol_sdk::Bytes;
@@ -47,7 +47,10 @@ pub async fn table(client: &Client, all: bool) -> Result<String> {
         }
     });
     listed.await.context("list the orders")?;
-    Ok(format(&rows, settled))
+    let unfinished = realign::to_finish(client).await?;
+    Ok(unfinished
+        .into_iter()
+        .fold(format(&rows, settled), |text, line| text + &line + "\n"))
 }
 
 /// What volumes say that their orders do not know.

@@ -5,7 +5,7 @@ use super::review::{Update, Verdict};
 use crate::{
     names::is_object_name,
     observe::capacity,
-    sets::{claim_name, ordinals, restarts, wanted},
+    sets::{claim_name, ordinals, restarts, size, template, wanted},
     wish::{beyond, class_name},
 };
 use anyhow::{Context, Result};
@@ -17,18 +17,6 @@ use kube::{Api, Client, ResourceExt, api::ListParams};
 
 /// So many claims of a set are looked at before a size is accepted; the controller looks at all.
 const MOST_CLAIMS: u32 = 500;
-
-pub(super) fn template<'a>(set: &'a StatefulSet, name: &str) -> Option<&'a PersistentVolumeClaim> {
-    let mut all = set.spec.volume_claim_templates.iter().flatten();
-    all.find(|template| template.metadata.name.as_deref() == Some(name))
-}
-
-/// The size of a template, as it is written, and what that is; none if it is no size.
-pub(super) fn size(template: &PersistentVolumeClaim) -> Option<(String, Bytes)> {
-    let requests = template.spec.as_ref()?.resources.as_ref()?;
-    let text = &requests.requests.as_ref()?.get("storage")?.0;
-    Some((text.clone(), text.parse().ok()?))
-}
 
 /// The storage class of a template: its own, or the one that its first claim was given by default.
 pub(super) async fn class_of(

@@ -9,9 +9,13 @@
 
 use super::{
     review::{Update, Verdict},
-    sets::{class_of, size, template},
+    sets::class_of,
 };
-use crate::{names::GROW, ours::Ours};
+use crate::{
+    names::GROW,
+    ours::Ours,
+    sets::{size, template},
+};
 use anyhow::Result;
 use flexvol_sdk::Bytes;
 use k8s_openapi::api::apps::v1::StatefulSet;

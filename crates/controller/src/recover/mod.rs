@@ -11,10 +11,11 @@ mod note;
 
 use crate::{
     act,
-    api::{Refusal, is_conflict, refusal, words},
+    api::{Refusal, is_conflict, is_quota, refusal},
     names::MANAGED,
     observe::{has, uid},
     pages,
+    turns::{self, LOOK, Turn},
 };
 use anyhow::{Context, Error, Result, anyhow, bail};
 use flexvol_sdk::Bytes;
@@ -31,9 +32,6 @@ use tokio::time::{Instant, sleep};
 
 /// So many objects are read at a time.
 const PAGE: u32 = 500;
-
-/// How often it is looked whether others have done their part.
-const LOOK: Duration = Duration::from_millis(250);
 
 /// What a person asks for.
 #[derive(Clone, Debug)]
@@ -84,16 +82,6 @@ pub(crate) fn to_finish(volume: &PersistentVolume) -> Option<String> {
     Some(format!(
         "flexvol-controller recover {name} --namespace {namespace}"
     ))
-}
-
-/// How a turn of the work ended.
-enum Turn {
-    /// One thing was done.
-    Done,
-    /// Others have to do theirs.
-    Others(String),
-    /// Nothing is left to do.
-    End,
 }
 
 struct Recovery<'a> {
@@ -243,28 +231,16 @@ impl Recovery<'_> {
     }
 
     async fn finish(&self, volume: &str, note: &Note) -> Result<()> {
-        let (mut begun, mut is_kept) = (Instant::now(), true);
-        loop {
-            let late = begun.elapsed() >= self.wanted.patience;
-            let error = match self.turn(volume, note, &mut is_kept).await {
-                Ok(Turn::End) => return Ok(()),
-                Ok(Turn::Done) => {
-                    begun = Instant::now();
-                    continue;
-                }
-                Ok(Turn::Others(what)) if late => anyhow!("it took too long to {what}"),
-                Err(error) if late || !passes(&error) => error,
-                Ok(Turn::Others(_)) | Err(_) => {
-                    sleep(LOOK).await;
-                    continue;
-                }
-            };
-            let kept = match is_kept {
-                true => format!(" persistent volume {volume} says Retain, so its data stays;"),
-                false => String::new(),
-            };
-            bail!("{};{kept} mend that, and repeat the command", words(&error));
-        }
+        let mut is_kept = true;
+        let turn = async || self.turn(volume, note, &mut is_kept).await;
+        let Err(error) = turns::finish(self.wanted.patience, turn).await else {
+            return Ok(());
+        };
+        let kept = match is_kept {
+            true => format!(" persistent volume {volume} says Retain, so its data stays;"),
+            false => String::new(),
+        };
+        bail!("{error};{kept} mend that, and repeat the command");
     }
 
     async fn turn(&self, volume: &str, note: &Note, is_kept: &mut bool) -> Result<Turn> {
@@ -359,23 +335,6 @@ fn is_about_size(status: &kube::core::Status) -> bool {
     let causes = status.details.iter().flat_map(|details| &details.causes);
     let mut fields = causes.map(|cause| cause.field.as_str());
     status.code == 422 && fields.any(|field| field == "spec.resources.requests.storage")
-}
-
-/// What was just deleted is counted a moment longer; nothing but words tells it from other refusals
-/// (`staging/src/k8s.io/apiserver/pkg/admission/plugin/resourcequota`).
-fn is_quota(error: &kube::Error) -> bool {
-    matches!(error, kube::Error::Api(status) if status.code == 403 && status.message.contains("exceeded quota"))
-}
-
-/// Whether something goes by itself, or is another thing when it is looked at again.
-fn passes(error: &Error) -> bool {
-    match error.downcast_ref::<kube::Error>() {
-        Some(error @ kube::Error::Api(status)) => {
-            matches!(status.code, 404 | 409 | 429 | 500..) || is_quota(error)
-        }
-        Some(_) => true,
-        None => false,
-    }
 }
 
 /// What is to be said of a note that a former run has left beside a claim that stays. It is a person who takes

@@ -54,6 +54,19 @@ pub(crate) fn templates(set: &StatefulSet) -> HashSet<&str> {
     names.collect()
 }
 
+/// A claim template of the set.
+pub(crate) fn template<'a>(set: &'a StatefulSet, name: &str) -> Option<&'a PersistentVolumeClaim> {
+    let mut all = set.spec.volume_claim_templates.iter().flatten();
+    all.find(|template| template.metadata.name.as_deref() == Some(name))
+}
+
+/// The size of a template, as it is written, and what that is; none if it is no size.
+pub(crate) fn size(template: &PersistentVolumeClaim) -> Option<(String, Bytes)> {
+    let requests = template.spec.as_ref()?.resources.as_ref()?;
+    let text = &requests.requests.as_ref()?.get("storage")?.0;
+    Some((text.clone(), text.parse().ok()?))
+}
+
 /// Whether pods of the set may be stopped, one at a time, so that their volumes grow; or what is wrong
 /// with the annotation. Where a claim template has that very name, the annotation is its size.
 pub(crate) fn restarts(set: &StatefulSet) -> Result<bool, String> {
