@@ -88,7 +88,9 @@ const FOR_LVM: &str =
     "fmt.uns,fmt.unr,mnt.happy,mnt.fsgroup,exp.grow,umt.dead,att.,wfa.,isa.,det.,gvn.";
 const FOR_DIRECTORIES: &str =
     "mnt.happy,mnt.ro,mnt.fsgroup,exp.,umt.keeps,umt.dead,att.,wfa.,isa.,det.,gvn.,fmt.";
-const FOR_ATTACHED: &str = "att.,wfa.,isa.,det.,mnt.fsgroup,gvn.";
+/// The rest of attaching is asked of volumes in files, by the same code.
+const FOR_ATTACHED: &str =
+    "att.happy,att.repeat,wfa.returns,isa.,det.happy,det.repeat,mnt.fsgroup,gvn.";
 
 fn lvm(attach: bool, some: &str, lists: &[&[Reason]], points: &Points) {
     let script = format!(

@@ -12,6 +12,7 @@ use crate::{
     api::{Refusal, refusal},
     names::{REALIGNED, is_object_name},
     observe::{capacity, uid},
+    pages,
     sets::{claim_name, ordinals},
     turns::{self, Turn},
 };
@@ -23,7 +24,7 @@ use k8s_openapi::api::{
 use kube::{
     Api, Client, ResourceExt,
     api::{DeleteParams, ListParams, PostParams, Preconditions, PropagationPolicy},
-    core::{ApiResource, DynamicObject},
+    core::{ApiResource, DynamicObject, Selector},
 };
 use save::{Change, Save, is_orphaning, plan};
 use serde_json::{from_value, to_value};
@@ -62,7 +63,8 @@ pub async fn realign(
         wanted,
         say,
         saved: false,
-        deleted: None,
+        seen: None,
+        deleted: false,
     };
     let Err(error) = turns::finish(wanted.patience, async || work.turn().await).await else {
         return Ok(());
@@ -108,8 +110,10 @@ struct Realignment<'a> {
     say: &'a dyn Fn(&str) -> Result<()>,
     /// Something is saved.
     saved: bool,
-    /// What this run has deleted.
-    deleted: Option<Save>,
+    /// What was saved when this run looked last.
+    seen: Option<Save>,
+    /// This run has deleted the set.
+    deleted: bool,
 }
 
 impl Realignment<'_> {
@@ -121,27 +125,16 @@ impl Realignment<'_> {
         // After what was saved, which is about the set that was there then, or one before it.
         let set = self.sets.get_opt(name).await.context("read it")?;
         let Some(secret) = secret else {
-            return match (&self.deleted, set) {
-                (Some(save), set)
-                    if set
-                        .as_ref()
-                        .is_none_or(|set| uid(&set.metadata) == save.former) =>
-                {
-                    // Somebody took it away, and nobody else knows it.
-                    self.keep(save, None).await?;
-                    Ok(Turn::Done)
-                }
-                (_, Some(set)) => self.save(&set, None).await,
-                (_, None) => bail!("there is none"),
-            };
+            return self.unsaved(set).await;
         };
         let save = Save::of(&secret)?;
+        self.seen = Some(save.clone());
         if self.wanted.dry_run {
             (self.say)("a former run has begun; without --dry-run it is finished")?;
             return Ok(Turn::End);
         }
         match set {
-            None => self.make(&save).await,
+            None => self.make(&save, &secret).await,
             Some(set) if uid(&set.metadata) != save.former => match save.is_made(&set) {
                 true => self.end(&set, &secret).await,
                 // Somebody else was faster, with other templates.
@@ -156,9 +149,28 @@ impl Realignment<'_> {
                 Ok(Turn::Others("delete it without its pods".to_owned()))
             }
             Some(set) => match plan(&typed(&set)?) {
-                Ok(changes) if Save::new(&set, &changes) == save => self.delete(&set, save).await,
+                Ok(changes) if Save::new(&set, &changes) == save => self.delete(&set).await,
                 _ => self.save(&set, Some(&secret)).await,
             },
+        }
+    }
+
+    /// Nothing is saved: it begins, or has ended, or somebody has taken the secret away.
+    async fn unsaved(&self, set: Option<DynamicObject>) -> Result<Turn> {
+        let is_former = |save: &Save, set: &DynamicObject| uid(&set.metadata) == save.former;
+        match (&self.seen, set) {
+            (Some(save), Some(set)) if !is_former(save, &set) && save.is_made(&set) => {
+                self.tell("it is realigned");
+                Ok(Turn::End)
+            }
+            (Some(save), set)
+                if self.deleted && set.as_ref().is_none_or(|set| is_former(save, set)) =>
+            {
+                self.keep(save, None).await?;
+                Ok(Turn::Done)
+            }
+            (_, Some(set)) => self.save(&set, None).await,
+            (_, None) => bail!("there is none"),
         }
     }
 
@@ -258,7 +270,7 @@ impl Realignment<'_> {
         kept.map(drop).context("save what it shall be")
     }
 
-    async fn delete(&mut self, set: &DynamicObject, save: Save) -> Result<Turn> {
+    async fn delete(&mut self, set: &DynamicObject) -> Result<Turn> {
         let parameters = DeleteParams {
             propagation_policy: Some(PropagationPolicy::Orphan),
             ..DeleteParams::default()
@@ -269,16 +281,22 @@ impl Realignment<'_> {
         });
         let deleted = self.sets.delete(&self.wanted.name, &parameters).await;
         deleted.map(drop).context("delete it")?;
-        self.deleted = Some(save);
+        self.deleted = true;
         self.tell("it was deleted without its pods");
         Ok(Turn::Done)
     }
 
-    async fn make(&self, save: &Save) -> Result<Turn> {
+    async fn make(&self, save: &Save, secret: &Secret) -> Result<Turn> {
+        let name = secret.name_any();
+        // Another run may have saved more before the set went.
+        let now = self.saves.get_opt(&name).await;
+        let now = now.context("read what was saved again")?;
+        if now.and_then(|now| now.metadata.resource_version) != secret.metadata.resource_version {
+            return Ok(Turn::Done);
+        }
         if !self.has_orphans(&save.set).await? {
-            let secret = save::name(&self.wanted.name);
             return Err(anyhow!(
-                "it is not there, nor any pod of it: if somebody has deleted it on purpose, delete secret {secret}, or else make it from that"
+                "it is not there, nor any pod of it: if somebody has deleted it on purpose, delete secret {name}, or else make it from that"
             ));
         }
         let made = self.sets.create(&PostParams::default(), &save.set).await;
@@ -310,14 +328,20 @@ impl Realignment<'_> {
 
     /// Whether there are pods of the set that belong to nobody.
     async fn has_orphans(&self, set: &DynamicObject) -> Result<bool> {
-        for ordinal in ordinals(&typed(set)?) {
-            let name = format!("{}-{ordinal}", self.wanted.name);
-            let pod = self.pods.get_opt(&name).await.context("read a pod")?;
-            if pod.as_ref().is_some_and(is_orphan) {
-                return Ok(true);
-            }
-        }
-        Ok(false)
+        let selector = typed(set)?.spec.selector;
+        let selector = Selector::try_from(selector).context("read its selector")?;
+        let prefix = format!("{}-", self.wanted.name);
+        let is_of_set = |name: &str| {
+            let ordinal = name.strip_prefix(&prefix);
+            ordinal.is_some_and(|ordinal| ordinal.parse::<u32>().is_ok())
+        };
+        let mut found = false;
+        let pods = ListParams::default().labels_from(&selector).limit(500);
+        let listed = pages::each(&self.pods, pods, |pod| {
+            found |= is_orphan(pod) && is_of_set(&pod.name_any());
+        });
+        listed.await.context("list pods")?;
+        Ok(found)
     }
 }
 

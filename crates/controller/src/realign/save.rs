@@ -22,6 +22,9 @@ const FORMER: &str = "former";
 /// What the name of the secret begins with; the set's follows.
 const PREFIX: &str = "flexvol-realign-";
 
+/// In a claim template.
+const SIZE: &str = "/spec/resources/requests/storage";
+
 /// What a garbage collector that leaves a set's pods alone waits with (`pkg/controller/garbagecollector`).
 const ORPHAN: &str = "orphan";
 
@@ -65,7 +68,7 @@ impl Save {
     /// The same with whatever else the set says now.
     pub fn renewed(&self, set: &DynamicObject) -> Self {
         let sizes = sizes(&self.set).into_iter();
-        let sizes = sizes.filter_map(|(name, size)| Some((name?, size)));
+        let sizes = sizes.filter_map(|(name, size)| Some((name?, size?)));
         Save {
             former: self.former.clone(),
             set: anew(set, &sizes.collect()),
@@ -239,23 +242,28 @@ fn anew(set: &DynamicObject, sizes: &BTreeMap<&str, Bytes>) -> DynamicObject {
 }
 
 /// The names of the set's claim templates, and their sizes.
-fn sizes(set: &DynamicObject) -> Vec<(Option<&str>, Bytes)> {
+fn sizes(set: &DynamicObject) -> Vec<(Option<&str>, Option<Bytes>)> {
     let templates = set.data.pointer("/spec/volumeClaimTemplates");
     let templates = templates.and_then(Value::as_array).into_iter().flatten();
     let sizes = templates.map(|template| {
         let text = |path: &str| template.pointer(path).and_then(Value::as_str);
-        let size = text("/spec/resources/requests/storage").and_then(|size| size.parse().ok());
-        (text("/metadata/name"), size.unwrap_or_default())
+        let size = text(SIZE).and_then(|size| size.parse().ok());
+        (text("/metadata/name"), size)
     });
     sizes.collect()
 }
 
-/// What decides about the pods and claims of a set.
+/// What decides about the pods and claims of a set. The API server may write a size in another way.
 fn spec(set: &DynamicObject) -> Value {
     let mut spec = set.data["spec"].clone();
     let templates = spec.pointer_mut("/volumeClaimTemplates");
     let templates = templates.and_then(Value::as_array_mut);
     for template in templates.into_iter().flatten() {
+        if let Some(size) = template.pointer_mut(SIZE)
+            && let Some(bytes) = size.as_str().and_then(|size| size.parse::<Bytes>().ok())
+        {
+            *size = bytes.to_string().into();
+        }
         if let Some(template) = template.as_object_mut() {
             template.remove("status");
         }
@@ -346,6 +354,7 @@ mod tests {
         let save = Save::new(&there, &planned(json!({})).unwrap());
         let mut made = save.set.clone();
         made.data["spec"]["volumeClaimTemplates"][0]["status"] = json!({"phase": "Pending"});
+        made.data["spec"]["volumeClaimTemplates"][1] = template("data", "21474836480");
         assert!(save.is_kept_by(&made));
         made.data["spec"]["template"]["metadata"] = json!({"annotations": {"sidecar": "yes"}});
         assert!(!save.is_kept_by(&made));
