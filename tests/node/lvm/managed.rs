@@ -226,18 +226,26 @@ fn old_data(points: &Points) {
         points.add(1);
     }
 
-    for at in [0, 65600, 3 * MIB, SIZE - MIB, SIZE - 512] {
-        let volume = node.provision("pv", "xfs");
-        let path = format!("/dev/{GROUP}/flexvol-{}", volume.handle());
-        let device = File::options().write(true).open(path).unwrap();
-        device.write_all_at(b"somebody's data", at).unwrap();
+    let volume = node.provision("pv", "xfs");
+    let path = format!("/dev/{GROUP}/flexvol-{}", volume.handle());
+    let somebodys = b"somebody's data";
+    let write = |data: &[u8], at| {
+        let device = File::options().write(true).open(&path).unwrap();
+        device.write_all_at(data, at).unwrap();
         device.sync_all().unwrap();
-        drop(device);
-        let refused = node.pod(&volume).mount("rw").failure();
+    };
+    let pod = node.pod(&volume);
+    for at in [0, 65600, 3 * MIB, SIZE - MIB, SIZE - 512] {
+        write(somebodys, at);
+        let refused = pod.mount("rw").failure();
         assert!(refused.contains("should be blank"), "{at}: {refused}");
-        node.delete(&volume).success();
+        write(&vec![0; somebodys.len()], at);
         points.add(1);
     }
+    // What was refused was left as it was.
+    pod.mount("rw").success();
+    pod.unmount().success();
+    node.delete(&volume).success();
 }
 
 fn unfinished(points: &Points) {

@@ -381,7 +381,12 @@ fn close(place: &Place, driver: &Driver, volumes: &[PersistentVolume]) {
             pod.unmount().success();
         }
         driver.call(&["delete", &volume.json("rw")]).success();
-        // A storm may have deleted the volume and then provisioned one of its name again.
+    }
+    if place.sizes(driver).is_empty() {
+        return;
+    }
+    // A storm may have deleted a volume and then provisioned one of its name again.
+    for volume in volumes {
         let again = driver
             .call(&["provision", &request(&volume.name, SIZE)])
             .success();
