@@ -22,6 +22,7 @@ use crate::{
 };
 use anyhow::Result;
 use kube::Client;
+use prometheus_client::metrics::gauge::Gauge;
 use std::{
     collections::{HashMap, HashSet},
     fmt,
@@ -46,6 +47,9 @@ pub(crate) const OTHERS: Pace = Pace {
     first: Duration::from_secs(300),
     longest: Duration::from_secs(3600),
 };
+
+/// How often what is not as it shall be is counted.
+const COUNTED: Duration = Duration::from_secs(10);
 
 /// No volume needs more steps without anything happening in between.
 pub(crate) const STEPS: usize = 16;
@@ -128,6 +132,8 @@ impl Controller {
         tokio::spawn(async move { this.watch_nodes().await });
         let this = Arc::clone(&self);
         tokio::spawn(async move { this.forget_nodes().await });
+        let this = Arc::clone(&self);
+        tokio::spawn(async move { this.count().await });
         let workers = (0..WORKERS).map(|_| {
             let this = Arc::clone(&self);
             tokio::spawn(async move {
@@ -141,6 +147,21 @@ impl Controller {
             })
         });
         futures_util::future::join_all(workers).await;
+    }
+
+    /// Counts now and then what is not as it shall be: of a hundred thousand, in milliseconds.
+    async fn count(&self) {
+        let gauge = |gauge: &Gauge, count: usize| {
+            gauge.set(i64::try_from(count).unwrap_or(i64::MAX));
+        };
+        loop {
+            let claims = || self.claims.lock().unwrap_or_else(PoisonError::into_inner);
+            gauge(&self.metrics.claims_waiting, claims().len());
+            let (unsettled, failing) = self.index.count();
+            gauge(&self.metrics.volumes_unsettled, unsettled);
+            gauge(&self.metrics.volumes_failing, failing);
+            tokio::time::sleep(COUNTED).await;
+        }
     }
 
     async fn volume(&self, name: &str) -> Outcome {

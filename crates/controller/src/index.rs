@@ -112,6 +112,20 @@ impl Index {
         unsettled.map(|(name, _)| name.clone()).collect()
     }
 
+    /// For how many volumes something is to be done, and how many of them failed when it was tried.
+    pub fn count(&self) -> (usize, usize) {
+        let all = self.all();
+        let orders = || all.values().filter(|known| known.order.is_some());
+        let fails = |known: &Known| {
+            let order = known.order.as_ref();
+            order.is_some_and(|order| order.what.problem.is_some())
+        };
+        (
+            orders().filter(|known| !known.is_settled()).count(),
+            orders().filter(|known| fails(known)).count(),
+        )
+    }
+
     /// Forgets all volumes but those with these UIDs, and says which.
     pub fn keep_volumes(&self, uids: &HashSet<String>) -> Vec<String> {
         self.keep(|known| forget(&mut known.volume, uids))
@@ -217,7 +231,9 @@ mod tests {
     #[test]
     fn a_volume_is_settled_while_it_stays_and_has_what_was_ordered() {
         let bound = || volume("Bound", "a/b");
-        assert!(index(&bound(), &order("Present", 2)).is_settled("pvc-1"));
+        let settled = index(&bound(), &order("Present", 2));
+        assert!(settled.is_settled("pvc-1"));
+        assert_eq!(settled.count(), (0, 0));
         for (volume, order) in [
             (bound(), order("Present", 3)),
             (bound(), order("Absent", 2)),
@@ -227,6 +243,7 @@ mod tests {
             let index = index(&volume, &order);
             assert!(!index.is_settled("pvc-1"), "{volume:?} {order:?}");
             assert_eq!(index.unsettled(), ["pvc-1"]);
+            assert_eq!(index.count(), (1, 0));
         }
     }
 
@@ -244,6 +261,7 @@ mod tests {
         };
         let index = Index::default();
         assert!(index.order(&failed(1, "full"), true));
+        assert_eq!(index.count(), (1, 1));
         assert!(!index.order(&failed(2, "full"), true));
         assert_eq!(index.get("pvc-1").order.unwrap().version, "2");
         assert!(index.order(&failed(3, "on fire"), true));

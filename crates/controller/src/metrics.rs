@@ -3,10 +3,13 @@
 use http::Method;
 use prometheus_client::{
     encoding::{EncodeLabelSet, text::encode},
-    metrics::{counter::Counter, family::Family, gauge::Gauge},
+    metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
     registry::Registry,
 };
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
+
+/// Drivers answer in milliseconds, and may take minutes to format or to wipe.
+const SECONDS: [f64; 11] = [0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0];
 
 /// All that is counted. No label is a volume's name: there may be a hundred thousand.
 #[derive(Clone, Debug)]
@@ -14,10 +17,17 @@ pub struct Metrics {
     registry: Arc<Registry>,
     requests: Family<RequestLabels, Counter>,
     operations: Family<OperationLabels, Counter>,
+    calls: Family<CallLabels, Histogram, fn() -> Histogram>,
     /// One while this process leads.
     pub leading: Gauge,
     /// Volumes that wait for a worker.
     pub waiting: Gauge,
+    /// Claims that have not got their volume, or not all of it that they ask for.
+    pub claims_waiting: Gauge,
+    /// Volumes for whose storage something is to be done.
+    pub volumes_unsettled: Gauge,
+    /// Volumes whose node failed when it last tried.
+    pub volumes_failing: Gauge,
 }
 
 #[derive(Clone, Debug, EncodeLabelSet, PartialEq, Eq, Hash)]
@@ -32,12 +42,37 @@ struct OperationLabels {
     result: String,
 }
 
+#[derive(Clone, Debug, EncodeLabelSet, PartialEq, Eq, Hash)]
+struct CallLabels {
+    driver: String,
+    callout: String,
+}
+
 impl Default for Metrics {
     fn default() -> Self {
         let mut registry = Registry::with_prefix("flexvol");
         let requests = Family::default();
         let operations = Family::default();
-        let (leading, waiting) = (Gauge::default(), Gauge::default());
+        let calls = Family::new_with_constructor((|| Histogram::new(SECONDS)) as fn() -> _);
+        let mut gauge = |name: &str, help: &str| {
+            let gauge = Gauge::default();
+            registry.register(name, help, gauge.clone());
+            gauge
+        };
+        let leading = gauge("leading", "1 while this process leads");
+        let waiting = gauge("waiting", "volumes that wait for a worker");
+        let claims_waiting = gauge(
+            "claims_waiting",
+            "claims without a volume, or with less than they ask for",
+        );
+        let volumes_unsettled = gauge(
+            "volumes_unsettled",
+            "volumes whose storage is to be made, grown or deleted",
+        );
+        let volumes_failing = gauge(
+            "volumes_failing",
+            "volumes whose driver failed when it was last asked",
+        );
         registry.register(
             "api_requests",
             "requests to the API server; code 0: no answer",
@@ -48,14 +83,21 @@ impl Default for Metrics {
             "steps of the controller, or calls of drivers, and how they ended",
             operations.clone(),
         );
-        registry.register("leading", "1 while this process leads", leading.clone());
-        registry.register("waiting", "volumes that wait for a worker", waiting.clone());
+        registry.register(
+            "call_seconds",
+            "how long calls of drivers took",
+            calls.clone(),
+        );
         Metrics {
             registry: Arc::new(registry),
             requests,
             operations,
+            calls,
             leading,
             waiting,
+            claims_waiting,
+            volumes_unsettled,
+            volumes_failing,
         }
     }
 }
@@ -77,6 +119,16 @@ impl Metrics {
             result: result.to_owned(),
         };
         self.operations.get_or_create(&labels).inc();
+    }
+
+    /// A driver has answered, or was ended, after this time.
+    pub fn called(&self, driver: &str, callout: &str, took: Duration) {
+        let labels = CallLabels {
+            driver: driver.to_owned(),
+            callout: callout.to_owned(),
+        };
+        let seconds = self.calls.get_or_create(&labels);
+        seconds.observe(took.as_secs_f64());
     }
 
     /// All of it as text.

@@ -1,4 +1,6 @@
-//! `flexvol-controller status`: the volumes that wait for something, and what for.
+//! `flexvol-controller status`: the volumes and claims that wait for something, and what for.
+
+mod claims;
 
 use crate::{
     names::MANAGED,
@@ -8,18 +10,19 @@ use crate::{
     pages, realign, recover,
 };
 use anyhow::{Context, Result};
+use claims::Claims;
 use flexvol_sdk::Bytes;
 use k8s_openapi::{api::core::v1::PersistentVolume, jiff::Timestamp};
 use kube::{Api, Client, ResourceExt, api::ListParams};
 use std::{collections::HashMap, time::Duration};
 
-/// How many orders are read at a time.
+/// How many objects are read at a time.
 const PAGE: u32 = 500;
 
 /// The table of all volumes that wait, or of all.
 ///
 /// # Errors
-/// When the API server does not list orders.
+/// When the API server does not list what is needed.
 pub async fn table(client: &Client, all: bool) -> Result<String> {
     let nodes: Api<StorageNode> = Api::all(client.clone());
     let nodes = nodes
@@ -27,17 +30,19 @@ pub async fn table(client: &Client, all: bool) -> Result<String> {
         .await
         .context("list the nodes' agents")?;
     let heard: HashMap<_, _> = nodes
-        .into_iter()
-        .map(|node| (node.name_any(), node.status.seen))
+        .iter()
+        .map(|node| (node.name_any(), node.status.seen.as_deref()))
         .collect();
     let volumes = Volumes::list(client).await?;
+    let mut claims = Claims::list(client, &nodes.items).await?;
     let now = Timestamp::now();
     let orders: Api<NodeVolume> = Api::all(client.clone());
     let (mut rows, mut settled) = (Vec::new(), 0);
     let pages = ListParams::default().limit(PAGE);
     let listed = pages::each(&orders, pages, |order| {
-        let seen = heard.get(&order.spec.node).and_then(Option::as_deref);
+        let seen = heard.get(&order.spec.node).copied().flatten();
         let mut row = row(order, seen, now);
+        claims.correct(&mut row);
         volumes.correct(&mut row);
         if row.state == SETTLED {
             settled += 1;
@@ -47,6 +52,7 @@ pub async fn table(client: &Client, all: bool) -> Result<String> {
         }
     });
     listed.await.context("list the orders")?;
+    rows.extend(claims.without_order());
     let unfinished = realign::to_finish(client).await?;
     Ok(unfinished
         .into_iter()

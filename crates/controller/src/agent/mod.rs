@@ -34,7 +34,7 @@ use std::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 use tokio::sync::Notify;
 
@@ -189,7 +189,13 @@ impl Agent {
         let result = match (&grows_on_node, self.forbids(name, &order, &duty).await?) {
             (Err(failure), _) => Err(failure.clone()),
             (_, Some(why)) => Err(Failure::new(ErrorClass::Retryable, why.to_owned())),
-            (Ok(_), None) => self.drivers.call(driver, &arguments).await,
+            (Ok(_), None) => {
+                let started = Instant::now();
+                let result = self.drivers.call(driver, &arguments).await;
+                self.metrics
+                    .called(driver, &arguments[0], started.elapsed());
+                result
+            }
         };
         let callout = &arguments[0];
         let word = if result.is_ok() { "done" } else { "failed" };
