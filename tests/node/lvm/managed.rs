@@ -8,6 +8,7 @@ use flexvol_testing::{Hidden, PersistentVolume, Pod, Points, Sandbox, Test, disk
 use std::{
     fs::{self, File},
     os::unix::fs::{FileExt, symlink},
+    path::Path,
 };
 
 pub const TESTS: &[Test] = &[
@@ -146,6 +147,20 @@ fn explained(points: &Points) {
     assert!(refused.contains("does not zero"), "{refused}");
     says(&sandbox, &["does not zero", "lvchange -Zy"]);
     points.add(3);
+
+    // A kernel without thin volumes.
+    lvm(&["lvchange", "-qq", "-y", "-Zy", &path]);
+    lvm(&["vgchange", "-qq", "-an", GROUP]);
+    run("modprobe", &["-r", "dm_thin_pool"]);
+    let settings = Path::new("/etc/modprobe.d");
+    fs::create_dir_all(settings).unwrap();
+    let without = settings.join("without-thin-volumes.conf");
+    fs::write(&without, "install dm_thin_pool /bin/false\n").unwrap();
+    let refused = thin.call(&["provision", &request("thin", SIZE)]).failure();
+    assert!(refused.contains("dm_thin_pool"), "{refused}");
+    fs::remove_file(&without).unwrap();
+    thin.call(&["provision", &request("thin", SIZE)]).success();
+    points.add(1);
     // The volume of the other pool is none of this one's.
     let listed = flexvol(&["list", "--config", &configuration(&sandbox)]);
     assert!(!listed.contains("pv"), "{listed}");

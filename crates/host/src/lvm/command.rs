@@ -89,6 +89,15 @@ pub(super) fn change(doing: &str, arguments: &[&str], hold: &[BorrowedFd<'_>]) -
         )
         .because(said(&output)));
     }
+    if lacks_target(&output) {
+        return Err(Error::new(
+            ErrorKind::Storage,
+            format!(
+                "cannot {doing}: the node's kernel does not have what it needs (dm_mod, or dm_thin_pool for thin volumes); `flexvol doctor` on the node says more"
+            ),
+        )
+        .because(said(&output)));
+    }
     if is_in_use(&output) {
         return Err(Error::new(
             ErrorKind::Busy,
@@ -134,6 +143,16 @@ fn is_in_use(output: &Output) -> bool {
     let said = said(output);
     !output.status.success()
         && [" in use.", " is used by another device."]
+            .iter()
+            .any(|words| said.contains(words))
+}
+
+/// `Required device-mapper target(s) not detected in your kernel` and `target support missing from
+/// kernel?` in LVM's lib/activate, `Is device-mapper driver missing from kernel?` in its libdm.
+fn lacks_target(output: &Output) -> bool {
+    let said = said(output);
+    !output.status.success()
+        && ["not detected in your kernel", "missing from kernel"]
             .iter()
             .any(|words| said.contains(words))
 }
