@@ -16,6 +16,8 @@ pub enum Disturbance {
     KillAt(&'static str),
     /// Each of the errors that disks, full file systems, full memory and other processes cause.
     Errors,
+    /// The same, at system calls of one name only.
+    ErrorsAt(&'static str),
 }
 
 /// What each point is answered with. All of them are tried everywhere, also where Linux would not
@@ -150,7 +152,7 @@ impl<S> Disturbed<'_, S> {
         let (what, more) = match disturbance {
             Disturbance::Kill => ("system calls killed", String::new()),
             Disturbance::KillAt(_) => ("of these system calls killed", String::new()),
-            Disturbance::Errors => (
+            Disturbance::Errors | Disturbance::ErrorsAt(_) => (
                 "errors of system calls",
                 format!(
                     "{} Failures, {succeeded} Successes, {unanswered} without an answer, ",
@@ -226,10 +228,10 @@ impl<S> Disturbed<'_, S> {
 fn plan(disturbance: Disturbance, points: Vec<Point>) -> Vec<(Point, Harm)> {
     let harms = match disturbance {
         Disturbance::Kill | Disturbance::KillAt(_) => &[Harm::Kill],
-        Disturbance::Errors => ERRORS,
+        Disturbance::Errors | Disturbance::ErrorsAt(_) => ERRORS,
     };
     let wanted = |point: &Point| match disturbance {
-        Disturbance::KillAt(call) => point.call == call,
+        Disturbance::KillAt(call) | Disturbance::ErrorsAt(call) => point.call == call,
         _ => true,
     };
     points

@@ -1,50 +1,76 @@
-//! Callouts killed at each ioctl that they, or the programs they start, make: device-mapper's are
-//! among them. The repeated call succeeds, and nothing is left.
+//! Callouts killed at each ioctl that they, or the programs they start, make, or refused it:
+//! device-mapper's are among them. The repeated call succeeds, and nothing is left.
 
 use super::{
     GROUP, GROWN, MIB, NEEDS, Node, SIZE, fill, inventory, output, size_of_filesystem, told,
 };
-use flexvol_testing::{Call, Disturbance, Disturbed, PersistentVolume, Points, Test, request};
+use flexvol_testing::{
+    Call,
+    Disturbance::{self, ErrorsAt, KillAt},
+    Disturbed, PersistentVolume, Points, Test, request,
+};
 use std::fs;
 
 pub const TESTS: &[Test] = &[
     test(
         "lvm: provision, killed at any ioctl, is finished by its repetition",
-        provision,
+        |points| provision(&Node::linear(), "lvm: provision", KILLED, points),
     ),
     test(
         "lvm: mount of a new volume, killed at any ioctl, is finished by its repetition",
-        mount_new,
+        |points| {
+            mount_new(
+                &Node::linear(),
+                "lvm: mount of a new volume",
+                KILLED,
+                points,
+            )
+        },
+    ),
+    test(
+        "lvm: provision and mount of a thin volume, killed at any ioctl, are finished by their repetition",
+        |points| {
+            let node = Node::thin(1200 * MIB);
+            provision(&node, "lvm: provision of a thin volume", KILLED, points);
+            mount_new(&node, "lvm: mount of a new thin volume", KILLED, points);
+        },
     ),
     test(
         "lvm: expandfs, killed at any ioctl, is finished by its repetition",
-        |points| expandfs(&Node::linear(), "lvm: expandfs", points),
+        |points| expandfs(&Node::linear(), "lvm: expandfs", KILLED, points),
     ),
     test(
         "lvm: expandfs of a thin volume, killed at any ioctl, is finished by its repetition",
         |points| {
-            expandfs(
-                &Node::thin(1200 * MIB),
-                "lvm: expandfs of a thin volume",
-                points,
-            )
+            let name = "lvm: expandfs of a thin volume";
+            expandfs(&Node::thin(1200 * MIB), name, KILLED, points);
         },
     ),
     test(
         "lvm: delete, killed at any ioctl, is finished by its repetition",
-        |points| delete(&Node::linear(), "lvm: delete", points),
+        |points| delete(&Node::linear(), "lvm: delete", KILLED, points),
     ),
     test(
         "lvm: delete of a thin volume, killed at any ioctl, is finished by its repetition",
         |points| {
-            delete(
-                &Node::thin(1200 * MIB),
-                "lvm: delete of a thin volume",
-                points,
-            )
+            let name = "lvm: delete of a thin volume";
+            delete(&Node::thin(1200 * MIB), name, KILLED, points);
+        },
+    ),
+    test(
+        "lvm: every callout, refused any ioctl by the kernel, says so and is finished by its repetition",
+        |points| {
+            let node = Node::linear();
+            provision(&node, "lvm: provision", REFUSED, points);
+            mount_new(&node, "lvm: mount of a new volume", REFUSED, points);
+            expandfs(&node, "lvm: expandfs", REFUSED, points);
+            delete(&node, "lvm: delete", REFUSED, points);
         },
     ),
 ];
+
+const KILLED: Disturbance = KillAt("ioctl");
+const REFUSED: Disturbance = ErrorsAt("ioctl");
 
 const fn test(name: &'static str, run: fn(&Points)) -> Test {
     Test {
@@ -54,10 +80,10 @@ const fn test(name: &'static str, run: fn(&Points)) -> Test {
     }
 }
 
-fn killed<S>(
+fn disturbed<S>(
     node: &Node,
     name: &str,
-    points: &Points,
+    (disturbance, points): (Disturbance, &Points),
     prepare: &dyn Fn() -> S,
     arguments: &dyn Fn(&S) -> Vec<String>,
     check: &dyn Fn(&S, &Call),
@@ -71,7 +97,7 @@ fn killed<S>(
         undo(state);
         assert_eq!(inventory(), before, "{name}, undone");
     };
-    let killed = Disturbed {
+    let disturbed = Disturbed {
         name,
         sandbox: &node.sandbox,
         driver: &node.driver,
@@ -81,11 +107,10 @@ fn killed<S>(
         check,
         undo: &undo,
     };
-    killed.run(Disturbance::KillAt("ioctl"), points);
+    disturbed.run(disturbance, points);
 }
 
-fn provision(points: &Points) {
-    let node = Node::linear();
+fn provision(node: &Node, name: &str, disturbance: Disturbance, points: &Points) {
     let arguments = vec!["provision".to_owned(), request("pv", SIZE)];
     let volume = |call: &Call| PersistentVolume::from_reply("pv", "ext4", call);
     let check = |(): &(), call: &Call| assert_eq!(told(&volume(call), "lv_size"), SIZE.to_string());
@@ -93,11 +118,10 @@ fn provision(points: &Points) {
         let again = node.driver.call(&arguments).success();
         node.delete(&volume(&again)).success();
     };
-    let name = "lvm: provision";
-    killed(
-        &node,
+    disturbed(
+        node,
         name,
-        points,
+        (disturbance, points),
         &|| (),
         &|()| arguments.clone(),
         &check,
@@ -105,8 +129,7 @@ fn provision(points: &Points) {
     );
 }
 
-fn mount_new(points: &Points) {
-    let node = Node::linear();
+fn mount_new(node: &Node, name: &str, disturbance: Disturbance, points: &Points) {
     let prepare = || node.provision("pv", "ext4");
     let check = |volume: &PersistentVolume, _: &Call| {
         fill(node.pod(volume).dir(), "file");
@@ -116,11 +139,11 @@ fn mount_new(points: &Points) {
         node.delete(&volume).success();
     };
     let arguments = |volume: &PersistentVolume| node.pod(volume).mount_arguments("rw");
-    let name = "lvm: mount of a new volume";
-    killed(&node, name, points, &prepare, &arguments, &check, &undo);
+    let how = (disturbance, points);
+    disturbed(node, name, how, &prepare, &arguments, &check, &undo);
 }
 
-fn expandfs(node: &Node, name: &str, points: &Points) {
+fn expandfs(node: &Node, name: &str, disturbance: Disturbance, points: &Points) {
     let prepare = || {
         let volume = node.provision("pv", "ext4");
         let pod = node.pod(&volume);
@@ -140,15 +163,17 @@ fn expandfs(node: &Node, name: &str, points: &Points) {
     };
     let arguments =
         |(volume, _): &(PersistentVolume, Vec<u8>)| node.pod(volume).expand_arguments(GROWN, SIZE);
-    killed(node, name, points, &prepare, &arguments, &check, &undo);
+    let how = (disturbance, points);
+    disturbed(node, name, how, &prepare, &arguments, &check, &undo);
 }
 
-fn delete(node: &Node, name: &str, points: &Points) {
+fn delete(node: &Node, name: &str, disturbance: Disturbance, points: &Points) {
     let prepare = || node.provision("pv", "ext4");
     let arguments = |volume: &PersistentVolume| vec!["delete".to_owned(), volume.json("rw")];
     let check = |volume: &PersistentVolume, _: &Call| {
         let name = format!("{GROUP}/flexvol-{}", volume.handle());
         assert!(!output("lvm", &["lvs", &name]).status.success());
     };
-    killed(node, name, points, &prepare, &arguments, &check, &|_| ());
+    let how = (disturbance, points);
+    disturbed(node, name, how, &prepare, &arguments, &check, &|_| ());
 }
