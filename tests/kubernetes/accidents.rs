@@ -39,6 +39,42 @@ impl Drop for Stopped<'_> {
     }
 }
 
+/// A component that runs with more arguments.
+pub struct Changed<'a> {
+    scenario: &'a Scenario,
+    component: Component,
+}
+
+impl<'a> Changed<'a> {
+    #[track_caller]
+    pub fn with(scenario: &'a Scenario, component: Component, more: &[&str]) -> Self {
+        let cluster = scenario.lab().cluster();
+        let changed = cluster
+            .stop(component, Signal::SIGTERM)
+            .and_then(|()| cluster.start_with(component, more));
+        changed.unwrap_or_else(|e| panic!("{e}"));
+        Changed {
+            scenario,
+            component,
+        }
+    }
+
+    /// It runs as before.
+    pub fn back(self) {}
+}
+
+impl Drop for Changed<'_> {
+    fn drop(&mut self) {
+        let cluster = self.scenario.lab().cluster();
+        let restarted = cluster
+            .stop(self.component, Signal::SIGTERM)
+            .and_then(|()| cluster.start(self.component));
+        if !thread::panicking() {
+            restarted.unwrap_or_else(|e| panic!("{e}"));
+        }
+    }
+}
+
 /// Waits until a component answers; one that has nothing to answer with is only started.
 fn answers(cluster: &Cluster, component: Component) -> anyhow::Result<()> {
     if component != Component::Kubelet {

@@ -1,11 +1,13 @@
 //! Claims that become volumes, by `flexvol-controller`.
 
 use crate::{
+    accidents::Changed,
     controllers::{self, End, Program, Running, plain_volumes},
     lab::DISK,
     objects::pod,
     scenario::Scenario,
 };
+use flexvol_lab::kubernetes::Component;
 use flexvol_testing::{Need, Points, Test};
 use serde_json::{Value, json};
 use std::{thread, time::Duration};
@@ -25,6 +27,11 @@ pub const TESTS: &[Test] = &[
         name: "claims: a claim that cannot be had says why, and leaves nothing",
         needs: &[Need::Root],
         run: refused,
+    },
+    Test {
+        name: "claims: a claim grows under its pod also where Kubernetes' own expander does not run",
+        needs: &[Need::Root],
+        run: without_expander,
     },
 ];
 
@@ -148,8 +155,8 @@ fn life(points: &Points) {
     });
 }
 
-/// A claim is made, grows while nobody uses it, and is deleted; every one of these needs writes of
-/// the controller, which ends after one more of them in each round, until a round needs no more.
+/// A claim is made, grows under its pod, and is deleted; every one of these needs writes of the
+/// controller, which ends after one more of them in each round, until a round needs no more.
 fn killed(points: &Points) {
     controllers::with(|scenario, running| {
         classes(scenario);
@@ -161,11 +168,17 @@ fn killed(points: &Points) {
                 scenario.claim("default", "short")["status"]["phase"] == "Bound"
             });
             assert_eq!(scenario.volumes().len(), 1, "after {writes} writes");
+            let app = pod("app", "short");
+            scenario.run_pod(&app);
+            let before = scenario.size_in(&app);
             scenario.ask_for("short", 352);
-            round.eventually("the storage to grow", || {
-                let volume = scenario.volumes()[0]["name"].as_str().unwrap().to_owned();
-                scenario.image_bytes(&volume) == 352 * MEBI
+            round.eventually("the claim to have grown", || {
+                scenario.claim("default", "short")["status"]["capacity"]["storage"] == "352Mi"
             });
+            let volume = scenario.volumes()[0]["name"].as_str().unwrap().to_owned();
+            assert_eq!(scenario.image_bytes(&volume), 352 * MEBI);
+            assert_eq!(scenario.size_in(&app) - before, 32);
+            scenario.delete_pod(&app);
             let delete = ["delete", "persistentvolumeclaim", "short", "--wait=false"];
             scenario.lab().kubectl(&delete);
             for kind in ["persistentvolumeclaims", "persistentvolumes", "nodevolumes"] {
@@ -229,6 +242,28 @@ impl<'a> Round<'a> {
     }
 }
 
+/// It sets the condition `Resizing` and raises the volume's capacity; neither is missed.
+fn without_expander(_: &Points) {
+    controllers::with(|scenario, _| {
+        let but = "--controllers=*,-persistentvolume-expander-controller";
+        let without = Changed::with(scenario, Component::ControllerManager, &[but]);
+        classes(scenario);
+        scenario.apply(&[claim("data", "at-once", 320)]);
+        let volume = wait_bound(scenario, "data");
+        let app = pod("app", "data");
+        scenario.run_pod(&app);
+        let before = scenario.size_in(&app);
+        scenario.ask_for("data", 640);
+        scenario.wait_grown("data", 640);
+        assert_eq!(scenario.size_in(&app) - before, 320);
+        assert_eq!(scenario.image_bytes(&volume), 640 * MEBI);
+        scenario.delete_pod(&app);
+        delete_claim(scenario, "data");
+        wait_nothing_left(scenario);
+        without.back();
+    });
+}
+
 fn refused(points: &Points) {
     controllers::with(|scenario, _| {
         classes(scenario);
@@ -240,10 +275,18 @@ fn refused(points: &Points) {
         selects["spec"]["selector"] = json!({"matchLabels": {"a": "b"}});
         let mut many = claim("many", "at-once", 320);
         many["spec"]["accessModes"] = json!(["ReadWriteMany"]);
+        let mut mounts = class("mounts", DISK, false, &json!({"pool": "default"}));
+        mounts["mountOptions"] = json!(["noatime"]);
+        scenario.apply(&[mounts]);
         for (claim, why) in [
             (block, "set volumeMode to Filesystem"),
             (selects, "has a selector"),
             (many, "ask for ReadWriteOnce"),
+            (claim("mounts", "mounts", 320), "mountOptions"),
+            (
+                claim("classless", "forgotten", 320),
+                "\"forgotten\" not found",
+            ),
             (claim("unknown", "unknown", 320), "colour"),
             (claim("huge", "at-once", 1 << 30), "no node has room"),
         ] {

@@ -97,20 +97,27 @@ fn seen(_: &Points) {
     controllers::with(|scenario, _| {
         scenario.apply(&[class("plain", PLAIN, false, &json!({}))]);
         scenario.apply(&[class("hangs", PLAIN, false, &json!({"fault": "hangs"}))]);
-        scenario.apply(&[claim("good", "plain", 10), claim("waits", "hangs", 10)]);
+        let mut refused = claim("refused", "plain", 10);
+        refused["spec"]["selector"] = json!({"matchLabels": {"a": "b"}});
+        scenario.apply(&[
+            claim("good", "plain", 10),
+            claim("waits", "hangs", 10),
+            refused,
+        ]);
         wait_bound(scenario, "good");
         scenario.wait_event("default", "waits", "did not end");
-        let status = scenario.lab().run("flexvol-controller", &["status"]);
-        let waits = status
-            .lines()
-            .find(|line| line.starts_with("default/waits"));
-        let waits = waits.unwrap_or_else(|| panic!("{status}"));
-        assert!(
-            waits.contains("being made") && waits.contains("did not end"),
-            "{status}"
-        );
-        assert!(!status.contains("default/good"), "{status}");
-        assert!(status.ends_with("1 volumes are settled\n"), "{status}");
+        scenario.wait_event("default", "refused", "has a selector");
+        let told = scenario.lab().run("flexvol-controller", &["status"]);
+        let says = |claim: &str, state: &str, why: &str| {
+            let line = told.lines().find(|line| line.starts_with(claim));
+            let line = line.unwrap_or_else(|| panic!("{told}"));
+            assert!(line.contains(state) && line.contains(why), "{told}");
+        };
+        says("default/waits", "being made", "did not end");
+        says("default/refused", "waiting", "has a selector");
+        assert!(!told.contains("default/good"), "{told}");
+        assert!(told.ends_with("1 volumes are settled\n"), "{told}");
+        crate::claims::delete_claim(scenario, "refused");
         let all = scenario
             .lab()
             .run("flexvol-controller", &["status", "--all"]);
@@ -123,8 +130,17 @@ fn seen(_: &Points) {
         let agent = page(scenario, AGENT_PORT, "/metrics");
         let failed = r#"flexvol_operations_total{operation="provision",result="failed"}"#;
         assert!(agent.contains(failed), "{agent}");
+        let took = r#"flexvol_call_seconds_count{driver="lab.example/plain",callout="provision"}"#;
+        assert!(agent.contains(took), "{agent}");
         let controller = page(scenario, CONTROLLER_PORT, "/metrics");
         assert!(controller.contains("flexvol_leading 1"), "{controller}");
+        for metric in ["claims_waiting", "volumes_unsettled", "volumes_failing"] {
+            scenario.eventually(&format!("{metric} to be counted"), || {
+                let controller = page(scenario, CONTROLLER_PORT, "/metrics");
+                let line = format!("flexvol_{metric} 1");
+                controller.lines().any(|found| found == line)
+            });
+        }
         for name in ["good", "waits"] {
             crate::claims::delete_claim(scenario, name);
         }

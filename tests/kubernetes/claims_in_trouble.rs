@@ -8,6 +8,7 @@ use crate::{
     lab,
     objects::pod,
 };
+use flexvol_lab::kubernetes::PLUGINS;
 use flexvol_testing::{Need, Points, Test};
 use nix::sys::signal::Signal;
 use serde_json::json;
@@ -23,6 +24,11 @@ pub const TESTS: &[Test] = &[
         name: "claims: a driver that hangs, babbles or makes too little is told of, and what it made goes with the claim",
         needs: &[Need::Root],
         run: faults,
+    },
+    Test {
+        name: "claims: a claim waits while no node has its driver, says so, and is bound once one has",
+        needs: &[Need::Root],
+        run: driverless,
     },
     Test {
         name: "claims: a claim deleted while its storage is made leaves nothing",
@@ -76,10 +82,14 @@ fn plain(_: &Points) {
         );
         scenario.delete_pod(&app);
         // The API server refuses both, for any provisioner.
-        for (name, size) in [("stays", "20Mi"), ("grows", "15Mi")] {
+        for (name, size, why) in [
+            ("stays", "20Mi", "must support resize"),
+            ("grows", "15Mi", "less than"),
+        ] {
             let patch = json!({"spec": {"resources": {"requests": {"storage": size}}}}).to_string();
             let patch = ["patch", "pvc", name, "--patch", &patch];
-            assert!(scenario.lab().cluster().kubectl(&patch).is_err(), "{name}");
+            let refused = scenario.lab().cluster().kubectl(&patch).unwrap_err();
+            assert!(format!("{refused:#}").contains(why), "{name}: {refused:#}");
         }
         for name in ["grows", "stays"] {
             delete_claim(scenario, name);
@@ -106,6 +116,24 @@ fn faults(points: &Points) {
             wait_nothing_left(scenario);
             points.add(1);
         }
+    });
+}
+
+fn driverless(_: &Points) {
+    controllers::with(|scenario, running| {
+        let place = scenario.lab().cluster().file(PLUGINS);
+        let driver = place.join("lab.example~plain/plain");
+        let away = driver.with_file_name(".away");
+        // What is installed for each scenario is not there for a while.
+        fs::rename(&driver, &away).unwrap();
+        running.restart_watchful(scenario);
+        scenario.apply(&[class("plain", PLAIN, false, &json!({}))]);
+        scenario.apply(&[claim("early", "plain", 10)]);
+        scenario.wait_event("default", "early", "no node has driver lab.example/plain");
+        fs::rename(&away, &driver).unwrap();
+        wait_bound(scenario, "early");
+        delete_claim(scenario, "early");
+        wait_nothing_left(scenario);
     });
 }
 

@@ -175,11 +175,18 @@ impl Cluster {
     /// # Errors
     /// When it cannot be started.
     pub fn start(&self, component: Component) -> Result<()> {
-        self.node.start(
-            component.name(),
-            &component.program(),
-            &component.arguments(self.version(), self.pods),
-        )
+        self.start_with(component, &[])
+    }
+
+    /// The same with more arguments.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn start_with(&self, component: Component, more: &[&str]) -> Result<()> {
+        let mut arguments = component.arguments(self.version(), self.pods);
+        arguments.extend(more.iter().map(ToString::to_string));
+        self.node
+            .start(component.name(), &component.program(), &arguments)
     }
 
     /// Ends one component and waits until it is gone.
