@@ -1,4 +1,4 @@
-//! Telling people, by events on their objects: what is new at once, and nothing twice.
+//! Telling people, by events on their objects: what is new at once, nothing twice, and no object too much.
 
 use crate::{
     api::{Refusal, refusal},
@@ -28,7 +28,13 @@ use tokio::{
 /// The same words about the same object are not said again for so long.
 const SILENCE: Duration = Duration::from_secs(300);
 
-/// How many objects are remembered; the rest may be told twice.
+/// An object has so many events at once, and one more whenever this time has passed, as with Kubernetes'
+/// own components (`defaultSpamBurst`, `defaultSpamQPS` in client-go's `tools/record/events_cache.go`):
+/// words that are never the same twice come from somebody whose driver says the time.
+const BURST: u32 = 25;
+const ONE_MORE: Duration = Duration::from_secs(300);
+
+/// How much is remembered; of the rest people may be told twice.
 const REMEMBERED: usize = 10_000;
 
 /// How many events may wait for the API server. More are dropped: work goes before words.
@@ -39,7 +45,16 @@ const WAITING: usize = 256;
 pub struct Events {
     component: &'static str,
     sender: Sender<Event>,
-    said: Mutex<HashMap<u64, Instant>>,
+    told: Mutex<Told>,
+}
+
+/// What was told lately.
+#[derive(Debug, Default)]
+struct Told {
+    /// When these words, with their object, were said last.
+    words: HashMap<u64, Instant>,
+    /// By when an object has made up for its events, at one in [`ONE_MORE`].
+    objects: HashMap<u64, Instant>,
 }
 
 /// Whether something went well.
@@ -60,7 +75,7 @@ impl Events {
         Events {
             component,
             sender,
-            said: Mutex::default(),
+            told: Mutex::default(),
         }
     }
 
@@ -75,7 +90,10 @@ impl Events {
         let meta = object.meta();
         let uid = meta.uid.clone().unwrap_or_default();
         let sum = checksum(&format!("{uid}/{reason}/{message}"));
-        if !self.is_news(sum) {
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let may = told.may_say(sum, checksum(&uid), Instant::now());
+        drop(told);
+        if !may {
             return;
         }
         let namespace = meta.namespace.clone();
@@ -116,22 +134,35 @@ impl Events {
             );
         }
     }
+}
 
-    fn is_news(&self, sum: u64) -> bool {
-        let now = Instant::now();
-        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
-        if said.len() >= REMEMBERED {
-            said.retain(|_, when| now.duration_since(*when) < SILENCE);
+impl Told {
+    /// Whether these words are news, and their object has not had too many.
+    fn may_say(&mut self, words: u64, object: u64, now: Instant) -> bool {
+        forget(&mut self.words, |said| now.duration_since(said) >= SILENCE);
+        forget(&mut self.objects, |made_up| made_up <= now);
+        let last = self.words.get(&words);
+        if last.is_some_and(|said| now.duration_since(*said) < SILENCE) {
+            return false;
         }
-        if said.len() >= REMEMBERED {
-            said.clear();
+        let made_up = self.objects.entry(object).or_insert(now);
+        let next = (*made_up).max(now) + ONE_MORE;
+        if next.duration_since(now) > ONE_MORE * BURST {
+            return false;
         }
-        let last = said.get(&sum);
-        let news = last.is_none_or(|when| now.duration_since(*when) >= SILENCE);
-        if news {
-            said.insert(sum, now);
-        }
-        news
+        *made_up = next;
+        self.words.insert(words, now);
+        true
+    }
+}
+
+/// Makes room where there is none: for what is of no use any more, or else for everything.
+fn forget(all: &mut HashMap<u64, Instant>, useless: impl Fn(Instant) -> bool) {
+    if all.len() >= REMEMBERED {
+        all.retain(|_, when| !useless(*when));
+    }
+    if all.len() >= REMEMBERED {
+        all.clear();
     }
 }
 
@@ -164,4 +195,48 @@ async fn again(events: &Api<Event>, name: &str, event: &Event) -> kube::Result<(
         .patch(name, &PatchParams::default(), &patch)
         .await
         .map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_new_is_said_and_not_again_for_a_while() {
+        let (mut told, now) = (Told::default(), Instant::now());
+        assert!(told.may_say(1, 1, now));
+        assert!(!told.may_say(1, 1, now + SILENCE / 2));
+        assert!(told.may_say(2, 1, now + SILENCE / 2));
+        assert!(told.may_say(1, 1, now + SILENCE));
+    }
+
+    #[test]
+    fn an_object_about_which_something_else_is_said_each_time_has_some_events_and_no_flood() {
+        let (mut told, now) = (Told::default(), Instant::now());
+        let mut words = 0;
+        let mut say = |object: u64, after: Duration| {
+            words += 1;
+            told.may_say(words, object, now + after)
+        };
+        for _ in 0..BURST {
+            assert!(say(1, Duration::ZERO));
+        }
+        assert!(!say(1, Duration::ZERO));
+        assert!(say(2, Duration::ZERO), "another object has its own");
+        assert!(!say(1, ONE_MORE / 2));
+        assert!(say(1, ONE_MORE));
+        assert!(!say(1, ONE_MORE));
+        let made_up = (0..BURST + 5).filter(|_| say(1, ONE_MORE * (BURST + 1)));
+        assert_eq!(made_up.count(), BURST as usize);
+    }
+
+    #[test]
+    fn what_is_remembered_is_bounded() {
+        let (mut told, now) = (Told::default(), Instant::now());
+        let all = u64::try_from(REMEMBERED).unwrap() * 3;
+        for sum in 0..all {
+            assert!(told.may_say(sum, sum, now));
+        }
+        assert!(told.words.len() <= REMEMBERED && told.objects.len() <= REMEMBERED);
+    }
 }
