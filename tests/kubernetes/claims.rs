@@ -3,14 +3,14 @@
 use crate::{
     accidents::Changed,
     controllers::{self, End, Program, Running, plain_volumes},
-    lab::DISK,
+    lab::{self, DISK},
     objects::pod,
     scenario::Scenario,
 };
 use flexvol_lab::kubernetes::Component;
 use flexvol_testing::{Need, Points, Test};
 use serde_json::{Value, json};
-use std::{thread, time::Duration};
+use std::{fs, thread, time::Duration};
 
 pub const TESTS: &[Test] = &[
     Test {
@@ -245,8 +245,12 @@ impl<'a> Round<'a> {
 /// It sets the condition `Resizing` and raises the volume's capacity; neither is missed.
 fn without_expander(_: &Points) {
     controllers::with(|scenario, _| {
-        let but = "--controllers=*,-persistentvolume-expander-controller";
-        let without = Changed::with(scenario, Component::ControllerManager, &[but]);
+        let expander = match lab::version() >= "1.28.0".parse().unwrap() {
+            true => "persistentvolume-expander-controller",
+            false => "persistentvolume-expander",
+        };
+        let but = format!("--controllers=*,-{expander}");
+        let without = Changed::with(scenario, Component::ControllerManager, &[&but]);
         classes(scenario);
         scenario.apply(&[claim("data", "at-once", 320)]);
         let volume = wait_bound(scenario, "data");
@@ -257,6 +261,13 @@ fn without_expander(_: &Points) {
         scenario.wait_grown("data", 640);
         assert_eq!(scenario.size_in(&app) - before, 320);
         assert_eq!(scenario.image_bytes(&volume), 640 * MEBI);
+        let log = scenario
+            .lab()
+            .cluster()
+            .file("/var/log/kube-controller-manager.log");
+        let log = fs::read_to_string(log).unwrap();
+        let off = |line: &str| line.contains(expander) && line.contains("is disabled");
+        assert!(log.lines().any(off), "{expander} runs");
         scenario.delete_pod(&app);
         delete_claim(scenario, "data");
         wait_nothing_left(scenario);

@@ -129,7 +129,14 @@ fn driverless(_: &Points) {
         running.restart_watchful(scenario);
         scenario.apply(&[class("plain", PLAIN, false, &json!({}))]);
         scenario.apply(&[claim("early", "plain", 10)]);
-        scenario.wait_event("default", "early", "no node has driver lab.example/plain");
+        let why = "no node has driver lab.example/plain";
+        scenario.wait_event("default", "early", why);
+        let status = scenario.lab().run("flexvol-controller", &["status"]);
+        let line = status
+            .lines()
+            .find(|line| line.starts_with("default/early"));
+        let waits = line.is_some_and(|line| line.contains("waiting") && line.contains(why));
+        assert!(waits, "{status}");
         fs::rename(&away, &driver).unwrap();
         wait_bound(scenario, "early");
         delete_claim(scenario, "early");

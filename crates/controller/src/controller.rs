@@ -11,7 +11,7 @@ use crate::{
     index::Index,
     log,
     metrics::Metrics,
-    names::RESIZE_FAILED,
+    names::{CONTROLLER, RESIZE_FAILED},
     news::{Own, Seen},
     nodes::{NoNode, Nodes},
     observe::{self, Live},
@@ -89,7 +89,7 @@ impl Controller {
     #[must_use]
     pub fn new(client: Client, ours: Ours, silence: Duration, metrics: Metrics) -> Arc<Self> {
         Arc::new(Controller {
-            events: Arc::new(Events::start(client.clone(), "flexvol-controller")),
+            events: Arc::new(Events::start(client.clone(), CONTROLLER)),
             client,
             ours,
             index: Index::default(),
@@ -155,8 +155,7 @@ impl Controller {
             gauge.set(i64::try_from(count).unwrap_or(i64::MAX));
         };
         loop {
-            let claims = || self.claims.lock().unwrap_or_else(PoisonError::into_inner);
-            gauge(&self.metrics.claims_waiting, claims().len());
+            gauge(&self.metrics.claims_waiting, self.claims_waiting());
             let (unsettled, failing) = self.index.count();
             gauge(&self.metrics.volumes_unsettled, unsettled);
             gauge(&self.metrics.volumes_failing, failing);

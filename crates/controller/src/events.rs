@@ -1,4 +1,4 @@
-//! Telling people, by events on their objects: what is new at once, nothing twice, and no object too much.
+//! Telling people, by events on their objects: what is new at once, nothing twice, and no flood.
 
 use crate::{
     api::{Refusal, refusal},
@@ -28,9 +28,10 @@ use tokio::{
 /// The same words about the same object are not said again for so long.
 const SILENCE: Duration = Duration::from_secs(300);
 
-/// An object has so many events at once, and one more whenever this time has passed, as with Kubernetes'
+/// An object has so many warnings at once, and one more whenever this time has passed, as with Kubernetes'
 /// own components (`defaultSpamBurst`, `defaultSpamQPS` in client-go's `tools/record/events_cache.go`):
-/// words that are never the same twice come from somebody whose driver says the time.
+/// words that are never the same twice come from a driver that says the time. What went well is said as often
+/// as it is done.
 const BURST: u32 = 25;
 const ONE_MORE: Duration = Duration::from_secs(300);
 
@@ -53,7 +54,7 @@ pub struct Events {
 struct Told {
     /// When these words, with their object, were said last.
     words: HashMap<u64, Instant>,
-    /// By when an object has made up for its events, at one in [`ONE_MORE`].
+    /// By when an object has made up for its warnings, at one in [`ONE_MORE`].
     objects: HashMap<u64, Instant>,
 }
 
@@ -90,10 +91,18 @@ impl Events {
         let meta = object.meta();
         let uid = meta.uid.clone().unwrap_or_default();
         let sum = checksum(&format!("{uid}/{reason}/{message}"));
+        let now = Instant::now();
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        let may = told.may_say(sum, checksum(&uid), Instant::now());
+        if !told.is_news(sum, now) {
+            return;
+        }
+        let too_many = tone == Tone::Warning && !told.may_warn(checksum(&uid), now);
         drop(told);
-        if !may {
+        if too_many {
+            log::warn(
+                "an event is held back: its object had too many",
+                &[("reason", reason), ("event", message)],
+            );
             return;
         }
         let namespace = meta.namespace.clone();
@@ -137,22 +146,27 @@ impl Events {
 }
 
 impl Told {
-    /// Whether these words are news, and their object has not had too many.
-    fn may_say(&mut self, words: u64, object: u64, now: Instant) -> bool {
+    /// Whether these words were not said lately.
+    fn is_news(&mut self, words: u64, now: Instant) -> bool {
         forget(&mut self.words, |said| now.duration_since(said) >= SILENCE);
-        forget(&mut self.objects, |made_up| made_up <= now);
         let last = self.words.get(&words);
-        if last.is_some_and(|said| now.duration_since(*said) < SILENCE) {
-            return false;
+        let news = last.is_none_or(|said| now.duration_since(*said) >= SILENCE);
+        if news {
+            self.words.insert(words, now);
         }
+        news
+    }
+
+    /// Whether an object has not had too many warnings.
+    fn may_warn(&mut self, object: u64, now: Instant) -> bool {
+        forget(&mut self.objects, |made_up| made_up <= now);
         let made_up = self.objects.entry(object).or_insert(now);
         let next = (*made_up).max(now) + ONE_MORE;
-        if next.duration_since(now) > ONE_MORE * BURST {
-            return false;
+        let may = next.duration_since(now) <= ONE_MORE * BURST;
+        if may {
+            *made_up = next;
         }
-        *made_up = next;
-        self.words.insert(words, now);
-        true
+        may
     }
 }
 
@@ -204,38 +218,33 @@ mod tests {
     #[test]
     fn what_is_new_is_said_and_not_again_for_a_while() {
         let (mut told, now) = (Told::default(), Instant::now());
-        assert!(told.may_say(1, 1, now));
-        assert!(!told.may_say(1, 1, now + SILENCE / 2));
-        assert!(told.may_say(2, 1, now + SILENCE / 2));
-        assert!(told.may_say(1, 1, now + SILENCE));
+        assert!(told.is_news(1, now));
+        assert!(!told.is_news(1, now + SILENCE / 2));
+        assert!(told.is_news(2, now + SILENCE / 2));
+        assert!(told.is_news(1, now + SILENCE));
     }
 
     #[test]
-    fn an_object_about_which_something_else_is_said_each_time_has_some_events_and_no_flood() {
+    fn an_object_that_is_warned_of_again_and_again_has_some_events_and_no_flood() {
         let (mut told, now) = (Told::default(), Instant::now());
-        let mut words = 0;
-        let mut say = |object: u64, after: Duration| {
-            words += 1;
-            told.may_say(words, object, now + after)
-        };
+        let mut warn = |object: u64, after: Duration| told.may_warn(object, now + after);
         for _ in 0..BURST {
-            assert!(say(1, Duration::ZERO));
+            assert!(warn(1, Duration::ZERO));
         }
-        assert!(!say(1, Duration::ZERO));
-        assert!(say(2, Duration::ZERO), "another object has its own");
-        assert!(!say(1, ONE_MORE / 2));
-        assert!(say(1, ONE_MORE));
-        assert!(!say(1, ONE_MORE));
-        let made_up = (0..BURST + 5).filter(|_| say(1, ONE_MORE * (BURST + 1)));
-        assert_eq!(made_up.count(), BURST as usize);
+        assert!(!warn(1, Duration::ZERO));
+        assert!(warn(2, Duration::ZERO), "another object has its own");
+        assert!(!warn(1, ONE_MORE / 2));
+        assert!(warn(1, ONE_MORE));
+        assert!(!warn(1, ONE_MORE));
+        let later = (0..BURST + 5).filter(|_| warn(1, ONE_MORE * (BURST + 1)));
+        assert_eq!(later.count(), BURST as usize);
     }
 
     #[test]
     fn what_is_remembered_is_bounded() {
         let (mut told, now) = (Told::default(), Instant::now());
-        let all = u64::try_from(REMEMBERED).unwrap() * 3;
-        for sum in 0..all {
-            assert!(told.may_say(sum, sum, now));
+        for sum in 0..u64::try_from(REMEMBERED).unwrap() * 3 {
+            assert!(told.is_news(sum, now) && told.may_warn(sum, now));
         }
         assert!(told.words.len() <= REMEMBERED && told.objects.len() <= REMEMBERED);
     }

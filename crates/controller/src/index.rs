@@ -5,7 +5,7 @@
 //! what the index has on the condition of the version that the index has.
 
 use crate::{
-    decide::{Answer, Order, Volume, Wanted},
+    decide::{Answer, Order, Reclaim, Volume, Wanted},
     objects::NodeVolume,
     observe::{order_of, uid, volume_of},
     ours::Ours,
@@ -121,7 +121,9 @@ impl Index {
             order.is_some_and(|order| order.what.problem.is_some())
         };
         (
-            orders().filter(|known| !known.is_settled()).count(),
+            orders()
+                .filter(|known| !known.is_settled() && !known.is_kept())
+                .count(),
             orders().filter(|known| fails(known)).count(),
         )
     }
@@ -175,6 +177,14 @@ impl Known {
         let stays = order.wanted == Wanted::Present && !volume.released && !volume.deleting;
         reached && stays && order.published && order.problem.is_none()
     }
+
+    /// Nobody asks anything of it any more, and it says `Retain`.
+    fn is_kept(&self) -> bool {
+        let volume = self.volume.as_ref().map(|seen| &seen.what);
+        volume.is_some_and(|volume| {
+            volume.released && !volume.deleting && volume.reclaim == Reclaim::Retain
+        })
+    }
 }
 
 /// Whether it was known and is not among these.
@@ -215,7 +225,11 @@ mod tests {
                 "name": "pvc-1", "uid": "v", "resourceVersion": "8",
                 "annotations": {"pv.kubernetes.io/provisioned-by": by},
             },
-            "spec": {"claimRef": {"namespace": "ns", "name": "data", "uid": "1"}, "flexVolume": {"driver": "a/b"}},
+            "spec": {
+                "claimRef": {"namespace": "ns", "name": "data", "uid": "1"},
+                "flexVolume": {"driver": "a/b"},
+                "persistentVolumeReclaimPolicy": "Delete",
+            },
             "status": {"phase": phase},
         });
         from_value(volume).unwrap()
@@ -245,6 +259,14 @@ mod tests {
             assert_eq!(index.unsettled(), ["pvc-1"]);
             assert_eq!(index.count(), (1, 0));
         }
+    }
+
+    #[test]
+    fn a_released_volume_that_is_kept_is_not_counted() {
+        let mut kept = volume("Released", "a/b");
+        let spec = kept.spec.as_mut().unwrap();
+        spec.persistent_volume_reclaim_policy = Some("Retain".to_owned());
+        assert_eq!(index(&kept, &order("Present", 2)).count(), (0, 0));
     }
 
     #[test]

@@ -22,7 +22,7 @@ pub struct Metrics {
     pub leading: Gauge,
     /// Volumes that wait for a worker.
     pub waiting: Gauge,
-    /// Claims that have not got their volume, or not all of it that they ask for.
+    /// Claims whose volume is being made, or that have less than they ask for.
     pub claims_waiting: Gauge,
     /// Volumes for whose storage something is to be done.
     pub volumes_unsettled: Gauge,
@@ -63,7 +63,7 @@ impl Default for Metrics {
         let waiting = gauge("waiting", "volumes that wait for a worker");
         let claims_waiting = gauge(
             "claims_waiting",
-            "claims without a volume, or with less than they ask for",
+            "claims whose volume is being made, or that have less than they ask for",
         );
         let volumes_unsettled = gauge(
             "volumes_unsettled",

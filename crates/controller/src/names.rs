@@ -8,6 +8,9 @@ pub const DOMAIN: &str = "flexvol.dev";
 /// The version of our objects.
 pub const VERSION: &str = "v1alpha1";
 
+/// Who the controller says it is, where it tells something.
+pub const CONTROLLER: &str = "flexvol-controller";
+
 /// On a claim: storage is being made for it.
 pub const CLAIM_FINALIZER: &str = "flexvol.dev/provisioning";
 

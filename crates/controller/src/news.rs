@@ -62,6 +62,15 @@ impl Seen {
         self.volume.as_deref().filter(|_| bound)
     }
 
+    /// Whether a volume is being made for it, or it has less than it asks for.
+    pub fn is_waiting(&self) -> bool {
+        let has = match self.bound_to() {
+            Some(_) => self.request <= self.capacity,
+            None => !self.held,
+        };
+        !has && !self.deleting
+    }
+
     /// Whether this is a reason to look closer, after what was seen before. While the claim is not bound,
     /// everything is: whoever touches it asks for it. That kubelet shall act is none: nobody else can. That
     /// it shall no more is one, if the claim still asks for more.
@@ -146,5 +155,29 @@ mod tests {
             "listed anew"
         );
         assert!(!claim("pv", "2").is_news(Some(&claim("pv", "1"))));
+    }
+
+    #[test]
+    fn a_claim_waits_while_it_is_made_or_has_less_than_it_asks_for() {
+        let waits = |phase: &str, held: bool, has: &str, deleting: bool| {
+            let claim = json!({
+                "metadata": {
+                    "finalizers": held.then_some([CLAIM_FINALIZER]),
+                    "deletionTimestamp": deleting.then_some("2026-11-22T12:00:00Z"),
+                },
+                "spec": {
+                    "volumeName": (phase == "Bound").then_some("pvc-1"),
+                    "resources": {"requests": {"storage": "2Gi"}},
+                },
+                "status": {"phase": phase, "capacity": {"storage": has}},
+            });
+            Seen::of(&from_value(claim).unwrap()).is_waiting()
+        };
+        assert!(waits("Pending", true, "0", false));
+        assert!(waits("Bound", true, "1Gi", false));
+        assert!(waits("Bound", false, "1Gi", false));
+        assert!(!waits("Pending", false, "0", false), "for its first pod");
+        assert!(!waits("Bound", true, "2Gi", false));
+        assert!(!waits("Bound", false, "1Gi", true));
     }
 }

@@ -98,6 +98,7 @@ impl Volumes {
 }
 
 const SETTLED: &str = "settled";
+const GROWING: &str = "growing";
 
 #[derive(Debug, PartialEq, Eq)]
 struct Row {
@@ -152,7 +153,7 @@ fn state(order: &NodeVolume, status: &NodeVolumeStatus) -> &'static str {
     let small = status.size.is_some_and(|size| size < order.spec.size);
     match (order.spec.wanted, status.found) {
         (Wanted::Absent, _) => "being deleted",
-        (Wanted::Present, Some(Wanted::Present)) if small => "growing",
+        (Wanted::Present, Some(Wanted::Present)) if small => GROWING,
         (Wanted::Present, Some(Wanted::Present)) if order.spec.published => SETTLED,
         (Wanted::Present, _) => "being made",
     }
@@ -161,16 +162,19 @@ fn state(order: &NodeVolume, status: &NodeVolumeStatus) -> &'static str {
 fn format(rows: &[Row], settled: usize) -> String {
     let head = ["CLAIM", "VOLUME", "NODE", "STATE", "ASKED", "HAS", "WHY"];
     let mut lines = vec![head.map(str::to_owned)];
+    // What drivers say is strangers' text: one line of it, and nothing that a terminal obeys.
+    let shown = |cell: &str| cell.replace(char::is_control, " ");
     lines.extend(rows.iter().map(|row| {
-        [
-            row.claim.clone(),
-            row.volume.clone(),
-            row.node.clone(),
-            row.state.to_owned(),
-            row.asked.clone(),
-            row.has.clone(),
-            row.why.clone(),
-        ]
+        let Row {
+            claim,
+            volume,
+            node,
+            state,
+            asked,
+            has,
+            why,
+        } = row;
+        [claim, volume, node, *state, asked, has, why].map(shown)
     }));
     let mut text = String::new();
     if !rows.is_empty() {
@@ -288,7 +292,7 @@ mod tests {
 
     #[test]
     fn columns_are_as_wide_as_their_widest_cell() {
-        let full = json!({"class": "exhausted", "message": "the pool is full"});
+        let full = json!({"class": "exhausted", "message": "the pool\nis\u{1b}full"});
         let order = order(
             "Present",
             true,

@@ -240,6 +240,12 @@ impl Controller {
             .or_insert_with(|| Seen::of(claim));
     }
 
+    /// How many claims have not got what they ask for.
+    pub(crate) fn claims_waiting(&self) -> usize {
+        let claims = self.claims.lock().unwrap_or_else(PoisonError::into_inner);
+        claims.values().filter(|seen| seen.is_waiting()).count()
+    }
+
     /// Where the claim of a volume that is not settled was seen.
     pub(crate) fn claim_place(&self, name: &str) -> Option<(String, String)> {
         let claims = self.claims.lock().unwrap_or_else(PoisonError::into_inner);

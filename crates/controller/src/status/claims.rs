@@ -1,10 +1,10 @@
 //! What claims say that no order knows: of those that have none yet, and of what is asked beyond it.
 
-use super::{PAGE, Row, SETTLED};
+use super::{GROWING, PAGE, Row, SETTLED};
 use crate::{
-    names::{AWAITS_NODE, FAILED, volume_name},
+    names::{AWAITS_NODE, CLAIM_FINALIZER, CONTROLLER, FAILED, volume_name},
     objects::StorageNode,
-    observe::{capacity, condition, grows, is_bound, uid},
+    observe::{capacity, condition, grows, has_finalizer, uid},
     pages, wish,
 };
 use anyhow::{Context, Result};
@@ -22,13 +22,29 @@ const NODE_FAILED: &str = "NodeResizeError";
 #[derive(Debug, Default)]
 pub(super) struct Claims {
     /// Those that ask for more than they have.
-    growing: HashMap<String, Row>,
+    growing: HashMap<String, Growing>,
     /// Those that have no volume.
-    pending: BTreeMap<String, Row>,
+    pending: BTreeMap<String, Pending>,
+}
+
+#[derive(Debug)]
+struct Growing {
+    asked: String,
+    has: String,
+    why: String,
+}
+
+#[derive(Debug)]
+struct Pending {
+    row: Row,
+    /// We make its volume, as far as it was found out.
+    ours: bool,
+    /// Whether `why` in the row is a warning, and when it was said.
+    said: (bool, Option<Timestamp>),
 }
 
 impl Claims {
-    /// Asks for claims, and for events of those that have no volume.
+    /// Asks for claims, and for events if any has no volume.
     pub(super) async fn list(client: &Client, nodes: &[StorageNode]) -> Result<Self> {
         let known = Known::of(nodes);
         let mut all = Claims::default();
@@ -36,77 +52,108 @@ impl Claims {
         let pages = ListParams::default().limit(PAGE);
         let listed = pages::each(&claims, pages.clone(), |claim| all.add(claim, &known));
         listed.await.context("list the claims")?;
-        if all.pending.is_empty() {
-            return Ok(all);
+        if !all.pending.is_empty() {
+            let events: Api<Event> = Api::all(client.clone());
+            let pages = pages.fields("involvedObject.kind=PersistentVolumeClaim");
+            match pages::each(&events, pages, |event| all.hear(event)).await {
+                // Whoever may not read events sees what waits, and not why.
+                Err(kube::Error::Api(status)) if status.code == 403 => {}
+                listed => listed.context("list the claims' events")?,
+            }
         }
-        let mut told = Told::default();
-        let events: Api<Event> = Api::all(client.clone());
-        let pages = pages.fields("involvedObject.kind=PersistentVolumeClaim");
-        let listed = pages::each(&events, pages, |event| told.hear(event));
-        listed.await.context("list the claims' events")?;
-        for (volume, row) in &mut all.pending {
-            row.why = told.of(volume).to_owned();
-        }
+        all.pending.retain(|_, pending| pending.ours);
         Ok(all)
     }
 
-    fn add(&mut self, claim: &PersistentVolumeClaim, known: &Known) {
+    fn add(&mut self, claim: &PersistentVolumeClaim, known: &Known<'_>) {
+        let phase = claim
+            .status
+            .as_ref()
+            .and_then(|status| status.phase.as_deref());
         if grows(claim) {
+            let growing = Growing {
+                asked: asked(claim),
+                has: capacity(claim).to_string(),
+                why: growth_waits_for(claim),
+            };
             let volume = claim
                 .spec
                 .as_ref()
                 .and_then(|spec| spec.volume_name.clone());
-            let volume = volume.unwrap_or_default();
-            let row = row(claim, &volume, "growing", capacity(claim).to_string());
-            let why = growth_waits_for(claim);
-            self.growing.insert(volume, Row { why, ..row });
-        } else if !is_bound(claim) && known.makes(claim) {
+            self.growing.insert(volume.unwrap_or_default(), growing);
+        } else if phase == Some("Pending") && claim.metadata.deletion_timestamp.is_none() {
+            let held = has_finalizer(&claim.metadata, CLAIM_FINALIZER);
+            let pending = Pending {
+                row: row(claim),
+                ours: held || known.makes(claim),
+                said: (false, None),
+            };
             let volume = volume_name(uid(&claim.metadata));
-            let row = row(claim, "-", "waiting", "-".to_owned());
-            self.pending.insert(volume, row);
+            self.pending.insert(volume, pending);
+        }
+    }
+
+    /// Keeps the last of what was said of a claim, or the last warning, if there is any: Kubernetes says
+    /// again and again that it waits.
+    fn hear(&mut self, event: &Event) {
+        let uid = event.involved_object.uid.as_deref().unwrap_or_default();
+        let Some(pending) = self.pending.get_mut(&volume_name(uid)) else {
+            return;
+        };
+        let source = event.source.as_ref();
+        pending.ours |= source.and_then(|source| source.component.as_deref()) == Some(CONTROLLER);
+        let last = event.last_timestamp.as_ref().map(|time| time.0);
+        let when = last.or_else(|| event.event_time.as_ref().map(|time| time.0));
+        let said = (event.type_.as_deref() == Some("Warning"), when);
+        if said >= pending.said {
+            pending.said = said;
+            pending.row.why = event.message.clone().unwrap_or_default();
         }
     }
 
     /// Puts right what an order says of its volume; a claim with an order is not listed again.
     pub(super) fn correct(&mut self, row: &mut Row) {
-        self.pending.remove(&row.volume);
-        let Some(growing) = self.growing.remove(&row.volume) else {
-            return;
-        };
-        if row.state == SETTLED {
-            row.state = growing.state;
+        if let Some(pending) = self.pending.remove(&row.volume)
+            && row.why.is_empty()
+        {
+            row.why = pending.row.why;
+        }
+        if let Some(growing) = self.growing.remove(&row.volume)
+            && row.state == SETTLED
+        {
+            row.state = GROWING;
             row.asked = growing.asked;
             row.has = growing.has;
-        }
-        if row.why.is_empty() {
             row.why = growing.why;
         }
     }
 
     /// Those that no order was found for.
     pub(super) fn without_order(self) -> impl Iterator<Item = Row> {
-        self.pending.into_values()
+        self.pending.into_values().map(|pending| pending.row)
     }
 }
 
-fn row(claim: &PersistentVolumeClaim, volume: &str, state: &'static str, has: String) -> Row {
-    let asked = claim
-        .spec
-        .as_ref()
-        .and_then(|spec| wish::request(spec).ok());
+fn row(claim: &PersistentVolumeClaim) -> Row {
     Row {
         claim: format!(
             "{}/{}",
             claim.namespace().unwrap_or_default(),
             claim.name_any()
         ),
-        volume: volume.to_owned(),
+        volume: "-".to_owned(),
         node: wish::selected_node(claim).unwrap_or("-").to_owned(),
-        state,
-        asked: asked.map_or_else(|| "-".to_owned(), |asked| asked.to_string()),
-        has,
+        state: "waiting",
+        asked: asked(claim),
+        has: "-".to_owned(),
         why: String::new(),
     }
+}
+
+fn asked(claim: &PersistentVolumeClaim) -> String {
+    let spec = claim.spec.as_ref();
+    let asked = spec.and_then(|spec| wish::request(spec).ok());
+    asked.map_or_else(|| "-".to_owned(), |asked| asked.to_string())
 }
 
 fn growth_waits_for(claim: &PersistentVolumeClaim) -> String {
@@ -123,7 +170,8 @@ fn growth_waits_for(claim: &PersistentVolumeClaim) -> String {
 }
 
 /// What the nodes' agents look after. Which other names provisioners have, the controller alone knows; but
-/// of their classes the agents say how much room there is.
+/// of their classes the agents say how much room there is. Where no node has a driver, what the controller
+/// says of a claim tells that it is ours.
 struct Known<'a> {
     drivers: BTreeSet<&'a str>,
     classes: BTreeSet<&'a str>,
@@ -147,35 +195,6 @@ impl<'a> Known<'a> {
     fn makes(&self, claim: &PersistentVolumeClaim) -> bool {
         let by_driver = wish::provisioner(claim).is_some_and(|name| self.drivers.contains(name));
         by_driver || wish::class_name(claim).is_some_and(|name| self.classes.contains(name))
-    }
-}
-
-/// What was said last of each claim, by the name of its volume: a warning, if there is any. Kubernetes says
-/// again and again that it waits.
-#[derive(Debug, Default)]
-struct Told(HashMap<String, ((bool, Option<Timestamp>), String)>);
-
-impl Told {
-    fn hear(&mut self, event: &Event) {
-        let Some(uid) = &event.involved_object.uid else {
-            return;
-        };
-        let last = event.last_timestamp.as_ref().map(|time| time.0);
-        let when = last.or_else(|| event.event_time.as_ref().map(|time| time.0));
-        let weight = (event.type_.as_deref() == Some("Warning"), when);
-        let text = event
-            .message
-            .as_deref()
-            .unwrap_or_default()
-            .replace('\n', " ");
-        let told = self.0.entry(volume_name(uid)).or_default();
-        if weight >= told.0 {
-            *told = (weight, text);
-        }
-    }
-
-    fn of(&self, volume: &str) -> &str {
-        self.0.get(volume).map_or("", |(_, text)| text)
     }
 }
 
@@ -204,6 +223,7 @@ mod tests {
             "type": kind,
             "lastTimestamp": at,
             "message": message,
+            "source": {"component": if kind == "Warning" { CONTROLLER } else { "others" }},
         }))
         .unwrap()
     }
@@ -240,13 +260,22 @@ mod tests {
     #[test]
     fn a_claim_of_ours_without_a_volume_waits_until_there_is_an_order() {
         let mut other = claim("3", "theirs", "Pending", &Value::Null);
-        let mut all = listed(&[claim("1", "ours", "Pending", &Value::Null), other.clone()]);
+        let ours = |claims: &[PersistentVolumeClaim]| {
+            let mut all = listed(claims);
+            all.pending.retain(|_, pending| pending.ours);
+            all
+        };
+        let mut all = ours(&[
+            claim("1", "ours", "Pending", &Value::Null),
+            claim("2", "ours", "Lost", &Value::Null),
+            other.clone(),
+        ]);
         all.correct(&mut settled("pvc-1"));
         assert_eq!(all.without_order().count(), 0);
 
         let annotations = json!({"volume.kubernetes.io/storage-provisioner": "a/b"});
         other.metadata.annotations = from_value(annotations).unwrap();
-        let rows: Vec<_> = listed(&[other]).without_order().collect();
+        let rows: Vec<_> = ours(&[other]).without_order().collect();
         let [row] = rows.as_slice() else {
             panic!("{rows:?}")
         };
@@ -277,25 +306,35 @@ mod tests {
     fn what_an_order_says_stays() {
         let mut row = settled("pvc-1");
         row.state = "being deleted";
-        row.why = "the node is lost".to_owned();
         listed(&[claim("1", "ours", "Bound", &Value::Null)]).correct(&mut row);
-        assert_eq!(
-            (row.state, row.why.as_str()),
-            ("being deleted", "the node is lost")
-        );
+        assert_eq!((row.state, row.why.as_str()), ("being deleted", ""));
+
+        let mut all = listed(&[claim("1", "ours", "Pending", &Value::Null)]);
+        all.hear(&event("1", "Warning", "2026-11-22T12:00:01Z", "no room"));
+        let mut row = settled("pvc-1");
+        all.correct(&mut row);
+        assert_eq!(row.why, "no room", "it says nothing itself");
     }
 
     #[test]
-    fn of_what_was_said_of_a_claim_the_last_warning_counts() {
-        let mut told = Told::default();
+    fn of_what_was_said_of_a_claim_the_last_warning_counts_and_tells_that_it_is_ours() {
+        let mut all = listed(&[
+            claim("1", "theirs", "Pending", &Value::Null),
+            claim("2", "theirs", "Pending", &Value::Null),
+        ]);
+        let said = |all: &Claims, volume: &str| {
+            let pending = &all.pending[volume];
+            (pending.ours, pending.row.why.clone())
+        };
         let [first, second, third] =
             ["00:01", "00:02", "00:03"].map(|at| format!("2026-11-22T12:{at}Z"));
-        told.hear(&event("1", "Normal", &first, "waits"));
-        assert_eq!(told.of("pvc-1"), "waits");
-        told.hear(&event("1", "Warning", &second, "has a\nselector"));
-        told.hear(&event("1", "Warning", &first, "is older"));
-        told.hear(&event("1", "Normal", &third, "waits"));
-        assert_eq!(told.of("pvc-1"), "has a selector");
-        assert_eq!(told.of("pvc-2"), "");
+        all.hear(&event("1", "Normal", &first, "waits"));
+        assert_eq!(said(&all, "pvc-1"), (false, "waits".to_owned()));
+        all.hear(&event("1", "Warning", &second, "has a selector"));
+        all.hear(&event("1", "Warning", &first, "is older"));
+        all.hear(&event("1", "Normal", &third, "waits"));
+        all.hear(&event("3", "Warning", &third, "is another's"));
+        assert_eq!(said(&all, "pvc-1"), (true, "has a selector".to_owned()));
+        assert_eq!(said(&all, "pvc-2"), (false, String::new()));
     }
 }
