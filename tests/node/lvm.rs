@@ -9,6 +9,7 @@ mod life;
 mod managed;
 mod readme;
 mod thin;
+mod torn;
 mod unsynced;
 
 use flexvol_testing::{Call, Driver, Need, PersistentVolume, Pod, Sandbox, Test, disks};
@@ -44,6 +45,7 @@ pub fn tests() -> Vec<&'static [Test]> {
         managed::TESTS,
         readme::TESTS,
         thin::TESTS,
+        torn::TESTS,
         unsynced::TESTS,
     ]
 }

@@ -1,0 +1,86 @@
+//! What a power cut may leave of a group's metadata, and how a person has the group back.
+
+use super::{GROUP, GROWN, NEEDS, Node, SIZE, fill, lvm, run};
+use flexvol_testing::{Points, Test, disks, request};
+use std::{
+    fs::{self, File},
+    os::unix::fs::FileExt,
+    path::Path,
+};
+
+pub const TESTS: &[Test] = &[Test {
+    name: "lvm: a group whose metadata a cut tore is refused, and its disks have the copy that brings it back",
+    needs: NEEDS,
+    run: torn,
+}];
+
+fn torn(points: &Points) {
+    let node = Node::linear();
+    let volume = node.provision("pv", "ext4");
+    let pod = node.pod(&volume);
+    pod.mount("rw").success();
+    let content = fill(pod.dir(), "file");
+    pod.unmount().success();
+    lvm(&["vgchange", "-qq", "-an", GROUP]);
+    // Nobody was told of the last change, and it was cut between the text and what points to it.
+    lvm(&["vgchange", "-qq", "--addtag", "last", GROUP]);
+    let disks = &disks()[..2];
+    for disk in disks {
+        tear(disk);
+    }
+    let refused = |name: &str| {
+        node.driver
+            .call(&["provision", &request(name, SIZE)])
+            .failure()
+    };
+    let words = refused("other");
+    assert!(words.contains("volume group is not there"), "{words}");
+    points.add(1);
+
+    // README's commands, with what the first has found.
+    let disk = disks[0].to_str().unwrap();
+    let found = run("pvck", &["--dump", "metadata_search", disk]);
+    let copy = |line: &str| -> Option<(u64, u64)> {
+        let words: Vec<_> = line.split_whitespace().collect();
+        let after = |name: &str| {
+            let at = words.iter().position(|word| *word == name)?;
+            words.get(at + 1)?.parse().ok()
+        };
+        Some((after("seqno")?, after("at")?))
+    };
+    let (_, offset) = found.lines().filter_map(copy).max().unwrap();
+    let settings = format!("metadata_offset={offset}");
+    let file = node.sandbox.path("metadata");
+    let file = file.to_str().unwrap();
+    let dump = ["--dump", "metadata_search", "--settings", &settings];
+    run("pvck", &[&dump[..], &["-f", file, disk]].concat());
+    for disk in disks {
+        let disk = disk.to_str().unwrap();
+        run("pvck", &["--repair", "-y", "-f", file, disk]);
+    }
+    lvm(&["vgs", GROUP]);
+    pod.mount("rw").success();
+    assert!(fs::read(pod.dir().join("file")).unwrap() == content);
+    node.expand(&volume, GROWN).success();
+    pod.unmount().success();
+    for name in ["pv", "other"] {
+        let volume = node.provision(name, "ext4");
+        node.delete(&volume).success();
+    }
+    points.add(1);
+}
+
+/// Takes the metadata away that the header of a disk's metadata area names
+/// (`struct mda_header` in LVM's lib/format_text/layout.h).
+fn tear(disk: &Path) {
+    const AREA: u64 = 4096;
+    let disk = File::options().read(true).write(true).open(disk).unwrap();
+    let mut header = [0; 64];
+    disk.read_exact_at(&mut header, AREA).unwrap();
+    assert_eq!(&header[4..20], b"\x20LVM2\x20x[5A%r0N*>");
+    let number = |at: usize| u64::from_le_bytes(*header[at..].first_chunk().unwrap());
+    let (offset, size) = (number(40), number(48));
+    let nothing = vec![0; usize::try_from(size).unwrap()];
+    disk.write_all_at(&nothing, AREA + offset).unwrap();
+    disk.sync_all().unwrap();
+}
