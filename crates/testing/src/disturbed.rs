@@ -107,14 +107,37 @@ struct Tally {
     unanswered: u64,
 }
 
+impl Tally {
+    fn describe(&self, disturbance: Disturbance) -> String {
+        let Tally {
+            reached,
+            missed,
+            succeeded,
+            unanswered,
+        } = self;
+        let (what, more) = match disturbance {
+            Disturbance::Kill => ("system calls killed", String::new()),
+            Disturbance::KillAt(_) => ("of these system calls killed", String::new()),
+            Disturbance::Errors | Disturbance::ErrorsAt(_) => (
+                "errors of system calls",
+                format!(
+                    "{} Failures, {succeeded} Successes, {unanswered} without an answer, ",
+                    reached - succeeded - unanswered
+                ),
+            ),
+        };
+        format!("{what}, {more}{missed} not made again")
+    }
+}
+
 impl<S> Disturbed<'_, S> {
-    /// Enumerates the points of the callout and tries them in the order of the run's seed, until
-    /// the time box ends. Prints how many were reached.
+    /// Enumerates the points of the callout and tries those of each disturbance in the order of the
+    /// run's seed, until its time box ends. Prints how many were reached.
     ///
     /// # Panics
     /// When the callout answers what it may not, when its repetition fails, or when anything is
     /// left behind.
-    pub fn run(&self, disturbance: Disturbance, points: &Points) {
+    pub fn run(&self, disturbances: &[Disturbance], points: &Points) {
         let before = Baseline::of(self.sandbox);
         let state = (self.prepare)();
         let whole = Traced::whole(self.sandbox, self.driver, &(self.arguments)(&state));
@@ -122,8 +145,20 @@ impl<S> Disturbed<'_, S> {
         let after = Baseline::of(self.sandbox).without_space();
         (self.undo)(state);
         before.expect(self.sandbox, &format!("{}, undisturbed", self.name));
+        let all = whole.points();
+        for disturbance in disturbances {
+            self.disturb(*disturbance, &all, (&before, &after), points);
+        }
+    }
 
-        let mut all = plan(disturbance, whole.points());
+    fn disturb(
+        &self,
+        disturbance: Disturbance,
+        all: &[Point],
+        (before, after): (&Baseline, &Baseline),
+        points: &Points,
+    ) {
+        let mut all = plan(disturbance, all);
         Random::new(budget().seed).shuffle(&mut all);
         let mut tally = Tally::default();
         let (started, mut progress) = (Instant::now(), Progress::default());
@@ -143,28 +178,11 @@ impl<S> Disturbed<'_, S> {
             (self.undo)(state);
             before.expect(self.sandbox, &format!("{when}, undone"));
         }
-        let Tally {
-            reached,
-            missed,
-            succeeded,
-            unanswered,
-        } = tally;
-        let (what, more) = match disturbance {
-            Disturbance::Kill => ("system calls killed", String::new()),
-            Disturbance::KillAt(_) => ("of these system calls killed", String::new()),
-            Disturbance::Errors | Disturbance::ErrorsAt(_) => (
-                "errors of system calls",
-                format!(
-                    "{} Failures, {succeeded} Successes, {unanswered} without an answer, ",
-                    reached - succeeded - unanswered
-                ),
-            ),
-        };
         points.report(
             self.name,
-            reached,
+            tally.reached,
             all.len(),
-            &format!("{what}, {more}{missed} not made again"),
+            &tally.describe(disturbance),
         );
     }
 
@@ -225,7 +243,7 @@ impl<S> Disturbed<'_, S> {
     }
 }
 
-fn plan(disturbance: Disturbance, points: Vec<Point>) -> Vec<(Point, Harm)> {
+fn plan(disturbance: Disturbance, points: &[Point]) -> Vec<(Point, Harm)> {
     let harms = match disturbance {
         Disturbance::Kill | Disturbance::KillAt(_) => &[Harm::Kill],
         Disturbance::Errors | Disturbance::ErrorsAt(_) => ERRORS,
@@ -235,8 +253,8 @@ fn plan(disturbance: Disturbance, points: Vec<Point>) -> Vec<(Point, Harm)> {
         _ => true,
     };
     points
-        .into_iter()
-        .filter(wanted)
+        .iter()
+        .filter(|point| wanted(point))
         .flat_map(|point| harms.iter().map(move |harm| (point.clone(), *harm)))
         .filter(|(point, harm)| *harm == Harm::Kill || may_be_answered(point))
         .collect()

@@ -79,6 +79,6 @@ impl Place {
             check,
             undo,
         }
-        .run(disturbance, points);
+        .run(&[disturbance], points);
     }
 }

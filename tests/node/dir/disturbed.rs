@@ -74,7 +74,7 @@ impl Place {
             check,
             undo,
         }
-        .run(disturbance, points);
+        .run(&[disturbance], points);
     }
 }
 
