@@ -193,7 +193,7 @@ impl Group {
                 ));
             }
             Some(found) if found.size == size => return Ok(found.clone()),
-            Some(_) => self.change(|place| place.remove(name))?,
+            Some(found) => self.change(|place| lvm::remove(place, found))?,
             None => {}
         }
         let (view, rules) = (self.view_to_take_from(name)?, &self.settings.rules);
@@ -312,7 +312,10 @@ impl Backend for Group {
         let now = self.existing(volume)?;
         match grown {
             Err(error) if now.size < to => return Err(error),
-            Err(error) => log::warn!("the volume has its size all the same: {}", error.report()),
+            Err(error) => {
+                log::warn!("the volume has its size all the same: {}", error.report());
+                self.settle(volume)?;
+            }
             Ok(()) => {}
         }
         self.wipe_grown(volume, &now, is_blank)
@@ -330,10 +333,11 @@ impl Backend for Group {
             ));
         }
         expect_plain(&found)?;
-        let removed = self.commit(volume, |place| place.remove(&found.name));
+        let removed = self.commit(volume, |place| lvm::remove(place, &found));
         match removed {
             Err(error) if self.logical_volume(volume)?.is_some() => Err(error),
-            _ => Ok(()),
+            // Nobody asks again for a volume that is gone.
+            _ => self.settle(volume),
         }
     }
 
@@ -343,6 +347,9 @@ impl Backend for Group {
         let _lock = asks_the_pool.then(|| self.lock_space()).transpose()?;
         let view = self.view(None)?;
         view.id()?;
+        if lvm::expect_metadata_to_make(&view).is_err() {
+            return Ok(Bytes(0));
+        }
         self.place.available(&view, &self.settings.rules)
     }
 }

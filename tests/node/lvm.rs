@@ -6,6 +6,7 @@ mod guarded;
 mod half_way;
 mod killed;
 mod life;
+mod lost;
 mod managed;
 mod readme;
 mod thin;
@@ -42,6 +43,7 @@ pub fn tests() -> Vec<&'static [Test]> {
         guarded::TESTS,
         half_way::TESTS,
         killed::TESTS,
+        lost::TESTS,
         managed::TESTS,
         readme::TESTS,
         thin::TESTS,

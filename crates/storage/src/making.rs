@@ -107,14 +107,16 @@ impl VolumeDriver {
         remove(found, found.lock()?, called, &goal)
     }
 
-    /// Removes a volume if it still is one that was deleted.
+    /// Removes a volume if it still is one that was deleted, and kept for long enough.
     pub(crate) fn purge(&self, pool: &AnyPool, handle: Handle, lock: Guard) -> Result<()> {
         let found = self.open(pool, handle)?;
         found.backend().settle(&handle)?;
         let asset = found.backend().find(&handle)?;
-        match asset.and_then(|asset| asset.mark?.deleted) {
-            Some(_) => remove(&found, lock, None, &Goal::Gone),
-            None => Ok(()),
+        match asset.and_then(|asset| asset.mark) {
+            Some(mark) if pool.policy().has_expired(&mark) => {
+                remove(&found, lock, None, &Goal::Gone)
+            }
+            _ => Ok(()),
         }
     }
 

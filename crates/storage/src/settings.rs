@@ -1,5 +1,6 @@
 //! What an administrator decides for a driver and its pools.
 
+use crate::mark::{Mark, UnixTime};
 use flexvol_sdk::{Bytes, Error, ErrorKind, Filesystem, Result};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -86,6 +87,12 @@ impl Default for Policy {
 }
 
 impl Policy {
+    /// Whether a volume was deleted, and kept for as long as that is wanted.
+    pub(crate) fn has_expired(&self, mark: &Mark) -> bool {
+        mark.deleted
+            .is_some_and(|at| at.age(UnixTime::now()) >= self.keep_deleted)
+    }
+
     /// The size a volume gets when `asked` is asked for: whole mebibytes, so that no tail is
     /// lost to sectors, blocks or extents.
     ///

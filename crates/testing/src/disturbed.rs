@@ -97,6 +97,17 @@ impl<S> fmt::Debug for Disturbed<'_, S> {
     }
 }
 
+/// Says where a round was when what prepares, checks or undoes it fails: that does not know.
+struct ToldIfPanicking<'a>(&'a str);
+
+impl Drop for ToldIfPanicking<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            println!("in the round {}", self.0);
+        }
+    }
+}
+
 #[derive(Default)]
 struct Tally {
     reached: u64,
@@ -168,6 +179,7 @@ impl<S> Disturbed<'_, S> {
             }
             progress.tell(self.name, tried, all.len());
             let when = format!("{}, {harm} at {point}", self.name);
+            let _told = ToldIfPanicking(&when);
             let state = (self.prepare)();
             let arguments = (self.arguments)(&state);
             let traced = Traced::harmed(self.sandbox, self.driver, point, *harm, &arguments);

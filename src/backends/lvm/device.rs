@@ -54,7 +54,7 @@ impl BlockBackend for Group {
         if let Some(known) = self.view(Some(&found.volume))?.volume(&found.volume) {
             expect_plain(known)?;
         }
-        self.change(|place| place.deactivate(&found.volume))
+        self.change(|place| lvm::let_go(place, &found.volume, &found.uuid))
     }
 
     fn unused(&self, volume: &Handle, hint: Option<u32>) {
@@ -72,10 +72,12 @@ impl BlockBackend for Group {
                 Err(busy) if busy.kind() == ErrorKind::Busy => return Ok(()),
                 Err(error) => return Err(error),
             }
-            if let Some(known) = self.logical_volume(volume)? {
-                expect_plain(&known)?;
-            }
-            self.place.deactivate(&name)
+            // Of another pool in the group, where volumes may stay active.
+            let Some(known) = self.logical_volume(volume)? else {
+                return Ok(());
+            };
+            expect_plain(&known)?;
+            lvm::let_go(&self.place, &name, &known.uuid)
         });
         if let Err(error) = deactivated {
             log::warn!("the volume stays active: {}", error.report());

@@ -61,6 +61,15 @@ impl ManagedBackend for Group {
     /// call takes over.
     fn take(&self, stray: Stray, volume: &Handle, mark: &Mark) -> Result<()> {
         let found = stray.0;
+        let _lock = self.lock_space()?;
+        self.forget();
+        // Another call may have taken it over, under another name, since it was looked at.
+        if self.view(None)?.volume(&found.name) != Some(&found) {
+            return Err(Error::new(
+                ErrorKind::Busy,
+                "somebody changed the logical volume meanwhile; look at it again",
+            ));
+        }
         let (old, new) = (mark_of(&found)?, mark.to_string());
         if old != Some(new.as_str()) {
             self.commit(volume, |place| place.retag(&found.name, old, &new))?;
@@ -93,7 +102,7 @@ impl ManagedBackend for Group {
 
     fn discard(&self, volume: &Handle) -> Result<()> {
         match self.logical_volume(volume)?.filter(is_unfinished) {
-            Some(found) => self.change(|place| place.remove(&found.name)),
+            Some(found) => self.change(|place| lvm::remove(place, &found)),
             None => Ok(()),
         }
     }

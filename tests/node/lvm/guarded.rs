@@ -83,6 +83,8 @@ fn full_metadata(points: &Points) {
         refused.contains("own metadata is") && refused.contains("--metadatasize 16m"),
         "{refused}"
     );
+    let capacity = node.driver.call(&["capacity", "{}"]).success();
+    assert_eq!(capacity.object().unwrap()["capacity"], 0);
     assert_eq!(inventory(), before);
     // What is there is formatted, grown and deleted all the same.
     let pod = node.pod(&volume);

@@ -216,6 +216,29 @@ fn in_use(points: &Points) {
 
 fn deactivated(_: &Points) {
     let node = Node::with("deactivate = true\n");
+    // A pool in the same group whose volumes stay active has none of these, nor the other way round.
+    super::thin_pool("400M");
+    super::flexvol(&["pool", "init", "--group", GROUP, "--thin-pool", "tp0"]);
+    let linear = super::install(
+        &node.sandbox,
+        false,
+        &format!("[pools.thin]\ngroup = \"{GROUP}\"\nthin_pool = \"tp0\"\ndeactivate = true\n"),
+    );
+    let stays = linear
+        .call(&["provision", &request("stays", SIZE)])
+        .success();
+    let stays = flexvol_testing::PersistentVolume::from_reply("stays", "xfs", &stays);
+    let pod = flexvol_testing::Pod::new(&node.sandbox, &linear, &stays, "stays");
+    pod.mount("rw").success();
+    let active = mappings().len();
+    pod.unmount().success();
+    assert_eq!(mappings().len(), active, "deactivated for another pool");
+    linear.call(&["delete", &stays.json("rw")]).success();
+    lvm(&["lvremove", "-qq", "-y", &format!("{GROUP}/tp0")]);
+    let node = Node {
+        driver: super::install(&node.sandbox, false, "deactivate = true\n"),
+        sandbox: node.sandbox,
+    };
     let volume = node.provision("pv", "xfs");
     let pod = node.pod(&volume);
     pod.mount("rw").success();

@@ -9,6 +9,7 @@ use std::{
     fs::{self, File},
     os::unix::fs::{FileExt, symlink},
     path::Path,
+    thread,
 };
 
 pub const TESTS: &[Test] = &[
@@ -378,6 +379,22 @@ fn adopted(points: &Points) {
     pod.unmount().success();
     node.delete(&volume).success();
     points.add(3);
+
+    // Under two names at once it becomes one volume.
+    lvm(&[
+        "lvcreate", "-qq", "-y", "-L", "330M", "-n", "by-hand", GROUP,
+    ]);
+    run("mkfs.ext4", &["-q", "-b", "4096", &device]);
+    let taken = thread::scope(|scope| {
+        let adopt = &adopt;
+        let both = ["one", "two"].map(|name| scope.spawn(|| adopt(&path, name, &[])));
+        both.map(|thread| thread.join().unwrap())
+    });
+    let succeeded = taken.iter().filter(|output| output.status.success());
+    assert_eq!(succeeded.count(), 1, "{taken:?}");
+    let tags = lvm(&["lvs", "--noheadings", "-o", "lv_tags", GROUP]);
+    assert_eq!(tags.matches("flexvol=").count(), 1, "{tags}");
+    points.add(1);
 
     // What is part of something else is nobody's volume.
     thin_pool("64M");

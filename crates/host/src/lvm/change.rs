@@ -93,7 +93,7 @@ impl Place {
     ///
     /// # Errors
     /// [`ErrorKind::Storage`](flexvol_sdk::ErrorKind::Storage) where somebody uses it.
-    pub fn deactivate(&self, name: &str) -> Result<()> {
+    pub(super) fn deactivate(&self, name: &str) -> Result<()> {
         let words = ["lvchange", "-an", &self.path(name)];
         change("deactivate the volume", &words, &[])
     }
@@ -111,7 +111,7 @@ impl Place {
     ///
     /// # Errors
     /// When it may still be there.
-    pub fn remove(&self, name: &str) -> Result<()> {
+    pub(super) fn remove(&self, name: &str) -> Result<()> {
         let words = ["lvremove", "-y", &self.path(name)];
         change("remove the volume", &words, &[])
     }

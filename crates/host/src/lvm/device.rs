@@ -3,6 +3,7 @@
 use super::{
     mapping::{self, Mapping},
     place::Place,
+    report::LogicalVolume,
 };
 use crate::{Device, DeviceNumber, probe};
 use flexvol_sdk::{Bytes, Error, ErrorKind, Result};
@@ -112,6 +113,35 @@ pub fn device(
         ));
     }
     Ok(device)
+}
+
+/// Takes the device from a volume that nobody uses, and looks whether it is gone: where the kernel
+/// does not answer LVM, that takes the volume for one without a device (`lv_info` in its
+/// lib/activate/activate.c).
+///
+/// # Errors
+/// [`ErrorKind::Storage`] where it is still there, [`ErrorKind::Busy`] where somebody uses it.
+pub fn let_go(place: &Place, name: &str, uuid: &str) -> Result<()> {
+    place.deactivate(name)?;
+    match mapping::find(None, |found| found.uuid == uuid)? {
+        None => Ok(()),
+        Some(_) => Err(Error::new(
+            ErrorKind::Storage,
+            "lvm let the volume's device go, and it is still there; is /dev/mapper/control there, and can it be opened?",
+        )),
+    }
+}
+
+/// Removes a volume, its device first: a device whose volume is gone lies on space that the next
+/// volume gets.
+///
+/// # Errors
+/// When it may still be there.
+pub fn remove(place: &Place, volume: &LogicalVolume) -> Result<()> {
+    if mapping::find(None, |found| found.uuid == volume.uuid)?.is_some() {
+        let_go(place, &volume.name, &volume.uuid)?;
+    }
+    place.remove(&volume.name)
 }
 
 /// Zeroes the ends of a new volume, so that nothing begins there.

@@ -13,29 +13,57 @@ use flexvol_sdk::{Bytes, Error, ErrorKind, Filesystem, Result};
 impl<B: BlockBackend> BlockWorld<'_, B> {
     pub(super) fn grow_storage(&mut self, to: Bytes) -> Result<()> {
         self.forget();
+        let had_device = self.device.is_some();
         self.expect_whole()?;
         self.stored.grow(to)?;
-        if self.device.is_some() {
-            self.map()?;
+        if self.device.is_none() {
+            return Ok(());
+        }
+        self.map()?;
+        // Made for a look, it is left as it was found.
+        if !had_device
+            && let Some(device) = self.device.take()
+            && let Err(error) = self.stored.backend()?.unmap(device)
+        {
+            log::warn!("the volume keeps its device: {}", error.report());
         }
         Ok(())
     }
 
-    /// Storage that lost its end would get zeros in its place and look whole from then on.
-    fn expect_whole(&self) -> Result<()> {
-        let mark = self.stored.mark()?;
-        let image = self.stored.backend()?.image(&self.stored.volume)?;
-        let (State::Ready, Some(image)) = (mark.state, image) else {
+    /// Storage that lost its end would get zeros in its place, or what others wrote there, and look
+    /// whole from then on.
+    fn expect_whole(&mut self) -> Result<()> {
+        if self.stored.mark()?.state != State::Ready {
             return Ok(());
-        };
+        }
         let size = self.stored.asset()?.map_or(Bytes(0), |asset| asset.size);
-        match grow::measure_unmounted(&image)? {
-            Some((found, _)) if found.size > size => Err(Error::new(
+        let needed = match self.stored.backend()?.image(&self.stored.volume)? {
+            Some(image) => grow::measure_unmounted(&image)?.map(|(found, _)| found.size),
+            None => self.size_on_device(size)?,
+        };
+        match needed {
+            Some(needed) if needed > size => Err(Error::new(
                 ErrorKind::Storage,
-                decide::truncated(found.size, size),
+                decide::truncated(needed, size),
             )),
             _ => Ok(()),
         }
+    }
+
+    /// What the file system needs, or the device still has, as the device shows it. One that would
+    /// not stay is not made for that: the volume may be attached to another node.
+    fn size_on_device(&mut self, size: Bytes) -> Result<Option<Bytes>> {
+        if self.device.is_none() && B::KEEPS_UNUSED {
+            self.map()?;
+        }
+        let Some(device) = &self.device else {
+            return Ok(None);
+        };
+        let has = device.size()?;
+        if has > size {
+            return Ok(Some(has));
+        }
+        Ok(grow::measure_unmounted(device.file())?.map(|(found, _)| found.size))
     }
 
     pub(super) fn grow_filesystem(&mut self) -> Result<()> {

@@ -1,7 +1,7 @@
 //! Removing what killed processes left behind.
 
 use super::{LEFT_OVER, Leftover, ManagedBackend, ManagedDirectories};
-use crate::{backend::Backend, driver::VolumeDriver, mark::UnixTime, pool::Pool};
+use crate::{backend::Backend, driver::VolumeDriver, pool::Pool};
 use flexvol_host::{Device, lock};
 use flexvol_sdk::{ErrorKind, Handle, Result, VolumeName};
 use std::{collections::HashSet, time::Duration};
@@ -54,9 +54,10 @@ fn kept(driver: &VolumeDriver, dry_run: bool) -> Vec<Leftover> {
             Ok(handles
                 .into_iter()
                 .filter(|handle| {
-                    let mark = backend.find(handle).ok().flatten();
-                    mark.and_then(|asset| asset.mark?.deleted)
-                        .is_some_and(|at| at.age(UnixTime::now()) >= pool.policy().keep_deleted)
+                    let asset = backend.find(handle).ok().flatten();
+                    asset
+                        .and_then(|asset| asset.mark)
+                        .is_some_and(|mark| pool.policy().has_expired(&mark))
                 })
                 .collect::<Vec<_>>())
         });

@@ -1,0 +1,94 @@
+//! Volumes that lost something: their end, or LVM's sight of their device.
+
+use super::{GROUP, GROWN, MIB, NEEDS, Node, SIZE, fill, inventory, lvm, mappings, run, told};
+use flexvol_testing::{Points, Test, request};
+use std::fs;
+
+pub const TESTS: &[Test] = &[
+    Test {
+        name: "lvm: a volume that lost its end is neither mounted nor made to look whole",
+        needs: NEEDS,
+        run: cut,
+    },
+    Test {
+        name: "lvm: a volume whose device LVM cannot see is not removed",
+        needs: NEEDS,
+        run: unseen,
+    },
+];
+
+/// As `lvreduce` by hand leaves it, or metadata of before a growth.
+fn cut(points: &Points) {
+    const CUT: u64 = 200 * MIB;
+    let node = Node::linear();
+    let volume = node.provision("pv", "xfs");
+    let pod = node.pod(&volume);
+    pod.mount("rw").success();
+    let content = fill(pod.dir(), "file");
+    pod.unmount().success();
+    let path = super::path(&volume);
+    lvm(&[
+        "lvreduce",
+        "-qq",
+        "-f",
+        "-y",
+        "-L",
+        &format!("{CUT}b"),
+        &path,
+    ]);
+    let expand = |callout: &str| {
+        let mut arguments = pod.expand_arguments(GROWN, SIZE);
+        if callout == "expandvolume" {
+            arguments[0] = callout.to_owned();
+            arguments.remove(2);
+        }
+        node.driver.call(&arguments)
+    };
+    for active in [true, false] {
+        for callout in ["expandvolume", "expandfs", "mount"] {
+            if !active {
+                lvm(&["lvchange", "-qq", "-an", &path]);
+            }
+            let refused = match callout {
+                "mount" => pod.mount("rw"),
+                _ => expand(callout),
+            };
+            let refused = refused.failure();
+            assert!(
+                refused.contains("320Mi") && refused.contains("200Mi"),
+                "{callout}, active {active}: {refused}"
+            );
+            assert_eq!(told(&volume, "lv_size"), CUT.to_string(), "{callout}");
+            points.add(1);
+        }
+    }
+    // Nothing was written where its end was, so whoever gives it back has the volume again.
+    lvm(&["lvextend", "-qq", "-L", &format!("{SIZE}b"), &path]);
+    lvm(&["lvchange", "-qq", "-an", &path]);
+    expand("expandvolume").success();
+    assert_eq!(mappings().len(), 0, "left as it was found");
+    pod.mount("rw").success();
+    assert!(fs::read(pod.dir().join("file")).unwrap() == content);
+    assert!(super::size_of_filesystem(pod.dir()) > SIZE);
+    points.add(2);
+}
+
+/// LVM takes a volume for one without a device where the kernel does not answer it.
+fn unseen(points: &Points) {
+    const CONTROL: &str = "/dev/mapper/control";
+    let node = Node::linear();
+    let volume = node.provision("pv", "xfs");
+    let before = inventory();
+    // LVM makes the node again where it is another one, but for one that is mounted.
+    run("mount", &["--bind", "/dev/null", CONTROL]);
+    let refused = node.delete(&volume).failure();
+    let made = node.driver.call(&["provision", &request("other", SIZE)]);
+    run("umount", &[CONTROL]);
+    assert!(refused.contains("device"), "{refused}");
+    made.failure();
+    assert_eq!(inventory(), before);
+    node.delete(&volume).success();
+    assert_eq!(inventory(), Vec::<String>::new());
+    assert_eq!(lvm(&["lvs", "--noheadings", GROUP]), "");
+    points.add(2);
+}
