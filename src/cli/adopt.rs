@@ -16,9 +16,10 @@ use std::path::PathBuf;
 
 /// Make an existing image a volume and print the manifests that use it
 ///
-/// FILE must lie on the pool's file system and is moved into the pool. An image with a whole
-/// xfs, ext4, ext3 or btrfs is kept as it is, with all its data; anything else that holds data is
-/// refused and left alone. A second time changes nothing.
+/// FILE must lie on the pool's file system and is moved into the pool; of a pool that is a volume
+/// group it is a logical volume of that group, GROUP/NAME or its device, and is renamed. Directories are not
+/// taken over. What holds a whole xfs, ext4, ext3 or btrfs is kept as it is, with all its data; anything else
+/// that holds data is refused and left alone. A second time changes nothing.
 #[derive(Debug, Args)]
 pub struct Adopt {
     /// The image; nobody else may have it open

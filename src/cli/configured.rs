@@ -1,5 +1,6 @@
 //! Which driver a verb for people works with.
 
+use super::which::unnamed;
 use crate::{
     config::Config,
     installed::Installed,
@@ -16,7 +17,7 @@ use std::path::{Path, PathBuf};
 /// The options that name a driver.
 #[derive(Debug, Args)]
 pub struct Configured {
-    /// An installed driver [default: this executable]
+    /// An installed driver [default: this executable, or the only one]
     #[arg(long, value_name = "VENDOR/DRIVER", help_heading = "Driver")]
     driver: Option<DriverName>,
     /// Kubelet's plugin directory [default: found as `flexvol install` finds it]
@@ -32,10 +33,11 @@ pub struct Configured {
 pub struct Chosen {
     name: Option<DriverName>,
     config: Config,
+    is_known: bool,
 }
 
 impl Configured {
-    /// The driver that was named, or the one this executable is.
+    /// The driver that was named, or the one that is meant.
     pub fn choose(&self, here: &Installed) -> Result<Chosen> {
         let (installed, config) = match (&self.config, &self.driver) {
             (Some(path), _) => {
@@ -48,11 +50,18 @@ impl Configured {
                 let config = Config::load(&installed);
                 (installed, config)
             }
-            (None, None) => (here.clone(), Config::load(here)),
+            (None, None) => {
+                let installed = unnamed(here)?;
+                let config = Config::load(&installed);
+                (installed, config)
+            }
         };
+        let is_known =
+            self.config.is_some() || installed.is_driver() || installed.configuration().exists();
         Ok(Chosen {
             config: config.context("read the driver's configuration")?,
             name: self.driver.clone().or_else(|| name_of(&installed)),
+            is_known,
         })
     }
 
@@ -86,6 +95,11 @@ impl Chosen {
     /// The driver's name in Kubernetes, as far as it was said or its place tells it.
     pub fn name(&self) -> Option<&DriverName> {
         self.name.as_ref()
+    }
+
+    /// The driver, or its configuration, was named or found: these are not the mere defaults.
+    pub fn is_known(&self) -> bool {
+        self.is_known
     }
 
     /// The names of its pools.

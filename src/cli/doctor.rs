@@ -9,7 +9,11 @@ mod pools;
 mod volume_groups;
 
 use super::{print, table::table};
-use crate::{config::Config, installed::Installed, plugin::DriverName};
+use crate::{
+    config::Config,
+    installed::Installed,
+    plugin::{DriverName, drivers},
+};
 use anyhow::{Context, Result, bail};
 use check::{Check, Verdict};
 use clap::{Args, ValueEnum};
@@ -24,7 +28,7 @@ use std::path::PathBuf;
 #[derive(Debug, Args)]
 pub struct Doctor {
     /// Only this driver [default: all that flexvol installed]
-    #[arg(long, value_name = "VENDOR/DRIVER")]
+    #[arg(long, visible_alias = "driver", value_name = "VENDOR/DRIVER")]
     name: Option<DriverName>,
 
     /// Kubelet's plugin directory [default: found as `flexvol install` finds it]
@@ -61,11 +65,12 @@ impl Doctor {
     pub fn run(self, here: &Installed) -> Result<()> {
         let (plugin_dir, mut checks) = kubernetes::plugin_dir(self.plugin_dir.as_deref());
         let drivers = match &plugin_dir {
-            Some(path) => installed::drivers(path, self.name.as_ref())?,
+            Some(path) => drivers(path)?,
             None => Vec::new(),
         };
         let mut subjects: Vec<Subject> = drivers
             .into_iter()
+            .filter(|(name, _)| self.name.as_ref().is_none_or(|only| only == name))
             .map(|(name, installed)| Subject {
                 config: Config::load(&installed).ok(),
                 name: Some(name),

@@ -24,7 +24,13 @@ pub struct Gc {
 
 impl Gc {
     pub fn run(self, here: &Installed) -> Result<()> {
-        let leftovers = self.configured.choose(here)?.upkeep()?.tidy(self.dry_run);
+        let chosen = self.configured.choose(here)?;
+        if !chosen.is_known() {
+            bail!(
+                "no driver is installed here, so it is not known how long deleted volumes are kept; say --driver, or --config with a configuration"
+            );
+        }
+        let leftovers = chosen.upkeep()?.tidy(self.dry_run);
         let mut failed = Vec::new();
         for leftover in &leftovers {
             match &leftover.removed {

@@ -2,16 +2,16 @@
 
 use crate::{
     installed::Installed,
-    plugin::{DriverName, PluginDir},
+    plugin::{DriverName, PluginDir, drivers},
 };
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::Args;
 use std::path::PathBuf;
 
 #[derive(Debug, Args)]
 pub struct Which {
-    /// An installed driver [default: this executable]
-    #[arg(long, value_name = "VENDOR/DRIVER")]
+    /// An installed driver [default: this executable, or the only one]
+    #[arg(long, visible_alias = "driver", value_name = "VENDOR/DRIVER")]
     name: Option<DriverName>,
 
     /// Kubelet's plugin directory [default: found as `flexvol install` finds it]
@@ -20,10 +20,10 @@ pub struct Which {
 }
 
 impl Which {
-    /// The driver that was named, which must be installed, or this executable.
+    /// The driver that was named, which must be installed, or the one that is meant.
     pub fn installed(&self, here: &Installed) -> Result<Installed> {
         let Some(name) = &self.name else {
-            return Ok(here.clone());
+            return unnamed(here);
         };
         let plugin_dir = PluginDir::find(self.plugin_dir.as_deref())?;
         plugin_dir.driver(name).with_context(|| {
@@ -33,5 +33,27 @@ impl Which {
                 plugin_dir.known_from
             )
         })
+    }
+}
+
+/// The driver that is meant where none is named: this executable where it is one, or the only one
+/// that is installed. Where none is, this executable with the defaults.
+pub fn unnamed(here: &Installed) -> Result<Installed> {
+    if here.is_driver() || here.configuration().exists() {
+        return Ok(here.clone());
+    }
+    // Without a plugin directory nothing is installed.
+    let installed = PluginDir::find(None).map(|found| drivers(&found.path));
+    let mut installed = installed.unwrap_or_else(|_| Ok(Vec::new()))?;
+    match installed.len() {
+        0 => Ok(here.clone()),
+        1 => Ok(installed.remove(0).1),
+        _ => {
+            let names: Vec<_> = installed.iter().map(|(name, _)| name.to_string()).collect();
+            bail!(
+                "several drivers are installed here: {}; say which with --driver",
+                names.join(", ")
+            )
+        }
     }
 }

@@ -113,6 +113,29 @@ impl PluginDir {
     }
 }
 
+/// The drivers in a plugin directory that flexvol installed.
+///
+/// # Errors
+/// When it cannot be listed.
+pub fn drivers(plugin_dir: &Path) -> Result<Vec<(DriverName, Installed)>> {
+    let entries = match fs::read_dir(plugin_dir) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(error).with_context(|| format!("list {}", plugin_dir.display())),
+    };
+    let mut found: Vec<_> = entries
+        .flatten()
+        .filter_map(|entry| {
+            let name = entry.file_name().to_str()?.replace('~', "/");
+            let name: DriverName = name.parse().ok()?;
+            let installed = Installed::at(&entry.path().join(name.driver()));
+            installed.init_line().exists().then_some((name, installed))
+        })
+        .collect();
+    found.sort_by_key(|(name, _)| name.to_string());
+    Ok(found)
+}
+
 /// The one directory; what disagrees is for a person to decide.
 fn only(mut found: Vec<PluginDir>) -> Result<PluginDir> {
     if let [_] = found[..] {

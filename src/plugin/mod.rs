@@ -11,7 +11,7 @@ mod users;
 mod watch;
 
 pub use deployment::{Deployment, init_of};
-pub use directory::PluginDir;
+pub use directory::{PluginDir, drivers};
 pub use name::DriverName;
 pub use process::{Component, Process, processes};
 pub use removal::{Removed, remove};

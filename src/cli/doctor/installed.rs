@@ -6,34 +6,8 @@ use crate::{
     installed::Installed,
     plugin::{Component, DriverName, init_of, processes},
 };
-use anyhow::{Context, Result};
 use flexvol_storage::sdk::DriverStatus;
 use std::{fs, io, path::Path};
-
-/// The drivers in a plugin directory that flexvol installed, or the one of this name.
-pub fn drivers(
-    plugin_dir: &Path,
-    only: Option<&DriverName>,
-) -> Result<Vec<(DriverName, Installed)>> {
-    let entries = match fs::read_dir(plugin_dir) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(error).with_context(|| format!("list {}", plugin_dir.display())),
-    };
-    let mut found: Vec<_> = entries
-        .flatten()
-        .filter_map(|entry| {
-            let name = entry.file_name().to_str()?.replace('~', "/");
-            let name: DriverName = name.parse().ok()?;
-            let installed = Installed::at(&entry.path().join(name.driver()));
-            let is_ours = installed.init_line().exists();
-            let is_meant = only.is_none_or(|only| *only == name);
-            (is_ours && is_meant).then_some((name, installed))
-        })
-        .collect();
-    found.sort_by_key(|(name, _)| name.to_string());
-    Ok(found)
-}
 
 /// There is none.
 pub fn none(name: Option<&DriverName>) -> Check {

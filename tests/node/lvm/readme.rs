@@ -1,14 +1,23 @@
 //! README's way from a volume group to a volume that has grown, with README's own words.
 
-use super::{GROUP, GROWN, MIB, NEEDS, SIZE, fill, group, lvm, size_of_filesystem};
+use super::{
+    GROUP, GROWN, MIB, NEEDS, SIZE, fill, flexvol, group, lvm, output, run, size_of_filesystem,
+};
 use flexvol_testing::{Driver, PersistentVolume, Pod, Points, Test, disks};
 use std::{fs, os::unix::fs::symlink, path::Path, process::Command};
 
-pub const TESTS: &[Test] = &[Test {
-    name: "lvm: README's commands on a node with a volume group give a volume that grows",
-    needs: NEEDS,
-    run: by_the_book,
-}];
+pub const TESTS: &[Test] = &[
+    Test {
+        name: "lvm: README's commands on a node with a volume group give a volume that grows",
+        needs: NEEDS,
+        run: by_the_book,
+    },
+    Test {
+        name: "lvm: a verb that names no driver is about the only one that is installed",
+        needs: NEEDS,
+        run: unnamed,
+    },
+];
 
 const README: &str = include_str!("../../../README.md");
 
@@ -96,4 +105,69 @@ fn by_the_book(points: &Points) {
     pod.unmount().success();
     driver.call(&["delete", &volume.json("rw")]).success();
     assert_eq!(lvm(&["lvs", "--noheadings", GROUP]), "");
+}
+
+fn unnamed(points: &Points) {
+    group(GROUP, &disks()[..2]);
+    flexvol(&["pool", "init", "--group", GROUP]);
+    let sandbox = crate::sandbox();
+    // Not in a driver's directory, and with no configuration beside it.
+    let program = sandbox.path("flexvol");
+    symlink(crate::executable(), &program).unwrap();
+    let program = program.to_str().unwrap();
+    let refused = |words: &[&str]| {
+        let said = output(program, words);
+        assert!(!said.status.success(), "{words:?}: {said:?}");
+        String::from_utf8(said.stderr).unwrap()
+    };
+    fs::create_dir_all(PLUGINS).unwrap();
+    let said = refused(&["gc"]);
+    assert!(said.contains("no driver is installed here"), "{said}");
+    points.add(1);
+
+    let config = sandbox.path("lvm.toml");
+    let text =
+        format!("backend = \"lvm\"\n[pools.default]\ngroup = \"{GROUP}\"\nkeep_deleted = \"1h\"\n");
+    fs::write(&config, text).unwrap();
+    let install = ["install", "--name", "example.com/lvm", "--config"];
+    run(
+        program,
+        &[&install[..], &[config.to_str().unwrap()]].concat(),
+    );
+    run(program, &["create", "data", "--size", "320Mi"]);
+    let listed = run(program, &["list"]);
+    assert!(listed.contains("data"), "{listed}");
+    assert!(run(program, &["config"]).contains("keep_deleted = \"1h"));
+    let handle = lvm(&["lvs", "--noheadings", "-o", "lv_name", GROUP]);
+    let handle = handle.trim().trim_start_matches("flexvol-").to_owned();
+    let volume = PersistentVolume {
+        name: "data".to_owned(),
+        filesystem: "xfs",
+        options: [("handle", handle.as_str()), ("pool", "default")]
+            .map(|(key, value)| (key.to_owned(), value.to_owned()))
+            .into(),
+    };
+    let driver = Driver::new(
+        "example.com/lvm",
+        Path::new(PLUGINS).join("example.com~lvm/lvm"),
+    );
+    let pod = Pod::new(&sandbox, &driver, &volume, "uid");
+    pod.mount("rw").success();
+    pod.unmount().success();
+    run(program, &["call", "delete", &volume.json("rw")]);
+    // Kept, as the configuration of the driver says, and not as the defaults do.
+    assert!(run(program, &["gc"]).contains("nothing was left behind"));
+    assert!(run(program, &["undelete", &handle]).contains("is a volume again"));
+    points.add(6);
+
+    run(program, &["install", "--name", "example.com/loop"]);
+    let said = refused(&["gc"]);
+    assert!(
+        said.contains("example.com/loop, example.com/lvm") && said.contains("--driver"),
+        "{said}"
+    );
+    let listed = run(program, &["list", "--driver", "example.com/lvm"]);
+    assert!(listed.contains("data"), "{listed}");
+    run(program, &["config", "--driver", "example.com/loop"]);
+    points.add(3);
 }
