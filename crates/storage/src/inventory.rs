@@ -1,7 +1,8 @@
 //! What people ask about a driver's pools and volumes; no callout needs it.
 //!
-//! Nothing here takes a lock, attaches, mounts or writes: a volume that a callout works on at
-//! this moment is shown as it is at this moment.
+//! Nothing here takes a volume's lock, attaches, mounts or writes: a volume that a callout works on
+//! at this moment is shown as it is at this moment. What a pool has to give may be asked under its own
+//! lock.
 
 pub(crate) mod block;
 pub(crate) mod directory;

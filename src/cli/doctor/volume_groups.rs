@@ -9,7 +9,7 @@ use flexvol_storage::{
     host::{
         exec::Tool,
         kernel,
-        lvm::{Percent, ThinPool, Which},
+        lvm::{Percent, Place, ThinPool, Which},
     },
     sdk::ErrorKind,
 };
@@ -117,7 +117,12 @@ pub fn check(about: String, group: &VolumeGroup) -> Check {
             return Check::fail(about, error.report(), remedy);
         }
     };
-    let available = match place.available(&view, &group.rules) {
+    let available = Place::names(id).and_then(|names| {
+        // An inactive thin pool is asked by being active for a moment, which another one would end.
+        let _lock = names.lock()?;
+        place.available(&view, &group.rules)
+    });
+    let available = match available {
         Ok(available) => available,
         Err(error) => return Check::fail(about, error.report(), "see `lvs` and `pvs`"),
     };
