@@ -117,14 +117,15 @@ impl Controller {
                 }
                 Step::Rest => return Ok(Some(Outcome::Settled)),
                 Step::Resize(size) => {
-                    let order = act.resize(&order.version, size).await?;
-                    self.index.order(&order, true);
-                    live.order = Some(order);
+                    let resized = act.resize(&order.version, size).await?;
+                    self.index.order_written(&order.version, &resized);
+                    live.order = Some(resized);
                 }
                 Step::SizeVolume(size) => {
-                    let volume = act.size_volume(&volume.version, size).await?;
-                    self.index.volume(&volume, true, &self.ours);
-                    live.volume = Some(volume);
+                    let sized = act.size_volume(&volume.version, size).await?;
+                    self.index
+                        .volume_written(&volume.version, &sized, &self.ours);
+                    live.volume = Some(sized);
                 }
                 Step::FinishClaim(_) | Step::AwaitNode(_) => act.step(&step, &mut live).await?,
                 _ => return Ok(None),

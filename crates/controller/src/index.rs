@@ -62,6 +62,23 @@ impl Index {
         changed
     }
 
+    /// A persistent volume of this version was written, and is as the answer says. A watch may have been
+    /// faster, and have told of what others wrote after that, and nothing tells of it again.
+    pub fn volume_written(&self, from: &str, volume: &PersistentVolume, ours: &Ours) {
+        let seen = seen(volume_of(volume, ours), &volume.metadata);
+        self.put(volume.name_any(), |known| {
+            replace(&mut known.volume, from, seen)
+        });
+    }
+
+    /// The same of an order.
+    pub fn order_written(&self, from: &str, order: &NodeVolume) {
+        let seen = seen(order_of(order), &order.metadata);
+        self.put(order.name_any(), |known| {
+            replace(&mut known.order, from, seen)
+        });
+    }
+
     /// The volumes whose storage a node has, or shall have.
     pub fn of_node(&self, node: &str) -> Vec<String> {
         let all = self.all();
@@ -163,6 +180,12 @@ impl Index {
     }
 }
 
+fn replace<T>(known: &mut Option<Seen<T>>, from: &str, with: Seen<T>) {
+    if known.as_ref().is_some_and(|known| known.version == from) {
+        *known = Some(with);
+    }
+}
+
 impl Known {
     fn is_settled(&self) -> bool {
         let (Some(volume), Some(order)) = (&self.volume, &self.order) else {
@@ -240,6 +263,29 @@ mod tests {
         index.volume(volume, true, &Ours::from(["a/b"]));
         index.order(order, true);
         index
+    }
+
+    #[test]
+    fn an_answer_that_comes_after_later_news_changes_nothing() {
+        let ours = Ours::from(["a/b"]);
+        let index = index(&volume("Bound", "a/b"), &order("Present", 3));
+        let version = |index: &Index| index.get("pvc-1").order.unwrap().version;
+        let mut answer = order("Present", 4);
+        answer.metadata.resource_version = Some("9".to_owned());
+        index.order_written("7", &answer);
+        assert_eq!(version(&index), "9", "as written");
+        let mut later = answer.clone();
+        later.metadata.resource_version = Some("11".to_owned());
+        index.order(&later, true);
+        answer.metadata.resource_version = Some("10".to_owned());
+        index.order_written("9", &answer);
+        assert_eq!(version(&index), "11", "the watch was faster");
+        index.volume_written("1", &volume("Released", "a/b"), &ours);
+        assert_eq!(index.get("pvc-1").volume.unwrap().version, "8");
+        // What is gone is not there again.
+        index.order(&later, false);
+        index.order_written("11", &answer);
+        assert!(index.get("pvc-1").order.is_none());
     }
 
     #[test]

@@ -214,7 +214,9 @@ impl Agent {
                 );
                 match (&duty, &grows_on_node) {
                     (Duty::Expand { new, old }, Ok(on_node)) if failure.unsupported => {
-                        ungrown(&before, driver, *new > *old && !on_node)
+                        // Before it is published it has no file system that could grow it.
+                        let nobody_else = !on_node || !order.spec.published;
+                        ungrown(&before, driver, *new > *old && nobody_else)
                     }
                     _ => failed(&before, failure),
                 }
