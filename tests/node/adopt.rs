@@ -117,6 +117,9 @@ fn filesystems(points: &Points) {
         assert_eq!((moved.uid(), moved.mode() & 0o777), (0, 0o600));
         let again = persistent_volume(&said_json(&driver, &arguments));
         assert_eq!(again.options, volume.options, "a second time");
+        // A wrong file, and the name of a volume of somebody else.
+        let other = [&arguments[..], &["--namespace", "other"]].concat();
+        assert!(complaint(&driver, &other).contains("of this name already"));
 
         let pod = Pod::new(&sandbox, &driver, &volume, filesystem);
         let _ = pod.mount("rw").success();

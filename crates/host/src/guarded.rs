@@ -6,7 +6,12 @@ use rustix::{
     fs::{FileType, IFlags, OFlags, fstat, ioctl_getflags, ioctl_setflags},
     io::Errno,
 };
-use std::{ffi::CStr, fs::File, io, os::fd::AsRawFd};
+use std::{
+    ffi::CStr,
+    fs::File,
+    io,
+    os::fd::{AsFd, AsRawFd},
+};
 
 pub(crate) const REFUSING: IFlags = IFlags::IMMUTABLE.union(IFlags::APPEND);
 
@@ -14,11 +19,11 @@ pub(crate) const REFUSING: IFlags = IFlags::IMMUTABLE.union(IFlags::APPEND);
 ///
 /// # Errors
 /// What the system call says.
-pub(crate) fn flags(file: &File) -> io::Result<IFlags> {
+pub(crate) fn flags(file: impl AsFd) -> io::Result<IFlags> {
     all(file).map(|flags| flags.intersection(REFUSING))
 }
 
-fn all(file: &File) -> io::Result<IFlags> {
+fn all(file: impl AsFd) -> io::Result<IFlags> {
     match ioctl_getflags(file) {
         // A file system without flags.
         Err(Errno::NOTTY | Errno::OPNOTSUPP | Errno::INVAL) => Ok(IFlags::empty()),

@@ -138,8 +138,8 @@ pub fn find(image: &Image, hint: Option<u32>) -> Result<Option<Device>> {
     if sys::lease::is_only_opener(image.file().as_fd()) {
         return Ok(None);
     }
-    let found = scan(image.inode())
-        .map_err(|error| Error::system("look through the loop devices", error))?;
+    let found =
+        scan(image).map_err(|error| Error::system("look through the loop devices", error))?;
     match found[..] {
         [] => Ok(None),
         [number] => open_if_on(number, image),
@@ -223,7 +223,7 @@ pub fn stays(device: &Device) -> Result<bool> {
 /// and nothing more, without a label, and in nobody's use. Returns whether there was one.
 pub(crate) fn drop_unfinished(image: &Image) -> Result<bool> {
     let failed = |error: io::Error| Error::system("look for the image's loop device", error);
-    let found = scan(image.inode()).map_err(failed)?;
+    let found = scan(image).map_err(failed)?;
     let [number] = found[..] else {
         return Ok(false);
     };
@@ -268,22 +268,27 @@ fn with_image(device: Device, image: &Image) -> Result<Device> {
     Ok(device.with_backing(file))
 }
 
-fn scan(image: Inode) -> io::Result<Vec<DeviceNumber>> {
-    let mut found = Vec::new();
+fn scan(image: &Image) -> io::Result<Vec<DeviceNumber>> {
+    let (mut found, mut refused) = (Vec::new(), None);
     for entry in fs::read_dir("/sys/block")? {
         let entry = entry?;
         // Only bound loop devices have this directory.
         if !entry.path().join("loop").exists() {
             continue;
         }
-        match on_image(&entry.path(), image) {
+        match on_image(&entry.path(), image.inode()) {
             Ok(Some(number)) => found.push(number),
             Ok(None) => {}
             Err(error) if is_absent(&error) => {}
-            Err(error) => return Err(error),
+            Err(error) => refused = Some(error),
         }
     }
-    Ok(found)
+    // The kernel asks the file system below each of them (`loop_get_status`), and that of another
+    // volume may be dead. If ours is, it does not tell of its files either.
+    match refused {
+        Some(error) if image.file().metadata().is_err() => Err(error),
+        _ => Ok(found),
+    }
 }
 
 fn on_image(sysfs: &Path, image: Inode) -> io::Result<Option<DeviceNumber>> {

@@ -1,7 +1,11 @@
 //! Who may write into a volume that has no file system of its own.
 
-use flexvol_sdk::{Error, Result};
-use rustix::fs::{Gid, Mode, fchmod, fchown, fstat};
+use crate::guarded;
+use flexvol_sdk::{Error, ErrorKind, Result};
+use rustix::{
+    fs::{Gid, Mode, fchmod, fchown, fstat},
+    io::Errno,
+};
 use std::os::fd::BorrowedFd;
 
 /// What kubelet adds to the mode of a directory for an fsGroup: the group reads, writes and
@@ -29,5 +33,14 @@ pub fn share_with(root: BorrowedFd<'_>, group: u32) -> Result<()> {
         }
         Ok(())
     };
-    change().map_err(|error| Error::system("give the volume to the pod's group", error))
+    change().map_err(|error| {
+        let has_flags = || guarded::flags(root).is_ok_and(|flags| !flags.is_empty());
+        if error == Errno::PERM && has_flags() {
+            return Error::new(
+                ErrorKind::Conflict,
+                "the volume's root may not be changed (chattr +i or +a), so it cannot be given to the pod's fsGroup; take the flag away in a pod without one",
+            );
+        }
+        Error::system("give the volume to the pod's group", error)
+    })
 }

@@ -218,7 +218,7 @@ fn btrfs_fields(sb: &[u8]) -> Option<Found> {
     let (own_place, devices, sector) = (le64(sb, 0x30)?, le64(sb, 0x88)?, le32(sb, 0x90)?);
     // The size of this device is in the device item inside the superblock: `total_bytes` of the
     // superblock itself is the sum over all devices.
-    let (total, size) = (le64(sb, 0x70)?, le64(sb, 0xd1)?);
+    let (total, device, size) = (le64(sb, 0x70)?, le64(sb, 0xc9)?, le64(sb, 0xd1)?);
     let sane = own_place == 0x10000
         && (512..=65536).contains(&sector)
         && sector.is_power_of_two()
@@ -230,6 +230,10 @@ fn btrfs_fields(sb: &[u8]) -> Option<Found> {
     }
     if devices > 1 {
         return Some(Found::Other("btrfs over several devices"));
+    }
+    // As `btrfs device add` and `remove` leave it.
+    if device != 1 {
+        return Some(Found::Other("btrfs that was moved to another device"));
     }
     Some(Found::Whole(Superblock {
         filesystem: Filesystem::Btrfs,
@@ -294,6 +298,7 @@ mod tests {
             (0x10070, &size.to_le_bytes()),
             (0x10088, &devices.to_le_bytes()),
             (0x10090, &4096u32.to_le_bytes()),
+            (0x100c9, &1u64.to_le_bytes()),
             (0x100d1, &size.to_le_bytes()),
         ])
     }
@@ -356,6 +361,12 @@ mod tests {
         assert_eq!(
             btrfs(&btrfs_head(1 << 30, 2)),
             Found::Other("btrfs over several devices")
+        );
+        let mut head = btrfs_head(1 << 30, 1);
+        head[0x100c9] = 2;
+        assert_eq!(
+            btrfs(&head),
+            Found::Other("btrfs that was moved to another device")
         );
         let mut head = btrfs_head(1 << 30, 1);
         head[0x10040] = b'!';

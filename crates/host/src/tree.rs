@@ -1,6 +1,6 @@
 //! Removing a directory with everything in it, and nothing else.
 
-use crate::{confine, guarded, subvolume};
+use crate::{confine, guarded, random, subvolume};
 use flexvol_sdk::{Error, ErrorKind, Result};
 use rustix::{
     fs::{AtFlags, Dir, DirEntry, FileType, OFlags},
@@ -50,9 +50,11 @@ pub(crate) fn remove(parent: &File, name: &str, time: Duration) -> Result<()> {
 /// # Errors
 /// As for [`remove`].
 pub(crate) fn empty(top: &File, time: Duration) -> Result<()> {
+    // Short names need less room.
+    let lifted = u128::from_ne_bytes(random::bytes()?) >> 96;
     let mut removal = Removal {
         end: Instant::now() + time,
-        lifted: 0,
+        lifted,
         root: top,
     };
     removal.empty(top, DEEPEST).map_err(failed)
@@ -77,8 +79,9 @@ struct Removal<'a> {
     end: Instant,
     /// Where everything is removed from.
     root: &'a File,
-    /// How many names were tried for directories that are moved up.
-    lifted: u64,
+    /// The name that was tried last for a directory that is moved up. Where it begins nobody who
+    /// writes into the tree knows, who could have taken millions of names.
+    lifted: u128,
 }
 
 impl Removal<'_> {
@@ -151,14 +154,12 @@ impl Removal<'_> {
                 Some(_) => unlink(&directory, name)?,
             }
         }
-        Ok(remove_empty(top, name)? || progress || self.lifted > before)
+        Ok(remove_empty(top, name)? || progress || self.lifted != before)
     }
 
     /// What an entry is, while there is time; `None` for what is no entry to remove.
     fn kind(&self, directory: &File, entry: &DirEntry) -> io::Result<Option<FileType>> {
-        if Instant::now() >= self.end {
-            return Err(Errno::TIMEDOUT.into());
-        }
+        self.expect_time()?;
         let name = entry.file_name();
         if matches!(name.to_bytes(), b"." | b"..") {
             return Ok(None);
@@ -175,19 +176,27 @@ impl Removal<'_> {
         }
     }
 
+    fn expect_time(&self) -> io::Result<()> {
+        match Instant::now() >= self.end {
+            true => Err(Errno::TIMEDOUT.into()),
+            false => Ok(()),
+        }
+    }
+
     /// Moves a directory up to `top` under a name of ours; `false` where it cannot leave its own.
     fn lift(&mut self, directory: &File, name: &CStr, top: &File) -> io::Result<bool> {
         loop {
-            self.lifted += 1;
+            self.lifted = self.lifted.wrapping_add(1);
             let to = format!(".lifted-{}", self.lifted);
             match insist(directory, name, || {
                 rustix::fs::renameat(directory, name, top, &to)
             }) {
                 Ok(()) | Err(Errno::NOENT) => return Ok(true),
-                // Of another project or subvolume, or a subvolume that is read-only.
-                Err(Errno::XDEV | Errno::ROFS) => return Ok(false),
+                // Of another project or subvolume, or a subvolume that is read-only; or there is no room
+                // for another name, while what lies in it can be removed and makes some.
+                Err(Errno::XDEV | Errno::ROFS | Errno::NOSPC | Errno::DQUOT) => return Ok(false),
                 // Taken: by whoever wrote the tree, or by a removal that was cut.
-                Err(Errno::NOTEMPTY | Errno::EXIST | Errno::NOTDIR) => {}
+                Err(Errno::NOTEMPTY | Errno::EXIST | Errno::NOTDIR) => self.expect_time()?,
                 Err(error) => return Err(error.into()),
             }
         }

@@ -2,10 +2,15 @@
 
 use super::{Place, SIZE, on_each, run, write};
 use flexvol_testing::{Baseline, Points, Test};
-use std::{fs, process::Command};
+use std::{
+    fs::{self, File},
+    io::Write,
+    process::Command,
+};
 
 pub const TESTS: &[Test] = on_each![
     "a full volume with directories in directories is deleted" => full_and_deep,
+    "a volume with directories in directories is deleted from a disk that is full" => full_disk,
     "a volume with files and directories that nobody may change is deleted" => unchangeable,
 ];
 
@@ -37,6 +42,29 @@ fn full_and_deep(place: &Place, _: &Points) {
     pod.unmount().success();
     place.delete(&volume).success();
     before.expect(&place.sandbox, "deleted while it was full");
+}
+
+/// Others filled it: there is no room for another name either.
+fn full_disk(place: &Place, _: &Points) {
+    let before = Baseline::of(&place.sandbox);
+    let volume = place.volume("pv");
+    let pod = place.mounted(&volume, "one");
+    for below in 0..200 {
+        let name = format!("data/{below}-{}", "x".repeat(200));
+        fs::create_dir_all(pod.dir().join(name)).unwrap();
+    }
+    fs::write(pod.dir().join("data/file"), "text").unwrap();
+    pod.unmount().success();
+    let filler = place.sandbox.fill_disk(1 << 20);
+    let rest = place.sandbox.disk().join("rest");
+    let mut file = File::create_new(&rest).unwrap();
+    // To the last block.
+    while file.write_all(&[0; 4096]).is_ok() && file.sync_data().is_ok() {}
+    drop(file);
+    place.delete(&volume).success();
+    fs::remove_file(filler).unwrap();
+    fs::remove_file(rest).unwrap();
+    before.expect(&place.sandbox, "deleted while the disk was full");
 }
 
 /// As a pod with CAP_LINUX_IMMUTABLE leaves it.

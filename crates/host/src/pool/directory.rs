@@ -221,6 +221,9 @@ impl Pool {
             lock => lock?,
         };
         self.discard(&remains.name())?;
+        if remains.prefix == GONE {
+            flags::forget(&self.volumes, &remains.handle.to_string())?;
+        }
         sync(&self.volumes)?;
         Ok(true)
     }

@@ -28,7 +28,13 @@ impl<B: ManagedBackend> Keeper<Block<B>> {
                     .because(error));
             }
             (Err(error), _, None) => return Err(error),
-            (Ok(None), Some(handle), Some(_)) => (handle, false),
+            (Ok(None), Some(handle), Some(asset)) => {
+                let mark = asset.mark.ok_or_else(taken)?;
+                if mark.namespace.as_ref() != Some(&adoption.namespace) {
+                    return Err(taken());
+                }
+                (handle, false)
+            }
             (Ok(None), _, _) => {
                 return Err(Error::new(ErrorKind::NotFound, "there is no such image")
                     .because(adoption.path.display().to_string()));
