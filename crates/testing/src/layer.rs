@@ -109,17 +109,18 @@ pub fn cases(tests: &[&[Test]]) -> Vec<Case> {
 /// a budget (`--seconds N --seed S --every-point`), and closes with one line: tests, points, seconds, and
 /// what could not be run here. As root the process first leaves everybody else's mount namespace.
 ///
-/// With `--needs` it only says of each test whether it needs `this` or `another` machine.
+/// With `--needs` it only says of each test whether it needs `this`, `another` or a `fresh` machine.
 #[must_use]
 pub fn run_layer(layer: &str, tests: &[&[Test]]) -> ExitCode {
     if env::args().nth(1).is_some_and(|first| first == "--needs") {
         for test in tests.iter().copied().flatten() {
-            let another = test.needs.iter().any(|need| need.wants_another());
-            println!(
-                "{}\t{}",
-                if another { "another" } else { "this" },
-                test.name
-            );
+            let any = |wants: fn(&Need) -> bool| test.needs.iter().any(wants);
+            let machine = match (any(Need::wants_fresh), any(Need::wants_another)) {
+                (true, _) => "fresh",
+                (false, true) => "another",
+                (false, false) => "this",
+            };
+            println!("{machine}\t{}", test.name);
         }
         return ExitCode::SUCCESS;
     }

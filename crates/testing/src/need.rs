@@ -57,11 +57,16 @@ impl Need {
 
     /// Whether the test is for the virtual machine: what is of the machine is had there for certain,
     /// and a file system that this kernel has is tried here.
-    pub(crate) fn wants_another(self) -> bool {
-        match self {
+    pub(crate) fn wants_another(&self) -> bool {
+        match *self {
             Need::Filesystem(kind) => !kernel_has(kind),
             other => other.is_of_the_machine(),
         }
+    }
+
+    /// Whether the test may leave the machine other than it was: disks, devices, processes.
+    pub(crate) fn wants_fresh(&self) -> bool {
+        matches!(self, Need::Disks | Need::DeviceMapper | Need::Systemd)
     }
 
     /// What this machine lacks, in words that follow "no".
