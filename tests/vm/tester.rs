@@ -90,7 +90,7 @@ const FOR_DIRECTORIES: &str =
     "mnt.happy,mnt.ro,mnt.fsgroup,exp.,umt.keeps,umt.dead,att.,wfa.,isa.,det.,gvn.,fmt.";
 /// The rest of attaching is asked of volumes in files, by the same code.
 const FOR_ATTACHED: &str =
-    "att.happy,att.repeat,wfa.returns,isa.,det.happy,det.repeat,gvn.";
+    "att.happy,att.repeat,wfa.returns,isa.,det.happy,det.repeat,mnt.fsgroup,gvn.";
 
 fn lvm(attach: bool, some: &str, lists: &[&[Reason]], points: &Points) {
     let script = format!(
