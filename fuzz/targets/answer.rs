@@ -135,7 +135,7 @@ impl Driver for Gossip {
             options: volume.options.clone().into(),
             size,
             handle: flexvol_sdk::Handle::from_bytes([7; 16]),
-            filesystem: volume.filesystem,
+            filesystem: volume.filesystem.clone(),
         };
         self.tell(Some(volume), format!("{volume:?}"), done)
     }

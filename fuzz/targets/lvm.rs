@@ -65,7 +65,12 @@ fn rows(json: &[u8]) -> Option<Vec<Map<String, Value>>> {
 fn is_what_was_reported(view: &View, rows: &[Map<String, Value>], thin_pool: Option<&str>) {
     let text = |row: &Map<String, Value>, key| row[key].as_str().expect("a text").to_owned();
     let size = |row: &Map<String, Value>, key| text(row, key).parse().ok().map(Bytes);
-    let of_place = |row: &&Map<String, Value>| row["pool_lv"] == thin_pool.unwrap_or_default();
+    let is_thin =
+        |row: &Map<String, Value>| text(row, "lv_layout").split(',').any(|it| it == "thin");
+    let of_place = |row: &&Map<String, Value>| match thin_pool {
+        Some(pool) => row["pool_lv"] == pool,
+        None => row["pool_lv"] == "" || !is_thin(row),
+    };
     let there: Vec<_> = rows.iter().filter(of_place).collect();
     assert_eq!(there.len(), view.volumes.len());
     for (row, volume) in there.into_iter().zip(&view.volumes) {

@@ -8,7 +8,10 @@ mod tags;
 use crate::config::{Config, Storage, VolumeGroup};
 use flexvol_storage::{
     Asset, Backend, Block, BlockDriver, Catalog, Keeper, Mark, Pool, Upkeep,
-    host::lvm::{self, LogicalVolume, Place, View, Which, unsynced},
+    host::{
+        lvm::{self, LogicalVolume, Place, View, Which, unsynced},
+        probe,
+    },
     mark::State,
     sdk::{Bytes, Capabilities, Driver, Error, ErrorKind, Handle, Options, Result},
 };
@@ -176,7 +179,7 @@ impl Group {
         };
         let device = lvm::device(&self.place, &found.name, &found.uuid, found.size, None)?;
         let claim = device.claim()?;
-        lvm::wipe_grown(&device, from)?;
+        probe::wipe_grown(&device, from)?;
         drop((claim, device));
         self.commit(volume, |place| place.untag(&found.name, tag))
     }
@@ -263,7 +266,7 @@ impl Backend for Group {
         drop(lock);
         let device = lvm::device(&self.place, &name, &made.uuid, made.size, None)?;
         let claim = device.claim()?;
-        lvm::wipe(&device)?;
+        probe::wipe_ends(&device)?;
         drop((claim, device));
         self.commit(volume, |place| {
             place.retag(&name, Some(UNFINISHED), &mark.to_string())

@@ -1,4 +1,4 @@
-//! `flexvol adopt`: takes an existing image over as a volume.
+//! `flexvol adopt`: takes an existing image or logical volume over as a volume.
 
 use super::{
     configured::Configured,
@@ -14,7 +14,7 @@ use flexvol_storage::{
 };
 use std::path::PathBuf;
 
-/// Make an existing image a volume and print the manifests that use it
+/// Make an existing image or logical volume a volume and print the manifests that use it
 ///
 /// FILE must lie on the pool's file system and is moved into the pool; of a pool that is a volume
 /// group it is a logical volume of that group, GROUP/NAME or its device, and is renamed. Directories are not
@@ -22,7 +22,7 @@ use std::path::PathBuf;
 /// that holds data is refused and left alone. A second time changes nothing.
 #[derive(Debug, Args)]
 pub struct Adopt {
-    /// The image; nobody else may have it open
+    /// The image or logical volume; nobody else may have it open
     file: PathBuf,
     /// The name of the persistent volume and its claim
     #[arg(long, value_parser = VolumeName::parse)]

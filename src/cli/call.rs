@@ -5,14 +5,17 @@ mod record;
 
 use super::{print_bytes, which::Which};
 use crate::installed::Installed;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::Args;
-use flexvol_storage::host::exec::{AtDeadline, Limits, Output, Tool};
+use flexvol_storage::{
+    host::exec::{AtDeadline, Limits, Output, Tool},
+    sdk::{self, ErrorKind},
+};
 use std::{
     ffi::{OsStr, OsString},
     io::{self, Write},
     os::unix::process::ExitStatusExt,
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::ExitCode,
     time::{Duration, Instant},
 };
@@ -56,35 +59,51 @@ pub struct Call {
 impl Call {
     pub fn run(self, here: &Installed) -> Result<ExitCode> {
         let installed = self.which.installed(here)?;
+        self.call(&installed, DEADLINE)
+    }
+
+    fn call(&self, installed: &Installed, deadline: Duration) -> Result<ExitCode> {
         let executable =
             std::path::absolute(installed.executable()).context("find the executable")?;
         tell(&explain::question(&executable, &self.argv));
-        let argv: Vec<&OsStr> = self.argv.iter().map(OsString::as_os_str).collect();
-        let limits = Limits {
-            deadline: DEADLINE,
-            at_deadline: AtDeadline::Leave,
-            hold: &[],
-        };
         let started = Instant::now();
-        let output = Tool::at(&executable)
-            .and_then(|driver| driver.run(&argv, &limits))
-            .with_context(|| format!("run {}", executable.display()))?;
+        let outcome = self.perform(&executable, deadline);
         let took = started.elapsed();
+        let output = match outcome {
+            Ok(output) => output,
+            Err(error) => {
+                // It was asked all the same, and nobody knows yet what it answers.
+                if error.kind() == ErrorKind::TimedOut {
+                    self.record(installed, b"", took)?;
+                }
+                // Its cause has the arguments, and with them secrets.
+                bail!("run {}: {error}", executable.display());
+            }
+        };
         print_bytes(&output.stdout)?;
         let code = exit_code(&output);
         tell(&explain::answer(&output, code, took));
-        if let Some(file) = &self.record {
-            record::append(
-                file,
-                &self.caller,
-                installed.name(),
-                &self.argv,
-                &output.stdout,
-                took,
-            )
-            .with_context(|| format!("record the call in {}", file.display()))?;
-        }
+        self.record(installed, &output.stdout, took)?;
         Ok(ExitCode::from(code))
+    }
+
+    fn perform(&self, executable: &Path, deadline: Duration) -> sdk::Result<Output> {
+        let argv: Vec<&OsStr> = self.argv.iter().map(OsString::as_os_str).collect();
+        let limits = Limits {
+            deadline,
+            at_deadline: AtDeadline::Leave,
+            hold: &[],
+        };
+        Tool::at(executable)?.run(&argv, &limits)
+    }
+
+    fn record(&self, driver: &Installed, reply: &[u8], took: Duration) -> Result<()> {
+        let Some(file) = &self.record else {
+            return Ok(());
+        };
+        let (caller, name) = (&self.caller, driver.name());
+        record::append(file, caller, name, &self.argv, reply, took)
+            .with_context(|| format!("record the call in {}", file.display()))
     }
 }
 
@@ -100,5 +119,33 @@ fn tell(lines: &[String]) {
     for line in lines {
         // Nothing is left to tell it to when standard error is closed.
         let _ = writeln!(stderr, "{line}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::{Command, FromArgMatches};
+    use std::fs;
+
+    #[test]
+    fn a_call_that_hangs_is_recorded_and_tells_no_secret() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("calls");
+        let json = r#"{"kubernetes.io/secret/k":"aHVudGVyMg=="}"#;
+        let words = ["call", "--record", file.to_str().unwrap(), "--"];
+        let argv = ["-c", "sleep 1", "sh", json];
+        let command = Call::augment_args(Command::new("call"));
+        let matches = command.get_matches_from(words.into_iter().chain(argv));
+        let call = Call::from_arg_matches(&matches).unwrap();
+        let shell = Installed::at(Path::new("/bin/sh"));
+        let error = call.call(&shell, Duration::from_millis(20)).unwrap_err();
+        let told = crate::cli::report(&error);
+        assert!(told.contains("in the background"), "{told}");
+        let recorded = fs::read_to_string(&file).unwrap();
+        assert!(recorded.contains("sleep 1"), "{recorded}");
+        for text in [told, recorded] {
+            assert!(!text.contains("aHVudGVyMg"), "{text}");
+        }
     }
 }

@@ -4,6 +4,7 @@ use super::{print, which::Which};
 use crate::{
     config::{self, Config, mistakes},
     installed::Installed,
+    plugin::DriverName,
 };
 use anyhow::{Context, Result, bail};
 use clap::Args;
@@ -24,44 +25,54 @@ pub struct Show {
     #[command(flatten)]
     which: Which,
 
-    /// A file that is not installed yet
-    #[arg(long, value_name = "FILE", conflicts_with = "name")]
+    /// A file that is not installed yet. A driver that is named need not be installed then
+    #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
 }
 
 impl Show {
     pub fn run(self, here: &Installed) -> Result<()> {
-        let installed = self.which.installed(here)?;
-        let name = installed.name();
-        let path = match &self.file {
-            Some(file) => file.clone(),
-            None => installed.configuration(),
+        let Some(file) = &self.file else {
+            let installed = self.which.installed(here)?;
+            return show(
+                &installed.configuration(),
+                installed.name(),
+                Some(&installed),
+            );
         };
-        let text = match fs::read_to_string(&path) {
-            Ok(text) => Some(text),
-            Err(error) if error.kind() == io::ErrorKind::NotFound && self.file.is_none() => None,
-            Err(error) => return Err(error).with_context(|| format!("read {}", path.display())),
-        };
-        let config = match &text {
-            Some(text) => {
-                tell(&path, &mistakes(text, name))?;
-                Config::parse(text, name)?
-            }
-            None => Config::default_for(name)?,
-        };
-        let shown = path.display();
-        match text {
-            Some(_) => print(format_args!("# {shown}, completed with the defaults"))?,
-            None => print(format_args!(
-                "# there is no {shown}; these are the defaults"
-            ))?,
-        }
-        if self.file.is_none() {
-            print(format_args!("# {}", init_of(&installed, &config)?))?;
-        }
-        let text = config::effective(&config);
-        print(format_args!("{}", text.trim_end()))
+        // Whoever asks about a file need not have installed anything.
+        let name = self.which.name().map_or(here.name(), DriverName::driver);
+        show(file, name, None)
     }
+}
+
+/// Shows the configuration at `path` of the driver called `name`, and of one that is installed what
+/// kubelet was told of it.
+fn show(path: &Path, name: &str, installed: Option<&Installed>) -> Result<()> {
+    let text = match fs::read_to_string(path) {
+        Ok(text) => Some(text),
+        Err(error) if error.kind() == io::ErrorKind::NotFound && installed.is_some() => None,
+        Err(error) => return Err(error).with_context(|| format!("read {}", path.display())),
+    };
+    let config = match &text {
+        Some(text) => {
+            tell(path, &mistakes(text, name))?;
+            Config::parse(text, name)?
+        }
+        None => Config::default_for(name)?,
+    };
+    let shown = path.display();
+    match text {
+        Some(_) => print(format_args!("# {shown}, completed with the defaults"))?,
+        None => print(format_args!(
+            "# there is no {shown}; these are the defaults"
+        ))?,
+    }
+    if let Some(installed) = installed {
+        print(format_args!("# {}", init_of(installed, &config)?))?;
+    }
+    let text = config::effective(&config);
+    print(format_args!("{}", text.trim_end()))
 }
 
 /// Names every mistake on standard error, and fails if there is one.

@@ -21,7 +21,9 @@ pub struct Create {
     /// The name of the persistent volume and its claim
     #[arg(value_parser = VolumeName::parse)]
     name: VolumeName,
-    /// The size as a Kubernetes quantity, such as 10Gi; rounded up to whole MiB
+    /// The size as a Kubernetes quantity, such as 10Gi; rounded up to whole MiB (of a volume group, to
+    /// whole extents on each disk), and with a file system to at least 300Mi for xfs, 128Mi for btrfs,
+    /// 16Mi for ext4 and ext3
     #[arg(long, value_name = "SIZE")]
     size: Bytes,
     /// The pool [default: the driver's only one, or "default"]
@@ -75,7 +77,7 @@ impl Create {
         }
         let request = Volume {
             name: Some(self.name.clone()),
-            filesystem: self.fs,
+            filesystem: self.fs.map(Into::into),
             claim_namespace: Some(self.namespace.clone()),
             options: parameters,
             ..Volume::default()

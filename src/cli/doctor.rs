@@ -24,7 +24,8 @@ use std::path::PathBuf;
 ///
 /// Looks at the kernel, its file systems and their tools, kubelet's plugin directory, the mount
 /// propagation, the drivers that are installed and their pools. Files are made and removed to see
-/// whether they can be; nothing else changes. With a failed check the exit code is 1.
+/// whether they can be, and a thin pool with overcommit that is not active is activated for a moment
+/// to ask how full it is; nothing else changes. With a failed check the exit code is 1.
 #[derive(Debug, Args)]
 pub struct Doctor {
     /// Only this driver [default: all that flexvol installed]

@@ -13,17 +13,18 @@ use clap::Args;
 use flexvol_storage::{
     Ending, Explanation, Forecast, Subject,
     decide::Step,
+    host::kernel,
     mark::State,
     observed::TargetState,
     sdk::{Bytes, Error, ErrorKind, Filesystem},
 };
 use serde_json::{Value, json};
-use std::fs;
 
 /// Explain what stands in a volume's way
 ///
 /// Looks at the volume without waiting for it and without changing anything, and tells what the
-/// driver would do if it were asked now to mount it and to grow it.
+/// driver would do if it were asked now to mount it and to grow it. Only a thin pool with overcommit
+/// that is not active is activated for a moment, to ask how full it is.
 #[derive(Debug, Args)]
 pub struct Explain {
     /// A handle, the name of a persistent volume, or a directory the volume is, or should be,
@@ -181,7 +182,7 @@ fn advice(explanation: &Explanation) -> Vec<String> {
         .is_some_and(|format| matches!(format.filesystem, Filesystem::Ext3 | Filesystem::Ext4));
     let is_mounted = !volume.mounts.is_empty() || !volume.elsewhere.is_empty();
     let grows = explanation.grow.steps.contains(&Step::GrowFilesystem);
-    if is_ext && is_mounted && grows && !has_sys_resource() {
+    if is_ext && is_mounted && grows && !kernel::has(kernel::SYS_RESOURCE).unwrap_or(true) {
         advice.push(
             "the kernel grows a mounted ext file system only for CAP_SYS_RESOURCE, which this process lacks; if kubelet lacks it too, delete the pods that use the volume: it grows when it is mounted next"
                 .to_owned(),
@@ -189,7 +190,7 @@ fn advice(explanation: &Explanation) -> Vec<String> {
     }
     match &explanation.grow.end {
         Ending::Refused(ErrorKind::Exhausted, _) => advice.push(
-            "make room on the pool's file system, or lower the pool's reserve in the configuration"
+            "make room in the pool (delete volumes; enlarge its file system, its group by vgextend, or its thin pool by lvextend), or lower its `reserve`"
                 .to_owned(),
         ),
         Ending::Reached if explanation.grow.steps.is_empty() => advice.push(
@@ -207,18 +208,6 @@ fn advice(explanation: &Explanation) -> Vec<String> {
         _ => {}
     }
     advice
-}
-
-/// Bit 24 of the effective set (include/uapi/linux/capability.h). Where it cannot be told, nothing
-/// is said about it.
-pub fn has_sys_resource() -> bool {
-    const CAP_SYS_RESOURCE: u32 = 24;
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    status
-        .lines()
-        .find_map(|line| line.strip_prefix("CapEff:"))
-        .and_then(|set| u64::from_str_radix(set.trim(), 16).ok())
-        .is_none_or(|set| set >> CAP_SYS_RESOURCE & 1 == 1)
 }
 
 fn as_json(explanation: &Explanation, advice: &[String]) -> Value {

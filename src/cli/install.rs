@@ -2,7 +2,7 @@
 
 use super::print;
 use crate::plugin::{Deployment, DriverName, PluginDir, every};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use clap::Args;
 use nix::sys::stat::{Mode, umask};
 use std::{
@@ -21,7 +21,7 @@ use std::{
 #[derive(Debug, Args)]
 pub struct Install {
     /// The driver's name, as persistent volumes say it
-    #[arg(long, value_name = "VENDOR/DRIVER")]
+    #[arg(long, visible_alias = "driver", value_name = "VENDOR/DRIVER")]
     name: DriverName,
 
     /// Kubelet's plugin directory [default: the one that a kubelet or controller manager running
@@ -35,7 +35,8 @@ pub struct Install {
     config: Option<PathBuf>,
 
     /// Stay until SIGTERM or SIGINT, and install again whatever of the driver was removed or
-    /// changed, and what changed in FILE. For a container that has nothing else to do
+    /// changed, and what changed in FILE once two looks find it the same. For a container that has
+    /// nothing else to do
     #[arg(long)]
     watch: bool,
 
@@ -52,7 +53,8 @@ impl Install {
         umask(Mode::S_IWGRP | Mode::S_IWOTH);
         let plugin_dir = PluginDir::find(self.plugin_dir.as_deref())?;
         let executable = fs::read("/proc/self/exe").context("read this executable")?;
-        let mut deployment = self.deployment(&plugin_dir, &executable)?;
+        let mut seen = self.configuration()?;
+        let mut deployment = self.deployment(&plugin_dir, &executable, seen.clone())?;
         say(&deployment, &deployment.apply()?, &plugin_dir)?;
         if !self.watch {
             return Ok(());
@@ -64,16 +66,24 @@ impl Install {
         // The same trouble is told once.
         let mut trouble = String::new();
         every(Duration::from_secs(self.every.into()), || {
-            let outcome = (|| {
-                if self.config.is_some() {
-                    deployment = self.deployment(&plugin_dir, &executable)?;
+            let configuration = self.configuration();
+            // Whoever writes it has perhaps not come to the end: it counts if it is the same next time.
+            if let Ok(text) = &configuration
+                && *text != seen
+            {
+                seen.clone_from(text);
+                return;
+            }
+            let outcome = configuration.and_then(|text| {
+                if text.is_some() {
+                    deployment = self.deployment(&plugin_dir, &executable, text)?;
                 }
                 let changes = deployment.apply()?;
                 if !changes.is_empty() {
                     say(&deployment, &changes, &plugin_dir)?;
                 }
                 Ok(())
-            })();
+            });
             let report = outcome.err().map(|error| super::report(&error));
             let report = report.unwrap_or_default();
             if report != trouble {
@@ -89,18 +99,26 @@ impl Install {
         })
     }
 
+    /// The text of FILE. One that is empty was cut while it was written, more likely than meant.
+    fn configuration(&self) -> Result<Option<String>> {
+        let Some(path) = &self.config else {
+            return Ok(None);
+        };
+        let shown = path.display();
+        let text = fs::read_to_string(path).with_context(|| format!("read {shown}"))?;
+        ensure!(
+            !text.trim().is_empty(),
+            "{shown} is empty; write the configuration into it, or a comment to have the defaults"
+        );
+        Ok(Some(text))
+    }
+
     fn deployment<'a>(
         &self,
         plugin_dir: &PluginDir,
         executable: &'a [u8],
+        configuration: Option<String>,
     ) -> Result<Deployment<'a>> {
-        let configuration = match &self.config {
-            Some(path) => {
-                let text = fs::read_to_string(path);
-                Some(text.with_context(|| format!("read {}", path.display()))?)
-            }
-            None => None,
-        };
         let deployment = Deployment::new(&plugin_dir.path, &self.name, executable, configuration);
         deployment.with_context(|| match &self.config {
             Some(path) => format!("check {}", path.display()),

@@ -10,16 +10,24 @@ use super::{
 use crate::installed::Installed;
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
-use flexvol_storage::{Inventory, VolumeReport, mark::State, sdk};
+use flexvol_storage::{
+    Inventory, VolumeReport,
+    mark::State,
+    sdk::{self, Handle},
+};
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// List the volumes of a driver
 ///
-/// ASKED is the size that was asked for last, STORAGE what the volume has, DEVICE what the kernel
-/// sees of it and FILESYSTEM what its file system spans; PODS counts the pods that have it.
+/// ASKED is the storage, or the larger size of a growth that was begun and has not ended, STORAGE what
+/// the volume has, DEVICE what the kernel sees of it and FILESYSTEM what its file system spans; PODS
+/// counts the pods that have it.
 #[derive(Debug, Args)]
 pub struct List {
+    /// Only these volumes
+    #[arg(value_name = "HANDLE", value_parser = Handle::parse)]
+    handles: Vec<Handle>,
     /// Only the volumes of this pool
     #[arg(long, value_name = "POOL")]
     pool: Option<String>,
@@ -47,7 +55,8 @@ enum Output {
 
 /// What one pool answered: its volumes one by one, or why it has none to show.
 type Pools = Vec<(String, sdk::Result<Volumes>)>;
-type Volumes = Vec<Result<VolumeReport, (sdk::Handle, sdk::Error)>>;
+type Volumes = Vec<Found>;
+type Found = Result<VolumeReport, (Handle, sdk::Error)>;
 
 impl List {
     pub fn run(self, here: &Installed) -> Result<()> {
@@ -57,10 +66,19 @@ impl List {
             Some(pool) => vec![pool.clone()],
             None => chosen.pools().map(str::to_owned).collect(),
         };
+        let mut missing: BTreeSet<Handle> = self.handles.iter().copied().collect();
         let pools: Pools = names
             .into_iter()
             .map(|name| {
-                let volumes = driver.volumes(&name);
+                let volumes = driver.volumes(&name).map(|mut volumes| {
+                    volumes.retain(|found| {
+                        self.handles.is_empty() || self.handles.contains(handle_of(found))
+                    });
+                    for found in &volumes {
+                        missing.remove(handle_of(found));
+                    }
+                    volumes
+                });
                 (name, volumes)
             })
             .collect();
@@ -69,18 +87,26 @@ impl List {
             Output::Json => print_json(driver.as_ref(), &pools)?,
             Output::Pv => print_persistent_volumes(&self.cluster.place(&chosen)?, &pools)?,
         }
-        let failed: Vec<_> = pools
+        let failed = pools.iter().filter_map(|(name, volumes)| {
+            let error = volumes.as_ref().err()?;
+            Some(format!("pool {name}: {}", error.report()))
+        });
+        let missing = missing
             .iter()
-            .filter_map(|(name, volumes)| {
-                let error = volumes.as_ref().err()?;
-                Some(format!("pool {name}: {}", error.report()))
-            })
-            .collect();
+            .map(|handle| format!("no volume {handle} was found"));
+        let failed: Vec<_> = failed.chain(missing).collect();
         if failed.is_empty() {
             Ok(())
         } else {
             bail!("cannot list everything: {}", failed.join("; "))
         }
+    }
+}
+
+fn handle_of(found: &Found) -> &Handle {
+    match found {
+        Ok(report) => &report.handle,
+        Err((handle, _)) => handle,
     }
 }
 
@@ -205,7 +231,7 @@ fn described(found: &VolumeReport) -> Result<Described<'_>, &'static str> {
         name: name.as_str(),
         namespace: mark.namespace.as_deref(),
         size: found.asset.size,
-        filesystem: mark.format.map(|format| format.filesystem),
+        filesystem: mark.format.map(|format| format.filesystem.into()),
         options: BTreeMap::from([
             ("handle".to_owned(), found.handle.to_string()),
             ("pool".to_owned(), found.pool.clone()),

@@ -4,7 +4,7 @@ use super::{configured::Chosen, print, yaml};
 use crate::plugin::DriverName;
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
-use flexvol_storage::sdk::{Bytes, Filesystem, VolumeName};
+use flexvol_storage::sdk::{Bytes, FsType, VolumeName};
 use serde_json::{Value, json};
 use std::{collections::BTreeMap, fs};
 
@@ -40,7 +40,7 @@ pub struct Described<'a> {
     pub namespace: Option<&'a str>,
     pub size: Bytes,
     /// `None`: the driver chooses.
-    pub filesystem: Option<Filesystem>,
+    pub filesystem: Option<FsType>,
     pub options: BTreeMap<String, String>,
 }
 
@@ -88,7 +88,7 @@ impl Place {
             "driver": self.driver.to_string(),
             "options": volume.options,
         });
-        if let Some(filesystem) = volume.filesystem {
+        if let Some(filesystem) = &volume.filesystem {
             source["fsType"] = filesystem.as_str().into();
         }
         let mut spec = json!({

@@ -2,7 +2,7 @@
 
 use super::print;
 use crate::config;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::Subcommand;
 use flexvol_storage::host::{
     lvm::Place,
@@ -50,7 +50,7 @@ impl Verb {
         match (path, group) {
             (_, Some(group)) => init_group(&Place { group, thin_pool }),
             (Some(path), None) => init_directory(&path),
-            (None, None) => Ok(()),
+            (None, None) => bail!("name a directory, or a group with --group"),
         }
     }
 }

@@ -13,7 +13,7 @@ use std::path::PathBuf;
 #[derive(Debug, Args)]
 pub struct Uninstall {
     /// The driver's name, as persistent volumes say it
-    #[arg(long, value_name = "VENDOR/DRIVER")]
+    #[arg(long, visible_alias = "driver", value_name = "VENDOR/DRIVER")]
     name: DriverName,
 
     /// Kubelet's plugin directory [default: found as `flexvol install` finds it]

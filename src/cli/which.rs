@@ -20,6 +20,11 @@ pub struct Which {
 }
 
 impl Which {
+    /// The driver that was named.
+    pub fn name(&self) -> Option<&DriverName> {
+        self.name.as_ref()
+    }
+
     /// The driver that was named, which must be installed, or the one that is meant.
     pub fn installed(&self, here: &Installed) -> Result<Installed> {
         let Some(name) = &self.name else {

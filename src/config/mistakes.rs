@@ -195,6 +195,49 @@ mod tests {
     }
 
     #[test]
+    fn two_pools_in_one_place_are_told() {
+        for (text, line) in [
+            (
+                "[pools.a]\npath = \"/a\"\n[pools.b]\npath = \"/a/\"\nkeep_deleted = \"7d\"\n",
+                4,
+            ),
+            (
+                "backend = \"dir\"\n[pools.b]\npath = \"/a\"\n[pools.a]\npath = \"/a\"\n",
+                3,
+            ),
+            (
+                "backend = \"lvm\"\n[pools.a]\ngroup = \"g\"\n[pools.b]\ngroup = \"g\"\n",
+                5,
+            ),
+            (
+                "backend = \"lvm\"\n[pools.a]\ngroup = \"g\"\nthin_pool = \"t\"\n[pools.b]\ngroup = \"g\"\nthin_pool = \"t\"\n",
+                7,
+            ),
+        ] {
+            let found = told(text);
+            assert_eq!(found.len(), 1, "{found:?}");
+            assert_eq!(found[0].0, line, "{found:?}");
+            assert!(found[0].1.contains("\"a\"") && found[0].1.contains("\"b\""));
+        }
+        let apart = "backend = \"lvm\"\n[pools.a]\ngroup = \"g\"\n[pools.b]\ngroup = \"g\"\nthin_pool = \"t\"\n[pools.c]\ngroup = \"g\"\nthin_pool = \"u\"\n";
+        assert_eq!(told(apart), []);
+        assert_eq!(
+            told("[pools.a]\npath = \"/a\"\n[pools.b]\npath = \"/a/b\"\n"),
+            []
+        );
+    }
+
+    #[test]
+    fn a_pool_has_room_for_some_volume() {
+        let found = told("[pools.a]\npath = \"/a\"\nlargest = \"0\"\n");
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert_eq!(
+            (found[0].0, found[0].1.contains("largest must be")),
+            (3, true)
+        );
+    }
+
+    #[test]
     fn a_backend_that_is_not_known_is_told_where_it_is_named() {
         let found = told("attach = 1\nbackend = \"lop\"\n[pools.a]\ncolour = \"red\"\n");
         let lines: Vec<usize> = found.iter().map(|(line, _)| *line).collect();

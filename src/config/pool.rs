@@ -105,6 +105,8 @@ pub enum Fault {
     Strange(&'static str),
     /// A key's value.
     Value(&'static str, &'static str),
+    /// A key that says the place of another pool, which it names.
+    Taken(&'static str, String),
 }
 
 impl Fault {
@@ -112,7 +114,10 @@ impl Fault {
     pub fn key(&self) -> Option<&'static str> {
         match self {
             Fault::Name => None,
-            Fault::Missing(key) | Fault::Strange(key) | Fault::Value(key, _) => Some(key),
+            Fault::Missing(key)
+            | Fault::Strange(key)
+            | Fault::Value(key, _)
+            | Fault::Taken(key, _) => Some(key),
         }
     }
 
@@ -127,6 +132,9 @@ impl Fault {
                 format!("pool {pool:?}: the backend {backend} has no key {key}")
             }
             Fault::Value(key, must) => format!("pool {pool:?}: {key} {must}"),
+            Fault::Taken(key, other) => format!(
+                "pool {pool:?}: {key} is that of pool {other:?} too; give each pool a place of its own"
+            ),
         }
     }
 }
@@ -150,6 +158,9 @@ impl Keys {
         let mut faults = Vec::new();
         if name.is_empty() || name.len() > 63 || !name.bytes().all(plain) {
             faults.push(Fault::Name);
+        }
+        if self.largest == Some(Bytes(0)) {
+            faults.push(Fault::Value("largest", "must be more than 0"));
         }
         let storage = storage(&mut self);
         faults.extend(self.left().into_iter().map(Fault::Strange));
@@ -202,6 +213,20 @@ impl Keys {
 }
 
 impl Storage {
+    /// The key that says a place which is the other's too. Each would keep the volumes of both by its
+    /// own rules.
+    pub fn shares(&self, other: &Storage) -> Option<&'static str> {
+        match (self, other) {
+            (Storage::Loop(a), Storage::Loop(b)) => (a.path == b.path).then_some("path"),
+            (Storage::Dir(a), Storage::Dir(b)) => (a.path == b.path).then_some("path"),
+            (Storage::Lvm(a), Storage::Lvm(b)) => {
+                let is_thin = a.place.thin_pool.is_some();
+                (a.place == b.place).then_some(if is_thin { "thin_pool" } else { "group" })
+            }
+            _ => None,
+        }
+    }
+
     /// Takes the keys of a pool of the backend `loop`.
     pub fn images(keys: &mut Keys) -> Result<Storage, Fault> {
         let (thin, reserve) = (keys.thin.take(), keys.reserve_of_a_directory());

@@ -1,6 +1,6 @@
 //! A configuration as it is written, and what it means for a driver of one name.
 
-use super::{Config, Level, pool};
+use super::{Config, Level, PoolConfig, pool};
 use crate::backends;
 use flexvol_storage::{Growth, Names, Role};
 use serde::Deserialize;
@@ -61,23 +61,29 @@ impl Written {
                 )]);
             }
         };
-        let (mut pools, mut faults) = (BTreeMap::new(), Vec::new());
+        let (mut pools, mut faults) = (BTreeMap::<String, PoolConfig>::new(), Vec::new());
         for (name, keys) in written {
-            match keys.complete(&name, backend.storage) {
+            let found = match keys.complete(&name, backend.storage) {
                 Ok(pool) => {
-                    pools.insert(name, pool);
+                    let taken = pools.iter().find_map(|(other, earlier)| {
+                        let key = pool.storage.shares(&earlier.storage)?;
+                        Some(pool::Fault::Taken(key, other.clone()))
+                    });
+                    pools.insert(name.clone(), pool);
+                    taken.into_iter().collect()
                 }
-                Err(found) => faults.extend(found.into_iter().map(|fault| {
-                    Fault {
-                        path: ["pools", &name]
-                            .into_iter()
-                            .chain(fault.key())
-                            .map(str::to_owned)
-                            .collect(),
-                        what: fault.text(&name, backend.name),
-                    }
-                })),
-            }
+                Err(found) => found,
+            };
+            faults.extend(found.into_iter().map(|fault| {
+                Fault {
+                    path: ["pools", &name]
+                        .into_iter()
+                        .chain(fault.key())
+                        .map(str::to_owned)
+                        .collect(),
+                    what: fault.text(&name, backend.name),
+                }
+            }));
         }
         if !faults.is_empty() {
             return Err(faults);

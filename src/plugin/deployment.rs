@@ -201,8 +201,19 @@ impl<'a> Deployment<'a> {
     /// and would lose track of those that are mounted.
     fn allow_attach_mode(&self, home: &Path) -> Result<()> {
         let installed = Installed::at(&home.join(self.name.driver()));
-        let Some(before) = attach_of(&installed)? else {
-            return Ok(());
+        let before = match attach_of(&installed) {
+            Ok(Some(before)) => before,
+            Ok(None) => return Ok(()),
+            Err(error) => {
+                // It could never be mended if that were refused. Nothing is left to tell it to when
+                // standard error is closed.
+                let _ = writeln!(
+                    io::stderr(),
+                    "flexvol: nothing tells which attach mode {} was installed with, so it is installed anew: {error:#}",
+                    self.name
+                );
+                return Ok(());
+            }
         };
         if before != self.attach {
             refuse_while_mounted(
@@ -260,17 +271,29 @@ impl Part<'_> {
     }
 }
 
-/// The attach mode that kubelet was told of a driver; `None` where there is none.
+/// The attach mode that kubelet was told of a driver; `None` where there is none. Where the line is
+/// lost or damaged, its configuration knows; an executable without the line answers the default.
 fn attach_of(installed: &Installed) -> Result<Option<bool>> {
-    let line = match fs::read_to_string(installed.init_line()) {
-        Ok(line) => line,
-        Err(_) if !installed.executable().exists() => return Ok(None),
-        Err(_) => init_of(&installed.executable())
-            .context("ask the driver that is installed for its attach mode")?,
-    };
-    let status: DriverStatus = serde_json::from_str(&line)
-        .with_context(|| format!("read {}", installed.init_line().display()))?;
-    Ok(status.capabilities.map(|capabilities| capabilities.attach))
+    if let Ok(line) = fs::read_to_string(installed.init_line())
+        && let Some(attach) = told(&line)
+    {
+        return Ok(Some(attach));
+    }
+    if !installed.executable().exists() {
+        return Ok(None);
+    }
+    if installed.configuration().exists() {
+        return Ok(Some(Config::load(installed)?.attach));
+    }
+    let answer = init_of(&installed.executable())
+        .context("ask the driver that is installed for its attach mode")?;
+    let attach = told(&answer).context("its answer to init is no line of a driver")?;
+    Ok(Some(attach))
+}
+
+fn told(line: &str) -> Option<bool> {
+    let status: DriverStatus = serde_json::from_str(line).ok()?;
+    Some(status.capabilities?.attach)
 }
 
 /// What a driver answers to `init`.

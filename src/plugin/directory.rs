@@ -2,7 +2,7 @@
 
 use super::{
     name::DriverName,
-    process::{Component, DEFAULT, Process, configured, processes},
+    process::{Component, DEFAULT, Process, configured, processes, with_kubelet_inside},
 };
 use crate::installed::Installed;
 use anyhow::{Context, Result, anyhow, bail};
@@ -160,17 +160,34 @@ fn without_kubelet() -> Result<PluginDir> {
             known_from: KUBELET_CONFIGURATION.to_owned(),
         });
     }
-    let there: Vec<PluginDir> = WELL_KNOWN
-        .iter()
-        .filter(|path| Path::new(path).is_dir())
+    let is_there = |path: &&&str| Path::new(path).is_dir();
+    well_known(
+        WELL_KNOWN.iter().filter(is_there).copied(),
+        with_kubelet_inside().as_deref(),
+    )
+}
+
+/// Of the usual directories the one that is there. `around` is a program that kubelet is a part of.
+fn well_known<'a>(there: impl Iterator<Item = &'a str>, around: Option<&str>) -> Result<PluginDir> {
+    let known_from = match around {
+        None => "it is there".to_owned(),
+        Some(around) => format!(
+            "it is there; the kubelet inside {around} may use another, to be named with --plugin-dir"
+        ),
+    };
+    let there: Vec<PluginDir> = there
         .map(|path| PluginDir {
             path: path.into(),
-            known_from: "it is there".to_owned(),
+            known_from: known_from.clone(),
         })
         .collect();
     if there.is_empty() {
+        let kubelet = match around {
+            None => "no kubelet runs here".to_owned(),
+            Some(around) => format!("kubelet runs inside {around} and does not tell its own"),
+        };
         bail!(
-            "no kubelet runs here and none of the usual plugin directories is there ({}); name one with --plugin-dir",
+            "{kubelet} and none of the usual plugin directories is there ({}); name one with --plugin-dir",
             WELL_KNOWN.join(", ")
         );
     }
@@ -180,6 +197,21 @@ fn without_kubelet() -> Result<PluginDir> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_kubelet_inside_another_program_is_told_where_a_usual_directory_is_taken() {
+        let around = Some("k3s-server (process 7)");
+        let found = well_known([DEFAULT].into_iter(), around).unwrap();
+        assert_eq!(found.path, Path::new(DEFAULT));
+        assert!(found.known_from.contains("k3s-server (process 7)"));
+        let found = well_known([DEFAULT].into_iter(), None).unwrap();
+        assert_eq!(found.known_from, "it is there");
+        for around in [around, None] {
+            let error = well_known([].into_iter(), around).unwrap_err().to_string();
+            assert!(error.contains(around.unwrap_or("no kubelet runs here")));
+            assert!(error.contains("--plugin-dir"), "{error}");
+        }
+    }
 
     #[test]
     fn directories_that_disagree_are_left_to_a_person() {

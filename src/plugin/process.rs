@@ -36,6 +36,10 @@ impl Component {
     }
 }
 
+/// Programs that kubelet is a part of: those of k3s and MicroK8s. Nobody sees the arguments they give
+/// it: k3s hides its own for the secrets in them.
+const WITH_KUBELET_INSIDE: [&str; 4] = ["k3s", "k3s-server", "k3s-agent", "kubelite"];
+
 /// A running program that calls drivers.
 #[derive(Clone, Debug)]
 pub struct Process {
@@ -83,6 +87,18 @@ pub fn processes() -> Vec<Process> {
         .collect();
     found.sort_by_key(|process| process.pid);
     found
+}
+
+/// A running program that kubelet is a part of, for people.
+pub(super) fn with_kubelet_inside() -> Option<String> {
+    fs::read_dir("/proc").ok()?.flatten().find_map(|entry| {
+        let pid: u32 = entry.file_name().to_str()?.parse().ok()?;
+        let name = fs::read_to_string(entry.path().join("comm")).ok()?;
+        let name = name.trim_end();
+        WITH_KUBELET_INSIDE
+            .contains(&name)
+            .then(|| format!("{name} (process {pid})"))
+    })
 }
 
 impl Process {

@@ -51,10 +51,15 @@ fn explanation(_: &Points) {
 }
 
 fn wrong_arguments(points: &Points) {
+    let zfs = r#"{"kubernetes.io/fsType":"zfs","kubernetes.io/pvOrVolumeName":"a","requestBytes":"1048576"}"#;
+    let not_ours = "file system \"zfs\" is not one of ext3, ext4, xfs, btrfs";
     for (argv, said) in [
         (&["mount", "/dir"][..], "usage   mount DIR JSON"),
         (&["expandfs", "{}", "", "/d", "1", "2"], "cannot shrink"),
         (&["unmount", "--", "-x"], "usage   unmount DIR"),
+        (&["mount", "/dir", zfs], not_ours),
+        (&["expandfs", zfs, "", "/dir", "2", "1"], not_ours),
+        (&["provision", zfs], not_ours),
     ] {
         let assert = call(argv).failure().code(1);
         assert!(stderr(&assert).contains(said), "{argv:?}: {assert}");

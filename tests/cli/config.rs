@@ -1,6 +1,6 @@
 //! What an administrator is told about a configuration.
 
-use crate::flexvol;
+use crate::{doctor::Kubelet, flexvol};
 use assert_cmd::assert::{Assert, OutputAssertExt};
 use flexvol_testing::{Need, Points, Test, arena};
 use std::{fs, path::Path};
@@ -15,6 +15,11 @@ pub const TESTS: &[Test] = &[
         name: "config: what is printed is a configuration that means the same",
         needs: &[],
         run: effective,
+    },
+    Test {
+        name: "config --file: looks for no driver",
+        needs: &[Need::Root],
+        run: file_alone,
     },
     Test {
         name: "config: a configuration that is not what init says is told",
@@ -63,6 +68,30 @@ fn effective(_: &Points) {
     fs::write(&file, &first).unwrap();
     let second = text(&config(&file).success().get_output().stdout);
     assert_eq!(second, first);
+}
+
+fn file_alone(_: &Points) {
+    let dir = tempfile::tempdir_in(arena()).unwrap();
+    let kubelet = Kubelet::start(dir.path());
+    for name in ["example.com/loop", "example.com/dir"] {
+        flexvol()
+            .args(["install", "--name", name])
+            .assert()
+            .success();
+    }
+    flexvol().arg("config").assert().failure().code(1);
+    let file = dir.path().join("c.toml");
+    fs::write(&file, "attach = true\n").unwrap();
+    let said = text(&config(&file).success().get_output().stdout);
+    assert!(said.contains("backend = \"loop\""), "{said}");
+    // The name of a driver tells its backend, installed or not.
+    for name in ["example.com/dir", "example.org/dir"] {
+        let mut command = flexvol();
+        command.args(["config", "--driver", name, "--file"]);
+        let said = text(&command.arg(&file).assert().success().get_output().stdout);
+        assert!(said.contains("backend = \"dir\""), "{said}");
+    }
+    drop(kubelet);
 }
 
 fn drift(_: &Points) {

@@ -26,6 +26,11 @@ pub const TESTS: &[Test] = &[
         run: driver_and_pool,
     },
     Test {
+        name: "doctor: a configuration that was lost is told from one that never was",
+        needs: &[Need::Root],
+        run: lost_configuration,
+    },
+    Test {
         name: "doctor, install: the plugin directory of a running kubelet is found",
         needs: &[Need::Root],
         run: running_kubelet,
@@ -143,6 +148,8 @@ fn driver_and_pool(points: &Points) {
     node.expect(CONFIGURATION, "warn", "flexvol install");
     fs::write(&configuration, format!("atach = true\n{right}")).unwrap();
     node.expect(CONFIGURATION, "fail", "atach");
+    fs::remove_file(&configuration).unwrap();
+    node.expect(CONFIGURATION, "fail", "there is no backend");
     // A control plane host has no pools, and misses none.
     let controller = format!("role = \"controller\"\n{right}").replace("/pool", "/nowhere");
     fs::write(&configuration, controller).unwrap();
@@ -160,18 +167,36 @@ fn driver_and_pool(points: &Points) {
     points.add(6);
 }
 
+fn lost_configuration(_: &Points) {
+    const CONFIGURATION: &str = "configuration of example.com/loop";
+    let node = Node::new();
+    let file = node.0.path().join("config.toml");
+    let install = |text: &str| {
+        fs::write(&file, text).unwrap();
+        let mut command = flexvol();
+        command.args(["install", "--name", "example.com/loop", "--config"]);
+        command.arg(&file).arg("--plugin-dir").arg(node.plugins());
+        command.assert().success();
+        fs::remove_file(node.plugins().join("example.com~loop/.loop.toml")).unwrap();
+    };
+    install("attach = false\n");
+    node.expect(CONFIGURATION, "ok", "the defaults are in force");
+    install("attach = true\n");
+    node.expect(CONFIGURATION, "fail", "than kubelet was told");
+}
+
 /// A process that looks like a kubelet in /proc, until it is dropped.
-struct Kubelet(Child);
+pub struct Kubelet(Child);
 
 impl Kubelet {
-    fn start(plugins: &Path) -> Self {
+    pub fn start(plugins: &Path) -> Self {
         let child = Command::new("/bin/sh")
             .arg0("kubelet")
             .args(["-c", "read forever", "sh", "--volume-plugin-dir"])
             .arg(plugins)
             .stdin(Stdio::piped())
             .spawn();
-        Kubelet(child.unwrap())
+        Kubelet::seen(child.unwrap())
     }
 
     /// One in a container, where the path is another directory.
@@ -189,13 +214,17 @@ impl Kubelet {
             ])
             .arg(plugins)
             .stdin(Stdio::piped())
-            .spawn()
-            .unwrap();
+            .spawn();
+        Kubelet::seen(child.unwrap())
+    }
+
+    /// A program has no command line yet for a moment after it was started.
+    fn seen(child: Child) -> Self {
         let command_line = format!("/proc/{}/cmdline", child.id());
         // When it cannot start, the command line of a dead process is empty for ever.
         let deadline = Instant::now() + Duration::from_secs(10);
         while !fs::read(&command_line).unwrap().starts_with(b"kubelet") {
-            assert!(Instant::now() < deadline, "the other kubelet did not start");
+            assert!(Instant::now() < deadline, "the kubelet did not start");
             thread::sleep(Duration::from_millis(5));
         }
         Kubelet(child)

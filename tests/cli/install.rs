@@ -59,6 +59,16 @@ pub const TESTS: &[Test] = &[
         run: while_mounted,
     },
     Test {
+        name: "install: a line for init that was lost or damaged is written again, as kubelet was told",
+        needs: &[Need::Root],
+        run: damaged_line,
+    },
+    Test {
+        name: "install: an empty configuration is refused",
+        needs: &[Need::Root],
+        run: empty_configuration,
+    },
+    Test {
         name: "install --watch: repairs the driver until it is told to stop",
         needs: &[Need::Root],
         run: watch,
@@ -224,7 +234,7 @@ fn second_time(_: &Points) {
 
 fn upgrade(points: &Points) {
     let node = Node::new();
-    node.install("").success();
+    node.install("log = \"info\"\n").success();
     let replaced = ("flexvol".to_owned(), AddWatchFlags::IN_MOVED_TO);
     let watcher = Watcher::of(&node.home());
 
@@ -309,26 +319,85 @@ fn names(points: &Points) {
     }
 }
 
+/// A volume that a pod has.
+struct Mounted(PathBuf);
+
+impl Mounted {
+    fn of(node: &Node) -> Self {
+        let pods = node.0.path().join("kubelet/pods/uid/volumes");
+        let dir = pods.join("example.com~flexvol/pv");
+        fs::create_dir_all(&dir).unwrap();
+        let (kind, none) = (Some("tmpfs"), None::<&str>);
+        mount(kind, &dir, kind, MsFlags::empty(), none).unwrap();
+        Mounted(dir)
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        umount(&self.0).expect("unmount the volume");
+    }
+}
+
+fn damaged_line(points: &Points) {
+    let node = Node::new();
+    node.install("attach = true\n").success();
+    let line = fs::read_to_string(node.file(".flexvol.init")).unwrap();
+    let damage = |text: Option<&str>| match text {
+        Some(text) => fs::write(node.file(".flexvol.init"), text).unwrap(),
+        None => fs::remove_file(node.file(".flexvol.init")).unwrap(),
+    };
+    let volume = Mounted::of(&node);
+    for text in [
+        Some(""),
+        Some("garbage"),
+        Some("{\"status\":\"Success\"}\n"),
+        None,
+    ] {
+        damage(text);
+        let assert = node.install("attach = false\n").failure().code(1);
+        assert!(stderr(&assert).contains("attach from true"), "{assert}");
+        node.run("install", &[]).success();
+        let mended = fs::read_to_string(node.file(".flexvol.init")).unwrap();
+        assert_eq!(mended, line, "{text:?}");
+        points.add(1);
+    }
+
+    // The executable alone answers its default.
+    damage(None);
+    fs::remove_file(node.file(".flexvol.toml")).unwrap();
+    let assert = node.install("attach = true\n").failure().code(1);
+    assert!(stderr(&assert).contains("attach from false"), "{assert}");
+
+    // Nothing tells anything.
+    damage(Some(""));
+    fs::write(node.file(".flexvol.toml"), "= 1").unwrap();
+    let assert = node.install("attach = true\n").success();
+    assert!(stderr(&assert).contains("nothing tells"), "{assert}");
+    assert_eq!(node.init(), line);
+    drop(volume);
+}
+
+fn empty_configuration(points: &Points) {
+    let node = Node::new();
+    for text in ["", " \n\t\n"] {
+        let assert = node.install(text).failure().code(1);
+        assert!(stderr(&assert).contains("is empty"), "{assert}");
+        assert!(!node.home().exists());
+        points.add(1);
+    }
+    node.install("# the defaults\n").success();
+}
+
 fn while_mounted(points: &Points) {
     let node = Node::new();
     node.install("attach = false\n").success();
     let before = node.identities();
-    let pods = node.0.path().join("kubelet/pods/uid/volumes");
-    let dir = pods.join("example.com~flexvol/pv");
-    fs::create_dir_all(&dir).unwrap();
-    mount(
-        Some("tmpfs"),
-        &dir,
-        Some("tmpfs"),
-        MsFlags::empty(),
-        None::<&str>,
-    )
-    .unwrap();
-
+    let volume = Mounted::of(&node);
     let changed = node.install("attach = true\n").failure().code(1);
     let removed = node.run("uninstall", &[]).failure().code(1);
     let same = node.install("attach = false\n");
-    umount(&dir).unwrap();
+    drop(volume);
     for assert in [changed, removed] {
         let said = stderr(&assert);
         assert!(
@@ -386,6 +455,13 @@ fn watch(points: &Points) {
     says("written: .flexvol.toml, .flexvol.init, flexvol");
     fs::set_permissions(node.file("flexvol"), fs::Permissions::from_mode(0o600)).unwrap();
     says("written: flexvol");
+    // What changes at every look is perhaps half written.
+    for line in 0..12 {
+        node.configuration(&format!("growth = \"offline\"\n# {line}\n"));
+        thread::sleep(Duration::from_millis(250));
+        let installed = fs::read_to_string(node.file(".flexvol.toml")).unwrap();
+        assert_eq!(installed, "attach = false\n");
+    }
     node.configuration("attach = true\n");
     says("written: .flexvol.toml, .flexvol.init, flexvol");
     assert!(node.init().contains("\"attach\":true"));
@@ -397,7 +473,7 @@ fn watch(points: &Points) {
 
 fn uninstall(points: &Points) {
     let node = Node::new();
-    node.install("").success();
+    node.install("log = \"info\"\n").success();
     fs::write(node.file("vendors-own"), "").unwrap();
     let assert = node.run("uninstall", &[]).failure().code(1);
     assert!(stderr(&assert).contains("vendors-own"), "{assert}");
@@ -410,7 +486,9 @@ fn uninstall(points: &Points) {
     let removed = ("flexvol".to_owned(), AddWatchFlags::IN_DELETE);
     assert_eq!(watcher.seen(), [removed]);
     assert_eq!(fs::read_dir(node.plugins()).unwrap().count(), 0);
-    let again = node.run("uninstall", &[]).success();
+    let mut again = flexvol();
+    again.args(["uninstall", "--driver", NAME, "--plugin-dir"]);
+    let again = again.arg(node.plugins()).assert().success();
     assert!(stdout(&again).contains("is not installed"), "{again}");
     points.add(1);
 

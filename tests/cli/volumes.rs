@@ -22,6 +22,8 @@ pub const TESTS: &[Test] = &[
     },
 ];
 
+const HANDLE: &str = "0123456789abcdef0123456789abcdef";
+
 fn said(arguments: &[&str]) -> (Option<i32>, String, String) {
     let output = flexvol().args(arguments).output().unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
@@ -84,6 +86,10 @@ fn failures(points: &Points) {
     let create = ["create", "a", "--size", "1Gi", "--config", &nowhere];
     for (arguments, expected) in [
         (&["list", "--config", &nowhere][..], "pool default"),
+        (
+            &["list", HANDLE, "--config", &nowhere],
+            "no volume 0123456789abcdef0123456789abcdef was found",
+        ),
         (&["show", "a", "--config", &nowhere], "not mounted"),
         (
             &["show", "A", "--config", &nowhere],

@@ -43,6 +43,10 @@ pub const TESTS: &[Test] = &[
     ),
     test("what the node lacks is named", lacking_node),
     test(
+        "what somebody made of a volume that was being formatted is left alone",
+        formatted_by_hand,
+    ),
+    test(
         "no stdin, no environment and no log are no reason to fail",
         bare_process,
     ),
@@ -540,6 +544,35 @@ fn lacking_node(points: &Points) {
     place.refuses_through(&without, &line, &["mkfs.xfs", "xfsprogs"], points);
     pod.mount("rw").success();
     pod.unmount().success();
+}
+
+/// Between the mark that it is being formatted and a file system a person may lend a hand.
+fn formatted_by_hand(points: &Points) {
+    let place = Place::new();
+    let volume = place.volume("pv");
+    let pod = place.pod(&volume);
+    let line = pod.mount_arguments("rw");
+    let line: Vec<_> = line.iter().map(String::as_str).collect();
+    let script = "mount --bind /bin/false /usr/sbin/mkfs.xfs && exec \"$@\"";
+    let failing = ["/usr/bin/unshare", "-m", "/bin/sh", "-c", script, "sh"];
+    place.driver.call_through(&failing, &line).failure();
+    let image = volume.image(&place.sandbox);
+    let made = Command::new("mkfs.xfs").arg("-q").arg(&image).status();
+    assert!(made.unwrap().success());
+    let before = fs::read(&image).unwrap();
+    for _ in 0..2 {
+        says(&pod.mount("rw"), &["somebody else", "xfs"]);
+        assert!(fs::read(&image).unwrap() == before, "it was changed");
+        points.add(1);
+    }
+    let wiped = Command::new("wipefs")
+        .args(["-a", "-q"])
+        .arg(&image)
+        .status();
+    assert!(wiped.unwrap().success());
+    pod.mount("rw").success();
+    pod.unmount().success();
+    points.add(1);
 }
 
 fn bare_process(points: &Points) {

@@ -251,6 +251,27 @@ fn rebuilt(_: &Points) {
     let _ = pod.unmount().success();
     let rebuilt = said(&driver, &["list", "-o", "pv", "--node", "n1"]);
     assert_eq!(document(&rebuilt), document(&manifests));
+
+    let other = said_json(
+        &driver,
+        &["create", "other", "--size", "400Mi", "-o", "json"],
+    );
+    let other = persistent_volume(&other);
+    let all = said(&driver, &["list", "-o", "pv", "--node", "n1"]);
+    assert!(all.contains(other.handle()), "{all}");
+    let only = ["list", volume.handle(), "-o", "pv", "--node", "n1"];
+    let only = said(&driver, &only);
+    assert_eq!(document(&only), document(&manifests));
+    assert!(!only.contains(other.handle()), "{only}");
+    let unknown = "0123456789abcdef0123456789abcdef";
+    let output = run(&driver, &["list", volume.handle(), unknown]);
+    assert_eq!(output.status.code(), Some(1));
+    let (listed, error) = (
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr),
+    );
+    assert!(listed.contains(volume.handle()), "{listed}");
+    assert!(error.contains(unknown) && !error.contains(volume.handle()));
 }
 
 fn broken_volumes(_: &Points) {

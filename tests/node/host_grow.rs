@@ -10,7 +10,7 @@ use flexvol_host::{
     uuid::Uuid,
 };
 use flexvol_sdk::{Bytes, ErrorKind, Filesystem};
-use flexvol_testing::{Need, Points, Test};
+use flexvol_testing::{Need, Points, Test, has_sys_resource};
 use std::{
     fs::{self, File},
     os::{
@@ -161,12 +161,6 @@ fn slack(points: &Points) {
     }
 }
 
-fn has_capability() -> bool {
-    let status = fs::read_to_string("/proc/self/status").unwrap();
-    let mask = status.lines().find_map(|l| l.strip_prefix("CapEff:"));
-    u64::from_str_radix(mask.unwrap().trim(), 16).unwrap() >> 24 & 1 == 1
-}
-
 fn ext(points: &Points) {
     let bench = Bench::new();
     for filesystem in [Filesystem::Ext3, Filesystem::Ext4] {
@@ -184,9 +178,9 @@ fn ext(points: &Points) {
         drop(root);
         assert!(unmount(&directory));
         match grown {
-            Ok(after) => assert!(has_capability() && after.fills(Bytes(300 * MIB))),
+            Ok(after) => assert!(has_sys_resource() && after.fills(Bytes(300 * MIB))),
             Err(error) => {
-                assert!(!has_capability(), "{}", error.report());
+                assert!(!has_sys_resource(), "{}", error.report());
                 assert_eq!(error.kind(), ErrorKind::CapabilityMissing);
                 assert!(error.to_string().contains("CAP_SYS_RESOURCE"), "{error}");
                 patiently(|| grow::offline(&device, filesystem, &guard()));

@@ -3,7 +3,7 @@
 use crate::{lvm::GROWERS, sandbox};
 use flexvol_testing::{
     Baseline, Call, Driver, Hidden, Need, Outcome, PersistentVolume, Pod, Points, Sandbox, Test,
-    below,
+    below, has_sys_resource,
 };
 use std::{
     fs::{self, File},
@@ -80,16 +80,6 @@ pub fn measured(call: &Call) -> u64 {
     call.object().unwrap()["volumenewsize"].as_u64().unwrap()
 }
 
-/// Whether this process may grow a mounted ext4.
-fn grows_ext_mounted() -> bool {
-    let status = fs::read_to_string("/proc/self/status").unwrap();
-    let mask = status
-        .lines()
-        .find_map(|line| line.strip_prefix("CapEff:"))
-        .unwrap();
-    u64::from_str_radix(mask.trim(), 16).unwrap() >> 24 & 1 == 1
-}
-
 fn every_filesystem(points: &Points) {
     for filesystem in ["xfs", "btrfs", "ext4", "ext3"] {
         let sandbox = sandbox();
@@ -104,7 +94,7 @@ fn every_filesystem(points: &Points) {
         let hidden = Hidden::tools(GROWERS);
         let grown = driver.call(&pod.expand_arguments(600 * MIB, 300 * MIB));
         drop(hidden);
-        if filesystem.starts_with("ext") && !grows_ext_mounted() {
+        if filesystem.starts_with("ext") && !has_sys_resource() {
             let message = grown.failure();
             assert!(message.contains("CAP_SYS_RESOURCE"), "{message}");
             assert!(
@@ -337,7 +327,7 @@ fn grows_at_the_next_mount(_: &Points) {
     let pods = ["one", "two"].map(|uid| Pod::new(&sandbox, &driver, &volume, uid));
     pods[0].mount("rw").success();
     let grown = driver.call(&pods[0].expand_arguments(400 * MIB, 300 * MIB));
-    assert_eq!(grown.outcome() == Outcome::Success, grows_ext_mounted());
+    assert_eq!(grown.outcome() == Outcome::Success, has_sys_resource());
     pods[1].mount("rw").success();
     for pod in &pods {
         pod.unmount().success();

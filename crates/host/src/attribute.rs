@@ -33,8 +33,7 @@ pub(crate) fn read(file: &File, name: &str) -> Result<Option<String>> {
 
 /// To others the kernel denies that a `trusted` attribute is there (fs/xattr.c, xattr_permission).
 fn may_read() -> bool {
-    const SYS_ADMIN: u32 = 21;
-    kernel::capabilities().is_ok_and(|mask| mask >> SYS_ADMIN & 1 == 1)
+    kernel::has(kernel::SYS_ADMIN).unwrap_or(false)
 }
 
 pub(crate) fn write(file: &File, name: &str, text: &(impl Display + ?Sized)) -> Result<()> {

@@ -1,14 +1,14 @@
 //! Opening what lies in a pool, and nothing else.
 
+use crate::mountinfo;
 use rustix::{
     fs::{Mode, OFlags, ResolveFlags},
     io::Errno,
 };
 use std::{
     ffi::{CStr, CString},
-    fs::{self, File},
+    fs::File,
     io,
-    os::fd::AsRawFd,
 };
 
 /// Opens one entry of a directory: no symbolic link, nothing mounted there, no path.
@@ -45,25 +45,17 @@ pub(crate) fn open_entry(directory: &File, name: &CStr, flags: OFlags) -> io::Re
 
 fn open_component(directory: &File, name: &CStr, flags: OFlags) -> io::Result<File> {
     let file = File::from(rustix::fs::openat(directory, name, flags, Mode::empty())?);
-    if mount_of(&file)? != mount_of(directory)? {
+    // The number of the file system says less: each subvolume of a Btrfs has one of its own.
+    if mountinfo::id_of(&file)? != mountinfo::id_of(directory)? {
         return Err(Errno::XDEV.into());
     }
     Ok(file)
 }
 
-/// The id of the mount that an open file was reached through (`proc_pid_fdinfo(5)`). The number of
-/// the file system says less: each subvolume of a Btrfs has one of its own.
-fn mount_of(file: &File) -> io::Result<String> {
-    let path = format!("/proc/self/fdinfo/{}", file.as_raw_fd());
-    let text = fs::read_to_string(path)?;
-    let id = text.lines().find_map(|line| line.strip_prefix("mnt_id:"));
-    id.map(str::to_owned).ok_or_else(|| Errno::IO.into())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::symlink;
+    use std::{fs, os::unix::fs::symlink};
 
     #[test]
     fn only_entries_of_the_directory_open_with_and_without_openat2() {

@@ -218,7 +218,18 @@ fn grow_ext(
     space: Bytes,
 ) -> Result<()> {
     let (found, details) = ext_superblock(device)?;
-    match ioctl::ext_grow(mount, space.0 / u64::from(found.block)) {
+    let blocks = space.0 / u64::from(found.block);
+    // The kernel does not look (fs/ext4/resize.c, `ext4_resize_fs`), only resize2fs does.
+    if blocks > details.most_blocks {
+        return Err(Error::new(
+            ErrorKind::SizeNotReached,
+            format!(
+                "cannot grow the {filesystem} to {space}: it was made without the feature 64bit and ends before {}; copy the data to a new volume",
+                Bytes(details.most_blocks.saturating_mul(found.block.into()))
+            ),
+        ));
+    }
+    match ioctl::ext_grow(mount, blocks) {
         Ok(()) => Ok(()),
         Err(Errno::EPERM) => Err(explain_refusal(filesystem, details)),
         Err(error @ (Errno::ENOTTY | Errno::EOPNOTSUPP | Errno::ENOSYS)) => Err(Error::new(
@@ -253,8 +264,7 @@ fn explain_refusal(filesystem: Filesystem, details: ExtDetails) -> Error {
 
 /// Where this cannot be read the capability counts as missing: that is the usual reason.
 fn has_capability_sys_resource() -> bool {
-    const SYS_RESOURCE: u32 = 24;
-    kernel::capabilities().is_ok_and(|mask| mask >> SYS_RESOURCE & 1 == 1)
+    kernel::has(kernel::SYS_RESOURCE).unwrap_or(false)
 }
 
 fn ext_superblock(device: &Device) -> Result<(Superblock, ExtDetails)> {

@@ -5,10 +5,11 @@ use crate::{
     confine,
     loop_device::Inode,
     pool::{Allocation, FIRST_BLOCKS, Pool, Reserve},
+    subvolume::BTRFS,
 };
 use flexvol_sdk::{Bytes, Error, ErrorKind, Result};
 use rustix::{
-    fs::{FallocateFlags, Mode, OFlags},
+    fs::{FallocateFlags, IFlags, Mode, OFlags},
     io::Errno,
 };
 use std::{
@@ -140,21 +141,32 @@ impl Image {
         reserve: Reserve,
         pool: &Pool,
     ) -> Result<()> {
+        self.extend_in_memory(to, allocation, reserve, pool)?;
+        // Without the pool's lock: this writes out whatever a pod has written, too.
+        self.file
+            .sync_all()
+            .map_err(|error| Error::system("write out the volume's image", error))
+    }
+
+    fn extend_in_memory(
+        &self,
+        to: Bytes,
+        allocation: Allocation,
+        reserve: Reserve,
+        pool: &Pool,
+    ) -> Result<()> {
         let _lock = pool.lock()?;
         let size = self.size()?;
         let to = to.max(size);
         let missing = self.missing(to, allocation)?;
         pool.expect_room(missing, reserve)?;
-        if let Err(error) = self.take(to, allocation) {
+        self.take(to, allocation).map_err(|error| {
             // Same size, but the blocks behind it are freed.
             if let Err(error) = self.file.set_len(size.0) {
                 log::warn!("blocks behind the end of an image stay allocated: {error}");
             }
-            return Err(Error::system("extend the volume's image", error));
-        }
-        self.file
-            .sync_all()
-            .map_err(|error| Error::system("write out the volume's image", error))
+            Error::system("extend the volume's image", error)
+        })
     }
 
     /// What the image must be given to have this size.
@@ -208,6 +220,10 @@ impl Image {
         allocation: Allocation,
     ) -> Result<File> {
         let file = nameless(volumes)?;
+        if allocation == Allocation::Full {
+            write_in_place(&file)
+                .map_err(|error| Error::system("prepare the volume's image", error))?;
+        }
         let image = Image::of(file)?;
         image
             .take(size, allocation)
@@ -221,6 +237,15 @@ impl AsFd for Image {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }
+}
+
+/// Btrfs writes to new space what overwrites old, unless an empty file is told otherwise
+/// (`FS_NOCOW_FL`): the space that was allocated for a volume would not be what it is written to.
+fn write_in_place(empty: &File) -> io::Result<()> {
+    if rustix::fs::fstatfs(empty)?.f_type == BTRFS {
+        rustix::fs::ioctl_setflags(empty, IFlags::NOCOW)?;
+    }
+    Ok(())
 }
 
 /// `st_blocks` counts 512 bytes whatever the block of the file system is, and also what lies behind

@@ -100,6 +100,19 @@ fn knows_loop_configure() -> Option<bool> {
     }
 }
 
+/// Capabilities, as `linux/capability.h` numbers them.
+pub const SYS_ADMIN: u32 = 21;
+/// May do what is limited for others.
+pub const SYS_RESOURCE: u32 = 24;
+
+/// Whether this process has a capability.
+///
+/// # Errors
+/// As for [`capabilities`].
+pub fn has(capability: u32) -> Result<bool> {
+    Ok(capabilities()? >> capability & 1 == 1)
+}
+
 /// The capabilities of this process (`CapEff` in /proc/self/status), bit by bit as
 /// `linux/capability.h` numbers them.
 ///

@@ -12,7 +12,7 @@ pub use projects::Projects;
 pub(crate) use removal::remove;
 
 use crate::{
-    attribute,
+    attribute, mount,
     subvolume::{self, BTRFS},
     sys::{self, btrfs::Accounting},
 };
@@ -125,6 +125,8 @@ impl Limiter {
                 );
             }
             (false, EXT4) => {
+                // One that was made read-only counts no more.
+                mount::expect_writable(parent.as_fd())?;
                 return missing(
                     "the pool's file system limits no directories: unmount it, run \"tune2fs -O project,quota -Q prjquota\" on its device, and mount it with the option prjquota",
                 );

@@ -276,9 +276,15 @@ fn scan(image: &Image) -> io::Result<Vec<DeviceNumber>> {
         if !entry.path().join("loop").exists() {
             continue;
         }
-        match on_image(&entry.path(), image.inode()) {
-            Ok(Some(number)) => found.push(number),
-            Ok(None) => {}
+        let opened = node::number_in(&entry.path().join("dev"))
+            .and_then(|number| Ok((number, node::open(number, OFlags::RDONLY)?.0)));
+        let (number, file) = match opened {
+            Err(error) if is_absent(&error) => continue,
+            result => result?,
+        };
+        match sys::loops::status(file.as_fd()).map_err(io::Error::from) {
+            Ok(Some(info)) if Inode::under(&info) == image.inode() => found.push(number),
+            Ok(_) => {}
             Err(error) if is_absent(&error) => {}
             Err(error) => refused = Some(error),
         }
@@ -289,15 +295,6 @@ fn scan(image: &Image) -> io::Result<Vec<DeviceNumber>> {
         Some(error) if image.file().metadata().is_err() => Err(error),
         _ => Ok(found),
     }
-}
-
-fn on_image(sysfs: &Path, image: Inode) -> io::Result<Option<DeviceNumber>> {
-    let number = node::number_in(&sysfs.join("dev"))?;
-    let (file, _) = node::open(number, OFlags::RDONLY)?;
-    let info = sys::loops::status(file.as_fd())?;
-    Ok(info
-        .is_some_and(|info| Inode::under(&info) == image)
-        .then_some(number))
 }
 
 /// Loop devices come and go while they are looked at.

@@ -15,9 +15,10 @@ pub use holding::holding;
 pub(crate) use target::table_entry as of;
 pub use target::{Mounted, Target};
 
-use flexvol_sdk::Result;
+use flexvol_sdk::{Error, ErrorKind, Result};
+use rustix::fs::{StatVfsMountFlags, fstatvfs};
 use std::{
-    os::fd::{AsRawFd, OwnedFd},
+    os::fd::{AsRawFd, BorrowedFd, OwnedFd},
     path::{Path, PathBuf},
 };
 use target::Flush;
@@ -49,6 +50,23 @@ pub fn unbind(path: &Path) -> Result<bool> {
     match Target::named(path)? {
         Some(target) => target.unmount(Flush::Nothing),
         None => Ok(false),
+    }
+}
+
+/// Refuses a directory of a pool whose file system met an error and takes no more writes
+/// (`errors=remount-ro`): mounts of a part of it do not show that.
+///
+/// # Errors
+/// [`ErrorKind::Storage`].
+pub fn expect_writable(directory: BorrowedFd<'_>) -> Result<()> {
+    let stat = fstatvfs(directory)
+        .map_err(|error| Error::system("ask whether the pool is read-only", error))?;
+    match stat.f_flag.contains(StatVfsMountFlags::RDONLY) {
+        false => Ok(()),
+        true => Err(Error::new(
+            ErrorKind::Storage,
+            "the pool's file system has become read-only; look into the kernel's log on the node",
+        )),
     }
 }
 

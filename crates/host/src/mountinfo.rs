@@ -7,13 +7,17 @@
 
 use crate::{device::DeviceNumber, pool::GONE};
 use flexvol_sdk::{Error, ErrorKind, Handle, Result};
+use rustix::io::Errno;
 use std::{
     collections::HashSet,
     ffi::OsString,
-    fs,
-    os::unix::{
-        ffi::OsStringExt,
-        fs::{FileTypeExt, MetadataExt},
+    fs, io,
+    os::{
+        fd::AsRawFd,
+        unix::{
+            ffi::OsStringExt,
+            fs::{FileTypeExt, MetadataExt},
+        },
     },
     path::{Component, Path, PathBuf},
 };
@@ -160,10 +164,22 @@ pub fn all_namespaces() -> Result<Vec<Mount>> {
         // Of a process that ended meanwhile nothing is read: others may live where it lived.
         if let Ok(text) = fs::read(path.join("mountinfo")) {
             mounts.extend(parse(&text)?);
-            namespaces.insert(namespace);
+            // A process sees only what is below its root, others in the same place may see more.
+            if fs::read_link(path.join("root")).is_ok_and(|root| root == Path::new("/")) {
+                namespaces.insert(namespace);
+            }
         }
     }
     Ok(mounts)
+}
+
+/// The id of the mount that an open file was reached through (`proc_pid_fdinfo(5)`, since Linux 3.15).
+pub(crate) fn id_of(file: &impl AsRawFd) -> io::Result<u64> {
+    let text = fs::read_to_string(format!("/proc/self/fdinfo/{}", file.as_raw_fd()))?;
+    let id = text
+        .lines()
+        .find_map(|line| line.strip_prefix("mnt_id:")?.trim().parse().ok());
+    id.ok_or_else(|| Errno::IO.into())
 }
 
 /// Btrfs gives every mount an anonymous number; what is left is the text of the source, a device

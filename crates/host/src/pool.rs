@@ -29,7 +29,7 @@ pub use limited::{Limited, Rules};
 pub(crate) use space::FIRST_BLOCKS;
 pub use space::{Reserve, Space};
 
-use crate::{confine, loop_device::Inode};
+use crate::confine;
 pub use adopt::Stray;
 use flexvol_sdk::{Bytes, Error, ErrorKind, Handle, Result, VolumeName};
 use id::{name_pool, read_id};
@@ -206,33 +206,6 @@ impl Pool {
         // could happen.
         let _lock = self.lock()?;
         links::release(&self.names_directory()?, name, handle)
-    }
-
-    /// The volume whose image is this file.
-    ///
-    /// # Errors
-    /// What the system calls say.
-    pub fn handle_of(&self, inode: Inode) -> Result<Option<Handle>> {
-        let failed = |error: Errno| Error::system("search the pool", error);
-        for entry in Dir::read_from(&self.volumes).map_err(failed)? {
-            let entry = entry.map_err(failed)?;
-            let Some(handle) = handle_in(entry.file_name().to_bytes()) else {
-                continue;
-            };
-            if entry.ino() != inode.number {
-                continue;
-            }
-            let found =
-                rustix::fs::statat(&self.volumes, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW);
-            match found {
-                Ok(stat) if stat.st_dev == inode.device && stat.st_ino == inode.number => {
-                    return Ok(Some(handle));
-                }
-                Ok(_) | Err(Errno::NOENT) => {}
-                Err(error) => return Err(failed(error)),
-            }
-        }
-        Ok(None)
     }
 
     /// Every volume that has an image or a directory, in no order.

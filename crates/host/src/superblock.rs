@@ -46,6 +46,8 @@ pub(crate) struct ExtDetails {
     /// `s_state` has `EXT4_ERROR_FS`: the kernel found damage, or `resize2fs` did not come to its
     /// end. The kernel does not grow it then.
     pub has_errors: bool,
+    /// More blocks than this it cannot number: 2^32 - 1 without the feature `64bit`.
+    pub most_blocks: u64,
     /// The flag is there and the kernel has counted no error (`s_error_count`): it was `resize2fs`.
     pub resize_was_cut: bool,
 }
@@ -148,9 +150,9 @@ pub(crate) fn ext_details(head: &[u8]) -> Option<ExtDetails> {
         0 => 128,
         _ => u64::from(le16(sb, 0x58)?),
     };
-    let descriptor = match le32(sb, 0x60)? & 0x80 {
-        0 => 32,
-        _ => u64::from(le16(sb, 0xfe)?).max(32),
+    let (descriptor, most_blocks) = match le32(sb, 0x60)? & 0x80 {
+        0 => (32, u32::MAX.into()),
+        _ => (u64::from(le16(sb, 0xfe)?).max(32), u64::MAX),
     };
     let groups = (found.size.0 / block).div_ceil(per_group);
     let metadata = inodes.checked_mul(inode_size)?.div_ceil(block)
@@ -163,6 +165,7 @@ pub(crate) fn ext_details(head: &[u8]) -> Option<ExtDetails> {
         // Less than a block beyond is lost to rounding.
         slack: Bytes(blocks.checked_mul(block)? + block - 1),
         has_errors,
+        most_blocks,
         resize_was_cut: has_errors && le32(sb, 0x194)? == 0,
     })
 }
@@ -346,6 +349,16 @@ mod tests {
         // 8192 inodes of 256 bytes: 512 blocks; one descriptor block; two bitmaps, a superblock.
         assert_eq!(details.slack, Bytes((512 + 1 + 3 + 50) * 4096 + 4095));
         assert!(!details.has_errors);
+    }
+
+    #[test]
+    fn ext_numbers_blocks_beyond_32_bits_only_with_the_feature() {
+        let most = |features| {
+            let details = ext_details(&ext_head(1000, 0x4, features, 0)).unwrap();
+            details.most_blocks
+        };
+        assert_eq!(most(0x42 | 0x80), u64::MAX);
+        assert_eq!(most(0x42), u64::from(u32::MAX));
     }
 
     #[test]

@@ -9,7 +9,9 @@ use rustix::{
 use std::{
     ffi::CStr,
     fs::File,
-    io, ptr,
+    io,
+    os::fd::AsFd,
+    ptr,
     time::{Duration, Instant},
 };
 
@@ -254,7 +256,7 @@ fn open(directory: &File, name: &CStr) -> io::Result<Option<File>> {
     }
 }
 
-fn is_empty(directory: &File) -> io::Result<bool> {
+pub(crate) fn is_empty(directory: impl AsFd) -> io::Result<bool> {
     for entry in Dir::read_from(directory)? {
         if !matches!(entry?.file_name().to_bytes(), b"." | b"..") {
             return Ok(false);

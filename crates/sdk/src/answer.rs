@@ -160,7 +160,7 @@ mod tests {
                 options: [].into(),
                 size,
                 handle: Handle::from_bytes([1; 16]),
-                filesystem: Some(Filesystem::Xfs),
+                filesystem: Some(Filesystem::Xfs.into()),
             })
         }
         fn delete(&self, _: &Volume) -> Answer<()> {

@@ -1,7 +1,7 @@
 //! The trait a vendor implements: a method a callout.
 
 use crate::{
-    Bytes, Error, ErrorKind, Filesystem, Handle, MountRequest, Options, Resize, Result, Volume,
+    Bytes, Error, ErrorKind, FsType, Handle, MountRequest, Options, Resize, Result, Volume,
     VolumeName,
 };
 use std::{collections::BTreeMap, path::Path};
@@ -58,7 +58,7 @@ pub struct Provisioned {
     /// The volume's handle.
     pub handle: Handle,
     /// The file system it will hold; `None` where that is not decided yet.
-    pub filesystem: Option<Filesystem>,
+    pub filesystem: Option<FsType>,
 }
 
 /// A FlexVolume driver. Every method answers Not supported until it is written.

@@ -86,7 +86,8 @@ impl ErrorClass {
     }
 
     /// The class of a word; callers ignore words they do not know.
-    pub(crate) fn from_word(word: &str) -> Option<Self> {
+    #[must_use]
+    pub fn from_word(word: &str) -> Option<Self> {
         [
             ErrorClass::Retryable,
             ErrorClass::Infeasible,

@@ -73,4 +73,4 @@ pub use options::Options;
 pub use run::{Environment, Program, run};
 pub use secret::Secret;
 pub use status::{Capabilities, DriverStatus, Status};
-pub use volume::{Filesystem, MountRequest, Pod, Resize, Volume, VolumeName};
+pub use volume::{Filesystem, FsType, MountRequest, Pod, Resize, Volume, VolumeName};

@@ -61,6 +61,61 @@ impl FromStr for Filesystem {
     }
 }
 
+/// A `fsType` as the author of a volume wrote it. Which ones there are is the driver's business:
+/// `nfs` and `cifs` as well as [`Filesystem`]'s.
+///
+/// 1 to 63 of `a-z A-Z 0-9 . _ -`, beginning with a letter or digit, so that it is never taken for
+/// a path or an option.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FsType(String);
+
+impl FsType {
+    /// Checks and wraps a name.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`] for what no file system is called.
+    pub fn parse(text: &str) -> Result<Self> {
+        let bytes = text.as_bytes();
+        let allowed = |c: &u8| c.is_ascii_alphanumeric() || b"._-".contains(c);
+        if bytes.first().is_some_and(u8::is_ascii_alphanumeric)
+            && bytes.len() <= 63
+            && bytes.iter().all(allowed)
+        {
+            return Ok(FsType(text.to_owned()));
+        }
+        Err(Error::new(
+            ErrorKind::Invalid,
+            "the file system that is asked for is no name of one (1 to 63 of a-z, 0-9, '.', '_' and '-')",
+        ))
+    }
+
+    /// The name as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The file system, for drivers of block devices that grow.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`] for every other one, with the names of these.
+    pub fn known(&self) -> Result<Filesystem> {
+        self.0.parse()
+    }
+}
+
+impl From<Filesystem> for FsType {
+    fn from(filesystem: Filesystem) -> Self {
+        FsType(filesystem.as_str().to_owned())
+    }
+}
+
+impl fmt::Display for FsType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
 /// The name of a persistent volume, or of a pod's inline volume.
 ///
 /// A DNS subdomain as Kubernetes validates it: 1 to 253 of `a-z 0-9 - .`, each label beginning
@@ -117,13 +172,23 @@ pub struct Volume {
     /// `kubernetes.io/pvOrVolumeName`; absent from callers that name no volume (`capacity`).
     pub name: Option<VolumeName>,
     /// `kubernetes.io/fsType`; `None` where it is missing or empty, as after a kubelet restart.
-    pub filesystem: Option<Filesystem>,
+    pub filesystem: Option<FsType>,
     /// `kubernetes.io/readwrite` is `ro`.
     pub read_only: bool,
     /// `kubernetes.io/pvc.namespace`: whose claim a provisioner provisions for.
     pub claim_namespace: Option<String>,
     /// What the author of the volume wrote: every key that Kubernetes did not.
     pub options: Options,
+}
+
+impl Volume {
+    /// The file system that is asked for, for drivers of block devices that grow.
+    ///
+    /// # Errors
+    /// As [`FsType::known`].
+    pub fn known_filesystem(&self) -> Result<Option<Filesystem>> {
+        self.filesystem.as_ref().map(FsType::known).transpose()
+    }
 }
 
 /// The pod a volume is mounted for; only `mount` names it.
@@ -176,6 +241,36 @@ mod tests {
             "ä", &long,
         ] {
             assert!(VolumeName::parse(name).is_err(), "{name:?}");
+        }
+    }
+
+    #[test]
+    fn every_drivers_file_system_has_a_name_and_some_are_known() {
+        for name in ["nfs4", "cifs", "9p", "ntfs-3g", "fuse.sshfs", "XFS"] {
+            let text = FsType::parse(name).unwrap().known().unwrap_err();
+            let expected = format!("file system {name:?} is not one of ext3, ext4, xfs, btrfs");
+            assert_eq!(text.to_string(), expected);
+        }
+        for filesystem in Filesystem::ALL {
+            let named = FsType::from(filesystem);
+            assert_eq!(FsType::parse(named.as_str()).unwrap(), named);
+            assert_eq!(named.known().unwrap(), filesystem);
+        }
+        for name in [
+            "",
+            "-o",
+            ".",
+            "..",
+            "../x",
+            "a/b",
+            "a b",
+            "a,b",
+            "a\n",
+            "a\0",
+            "ä",
+            &"a".repeat(64),
+        ] {
+            assert!(FsType::parse(name).is_err(), "{name:?}");
         }
     }
 

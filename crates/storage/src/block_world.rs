@@ -54,6 +54,20 @@ fn full(error: &Error) -> Error {
     .because(error.report())
 }
 
+/// The ends were zero when we began to format, so a file system of another identity is somebody else's.
+fn expect_own(device: &Device, begun: Uuid) -> Result<Uuid> {
+    match probe::quick(device) {
+        probe::Content::Formatted(found) if found.uuid != begun => Err(Error::new(
+            ErrorKind::NotBlank,
+            format!(
+                "this driver began to format the volume, and it holds a {} that somebody else made; it was left as it is",
+                found.filesystem
+            ),
+        )),
+        _ => Ok(begun),
+    }
+}
+
 impl<'a, B: BlockBackend> BlockWorld<'a, B> {
     pub(crate) fn new(
         backend: Option<&'a B>,
@@ -206,7 +220,11 @@ impl<'a, B: BlockBackend> BlockWorld<'a, B> {
                 "the volume was blank a moment ago and is not any more; it was left as it is",
             ));
         }
-        let uuid = Uuid::random()?;
+        let uuid = match mark.format {
+            // One of our own attempts looks like this one, and nothing else does.
+            Some(begun) if mark.state == State::Formatting => expect_own(device, begun.uuid)?,
+            _ => Uuid::random()?,
+        };
         let formatting = Mark {
             state: State::Formatting,
             format: Some(Format { filesystem, uuid }),

@@ -338,6 +338,9 @@ fn grown(
     if asset.size >= to {
         return complete.unwrap_or(Next::Reached);
     }
+    if device.content == Content::NotRead {
+        return Next::Do(Step::Map);
+    }
     if mark.growing < Some(to) {
         return Next::Do(Step::Mark(mark.with_growing(Some(to))));
     }

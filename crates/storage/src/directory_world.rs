@@ -90,8 +90,13 @@ impl<'a, B: DirectoryBackend> DirectoryWorld<'a, B> {
 
     fn mount(&self, read_only: bool) -> Result<()> {
         let backend = self.stored.backend()?;
-        backend.restore(&self.stored.volume)?;
         let directory = backend.open(&self.stored.volume)?;
+        // Where nothing is written nothing need be limited, and nothing can be put right.
+        match mount::expect_writable(directory.as_fd()) {
+            Ok(()) => backend.restore(&self.stored.volume)?,
+            Err(error) if !read_only => return Err(error),
+            Err(_) => {}
+        }
         if let (Some(group), false) = (self.details.fs_group, read_only) {
             ownership::share_with(directory.as_fd(), group)?;
         }
@@ -115,6 +120,13 @@ impl<B: DirectoryBackend> World for DirectoryWorld<'_, B> {
             _ => self.stored.asset()?,
         };
         let target = self.target(asset.as_ref())?;
+        if let Goal::Mounted {
+            read_only: false, ..
+        } = goal
+            && let (Some(_), TargetState::Ours { .. }) = (&asset, &target)
+        {
+            mount::expect_writable(self.stored.backend()?.open(&self.stored.volume)?.as_fd())?;
+        }
         let in_use = goal.ends_use() && !self.places()?.is_empty();
         let device = asset
             .as_ref()

@@ -8,12 +8,12 @@ use crate::{
     observed::{Asker, Goal},
     opened::{AnyPool, Traits, any},
     pool::Pool,
-    settings::{Growth, Namespaces, Policy, Role, Settings},
+    settings::{self, Growth, Namespaces, Policy, Role, Settings},
 };
 use flexvol_host::lock;
 use flexvol_sdk::{
     Answer, Bytes, Driver, Error, ErrorKind, Handle, MountRequest, Options, Provisioned, Resize,
-    Result, Volume, VolumeName, not_supported,
+    Result, Volume, VolumeName,
 };
 use serde::Deserialize;
 use std::{fmt, path::Path, rc::Rc};
@@ -69,7 +69,7 @@ impl VolumeDriver {
     ) -> Result<()> {
         let found = self.identify(volume, None)?;
         let goal = Goal::Mounted {
-            filesystem: volume.filesystem,
+            filesystem: volume.known_filesystem()?,
             default: found.policy.filesystem,
             read_only,
             asker: asker(&found.policy),
@@ -111,40 +111,56 @@ impl VolumeDriver {
         }
     }
 
-    fn attachable(&self) -> Answer<()> {
+    /// Only callers that were told otherwise by `init` get here without it. "Not supported" they would
+    /// remember, and format and mount devices themselves until they are restarted.
+    fn expect_attaching(&self) -> Result<()> {
         if self.settings.attach {
-            Ok(())
-        } else {
-            not_supported()
+            return Ok(());
         }
+        Err(Error::new(
+            ErrorKind::Configuration,
+            "the configuration says attach = false, and kubelet was told otherwise when the driver was installed; install it again",
+        ))
+    }
+}
+
+/// The size a volume may grow to. What it has already it may have, whatever the pool allows by now.
+fn admit_growth(found: &Found, asked: Bytes) -> Result<Bytes> {
+    let size = settings::in_mebibytes(asked)?;
+    match found.policy.expect_allowed(size) {
+        Ok(()) => Ok(size),
+        Err(refused) => match found.backend().find(&found.handle)? {
+            Some(asset) if asset.size >= size => Ok(size),
+            _ => Err(refused),
+        },
     }
 }
 
 impl Driver for VolumeDriver {
     fn attach(&self, volume: &Volume, _node: &str) -> Answer<String> {
-        self.attachable()?;
+        self.expect_attaching()?;
         Ok(self.identity(volume)?)
     }
 
     fn wait_for_attach(&self, _device: &str, volume: &Volume) -> Answer<String> {
-        self.attachable()?;
+        self.expect_attaching()?;
         let found = self.identify(volume, None)?;
         found.backend().find(&found.handle)?.ok_or_else(not_here)?;
         Ok(self.identity(volume)?)
     }
 
     fn detach(&self, _name: &VolumeName, _node: &str) -> Answer<()> {
-        self.attachable()
+        Ok(self.expect_attaching()?)
     }
 
     fn mount_device(&self, dir: &Path, _device: &str, volume: &Volume) -> Answer<()> {
-        self.attachable()?;
+        self.expect_attaching()?;
         // The pod is not known yet; `mount` asks whose volume it is before a pod sees it.
         Ok(self.mount_on(Details::on(Some(dir)), volume, |_| Asker::Anybody, false)?)
     }
 
     fn unmount_device(&self, dir: &Path) -> Answer<()> {
-        self.attachable()?;
+        self.expect_attaching()?;
         Ok(self.unmount_from(dir)?)
     }
 
@@ -176,7 +192,7 @@ impl Driver for VolumeDriver {
         }
         let found = self.identify(volume, dir)?;
         let goal = Goal::StorageGrown {
-            to: found.policy.admit(size.new)?,
+            to: admit_growth(&found, size.new)?,
         };
         let reached = self.reach(&found, Details::on(dir), &goal)?;
         Ok(Some(reached.size()))
@@ -191,7 +207,7 @@ impl Driver for VolumeDriver {
     ) -> Answer<Bytes> {
         let found = self.identify(volume, dir)?;
         let goal = Goal::Grown {
-            to: found.policy.admit(size.new)?,
+            to: admit_growth(&found, size.new)?,
             offline: self.settings.growth == Growth::Offline,
             read_only: volume.read_only,
         };
@@ -208,7 +224,7 @@ impl Driver for VolumeDriver {
         let pool = self.pool(parameters.pool.as_deref())?;
         let filesystem = match &parameters.filesystem {
             Some(text) => Some(text.parse()?),
-            None => volume.filesystem,
+            None => volume.known_filesystem()?,
         };
         let request = Request {
             name,

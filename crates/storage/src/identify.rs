@@ -115,6 +115,7 @@ impl VolumeDriver {
 
     /// The volume that the options, or a name where that is allowed, or the directory tells.
     pub(crate) fn identify(&self, volume: &Volume, dir: Option<&Path>) -> Result<Found> {
+        volume.known_filesystem()?;
         let options: VolumeOptions = volume.options.parse()?;
         let told = match &options.handle {
             Some(handle) => {
@@ -216,6 +217,7 @@ impl VolumeDriver {
 
     /// What attach and its companions answer; they run where nothing of the node can be seen.
     pub(crate) fn identity(&self, volume: &Volume) -> Result<String> {
+        volume.known_filesystem()?;
         let options: VolumeOptions = volume.options.parse()?;
         match (&options.handle, &volume.name) {
             (Some(handle), _) => Ok(format!("{IDENTITY_DIR}/{}", Handle::parse(handle)?)),

@@ -72,7 +72,7 @@ impl VolumeDriver {
             filesystem: self
                 .traits
                 .has_filesystem
-                .then_some(made.unwrap_or(filesystem)),
+                .then(|| made.unwrap_or(filesystem).into()),
         })
     }
 

@@ -93,27 +93,34 @@ impl Policy {
             .is_some_and(|at| at.age(UnixTime::now()) >= self.keep_deleted)
     }
 
-    /// The size a volume gets when `asked` is asked for: whole mebibytes, so that no tail is
-    /// lost to sectors, blocks or extents.
+    /// The size a volume gets when `asked` is asked for, in whole mebibytes.
     ///
     /// # Errors
     /// [`ErrorKind::Invalid`] for zero, for what overflows and for more than the pool allows.
     pub fn admit(&self, asked: Bytes) -> Result<Bytes> {
-        let size = match asked.round_up(Bytes::MIB) {
-            Some(size) if size > Bytes(0) && i64::try_from(size.0).is_ok() => size,
-            _ => {
-                return Err(Error::new(
-                    ErrorKind::Invalid,
-                    format!("a volume cannot have {asked} bytes"),
-                ));
-            }
-        };
+        let size = in_mebibytes(asked)?;
+        self.expect_allowed(size)?;
+        Ok(size)
+    }
+
+    pub(crate) fn expect_allowed(&self, size: Bytes) -> Result<()> {
         match self.largest {
             Some(largest) if size > largest => Err(Error::new(
                 ErrorKind::Invalid,
                 format!("{size} was asked for, and this pool allows at most {largest} a volume"),
             )),
-            _ => Ok(size),
+            _ => Ok(()),
         }
+    }
+}
+
+/// Whole mebibytes, so that no tail is lost to sectors, blocks or extents.
+pub(crate) fn in_mebibytes(asked: Bytes) -> Result<Bytes> {
+    match asked.round_up(Bytes::MIB) {
+        Some(size) if size > Bytes(0) && i64::try_from(size.0).is_ok() => Ok(size),
+        _ => Err(Error::new(
+            ErrorKind::Invalid,
+            format!("a volume cannot have {asked} bytes"),
+        )),
     }
 }

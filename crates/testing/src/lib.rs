@@ -34,7 +34,9 @@ pub use isolation::isolate;
 pub use kubelet::{PersistentVolume, Pod, json, request};
 pub use layer::{Case, Points, Test, cases, run_cases, run_layer};
 pub use mounts::{Backing, Mounted, below, loops_of, mounts_in};
-pub use need::{Need, VIRTUAL_MACHINE, disks, eventually, in_virtual_machine, patience};
+pub use need::{
+    Need, VIRTUAL_MACHINE, disks, eventually, has_sys_resource, in_virtual_machine, patience,
+};
 pub use random::Random;
 pub use recorded::Recorded;
 pub use reply::{Call, Outcome};

@@ -149,7 +149,9 @@ fn kernel_has(kind: &str) -> bool {
         .any(|line| line.split('\t').next_back() == Some(kind))
 }
 
-fn has_sys_resource() -> bool {
+/// Whether this process may grow a mounted ext4.
+#[must_use]
+pub fn has_sys_resource() -> bool {
     const CAP_SYS_RESOURCE: u32 = 24;
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));

@@ -5,9 +5,12 @@ use super::{
     node::{Argument, Node, strong},
     print,
 };
-use crate::cli::{explain::has_sys_resource, table::size};
+use crate::cli::table::size;
 use anyhow::{Context, Result, bail, ensure};
-use flexvol_storage::sdk::{Bytes, Filesystem, Status};
+use flexvol_storage::{
+    host::kernel,
+    sdk::{Bytes, Filesystem, Status},
+};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
@@ -126,7 +129,7 @@ impl<'a> Subject<'a> {
         if self.node.call(&arguments())?.status == Status::Success {
             return Ok(());
         }
-        if filesystem != Filesystem::Ext4 || has_sys_resource() {
+        if filesystem != Filesystem::Ext4 || kernel::has(kernel::SYS_RESOURCE).unwrap_or(true) {
             bail!("the demo ends here, because the volume did not grow");
         }
         say("this kernel grows a mounted ext4 only for CAP_SYS_RESOURCE, which is missing here;")?;

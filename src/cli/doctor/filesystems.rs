@@ -1,7 +1,7 @@
 //! The file systems that volumes may hold.
 
 use super::check::{Check, Verdict};
-use crate::config::Config;
+use crate::config::{Config, Storage};
 use flexvol_storage::{
     host::{exec::Tool, kernel},
     sdk::Filesystem,
@@ -16,17 +16,21 @@ pub fn checks(configs: &[&Config]) -> Vec<Check> {
     let mut checks: Vec<Check> = Filesystem::ALL
         .into_iter()
         .map(|filesystem| {
-            let pools = configs.iter().flat_map(|config| config.pools.values());
-            let is_default = pools.into_iter().any(|pool| pool.filesystem == filesystem);
             check(
                 filesystem,
-                is_default,
+                is_default(filesystem, configs),
                 in_kernel(filesystem, &known, modules.as_deref()),
             )
         })
         .collect();
     checks.push(growth_offline());
     checks
+}
+
+/// Whether a pool formats volumes with it that ask for none. A directory is not formatted.
+fn is_default(filesystem: Filesystem, configs: &[&Config]) -> bool {
+    let mut pools = configs.iter().flat_map(|config| config.pools.values());
+    pools.any(|pool| pool.filesystem == filesystem && !matches!(pool.storage, Storage::Dir(_)))
 }
 
 /// What the kernel says of a file system.
@@ -171,6 +175,22 @@ mod tests {
             in_kernel(Filesystem::Ext3, "", Some(ext4)),
             InKernel::AsModule
         );
+    }
+
+    #[test]
+    fn pools_of_directories_format_nothing() {
+        let config = |text| Config::parse(text, "flexvol").unwrap();
+        let images = config("backend = \"loop\"\n");
+        let directories = config("backend = \"dir\"\n");
+        for (configs, is_used) in [
+            (&[&directories][..], false),
+            (&[&images], true),
+            (&[&directories, &images], true),
+            (&[], false),
+        ] {
+            assert_eq!(is_default(Filesystem::Xfs, configs), is_used);
+            assert!(!is_default(Filesystem::Ext4, configs));
+        }
     }
 
     #[test]

@@ -75,7 +75,7 @@ fn configuration(name: &DriverName, installed: &Installed) -> Check {
     let text = match fs::read_to_string(&path) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            return Check::ok(about, "none: the defaults are in force");
+            return no_configuration(name, installed);
         }
         Err(error) => {
             return Check::fail(
@@ -104,6 +104,29 @@ fn configuration(name: &DriverName, installed: &Installed) -> Check {
             ),
         ),
         (None, _) => Check::ok(about, shown.to_string()),
+    }
+}
+
+/// A driver can do without; one that was installed with another configuration has lost it.
+fn no_configuration(name: &DriverName, installed: &Installed) -> Check {
+    let about = format!("configuration of {name}");
+    let line = fs::read_to_string(installed.init_line()).unwrap_or_default();
+    let lost = |why: &str| {
+        Check::fail(
+            about.clone(),
+            format!(
+                "there is no {}, and {why}",
+                installed.configuration().display()
+            ),
+            format!("flexvol install --name {name} --config FILE, with the configuration it had"),
+        )
+    };
+    match (mistakes("", name.driver()).first(), init_line("", name)) {
+        (Some(first), _) => lost(&first.what),
+        (None, Some(says)) if says != line && !line.is_empty() => {
+            lost("the defaults say something else than kubelet was told")
+        }
+        (None, _) => Check::ok(about, "none: the defaults are in force"),
     }
 }
 

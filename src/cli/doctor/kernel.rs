@@ -15,13 +15,13 @@ const OLDEST: (u32, u32) = (4, 18);
 /// Bits of linux/capability.h, what they are for, and whether nothing works without them.
 const CAPABILITIES: [(u32, &str, &str, Verdict); 3] = [
     (
-        21,
+        kernel::SYS_ADMIN,
         "CAP_SYS_ADMIN",
         "mounts and marks volumes",
         Verdict::Fail,
     ),
     (
-        24,
+        kernel::SYS_RESOURCE,
         "CAP_SYS_RESOURCE",
         "grows ext4 and ext3 while they are mounted; without it they grow when no pod uses them",
         Verdict::Warn,

@@ -244,11 +244,7 @@ fn advice(
                 .to_owned(),
         );
     }
-    let reserved = match reserve {
-        Reserve::Percent(percent) => Bytes(space.size.0 / 100 * u64::from(percent)),
-        Reserve::Bytes(bytes) => bytes,
-    };
-    let too_little = shares_disk_with_kubelet && reserved < threshold;
+    let too_little = shares_disk_with_kubelet && reserve.of(space.size) < threshold;
     too_little.then(|| {
         format!(
             "volumes may fill kubelet's own disk to where it evicts pods: set `reserve` to more than {EVICTION_PERCENT}%"
@@ -280,11 +276,7 @@ mod tests {
             size: Bytes(1000 << 20),
             free: Bytes(free << 20),
         };
-        let reserved = match reserve {
-            Reserve::Percent(percent) => Bytes((1000 << 20) / 100 * u64::from(percent)),
-            Reserve::Bytes(bytes) => bytes,
-        };
-        let available = space.free.saturating_sub(reserved);
+        let available = space.free.saturating_sub(reserve.of(space.size));
         advice(&space, available, reserve, shared).unwrap_or_default()
     }
 

@@ -10,6 +10,7 @@ pub const TESTS: &[Test] = on_each![
     "a record that is damaged or newer stops its own volume and no other" => record,
     "a volume whose record is damaged is deleted after a person wrote what doctor says" => rewritten,
     "a growth that was cut behind its record is completed by the next mount" => cut,
+    "a pod is not promised what a file system that became read-only cannot keep" => read_only,
 ];
 
 pub const XFS: &[Test] = &[Test {
@@ -153,6 +154,31 @@ fn cut(place: &Place, points: &Points) {
         points.add(2);
     }
     pod.unmount().success();
+}
+
+/// As after an error: the mounts of the pool and of pods do not show it.
+fn read_only(place: &Place, points: &Points) {
+    let volume = place.volume("pv");
+    let mounted = place.mounted(&volume, "one");
+    let disk = place.sandbox.disk();
+    let remount = |how: &str| run("mount", &["-o", how], &disk);
+    remount("remount,ro");
+    remount("remount,rw,bind");
+    for pod in [&mounted, &place.pod(&volume, "two")] {
+        let refused = pod.mount("rw").failure();
+        assert!(refused.contains("has become read-only"), "{refused}");
+        points.add(1);
+    }
+    // A person who makes an ext4 read-only ends its quotas too, an error does not.
+    if place.kind != "ext4" {
+        let reader = place.pod(&volume, "three");
+        reader.mount("ro").success();
+        reader.unmount().success();
+    }
+    remount("remount,rw");
+    mounted.mount("rw").success();
+    mounted.unmount().success();
+    points.add(1);
 }
 
 fn clones(points: &Points) {

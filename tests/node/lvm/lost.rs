@@ -1,7 +1,7 @@
 //! Volumes that lost something: their end, or LVM's sight of their device.
 
 use super::{GROUP, GROWN, MIB, NEEDS, Node, SIZE, fill, inventory, lvm, mappings, run, told};
-use flexvol_testing::{Points, Test, request};
+use flexvol_testing::{Pod, Points, Test, request};
 use std::fs;
 
 pub const TESTS: &[Test] = &[
@@ -9,6 +9,11 @@ pub const TESTS: &[Test] = &[
         name: "lvm: a volume that lost its end is neither mounted nor made to look whole",
         needs: NEEDS,
         run: cut,
+    },
+    Test {
+        name: "lvm: a device that is larger than the metadata knows keeps what it has",
+        needs: NEEDS,
+        run: forgotten,
     },
     Test {
         name: "lvm: a volume whose device LVM cannot see is not removed",
@@ -71,6 +76,58 @@ fn cut(points: &Points) {
     assert!(fs::read(pod.dir().join("file")).unwrap() == content);
     assert!(super::size_of_filesystem(pod.dir()) > SIZE);
     points.add(2);
+}
+
+/// A backup of the metadata of before a growth was restored under a pod.
+fn forgotten(points: &Points) {
+    let node = Node::linear();
+    let volume = node.provision("pv", "xfs");
+    let pod = node.pod(&volume);
+    pod.mount("rw").success();
+    let backup = node.sandbox.path("backup");
+    let backup = backup.to_str().unwrap();
+    lvm(&["vgcfgbackup", "-qq", "-f", backup, GROUP]);
+    node.driver
+        .call(&pod.expand_arguments(GROWN, SIZE))
+        .success();
+    let content = fill(pod.dir(), "file");
+    lvm(&["vgcfgrestore", "-qq", "-y", "-f", backup, GROUP]);
+    assert_eq!(told(&volume, "lv_size"), SIZE.to_string());
+    let other = Pod::new(
+        &node.sandbox,
+        &node.driver,
+        &volume,
+        "0b1e55ed-0000-4000-8000-000000000002",
+    );
+    for call in [
+        other.mount("rw"),
+        pod.mount("rw"),
+        node.driver.call(&pod.expand_arguments(SIZE, SIZE)),
+        node.driver.call(&pod.expand_arguments(GROWN, SIZE)),
+    ] {
+        let refused = call.failure();
+        assert!(refused.contains("restore its full size"), "{refused}");
+        points.add(1);
+    }
+    // The pod has all of its data.
+    assert_eq!(size_of_device(), GROWN);
+    assert!(super::size_of_filesystem(pod.dir()) > SIZE);
+    assert!(fs::read(pod.dir().join("file")).unwrap() == content);
+    lvm(&[
+        "lvextend",
+        "-qq",
+        "-L",
+        &format!("{GROWN}b"),
+        &super::path(&volume),
+    ]);
+    pod.mount("rw").success();
+    points.add(2);
+}
+
+/// How large the only device is.
+fn size_of_device() -> u64 {
+    let sectors = fs::read_to_string(mappings()[0].join("size")).unwrap();
+    sectors.trim().parse::<u64>().unwrap() * 512
 }
 
 /// LVM takes a volume for one without a device where the kernel does not answer it.

@@ -24,8 +24,9 @@ const CHANGE: Duration = Duration::from_secs(90);
 /// Reports grow with the volumes of a group, by half a kilobyte each.
 const LONGEST_REPORT: Bytes = Bytes(32 << 20);
 
-/// What administrators may have changed in lvm.conf and the reports below rely on.
-const SHAPE: &str = "report{compact_output=0 compact_output_cols=\"\" list_item_separator=\",\" binary_values_as_numeric=0}";
+/// What administrators may have changed in lvm.conf: the reports below rely on the first, the changes
+/// on waiting for each other, and a volume that lost a disk must not get a device with a hole.
+const SETTINGS: &str = "report{compact_output=0 compact_output_cols=\"\" list_item_separator=\",\" binary_values_as_numeric=0} global{wait_for_locks=1} activation/activation_mode=degraded";
 
 /// Where no udev hears it, nobody answers LVM when it waits for a device's node to be made, and
 /// nobody starts the daemon that monitors.
@@ -44,11 +45,7 @@ fn udev_hears() -> bool {
     Path::new(UDEV).exists() && namespace.is_ok_and(|it| it == Path::new(FIRST_IPC))
 }
 
-/// The words for one run of `lvm`.
-///
-/// `devices/use_devicesfile` is left to the node's lvm.conf: where that says 1 and the file is
-/// missing, LVM uses all devices; where the file is there, an administrator chose which devices
-/// LVM may touch, and a driver has no better knowledge.
+/// Asks; what takes too long is killed.
 pub(super) fn report(arguments: &[&str]) -> Result<Output> {
     let limits = Limits {
         deadline: REPORT,
@@ -108,6 +105,9 @@ pub(super) fn change(doing: &str, arguments: &[&str], hold: &[BorrowedFd<'_>]) -
     output.success(doing).map(drop)
 }
 
+/// `devices/use_devicesfile` is left to the node's lvm.conf: where that says 1 and the file is
+/// missing, LVM uses all devices; where the file is there, an administrator chose which devices
+/// LVM may touch, and a driver has no better knowledge.
 fn run(arguments: &[&str], limits: &Limits<'_>) -> Result<Output> {
     let udev = udev_hears();
     let tool = Tool::find("lvm")?
@@ -120,8 +120,8 @@ fn run(arguments: &[&str], limits: &Limits<'_>) -> Result<Output> {
             false => &[("LVM_SUPPRESS_FD_WARNINGS", "1"), ("DM_DISABLE_UDEV", "1")],
         });
     let config = match udev {
-        true => SHAPE.to_owned(),
-        false => format!("{SHAPE}{WITHOUT_UDEV}"),
+        true => SETTINGS.to_owned(),
+        false => format!("{SETTINGS}{WITHOUT_UDEV}"),
     };
     let (verb, rest) = arguments.split_first().unwrap_or((&"version", &[]));
     let words: Vec<&OsStr> = [verb, "-qq", "--config", &config]
@@ -164,7 +164,12 @@ fn lacks_metadata(output: &Output) -> bool {
 }
 
 /// LVM's exit status is 5 for everything (`ECMD_FAILED`), so its words must tell: `insufficient
-/// free space` in lib/metadata/lv_manip.c, `insufficient suitable allocatable extents` there too.
+/// free space` in lib/metadata/lv_manip.c, `insufficient suitable allocatable extents` there too,
+/// `is above threshold` in lib/metadata/thin_manip.c.
 fn lacks_room(output: &Output) -> bool {
-    !output.status.success() && said(output).to_lowercase().contains("insufficient ")
+    let said = said(output).to_lowercase();
+    !output.status.success()
+        && ["insufficient ", "above threshold"]
+            .iter()
+            .any(|words| said.contains(words))
 }

@@ -5,7 +5,7 @@ use super::{
     place::Place,
     report::LogicalVolume,
 };
-use crate::{Device, DeviceNumber, probe};
+use crate::{Device, DeviceNumber};
 use flexvol_sdk::{Bytes, Error, ErrorKind, Result};
 
 /// Makes a device answer that LVM stopped, by LVM alone: resuming it by itself could bring a table
@@ -94,12 +94,20 @@ pub fn device(
         found = refresh(&found)?.ok_or_else(gone)?;
     }
     let mut device = open(&found)?;
-    if device.size()? != size {
+    let mut has = device.size()?;
+    // A refresh would take from the device what the metadata has lost, under whoever writes to it.
+    if has > size {
+        return Err(Error::new(
+            ErrorKind::Storage,
+            format!("the volume had {has} and has only {size} now; restore its full size"),
+        ));
+    }
+    if has < size {
         drop(device);
         found = refresh(&found)?.ok_or_else(gone)?;
         device = open(&found)?;
+        has = device.size()?;
     }
-    let has = device.size()?;
     if has != size {
         return Err(Error::new(
             ErrorKind::Storage,
@@ -142,20 +150,4 @@ pub fn remove(place: &Place, volume: &LogicalVolume) -> Result<()> {
         let_go(place, &volume.name, &volume.uuid)?;
     }
     place.remove(&volume.name)
-}
-
-/// Zeroes the ends of a new volume, so that nothing begins there.
-///
-/// # Errors
-/// When they may not be zero.
-pub fn wipe(device: &Device) -> Result<()> {
-    probe::wipe_ends(device)
-}
-
-/// Zeroes the new end of a volume that has grown from this size, before anything was in it.
-///
-/// # Errors
-/// When it may not be zero.
-pub fn wipe_grown(device: &Device, from: Bytes) -> Result<()> {
-    probe::wipe_grown(device, from)
 }

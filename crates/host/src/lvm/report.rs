@@ -145,9 +145,12 @@ pub(super) fn view(rows: Vec<VolumeRow>, thin_pool: Option<&str>) -> Option<View
             volumes: Vec::new(),
         }
     };
-    let of_place = rows
-        .into_iter()
-        .filter(|row| row.pool_lv == thin_pool.unwrap_or_default());
+    let of_place = rows.into_iter().filter(|row| match thin_pool {
+        Some(pool) => row.pool_lv == pool,
+        // Volumes with a cache have a pool, too: the cache's (`lv_pool_lv` in LVM's
+        // lib/metadata/lv.c).
+        None => row.pool_lv.is_empty() || !row.lv_layout.split(',').any(|it| it == "thin"),
+    });
     view.volumes = of_place
         .map(|row| LogicalVolume {
             uuid: format!("LVM-{}{}", bare(&row.vg_uuid), bare(&row.lv_uuid)),
@@ -335,6 +338,19 @@ mod tests {
             let group = parse(&report(&[&volume]), None).unwrap().unwrap();
             assert_eq!(group.volumes[0].is_plain, plain, "{role}");
         }
+    }
+
+    #[test]
+    fn a_volume_that_was_given_a_cache_is_still_one() {
+        let cached = LINEAR
+            .replace("\"linear\"", "\"cache\"")
+            .replace("\"pool_lv\":\"\"", "\"pool_lv\":\"[fast_cpool]\"");
+        let group = parse(&report(&[&cached, POOL, THIN]), None)
+            .unwrap()
+            .unwrap();
+        let names: Vec<_> = group.volumes.iter().map(|volume| &volume.name).collect();
+        assert_eq!(names, ["flexvol-01", "tp0"]);
+        assert!(group.volumes[0].is_plain);
     }
 
     #[test]

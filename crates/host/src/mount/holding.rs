@@ -18,7 +18,7 @@ const LINKS: usize = 40;
 
 /// The mount that holds what this absolute path leads to, through symbolic links; `None` where there
 /// is nothing. Nothing is opened, and nothing is asked of a file system that somebody else serves:
-/// where the path comes to one, that is the answer.
+/// where the path comes to one, that is the answer. So is the mount of a disk that has died.
 ///
 /// # Errors
 /// When the mount table or a link on the way cannot be read.
@@ -57,6 +57,8 @@ pub fn holding(path: &Path) -> Result<Option<Mount>> {
             Err(error) => match Errno::from_io_error(&error) {
                 Some(Errno::INVAL) => {}
                 Some(Errno::NOENT | Errno::NOTDIR) => return Ok(None),
+                // A dead disk, or what it left. It is not asked any further either.
+                Some(Errno::IO | Errno::SHUTDOWN | Errno::UCLEAN) => break,
                 _ => return Err(failed(error)),
             },
         }

@@ -6,19 +6,19 @@ use crate::{
     device::DeviceNumber,
     grow,
     mountinfo::{self, Mount},
+    tree,
 };
 use flexvol_sdk::{Error, ErrorKind, Result};
 use nix::mount::{MntFlags, MsFlags};
 use rustix::{
     fs::{
-        AtFlags, CWD, Dir, Mode, OFlags, StatVfsMountFlags, StatxAttributes, StatxFlags, fstat,
+        AtFlags, CWD, Mode, OFlags, StatVfsMountFlags, StatxAttributes, StatxFlags, fstat,
         fstatvfs, mkdirat, openat, statx, syncfs,
     },
     io::Errno,
 };
 use std::{
     ffi::{OsStr, OsString},
-    fs,
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
     path::{Path, PathBuf},
     time::Duration,
@@ -220,7 +220,7 @@ impl Target {
             return Ok(answer.stx_attributes.contains(StatxAttributes::MOUNT_ROOT));
         }
         // Before 5.8, or dead: a mount has an id of its own, a plain directory its parent's.
-        Ok(mount_id(directory)? != mount_id(&self.parent)?)
+        Ok(id_of(directory)? != id_of(&self.parent)?)
     }
 
     /// Whether the directory, or what is mounted on it, has no entries.
@@ -229,14 +229,9 @@ impl Target {
     /// When it cannot be read.
     pub fn is_empty(&self) -> Result<bool> {
         let unreadable = |error| Error::system("read the directory to mount on", error);
-        let directory = self.open_last(OFlags::RDONLY).map_err(unreadable)?;
-        for entry in Dir::read_from(directory).map_err(unreadable)? {
-            let entry = entry.map_err(unreadable)?;
-            if !matches!(entry.file_name().to_bytes(), b"." | b"..") {
-                return Ok(false);
-            }
-        }
-        Ok(true)
+        let directory = self.open_last(OFlags::RDONLY);
+        let directory = directory.map_err(|error| unreadable(error.into()))?;
+        tree::is_empty(&directory).map_err(unreadable)
     }
 
     /// Makes the topmost mount read-only or writable; its file system and its other mounts stay
@@ -365,18 +360,13 @@ pub(super) fn remount(mount: &OwnedFd, read_only: bool) -> rustix::io::Result<()
         .map_err(|error| Errno::from_raw_os_error(error as i32))
 }
 
-/// What the mount table says of the mount that an open file is on.
-pub(crate) fn table_entry(mount: &impl AsRawFd) -> Result<Option<Mount>> {
-    let id = mount_id(mount)?;
-    Ok(mountinfo::read()?.into_iter().find(|mount| mount.id == id))
+fn id_of(file: &impl AsRawFd) -> Result<u64> {
+    let failed = |error| Error::system("ask which mount a directory is on", error);
+    mountinfo::id_of(file).map_err(failed)
 }
 
-/// The id of the mount a descriptor is on, as `/proc/self/mountinfo` has it (since Linux 3.15).
-fn mount_id(descriptor: &impl AsRawFd) -> Result<u64> {
-    let path = format!("/proc/self/fdinfo/{}", descriptor.as_raw_fd());
-    let text = fs::read_to_string(path)
-        .map_err(|error| Error::system("ask which mount a directory is on", error))?;
-    text.lines()
-        .find_map(|line| line.strip_prefix("mnt_id:")?.trim().parse().ok())
-        .ok_or_else(|| Error::new(ErrorKind::Storage, "the kernel does not tell mount ids"))
+/// What the mount table says of the mount that an open file is on.
+pub(crate) fn table_entry(mount: &impl AsRawFd) -> Result<Option<Mount>> {
+    let id = id_of(mount)?;
+    Ok(mountinfo::read()?.into_iter().find(|mount| mount.id == id))
 }

@@ -16,7 +16,7 @@ fn replies_are_written_word_for_word() {
         options: [("pool".to_owned(), "fast".to_owned())].into(),
         size: Bytes::GIB,
         handle: Handle::from_bytes([0xab; 16]),
-        filesystem: Some(Filesystem::Xfs),
+        filesystem: Some(Filesystem::Xfs.into()),
     };
     let full = Error::new(ErrorKind::Exhausted, "the pool is full").because("/pool");
     for (reply, line) in [

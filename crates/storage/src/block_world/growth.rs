@@ -14,12 +14,7 @@ impl<B: BlockBackend> BlockWorld<'_, B> {
     pub(super) fn grow_storage(&mut self, to: Bytes) -> Result<()> {
         self.forget();
         let had_device = self.device.is_some();
-        self.expect_whole()?;
-        self.stored.grow(to)?;
-        if self.device.is_none() {
-            return Ok(());
-        }
-        self.map()?;
+        let grown = self.grow_whole_storage(to);
         // Made for a look, it is left as it was found.
         if !had_device
             && let Some(device) = self.device.take()
@@ -27,7 +22,16 @@ impl<B: BlockBackend> BlockWorld<'_, B> {
         {
             log::warn!("the volume keeps its device: {}", error.report());
         }
-        Ok(())
+        grown
+    }
+
+    fn grow_whole_storage(&mut self, to: Bytes) -> Result<()> {
+        self.expect_whole()?;
+        self.stored.grow(to)?;
+        match self.device {
+            Some(_) => self.map(),
+            None => Ok(()),
+        }
     }
 
     /// Storage that lost its end would get zeros in its place, or what others wrote there, and look

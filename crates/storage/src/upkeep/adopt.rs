@@ -161,7 +161,7 @@ impl<B: ManagedBackend> Keeper<Block<B>> {
                 handle,
                 filesystem: mark
                     .and_then(|mark| mark.format)
-                    .map(|format| format.filesystem),
+                    .map(|format| format.filesystem.into()),
             },
             changed: taken || reached.changed,
         })

@@ -10,8 +10,9 @@ use flexvol_storage::{
     Goal, Mark,
     decide::{Next, Step, decide},
     mark::{State, UnixTime},
-    observed::Asker,
+    observed::{Asker, Content},
 };
+use matrix::ready;
 use model::{DIRECTORIES, Disk, End, GLOBAL, Model, callout};
 use std::collections::{BTreeMap, HashSet, VecDeque};
 
@@ -179,6 +180,21 @@ fn lie(start: &Model, end: &Model, dir: usize, goal: &Goal) -> Option<&'static s
         }
     };
     (!holds).then_some("it does not hold")
+}
+
+#[test]
+fn a_file_system_is_looked_at_before_its_storage_grows() {
+    let goal = Goal::Grown {
+        to: Bytes(2),
+        offline: false,
+        read_only: false,
+    };
+    let mut seen = ready(1, 1, false, &[0]).seen(0, &goal);
+    let device = seen.device.as_mut().expect("mapped");
+    let content = std::mem::replace(&mut device.content, Content::NotRead);
+    assert_eq!(decide(&seen, &goal), Next::Do(Step::Map));
+    seen.device.as_mut().expect("mapped").content = content;
+    assert!(matches!(decide(&seen, &goal), Next::Do(Step::Mark(_))));
 }
 
 #[test]

@@ -12,7 +12,7 @@ use flexvol_storage::{
 };
 use std::{fmt::Write, fs, path::Path};
 
-fn ready(size: u64, device: u64, growing: bool, dirs: &[usize]) -> Model {
+pub(crate) fn ready(size: u64, device: u64, growing: bool, dirs: &[usize]) -> Model {
     let mut model = Model::provisioned(
         Disk::Filesystem {
             kind: Filesystem::Xfs,
