@@ -5,7 +5,6 @@ use crate::{
     call::{Call, Manner},
     check::{Stop, Verdict, not_applicable},
     config::Kind,
-    data,
     evidence::{Seen, Whose},
     journal::{Made, Record, Traces},
     json::{self, Options},
@@ -17,6 +16,7 @@ use crate::{
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use std::{
+    collections::BTreeMap,
     path::{Path, PathBuf},
     sync::{
         Mutex, PoisonError,
@@ -129,6 +129,11 @@ impl<'a> Bench<'a> {
             *made = after;
         }
         Ok(())
+    }
+
+    /// Takes over what others made, to undo it.
+    pub fn adopt(&self, volumes: BTreeMap<String, Traces>) {
+        locked(&self.made).volumes = volumes;
     }
 
     pub fn traces(&self, volume: &str) -> Traces {
@@ -284,7 +289,12 @@ impl<'a> Bench<'a> {
             let why = "the configuration says kind = \"directory\": nothing is formatted";
             return Err(not_applicable(why));
         }
-        self.needs_mounting()
+        self.needs_mounting()?;
+        if self.run.capabilities.attach && self.run.unsupported.contains("mountdevice") {
+            let why = "mountdevice is Not supported: kubelet formats the device";
+            return Err(not_applicable(why));
+        }
+        Ok(())
     }
 
     /// Kubelet's root directory.
@@ -319,10 +329,13 @@ impl<'a> Bench<'a> {
         self.restarting.store(false, Ordering::Relaxed);
         *locked(&self.manner) = Manner::default();
         let mut made = locked(&self.made).clone();
-        if self.run.source == Source::Existing {
-            self.unwrite(&made);
+        let unwritten = if self.run.source == Source::Existing {
+            let unwritten = self.unwrite(&made);
             made = locked(&self.made).clone();
-        }
+            unwritten
+        } else {
+            Ok(())
+        };
         let mounts = Made {
             mounts: std::mem::take(&mut made.mounts),
             ..Made::default()
@@ -347,7 +360,7 @@ impl<'a> Bench<'a> {
             // They are detached.
             traces.nodes.clear();
             let removed = self.run.remove(&name, &traces);
-            if removed.is_ok() {
+            if removed.is_ok() && unwritten.is_ok() {
                 self.record(Record::Gone { name })?;
             }
             first = first.and(removed);
@@ -355,39 +368,26 @@ impl<'a> Bench<'a> {
         locked(&self.volumes).clear();
         leftovers::clear(&self.dir)?;
         leftovers::remove(&self.dir)?;
-        first
-    }
-
-    /// Removes the tester's files from a volume that stays.
-    fn unwrite(&self, made: &Made) {
-        for (name, traces) in &made.volumes {
-            let options = traces.options.clone().filter(|_| traces.written);
-            let Some(options) = options else { continue };
-            let removed = (|| -> Result<(), Stop> {
-                let volume = self.run.provisioned(name, options)?;
-                let place = self.up(&volume, "sanity-last", "rw")?;
-                data::remove(self, &place)?;
-                self.down(&place)
-            })();
-            if removed.is_err() {
-                self.note(format!(
-                    "a directory .flexvol-sanity-{} may have stayed in the volume",
-                    self.run.tag
-                ));
-            }
-        }
+        first.and(unwritten)
     }
 }
 
-impl Run {
-    /// Undoes what a run that is over had made, the tester's files in a volume that stays with it.
-    pub fn undo_all(&self, made: &Made) -> Result<()> {
-        let undone = self.undo(made);
-        if self.source == Source::Existing {
-            let bench = Bench::new(self, "undo")?;
-            bench.unwrite(made);
-            bench.close(false).cleared?;
-        }
-        undone
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::journal::header;
+
+    #[test]
+    fn what_kubelet_formats_the_driver_does_not() {
+        let place = tempfile::tempdir().unwrap();
+        let mut run = Run::new(&header(place.path()), Options::new(), None);
+        let needs = |run: &Run| Bench::new(run, "fmt").unwrap().needs_device();
+        run.unsupported = ["mountdevice".to_owned()].into();
+        run.capabilities.attach = false;
+        assert!(needs(&run).is_ok(), "it is not called at all");
+        run.capabilities.attach = true;
+        assert!(matches!(needs(&run), Err(Stop::NotApplicable(_))));
+        run.unsupported.clear();
+        assert!(needs(&run).is_ok());
     }
 }

@@ -158,9 +158,9 @@ impl Call {
 
     /// Output, exit code and seconds.
     pub fn answer(&self, masks: &[String]) -> String {
-        let mut text = String::from_utf8_lossy(&self.output())
-            .trim_end()
-            .to_owned();
+        let output = String::from_utf8_lossy(&self.output()).into_owned();
+        // Before it is cut: part of a word is not found.
+        let mut text = masked(output.trim_end().to_owned(), masks);
         if text.len() > 2000 {
             text.truncate(
                 (0..=2000)
@@ -170,7 +170,7 @@ impl Call {
             );
             text.push_str(" [...]");
         }
-        let mut text = masked(text, masks);
+        let mut text = printable(&text);
         // Writing to a string does not fail.
         let _ = match self.exit {
             Exit::Code(code) => write!(text, " (exit {code}"),
@@ -190,6 +190,24 @@ pub fn masked(mut text: String, masks: &[String]) -> String {
     text
 }
 
+/// The text without what a terminal obeys; lines stay lines.
+pub fn printable(text: &str) -> String {
+    let mut printable = String::with_capacity(text.len());
+    for c in text.chars() {
+        if c.is_control() && c != '\n' {
+            printable.extend(c.escape_default());
+        } else {
+            printable.push(c);
+        }
+    }
+    printable
+}
+
+/// What people may see of a text that others wrote.
+pub fn shown(text: String, masks: &[String]) -> String {
+    printable(&masked(text, masks))
+}
+
 /// A word as a shell reads it back.
 pub fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,@%+~".contains(c);
@@ -200,8 +218,10 @@ pub fn quoted(word: &str) -> String {
         for c in word.chars() {
             match c {
                 '\\' | '\'' => text.extend(['\\', c]),
-                c if c.is_ascii_control() => {
-                    let _ = write!(text, "\\x{:02x}", u32::from(c));
+                c if c.is_control() => {
+                    for byte in c.encode_utf8(&mut [0; 4]).bytes() {
+                        let _ = write!(text, "\\x{byte:02x}");
+                    }
                 }
                 c => text.push(c),
             }
@@ -276,6 +296,28 @@ mod tests {
             };
             assert_eq!(call.answer(&[]), text);
         }
+    }
+
+    #[test]
+    fn what_a_terminal_obeys_is_shown_and_no_part_of_a_secret_is_left_at_the_cut() {
+        let secret = "c2VjcmV0";
+        for before in 1990..2000 {
+            let call = Call {
+                stdout: format!("{}{secret}", "x".repeat(before)).into_bytes(),
+                ..call(&["init"], Manner::default())
+            };
+            let answer = call.answer(&[secret.to_owned()]);
+            assert!(!answer.contains("c2"), "{answer}");
+        }
+        let output = "\u{1b}[2Ja\r\nb\u{9b}1mc2VjcmV0";
+        let call = Call {
+            stdout: output.as_bytes().to_vec(),
+            ..call(&["\u{9b}1m"], Manner::default())
+        };
+        let expected = "\\u{1b}[2Ja\\r\nb\\u{9b}1m*** (exit 0, 0.000 s)";
+        assert_eq!(call.answer(&[secret.to_owned()]), expected);
+        let command = format!(r"env -i PATH={PATH} /bin/driver $'\xc2\x9b1m' </dev/null");
+        assert_eq!(call.command(&[]), command);
     }
 
     #[test]

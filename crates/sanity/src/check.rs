@@ -2,8 +2,9 @@
 
 use crate::{
     bench::Bench,
-    call::{Call, Outcome},
+    call::{Call, Outcome, masked},
 };
+use anyhow::anyhow;
 use std::fmt;
 
 /// How much a failure weighs.
@@ -87,6 +88,22 @@ pub enum Stop {
     Left(String),
     /// The tester could not do it.
     Error(anyhow::Error),
+}
+
+impl Stop {
+    /// The same where no driver is judged, without the words that nobody should see.
+    pub fn error(self, masks: &[String]) -> anyhow::Error {
+        match self {
+            Stop::Error(error) => error,
+            Stop::NotApplicable(why) | Stop::Left(why) => anyhow!(why),
+            Stop::Fault(fault) => {
+                let found = format!("{}, and {}", fault.expected, fault.found);
+                let answer = fault.call.map(|call| call.answer(masks));
+                let answer = answer.map_or_else(String::new, |answer| format!(": {answer}"));
+                anyhow!(masked(found, masks) + &answer)
+            }
+        }
+    }
 }
 
 /// What a driver did wrong.

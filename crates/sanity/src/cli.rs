@@ -2,13 +2,14 @@
 
 use crate::{
     bench::Bench,
-    check::{Check, Level, Stop},
+    call::printable,
+    check::{Check, Level},
     checks, config,
     config::Config,
     guard,
     journal::{self, Header, Journal},
     json, replay,
-    report::{self, Format},
+    report::{self, Format, tell},
     run,
     subject::Run,
     volume::Source,
@@ -17,8 +18,7 @@ use crate::{
 use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, Parser, ValueEnum};
 use std::{
-    fs,
-    io::{self, Write as _},
+    env, fs,
     path::{Path, PathBuf},
     process::ExitCode,
     time::{SystemTime, UNIX_EPOCH},
@@ -226,36 +226,22 @@ pub fn run() -> Result<ExitCode> {
     }
 }
 
-/// Prints, unless nobody reads any more.
-fn tell(text: &str) -> Result<()> {
-    match io::stdout().lock().write_all(text.as_bytes()) {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        told => told.context("print"),
-    }
-}
-
 fn replayed(file: &Path, recorded: Option<&str>, settings: &Settings) -> Result<ExitCode> {
     let file = std::path::absolute(file).context("find the recording")?;
     prepared(settings, |run| {
         let bench = Bench::new(run, "replay")?;
         let replayed = replay::replay(&bench, &file, recorded);
         let closed = bench.close(settings.keep);
-        let replayed = match replayed {
-            Ok(replayed) => replayed,
-            Err(Stop::Error(error)) => return Err(error),
-            Err(Stop::Fault(fault)) => bail!("{}, and {}", fault.expected, fault.found),
-            Err(Stop::NotApplicable(why) | Stop::Left(why)) => bail!("{why}"),
-        };
+        let replayed = replayed.map_err(|stop| stop.error(&run.masks))?;
         closed.cleared?;
+        let mut text = String::new();
         for (call, then) in &replayed.different {
-            println!("{}", call.command(&run.masks));
-            println!("  then: {then}\n  now:  {}", call.answer(&run.masks));
+            let (command, now) = (call.command(&run.masks), call.answer(&run.masks));
+            text += &format!("{command}\n  then: {}\n  now:  {now}\n", printable(then));
         }
-        let different = replayed.different.len();
-        println!(
-            "{} calls made, {different} answered otherwise",
-            replayed.made
-        );
+        let (made, different) = (replayed.made, replayed.different.len());
+        text += &format!("{made} calls made, {different} answered otherwise\n");
+        tell(&text)?;
         Ok(ExitCode::from(u8::from(different > 0)))
     })
 }
@@ -275,8 +261,11 @@ fn prepared(settings: &Settings, work: impl FnOnce(&Run) -> Result<ExitCode>) ->
     }
     let Some(journal) = guard::worker()? else {
         let journals = journal::directory(settings.journal.as_deref())?;
-        guard::undo_abandoned(&journals)?;
-        return guard::watch(&header(settings, config)?, &journals, settings.keep);
+        let executable = executable(settings, &config)?;
+        guard::undo_abandoned(&executable, &config, &journals)?;
+        let secrets = config.secrets.clone();
+        let header = header(settings, config, executable)?;
+        return guard::watch(&header, &secrets, &journals, settings.keep);
     };
     let header = journal::read(&journal)?.header;
     let mut run = Run::new(&header, config.secrets, Some(Journal::open(&journal)?));
@@ -284,12 +273,15 @@ fn prepared(settings: &Settings, work: impl FnOnce(&Run) -> Result<ExitCode>) ->
     work(&run)
 }
 
-/// What the run is, with everything that can be wrong with that.
-fn header(settings: &Settings, config: Config) -> Result<Header> {
+/// The driver by its name. Not resolved any further: it may look at the name it was called by.
+fn executable(settings: &Settings, config: &Config) -> Result<PathBuf> {
     let driver = settings.driver.as_ref().or(config.driver.as_ref());
     let driver = driver.context("which driver? give --driver PATH")?;
-    // Not resolved any further: a driver may look at the name it was called by.
-    let executable = std::path::absolute(driver).context("find the driver")?;
+    std::path::absolute(driver).context("find the driver")
+}
+
+/// What the run is, with everything that can be wrong with that.
+fn header(settings: &Settings, config: Config, executable: PathBuf) -> Result<Header> {
     ensure!(
         executable.is_file(),
         "there is no driver at {}",
@@ -298,11 +290,13 @@ fn header(settings: &Settings, config: Config) -> Result<Header> {
     let name = settings.name.clone().or(config.name.clone());
     let size = settings.size.as_ref().or(config.size.as_ref());
     let tag = tag();
+    // As the kernel names it in the mount table.
+    let temporary = fs::canonicalize(env::temp_dir()).context("find the temporary directory")?;
     Ok(Header {
         name: driver_name(name, &executable)?,
         executable,
         bytes: config::bytes(size.map_or("320Mi", String::as_str))?,
-        scratch: std::env::temp_dir().join(format!("flexvol-sanity-{tag}")),
+        scratch: temporary.join(format!("flexvol-sanity-{tag}")),
         tag,
         shared: settings.share_mounts,
         loops: world::loops()?,

@@ -61,7 +61,8 @@ fn new(directory: impl AsFd, name: &str) -> io::Result<File> {
     Ok(openat(&directory, name, flags, Mode::S_IRUSR | Mode::S_IWUSR)?.into())
 }
 
-fn name(bench: &Bench) -> String {
+/// What the tester's directory in a volume is called.
+pub fn name(bench: &Bench) -> String {
     format!(".flexvol-sanity-{}", bench.run.tag)
 }
 

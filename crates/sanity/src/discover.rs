@@ -34,10 +34,7 @@ impl Run {
             self.source = Source::Callouts;
         }
         self.gone = self.like_existing();
-        self.record(&Record::Known {
-            source: self.source.clone(),
-            attach: self.capabilities.attach,
-        })?;
+        self.record_known()?;
         let bench = Bench::new(self, "discover")?;
         let found = asked(&bench);
         let closed = bench.close(false);
@@ -56,9 +53,15 @@ impl Run {
             // The checks that need a volume say so.
             Err(_) => {}
         }
+        self.record_known()
+    }
+
+    /// Writes down what one needs to know of the driver to undo what is made with it.
+    fn record_known(&self) -> Result<()> {
         self.record(&Record::Known {
             source: self.source.clone(),
             attach: self.capabilities.attach,
+            unsupported: &self.unsupported | &self.unknown,
         })
     }
 

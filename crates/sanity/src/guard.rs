@@ -4,7 +4,10 @@
 //! run undoes the rest by the journal.
 
 use crate::{
-    journal::{self, Header, Read},
+    call::printable,
+    config::Config,
+    journal::{self, Header},
+    json::Options,
     leftovers, own_mounts,
     subject::Run,
     world,
@@ -24,6 +27,7 @@ use nix::{
 use std::{
     env,
     fs::{self, File},
+    io::{self, Write as _},
     os::unix::process::CommandExt,
     path::{Path, PathBuf},
     process::{Command, ExitCode},
@@ -56,11 +60,16 @@ pub fn worker() -> Result<Option<PathBuf>> {
     Ok(Some(journal.into()))
 }
 
+/// Says it, if anybody listens: nothing that is to be done waits for that.
+pub fn say(words: &str) {
+    let _ = writeln!(io::stderr(), "{}", printable(words));
+}
+
 /// Starts the program again to do the run, and watches over it.
 ///
 /// # Errors
 /// When it cannot be started, or what it made cannot be undone.
-pub fn watch(header: &Header, journals: &Path, keep: bool) -> Result<ExitCode> {
+pub fn watch(header: &Header, secrets: &Options, journals: &Path, keep: bool) -> Result<ExitCode> {
     let signals: SigSet = [
         Signal::SIGINT,
         Signal::SIGTERM,
@@ -76,7 +85,7 @@ pub fn watch(header: &Header, journals: &Path, keep: bool) -> Result<ExitCode> {
     set_child_subreaper(true).context("adopt what drivers leave")?;
     let (path, lock) = journal::begin(journals, header)?;
     let code = place(header).and_then(|()| watched(&signals, &path, keep));
-    let undone = undo(&path, lock);
+    let undone = undo(&path, lock, secrets);
     undone.and(code)
 }
 
@@ -109,11 +118,11 @@ fn watched(signals: &SigSet, journal: &Path, keep: bool) -> Result<ExitCode> {
         }
     };
     if keep {
-        eprintln!(
+        say(&format!(
             "kept, until Ctrl-C: nsenter --mount --target {} ls {}",
             getpid(),
             journal::read(journal)?.header.scratch.display()
-        );
+        ));
         while signals.wait().context("wait for a signal")? == Signal::SIGCHLD {
             reaped(worker)?;
         }
@@ -122,11 +131,11 @@ fn watched(signals: &SigSet, journal: &Path, keep: bool) -> Result<ExitCode> {
 }
 
 fn interrupted(worker: Pid, signal: Signal) -> Result<ExitCode> {
-    eprintln!("flexvol-sanity: {signal}: undoing what was made");
     match kill(worker, Signal::SIGKILL) {
         Ok(()) | Err(Errno::ESRCH) => {}
         Err(error) => bail!("end the run: {error}"),
     }
+    say(&format!("flexvol-sanity: {signal}: undoing what was made"));
     let end = Instant::now() + GOING;
     while reaped(worker)?.is_none() && Instant::now() < end {
         thread::sleep(Duration::from_millis(5));
@@ -146,7 +155,7 @@ fn reaped(worker: Pid) -> Result<Option<ExitCode>> {
                 code = Some(ExitCode::from(u8::try_from(status).unwrap_or(2)));
             }
             Ok(WaitStatus::Signaled(pid, signal, _)) if pid == worker => {
-                eprintln!("flexvol-sanity: the run was ended by {signal}");
+                say(&format!("flexvol-sanity: the run was ended by {signal}"));
                 code = Some(ExitCode::from(2));
             }
             Ok(WaitStatus::StillAlive) | Err(Errno::ECHILD) => return Ok(code),
@@ -157,13 +166,14 @@ fn reaped(worker: Pid) -> Result<Option<ExitCode>> {
 }
 
 /// Ends everything that the run started, undoes what it made, and removes its directory and journal.
-fn undo(path: &Path, lock: Flock<File>) -> Result<()> {
+fn undo(path: &Path, lock: Flock<File>, secrets: &Options) -> Result<()> {
     let read = journal::read(path)?;
     end_children()?;
     let scratch = read.header.scratch.clone();
     let is_mounted = !read.header.shared && !world::mounts_at(&scratch)?.is_empty();
     let tag = read.header.tag.clone();
-    let run = undone(read).and(leftovers::clear_loops_of(&tag));
+    let undone = Run::again(&read, secrets.clone()).undo_all(&read.made);
+    let run = undone.and(leftovers::clear_loops_of(&tag));
     if scratch.exists() {
         leftovers::clear(&scratch)?;
         if is_mounted {
@@ -179,26 +189,25 @@ fn undo(path: &Path, lock: Flock<File>) -> Result<()> {
     Ok(())
 }
 
-fn undone(read: Read) -> Result<()> {
-    let made = read.made.clone();
-    Run::again(read).undo_all(&made)
-}
-
 /// Undoes what earlier runs made that were killed together with their guards. What cannot be undone is
 /// said, and is tried again by the next run.
-pub fn undo_abandoned(journals: &Path) -> Result<()> {
+pub fn undo_abandoned(executable: &Path, config: &Config, journals: &Path) -> Result<()> {
     for (path, lock) in journal::abandoned(journals)? {
         let outcome = journal::read(&path).and_then(|read| {
             end_those_with(&read.header.scratch)?;
-            undo(&path, lock)
+            // A secret is for the volume and the driver that it was given for.
+            let is_for_it = read.header.executable == executable
+                && read.header.config.options == config.options;
+            let secrets = is_for_it.then(|| config.secrets.clone());
+            undo(&path, lock, &secrets.unwrap_or_default())
         });
-        match outcome {
-            Ok(()) => eprintln!("flexvol-sanity: undid what an interrupted run had made"),
-            Err(error) => eprintln!(
-                "flexvol-sanity: an interrupted run is not undone: {error:#}; put its driver back, or remove {} and leave what it made",
+        say(&match outcome {
+            Ok(()) => "flexvol-sanity: undid what an interrupted run had made".to_owned(),
+            Err(error) => format!(
+                "flexvol-sanity: an interrupted run is not undone: {error:#}; put its driver and secrets back, or remove {} and leave what it made",
                 path.display()
             ),
-        }
+        });
     }
     Ok(())
 }

@@ -24,7 +24,7 @@ pub struct Header {
     pub executable: PathBuf,
     /// `vendor` and `driver`.
     pub name: (String, String),
-    /// Without the volume's secrets: nothing that is undone needs them.
+    /// Without the volume's secrets, which are nowhere written down.
     pub config: Config,
     pub bytes: u64,
     /// The tester's own directory.
@@ -41,10 +41,12 @@ pub struct Header {
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub enum Record {
     Run(Box<Header>),
-    /// How volumes are had, and whether the driver attaches.
+    /// How volumes are had, whether the driver attaches, and what it does not do.
     Known {
         source: Source,
         attach: bool,
+        #[serde(default)]
+        unsupported: BTreeSet<String>,
     },
     /// A volume of this name and size is about to be made.
     Volume {
@@ -130,6 +132,7 @@ pub struct Read {
     pub header: Header,
     pub source: Source,
     pub attach: bool,
+    pub unsupported: BTreeSet<String>,
     pub made: Made,
 }
 
@@ -244,7 +247,7 @@ pub fn abandoned(directory: &Path) -> Result<Vec<(PathBuf, Flock<File>)>> {
 pub fn read(path: &Path) -> Result<Read> {
     let file = File::open(path).with_context(|| format!("open {}", path.display()))?;
     let mut header = None;
-    let (mut source, mut attach) = (Source::None, false);
+    let (mut source, mut attach, mut unsupported) = (Source::None, false, BTreeSet::new());
     let mut made = Made::default();
     for line in BufReader::new(file).lines() {
         let line = line.context("read a journal")?;
@@ -256,7 +259,8 @@ pub fn read(path: &Path) -> Result<Read> {
             Record::Known {
                 source: told,
                 attach: attaches,
-            } => (source, attach) = (told, attaches),
+                unsupported: not,
+            } => (source, attach, unsupported) = (told, attaches, not),
             other => made.note(&other),
         }
     }
@@ -264,34 +268,41 @@ pub fn read(path: &Path) -> Result<Read> {
         header: header.with_context(|| format!("{} does not begin with a run", path.display()))?,
         source,
         attach,
+        unsupported,
         made,
     })
+}
+
+#[cfg(test)]
+pub fn header(scratch: &Path) -> Header {
+    Header {
+        executable: "/bin/driver".into(),
+        name: ("example.com".to_owned(), "driver".to_owned()),
+        config: Config::default(),
+        bytes: 1,
+        scratch: scratch.to_owned(),
+        tag: "0123abcd".to_owned(),
+        shared: false,
+        loops: Vec::new(),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn header() -> Header {
-        Header {
-            executable: "/bin/driver".into(),
-            name: ("example.com".to_owned(), "driver".to_owned()),
-            config: Config::default(),
-            bytes: 1,
-            scratch: "/nowhere".into(),
-            tag: "0123abcd".to_owned(),
-            shared: false,
-            loops: Vec::new(),
-        }
-    }
-
     #[test]
     fn what_was_begun_and_not_ended_is_what_may_be_there() {
         let place = tempfile::tempdir().unwrap();
-        let (path, lock) = begin(place.path(), &header()).unwrap();
+        let (path, lock) = begin(place.path(), &header(Path::new("/nowhere"))).unwrap();
         let journal = Journal::open(&path).unwrap();
         let name = |text: &str| text.to_owned();
         for record in [
+            Record::Known {
+                source: Source::Existing,
+                attach: true,
+                unsupported: [name("mount")].into(),
+            },
             Record::Volume {
                 name: name("a"),
                 bytes: 7,
@@ -323,6 +334,8 @@ mod tests {
         assert_eq!(abandoned(place.path()).unwrap().len(), 1);
         let read = read(&path).unwrap();
         assert_eq!(read.header.tag, "0123abcd");
+        let known = (&read.source, read.attach, &read.unsupported);
+        assert_eq!(known, (&Source::Existing, true, &[name("mount")].into()));
         assert_eq!(read.made.mounts, [("/d".into(), On::Pod)].into());
         let traces = Traces {
             bytes: 7,

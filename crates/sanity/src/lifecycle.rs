@@ -90,6 +90,15 @@ impl Bench<'_> {
         })
     }
 
+    /// The node's directory that a pod's volume comes from, where the driver mounts both.
+    pub fn node_place(&self, place: &Place) -> Option<Place> {
+        let both = place.on == On::Pod && self.run.supports("mountdevice");
+        both.then(|| Place {
+            device: place.device.clone(),
+            ..self.place(&place.volume, &place.uid, On::Node)
+        })
+    }
+
     /// The same up to the callout that formats a device.
     pub fn format_stage(&self, volume: &Volume, mode: &str) -> Result<Place, Stop> {
         if !self.run.supports("mountdevice") {

@@ -1,9 +1,4 @@
 //! `flexvol-sanity`: runs any FlexVolume driver as Kubernetes does, and says what breaks.
-#![allow(
-    clippy::print_stdout,
-    clippy::print_stderr,
-    reason = "what a person asked for"
-)]
 
 mod bench;
 mod call;
@@ -44,7 +39,7 @@ fn main() -> ExitCode {
     match cli::run() {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("flexvol-sanity: {error:#}");
+            guard::say(&format!("flexvol-sanity: {error:#}"));
             ExitCode::from(2)
         }
     }

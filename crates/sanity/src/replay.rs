@@ -31,6 +31,13 @@ pub struct Replayed {
     pub different: Vec<(Call, String)>,
 }
 
+/// What stands for a volume of the recording.
+struct Own {
+    volume: Volume,
+    /// What the driver named last.
+    device: String,
+}
+
 /// Makes the calls of a file again, but for those of other drivers than `only`.
 pub fn replay(bench: &Bench, file: &Path, only: Option<&str>) -> Result<Replayed, Stop> {
     let text = fs::read_to_string(file).with_context(|| format!("read {}", file.display()))?;
@@ -44,14 +51,22 @@ pub fn replay(bench: &Bench, file: &Path, only: Option<&str>) -> Result<Replayed
         .iter()
         .filter(|call| only.is_none_or(|only| call.driver == only))
         .collect();
-    let mut volumes = BTreeMap::new();
+    let mut volumes = BTreeMap::<String, Own>::new();
     let mut replayed = Replayed::default();
     for recorded in &calls {
         let callout = recorded.argv.first().map_or("", String::as_str);
         if !bench.run.supports(callout) {
             continue;
         }
-        let argv = translated(bench, recorded, &calls, &mut volumes)?;
+        let name = named(&recorded.argv);
+        if let Some(name) = name.as_ref().filter(|name| !volumes.contains_key(*name)) {
+            let bytes = first_size(&calls, name).unwrap_or(bench.run.bytes);
+            let (volume, device) = (bench.volume_of(bytes)?, String::new());
+            volumes.insert(name.clone(), Own { volume, device });
+        }
+        let own = name.and_then(|name| Some((name.clone(), volumes.get_mut(&name)?)));
+        let known = own.as_ref().map(|(name, own)| (name.as_str(), &**own));
+        let argv = translated(bench, &recorded.argv, known)?;
         if matches!(callout, "mount" | "mountdevice") && argv.len() > 1 {
             world::make_directory(Path::new(&argv[1])).context("make kubelet's directory")?;
         }
@@ -59,7 +74,12 @@ pub fn replay(bench: &Bench, file: &Path, only: Option<&str>) -> Result<Replayed
         replayed.made += 1;
         let then = recorded.reply["status"].as_str().unwrap_or_default();
         let now = match call.outcome() {
-            Outcome::Success(_) => "Success",
+            Outcome::Success(reply) => {
+                if let (Some(device), Some((_, own))) = (reply.device, own) {
+                    own.device = device;
+                }
+                "Success"
+            }
             Outcome::NotSupported => "Not supported",
             Outcome::Failure(_) => "Failure",
             Outcome::Broken(_) => "no reply",
@@ -76,33 +96,25 @@ pub fn replay(bench: &Bench, file: &Path, only: Option<&str>) -> Result<Replayed
     Ok(replayed)
 }
 
-/// The recorded arguments with our volumes and directories.
+/// The name of the volume that a call is about.
+fn named(argv: &[String]) -> Option<String> {
+    match argv.iter().find_map(|word| members(word)) {
+        Some(members) => members.get(json::NAME).cloned(),
+        None if argv.first().is_some_and(|callout| callout == "detach") => argv.get(1).cloned(),
+        None => None,
+    }
+}
+
+/// The recorded arguments with our directories, and what stands for their volume.
 fn translated(
     bench: &Bench,
-    recorded: &Recorded,
-    all: &[&Recorded],
-    volumes: &mut BTreeMap<String, Volume>,
+    recorded: &[String],
+    own: Option<(&str, &Own)>,
 ) -> Result<Vec<String>, Stop> {
-    let mut argv = recorded.argv.clone();
-    let told = argv.iter().find_map(|word| members(word));
-    let callout = recorded.argv.first().map(String::as_str);
-    let name = match (&told, callout) {
-        (Some(members), _) => members.get(json::NAME).cloned(),
-        (None, Some("detach")) => argv.get(1).cloned(),
-        _ => None,
-    };
-    let volume = match name {
-        Some(name) => {
-            if !volumes.contains_key(&name) {
-                let bytes = first_size(all, &name).unwrap_or(bench.run.bytes);
-                volumes.insert(name.clone(), bench.volume_of(bytes)?);
-            }
-            volumes.get(&name).map(|volume| (name, volume))
-        }
-        None => None,
-    };
+    let mut argv = recorded.to_vec();
+    let callout = recorded.first().map(String::as_str);
     for word in argv.iter_mut().skip(1) {
-        if let (Some(mut members), Some((_, volume))) = (members(word), &volume) {
+        if let (Some(mut members), Some((_, Own { volume, .. }))) = (members(word), own) {
             members
                 .retain(|key, _| key.contains("kubernetes.io/") && !key.starts_with(json::SECRET));
             members.extend(volume.options.clone());
@@ -114,23 +126,23 @@ fn translated(
                 members.extend(bench.run.secrets());
             }
             *word = json::object(&members);
-        } else if let Some((name, volume)) = &volume
-            && *word == *name
+        } else if let Some((name, own)) = own
+            && *word == name
         {
-            word.clone_from(&volume.name);
+            word.clone_from(&own.volume.name);
         }
-        if word.starts_with('/') {
+        if word.starts_with("/dev/") {
+            // A device that was there is none of ours.
+            *word = own.map_or_else(String::new, |(_, own)| own.device.clone());
+        } else if word.starts_with('/') {
             *word = ours(bench, word)?;
         }
     }
     Ok(argv)
 }
 
-/// A path of the recording below our own root directory. A device that was there is none of ours.
+/// A path of the recording below our own root directory.
 fn ours(bench: &Bench, word: &str) -> Result<String, Stop> {
-    if word.starts_with("/dev/") {
-        return Ok(String::new());
-    }
     let part = ["/pods/", "/plugins/kubernetes.io/"]
         .into_iter()
         .find_map(|part| word.find(part));

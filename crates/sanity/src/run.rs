@@ -2,7 +2,7 @@
 
 use crate::{
     bench::Bench,
-    call::{Call, masked},
+    call::{Call, shown},
     check::{Check, Need, Stop},
     environment,
     subject::Run,
@@ -11,7 +11,6 @@ use crate::{
 };
 use std::{
     collections::VecDeque,
-    panic::{AssertUnwindSafe, catch_unwind},
     sync::{Mutex, PoisonError},
     thread,
     time::{Duration, Instant},
@@ -69,7 +68,8 @@ pub fn run(
             let mut finished = lock(&finished);
             if progress {
                 let line = crate::report::progress(&one, finished.len() + 1, checks.len());
-                println!("{line}");
+                // The report is tried too, and says what is wrong.
+                let _ = crate::report::tell(&format!("{line}\n"));
             }
             finished.push(one);
         }
@@ -109,19 +109,17 @@ fn one(run: &Run, check: &'static Check, keep: bool) -> Finished {
     }
     match Bench::new(run, check.name) {
         Ok(bench) => {
-            let verdict = catch_unwind(AssertUnwindSafe(|| (check.run)(&bench)));
-            finished.ended = match verdict {
-                Ok(Ok(())) => Ended::Passed,
-                Ok(Err(Stop::Fault(fault))) => Ended::Failed(Box::new(Failure {
+            finished.ended = match (check.run)(&bench) {
+                Ok(()) => Ended::Passed,
+                Err(Stop::Fault(fault)) => Ended::Failed(Box::new(Failure {
                     expected: fault.expected,
                     found: fault.found,
                     call: fault.call,
                     changes: Vec::new(),
                 })),
-                Ok(Err(Stop::NotApplicable(why))) => Ended::NotApplicable(why),
-                Ok(Err(Stop::Left(why))) => Ended::Left(why),
-                Ok(Err(Stop::Error(error))) => Ended::Error(format!("{error:#}")),
-                Err(_) => Ended::Error("the tester itself failed; its words are above".to_owned()),
+                Err(Stop::NotApplicable(why)) => Ended::NotApplicable(why),
+                Err(Stop::Left(why)) => Ended::Left(why),
+                Err(Stop::Error(error)) => Ended::Error(format!("{error:#}")),
             };
             if matches!(finished.ended, Ended::Failed(_))
                 && let Err(error) = bench.look()
@@ -154,13 +152,13 @@ fn one(run: &Run, check: &'static Check, keep: bool) -> Finished {
         Err(error) => finished.ended = Ended::Error(format!("{error:#}")),
     }
     finished.took = started.elapsed();
-    finished.masked(&run.masks)
+    finished.shown(&run.masks)
 }
 
 impl Finished {
-    /// Without the words that nobody should see, whoever wrote them.
-    fn masked(mut self, masks: &[String]) -> Self {
-        let mask = |text: &mut String| *text = masked(std::mem::take(text), masks);
+    /// As people may see it, whoever wrote it.
+    fn shown(mut self, masks: &[String]) -> Self {
+        let mask = |text: &mut String| *text = shown(std::mem::take(text), masks);
         match &mut self.ended {
             Ended::Passed => {}
             Ended::Failed(failure) => {

@@ -130,10 +130,11 @@ impl Run {
     }
 
     /// A run that is over, to undo what it made.
-    pub fn again(read: Read) -> Self {
-        let mut run = Run::new(&read.header, Options::new(), None);
-        run.source = read.source;
+    pub fn again(read: &Read, secrets: Options) -> Self {
+        let mut run = Run::new(&read.header, secrets, None);
+        run.source = read.source.clone();
         run.capabilities.attach = read.attach;
+        run.unsupported = read.unsupported.clone();
         run
     }
 

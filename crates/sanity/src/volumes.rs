@@ -4,7 +4,7 @@ use crate::{
     bench::Bench,
     call::{Manner, Outcome},
     check::{Stop, Verdict, wrong},
-    image,
+    data, image,
     journal::{Made, Record, Traces},
     json::Options,
     leftovers, process,
@@ -134,7 +134,45 @@ fn ensure_content(content: &Path) -> Result<()> {
     Ok(())
 }
 
+impl Bench<'_> {
+    /// Removes the tester's files from a volume that stays.
+    ///
+    /// # Errors
+    /// When they may be there still.
+    pub fn unwrite(&self, made: &Made) -> Result<()> {
+        let mut first = Ok(());
+        for (name, traces) in &made.volumes {
+            let options = traces.options.clone().filter(|_| traces.written);
+            let Some(options) = options else { continue };
+            let removed = (|| {
+                let volume = self.run.provisioned(name, options)?;
+                let place = self.up(&volume, "sanity-last", "rw")?;
+                let removed = data::remove(self, &place);
+                // What the driver does not take down the tester does.
+                let _ = self.down(&place);
+                removed
+            })();
+            let removed = removed.map_err(|stop: Stop| stop.error(&self.run.masks));
+            first = first.and(removed.with_context(|| {
+                format!("remove the directory {} from the volume", data::name(self))
+            }));
+        }
+        first
+    }
+}
+
 impl Run {
+    /// Undoes what a run that is over had made, the tester's files in a volume that stays with it.
+    pub fn undo_all(&self, made: &Made) -> Result<()> {
+        let undone = self.undo(made);
+        if self.source == Source::Existing {
+            let bench = Bench::new(self, "undo")?;
+            bench.adopt(made.volumes.clone());
+            bench.close(false).cleared?;
+        }
+        undone
+    }
+
     /// Undoes what was made outside of the tester's directory.
     pub fn undo(&self, made: &Made) -> Result<()> {
         let mut first = Ok(());

@@ -43,19 +43,24 @@ pub const CHECKS: &[Check] = &[
         level: Level::Must,
         needs: &[],
         alone: false,
-        what: "without PATH and HOME, and in another language, the answers are the same",
+        what: "without PATH and HOME, and in another language where the machine has one, the answers are the same",
         why: "kubelet hands on its own environment, which under systemd and in containers is next to nothing",
         broke: "scripts without a PATH of their own, and parsers of translated messages",
         mend: "set PATH and LC_ALL=C for children, or name programs by path",
         source: "DriverCall.Run sets no environment, 1.6 to 1.37",
         run: |bench| {
+            // Without the program there are no languages either.
+            let known = process::code("locale", &["-a".as_ref()]);
+            let environment = foreign(&known.map_or_else(|_| String::new(), |(_, known)| known));
+            if environment.is_empty() {
+                bench.note(format!(
+                    "{FOREIGN} is not on this machine: no other language was tried"
+                ));
+            }
             same_answers(
                 bench,
                 &Manner {
-                    environment: Some(vec![
-                        ("LANG".into(), "tr_TR.UTF-8".into()),
-                        ("LC_ALL".into(), "tr_TR.UTF-8".into()),
-                    ]),
+                    environment: Some(environment),
                     ..Manner::default()
                 },
             )
@@ -86,6 +91,22 @@ pub const CHECKS: &[Check] = &[
         run: untouched,
     },
 ];
+
+/// A language whose letters many programs get wrong.
+const FOREIGN: &str = "tr_TR.UTF-8";
+
+/// The variables of another language, if it is among those that `locale -a` tells: of one that is not there
+/// shells and Perl complain before a script can do anything about it.
+fn foreign(known: &str) -> Vec<(String, String)> {
+    let is_foreign = |name: &str| name.to_lowercase().replace("utf-8", "utf8") == "tr_tr.utf8";
+    if !known.lines().any(is_foreign) {
+        return Vec::new();
+    }
+    let variables = ["LANG", "LC_ALL"].into_iter();
+    variables
+        .map(|key| (key.to_owned(), FOREIGN.to_owned()))
+        .collect()
+}
 
 /// The kind of an answer.
 fn kind(call: &Call) -> &'static str {
@@ -225,4 +246,15 @@ fn changed(watch: &Inotify, call: &Call) -> Verdict {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn a_language_that_the_machine_has_not_is_not_asked_for() {
+        let is_asked = |known: &str| !super::foreign(known).is_empty();
+        assert!(!is_asked(""));
+        assert!(!is_asked("C\nC.utf8\nPOSIX\ntr_TR\ntr_TR.iso88599\n"));
+        assert!(is_asked("C\ntr_TR.utf8\n") && is_asked("tr_TR.UTF-8\n"));
+    }
 }

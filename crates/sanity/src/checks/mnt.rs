@@ -2,7 +2,8 @@
 
 use crate::{
     bench::{Bench, Place},
-    check::{Check, Level, Need, Verdict, wrong},
+    call::Call,
+    check::{Check, Level, Need, Stop, Verdict, wrong},
     data,
     json::{self, FS_GROUP, FS_GROUP_BEFORE, Options},
     leftovers, own_mounts,
@@ -10,7 +11,7 @@ use crate::{
     world,
 };
 use anyhow::Context;
-use std::{fs, io::ErrorKind, os::unix::fs::MetadataExt};
+use std::{fs, io::ErrorKind, os::unix::fs::MetadataExt, path::Path};
 
 pub const CHECKS: &[Check] = &[
     Check {
@@ -145,10 +146,19 @@ fn repeat(bench: &Bench) -> Verdict {
     bench.needs_mounting()?;
     let volume = bench.volume()?;
     let place = bench.up(&volume, "sanity-pod", "rw")?;
+    if let Some(node) = bench.node_place(&place) {
+        again(bench, &node)?;
+    }
+    again(bench, &place)?;
+    bench.down(&place)
+}
+
+/// Mounts what is mounted.
+fn again(bench: &Bench, place: &Place) -> Verdict {
     let before = world::mounts_at(&place.dir)?.len();
     for _ in 0..3 {
-        let call = bench.mount(&place, "rw")?;
-        bench.expect_mounted(&place, &call)?;
+        let call = bench.mount(place, "rw")?;
+        bench.expect_mounted(place, &call)?;
         let now = world::mounts_at(&place.dir)?.len();
         if now != before {
             return Err(wrong(
@@ -158,26 +168,36 @@ fn repeat(bench: &Bench) -> Verdict {
             ));
         }
     }
-    bench.down(&place)
+    Ok(())
 }
 
 fn other_thing(bench: &Bench) -> Verdict {
     bench.needs_mounting()?;
     let volume = bench.volume()?;
     let place = bench.last_stage(&volume, "sanity-pod", "rw")?;
-    world::make_directory(&place.dir).context("make kubelet's directory")?;
     let other = bench.dir.join("other");
     fs::create_dir(&other).context("make a directory")?;
-    own_mounts::bind(&other, &place.dir)?;
-    let call = bench.mount(&place, "rw")?;
+    let call = onto_other(bench, &place, &other)?;
+    // Where the driver mounted over it the volume is in use, and the node's directory cannot be tried.
+    let node = bench.node_place(&place).filter(|_| call.failed());
+    let Some(node) = node else { return Ok(()) };
+    bench.unmounted(&node)?;
+    onto_other(bench, &node, &other).map(drop)
+}
+
+/// Mounts a volume where something else is mounted.
+fn onto_other(bench: &Bench, place: &Place, other: &Path) -> Result<Call, Stop> {
+    world::make_directory(&place.dir).context("make kubelet's directory")?;
+    own_mounts::bind(other, &place.dir)?;
+    let call = bench.mount(place, "rw")?;
     if call.failed() {
         leftovers::unmount(&place.dir)?;
-        return Ok(());
+        return Ok(call);
     }
     if !call.succeeded() {
         return Err(wrong(&call, "a Failure", "no reply"));
     }
-    let own = fs::metadata(&other).context("look at the directory")?;
+    let own = fs::metadata(other).context("look at the directory")?;
     let now = fs::metadata(&place.dir).context("look at the mount")?;
     if (own.dev(), own.ino()) == (now.dev(), now.ino()) {
         return Err(wrong(
@@ -186,7 +206,7 @@ fn other_thing(bench: &Bench) -> Verdict {
             "Success, and the other thing is what the pod sees",
         ));
     }
-    Ok(())
+    Ok(call)
 }
 
 fn missing_volume(bench: &Bench) -> Verdict {
@@ -219,11 +239,7 @@ fn missing_volume(bench: &Bench) -> Verdict {
 }
 
 /// `mount` with more members than the volume has.
-pub fn mount_with(
-    bench: &Bench,
-    place: &Place,
-    more: &[(&str, &str)],
-) -> Result<crate::call::Call, crate::check::Stop> {
+pub fn mount_with(bench: &Bench, place: &Place, more: &[(&str, &str)]) -> Result<Call, Stop> {
     let mut argv = bench.mount_arguments(place, "rw")?;
     let last = argv.len() - 1;
     let mut members: Options = serde_json::from_str(&argv[last]).context("read our own JSON")?;

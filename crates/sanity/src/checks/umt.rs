@@ -209,18 +209,37 @@ fn busy(bench: &Bench) -> Verdict {
         data::write(bench, &place, "open", TEXT)?;
         data::open(bench, &place, "held").context("make a file in the volume")?
     };
-    let call = bench.unmount(&place)?;
-    if call.succeeded() {
-        return Err(wrong(&call, "a Failure while a file is open", "Success"));
-    }
-    if world::mounts_at(&place.dir)?.is_empty() {
-        return Err(wrong(&call, "the volume is mounted still", "it is not"));
-    }
+    stays(bench, &place)?;
     if !bench.run.config.volume.read_only {
         data::expect(bench, &place, "open", TEXT)?;
     }
     drop(held);
-    bench.down(&place)
+    let node = bench.node_place(&place);
+    let Some(node) = node.filter(|_| bench.run.supports("unmountdevice")) else {
+        return bench.down(&place);
+    };
+    bench.unmounted(&place)?;
+    let held = File::open(&node.dir).context("open the node's directory")?;
+    stays(bench, &node)?;
+    drop(held);
+    bench.down(&node)
+}
+
+/// Asks to unmount what is in use.
+fn stays(bench: &Bench, place: &Place) -> Verdict {
+    let call = bench.unmount(place)?;
+    if !call.failed() && !call.not_supported() {
+        let found = if call.succeeded() {
+            "Success"
+        } else {
+            "no reply"
+        };
+        return Err(wrong(&call, "a Failure while a file is open", found));
+    }
+    if world::mounts_at(&place.dir)?.is_empty() {
+        return Err(wrong(&call, "the volume is mounted still", "it is not"));
+    }
+    Ok(())
 }
 
 fn keeps_data(bench: &Bench) -> Verdict {

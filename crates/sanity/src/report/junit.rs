@@ -1,12 +1,12 @@
 //! JUnit's XML.
 
 use super::{Report, reason};
-use crate::run::Ended;
+use crate::{check::Level, run::Ended};
 use std::fmt::Write as _;
 
 impl Report {
     pub(super) fn junit(&self) -> String {
-        let count = self.count(None);
+        let (count, warnings) = (self.count(None), self.count(Some(Level::Warn)).failed);
         let seconds: f64 = self.finished.iter().map(|one| one.took.as_secs_f64()).sum();
         let mut text = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");
         // Writing to a string does not fail.
@@ -15,9 +15,9 @@ impl Report {
             r#"<testsuite name="{}" tests="{}" failures="{}" errors="{}" skipped="{}" time="{seconds:.3}">"#,
             escaped(&self.driver),
             self.finished.len(),
-            count.failed,
+            count.failed - warnings,
             count.errors,
-            count.left + count.not_applicable,
+            count.left + count.not_applicable + warnings,
         );
         for one in &self.finished {
             let (group, _) = one
@@ -32,11 +32,14 @@ impl Report {
                     let seen = self.evidence(failure);
                     let lines = seen.iter().map(|(what, seen)| format!("{what}: {seen}\n"));
                     let lines: String = lines.collect();
-                    let level = one.check.level;
-                    format!(
-                        "<failure type=\"{level}\" message=\"{reason}\">{}</failure>",
-                        escaped(&lines)
-                    )
+                    let (level, lines) = (one.check.level, escaped(&lines));
+                    if level == Level::Warn {
+                        // Whoever reads this counts failures, and a warning is none.
+                        let skipped = format!("<skipped message=\"warning: {reason}\"/>");
+                        format!("{skipped}<system-out>{lines}</system-out>")
+                    } else {
+                        format!("<failure type=\"{level}\" message=\"{reason}\">{lines}</failure>")
+                    }
                 }
                 Ended::NotApplicable(_) | Ended::Left(_) => {
                     format!("<skipped message=\"{reason}\"/>")
@@ -73,6 +76,44 @@ fn escaped(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::*;
+    use crate::{
+        checks,
+        run::{Failure, Finished},
+    };
+    use std::time::Duration;
+
+    #[test]
+    fn a_warning_is_no_failure() {
+        let failed = |level| Finished {
+            check: checks::all().find(|check| check.level == level).unwrap(),
+            ended: Ended::Failed(Box::new(Failure {
+                expected: "this".to_owned(),
+                found: "that".to_owned(),
+                call: None,
+                changes: Vec::new(),
+            })),
+            notes: Vec::new(),
+            calls: Vec::new(),
+            left: Vec::new(),
+            took: Duration::ZERO,
+        };
+        let report = Report {
+            driver: "example.com/driver".to_owned(),
+            executable: "/bin/driver".to_owned(),
+            masks: Vec::new(),
+            finished: [Level::Must, Level::Warn].map(failed).into(),
+        };
+        let text = report.junit();
+        assert!(
+            text.contains(r#"tests="2" failures="1" errors="0" skipped="1""#),
+            "{text}"
+        );
+        assert_eq!(text.matches("<failure ").count(), 1, "{text}");
+        let skipped = r#"<skipped message="warning: expected: this; found: that"/>"#;
+        assert!(text.contains(skipped), "{text}");
+    }
+
     #[test]
     fn what_xml_cannot_hold_is_replaced() {
         assert_eq!(

@@ -37,16 +37,17 @@ impl Report {
                     sentence(check.why),
                     sentence(check.mend)
                 );
-                text.push_str("\n```console\n");
+                let mut lines = String::new();
                 for (what, seen) in self.evidence(failure) {
                     let mark = match what {
                         "call" => "$ ",
                         "changed" => "# ",
                         _ => "",
                     };
-                    let _ = writeln!(text, "{mark}{seen}");
+                    let _ = writeln!(lines, "{mark}{seen}");
                 }
-                text.push_str("```\n");
+                let fence = fence(&lines);
+                let _ = write!(text, "\n{fence}console\n{lines}{fence}\n");
                 let _ = writeln!(text, "\nSource: {}", check.source);
             }
         }
@@ -77,6 +78,12 @@ impl Report {
     }
 }
 
+/// What encloses the text, and is not in it.
+fn fence(text: &str) -> String {
+    let runs = text.split(|c| c != '`').map(str::len);
+    "`".repeat(runs.max().map_or(3, |longest| longest.max(2) + 1))
+}
+
 /// With a capital and a full stop.
 fn sentence(text: &str) -> String {
     let mut letters = text.chars();
@@ -86,5 +93,17 @@ fn sentence(text: &str) -> String {
         text
     } else {
         text + "."
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::fence;
+
+    #[test]
+    fn no_text_ends_its_own_fence() {
+        assert_eq!(fence(""), "```");
+        assert_eq!(fence("a `b` c"), "```");
+        assert_eq!(fence("```\n# a title\n````x"), "`````");
     }
 }

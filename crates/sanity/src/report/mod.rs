@@ -13,7 +13,20 @@ use crate::{
     run::{Ended, Failure, Finished},
     subject::Run,
 };
+use anyhow::{Context, Result};
 use clap::ValueEnum;
+use std::io::{self, Write as _};
+
+/// Prints, unless nobody reads any more.
+///
+/// # Errors
+/// When it cannot be written, for any other reason.
+pub fn tell(text: &str) -> Result<()> {
+    match io::stdout().lock().write_all(text.as_bytes()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        told => told.context("print"),
+    }
+}
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
 pub enum Format {

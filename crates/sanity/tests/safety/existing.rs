@@ -1,12 +1,18 @@
 //! What was there before the run.
 
-use crate::{Verdict, vendor::Vendor};
+use crate::{
+    Verdict,
+    interrupted::signal,
+    vendor::{Running, Vendor, until},
+};
+use nix::sys::signal::Signal;
 use serde_json::Value;
 use std::{
     fs,
+    io::{BufRead, BufReader, Read},
     os::unix::fs::symlink,
     path::{Path, PathBuf},
-    process::Command,
+    process::{Command, Stdio},
 };
 
 fn tool(name: &str, words: &[&str]) {
@@ -23,12 +29,113 @@ fn inside(image: &Path, at: &Path, work: impl FnOnce(&Path)) {
     tool("umount", &[at]);
 }
 
-pub fn untouched() -> Verdict {
-    let vendor = Vendor::new("");
-    let (image, at) = (vendor.path("image"), vendor.path("at"));
+/// A volume that was there before the run.
+fn somebodys(vendor: &Vendor) -> PathBuf {
+    let image = vendor.path("image");
     let file = fs::File::create_new(&image).unwrap();
     file.set_len(320 << 20).unwrap();
     tool("mkfs.xfs", &["-q", image.to_str().unwrap()]);
+    image
+}
+
+/// How many files are in it.
+fn files(vendor: &Vendor, image: &Path) -> usize {
+    let mut count = 0;
+    inside(image, &vendor.path("at"), |volume| {
+        count = fs::read_dir(volume).unwrap().count();
+    });
+    count
+}
+
+/// A run that has left a file in the volume and ends with this signal: what it says then.
+fn ended_by(vendor: &Vendor, image: &Path, which: Signal) -> String {
+    let words = ["run", "--keep", "--filter", "mnt.happy-rw-data"];
+    let mut command = vendor.tester(&words);
+    command.stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut running = Running(command.spawn().unwrap());
+    let mut said = BufReader::new(running.0.stderr.take().unwrap());
+    let mut line = String::new();
+    said.read_line(&mut line).unwrap();
+    assert!(line.starts_with("kept, until Ctrl-C"), "{line}");
+    assert_eq!(files(vendor, image), 1, "the tester's directory");
+    signal(&running, which);
+    running.0.wait().unwrap();
+    let mut rest = String::new();
+    said.read_to_string(&mut rest).unwrap();
+    rest
+}
+
+/// What the next run says of it.
+fn next(vendor: &Vendor) -> String {
+    let next = vendor.tester(&["run", "--filter", "cli.no-args"]);
+    let output = { next }.output().unwrap();
+    String::from_utf8(output.stderr).unwrap()
+}
+
+pub fn interrupted() -> Verdict {
+    let refuses = |when: &str| {
+        let failure = r#"{"status":"Failure","message":"no"}"#;
+        format!("mount) case \"$3\" in {when} echo '{failure}'; exit 0;; esac;;")
+    };
+    let without_secret = refuses("*secret/password*) ;; *)");
+    for (words, arms) in [("attached", ""), ("", without_secret.as_str())] {
+        for which in [Signal::SIGINT, Signal::SIGKILL] {
+            let vendor = Vendor::new(words);
+            vendor.instead(arms);
+            let image = somebodys(&vendor);
+            vendor.configure_as(&format!(
+                "[options]\nimage = {image:?}\n[secrets]\npassword = 'x'"
+            ));
+            let said = ended_by(&vendor, &image, which);
+            if which == Signal::SIGKILL {
+                let said = next(&vendor);
+                assert!(said.contains("undid what an interrupted run"), "{said}");
+            }
+            assert_eq!(files(&vendor, &image), 0, "{words} {which}: {said}");
+        }
+    }
+    // What cannot be undone is not forgotten.
+    let vendor = Vendor::new("");
+    vendor.instead(&refuses("*sanity-last*)"));
+    let image = somebodys(&vendor);
+    vendor.configure_as(&format!("[options]\nimage = {image:?}"));
+    let said = ended_by(&vendor, &image, Signal::SIGINT);
+    assert!(said.contains("undo what was made"), "{said}");
+    let said = next(&vendor);
+    assert!(said.contains("an interrupted run is not undone"), "{said}");
+    assert!(
+        said.contains("remove the directory .flexvol-sanity-"),
+        "{said}"
+    );
+    vendor.instead("");
+    let said = next(&vendor);
+    assert!(said.contains("undid what an interrupted run"), "{said}");
+    assert_eq!(files(&vendor, &image), 0);
+    until("no journal", || {
+        vendor.left(Path::new("/nowhere")).is_empty()
+    });
+    Ok(())
+}
+
+/// A temporary directory by another name than the kernel's.
+pub fn temporary() -> Verdict {
+    let vendor = Vendor::new("");
+    vendor.configure("");
+    let (real, link) = (vendor.path("real"), vendor.path("link"));
+    fs::create_dir(&real).unwrap();
+    symlink(&real, &link).unwrap();
+    for name in [link.to_str().unwrap(), "real"] {
+        let mut command = vendor.tester(&["run", "--filter", "mnt.happy-rw-data"]);
+        command.env("TMPDIR", name).current_dir(vendor.path(""));
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{name}: {output:?}");
+    }
+    Ok(())
+}
+
+pub fn untouched() -> Verdict {
+    let vendor = Vendor::new("");
+    let (image, at) = (somebodys(&vendor), vendor.path("at"));
     let precious = vendor.path("precious");
     fs::write(&precious, "mine").unwrap();
     // Names that the tester uses, or used.

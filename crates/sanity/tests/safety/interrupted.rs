@@ -14,8 +14,10 @@ use std::{fs, path::PathBuf, process::Stdio};
 /// Starts a run, and waits until a volume is mounted in it.
 fn under_way(vendor: &Vendor, words: &[&str]) -> (Running, PathBuf) {
     let mut command = vendor.tester(words);
-    command.stdout(Stdio::null()).stderr(Stdio::null());
-    let running = Running(command.spawn().unwrap());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut running = Running(command.spawn().unwrap());
+    // As where the terminal is closed: what nobody reads cannot be written.
+    drop((running.0.stdout.take(), running.0.stderr.take()));
     until("a journal", || vendor.scratch().is_some());
     let scratch = vendor.scratch().unwrap();
     // The guard and the run have the same mounts.
@@ -28,7 +30,7 @@ fn under_way(vendor: &Vendor, words: &[&str]) -> (Running, PathBuf) {
     (running, scratch)
 }
 
-fn signal(running: &Running, signal: Signal) {
+pub fn signal(running: &Running, signal: Signal) {
     let id = i32::try_from(running.0.id()).unwrap();
     kill(Pid::from_raw(id), signal).unwrap();
 }

@@ -6,6 +6,7 @@ mod devices;
 mod existing;
 mod interrupted;
 mod reports;
+mod stages;
 mod vendor;
 
 use flexvol_testing::{Case, Need, run_cases};
@@ -49,6 +50,22 @@ fn main() -> ExitCode {
         case(
             "in an existing volume no link is followed and nothing is overwritten",
             existing::untouched,
+        ),
+        case(
+            "what was written into an existing volume goes, or is not forgotten",
+            existing::interrupted,
+        ),
+        case(
+            "the temporary directory may be a link, or relative",
+            existing::temporary,
+        ),
+        case(
+            "what a driver of three stages does wrong for the node is found",
+            stages::of_the_node,
+        ),
+        case(
+            "a recording is replayed with the device that the driver names",
+            reports::replayed_device,
         ),
         case(
             "an option of the driver's does not lead the tester to other files",

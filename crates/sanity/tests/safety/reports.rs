@@ -82,6 +82,41 @@ fn shown(expected: &Expected, format: &str, text: &str) {
     }
 }
 
+/// A device of the recording stands for the one that the driver named for the same volume.
+pub fn replayed_device() -> Verdict {
+    let vendor = Vendor::new("attached");
+    vendor.configure("");
+    let options = r#"{"kubernetes.io/pvOrVolumeName":"recorded"}"#;
+    let at = "/var/lib/kubelet/plugins/kubernetes.io/flexvolume/v/d/mounts/recorded";
+    let calls = [
+        vec!["attach", options, "n"],
+        vec!["waitforattach", "/dev/xvdq", options],
+        vec!["mountdevice", at, "/dev/xvdq", options],
+        vec!["unmountdevice", at],
+        vec!["detach", "recorded", "n"],
+    ];
+    let line = |argv| {
+        let call = serde_json::json!({ "argv": argv, "reply": { "status": "Success" } });
+        format!("{call}\n")
+    };
+    fs::write(vendor.path("calls.jsonl"), calls.map(line).concat()).unwrap();
+    // It mounts nothing but a device that is there.
+    let failure = r#"{"status":"Failure","message":"there is no such device"}"#;
+    let no_device = "waitforattach) device=$2;; mountdevice) device=$3;; *) device=/dev/null;;";
+    vendor.instead(&format!(
+        "init) ;; *) case $1 in {no_device} esac; [ -e \"$device\" ] || {{ echo '{failure}'; exit 0; }};;"
+    ));
+    let recording = vendor.path("calls.jsonl");
+    let words = ["replay", recording.to_str().unwrap()];
+    let output = vendor.tester(&words).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        said.contains("5 calls made, 0 answered otherwise"),
+        "{output:?}"
+    );
+    Ok(())
+}
+
 /// The calls of a recording have what the run was given, and what it has no use for is refused.
 pub fn replayed() -> Verdict {
     let vendor = Vendor::new("");
