@@ -13,12 +13,12 @@ use crate::{
     shapes::{awaiting, failing, failing_no_more, finished, order_for, published, recalled},
     wish,
 };
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, bail};
 use flexvol_sdk::Bytes;
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim};
 use kube::{
-    Api, Client, Resource,
-    api::{DeleteParams, ObjectMeta, Patch, PatchParams, PostParams, Preconditions},
+    Api, Client, Resource, ResourceExt,
+    api::{DeleteParams, ListParams, ObjectMeta, Patch, PatchParams, PostParams, Preconditions},
 };
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -78,13 +78,8 @@ impl Act<'_> {
             Step::Publish => {
                 let (claim, class) = (claim(live)?, live.class.as_ref().context("no class")?);
                 let order = order(live)?;
-                let node = self.node(&order.spec.node).await?.with_context(|| {
-                    format!(
-                        "node {}, which has the storage, is not in the cluster; bring it back, or delete the claim",
-                        order.spec.node
-                    )
-                })?;
-                let volume = published(self.name, claim, class, order, bound_to(&node)?)?;
+                let hostname = self.bound_to(&order.spec.node).await?;
+                let volume = published(self.name, claim, class, order, &hostname)?;
                 let volume = self.create(&self.all(), volume).await;
                 live.volume = Some(volume.context("make the persistent volume")?);
             }
@@ -208,6 +203,37 @@ impl Act<'_> {
         Ok(())
     }
 
+    /// The name that volumes of a node are bound to: usually its own, but not always. A node may write its
+    /// label itself, so it is looked that no other one has it: pods would be sent there.
+    async fn bound_to(&self, name: &str) -> Result<String> {
+        // As it usually is, one request tells all. No label is longer.
+        if name.len() <= 63 {
+            let called = self.called(name).await?;
+            if called.iter().any(|node| node.name_any() == name) {
+                return the_only(name, name, &called);
+            }
+        }
+        let node = self.node(name).await?.with_context(|| {
+            format!(
+                "node {name}, which has the storage, is not in the cluster; bring it back, or delete the claim"
+            )
+        })?;
+        let label = hostname(node.metadata.labels.as_ref()).with_context(|| {
+            format!(
+                "node {name} has no label {HOSTNAME}, to which its volumes could be bound; set it"
+            )
+        })?;
+        the_only(name, label, &self.called(label).await?)
+    }
+
+    /// The nodes that have a label by which volumes are bound.
+    async fn called(&self, label: &str) -> Result<Vec<Node>> {
+        let nodes: Api<Node> = self.all();
+        let with_it = ListParams::default().labels(&format!("{HOSTNAME}={label}"));
+        let found = nodes.list(&with_it).await;
+        Ok(found.context("list the nodes of a label")?.items)
+    }
+
     async fn node(&self, name: &str) -> Result<Option<Node>> {
         let nodes: Api<Node> = self.all();
         nodes.get_opt(name).await.context("read the node")
@@ -321,11 +347,13 @@ fn without(meta: &ObjectMeta, finalizer: &str) -> Vec<String> {
     all
 }
 
-/// The name that volumes are bound to: usually the node's own, but not always.
-fn bound_to(node: &Node) -> Result<&str> {
-    let label = hostname(node.metadata.labels.as_ref());
-    let name = node.metadata.name.as_deref().unwrap_or_default();
-    label.with_context(|| {
-        format!("node {name} has no label {HOSTNAME}, to which its volumes could be bound; set it")
-    })
+/// The label of the node, if no other one has it.
+fn the_only(name: &str, label: &str, found: &[Node]) -> Result<String> {
+    let mut names = found.iter().map(ResourceExt::name_any);
+    match names.find(|other| other != name) {
+        None => Ok(label.to_owned()),
+        Some(other) => bail!(
+            "bind the volume to node {name}: node {other} has its label {HOSTNAME}={label} too, so pods might be sent there; correct the label of the one that has no right to it"
+        ),
+    }
 }

@@ -17,7 +17,8 @@ pub struct Cli {
     pub verb: Verb,
 }
 
-/// Ten years: whatever is wanted beyond is a mistake, and later dates are none.
+/// Ten years: who asks for more has mistyped it, and a time that is too long ends at no date that could be
+/// written into a certificate.
 pub const LONGEST_CERTIFICATE: u64 = 3650 * 86400;
 
 #[derive(Debug, Subcommand)]

@@ -26,7 +26,9 @@ use kube::{
     Api, Client, ResourceExt,
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
 };
-use offers::{Change, Fact, Told, Wanted, capacity, changes, fact, next, object_name, offer};
+use offers::{
+    Change, Fact, Told, Wanted, capacity, changes, fact, next, object_name, offer, unshared,
+};
 use serde_json::json;
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use tokio::time::{Instant, sleep};
@@ -44,7 +46,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 struct Known {
     since: Instant,
     told: Told,
-    /// Of each node, if it has one.
+    /// Of each node, if it has one of its own.
     hostnames: BTreeMap<String, Option<String>>,
 }
 
@@ -182,7 +184,7 @@ impl Teller {
             let hostname = hostname(node.metadata.labels.as_ref());
             (node.name_any(), hostname.map(str::to_owned))
         });
-        Ok(named.collect())
+        Ok(unshared(named.collect()))
     }
 
     /// Writes one object, and returns what it says from now on, if it is there.

@@ -6,8 +6,10 @@
 
 use crate::log;
 use anyhow::{Context, Result};
+use nix::errno::Errno;
 use std::{
-    net::SocketAddr,
+    io,
+    net::{Ipv4Addr, Ipv6Addr, SocketAddr},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -81,11 +83,30 @@ pub(crate) async fn accept<F>(
 where
     F: Future<Output = ()> + Send + 'static,
 {
-    let listener = TcpListener::bind(address)
+    let listener = bind(address)
         .await
         .with_context(|| format!("listen on {address}"))?;
     tokio::spawn(all(listener, connected));
     Ok(())
+}
+
+/// `[::]` is all addresses of both kinds, and where there are none of the one kind, those of the other.
+async fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+    match TcpListener::bind(address).await {
+        Err(error) => match instead(address, &error) {
+            Some(other) => TcpListener::bind(other).await,
+            None => Err(error),
+        },
+        bound => bound,
+    }
+}
+
+/// Where else to listen than on `[::]`, if it could not be had because the node has no IPv6.
+fn instead(address: SocketAddr, error: &io::Error) -> Option<SocketAddr> {
+    let errno = error.raw_os_error().map(Errno::from_raw);
+    let has_none = matches!(errno, Some(Errno::EAFNOSUPPORT | Errno::EADDRNOTAVAIL));
+    (has_none && address.ip() == Ipv6Addr::UNSPECIFIED)
+        .then(|| (Ipv4Addr::UNSPECIFIED, address.port()).into())
 }
 
 async fn all<F>(listener: TcpListener, connected: impl Fn(TcpStream, Place) -> F)
@@ -144,6 +165,23 @@ mod tests {
                 return;
             }
         }
+    }
+
+    #[tokio::test]
+    async fn who_listens_on_all_addresses_is_found_by_ipv4_also_where_there_is_no_ipv6() {
+        let listener = bind("[::]:0".parse().unwrap()).await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        tokio::spawn(all(listener, echo));
+        let mut stream = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+        assert!(says(&mut stream).await);
+        let failed = |errno: Errno| io::Error::from_raw_os_error(errno as i32);
+        let other = Some("0.0.0.0:8080".parse().unwrap());
+        let any = "[::]:8080".parse().unwrap();
+        assert_eq!(instead(any, &failed(Errno::EAFNOSUPPORT)), other);
+        assert_eq!(instead(any, &failed(Errno::EADDRNOTAVAIL)), other);
+        assert_eq!(instead(any, &failed(Errno::EADDRINUSE)), None);
+        let one = "[fd00::1]:8080".parse().unwrap();
+        assert_eq!(instead(one, &failed(Errno::EADDRNOTAVAIL)), None);
     }
 
     async fn says(stream: &mut TcpStream) -> bool {

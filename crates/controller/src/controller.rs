@@ -215,11 +215,6 @@ impl Controller {
                 }
                 // Also if it cannot be written.
                 Step::SayFailure(why) => self.tell(&live, why),
-                Step::Revoke | Step::Reschedule => {
-                    if let Some((node, class, size)) = live.had_no_room() {
-                        self.nodes.had_no_room(node, class, size);
-                    }
-                }
                 _ => {}
             }
             if step == Step::Reschedule
@@ -240,6 +235,7 @@ impl Controller {
             }
             done?;
             self.done(name, &step, &live);
+            self.note_room(&step, &live);
             if step == Step::Reschedule {
                 self.asked.asked(name);
                 if live.order.is_none() {
@@ -249,6 +245,19 @@ impl Controller {
             }
         }
         anyhow::bail!("the volume needs more than {STEPS} steps")
+    }
+
+    /// Remembers whether a node had room for what was ordered of it. Where the scheduler is asked for
+    /// another node, the order is taken back after that, and that alone counts.
+    fn note_room(&self, step: &Step, live: &Live) {
+        let Some((node, class, size)) = live.ordered() else {
+            return;
+        };
+        match step {
+            Step::Revoke if live.had_no_room() => self.nodes.had_no_room(node, class, size),
+            Step::Publish => self.nodes.had_room(node, class, size),
+            _ => {}
+        }
     }
 
     /// A step was done, and these are the objects after it.

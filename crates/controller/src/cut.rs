@@ -11,9 +11,16 @@ const VARIABLE: &str = "FLEXVOL_CONTROLLER_END";
 
 #[derive(Debug)]
 pub struct Cut {
-    before: bool,
+    moment: Moment,
     at: u64,
     begun: AtomicU64,
+}
+
+/// Beside a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Moment {
+    Before,
+    After,
 }
 
 impl Cut {
@@ -23,13 +30,13 @@ impl Cut {
 
     fn read(text: &str) -> Option<Self> {
         let (when, at) = text.split_once(':')?;
-        let before = match when {
-            "before" => true,
-            "after" => false,
+        let moment = match when {
+            "before" => Moment::Before,
+            "after" => Moment::After,
             _ => return None,
         };
         Some(Cut {
-            before,
+            moment,
             at: at.parse().ok()?,
             begun: AtomicU64::new(0),
         })
@@ -39,16 +46,16 @@ impl Cut {
     pub fn begin(&self) -> u64 {
         let write = self.begun.fetch_add(1, Ordering::SeqCst) + 1;
         log::info("writes", &[("number", &write.to_string())]);
-        self.end_at(write, true);
+        self.end_at(write, Moment::Before);
         write
     }
 
     pub fn answered(&self, write: u64) {
-        self.end_at(write, false);
+        self.end_at(write, Moment::After);
     }
 
-    fn end_at(&self, write: u64, before: bool) {
-        if (self.before, self.at) == (before, write) {
+    fn end_at(&self, write: u64, moment: Moment) {
+        if (self.moment, self.at) == (moment, write) {
             process::abort();
         }
     }
@@ -60,9 +67,9 @@ mod tests {
 
     #[test]
     fn a_process_is_told_at_which_write_to_end() {
-        let read = |text| Cut::read(text).map(|cut| (cut.before, cut.at));
-        assert_eq!(read("before:3"), Some((true, 3)));
-        assert_eq!(read("after:12"), Some((false, 12)));
+        let read = |text| Cut::read(text).map(|cut| (cut.moment, cut.at));
+        assert_eq!(read("before:3"), Some((Moment::Before, 3)));
+        assert_eq!(read("after:12"), Some((Moment::After, 12)));
         for nothing in ["", "3", "after:", "within:3", "after:x"] {
             assert_eq!(read(nothing), None, "{nothing}");
         }

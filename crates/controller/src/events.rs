@@ -41,6 +41,9 @@ const REMEMBERED: usize = 10_000;
 /// How many events may wait for the API server. More are dropped: work goes before words.
 const WAITING: usize = 256;
 
+/// A name may have 253 characters, and an event's ends in a dot and a checksum.
+const LONGEST_HEAD: usize = 253 - 17;
+
 /// Where events go.
 #[derive(Debug)]
 pub struct Events {
@@ -111,7 +114,7 @@ impl Events {
         let event = Event {
             metadata: ObjectMeta {
                 // The same words make the same event, also after a restart.
-                name: Some(format!("{name}.{sum:016x}")),
+                name: Some(event_name(&name, sum)),
                 namespace: Some(namespace.clone().unwrap_or_else(|| "default".to_owned())),
                 ..ObjectMeta::default()
             },
@@ -170,6 +173,12 @@ impl Told {
     }
 }
 
+/// The name of an event: of its object's, which may be as long as a name can be, as much as fits.
+fn event_name(object: &str, sum: u64) -> String {
+    let head: String = object.chars().take(LONGEST_HEAD).collect();
+    format!("{}.{sum:016x}", head.trim_end_matches(['.', '-']))
+}
+
 /// Makes room where there is none: for what is of no use any more, or else for everything.
 fn forget(all: &mut HashMap<u64, Instant>, useless: impl Fn(Instant) -> bool) {
     if all.len() >= REMEMBERED {
@@ -214,6 +223,7 @@ async fn again(events: &Api<Event>, name: &str, event: &Event) -> kube::Result<(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::names::is_object_name;
 
     #[test]
     fn what_is_new_is_said_and_not_again_for_a_while() {
@@ -238,6 +248,16 @@ mod tests {
         assert!(!warn(1, ONE_MORE));
         let later = (0..BURST + 5).filter(|_| warn(1, ONE_MORE * (BURST + 1)));
         assert_eq!(later.count(), BURST as usize);
+    }
+
+    #[test]
+    fn an_event_of_an_object_with_a_long_name_has_a_name_that_can_be() {
+        assert_eq!(event_name("data", 1), "data.0000000000000001");
+        for long in ["n".repeat(253), format!("{}.b", "n".repeat(235))] {
+            let name = event_name(&long, u64::MAX);
+            assert!(is_object_name(&name), "{name}");
+            assert!(!name.contains(".."), "{name}");
+        }
     }
 
     #[test]

@@ -10,6 +10,7 @@ use crate::{
     names::claim_uid,
     observe::{self, Live},
     queue::Outcome,
+    wish,
 };
 use anyhow::{Context, Result};
 use k8s_openapi::api::{core::v1::PersistentVolumeClaim, storage::v1::StorageClass};
@@ -61,6 +62,22 @@ impl Classes {
     }
 }
 
+/// Why a class lets a claim not grow, if that asks for more: otherwise the class may not have been read.
+pub(crate) fn forbids(
+    class: Option<&StorageClass>,
+    claim: &PersistentVolumeClaim,
+) -> Option<String> {
+    let name = wish::class_name(claim).unwrap_or_default();
+    let why = match class {
+        None => "is not there, so nobody can know whether the volume may grow; make it",
+        Some(class) if class.allow_volume_expansion != Some(true) => {
+            "does not allow growth any more; set its allowVolumeExpansion to true"
+        }
+        Some(_) => return None,
+    };
+    observe::grows(claim).then(|| format!("storage class {name:?} {why}"))
+}
+
 impl Controller {
     /// Takes the next steps of a growth; none if this is no usual one, and everything has to be read.
     pub(crate) async fn grow(
@@ -91,7 +108,7 @@ impl Controller {
         act: &Act<'_>,
         claim: PersistentVolumeClaim,
     ) -> Result<Option<Outcome>> {
-        let class = match crate::wish::class_name(&claim) {
+        let class = match wish::class_name(&claim) {
             Some(name) => self.classes.get(&self.client, name).await?,
             None => None,
         };
@@ -133,5 +150,35 @@ impl Controller {
             self.done(act.name, &step, &live);
         }
         Ok(None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{from_value, json};
+
+    #[test]
+    fn who_asks_for_growth_that_the_class_does_not_allow_any_more_is_told() {
+        let forbidden = |asked: &str, allows: Option<bool>| {
+            let claim = from_value(json!({
+                "spec": {
+                    "storageClassName": "disk", "volumeName": "pvc-1",
+                    "resources": {"requests": {"storage": asked}},
+                },
+                "status": {"phase": "Bound", "capacity": {"storage": "1Gi"}},
+            }));
+            let class = allows.map(|allows| StorageClass {
+                allow_volume_expansion: Some(allows),
+                ..StorageClass::default()
+            });
+            forbids(class.as_ref(), &claim.unwrap()).unwrap_or_default()
+        };
+        assert!(forbidden("2Gi", None).contains("\"disk\" is not there"));
+        assert!(forbidden("2Gi", Some(false)).contains("does not allow growth"));
+        assert_eq!(forbidden("2Gi", Some(true)), "");
+        for class in [None, Some(false)] {
+            assert_eq!(forbidden("1Gi", class), "", "nothing is asked");
+        }
     }
 }

@@ -6,6 +6,7 @@
 
 use crate::{
     decide::{Answer, Order, Reclaim, Volume, Wanted},
+    news::Presence,
     objects::NodeVolume,
     observe::{order_of, uid, volume_of},
     ours::Ours,
@@ -38,18 +39,20 @@ pub(crate) struct Index(Mutex<HashMap<String, Known>>);
 
 impl Index {
     /// A persistent volume is as seen, or has gone.
-    pub fn volume(&self, volume: &PersistentVolume, there: bool, ours: &Ours) {
+    pub fn volume(&self, volume: &PersistentVolume, presence: Presence, ours: &Ours) {
         let name = volume.name_any();
         let seen = volume_of(volume, ours);
         // Others' are none of our business, and may be many.
-        let seen = (there && seen.ours).then(|| self::seen(seen, &volume.metadata));
+        let is_there = presence == Presence::There;
+        let seen = (is_there && seen.ours).then(|| self::seen(seen, &volume.metadata));
         self.put(name, |known| known.volume = seen);
     }
 
     /// An order is as seen, or has gone. Says whether that is something else for decisions: a node that
     /// fails again and again says the same each time.
-    pub fn order(&self, order: &NodeVolume, there: bool) -> bool {
-        let seen = there.then(|| self::seen(order_of(order), &order.metadata));
+    pub fn order(&self, order: &NodeVolume, presence: Presence) -> bool {
+        let is_there = presence == Presence::There;
+        let seen = is_there.then(|| self::seen(order_of(order), &order.metadata));
         let mut changed = false;
         self.put(order.name_any(), |known| {
             let what = |seen: &Option<Seen<Order>>| {
@@ -260,8 +263,8 @@ mod tests {
 
     fn index(volume: &PersistentVolume, order: &NodeVolume) -> Index {
         let index = Index::default();
-        index.volume(volume, true, &Ours::from(["a/b"]));
-        index.order(order, true);
+        index.volume(volume, Presence::There, &Ours::from(["a/b"]));
+        index.order(order, Presence::There);
         index
     }
 
@@ -276,14 +279,14 @@ mod tests {
         assert_eq!(version(&index), "9", "as written");
         let mut later = answer.clone();
         later.metadata.resource_version = Some("11".to_owned());
-        index.order(&later, true);
+        index.order(&later, Presence::There);
         answer.metadata.resource_version = Some("10".to_owned());
         index.order_written("9", &answer);
         assert_eq!(version(&index), "11", "the watch was faster");
         index.volume_written("1", &volume("Released", "a/b"), &ours);
         assert_eq!(index.get("pvc-1").volume.unwrap().version, "8");
         // What is gone is not there again.
-        index.order(&later, false);
+        index.order(&later, Presence::Gone);
         index.order_written("11", &answer);
         assert!(index.get("pvc-1").order.is_none());
     }
@@ -328,14 +331,14 @@ mod tests {
             order
         };
         let index = Index::default();
-        assert!(index.order(&failed(1, "full"), true));
+        assert!(index.order(&failed(1, "full"), Presence::There));
         assert_eq!(index.count(), (1, 1));
-        assert!(!index.order(&failed(2, "full"), true));
+        assert!(!index.order(&failed(2, "full"), Presence::There));
         assert_eq!(index.get("pvc-1").order.unwrap().version, "2");
-        assert!(index.order(&failed(3, "on fire"), true));
+        assert!(index.order(&failed(3, "on fire"), Presence::There));
         assert_eq!(index.of_node("n"), ["pvc-1"]);
         assert!(index.of_node("another").is_empty());
-        assert!(index.order(&failed(3, "on fire"), false));
+        assert!(index.order(&failed(3, "on fire"), Presence::Gone));
     }
 
     #[test]

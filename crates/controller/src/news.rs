@@ -10,6 +10,15 @@ use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::{ResourceExt, api::ObjectMeta};
 use std::collections::{HashSet, VecDeque};
 
+/// What a watch tells of an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Presence {
+    /// It is as told.
+    There,
+    /// It was as told, and has gone.
+    Gone,
+}
+
 /// A claim as it was last seen, as far as a change of it can be a reason to look closer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Seen {

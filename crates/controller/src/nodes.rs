@@ -4,17 +4,16 @@
 //! was seen, as Kubernetes does with its nodes (`pkg/controller/nodelifecycle`): clocks of different
 //! hosts are never compared. So a new leader takes an agent for alive until it has waited as long itself.
 
+mod full;
 mod room;
 mod silence;
 
 pub use room::Room;
 pub use silence::Silence;
 
-use crate::{
-    objects::{StorageNode, StorageNodeStatus},
-    queue::Pace,
-};
+use crate::objects::{StorageNode, StorageNodeStatus};
 use flexvol_sdk::Bytes;
+use full::Full;
 use std::{
     collections::BTreeMap,
     fmt,
@@ -44,22 +43,6 @@ struct Known {
     /// What its driver had no room for, by class.
     full: BTreeMap<String, Full>,
 }
-
-/// A driver had no room, whatever it says of its capacity.
-#[derive(Debug)]
-struct Full {
-    /// For this size, or more.
-    size: Bytes,
-    /// When, and how often in a row.
-    since: Instant,
-    times: u32,
-}
-
-/// How long a driver that had no room is not asked again.
-const FULL: Pace = Pace {
-    first: Duration::from_secs(60),
-    longest: Duration::from_secs(3600),
-};
 
 /// No node can have the volume: in words for the claim's author.
 #[derive(Debug, PartialEq, Eq)]
@@ -178,13 +161,17 @@ impl Nodes {
         let Some(known) = all.get_mut(node) else {
             return;
         };
-        let before = known.full.get(class);
-        let full = Full {
-            size: before.map_or(size, |before| before.size.min(size)),
-            since: Instant::now(),
-            times: before.map_or(1, |before| before.times.saturating_add(1)),
-        };
-        known.full.insert(class.to_owned(), full);
+        let before = known.full.remove(class);
+        known.full.insert(class.to_owned(), Full::now(size, before));
+    }
+
+    /// A node's driver has made a volume of this size.
+    pub fn had_room(&self, node: &str, class: &str, size: Bytes) {
+        if let Some(known) = self.all().get_mut(node) {
+            known
+                .full
+                .retain(|of, full| of != class || !full.forbids(size));
+        }
     }
 
     /// Why the node that the scheduler chose cannot have a volume, if it is heard of and says so.
@@ -244,9 +231,8 @@ impl Known {
     fn room(&self, class: &str) -> Bytes {
         let told = self.status.capacities.get(class);
         let told = told.map_or(Bytes(u64::MAX), |room| Bytes(*room));
-        let full = self.full.get(class);
-        let full = full.filter(|full| full.since.elapsed() < FULL.after(full.times));
-        full.map_or(told, |full| told.min(Bytes(full.size.0.saturating_sub(1))))
+        let largest = self.full.get(class).and_then(Full::largest);
+        largest.map_or(told, |largest| told.min(largest))
     }
 
     fn is_silent(&self, silence: Duration) -> bool {
@@ -338,6 +324,12 @@ mod tests {
         nodes.had_no_room("two", "class", Bytes(5));
         assert!(nodes.lacks("two", "a/b", "class", Bytes(5)).is_some());
         nodes.put(node("two", 2, Some(6)));
+        assert_eq!(nodes.lacks("two", "a/b", "class", Bytes(5)), None);
+        nodes.had_no_room("two", "class", Bytes(5));
+        nodes.had_room("two", "other", Bytes(5));
+        nodes.had_room("two", "class", Bytes(4));
+        assert!(nodes.lacks("two", "a/b", "class", Bytes(5)).is_some());
+        nodes.had_room("two", "class", Bytes(5));
         assert_eq!(nodes.lacks("two", "a/b", "class", Bytes(5)), None);
     }
 

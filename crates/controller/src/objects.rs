@@ -2,6 +2,7 @@
 //! `deploy/cluster/objects.yaml`.
 
 use crate::names::{DOMAIN, VERSION};
+use flexvol_sdk::ErrorClass;
 use kube::{Resource, api::ObjectMeta, core::ClusterResourceScope};
 use serde::{Deserialize, Serialize};
 use std::{borrow::Cow, collections::BTreeMap};
@@ -114,6 +115,14 @@ pub struct ProblemReport {
     pub class: String,
     /// The driver's words.
     pub message: String,
+}
+
+impl ProblemReport {
+    /// A word that this version does not know is a reason to try again.
+    #[must_use]
+    pub fn class(&self) -> ErrorClass {
+        ErrorClass::from_word(&self.class).unwrap_or(ErrorClass::Retryable)
+    }
 }
 
 /// What a node's agent says of its node; it has the node's name.

@@ -2,6 +2,7 @@
 
 use crate::{
     decide::{self, Answer, Away, Binding, Observed, Problem, Reclaim},
+    growth,
     names::{AWAITS_NODE, CLAIM_FINALIZER, FAILED, PROVISIONED_BY, VOLUME_FINALIZER, claim_uid},
     objects::{ClaimReference, NodeVolume, Wanted},
     ours::Ours,
@@ -114,6 +115,14 @@ fn claimed_by(volume: &PersistentVolume) -> Option<((String, String), String)> {
     Some(((reference.namespace?, reference.name?), reference.uid?))
 }
 
+/// Whether Kubernetes has found the volume's claim gone. What it could not delete it calls Failed; nothing
+/// but its claim's end leads there.
+pub(crate) fn lost_its_claim(volume: &PersistentVolume) -> bool {
+    let status = volume.status.as_ref();
+    let phase = status.and_then(|status| status.phase.as_deref());
+    matches!(phase, Some("Released" | "Failed"))
+}
+
 /// Namespace and name of the claim that a persistent volume is for, if it is named after another one.
 #[must_use]
 pub fn handed_on(volume: &PersistentVolume) -> Option<(String, String)> {
@@ -217,13 +226,19 @@ pub fn has_finalizer(meta: &ObjectMeta, finalizer: &str) -> bool {
 }
 
 impl Live {
-    /// The node that had no room for the volume, of which class, and for which size.
-    pub(crate) fn had_no_room(&self) -> Option<(&str, &str, Bytes)> {
+    /// Of which node storage was ordered, of which class, and of which size.
+    pub(crate) fn ordered(&self) -> Option<(&str, &str, Bytes)> {
         let order = self.order.as_ref()?;
-        let problem = order.status.as_ref()?.problem.as_ref()?;
         let class = self.class.as_ref()?.metadata.name.as_deref()?;
-        let is_full = class_of(&problem.class) == ErrorClass::Exhausted;
-        is_full.then_some((&order.spec.node, class, Bytes(order.spec.size)))
+        Some((&order.spec.node, class, Bytes(order.spec.size)))
+    }
+
+    /// Whether the node had no room for it.
+    pub(crate) fn had_no_room(&self) -> bool {
+        let order = self.order.as_ref();
+        let status = order.and_then(|order| order.status.as_ref());
+        let problem = status.and_then(|status| status.problem.as_ref());
+        problem.is_some_and(|problem| problem.class() == ErrorClass::Exhausted)
     }
 
     /// As far as decisions need it.
@@ -242,10 +257,6 @@ impl Live {
 
     fn claim_of(&self, claim: &PersistentVolumeClaim, name: &str, ours: &Ours) -> decide::Claim {
         let spec = claim.spec.clone().unwrap_or_default();
-        let allowed = self
-            .class
-            .as_ref()
-            .is_some_and(|class| class.allow_volume_expansion == Some(true));
         let request = wish::request(&spec).unwrap_or_default();
         decide::Claim {
             held: has_finalizer(&claim.metadata, CLAIM_FINALIZER),
@@ -263,11 +274,12 @@ impl Live {
                 Some(volume) if volume == name => Binding::This,
                 Some(_) => Binding::Another,
             },
-            may_grow: is_bound(claim) && allowed && claim.metadata.deletion_timestamp.is_none(),
+            may_grow: is_bound(claim) && claim.metadata.deletion_timestamp.is_none(),
             beyond: self
                 .class
                 .as_ref()
-                .and_then(|class| wish::beyond(class, request)),
+                .and_then(|class| wish::beyond(class, request))
+                .or_else(|| growth::forbids(self.class.as_ref(), claim)),
             awaits_node: awaits_node(claim),
             failure: failure(claim),
         }
@@ -297,18 +309,13 @@ pub fn is_ours(volume: &PersistentVolume, ours: &Ours) -> bool {
 
 pub(crate) fn volume_of(volume: &PersistentVolume, ours: &Ours) -> decide::Volume {
     let spec = volume.spec.as_ref();
-    let phase = volume
-        .status
-        .as_ref()
-        .and_then(|status| status.phase.as_deref());
     let policy = spec.and_then(|spec| spec.persistent_volume_reclaim_policy.as_deref());
     decide::Volume {
         ours: is_ours(volume, ours),
         held: has_finalizer(&volume.metadata, VOLUME_FINALIZER),
         deleting: volume.metadata.deletion_timestamp.is_some(),
-        // What Kubernetes could not delete it calls Failed; nothing but its claim's end leads there. Of a
-        // volume that people take from its former claim it says so for a while yet.
-        released: matches!(phase, Some("Released" | "Failed")) && claimed_by(volume).is_some(),
+        // Of a volume that people take from its former claim Kubernetes says so for a while yet.
+        released: lost_its_claim(volume) && claimed_by(volume).is_some(),
         reclaim: if policy == Some("Delete") {
             Reclaim::Delete
         } else {
@@ -333,7 +340,7 @@ pub(crate) fn order_of(order: &NodeVolume) -> decide::Order {
             Some(Wanted::Absent) => Answer::Absent,
         },
         problem: status.problem.filter(|_| current).map(|problem| Problem {
-            class: class_of(&problem.class),
+            class: problem.class(),
             message: problem.message,
         }),
         grows_on_node: status.grows_on_node,
@@ -345,16 +352,6 @@ fn wanted(wanted: Wanted) -> decide::Wanted {
         Wanted::Present => decide::Wanted::Present,
         Wanted::Absent => decide::Wanted::Absent,
     }
-}
-
-fn class_of(word: &str) -> ErrorClass {
-    let all = [
-        ErrorClass::Infeasible,
-        ErrorClass::Exhausted,
-        ErrorClass::Uncertain,
-    ];
-    let known = all.into_iter().find(|class| class.as_str() == word);
-    known.unwrap_or(ErrorClass::Retryable)
 }
 
 #[cfg(test)]

@@ -4,7 +4,8 @@ use crate::names::is_object_name;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 
-/// The names of a pod's claims, as far as they are some: Kubernetes lets pods name anything.
+/// The claims that a pod names. Kubernetes lets pods name anything, so what is no name of an object is
+/// left out.
 pub(crate) fn claims_of(pod: &Pod) -> Vec<String> {
     let volumes = pod
         .spec

@@ -63,10 +63,12 @@ struct Round {
     of: u64,
     /// How many claims were looked at.
     looked_at: usize,
-    /// The last pod with one of these that waits for something.
-    waits: Option<i32>,
+    /// Some of these wait for something.
+    waits: bool,
     /// Some of these were asked to grow.
     asked: bool,
+    /// The last pod with one of these that was asked to grow and has not: what cannot be asked hinders no other.
+    grows: Option<i32>,
 }
 
 impl Round {
@@ -78,9 +80,19 @@ impl Round {
         }
     }
 
+    /// What a claim of the pod with this ordinal needs.
+    fn found(&mut self, need: &Need, ordinal: i32) {
+        self.looked_at += 1;
+        self.asked |= matches!(need, Need::Ask(_));
+        self.waits |= matches!(need, Need::Time | Need::Growth);
+        if *need == Need::Growth {
+            self.grows = self.grows.max(Some(ordinal));
+        }
+    }
+
     /// What was found of all claims.
     fn outcome(&self) -> Outcome {
-        match (self.asked, self.waits.is_some()) {
+        match (self.asked, self.waits) {
             (true, _) => Outcome::After(SOON),
             (false, true) => Outcome::InVain(WAITS),
             (false, false) => Outcome::InVain(DONE),
@@ -177,14 +189,10 @@ impl Sets {
         let mut rest = asked_for(&set).skip(round.looked_at);
         for asked in rest.by_ref().take(TURN) {
             let need = self.claim(&set, &claims, &asked).await?;
-            round.asked |= matches!(need, Need::Ask(_));
-            if need == Need::Time {
-                round.waits = round.waits.max(Some(asked.ordinal));
-            }
-            round.looked_at += 1;
+            round.found(&need, asked.ordinal);
         }
         if rest.next().is_none() {
-            return match round.waits {
+            return match round.grows {
                 Some(last) if !round.asked && restarts(&set) == Ok(true) => {
                     self.offline(&set, last).await
                 }
@@ -230,7 +238,7 @@ impl Sets {
         }
         let need = need(&claim, *size);
         match need {
-            Need::Nothing | Need::Time => {}
+            Need::Nothing | Need::Time | Need::Growth => {}
             Need::Smaller(has) => failed(&format!(
                 "claim {name} has {has}; {size} was asked for, and volumes do not shrink"
             )),
@@ -269,13 +277,29 @@ mod tests {
     fn a_set_is_looked_at_more_rarely_once_all_its_claims_have_their_size() {
         let outcome = |asked: bool, waits: bool| {
             let mut round = Round::default();
-            (round.asked, round.waits) = (asked, waits.then_some(0));
+            (round.asked, round.waits) = (asked, waits);
             round.outcome()
         };
         assert_eq!(outcome(true, true), Outcome::After(SOON));
         assert_eq!(outcome(true, false), Outcome::After(SOON));
         assert_eq!(outcome(false, true), Outcome::InVain(WAITS));
         assert_eq!(outcome(false, false), Outcome::InVain(DONE));
+    }
+
+    #[test]
+    fn what_cannot_be_asked_to_grow_keeps_no_other_pod_from_its_turn() {
+        let mut round = Round::default();
+        for (ordinal, need) in [Need::Time, Need::Growth, Need::Growth, Need::Time]
+            .iter()
+            .enumerate()
+        {
+            round.found(need, i32::try_from(ordinal).unwrap());
+        }
+        assert_eq!((round.looked_at, round.grows), (4, Some(2)));
+        let mut refused = Round::default();
+        refused.found(&Need::Time, 3);
+        assert_eq!(refused.grows, None);
+        assert_eq!(refused.outcome(), Outcome::InVain(WAITS));
     }
 
     #[test]

@@ -5,7 +5,7 @@ mod claims;
 use crate::{
     names::MANAGED,
     nodes::{SILENCE, Silence},
-    objects::{NodeVolume, NodeVolumeStatus, StorageNode, Wanted},
+    objects::{NodeVolume, NodeVolumeStatus, StorageNode, StorageNodeStatus, Wanted},
     observe::handed_on,
     pages, realign, recover,
 };
@@ -14,7 +14,7 @@ use claims::Claims;
 use flexvol_sdk::Bytes;
 use k8s_openapi::{api::core::v1::PersistentVolume, jiff::Timestamp};
 use kube::{Api, Client, ResourceExt, api::ListParams};
-use std::{collections::HashMap, time::Duration};
+use std::collections::HashMap;
 
 /// How many objects are read at a time.
 const PAGE: u32 = 500;
@@ -31,8 +31,9 @@ pub async fn table(client: &Client, all: bool) -> Result<String> {
         .context("list the nodes' agents")?;
     let heard: HashMap<_, _> = nodes
         .iter()
-        .map(|node| (node.name_any(), node.status.seen.as_deref()))
+        .map(|node| (node.name_any(), &node.status))
         .collect();
+    let unheard = StorageNodeStatus::default();
     let volumes = Volumes::list(client).await?;
     let mut claims = Claims::list(client, &nodes.items).await?;
     let now = Timestamp::now();
@@ -40,8 +41,8 @@ pub async fn table(client: &Client, all: bool) -> Result<String> {
     let (mut rows, mut settled) = (Vec::new(), 0);
     let pages = ListParams::default().limit(PAGE);
     let listed = pages::each(&orders, pages, |order| {
-        let seen = heard.get(&order.spec.node).copied().flatten();
-        let mut row = row(order, seen, now);
+        let node = heard.get(&order.spec.node).copied();
+        let mut row = row(order, node.unwrap_or(&unheard), now);
         claims.correct(&mut row);
         volumes.correct(&mut row);
         if row.state == SETTLED {
@@ -111,13 +112,13 @@ struct Row {
     why: String,
 }
 
-/// `seen` is when the node's agent was last heard of, by its own clock: one that differs much from ours
-/// makes this wrong, and shows in it.
-fn row(order: &NodeVolume, seen: Option<&str>, now: Timestamp) -> Row {
+/// When the node's agent was last heard of is by its own clock: one that differs much from ours makes this
+/// wrong, and shows in it.
+fn row(order: &NodeVolume, node: &StorageNodeStatus, now: Timestamp) -> Row {
     let status = order.status.clone().unwrap_or_default();
     let claim = &order.spec.claim;
     let state = state(order, &status);
-    let silence = silence(seen, now).filter(|_| state != SETTLED);
+    let silence = Silence::told(node, now, SILENCE).filter(|_| state != SETTLED);
     Row {
         claim: format!("{}/{}", claim.namespace, claim.name),
         volume: order.name_any(),
@@ -133,20 +134,6 @@ fn row(order: &NodeVolume, seen: Option<&str>, now: Timestamp) -> Row {
             (None, None) => String::new(),
         },
     }
-}
-
-fn silence(seen: Option<&str>, now: Timestamp) -> Option<Silence> {
-    let Some(seen) = seen else {
-        return Some(Silence::Never);
-    };
-    let since = seen
-        .parse()
-        .ok()
-        .map(|seen: Timestamp| now.duration_since(seen));
-    let since = since.map(|since| Duration::try_from(since).unwrap_or_default());
-    since
-        .is_none_or(|since| since >= SILENCE)
-        .then(|| Silence::Since(seen.to_owned()))
 }
 
 fn state(order: &NodeVolume, status: &NodeVolumeStatus) -> &'static str {
@@ -217,8 +204,15 @@ mod tests {
 
     const NOW: &str = "2026-11-22T12:00:00Z";
 
+    fn seen(when: Option<&str>) -> StorageNodeStatus {
+        StorageNodeStatus {
+            seen: when.map(str::to_owned),
+            ..StorageNodeStatus::default()
+        }
+    }
+
     fn heard(order: &NodeVolume) -> Row {
-        row(order, Some(NOW), NOW.parse().unwrap())
+        row(order, &seen(Some(NOW)), NOW.parse().unwrap())
     }
 
     #[test]
@@ -226,7 +220,7 @@ mod tests {
         let now = NOW.parse().unwrap();
         let small = json!({"found": "Present", "size": 1u64 << 30});
         let grows = order("Present", true, small);
-        let why = |order: &NodeVolume, seen| row(order, seen, now).why;
+        let why = |order: &NodeVolume, when| row(order, &seen(when), now).why;
         assert_eq!(why(&grows, Some("2026-11-22T11:57:00Z")), "");
         let then = "2026-11-22T11:56:00Z";
         assert_eq!(

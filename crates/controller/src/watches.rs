@@ -4,9 +4,9 @@ use crate::{
     controller::Controller,
     log,
     names::{CLAIM_FINALIZER, volume_name},
-    news::Seen,
+    news::{Presence, Seen},
     objects::{NodeVolume, StorageNode},
-    observe::{self, handed_on, has_finalizer, is_ours, uid},
+    observe::{self, handed_on, has_finalizer, is_ours, lost_its_claim, uid},
     wish,
 };
 use futures_util::{StreamExt, pin_mut};
@@ -37,24 +37,62 @@ const LOOK: Duration = Duration::from_secs(2);
 /// Volumes that no node could have are looked at no more often than this because nodes offer more.
 const OFFERS: Duration = Duration::from_secs(60);
 
+/// The lists of all objects of a kind, one after the other.
+#[derive(Debug, Default)]
+struct Lists {
+    begun: u32,
+    /// The UIDs in the one that has begun last, unless that is the first: nothing was known before it.
+    uids: HashSet<String>,
+}
+
+impl Lists {
+    /// Another one begins, also because the former one broke off.
+    fn begin(&mut self) {
+        self.begun = self.begun.saturating_add(1);
+        self.uids.clear();
+    }
+
+    fn has(&mut self, meta: &ObjectMeta) {
+        if self.begun > 1 {
+            self.uids.insert(uid(meta).to_owned());
+        }
+    }
+
+    /// What there is, if something else may have been known before.
+    fn end(&mut self) -> Option<HashSet<String>> {
+        (self.begun > 1).then(|| std::mem::take(&mut self.uids))
+    }
+}
+
 impl Controller {
     pub(crate) fn watch_all(self: &Arc<Self>) {
         let this = Arc::clone(self);
-        self.watch(move |claim: &PersistentVolumeClaim, there| this.claim_seen(claim, there));
+        self.watch(
+            move |claim: &PersistentVolumeClaim, presence| this.claim_seen(claim, presence),
+            Self::keep_claims,
+        );
         let this = Arc::clone(self);
-        self.watch(move |volume: &PersistentVolume, there| this.volume_seen(volume, there));
+        self.watch(
+            move |volume: &PersistentVolume, presence| this.volume_seen(volume, presence),
+            |this, listed| this.index.keep_volumes(listed),
+        );
         let this = Arc::clone(self);
-        self.watch(move |order: &NodeVolume, there| this.order_seen(order, there));
+        self.watch(
+            move |order: &NodeVolume, presence| this.order_seen(order, presence),
+            |this, listed| this.index.keep_orders(listed),
+        );
+        // Of a class nothing is remembered that is not read again.
         let this = Arc::clone(self);
-        self.watch(move |class: &StorageClass, _| this.class_seen(class));
+        self.watch(
+            move |class: &StorageClass, _| this.class_seen(class),
+            |_, _| Vec::new(),
+        );
+        // A node that has gone is silent, and then it is looked whether it is there.
         let this = Arc::clone(self);
-        self.watch(move |node: &StorageNode, there| {
-            if !there {
-                this.nodes.remove(&node.name_any());
-            } else if this.nodes.put(node.clone()) {
-                this.offered.store(true, Ordering::Relaxed);
-            }
-        });
+        self.watch(
+            move |node: &StorageNode, presence| this.node_seen(node, presence),
+            |_, _| Vec::new(),
+        );
     }
 
     /// Looks at the volumes of nodes that fall silent, and, when nodes offer more, at volumes that no
@@ -90,8 +128,13 @@ impl Controller {
         nodeless.insert(name.to_owned());
     }
 
-    fn watch<K>(self: &Arc<Self>, seen: impl Fn(&K, bool) + Send + 'static)
-    where
+    /// Watches all objects of a kind. When they were listed anew, `keep` forgets all but those with these
+    /// UIDs, and says which volumes they are of.
+    fn watch<K>(
+        self: &Arc<Self>,
+        seen: impl Fn(&K, Presence) + Send + 'static,
+        keep: fn(&Self, &HashSet<String>) -> Vec<String>,
+    ) where
         K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
     {
         let api: Api<K> = Api::all(self.client.clone());
@@ -99,24 +142,25 @@ impl Controller {
         tokio::spawn(async move {
             let stream = watcher(api, watcher::Config::default()).default_backoff();
             pin_mut!(stream);
-            let mut first = true;
-            let mut listed = HashSet::new();
+            let (mut lists, mut first) = (Lists::default(), true);
             while let Some(event) = stream.next().await {
                 match event {
-                    Ok(Event::Apply(object)) => seen(&object, true),
+                    Ok(Event::Apply(object)) => seen(&object, Presence::There),
                     Ok(Event::InitApply(object)) => {
-                        if !first {
-                            listed.insert(uid(object.meta()).to_owned());
-                        }
-                        seen(&object, true);
+                        lists.has(object.meta());
+                        seen(&object, Presence::There);
                     }
-                    Ok(Event::Delete(object)) => seen(&object, false),
-                    Ok(Event::Init) => listed.clear(),
-                    Ok(Event::InitDone) if std::mem::take(&mut first) => {
-                        this.synced.fetch_add(1, Ordering::Relaxed);
-                    }
+                    Ok(Event::Delete(object)) => seen(&object, Presence::Gone),
+                    Ok(Event::Init) => lists.begin(),
                     Ok(Event::InitDone) => {
-                        this.relisted(&K::kind(&()), &std::mem::take(&mut listed))
+                        // What is not among them has gone, and nobody said so.
+                        let gone = lists.end().map(|listed| keep(&this, &listed));
+                        for name in gone.into_iter().flatten() {
+                            this.queue.push(&name);
+                        }
+                        if std::mem::take(&mut first) {
+                            this.synced.fetch_add(1, Ordering::Relaxed);
+                        }
                     }
                     Err(error) => {
                         let (kind, error) = (K::kind(&()), error.to_string());
@@ -127,28 +171,23 @@ impl Controller {
         });
     }
 
-    /// All objects of a kind were listed anew: what is not among them has gone, and nobody said so.
-    fn relisted(&self, kind: &str, listed: &HashSet<String>) {
-        let gone = match kind {
-            "PersistentVolumeClaim" => {
-                let mut claims = self.claims.lock().unwrap_or_else(PoisonError::into_inner);
-                let gone = claims.extract_if(|_, seen| !listed.contains(&seen.uid));
-                gone.map(|(name, _)| name).collect()
-            }
-            "PersistentVolume" => self.index.keep_volumes(listed),
-            "NodeVolume" => self.index.keep_orders(listed),
-            _ => Vec::new(),
-        };
-        for name in gone {
-            self.queue.push(&name);
-        }
+    /// Forgets all claims but those with these UIDs, and says which volumes they are of.
+    fn keep_claims(&self, uids: &HashSet<String>) -> Vec<String> {
+        let mut claims = self.claims.lock().unwrap_or_else(PoisonError::into_inner);
+        let gone = claims.extract_if(|_, seen| !uids.contains(&seen.uid));
+        gone.map(|(name, _)| name).collect()
     }
 
-    fn claim_seen(&self, claim: &PersistentVolumeClaim, there: bool) {
+    fn claim_seen(&self, claim: &PersistentVolumeClaim, presence: Presence) {
+        let there = presence == Presence::There;
         let held = has_finalizer(&claim.metadata, CLAIM_FINALIZER);
-        let ours = wish::provisioner(claim).is_some_and(|name| self.ours.driver_of(name).is_some());
         let seen = Seen::of(claim);
         let name = volume_name(uid(&claim.metadata));
+        let ours = match wish::provisioner(claim) {
+            Some(provisioner) => self.ours.driver_of(provisioner).is_some(),
+            // Whoever replaces a claim may leave it out. Its volume may not have been listed yet.
+            None => seen.bound_to() == Some(&name),
+        };
         let other = seen.bound_to().filter(|volume| {
             // Made for another claim, which has gone.
             !held && *volume != name && self.index.has_volume(volume)
@@ -187,10 +226,21 @@ impl Controller {
         own.has(meta)
     }
 
-    fn order_seen(&self, order: &NodeVolume, there: bool) {
+    fn node_seen(&self, node: &StorageNode, presence: Presence) {
+        match presence {
+            Presence::Gone => self.nodes.remove(&node.name_any()),
+            Presence::There => {
+                if self.nodes.put(node.clone()) {
+                    self.offered.store(true, Ordering::Relaxed);
+                }
+            }
+        }
+    }
+
+    fn order_seen(&self, order: &NodeVolume, presence: Presence) {
         let name = order.name_any();
-        let changed = self.index.order(order, there);
-        let news = !there
+        let changed = self.index.order(order, presence);
+        let news = presence == Presence::Gone
             || changed
                 && self.is_ready()
                 && !self.is_own(&order.metadata)
@@ -200,20 +250,15 @@ impl Controller {
         }
     }
 
-    fn volume_seen(&self, volume: &PersistentVolume, there: bool) {
+    fn volume_seen(&self, volume: &PersistentVolume, presence: Presence) {
         let name = volume.name_any();
-        self.index.volume(volume, there, &self.ours);
-        let phase = volume
-            .status
-            .as_ref()
-            .and_then(|status| status.phase.as_deref());
+        self.index.volume(volume, presence, &self.ours);
         // Until its claim has gone, the claim is what changes.
-        let ends = matches!(phase, Some("Released" | "Failed"))
-            || volume.metadata.deletion_timestamp.is_some();
+        let ends = lost_its_claim(volume) || volume.metadata.deletion_timestamp.is_some();
         // Only the volume says that its claim is its own.
         let told = (ends || handed_on(volume).is_some()) && is_ours(volume, &self.ours);
         // Somebody else's may have been in the way.
-        let makes_way = !there && self.claim_place(&name).is_some();
+        let makes_way = presence == Presence::Gone && self.claim_place(&name).is_some();
         if (told || makes_way) && !self.is_own(&volume.metadata) {
             self.queue.push(&name);
         }
@@ -251,5 +296,30 @@ impl Controller {
         let claims = self.claims.lock().unwrap_or_else(PoisonError::into_inner);
         let seen = claims.get(name)?;
         Some((seen.namespace.clone(), seen.name.clone()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_in_a_list_that_broke_off_and_is_not_in_the_next_one_has_gone() {
+        let meta = |uid: &str| ObjectMeta {
+            uid: Some(uid.to_owned()),
+            ..ObjectMeta::default()
+        };
+        let mut lists = Lists::default();
+        lists.begin();
+        lists.has(&meta("1"));
+        assert_eq!(lists.end(), None, "nothing was known before");
+        let mut lists = Lists::default();
+        lists.begin();
+        lists.has(&meta("1"));
+        lists.begin();
+        lists.has(&meta("2"));
+        assert_eq!(lists.end(), Some(HashSet::from(["2".to_owned()])));
+        lists.begin();
+        assert_eq!(lists.end(), Some(HashSet::new()));
     }
 }

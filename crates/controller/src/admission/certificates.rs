@@ -46,6 +46,11 @@ pub struct Certificate {
     renew: Timestamp,
 }
 
+/// How long one is shown.
+fn term(lifetime: Duration) -> Duration {
+    lifetime * 2 / 3
+}
+
 impl std::fmt::Debug for Certificate {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Certificate")
@@ -95,15 +100,21 @@ impl Certificate {
             chain,
             key: key.serialize_pem(),
             renew: now
-                .saturating_add(SignedDuration::try_from(lifetime * 2 / 3)?)
+                .saturating_add(SignedDuration::try_from(term(lifetime))?)
                 .context("say when to renew the certificate")?,
         })
     }
 
-    /// How long it is until another has to be made.
+    /// How long it is until another has to be made: no time, if it is longer than one made now would be shown.
+    /// Then it was made for another lifetime, or by a clock that was ahead, and may not be good yet.
     #[must_use]
-    pub fn lasts(&self, now: Timestamp) -> Duration {
-        Duration::try_from(now.duration_until(self.renew)).unwrap_or_default()
+    pub fn lasts(&self, lifetime: Duration, now: Timestamp) -> Duration {
+        let rest = Duration::try_from(now.duration_until(self.renew)).unwrap_or_default();
+        if rest > term(lifetime) + SKEW {
+            Duration::ZERO
+        } else {
+            rest
+        }
     }
 
     /// The authorities to trust.
@@ -248,9 +259,23 @@ mod tests {
     #[test]
     fn a_certificate_is_renewed_before_it_ends() {
         let made = make(now(), None);
-        let after = |days: i64| made.lasts(now() + SignedDuration::from_hours(24 * days));
+        let after = |days: i64| made.lasts(DAY * 9, now() + SignedDuration::from_hours(24 * days));
         assert_eq!([after(0), after(5)], [DAY * 6, DAY]);
         assert_eq!([after(6), after(7)], [Duration::ZERO; 2]);
+    }
+
+    #[test]
+    fn a_certificate_that_a_clock_far_ahead_made_or_for_longer_is_renewed_at_once() {
+        let ahead = |by: Duration| {
+            let then = now() + SignedDuration::try_from(by).unwrap();
+            make(then, None).lasts(DAY * 9, now())
+        };
+        assert_eq!(ahead(DAY * 365), Duration::ZERO);
+        assert_eq!(ahead(SKEW + Duration::from_secs(1)), Duration::ZERO);
+        assert_eq!(ahead(SKEW), DAY * 6 + SKEW, "clocks of hosts differ");
+        let made = make(now(), None);
+        assert_eq!(made.lasts(DAY, now()), Duration::ZERO);
+        assert_eq!(made.lasts(DAY * 90, now()), DAY * 6);
     }
 
     #[test]

@@ -137,9 +137,8 @@ impl Growth {
         let current = Some(answer.observed_generation) == order.metadata.generation;
         let problem = answer.problem.filter(|_| current)?;
         let tried = Bytes(order.spec.size);
-        let hopeless = problem.class == ErrorClass::Infeasible.as_str()
-            && tried > self.has
-            && self.asked > tried;
+        let hopeless =
+            problem.class() == ErrorClass::Infeasible && tried > self.has && self.asked > tried;
         hopeless.then(|| {
             format!(
                 "the volume cannot even have {tried}, which was asked for before: {}; ask for less than that",

@@ -89,7 +89,7 @@ impl Keeper {
             self.shown.show(found)?;
         }
         let now = Timestamp::now();
-        let lasts = found.as_ref().map(|found| found.lasts(now));
+        let lasts = found.as_ref().map(|found| found.lasts(self.lifetime, now));
         let lasts = lasts.unwrap_or_default();
         if !self.leads.load(Ordering::Relaxed) {
             return Ok(lasts);
@@ -110,7 +110,7 @@ impl Keeper {
             .context("write the secret")?;
         log::info("made a certificate for webhooks", &[]);
         self.shown.show(&made)?;
-        Ok(made.lasts(now))
+        Ok(made.lasts(self.lifetime, now))
     }
 
     async fn trust(&self, authorities: &str) -> Result<()> {

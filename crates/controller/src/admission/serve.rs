@@ -26,7 +26,11 @@ use std::{
     sync::{Arc, PoisonError, RwLock},
     time::Duration,
 };
-use tokio::{net::TcpStream, sync::Semaphore, time::timeout};
+use tokio::{
+    net::TcpStream,
+    sync::Semaphore,
+    time::{Instant, timeout, timeout_at},
+};
 use tokio_rustls::{
     TlsAcceptor,
     rustls::{
@@ -37,7 +41,8 @@ use tokio_rustls::{
     },
 };
 
-/// How long judging may take: the API server waits for three seconds (`deploy/cluster/webhooks.yaml`).
+/// How long a question may take, with its turn: the API server waits for three seconds
+/// (`deploy/cluster/webhooks.yaml`).
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// An API server keeps a connection for its next question, and no longer than this.
@@ -48,6 +53,9 @@ const LONGEST: usize = 1 << 20;
 
 /// How many questions are judged at once: each is many times as large in memory.
 static TURNS: Semaphore = Semaphore::const_new(4);
+
+/// What a question is told that had no turn in time.
+const BUSY: &str = "too many questions are judged already";
 
 /// The certificate that is shown to whoever connects next.
 #[derive(Debug, Default)]
@@ -139,18 +147,16 @@ async fn connected(acceptor: TlsAcceptor, stream: TcpStream, judge: Judge, place
 
 impl Judge {
     async fn asked(&self, request: Request<Incoming>) -> Response<String> {
+        let until = Instant::now() + PATIENCE;
         let path = request.uri().path().to_owned();
         let body = Limited::new(request.into_body(), LONGEST).collect();
-        match timeout(PATIENCE, body).await {
-            Ok(Ok(body)) => {
-                let _turn = TURNS.acquire().await;
-                self.answer(&path, &body.to_bytes()).await
-            }
+        match timeout_at(until, body).await {
+            Ok(Ok(body)) => self.answer(&path, &body.to_bytes(), until).await,
             _ => plain(StatusCode::BAD_REQUEST, "the question did not arrive\n"),
         }
     }
 
-    async fn answer(&self, path: &str, body: &[u8]) -> Response<String> {
+    async fn answer(&self, path: &str, body: &[u8], until: Instant) -> Response<String> {
         let Judge {
             client,
             ours,
@@ -161,15 +167,15 @@ impl Judge {
             "/claims" => {
                 let judge =
                     |update| async move { claims::judge(client, ours, *silence, &update).await };
-                self.judged("claim", body, judge).await
+                self.judged("claim", body, until, judge).await
             }
             "/sets" => {
                 let judge = |update| async move { sets::judge(client, &update).await };
-                self.judged("set", body, judge).await
+                self.judged("set", body, until, judge).await
             }
             "/templates" => {
                 let judge = |update| async move { templates::edit(client, ours, &update).await };
-                self.judged("template", body, judge).await
+                self.judged("template", body, until, judge).await
             }
             _ => return plain(StatusCode::NOT_FOUND, "ask /claims, /sets or /templates\n"),
         };
@@ -191,15 +197,23 @@ impl Judge {
         &self,
         what: &str,
         body: &[u8],
+        until: Instant,
         judge: impl FnOnce(review::Update<K>) -> F,
     ) -> Result<String>
     where
         K: DeserializeOwned,
         F: Future<Output = Result<Verdict>>,
     {
+        let operation = format!("judge-{what}");
+        let Ok(_turn) = timeout_at(until, TURNS.acquire()).await else {
+            log::warn("cannot judge", &[("what", what), ("error", BUSY)]);
+            self.metrics.operated(&operation, "failed");
+            // It passes: an answer would have to name the question, which was not read.
+            anyhow::bail!(BUSY);
+        };
         let update = review::read::<K>(body)?;
         let uid = update.uid.clone();
-        let judged = timeout(PATIENCE, judge(update)).await;
+        let judged = timeout_at(until, judge(update)).await;
         let judged = judged.unwrap_or_else(|_| Err(anyhow::anyhow!("it took too long")));
         let (verdict, word) = match judged {
             Ok(verdict) if verdict.refusal.is_some() => (verdict, "refused"),
@@ -210,7 +224,7 @@ impl Judge {
                 (Verdict::allowed(), "failed")
             }
         };
-        self.metrics.operated(&format!("judge-{what}"), word);
+        self.metrics.operated(&operation, word);
         Ok(verdict.answer(&uid))
     }
 }
@@ -247,6 +261,19 @@ mod tests {
         }
     }
 
+    fn soon() -> Instant {
+        Instant::now() + PATIENCE
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_question_whose_turn_does_not_come_is_not_kept_waiting() {
+        let _turns = TURNS.acquire_many(4).await.unwrap();
+        let (judge, begun) = (alone(), Instant::now());
+        let answer = judge.answer("/claims", b"", soon()).await;
+        assert!(answer.body().contains(BUSY), "{answer:?}");
+        assert_eq!(begun.elapsed().as_secs(), PATIENCE.as_secs());
+    }
+
     #[tokio::test]
     async fn what_cannot_be_judged_passes() {
         let claim = |size: &str| {
@@ -273,7 +300,7 @@ mod tests {
         ] {
             let request = json!({"uid": "u-1", "object": new, "oldObject": old});
             let question = json!({"request": request}).to_string();
-            let answer = judge.answer(path, question.as_bytes()).await;
+            let answer = judge.answer(path, question.as_bytes(), soon()).await;
             assert_eq!(answer.status(), StatusCode::OK, "{path}");
             let answer: Value = serde_json::from_str(answer.body()).unwrap();
             assert_eq!(answer["response"]["allowed"], true, "{path}");
@@ -334,7 +361,7 @@ mod tests {
             let client = connect(Some(file.path()), budget, Fence::default(), metrics);
             let client = client.await.unwrap();
             let judge = Judge { client, ..alone() };
-            judge.answer("/claims", question.as_bytes()).await
+            judge.answer("/claims", question.as_bytes(), soon()).await
         };
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -358,10 +385,10 @@ mod tests {
     async fn what_is_no_question_gets_no_answer() {
         let judge = alone();
         for path in ["/claims", "/sets", "/templates"] {
-            let answer = judge.answer(path, b"nonsense").await;
+            let answer = judge.answer(path, b"nonsense", soon()).await;
             assert_eq!(answer.status(), StatusCode::BAD_REQUEST, "{path}");
         }
-        let answer = judge.answer("/", b"").await;
+        let answer = judge.answer("/", b"", soon()).await;
         assert_eq!(answer.status(), StatusCode::NOT_FOUND);
     }
 }

@@ -1,7 +1,10 @@
 //! One call of a driver, as kubelet makes it, but with a deadline and with standard error apart.
 
 use super::duty::{Duty, made};
-use crate::objects::{NodeVolumeSpec, NodeVolumeStatus};
+use crate::{
+    log,
+    objects::{NodeVolumeSpec, NodeVolumeStatus},
+};
 use flexvol_sdk::{Bytes, DriverStatus, ErrorClass, Status};
 use nix::{
     sys::signal::{Signal, killpg},
@@ -121,8 +124,13 @@ impl Drivers {
         let Ok(reply) = serde_json::from_slice::<DriverStatus>(&out) else {
             let said = String::from_utf8_lossy(if out.is_empty() { &err } else { &out });
             let said: String = said.trim().chars().take(200).collect();
+            // Events repeat the message to whoever has the claim, who shall not read what is the node's.
+            log::warn(
+                "a driver answered no JSON",
+                &[("driver", driver), ("said", &said)],
+            );
             return Err(retry(format!(
-                "driver {driver} answered no JSON ({status}): {said:?}"
+                "driver {driver} answered no JSON ({status}); see the agent's log"
             )));
         };
         match reply.status {
@@ -254,6 +262,18 @@ mod tests {
         ] {
             assert_eq!(drivers.program(bad), None, "{bad}");
         }
+    }
+
+    #[tokio::test]
+    async fn what_is_no_reply_is_not_repeated_to_whoever_has_the_claim() {
+        // What is called is this test's own executable, which complains of the arguments.
+        let called = drivers(DEADLINE).call("a/b", &["init".to_owned()]).await;
+        let failure = called.unwrap_err();
+        assert_eq!(failure.class, ErrorClass::Retryable);
+        let (head, tail) = failure.message.split_once(" (exit").unwrap();
+        assert_eq!(head, "driver a/b answered no JSON");
+        assert!(tail.ends_with("); see the agent's log"), "{tail}");
+        assert!(tail.len() < 50, "{tail}");
     }
 
     fn order(wanted: &str, size: u64, parameters: Value) -> NodeVolumeSpec {

@@ -101,6 +101,21 @@ pub fn offer(class: String, room: Room, hostname: String) -> Offer {
     }
 }
 
+/// The labels of nodes, by which pods are sent to them, without those that several have: a node can change
+/// its own, and shall not speak of another's room. One that is the name of a node is of that node.
+pub fn unshared(labels: BTreeMap<String, Option<String>>) -> BTreeMap<String, Option<String>> {
+    let mut uses = BTreeMap::<_, usize>::new();
+    for label in labels.values().flatten() {
+        *uses.entry(label.clone()).or_default() += 1;
+    }
+    let is_own = |node: &str, label: &str| node == label || uses.get(label) == Some(&1);
+    let labels = labels.into_iter().map(|(node, label)| {
+        let own = label.filter(|label| is_own(&node, label));
+        (node, own)
+    });
+    labels.collect()
+}
+
 pub fn capacity(name: &str, offer: &Offer) -> Value {
     json!({
         "apiVersion": "storage.k8s.io/v1",
@@ -193,6 +208,22 @@ mod tests {
         let told = Told::new();
         let again = next(changes(&wanted, &told), &last).next().unwrap();
         assert_eq!(again.0, names[0]);
+    }
+
+    #[test]
+    fn no_node_speaks_of_anothers_room_by_its_label() {
+        let labels = [
+            ("a", Some("a")),
+            ("b", Some("host-b")),
+            ("c", Some("host-c")),
+            ("d", None),
+            ("thief-of-a", Some("a")),
+            ("thief-of-c", Some("host-c")),
+        ];
+        let labels = labels.map(|(node, label)| (node.to_owned(), label.map(str::to_owned)));
+        let kept = unshared(labels.into());
+        let kept: Vec<_> = kept.values().map(Option::as_deref).collect();
+        assert_eq!(kept, [Some("a"), Some("host-b"), None, None, None, None]);
     }
 
     #[test]

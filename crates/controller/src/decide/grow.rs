@@ -9,13 +9,16 @@
 //! Why storage does not grow stands in the claim's status until it has grown, or nothing is asked any
 //! more. What kubelet cannot grow is for kubelet to say.
 
-use super::{Answer, Claim, Observed, Step, Volume, Wanted, make::waiting};
+use super::{Answer, Claim, Observed, Order, Step, Volume, Wanted, make::waiting};
 
 const NOBODY_GROWS: &str = "the volume's driver tells no sizes and says requiresFSResize: false, so nobody can grow this volume; make a claim of the size you need";
 
 pub(super) fn growing(observed: &Observed, volume: &Volume) -> Step {
-    let (Some(claim), Some(order)) = (&observed.claim, &observed.order) else {
+    let Some(order) = &observed.order else {
         return Step::Rest;
+    };
+    let Some(claim) = &observed.claim else {
+        return kept(volume, order);
     };
     if !claim.is_bound() {
         return Step::Rest;
@@ -36,7 +39,9 @@ pub(super) fn growing(observed: &Observed, volume: &Volume) -> Step {
     let ordered = order.size.max(least);
     if claim.may_grow && ordered != target.max(least) {
         return match &claim.beyond {
-            Some(why) if target > ordered => unreached(claim, Step::Stuck(why.clone())),
+            Some(why) if target > ordered && asks(claim) => {
+                unreached(claim, Step::Stuck(why.clone()))
+            }
             _ => Step::Resize(target),
         };
     }
@@ -70,6 +75,23 @@ pub(super) fn growing(observed: &Observed, volume: &Volume) -> Step {
     }
 }
 
+/// The volume outlived its claim. What that asked for and did not get nobody asks for any more: Kubernetes
+/// would tell the next claim that it has it. What was measured, however long ago, is had: nothing shrinks.
+fn kept(volume: &Volume, order: &Order) -> Step {
+    match order.answer {
+        Answer::Present(Some(reached)) if order.wanted == Wanted::Present => {
+            if volume.capacity > reached {
+                Step::SizeVolume(reached)
+            } else if order.size > reached {
+                Step::Resize(reached)
+            } else {
+                Step::Rest
+            }
+        }
+        _ => Step::Rest,
+    }
+}
+
 fn asks(claim: &Claim) -> bool {
     claim.request > claim.capacity
 }
@@ -100,7 +122,7 @@ fn kubelet_acts(observed: &Observed, claim: &Claim) -> Step {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use super::super::{Away, Binding, Order, Problem, Reclaim, Wish, decide};
+    use super::super::{Away, Binding, Problem, Reclaim, Wish, decide};
     use super::*;
     use flexvol_sdk::{Bytes, ErrorClass};
 
@@ -119,6 +141,27 @@ pub(super) mod tests {
         // Its class allowed it once.
         let raise = Step::SizeVolume(Bytes(20));
         assert_eq!(allowed(true, 20, 20), raise);
+    }
+
+    #[test]
+    fn what_a_kept_volume_never_reached_is_not_asked_for_when_its_claim_has_gone() {
+        let kept = |answer: Answer, ordered: u64, capacity: u64| {
+            let mut observed = observed(10, ordered);
+            observed.claim = None;
+            observed.order.as_mut().unwrap().answer = answer;
+            let volume = observed.volume.as_mut().unwrap();
+            (volume.released, volume.reclaim) = (true, Reclaim::Retain);
+            volume.capacity = Bytes(capacity);
+            decide(&observed)
+        };
+        let has = |size: u64| Answer::Present(Some(Bytes(size)));
+        assert_eq!(kept(has(10), 20, 20), Step::SizeVolume(Bytes(10)));
+        assert_eq!(kept(has(10), 20, 10), Step::Resize(Bytes(10)));
+        assert_eq!(kept(has(10), 10, 10), Step::Rest);
+        assert_eq!(kept(has(20), 10, 10), Step::Rest, "it has more");
+        for unknown in [Answer::None, Answer::Absent, Answer::Present(None)] {
+            assert_eq!(kept(unknown, 20, 20), Step::Rest, "{unknown:?}");
+        }
     }
 
     /// A claim that has 10, of which a node has as much as was ordered.

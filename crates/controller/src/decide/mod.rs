@@ -13,6 +13,7 @@ pub use observed::{
     Answer, Away, Binding, Claim, Observed, Order, Problem, Reclaim, Volume, Wanted, Wish,
 };
 
+use crate::names::PROVISIONED_BY;
 use flexvol_sdk::Bytes;
 
 /// One write to the API server, or none. Every step is made with the resource version that was
@@ -73,11 +74,57 @@ pub fn decide(observed: &Observed) -> Step {
                 "a persistent volume of the name that this claim's would have is somebody else's; delete or rename it"
                     .to_owned(),
             ),
+            Some(Wish::Nothing) if observed.claim_is_held() => letting_go(observed),
             _ => Step::Rest,
         },
         Some(volume) => remove::removing(observed, volume)
             .or_else(|| make::settling(observed))
             .unwrap_or_else(|| grow::growing(observed, volume)),
         None => make::making(observed),
+    }
+}
+
+/// The volume of the claim's name is not ours, or not any more, and the claim wants nothing of us. It is let go
+/// of where that is done with volumes of ours, and where no storage was ordered.
+fn letting_go(observed: &Observed) -> Step {
+    let is_bound = observed.claim.as_ref().is_some_and(Claim::is_bound);
+    match &observed.order {
+        None => Step::LetClaimGo,
+        Some(order) if order.published && is_bound => Step::LetClaimGo,
+        Some(_) => Step::Stuck(format!(
+            "the claim cannot go: storage was ordered for it, and the persistent volume of its name is not this controller's, by its annotation {PROVISIONED_BY} or because its driver is not served; mend that, or delete the volume"
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{grow::tests::observed, *};
+
+    #[test]
+    fn a_claim_whose_volume_is_not_ours_any_more_is_let_go_of_or_people_are_told() {
+        let strange = |change: &dyn Fn(&mut Observed)| {
+            let mut observed = observed(10, 10);
+            observed.volume.as_mut().unwrap().ours = false;
+            observed.claim.as_mut().unwrap().held = true;
+            change(&mut observed);
+            decide(&observed)
+        };
+        assert_eq!(strange(&|_| {}), Step::LetClaimGo);
+        let unbound = |observed: &mut Observed| {
+            observed.claim.as_mut().unwrap().binding = Binding::None;
+        };
+        assert!(matches!(strange(&unbound), Step::Stuck(_)));
+        let unpublished = |observed: &mut Observed| {
+            observed.order.as_mut().unwrap().published = false;
+        };
+        assert!(matches!(strange(&unpublished), Step::Stuck(_)));
+        let unordered = |observed: &mut Observed| {
+            unbound(observed);
+            observed.order = None;
+        };
+        assert_eq!(strange(&unordered), Step::LetClaimGo);
+        let free = |observed: &mut Observed| observed.claim.as_mut().unwrap().held = false;
+        assert_eq!(strange(&free), Step::Rest);
     }
 }

@@ -79,9 +79,9 @@ pub struct Claim {
     pub capacity: Bytes,
     /// Which volume it has.
     pub binding: Binding,
-    /// Its class allows it to grow, and it is not being deleted.
+    /// Kubernetes has given it its volume, and it is not being deleted.
     pub may_grow: bool,
-    /// Why its class allows no storage of the size that it asks for.
+    /// Why its class allows no storage of the size that it asks for, or no growth if it asks for that.
     pub beyond: Option<String>,
     /// Its status says that kubelet has to grow the file system, to this size.
     pub awaits_node: Option<Bytes>,

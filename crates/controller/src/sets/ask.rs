@@ -2,7 +2,7 @@
 
 use crate::{
     names::{GROW, OFFLINE},
-    observe::storage,
+    observe::{is_bound, storage},
     ours::Ours,
     wish::{provisioner, request},
 };
@@ -16,8 +16,10 @@ use std::{collections::HashSet, ops::Range};
 pub(super) enum Need {
     /// Nothing: it is there, and large enough or larger.
     Nothing,
-    /// Time: it is not bound yet, is being deleted, or grows.
+    /// Time: it cannot be asked yet, being unbound or deleted, or refused.
     Time,
+    /// Time: it was asked, and has not grown.
+    Growth,
     /// To be asked for this size.
     Ask(Bytes),
     /// What it has cannot be taken away.
@@ -29,16 +31,17 @@ pub(super) fn need(claim: &PersistentVolumeClaim, wanted: Bytes) -> Need {
     let status = claim.status.clone().unwrap_or_default();
     let asked = request(&spec).unwrap_or_default();
     let has = storage(status.capacity.as_ref());
-    if claim.metadata.deletion_timestamp.is_some() || status.phase.as_deref() != Some("Bound") {
+    if claim.metadata.deletion_timestamp.is_some() || !is_bound(claim) {
         Need::Time
-    } else if has > wanted {
+    } else if has > wanted && asked > wanted {
         Need::Smaller(has)
-    } else if has == wanted {
+    } else if has >= wanted {
+        // Drivers may make more than was asked for.
         Need::Nothing
     } else if asked < wanted {
         Need::Ask(wanted)
     } else {
-        Need::Time
+        Need::Growth
     }
 }
 
@@ -263,9 +266,17 @@ pub(super) mod tests {
         let size = Bytes(2 << 30);
         assert_eq!(need(&claim("Pending", "1Gi", "0"), size), Need::Time);
         assert_eq!(need(&claim("Bound", "1Gi", "1Gi"), size), Need::Ask(size));
-        assert_eq!(need(&claim("Bound", "2Gi", "1Gi"), size), Need::Time);
-        assert_eq!(need(&claim("Bound", "3Gi", "1Gi"), size), Need::Time);
+        assert_eq!(need(&claim("Bound", "2Gi", "1Gi"), size), Need::Growth);
+        assert_eq!(need(&claim("Bound", "3Gi", "1Gi"), size), Need::Growth);
         assert_eq!(need(&claim("Bound", "2Gi", "2Gi"), size), Need::Nothing);
+        let rounded = need(&claim("Bound", "2Gi", "2052Mi"), size);
+        assert_eq!(rounded, Need::Nothing, "the driver rounds up");
+        let roomy = need(&claim("Bound", "1Gi", "3Gi"), size);
+        assert_eq!(
+            roomy,
+            Need::Nothing,
+            "the driver makes none that are smaller"
+        );
         assert_eq!(
             need(&claim("Bound", "3Gi", "3Gi"), size),
             Need::Smaller(Bytes(3 << 30))

@@ -20,7 +20,7 @@ use k8s_openapi::{
         apps::v1::StatefulSet,
         core::v1::{self, PersistentVolumeClaim},
     },
-    jiff::Timestamp,
+    jiff::{SignedDuration, Timestamp},
 };
 use kube::{Api, ResourceExt, api::ListParams, core::Selector};
 
@@ -38,8 +38,9 @@ impl Sets {
             .limit(PAGE);
         let mut found = Vec::new();
         let mut names = Vec::new();
+        let now = Timestamp::now();
         let listed = pages::each(&pods, pages, |pod| {
-            let Some(pod_of_set) = pod_of(set, pod) else {
+            let Some(pod_of_set) = pod_of(set, pod, now) else {
                 return;
             };
             if pod_of_set.ordinal == last {
@@ -78,6 +79,7 @@ impl Sets {
         Ok(Some(Claim {
             name: name.to_owned(),
             pending: pending(&claim, order.as_ref().map(order_of).as_ref()),
+            stored: order.as_ref().and_then(written),
         }))
     }
 }
@@ -97,8 +99,15 @@ fn pending(claim: &PersistentVolumeClaim, order: Option<&Order>) -> Option<Times
     (has_storage && failure(claim).is_none()).then(|| since.map_or(Timestamp::UNIX_EPOCH, |t| t.0))
 }
 
-/// A pod, if the set has made it.
-fn pod_of(set: &StatefulSet, pod: &v1::Pod) -> Option<Pod> {
+/// When an order or its answer was changed last: what the answer says had been reached by then.
+fn written(order: &NodeVolume) -> Option<Timestamp> {
+    let writers = order.metadata.managed_fields.iter().flatten();
+    let times = writers.filter_map(|writer| Some(writer.time.as_ref()?.0));
+    times.max()
+}
+
+/// A pod, if the set has made it, as it is now.
+fn pod_of(set: &StatefulSet, pod: &v1::Pod, now: Timestamp) -> Option<Pod> {
     let meta = &pod.metadata;
     let owners = meta.owner_references.iter().flatten();
     let mut owners = owners.filter(|owner| owner.controller == Some(true));
@@ -109,10 +118,9 @@ fn pod_of(set: &StatefulSet, pod: &v1::Pod) -> Option<Pod> {
     let ordinal = name.strip_prefix(&format!("{}-", set.name_any()))?;
     let status = pod.status.as_ref();
     let phase = status.and_then(|status| status.phase.as_deref());
-    let mut conditions = status.iter().flat_map(|s| s.conditions.iter().flatten());
     let state = if meta.deletion_timestamp.is_some() {
         State::Going
-    } else if conditions.any(|each| each.type_ == "Ready" && each.status == "True") {
+    } else if is_available(set, pod, now) {
         State::Ready
     } else if phase.is_none_or(|phase| phase == "Pending") {
         State::Starting
@@ -125,6 +133,18 @@ fn pod_of(set: &StatefulSet, pod: &v1::Pod) -> Option<Pod> {
         made: meta.creation_timestamp.as_ref()?.0,
         state,
         name,
+    })
+}
+
+/// Whether a pod is ready, and has been for as long as the set says (`IsPodAvailable` in `pkg/api/v1/pod`).
+fn is_available(set: &StatefulSet, pod: &v1::Pod, now: Timestamp) -> bool {
+    let status = pod.status.iter();
+    let mut conditions = status.flat_map(|status| status.conditions.iter().flatten());
+    let ready = conditions.find(|each| each.type_ == "Ready" && each.status == "True");
+    let least = SignedDuration::from_secs(set.spec.min_ready_seconds.unwrap_or(0).into());
+    ready.is_some_and(|ready| {
+        let since = ready.last_transition_time.as_ref();
+        least.is_zero() || since.is_some_and(|since| now.duration_since(since.0) >= least)
     })
 }
 
@@ -202,7 +222,8 @@ mod tests {
 
     #[test]
     fn only_what_the_set_has_made_is_its_pod() {
-        let of = |more: Value| pod_of(&set(json!({})), &pod(more));
+        let now = THEN.parse().unwrap();
+        let of = |more: Value| pod_of(&set(json!({})), &pod(more), now);
         let state = |more: Value| of(more).unwrap().state;
         let found = of(json!({})).unwrap();
         assert_eq!((found.ordinal, found.made.to_string().as_str()), (1, THEN));
@@ -218,6 +239,46 @@ mod tests {
         assert_eq!(state(going), State::Going);
         assert_eq!(of(json!({"metadata": {"name": "db-x-1"}})), None);
         assert_eq!(of(json!({"metadata": {"ownerReferences": null}})), None);
+    }
+
+    #[test]
+    fn an_order_says_when_it_was_answered_last() {
+        let of = |times: &[&str]| {
+            let writers = times
+                .iter()
+                .map(|time| json!({"time": time, "subresource": "status"}));
+            let order: NodeVolume = from_value(json!({
+                "apiVersion": "flexvol.dev/v1alpha1", "kind": "NodeVolume",
+                "metadata": {"name": "pvc-1", "managedFields": writers.collect::<Vec<_>>()},
+                "spec": {
+                    "driver": "a/b", "node": "n", "wanted": "Present", "size": 1,
+                    "claim": {"namespace": "ns", "name": "data-db-1", "uid": "1"},
+                },
+            }))
+            .unwrap();
+            written(&order).map(|time| time.to_string())
+        };
+        let later = "2026-11-22T12:05:00Z";
+        assert_eq!(of(&[THEN, later]), Some(later.to_owned()));
+        assert_eq!(of(&[later, THEN]), Some(later.to_owned()));
+        assert_eq!(of(&[]), None);
+    }
+
+    #[test]
+    fn a_pod_is_ready_once_it_was_for_as_long_as_the_set_says() {
+        let state = |least: Option<i32>, since: Option<&str>, seconds: i64| {
+            let set = set(json!({"spec": {"minReadySeconds": least}}));
+            let ready = json!([{"type": "Ready", "status": "True", "lastTransitionTime": since}]);
+            let pod = pod(json!({"status": {"conditions": ready}}));
+            let now: Timestamp = THEN.parse().unwrap();
+            let now = now + SignedDuration::from_secs(seconds);
+            pod_of(&set, &pod, now).unwrap().state
+        };
+        assert_eq!(state(Some(60), Some(THEN), 59), State::Unready);
+        assert_eq!(state(Some(60), Some(THEN), 60), State::Ready);
+        assert_eq!(state(Some(60), None, 60), State::Unready);
+        assert_eq!(state(Some(0), Some(THEN), -1), State::Ready);
+        assert_eq!(state(None, None, 0), State::Ready);
     }
 
     #[test]

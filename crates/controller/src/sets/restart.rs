@@ -41,7 +41,7 @@ pub(super) struct Pod {
 pub(super) enum State {
     /// No container of it has run: its volumes grow before one does.
     Starting,
-    /// It runs and is not ready.
+    /// It runs and is not ready, or was not for as long as the set says.
     Unready,
     Ready,
     /// It is being deleted.
@@ -52,8 +52,10 @@ pub(super) enum State {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Claim {
     pub name: String,
-    /// Since when its file system is all that has to grow; it is not, while its storage has to.
+    /// Since when its file system is to grow, if its storage need not any more.
     pub pending: Option<Timestamp>,
+    /// When its storage had grown at the latest, which may be after its file system was to grow.
+    pub stored: Option<Timestamp>,
 }
 
 /// What to do.
@@ -96,7 +98,7 @@ impl fmt::Display for Why {
             Why::Rolls => write!(f, "pods of the set are being replaced by a rollout"),
             Why::Count => write!(f, "the set has not the pods that it shall have"),
             Why::Going(pod) => write!(f, "pod {pod} is being deleted"),
-            Why::Unready(pod) => write!(f, "pod {pod} is not ready"),
+            Why::Unready(pod) => write!(f, "pod {pod} is not ready, or not for long enough"),
             Why::Nothing => write!(f, "none of its claims grows"),
             Why::Starts => write!(f, "the pod is starting"),
             Why::Storage(claim) => write!(f, "the storage of claim {claim} has to grow first"),
@@ -159,6 +161,8 @@ fn waits_for<'a>(pod: &'a Pod, claims: &[Claim], now: Timestamp) -> Result<&'a P
             None => Why::Nothing,
         });
     };
+    let stored = claims.iter().filter_map(|claim| claim.stored);
+    let since = stored.fold(since, Ord::max);
     let pending = Duration::try_from(now.duration_since(since)).unwrap_or_default();
     match PENDING.checked_sub(pending) {
         None | Some(Duration::ZERO) => Ok(pod),
@@ -188,6 +192,7 @@ mod tests {
         Claim {
             name: name.to_owned(),
             pending: pending.map(at),
+            stored: None,
         }
     }
 
@@ -273,6 +278,22 @@ mod tests {
         let rest = Why::MayGrow(Duration::from_secs(20));
         assert_eq!(decide(&seen, at(1000)), Decision::Wait(rest));
         assert_eq!(decide(&seen, at(1020)), evict(2));
+    }
+
+    #[test]
+    fn what_waits_for_its_file_system_alone_does_so_from_when_its_storage_has_grown() {
+        let mut seen = ready();
+        seen.claims[0].stored = Some(at(990));
+        let rest = |seconds| Decision::Wait(Why::MayGrow(Duration::from_secs(seconds)));
+        assert_eq!(decide(&seen, at(1000)), rest(20));
+        assert_eq!(decide(&seen, at(1020)), evict(2));
+        seen.claims[0].stored = Some(at(50));
+        assert_eq!(decide(&seen, at(129)), rest(1), "it had grown before");
+        seen.claims[0].stored = Some(at(990));
+        seen.pods[2].made = at(980);
+        let decision = decide(&seen, at(1020));
+        let vain = matches!(decision, Decision::Wait(Why::InVain { .. }));
+        assert!(vain, "its turn is told by the claim alone: {decision:?}");
     }
 
     #[test]

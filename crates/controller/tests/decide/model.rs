@@ -97,6 +97,8 @@ pub struct World {
     setting: Setting,
     claim: Option<ClaimObject>,
     claim_made: bool,
+    /// A volume that outlived its claim was given to another one, which is `claim` since.
+    handed_on: bool,
     volume: Option<VolumeObject>,
     order: Option<OrderObject>,
     /// The storage on each node, and its size.
@@ -137,6 +139,7 @@ impl World {
             setting,
             claim: None,
             claim_made: false,
+            handed_on: false,
             volume: None,
             order: None,
             storage: [None; 2],
@@ -278,7 +281,8 @@ impl World {
     fn is_indexed(&self) -> Option<World> {
         let claim = self.claim.as_ref()?;
         let known = self.index.is_some() || self.away.is_some() || self.setting.lowers;
-        let may_grow = claim.bound == Some(true) && !claim.deleting && !known;
+        // Of a volume that was handed on everything is read.
+        let may_grow = claim.bound == Some(true) && !claim.deleting && !known && !self.handed_on;
         let known = (self.volume.clone()?, self.order.clone()?);
         // By what says otherwise nothing grows.
         let may_grow = may_grow

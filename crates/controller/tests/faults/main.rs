@@ -8,10 +8,12 @@
 mod away;
 mod fixed;
 mod found;
+mod hostnames;
 mod leading;
 mod life;
 mod lost;
 mod patience;
+mod replaced;
 mod retained;
 mod untold;
 mod world;
@@ -96,6 +98,17 @@ fn what_a_driver_made_and_nobody_was_told_of_is_deleted_where_it_is() {
 #[test]
 fn storage_that_is_to_be_retained_is_not_deleted_by_an_agent_that_reads_late() {
     retained::read_late();
+}
+
+#[test]
+fn a_volume_is_bound_to_a_label_that_its_node_alone_has() {
+    hostnames::taken();
+    hostnames::another();
+}
+
+#[test]
+fn a_claim_that_was_replaced_without_its_provisioner_grows() {
+    replaced::grows();
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! What users and administrators do.
 
-use super::{BIG, ClaimObject, MIDDLE, SMALL, World};
+use super::{BIG, ClaimObject, MIDDLE, SMALL, World, writes};
+use flexvol_controller::decide::{Answer, Wanted, decide};
 
 impl World {
     pub(super) fn users(&self) -> Vec<(&'static str, Option<World>)> {
@@ -51,6 +52,9 @@ impl World {
                 Some(false) => {}
             }
         }
+        if self.can_be_handed_on() {
+            add("the volume is given to another claim", &World::hand_on);
+        }
         if self.volume.is_some() {
             add("an administrator deletes the volume", &|world| {
                 world.volume.as_mut().unwrap().deleting = true;
@@ -91,6 +95,37 @@ impl World {
             Some(_) => add("the node comes back", &|world| world.away = None),
         }
         all
+    }
+
+    /// Administrators wait until nothing is done for the volume any more. Of storage that is to be deleted
+    /// they are told.
+    fn can_be_handed_on(&self) -> bool {
+        let volume = self.volume.as_ref();
+        let is_kept = volume.is_some_and(|volume| volume.released && !volume.deleting);
+        let order = self.order.as_ref();
+        let stays = order.is_some_and(|order| {
+            order.wanted == Wanted::Present && matches!(order.answer, Answer::Present(_))
+        });
+        let waits = self.claim.is_none() && is_kept && stays && !self.handed_on;
+        waits && !self.setting.deletes && !writes(&decide(&self.observe()))
+    }
+
+    fn hand_on(&mut self) {
+        self.handed_on = true;
+        self.index = None;
+        let volume = self.volume.as_mut().unwrap();
+        volume.released = false;
+        self.claim = Some(ClaimObject {
+            held: false,
+            deleting: false,
+            bound: Some(true),
+            selected: None,
+            request: SMALL,
+            // Kubernetes believes the volume.
+            capacity: volume.capacity,
+            awaits_node: None,
+            failure: None,
+        });
     }
 
     fn has_no_accident(&self) -> bool {
