@@ -170,7 +170,7 @@ mod tests {
         for (line, word) in [
             (2, "atach"),
             (3, "sometimes"),
-            (4, "log: wanted"),
+            (4, "log: invalid type"),
             (6, "absolute"),
             (7, "120%"),
             (8, "path"),
@@ -228,6 +228,23 @@ mod tests {
     }
 
     #[test]
+    fn a_pool_is_a_table_and_a_word_is_a_text() {
+        let found = told(concat!(
+            "role = { node = {} }\n",
+            "log.info = []\n",
+            "pools.a = [\"/a\"]\n",
+            "[pools.b]\n",
+            "path = \"/b\"\n",
+            "namespaces = { any = {} }\n",
+            "filesystem = { xfs = {} }\n",
+        ));
+        let lines: Vec<usize> = found.iter().map(|(line, _)| *line).collect();
+        assert_eq!(lines, [1, 2, 3, 6, 7], "{found:?}");
+        assert!(found[2].1.contains("a table"), "{found:?}");
+        assert!(found[3].1.contains("a string"), "{found:?}");
+    }
+
+    #[test]
     fn a_pool_has_room_for_some_volume() {
         let found = told("[pools.a]\npath = \"/a\"\nlargest = \"0\"\n");
         assert_eq!(found.len(), 1, "{found:?}");
@@ -263,6 +280,9 @@ mod tests {
             "[pools.a]\npath = \"x\"",
             "[pools.a]\npath = \"/x\"\n[pools.a.b]\nc = 1",
             "pools.a.path = \"/x\"",
+            "pools.a = [\"/x\"]",
+            "role = { node = {} }",
+            "pools = [{ path = \"/x\" }]",
             "pools.a.path = \"/x\"\npools.a.path = \"/y\"",
             "role = [1]",
             "backend = \"lop\"",

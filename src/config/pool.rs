@@ -1,7 +1,7 @@
 //! One place volumes are carved from, as an administrator describes it. Every backend has keys of
 //! its own; a key of another backend is a mistake, because whoever wrote it expects something.
 
-use super::keep::Keep;
+use super::{keep::Keep, written::word};
 use flexvol_storage::{
     Namespaces, Policy,
     host::{
@@ -13,7 +13,7 @@ use flexvol_storage::{
     sdk::{Bytes, Filesystem},
 };
 use serde::{Deserialize, Deserializer, de};
-use std::path::PathBuf;
+use std::{fmt, path::PathBuf};
 
 /// One place volumes are carved from.
 #[derive(Clone, Debug)]
@@ -74,7 +74,7 @@ pub struct VolumeGroup {
 
 /// Every key that a pool of any backend may have, as it is written.
 #[derive(Clone, Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
+#[serde(deny_unknown_fields, default, remote = "Self")]
 pub struct Keys {
     path: Option<PathBuf>,
     thin: Option<bool>,
@@ -88,10 +88,32 @@ pub struct Keys {
     stripes: Option<u32>,
     stripe_size: Option<Bytes>,
     deactivate: Option<bool>,
+    #[serde(deserialize_with = "word")]
     namespaces: Namespaces,
+    #[serde(deserialize_with = "filesystem")]
     filesystem: Option<Filesystem>,
     largest: Option<Bytes>,
     keep_deleted: Keep,
+}
+
+/// A table and nothing else. What serde derives takes a list too, as the values of the keys in the
+/// order they are written above.
+impl<'de> Deserialize<'de> for Keys {
+    fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Keys, D::Error> {
+        struct Table;
+        impl<'de> de::Visitor<'de> for Table {
+            type Value = Keys;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a table")
+            }
+
+            fn visit_map<A: de::MapAccess<'de>>(self, table: A) -> Result<Keys, A::Error> {
+                Keys::deserialize(de::value::MapAccessDeserializer::new(table))
+            }
+        }
+        input.deserialize_map(Table)
+    }
 }
 
 /// What is wrong with one pool.
@@ -330,6 +352,10 @@ impl PoolConfig {
             keep_deleted: self.keep_deleted.duration(),
         }
     }
+}
+
+fn filesystem<'de, D: Deserializer<'de>>(input: D) -> Result<Option<Filesystem>, D::Error> {
+    word(input).map(Some)
 }
 
 fn projects<'de, D: Deserializer<'de>>(input: D) -> Result<Option<Projects>, D::Error> {

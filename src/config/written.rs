@@ -3,7 +3,7 @@
 use super::{Config, Level, PoolConfig, pool};
 use crate::backends;
 use flexvol_storage::{Growth, Names, Role};
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer, de::IntoDeserializer};
 use std::collections::BTreeMap;
 
 /// What an administrator wrote.
@@ -11,10 +11,14 @@ use std::collections::BTreeMap;
 #[serde(deny_unknown_fields, default)]
 pub struct Written {
     backend: Option<String>,
+    #[serde(deserialize_with = "word")]
     role: Role,
     attach: bool,
+    #[serde(deserialize_with = "word")]
     growth: Growth,
+    #[serde(deserialize_with = "word")]
     names: Names,
+    #[serde(deserialize_with = "word")]
     log: Level,
     pools: Option<BTreeMap<String, pool::Keys>>,
 }
@@ -98,4 +102,9 @@ impl Written {
             pools,
         })
     }
+}
+
+/// One word of a few. What serde derives takes a table that has the word for its key, too.
+pub fn word<'de, D: Deserializer<'de>, T: Deserialize<'de>>(input: D) -> Result<T, D::Error> {
+    T::deserialize(String::deserialize(input)?.into_deserializer())
 }
