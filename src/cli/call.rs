@@ -5,7 +5,7 @@ mod record;
 
 use super::{print_bytes, which::Which};
 use crate::installed::Installed;
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow};
 use clap::Args;
 use flexvol_storage::{
     host::exec::{AtDeadline, Limits, Output, Tool},
@@ -73,11 +73,16 @@ impl Call {
             Ok(output) => output,
             Err(error) => {
                 // It was asked all the same, and nobody knows yet what it answers.
-                if error.kind() == ErrorKind::TimedOut {
-                    self.record(installed, b"", took)?;
-                }
+                let recorded = match error.kind() {
+                    ErrorKind::TimedOut => self.record(installed, b"", took),
+                    _ => Ok(()),
+                };
                 // Its cause has the arguments, and with them secrets.
-                bail!("run {}: {error}", executable.display());
+                let ran = format!("run {}: {error}", executable.display());
+                return Err(match recorded {
+                    Ok(()) => anyhow!(ran),
+                    Err(record) => record.context(ran),
+                });
             }
         };
         print_bytes(&output.stdout)?;
@@ -134,7 +139,7 @@ mod tests {
         let file = dir.path().join("calls");
         let json = r#"{"kubernetes.io/secret/k":"aHVudGVyMg=="}"#;
         let words = ["call", "--record", file.to_str().unwrap(), "--"];
-        let argv = ["-c", "sleep 1", "sh", json];
+        let argv = ["-c", "sleep 60", "sh", json];
         let command = Call::augment_args(Command::new("call"));
         let matches = command.get_matches_from(words.into_iter().chain(argv));
         let call = Call::from_arg_matches(&matches).unwrap();
@@ -143,7 +148,7 @@ mod tests {
         let told = crate::cli::report(&error);
         assert!(told.contains("in the background"), "{told}");
         let recorded = fs::read_to_string(&file).unwrap();
-        assert!(recorded.contains("sleep 1"), "{recorded}");
+        assert!(recorded.contains("sleep 60"), "{recorded}");
         for text in [told, recorded] {
             assert!(!text.contains("aHVudGVyMg"), "{text}");
         }

@@ -282,8 +282,16 @@ fn attach_of(installed: &Installed) -> Result<Option<bool>> {
     if !installed.executable().exists() {
         return Ok(None);
     }
-    if installed.configuration().exists() {
-        return Ok(Some(Config::load(installed)?.attach));
+    match fs::read_to_string(installed.configuration()) {
+        // One that has mistakes by now tells it all the same.
+        Ok(text) => {
+            let table: toml::Table = toml::from_str(&text)
+                .with_context(|| format!("read {}", installed.configuration().display()))?;
+            let attach = table.get("attach").and_then(toml::Value::as_bool);
+            return Ok(Some(attach.unwrap_or_default()));
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(error).context("read the configuration that is installed"),
     }
     let answer = init_of(&installed.executable())
         .context("ask the driver that is installed for its attach mode")?;

@@ -363,6 +363,12 @@ fn damaged_line(points: &Points) {
         points.add(1);
     }
 
+    // What has mistakes by now tells it all the same.
+    damage(None);
+    fs::write(node.file(".flexvol.toml"), "attach = true\nlargest = 0\n").unwrap();
+    let assert = node.install("attach = false\n").failure().code(1);
+    assert!(stderr(&assert).contains("attach from true"), "{assert}");
+
     // The executable alone answers its default.
     damage(None);
     fs::remove_file(node.file(".flexvol.toml")).unwrap();
@@ -433,7 +439,7 @@ fn watch(points: &Points) {
     let configuration = node.configuration("attach = false\n");
     let mut command = flexvol();
     command.args([
-        "install", "--watch", "--every", "1", "--name", NAME, "--config",
+        "install", "--watch", "--every", "2", "--name", NAME, "--config",
     ]);
     command.arg(configuration).arg("--plugin-dir");
     command.arg(node.plugins()).stdout(Stdio::piped());
@@ -456,7 +462,7 @@ fn watch(points: &Points) {
     fs::set_permissions(node.file("flexvol"), fs::Permissions::from_mode(0o600)).unwrap();
     says("written: flexvol");
     // What changes at every look is perhaps half written.
-    for line in 0..12 {
+    for line in 0..20 {
         node.configuration(&format!("growth = \"offline\"\n# {line}\n"));
         thread::sleep(Duration::from_millis(250));
         let installed = fs::read_to_string(node.file(".flexvol.toml")).unwrap();

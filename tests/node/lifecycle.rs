@@ -6,8 +6,9 @@ use flexvol_testing::{
     below, has_sys_resource,
 };
 use std::{
-    fs::{self, File},
+    fs::{self, File, Permissions},
     io::Write,
+    os::unix::fs::PermissionsExt,
     path::Path,
     process::Command,
 };
@@ -25,6 +26,11 @@ pub const TESTS: &[Test] = &[
         name: "every file system is mounted, filled, grown while mounted and unmounted",
         needs: ALL,
         run: every_filesystem,
+    },
+    Test {
+        name: "every file system whose making was cut at its end is made again",
+        needs: ALL,
+        run: made_again,
     },
     Test {
         name: "pods read only and writable share a volume in any order",
@@ -57,6 +63,46 @@ pub const TESTS: &[Test] = &[
         run: grows_at_the_next_mount,
     },
 ];
+
+/// As after a kill between the tool's end and the mark that says so: the file system is whole and has
+/// the UUID that the driver wants again.
+fn made_again(points: &Points) {
+    for filesystem in ["xfs", "btrfs", "ext4", "ext3"] {
+        let sandbox = sandbox();
+        let driver = shared(&sandbox);
+        let volume = PersistentVolume::provision(&driver, filesystem, filesystem, 300 * MIB);
+        let pod = Pod::new(&sandbox, &driver, &volume, "one");
+        let tool = format!("mkfs.{filesystem}");
+        let (copy, failing) = (sandbox.path(&tool), sandbox.path("failing"));
+        let there = Path::new("/usr/sbin").join(&tool);
+        fs::copy(&there, &copy).unwrap();
+        let script = format!("#!/bin/sh\n{} \"$@\"\nexit 1\n", copy.display());
+        fs::write(&failing, script).unwrap();
+        fs::set_permissions(&failing, Permissions::from_mode(0o755)).unwrap();
+        let instead = format!(
+            "mount --bind {} {} && exec \"$@\"",
+            failing.display(),
+            there.display()
+        );
+        let through = ["/usr/bin/unshare", "-m", "/bin/sh", "-c", &instead, "sh"];
+        driver
+            .call_through(&through, &pod.mount_arguments("rw"))
+            .failure();
+        let image = volume.image(&sandbox);
+        let made = Command::new("blkid")
+            .arg("-p")
+            .arg(&image)
+            .output()
+            .unwrap();
+        let made = String::from_utf8(made.stdout).unwrap();
+        assert!(made.contains(filesystem), "{made}");
+        pod.mount("rw").success();
+        fill(pod.dir());
+        pod.unmount().success();
+        driver.call(&["delete", &volume.json("rw")]).success();
+        points.add(1);
+    }
+}
 
 pub fn shared(sandbox: &Sandbox) -> Driver {
     sandbox.install("flexvol.test/shared", false, "reserve = \"64Mi\"")

@@ -226,10 +226,14 @@ impl Act<'_> {
         the_only(name, label, &self.called(label).await?)
     }
 
-    /// The nodes that have a label by which volumes are bound.
+    /// The nodes that have a label by which volumes are bound, as the API server's cache has them: before
+    /// 1.31 it would read and decode every node of the cluster for a fresh list. A node may change its
+    /// label after any list.
     async fn called(&self, label: &str) -> Result<Vec<Node>> {
         let nodes: Api<Node> = self.all();
-        let with_it = ListParams::default().labels(&format!("{HOSTNAME}={label}"));
+        let with_it = ListParams::default()
+            .labels(&format!("{HOSTNAME}={label}"))
+            .match_any();
         let found = nodes.list(&with_it).await;
         Ok(found.context("list the nodes of a label")?.items)
     }

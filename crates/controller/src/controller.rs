@@ -282,7 +282,11 @@ impl Controller {
     /// Says what hinders, on the object that people look at.
     fn tell(&self, live: &Live, why: &str) {
         log::warn("a volume waits", &[("why", why)]);
-        match (&live.claim, &live.volume) {
+        let volume = live.volume.as_ref();
+        match (
+            &live.claim,
+            volume.filter(|found| observe::is_ours(found, &self.ours)),
+        ) {
             (Some(claim), None) => {
                 self.events
                     .say(claim, Tone::Warning, "ProvisioningFailed", why);

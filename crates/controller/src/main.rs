@@ -137,7 +137,7 @@ async fn controller(arguments: ControllerArguments) -> Result<()> {
     let leading = Arc::new(AtomicBool::new(false));
     let (this, leads) = (Arc::clone(&controller), Arc::clone(&leading));
     let certified = webhooks(&arguments, &namespace, &client, &leading, &metrics).await?;
-    let ready = move || is_ready(&leads, || this.is_ready() && certified());
+    let ready = move || certified() && (!leads.load(Ordering::Relaxed) || this.is_ready());
     listen(common, &metrics, Arc::new(ready)).await?;
     let term = leader::Term::new(arguments.lease_seconds);
     leader::lead(&client, &namespace, &identity, term, fence).await?;
@@ -148,13 +148,7 @@ async fn controller(arguments: ControllerArguments) -> Result<()> {
     Ok(())
 }
 
-/// One that waits for the lease is as ready as it can be, also without a certificate: who leads makes that, and
-/// where a rollout turns webhooks on, whoever leads has none and goes only when this one is ready.
-fn is_ready(leads: &AtomicBool, leader: impl FnOnce() -> bool) -> bool {
-    !leads.load(Ordering::Relaxed) || leader()
-}
-
-/// Serves webhooks, if they are wanted, and says whether they have a certificate.
+/// Serves webhooks, if they are wanted, and says whether their certificate is as it should be.
 async fn webhooks(
     arguments: &ControllerArguments,
     namespace: &str,
@@ -279,17 +273,4 @@ fn check_namespace(mounts: Option<&Path>) -> Result<()> {
         mounts.display()
     );
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn who_waits_for_the_lease_is_ready_without_the_certificate_that_only_a_leader_makes() {
-        let uncertified = || false;
-        assert!(is_ready(&AtomicBool::new(false), uncertified));
-        assert!(!is_ready(&AtomicBool::new(true), uncertified));
-        assert!(is_ready(&AtomicBool::new(true), || true));
-    }
 }

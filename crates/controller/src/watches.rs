@@ -252,13 +252,16 @@ impl Controller {
 
     fn volume_seen(&self, volume: &PersistentVolume, presence: Presence) {
         let name = volume.name_any();
+        let was_ours = self.index.has_volume(&name);
         self.index.volume(volume, presence, &self.ours);
         // Until its claim has gone, the claim is what changes.
         let ends = lost_its_claim(volume) || volume.metadata.deletion_timestamp.is_some();
         // Only the volume says that its claim is its own.
         let told = (ends || handed_on(volume).is_some()) && is_ours(volume, &self.ours);
-        // Somebody else's may have been in the way.
-        let makes_way = presence == Presence::Gone && self.claim_place(&name).is_some();
+        // Somebody else's may have been in the way, and is gone or ours by now.
+        let becomes_ours = self.is_ready() && !was_ours && is_ours(volume, &self.ours);
+        let makes_way =
+            (presence == Presence::Gone || becomes_ours) && self.claim_place(&name).is_some();
         if (told || makes_way) && !self.is_own(&volume.metadata) {
             self.queue.push(&name);
         }

@@ -16,7 +16,10 @@ pub(crate) use target::table_entry as of;
 pub use target::{Mounted, Target};
 
 use flexvol_sdk::{Error, ErrorKind, Result};
-use rustix::fs::{StatVfsMountFlags, fstatvfs};
+use rustix::{
+    fs::{Mode, OFlags, openat},
+    io::Errno,
+};
 use std::{
     os::fd::{AsRawFd, BorrowedFd, OwnedFd},
     path::{Path, PathBuf},
@@ -53,20 +56,22 @@ pub fn unbind(path: &Path) -> Result<bool> {
     }
 }
 
-/// Refuses a directory of a pool whose file system met an error and takes no more writes
-/// (`errors=remount-ro`): mounts of a part of it do not show that.
+/// Refuses a directory of a pool whose file system takes no writes, because it was mounted so or met
+/// an error: mounts of a part of it do not show that, and neither does the flag of an ext4 that met an
+/// error (since 6.12, `ext4_handle_error` in fs/ext4/super.c). So a file without a name is made, which
+/// is gone when it is closed. That a file system is full is no reason.
 ///
 /// # Errors
 /// [`ErrorKind::Storage`].
 pub fn expect_writable(directory: BorrowedFd<'_>) -> Result<()> {
-    let stat = fstatvfs(directory)
-        .map_err(|error| Error::system("ask whether the pool is read-only", error))?;
-    match stat.f_flag.contains(StatVfsMountFlags::RDONLY) {
-        false => Ok(()),
-        true => Err(Error::new(
+    let unnamed = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
+    match openat(directory, c".", unnamed, Mode::RUSR | Mode::WUSR) {
+        Err(error @ (Errno::ROFS | Errno::IO | Errno::UCLEAN | Errno::SHUTDOWN)) => Err(Error::new(
             ErrorKind::Storage,
-            "the pool's file system has become read-only; look into the kernel's log on the node",
-        )),
+            "the pool's file system takes no writes; look into the kernel's log on the node, and at how it is mounted",
+        )
+        .because(error)),
+        _ => Ok(()),
     }
 }
 

@@ -133,7 +133,10 @@ pub fn remove(bench: &Bench, place: &Place) -> Result<(), Stop> {
     let directory = place.dir.join(name(bench));
     match directory.symlink_metadata() {
         Ok(_) => Ok(leftovers::remove(&directory)?),
-        Err(_) => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(anyhow::Error::from(error)
+            .context("look for the tester's directory")
+            .into()),
     }
 }
 

@@ -16,7 +16,10 @@ use anyhow::Result;
 use std::{
     collections::BTreeSet,
     path::{Path, PathBuf},
-    sync::{OnceLock, atomic::AtomicUsize},
+    sync::{
+        OnceLock,
+        atomic::{AtomicBool, AtomicUsize},
+    },
     time::Duration,
 };
 
@@ -52,6 +55,8 @@ pub struct Run {
     pub gone: Options,
     pub masks: Vec<String>,
     pub count: AtomicUsize,
+    /// The tester's files could not be removed from a volume that stays.
+    pub keeps_files: AtomicBool,
     pub tour: OnceLock<Tour>,
 }
 
@@ -124,6 +129,7 @@ impl Run {
             gone: Options::new(),
             masks,
             count: AtomicUsize::new(0),
+            keeps_files: AtomicBool::new(false),
             tour: OnceLock::new(),
             config,
         }

@@ -222,7 +222,12 @@ impl<'a, B: BlockBackend> BlockWorld<'a, B> {
         }
         let uuid = match mark.format {
             // One of our own attempts looks like this one, and nothing else does.
-            Some(begun) if mark.state == State::Formatting => expect_own(device, begun.uuid)?,
+            Some(begun) if mark.state == State::Formatting => {
+                let uuid = expect_own(device, begun.uuid)?;
+                // mkfs.btrfs before 6.8 refuses a UUID that any device has, this one too.
+                probe::wipe_ends(device)?;
+                uuid
+            }
             _ => Uuid::random()?,
         };
         let formatting = Mark {

@@ -80,8 +80,8 @@ pub fn converge(world: &mut dyn World, goal: &Goal) -> Result<Reached> {
     ))
 }
 
-/// Whether the file system is as it was and can be grown in other circumstances: by another
-/// kernel, with another capability, or while nobody has it mounted.
+/// Whether the file system is as it was and can be grown in other circumstances (by another kernel,
+/// with another capability, while nobody has it mounted), or was not made to get so large.
 fn is_refused_growth(step: &Step, error: &Error) -> bool {
     *step == Step::GrowFilesystem
         && matches!(
@@ -90,6 +90,7 @@ fn is_refused_growth(step: &Step, error: &Error) -> bool {
                 | ErrorKind::Conflict
                 | ErrorKind::Busy
                 | ErrorKind::ToolMissing
+                | ErrorKind::SizeNotReached
         )
 }
 

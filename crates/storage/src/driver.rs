@@ -112,14 +112,15 @@ impl VolumeDriver {
     }
 
     /// Only callers that were told otherwise by `init` get here without it. "Not supported" they would
-    /// remember, and format and mount devices themselves until they are restarted.
+    /// remember, and format and mount devices themselves until they are restarted. What they have
+    /// they may let go.
     fn expect_attaching(&self) -> Result<()> {
         if self.settings.attach {
             return Ok(());
         }
         Err(Error::new(
             ErrorKind::Configuration,
-            "the configuration says attach = false, and kubelet was told otherwise when the driver was installed; install it again",
+            "the configuration says attach = false, and kubelet was told otherwise when the driver was installed; say attach = true again, or end its pods and install it anew",
         ))
     }
 }
@@ -150,7 +151,7 @@ impl Driver for VolumeDriver {
     }
 
     fn detach(&self, _name: &VolumeName, _node: &str) -> Answer<()> {
-        Ok(self.expect_attaching()?)
+        Ok(())
     }
 
     fn mount_device(&self, dir: &Path, _device: &str, volume: &Volume) -> Answer<()> {
@@ -160,7 +161,6 @@ impl Driver for VolumeDriver {
     }
 
     fn unmount_device(&self, dir: &Path) -> Answer<()> {
-        self.expect_attaching()?;
         Ok(self.unmount_from(dir)?)
     }
 

@@ -13,23 +13,8 @@ use std::fs;
 
 pub const TESTS: &[Test] = &[
     test(
-        "lvm: provision, killed at or refused any ioctl, is finished by its repetition",
-        |points| provision(&Node::linear(), "lvm: provision", KILLED_OR_REFUSED, points),
-    ),
-    test(
-        "lvm: mount of a new volume, killed at or refused any ioctl, is finished by its repetition",
-        |points| {
-            let name = "lvm: mount of a new volume";
-            mount_new(&Node::linear(), name, KILLED_OR_REFUSED, points);
-        },
-    ),
-    test(
-        "lvm: expandfs, killed at or refused any ioctl, is finished by its repetition",
-        |points| expandfs(&Node::linear(), "lvm: expandfs", KILLED_OR_REFUSED, points),
-    ),
-    test(
-        "lvm: delete, killed at or refused any ioctl, is finished by its repetition",
-        |points| delete(&Node::linear(), "lvm: delete", KILLED_OR_REFUSED, points),
+        "lvm: callouts, killed at or refused any ioctl, are finished by their repetition",
+        linear,
     ),
     test(
         "lvm: callouts on a thin volume, killed at any ioctl, are finished by their repetition",
@@ -48,19 +33,38 @@ const fn test(name: &'static str, run: fn(&Points)) -> Test {
     }
 }
 
-/// Two of the four in each run, as the seed says: one takes the machine half a minute.
+fn linear(points: &Points) {
+    let callouts = [
+        ("lvm: provision", provision as Callout),
+        ("lvm: mount of a new volume", mount_new),
+        ("lvm: expandfs", expandfs),
+        ("lvm: delete", delete),
+    ];
+    some(2, callouts, &Node::linear(), KILLED_OR_REFUSED, points);
+}
+
 fn thin(points: &Points) {
-    let node = Node::thin(1200 * MIB);
-    let mut callouts: [(&str, Callout); 4] = [
-        ("lvm: provision of a thin volume", provision),
+    let callouts = [
+        ("lvm: provision of a thin volume", provision as Callout),
         ("lvm: mount of a new thin volume", mount_new),
         ("lvm: expandfs of a thin volume", expandfs),
         ("lvm: delete of a thin volume", delete),
     ];
+    some(1, callouts, &Node::thin(1200 * MIB), KILLED, points);
+}
+
+/// So many of the four in each run, as the seed says: one takes the machine half a minute or more.
+fn some(
+    count: usize,
+    mut callouts: [(&str, Callout); 4],
+    node: &Node,
+    disturbances: &[Disturbance],
+    points: &Points,
+) {
     Random::new(budget().seed).shuffle(&mut callouts);
-    let some = if budget().every_point { 4 } else { 2 };
-    for (name, callout) in &callouts[..some] {
-        callout(&node, name, KILLED, points);
+    let count = if budget().every_point { 4 } else { count };
+    for (name, callout) in &callouts[..count] {
+        callout(node, name, disturbances, points);
     }
 }
 

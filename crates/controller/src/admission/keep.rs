@@ -85,8 +85,9 @@ impl Keeper {
             );
         };
         let found = Certificate::read(&secret);
-        if let Some(found) = &found {
-            self.shown.show(found)?;
+        match &found {
+            Some(found) => self.shown.show(found)?,
+            None => self.shown.nothing_yet(),
         }
         let now = Timestamp::now();
         let lasts = found.as_ref().map(|found| found.lasts(self.lifetime, now));

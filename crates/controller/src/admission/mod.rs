@@ -23,7 +23,10 @@ use anyhow::Result;
 use kube::Client;
 use std::{
     net::SocketAddr,
-    sync::{Arc, atomic::AtomicBool},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -42,7 +45,7 @@ pub struct Settings {
     pub silence: Duration,
 }
 
-/// Serves webhooks for ever, in tasks of its own, and says whether there is a certificate.
+/// Serves webhooks for ever, in tasks of its own, and says whether the certificate is as it should be.
 ///
 /// `writer` keeps the certificate while `leads` is set; `reader` looks up what is judged, with a
 /// budget of its own, because the API server waits for it.
@@ -68,9 +71,9 @@ pub async fn start(
         client: writer,
         namespace: settings.namespace,
         lifetime: settings.lifetime,
-        leads,
+        leads: Arc::clone(&leads),
         shown: Arc::clone(&shown),
     };
     tokio::spawn(keeper.run());
-    Ok(move || shown.is_there())
+    Ok(move || shown.suffices(leads.load(Ordering::Relaxed)))
 }

@@ -23,7 +23,10 @@ use serde::de::DeserializeOwned;
 use std::{
     convert::Infallible,
     net::SocketAddr,
-    sync::{Arc, PoisonError, RwLock},
+    sync::{
+        Arc, PoisonError, RwLock,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 use tokio::{
@@ -59,7 +62,11 @@ const BUSY: &str = "too many questions are judged already";
 
 /// The certificate that is shown to whoever connects next.
 #[derive(Debug, Default)]
-pub struct Shown(RwLock<Option<(Certificate, Arc<CertifiedKey>)>>);
+pub struct Shown {
+    current: RwLock<Option<(Certificate, Arc<CertifiedKey>)>>,
+    /// It was looked, and nobody had made one.
+    is_awaited: AtomicBool,
+}
 
 impl Shown {
     /// Shows this one from now on.
@@ -67,34 +74,41 @@ impl Shown {
     /// # Errors
     /// When it cannot be used.
     pub fn show(&self, certificate: &Certificate) -> Result<()> {
-        let before = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let before = self.current.read().unwrap_or_else(PoisonError::into_inner);
         if matches!(&*before, Some((shown, _)) if shown == certificate) {
             return Ok(());
         }
         drop(before);
         let next = Some((certificate.clone(), certificate.shown()?));
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = next;
+        *self.current.write().unwrap_or_else(PoisonError::into_inner) = next;
         Ok(())
     }
 
     /// What is shown.
     #[must_use]
     pub fn certificate(&self) -> Option<Certificate> {
-        let shown = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let shown = self.current.read().unwrap_or_else(PoisonError::into_inner);
         shown.as_ref().map(|(certificate, _)| certificate.clone())
     }
 
-    /// Whether there is one.
+    /// There is no certificate that could be shown.
+    pub fn nothing_yet(&self) {
+        self.is_awaited.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether that is as it should be. Only who leads makes the first certificate, and where a rollout turns
+    /// webhooks on, whoever leads has none and goes only when others are ready; so they are without one,
+    /// but not before they have looked.
     #[must_use]
-    pub fn is_there(&self) -> bool {
-        let shown = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        shown.is_some()
+    pub fn suffices(&self, leads: bool) -> bool {
+        let shown = self.current.read().unwrap_or_else(PoisonError::into_inner);
+        shown.is_some() || !leads && self.is_awaited.load(Ordering::Relaxed)
     }
 }
 
 impl ResolvesServerCert for Shown {
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        let shown = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let shown = self.current.read().unwrap_or_else(PoisonError::into_inner);
         shown.as_ref().map(|(_, key)| Arc::clone(key))
     }
 }
@@ -247,6 +261,18 @@ mod tests {
     use kube::client::Body;
     use serde_json::{Value, json};
     use tower::BoxError;
+
+    #[test]
+    fn who_waits_for_the_lease_does_without_the_certificate_that_only_a_leader_makes() {
+        let shown = Shown::default();
+        assert!(!shown.suffices(false), "nobody has looked");
+        shown.nothing_yet();
+        assert!(shown.suffices(false) && !shown.suffices(true));
+        let lifetime = Duration::from_secs(3600);
+        let made = Certificate::make("system", lifetime, Timestamp::now(), None).unwrap();
+        shown.show(&made).unwrap();
+        assert!(shown.suffices(false) && shown.suffices(true));
+    }
 
     /// Judges without an API server.
     fn alone() -> Judge {

@@ -6,7 +6,7 @@ use crate::{
     names::is_object_name,
     observe::capacity,
     sets::{claim_name, ordinals, restarts, size, template, wanted},
-    wish::{beyond, class_name},
+    wish::{beyond, class_name, request},
 };
 use anyhow::{Context, Result};
 use flexvol_sdk::Bytes;
@@ -136,7 +136,10 @@ fn impossible(
     }
     for claim in claims {
         let has = capacity(claim);
-        if has > asked {
+        let spec = claim.spec.as_ref();
+        let wanted = spec.map_or(Bytes(0), |spec| request(spec).unwrap_or_default());
+        // Drivers may make more than was asked for.
+        if has > asked && wanted > asked {
             return Some(format!(
                 "claim {} has {has}, and volumes do not shrink to {asked}; ask for at least {has}, or remove the annotation",
                 claim.name_any()
@@ -242,6 +245,13 @@ mod tests {
         };
         let claim: PersistentVolumeClaim = from_value(json!({
             "metadata": {"name": "data-db-1"},
+            "spec": {"resources": {"requests": {"storage": "3Gi"}}},
+            "status": {"capacity": {"storage": "3Gi"}},
+        }))
+        .unwrap();
+        let rounded_up: PersistentVolumeClaim = from_value(json!({
+            "metadata": {"name": "data-db-2"},
+            "spec": {"resources": {"requests": {"storage": "1Gi"}}},
             "status": {"capacity": {"storage": "3Gi"}},
         }))
         .unwrap();
@@ -253,6 +263,7 @@ mod tests {
             assert!(why.contains(text), "{why}");
         };
         assert_eq!(why(4 * GIB, true, std::slice::from_ref(&claim)), None);
+        assert_eq!(why(2 * GIB, true, &[rounded_up]), None);
         says(
             why(2 * GIB, true, std::slice::from_ref(&claim)),
             "claim data-db-1 has 3Gi",

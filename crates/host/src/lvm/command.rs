@@ -73,7 +73,7 @@ pub(super) fn change(doing: &str, arguments: &[&str], hold: &[BorrowedFd<'_>]) -
     if lacks_room(&output) {
         return Err(Error::new(
             ErrorKind::Exhausted,
-            format!("cannot {doing}: the volume group has no room for it"),
+            format!("cannot {doing}: the volume group or its thin pool has no room for it"),
         )
         .because(said(&output)));
     }
@@ -165,11 +165,11 @@ fn lacks_metadata(output: &Output) -> bool {
 
 /// LVM's exit status is 5 for everything (`ECMD_FAILED`), so its words must tell: `insufficient
 /// free space` in lib/metadata/lv_manip.c, `insufficient suitable allocatable extents` there too,
-/// `is above threshold` in lib/metadata/thin_manip.c.
+/// `is above threshold` in lib/metadata/thin_manip.c; making a thin volume says `reached threshold`.
 fn lacks_room(output: &Output) -> bool {
     let said = said(output).to_lowercase();
     !output.status.success()
-        && ["insufficient ", "above threshold"]
+        && ["insufficient ", "above threshold", "reached threshold"]
             .iter()
             .any(|words| said.contains(words))
 }

@@ -117,6 +117,25 @@ pub fn interrupted() -> Verdict {
     Ok(())
 }
 
+/// What one check could not remove from somebody's volume is not forgotten when the next one ends.
+pub fn not_forgotten() -> Verdict {
+    let vendor = Vendor::new("");
+    let failure = r#"{"status":"Failure","message":"no"}"#;
+    vendor.instead(&format!(
+        "mount) case \"$3\" in *sanity-last*) echo '{failure}'; exit 0;; esac;;"
+    ));
+    let image = somebodys(&vendor);
+    vendor.configure_as(&format!("[options]\nimage = {image:?}"));
+    let ran = vendor.tester(&["run", "--filter", "mnt.happy-rw-data,mnt.repeat-no-stack"]);
+    let said = String::from_utf8({ ran }.output().unwrap().stderr).unwrap();
+    assert_eq!(files(&vendor, &image), 1, "the tester's directory: {said}");
+    vendor.instead("");
+    let said = next(&vendor);
+    assert!(said.contains("undid what an interrupted run"), "{said}");
+    assert_eq!(files(&vendor, &image), 0);
+    Ok(())
+}
+
 /// A temporary directory by another name than the kernel's.
 pub fn temporary() -> Verdict {
     let vendor = Vendor::new("");

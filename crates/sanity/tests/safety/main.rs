@@ -56,6 +56,10 @@ fn main() -> ExitCode {
             existing::interrupted,
         ),
         case(
+            "what one check could not remove from it the next one does not forget",
+            existing::not_forgotten,
+        ),
+        case(
             "the temporary directory may be a link, or relative",
             existing::temporary,
         ),

@@ -15,8 +15,11 @@ impl<B: BlockBackend> BlockWorld<'_, B> {
         self.forget();
         let had_device = self.device.is_some();
         let grown = self.grow_whole_storage(to);
-        // Made for a look, it is left as it was found.
+        let is_slow = |error: &Error| error.kind() == ErrorKind::TimedOut;
+        // Made for a look, it is left as it was found. Where a program is still at work whoever comes
+        // next does that, and waits only once.
         if !had_device
+            && !grown.as_ref().is_err_and(is_slow)
             && let Some(device) = self.device.take()
             && let Err(error) = self.stored.backend()?.unmap(device)
         {
