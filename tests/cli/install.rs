@@ -370,7 +370,6 @@ fn damaged_line(points: &Points) {
     assert!(stderr(&assert).contains("attach from true"), "{assert}");
 
     // The executable alone answers its default.
-    damage(None);
     fs::remove_file(node.file(".flexvol.toml")).unwrap();
     let assert = node.install("attach = true\n").failure().code(1);
     assert!(stderr(&assert).contains("attach from false"), "{assert}");
