@@ -10,7 +10,7 @@ use nix::{
 use std::{
     collections::BTreeSet,
     fs::{self, File},
-    os::unix::fs::{MetadataExt, PermissionsExt},
+    os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt},
     path::{Path, PathBuf},
     process::{Command, Stdio},
     sync::{Mutex, PoisonError},
@@ -136,7 +136,9 @@ impl Sandbox {
     /// When something still uses the old one, or the new one cannot be mounted.
     pub fn change_disk(&mut self, image: &Path) {
         umount2(&self.disk(), MntFlags::UMOUNT_NOFOLLOW).expect("unmount the pool's disk");
-        self.mount_disk(image, "loop");
+        // A loop device on a disk that fails would lose what that never wrote, and not tell.
+        let is_disk = fs::metadata(image).is_ok_and(|found| found.file_type().is_block_device());
+        self.mount_disk(image, if is_disk { "rw" } else { "loop" });
     }
 
     /// The sandbox's own directory.
