@@ -88,6 +88,8 @@ impl Ask {
             "limit" => self.limit = usize::try_from(number()?).ok().filter(|limit| *limit > 0),
             "continue" => self.from = Some(value.to_owned()),
             "resourceVersion" => self.version = Some(number()?),
+            // Of what there is now, which is what a list here is of.
+            "resourceVersionMatch" if value == "NotOlderThan" => {}
             "timeoutSeconds" => self.seconds = Some(number()?),
             "labelSelector" => match value.split_once('=') {
                 Some((key, value)) if !value.contains([',', '=', '!']) => {
