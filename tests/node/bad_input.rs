@@ -98,13 +98,13 @@ impl Place {
     #[track_caller]
     fn refuses<S: AsRef<str>>(&self, argv: &[S], words: &[&str], points: &Points) {
         let argv: Vec<_> = argv.iter().map(AsRef::as_ref).collect();
-        self.refuses_through(&[], &argv, words, points);
+        self.refuses_in(|driver| driver.call(&argv), words, points);
     }
 
     #[track_caller]
-    fn refuses_through(&self, through: &[&str], argv: &[&str], words: &[&str], points: &Points) {
+    fn refuses_in(&self, call: impl FnOnce(&Driver) -> Call, words: &[&str], points: &Points) {
         let before = Baseline::of(&self.sandbox);
-        let call = self.driver.call_through(through, argv);
+        let call = call(&self.driver);
         says(&call, words);
         let nothing = before.difference(&Baseline::of(&self.sandbox));
         assert!(nothing.is_empty(), "{call}\n{nothing}");
@@ -535,13 +535,13 @@ fn lacking_node(points: &Points) {
     let volume = place.volume("pv");
     let pod = place.pod(&volume);
     let line = pod.mount_arguments("rw");
-    let line: Vec<_> = line.iter().map(String::as_str).collect();
     let without = ["/usr/bin/setpriv", "--bounding-set", "-sys_admin"];
-    place.refuses_through(&without, &line, &["CAP_SYS_ADMIN"], points);
-    // Nobody can execute what is there, in a mount namespace that the driver has for itself.
-    let script = "mount --bind /dev/null /usr/sbin/mkfs.xfs && exec \"$@\"";
-    let without = ["/usr/bin/unshare", "-m", "/bin/sh", "-c", script, "sh"];
-    place.refuses_through(&without, &line, &["mkfs.xfs", "xfsprogs"], points);
+    let call = |driver: &Driver| driver.call_through(&without, &line);
+    place.refuses_in(call, &["CAP_SYS_ADMIN"], points);
+    // Nobody can execute what is there.
+    let nothing = "mount --bind /dev/null /usr/sbin/mkfs.xfs";
+    let call = |driver: &Driver| driver.call_where(nothing, &line);
+    place.refuses_in(call, &["mkfs.xfs", "xfsprogs"], points);
     pod.mount("rw").success();
     pod.unmount().success();
 }
@@ -551,11 +551,11 @@ fn formatted_by_hand(points: &Points) {
     let place = Place::new();
     let volume = place.volume("pv");
     let pod = place.pod(&volume);
-    let line = pod.mount_arguments("rw");
-    let line: Vec<_> = line.iter().map(String::as_str).collect();
-    let script = "mount --bind /bin/false /usr/sbin/mkfs.xfs && exec \"$@\"";
-    let failing = ["/usr/bin/unshare", "-m", "/bin/sh", "-c", script, "sh"];
-    place.driver.call_through(&failing, &line).failure();
+    let failing = "mount --bind /bin/false /usr/sbin/mkfs.xfs";
+    place
+        .driver
+        .call_where(failing, &pod.mount_arguments("rw"))
+        .failure();
     let image = volume.image(&place.sandbox);
     let made = Command::new("mkfs.xfs").arg("-q").arg(&image).status();
     assert!(made.unwrap().success());

@@ -12,7 +12,9 @@ mod moment;
 mod offline;
 mod restart;
 
-pub(crate) use ask::{claim_name, ordinals, restarts, size, template, templates, wanted};
+pub(crate) use ask::{
+    claim_name, ordinals, restarts, size, template, templates, too_large, wanted,
+};
 
 use crate::{
     api::{Refusal, is_conflict, refusal, words},

@@ -55,6 +55,16 @@ impl Driver {
         self.call_through::<&str, S>(&[], argv)
     }
 
+    /// The same in a mount namespace of its own, which a shell changes first.
+    ///
+    /// # Panics
+    /// When the shell cannot be started.
+    pub fn call_where<S: AsRef<OsStr>>(&self, changed: &str, argv: &[S]) -> Call {
+        let script = format!("{changed} && exec \"$@\"");
+        let through = ["/usr/bin/unshare", "-m", "/bin/sh", "-c", &script, "sh"];
+        self.call_through(&through, argv)
+    }
+
     /// The same with the driver started by another program: `through` is that program and its
     /// arguments, which the driver's own command line follows.
     ///

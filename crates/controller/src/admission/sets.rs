@@ -4,9 +4,8 @@
 use super::review::{Update, Verdict};
 use crate::{
     names::is_object_name,
-    observe::capacity,
-    sets::{claim_name, ordinals, restarts, size, template, wanted},
-    wish::{beyond, class_name, request},
+    sets::{claim_name, ordinals, restarts, size, template, too_large, wanted},
+    wish::{beyond, class_name},
 };
 use anyhow::{Context, Result};
 use flexvol_sdk::Bytes;
@@ -135,11 +134,7 @@ fn impossible(
         ));
     }
     for claim in claims {
-        let has = capacity(claim);
-        let spec = claim.spec.as_ref();
-        let wanted = spec.map_or(Bytes(0), |spec| request(spec).unwrap_or_default());
-        // Drivers may make more than was asked for.
-        if has > asked && wanted > asked {
+        if let Some(has) = too_large(claim, asked) {
             return Some(format!(
                 "claim {} has {has}, and volumes do not shrink to {asked}; ask for at least {has}, or remove the annotation",
                 claim.name_any()

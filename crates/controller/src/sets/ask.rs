@@ -2,7 +2,7 @@
 
 use crate::{
     names::{GROW, OFFLINE},
-    observe::{is_bound, storage},
+    observe::{capacity, is_bound},
     ours::Ours,
     wish::{provisioner, request},
 };
@@ -26,17 +26,25 @@ pub(super) enum Need {
     Smaller(Bytes),
 }
 
+/// What a claim has, where it would have to shrink to have only what is wanted. Drivers may make more
+/// than was asked for: what was asked for must be more too.
+pub(crate) fn too_large(claim: &PersistentVolumeClaim, wanted: Bytes) -> Option<Bytes> {
+    let has = capacity(claim);
+    (has > wanted && asked(claim) > wanted).then_some(has)
+}
+
+fn asked(claim: &PersistentVolumeClaim) -> Bytes {
+    let size = claim.spec.as_ref().map(request);
+    size.and_then(Result::ok).unwrap_or_default()
+}
+
 pub(super) fn need(claim: &PersistentVolumeClaim, wanted: Bytes) -> Need {
-    let spec = claim.spec.clone().unwrap_or_default();
-    let status = claim.status.clone().unwrap_or_default();
-    let asked = request(&spec).unwrap_or_default();
-    let has = storage(status.capacity.as_ref());
+    let asked = asked(claim);
     if claim.metadata.deletion_timestamp.is_some() || !is_bound(claim) {
         Need::Time
-    } else if has > wanted && asked > wanted {
+    } else if let Some(has) = too_large(claim, wanted) {
         Need::Smaller(has)
-    } else if has >= wanted {
-        // Drivers may make more than was asked for.
+    } else if capacity(claim) >= wanted {
         Need::Nothing
     } else if asked < wanted {
         Need::Ask(wanted)
