@@ -2,13 +2,13 @@
 
 use crate::{
     accidents::Changed,
-    controllers::{self, End, Program, Running, plain_volumes},
+    controllers::{self, End, Program, Running, plain_volumes, writes_of},
     lab::{self, DISK},
     objects::pod,
     scenario::Scenario,
 };
 use flexvol_lab::kubernetes::Component;
-use flexvol_testing::{Need, Points, Test};
+use flexvol_testing::{Need, Points, Random, Test, budget};
 use serde_json::{Value, json};
 use std::{fs, thread, time::Duration};
 
@@ -155,50 +155,61 @@ fn life(points: &Points) {
     });
 }
 
-/// A claim is made, grows under its pod, and is deleted; every one of these needs writes of the
-/// controller, which ends after one more of them in each round, until a round needs no more.
+/// Lives in which the controller ends, unless every point is tried: each takes a quarter of a minute.
+const LIVES: usize = 4;
+
 fn killed(points: &Points) {
     controllers::with(|scenario, running| {
         classes(scenario);
-        for writes in 1.. {
-            let mut round = Round::new(scenario, running);
-            running.restart_controller(scenario, Some(End::After(writes)));
-            scenario.apply(&[claim("short", "at-once", 320)]);
-            round.eventually("the claim to be bound", || {
-                scenario.claim("default", "short")["status"]["phase"] == "Bound"
-            });
-            assert_eq!(scenario.volumes().len(), 1, "after {writes} writes");
-            let app = pod("app", "short");
-            scenario.run_pod(&app);
-            let before = scenario.size_in(&app);
-            scenario.ask_for("short", 352);
-            round.eventually("the claim to have grown", || {
-                scenario.claim("default", "short")["status"]["capacity"]["storage"] == "352Mi"
-            });
-            let volume = scenario.volumes()[0]["name"].as_str().unwrap().to_owned();
-            assert_eq!(scenario.image_bytes(&volume), 352 * MEBI);
-            assert_eq!(scenario.size_in(&app) - before, 32);
-            scenario.delete_pod(&app);
-            let delete = ["delete", "persistentvolumeclaim", "short", "--wait=false"];
-            scenario.lab().kubectl(&delete);
-            for kind in ["persistentvolumeclaims", "persistentvolumes", "nodevolumes"] {
-                round.eventually(&format!("no {kind} to be left"), || {
-                    let left = scenario.lab().kubectl(&["get", kind, "--output=name"]);
-                    left.trim().is_empty()
-                });
-            }
-            assert_eq!(scenario.volumes().len(), 0, "after {writes} writes");
-            if !round.killed {
-                println!(
-                    "flexvol-controller: killed after each of {} writes",
-                    writes - 1
-                );
-                assert!(writes > 8, "a life has more writes than {writes}");
-                return;
-            }
-            points.add(1);
+        assert!(!killed_once(scenario, running, End::NEVER));
+        let all = writes_of(scenario, Program::Controller);
+        assert!(all > 8, "a life has more writes than {all}");
+        let mut writes: Vec<_> = (1..=all).collect();
+        Random::new(budget().seed).shuffle(&mut writes);
+        if !budget().every_point {
+            writes.truncate(LIVES);
         }
+        let lives = writes.iter().map(|write| End::After(*write));
+        let reached = lives.filter(|end| killed_once(scenario, running, *end));
+        let reached = reached.count().try_into().unwrap();
+        assert!(reached > 0, "nothing was killed");
+        let name = "flexvol-controller, under a pod";
+        points.report(name, reached, all.try_into().unwrap(), "kills after writes");
     });
+}
+
+/// A claim is made, grows under its pod, and is deleted, while the controller ends once; says whether it
+/// did. A life may need fewer writes than another.
+fn killed_once(scenario: &Scenario, running: &Running, end: End) -> bool {
+    let mut round = Round::new(scenario, running);
+    running.restart_controller(scenario, Some(end));
+    scenario.apply(&[claim("short", "at-once", 320)]);
+    round.eventually("the claim to be bound", || {
+        scenario.claim("default", "short")["status"]["phase"] == "Bound"
+    });
+    assert_eq!(scenario.volumes().len(), 1, "{end:?}");
+    let app = pod("app", "short");
+    scenario.run_pod(&app);
+    let before = scenario.size_in(&app);
+    scenario.ask_for("short", 352);
+    round.eventually("the claim to have grown", || {
+        scenario.claim("default", "short")["status"]["capacity"]["storage"] == "352Mi"
+    });
+    let volume = scenario.volumes()[0]["name"].as_str().unwrap().to_owned();
+    assert_eq!(scenario.image_bytes(&volume), 352 * MEBI);
+    assert_eq!(scenario.size_in(&app) - before, 32);
+    scenario.delete_pod(&app);
+    let delete = ["delete", "persistentvolumeclaim", "short", "--wait=false"];
+    scenario.lab().kubectl(&delete);
+    for kind in ["persistentvolumeclaims", "persistentvolumes", "nodevolumes"] {
+        round.eventually(&format!("no {kind} to be left"), || {
+            let left = scenario.lab().kubectl(&["get", kind, "--output=name"]);
+            left.trim().is_empty()
+        });
+    }
+    assert_eq!(scenario.volumes().len(), 0, "{end:?}");
+    // It may have ended at its very last write, and nobody noticed.
+    round.killed || !Program::Controller.runs(scenario)
 }
 
 /// A life in which a program ends once, and is started again.

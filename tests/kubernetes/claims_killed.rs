@@ -21,9 +21,6 @@ pub const TESTS: &[Test] = &[Test {
 /// The claim's, and those of the set.
 const CLAIMS: [&str; 3] = ["alone", "data-db-0", "data-db-1"];
 
-/// No life has so many writes.
-const NEVER: End = End::After(u32::MAX);
-
 /// A set of two pods, which run nowhere, with a claim each of this size.
 fn sized(size: &str) -> Value {
     let mut set = set_of_data("plain");
@@ -38,7 +35,7 @@ fn killed(points: &Points) {
         scenario.apply(&[class("plain", PLAIN, false, &json!({}))]);
         let mut all = Vec::new();
         for program in [Program::Controller, Program::Agent] {
-            assert!(!live(scenario, running, program, NEVER));
+            assert!(!live(scenario, running, program, End::NEVER));
             let writes = writes_of(scenario, program);
             println!("{program:?}: {writes} writes in a life");
             assert!(writes >= 9, "three claims need more than {writes} writes");

@@ -69,6 +69,11 @@ pub enum End {
     After(u32),
 }
 
+impl End {
+    /// No life has so many writes: they are counted.
+    pub const NEVER: End = End::After(u32::MAX);
+}
+
 impl fmt::Display for End {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -91,6 +91,9 @@ enum Kubernetes {
         /// Also write what these releases did into docs/kubernetes.md, and the newest one's into docs/cluster.md
         #[arg(long)]
         write: bool,
+        /// For the scenarios, after --: --seed S, --seconds N or --every-point
+        #[arg(last = true)]
+        arguments: Vec<String>,
     },
 }
 
@@ -219,7 +222,8 @@ impl Kubernetes {
                 every,
                 jobs,
                 write,
-            } => suite::run(&which.versions(every), jobs, write),
+                arguments,
+            } => suite::run(&which.versions(every), jobs, write, &arguments),
         }
     }
 }

@@ -69,8 +69,14 @@ fn beside() -> Result<PathBuf> {
         .to_owned())
 }
 
-/// Runs the tests of these releases, so many at a time, and prints a table of them.
-pub fn run(versions: &[Version], at_a_time: usize, write: bool) -> Result<()> {
+/// Runs the tests of these releases, so many at a time, and prints a table of them. The arguments are the
+/// scenarios'.
+pub fn run(
+    versions: &[Version],
+    at_a_time: usize,
+    write: bool,
+    arguments: &[String],
+) -> Result<()> {
     let built = cargo(&["build", "--quiet", "--locked", "--workspace", "--bins"]).status();
     ensure!(
         built.context("run cargo")?.success(),
@@ -85,10 +91,11 @@ pub fn run(versions: &[Version], at_a_time: usize, write: bool) -> Result<()> {
                 loop {
                     let next = hold(&left).next();
                     let Some(version) = next else { break };
-                    let column = release(version, at_a_time > 1).unwrap_or_else(|error| {
-                        println!("Kubernetes {version}: {error:#}");
-                        Column::without_results(version)
-                    });
+                    let column =
+                        release(version, at_a_time > 1, arguments).unwrap_or_else(|error| {
+                            println!("Kubernetes {version}: {error:#}");
+                            Column::without_results(version)
+                        });
                     hold(&done).push(column);
                 }
             });
@@ -127,7 +134,7 @@ fn hold<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Runs the tests of one release. Beside others it writes to a file, whose name is printed.
-fn release(version: Version, beside_others: bool) -> Result<Column> {
+fn release(version: Version, beside_others: bool, arguments: &[String]) -> Result<Column> {
     let started = Instant::now();
     Programs::of(version)?;
     println!(
@@ -168,6 +175,8 @@ fn release(version: Version, beside_others: bool) -> Result<Column> {
     )];
     let mut nodes = cargo(&["test", "--quiet", "--locked", "--test", "kubernetes"]);
     nodes
+        .arg("--")
+        .args(arguments)
         .env("FLEXVOL_KUBERNETES", version.to_string())
         .env("FLEXVOL_REPORT", &report);
     let (nodes_passed, seconds) = timed(nodes)?;
