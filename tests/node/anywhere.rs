@@ -30,6 +30,7 @@ callouts! {
     "provision" => block::provision,
     "mount of a new xfs volume" => |how, points| block::mount_new("xfs", how, points),
     "mount of a new ext4 volume" => |how, points| block::mount_new("ext4", how, points),
+    "mount of a new btrfs volume" => |how, points| block::mount_new("btrfs", how, points),
     "mount" => block::mount,
     "mount of xfs on storage that was grown" => |how, points| block::mount_grown("xfs", how, points),
     "mount of ext4 on storage that was grown" => |how, points| block::mount_grown("ext4", how, points),

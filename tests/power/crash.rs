@@ -29,9 +29,9 @@ use std::{
 /// The longest is first: there is time for all that mount here beside it.
 pub const TESTS: &[Test] = &[
     Test {
-        name: "lvm: a volume survives a power cut after any write of its life",
+        name: "lvm: an xfs volume survives a power cut after any write of its life",
         needs: NEEDS,
-        run: in_machine,
+        run: |points| in_machine(Backend::Lvm, "xfs", points),
     },
     Test {
         name: "an ext4 volume survives a power cut after any write of its life",
@@ -42,6 +42,11 @@ pub const TESTS: &[Test] = &[
         name: "an xfs volume survives a power cut after any write of its life",
         needs: NEEDS,
         run: |points| here("xfs", points),
+    },
+    Test {
+        name: "lvm: an ext4 volume survives a power cut after any write of its life",
+        needs: NEEDS,
+        run: |points| in_machine(Backend::Lvm, "ext4", points),
     },
 ];
 
@@ -81,22 +86,16 @@ fn here(filesystem: &'static str, points: &Points) {
     images(size, &story, place.path(), Node::here, points);
 }
 
-/// Those of logical volumes by a virtual one, whose disk is exchanged under it: of one file system, unless
-/// every point is tried.
-fn in_machine(points: &Points) {
-    let mut filesystems = ["ext4", "xfs"];
-    Random::new(budget().seed).shuffle(&mut filesystems);
-    let count = if budget().every_point { 2 } else { 1 };
-    for filesystem in &filesystems[..count] {
-        let story = Story::record(Backend::Lvm, filesystem);
-        let place = tempfile::tempdir_in(arena()).unwrap();
-        let node = |disk: &Path| Node::in_machine(place.path(), &Keep::Disk(disk), Backend::Lvm);
-        let size = Size {
-            pass: 3,
-            torn: TORN_IN_MACHINE,
-        };
-        images(size, &story, place.path(), node, points);
-    }
+/// Those of logical volumes by a virtual one, whose disk is exchanged under it.
+fn in_machine(backend: Backend, filesystem: &'static str, points: &Points) {
+    let story = Story::record(backend, filesystem);
+    let place = tempfile::tempdir_in(arena()).unwrap();
+    let node = |disk: &Path| Node::in_machine(place.path(), &Keep::Disk(disk), backend);
+    let size = Size {
+        pass: 3,
+        torn: TORN_IN_MACHINE,
+    };
+    images(size, &story, place.path(), node, points);
 }
 
 struct Size {

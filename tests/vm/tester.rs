@@ -14,15 +14,23 @@ mod found;
 use crate::NEEDS;
 use applicable::{ALWAYS_HERE, DIRECTORIES, GROUPED, NAMELESS, NOT_ATTACHED, Reason};
 use flexvol_lab::vm::{Machine, Setup};
-use flexvol_testing::{Points, Random, Test, arena, budget, executable};
+use flexvol_testing::{Points, Test, arena, budget, executable};
 use found::{Found, passes};
 use std::{fs, time::Duration};
 
 pub const TESTS: &[Test] = &[
     Test {
-        name: "the lvm driver passes, without attach or with it",
+        name: "the lvm driver passes where devices, growth and failing disks are tested",
         needs: NEEDS,
-        run: either,
+        run: |points| lvm(false, FOR_LVM, &[NAMELESS, GROUPED, NOT_ATTACHED], points),
+    },
+    Test {
+        name: "the lvm driver with attach passes where its volumes are attached",
+        needs: NEEDS,
+        run: |points| {
+            let lists = [NAMELESS, GROUPED, ALWAYS_HERE];
+            lvm(true, FOR_ATTACHED, &lists, points);
+        },
     },
     Test {
         name: "the dir driver passes where projects of an xfs are its limits",
@@ -79,19 +87,6 @@ const FOR_DIRECTORIES: &str =
 /// The rest of attaching is asked of volumes in files, by the same code.
 const FOR_ATTACHED: &str =
     "att.happy,att.repeat,wfa.returns,isa.,det.happy,det.repeat,mnt.fsgroup,gvn.";
-
-/// One of them in each run, as the seed says.
-fn either(points: &Points) {
-    let attached = Random::new(budget().seed).below(2) == 1;
-    if budget().every_point || !attached {
-        let lists = [NAMELESS, GROUPED, NOT_ATTACHED];
-        lvm(false, FOR_LVM, &lists, points);
-    }
-    if budget().every_point || attached {
-        let lists = [NAMELESS, GROUPED, ALWAYS_HERE];
-        lvm(true, FOR_ATTACHED, &lists, points);
-    }
-}
 
 fn lvm(attach: bool, some: &str, lists: &[&[Reason]], points: &Points) {
     let script = format!(

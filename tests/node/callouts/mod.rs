@@ -14,6 +14,7 @@ pub const NEEDS: &[Need] = &[
     Need::Tool("strace", "strace"),
     Need::Tool("mkfs.xfs", "xfsprogs"),
     Need::Tool("mkfs.ext4", "e2fsprogs"),
+    Need::Tool("mkfs.btrfs", "btrfs-progs"),
 ];
 
 /// One node with a driver.

@@ -7,18 +7,51 @@ use super::{
 use flexvol_testing::{
     Call,
     Disturbance::{self, ErrorsAt, KillAt},
-    Disturbed, PersistentVolume, Points, Random, Test, budget, request,
+    Disturbed, PersistentVolume, Points, Test, request,
 };
 use std::fs;
 
 pub const TESTS: &[Test] = &[
     test(
-        "lvm: callouts, killed at or refused any ioctl, are finished by their repetition",
-        linear,
+        "lvm: provision, killed at or refused any ioctl, is finished by its repetition",
+        |points| provision(&Node::linear(), "lvm: provision", KILLED_OR_REFUSED, points),
     ),
     test(
-        "lvm: callouts on a thin volume, killed at any ioctl, are finished by their repetition",
-        thin,
+        "lvm: mount of a new volume, killed at or refused any ioctl, is finished by its repetition",
+        |points| {
+            let name = "lvm: mount of a new volume";
+            mount_new(&Node::linear(), name, KILLED_OR_REFUSED, points);
+        },
+    ),
+    test(
+        "lvm: provision and mount of a thin volume, killed at any ioctl, are finished by their repetition",
+        |points| {
+            let node = Node::thin(1200 * MIB);
+            provision(&node, "lvm: provision of a thin volume", KILLED, points);
+            mount_new(&node, "lvm: mount of a new thin volume", KILLED, points);
+        },
+    ),
+    test(
+        "lvm: expandfs, killed at or refused any ioctl, is finished by its repetition",
+        |points| expandfs(&Node::linear(), "lvm: expandfs", KILLED_OR_REFUSED, points),
+    ),
+    test(
+        "lvm: expandfs of a thin volume, killed at any ioctl, is finished by its repetition",
+        |points| {
+            let name = "lvm: expandfs of a thin volume";
+            expandfs(&Node::thin(1200 * MIB), name, KILLED, points);
+        },
+    ),
+    test(
+        "lvm: delete, killed at or refused any ioctl, is finished by its repetition",
+        |points| delete(&Node::linear(), "lvm: delete", KILLED_OR_REFUSED, points),
+    ),
+    test(
+        "lvm: delete of a thin volume, killed at any ioctl, is finished by its repetition",
+        |points| {
+            let name = "lvm: delete of a thin volume";
+            delete(&Node::thin(1200 * MIB), name, KILLED, points);
+        },
     ),
 ];
 
@@ -32,42 +65,6 @@ const fn test(name: &'static str, run: fn(&Points)) -> Test {
         run,
     }
 }
-
-fn linear(points: &Points) {
-    let callouts = [
-        ("lvm: provision", provision as Callout),
-        ("lvm: mount of a new volume", mount_new),
-        ("lvm: expandfs", expandfs),
-        ("lvm: delete", delete),
-    ];
-    some(callouts, &Node::linear(), KILLED_OR_REFUSED, points);
-}
-
-fn thin(points: &Points) {
-    let callouts = [
-        ("lvm: provision of a thin volume", provision as Callout),
-        ("lvm: mount of a new thin volume", mount_new),
-        ("lvm: expandfs of a thin volume", expandfs),
-        ("lvm: delete of a thin volume", delete),
-    ];
-    some(callouts, &Node::thin(1200 * MIB), KILLED, points);
-}
-
-/// One of the four in each run, as the seed says: it takes the machine half a minute or more.
-fn some(
-    mut callouts: [(&str, Callout); 4],
-    node: &Node,
-    disturbances: &[Disturbance],
-    points: &Points,
-) {
-    Random::new(budget().seed).shuffle(&mut callouts);
-    let count = if budget().every_point { 4 } else { 1 };
-    for (name, callout) in &callouts[..count] {
-        callout(node, name, disturbances, points);
-    }
-}
-
-type Callout = fn(&Node, &str, &[Disturbance], &Points);
 
 fn disturbed<S>(
     node: &Node,
