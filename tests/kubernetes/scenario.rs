@@ -23,7 +23,7 @@ use std::{
 };
 
 /// How long anything may take that Kubernetes does by itself.
-const PATIENCE: Duration = Duration::from_secs(150);
+const PATIENCE: Duration = Duration::from_secs(300);
 
 const MEBI: u64 = 1 << 20;
 

@@ -89,7 +89,7 @@ impl Baseline {
     /// timeout the test fails with the differences.
     ///
     /// # Panics
-    /// When it still looks different after two seconds, or more in the virtual machine.
+    /// When it still looks different after two seconds, which [`patience`] makes longer.
     #[track_caller]
     pub fn expect(&self, sandbox: &Sandbox, when: &str) {
         let deadline = Instant::now() + Duration::from_secs(2) * patience();

@@ -110,11 +110,11 @@ pub fn in_virtual_machine() -> bool {
     env::var_os("FLEXVOL_VM").is_some_and(|vm| vm == "1")
 }
 
-/// By how much deadlines of tests are longer here: the virtual machine translates every
-/// instruction.
+/// By how much deadlines of tests are longer than on an idle machine: this one runs other layers at the
+/// same time, and the virtual machine translates every instruction.
 #[must_use]
 pub fn patience() -> u32 {
-    if in_virtual_machine() { 20 } else { 1 }
+    if in_virtual_machine() { 20 } else { 5 }
 }
 
 /// Waits until it is so, and fails if it is not so `within` this time, which [`patience`] makes longer.

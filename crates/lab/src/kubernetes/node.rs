@@ -236,7 +236,8 @@ fn is_dead(status: &str) -> bool {
     rest.is_some_and(|(_, state)| state.starts_with('Z'))
 }
 
-/// Asks again until the answer is yes.
+/// Asks again until the answer is yes. What takes long to ask, as everything by kubectl does, is asked
+/// less often: the node shares the machine's processors with whoever asks.
 ///
 /// # Errors
 /// When the time is over, with what was waited for; and the error of a question.
@@ -246,13 +247,17 @@ pub fn wait_until(
     mut question: impl FnMut() -> Result<bool>,
 ) -> Result<()> {
     let deadline = Instant::now() + limit;
-    while !question()? {
+    loop {
+        let asked = Instant::now();
+        if question()? {
+            return Ok(());
+        }
         if Instant::now() > deadline {
             bail!("waited {} s for {what}", limit.as_secs());
         }
-        thread::sleep(Duration::from_millis(50));
+        let pause = asked.elapsed() * 2;
+        thread::sleep(pause.clamp(Duration::from_millis(50), Duration::from_secs(1)));
     }
-    Ok(())
 }
 
 /// Makes the namespaces of a node and in them its first process, which stays; prints its number.
