@@ -38,6 +38,10 @@ pub const PROVISIONER: [&str; 2] = [
     "volume.beta.kubernetes.io/storage-provisioner",
 ];
 
+/// On a claim: its class, which goes before the field of its spec (`GetPersistentVolumeClaimClass` in
+/// `pkg/apis/core/v1/helper`).
+pub const CLASS: &str = "volume.beta.kubernetes.io/storage-class";
+
 /// On a claim: the node that the scheduler chose.
 pub const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
 

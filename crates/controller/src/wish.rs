@@ -2,7 +2,7 @@
 
 use crate::{
     decide::Wish,
-    names::{LARGEST, PROVISIONER, SELECTED_NODE},
+    names::{CLASS, LARGEST, PROVISIONER, SELECTED_NODE, is_object_name},
     ours::Ours,
 };
 use flexvol_sdk::Bytes;
@@ -28,10 +28,17 @@ pub fn selected_node(claim: &PersistentVolumeClaim) -> Option<&str> {
     annotations.get(SELECTED_NODE).map(String::as_str)
 }
 
-/// The name of the claim's class.
+/// The name of the claim's class, if it can be one: the annotation goes before the field, as for quota, the
+/// scheduler and the binder (`GetPersistentVolumeClaimClass` in `pkg/apis/core/v1/helper`), and Kubernetes
+/// does not look what it says.
 #[must_use]
 pub fn class_name(claim: &PersistentVolumeClaim) -> Option<&str> {
-    claim.spec.as_ref()?.storage_class_name.as_deref()
+    let annotated = claim.metadata.annotations.as_ref();
+    let name = match annotated.and_then(|all| all.get(CLASS)) {
+        Some(name) => name,
+        None => claim.spec.as_ref()?.storage_class_name.as_ref()?,
+    };
+    Some(name.as_str()).filter(|name| is_object_name(name))
 }
 
 /// The size that a claim asks for.
@@ -88,10 +95,14 @@ pub fn wish(claim: &PersistentVolumeClaim, class: Option<&StorageClass>, ours: &
         return Wish::Nothing;
     }
     let Some(class) = class else {
-        let name = class_name(claim).unwrap_or_default();
-        return Wish::Refused(format!(
-            "storage class {name:?} is not there; make it, or delete the claim"
-        ));
+        return Wish::Refused(match class_name(claim) {
+            Some(name) => {
+                format!("storage class {name:?} is not there; make it, or delete the claim")
+            }
+            None => format!(
+                "the claim names no storage class that can be; set spec.storageClassName, without annotation {CLASS}, and make it anew"
+            ),
+        });
     };
     if let Err(why) = possible(spec, class, driver, ours) {
         return Wish::Refused(why);
@@ -153,6 +164,16 @@ fn possible(
         return Err(
             "the claim has a data source, and volumes are made empty; remove it".to_owned(),
         );
+    }
+    // Kubernetes binds only volumes of the same one (`FindMatchingVolume` in
+    // `component-helpers/storage/volume/pv_helpers.go`), and only those of CSI drivers have any.
+    if let Some(attributes) = spec.volume_attributes_class_name.as_deref()
+        && !attributes.is_empty()
+    {
+        return Err(format!(
+            "the claim wants volume attributes class {:?}, which FlexVolume has none of; make it without volumeAttributesClassName",
+            attributes.chars().take(253).collect::<String>()
+        ));
     }
     for mode in spec.access_modes.iter().flatten() {
         if mode != "ReadWriteOnce" {
@@ -259,6 +280,36 @@ mod tests {
     }
 
     #[test]
+    fn the_class_of_a_claim_is_that_which_kubernetes_counts_it_for() {
+        let class = |annotated: Option<&str>, said: Option<&str>| {
+            let annotations = annotated.map(|name| json!({CLASS: name}));
+            let claim: PersistentVolumeClaim = from_value(json!({
+                "metadata": {"annotations": annotations}, "spec": {"storageClassName": said},
+            }))
+            .unwrap();
+            class_name(&claim).map(str::to_owned)
+        };
+        assert_eq!(class(None, Some("fast")).as_deref(), Some("fast"));
+        assert_eq!(class(Some("slow"), Some("fast")).as_deref(), Some("slow"));
+        assert_eq!(class(Some("slow"), None).as_deref(), Some("slow"));
+        assert_eq!(class(None, None), None);
+        // It would be a part of a path.
+        for no_name in ["", "../nodes/a", "a/b", "A"] {
+            assert_eq!(class(Some(no_name), Some("fast")), None, "{no_name}");
+            assert_eq!(class(None, Some(no_name)), None, "{no_name}");
+        }
+    }
+
+    #[test]
+    fn a_claim_without_volume_attributes_is_as_one_that_names_none() {
+        let none = of(
+            claim(json!({"volumeAttributesClassName": ""})),
+            class(json!({})),
+        );
+        assert_eq!(none, Wish::Storage { node: None });
+    }
+
+    #[test]
     fn both_names_of_a_provisioner_mean_one_driver() {
         for (of_claim, of_class) in [
             ("disk.example.com", "disk.example.com"),
@@ -313,6 +364,16 @@ mod tests {
                 claim(json!({"dataSource": {"kind": "PersistentVolumeClaim", "name": "a"}})),
                 class(json!({})),
                 "data source",
+            ),
+            (
+                claim(json!({"volumeAttributesClassName": "gold"})),
+                class(json!({})),
+                "volumeAttributesClassName",
+            ),
+            (
+                claim(json!({"storageClassName": "../disk"})),
+                Value::Null,
+                "spec.storageClassName",
             ),
             (
                 claim(json!({"accessModes": ["ReadWriteMany"]})),
