@@ -10,7 +10,7 @@ use crate::{
 };
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
-use http::{Method, Request, Response};
+use http::{HeaderValue, Method, Request, Response};
 use http_body_util::{BodyExt, Full, StreamBody, combinators::UnsyncBoxBody};
 use hyper::{
     body::{Frame, Incoming},
@@ -20,6 +20,7 @@ use hyper::{
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use std::{
+    collections::BTreeMap,
     convert::Infallible,
     io,
     net::SocketAddr,
@@ -53,6 +54,7 @@ pub(crate) struct Shared {
     requests: Mutex<Requests>,
     cuts: Sender<u64>,
     held: Sender<Option<String>>,
+    refuses: Mutex<BTreeMap<String, Refused>>,
 }
 
 impl Server {
@@ -71,6 +73,7 @@ impl Server {
             requests: Mutex::default(),
             cuts: Sender::new(0),
             held: Sender::default(),
+            refuses: Mutex::default(),
         });
         let address = listener.local_addr()?;
         runtime.spawn(accept(listener, Arc::clone(&shared)));
@@ -127,6 +130,15 @@ impl Server {
         Hold::of(&self.shared.held, request)
     }
 
+    /// Refuses requests that [`Server::requests`] calls so, or does so no more. They are counted.
+    pub fn refuse(&self, request: &str, refused: Option<Refused>) {
+        let mut all = self.shared.refuses();
+        match refused {
+            Some(refused) => drop(all.insert(request.to_owned(), refused)),
+            None => drop(all.remove(request)),
+        }
+    }
+
     /// Whether a fault is still to come.
     #[must_use]
     pub fn is_to_fail(&self) -> bool {
@@ -158,6 +170,10 @@ impl Shared {
 
     pub fn cuts(&self) -> Receiver<u64> {
         self.cuts.subscribe()
+    }
+
+    fn refuses(&self) -> MutexGuard<'_, BTreeMap<String, Refused>> {
+        self.refuses.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn requests(&self) -> MutexGuard<'_, Requests> {
@@ -205,6 +221,9 @@ async fn serve(
     let body = body.unwrap_or_default();
     let fault = shared.requests().count(&ask);
     hold::wait(&shared.held, &ask.words()).await;
+    if let Some(refused) = shared.refuses().get(&ask.words()) {
+        return Ok(refusal(refused));
+    }
     let done = match fault {
         None => answer(&shared, &ask, &body),
         Some(Fault::Conflict) => {
@@ -266,7 +285,10 @@ async fn half(answer: Response<Body>) -> Response<Body> {
 fn refusal(refused: &Refused) -> Response<Body> {
     if refused.reason.is_empty() {
         let text = refused.message.clone();
-        return response(refused.code, Full::from(text).boxed_unsync());
+        let mut answer = response(refused.code, Full::from(text).boxed_unsync());
+        let plain = HeaderValue::from_static("text/plain; charset=utf-8");
+        answer.headers_mut().insert("content-type", plain);
+        return answer;
     }
     let text = refused.status().to_string();
     response(refused.code, Full::from(text).boxed_unsync())

@@ -1,5 +1,6 @@
 //! What claims and volumes cost: fills a double of the API server with as many as asked, starts the
-//! controller beside it, lets some of them grow, and prints what that took.
+//! controller beside it, lets some of them grow, and prints what that took. Then the same beside claims that
+//! are as large as claims can be, which tenants may make.
 #![allow(clippy::print_stdout, reason = "it prints what it measured")]
 
 use anyhow::{Context, Result, ensure};
@@ -24,6 +25,11 @@ const SCRIPT: &str = include_str!("../../../tests/kubernetes/plain.sh");
 
 /// What the controller may have in memory, whatever there is in the cluster.
 const MEMORY: u64 = 150 << 10;
+
+/// How many claims are large, and what the controller may have in memory beside them. The chart's limit leaves
+/// a quarter of room above what is measured.
+const LARGE: usize = 1000;
+const MEMORY_BESIDE_LARGE: u64 = 192 << 10;
 
 /// What a growth may cost, the requests of the node's agent included.
 const REQUESTS: f64 = 8.0;
@@ -96,6 +102,53 @@ fn main() -> Result<()> {
         each <= REQUESTS,
         "a growth costs {each} requests: {:?}",
         &requests[before..before + 40]
+    );
+    drop(controller);
+    large()
+}
+
+/// Claims of tenants, half of them of a class of ours: these are read one by one, too, and none can be had.
+fn large() -> Result<()> {
+    let server = Server::start().context("start the double")?;
+    let class = json!({"metadata": {"name": "plain"}, "provisioner": DRIVER});
+    let mut store = server.store();
+    store.create(&Key::new("StorageClass", "", "plain"), class)?;
+    let labels = (0..5000).map(|number| {
+        let name = format!("{}.example.com/{number:050}", "n".repeat(110));
+        (name, Value::from("v".repeat(60)))
+    });
+    let labels = Value::Object(labels.collect());
+    let size = labels.to_string().len();
+    for number in 0..LARGE {
+        let key = claim_key(number);
+        let mut annotations = json!({});
+        if number % 2 == 0 {
+            annotations["volume.kubernetes.io/storage-provisioner"] = DRIVER.into();
+        }
+        let claim = json!({
+            "metadata": {"name": key.name, "labels": labels, "annotations": annotations},
+            "spec": {
+                "accessModes": ["ReadWriteOnce"], "storageClassName": "plain",
+                "resources": {"requests": {"storage": "5Ti"}},
+            },
+        });
+        store.create(&key, claim)?;
+    }
+    drop(store);
+    let dir = tempfile::tempdir()?;
+    let started = Instant::now();
+    let controller = Program::start(&server, dir.path(), &["controller", "--identity=one"])?;
+    let ready = rests(&server, 6)?;
+    let memory = controller.memory("VmHWM")?;
+    println!(
+        "large     {LARGE} claims of {} KiB: {} MiB at most, at rest after {:.1} s",
+        size >> 10,
+        memory >> 10,
+        (ready - started).as_secs_f64()
+    );
+    ensure!(
+        memory <= MEMORY_BESIDE_LARGE,
+        "the controller needs {memory} KiB beside large claims"
     );
     Ok(())
 }

@@ -4,11 +4,12 @@ use crate::{
     cut::Cut,
     limits::{PATIENCE, Timed, late},
     metrics::Metrics,
+    prune::{Keep, Prune},
     resolve::{self, Getent},
     sort::Sort,
 };
 use anyhow::{Context as _, Result};
-use http::{Request, Response};
+use http::{Request, Response, StatusCode, header};
 use hyper_util::{
     client::legacy::{Client as Http, connect::HttpConnector},
     rt::TokioExecutor,
@@ -38,6 +39,9 @@ pub struct Budget {
     pub burst: u32,
 }
 
+/// Nobody waits for longer because the API server says so.
+const LONGEST_HOLD: Duration = Duration::from_secs(60);
+
 /// Until when this process may write.
 #[derive(Clone, Debug, Default)]
 pub struct Fence(Arc<Mutex<Option<Instant>>>);
@@ -66,6 +70,24 @@ pub async fn connect(
     fence: Fence,
     metrics: Metrics,
 ) -> Result<Client> {
+    open(kubeconfig, Shared::new(budget, fence, metrics)).await
+}
+
+/// The same for somebody who waits at a terminal, and who is shown objects, or changes them, as they are.
+///
+/// # Errors
+/// As [`connect`].
+pub async fn connect_person(kubeconfig: Option<&Path>) -> Result<Client> {
+    let budget = Budget {
+        rate: 20.0,
+        burst: 40,
+    };
+    let mut shared = Shared::new(budget, Fence::default(), Metrics::default());
+    shared.reads_whole = true;
+    open(kubeconfig, shared).await
+}
+
+async fn open(kubeconfig: Option<&Path>, shared: Shared) -> Result<Client> {
     let config = match kubeconfig {
         Some(path) => {
             let text = Kubeconfig::read_from(path)
@@ -91,7 +113,7 @@ pub async fn connect(
         .context("prepare TLS")?;
     let service = ServiceBuilder::new()
         // Before the server's own path is put in front of others.
-        .layer(Counted(Arc::new(Shared::new(budget, fence, metrics))))
+        .layer(Counted(Arc::new(shared)))
         .layer(config.base_uri_layer())
         .option_layer(config.auth_layer().context("use the credentials")?)
         .map_err(BoxError::from)
@@ -106,6 +128,8 @@ struct Shared {
     fence: Fence,
     metrics: Metrics,
     cut: Option<Cut>,
+    /// Also what this program does not need.
+    reads_whole: bool,
 }
 
 impl Shared {
@@ -116,6 +140,7 @@ impl Shared {
             fence,
             metrics,
             cut: Cut::of_environment(),
+            reads_whole: false,
         }
     }
 
@@ -129,6 +154,46 @@ impl Shared {
         *next = turn + apart;
         turn.max(now)
     }
+
+    /// The API server has too much to do, and says when to ask again: no request begins before that.
+    fn hold(&self, pause: Duration) {
+        let until = Instant::now() + pause.min(LONGEST_HOLD);
+        let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+        *next = (*next).max(until);
+    }
+
+    fn received<B>(
+        &self,
+        mut answer: Response<B>,
+        sort: Sort,
+        begun: Instant,
+    ) -> Response<Timed<B>> {
+        if let Some(pause) = retry_after(&answer) {
+            self.hold(pause);
+        }
+        // Of the API server's words alone it follows that something is not there. Load balancers say it
+        // too, and the API server itself in plain text while it starts.
+        if answer.status() == StatusCode::NOT_FOUND && !is_json(&answer) {
+            *answer.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+        }
+        let whole = self.reads_whole || !answer.status().is_success();
+        let prune = (!whole && !matches!(sort.needed, Keep::All)).then(|| Prune::new(sort.needed));
+        answer.map(|body| Timed::new(body, begun, sort.limits, prune))
+    }
+}
+
+/// How long the API server has whoever it refuses wait (`Retry-After` of API priority and fairness).
+fn retry_after<B>(answer: &Response<B>) -> Option<Duration> {
+    let refused = answer.status() == StatusCode::TOO_MANY_REQUESTS;
+    let seconds = answer.headers().get(header::RETRY_AFTER)?.to_str().ok()?;
+    let seconds = seconds.parse().ok()?;
+    refused.then(|| Duration::from_secs(seconds))
+}
+
+fn is_json<B>(answer: &Response<B>) -> bool {
+    let kind = answer.headers().get(header::CONTENT_TYPE);
+    let kind = kind.and_then(|kind| kind.to_str().ok());
+    kind.is_some_and(|kind| kind.starts_with("application/json"))
 }
 
 #[derive(Clone)]
@@ -156,7 +221,7 @@ where
     S: Service<Request<Body>, Response = Response<B>> + Clone + Send + 'static,
     S::Future: Send,
     S::Error: Into<BoxError>,
-    B: Send,
+    B: hyper::body::Body<Data = hyper::body::Bytes> + Send,
 {
     type Response = Response<Timed<B>>;
     type Error = BoxError;
@@ -174,6 +239,10 @@ where
         Box::pin(async move {
             let sort = Sort::of(&request);
             let method = request.method().clone();
+            let watched = sort.watches.then(|| request.uri().path().to_owned());
+            if let Some(of) = &watched {
+                shared.metrics.watches.asked(of);
+            }
             // Whoever waits for its turn must not lose the lease for it.
             if !sort.lease {
                 sleep_until(shared.turn()).await;
@@ -186,18 +255,30 @@ where
             let begun = Instant::now();
             let limits = sort.limits;
             let answer = match timeout(limits.begin, inner.call(request)).await {
-                Ok(Ok(answer)) => Ok(answer.map(|body| Timed::new(body, begun, limits))),
+                Ok(Ok(answer)) => Ok(shared.received(answer, sort, begun)),
                 Ok(Err(error)) => Err(error.into()),
                 Err(_) => Err(late(limits.begin)),
             };
             let code = answer.as_ref().map_or(0, |answer| answer.status().as_u16());
             shared.metrics.requested(&method, code);
+            match &watched {
+                Some(of) if code == 200 => shared.metrics.watches.began(of),
+                None if code != 0 => shared.metrics.watches.answered(),
+                _ => {}
+            }
             if let (Some(cut), Some(write)) = (cut, write) {
                 cut.answered(write);
             }
             answer
         })
     }
+}
+
+/// Whether the API server, or somebody whom it asks, does not want it so, and says why.
+#[must_use]
+pub fn is_refused(error: &anyhow::Error) -> bool {
+    let request = error.downcast_ref::<kube::Error>();
+    matches!(request, Some(kube::Error::Api(status)) if matches!(status.code, 400 | 403 | 422))
 }
 
 /// Whether something failed because the object is another than was read: whoever looks again finds it.
@@ -260,10 +341,12 @@ pub fn words(error: &anyhow::Error) -> String {
 mod tests {
     use super::*;
     use futures_util::{StreamExt, future::pending, stream};
-    use http_body_util::{BodyExt, StreamBody};
-    use hyper::body::Frame;
-    use kube::core::Status;
-    use std::convert::Infallible;
+    use http_body_util::{BodyExt, Full, StreamBody};
+    use hyper::body::{Bytes, Frame};
+    use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim};
+    use kube::{Api, api::ListParams, core::Status};
+    use serde_json::json;
+    use std::{collections::BTreeMap, convert::Infallible};
     use tokio::time::sleep;
 
     #[test]
@@ -321,6 +404,74 @@ mod tests {
         ] {
             assert_eq!(waits(uri, begins).await, seconds, "{uri} {begins:?}");
         }
+    }
+
+    /// A client of somebody who always answers so, and is told of each request.
+    fn client(
+        answer: impl Fn() -> Response<Full<Bytes>> + Clone + Send + Sync + 'static,
+        rate: f64,
+    ) -> Client {
+        let service = move |_: Request<Body>| {
+            let answer = answer();
+            async move { Ok::<_, BoxError>(answer) }
+        };
+        let budget = Budget { rate, burst: 5 };
+        let shared = Shared::new(budget, Fence::default(), Metrics::default());
+        let service = Counted(Arc::new(shared)).layer(tower::service_fn(service));
+        Client::new(service, "default")
+    }
+
+    #[tokio::test]
+    async fn that_something_is_not_there_is_believed_of_the_api_server_alone() {
+        let get = async |kind: &'static str, text: &'static str| {
+            let answer = move || {
+                let answer = Response::builder().status(404).header("content-type", kind);
+                answer.body(Full::from(text)).unwrap()
+            };
+            let claims: Api<ConfigMap> = Api::default_namespaced(client(answer, 1000.0));
+            claims.get_opt("data").await
+        };
+        let status = r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"no","reason":"NotFound","code":404}"#;
+        assert!(get("application/json", status).await.unwrap().is_none());
+        for (kind, text) in [
+            ("text/plain; charset=utf-8", "404 page not found\n"),
+            ("text/html", "<h1>404</h1>"),
+        ] {
+            let error = get(kind, text).await.unwrap_err();
+            assert_eq!(refusal(&error), Refusal::Other, "{kind}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nobody_asks_again_before_the_api_server_says_so() {
+        let begun = Instant::now();
+        let answer = || {
+            let answer = Response::builder().status(429).header("retry-after", "3");
+            answer.body(Full::from("too many")).unwrap()
+        };
+        let maps: Api<ConfigMap> = Api::default_namespaced(client(answer, 1000.0));
+        let mut asked = Vec::new();
+        for _ in 0..3 {
+            maps.get("data").await.unwrap_err();
+            asked.push(begun.elapsed().as_secs());
+        }
+        assert_eq!(asked, [0, 3, 6]);
+    }
+
+    #[tokio::test]
+    async fn a_list_of_large_objects_is_read_without_what_is_not_needed() {
+        let labels: BTreeMap<_, _> = (0..1000)
+            .map(|n| (format!("l{n}"), "v".repeat(60)))
+            .collect();
+        let claim = json!({"metadata": {"name": "data", "namespace": "ns", "labels": labels}});
+        let list = json!({
+            "kind": "List", "apiVersion": "v1", "metadata": {}, "items": [claim],
+        });
+        let answer = move || Response::new(Full::from(list.to_string()));
+        let claims: Api<PersistentVolumeClaim> = Api::all(client(answer, 1000.0));
+        let found = claims.list(&ListParams::default()).await.unwrap().items;
+        assert_eq!(found[0].metadata.name.as_deref(), Some("data"));
+        assert!(found[0].metadata.labels.is_none());
     }
 
     #[tokio::test(start_paused = true)]

@@ -69,7 +69,7 @@ pub struct ControllerArguments {
     #[arg(long, value_name = "NAME")]
     pub identity: Option<String>,
     /// How long others wait before they take the lease of a leader that is silent
-    #[arg(long, default_value_t = 15, value_name = "SECONDS")]
+    #[arg(long, default_value_t = 30, value_name = "SECONDS")]
     pub lease_seconds: u16,
     /// After how long a node counts as away if its agent is silent: three heartbeats, and something
     #[arg(long, default_value_t = SILENCE.as_secs(), value_name = "SECONDS")]

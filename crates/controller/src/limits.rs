@@ -1,7 +1,8 @@
 //! How long the API server may take for an answer, to its end: whoever waits for one that stops in the
 //! middle does nothing else.
 
-use hyper::body::{Body, Frame, SizeHint};
+use crate::prune::Prune;
+use hyper::body::{Body, Bytes, Frame, SizeHint};
 use std::{
     pin::Pin,
     task::{Context, Poll, ready},
@@ -50,37 +51,42 @@ pub(crate) fn late(limit: Duration) -> BoxError {
     format!("the API server did not answer in {} s", limit.as_secs()).into()
 }
 
-/// The body of an answer, which fails if it has not ended in time.
-#[derive(Debug)]
+/// The body of an answer, which fails if it has not ended in time, and of which only what is needed comes out.
 pub struct Timed<B> {
     body: B,
     end: Option<(Pin<Box<Sleep>>, Duration)>,
+    prune: Option<Prune>,
 }
 
 impl<B> Timed<B> {
-    pub(crate) fn new(body: B, begun: Instant, limits: Limits) -> Self {
+    pub(crate) fn new(body: B, begun: Instant, limits: Limits, prune: Option<Prune>) -> Self {
         let end = limits
             .end
             .map(|limit| (Box::pin(sleep_until(begun + limit)), limit));
-        Timed { body, end }
+        Timed { body, end, prune }
     }
 }
 
 impl<B> Body for Timed<B>
 where
-    B: Body + Unpin,
+    B: Body<Data = Bytes> + Unpin,
     B::Error: Into<BoxError>,
 {
-    type Data = B::Data;
+    type Data = Bytes;
     type Error = BoxError;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<B::Data>, BoxError>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         // What is there is taken, however late.
         if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(context) {
-            return Poll::Ready(frame.map(|frame| frame.map_err(Into::into)));
+            let prune = &mut self.prune;
+            let needed = |frame: Frame<Bytes>| match prune {
+                Some(prune) => frame.map_data(|data| prune.next(&data).into()),
+                None => frame,
+            };
+            return Poll::Ready(frame.map(|frame| frame.map(needed).map_err(Into::into)));
         }
         let Some((end, limit)) = &mut self.end else {
             return Poll::Pending;
@@ -94,6 +100,9 @@ where
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        match &self.prune {
+            Some(_) => SizeHint::default(),
+            None => self.body.size_hint(),
+        }
     }
 }

@@ -127,7 +127,7 @@ async fn controller(arguments: ControllerArguments) -> Result<()> {
     let client = connect(budget).await?;
     // With many nodes there is much to tell, which no claim may have to wait for.
     let teller = connect(Budget {
-        rate: 5.0,
+        rate: 50.0,
         burst: 10,
     })
     .await?;
@@ -210,15 +210,9 @@ async fn agent(arguments: AgentArguments) -> Result<()> {
     Ok(())
 }
 
-/// The way to the API server for somebody who waits at a terminal.
 async fn person(kubeconfig: Option<&Path>) -> Result<Client> {
-    let budget = Budget {
-        rate: 20.0,
-        burst: 40,
-    };
     let kubeconfig = self::kubeconfig(kubeconfig);
-    let metrics = Metrics::default();
-    api::connect(kubeconfig.as_deref(), budget, Fence::default(), metrics).await
+    api::connect_person(kubeconfig.as_deref()).await
 }
 
 async fn show(arguments: StatusArguments) -> Result<()> {

@@ -1,5 +1,6 @@
 //! What is counted, for Prometheus.
 
+use crate::alive::Watches;
 use http::Method;
 use prometheus_client::{
     encoding::{EncodeLabelSet, text::encode},
@@ -18,6 +19,8 @@ pub struct Metrics {
     requests: Family<RequestLabels, Counter>,
     operations: Family<OperationLabels, Counter>,
     calls: Family<CallLabels, Histogram, fn() -> Histogram>,
+    /// Whether watches go on.
+    pub watches: Watches,
     /// One while this process leads.
     pub leading: Gauge,
     /// Volumes that wait for a worker.
@@ -89,6 +92,7 @@ impl Default for Metrics {
             calls.clone(),
         );
         Metrics {
+            watches: Watches::default(),
             registry: Arc::new(registry),
             requests,
             operations,

@@ -36,7 +36,13 @@ pub async fn serve(address: SocketAddr, metrics: Metrics, ready: Ready) -> Resul
 
 fn answer(path: &str, metrics: &Metrics, ready: &Ready) -> Response<String> {
     let (status, text) = match path {
-        "/healthz" => (StatusCode::OK, "ok\n".to_owned()),
+        "/healthz" => match metrics.watches.lost() {
+            None => (StatusCode::OK, "ok\n".to_owned()),
+            Some(of) => (
+                StatusCode::SERVICE_UNAVAILABLE,
+                format!("{of} is watched no more\n"),
+            ),
+        },
         "/readyz" if ready() => (StatusCode::OK, "ok\n".to_owned()),
         "/readyz" => (
             StatusCode::SERVICE_UNAVAILABLE,
@@ -68,6 +74,18 @@ mod tests {
         assert_eq!(ask("/readyz", false), StatusCode::SERVICE_UNAVAILABLE);
         assert_eq!(ask("/readyz", true), StatusCode::OK);
         assert_eq!(ask("/", true), StatusCode::NOT_FOUND);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_process_that_watches_no_more_is_not_healthy() {
+        let metrics = Metrics::default();
+        let ready: Ready = Arc::new(|| true);
+        metrics.watches.began("/api/v1/persistentvolumeclaims");
+        tokio::time::advance(Duration::from_secs(3600)).await;
+        metrics.watches.answered();
+        let said = answer("/healthz", &metrics, &ready);
+        assert_eq!(said.status(), StatusCode::SERVICE_UNAVAILABLE);
+        assert!(said.body().contains("persistentvolumeclaims"));
     }
 
     #[test]

@@ -1,6 +1,10 @@
 //! What a request to the API server is, as far as it matters here.
 
-use crate::limits::Limits;
+use crate::{
+    limits::Limits,
+    needed::{Asks, needed},
+    prune::Keep,
+};
 use http::{Method, Request};
 use kube::client::Body;
 use std::time::Duration;
@@ -13,6 +17,10 @@ pub(crate) struct Sort {
     pub lease: bool,
     /// Only who leads may.
     pub writes: bool,
+    /// It is to be told of what happens.
+    pub watches: bool,
+    /// What of the answer is needed.
+    pub needed: &'static Keep,
 }
 
 impl Sort {
@@ -30,18 +38,30 @@ impl Sort {
                 .is_some_and(|place| (place.group, place.plural) == (group, plural))
         };
         let lease = is("coordination.k8s.io", "leases");
-        let limits = if matches!(asks("watch"), Some("true" | "1")) {
-            let seconds = asks("timeoutSeconds").and_then(|text| text.parse().ok());
-            Limits::watch(seconds.map(Duration::from_secs))
+        let asks_for = if matches!(asks("watch"), Some("true" | "1")) {
+            Asks::Watch
         } else if reads && place.as_ref().is_some_and(|place| place.all) {
-            Limits::MANY
+            Asks::List
         } else {
-            Limits::ONE
+            Asks::One
         };
+        let limits = match asks_for {
+            Asks::Watch => {
+                let seconds = asks("timeoutSeconds").and_then(|text| text.parse().ok());
+                Limits::watch(seconds.map(Duration::from_secs))
+            }
+            Asks::List => Limits::MANY,
+            Asks::One => Limits::ONE,
+        };
+        let needed = place.as_ref().map_or(&Keep::All, |place| {
+            needed(place.group, place.plural, asks_for)
+        });
         Sort {
             limits,
             lease,
             writes: !reads && !lease && !is("", "events"),
+            watches: asks_for == Asks::Watch,
+            needed,
         }
     }
 }

@@ -160,7 +160,8 @@ impl Agent {
         }
         let classes: Api<StorageClass> = Api::all(self.client.clone());
         let classes = classes
-            .list(&ListParams::default())
+            // As the API server remembers them: all nodes ask each minute.
+            .list(&ListParams::default().match_any())
             .await
             .context("list storage classes")?;
         for class in classes {
