@@ -39,6 +39,10 @@ const PERIOD: Duration = Duration::from_secs(5);
 /// How often it is looked whether what was told is still there, and what nodes are called.
 const TRUST: Duration = Duration::from_secs(300);
 
+/// How often nodes are listed, at most: one that speaks, and is not in the cluster, is no reason to list ten
+/// thousand again and again.
+const NODES: Duration = Duration::from_secs(60);
+
 /// The longest pause after failures.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
@@ -48,6 +52,8 @@ struct Known {
     told: Told,
     /// Of each node, if it has one of its own.
     hostnames: BTreeMap<String, Option<String>>,
+    /// When nodes were listed last.
+    listed: Option<Instant>,
 }
 
 /// Tells the scheduler for ever of the room for the controller's drivers, in objects of this namespace.
@@ -61,7 +67,7 @@ pub async fn tell(client: Client, namespace: String, controller: Arc<Controller>
         known: None,
         last: String::new(),
     };
-    let mut failures = 0u32;
+    let (mut failures, mut warned) = (0u32, false);
     loop {
         sleep(PERIOD.max(pause_after(failures, LONGEST_PAUSE))).await;
         if !controller.is_ready() {
@@ -69,12 +75,15 @@ pub async fn tell(client: Client, namespace: String, controller: Arc<Controller>
         }
         match teller.round(&controller).await {
             Ok(()) => failures = 0,
+            // It may be another API server that answers next, or the same after an upgrade.
             Err(error) if refused(&error) == Some(Refusal::Missing) => {
-                log::warn(
-                    "before Kubernetes 1.24 the scheduler cannot be told what room there is",
-                    &[],
-                );
-                return;
+                if !std::mem::replace(&mut warned, true) {
+                    log::warn(
+                        "before Kubernetes 1.24 the scheduler cannot be told what room there is",
+                        &[],
+                    );
+                }
+                failures = failures.saturating_add(1);
             }
             Err(error) => {
                 let error = words(&error);
@@ -113,7 +122,8 @@ impl Teller {
         let wanted = self.wanted(controller, &mut known).await?;
         let before = known.told.clone();
         let (mut is_true, mut first) = (true, None);
-        for (name, change) in next(changes(&wanted, &before), &self.last) {
+        let changes = changes(&wanted, &before);
+        for (name, change) in next(changes, &before, &self.last, wanted.len()) {
             name.clone_into(&mut self.last);
             match self.write(name, &change).await {
                 Ok(Some(fact)) => drop(known.told.insert(name.to_owned(), fact)),
@@ -144,6 +154,7 @@ impl Teller {
             since: Instant::now(),
             told,
             hostnames: BTreeMap::new(),
+            listed: None,
         })
     }
 
@@ -160,8 +171,10 @@ impl Teller {
             }
         }
         let is_known = |(_, room): &(String, Room)| known.hostnames.contains_key(&room.node);
-        if !rooms.iter().all(is_known) {
+        let lately = known.listed.is_some_and(|then| then.elapsed() < NODES);
+        if !lately && !rooms.iter().all(is_known) {
             known.hostnames = self.hostnames().await?;
+            known.listed = Some(Instant::now());
         }
         let named = rooms.into_iter().filter_map(|(class, room)| {
             // To one that has none no volume could be bound either, and that is told.

@@ -8,10 +8,16 @@ use crate::{
 use flexvol_sdk::Bytes;
 use k8s_openapi::api::storage::v1::CSIStorageCapacity;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::{cmp::Reverse, collections::BTreeMap};
 
-/// How many changes are written before it is looked again what they have to be.
+/// How many changes are written, at most, before it is looked again what they have to be: at least so many,
+/// and where much is told, this part of it, so that all of it is corrected in minutes.
 const AT_ONCE: usize = 50;
+const PART: usize = 50;
+
+/// What is wrong by less than one in so many is told well enough: where others write to the same disk, it
+/// is another number each time.
+const EXACT: u128 = 100;
 
 /// What shall be told, by the name of its object.
 pub type Wanted = BTreeMap<String, Offer>;
@@ -63,8 +69,12 @@ pub fn changes<'a>(wanted: &'a Wanted, told: &'a Told) -> BTreeMap<&'a str, Chan
     let mut changes = BTreeMap::new();
     for (name, fact) in told {
         let change = match wanted.get(name).map(|offer| &offer.fact) {
-            Some(now) if now == fact => continue,
-            Some(now) if now.of == fact.of && now.hostname == fact.hostname => Change::Correct(now),
+            Some(now) if now.of == fact.of && now.hostname == fact.hostname => {
+                if is_exact(now.largest, fact.largest) {
+                    continue;
+                }
+                Change::Correct(now)
+            }
             _ => Change::TakeBack,
         };
         changes.insert(name.as_str(), change);
@@ -74,14 +84,42 @@ pub fn changes<'a>(wanted: &'a Wanted, told: &'a Told) -> BTreeMap<&'a str, Chan
     changes
 }
 
-/// Whose turn it is after the last one's.
+fn is_exact(is: Bytes, told: Bytes) -> bool {
+    let wrong = u128::from(is.0.abs_diff(told.0));
+    wrong == 0 || wrong * EXACT < u128::from(told.0)
+}
+
+/// By how many times what is told has to change; what is not to be told, or not told at all, is wrong
+/// beyond that.
+fn wrong(name: &str, change: &Change<'_>, told: &Told) -> u64 {
+    let told = told.get(name).map(|fact| fact.largest.0);
+    match (change, told) {
+        (Change::Correct(now), Some(told)) => {
+            let (small, large) = (now.largest.0.min(told), now.largest.0.max(told));
+            let times = u128::from(large) * EXACT / u128::from(small.max(1));
+            u64::try_from(times).unwrap_or(u64::MAX)
+        }
+        _ => u64::MAX,
+    }
+}
+
+/// What is written now: for one half what is most wrong, for the other whose turn it is after the last
+/// one's, so that what is refused again and again keeps nobody from his turn. Much is `told` in all.
 pub fn next<'a>(
     changes: BTreeMap<&'a str, Change<'a>>,
+    told: &Told,
     last: &str,
-) -> impl Iterator<Item = (&'a str, Change<'a>)> + use<'a> {
+    all: usize,
+) -> Vec<(&'a str, Change<'a>)> {
+    let most = AT_ONCE.max(all / PART);
     let (before, after): (Vec<_>, Vec<_>) =
         changes.into_iter().partition(|(name, _)| *name <= last);
-    after.into_iter().chain(before).take(AT_ONCE)
+    let mut turns: Vec<_> = after.into_iter().chain(before).enumerate().collect();
+    turns.sort_by_key(|(turn, (name, change))| (Reverse(wrong(name, change, told)), *turn));
+    let mut rest = turns.split_off(turns.len().min(most / 2));
+    rest.sort_by_key(|(turn, _)| *turn);
+    let chosen = turns.into_iter().chain(rest).take(most);
+    chosen.map(|(_, change)| change).collect()
 }
 
 /// Names of classes and nodes together may be longer than a name.
@@ -199,15 +237,71 @@ mod tests {
         let (mut last, mut had) = (String::new(), Vec::new());
         for _ in 0..2 {
             let told = Told::new();
-            for (name, _) in next(changes(&wanted, &told), &last.clone()) {
+            for (name, _) in next(changes(&wanted, &told), &told, &last.clone(), 2 * AT_ONCE) {
                 name.clone_into(&mut last);
                 had.push(name.to_owned());
             }
         }
         assert_eq!(had, names);
         let told = Told::new();
-        let again = next(changes(&wanted, &told), &last).next().unwrap();
-        assert_eq!(again.0, names[0]);
+        let again = next(changes(&wanted, &told), &told, &last, 2 * AT_ONCE);
+        assert_eq!(again[0].0, names[0]);
+    }
+
+    #[test]
+    fn what_is_wrong_by_less_than_a_hundredth_is_left() {
+        let differs = |was: u64, is: u64| {
+            let (was, is) = (of("a", "1", "a", was), of("a", "1", "a", is));
+            !changes(&wanted(&[is]), &told(&[was])).is_empty()
+        };
+        assert!(!differs(1000, 1009) && !differs(1000, 991) && !differs(0, 0));
+        assert!(differs(1000, 1010) && differs(1000, 990));
+        assert!(
+            differs(0, 1) && differs(1, 0),
+            "there is room, or there is none"
+        );
+        assert!(!differs(
+            i64::MAX.unsigned_abs(),
+            i64::MAX.unsigned_abs() - 4096
+        ));
+    }
+
+    #[test]
+    fn what_is_most_wrong_is_corrected_first_and_nobody_waits_for_ever() {
+        let names: Vec<_> = (0..10_000).map(|at| format!("{at:05}")).collect();
+        // The later the name, the more wrong; and the last are not told at all.
+        let sized = |size: &dyn Fn(u64) -> u64| -> Vec<_> {
+            let numbered = (0..).zip(&names);
+            numbered
+                .map(|(at, name)| of(name, "1", name, size(at)))
+                .collect()
+        };
+        let is = wanted(&sized(&|_| 1 << 40));
+        let was = told(&sized(&|at| (1 << 40) / (2 + at))[..9_990]);
+        let chosen = next(changes(&is, &was), &was, "", is.len());
+        assert_eq!(chosen.len(), 200, "a fiftieth");
+        let first: Vec<_> = chosen[..100].iter().map(|(name, _)| *name).collect();
+        assert!(
+            names[9_990..]
+                .iter()
+                .all(|name| first.contains(&name.as_str()))
+        );
+        assert!(
+            first.iter().all(|name| **name >= *names[9_900]),
+            "{first:?}"
+        );
+        let rest: Vec<_> = chosen[100..].iter().map(|(name, _)| *name).collect();
+        assert_eq!(rest, names[..100]);
+        // All that is most wrong is refused each time: the others have their turns.
+        let mut last = String::new();
+        let mut had = std::collections::BTreeSet::new();
+        for _ in 0..101 {
+            for (name, _) in next(changes(&is, &was), &was, &last.clone(), is.len()) {
+                had.insert(name.to_owned());
+                name.clone_into(&mut last);
+            }
+        }
+        assert_eq!(had.len(), names.len());
     }
 
     #[test]
