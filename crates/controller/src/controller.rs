@@ -126,7 +126,7 @@ impl Controller {
         }
         // Before all was seen nobody could tell what of it belongs together.
         for name in self.index.unsettled() {
-            self.queue.push(&name);
+            self.look_at(&name);
         }
         let this = Arc::clone(&self);
         tokio::spawn(async move { this.watch_nodes().await });

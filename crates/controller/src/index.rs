@@ -8,14 +8,14 @@ use crate::{
     decide::{Answer, Order, Reclaim, Volume, Wanted},
     news::Presence,
     objects::NodeVolume,
-    observe::{order_of, uid, volume_of},
+    observe::{holder, order_of, uid, volume_of},
     ours::Ours,
 };
 use k8s_openapi::api::core::v1::PersistentVolume;
 use kube::{ResourceExt, api::ObjectMeta};
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 /// Something, and the resource version that it was seen with.
@@ -31,11 +31,19 @@ pub(crate) struct Seen<T> {
 pub(crate) struct Known {
     pub volume: Option<Seen<Volume>>,
     pub order: Option<Seen<Order>>,
+    /// Of its claim.
+    namespace: Arc<str>,
 }
+
+/// How many namespaces are remembered before it is looked which of them are needed.
+const MOST_NAMESPACES: usize = 1024;
 
 /// All of it, by name.
 #[derive(Debug, Default)]
-pub(crate) struct Index(Mutex<HashMap<String, Known>>);
+pub(crate) struct Index {
+    all: Mutex<HashMap<String, Known>>,
+    namespaces: Mutex<HashSet<Arc<str>>>,
+}
 
 impl Index {
     /// A persistent volume is as seen, or has gone.
@@ -45,7 +53,12 @@ impl Index {
         // Others' are none of our business, and may be many.
         let is_there = presence == Presence::There;
         let seen = (is_there && seen.ours).then(|| self::seen(seen, &volume.metadata));
-        self.put(name, |known| known.volume = seen);
+        let namespace = holder(volume).and_then(|claim| claim.namespace.as_deref());
+        let namespace = seen.as_ref().and(namespace).map(|name| self.shared(name));
+        self.put(name, |known| {
+            known.volume = seen;
+            known.belongs_to(namespace);
+        });
     }
 
     /// An order is as seen, or has gone. Says whether that is something else for decisions: a node that
@@ -54,6 +67,7 @@ impl Index {
         let is_there = presence == Presence::There;
         let seen = is_there.then(|| self::seen(order_of(order), &order.metadata));
         let mut changed = false;
+        let namespace = is_there.then(|| self.shared(&order.spec.claim.namespace));
         self.put(order.name_any(), |known| {
             let what = |seen: &Option<Seen<Order>>| {
                 let seen = seen.as_ref()?;
@@ -61,6 +75,7 @@ impl Index {
             };
             changed = what(&known.order) != what(&seen);
             known.order = seen;
+            known.belongs_to(namespace);
         });
         changed
     }
@@ -103,6 +118,31 @@ impl Index {
     /// What is known of a volume.
     pub fn get(&self, name: &str) -> Known {
         self.all().get(name).cloned().unwrap_or_default()
+    }
+
+    /// The namespace of the claim of a volume; empty, if that is not known.
+    pub fn namespace(&self, name: &str) -> Arc<str> {
+        let all = self.all();
+        let known = all.get(name);
+        known.map_or_else(Arc::default, |known| Arc::clone(&known.namespace))
+    }
+
+    /// There are few, and each is the namespace of many.
+    fn shared(&self, namespace: &str) -> Arc<str> {
+        let mut all = self
+            .namespaces
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = all.get(namespace) {
+            return Arc::clone(known);
+        }
+        // Those that nobody has any more make room.
+        if all.len() >= MOST_NAMESPACES {
+            all.retain(|known| Arc::strong_count(known) > 1);
+        }
+        let new = Arc::<str>::from(namespace);
+        all.insert(Arc::clone(&new));
+        new
     }
 
     /// Whether a persistent volume of ours is known.
@@ -179,7 +219,7 @@ impl Index {
     }
 
     fn all(&self) -> MutexGuard<'_, HashMap<String, Known>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -190,6 +230,12 @@ fn replace<T>(known: &mut Option<Seen<T>>, from: &str, with: Seen<T>) {
 }
 
 impl Known {
+    fn belongs_to(&mut self, namespace: Option<Arc<str>>) {
+        if let Some(namespace) = namespace {
+            self.namespace = namespace;
+        }
+    }
+
     fn is_settled(&self) -> bool {
         let (Some(volume), Some(order)) = (&self.volume, &self.order) else {
             return false;
@@ -350,7 +396,20 @@ mod tests {
         // One of the same name that was made since.
         assert_eq!(index.keep_volumes(&still("another")), ["pvc-1"]);
         assert!(index.get("pvc-1").volume.is_none());
+        assert_eq!(&*index.namespace("pvc-1"), "ns");
         assert_eq!(index.keep_orders(&HashSet::new()), ["pvc-1"]);
         assert!(index.all().is_empty());
+        assert_eq!(&*index.namespace("pvc-1"), "");
+    }
+
+    #[test]
+    fn namespaces_that_nobody_has_any_more_are_forgotten() {
+        let index = Index::default();
+        let kept = index.shared("kept");
+        for number in 0..MOST_NAMESPACES * 2 {
+            index.shared(&number.to_string());
+        }
+        assert!(Arc::ptr_eq(&kept, &index.shared("kept")));
+        assert!(index.namespaces.lock().unwrap().len() <= MOST_NAMESPACES);
     }
 }

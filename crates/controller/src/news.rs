@@ -8,7 +8,11 @@ use crate::{
 use flexvol_sdk::Bytes;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::{ResourceExt, api::ObjectMeta};
-use std::collections::{HashSet, VecDeque};
+use std::{
+    collections::{HashSet, VecDeque},
+    time::Duration,
+};
+use tokio::time::Instant;
 
 /// What a watch tells of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +43,57 @@ pub(crate) struct Seen {
     awaits_node: bool,
     /// Kubernetes' own expander may take it back where the storage still fails to grow.
     failure: Option<String>,
+    looks: Looks,
+}
+
+/// When a claim was looked at, or is going to be, because of news of it: whoever may edit a claim may edit it
+/// again and again, and each look is several requests.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Looks {
+    last: Option<Instant>,
+    /// How many were at once, since it was left alone for a while.
+    quick: u32,
+}
+
+/// A claim that is touched is looked at no more often than this.
+const APART: Duration = Duration::from_secs(5);
+
+/// So often a claim that has changed is looked at at once, until it was left alone for as long as
+/// [`LATELY`]: its life has fewer changes.
+const QUICK: u32 = 10;
+const LATELY: Duration = Duration::from_secs(60);
+
+/// What news of a claim are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum News {
+    /// None.
+    Old,
+    /// Somebody has written something into it that is none of our business.
+    Touched,
+    /// It is another claim for decisions.
+    Changed,
+}
+
+impl Looks {
+    /// When to look, after news.
+    fn at(&mut self, now: Instant, news: News) -> Instant {
+        let is_long_ago = |last| now.saturating_duration_since(last) >= LATELY;
+        if self.last.is_none_or(is_long_ago) {
+            self.quick = 0;
+        }
+        let at = if news == News::Changed && self.quick < QUICK {
+            self.quick += 1;
+            now
+        } else {
+            match self.last {
+                Some(last) if last > now => last,
+                Some(last) => now.max(last + APART),
+                None => now,
+            }
+        };
+        self.last = Some(at);
+        at
+    }
 }
 
 impl Seen {
@@ -62,6 +117,20 @@ impl Seen {
             capacity: observe::capacity(claim),
             awaits_node: observe::awaits_node(claim).is_some(),
             failure: observe::failure(claim),
+            looks: Looks::default(),
+        }
+    }
+
+    /// When to look at the claim because of this, after what was seen before; none if it is no reason to, or
+    /// if this process has `written` it itself.
+    pub fn look(&mut self, before: Option<&Seen>, written: bool, now: Instant) -> Option<Instant> {
+        if let Some(before) = before {
+            self.looks = before.looks.clone();
+        }
+        match self.news(before) {
+            News::Old => None,
+            _ if written => None,
+            news => Some(self.looks.at(now, news)),
         }
     }
 
@@ -80,18 +149,32 @@ impl Seen {
         !has && !self.deleting
     }
 
-    /// Whether this is a reason to look closer, after what was seen before. While the claim is not bound,
-    /// everything is: whoever touches it asks for it. That kubelet shall act is none: nobody else can. That
-    /// it shall no more is one, if the claim still asks for more.
-    pub fn is_news(&self, before: Option<&Seen>) -> bool {
-        let Some(before) = before else { return true };
+    /// What this is after what was seen before. While the claim is not bound, everything is a reason to look
+    /// closer: whoever touches it asks for it. That kubelet shall act is none: nobody else can. That it shall
+    /// no more is one, if the claim still asks for more.
+    pub fn news(&self, before: Option<&Seen>) -> News {
+        let Some(before) = before else {
+            return News::Changed;
+        };
         let same = Seen {
             awaits_node: self.awaits_node,
             version: self.version.clone(),
+            looks: self.looks.clone(),
             ..before.clone()
         };
-        let touched = self.volume.is_none() && self.version != before.version;
-        *self != same || touched || before.awaits_node && !self.awaits_node
+        if *self != same || before.awaits_node && !self.awaits_node {
+            News::Changed
+        } else if self.volume.is_none() && self.version != before.version {
+            News::Touched
+        } else {
+            News::Old
+        }
+    }
+
+    /// Whether this is a reason to look closer.
+    #[cfg(test)]
+    fn is_news(&self, before: Option<&Seen>) -> bool {
+        self.news(before) != News::Old
     }
 }
 
@@ -124,6 +207,7 @@ impl Own {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::names::SELECTED_NODE;
     use serde_json::{from_value, json};
 
     fn seen(capacity: &str, awaits_node: bool) -> Seen {
@@ -164,6 +248,57 @@ mod tests {
             "listed anew"
         );
         assert!(!claim("pv", "2").is_news(Some(&claim("pv", "1"))));
+    }
+
+    #[test]
+    fn whoever_touches_a_claim_again_and_again_has_it_looked_at_every_five_seconds() {
+        let begun = Instant::now();
+        let mut before: Option<Seen> = None;
+        let mut looks = Vec::new();
+        // Ten times a second; after a minute, with another node each time.
+        for tenth in 0..1200_u32 {
+            let moved = (tenth >= 600).then(|| json!({SELECTED_NODE: format!("n{tenth}")}));
+            let claim = from_value(json!({"metadata": {
+                "name": "data", "resourceVersion": tenth.to_string(), "annotations": moved,
+            }}))
+            .unwrap();
+            let mut seen = Seen::of(&claim);
+            let now = begun + Duration::from_millis(u64::from(tenth) * 100);
+            if let Some(at) = seen.look(before.as_ref(), false, now) {
+                looks.push((at - begun).as_millis());
+            }
+            before = Some(seen);
+        }
+        looks.dedup();
+        let touched = looks.iter().filter(|at| **at < 60_000).count();
+        assert!((12..=13).contains(&touched), "{looks:?}");
+        let moved = looks.iter().filter(|at| **at >= 60_000).count();
+        assert!((12..=12 + 10).contains(&moved), "{looks:?}");
+        assert!(
+            looks[..touched]
+                .windows(2)
+                .all(|two| two[1] - two[0] >= 5000)
+        );
+    }
+
+    #[test]
+    fn what_is_chosen_for_a_claim_is_seen_at_once_although_it_was_touched() {
+        let of = |version: &str, node: &str| {
+            let claim = json!({"metadata": {
+                "name": "data", "resourceVersion": version,
+                "annotations": {SELECTED_NODE: node},
+            }});
+            Seen::of(&from_value(claim).unwrap())
+        };
+        let now = Instant::now();
+        let mut first = of("1", "a");
+        assert_eq!(first.look(None, false, now), Some(now));
+        let mut touched = of("2", "a");
+        assert_eq!(touched.look(Some(&first), false, now), Some(now + APART));
+        let mut own = of("3", "a");
+        assert_eq!(own.look(Some(&touched), true, now), None);
+        let mut chosen = of("4", "b");
+        assert_eq!(chosen.look(Some(&own), false, now), Some(now));
     }
 
     #[test]

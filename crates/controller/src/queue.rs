@@ -1,8 +1,11 @@
 //! Names that wait for their turn: each once, one worker at a time, and ever later while nothing changes.
+//!
+//! Who has them, a namespace for example, take turns: the names of one wait for each other, and those of
+//! another for one of them each.
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet, VecDeque},
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 use tokio::{sync::Notify, time::Instant};
@@ -17,7 +20,9 @@ pub struct Queue {
 
 #[derive(Debug, Default)]
 struct State {
-    ready: VecDeque<String>,
+    ready: Turns,
+    /// Whose each name is that is here.
+    owners: HashMap<String, Arc<str>>,
     /// What is ready, or has changed while a worker had it.
     wanted: HashSet<String>,
     working: HashSet<String>,
@@ -41,24 +46,44 @@ impl Queue {
     }
 
     /// Something about the name has changed.
-    pub fn push(&self, name: &str) {
+    pub fn push(&self, owner: &str, name: &str) {
         let mut state = self.state();
+        state.own(owner, name);
         state.in_vain.remove(name);
         if state.wanted.insert(name.to_owned()) && !state.working.contains(name) {
-            state.ready.push_back(name.to_owned());
+            state.get_ready(name.to_owned());
             drop(state);
             self.changed.notify_one();
         }
     }
 
+    /// The same, but there is time until then.
+    pub fn push_by(&self, owner: &str, name: &str, due: Instant) {
+        if due <= Instant::now() {
+            return self.push(owner, name);
+        }
+        let mut state = self.state();
+        let known = state.due.get(name).copied();
+        if state.wanted.contains(name) || known.is_some_and(|known| known <= due) {
+            return;
+        }
+        state.own(owner, name);
+        state.in_vain.remove(name);
+        state.forget_due(name);
+        state.wait(name, due);
+        drop(state);
+        self.changed.notify_one();
+    }
+
     /// The name has to be looked at after a pause, unless somebody has it or it waits already.
-    pub fn push_later(&self, name: &str, pause: Duration) {
+    pub fn push_later(&self, owner: &str, name: &str, pause: Duration) {
         let mut state = self.state();
         let known = state.working.contains(name)
             || state.wanted.contains(name)
             || state.due.contains_key(name);
         if !known {
-            state.wait(name, pause);
+            state.own(owner, name);
+            state.wait(name, Instant::now() + pause);
             drop(state);
             self.changed.notify_one();
         }
@@ -70,10 +95,11 @@ impl Queue {
             let wake = {
                 let mut state = self.state();
                 state.promote(Instant::now());
-                if let Some(name) = state.ready.pop_front() {
+                if let Some(name) = state.ready.next() {
                     state.wanted.remove(&name);
+                    state.forget_due(&name);
                     state.working.insert(name.clone());
-                    if !state.ready.is_empty() {
+                    if state.ready.waiting > 0 {
                         self.changed.notify_one();
                     }
                     return name;
@@ -93,9 +119,8 @@ impl Queue {
     pub fn done(&self, name: &str, outcome: Outcome) {
         let mut state = self.state();
         state.working.remove(name);
-        if let Some(due) = state.due.remove(name) {
-            state.later.remove(&(due, name.to_owned()));
-        }
+        // What was pushed meanwhile, with time until then.
+        let known = state.forget_due(name);
         if outcome != Outcome::Failed {
             state.failures.remove(name);
         }
@@ -118,11 +143,16 @@ impl Queue {
                 Some(pace.after(*times))
             }
         };
-        if let Some(pause) = pause {
-            state.wait(name, pause);
+        let due = pause.map(|pause| Instant::now() + pause);
+        let due = due.into_iter().chain(known).min();
+        if let Some(due) = due {
+            state.wait(name, due);
         }
         if changed {
-            state.ready.push_back(name.to_owned());
+            state.get_ready(name.to_owned());
+        }
+        if !changed && due.is_none() {
+            state.owners.remove(name);
         }
         drop(state);
         self.changed.notify_one();
@@ -131,7 +161,7 @@ impl Queue {
     /// How many names wait for a worker.
     #[must_use]
     pub fn waiting(&self) -> usize {
-        self.state().ready.len()
+        self.state().ready.waiting
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -139,11 +169,62 @@ impl Queue {
     }
 }
 
+/// Names that are ready, by whose they are.
+#[derive(Debug, Default)]
+struct Turns {
+    of: HashMap<Arc<str>, VecDeque<String>>,
+    /// Who has names here, the next one first.
+    order: VecDeque<Arc<str>>,
+    waiting: usize,
+}
+
+impl Turns {
+    fn add(&mut self, owner: Arc<str>, name: String) {
+        let names = self.of.entry(Arc::clone(&owner)).or_default();
+        if names.is_empty() {
+            self.order.push_back(owner);
+        }
+        names.push_back(name);
+        self.waiting += 1;
+    }
+
+    fn next(&mut self) -> Option<String> {
+        let owner = self.order.pop_front()?;
+        let names = self.of.get_mut(&owner)?;
+        let name = names.pop_front()?;
+        if names.is_empty() {
+            self.of.remove(&owner);
+        } else {
+            self.order.push_back(owner);
+        }
+        self.waiting -= 1;
+        Some(name)
+    }
+}
+
 impl State {
-    fn wait(&mut self, name: &str, pause: Duration) {
-        let due = Instant::now() + pause;
+    /// Whose a name is. It was somebody else's only if nobody knew better.
+    fn own(&mut self, owner: &str, name: &str) {
+        let known = self.owners.get(name);
+        if !known.is_some_and(|known| owner.is_empty() || **known == *owner) {
+            self.owners.insert(name.to_owned(), owner.into());
+        }
+    }
+
+    fn get_ready(&mut self, name: String) {
+        let owner = self.owners.get(&name).cloned();
+        self.ready.add(owner.unwrap_or_default(), name);
+    }
+
+    fn wait(&mut self, name: &str, due: Instant) {
         self.later.insert((due, name.to_owned()));
         self.due.insert(name.to_owned(), due);
+    }
+
+    fn forget_due(&mut self, name: &str) -> Option<Instant> {
+        let due = self.due.remove(name)?;
+        self.later.remove(&(due, name.to_owned()));
+        Some(due)
     }
 
     fn promote(&mut self, now: Instant) {
@@ -154,7 +235,7 @@ impl State {
             }
             self.due.remove(&name);
             if self.wanted.insert(name.clone()) && !self.working.contains(&name) {
-                self.ready.push_back(name);
+                self.get_ready(name);
             }
         }
     }
@@ -207,10 +288,10 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_name_that_changes_while_it_is_worked_on_comes_again_and_never_twice_at_once() {
         let queue = Queue::new(MINUTE);
-        queue.push("a");
-        queue.push("a");
+        queue.push("", "a");
+        queue.push("", "a");
         assert_eq!(queue.next().await, "a");
-        queue.push("a");
+        queue.push("", "a");
         assert_eq!(queue.waiting(), 0, "somebody works on it");
         queue.done("a", Outcome::Settled);
         assert_eq!(queue.next().await, "a");
@@ -221,16 +302,16 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn news_of_a_failure_does_not_shorten_its_pause() {
         let queue = Queue::new(MINUTE);
-        queue.push("a");
+        queue.push("", "a");
         let before = Instant::now();
         assert_eq!(queue.next().await, "a");
-        queue.push_later("a", MINUTE);
+        queue.push_later("", "a", MINUTE);
         queue.done("a", Outcome::After(Duration::from_secs(4)));
-        queue.push_later("a", Duration::ZERO);
+        queue.push_later("", "a", Duration::ZERO);
         assert_eq!(queue.next().await, "a");
         assert_eq!((Instant::now() - before).as_secs(), 4);
         queue.done("a", Outcome::Settled);
-        queue.push_later("a", Duration::from_secs(2));
+        queue.push_later("", "a", Duration::from_secs(2));
         assert_eq!(queue.next().await, "a", "nobody else would look");
         assert_eq!((Instant::now() - before).as_secs(), 6);
     }
@@ -238,7 +319,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_name_that_fails_waits_twice_as_long_each_time() {
         let queue = Queue::new(Duration::from_secs(6));
-        queue.push("a");
+        queue.push("", "a");
         let mut pauses = Vec::new();
         for _ in 0..5 {
             let before = Instant::now();
@@ -247,7 +328,7 @@ mod tests {
             queue.done("a", Outcome::Failed);
         }
         assert_eq!(pauses, [0, 1, 2, 4, 6]);
-        queue.push("a");
+        queue.push("", "a");
         assert_eq!(queue.next().await, "a", "a change is looked at, at once");
     }
 
@@ -259,7 +340,7 @@ mod tests {
             longest: hour,
         };
         let queue = Queue::new(MINUTE);
-        queue.push("a");
+        queue.push("", "a");
         let mut pauses = Vec::new();
         for _ in 0..9 {
             let before = Instant::now();
@@ -272,13 +353,13 @@ mod tests {
             let before = Instant::now();
             assert_eq!(queue.next().await, "a");
             if changes {
-                queue.push("a");
+                queue.push("", "a");
             }
             queue.done("a", Outcome::InVain(pace));
             before.elapsed().as_secs() / 60
         };
         assert_eq!(wait(false).await, 60);
-        queue.push("a");
+        queue.push("", "a");
         assert_eq!(wait(false).await, 0, "a change is looked at, at once");
         assert_eq!(wait(false).await, 1, "and then all begins anew");
         assert_eq!(wait(true).await, 2);
@@ -289,13 +370,69 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn what_is_pushed_while_it_waits_is_not_looked_at_once_more_when_it_was_due() {
         let queue = Queue::new(MINUTE);
-        queue.push("a");
+        queue.push("", "a");
         assert_eq!(queue.next().await, "a");
         queue.done("a", Outcome::After(Duration::from_secs(4)));
-        queue.push("a");
+        queue.push("", "a");
         assert_eq!(queue.next().await, "a");
         queue.done("a", Outcome::Settled);
         let more = tokio::time::timeout(MINUTE, queue.next()).await;
+        assert!(more.is_err(), "{more:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn whoever_has_many_names_delays_another_by_one() {
+        let queue = Queue::new(MINUTE);
+        for number in 0..300 {
+            queue.push("many", &format!("m{number}"));
+        }
+        queue.push("few", "f0");
+        queue.push("few", "f1");
+        queue.push("", "nobody's");
+        let mut had = Vec::new();
+        for _ in 0..6 {
+            let name = queue.next().await;
+            queue.done(&name, Outcome::After(MINUTE));
+            had.push(name);
+        }
+        assert_eq!(had, ["m0", "f0", "nobody's", "m1", "f1", "m2"]);
+        assert_eq!(queue.waiting(), 297);
+        while queue.waiting() > 0 {
+            let name = queue.next().await;
+            queue.done(&name, Outcome::Settled);
+        }
+        // Those that wait again are still whose they were.
+        tokio::time::advance(MINUTE).await;
+        let mut again = Vec::new();
+        for _ in 0..6 {
+            let name = queue.next().await;
+            queue.done(&name, Outcome::Settled);
+            again.push(name);
+        }
+        assert_eq!(again, ["f0", "m0", "nobody's", "f1", "m1", "m2"]);
+        let state = queue.state();
+        assert!(state.owners.is_empty() && state.ready.of.is_empty() && state.due.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_has_time_is_looked_at_once_and_then() {
+        let queue = Queue::new(MINUTE);
+        let begun = Instant::now();
+        let seconds = |seconds| begun + Duration::from_secs(seconds);
+        queue.push_by("", "a", seconds(5));
+        queue.push_by("", "a", seconds(9));
+        assert_eq!(queue.next().await, "a");
+        assert_eq!(begun.elapsed().as_secs(), 5);
+        queue.push_by("", "a", seconds(10));
+        queue.done("a", Outcome::Settled);
+        assert_eq!(queue.next().await, "a", "it changed while it was looked at");
+        assert_eq!(begun.elapsed().as_secs(), 10);
+        queue.done("a", Outcome::After(MINUTE));
+        queue.push_by("", "a", seconds(15));
+        assert_eq!(queue.next().await, "a");
+        assert_eq!(begun.elapsed().as_secs(), 15);
+        queue.done("a", Outcome::Settled);
+        let more = tokio::time::timeout(MINUTE * 2, queue.next()).await;
         assert!(more.is_err(), "{more:?}");
     }
 }

@@ -157,7 +157,9 @@ impl Sets {
                 Ok(Event::Apply(set) | Event::InitApply(set)) => {
                     if !wanted(&set).is_empty() || restarts(&set).is_err() {
                         let namespace = set.namespace().unwrap_or_default();
-                        self.queue.push(&format!("{namespace}/{}", set.name_any()));
+                        let key = format!("{namespace}/{}", set.name_any());
+                        // Namespaces take turns.
+                        self.queue.push(&namespace, &key);
                     }
                 }
                 Ok(Event::Delete(_) | Event::Init | Event::InitDone) => {}

@@ -21,7 +21,7 @@ use kube::{
 };
 use serde::de::DeserializeOwned;
 use std::{
-    collections::HashSet,
+    collections::{HashMap, HashSet},
     fmt::Debug,
     sync::{Arc, PoisonError, atomic::Ordering},
     time::Duration,
@@ -105,27 +105,47 @@ impl Controller {
                 log::warn("a node's agent is silent", &[("node", &node)]);
                 for name in self.index.of_node(&node) {
                     if !self.index.is_settled(&name) || self.claim_place(&name).is_some() {
-                        self.queue.push(&name);
+                        self.look_at(&name);
                     }
                 }
             }
             let too_soon = looked.is_some_and(|then| then.elapsed() < OFFERS);
             if !too_soon && self.offered.swap(false, Ordering::Relaxed) {
-                let mut nodeless = self.nodeless.lock().unwrap_or_else(PoisonError::into_inner);
+                let nodeless = {
+                    let mut all = self.nodeless.lock().unwrap_or_else(PoisonError::into_inner);
+                    std::mem::take(&mut *all)
+                };
                 if !nodeless.is_empty() {
                     looked = Some(Instant::now());
                 }
-                for name in nodeless.drain() {
-                    self.queue.push(&name);
+                for name in nodeless {
+                    self.look_at(&name);
                 }
             }
         }
     }
 
-    /// The volume is looked at when nodes offer more than now.
+    /// The volume is looked at when nodes offer more than now, unless its claim has gone.
     pub(crate) fn wait_for_node(&self, name: &str) {
+        let claims = self.claims.lock().unwrap_or_else(PoisonError::into_inner);
+        if claims.contains_key(name) {
+            let mut nodeless = self.nodeless.lock().unwrap_or_else(PoisonError::into_inner);
+            nodeless.insert(name.to_owned());
+        }
+    }
+
+    /// Something about a volume has changed. Namespaces take turns.
+    pub(crate) fn look_at(&self, name: &str) {
+        let of_claim = self.claim_place(name).map(|(namespace, _)| namespace);
+        let owner = of_claim.unwrap_or_else(|| self.index.namespace(name).to_string());
+        self.queue.push(&owner, name);
+    }
+
+    /// Nothing of a claim is to be done any more.
+    fn forget_claim(&self, claims: &mut HashMap<String, Seen>, name: &str) {
+        claims.remove(name);
         let mut nodeless = self.nodeless.lock().unwrap_or_else(PoisonError::into_inner);
-        nodeless.insert(name.to_owned());
+        nodeless.remove(name);
     }
 
     /// Watches all objects of a kind. When they were listed anew, `keep` forgets all but those with these
@@ -156,7 +176,7 @@ impl Controller {
                         // What is not among them has gone, and nobody said so.
                         let gone = lists.end().map(|listed| keep(&this, &listed));
                         for name in gone.into_iter().flatten() {
-                            this.queue.push(&name);
+                            this.look_at(&name);
                         }
                         if std::mem::take(&mut first) {
                             this.synced.fetch_add(1, Ordering::Relaxed);
@@ -175,13 +195,18 @@ impl Controller {
     fn keep_claims(&self, uids: &HashSet<String>) -> Vec<String> {
         let mut claims = self.claims.lock().unwrap_or_else(PoisonError::into_inner);
         let gone = claims.extract_if(|_, seen| !uids.contains(&seen.uid));
-        gone.map(|(name, _)| name).collect()
+        let gone: Vec<_> = gone.map(|(name, _)| name).collect();
+        let mut nodeless = self.nodeless.lock().unwrap_or_else(PoisonError::into_inner);
+        for name in &gone {
+            nodeless.remove(name);
+        }
+        gone
     }
 
     fn claim_seen(&self, claim: &PersistentVolumeClaim, presence: Presence) {
         let there = presence == Presence::There;
         let held = has_finalizer(&claim.metadata, CLAIM_FINALIZER);
-        let seen = Seen::of(claim);
+        let mut seen = Seen::of(claim);
         let name = volume_name(uid(&claim.metadata));
         let ours = match wish::provisioner(claim) {
             Some(provisioner) => self.ours.driver_of(provisioner).is_some(),
@@ -198,26 +223,27 @@ impl Controller {
         let mut claims = self.claims.lock().unwrap_or_else(PoisonError::into_inner);
         let name = match other {
             Some(other) => {
-                claims.remove(&name);
-                other.to_owned()
+                let other = other.to_owned();
+                self.forget_claim(&mut claims, &name);
+                other
             }
             None => name,
         };
         let fails = observe::failure(claim).is_some();
         if there && !held && seen.volume.is_some() && !observe::grows(claim) && !fails {
-            claims.remove(&name);
+            self.forget_claim(&mut claims, &name);
         } else if !there || seen.volume.is_some() && seen.deleting && !held {
-            claims.remove(&name);
+            self.forget_claim(&mut claims, &name);
             // Kubernetes releases the volume of one that was bound, and that is seen.
             if seen.volume.is_none() {
-                self.queue.push(&name);
+                self.queue.push(&seen.namespace, &name);
             }
         } else {
-            let news = seen.is_news(claims.get(&name));
-            claims.insert(name.clone(), seen);
-            if news && !self.is_own(&claim.metadata) {
-                self.queue.push(&name);
+            let own = self.is_own(&claim.metadata);
+            if let Some(at) = seen.look(claims.get(&name), own, Instant::now()) {
+                self.queue.push_by(&seen.namespace, &name, at);
             }
+            claims.insert(name, seen);
         }
     }
 
@@ -246,7 +272,7 @@ impl Controller {
                 && !self.is_own(&order.metadata)
                 && (!self.index.is_settled(&name) || self.claim_place(&name).is_some());
         if news {
-            self.queue.push(&name);
+            self.queue.push(&order.spec.claim.namespace, &name);
         }
     }
 
@@ -263,7 +289,9 @@ impl Controller {
         let makes_way =
             (presence == Presence::Gone || becomes_ours) && self.claim_place(&name).is_some();
         if (told || makes_way) && !self.is_own(&volume.metadata) {
-            self.queue.push(&name);
+            let claim = observe::holder(volume);
+            let namespace = claim.and_then(|claim| claim.namespace.as_deref());
+            self.queue.push(namespace.unwrap_or_default(), &name);
         }
     }
 
@@ -275,8 +303,8 @@ impl Controller {
         let of_class = claims
             .iter()
             .filter(|(_, seen)| seen.class.as_ref() == Some(&name));
-        for (volume, _) in of_class {
-            self.queue.push(volume);
+        for (volume, seen) in of_class {
+            self.queue.push(&seen.namespace, volume);
         }
     }
 
@@ -305,6 +333,51 @@ impl Controller {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{metrics::Metrics, ours::Ours};
+    use http::{Request, Response};
+    use kube::{Client, client::Body};
+    use serde_json::{from_value, json};
+    use std::convert::Infallible;
+
+    #[tokio::test]
+    async fn a_claim_that_has_gone_waits_for_no_node() {
+        let nobody =
+            |_: Request<Body>| std::future::pending::<Result<Response<Body>, Infallible>>();
+        let client = Client::new(tower::service_fn(nobody), "default");
+        let second = Duration::from_secs(1);
+        let controller = Controller::new(client, Ours::from(["a/b"]), second, Metrics::default());
+        let claim = |number: usize| -> PersistentVolumeClaim {
+            let provisioner = crate::names::PROVISIONER[0];
+            from_value(json!({
+                "metadata": {
+                    "name": format!("c{number}"), "namespace": "ns", "uid": number.to_string(),
+                    "annotations": {provisioner: "a/b"},
+                },
+            }))
+            .unwrap()
+        };
+        let nodeless = || controller.nodeless.lock().unwrap().len();
+        for number in 0..4 {
+            controller.claim_seen(&claim(number), Presence::There);
+            controller.wait_for_node(&format!("pvc-{number}"));
+        }
+        assert_eq!(nodeless(), 4);
+        controller.claim_seen(&claim(0), Presence::Gone);
+        assert_eq!(nodeless(), 3);
+        // It was looked at while that came.
+        controller.wait_for_node("pvc-0");
+        assert_eq!(nodeless(), 3);
+        let mut bound = claim(1);
+        bound.spec = from_value(json!({"volumeName": "pvc-1"})).unwrap();
+        bound.status = from_value(json!({"phase": "Bound"})).unwrap();
+        controller.claim_seen(&bound, Presence::There);
+        assert_eq!(nodeless(), 2);
+        assert_eq!(
+            controller.keep_claims(&HashSet::from(["2".to_owned()])),
+            ["pvc-3"]
+        );
+        assert_eq!(nodeless(), 1);
+    }
 
     #[test]
     fn what_was_in_a_list_that_broke_off_and_is_not_in_the_next_one_has_gone() {

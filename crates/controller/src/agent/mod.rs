@@ -127,7 +127,10 @@ impl Agent {
     async fn watch(&self) {
         let orders: Api<NodeVolume> = Api::all(self.client.clone());
         let own = format!("{NODE_LABEL}={}", node_label(&self.node));
-        let stream = watcher(orders, watcher::Config::default().labels(&own)).default_backoff();
+        // Whatever is done is read live before, so the API server may list from its memory: before Kubernetes
+        // 1.31 it would read the orders of all nodes from etcd.
+        let config = watcher::Config::default().labels(&own).any_semantic();
+        let stream = watcher(orders, config).default_backoff();
         pin_mut!(stream);
         while let Some(event) = stream.next().await {
             match event {
@@ -138,12 +141,14 @@ impl Agent {
                     if duty(&order.spec, &answer) == Duty::Nothing {
                         continue;
                     }
+                    // Namespaces take turns.
+                    let owner = &order.spec.claim.namespace;
                     // News of our own failure, or what a former agent failed at.
                     if answered && answer.failures > 0 {
                         let pause = pause_after(answer.failures, LONGEST_PAUSE);
-                        self.queue.push_later(&name, pause);
+                        self.queue.push_later(owner, &name, pause);
                     } else {
-                        self.queue.push(&name);
+                        self.queue.push(owner, &name);
                     }
                 }
                 Ok(Event::InitDone) => self.seen.store(true, Ordering::Relaxed),
