@@ -2,7 +2,7 @@
 
 use crate::{
     act::Act,
-    api::{is_conflict, words},
+    api::{is_conflict, is_refused, words},
     asked::Asked,
     away::away,
     decide::{Step, decide},
@@ -224,11 +224,14 @@ impl Controller {
             }
             let done = act.step(&step, &mut live).await;
             if let Err(error) = &done
-                && let Step::Order { .. } | Step::Publish = step
                 && !is_conflict(error)
             {
-                self.tell(&live, &words(error));
-                if error.is::<NoNode>() {
+                let makes = matches!(step, Step::Order { .. } | Step::Publish);
+                // Others' admission may let nobody write what has to be written.
+                if makes || is_refused(error) {
+                    self.tell(&live, &words(error));
+                }
+                if makes && error.is::<NoNode>() {
                     self.wait_for_node(name);
                     return Ok(Outcome::InVain(STUCK));
                 }
@@ -279,9 +282,14 @@ impl Controller {
         }
     }
 
-    /// Says what hinders, on the object that people look at.
-    fn tell(&self, live: &Live, why: &str) {
-        log::warn("a volume waits", &[("why", why)]);
+    /// Says what hinders, on the object that people look at, and where nobody can be told, as in a namespace
+    /// that is being deleted, in the log.
+    pub(crate) fn tell(&self, live: &Live, why: &str) {
+        let (volume, claim) = live.names();
+        log::warn(
+            "a volume waits",
+            &[("volume", &volume), ("claim", &claim), ("why", why)],
+        );
         let volume = live.volume.as_ref();
         match (
             &live.claim,

@@ -102,9 +102,10 @@ impl Events {
         let too_many = tone == Tone::Warning && !told.may_warn(checksum(&uid), now);
         drop(told);
         if too_many {
+            let of = meta.name.as_deref().unwrap_or_default();
             log::warn(
                 "an event is held back: its object had too many",
-                &[("reason", reason), ("event", message)],
+                &[("of", of), ("reason", reason), ("event", message)],
             );
             return;
         }
@@ -202,12 +203,31 @@ async fn write(client: Client, mut receiver: Receiver<Event>) {
         };
         if let Err(error) = written {
             let error = error.to_string();
+            let (of, reason, said) = in_words(&event);
             log::warn(
                 "cannot write an event",
-                &[("event", &name), ("error", &error)],
+                &[
+                    ("of", &of),
+                    ("reason", reason),
+                    ("event", said),
+                    ("error", &error),
+                ],
             );
         }
     }
+}
+
+/// What an event is about, why, and what it says: where no event can be made, the log has it all.
+fn in_words(event: &Event) -> (String, &str, &str) {
+    let of = &event.involved_object;
+    let part = |part: &Option<String>| part.clone().unwrap_or_default();
+    let place = match &of.namespace {
+        Some(namespace) => format!("{namespace}/{}", part(&of.name)),
+        None => part(&of.name),
+    };
+    let reason = event.reason.as_deref().unwrap_or_default();
+    let said = event.message.as_deref().unwrap_or_default();
+    (format!("{} {place}", part(&of.kind)), reason, said)
 }
 
 async fn again(events: &Api<Event>, name: &str, event: &Event) -> kube::Result<()> {
@@ -248,6 +268,26 @@ mod tests {
         assert!(!warn(1, ONE_MORE));
         let later = (0..BURST + 5).filter(|_| warn(1, ONE_MORE * (BURST + 1)));
         assert_eq!(later.count(), BURST as usize);
+    }
+
+    #[test]
+    fn an_event_that_cannot_be_made_is_in_the_log_with_what_it_is_about() {
+        let event = Event {
+            involved_object: ObjectReference {
+                kind: Some("PersistentVolumeClaim".to_owned()),
+                namespace: Some("ns".to_owned()),
+                name: Some("data".to_owned()),
+                ..ObjectReference::default()
+            },
+            reason: Some("ProvisioningFailed".to_owned()),
+            message: Some("node a is away".to_owned()),
+            ..Event::default()
+        };
+        let claim = "PersistentVolumeClaim ns/data".to_owned();
+        assert_eq!(
+            in_words(&event),
+            (claim, "ProvisioningFailed", "node a is away")
+        );
     }
 
     #[test]

@@ -4,7 +4,7 @@
 
 use crate::{
     act::Act,
-    api::is_conflict,
+    api::{is_conflict, is_refused, words},
     controller::{Controller, OTHERS, STEPS},
     decide::{Observed, Step, decide},
     names::claim_uid,
@@ -144,7 +144,15 @@ impl Controller {
                         .volume_written(&volume.version, &sized, &self.ours);
                     live.volume = Some(sized);
                 }
-                Step::FinishClaim(_) | Step::AwaitNode(_) => act.step(&step, &mut live).await?,
+                Step::FinishClaim(_) | Step::AwaitNode(_) => {
+                    let done = act.step(&step, &mut live).await;
+                    if let Err(error) = &done
+                        && is_refused(error)
+                    {
+                        self.tell(&live, &words(error));
+                    }
+                    done?;
+                }
                 _ => return Ok(None),
             }
             self.done(act.name, &step, &live);

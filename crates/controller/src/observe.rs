@@ -3,7 +3,10 @@
 use crate::{
     decide::{self, Answer, Away, Binding, Observed, Problem, Reclaim},
     growth,
-    names::{AWAITS_NODE, CLAIM_FINALIZER, FAILED, PROVISIONED_BY, VOLUME_FINALIZER, claim_uid},
+    names::{
+        AWAITS_NODE, CLAIM_FINALIZER, FAILED, PROVISIONED_BY, VOLUME_FINALIZER, claim_uid,
+        volume_name,
+    },
     objects::{ClaimReference, NodeVolume, Wanted},
     ours::Ours,
     wish,
@@ -226,6 +229,24 @@ pub fn has_finalizer(meta: &ObjectMeta, finalizer: &str) -> bool {
 }
 
 impl Live {
+    /// The names of the volume and of its claim, as far as they are known.
+    pub(crate) fn names(&self) -> (String, String) {
+        let volume = self.volume.as_ref().map(|volume| &volume.metadata);
+        let order = self.order.as_ref().map(|order| &order.metadata);
+        let named = volume.or(order).and_then(|meta| meta.name.clone());
+        let of_claim = self.claim.as_ref().map(|claim| &claim.metadata);
+        let named = named.or_else(|| of_claim.map(|meta| volume_name(uid(meta))));
+        let place = of_claim
+            .and_then(|meta| Some((meta.namespace.clone()?, meta.name.clone()?)))
+            .or_else(|| {
+                self.order
+                    .as_ref()
+                    .map(|order| self::named(&order.spec.claim))
+            });
+        let claim = place.map(|(namespace, name)| format!("{namespace}/{name}"));
+        (named.unwrap_or_default(), claim.unwrap_or_default())
+    }
+
     /// Of which node storage was ordered, of which class, and of which size.
     pub(crate) fn ordered(&self) -> Option<(&str, &str, Bytes)> {
         let order = self.order.as_ref()?;
