@@ -13,8 +13,10 @@ mod leading;
 mod life;
 mod lost;
 mod patience;
+mod refused;
 mod replaced;
 mod retained;
+mod tenants;
 mod untold;
 mod world;
 
@@ -134,6 +136,41 @@ fn a_node_that_fails_in_the_same_way_again_is_no_reason_to_look_at_its_volume() 
 #[test]
 fn a_set_of_ten_thousand_claims_delays_no_other_set() {
     patience::huge_sets();
+}
+
+#[test]
+fn a_tenant_who_writes_large_objects_costs_no_memory() {
+    tenants::large_claims();
+}
+
+#[test]
+fn a_tenant_who_edits_claims_all_the_time_delays_nobody_for_long() {
+    tenants::touched_claims();
+}
+
+#[test]
+fn a_claim_has_the_class_for_which_it_is_counted() {
+    tenants::annotated_class();
+}
+
+#[test]
+fn a_leader_outlives_ten_seconds_in_which_the_api_server_is_too_busy() {
+    refused::busy();
+}
+
+#[test]
+fn whoever_has_a_claim_that_others_let_nobody_write_is_told() {
+    refused::by_admission();
+}
+
+#[test]
+fn what_no_event_can_say_is_in_the_log() {
+    refused::events();
+}
+
+#[test]
+fn an_order_that_is_said_not_to_be_there_is_asked_for_again() {
+    refused::order_not_found();
 }
 
 #[derive(Default)]

@@ -171,6 +171,15 @@ impl World {
         program.wait().unwrap();
     }
 
+    /// What the kernel says of a program's memory, in KiB.
+    pub fn memory(&self, name: &str, field: &str) -> u64 {
+        let status = format!("/proc/{}/status", self.programs[name].id());
+        let status = fs::read_to_string(status).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix(field));
+        let number = line.unwrap().split_whitespace().next().unwrap();
+        number.parse().unwrap()
+    }
+
     /// Waits until a program ends by itself.
     pub fn wait_ended(&mut self, name: &str) -> Result<(), String> {
         let deadline = Instant::now() + PATIENCE;

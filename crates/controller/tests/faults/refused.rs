@@ -1,0 +1,128 @@
+//! An API server that refuses for a while, and others who refuse through it.
+
+use crate::world::{World, tell};
+use flexvol_apiserver::Refused;
+use std::{
+    fs,
+    time::{Duration, Instant},
+};
+
+fn refused(code: u16, reason: &'static str, message: &str) -> Option<Refused> {
+    Some(Refused {
+        code,
+        reason,
+        message: message.to_owned(),
+    })
+}
+
+/// A leader whose lease lasts as long as it does by default.
+pub fn busy() {
+    tell(World::start(), |world| {
+        world.node("node");
+        world.start_leader(30, &["--rate=1000"]);
+        world.start_agent("node", &[]);
+        world.claim("one", "plain");
+        world.eventually("a claim to be bound", |world| world.is_bound("one"))?;
+        let renew = "PUT Lease flexvol-controller";
+        let busy = refused(
+            429,
+            "TooManyRequests",
+            "too many requests, please try again later",
+        );
+        world.server.refuse(renew, busy);
+        let begun = Instant::now();
+        world.eventually("ten seconds to pass", |_| {
+            begun.elapsed() > Duration::from_secs(11)
+        })?;
+        world.server.refuse(renew, None);
+        world.claim("two", "plain");
+        world.eventually("the leader to go on", |world| {
+            begun.elapsed() > Duration::from_secs(30) && world.is_bound("two")
+        })
+    });
+}
+
+/// Others' admission lets nobody write the claim.
+pub fn by_admission() {
+    tell(World::start(), |world| {
+        world.node("node");
+        world.start_controller(&["--rate=1000"]);
+        world.start_agent("node", &[]);
+        let write = "PATCH PersistentVolumeClaim data";
+        let why = "admission webhook \"policy.example.com\" denied the request: no finalizers";
+        world.server.refuse(write, refused(403, "Forbidden", why));
+        world.claim("data", "plain");
+        world.eventually("its author to be told", |world| world.told("no finalizers"))?;
+        world.server.refuse(write, None);
+        world.eventually("the claim to be bound", |world| world.is_bound("data"))
+    });
+}
+
+/// No event can be made in a namespace that is being deleted.
+pub fn events() {
+    tell(World::start(), |world| {
+        world.start_controller(&["--rate=1000"]);
+        let why =
+            "unable to create new content in namespace default because it is being terminated";
+        world
+            .server
+            .refuse("POST Event ", refused(403, "Forbidden", why));
+        world.claim("data", "plain");
+        let log = world.path("controller.log");
+        world.eventually("the log to say of which claim, and why", |_| {
+            let said = fs::read_to_string(&log).unwrap_or_default();
+            let event = said
+                .lines()
+                .find(|line| line.contains("cannot write an event"));
+            let waits = said.lines().find(|line| line.contains("a volume waits"));
+            let all = |line: Option<&str>, words: &[&str]| {
+                line.is_some_and(|line| words.iter().all(|word| line.contains(word)))
+            };
+            let told = [
+                "PersistentVolumeClaim default/data",
+                "ProvisioningFailed",
+                "no node",
+            ];
+            all(event, &told) && all(waits, &["pvc-", "default/data", "no node"])
+        })
+    });
+}
+
+/// What is between the agent and the API server says that there is no such thing.
+pub fn order_not_found() {
+    tell(World::start(), |world| {
+        world.node("node");
+        world.start_controller(&["--rate=1000"]);
+        world.start_agent("node", &[]);
+        world.eventually("room to be offered", |world| {
+            let nodes = world.server.store().all("StorageNode");
+            nodes
+                .iter()
+                .any(|node| node["status"]["capacities"]["plain"].is_u64())
+        })?;
+        world.kill("node");
+        world.claim("data", "plain");
+        world.eventually("storage to be ordered", |world| {
+            world.server.store().count("NodeVolume") == 1
+        })?;
+        let order = world.server.store().all("NodeVolume").pop().unwrap();
+        let read = format!(
+            "GET NodeVolume {}",
+            order["metadata"]["name"].as_str().unwrap()
+        );
+        let times = |world: &World| {
+            let requests = world.server.requests().into_iter();
+            requests.filter(|request| *request == read).count()
+        };
+        world
+            .server
+            .refuse(&read, refused(404, "", "404 page not found\n"));
+        let before = times(world);
+        world.start_agent("node", &[]);
+        world.eventually("the agent to ask for its order", |world| {
+            times(world) > before
+        })?;
+        world.server.refuse(&read, None);
+        world.eventually("the claim to be bound", |world| world.is_bound("data"))
+    });
+}

@@ -1,0 +1,149 @@
+//! What tenants write decides nothing for others.
+
+use crate::world::{World, tell};
+use flexvol_apiserver::Key;
+use serde_json::{Map, Value, json};
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+
+/// A claim of a tenant, with more than it needs.
+fn make_claim(world: &World, namespace: &str, name: &str, meta: &Value, class: &str, size: &str) {
+    let mut claim = json!({
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {
+            "accessModes": ["ReadWriteOnce"], "storageClassName": class,
+            "resources": {"requests": {"storage": size}},
+        },
+    });
+    for (key, value) in meta.as_object().unwrap() {
+        claim["metadata"][key] = value.clone();
+    }
+    world.make("PersistentVolumeClaim", claim);
+}
+
+/// As large as etcd takes an object.
+fn labels() -> Value {
+    let labels = (0..5000).map(|number| {
+        let name = format!(
+            "{}.example.com/{}",
+            "n".repeat(110),
+            format_args!("{number:050}")
+        );
+        (name, Value::from("v".repeat(60)))
+    });
+    Value::Object(labels.collect::<Map<_, _>>())
+}
+
+/// The most memory that a program had, in MiB.
+fn most_memory(world: &World, program: &str) -> u64 {
+    world.memory(program, "VmHWM:") >> 10
+}
+
+pub fn large_claims() {
+    tell(World::start(), |world| {
+        let large = json!({"labels": labels()});
+        for number in 0..40 {
+            // Of nobody's class, and of ours: those are read one by one, too.
+            let class = if number % 2 == 0 { "none" } else { "plain" };
+            make_claim(world, "tenant", &format!("c{number}"), &large, class, "5Ti");
+        }
+        let set = json!({
+            "metadata": {"name": "db", "namespace": "tenant", "labels": labels()},
+            "spec": {"replicas": 0, "serviceName": "db", "selector": {}, "template": {}},
+        });
+        for number in 0..10 {
+            let mut set = set.clone();
+            set["metadata"]["name"] = format!("db{number}").into();
+            world.make("StatefulSet", set);
+        }
+        world.node("node");
+        world.start_controller(&["--rate=1000"]);
+        world.start_agent("node", &[]);
+        world.claim("data", "plain");
+        world.eventually("a claim beside them to be bound", |world| {
+            world.is_bound("data")
+        })?;
+        let touched = json!({"metadata": {"annotations": {"touched": "yes"}}});
+        for number in 0..10 {
+            let key = Key::new("PersistentVolumeClaim", "tenant", &format!("c{number}"));
+            world.server.store().merge(&key, &touched).unwrap();
+        }
+        let begun = Instant::now();
+        world.eventually("them to be seen", |_| {
+            begun.elapsed() > Duration::from_secs(3)
+        })?;
+        let most = most_memory(world, "controller");
+        println!("flexvol-controller: {most} MiB beside 40 claims and 10 sets of 1.2 MB");
+        assert!(most <= 72, "the controller needs {most} MiB");
+        Ok(())
+    });
+}
+
+pub fn touched_claims() {
+    tell(World::start(), |world| {
+        world.node("node");
+        world.start_controller(&[]);
+        world.start_agent("node", &[]);
+        world.eventually("room to be offered", |world| {
+            let nodes = world.server.store().all("StorageNode");
+            nodes
+                .iter()
+                .any(|node| node["status"]["capacities"]["plain"].is_u64())
+        })?;
+        let key =
+            |number: usize| Key::new("PersistentVolumeClaim", "tenant", &format!("c{number}"));
+        for number in 0..300 {
+            make_claim(
+                world,
+                "tenant",
+                &format!("c{number}"),
+                &json!({}),
+                "plain",
+                "5Ti",
+            );
+        }
+        let begun = Instant::now();
+        world.claim("data", "plain");
+        let mut round = 0;
+        world.eventually("a claim beside 300 that are edited all the time", |world| {
+            round += 1;
+            for number in (round % 10..300).step_by(10) {
+                let edit = json!({"metadata": {"annotations": {"round": round.to_string()}}});
+                let _ = world.server.store().merge(&key(number), &edit);
+            }
+            thread::sleep(Duration::from_millis(100));
+            world.is_bound("data")
+        })?;
+        let took = begun.elapsed();
+        println!("flexvol-controller: bound after {took:?} beside 300 claims that are edited");
+        assert!(took < Duration::from_secs(30), "it took {took:?}");
+        Ok(())
+    });
+}
+
+/// Quota counts it for the class of the annotation.
+pub fn annotated_class() {
+    tell(World::start(), |world| {
+        world.node("node");
+        for name in ["slow", "fast"] {
+            world.class(name, &json!({"parameters": {"pool": name}}));
+        }
+        world.start_controller(&["--rate=1000"]);
+        world.start_agent("node", &[]);
+        world.claim("data", "fast");
+        let annotation = json!({"volume.beta.kubernetes.io/storage-class": "slow"});
+        world.delete_claim("data");
+        world.eventually("nothing to be left", World::nothing_is_left)?;
+        let meta = json!({"annotations": annotation});
+        make_claim(world, "default", "data", &meta, "fast", "10Mi");
+        world.eventually("the claim to be bound", |world| world.is_bound("data"))?;
+        let volume = world.server.store().all("PersistentVolume").pop().unwrap();
+        assert_eq!(volume["spec"]["storageClassName"], "slow");
+        let order = world.server.store().all("NodeVolume").pop().unwrap();
+        assert_eq!(order["spec"]["parameters"]["pool"], "slow");
+        world.delete_claim("data");
+        world.eventually("nothing to be left", World::nothing_is_left)
+    });
+}
