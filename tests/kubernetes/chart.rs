@@ -157,6 +157,9 @@ impl Story {
         if lab::version() >= claims_scheduled::SINCE.parse().unwrap() {
             manifests.push("cluster/scheduler.yaml");
         }
+        if lab::version() >= "1.29.0".parse().unwrap() {
+            manifests.push("cluster/pressure.yaml");
+        }
         if webhooks::are_there() {
             manifests.push("cluster/webhooks.yaml");
         }

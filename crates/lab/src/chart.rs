@@ -27,7 +27,7 @@ struct Plain {
     values: &'static [&'static str],
 }
 
-const PLAIN: [Plain; 7] = [
+const PLAIN: [Plain; 8] = [
     Plain {
         file: "cluster/objects.yaml",
         heading: "The objects of flexvol-controller. Apply this first; deleting it forgets all volumes' orders.",
@@ -40,6 +40,12 @@ const PLAIN: [Plain; 7] = [
             # Apply objects.yaml first. Adjust the image, the drivers, and the plugin directory of your kubelets.",
         templates: &["namespace", "rights", "controller", "nodes"],
         values: &["createNamespace=true"],
+    },
+    Plain {
+        file: "cluster/pressure.yaml",
+        heading: "Belongs to controller.yaml, for Kubernetes 1.29 or newer: keeps a controller going while the cluster is short.",
+        templates: &["pressure"],
+        values: &[],
     },
     Plain {
         file: "cluster/scheduler.yaml",
@@ -117,19 +123,24 @@ const ELSEWHERE: [Elsewhere; 9] = [
         version: "1.32.0",
         namespace: "flexvol",
         value: "admission.growth=auto",
-        has: Ok(&["disk.example.com", "flexvol-agents", "flexvol-webhook"]),
+        has: Ok(&[
+            "disk.example.com",
+            "flexvol-agents",
+            "flexvol-webhook",
+            "flexvol-lease",
+        ]),
     },
     Elsewhere {
         version: "1.31.9",
         namespace: "flexvol",
         value: "admission.growth=auto",
-        has: Ok(&["disk.example.com", "flexvol-webhook"]),
+        has: Ok(&["disk.example.com", "flexvol-webhook", "flexvol-lease"]),
     },
     Elsewhere {
         version: "1.29.9",
         namespace: "flexvol",
         value: "admission.growth=auto",
-        has: Ok(&["disk.example.com"]),
+        has: Ok(&["disk.example.com", "flexvol-lease"]),
     },
     Elsewhere {
         version: "1.23.9",
@@ -141,7 +152,7 @@ const ELSEWHERE: [Elsewhere; 9] = [
         version: "1.33.0",
         namespace: "flexvol",
         value: "admission.agents=false",
-        has: Ok(&["disk.example.com", "flexvol-webhook"]),
+        has: Ok(&["disk.example.com", "flexvol-webhook", "flexvol-lease"]),
     },
     Elsewhere {
         version: "1.31.9",
@@ -178,7 +189,12 @@ impl Elsewhere {
         template.args(["--kube-version", version, "--set", value]);
         match (run(&mut template), self.has) {
             (Ok(text), Ok(wanted)) => {
-                let known = ["disk.example.com", "flexvol-agents", "flexvol-webhook"];
+                let known = [
+                    "disk.example.com",
+                    "flexvol-agents",
+                    "flexvol-webhook",
+                    "flexvol-lease",
+                ];
                 let has = |name: &&str| {
                     let line = format!("metadata: {{name: {name}");
                     text.lines().any(|found| found.starts_with(&line))
