@@ -9,6 +9,7 @@ mod life;
 mod lost;
 mod managed;
 mod readme;
+mod settings;
 mod thin;
 mod torn;
 mod unsynced;
@@ -46,6 +47,7 @@ pub fn tests() -> Vec<&'static [Test]> {
         lost::TESTS,
         managed::TESTS,
         readme::TESTS,
+        settings::TESTS,
         thin::TESTS,
         torn::TESTS,
         unsynced::TESTS,

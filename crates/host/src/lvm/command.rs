@@ -25,8 +25,9 @@ const CHANGE: Duration = Duration::from_secs(90);
 const LONGEST_REPORT: Bytes = Bytes(32 << 20);
 
 /// What administrators may have changed in lvm.conf: the reports below rely on the first, the changes
-/// on waiting for each other, and a volume that lost a disk must not get a device with a hole.
-const SETTINGS: &str = "report{compact_output=0 compact_output_cols=\"\" list_item_separator=\",\" binary_values_as_numeric=0} global{wait_for_locks=1} activation/activation_mode=degraded";
+/// on waiting for each other, and a volume that lost a disk must not get a device with a hole. Of what
+/// else a report looks like JSON leaves nothing, and units and the format are arguments.
+const SETTINGS: &str = "report{compact_output=0 compact_output_cols=\"\" list_item_separator=\",\" binary_values_as_numeric=0 prefixes=0 quoted=1 columns_as_rows=0 headings=1 mark_hidden_devices=1} log{report_command_log=0 command_names=0 prefix=\"  \" indent=0} global{wait_for_locks=1} activation/activation_mode=degraded";
 
 /// Where no udev hears it, nobody answers LVM when it waits for a device's node to be made, and
 /// nobody starts the daemon that monitors.
