@@ -102,6 +102,7 @@ pub fn is_verb(word: &OsStr) -> bool {
 
 /// Answers a person.
 pub fn run(here: &Installed) -> ExitCode {
+    flexvol_storage::sdk::outlive_limits();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(usage) => {

@@ -4,7 +4,10 @@ use crate::bench::Bench;
 use flexvol_host::exec::{AtDeadline, Limits, Output, Tool};
 use flexvol_sdk::{ErrorKind, Result};
 use flexvol_testing::{Points, Test, eventually};
-use nix::fcntl::{FcntlArg, FdFlag, fcntl};
+use nix::{
+    fcntl::{FcntlArg, FdFlag, fcntl},
+    sys::signal::{SigSet, Signal},
+};
 use std::{
     ffi::OsStr,
     fs::{self, File},
@@ -73,6 +76,18 @@ fn says(script: &str) -> String {
 }
 
 fn surroundings(points: &Points) {
+    // As a driver does: a limit on files is told to it by an error.
+    let mut signals = SigSet::empty();
+    signals.add(Signal::SIGXFSZ);
+    signals.thread_block().unwrap();
+    let blocked = says("exec grep -E 'SigBlk|SigIgn' /proc/self/status");
+    assert!(
+        blocked
+            .lines()
+            .all(|line| line.ends_with(":\t0000000000000000")),
+        "{blocked}"
+    );
+    signals.thread_unblock().unwrap();
     let environment = says("exec env");
     let mut names: Vec<_> = environment
         .lines()

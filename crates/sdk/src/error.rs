@@ -1,5 +1,6 @@
 //! What went wrong, for three readers: the caller's machinery, a person, and the log.
 
+use crate::limits::largest_file;
 use std::{borrow::Cow, error, fmt, io};
 
 /// The result of everything that can fail in a driver.
@@ -156,6 +157,17 @@ impl Error {
             io::ErrorKind::TimedOut => ErrorKind::TimedOut,
             _ => ErrorKind::Storage,
         };
+        if source.kind() == io::ErrorKind::FileTooLarge
+            && let Some(limit) = largest_file()
+        {
+            return Error::new(
+                ErrorKind::Configuration,
+                format!(
+                    "cannot {doing}: this process may make no file larger than {limit} (RLIMIT_FSIZE); raise LimitFSIZE of kubelet's unit, or `ulimit -f` of whoever starts the driver"
+                ),
+            )
+            .because(source);
+        }
         Error::new(kind, format!("cannot {doing}: {source}")).because(source)
     }
 

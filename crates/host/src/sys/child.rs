@@ -4,8 +4,8 @@
 use rustix::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::{fs, io, os::unix::process::CommandExt, process::Command};
 
-/// Gives the child a session and a umask (077) of its own and takes every descriptor from it but
-/// 0, 1, 2 and `hold`.
+/// Gives the child a session and a umask (077) of its own, lets SIGXFSZ through, which this process may
+/// have blocked, and takes every descriptor from it but 0, 1, 2 and `hold`.
 ///
 /// All of `hold` must stay open until the child was spawned.
 pub(crate) fn isolate(command: &mut Command, hold: &[BorrowedFd<'_>]) -> io::Result<()> {
@@ -24,6 +24,7 @@ pub(crate) fn isolate(command: &mut Command, hold: &[BorrowedFd<'_>]) -> io::Res
             }
             libc::umask(0o077);
         }
+        let_size_limit_through()?;
         // Marked, not closed: std reports a failed exec through a descriptor of its own.
         match highest {
             None => close_on_exec_from(3)?,
@@ -36,6 +37,21 @@ pub(crate) fn isolate(command: &mut Command, hold: &[BorrowedFd<'_>]) -> io::Res
     // that is allowed between fork and exec.
     unsafe { command.pre_exec(prepare) };
     Ok(())
+}
+
+/// What was blocked stays so across `execve`, and a program may rely on being ended by its limit.
+fn let_size_limit_through() -> io::Result<()> {
+    let mut signals = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: `sigemptyset` writes all of the set before it is read; the old mask is not asked for.
+    let error = unsafe {
+        libc::sigemptyset(signals.as_mut_ptr());
+        libc::sigaddset(signals.as_mut_ptr(), libc::SIGXFSZ);
+        libc::pthread_sigmask(libc::SIG_UNBLOCK, signals.as_ptr(), std::ptr::null_mut())
+    };
+    match error {
+        0 => Ok(()),
+        error => Err(io::Error::from_raw_os_error(error)),
+    }
 }
 
 /// Marks every descriptor from `first` on: `close_range(first, ~0U, CLOSE_RANGE_CLOEXEC)`, Linux

@@ -1,7 +1,7 @@
 //! What an exec does to its own process before a driver's code may run.
 
 use super::{Environment, Program, conclude};
-use crate::{DriverStatus, Error, ErrorKind, Open, log::Log};
+use crate::{DriverStatus, Error, ErrorKind, Open, limits, log::Log};
 use nix::{
     sys::{
         resource::{Resource, getrlimit, setrlimit},
@@ -50,6 +50,7 @@ pub(super) fn serve(
         log::set_max_level(log::LevelFilter::Info);
     }
     leave_no_core();
+    limits::outlive();
     let reply = Arc::new(reply);
     answer_panic(&reply, arguments);
     let watched = Once::new();
