@@ -17,23 +17,21 @@ pub(crate) fn read(file: &File, name: &str) -> Result<Option<String>> {
     let mut text = vec![0; LONGEST];
     match rustix::fs::fgetxattr(file, name, &mut text) {
         Ok(length) => text.truncate(length),
-        Err(Errno::NODATA) if may_read() => return Ok(None),
+        // To others the kernel denies that a `trusted` attribute is there (fs/xattr.c, xattr_permission).
         Err(Errno::NODATA) => {
-            return Err(Error::new(
-                ErrorKind::CapabilityMissing,
-                "cannot read the volume's mark: this process lacks CAP_SYS_ADMIN",
-            ));
+            return match kernel::administers_node() {
+                Ok(()) => Ok(None),
+                Err(reason) => Err(Error::new(
+                    ErrorKind::CapabilityMissing,
+                    format!("cannot read the volume's mark: {reason}"),
+                )),
+            };
         }
         Err(error) => return Err(Error::system("read the volume's mark", error)),
     }
     String::from_utf8(text).map(Some).map_err(|error| {
         Error::new(ErrorKind::Storage, "the volume's mark is damaged").because(error)
     })
-}
-
-/// To others the kernel denies that a `trusted` attribute is there (fs/xattr.c, xattr_permission).
-fn may_read() -> bool {
-    kernel::has(kernel::SYS_ADMIN).unwrap_or(false)
 }
 
 pub(crate) fn write(file: &File, name: &str, text: &(impl Display + ?Sized)) -> Result<()> {

@@ -113,15 +113,37 @@ pub fn has(capability: u32) -> Result<bool> {
     Ok(capabilities()? >> capability & 1 == 1)
 }
 
+/// The first user namespace: `PROC_USER_INIT_INO` in include/linux/proc_ns.h.
+const FIRST_USERS: &str = "user:[4026531837]";
+
+/// Whether this process has CAP_SYS_ADMIN where it counts for the whole node, and why not: the
+/// kernel asks for it with `capable`, which the root of another user namespace never passes.
+///
+/// # Errors
+/// The reason, for a message.
+pub fn administers_node() -> Result<(), &'static str> {
+    if !has(SYS_ADMIN).unwrap_or(false) {
+        return Err("this process lacks CAP_SYS_ADMIN");
+    }
+    match fs::read_link("/proc/self/ns/user") {
+        Ok(namespace) if namespace == Path::new(FIRST_USERS) => Ok(()),
+        Ok(_) => Err(
+            "this process has CAP_SYS_ADMIN in a user namespace of its own and not on the node; run it as root of the node (a pod: hostUsers: true)",
+        ),
+        Err(_) => Err("/proc does not tell whether this process has CAP_SYS_ADMIN on the node"),
+    }
+}
+
 /// The capabilities of this process (`CapEff` in /proc/self/status), bit by bit as
 /// `linux/capability.h` numbers them.
 ///
 /// # Errors
 /// When /proc does not tell.
 pub fn capabilities() -> Result<u64> {
-    let status = fs::read_to_string("/proc/self/status")
+    let status = fs::read("/proc/self/status")
         .map_err(|error| Error::system("read this process's capabilities", error))?;
-    let mask = status
+    // It begins with the name of the executable.
+    let mask = String::from_utf8_lossy(&status)
         .lines()
         .find_map(|line| line.strip_prefix("CapEff:"))
         .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
@@ -142,6 +164,13 @@ mod tests {
         let first = features();
         assert_eq!(first, features());
         assert_eq!(first.len(), 7);
+    }
+
+    #[test]
+    fn who_administers_the_node_may_do_so_in_the_first_user_namespace_only() {
+        let first = fs::read_link("/proc/self/ns/user").unwrap() == Path::new(FIRST_USERS);
+        let may = has(SYS_ADMIN).unwrap();
+        assert_eq!(administers_node().is_ok(), first && may);
     }
 
     #[test]

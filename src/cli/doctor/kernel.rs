@@ -54,6 +54,14 @@ pub fn checks() -> Vec<Check> {
 
 fn capabilities() -> Vec<Check> {
     match kernel::capabilities() {
+        // In a user namespace of its own a process has them all, and none for the node.
+        Ok(mask) if mask >> kernel::SYS_ADMIN & 1 == 1 && kernel::administers_node().is_err() => {
+            vec![Check::fail(
+                "capabilities",
+                "this process has them in a user namespace of its own, not on the node",
+                "run as root of the node; a pod needs hostUsers: true",
+            )]
+        }
         Ok(mask) => missing(mask),
         Err(error) => vec![Check::fail(
             "capabilities",
