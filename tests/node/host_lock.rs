@@ -2,11 +2,12 @@
 
 use flexvol_host::{
     exec::{AtDeadline, Limits, Tool},
-    lock,
+    lock, namespace,
     uuid::Uuid,
 };
 use flexvol_sdk::{ErrorKind, Handle};
 use flexvol_testing::{Need, Points, Test};
+use nix::mount::{MsFlags, mount};
 use std::{
     fs,
     os::{fd::AsFd, unix::fs::PermissionsExt},
@@ -44,6 +45,11 @@ pub const TESTS: &[Test] = &[
         name: "a lock whose file goes with its volume still has one holder",
         needs: &[Need::Root],
         run: retired,
+    },
+    Test {
+        name: "who unmounts where no lock can be made is alone all the same",
+        needs: &[Need::Root],
+        run: without_room,
     },
 ];
 
@@ -187,4 +193,104 @@ fn retired(points: &Points) {
     assert_eq!(taken.into_inner(), THREADS * ROUNDS);
     points.add(THREADS * ROUNDS);
     lock::volume(&handle, SHORT).unwrap().retire().unwrap();
+}
+
+/// The directory of locks with room for so many inodes, its own among them.
+fn make_room(inodes: u32, flags: MsFlags) -> nix::Result<()> {
+    let options = format!("nr_inodes={inodes}");
+    let none = Some("none");
+    mount(
+        none,
+        "/run/flexvol/lock",
+        Some("tmpfs"),
+        flags,
+        Some(options.as_str()),
+    )
+}
+
+fn without_room(points: &Points) {
+    // Its own mounts are those of a thread and of the threads it starts.
+    let elsewhere = || {
+        namespace::leave().unwrap();
+        fs::create_dir_all("/run/flexvol/lock").unwrap();
+        make_room(1, MsFlags::empty()).unwrap();
+        one_without_a_file();
+        points.add(1);
+        many_with_and_without(points);
+    };
+    thread::scope(|scope| scope.spawn(elsewhere).join()).unwrap();
+}
+
+fn one_without_a_file() {
+    let kind = |taken: flexvol_sdk::Result<lock::Guard>| taken.unwrap_err().kind();
+    let handle = handle();
+    assert_eq!(kind(lock::volume(&handle, SHORT)), ErrorKind::Exhausted);
+    let guard = lock::to_unmount(&handle, SHORT).unwrap();
+    assert_eq!(guard.hint(), None);
+    guard.set_hint(7);
+    assert_eq!(kind(lock::to_unmount(&handle, SHORT)), ErrorKind::Busy);
+    // There is room for a file now, and still nobody can make one.
+    make_room(9, MsFlags::MS_REMOUNT).unwrap();
+    for take in [lock::volume, lock::to_unmount] {
+        assert_eq!(kind(take(&handle, SHORT)), ErrorKind::Busy);
+    }
+    assert!(!file_of(&handle).exists());
+    drop(guard);
+    let guard = lock::volume(&handle, SHORT).unwrap();
+    // Where there is a file it is the lock, also when there is no more room.
+    make_room(2, MsFlags::MS_REMOUNT).unwrap();
+    assert_eq!(kind(lock::to_unmount(&handle, SHORT)), ErrorKind::Busy);
+    drop(guard);
+    lock::to_unmount(&handle, SHORT).unwrap().retire().unwrap();
+}
+
+/// The file goes and comes, and so does the room for it.
+fn many_with_and_without(points: &Points) {
+    const THREADS: u64 = 6;
+    const ROUNDS: u64 = 100;
+    let handle = handle();
+    let (held, taken, left) = (
+        AtomicBool::new(false),
+        AtomicU64::new(0),
+        AtomicU64::new(THREADS),
+    );
+    thread::scope(|scope| {
+        for number in 0..THREADS {
+            let (held, taken, left) = (&held, &taken, &left);
+            scope.spawn(move || {
+                for round in 0..ROUNDS {
+                    let guard = match number % 2 {
+                        0 => lock::to_unmount(&handle, LONG),
+                        _ => lock::volume(&handle, LONG),
+                    };
+                    let guard = match guard {
+                        Ok(guard) => guard,
+                        Err(error) if number % 2 == 1 => {
+                            assert_eq!(error.kind(), ErrorKind::Exhausted, "{error}");
+                            continue;
+                        }
+                        Err(error) => panic!("{error}"),
+                    };
+                    assert!(!held.swap(true, Ordering::SeqCst), "two holders");
+                    taken.fetch_add(1, Ordering::SeqCst);
+                    thread::yield_now();
+                    held.store(false, Ordering::SeqCst);
+                    if round % 2 == 0 {
+                        guard.retire().unwrap();
+                    }
+                }
+                left.fetch_sub(1, Ordering::SeqCst);
+            });
+        }
+        for inodes in (1..=9).rev().cycle() {
+            if left.load(Ordering::SeqCst) == 0 {
+                break;
+            }
+            // Not below what there is.
+            let _ = make_room(inodes, MsFlags::MS_REMOUNT);
+            thread::sleep(Duration::from_millis(1));
+        }
+    });
+    assert!(taken.into_inner() >= THREADS / 2 * ROUNDS);
+    points.add(THREADS * ROUNDS);
 }

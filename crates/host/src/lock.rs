@@ -3,10 +3,18 @@
 //! The lock is a `flock` on a file in /run. It belongs to the open file, not to the process:
 //! a program started with the [`Guard`] (see [`crate::exec::Limits`]) still holds it when the
 //! driver was killed, so the retry waits for the orphan instead of racing it.
+//!
+//! Whoever unmounts must succeed, also where /run has no room for such a file or is read-only. He then
+//! holds the directory alone in which it would have to be made, and whoever makes something in there
+//! holds that together with others meanwhile: as long as one unmounts without a file none is made,
+//! and a file that is there is always the lock.
 
 use crate::{deadline::Deadline, run_dir};
 use flexvol_sdk::{Error, ErrorKind, Handle, Result};
-use rustix::fs::{Mode, OFlags};
+use rustix::{
+    fs::{Mode, OFlags},
+    io::Errno,
+};
 use std::{
     fs::{self, File, TryLockError},
     io,
@@ -20,6 +28,15 @@ use std::{
 };
 
 const DIRECTORY: &str = "/run/flexvol/lock";
+
+/// Everybody may open what is above this and lock it, so nobody waits for that longer than
+/// [`WHILE_OTHERS`].
+const OURS: &str = "/run/flexvol";
+
+/// More than an unmount takes as a rule.
+const WHILE_OTHERS: Duration = Duration::from_secs(1);
+
+const BUSY: &str = "another operation on this volume is still running";
 
 /// A held lock; dropping it lets go, unless a child still has it.
 #[derive(Debug)]
@@ -49,15 +66,42 @@ fn remember(file: &Arc<File>) {
 /// # Errors
 /// [`ErrorKind::Busy`] at the deadline.
 pub fn volume(handle: &Handle, deadline: Duration) -> Result<Guard> {
+    take(handle, Deadline::after(deadline), Whoever::NeedsFile)
+}
+
+/// The same for whoever unmounts the volume, also where no file can be made.
+///
+/// # Errors
+/// As for [`volume`].
+pub fn to_unmount(handle: &Handle, deadline: Duration) -> Result<Guard> {
+    take(handle, Deadline::after(deadline), Whoever::Unmounts)
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Whoever {
+    NeedsFile,
+    Unmounts,
+}
+
+fn take(handle: &Handle, mut deadline: Deadline, whoever: Whoever) -> Result<Guard> {
+    let failed = |error: io::Error| Error::system("open the lock", error);
     let path = Path::new(DIRECTORY).join(handle.to_string());
-    let mut deadline = Deadline::after(deadline);
     loop {
-        let file = open(&path).map_err(|error| Error::system("open the lock", error))?;
-        wait(
-            &file,
-            &mut deadline,
-            "another operation on this volume is still running",
-        )?;
+        let file = match open(&path) {
+            Ok(file) => file,
+            Err(Errno::NOENT) => match make_among_others(&path, &mut deadline)? {
+                Ok(file) => file,
+                Err(error) if whoever == Whoever::Unmounts && has_no_room(&error) => {
+                    match without_file(&path, &mut deadline)? {
+                        Some(guard) => return Ok(guard),
+                        None => continue,
+                    }
+                }
+                Err(error) => return Err(failed(error)),
+            },
+            Err(error) => return Err(failed(error.into())),
+        };
+        wait(&file, &mut deadline, BUSY)?;
         // A file that was unlinked meanwhile locks nothing: the next process makes a new one.
         let metadata = file
             .metadata()
@@ -125,28 +169,106 @@ pub fn files(age: Duration) -> Result<Vec<Handle>> {
     Ok(handles)
 }
 
-fn open(path: &Path) -> io::Result<File> {
-    let open = || {
-        rustix::fs::open(
-            path,
-            OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC,
-            Mode::RUSR | Mode::WUSR,
-        )
+/// Opens the file that is there. It locks as well where it cannot be written.
+fn open(path: &Path) -> rustix::io::Result<File> {
+    let open = |access| {
+        let flags = access | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        rustix::fs::open(path, flags, Mode::empty()).map(File::from)
     };
-    let file = match open() {
-        Err(rustix::io::Errno::NOENT) => {
-            run_dir::make(Path::new(DIRECTORY))?;
-            open()?
+    match open(OFlags::RDWR) {
+        Err(Errno::ROFS) => open(OFlags::RDONLY),
+        result => result,
+    }
+}
+
+/// The first thing that is missing on the way to the file, itself included, and the directory in which
+/// it has to be made.
+fn gap(path: &Path) -> (&Path, &Path) {
+    let mut next = path;
+    loop {
+        match next.parent() {
+            Some(above) if above.parent().is_some() && !above.is_dir() => next = above,
+            above => return (above.unwrap_or(next), next),
         }
-        result => result?,
-    };
-    Ok(File::from(file))
+    }
+}
+
+/// Makes one thing on the way to the file, unless somebody was faster. `None` is a directory.
+fn make(next: &Path, path: &Path) -> io::Result<Option<File>> {
+    if next != path {
+        run_dir::make(next)?;
+        return Ok(None);
+    }
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR)?;
+    Ok(Some(File::from(file)))
+}
+
+/// Makes the file while nobody unmounts without one.
+fn make_among_others(path: &Path, deadline: &mut Deadline) -> Result<io::Result<File>> {
+    loop {
+        let (above, next) = gap(path);
+        let among_others = match File::open(above) {
+            Ok(directory) => directory,
+            Err(error) => return Ok(Err(error)),
+        };
+        let share = File::try_lock_shared;
+        match above.starts_with(OURS) {
+            true => wait_for(&among_others, deadline, BUSY, share)?,
+            false => {
+                let mut deadline = Deadline::after(WHILE_OTHERS);
+                if let Err(error) = wait_for(&among_others, &mut deadline, BUSY, share) {
+                    log::warn!("{} is locked: {}", above.display(), error.report());
+                }
+            }
+        }
+        match make(next, path) {
+            Ok(Some(file)) => return Ok(Ok(file)),
+            Ok(None) => {}
+            Err(error) => return Ok(Err(error)),
+        }
+    }
+}
+
+/// The lock of a volume that has no file, and gets none as long as this is held. `None` where one can be
+/// made by now.
+fn without_file(path: &Path, deadline: &mut Deadline) -> Result<Option<Guard>> {
+    let failed = |error: io::Error| Error::system("open the lock", error);
+    let (above, next) = gap(path);
+    let alone = File::open(above).map_err(failed)?;
+    wait(&alone, deadline, BUSY)?;
+    match make(next, path) {
+        Ok(_) => Ok(None),
+        Err(error) if has_no_room(&error) => {
+            log::warn!("a volume is unmounted without a lock of its own: {error}");
+            let file = Arc::new(alone);
+            remember(&file);
+            let path = path.to_owned();
+            Ok(Some(Guard { file, path }))
+        }
+        Err(error) => Err(failed(error)),
+    }
+}
+
+/// Whether nothing can be made in /run: it has no free inode, no room, or is read-only.
+fn has_no_room(error: &io::Error) -> bool {
+    let full = [Errno::NOSPC, Errno::DQUOT, Errno::ROFS];
+    Errno::from_io_error(error).is_some_and(|error| full.contains(&error))
 }
 
 /// Takes an exclusive `flock` on `file`.
 pub(crate) fn wait(file: &File, deadline: &mut Deadline, busy: &'static str) -> Result<()> {
+    wait_for(file, deadline, busy, File::try_lock)
+}
+
+fn wait_for(
+    file: &File,
+    deadline: &mut Deadline,
+    busy: &'static str,
+    lock: fn(&File) -> Result<(), TryLockError>,
+) -> Result<()> {
     loop {
-        match file.try_lock() {
+        match lock(file) {
             Ok(()) => return Ok(()),
             Err(TryLockError::WouldBlock) if deadline.pause() => {}
             Err(TryLockError::WouldBlock) => {

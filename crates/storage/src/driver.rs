@@ -81,7 +81,7 @@ impl VolumeDriver {
     fn unmount_from(&self, dir: &Path) -> Result<()> {
         match self.occupant(dir)? {
             Occupant::Volume(handle) => {
-                let lock = lock::volume(&handle, LOCK_DEADLINE)?;
+                let lock = lock::to_unmount(&handle, LOCK_DEADLINE)?;
                 let mut world = (self.traits.world)(handle, &lock, Details::on(Some(dir)));
                 converge(world.as_mut(), &Goal::Unmounted)?;
                 self.tell_unmounted(&handle, &lock);
