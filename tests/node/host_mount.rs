@@ -110,7 +110,7 @@ fn both_ways(points: &Points) {
                 assert_eq!(mounted(directory), None);
                 mount(&device, filesystem, directory, read_only);
                 let found = Mounted {
-                    device: device.number(),
+                    devices: vec![device.number()],
                     read_only,
                 };
                 assert_eq!(mounted(directory), Some(found), "{filesystem}");
@@ -159,7 +159,8 @@ fn turn(read_only: &Path, writable: &Path) {
 }
 
 fn options_below(root: &Path) -> Vec<String> {
-    let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let table = fs::read("/proc/self/mountinfo").unwrap();
+    let table = String::from_utf8_lossy(&table);
     let root = root.to_str().unwrap().trim_end_matches('/');
     let fields = table
         .lines()
@@ -181,7 +182,7 @@ fn stacked(_: &Points) {
     let tops = [(&other, true), (&device, true), (&other, false)];
     for (device, read_only) in tops {
         let found = Mounted {
-            device: device.number(),
+            devices: vec![device.number()],
             read_only,
         };
         assert_eq!(mounted(&directory), Some(found));

@@ -12,7 +12,7 @@ pub use offline::{mend, offline};
 
 use crate::{
     device::{Device, DeviceNumber},
-    kernel,
+    kernel, node,
     superblock::{self, ExtDetails, Found, Superblock},
     uuid::Uuid,
 };
@@ -158,21 +158,17 @@ pub fn online(mount: BorrowedFd<'_>, device: &Device, filesystem: Filesystem) ->
     Ok(after)
 }
 
-/// The block device of a mounted Btrfs that has only one. Its `st_dev` does not tell; sysfs does,
-/// by the fsid.
-pub(crate) fn btrfs_device(mount: BorrowedFd<'_>) -> Option<DeviceNumber> {
-    let (fsid, devices) = ioctl::btrfs_identity(mount).ok()?;
-    if devices != 1 {
-        return None;
-    }
+/// The block devices of a mounted Btrfs, as far as they are known. Its `st_dev` does not tell; sysfs
+/// does, by the fsid.
+pub(crate) fn btrfs_devices(mount: BorrowedFd<'_>) -> Vec<DeviceNumber> {
+    let Ok(fsid) = ioctl::btrfs_fsid(mount) else {
+        return Vec::new();
+    };
     let directory = format!("/sys/fs/btrfs/{}/devices", Uuid::from_bytes(fsid));
-    let device = fs::read_dir(directory).ok()?.next()?.ok()?;
-    let number = fs::read_to_string(device.path().join("dev")).ok()?;
-    let (major, minor) = number.trim().split_once(':')?;
-    Some(DeviceNumber {
-        major: major.parse().ok()?,
-        minor: minor.parse().ok()?,
-    })
+    let devices = fs::read_dir(directory).into_iter().flatten().flatten();
+    devices
+        .filter_map(|device| node::number_in(&device.path().join("dev")).ok())
+        .collect()
 }
 
 fn grow_xfs(mount: BorrowedFd<'_>, space: Bytes) -> Result<()> {

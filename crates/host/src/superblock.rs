@@ -204,6 +204,9 @@ fn xfs_fields(sb: &[u8]) -> Option<Found> {
     }))
 }
 
+/// What a Btrfs is to which somebody gave a second device.
+pub const SPREAD: &str = "btrfs over several devices";
+
 /// Looks for Btrfs in the first bytes of a device ([`HEAD`] to find any).
 pub(crate) fn btrfs(head: &[u8]) -> Found {
     let Some(sb) = head.get(0x10000..0x11000) else {
@@ -232,7 +235,7 @@ fn btrfs_fields(sb: &[u8]) -> Option<Found> {
         return None;
     }
     if devices > 1 {
-        return Some(Found::Other("btrfs over several devices"));
+        return Some(Found::Other(SPREAD));
     }
     // As `btrfs device add` and `remove` leave it.
     if device != 1 {
@@ -371,10 +374,7 @@ mod tests {
 
     #[test]
     fn a_btrfs_of_two_devices_or_with_the_temporary_magic_is_not_ours() {
-        assert_eq!(
-            btrfs(&btrfs_head(1 << 30, 2)),
-            Found::Other("btrfs over several devices")
-        );
+        assert_eq!(btrfs(&btrfs_head(1 << 30, 2)), Found::Other(SPREAD));
         let mut head = btrfs_head(1 << 30, 1);
         head[0x100c9] = 2;
         assert_eq!(

@@ -62,10 +62,12 @@ impl<B: BlockBackend> Kind for Block<B> {
     const HEARS_OF_UNMOUNTS: bool = B::KEEPS_UNUSED;
 
     fn owner(target: &Target) -> Result<Option<Handle>> {
-        match target.device()? {
-            Some(device) => B::owner(device),
-            None => Ok(None),
+        for device in target.devices()? {
+            if let Some(owner) = B::owner(device)? {
+                return Ok(Some(owner));
+            }
         }
+        Ok(None)
     }
 
     fn world<'a>(
@@ -82,15 +84,17 @@ impl<B: BlockBackend> Kind for Block<B> {
     }
 
     fn answers(target: &Target) -> Result<bool> {
-        match target.device()? {
-            Some(device) => B::answers(device),
-            None => Ok(true),
+        for device in target.devices()? {
+            if !B::answers(device)? {
+                return Ok(false);
+            }
         }
+        Ok(true)
     }
 
     fn shows(_: &Target, mounted: &Mounted, volume: &VolumeReport) -> Result<bool> {
         let device = volume.device.as_ref();
-        Ok(device.is_some_and(|device| device.number == mounted.device))
+        Ok(device.is_some_and(|device| mounted.devices.contains(&device.number)))
     }
 
     fn unmounted(backend: &B, volume: &Handle, lock: &Guard) {

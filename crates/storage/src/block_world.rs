@@ -119,10 +119,13 @@ impl<'a, B: BlockBackend> BlockWorld<'a, B> {
         let Some(target) = Target::open(dir)? else {
             return Ok(TargetState::Absent);
         };
-        let ours = match target.device()? {
-            Some(device) => self.is_ours(device)?.then_some(device),
-            None => None,
-        };
+        let mut ours = None;
+        for device in target.devices()? {
+            if self.is_ours(device)? {
+                ours = Some(device);
+                break;
+            }
+        }
         // A file system may answer only after its device did.
         if let Some(device) = ours {
             B::resume(device)?;
@@ -131,8 +134,8 @@ impl<'a, B: BlockBackend> BlockWorld<'a, B> {
             None if target.is_empty()? && self.is_duplicate(dir)? => TargetState::Duplicate,
             None if target.is_empty()? => TargetState::Free,
             None => TargetState::NotEmpty,
-            Some(mounted) if Some(mounted.device) == ours => {
-                self.mounted = Some(mounted.device);
+            Some(mounted) if ours.is_some_and(|ours| mounted.devices.contains(&ours)) => {
+                self.mounted = ours;
                 TargetState::Ours {
                     read_only: mounted.read_only,
                 }

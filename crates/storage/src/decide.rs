@@ -9,6 +9,7 @@ use crate::{
     mark::{Mark, State},
     observed::{Asker, Asset, Content, DeviceState, Goal, Observed, TargetState},
 };
+use flexvol_host::superblock::SPREAD;
 use flexvol_sdk::{Bytes, ErrorKind, Filesystem};
 use std::borrow::Cow;
 
@@ -376,6 +377,10 @@ fn whole_filesystem(device: &DeviceState, asset: &Asset, mark: &Mark) -> Option<
         Content::Blank => Some(refuse(
             ErrorKind::Storage,
             "the volume was formatted once and now reads blank; restore it from a backup, it is never formatted again",
+        )),
+        Content::Foreign(SPREAD) => Some(refuse(
+            ErrorKind::Storage,
+            "the volume's btrfs was given devices that are not the volume's; mount it on the node by hand, take them out of it with `btrfs device remove`, and try again",
         )),
         Content::Foreign(what) => Some(refuse(
             ErrorKind::Storage,

@@ -348,10 +348,15 @@ fn target(traits: &Traits, dir: &Path, volume: &VolumeReport) -> Result<TargetSt
     };
     let mounted = match (traits.answers)(&target)? {
         true => target.mounted()?,
-        false => target.device()?.zip(target.mount()?).map(|it| Mounted {
-            device: it.0,
-            read_only: it.1.read_only || it.1.superblock_read_only,
-        }),
+        false => target
+            .mount()?
+            .map(|mount| {
+                Ok::<_, Error>(Mounted {
+                    devices: target.devices()?,
+                    read_only: mount.read_only || mount.superblock_read_only,
+                })
+            })
+            .transpose()?,
     };
     Ok(match mounted {
         None if target.is_empty()? => TargetState::Free,

@@ -127,8 +127,8 @@ pub(super) fn btrfs_device_size(mount: BorrowedFd<'_>, device_id: u64) -> Result
     Ok(info.total_bytes)
 }
 
-/// The fsid of a mounted Btrfs and how many devices it has.
-pub(super) fn btrfs_identity(mount: BorrowedFd<'_>) -> Result<([u8; 16], u64)> {
+/// The fsid of a mounted Btrfs.
+pub(super) fn btrfs_fsid(mount: BorrowedFd<'_>) -> Result<[u8; 16]> {
     let mut info = btrfs_ioctl_fs_info_args {
         max_id: 0,
         num_devices: 0,
@@ -146,5 +146,5 @@ pub(super) fn btrfs_identity(mount: BorrowedFd<'_>) -> Result<([u8; 16], u64)> {
     // SAFETY: the kernel writes one `btrfs_ioctl_fs_info_args`; every bit pattern is a value of
     // it.
     unsafe { btrfs_ioc_fs_info(mount.as_raw_fd(), &raw mut info)? };
-    Ok((info.fsid, info.num_devices))
+    Ok(info.fsid)
 }

@@ -50,11 +50,11 @@ pub(super) enum Flush {
 }
 
 /// The topmost mount at a directory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mounted {
-    /// The block device; for what has none (tmpfs, NFS, Btrfs over several devices) the
-    /// anonymous number of the file system, whose major number is 0.
-    pub device: DeviceNumber,
+    /// The block devices. There are several where a pod gave a Btrfs more than it had; for what has
+    /// none (tmpfs, NFS) there is the anonymous number of the file system, whose major number is 0.
+    pub devices: Vec<DeviceNumber>,
     /// Whether nothing can be written through this mount.
     pub read_only: bool,
 }
@@ -134,20 +134,23 @@ impl Target {
         openat(&self.parent, &self.name, flags, Mode::empty())
     }
 
-    /// The device of what is mounted on the directory; `None` when nothing is. Asks nothing of the
-    /// file system that waits for its device.
+    /// The devices of what is mounted on the directory, as [`Mounted`] has them; none when nothing is.
+    /// Asks nothing of the file system that waits for its device.
     ///
     /// # Errors
     /// When the kernel cannot be asked.
-    pub fn device(&self) -> Result<Option<DeviceNumber>> {
+    pub fn devices(&self) -> Result<Vec<DeviceNumber>> {
         let directory = self.directory()?;
         if !self.is_mount_root(&directory)? {
-            return Ok(None);
+            return Ok(Vec::new());
         }
         match fstat(&directory) {
-            Ok(stat) => Ok(Some(self.block_device(DeviceNumber::from_raw(stat.st_dev)))),
+            Ok(stat) => Ok(self.block_devices(DeviceNumber::from_raw(stat.st_dev))),
             // A dead file system answers nothing; the kernel still knows what it was.
-            Err(_) => Ok(table_entry(&directory)?.map(|mount| mount.number)),
+            Err(_) => {
+                let mount = table_entry(&directory)?;
+                Ok(mount.map(|mount| mount.number).into_iter().collect())
+            }
         }
     }
 
@@ -157,17 +160,18 @@ impl Target {
     /// # Errors
     /// When the kernel cannot be asked.
     pub fn mounted(&self) -> Result<Option<Mounted>> {
-        let Some(device) = self.device()? else {
+        let devices = self.devices()?;
+        if devices.is_empty() {
             return Ok(None);
-        };
+        }
         let directory = self.directory()?;
         match fstatvfs(&directory) {
             Ok(statvfs) => Ok(Some(Mounted {
-                device,
+                devices,
                 read_only: statvfs.f_flag.contains(StatVfsMountFlags::RDONLY),
             })),
             Err(_) => Ok(table_entry(&directory)?.map(|mount| Mounted {
-                device: mount.number,
+                devices: vec![mount.number],
                 read_only: mount.read_only || mount.superblock_read_only,
             })),
         }
@@ -199,15 +203,16 @@ impl Target {
         Ok((here.st_dev, here.st_ino) == (other.st_dev, other.st_ino))
     }
 
-    /// Btrfs has an anonymous number of its own and is asked for its device.
-    fn block_device(&self, number: DeviceNumber) -> DeviceNumber {
-        if number.major != 0 {
-            return number;
+    /// Btrfs has an anonymous number of its own and is asked for its devices.
+    fn block_devices(&self, number: DeviceNumber) -> Vec<DeviceNumber> {
+        if number.major == 0
+            && let Ok(root) = self.open_last(OFlags::RDONLY)
+            && let found = grow::btrfs_devices(root.as_fd())
+            && !found.is_empty()
+        {
+            return found;
         }
-        self.open_last(OFlags::RDONLY)
-            .ok()
-            .and_then(|root| grow::btrfs_device(root.as_fd()))
-            .unwrap_or(number)
+        vec![number]
     }
 
     fn is_mount_root(&self, directory: &OwnedFd) -> Result<bool> {

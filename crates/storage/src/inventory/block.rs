@@ -71,7 +71,7 @@ fn through_a_mount(
     let mount = volume.mounts.last()?;
     let dir = File::open(&mount.mount_point).ok()?;
     let still_there = Target::open(&mount.mount_point).ok()??.mounted().ok()??;
-    if still_there.device != device.number() {
+    if !still_there.devices.contains(&device.number()) {
         return None;
     }
     let geometry = grow::measure(dir.as_fd(), device, filesystem).ok()?;
