@@ -152,7 +152,7 @@ fn only(mut found: Vec<PluginDir>) -> Result<PluginDir> {
 }
 
 fn without_kubelet() -> Result<PluginDir> {
-    if let Ok(text) = fs::read_to_string(KUBELET_CONFIGURATION)
+    if let Ok(text) = fs::read(KUBELET_CONFIGURATION)
         && let Some(path) = configured(&text)
     {
         return Ok(PluginDir {

@@ -1,6 +1,7 @@
 //! The programs that call drivers, as they run on this node.
 
 use std::{
+    ffi::{OsStr, OsString},
     fs,
     os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
@@ -63,7 +64,7 @@ pub fn processes() -> Vec<Process> {
             let pid = entry.file_name().to_str()?.parse().ok()?;
             let line = fs::read(entry.path().join("cmdline")).ok()?;
             let arguments = Arguments::parse(&line)?;
-            let read = |path: &Path| fs::read_to_string(in_root_of(pid, path)).ok();
+            let read = |path: &Path| fs::read(in_root_of(pid, path)).ok();
             let from_files = || {
                 let mut files = arguments.drop_ins(pid);
                 files.extend(arguments.value("config").map(PathBuf::from));
@@ -77,10 +78,10 @@ pub fn processes() -> Vec<Process> {
             Some(Process {
                 component: arguments.component,
                 pid,
-                plugin_dir: plugin_dir.unwrap_or_else(|| DEFAULT.to_owned()).into(),
+                plugin_dir: plugin_dir.unwrap_or_else(|| DEFAULT.into()).into(),
                 root_dir: arguments
                     .value("root-dir")
-                    .unwrap_or_else(|| DEFAULT_ROOT.to_owned())
+                    .unwrap_or_else(|| DEFAULT_ROOT.into())
                     .into(),
             })
         })
@@ -116,27 +117,25 @@ fn in_root_of(pid: u32, path: &Path) -> PathBuf {
         .join(relative)
 }
 
-/// The command line of a program that calls drivers.
+/// The command line of a program that calls drivers. Paths in it need not be text.
 struct Arguments {
     component: Component,
-    words: Vec<String>,
+    words: Vec<Vec<u8>>,
 }
 
 impl Arguments {
     /// Reads `/proc/PID/cmdline`; `None` for other programs.
     fn parse(line: &[u8]) -> Option<Arguments> {
-        let mut words = line
-            .split(|&c| c == 0)
-            .map(|word| String::from_utf8_lossy(word).into_owned());
+        let mut words = line.split(|&c| c == 0);
         let first = words.next()?;
-        let program = Path::new(&first).file_name()?.as_bytes();
-        let words: Vec<String> = words.collect();
+        let program = Path::new(OsStr::from_bytes(first)).file_name()?.as_bytes();
+        let words: Vec<Vec<u8>> = words.map(<[u8]>::to_vec).collect();
         let component = match program {
             b"kubelet" => Component::Kubelet,
             b"kube-controller-manager" => Component::ControllerManager,
-            b"hyperkube" => match words.first()?.as_str() {
-                "kubelet" => Component::Kubelet,
-                "kube-controller-manager" | "controller-manager" => Component::ControllerManager,
+            b"hyperkube" => match words.first()?.as_slice() {
+                b"kubelet" => Component::Kubelet,
+                b"kube-controller-manager" | b"controller-manager" => Component::ControllerManager,
                 _ => return None,
             },
             _ => return None,
@@ -145,20 +144,21 @@ impl Arguments {
     }
 
     /// The value of `--flag value` or `--flag=value`; the last one counts.
-    fn value(&self, flag: &str) -> Option<String> {
+    fn value(&self, flag: &str) -> Option<OsString> {
         let mut value = None;
-        let mut words = self.words.iter();
+        let mut words = self.words.iter().map(Vec::as_slice);
         while let Some(word) = words.next() {
-            let Some(word) = word.strip_prefix("--") else {
+            let Some(word) = word.strip_prefix(b"--") else {
                 continue;
             };
-            match word.split_once('=') {
-                Some((name, text)) if name == flag => value = Some(text.to_owned()),
-                None if word == flag => value = words.next().cloned(),
+            match word.strip_prefix(flag.as_bytes()) {
+                Some([]) => value = words.next(),
+                Some([b'=', text @ ..]) => value = Some(text),
                 _ => {}
             }
         }
-        value.filter(|value| !value.is_empty())
+        let value = value.filter(|value| !value.is_empty())?;
+        Some(OsStr::from_bytes(value).to_owned())
     }
 
     /// Kubelet's drop-in files, the one that counts most first (`--config-dir`, 1.28).
@@ -181,8 +181,14 @@ impl Arguments {
 }
 
 /// `volumePluginDir` in the text of a kubelet configuration, YAML or JSON. It stands at the top
-/// level, so in YAML its line begins with it; the value is a plain or quoted scalar.
-pub(super) fn configured(text: &str) -> Option<String> {
+/// level, so in YAML its line begins with it; the value is a plain or quoted scalar. Both are UTF-8,
+/// and what is none on another line is not our business.
+pub(super) fn configured(text: &[u8]) -> Option<OsString> {
+    let text = String::from_utf8_lossy(text);
+    configured_in(&text).map(OsString::from)
+}
+
+fn configured_in(text: &str) -> Option<String> {
     const KEY: &str = "volumePluginDir";
     if text.trim_start().starts_with('{') {
         let object: serde_json::Value = serde_json::from_str(text).ok()?;
@@ -259,8 +265,17 @@ mod tests {
             let arguments = Arguments::parse(&line(words)).unwrap();
             assert_eq!(arguments.component, component, "{words:?}");
             let found = arguments.value(component.flag());
-            assert_eq!(found.as_deref(), value, "{words:?}");
+            assert_eq!(found.as_deref(), value.map(OsStr::new), "{words:?}");
         }
+    }
+
+    #[test]
+    fn a_path_that_is_no_text_is_read_as_it_is() {
+        let line = b"kubelet\0--node-labels=\xff\0--volume-plugin-dir=/a\xfe\0--root-dir\0/b\xfd\0";
+        let arguments = Arguments::parse(line).unwrap();
+        let value = |flag| arguments.value(flag).unwrap();
+        assert_eq!(value("volume-plugin-dir").as_bytes(), b"/a\xfe");
+        assert_eq!(value("root-dir").as_bytes(), b"/b\xfd");
     }
 
     #[test]
@@ -295,7 +310,14 @@ mod tests {
             (r#"{"volumePluginDir":1}"#, None),
             ("", None),
         ] {
-            assert_eq!(configured(text).as_deref(), value, "{text:?}");
+            let found = configured(text.as_bytes());
+            assert_eq!(found.as_deref(), value.map(OsStr::new), "{text:?}");
         }
+    }
+
+    #[test]
+    fn a_comment_that_is_no_text_does_not_hide_what_kubelet_is_told() {
+        let text = b"# caf\xe9\nvolumePluginDir: /a\n";
+        assert_eq!(configured(text).as_deref(), Some(OsStr::new("/a")));
     }
 }

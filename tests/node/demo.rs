@@ -32,7 +32,8 @@ fn remains() -> Vec<String> {
             remains.push(format!("{}: {backing}", entry.file_name().display()));
         }
     }
-    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let mounts = fs::read("/proc/self/mountinfo").unwrap();
+    let mounts = String::from_utf8_lossy(&mounts);
     let mounts = mounts.lines().filter(|line| line.contains("flexvol-demo"));
     remains.extend(mounts.map(str::to_owned));
     if fs::exists("/run/flexvol-demo").unwrap() {

@@ -44,6 +44,7 @@ mod secrets;
 mod service;
 mod spec;
 mod storm;
+mod strangers;
 mod thousand;
 mod torn;
 mod vendors;
@@ -100,6 +101,7 @@ fn main() -> ExitCode {
         service::TESTS,
         spec::TESTS,
         storm::TESTS,
+        strangers::TESTS,
         thousand::TESTS,
         vendors::TESTS,
     ];

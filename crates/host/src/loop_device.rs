@@ -112,7 +112,8 @@ pub fn owner(number: DeviceNumber) -> Result<Option<Handle>> {
 
 /// From the path that sysfs shows, which the kernel keeps in memory.
 fn name_of_image(number: DeviceNumber) -> Option<Handle> {
-    let path = fs::read_to_string(format!("/sys/dev/block/{number}/loop/backing_file")).ok()?;
+    let path = fs::read(format!("/sys/dev/block/{number}/loop/backing_file")).ok()?;
+    let path = String::from_utf8_lossy(&path);
     let path = path.trim_end_matches('\n');
     let path = path.strip_suffix(" (deleted)").unwrap_or(path);
     Handle::parse(Path::new(path).file_name()?.to_str()?).ok()

@@ -4,22 +4,33 @@
 //! and still hold the device, which only an exclusive open finds out (see [`crate::device`]).
 //! Format: `proc_pid_mountinfo(5)`, written by `show_mountinfo` in the kernel's
 //! `fs/proc_namespace.c`.
+//!
+//! Names in it are bytes: whoever has a user namespace may mount a FUSE whose type is no text, and
+//! every process's table is read. A line that is not understood spoils nothing but itself. Whether a
+//! volume is used is told by the fields at a line's beginning, which the kernel writes itself, so
+//! a mount of which these can be read is kept, whatever the rest is. A line without them is no
+//! mount, but what follows a newline that a file system wrote unescaped into its options.
+
+mod namespaces;
+mod subtree;
+
+pub use namespaces::all_namespaces;
+pub use subtree::Subtree;
 
 use crate::{device::DeviceNumber, pool::GONE};
-use flexvol_sdk::{Error, ErrorKind, Handle, Result};
+use flexvol_sdk::{Error, Handle, Result};
 use rustix::io::Errno;
 use std::{
-    collections::HashSet,
     ffi::OsString,
     fs, io,
     os::{
-        fd::AsRawFd,
+        fd::{AsRawFd, BorrowedFd},
         unix::{
             ffi::OsStringExt,
             fs::{FileTypeExt, MetadataExt},
         },
     },
-    path::{Component, Path, PathBuf},
+    path::{Path, PathBuf},
 };
 
 /// One line of mountinfo.
@@ -41,7 +52,8 @@ pub struct Mount {
     pub is_confined: bool,
     /// Whether mounts below it propagate to other mount namespaces.
     pub shared: bool,
-    /// The kernel's name of the file system.
+    /// The kernel's name of the file system, and behind a dot what whoever mounted a FUSE calls
+    /// it; U+FFFD stands for what is no text, and nothing for what cannot be told.
     pub filesystem: String,
     /// What was mounted, as text; its node may be gone or mean something else by now.
     pub source: OsString,
@@ -60,17 +72,6 @@ impl Mount {
         let (_, name) = str::from_utf8(root).ok()?.rsplit_once('/')?;
         Handle::parse(name.strip_prefix(GONE).unwrap_or(name)).ok()
     }
-
-    /// Whether the directory that is this volume, or a part of it, is mounted here.
-    #[must_use]
-    pub fn is_within(&self, volume: &Handle) -> bool {
-        let name = volume.to_string();
-        let is_ours = |component: Component<'_>| {
-            let component = component.as_os_str().as_encoded_bytes();
-            component.strip_prefix(GONE.as_bytes()).unwrap_or(component) == name.as_bytes()
-        };
-        self.root.components().any(is_ours)
-    }
 }
 
 impl Mount {
@@ -81,22 +82,17 @@ impl Mount {
     }
 }
 
-/// Reads the text of a mountinfo file.
-///
-/// # Errors
-/// [`ErrorKind::Storage`] for a line that no kernel writes: guessing what is mounted is worse
-/// than not knowing.
-pub fn parse(text: &[u8]) -> Result<Vec<Mount>> {
+/// Reads the text of a mountinfo file; what is no mount in it is passed over.
+#[must_use]
+pub fn parse(text: &[u8]) -> Vec<Mount> {
     text.split(|&c| c == b'\n')
         .filter(|line| !line.is_empty())
-        .map(|line| {
-            parse_line(line).ok_or_else(|| {
-                Error::new(
-                    ErrorKind::Storage,
-                    "cannot understand the kernel's mount table",
-                )
-                .because(String::from_utf8_lossy(line).into_owned())
-            })
+        .filter_map(|line| {
+            let mount = parse_line(line);
+            if mount.is_none() {
+                log::debug!("no mount: {}", line.escape_ascii());
+            }
+            mount
         })
         .collect()
 }
@@ -105,11 +101,11 @@ pub fn parse(text: &[u8]) -> Result<Vec<Mount>> {
 /// one it covers.
 ///
 /// # Errors
-/// When `/proc` is not there or does not hold what it should.
+/// When `/proc` is not there or does not tell.
 pub fn read() -> Result<Vec<Mount>> {
     let text = fs::read("/proc/self/mountinfo")
         .map_err(|error| Error::system("read the mount table", error))?;
-    parse(&text)
+    Ok(parse(&text))
 }
 
 /// Every mount in this namespace of the file system on a block device.
@@ -126,51 +122,22 @@ pub fn mounts_of(device: DeviceNumber) -> Result<Vec<Mount>> {
 /// container has its mounts in one of its own.
 ///
 /// # Errors
-/// As [`read`]. A process that ends while it is asked is passed over.
+/// As [`all_namespaces`].
 pub fn everywhere(device: DeviceNumber) -> Result<Vec<PathBuf>> {
     let mut mounts = all_namespaces()?;
     mounts.retain(|mount| mount.is_of(device));
     Ok(mounts.into_iter().map(|mount| mount.mount_point).collect())
 }
 
-/// Where the directory that is this volume, or a part of it, is mounted, in the mount namespace of
-/// any process.
+/// Where an open directory, or a part of it, is mounted, in the mount namespace of any process.
 ///
 /// # Errors
 /// As [`everywhere`].
-pub fn directory_everywhere(volume: &Handle) -> Result<Vec<PathBuf>> {
+pub fn directory_everywhere(directory: BorrowedFd<'_>) -> Result<Vec<PathBuf>> {
+    let subtree = Subtree::of(directory, &read()?)?;
     let mut mounts = all_namespaces()?;
-    mounts.retain(|mount| mount.is_within(volume));
+    mounts.retain(|mount| subtree.has(mount));
     Ok(mounts.into_iter().map(|mount| mount.mount_point).collect())
-}
-
-/// The mounts of every mount namespace that a process seen in `/proc` lives in.
-///
-/// # Errors
-/// As [`read`]. A process that ends while it is asked is passed over.
-pub fn all_namespaces() -> Result<Vec<Mount>> {
-    let mut mounts = Vec::new();
-    let mut namespaces = HashSet::new();
-    let processes =
-        fs::read_dir("/proc").map_err(|error| Error::system("list processes", error))?;
-    for process in processes.flatten() {
-        let path = process.path();
-        let Ok(namespace) = fs::read_link(path.join("ns/mnt")) else {
-            continue;
-        };
-        if namespaces.contains(&namespace) {
-            continue;
-        }
-        // Of a process that ended meanwhile nothing is read: others may live where it lived.
-        if let Ok(text) = fs::read(path.join("mountinfo")) {
-            mounts.extend(parse(&text)?);
-            // A process sees only what is below its root, others in the same place may see more.
-            if fs::read_link(path.join("root")).is_ok_and(|root| root == Path::new("/")) {
-                namespaces.insert(namespace);
-            }
-        }
-    }
-    Ok(mounts)
 }
 
 /// The id of the mount that an open file was reached through (`proc_pid_fdinfo(5)`, since Linux 3.15).
@@ -213,20 +180,20 @@ fn parse_line(line: &[u8]) -> Option<Mount> {
     let minor = number(&device[colon + 1..])?.try_into().ok()?;
     let root = unescape(fields.next()?);
     let mount_point = unescape(fields.next()?);
-    let options = fields.next()?;
+    let options = fields.next().unwrap_or_default();
     let read_only = has_option(options, b"ro");
     let is_confined = has_option(options, b"nosuid") && has_option(options, b"nodev");
-    let mut shared = false;
     // Any number of optional fields, also ones that later kernels invent, up to a hyphen.
-    loop {
-        match fields.next()? {
-            b"-" => break,
-            field => shared |= field.starts_with(b"shared:"),
-        }
-    }
-    let filesystem = String::from_utf8(unescape(fields.next()?).into_vec()).ok()?;
-    let source = unescape(fields.next()?);
-    let superblock_read_only = has_option(fields.next()?, b"ro");
+    let shared = fields
+        .by_ref()
+        .take_while(|field| *field != b"-")
+        .fold(false, |shared, field| {
+            shared | field.starts_with(b"shared:")
+        });
+    let mut last = || fields.next().unwrap_or_default();
+    let filesystem = unescape(last()).to_string_lossy().into_owned();
+    let source = unescape(last());
+    let superblock_read_only = has_option(last(), b"ro");
     Some(Mount {
         id,
         parent,
@@ -290,7 +257,7 @@ mod tests {
         let text = b"36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue\n\
             722 29 7:3 / /a\\040b\\011c\\134d ro,nosuid,nodev shared:12 master:3 - xfs /dev/loop3 rw,attr2\n\
             40 35 0:44 / /x rw - tmpfs  ro\n";
-        let mounts = parse(text).unwrap();
+        let mounts = parse(text);
         assert_eq!(mounts.len(), 3);
         let plain = &mounts[0];
         assert_eq!((plain.id, plain.parent, plain.shared), (36, 35, false));
@@ -316,7 +283,7 @@ mod tests {
         let handle = "00112233445566778899aabbccddeeff";
         let volume = |root: &str| {
             let line = format!("36 35 98:0 {root} /mnt rw - ext4 /dev/sda rw\n");
-            parse(line.as_bytes()).unwrap()[0].volume()
+            parse(line.as_bytes())[0].volume()
         };
         let expected = Handle::parse(handle).ok();
         assert_eq!(volume(&format!("/pool/volumes/{handle}")), expected);
@@ -325,15 +292,6 @@ mod tests {
         assert_eq!(volume(&format!("/volumes/.gone-{handle}")), expected);
         for root in ["/", &format!("/{handle}/sub"), &format!("/.new-{handle}")] {
             assert_eq!(volume(root), None, "{root}");
-        }
-        for (root, is_within) in [
-            (format!("/{handle}/sub"), true),
-            (format!("/.gone-{handle}/sub"), true),
-            (format!("/.new-{handle}"), false),
-        ] {
-            let line = format!("36 35 98:0 {root} /mnt rw - ext4 /dev/sda rw\n");
-            let mounts = parse(line.as_bytes()).unwrap();
-            assert_eq!(mounts[0].is_within(&expected.unwrap()), is_within, "{root}");
         }
     }
 
@@ -352,15 +310,53 @@ mod tests {
     }
 
     #[test]
-    fn a_line_no_kernel_writes_is_an_error() {
+    fn a_type_and_a_source_that_are_no_text_are_read() {
+        let table = b"36 35 0:44 / /a rw - fuse.\xff\xfe \xfd\\040x rw,user_id=0\n\
+            37 35 98:0 / /b rw - ext4 /dev/sda ro\n";
+        let mounts = parse(table);
+        assert_eq!(mounts.len(), 2);
+        assert_eq!(mounts[0].filesystem, "fuse.\u{fffd}\u{fffd}");
+        assert_eq!(mounts[0].source.as_bytes(), b"\xfd x");
+        assert!(mounts[1].superblock_read_only && !mounts[0].superblock_read_only);
+    }
+
+    /// As a newline leaves it that a file system wrote into its options.
+    #[test]
+    fn a_line_that_is_no_mount_spoils_only_itself() {
+        let before = "36 35 98:0 /r /mnt rw shared:1 - ext3 /dev/root rw";
+        let after = "37 36 98:1 / /mnt/x ro - ext4 /dev/sda rw";
+        let expected = parse(format!("{before}\n{after}\n").as_bytes());
+        assert_eq!(expected.len(), 2);
         for line in [
-            &b"36 35 98:0 / /mnt rw master:1 ext3 /dev/root rw"[..],
+            &b"x 35 98:0 / /mnt rw - ext3 /dev/root rw"[..],
             b"36 35 98 / /mnt rw - ext3 /dev/root rw",
-            b"x 35 98:0 / /mnt rw - ext3 /dev/root rw",
             b"36 +5 98:0 / /mnt rw - ext3 /dev/root rw",
-            b"36 35 98:0 / /mnt rw -",
+            b"36 35 98:0 /",
+            b"=rw \xff\xfe",
+            b" ",
         ] {
-            assert!(parse(line).is_err(), "{}", String::from_utf8_lossy(line));
+            let table = [before.as_bytes(), line, after.as_bytes()].join(&b'\n');
+            assert_eq!(parse(&table), expected, "{}", line.escape_ascii());
+        }
+    }
+
+    /// It may be one of a volume, and its first fields say so.
+    #[test]
+    fn a_mount_whose_line_is_broken_behind_its_place_is_not_hidden() {
+        for line in [
+            &b"36 35 98:0 /r /mnt rw master:1 ext3 /dev/root rw"[..],
+            b"36 35 98:0 /r /mnt rw -",
+            b"36 35 98:0 /r /mnt rw - ext3",
+            b"36 35 98:0 /r /mnt",
+        ] {
+            let mounts = parse(line);
+            assert_eq!(mounts.len(), 1, "{}", line.escape_ascii());
+            assert_eq!(mounts[0].root, Path::new("/r"));
+            let number = DeviceNumber {
+                major: 98,
+                minor: 0,
+            };
+            assert!(mounts[0].is_of(number), "{}", line.escape_ascii());
         }
     }
 

@@ -112,8 +112,9 @@ fn open_block(path: &Path, flags: OFlags) -> io::Result<(File, DeviceNumber)> {
 
 /// The path the kernel would use, whether it is there or not.
 fn kernel_name(number: DeviceNumber) -> io::Result<Option<PathBuf>> {
-    let uevent = match fs::read_to_string(format!("/sys/dev/block/{number}/uevent")) {
-        Ok(uevent) => uevent,
+    // Partitions have names in there that somebody gave them.
+    let uevent = match fs::read(format!("/sys/dev/block/{number}/uevent")) {
+        Ok(uevent) => String::from_utf8_lossy(&uevent).into_owned(),
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error),
     };

@@ -95,7 +95,7 @@ pub fn loops() -> Result<Vec<(PathBuf, String)>> {
     let mut found = Vec::new();
     for entry in fs::read_dir("/sys/block").context("list /sys/block")? {
         let entry = entry.context("list /sys/block")?;
-        if let Ok(file) = fs::read_to_string(entry.path().join("loop/backing_file")) {
+        if let Some(file) = text(&entry.path().join("loop/backing_file")) {
             let device = Path::new("/dev").join(entry.file_name());
             found.push((device, file.trim_end().to_owned()));
         }
@@ -107,9 +107,13 @@ pub fn loops() -> Result<Vec<(PathBuf, String)>> {
 /// The file below a loop device, which `major:minor` is.
 pub fn backing(number: &str) -> Option<String> {
     let path = format!("/sys/dev/block/{number}/loop/backing_file");
-    fs::read_to_string(path)
-        .ok()
-        .map(|file| file.trim_end().to_owned())
+    text(Path::new(&path)).map(|file| file.trim_end().to_owned())
+}
+
+/// What others on this machine chose the words of, which need not be text.
+fn text(path: &Path) -> Option<String> {
+    let bytes = fs::read(path).ok()?;
+    Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// The same of a device by its path, if it is one.
@@ -173,7 +177,7 @@ pub fn processes(which: impl Fn(&Process) -> bool) -> Result<Vec<i32>> {
             continue;
         };
         // It may just have gone. The name of the program is in parentheses, and may have some too.
-        let stat = fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
+        let stat = text(Path::new(&format!("/proc/{id}/stat"))).unwrap_or_default();
         let fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
         let parent = fields.split_whitespace().nth(1);
         let Some(parent) = parent.and_then(|field| field.parse().ok()) else {

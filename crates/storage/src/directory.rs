@@ -77,9 +77,8 @@ impl<B: DirectoryBackend> Kind for Directory<B> {
         Box::new(DirectoryWorld::new(backend, volume, details))
     }
 
-    fn look(_: &B, mounts: &Mounts, report: &mut VolumeReport) -> Result<()> {
-        inventory::directory::look(mounts, report);
-        Ok(())
+    fn look(backend: &B, mounts: &Mounts, report: &mut VolumeReport) -> Result<()> {
+        inventory::directory::look(backend, mounts, report)
     }
 
     fn shows(target: &Target, _: &Mounted, volume: &VolumeReport) -> Result<bool> {

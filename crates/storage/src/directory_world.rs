@@ -85,7 +85,8 @@ impl<'a, B: DirectoryBackend> DirectoryWorld<'a, B> {
 
     /// Where the directory or a part of it is mounted, in any mount namespace.
     fn places(&self) -> Result<Vec<PathBuf>> {
-        mountinfo::directory_everywhere(&self.stored.volume)
+        let directory = self.stored.backend()?.open(&self.stored.volume)?;
+        mountinfo::directory_everywhere(directory.as_fd())
     }
 
     fn mount(&self, read_only: bool) -> Result<()> {
@@ -127,7 +128,7 @@ impl<B: DirectoryBackend> World for DirectoryWorld<'_, B> {
         {
             mount::expect_writable(self.stored.backend()?.open(&self.stored.volume)?.as_fd())?;
         }
-        let in_use = goal.ends_use() && !self.places()?.is_empty();
+        let in_use = asset.is_some() && goal.ends_use() && !self.places()?.is_empty();
         let device = asset
             .as_ref()
             .filter(|_| in_use || !goal.ends_use())
@@ -139,13 +140,13 @@ impl<B: DirectoryBackend> World for DirectoryWorld<'_, B> {
                     slack: Bytes(0),
                 },
             });
-        let offline = matches!(goal, Goal::Grown { offline: true, .. });
+        let offline = asset.is_some() && matches!(goal, Goal::Grown { offline: true, .. });
         let elsewhere = |place: &PathBuf| Some(place) != self.details.dir.as_ref();
         Ok(Observed {
+            used_by_pods: offline && self.places()?.iter().any(elsewhere),
             asset,
             device,
             target,
-            used_by_pods: offline && self.places()?.iter().any(elsewhere),
             growth_refused: false,
         })
     }

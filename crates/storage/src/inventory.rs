@@ -18,10 +18,13 @@ use crate::{
 use flexvol_host::{
     DeviceNumber, lock,
     mount::{Mounted, Target},
-    mountinfo::{self, Mount},
+    mountinfo::{self, Mount, Subtree},
 };
 use flexvol_sdk::{Bytes, Error, ErrorKind, Handle, Result, VolumeName};
-use std::path::{Path, PathBuf};
+use std::{
+    os::fd::BorrowedFd,
+    path::{Path, PathBuf},
+};
 
 /// One pool, as it is now.
 #[derive(Debug)]
@@ -290,6 +293,11 @@ impl Mounts {
             here: mountinfo::read()?,
             everywhere: mountinfo::all_namespaces()?,
         })
+    }
+
+    /// What the mounts of a directory, or of a part of it, have for their roots.
+    fn subtree(&self, directory: BorrowedFd<'_>) -> Result<Subtree> {
+        Subtree::of(directory, &self.here)
     }
 
     /// Those of one volume: here, and where it is mounted in other mount namespaces only.

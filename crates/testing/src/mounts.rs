@@ -36,20 +36,22 @@ pub struct Backing {
 /// When the kernel's table cannot be read.
 #[must_use]
 pub fn below(root: &Path) -> Vec<Mounted> {
-    let table = fs::read_to_string("/proc/self/mountinfo").expect("read mountinfo");
+    let table = fs::read("/proc/self/mountinfo").expect("read mountinfo");
     let mut mounted = mounts_in(&table);
     mounted.retain(|mount| mount.point.starts_with(root));
     mounted
 }
 
-/// Everything in a table of mounts as the kernel writes it, oldest first.
+/// Everything in a table of mounts as the kernel writes it, oldest first. What strangers have mounted
+/// may be called as they like: a type that is no text is read all the same.
 ///
 /// # Panics
 /// When it is none.
 #[must_use]
-pub fn mounts_in(table: &str) -> Vec<Mounted> {
-    let lines = table.lines();
+pub fn mounts_in(table: &[u8]) -> Vec<Mounted> {
+    let lines = table.split(|&byte| byte == b'\n');
     lines
+        .filter(|line| !line.is_empty())
         .map(|line| parse(line).expect("a line of mountinfo"))
         .collect()
 }
@@ -91,13 +93,17 @@ fn question(name: &str) -> io::Result<Option<(File, u64, Backing)>> {
         .map(|(device, inode, autoclear)| (file, device, Backing { inode, autoclear })))
 }
 
-fn parse(line: &str) -> Option<Mounted> {
-    let (left, right) = line.split_once(" - ")?;
-    let mut fields = left.split(' ').skip(2);
-    let device = fields.next()?.to_owned();
+fn parse(line: &[u8]) -> Option<Mounted> {
+    let mut fields = line.split(|&byte| byte == b' ').skip(2);
+    let text = |field: &[u8]| String::from_utf8_lossy(field).into_owned();
+    let device = fields.next().map(text)?;
     let point = unescape(fields.nth(1)?);
-    let read_only = fields.next()?.split(',').any(|option| option == "ro");
-    let filesystem = right.split(' ').next()?.to_owned();
+    let read_only = fields
+        .next()?
+        .split(|&byte| byte == b',')
+        .any(|option| option == b"ro");
+    let mut rest = fields.skip_while(|field| *field != b"-").skip(1);
+    let filesystem = rest.next().map(text)?;
     Some(Mounted {
         device,
         point,
@@ -107,9 +113,9 @@ fn parse(line: &str) -> Option<Mounted> {
 }
 
 /// The kernel writes space, tab, newline and backslash as `\` and three octal digits.
-fn unescape(text: &str) -> PathBuf {
+fn unescape(text: &[u8]) -> PathBuf {
     let mut bytes = Vec::new();
-    let mut rest = text.as_bytes();
+    let mut rest = text;
     while let Some((&first, tail)) = rest.split_first() {
         let octal = tail
             .get(..3)
@@ -129,11 +135,20 @@ mod tests {
     #[test]
     fn lines_of_mountinfo_are_read_whole() {
         let line =
-            r"36 35 98:0 /root /mnt/a\040b ro,noatime master:1 - ext3 /dev/root rw,errors=continue";
+            br"36 35 98:0 /root /mnt/a\040b ro,noatime master:1 - ext3 /dev/root rw,errors=continue";
         let mount = parse(line).unwrap();
         assert_eq!(mount.point, Path::new("/mnt/a b"));
         assert_eq!(mount.device, "98:0");
         assert_eq!(mount.filesystem, "ext3");
         assert!(mount.read_only);
+    }
+
+    #[test]
+    fn what_strangers_mount_spoils_no_table() {
+        let table =
+            b"36 35 0:44 / /a\xff rw - fuse.\xff\xfe \xfd rw\n37 35 98:0 / /b rw - ext4 x rw\n";
+        let mounts = mounts_in(table);
+        assert_eq!(mounts.len(), 2);
+        assert_eq!(mounts[1].point, Path::new("/b"));
     }
 }

@@ -205,7 +205,8 @@ fn limits_projects(kind: &'static str) -> bool {
         if !made || !quiet(&mut mount) {
             return false;
         }
-        let table = fs::read_to_string("/proc/self/mountinfo").expect("read mountinfo");
+        let table = fs::read("/proc/self/mountinfo").expect("read mountinfo");
+        let table = String::from_utf8_lossy(&table);
         let point = point.to_str().expect("a path that is text");
         let line = table
             .lines()

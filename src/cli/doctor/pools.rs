@@ -189,12 +189,11 @@ fn alone(check: Check, name: &str, path: &Path, config: &Config) -> Check {
 
 /// Projects that somebody named are somebody's, even if nothing belongs to them yet.
 fn with_projects(check: Check, projects: &Projects) -> Check {
-    let named =
-        ["/etc/projid", "/etc/projects"].map(|path| fs::read_to_string(path).unwrap_or_default());
+    let named = ["/etc/projid", "/etc/projects"].map(|path| fs::read(path).unwrap_or_default());
     let clash = named
         .iter()
-        .flat_map(|text| text.lines())
-        .find_map(|line| clash(line, projects))
+        .flat_map(|text| text.split(|&byte| byte == b'\n'))
+        .find_map(|line| clash(&String::from_utf8_lossy(line), projects))
         .or_else(|| {
             KUBELETS
                 .into_iter()

@@ -138,9 +138,10 @@ fn stopped_below(directory: &Path, owner: &str, depth: u32) -> io::Result<Option
     Ok(None)
 }
 
+/// Whoever makes a mapping calls it as he likes, and it need not be text.
 fn text(path: PathBuf) -> io::Result<Option<String>> {
-    match fs::read_to_string(path) {
-        Ok(text) => Ok(Some(text.trim_end().to_owned())),
+    match fs::read(path) {
+        Ok(text) => Ok(Some(String::from_utf8_lossy(&text).trim_end().to_owned())),
         Err(error) if is_gone(&error) => Ok(None),
         Err(error) => Err(error),
     }
@@ -272,6 +273,19 @@ mod tests {
             assert_eq!(found.stopped_below.as_deref(), owner, "{stopped}");
             assert_eq!(found.suspended, owner.is_some(), "{stopped}");
         }
+    }
+
+    #[test]
+    fn a_neighbour_whose_name_is_no_text_is_no_volume_and_no_trouble() {
+        let root = tempfile::tempdir().unwrap();
+        device(root.path(), "vg0-a", false, &["crypt"]);
+        device(root.path(), "crypt", false, &[]);
+        for file in ["dm/uuid", "dm/name"] {
+            fs::write(root.path().join("crypt").join(file), b"CRYPT-\xff\n").unwrap();
+        }
+        let found = |name: &str| read(&root.path().join(name)).unwrap();
+        assert_eq!(found("crypt"), None);
+        assert_eq!(found("vg0-a").unwrap().volume, "a");
     }
 
     #[test]

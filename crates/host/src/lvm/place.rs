@@ -9,7 +9,7 @@ use super::{
 };
 use crate::pool::PoolId;
 use flexvol_sdk::{Bytes, Error, ErrorKind, Result};
-use serde::Deserialize;
+use serde::de::DeserializeOwned;
 
 /// What every report is asked for: bytes, in JSON.
 const REPORT: [&str; 5] = ["--reportformat", "json", "--units", "b", "--nosuffix"];
@@ -207,7 +207,7 @@ impl Place {
     }
 
     /// Asks about one group or volume, which must be there.
-    pub(super) fn ask<R: for<'a> Deserialize<'a>>(
+    pub(super) fn ask<R: DeserializeOwned>(
         &self,
         verb: &str,
         fields: &str,
@@ -218,7 +218,7 @@ impl Place {
         self.report(verb, fields, &words)
     }
 
-    fn report<R: for<'a> Deserialize<'a>>(
+    fn report<R: DeserializeOwned>(
         &self,
         verb: &str,
         fields: &str,

@@ -235,7 +235,7 @@ pub fn parse(json: &[u8], thin_pool: Option<&str>) -> Result<Option<View>> {
 }
 
 /// The rows of a report.
-pub(super) fn rows<'a, R: Deserialize<'a>>(json: &'a [u8]) -> Result<Vec<R>> {
+pub(super) fn rows<R: de::DeserializeOwned>(json: &[u8]) -> Result<Vec<R>> {
     #[derive(Deserialize)]
     struct Reports<R> {
         report: Vec<Report<R>>,
@@ -245,7 +245,9 @@ pub(super) fn rows<'a, R: Deserialize<'a>>(json: &'a [u8]) -> Result<Vec<R>> {
         #[serde(alias = "lv", alias = "vg", alias = "pv", alias = "seg")]
         rows: Vec<R>,
     }
-    let reports: Reports<R> = serde_json::from_slice(json).map_err(|error| {
+    // Paths of disks need not be text.
+    let json = String::from_utf8_lossy(json);
+    let reports: Reports<R> = serde_json::from_str(&json).map_err(|error| {
         Error::new(
             ErrorKind::Storage,
             "cannot understand what lvm reports of the volume group",

@@ -138,9 +138,8 @@ impl Node {
     ///
     /// # Errors
     /// When the node has ended.
-    pub fn mountinfo(&self) -> Result<String> {
-        fs::read_to_string(format!("/proc/{}/mountinfo", self.init))
-            .context("read the node's mounts")
+    pub fn mountinfo(&self) -> Result<Vec<u8>> {
+        fs::read(format!("/proc/{}/mountinfo", self.init)).context("read the node's mounts")
     }
 
     /// A program that will run in the node, with a kubectl beside it that is the administrator's.

@@ -23,8 +23,9 @@ fn under_way(vendor: &Vendor, words: &[&str]) -> (Running, PathBuf) {
     // The guard and the run have the same mounts.
     let mounts = format!("/proc/{}/mountinfo", running.0.id());
     until("a mounted volume", || {
-        let text = fs::read_to_string(&mounts).unwrap_or_default();
-        text.lines()
+        let text = fs::read(&mounts).unwrap_or_default();
+        String::from_utf8_lossy(&text)
+            .lines()
             .any(|line| line.contains(&*scratch.to_string_lossy()) && line.contains(" - xfs "))
     });
     (running, scratch)

@@ -1,16 +1,23 @@
 //! What there is to tell of a directory volume.
 
 use super::{Mounts, VolumeReport};
-use crate::observed::Content;
-use flexvol_sdk::Bytes;
+use crate::{backend::DirectoryBackend, observed::Content};
+use flexvol_sdk::{Bytes, Result};
+use std::os::fd::AsFd;
 
 /// Completes the report of a volume with its mounts; it spans what it may take.
-pub(crate) fn look(mounts: &Mounts, report: &mut VolumeReport) {
-    let handle = report.handle;
-    (report.mounts, report.elsewhere) = mounts.of(|mount| mount.is_within(&handle));
+pub(crate) fn look<B: DirectoryBackend>(
+    backend: &B,
+    mounts: &Mounts,
+    report: &mut VolumeReport,
+) -> Result<()> {
+    let directory = backend.open(&report.handle)?;
+    let subtree = mounts.subtree(directory.as_fd())?;
+    (report.mounts, report.elsewhere) = mounts.of(|mount| subtree.has(mount));
     report.is_directory = true;
     report.content = Content::Ours {
         size: report.asset.size,
         slack: Bytes(0),
     };
+    Ok(())
 }

@@ -1,0 +1,351 @@
+//! What others on the node, and pods in their volumes, do that is none of the driver's business, and
+//! nodes that are short of something.
+
+use crate::{sandbox, vendors};
+use flexvol_host::mount::{Target, bind, unbind};
+use flexvol_testing::{Baseline, Call, Driver, Need, PersistentVolume, Pod, Points, Test, request};
+use std::{
+    fs::{self, File},
+    io::Read,
+    os::fd::AsFd,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+};
+
+const MIB: u64 = 1 << 20;
+
+const BTRFS: &[Need] = &[
+    Need::Root,
+    Need::Filesystem("btrfs"),
+    Need::Tool("btrfs", "btrfs-progs"),
+    Need::Tool("mkfs.btrfs", "btrfs-progs"),
+    Need::Tool("losetup", "mount"),
+];
+
+pub const TESTS: &[Test] = &[
+    Test {
+        name: "what others mount under names that are no text stops nobody",
+        needs: &[
+            Need::Root,
+            Need::Filesystem("fuse"),
+            Need::Tool("unshare", "util-linux"),
+            Need::Tool("mount", "mount"),
+            Need::Tool("mkfs.xfs", "xfsprogs"),
+        ],
+        run: no_text,
+    },
+    Test {
+        name: "a directory that is called as another volume keeps nobody from deleting that",
+        needs: &[Need::Root],
+        run: namesake,
+    },
+    Test {
+        name: "a btrfs that a pod gave a device is unmounted, and mounted when it is taken out",
+        needs: BTRFS,
+        run: given_a_device,
+    },
+    Test {
+        name: "unmounting needs no room in /run",
+        needs: &[
+            Need::Root,
+            Need::Tool("unshare", "util-linux"),
+            Need::Tool("mkfs.xfs", "xfsprogs"),
+        ],
+        run: no_room,
+    },
+    Test {
+        name: "a limit on the size of files is answered, and leaves nothing",
+        needs: &[Need::Root, Need::Tool("mkfs.xfs", "xfsprogs")],
+        run: limited_files,
+    },
+    Test {
+        name: "root of a user namespace is told what he lacks",
+        needs: &[
+            Need::Root,
+            Need::Tool("unshare", "util-linux"),
+            Need::Tool("mkfs.xfs", "xfsprogs"),
+        ],
+        run: user_namespace,
+    },
+];
+
+/// Mounts a FUSE that nobody serves on `$0`, and a tmpfs on that, with types and sources that are
+/// no text.
+fn strange(place: &Path) -> String {
+    let place = place.display();
+    format!(
+        "exec 9<>/dev/fuse && \
+         mount -i -t \"$(printf 'fuse.\\377\\376')\" -o fd=9,rootmode=40000,user_id=0,group_id=0 \"$(printf 'a\\375b')\" {place} && \
+         mount -i -t tmpfs \"$(printf '\\374 x')\" {place}"
+    )
+}
+
+/// A process in a user namespace of its own, as everybody can have one, who has mounted that.
+struct Stranger(Child);
+
+impl Stranger {
+    fn new(place: &Path) -> Self {
+        let script = format!("{} && echo && exec cat", strange(place));
+        let mut child = Command::new("unshare")
+            .args(["--user", "--map-root-user", "--mount", "sh", "-c", &script])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let told = child.stdout.as_mut().unwrap().read_exact(&mut [0]);
+        told.expect("mounts of a user namespace");
+        Stranger(child)
+    }
+}
+
+impl Drop for Stranger {
+    fn drop(&mut self) {
+        drop(self.0.stdin.take());
+        self.0.wait().unwrap();
+    }
+}
+
+fn no_text(points: &Points) {
+    let sandbox = sandbox();
+    let place = sandbox.path("strange");
+    fs::create_dir(&place).unwrap();
+    let baseline = Baseline::of(&sandbox);
+    let directories = vendors::install(&sandbox, "hello-directory");
+    let loops = sandbox.install_with(
+        "flexvol.test/offline",
+        &format!(
+            "backend = \"loop\"\ngrowth = \"offline\"\n[pools.default]\npath = {:?}\nreserve = \"0%\"\n",
+            sandbox.pool()
+        ),
+    );
+    let changed = strange(&place);
+    for of_ours in [false, true] {
+        let _stranger = (!of_ours).then(|| Stranger::new(&place));
+        let call = |driver: &Driver, arguments: &[&str]| match of_ours {
+            true => driver.call_where(&changed, arguments).success(),
+            false => driver.call(arguments).success(),
+        };
+        for (driver, filesystem) in [(&directories, ""), (&loops, "xfs")] {
+            let volume = PersistentVolume::provision(driver, "pv", filesystem, 300 * MIB);
+            let pod = Pod::new(&sandbox, driver, &volume, "one");
+            let arguments = pod.mount_arguments("rw");
+            let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+            call(driver, &words);
+            // That of a call in a mount namespace of its own is not seen here.
+            if !of_ours {
+                pod.unmount().success();
+            }
+            let grow = pod.expand_arguments(320 * MIB, 300 * MIB);
+            let words: Vec<&str> = grow.iter().map(String::as_str).collect();
+            if filesystem == "xfs" {
+                call(driver, &words);
+            }
+            pod.mount("rw").success();
+            let dir = pod.dir().to_str().unwrap();
+            call(driver, &["unmount", dir]);
+            if of_ours {
+                pod.unmount().success();
+            }
+            let _ = fs::remove_dir(pod.dir());
+            call(driver, &["delete", &volume.json("rw")]);
+            points.add(1);
+        }
+    }
+    fs::remove_dir(&place).unwrap();
+    fs::create_dir(&place).unwrap();
+    baseline.expect(&sandbox, "strangers came and went");
+}
+
+fn namesake(points: &Points) {
+    let sandbox = sandbox();
+    let driver = vendors::install(&sandbox, "hello-directory");
+    let made = |name| PersistentVolume::provision(&driver, name, "", 64 * MIB);
+    let delete = |volume: &PersistentVolume| driver.call(&["delete", &volume.json("rw")]);
+    let ours = made("ours");
+    let shown = sandbox.path("sub-path");
+    fs::create_dir(&shown).unwrap();
+    let target = Target::open(&shown).unwrap().unwrap();
+    for (above, before, below) in [
+        ("", "", ""),
+        ("", "", "below"),
+        ("volumes", "", ""),
+        ("volumes", ".gone-", ""),
+    ] {
+        let theirs = made("theirs");
+        let name = format!("{before}{}", theirs.handle());
+        let inside = ours.image(&sandbox).join(above).join(name).join(below);
+        fs::create_dir_all(&inside).unwrap();
+        bind(File::open(&inside).unwrap().as_fd(), &target, false).unwrap();
+        // What is shown is in use, and nothing else is.
+        assert!(delete(&ours).failure().contains("still mounted"));
+        delete(&theirs).success();
+        assert!(!theirs.image(&sandbox).exists());
+        assert!(unbind(&shown).unwrap());
+        points.add(1);
+    }
+    delete(&ours).success();
+}
+
+/// A loop device as a node has others, until this is dropped.
+struct Attached(PathBuf);
+
+impl Attached {
+    fn new(image: &Path) -> Self {
+        let device = run("losetup", &["--show", "-f", image.to_str().unwrap()]);
+        Attached(device.trim().into())
+    }
+
+    fn path(&self) -> &str {
+        self.0.to_str().unwrap()
+    }
+}
+
+impl Drop for Attached {
+    fn drop(&mut self) {
+        let detached = Command::new("losetup").arg("-d").arg(&self.0).status();
+        assert!(detached.unwrap().success(), "detach {}", self.0.display());
+    }
+}
+
+#[track_caller]
+fn run(program: &str, arguments: &[&str]) -> String {
+    let output = Command::new(program).args(arguments).output().unwrap();
+    assert!(
+        output.status.success(),
+        "{program} {arguments:?}: {output:?}"
+    );
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn given_a_device(points: &Points) {
+    let sandbox = sandbox();
+    let driver = sandbox.install("flexvol.test/given", false, "reserve = \"0%\"");
+    let file = sandbox.path("other-disk");
+    File::create(&file).unwrap().set_len(300 * MIB).unwrap();
+    let other = Attached::new(&file);
+    let baseline = Baseline::of(&sandbox);
+    let volume = PersistentVolume::provision(&driver, "data", "btrfs", 300 * MIB);
+    let pod = Pod::new(&sandbox, &driver, &volume, "one");
+    pod.mount("rw").success();
+    let dir = pod.dir().to_str().unwrap().to_owned();
+    fs::write(pod.dir().join("file"), "text").unwrap();
+    run("btrfs", &["device", "add", "-f", other.path(), &dir]);
+
+    let says_how = |call: Call| {
+        let message = call.failure();
+        assert!(message.contains("btrfs device remove"), "{message}");
+        assert!(!message.contains("backup"), "{message}");
+    };
+    // While it is mounted, too: the file system is not measured by what is not the volume's.
+    says_how(driver.call(&pod.expand_arguments(400 * MIB, 300 * MIB)));
+    pod.unmount().success();
+    says_how(pod.mount("rw"));
+    points.add(3);
+
+    // As the message says.
+    let image = Attached::new(&volume.image(&sandbox));
+    let place = sandbox.path("by-hand");
+    fs::create_dir(&place).unwrap();
+    let by_hand = place.to_str().unwrap();
+    let both = format!("device={}", other.path());
+    run(
+        "mount",
+        &["-t", "btrfs", "-o", &both, image.path(), by_hand],
+    );
+    run("btrfs", &["device", "remove", other.path(), by_hand]);
+    run("umount", &[by_hand]);
+    fs::remove_dir(&place).unwrap();
+    drop(image);
+    pod.mount("rw").success();
+    assert_eq!(fs::read(pod.dir().join("file")).unwrap(), b"text");
+    driver
+        .call(&pod.expand_arguments(400 * MIB, 300 * MIB))
+        .success();
+
+    // Also without that it can be deleted.
+    run("btrfs", &["device", "add", "-f", other.path(), &dir]);
+    let used = driver.call(&["delete", &volume.json("rw")]).failure();
+    assert!(used.contains("still mounted"), "{used}");
+    pod.unmount().success();
+    driver.call(&["delete", &volume.json("rw")]).success();
+    baseline.expect(&sandbox, "the volume was deleted");
+    points.add(2);
+}
+
+fn no_room(points: &Points) {
+    let sandbox = sandbox();
+    let driver = sandbox.install("flexvol.test/full", false, "reserve = \"0%\"");
+    let volume = PersistentVolume::provision(&driver, "data", "xfs", 300 * MIB);
+    let pod = Pod::new(&sandbox, &driver, &volume, "one");
+    pod.mount("rw").success();
+    let dir = pod.dir().to_str().unwrap();
+    let lock = format!("/run/flexvol/lock/{}", volume.handle());
+    assert!(Path::new(&lock).exists());
+    for changed in [
+        // The lock's file is there.
+        "mount --bind /run/flexvol/lock /run/flexvol/lock && mount -o remount,bind,ro /run/flexvol/lock",
+        // It was lost, and there is no inode for another.
+        "mount -t tmpfs -o nr_inodes=1 none /run/flexvol/lock",
+        "mount -t tmpfs -o nr_inodes=1 none /run/flexvol",
+        // The sandbox is in /run, too.
+        "mount -t tmpfs none /mnt && mkdir /mnt/flexvol-tests && \
+         mount --rbind /run/flexvol-tests /mnt/flexvol-tests && \
+         mount -o remount,ro /mnt && mount --rbind /mnt /run",
+    ] {
+        let script = format!(
+            "{changed} && \"$@\"; code=$?; [ $(stat -c %d {dir}) = $(stat -c %d {dir}/..) ] || echo still mounted; exit $code"
+        );
+        let through = ["/usr/bin/unshare", "-m", "/bin/sh", "-c", &script, "sh"];
+        driver.call_through(&through, &["unmount", dir]).success();
+        points.add(1);
+    }
+    // Whoever does anything else waits until there is room.
+    let full = "mount -t tmpfs -o nr_inodes=1 none /run/flexvol/lock";
+    let refused = driver.call_where(full, &pod.expand_arguments(400 * MIB, 300 * MIB));
+    let message = refused.failure();
+    assert!(message.contains("open the lock"), "{message}");
+    pod.unmount().success();
+    driver.call(&["delete", &volume.json("rw")]).success();
+}
+
+fn limited_files(points: &Points) {
+    let sandbox = sandbox();
+    let driver = sandbox.install("flexvol.test/limited", false, "reserve = \"0%\"");
+    let limited = |mebibytes: u64, arguments: &[String]| {
+        let script = format!("ulimit -f {} && exec \"$@\"", mebibytes * 2048);
+        let call = driver.call_through(&["/bin/sh", "-c", &script, "sh"], arguments);
+        let message = call.failure();
+        assert!(
+            message.contains("RLIMIT_FSIZE") && message.contains(&format!("{mebibytes}Mi")),
+            "{message}"
+        );
+        points.add(1);
+    };
+    let before = Baseline::of(&sandbox);
+    limited(50, &["provision".to_owned(), request("data", 300 * MIB)]);
+    before.expect(&sandbox, "a volume was refused");
+    let volume = PersistentVolume::provision(&driver, "data", "xfs", 300 * MIB);
+    let pod = Pod::new(&sandbox, &driver, &volume, "one");
+    pod.mount("rw").success();
+    let before = Baseline::of(&sandbox);
+    let grow = pod.expand_arguments(400 * MIB, 300 * MIB);
+    limited(350, &grow);
+    before.expect(&sandbox, "a growth was refused");
+    driver.call(&grow).success();
+    pod.unmount().success();
+    driver.call(&["delete", &volume.json("rw")]).success();
+}
+
+fn user_namespace(_: &Points) {
+    let sandbox = sandbox();
+    let driver = sandbox.install("flexvol.test/inside", false, "reserve = \"0%\"");
+    let volume = PersistentVolume::provision(&driver, "data", "xfs", 300 * MIB);
+    let pod = Pod::new(&sandbox, &driver, &volume, "one");
+    let through = ["/usr/bin/unshare", "--user", "--map-root-user", "--mount"];
+    let refused = driver.call_through(&through, &pod.mount_arguments("rw"));
+    let message = refused.failure();
+    assert!(message.contains("user namespace"), "{message}");
+    assert!(!message.contains("adopt"), "{message}");
+    pod.mount("rw").success();
+    pod.unmount().success();
+}
