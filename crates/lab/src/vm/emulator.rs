@@ -56,6 +56,8 @@ pub enum Console {
 #[derive(Debug)]
 pub struct Start<'a> {
     pub image: &'a Image,
+    /// What its kernel is told beyond what all are told.
+    pub words: &'a str,
     /// Where its sockets are.
     pub directory: &'a Path,
     pub disks: &'a [Disk],
@@ -72,7 +74,8 @@ impl Start<'_> {
         command.args(["-machine", "pc", "-accel", "tcg,thread=multi"]);
         command.args(["-cpu", PROCESSOR, "-smp", "1", "-m", MEMORY]);
         command.args(["-nodefaults", "-no-user-config", "-no-reboot"]);
-        command.args(["-display", "none", "-append", KERNEL_LINE]);
+        command.args(["-display", "none", "-append"]);
+        command.arg(format!("{KERNEL_LINE} {}", self.words));
         command.arg("-kernel").arg(&self.image.kernel);
         command.arg("-initrd").arg(&self.image.root);
         for (at, disk) in self.disks.iter().enumerate() {

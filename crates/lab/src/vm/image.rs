@@ -68,9 +68,10 @@ impl Image {
         }
     }
 
-    /// Builds the image from packages, which are kept in a directory of their own.
-    pub fn build(&self, work: &Path, kept: &Path) -> Result<()> {
-        let packages = packages::download(kept)?;
+    /// Builds the image from packages, which are kept in a directory of their own; `kernel` is the one
+    /// that the kernel's depends on.
+    pub fn build(&self, kernel: &str, work: &Path, kept: &Path) -> Result<()> {
+        let packages = packages::download(kernel, kept)?;
         let root = work.join("root");
         for dir in ["bin", "sbin", "lib", "lib64"] {
             fs::create_dir_all(root.join("usr").join(dir)).context("make the root")?;

@@ -160,7 +160,7 @@ impl Machine {
     /// When qemu cannot be started, or the snapshot cannot be made.
     pub fn restore(setup: &Setup) -> Result<Self> {
         let (image, state) = snapshot::kept()?;
-        let mut machine = Machine::start_qemu(setup, &image, Some(&state))?;
+        let mut machine = Machine::start_qemu(setup, &image, "", Some(&state))?;
         machine.greet()?;
         Ok(machine)
     }
@@ -171,21 +171,32 @@ impl Machine {
     /// When qemu cannot be started, or the machine does not come up.
     pub fn boot(setup: &Setup) -> Result<Self> {
         let (image, _) = snapshot::kept()?;
-        let (mut machine, _) = Machine::boot_image(setup, &image)?;
+        let (mut machine, _) = Machine::boot_image(setup, &image, "")?;
+        machine.greet()?;
+        Ok(machine)
+    }
+
+    /// Boots with a newer kernel (6.12), which is told these words too. Its image is built the first
+    /// time.
+    ///
+    /// # Errors
+    /// As for [`Machine::boot`].
+    pub fn boot_newer(setup: &Setup, words: &str) -> Result<Self> {
+        let (mut machine, _) = Machine::boot_image(setup, &snapshot::newer()?, words)?;
         machine.greet()?;
         Ok(machine)
     }
 
     /// Boots an image and returns how many seconds the machine's kernel ran until it was ready.
-    pub(super) fn boot_image(setup: &Setup, image: &Image) -> Result<(Self, f64)> {
-        let mut machine = Machine::start_qemu(setup, image, None)?;
+    pub(super) fn boot_image(setup: &Setup, image: &Image, words: &str) -> Result<(Self, f64)> {
+        let mut machine = Machine::start_qemu(setup, image, words, None)?;
         let ready = machine.channel.wait_for("ready ", START);
         let seconds = machine.explain(ready)?;
         let seconds = seconds.trim().parse().context("how long the machine ran")?;
         Ok((machine, seconds))
     }
 
-    fn start_qemu(setup: &Setup, image: &Image, state: Option<&Path>) -> Result<Self> {
+    fn start_qemu(setup: &Setup, image: &Image, words: &str, state: Option<&Path>) -> Result<Self> {
         let own = tempfile::Builder::new()
             .prefix("vm-")
             .tempdir_in(&setup.directory)
@@ -193,6 +204,7 @@ impl Machine {
         let disks = setup.disks(own.path())?;
         let start = Start {
             image,
+            words,
             directory: own.path(),
             disks: &disks,
             console: setup.console,

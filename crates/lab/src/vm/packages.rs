@@ -9,7 +9,10 @@ use std::{
 };
 
 /// The kernel: a package that depends on the newest one.
-const KERNEL: &str = "linux-image-cloud-amd64";
+pub const KERNEL: &str = "linux-image-cloud-amd64";
+
+/// One that Debian has beside it, which protects mounted devices from writers if it is told to.
+pub const NEWER_KERNEL: &str = "linux-image-6.12-cloud-amd64";
 
 /// The programs.
 const PROGRAMS: [&str; 20] = [
@@ -79,7 +82,7 @@ pub struct Packages {
 }
 
 /// Downloads what is not in `to` yet.
-pub fn download(to: &Path) -> Result<Packages> {
+pub fn download(kernel: &str, to: &Path) -> Result<Packages> {
     ensure!(
         cfg!(target_arch = "x86_64"),
         "the machine is one with amd64, and so must be this one"
@@ -87,10 +90,10 @@ pub fn download(to: &Path) -> Result<Packages> {
     fs::create_dir_all(to).context("make the directory of packages")?;
     let mut update = Command::new("apt-get");
     run(update.args(["-qq", "update"])).context("update the lists of packages")?;
-    let kernel = depended(KERNEL, to)?
+    let kernel = depended(kernel, to)?
         .into_iter()
-        .find(|package| package.is_kernel())
-        .with_context(|| format!("package {KERNEL} depends on no kernel"))?;
+        .find(|package| package.is_kernel() && package.name != kernel)
+        .with_context(|| format!("package {kernel} depends on no kernel"))?;
     let mut programs = Vec::new();
     for name in depended(&PROGRAMS.join(" "), to)? {
         if !UNUSED.iter().any(|unused| name.name.starts_with(unused)) {

@@ -5,6 +5,7 @@ use super::{
     emulator,
     image::Image,
     machine::{Machine, Setup},
+    packages::{KERNEL, NEWER_KERNEL},
 };
 use crate::kept;
 use anyhow::{Context, Result, bail};
@@ -57,9 +58,7 @@ pub fn kept() -> Result<(Image, PathBuf)> {
     }
     if !state.is_file() {
         fs::create_dir_all(&all).context("make the directory for images")?;
-        // Two builds at once would write the same files.
-        let lock = File::create(all.join("lock")).context("make the lock of the build")?;
-        lock.lock().context("wait for another build")?;
+        let _lock = alone(&all)?;
         if !state.is_file() {
             build(&all, &home)?;
         }
@@ -67,16 +66,47 @@ pub fn kept() -> Result<(Image, PathBuf)> {
     Ok((Image::in_directory(&home), state))
 }
 
-fn build(all: &Path, home: &Path) -> Result<()> {
-    // On the same file system, in one place: what a build that was cut left is removed by the next.
+/// The same image with the newer kernel, which no state is kept of, beside the other.
+pub fn newer() -> Result<Image> {
+    let (image, _) = kept()?;
+    let home = image.kernel.with_file_name("newer");
+    if !home.is_dir() {
+        let all = directory()?;
+        let _lock = alone(&all)?;
+        if !home.is_dir() {
+            let (work, fresh) = empty(&all)?;
+            let image = Image::in_directory(&fresh);
+            image.build(NEWER_KERNEL, &work, &all.join("packages"))?;
+            fs::rename(&fresh, &home).context("put the image in its place")?;
+            fs::remove_dir_all(&work).context("remove the parts of the image")?;
+        }
+    }
+    Ok(Image::in_directory(&home))
+}
+
+/// Two builds at once would write the same files.
+fn alone(all: &Path) -> Result<File> {
+    let lock = File::create(all.join("lock")).context("make the lock of the build")?;
+    lock.lock().context("wait for another build")?;
+    Ok(lock)
+}
+
+/// Where an image is built, and in it what becomes its home: on the same file system, in one place, so
+/// that what a build that was cut left is removed by the next.
+fn empty(all: &Path) -> Result<(PathBuf, PathBuf)> {
     let work = all.join("work");
     if work.exists() {
         fs::remove_dir_all(&work).context("remove what another build left")?;
     }
     let fresh = work.join("fresh");
     fs::create_dir_all(&fresh).context("make the directory of the build")?;
+    Ok((work, fresh))
+}
+
+fn build(all: &Path, home: &Path) -> Result<()> {
+    let (work, fresh) = empty(all)?;
     let image = Image::in_directory(&fresh);
-    image.build(&work, &all.join("packages"))?;
+    image.build(KERNEL, &work, &all.join("packages"))?;
     save(&image, &work, &fresh.join("state"))?;
     if home.exists() {
         fs::remove_dir_all(home).context("remove an older image")?;
@@ -107,7 +137,7 @@ fn remove_unused(all: &Path) -> Result<()> {
 
 /// Boots the image and saves the machine's state, as it goes on running.
 fn save(image: &Image, work: &Path, state: &Path) -> Result<()> {
-    let (machine, ready) = Machine::boot_image(&Setup::new(work), image)?;
+    let (machine, ready) = Machine::boot_image(&Setup::new(work), image, "")?;
     // The kernel takes randomness from what was mixed last when the former is older than half of
     // the time since its start (`crng_has_old_seed` in drivers/char/random.c of Linux 6.1). So every
     // machine that is restored does, and not one repeats another's numbers: see `init.sh`.
