@@ -105,7 +105,7 @@ fn ends(points: &Points) {
         let path = bench.image(mib);
         let device = attach(&path);
         let size = mib << 20;
-        let file = device.file();
+        let file = device.writer().unwrap();
         let noise = vec![0xa5; usize::try_from(size).unwrap()];
         file.write_all_at(&noise, 0).unwrap();
         let foreign = Content::Foreign(probe::UNKNOWN);
@@ -163,7 +163,8 @@ fn caches(points: &Points) {
             // The image holds nothing yet when the device's cache was written.
             let path = bench.image(8);
             let device = attach(&path);
-            device.file().write_all_at(b"x", at).unwrap();
+            let writer = device.writer().unwrap();
+            writer.write_all_at(b"x", at).unwrap();
             assert_eq!(
                 probe(&device),
                 Content::Foreign(probe::UNKNOWN),

@@ -10,6 +10,7 @@
 mod chosen;
 mod guest;
 mod machine;
+mod protected;
 mod tester;
 
 use flexvol_testing::{VIRTUAL_MACHINE as NEEDS, cases, run_cases};
@@ -26,7 +27,7 @@ fn main() -> ExitCode {
         println!("  not run: layer vm: no {}", missing.join(", no "));
         return ExitCode::SUCCESS;
     }
-    let mut all = cases(&[machine::TESTS, tester::TESTS]);
+    let mut all = cases(&[machine::TESTS, protected::TESTS, tester::TESTS]);
     all.extend(guest::cases());
     let processors = thread::available_parallelism().map_or(1, usize::from);
     // A machine has a processor of its own, and a gibibyte.

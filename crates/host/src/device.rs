@@ -56,22 +56,28 @@ pub struct Device {
 }
 
 impl Device {
-    /// Opens a device for reading and writing, through its node in /dev if that is what it should
-    /// be, else through a node made for it.
+    /// Opens a device for reading, through its node in /dev if that is what it should be, else
+    /// through a node made for it.
     ///
     /// A kernel that protects mounted devices from writers (`CONFIG_BLK_DEV_WRITE_MOUNTED=n`,
-    /// Linux 6.8, block/bdev.c `bdev_may_open`) gives out a mounted one for reading only; that is
-    /// enough for everything that is done to mounted devices. So are read-only devices.
+    /// Linux 6.8) mounts nothing that anybody has open for writing, this process included
+    /// (block/bdev.c, `bdev_may_open`). Reading is enough for all that is done to mounted devices,
+    /// and holds a device that goes with its last user; see [`Device::writer`].
     ///
     /// # Errors
     /// [`ErrorKind::NotFound`] where there is no such device, otherwise what `open` says.
     pub fn open(number: DeviceNumber) -> Result<Self> {
-        let opened = match node::open(number, OFlags::RDWR) {
-            Err(error) if refuses_writers(&error) => node::open(number, OFlags::RDONLY),
-            result => result,
-        };
-        let (file, path) = opened.map_err(open_error)?;
+        let (file, path) = node::open(number, OFlags::RDONLY).map_err(open_error)?;
         Ok(Device::from_parts(number, path, file))
+    }
+
+    /// Opens the device for writing, of whom nobody may be left when it is mounted.
+    ///
+    /// # Errors
+    /// As for [`Device::open`]; also where the device is mounted and the kernel protects it.
+    pub fn writer(&self) -> Result<File> {
+        let (file, _) = node::open(self.number, OFlags::RDWR).map_err(open_error)?;
+        Ok(file)
     }
 
     pub(crate) fn from_parts(number: DeviceNumber, path: PathBuf, file: File) -> Self {
@@ -100,7 +106,7 @@ impl Device {
         &self.path
     }
 
-    /// The open node.
+    /// The open node, for reading.
     #[must_use]
     pub fn file(&self) -> &File {
         &self.file
@@ -132,7 +138,7 @@ impl Device {
     /// # Errors
     /// [`ErrorKind::Busy`] while anything uses the device exclusively.
     pub fn claim(&self) -> Result<Claim> {
-        match node::open(self.number, OFlags::RDWR | OFlags::EXCL) {
+        match node::open(self.number, OFlags::RDONLY | OFlags::EXCL) {
             Ok((file, _)) => Ok(Claim(file)),
             Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
                 Err(Error::new(ErrorKind::Busy, "the volume's device is in use")
@@ -157,15 +163,6 @@ impl AsFd for Device {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }
-}
-
-fn refuses_writers(error: &io::Error) -> bool {
-    let kinds = [
-        io::ErrorKind::ResourceBusy,
-        io::ErrorKind::PermissionDenied,
-        io::ErrorKind::ReadOnlyFilesystem,
-    ];
-    kinds.contains(&error.kind())
 }
 
 fn open_error(error: io::Error) -> Error {

@@ -317,12 +317,13 @@ fn make(image: &Image, label: &str) -> Result<Device> {
     let file = image.reopen().map_err(failed)?;
     for _ in 0..ATTEMPTS {
         let index = sys::loops::free_index(control.as_fd()).map_err(|e| failed(e.into()))?;
-        let (node, path, number) = match node::open_loop(index) {
+        // What is bound by a descriptor for reading refuses writes (`loop_configure`).
+        let (writer, number) = match node::open_loop(index) {
             Err(error) if is_absent(&error) => continue,
             result => result.map_err(failed)?,
         };
-        match configure(&node, &file, label) {
-            Ok(()) => return with_image(Device::from_parts(number, path, node), image),
+        match configure(&writer, &file, label) {
+            Ok(()) => return with_image(Device::open(number)?, image),
             Err(Errno::BUSY) => {}
             Err(error) => return Err(failed(error.into())),
         }

@@ -61,18 +61,18 @@ pub(crate) fn open_loop_control() -> io::Result<File> {
     }
 }
 
-/// Opens the loop device with this index, which is its minor number too unless the loop module
-/// was loaded with `max_part`.
-pub(crate) fn open_loop(index: u32) -> io::Result<(File, PathBuf, DeviceNumber)> {
+/// Opens the loop device with this index for writing. The index is its minor number too, unless the
+/// loop module was loaded with `max_part`.
+pub(crate) fn open_loop(index: u32) -> io::Result<(File, DeviceNumber)> {
     let path = PathBuf::from(format!("/dev/loop{index}"));
     match open_block(&path, OFlags::RDWR) {
-        Ok((file, number)) if number.major == LOOP_MAJOR => return Ok((file, path, number)),
+        Ok((file, number)) if number.major == LOOP_MAJOR => return Ok((file, number)),
         Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
         _ => {}
     }
     let number = number_in(Path::new(&format!("/sys/block/loop{index}/dev")))?;
-    let (file, path) = open(number, OFlags::RDWR)?;
-    Ok((file, path, number))
+    let (file, _) = open(number, OFlags::RDWR)?;
+    Ok((file, number))
 }
 
 /// Reads a `dev` file of sysfs: `7:3` and a newline.

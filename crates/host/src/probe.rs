@@ -105,12 +105,13 @@ pub fn wipe_grown(device: &Device, from: Bytes) -> Result<()> {
 
 fn wipe(device: &Device, parts: &[(u64, u64)]) -> Result<()> {
     let failed = |error| Error::system("wipe the new volume", error);
+    let writer = device.writer()?;
     let zeros = vec![0; BUFFER];
     for (from, to) in parts {
         let mut at = *from;
         while at < *to {
             let length = usize::try_from(to - at).map_or(BUFFER, |left| left.min(BUFFER));
-            let written = device.file().write_all_at(&zeros[..length], at);
+            let written = writer.write_all_at(&zeros[..length], at);
             written.map_err(failed)?;
             at += length as u64;
         }

@@ -35,7 +35,7 @@ const CHECKSUM: usize = 0x3fc;
 pub(super) fn write_checksum(device: &Device, found: &Superblock, copy: u64) -> Result<bool> {
     // Against everybody who would mount it meanwhile.
     let _claim = device.claim()?;
-    correct(device.file(), copy * u64::from(found.block))
+    correct(&device.writer()?, copy * u64::from(found.block))
         .map_err(|error| Error::system("correct the file system's superblock", error))
 }
 
