@@ -54,11 +54,7 @@ impl Images {
     fn open(config: &config::Images) -> Result<Images> {
         Ok(Images {
             pool: pool::Pool::open(&config.path)?,
-            allocation: if config.thin {
-                Allocation::Thin
-            } else {
-                Allocation::Full
-            },
+            allocation: config.allocation(),
             reserve: config.reserve,
         })
     }
@@ -98,7 +94,14 @@ impl Backend for Images {
     }
 
     fn capacity(&self, _: &Options) -> Result<Bytes> {
-        self.pool.available(self.reserve)
+        self.pool.available(self.reserve, self.allocation)
+    }
+
+    fn missing(&self) -> Result<Option<Bytes>> {
+        match self.allocation {
+            Allocation::Full => Ok(Some(self.pool.missing()?.bytes)),
+            Allocation::Thin => Ok(None),
+        }
     }
 }
 
@@ -123,7 +126,10 @@ impl BlockBackend for Images {
     }
 
     fn map(&self, volume: &Handle, hint: Option<u32>) -> Result<Device> {
-        loop_device::attach(&self.pool.existing_image(volume)?, volume, hint)
+        let image = self
+            .pool
+            .whole_image(volume, self.allocation, self.reserve)?;
+        loop_device::attach(&image, volume, hint, self.allocation)
     }
 
     fn unmap(&self, device: Device) -> Result<()> {
@@ -139,7 +145,7 @@ impl ManagedBackend for Images {
     }
 
     fn look(&self, stray: &pool::Stray, volume: &Handle) -> Result<Device> {
-        loop_device::attach(stray.image(), volume, None)
+        loop_device::attach(stray.image(), volume, None, self.allocation)
     }
 
     fn take(&self, stray: pool::Stray, volume: &Handle, mark: &Mark) -> Result<()> {

@@ -5,7 +5,7 @@ use super::{keep::Keep, written::word};
 use flexvol_storage::{
     Namespaces, Policy,
     host::{
-        Reserve,
+        Allocation, Reserve,
         limit::Projects,
         lvm::{self, Layout, Place},
         pool::Rules,
@@ -50,6 +50,16 @@ pub struct Images {
     pub thin: bool,
     /// What is left free in the pool's file system.
     pub reserve: Reserve,
+}
+
+impl Images {
+    /// Whether images have their blocks from the beginning.
+    pub fn allocation(&self) -> Allocation {
+        match self.thin {
+            true => Allocation::Thin,
+            false => Allocation::Full,
+        }
+    }
 }
 
 /// A directory of directories.

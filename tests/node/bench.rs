@@ -6,7 +6,7 @@ use flexvol_host::{
     format::{self, Ground},
     lock, loop_device,
     mount::{self, Detached, Target},
-    pool::Pool,
+    pool::{Allocation, Pool},
     probe::Proof,
     uuid::Uuid,
 };
@@ -90,7 +90,7 @@ pub fn attach(image: &Path) -> Device {
     let name = image.file_name().unwrap().to_str().unwrap();
     let handle = Handle::parse(name).unwrap();
     let image = pool.image(&handle).unwrap().unwrap();
-    loop_device::attach(&image, &handle, None).unwrap()
+    loop_device::attach(&image, &handle, None, Allocation::Thin).unwrap()
 }
 
 /// The same device known by its number only, like a disk: its image cannot be asked.

@@ -137,7 +137,7 @@ fn lifecycle(_: &Points) {
     let fixture = Fixture::new();
     let (handle, image) = fixture.volume();
     assert!(loop_device::find(&image, None).unwrap().is_none());
-    let device = loop_device::attach(&image, &handle, None).unwrap();
+    let device = loop_device::attach(&image, &handle, None, Allocation::Thin).unwrap();
     assert_eq!(device.size().unwrap(), SIZE);
     let backing = loop_device::backing(device.number()).unwrap().unwrap();
     assert_eq!(backing.inode, image.inode());
@@ -163,8 +163,8 @@ fn lifecycle(_: &Points) {
 
     let hint = Some(device.number().minor);
     for again in [
-        loop_device::attach(&image, &handle, hint).unwrap(),
-        loop_device::attach(&image, &handle, None).unwrap(),
+        loop_device::attach(&image, &handle, hint, Allocation::Thin).unwrap(),
+        loop_device::attach(&image, &handle, None, Allocation::Thin).unwrap(),
         loop_device::find(&image, None).unwrap().unwrap(),
     ] {
         assert_eq!(again.number(), device.number());
@@ -190,7 +190,7 @@ fn lifecycle(_: &Points) {
 fn wrong_hints(points: &Points) {
     let fixture = Fixture::new();
     let (other_handle, other) = fixture.volume();
-    let other = loop_device::attach(&other, &other_handle, None).unwrap();
+    let other = loop_device::attach(&other, &other_handle, None, Allocation::Thin).unwrap();
     let read_only = fixture.bench.image(1);
     let node = run(
         "losetup",
@@ -206,7 +206,13 @@ fn wrong_hints(points: &Points) {
         assert!(loop_device::find(&image, Some(hint)).unwrap().is_none());
         points.add(1);
     }
-    let device = loop_device::attach(&image, &handle, Some(other.number().minor)).unwrap();
+    let device = loop_device::attach(
+        &image,
+        &handle,
+        Some(other.number().minor),
+        Allocation::Thin,
+    )
+    .unwrap();
     for hint in hints {
         let found = loop_device::find(&image, Some(hint)).unwrap().unwrap();
         assert_eq!(found.number(), device.number());
@@ -233,7 +239,7 @@ fn found_without_hint(points: &Points) {
         points.add(1);
     }
     // Attached: seen by the image that attached it, by another one, and when both are closed.
-    let device = loop_device::attach(&image, &handle, None).unwrap();
+    let device = loop_device::attach(&image, &handle, None, Allocation::Thin).unwrap();
     let found = loop_device::find(&image, None).unwrap().unwrap();
     assert_eq!(found.number(), device.number());
     let second = fixture.pool.image(&handle).unwrap().unwrap();
@@ -284,7 +290,7 @@ fn crowd(points: &Points) {
                 let barrier = &barrier;
                 scope.spawn(move || {
                     barrier.wait();
-                    loop_device::attach(image, handle, None).unwrap()
+                    loop_device::attach(image, handle, None, Allocation::Thin).unwrap()
                 })
             })
             .collect();
@@ -308,7 +314,7 @@ fn crowd(points: &Points) {
 fn namesakes(_: &Points) {
     let fixture = Fixture::new();
     let (handle, image) = fixture.volume();
-    let device = loop_device::attach(&image, &handle, None).unwrap();
+    let device = loop_device::attach(&image, &handle, None, Allocation::Thin).unwrap();
     fixture.pool.remove(&handle).unwrap();
     let found = loop_device::find(&image, None).unwrap().unwrap();
     assert_eq!(found.number(), device.number());
@@ -318,7 +324,7 @@ fn namesakes(_: &Points) {
     let namesake = fixture.pool.image(&handle).unwrap().unwrap();
     let hint = Some(device.number().minor);
     assert!(loop_device::find(&namesake, hint).unwrap().is_none());
-    let second = loop_device::attach(&namesake, &handle, hint).unwrap();
+    let second = loop_device::attach(&namesake, &handle, hint, Allocation::Thin).unwrap();
     assert_ne!(second.number(), device.number());
     assert_eq!(inode_under(second.number()), Some(namesake.inode()));
     assert_eq!(inode_under(device.number()), Some(image.inode()));
@@ -327,22 +333,22 @@ fn namesakes(_: &Points) {
 fn follows(_: &Points) {
     let fixture = Fixture::new();
     let (handle, image) = fixture.volume();
-    let device = loop_device::attach(&image, &handle, None).unwrap();
+    let device = loop_device::attach(&image, &handle, None, Allocation::Thin).unwrap();
     let none = Reserve::Percent(0);
     let grown = Bytes(3 * SIZE.0);
     image
         .extend(grown, Allocation::Thin, none, &fixture.pool)
         .unwrap();
     assert_eq!(device.size().unwrap(), SIZE);
-    let again = loop_device::attach(&image, &handle, None).unwrap();
+    let again = loop_device::attach(&image, &handle, None, Allocation::Thin).unwrap();
     assert_eq!(again.number(), device.number());
     assert_eq!(device.size().unwrap(), grown);
     // A few bytes more are no sector.
     image.file().set_len(grown.0 + 511).unwrap();
-    loop_device::attach(&image, &handle, None).unwrap();
+    loop_device::attach(&image, &handle, None, Allocation::Thin).unwrap();
     assert_eq!(device.size().unwrap(), grown);
     image.file().set_len(SIZE.0).unwrap();
-    loop_device::attach(&image, &handle, None).unwrap();
+    loop_device::attach(&image, &handle, None, Allocation::Thin).unwrap();
     assert_eq!(device.size().unwrap(), grown);
 }
 
@@ -360,7 +366,7 @@ fn strangers(points: &Points) {
     };
     let (handle, image) = fixture.volume();
     let node = attach(&handle, &[]);
-    let device = loop_device::attach(&image, &handle, None).unwrap();
+    let device = loop_device::attach(&image, &handle, None, Allocation::Thin).unwrap();
     assert_eq!(device.path().to_str(), Some(&*node));
     let backing = loop_device::backing(device.number()).unwrap().unwrap();
     assert_eq!(backing.label, handle.to_string());
@@ -376,7 +382,7 @@ fn strangers(points: &Points) {
     ] {
         let (handle, image) = fixture.volume();
         let node = attach(&handle, options);
-        let error = loop_device::attach(&image, &handle, None).unwrap_err();
+        let error = loop_device::attach(&image, &handle, None, Allocation::Thin).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Conflict, "{error}");
         assert!(error.to_string().contains(what), "{error}");
         assert!(!error.to_string().contains("/dev"), "{error}");
@@ -436,7 +442,7 @@ fn released(_: &Points) {
 fn claims(_: &Points) {
     let fixture = Fixture::new();
     let (handle, image) = fixture.volume();
-    let device = loop_device::attach(&image, &handle, None).unwrap();
+    let device = loop_device::attach(&image, &handle, None, Allocation::Thin).unwrap();
     crate::bench::make(&device, Filesystem::Ext4, false);
     let busy = || matches!(device.claim(), Err(error) if error.kind() == ErrorKind::Busy);
     {
@@ -480,7 +486,7 @@ fn without_devtmpfs(points: &Points) {
         let run = || {
             private_namespace();
             empty("/dev", MsFlags::MS_NOSUID);
-            let device = loop_device::attach(&image, &handle, None).unwrap();
+            let device = loop_device::attach(&image, &handle, None, Allocation::Thin).unwrap();
             assert!(
                 device.path().starts_with("/dev/flexvol"),
                 "{:?}",

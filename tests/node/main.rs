@@ -36,6 +36,7 @@ mod lvm;
 mod meddling;
 mod orphan;
 mod people;
+mod promised;
 #[path = "../recordings/mod.rs"]
 mod recordings;
 mod replay;
@@ -95,6 +96,7 @@ fn main() -> ExitCode {
         torn::TESTS,
         meddling::TESTS,
         people::TESTS,
+        promised::TESTS,
         anywhere::REFUSED,
         replay::TESTS,
         secrets::TESTS,

@@ -53,6 +53,7 @@ pub struct Device {
     path: PathBuf,
     file: File,
     backing: Option<File>,
+    keeps_blocks: bool,
 }
 
 impl Device {
@@ -86,12 +87,25 @@ impl Device {
             path,
             file,
             backing: None,
+            keeps_blocks: false,
         }
     }
 
     pub(crate) fn with_backing(mut self, image: File) -> Self {
         self.backing = Some(image);
         self
+    }
+
+    pub(crate) fn keeping_blocks(mut self) -> Self {
+        self.keeps_blocks = true;
+        self
+    }
+
+    /// Whether the storage below was promised as a whole, and nothing on the device gives any of it
+    /// back.
+    #[must_use]
+    pub fn keeps_blocks(&self) -> bool {
+        self.keeps_blocks
     }
 
     /// Which device this is.

@@ -7,11 +7,15 @@
 //! mount, detaches. A driver that is killed between attaching and mounting leaves nothing behind,
 //! and nobody counts users.
 
+mod discards;
+
 use crate::{
     deadline::Deadline,
     device::{Device, DeviceNumber},
     image::Image,
-    node, sys,
+    node,
+    pool::Allocation,
+    sys,
 };
 use flexvol_sdk::{Bytes, Error, ErrorKind, Handle, Result};
 use linux_raw_sys::loop_device::loop_info64;
@@ -27,6 +31,10 @@ use std::{
 /// How often another free device is tried when somebody else was faster. With 32 processes that
 /// attach at once, the unluckiest needed 7.
 const ATTEMPTS: usize = 64;
+
+/// How many devices without discards are replaced before one is taken as it is: an image that gives
+/// nothing back is better than none.
+const RENEWALS: usize = 8;
 
 /// udev looks at every device that was open for writing, for some milliseconds.
 const RELEASE: Duration = Duration::from_secs(2);
@@ -154,7 +162,7 @@ pub fn find(image: &Image, hint: Option<u32>) -> Result<Option<Device>> {
 
 /// Finds the loop device that lies on `image`, or attaches one. It then has 512-byte sectors and
 /// at least the size of the image, carries the volume's handle as its label, and goes with its
-/// last user.
+/// last user. With [`Allocation::Full`] it gives none of the image's blocks back.
 ///
 /// The caller holds the volume's lock: two processes that attach one image at once would get two
 /// devices.
@@ -162,15 +170,26 @@ pub fn find(image: &Image, hint: Option<u32>) -> Result<Option<Device>> {
 /// # Errors
 /// [`ErrorKind::Conflict`] where somebody else attached the image in a way that does not fit,
 /// [`ErrorKind::Busy`] where other processes take every free device.
-pub fn attach(image: &Image, label: &Handle, hint: Option<u32>) -> Result<Device> {
+pub fn attach(
+    image: &Image,
+    label: &Handle,
+    hint: Option<u32>,
+    allocation: Allocation,
+) -> Result<Device> {
     let label = label.to_string();
     let device = match find(image, hint)? {
         Some(device) => device,
-        None => make(image, &label)?,
+        None => make(image, &label, allocation)?,
     };
     adopt(&device, &label)?;
     follow(&device, image)?;
-    Ok(device)
+    Ok(match allocation {
+        Allocation::Thin => device,
+        Allocation::Full => {
+            discards::refuse(device.number());
+            device.keeping_blocks()
+        }
+    })
 }
 
 /// Lets go of a device from [`attach`] or [`find`] and sees it detached.
@@ -304,7 +323,7 @@ fn is_absent(error: &io::Error) -> bool {
         || [Errno::NXIO, Errno::NODEV].contains(&Errno::from_io_error(error).unwrap_or(Errno::IO))
 }
 
-fn make(image: &Image, label: &str) -> Result<Device> {
+fn make(image: &Image, label: &str, allocation: Allocation) -> Result<Device> {
     let failed = |error: io::Error| Error::system("attach the volume's image", error);
     let control = node::open_loop_control().map_err(|error| {
         Error::system(
@@ -315,6 +334,7 @@ fn make(image: &Image, label: &str) -> Result<Device> {
     // The loop device keeps the file description it is given. Were it the image's own, the next
     // find would see no other opener.
     let file = image.reopen().map_err(failed)?;
+    let mut renewals = 0;
     for _ in 0..ATTEMPTS {
         let index = sys::loops::free_index(control.as_fd()).map_err(|e| failed(e.into()))?;
         // What is bound by a descriptor for reading refuses writes (`loop_configure`).
@@ -323,6 +343,19 @@ fn make(image: &Image, label: &str) -> Result<Device> {
             result => result.map_err(failed)?,
         };
         match configure(&writer, &file, label) {
+            Ok(())
+                if allocation == Allocation::Thin
+                    && renewals < RENEWALS
+                    && discards::are_refused(number) =>
+            {
+                renewals += 1;
+                undo(&writer, &file);
+                drop(writer);
+                // Where somebody was faster it is his.
+                if let Err(error) = sys::loops::remove(control.as_fd(), index) {
+                    log::debug!("loop device {index} stays without discards: {error}");
+                }
+            }
             Ok(()) => return with_image(Device::open(number)?, image),
             Err(Errno::BUSY) => {}
             Err(error) => return Err(failed(error.into())),

@@ -27,7 +27,7 @@ pub use directory::{Directory, Remains};
 pub use id::PoolId;
 pub use limited::{Limited, Rules};
 pub(crate) use space::FIRST_BLOCKS;
-pub use space::{Reserve, Space};
+pub use space::{Missing, Reserve, Space};
 
 use crate::confine;
 pub use adopt::Stray;
@@ -122,6 +122,37 @@ impl Pool {
             .ok_or_else(|| Error::new(ErrorKind::NotFound, "the volume's image is gone"))
     }
 
+    /// Opens a volume's image that is about to be used. With [`Allocation::Full`] what is missing of
+    /// its blocks is allocated again; where the pool has no room for that, the image is used as it is:
+    /// what was written is there, and who needs it is served.
+    ///
+    /// # Errors
+    /// As for [`Pool::existing_image`].
+    pub fn whole_image(
+        &self,
+        handle: &Handle,
+        allocation: Allocation,
+        reserve: Reserve,
+    ) -> Result<Image> {
+        let image = self.existing_image(handle)?;
+        let lacks = match allocation {
+            Allocation::Full => image.lacks()?,
+            Allocation::Thin => Bytes(0),
+        };
+        if lacks > Bytes(0) {
+            match image.refill(reserve, self) {
+                Ok(()) => {
+                    log::info!("volume {handle} lacked {lacks} of its storage and has it again")
+                }
+                Err(error) => log::error!(
+                    "volume {handle} lacks {lacks} of its storage, and writing there may fail: {}",
+                    error.report()
+                ),
+            }
+        }
+        Ok(image)
+    }
+
     /// Makes a volume's image, marked and on disk; it appears complete or not at all.
     ///
     /// # Errors
@@ -136,11 +167,11 @@ impl Pool {
         reserve: Reserve,
     ) -> Result<()> {
         let _lock = self.lock()?;
-        let wanted = match allocation {
-            Allocation::Full => size,
-            Allocation::Thin => FIRST_BLOCKS,
+        let (wanted, owed) = match allocation {
+            Allocation::Full => (size, self.missing()?.bytes),
+            Allocation::Thin => (FIRST_BLOCKS, Bytes(0)),
         };
-        self.expect_room(wanted, reserve)?;
+        self.expect_room(wanted, reserve, owed)?;
         let file = Image::nameless(&self.volumes, size, mark, allocation)?;
         let linked = link(&file, &self.volumes, &handle.to_string())?;
         // Also where it was there: of a process, perhaps, that was killed before it could.

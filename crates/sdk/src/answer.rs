@@ -82,7 +82,13 @@ pub(crate) fn perform(capabilities: Capabilities, open: Open<'_>, callout: &Call
             DriverStatus::provisioned(open()?.provision(volume, *size)?)
         }
         Callout::Delete { volume } => done(open()?.delete(volume)?),
-        Callout::Capacity { parameters } => DriverStatus::capacity(open()?.capacity(parameters)?),
+        Callout::Capacity { parameters } => {
+            let driver = open()?;
+            DriverStatus {
+                missing: driver.missing(parameters)?,
+                ..DriverStatus::capacity(driver.capacity(parameters)?)
+            }
+        }
     })
 }
 

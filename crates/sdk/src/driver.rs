@@ -188,6 +188,15 @@ pub trait Driver {
     fn capacity(&self, _parameters: &Options) -> Answer<Bytes> {
         not_supported()
     }
+
+    /// What volumes of the same storage were promised as a whole and do not have, told with the
+    /// capacity; `None` where that is not known.
+    ///
+    /// # Errors
+    /// When the storage cannot be asked.
+    fn missing(&self, _parameters: &Options) -> Answer<Option<Bytes>> {
+        Ok(None)
+    }
 }
 
 /// Opens the driver's storage. Called only when a callout needs it: `init` runs in places where

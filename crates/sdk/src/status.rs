@@ -105,6 +105,9 @@ pub struct DriverStatus {
     /// Of `provision`: the size made; of `capacity`: the largest that could be made. In bytes.
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "number")]
     pub capacity: Option<Bytes>,
+    /// Of `capacity`: what volumes of the same storage were promised and do not have, in bytes.
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "number")]
+    pub missing: Option<Bytes>,
     /// Of `provision`: the labels of the nodes that can reach the volume.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub topology: BTreeMap<String, String>,
@@ -128,6 +131,7 @@ impl DriverStatus {
             volume_new_size: None,
             options: BTreeMap::new(),
             capacity: None,
+            missing: None,
             topology: BTreeMap::new(),
             fs_type: None,
             error_class: None,

@@ -96,6 +96,15 @@ pub trait Backend: 'static {
     /// # Errors
     /// When the pool cannot be asked.
     fn capacity(&self, parameters: &Options) -> Result<Bytes>;
+
+    /// What the pool's volumes were promised as a whole and do not have; `None` where nothing is
+    /// promised that way, or that is not known.
+    ///
+    /// # Errors
+    /// When the pool cannot be asked.
+    fn missing(&self) -> Result<Option<Bytes>> {
+        Ok(None)
+    }
 }
 
 /// A pool whose volumes are block devices.

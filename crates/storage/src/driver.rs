@@ -279,4 +279,10 @@ impl Driver for VolumeDriver {
             .largest
             .map_or(free, |largest| free.min(largest)))
     }
+
+    fn missing(&self, parameters: &Options) -> Answer<Option<Bytes>> {
+        let named: Parameters = parameters.parse()?;
+        let opened = self.pool(named.pool.as_deref())?.open()?;
+        Ok(opened.backend().missing()?)
+    }
 }

@@ -33,7 +33,7 @@ impl Backend for Files {
         self.0.remove(volume)
     }
     fn capacity(&self, _: &Options) -> Result<Bytes> {
-        self.0.available(RESERVE)
+        self.0.available(RESERVE, Allocation::Full)
     }
 }
 
@@ -48,7 +48,8 @@ impl BlockBackend for Files {
         }
     }
     fn map(&self, volume: &Handle, hint: Option<u32>) -> Result<Device> {
-        loop_device::attach(&self.0.existing_image(volume)?, volume, hint)
+        let image = self.0.whole_image(volume, Allocation::Full, RESERVE)?;
+        loop_device::attach(&image, volume, hint, Allocation::Full)
     }
 }
 

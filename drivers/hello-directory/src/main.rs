@@ -5,7 +5,7 @@
 //! pool with `flexvol pool init`.
 #![forbid(unsafe_code)]
 
-use flexvol_storage::host::{Reserve, pool::Pool};
+use flexvol_storage::host::{Allocation, Reserve, pool::Pool};
 use flexvol_storage::sdk::{Bytes, Error, ErrorKind, Handle, Options, Result};
 use flexvol_storage::sdk::{beside_executable, run};
 use flexvol_storage::{Asset, Backend, Catalog, DirectoryBackend, DirectoryDriver, Mark};
@@ -39,7 +39,7 @@ impl Backend for Directories {
         self.0.remove_directory(volume)
     }
     fn capacity(&self, _: &Options) -> Result<Bytes> {
-        self.0.available(RESERVE)
+        self.0.available(RESERVE, Allocation::Thin)
     }
 }
 

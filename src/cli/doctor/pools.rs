@@ -3,12 +3,12 @@
 use super::{Subject, check::Check, volume_groups};
 use crate::{
     cli::table::size,
-    config::{Config, Directories, Storage},
+    config::{Config, Directories, Images, Storage},
     plugin::{Component, processes},
 };
 use flexvol_storage::{
     Role,
-    host::{Reserve, limit::Projects, pool},
+    host::{Allocation, Reserve, limit::Projects, pool},
     sdk::{Bytes, ErrorKind, Result},
 };
 use std::{fs, ops::RangeInclusive, os::unix::fs::MetadataExt, path::Path};
@@ -35,9 +35,13 @@ pub fn checks(subject: &Subject) -> Vec<Check> {
                 None => format!("pool {name}"),
             };
             match &pool.storage {
-                Storage::Loop(images) => check(about, &images.path, images.reserve, |pool| {
-                    pool.available(images.reserve)
-                }),
+                Storage::Loop(images) => {
+                    let allocation = images.allocation();
+                    let check = check(about, &images.path, images.reserve, |pool| {
+                        pool.available(images.reserve, allocation)
+                    });
+                    whole(check, images)
+                }
                 Storage::Dir(directories) => {
                     let rules = &directories.rules;
                     let check = check(about, &directories.path, rules.reserve, |pool| {
@@ -102,6 +106,30 @@ fn check(
         Some(remedy) => Check::warn(about, found, remedy),
         None => Check::ok(about, found),
     }
+}
+
+/// Volumes that have less than they were promised, by a discard on an older driver's device, or since the
+/// pool was thin.
+fn whole(check: Check, images: &Images) -> Check {
+    if images.allocation() == Allocation::Thin {
+        return check;
+    }
+    let missing = pool::Pool::open(&images.path).and_then(|pool| pool.missing());
+    // Why the pool cannot be read is told above.
+    let missing = missing.unwrap_or_default();
+    if missing.volumes == 0 {
+        return check;
+    }
+    Check::fail(
+        check.about,
+        format!(
+            "{}; volumes that lack some of their storage: {}, {} in all",
+            check.found,
+            missing.volumes,
+            size(missing.bytes)
+        ),
+        "see that so much is free besides `reserve`, and delete the pods that use them: they have all of it when they are mounted next",
+    )
 }
 
 /// Volumes that lost their limits are limited by nothing while pods have them.

@@ -61,7 +61,8 @@ fn full(points: &Points) {
         let before = free(&pool, &bench);
         let size = pool.space().unwrap().size;
         let reserve = Reserve::Bytes(Bytes(before.0 - 20 * MIB));
-        assert_eq!(pool.available(reserve).unwrap(), bytes(20));
+        let available = pool.available(reserve, Allocation::Full).unwrap();
+        assert_eq!(available, bytes(20));
         for (wanted, reserve) in [
             (bytes(1024), NO_RESERVE),
             (size, Reserve::Percent(15)),

@@ -12,14 +12,14 @@ use rustix::{
     io::Errno,
     mount::{
         FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, fsconfig_create,
-        fsconfig_set_string, fsmount, fsopen, move_mount,
+        fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen, move_mount,
     },
 };
 use std::{
     fs::File,
     io::Read,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
-    path::{Path, PathBuf},
+    path::PathBuf,
     thread,
 };
 
@@ -35,8 +35,24 @@ pub struct Detached {
     mount: Option<OwnedFd>,
     /// Its root directory, open for ioctls.
     root: OwnedFd,
-    source: PathBuf,
+    source: Source,
+}
+
+/// What is mounted.
+#[derive(Debug)]
+struct Source {
+    path: PathBuf,
     filesystem: Filesystem,
+    /// See [`Device::keeps_blocks`].
+    keeps_blocks: bool,
+}
+
+impl Source {
+    /// The option of the file system. Since Linux 6.2 btrfs discards by itself whatever takes
+    /// discards, and it is the only one that does.
+    fn option(&self) -> Option<&'static str> {
+        (self.keeps_blocks && self.filesystem == Filesystem::Btrfs).then_some("nodiscard")
+    }
 }
 
 impl Detached {
@@ -49,9 +65,13 @@ impl Detached {
     /// [`ErrorKind::Storage`] when it does not accept this one; the log has its reason. That never
     /// means the device is blank.
     pub fn new(device: &Device, filesystem: Filesystem) -> Result<Self> {
-        let source = device.path().to_owned();
-        let (mount, root) = match fsmounted(&source, filesystem, MountAttrFlags::empty()) {
-            Err(Failed::NoSuchCall) => (None, in_own_namespace(&source, filesystem)?),
+        let source = Source {
+            path: device.path().to_owned(),
+            filesystem,
+            keeps_blocks: device.keeps_blocks(),
+        };
+        let (mount, root) = match fsmounted(&source, MountAttrFlags::empty()) {
+            Err(Failed::NoSuchCall) => (None, in_own_namespace(&source)?),
             Err(Failed::With(error)) => return Err(error),
             Ok(mount) => {
                 let root = openat(
@@ -68,7 +88,6 @@ impl Detached {
             mount,
             root,
             source,
-            filesystem,
         })
     }
 
@@ -96,12 +115,8 @@ impl Detached {
         // changed since 5.12 and making one is as cheap.
         let twin;
         let mount = if read_only {
-            twin = fsmounted(
-                &self.source,
-                self.filesystem,
-                MountAttrFlags::MOUNT_ATTR_RDONLY,
-            )
-            .map_err(Failed::into_error)?;
+            twin = fsmounted(&self.source, MountAttrFlags::MOUNT_ATTR_RDONLY)
+                .map_err(Failed::into_error)?;
             &twin
         } else {
             mount
@@ -118,13 +133,13 @@ impl Detached {
 
     fn attach_by_path(&self, directory: &OwnedFd, target: &Target, read_only: bool) -> Result<()> {
         nix::mount::mount(
-            Some(&self.source),
+            Some(&self.source.path),
             &descriptor_path(directory),
-            Some(self.filesystem.as_str()),
+            Some(self.source.filesystem.as_str()),
             MsFlags::MS_NOSUID | MsFlags::MS_NODEV,
-            None::<&str>,
+            self.source.option(),
         )
-        .map_err(|error| refused(self.filesystem, error as i32, String::new()))?;
+        .map_err(|error| refused(self.source.filesystem, error as i32, String::new()))?;
         if !read_only {
             return Ok(());
         }
@@ -151,11 +166,8 @@ impl Failed {
     }
 }
 
-fn fsmounted(
-    source: &Path,
-    filesystem: Filesystem,
-    attributes: MountAttrFlags,
-) -> Result<OwnedFd, Failed> {
+fn fsmounted(source: &Source, attributes: MountAttrFlags) -> Result<OwnedFd, Failed> {
+    let filesystem = source.filesystem;
     let context = match fsopen(filesystem.as_str(), FsOpenFlags::FSOPEN_CLOEXEC) {
         Ok(context) => context,
         Err(Errno::NOSYS) => return Err(Failed::NoSuchCall),
@@ -164,7 +176,11 @@ fn fsmounted(
             return Err(Failed::With(error));
         }
     };
-    fsconfig_set_string(&context, c"source", source)
+    fsconfig_set_string(&context, c"source", &source.path)
+        .and_then(|()| match source.option() {
+            Some(option) => fsconfig_set_flag(&context, option),
+            None => Ok(()),
+        })
         .and_then(|()| fsconfig_create(&context))
         .and_then(|()| {
             fsmount(
@@ -223,7 +239,7 @@ fn refused(filesystem: Filesystem, errno: i32, reasons: String) -> Error {
 
 /// Mounts in the mount namespace of a thread that ends at once, and takes the mount out of it
 /// again: it stays as long as its root directory is open.
-fn in_own_namespace(source: &Path, filesystem: Filesystem) -> Result<OwnedFd> {
+fn in_own_namespace(source: &Source) -> Result<OwnedFd> {
     /// The directory that certainly exists: descriptors are named through it elsewhere.
     const PLACE: &str = "/proc";
     let mounted = || {
@@ -239,13 +255,13 @@ fn in_own_namespace(source: &Path, filesystem: Filesystem) -> Result<OwnedFd> {
         )
         .map_err(|error| Error::system("make a mount namespace private", error))?;
         nix::mount::mount(
-            Some(source),
+            Some(&source.path),
             PLACE,
-            Some(filesystem.as_str()),
+            Some(source.filesystem.as_str()),
             MsFlags::MS_NOSUID | MsFlags::MS_NODEV,
-            None::<&str>,
+            source.option(),
         )
-        .map_err(|error| refused(filesystem, error as i32, String::new()))?;
+        .map_err(|error| refused(source.filesystem, error as i32, String::new()))?;
         let root = openat(
             CWD,
             PLACE,

@@ -120,7 +120,7 @@ impl Pool {
         mark: &(impl Display + ?Sized),
         reserve: Reserve,
     ) -> Result<()> {
-        self.expect_room(size, reserve)?;
+        self.expect_room(size, reserve, Bytes(0))?;
         let failed = |error: Errno| Error::system("make the volume's directory", error);
         let new = format!("{NEW}{handle}");
         match rustix::fs::mkdirat(&self.volumes, &new, Mode::RWXU) {

@@ -245,7 +245,9 @@ impl Limited<'_> {
     fn expect_room(&self, wanted: Bytes, promised: &Promised) -> Result<()> {
         self.limiter.expect_counted()?;
         if self.rules.overcommit {
-            return self.pool.expect_room(FIRST_BLOCKS, self.rules.reserve);
+            return self
+                .pool
+                .expect_room(FIRST_BLOCKS, self.rules.reserve, Bytes(0));
         }
         let left = self.left(promised)?;
         if wanted <= left {

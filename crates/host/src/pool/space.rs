@@ -1,9 +1,12 @@
 //! What a pool has, and what volumes may take of it.
 
-use super::{Pool, id::ID_FILE};
+use super::{Allocation, Image, Pool, id::ID_FILE};
 use crate::{DeviceNumber, confine, deadline::Deadline, lock, mount};
 use flexvol_sdk::{Bytes, Error, ErrorKind, Result};
-use rustix::fs::OFlags;
+use rustix::{
+    fs::{AtFlags, FileType, OFlags, statat},
+    io::Errno,
+};
 use std::{fs::File, path::Path, time::Duration};
 
 /// Allocating blocks is a matter of milliseconds on file systems that can do it at all.
@@ -39,6 +42,15 @@ pub struct Space {
     pub size: Bytes,
     /// What processes without privileges may still take.
     pub free: Bytes,
+}
+
+/// What volumes were promised as a whole and do not have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Missing {
+    /// How much it is.
+    pub bytes: Bytes,
+    /// How many volumes lack something.
+    pub volumes: usize,
 }
 
 impl Pool {
@@ -88,13 +100,59 @@ impl Pool {
         }
     }
 
-    /// What volumes may still take.
+    /// What volumes that are made with this allocation may still take. What is missing in those that
+    /// are there is theirs.
     ///
     /// # Errors
-    /// As for [`Pool::space`].
-    pub fn available(&self, reserve: Reserve) -> Result<Bytes> {
+    /// As for [`Pool::space`] and [`Pool::missing`].
+    pub fn available(&self, reserve: Reserve, allocation: Allocation) -> Result<Bytes> {
+        let owed = match allocation {
+            Allocation::Full => self.missing()?.bytes,
+            Allocation::Thin => Bytes(0),
+        };
+        self.left(reserve, owed)
+    }
+
+    fn left(&self, reserve: Reserve, owed: Bytes) -> Result<Bytes> {
         let space = self.space()?;
-        Ok(space.free.saturating_sub(reserve.of(space.size)))
+        let kept = reserve.of(space.size).0.saturating_add(owed.0);
+        Ok(space.free.saturating_sub(Bytes(kept)))
+    }
+
+    /// What the images of the pool lack of their size: what was never allocated, or was given back by
+    /// a discard. It is asked of each image by one system call.
+    ///
+    /// # Errors
+    /// What the system calls say.
+    pub fn missing(&self) -> Result<Missing> {
+        let mut missing = Missing::default();
+        for handle in self.handles()? {
+            let name = handle.to_string();
+            let found = match statat(&self.volumes, name, AtFlags::SYMLINK_NOFOLLOW) {
+                // Removed meanwhile.
+                Err(Errno::NOENT) => continue,
+                found => found.map_err(|error| Error::system("examine an image", error))?,
+            };
+            let has = u64::try_from(found.st_blocks)
+                .unwrap_or(0)
+                .saturating_mul(512);
+            let lacks = u64::try_from(found.st_size)
+                .unwrap_or(0)
+                .saturating_sub(has);
+            if FileType::from_raw_mode(found.st_mode).is_file() && lacks > 0 {
+                missing.volumes += 1;
+                missing.bytes = Bytes(missing.bytes.0.saturating_add(lacks));
+            }
+        }
+        Ok(missing)
+    }
+
+    /// What all images but this one lack, where that counts.
+    pub(crate) fn owed_to_others(&self, image: &Image, allocation: Allocation) -> Result<Bytes> {
+        match allocation {
+            Allocation::Full => Ok(self.missing()?.bytes.saturating_sub(image.lacks()?)),
+            Allocation::Thin => Ok(Bytes(0)),
+        }
     }
 
     /// Held while space is counted and taken, so that two volumes cannot be promised the same.
@@ -111,9 +169,9 @@ impl Pool {
     }
 
     /// Checks before anything is taken: a file system that runs full while it allocates has taken
-    /// its last block from everybody.
-    pub(crate) fn expect_room(&self, wanted: Bytes, reserve: Reserve) -> Result<()> {
-        let available = self.available(reserve)?;
+    /// its last block from everybody. `owed` is what volumes were promised and do not have.
+    pub(crate) fn expect_room(&self, wanted: Bytes, reserve: Reserve, owed: Bytes) -> Result<()> {
+        let available = self.left(reserve, owed)?;
         if wanted <= available {
             return Ok(());
         }

@@ -2,8 +2,8 @@
 #![allow(unsafe_code)]
 
 use linux_raw_sys::loop_device::{
-    LOOP_CLR_FD, LOOP_CONFIGURE, LOOP_CTL_GET_FREE, LOOP_GET_STATUS64, LOOP_SET_CAPACITY,
-    LOOP_SET_FD, LOOP_SET_STATUS64, loop_config, loop_info64,
+    LOOP_CLR_FD, LOOP_CONFIGURE, LOOP_CTL_GET_FREE, LOOP_CTL_REMOVE, LOOP_GET_STATUS64,
+    LOOP_SET_CAPACITY, LOOP_SET_FD, LOOP_SET_STATUS64, loop_config, loop_info64,
 };
 use rustix::{
     fd::{AsRawFd, BorrowedFd},
@@ -122,6 +122,19 @@ pub(crate) fn follow_size(device: BorrowedFd<'_>) -> io::Result<()> {
 pub(crate) fn free_index(control: BorrowedFd<'_>) -> io::Result<u32> {
     // SAFETY: LOOP_CTL_GET_FREE takes no argument and answers by its return value.
     unsafe { ioctl::ioctl(control, FreeIndex) }
+}
+
+/// `LOOP_CTL_REMOVE` on /dev/loop-control: removes a device that is unbound and that nobody has open
+/// (EBUSY otherwise). The index is given out again, for a new one.
+pub(crate) fn remove(control: BorrowedFd<'_>, index: u32) -> io::Result<()> {
+    let index = usize::try_from(index).map_err(|_| Errno::INVAL)?;
+    // SAFETY: the argument of LOOP_CTL_REMOVE is a device's index, not a pointer.
+    unsafe {
+        ioctl::ioctl(
+            control,
+            ioctl::IntegerSetter::<LOOP_CTL_REMOVE>::new_usize(index),
+        )
+    }
 }
 
 struct FreeIndex;

@@ -147,16 +147,16 @@ prop_compose! {
         message in option::of("\\PC*"),
         attached: Option<bool>,
         capabilities in option::of(capabilities()),
-        sizes: [Option<u64>; 2],
+        sizes: [Option<u64>; 3],
         options in btree_map(any::<String>(), any::<String>(), 0..3),
         topology in btree_map(any::<String>(), any::<String>(), 0..3),
         error_class in option::of(class()),
     ) -> DriverStatus {
         let [device, volume_name, fs_type] = texts;
-        let [volume_new_size, capacity] = sizes.map(|size| size.map(Bytes));
+        let [volume_new_size, capacity, missing] = sizes.map(|size| size.map(Bytes));
         DriverStatus {
             status, message, device, volume_name, attached, capabilities, volume_new_size,
-            options, capacity, topology, fs_type, error_class,
+            options, capacity, missing, topology, fs_type, error_class,
         }
     }
 }

@@ -1,0 +1,231 @@
+//! Storage that was promised is there: a volume of a pool that is not thin keeps its blocks whatever is
+//! discarded in it, and what one has lost is its own.
+
+use crate::{
+    full::{expect_exhausted, expect_written, write},
+    lifecycle::ALL,
+    sandbox_with,
+};
+use flexvol_testing::{
+    Driver, Need, PersistentVolume, Pod, Points, PoolFilesystem, Sandbox, Test, request,
+};
+use nix::fcntl::{FallocateFlags, fallocate};
+use std::{
+    fs::{self, File},
+    os::unix::fs::MetadataExt,
+    path::Path,
+    process::Command,
+};
+
+pub const TESTS: &[Test] = &[
+    Test {
+        name: "a volume that is not thin keeps its blocks when a pod or a timer discards them",
+        needs: ALL,
+        run: kept,
+    },
+    Test {
+        name: "what a volume has lost is counted, is nobody else's, and is there at the next mount",
+        needs: ALL,
+        run: given_back,
+    },
+    Test {
+        name: "a device that somebody attached before gives no more blocks back",
+        needs: &[Need::Root, Need::Tool("losetup", "mount")],
+        run: attached_before,
+    },
+    Test {
+        name: "a thin volume gives its blocks back, whoever had its device before",
+        needs: &[Need::Root, Need::Tool("mkfs.xfs", "xfsprogs")],
+        run: thin,
+    },
+];
+
+const MIB: u64 = 1 << 20;
+const SIZE: u64 = 400 * MIB;
+const POD: &str = "0b1e55ed-0000-4000-8000-000000000001";
+
+fn pool(kind: &'static str) -> Sandbox {
+    sandbox_with(PoolFilesystem {
+        kind,
+        mebibytes: 800,
+        quotas: false,
+    })
+}
+
+fn install(sandbox: &Sandbox, more: &str) -> Driver {
+    sandbox.install(
+        "example.com/loop",
+        false,
+        &format!("reserve = \"0%\"\n{more}"),
+    )
+}
+
+fn blocks(image: &Path) -> u64 {
+    fs::metadata(image).unwrap().blocks() * 512
+}
+
+/// What is free in the file system is given to the device; where it takes nothing this fails.
+fn trim(dir: &Path) {
+    let _ = Command::new("fstrim").arg(dir).output().unwrap();
+}
+
+fn options(dir: &Path) -> String {
+    let found = Command::new("findmnt")
+        .args(["-n", "-o", "OPTIONS"])
+        .arg(dir)
+        .output()
+        .unwrap();
+    String::from_utf8(found.stdout).unwrap()
+}
+
+fn kept(points: &Points) {
+    for filesystem in ["btrfs", "xfs", "ext4"] {
+        let sandbox = pool("ext4");
+        let driver = install(&sandbox, "");
+        let volume = PersistentVolume::provision(&driver, "a", filesystem, SIZE);
+        let image = volume.image(&sandbox);
+        let pod = Pod::new(&sandbox, &driver, &volume, POD);
+        pod.mount("rw").success();
+        let found = options(pod.dir());
+        assert!(!found.contains("discard=async"), "{found}");
+        write(pod.dir(), "kept", 8).unwrap();
+        for _ in 0..2 {
+            write(pod.dir(), "file", 200).unwrap();
+            fs::remove_file(pod.dir().join("file")).unwrap();
+            nix::unistd::syncfs(File::open(pod.dir()).unwrap()).unwrap();
+            trim(pod.dir());
+            nix::unistd::syncfs(File::open(sandbox.disk()).unwrap()).unwrap();
+            let has = blocks(&image);
+            assert!(has >= SIZE, "{filesystem}: {has} of {SIZE} bytes");
+        }
+        // As much as there would be if the blocks were given back.
+        expect_exhausted(&driver.call(&["provision", &request("b", SIZE)]));
+        let filler = sandbox.fill_disk(MIB);
+        write(pod.dir(), "file", 200).unwrap();
+        pod.unmount().success();
+        pod.mount("rw").success();
+        expect_written(pod.dir(), "file", 200);
+        expect_written(pod.dir(), "kept", 8);
+        pod.unmount().success();
+        fs::remove_file(filler).unwrap();
+        points.add(1);
+    }
+}
+
+/// As a driver did that let its devices discard.
+fn lose(image: &Path, at: u64, bytes: u64) {
+    let file = File::options().write(true).open(image).unwrap();
+    let hole = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
+    let signed = |number: u64| i64::try_from(number).unwrap();
+    fallocate(&file, hole, signed(at), signed(bytes)).unwrap();
+    file.sync_all().unwrap();
+}
+
+/// The replies of `capacity`: what can be promised, and what is missing.
+fn capacity(driver: &Driver) -> (u64, u64) {
+    let reply = driver.call(&["capacity", "{}"]).success();
+    let object = reply.object().unwrap();
+    let number = |name: &str| object[name].as_u64().unwrap();
+    (number("capacity"), number("missing"))
+}
+
+fn doctor(sandbox: &Sandbox, driver: &Driver) -> String {
+    let said = Command::new(driver.executable())
+        .args(["doctor", "--name", driver.name(), "--plugin-dir"])
+        .arg(sandbox.plugins())
+        .output()
+        .unwrap();
+    String::from_utf8(said.stdout).unwrap()
+}
+
+fn given_back(points: &Points) {
+    for kind in ["ext4", "xfs", "btrfs"] {
+        let sandbox = pool(kind);
+        let driver = install(&sandbox, "");
+        let volume = PersistentVolume::provision(&driver, "a", "xfs", SIZE);
+        let image = volume.image(&sandbox);
+        let pod = Pod::new(&sandbox, &driver, &volume, POD);
+        pod.mount("rw").success();
+        write(pod.dir(), "kept", 8).unwrap();
+        pod.unmount().success();
+        let (room, missing) = capacity(&driver);
+        assert_eq!(missing, 0, "{kind}");
+        // An allocation group in the middle, of which only the first blocks are used.
+        lose(&image, 250 * MIB, 40 * MIB);
+        let has = blocks(&image);
+        assert!(has < SIZE - 39 * MIB, "{kind}: {has}");
+        let (now, missing) = capacity(&driver);
+        assert!(
+            (39 * MIB..=40 * MIB).contains(&missing),
+            "{kind}: {missing}"
+        );
+        assert!(now <= room + 2 * MIB, "{kind}: {room}, then {now}");
+        expect_exhausted(&driver.call(&["provision", &request("b", room + 20 * MIB)]));
+        let said = doctor(&sandbox, &driver);
+        assert!(
+            said.contains("volumes that lack some of their storage: 1"),
+            "{said}"
+        );
+        // Others took it: whoever needs the data gets it.
+        let filler = sandbox.fill_disk(8 * MIB);
+        pod.mount("rw").success();
+        expect_written(pod.dir(), "kept", 8);
+        assert!(blocks(&image) < SIZE, "{kind}");
+        pod.unmount().success();
+        fs::remove_file(filler).unwrap();
+        // Btrfs frees what was deleted when it commits.
+        nix::unistd::syncfs(File::open(sandbox.disk()).unwrap()).unwrap();
+        pod.mount("rw").success();
+        expect_written(pod.dir(), "kept", 8);
+        let has = blocks(&image);
+        assert!(has >= SIZE, "{kind}: {has}");
+        assert_eq!(capacity(&driver).1, 0, "{kind}");
+        assert!(!doctor(&sandbox, &driver).contains("lack some"));
+        pod.unmount().success();
+        points.add(1);
+    }
+}
+
+fn attached_before(_: &Points) {
+    let sandbox = pool("ext4");
+    let driver = install(&sandbox, "");
+    let volume = PersistentVolume::provision(&driver, "a", "ext4", SIZE);
+    let attached = Command::new("losetup")
+        .args(["-f", "--show"])
+        .arg(volume.image(&sandbox))
+        .output()
+        .unwrap();
+    let device = String::from_utf8(attached.stdout).unwrap();
+    let name = device.trim().trim_start_matches("/dev/");
+    let pod = Pod::new(&sandbox, &driver, &volume, POD);
+    pod.mount("rw").success();
+    assert_eq!(sandbox.loops().len(), 1);
+    let limit = format!("/sys/block/{name}/queue/discard_max_bytes");
+    assert_eq!(fs::read_to_string(limit).unwrap(), "0\n");
+    pod.unmount().success();
+}
+
+fn thin(_: &Points) {
+    let sandbox = pool("ext4");
+    let whole = install(&sandbox, "");
+    let volume = PersistentVolume::provision(&whole, "a", "xfs", 300 * MIB);
+    let pod = Pod::new(&sandbox, &whole, &volume, POD);
+    pod.mount("rw").success();
+    pod.unmount().success();
+    whole.call(&["delete", &volume.json("rw")]).success();
+    let driver = install(&sandbox, "thin = true");
+    let volume = PersistentVolume::provision(&driver, "b", "xfs", SIZE);
+    let image = volume.image(&sandbox);
+    let pod = Pod::new(&sandbox, &driver, &volume, POD);
+    pod.mount("rw").success();
+    write(pod.dir(), "file", 200).unwrap();
+    let written = blocks(&image);
+    fs::remove_file(pod.dir().join("file")).unwrap();
+    nix::unistd::syncfs(File::open(pod.dir()).unwrap()).unwrap();
+    trim(pod.dir());
+    let has = blocks(&image);
+    assert!(has + 50 * MIB < written, "{has} after {written}");
+    let reply = driver.call(&["capacity", "{}"]).success();
+    assert!(!reply.object().unwrap().contains_key("missing"), "{reply}");
+    pod.unmount().success();
+}
