@@ -62,7 +62,43 @@ pub const TESTS: &[Test] = &[
         needs: ALL,
         run: grows_at_the_next_mount,
     },
+    Test {
+        name: "a mount does not wait for tools that grow a large ext4, and expandfs does",
+        needs: ALL,
+        run: large_grows_without_pods,
+    },
 ];
+
+/// Without CAP_SYS_RESOURCE only the tools grow it, and they take as long as it is large.
+fn large_grows_without_pods(_: &Points) {
+    const GIB: u64 = 1 << 30;
+    let sandbox = sandbox();
+    let more = "reserve = \"64Mi\"\nthin = true";
+    let driver = sandbox.install("flexvol.test/large", false, more);
+    let volume = PersistentVolume::provision(&driver, "large", "ext4", 64 * GIB);
+    let pod = Pod::new(&sandbox, &driver, &volume, "one");
+    pod.mount("rw").success();
+    let content = fill(pod.dir());
+    pod.unmount().success();
+    let (new, old) = ((70 * GIB).to_string(), (64 * GIB).to_string());
+    let dir = pod.dir().to_str().unwrap().to_owned();
+    driver
+        .call(&["expandvolume", &volume.json("rw"), &dir, &new, &old])
+        .success();
+    pod.mount("rw").success();
+    let grew = size_of_filesystem(pod.dir()) > 65 * GIB;
+    assert_eq!(grew, has_sys_resource(), "too large for its tools");
+    assert_eq!(fs::read(pod.dir().join("before")).unwrap(), content);
+    pod.unmount().success();
+    let grown = driver
+        .call(&pod.expand_arguments(70 * GIB, 64 * GIB))
+        .success();
+    assert_eq!(measured(&grown), 70 * GIB);
+    pod.mount("rw").success();
+    assert!(size_of_filesystem(pod.dir()) > 65 * GIB);
+    assert_eq!(fs::read(pod.dir().join("before")).unwrap(), content);
+    pod.unmount().success();
+}
 
 /// As after a kill between the tool's end and the mark that says so: the file system is whole and has
 /// the UUID that the driver wants again.

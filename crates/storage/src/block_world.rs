@@ -40,6 +40,8 @@ pub(crate) struct BlockWorld<'a, B> {
     detached: Option<Detached>,
     /// The device of this volume that is mounted on the directory.
     mounted: Option<DeviceNumber>,
+    /// A pod waits for its volume, and the kernel's own growth is all that it waits for.
+    mounting: bool,
     /// What was read from the device; forgotten by every step that may change it.
     content: Option<Content>,
 }
@@ -83,6 +85,7 @@ impl<'a, B: BlockBackend> BlockWorld<'a, B> {
             fits: false,
             detached: None,
             mounted: None,
+            mounting: false,
             content: None,
         }
     }
@@ -309,6 +312,7 @@ impl<B: BlockBackend> World for BlockWorld<'_, B> {
     fn observe(&mut self, goal: &Goal) -> Result<Observed> {
         // Whoever unmounts must succeed while the pool is missing or the mark unreadable.
         let unmounting = *goal == Goal::Unmounted;
+        self.mounting = matches!(goal, Goal::Mounted { .. });
         let asset = if unmounting {
             None
         } else {

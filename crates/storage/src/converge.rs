@@ -81,7 +81,8 @@ pub fn converge(world: &mut dyn World, goal: &Goal) -> Result<Reached> {
 }
 
 /// Whether the file system is as it was and can be grown in other circumstances (by another kernel,
-/// with another capability, while nobody has it mounted), or was not made to get so large.
+/// with another capability, while nobody has it mounted), was not made to get so large, or takes longer
+/// than a pod should wait.
 fn is_refused_growth(step: &Step, error: &Error) -> bool {
     *step == Step::GrowFilesystem
         && matches!(
@@ -91,6 +92,7 @@ fn is_refused_growth(step: &Step, error: &Error) -> bool {
                 | ErrorKind::Busy
                 | ErrorKind::ToolMissing
                 | ErrorKind::SizeNotReached
+                | ErrorKind::TimedOut
         )
 }
 

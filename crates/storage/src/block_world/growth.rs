@@ -10,6 +10,10 @@ use crate::{
 use flexvol_host::{Device, grow, lock, mount::Detached};
 use flexvol_sdk::{Bytes, Error, ErrorKind, Filesystem, Result};
 
+/// Up to this size the tools check and grow a file system while a pod waits: `e2fsck` reads at most a
+/// gibibyte of inode tables then. With 20 TiB `resize2fs` took more than twenty minutes.
+const LARGEST_WHILE_MOUNTING: Bytes = Bytes(64 << 30);
+
 impl<B: BlockBackend> BlockWorld<'_, B> {
     pub(super) fn grow_storage(&mut self, to: Bytes) -> Result<()> {
         self.forget();
@@ -121,6 +125,9 @@ impl<B: BlockBackend> BlockWorld<'_, B> {
         if mark.growing.is_none() {
             self.stored
                 .set_mark(&mark.with_growing(Some(device.size()?)))?;
+        }
+        if self.mounting && device.size()? > LARGEST_WHILE_MOUNTING {
+            return Err(refused.advise("it grows when expandfs is called and no pod uses it"));
         }
         match grow::offline(device, filesystem, self.lock) {
             Err(busy) if busy.kind() == ErrorKind::Busy => Err(refused
