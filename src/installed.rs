@@ -61,6 +61,11 @@ impl Installed {
         self.directory.join(format!(".{}.toml", self.name))
     }
 
+    /// Whether `install` was here, which leaves a configuration, and there is none any more.
+    pub fn lost_configuration(&self) -> bool {
+        self.init_line().exists() && !self.configuration().exists()
+    }
+
     /// The line that `init` prints, left by `install`.
     pub fn init_line(&self) -> PathBuf {
         self.directory.join(format!(".{}.init", self.name))

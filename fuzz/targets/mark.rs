@@ -47,8 +47,14 @@ fuzz_target!(|data: &[u8]| {
 fn canonical(field: &str) -> String {
     match field.split_once('=') {
         Some(("uuid", uuid)) => field.replace(uuid, &uuid.to_ascii_lowercase()),
-        Some(("growing", number)) => {
-            format!("growing={}", number.parse::<u64>().expect("a number"))
+        Some((key @ ("growing" | "deleted" | "keep"), number)) => {
+            format!("{key}={}", number.parse::<u64>().expect("a number"))
+        }
+        Some(("kept", parts)) => {
+            let number = |part: &str| part.parse::<u64>().map(|number| number.to_string());
+            let part = |part: &str| number(part).unwrap_or_else(|_| part.to_ascii_lowercase());
+            let parts: Vec<_> = parts.split('/').map(part).collect();
+            format!("kept={}", parts.join("/"))
         }
         _ => field.to_owned(),
     }

@@ -7,7 +7,7 @@ use super::{
     table::{size, table},
     volume,
 };
-use crate::installed::Installed;
+use crate::{config::Keep, installed::Installed};
 use anyhow::{Context, Result};
 use clap::Args;
 use flexvol_storage::{
@@ -166,9 +166,14 @@ fn advice(explanation: &Explanation) -> Vec<String> {
     }
     if mark.is_some_and(|mark| mark.state == State::Deleting) {
         advice.push("its removal was begun; deleting it again completes that".to_owned());
-    } else if mark.is_some_and(|mark| mark.deleted.is_some()) {
+    } else if let Some(deletion) = volume::deletion(volume) {
+        let keep = deletion
+            .keep
+            .map_or("a time".to_owned(), |keep| Keep::from(keep).to_string());
+        let counted = deletion.kept.map(|kept| kept.time).unwrap_or_default();
         advice.push(format!(
-            "it was deleted and is kept for as long as its pool's keep_deleted says: `flexvol undelete {}` takes that back, and `flexvol gc` removes it after that time",
+            "it was deleted and is kept for {keep}, or longer if its pool's keep_deleted says so, of which {} are counted: `flexvol undelete {}` takes that back, and `flexvol gc` removes it after that time",
+            Keep::from(counted),
             volume.handle
         ));
     }

@@ -9,7 +9,7 @@ use flexvol_storage::sdk::Handle;
 /// Take back that a volume was deleted
 ///
 /// Volumes of pools whose configuration says keep_deleted are kept for that long, as `flexvol list`
-/// shows. Kubernetes has forgotten them: `flexvol list HANDLE --output pv` prints the object.
+/// shows. To remove one earlier, take it back, lower keep_deleted and delete it again. Kubernetes has forgotten them: `flexvol list HANDLE --output pv` prints the object.
 #[derive(Debug, Args)]
 pub struct Undelete {
     /// The volume's handle

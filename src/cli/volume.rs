@@ -1,7 +1,10 @@
 //! A volume as people see it.
 
 use super::table::size;
-use flexvol_storage::{VolumeReport, mark::State, observed::Content, sdk::Bytes};
+use flexvol_storage::{
+    VolumeReport, deletion::Deletion, host::clock::Moment, mark::State, observed::Content,
+    sdk::Bytes,
+};
 use serde_json::{Value, json};
 use std::path::Path;
 
@@ -41,6 +44,12 @@ pub fn state(volume: &VolumeReport) -> &'static str {
     }
 }
 
+/// That it was deleted and is kept, counted up to now as far as that is known.
+pub fn deletion(volume: &VolumeReport) -> Option<Deletion> {
+    let deletion = volume.mark()?.deleted?;
+    Some(Moment::now().map_or(deletion, |now| deletion.counted(&now)))
+}
+
 /// The largest size anybody asked for, as far as the volume remembers.
 pub fn asked(volume: &VolumeReport) -> Bytes {
     let growing = volume.mark().and_then(|mark| mark.growing);
@@ -73,6 +82,7 @@ pub fn content(volume: &VolumeReport) -> String {
 pub fn json(volume: &VolumeReport) -> Value {
     let mark = volume.mark();
     let format = mark.and_then(|mark| mark.format);
+    let deletion = deletion(volume);
     let mounts = volume.mounts.iter().map(|mount| {
         json!({
             "path": mount.mount_point.to_string_lossy(),
@@ -90,7 +100,9 @@ pub fn json(volume: &VolumeReport) -> Value {
         "handle": volume.handle.to_string(),
         "pool": volume.pool,
         "state": state(volume),
-        "deleted": mark.and_then(|mark| mark.deleted).map(|at| at.0),
+        "deleted": deletion.map(|it| it.at.0),
+        "keepSeconds": deletion.and_then(|it| it.keep).map(|keep| keep.as_secs()),
+        "keptSeconds": deletion.and_then(|it| it.kept).map(|kept| kept.time.as_secs()),
         "fsType": format.map(|format| format.filesystem.as_str()),
         "uuid": format.map(|format| format.uuid.to_string()),
         "thin": volume.asset.thin,

@@ -60,7 +60,9 @@ pub fn effective(config: &Config) -> String {
         if let Some(largest) = pool.largest {
             put("largest", quoted(largest.to_string()));
         }
-        put("keep_deleted", quoted(pool.keep_deleted.to_string()));
+        if let Some(keep) = pool.keep_deleted {
+            put("keep_deleted", quoted(keep.to_string()));
+        }
     }
     text
 }

@@ -20,6 +20,14 @@ impl Keep {
     }
 }
 
+impl From<Duration> for Keep {
+    fn from(duration: Duration) -> Keep {
+        Keep {
+            seconds: duration.as_secs(),
+        }
+    }
+}
+
 impl FromStr for Keep {
     type Err = String;
 

@@ -7,6 +7,7 @@ mod pool;
 mod written;
 
 pub use effective::effective;
+pub use keep::Keep;
 pub use mistakes::{Mistake, mistakes};
 pub use pool::{
     Directories, Fault, Images, Keys, PoolConfig, Storage, VolumeGroup, is_name_for_lvm,
@@ -79,14 +80,21 @@ impl Config {
         Config::complete(Written::default(), name)
     }
 
-    /// The configuration of an installed driver; the defaults where there is no file.
+    /// The configuration of an installed driver; the defaults where there is no file. `install` leaves
+    /// one, so where it is missing nobody knows how long deleted volumes are kept.
     ///
     /// # Errors
     /// When the file cannot be read or has a mistake, with its line.
     pub fn load(installed: &Installed) -> Result<Config> {
         match Config::read(&installed.configuration(), installed.name()) {
             Err(error) if error.kind() == ErrorKind::NotFound => {
-                Config::default_for(installed.name())
+                let mut config = Config::default_for(installed.name())?;
+                if installed.lost_configuration() {
+                    for pool in config.pools.values_mut() {
+                        pool.keep_deleted = None;
+                    }
+                }
+                Ok(config)
             }
             config => config,
         }

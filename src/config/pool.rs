@@ -24,8 +24,8 @@ pub struct PoolConfig {
     pub filesystem: Filesystem,
     /// No volume gets larger than this.
     pub largest: Option<Bytes>,
-    /// A volume that was deleted is kept so long.
-    pub keep_deleted: Keep,
+    /// A volume that was deleted is kept so long; `None` where the configuration was lost.
+    pub keep_deleted: Option<Keep>,
     /// What only its backend heeds.
     pub storage: Storage,
 }
@@ -201,7 +201,7 @@ impl Keys {
                 namespaces: self.namespaces,
                 filesystem: self.filesystem.unwrap_or(Policy::default().filesystem),
                 largest: self.largest,
-                keep_deleted: self.keep_deleted,
+                keep_deleted: Some(self.keep_deleted),
                 storage,
             }),
             Ok(_) => Err(faults),
@@ -359,7 +359,7 @@ impl PoolConfig {
             namespaces: self.namespaces,
             filesystem: self.filesystem,
             largest: self.largest,
-            keep_deleted: self.keep_deleted.duration(),
+            keep_deleted: self.keep_deleted.map(Keep::duration),
         }
     }
 }

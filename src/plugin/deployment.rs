@@ -30,6 +30,10 @@ use std::{
 
 const READABLE: u32 = 0o644;
 
+/// What is written where no configuration was given and there is none: one that is missing was lost.
+const DEFAULTS: &str =
+    "# Nothing was configured when this driver was installed: the defaults are in force.\n";
+
 /// `init` reads one file. Kubelet does nothing else while it waits for it.
 const INIT_DEADLINE: Duration = Duration::from_secs(10);
 
@@ -78,6 +82,8 @@ impl<'a> Deployment<'a> {
             }
             None => Config::load(&Installed::at(&home.join(name.driver())))?,
         };
+        let has_one = home.join(format!(".{}.toml", name.driver())).exists();
+        let configuration = configuration.or_else(|| (!has_one).then(|| DEFAULTS.to_owned()));
         let capabilities = (config.backend.capabilities)(config.attach);
         Ok(Deployment {
             plugin_dir: plugin_dir.to_owned(),

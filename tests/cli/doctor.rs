@@ -180,7 +180,8 @@ fn lost_configuration(_: &Points) {
         fs::remove_file(node.plugins().join("example.com~loop/.loop.toml")).unwrap();
     };
     install("attach = false\n");
-    node.expect(CONFIGURATION, "ok", "the defaults are in force");
+    node.expect(CONFIGURATION, "fail", "the defaults are in force");
+    node.expect(CONFIGURATION, "fail", "how long deleted volumes are kept");
     install("attach = true\n");
     node.expect(CONFIGURATION, "fail", "than kubelet was told");
 }

@@ -7,7 +7,8 @@ use crate::{
 use flexvol_testing::{
     Driver, Need, PersistentVolume, Pod, Points, PoolFilesystem, Sandbox, Test, disks,
 };
-use std::fs;
+use rustix::fs::XattrFlags;
+use std::{fs, process::Command, thread, time::Duration};
 
 pub const TESTS: &[Test] = &[
     Test {
@@ -24,6 +25,11 @@ pub const TESTS: &[Test] = &[
             };
             kept(&sandbox, "xfs", &install, points);
         },
+    },
+    Test {
+        name: "a wrong clock, another driver and a lost configuration end no time of keeping",
+        needs: &[Need::Root, Need::Tool("mkfs.xfs", "xfsprogs")],
+        run: not_early,
     },
     Test {
         name: "dir: a deleted volume is kept, taken back with its data, and removed after its time",
@@ -60,8 +66,17 @@ pub const TESTS: &[Test] = &[
     },
 ];
 
+/// Runs a driver where the pool $0 is the one of a driver that configures none.
+const BY_DEFAULT: &str = "mount -t tmpfs none /var/lib
+    mkdir -p /var/lib/flexvol/pools/default
+    mount --bind \"$0\" /var/lib/flexvol/pools/default
+    exec \"$@\"";
+const MARK: &str = "trusted.flexvol";
 const SIZE: u64 = 320 << 20;
 const DAY: &str = "keep_deleted = \"1d\"\n";
+const SECONDS: &str = "keep_deleted = \"3s\"\n";
+/// And the time is over.
+const TIME: Duration = Duration::from_millis(4500);
 
 /// The states of all volumes, those with a name first and in order.
 fn states(driver: &Driver) -> Vec<String> {
@@ -113,6 +128,7 @@ fn kept(
     assert_ne!(other.handle(), volume.handle());
     let told = complaint(&driver, &["undelete", volume.handle()]);
     assert!(told.contains("another volume is called pv now"), "{told}");
+    let driver = install(SECONDS);
     driver.call(&["delete", &other.json("rw")]).success();
     let told = said(&driver, &["undelete", volume.handle()]);
     assert!(told.ends_with("is a volume again\n"), "{told}");
@@ -125,11 +141,24 @@ fn kept(
     pod.mount("rw").success();
     assert_eq!(fs::read(pod.dir().join("file")).unwrap(), b"precious");
     pod.unmount().success();
+    let driver = install(DAY);
     driver.call(&["delete", &options]).success();
     points.add(2);
 
-    // Its time is over at once.
+    // What was promised when it was deleted holds, whatever is said since, and whoever deletes it again.
+    thread::sleep(TIME);
     let driver = install("");
+    driver.call(&["delete", &options]).success();
+    let line = format!("volume {}, which was deleted", volume.handle());
+    assert!(!removed(&driver, &["gc"]).contains(&line));
+    let told = said(&driver, &["undelete", volume.handle()]);
+    assert!(told.ends_with("is a volume again\n"), "{told}");
+    points.add(2);
+
+    let driver = install(SECONDS);
+    driver.call(&["delete", &options]).success();
+    assert_eq!(removed(&driver, &["gc"]), "");
+    thread::sleep(TIME);
     let would = removed(&driver, &["gc", "--dry-run"]);
     let line = format!("would remove volume {}, which was deleted", volume.handle());
     assert!(would.contains(&line), "{would}");
@@ -142,4 +171,71 @@ fn kept(
     assert!(told.contains("there is no such volume"), "{told}");
     driver.call(&["delete", &options]).success();
     points.add(4);
+}
+
+fn not_early(points: &Points) {
+    const WEEK: &str = "keep_deleted = \"7d\"\n";
+    let sandbox = sandbox();
+    let driver = sandbox.install("example.com/loop", false, WEEK);
+    let volume = PersistentVolume::provision(&driver, "pv", "xfs", SIZE);
+    let living = PersistentVolume::provision(&driver, "living", "xfs", SIZE);
+    for volume in [&volume, &living] {
+        let pod = Pod::new(&sandbox, &driver, volume, "a");
+        pod.mount("rw").success();
+        pod.unmount().success();
+    }
+    driver.call(&["delete", &volume.json("rw")]).success();
+    let expect_kept = |driver: &Driver, why: &str| {
+        assert_eq!(removed(driver, &["gc", "--dry-run"]), "", "{why}");
+        assert_eq!(removed(driver, &["gc"]), "", "{why}");
+        assert!(volume.image(&sandbox).exists(), "{why}");
+        points.add(1);
+    };
+
+    // It was 1970 when it was deleted, as far as the node knew.
+    let image = volume.image(&sandbox);
+    let mut mark = [0; 1024];
+    let length = rustix::fs::getxattr(&image, MARK, &mut mark).unwrap();
+    let mark = str::from_utf8(&mark[..length]).unwrap();
+    let turned: Vec<_> = mark
+        .split(':')
+        .map(|field| match field.split_once('=') {
+            Some(("deleted", _)) => "deleted=120".to_owned(),
+            // The node was started a moment ago, and its clock was set.
+            Some(("kept", _)) => "kept=0/120/00000000-0000-0000-0000-000000000000/7".to_owned(),
+            _ => field.to_owned(),
+        })
+        .collect();
+    let turned = turned.join(":");
+    rustix::fs::setxattr(&image, MARK, turned.as_bytes(), XattrFlags::REPLACE).unwrap();
+    expect_kept(&driver, "the clock jumped");
+
+    let other = sandbox.install("example.com/other", false, "");
+    expect_kept(&other, "another driver keeps nothing");
+
+    let configuration = driver.executable().with_file_name(".loop.toml");
+    let text = fs::read_to_string(&configuration).unwrap();
+    let keeps = |line: &&str| !line.starts_with("keep_deleted");
+    let text: Vec<_> = text.lines().filter(keeps).collect();
+    fs::write(&configuration, text.join("\n")).unwrap();
+    expect_kept(&driver, "its configuration says something else");
+
+    // The defaults are a pool at another place, which is this one in there.
+    fs::remove_file(&configuration).unwrap();
+    let by_default = |arguments: &[&str]| {
+        let output = Command::new("unshare")
+            .args(["-m", "sh", "-ec", BY_DEFAULT])
+            .arg(sandbox.pool())
+            .arg(driver.executable())
+            .args(arguments)
+            .output()
+            .unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    assert!(!by_default(&["gc"]).contains("which was deleted"));
+    assert!(volume.image(&sandbox).exists());
+    let told = by_default(&["delete", &living.json("rw")]);
+    assert!(told.contains("configuration is missing"), "{told}");
+    assert!(living.image(&sandbox).exists());
+    points.add(2);
 }

@@ -5,6 +5,7 @@
 
 mod attribute;
 pub mod callout;
+pub mod clock;
 mod confine;
 mod deadline;
 pub mod device;

@@ -6,12 +6,13 @@
 //! the only source of a Success, and it rests on what was measured.
 
 use crate::{
+    deletion::Deletion,
     mark::{Mark, State},
     observed::{Asker, Asset, Content, DeviceState, Goal, Observed, TargetState},
 };
-use flexvol_host::superblock::SPREAD;
+use flexvol_host::{clock::Moment, superblock::SPREAD};
 use flexvol_sdk::{Bytes, ErrorKind, Filesystem};
-use std::borrow::Cow;
+use std::{borrow::Cow, time::Duration};
 
 /// One thing to do. Each is idempotent, and cutting it anywhere leaves a state that
 /// [`decide`] knows.
@@ -119,11 +120,8 @@ pub fn decide(seen: &Observed, goal: &Goal) -> Next {
     }
     match goal {
         Goal::Unmounted => unmounted(seen),
-        Goal::Deleted { at } if mark.state == State::Ready => {
-            unused(seen).unwrap_or_else(|| match mark.deleted {
-                Some(_) => Next::Reached,
-                None => Next::Do(Step::Mark(mark.with_deleted(Some(*at)))),
-            })
+        Goal::Deleted { now, keep } if mark.state == State::Ready => {
+            unused(seen).unwrap_or_else(|| deleted(mark, now, *keep))
         }
         // Nobody has written to it.
         Goal::Deleted { .. } | Goal::Gone => unused(seen).unwrap_or_else(|| removed(mark)),
@@ -202,6 +200,22 @@ fn unused(seen: &Observed) -> Option<Next> {
         Some(_) => Next::Do(Step::Unmap),
         None => return None,
     })
+}
+
+/// Whoever repeats the call ends nothing that was promised when it was first made.
+fn deleted(mark: &Mark, now: &Moment, keep: Option<Duration>) -> Next {
+    match (mark.deleted, keep) {
+        (Some(_), _) => Next::Reached,
+        (None, Some(Duration::ZERO)) => removed(mark),
+        (None, Some(keep)) => {
+            let deletion = Deletion::new(now, keep);
+            Next::Do(Step::Mark(mark.with_deleted(Some(deletion))))
+        }
+        (None, None) => refuse(
+            ErrorKind::Configuration,
+            "the driver's configuration is missing, so it is not known how long a deleted volume is kept; put it back, or run `flexvol install` on the node",
+        ),
+    }
 }
 
 fn removed(mark: &Mark) -> Next {

@@ -14,6 +14,7 @@ use crate::{
     observed::{Asker, Asset, Content, DeviceState, Goal, Observed, TargetState},
     opened::{AnyPool, Opened, Traits},
     settings::Growth,
+    stored::expect_own,
 };
 use flexvol_host::{
     DeviceNumber, lock,
@@ -327,14 +328,8 @@ fn report(
     let Some(asset) = backend.find(&handle)? else {
         return Ok(None);
     };
-    let pool_id = backend.catalog().id()?;
-    if let Some(mark) = &asset.mark
-        && (mark.handle != handle || mark.pool != pool_id)
-    {
-        return Err(Error::new(
-            ErrorKind::Conflict,
-            "the volume is a copy of another one; take it over with `flexvol adopt`",
-        ));
+    if let Some(mark) = &asset.mark {
+        expect_own(mark, &handle, backend)?;
     }
     let mut report = VolumeReport {
         handle,

@@ -78,6 +78,7 @@ mod block;
 mod block_world;
 mod converge;
 pub mod decide;
+pub mod deletion;
 mod directory;
 mod directory_world;
 mod driver;

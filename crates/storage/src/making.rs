@@ -8,11 +8,12 @@ use crate::{
     driver::VolumeDriver,
     identify::{Found, not_here},
     kind::Details,
-    mark::{Mark, UnixTime},
+    mark::Mark,
     observed::Goal,
     opened::AnyPool,
+    stored,
 };
-use flexvol_host::{lock::Guard, random};
+use flexvol_host::{clock::Moment, lock::Guard, random};
 use flexvol_sdk::{Bytes, Error, ErrorKind, Filesystem, Handle, Provisioned, Result, VolumeName};
 use std::collections::BTreeMap;
 
@@ -98,26 +99,48 @@ impl VolumeDriver {
 
     /// Deletes a volume, and every name it may have: its mark's and the caller's.
     pub(crate) fn delete_volume(found: &Found, called: Option<&VolumeName>) -> Result<()> {
-        let goal = match found.policy.keep_deleted.is_zero() {
-            true => Goal::Gone,
-            false => Goal::Deleted {
-                at: UnixTime::now(),
-            },
+        let goal = Goal::Deleted {
+            now: Moment::now()?,
+            keep: found.policy.keep_deleted,
         };
         remove(found, found.lock()?, called, &goal)
     }
 
-    /// Removes a volume if it still is one that was deleted, and kept for long enough.
-    pub(crate) fn purge(&self, pool: &AnyPool, handle: Handle, lock: Guard) -> Result<()> {
+    /// Removes a volume if it still is one that was deleted, and kept for long enough; otherwise
+    /// notes how long it has been kept. Returns whether its time is over.
+    pub(crate) fn purge(
+        &self,
+        pool: &AnyPool,
+        handle: Handle,
+        lock: Guard,
+        dry_run: bool,
+    ) -> Result<bool> {
         let found = self.open(pool, handle)?;
         found.backend().settle(&handle)?;
         let asset = found.backend().find(&handle)?;
-        match asset.and_then(|asset| asset.mark) {
-            Some(mark) if pool.policy().has_expired(&mark) => {
-                remove(&found, lock, None, &Goal::Gone)
+        let Some(mark) = asset.and_then(|asset| asset.mark) else {
+            return Ok(false);
+        };
+        stored::expect_own(&mark, &handle, found.backend())?;
+        let Some(deletion) = mark.deleted else {
+            return Ok(false);
+        };
+        let counted = deletion.counted(&Moment::now()?);
+        let over = counted.is_over(found.policy.keep_deleted).ok_or_else(|| {
+            Error::new(
+                ErrorKind::Configuration,
+                "the driver's configuration is missing, so it is not known how long the volume is kept",
+            )
+        })?;
+        match (over, dry_run) {
+            (_, true) => {}
+            (true, false) => remove(&found, lock, None, &Goal::Gone)?,
+            (false, false) => {
+                let noted = mark.with_deleted(Some(counted));
+                found.backend().set_mark(&handle, &noted)?;
             }
-            _ => Ok(()),
         }
+        Ok(over)
     }
 
     /// Makes a volume that was deleted and is kept a volume again, with the name it had; false

@@ -8,12 +8,10 @@
 //! flexvol=1:handle=0011…ff:pool=8899…77:state=ready:name=pv1:namespace=default:fs=xfs:uuid=…:growing=1073741824
 //! ```
 
-use flexvol_host::{PoolId, Uuid};
+use crate::deletion::{Deletion, Kept};
+use flexvol_host::{PoolId, Uuid, clock::UnixTime};
 use flexvol_sdk::{Bytes, Error, ErrorKind, Filesystem, Handle, Result, VolumeName};
-use std::{
-    fmt,
-    time::{Duration, SystemTime, UNIX_EPOCH},
-};
+use std::{fmt, time::Duration};
 
 /// The version that is written. Older ones are read for ever, newer ones refused.
 pub const VERSION: &str = "1";
@@ -69,27 +67,8 @@ pub struct Mark {
     pub format: Option<Format>,
     /// A growth to this size was begun and not seen to its end.
     pub growing: Option<Bytes>,
-    /// Somebody deleted it then, and it is kept for a while.
-    pub deleted: Option<UnixTime>,
-}
-
-/// A moment, in whole seconds since 1970.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct UnixTime(pub u64);
-
-impl UnixTime {
-    /// As the node's clock has it; a clock before 1970 is taken for 1970.
-    #[must_use]
-    pub fn now() -> UnixTime {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH);
-        UnixTime(since.unwrap_or_default().as_secs())
-    }
-
-    /// How long ago it was at `now`; nothing for what is still to come.
-    #[must_use]
-    pub fn age(self, now: UnixTime) -> Duration {
-        Duration::from_secs(now.0.saturating_sub(self.0))
-    }
+    /// Somebody deleted it, and it is kept for a while.
+    pub deleted: Option<Deletion>,
 }
 
 /// The file system of a volume.
@@ -140,9 +119,9 @@ impl Mark {
         }
     }
 
-    /// The same mark, deleted at a moment or not.
+    /// The same mark, deleted or not.
     #[must_use]
-    pub fn with_deleted(&self, deleted: Option<UnixTime>) -> Mark {
+    pub fn with_deleted(&self, deleted: Option<Deletion>) -> Mark {
         Mark {
             deleted,
             ..self.clone()
@@ -170,7 +149,8 @@ impl Mark {
         }
         let (mut handle, mut pool, mut state) = (None, None, None);
         let (mut name, mut namespace, mut growing) = (None, None, None);
-        let (mut filesystem, mut uuid, mut deleted) = (None, None, None);
+        let (mut filesystem, mut uuid) = (None, None);
+        let (mut deleted, mut keep, mut kept) = (None, None, None);
         for field in fields {
             let (key, value) = field.ok_or_else(|| unreadable("a field has no value"))?;
             let twice = match key {
@@ -190,6 +170,12 @@ impl Mark {
                 "uuid" => uuid.replace(Uuid::parse(value)?).is_some(),
                 "growing" => growing.replace(Bytes(number(value)?)).is_some(),
                 "deleted" => deleted.replace(UnixTime(number(value)?)).is_some(),
+                "keep" => keep.replace(Duration::from_secs(number(value)?)).is_some(),
+                "kept" => kept
+                    .replace(
+                        Kept::decode(value).ok_or_else(|| unreadable("an odd time of keeping"))?,
+                    )
+                    .is_some(),
                 _ => return Err(unreadable("an unknown field")),
             };
             if twice {
@@ -200,6 +186,11 @@ impl Mark {
             (Some(filesystem), Some(uuid)) => Some(Format { filesystem, uuid }),
             (None, None) => None,
             _ => return Err(unreadable("a file system without its UUID")),
+        };
+        let deleted = match deleted {
+            Some(at) => Some(Deletion { at, keep, kept }),
+            None if keep.is_none() && kept.is_none() => None,
+            None => return Err(unreadable("kept, and not deleted")),
         };
         let state = state.ok_or_else(|| unreadable("no state"))?;
         // A volume that is a directory is ready with none of its own.
@@ -262,8 +253,14 @@ impl fmt::Display for Mark {
         if let Some(size) = self.growing {
             write!(f, ":growing={}", size.0)?;
         }
-        if let Some(UnixTime(at)) = self.deleted {
-            write!(f, ":deleted={at}")?;
+        if let Some(deletion) = &self.deleted {
+            write!(f, ":deleted={}", deletion.at.0)?;
+            if let Some(keep) = deletion.keep {
+                write!(f, ":keep={}", keep.as_secs())?;
+            }
+            if let Some(kept) = &deletion.kept {
+                write!(f, ":kept={kept}")?;
+            }
         }
         Ok(())
     }

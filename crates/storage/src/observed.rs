@@ -1,8 +1,9 @@
 //! What is known of a volume at one moment: the input of [`decide`](crate::decide::decide).
 
-use crate::mark::{Mark, UnixTime};
-use flexvol_host::Image;
+use crate::mark::Mark;
+use flexvol_host::{Image, clock::Moment};
 use flexvol_sdk::{Bytes, Filesystem, Result};
+use std::time::Duration;
 
 /// The storage behind a volume.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -157,12 +158,14 @@ pub enum Goal {
     Unmounted,
     /// Nobody can use it any more; one that may hold data is kept for those who take that back.
     Deleted {
-        /// When it was asked for.
-        at: UnixTime,
+        /// When it is asked for.
+        now: Moment,
+        /// How long it is kept; `None` while that is not known.
+        keep: Option<Duration>,
     },
     /// Deleted and kept, it is a volume again.
     Restored,
-    /// There is no such volume.
+    /// There is no such volume, whether or not it was to be kept.
     Gone,
 }
 

@@ -1,6 +1,5 @@
 //! What an administrator decides for a driver and its pools.
 
-use crate::mark::{Mark, UnixTime};
 use flexvol_sdk::{Bytes, Error, ErrorKind, Filesystem, Result};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -71,8 +70,9 @@ pub struct Policy {
     pub filesystem: Filesystem,
     /// No volume gets larger than this.
     pub largest: Option<Bytes>,
-    /// A volume that was deleted is kept so long.
-    pub keep_deleted: Duration,
+    /// A volume that is deleted is kept so long at least; `None` where the configuration that says
+    /// it was lost.
+    pub keep_deleted: Option<Duration>,
 }
 
 impl Default for Policy {
@@ -81,18 +81,12 @@ impl Default for Policy {
             namespaces: Namespaces::Claim,
             filesystem: Filesystem::Xfs,
             largest: None,
-            keep_deleted: Duration::ZERO,
+            keep_deleted: Some(Duration::ZERO),
         }
     }
 }
 
 impl Policy {
-    /// Whether a volume was deleted, and kept for as long as that is wanted.
-    pub(crate) fn has_expired(&self, mark: &Mark) -> bool {
-        mark.deleted
-            .is_some_and(|at| at.age(UnixTime::now()) >= self.keep_deleted)
-    }
-
     /// The size a volume gets when `asked` is asked for, in whole mebibytes.
     ///
     /// # Errors

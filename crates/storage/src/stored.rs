@@ -8,6 +8,17 @@ use crate::{
 };
 use flexvol_sdk::{Bytes, Error, ErrorKind, Handle, Result};
 
+/// Fails for a copy, whose mark is that of the original.
+pub(crate) fn expect_own(mark: &Mark, volume: &Handle, backend: &dyn Backend) -> Result<()> {
+    if mark.handle == *volume && mark.pool == backend.catalog().id()? {
+        return Ok(());
+    }
+    Err(Error::new(
+        ErrorKind::Conflict,
+        "the volume is a copy of another one; take it over with `flexvol adopt`",
+    ))
+}
+
 /// A volume and its backend, which is absent while the pool is.
 pub(crate) struct Stored<'a, B> {
     pub(crate) backend: Option<&'a B>,
@@ -30,13 +41,8 @@ impl<'a, B: Backend> Stored<'a, B> {
             return Ok(None);
         };
         let asset = backend.find(&self.volume)?;
-        if let Some(mark) = asset.as_ref().and_then(|asset| asset.mark.as_ref())
-            && (mark.handle != self.volume || mark.pool != backend.catalog().id()?)
-        {
-            return Err(Error::new(
-                ErrorKind::Conflict,
-                "the volume is a copy of another one; take it over with `flexvol adopt`",
-            ));
+        if let Some(mark) = asset.as_ref().and_then(|asset| asset.mark.as_ref()) {
+            expect_own(mark, &self.volume, backend)?;
         }
         Ok(asset)
     }

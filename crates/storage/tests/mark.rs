@@ -1,13 +1,18 @@
 //! A mark is read back as it was written, and the oldest one for ever.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
-use flexvol_host::{PoolId, Uuid};
+use flexvol_host::{
+    PoolId, Uuid,
+    clock::{Moment, UnixTime},
+};
 use flexvol_sdk::{Bytes, ErrorKind, Filesystem, Handle, VolumeName};
 use flexvol_storage::{
     Mark,
-    mark::{Format, State, UnixTime},
+    deletion::{Deletion, Kept},
+    mark::{Format, State},
 };
 use proptest::prelude::*;
+use std::time::Duration;
 
 fn ready() -> Mark {
     Mark {
@@ -54,6 +59,12 @@ fn what_is_not_quite_a_mark_is_none() {
         good.replace("namespace=default", "namespace=a.b"),
         format!("{good}:state=ready"),
         format!("{good}:more=1"),
+        format!("{good}:keep=1"),
+        format!("{good}:deleted=1:kept=1"),
+        format!(
+            "{good}:deleted=1:kept=1/2/{}/3/4",
+            Uuid::from_bytes([7; 16])
+        ),
         format!("{good} "),
         format!("{good}\n"),
     ];
@@ -69,7 +80,40 @@ fn what_is_not_quite_a_mark_is_none() {
 #[test]
 fn a_mark_fits_where_lvm_keeps_tags() {
     let allowed = |c: u8| c.is_ascii_alphanumeric() || b"_+.-/=!:&#".contains(&c);
-    assert!(ready().to_string().bytes().all(allowed));
+    let now = Moment {
+        unix: UnixTime(u64::MAX),
+        boot: Uuid::from_bytes([7; 16]),
+        uptime: u64::MAX,
+    };
+    let deletion = Deletion::new(&now, Duration::from_secs(u64::MAX));
+    let longest = Mark {
+        name: Some(VolumeName::parse(&"n".repeat(253)).unwrap()),
+        namespace: Some("n".repeat(63)),
+        growing: Some(Bytes(u64::MAX)),
+        ..ready().with_deleted(Some(deletion))
+    };
+    assert!(longest.to_string().bytes().all(allowed));
+    // `validate_tag` in LVM2's lib/misc/lvm-string.c.
+    assert!(longest.to_string().len() <= 1024);
+}
+
+fn deletion() -> impl Strategy<Value = Deletion> {
+    let kept = any::<(u64, u64, [u8; 16], u64)>().prop_map(|(time, unix, boot, uptime)| Kept {
+        time: Duration::from_secs(time),
+        until: Moment {
+            unix: UnixTime(unix),
+            boot: Uuid::from_bytes(boot),
+            uptime,
+        },
+    });
+    let keep = any::<u64>().prop_map(Duration::from_secs);
+    (any::<u64>(), prop::option::of(keep), prop::option::of(kept)).prop_map(|(at, keep, kept)| {
+        Deletion {
+            at: UnixTime(at),
+            keep,
+            kept,
+        }
+    })
 }
 
 proptest! {
@@ -80,7 +124,7 @@ proptest! {
         filesystem in prop::sample::select(Filesystem::ALL.to_vec()),
         name in prop::option::of("[a-z0-9]{1,20}"),
         growing in prop::option::of(any::<u64>().prop_map(Bytes)),
-        deleted in prop::option::of(any::<u64>().prop_map(UnixTime)),
+        deleted in prop::option::of(deletion()),
     ) {
         let format = (state != State::Blank).then(|| Format { filesystem, uuid: Uuid::from_bytes(uuid) });
         let name = name.map(|name| VolumeName::parse(&name).unwrap());

@@ -126,6 +126,9 @@ fn no_configuration(name: &DriverName, installed: &Installed) -> Check {
         (None, Some(says)) if says != line && !line.is_empty() => {
             lost("the defaults say something else than kubelet was told")
         }
+        (None, _) if !line.is_empty() => lost(
+            "so nobody knows how long deleted volumes are kept, and none is deleted; otherwise the defaults are in force",
+        ),
         (None, _) => Check::ok(about, "none: the defaults are in force"),
     }
 }

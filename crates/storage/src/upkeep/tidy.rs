@@ -43,12 +43,12 @@ pub(super) fn pools<B: Backend>(
     leftovers
 }
 
-/// Volumes that were deleted and kept for as long as their pool says. A pool that cannot be read
-/// is told of by [`pools`].
+/// Volumes that were deleted and kept for as long as that was wanted then, and as their pool says now.
+/// A pool that cannot be read is told of by [`pools`].
 fn kept(driver: &VolumeDriver, dry_run: bool) -> Vec<Leftover> {
     let mut leftovers = Vec::new();
     for pool in &driver.pools {
-        let expired = pool.open().and_then(|opened| {
+        let deleted = pool.open().and_then(|opened| {
             let backend = opened.backend();
             let handles = backend.catalog().handles()?;
             Ok(handles
@@ -57,18 +57,23 @@ fn kept(driver: &VolumeDriver, dry_run: bool) -> Vec<Leftover> {
                     let asset = backend.find(handle).ok().flatten();
                     asset
                         .and_then(|asset| asset.mark)
-                        .is_some_and(|mark| pool.policy().has_expired(&mark))
+                        .is_some_and(|mark| mark.deleted.is_some())
                 })
                 .collect::<Vec<_>>())
         });
-        for handle in expired.unwrap_or_default() {
+        for handle in deleted.unwrap_or_default() {
             // Whoever holds the lock may be taking it back.
             let Ok(lock) = lock::volume(&handle, Duration::ZERO) else {
                 continue;
             };
+            let (how_long, removed) = match driver.purge(pool, handle, lock, dry_run) {
+                Ok(false) => continue,
+                Ok(true) => ("kept for long enough", Ok(!dry_run)),
+                Err(error) => ("is kept", Err(error)),
+            };
             leftovers.push(Leftover {
-                what: format!("volume {handle}, which was deleted and kept for long enough"),
-                removed: unless(dry_run, || driver.purge(pool, handle, lock)),
+                what: format!("volume {handle}, which was deleted and {how_long}"),
+                removed,
             });
         }
     }

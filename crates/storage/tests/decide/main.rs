@@ -5,16 +5,23 @@ mod directory;
 mod matrix;
 mod model;
 
+use flexvol_host::{
+    Uuid,
+    clock::{Moment, UnixTime},
+};
 use flexvol_sdk::{Bytes, Filesystem};
 use flexvol_storage::{
     Goal, Mark,
     decide::{Next, Step, decide},
-    mark::{State, UnixTime},
+    mark::State,
     observed::{Asker, Content},
 };
 use matrix::ready;
 use model::{DIRECTORIES, Disk, End, GLOBAL, Model, callout};
-use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::{
+    collections::{BTreeMap, HashSet, VecDeque},
+    time::Duration,
+};
 
 fn mount(filesystem: Filesystem, read_only: bool) -> Goal {
     Goal::Mounted {
@@ -33,15 +40,33 @@ fn grow(to: u64, offline: bool, read_only: bool) -> Goal {
     }
 }
 
+pub const NOW: Moment = Moment {
+    unix: UnixTime(5),
+    boot: Uuid::from_bytes([3; 16]),
+    uptime: 5,
+};
+
+const fn delete(keep: Option<Duration>) -> Goal {
+    Goal::Deleted { now: NOW, keep }
+}
+
+/// A volume is deleted.
+pub const DELETE: Goal = delete(Some(Duration::ZERO));
+
 /// A volume is deleted and kept.
-pub const DELETED: Goal = Goal::Deleted { at: UnixTime(5) };
+pub const DELETED: Goal = delete(Some(Duration::from_secs(1)));
+
+/// A volume is deleted, and how long it is kept is not known.
+pub const UNKNOWN: Goal = delete(None);
 
 /// Every callout that can come, with the directory it is about.
 fn callouts() -> Vec<(usize, Goal)> {
     let mut all = vec![
         (GLOBAL, Goal::Provisioned { size: Bytes(1) }),
         (GLOBAL, Goal::StorageGrown { to: Bytes(2) }),
+        (GLOBAL, DELETE),
         (GLOBAL, DELETED),
+        (GLOBAL, UNKNOWN),
         (GLOBAL, Goal::Restored),
         (GLOBAL, Goal::Gone),
         (GLOBAL, mount(Filesystem::Xfs, false)),
@@ -99,7 +124,14 @@ impl Exploration {
         let grows = matches!(step, Step::GrowStorage { .. } | Step::GrowFilesystem);
         let runs = model.mounts.iter().flatten().any(|mount| mount.running);
         let is_ready = |(_, mark): &(u64, Mark)| mark.state == State::Ready;
-        if *goal == DELETED && *step != Step::Unmap && model.asset.as_ref().is_some_and(is_ready) {
+        let is_kept = |(_, mark): &(u64, Mark)| mark.deleted.is_some();
+        let keeps = match goal {
+            Goal::Deleted { .. } if *goal != DELETE => true,
+            // Whoever deletes it again ends no time that was promised.
+            Goal::Deleted { .. } => model.asset.as_ref().is_some_and(is_kept),
+            _ => false,
+        };
+        if keeps && *step != Step::Unmap && model.asset.as_ref().is_some_and(is_ready) {
             let kept = matches!(step, Step::Mark(mark) if mark.state == State::Ready);
             if !kept {
                 self.fault(format!("{step:?} of a volume that is to be kept"), model);

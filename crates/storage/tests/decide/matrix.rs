@@ -1,16 +1,13 @@
 //! The matrix of states and callouts in the documents is what `decide` answers.
 
 use crate::{
-    DELETED, grow,
+    DELETE, DELETED, NOW, UNKNOWN, grow,
     model::{Directory, Disk, End, GLOBAL, Model, callout},
     mount,
 };
 use flexvol_sdk::{Bytes, Filesystem};
-use flexvol_storage::{
-    Goal,
-    mark::{State, UnixTime},
-};
-use std::{fmt::Write, fs, path::Path};
+use flexvol_storage::{Goal, deletion::Deletion, mark::State};
+use std::{fmt::Write, fs, path::Path, time::Duration};
 
 pub(crate) fn ready(size: u64, device: u64, growing: bool, dirs: &[usize]) -> Model {
     let mut model = Model::provisioned(
@@ -78,7 +75,8 @@ fn states() -> Vec<(&'static str, Model)> {
         ("cannot be read", marked(State::Ready, Disk::Dead)),
         ("deleted and kept", {
             let mut model = ready(1, 1, false, &[]);
-            model.asset.as_mut().expect("ready").1.deleted = Some(UnixTime(5));
+            model.asset.as_mut().expect("ready").1.deleted =
+                Some(Deletion::new(&NOW, Duration::from_secs(1)));
             model
         }),
         (
@@ -102,8 +100,10 @@ fn goals() -> Vec<(&'static str, usize, Goal)> {
         ("expandfs, read-only use", 1, grow(2, false, true)),
         ("unmount", 1, Goal::Unmounted),
         ("unmountdevice", GLOBAL, Goal::Unmounted),
-        ("delete", 1, Goal::Gone),
+        ("delete", 1, DELETE),
         ("delete, and keep", 1, DELETED),
+        ("delete, configuration lost", 1, UNKNOWN),
+        ("`flexvol gc` after its time", 1, Goal::Gone),
         ("`flexvol undelete`", 1, Goal::Restored),
     ]
 }
