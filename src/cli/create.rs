@@ -8,7 +8,7 @@ use crate::installed::Installed;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use flexvol_storage::{
-    Subject,
+    Mark, Subject,
     sdk::{Bytes, ErrorKind, Filesystem, Options, Volume, VolumeName},
 };
 
@@ -101,13 +101,12 @@ impl Create {
                     existing.pool
                 );
             }
-            if let (Some(asked), Some(format)) = (self.fs, mark.and_then(|mark| mark.format))
-                && asked != format.filesystem
+            if let (Some(asked), Some(has)) = (self.fs, mark.and_then(Mark::filesystem))
+                && asked != has
             {
                 bail!(
-                    "volume {} is there and holds {}; choose another name",
-                    self.name,
-                    format.filesystem
+                    "volume {} is there and holds {has}, or was made for it; choose another name",
+                    self.name
                 );
             }
         }

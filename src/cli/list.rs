@@ -231,7 +231,7 @@ fn described(found: &VolumeReport) -> Result<Described<'_>, &'static str> {
         name: name.as_str(),
         namespace: mark.namespace.as_deref(),
         size: found.asset.size,
-        filesystem: mark.format.map(|format| format.filesystem.into()),
+        filesystem: mark.filesystem().map(Into::into),
         options: BTreeMap::from([
             ("handle".to_owned(), found.handle.to_string()),
             ("pool".to_owned(), found.pool.clone()),

@@ -3,7 +3,7 @@
 use crate::{lvm::GROWERS, sandbox};
 use flexvol_testing::{
     Baseline, Call, Driver, Hidden, Need, Outcome, PersistentVolume, Pod, Points, Sandbox, Test,
-    below, has_sys_resource,
+    below, has_sys_resource, request,
 };
 use std::{
     fs::{self, File, Permissions},
@@ -41,6 +41,11 @@ pub const TESTS: &[Test] = &[
         name: "an attached volume is shared by pods and leaves nothing",
         needs: ALL,
         run: attached,
+    },
+    Test {
+        name: "a stranger's pod attaches a blank volume, and its owner's file system is made",
+        needs: ALL,
+        run: attached_by_a_stranger,
     },
     Test {
         name: "of two names of an attached volume only one is mounted for the node",
@@ -303,6 +308,44 @@ fn attached(_: &Points) {
 
 /// Two persistent volumes of one handle, or one and an inline volume: kubelet would wait for ever
 /// for the end of either of two mounts before it ends the other.
+/// A pod of another namespace knows the handle, and asks for another file system than the owner.
+fn attached_by_a_stranger(points: &Points) {
+    let sandbox = sandbox();
+    let driver = sandbox.install("flexvol.test/block", true, "reserve = \"64Mi\"");
+    let baseline = Baseline::of(&sandbox);
+    let global = sandbox
+        .kubelet_root()
+        .join("plugins/kubernetes.io/flexvolume/flexvol.test/block/mounts/block");
+    fs::create_dir_all(&global).unwrap();
+    let dir = global.to_str().unwrap();
+    let made = |volume: PersistentVolume, strange: &'static str| {
+        let stranger = PersistentVolume {
+            filesystem: strange,
+            ..volume.clone()
+        };
+        let mount =
+            |volume: &PersistentVolume| driver.call(&["mountdevice", dir, "", &volume.json("rw")]);
+        let refused = mount(&stranger).failure();
+        assert!(refused.contains("was made for"), "{refused}");
+        mount(&volume).success();
+        let pod = Pod::new(&sandbox, &driver, &volume, "one");
+        pod.mount("rw").success();
+        pod.unmount().success();
+        driver.call(&["unmountdevice", dir]).success();
+        driver.call(&["delete", &volume.json("rw")]).success();
+        points.add(1);
+    };
+    let class = PersistentVolume::provision(&driver, "class", "ext4", 300 * MIB);
+    made(class, "xfs");
+    // The class says none, and the pool chooses.
+    let any = driver
+        .call(&["provision", &request("any", 300 * MIB)])
+        .success();
+    made(PersistentVolume::from_reply("any", "xfs", &any), "ext4");
+    fs::remove_dir(&global).unwrap();
+    baseline.expect(&sandbox, "deleted");
+}
+
 fn attached_twice(_: &Points) {
     let sandbox = sandbox();
     let driver = sandbox.install("flexvol.test/block", true, "reserve = \"64Mi\"");

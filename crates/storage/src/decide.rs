@@ -147,13 +147,13 @@ pub fn decide(seen: &Observed, goal: &Goal) -> Next {
             read_only,
             asker,
         } => permitted(mark, asker)
-            .or_else(|| fitting(mark, *filesystem))
+            .or_else(|| fitting(mark, *filesystem, *default, asker))
             .unwrap_or_else(|| {
                 mounted(
                     seen,
                     asset,
                     mark,
-                    filesystem.unwrap_or(*default),
+                    filesystem.or(mark.filesystem()).unwrap_or(*default),
                     *read_only,
                 )
             }),
@@ -227,7 +227,7 @@ fn removed(mark: &Mark) -> Next {
 
 fn permitted(mark: &Mark, asker: &Asker) -> Option<Next> {
     match (asker, &mark.namespace) {
-        (Asker::Anybody, _) => None,
+        (Asker::Anybody | Asker::Node, _) => None,
         (Asker::Namespace(asker), Some(owner)) if asker == owner => None,
         (Asker::Namespace(_), _) => Some(refuse(
             ErrorKind::Denied,
@@ -240,12 +240,24 @@ fn permitted(mark: &Mark, asker: &Asker) -> Option<Next> {
     }
 }
 
-fn fitting(mark: &Mark, asked: Option<Filesystem>) -> Option<Next> {
-    let (asked, has) = (asked?, mark.format?.filesystem);
-    (asked != has && mark.state == State::Ready).then(|| {
+/// What a volume was made for it gets, whoever mounts it first: another file system would lock its
+/// owner out. Where that was left open, somebody who may be no owner of it has no choice.
+fn fitting(
+    mark: &Mark,
+    asked: Option<Filesystem>,
+    default: Filesystem,
+    asker: &Asker,
+) -> Option<Next> {
+    let asked = asked?;
+    let (has, how) = match (mark.state, asker) {
+        (State::Ready, _) => (mark.filesystem()?, "holds"),
+        (_, Asker::Node) => (mark.filesystem().unwrap_or(default), "was made for"),
+        _ => (mark.asked?, "was made for"),
+    };
+    (asked != has).then(|| {
         refuse(
             ErrorKind::Conflict,
-            format!("the volume holds {has}, and {asked} was asked for; correct fsType"),
+            format!("the volume {how} {has}, and {asked} was asked for; correct fsType"),
         )
     })
 }

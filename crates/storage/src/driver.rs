@@ -157,7 +157,11 @@ impl Driver for VolumeDriver {
     fn mount_device(&self, dir: &Path, _device: &str, volume: &Volume) -> Answer<()> {
         self.expect_attaching()?;
         // The pod is not known yet; `mount` asks whose volume it is before a pod sees it.
-        Ok(self.mount_on(Details::on(Some(dir)), volume, |_| Asker::Anybody, false)?)
+        let asker = |policy: &Policy| match policy.namespaces {
+            Namespaces::Any => Asker::Anybody,
+            Namespaces::Claim => Asker::Node,
+        };
+        Ok(self.mount_on(Details::on(Some(dir)), volume, asker, false)?)
     }
 
     fn unmount_device(&self, dir: &Path) -> Answer<()> {

@@ -28,6 +28,8 @@ pub struct Details {
     pub(crate) name: Option<VolumeName>,
     /// The namespace of its claim.
     pub(crate) namespace: Option<String>,
+    /// The file system that a new volume is made for.
+    pub(crate) filesystem: Option<Filesystem>,
     /// The group that the pod's processes share.
     pub(crate) fs_group: Option<u32>,
 }

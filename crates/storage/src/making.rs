@@ -43,6 +43,7 @@ impl VolumeDriver {
         let details = Details {
             name: Some(request.name.clone()),
             namespace: request.namespace.clone(),
+            filesystem: request.filesystem.filter(|_| self.traits.has_filesystem),
             ..Details::default()
         };
         let reached = match found.reach(&lock, details, &Goal::Provisioned { size }) {
@@ -188,15 +189,12 @@ fn expect_same(mark: &Mark, request: &Request) -> Result<Option<Filesystem>> {
             "a volume of this name was made for a claim in another namespace; choose another name",
         ));
     }
-    match (mark.format, request.filesystem) {
-        (Some(has), Some(asked)) if has.filesystem != asked => Err(Error::new(
+    match (mark.filesystem(), request.filesystem) {
+        (Some(has), Some(asked)) if has != asked => Err(Error::new(
             ErrorKind::Conflict,
-            format!(
-                "the volume exists with {}, and {asked} was asked for; choose another name",
-                has.filesystem
-            ),
+            format!("the volume exists with {has}, and {asked} was asked for; choose another name"),
         )),
-        (has, _) => Ok(has.map(|format| format.filesystem)),
+        (has, _) => Ok(has),
     }
 }
 

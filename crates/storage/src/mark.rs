@@ -63,6 +63,8 @@ pub struct Mark {
     pub name: Option<VolumeName>,
     /// The namespace of its claim. Without one, only pools open to all namespaces mount it.
     pub namespace: Option<String>,
+    /// The file system it was made for, while it holds none; `None` leaves that to who mounts it.
+    pub asked: Option<Filesystem>,
     /// The file system, chosen when formatting began; a directory has none of its own.
     pub format: Option<Format>,
     /// A growth to this size was begun and not seen to its end.
@@ -95,6 +97,7 @@ impl Mark {
             state: State::Blank,
             name,
             namespace,
+            asked: None,
             format: None,
             growing: None,
             deleted: None,
@@ -106,6 +109,7 @@ impl Mark {
     pub fn with_state(&self, state: State) -> Mark {
         Mark {
             state,
+            asked: self.asked.filter(|_| state < State::Ready),
             ..self.clone()
         }
     }
@@ -126,6 +130,13 @@ impl Mark {
             deleted,
             ..self.clone()
         }
+    }
+
+    /// The file system it holds, or was made for.
+    #[must_use]
+    pub fn filesystem(&self) -> Option<Filesystem> {
+        let has = self.format.map(|format| format.filesystem);
+        self.asked.or(has)
     }
 
     /// Reads the text form.
@@ -149,7 +160,7 @@ impl Mark {
         }
         let (mut handle, mut pool, mut state) = (None, None, None);
         let (mut name, mut namespace, mut growing) = (None, None, None);
-        let (mut filesystem, mut uuid) = (None, None);
+        let (mut asked, mut filesystem, mut uuid) = (None, None, None);
         let (mut deleted, mut keep, mut kept) = (None, None, None);
         for field in fields {
             let (key, value) = field.ok_or_else(|| unreadable("a field has no value"))?;
@@ -166,6 +177,7 @@ impl Mark {
                     .is_some(),
                 "name" => name.replace(VolumeName::parse(value)?).is_some(),
                 "namespace" => namespace.replace(namespace_of(value)?).is_some(),
+                "asked" => asked.replace(value.parse()?).is_some(),
                 "fs" => filesystem.replace(value.parse()?).is_some(),
                 "uuid" => uuid.replace(Uuid::parse(value)?).is_some(),
                 "growing" => growing.replace(Bytes(number(value)?)).is_some(),
@@ -203,6 +215,7 @@ impl Mark {
             state,
             name,
             namespace,
+            asked,
             format,
             growing,
             deleted,
@@ -246,6 +259,9 @@ impl fmt::Display for Mark {
         }
         if let Some(namespace) = &self.namespace {
             write!(f, ":namespace={namespace}")?;
+        }
+        if let Some(asked) = self.asked {
+            write!(f, ":asked={asked}")?;
         }
         if let Some(Format { filesystem, uuid }) = self.format {
             write!(f, ":fs={filesystem}:uuid={uuid}")?;

@@ -180,8 +180,10 @@ impl Goal {
 /// On whose behalf a volume is mounted.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Asker {
-    /// Nobody's in particular: the node's own directory, or a pool that is open to all.
+    /// Nobody's in particular: the pool is open to all.
     Anybody,
+    /// A pod's that the caller does not name yet: the volume is mounted on the node's own directory.
+    Node,
     /// A pod in this namespace.
     Namespace(String),
     /// The caller named no namespace.

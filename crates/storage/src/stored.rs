@@ -59,12 +59,15 @@ impl<'a, B: Backend> Stored<'a, B> {
 
     pub(crate) fn create(&self, size: Bytes, state: State, details: &Details) -> Result<()> {
         let backend = self.backend()?;
-        let mark = Mark::blank(
-            self.volume,
-            backend.catalog().id()?,
-            details.name.clone(),
-            details.namespace.clone(),
-        );
+        let mark = Mark {
+            asked: details.filesystem,
+            ..Mark::blank(
+                self.volume,
+                backend.catalog().id()?,
+                details.name.clone(),
+                details.namespace.clone(),
+            )
+        };
         backend.create(&self.volume, size, &mark.with_state(state))
     }
 

@@ -123,13 +123,14 @@ proptest! {
         state in prop::sample::select(vec![State::Blank, State::Formatting, State::Ready, State::Deleting]),
         filesystem in prop::sample::select(Filesystem::ALL.to_vec()),
         name in prop::option::of("[a-z0-9]{1,20}"),
+        asked in prop::option::of(prop::sample::select(Filesystem::ALL.to_vec())),
         growing in prop::option::of(any::<u64>().prop_map(Bytes)),
         deleted in prop::option::of(deletion()),
     ) {
         let format = (state != State::Blank).then(|| Format { filesystem, uuid: Uuid::from_bytes(uuid) });
         let name = name.map(|name| VolumeName::parse(&name).unwrap());
         let mark = Mark {
-            state, format, growing, deleted,
+            state, asked, format, growing, deleted,
             ..Mark::blank(Handle::from_bytes(handle), PoolId::from_bytes(pool), name, None)
         };
         prop_assert_eq!(Mark::decode(&mark.to_string()).unwrap(), mark);

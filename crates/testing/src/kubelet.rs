@@ -22,7 +22,9 @@ impl PersistentVolume {
     /// When it does not.
     #[must_use]
     pub fn provision(driver: &Driver, name: &str, filesystem: &'static str, bytes: u64) -> Self {
-        let call = driver.call(&["provision", &request(name, bytes)]).success();
+        let call = driver
+            .call(&["provision", &request_of(name, filesystem, bytes)])
+            .success();
         Self::from_reply(name, filesystem, &call)
     }
 
@@ -90,11 +92,19 @@ impl PersistentVolume {
 /// The JSON argument of `provision`, for a claim in the namespace `default`.
 #[must_use]
 pub fn request(name: &str, bytes: u64) -> String {
-    json([
+    request_of(name, "", bytes)
+}
+
+/// The same for a class that says the file system, where it is not empty.
+fn request_of(name: &str, filesystem: &str, bytes: u64) -> String {
+    let bytes = bytes.to_string();
+    let class = (!filesystem.is_empty()).then_some(("fsType", filesystem));
+    let claim = [
         ("kubernetes.io/pvOrVolumeName", name),
         ("kubernetes.io/pvc.namespace", "default"),
-        ("requestBytes", &bytes.to_string()),
-    ])
+        ("requestBytes", &bytes),
+    ];
+    json(claim.into_iter().chain(class))
 }
 
 /// A pod of the namespace `default` that uses one volume of a driver without attach.

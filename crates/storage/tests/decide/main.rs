@@ -32,6 +32,16 @@ fn mount(filesystem: Filesystem, read_only: bool) -> Goal {
     }
 }
 
+/// A pod attached the volume, and nobody knows yet whose it is.
+fn mount_device(filesystem: Option<Filesystem>) -> Goal {
+    Goal::Mounted {
+        filesystem,
+        default: Filesystem::Xfs,
+        read_only: false,
+        asker: Asker::Node,
+    }
+}
+
 fn grow(to: u64, offline: bool, read_only: bool) -> Goal {
     Goal::Grown {
         to: Bytes(to),
@@ -71,6 +81,9 @@ fn callouts() -> Vec<(usize, Goal)> {
         (GLOBAL, Goal::Gone),
         (GLOBAL, mount(Filesystem::Xfs, false)),
         (1, mount(Filesystem::Ext4, false)),
+        (GLOBAL, mount_device(None)),
+        (GLOBAL, mount_device(Some(Filesystem::Xfs))),
+        (GLOBAL, mount_device(Some(Filesystem::Ext4))),
     ];
     for dir in 1..DIRECTORIES {
         all.extend([false, true].map(|read_only| (dir, mount(Filesystem::Xfs, read_only))));
@@ -136,6 +149,15 @@ impl Exploration {
             if !kept {
                 self.fault(format!("{step:?} of a volume that is to be kept"), model);
             }
+        }
+        if let (Step::Format(kind), Goal::Mounted { asker, .. }) = (step, goal)
+            && *asker == Asker::Node
+            && model
+                .asset
+                .as_ref()
+                .is_some_and(|(_, mark)| *kind != mark.filesystem().unwrap_or(Filesystem::Xfs))
+        {
+            self.fault(format!("{kind:?} was a stranger's choice"), model);
         }
         if grows && runs && matches!(goal, Goal::Grown { offline: true, .. }) {
             self.fault(
@@ -241,6 +263,11 @@ fn a_cut_anywhere_reaches_the_goal_at_its_retry_and_loses_nothing() {
         });
         for disk in [Disk::Zero, Disk::Alien, Disk::Dead] {
             start.push(Model::provisioned(disk, autoclear));
+        }
+        for asked in [Filesystem::Xfs, Filesystem::Ext4] {
+            let mut model = Model::provisioned(Disk::Zero, autoclear);
+            model.asset.as_mut().expect("provisioned").1.asked = Some(asked);
+            start.push(model);
         }
     }
     exploration.explore(start);

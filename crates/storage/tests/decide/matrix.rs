@@ -3,7 +3,7 @@
 use crate::{
     DELETE, DELETED, NOW, UNKNOWN, grow,
     model::{Directory, Disk, End, GLOBAL, Model, callout},
-    mount,
+    mount, mount_device,
 };
 use flexvol_sdk::{Bytes, Filesystem};
 use flexvol_storage::{Goal, deletion::Deletion, mark::State};
@@ -47,6 +47,11 @@ fn states() -> Vec<(&'static str, Model)> {
     vec![
         ("no volume", Model::nothing(true)),
         ("blank", Model::provisioned(Disk::Zero, true)),
+        ("blank, made for ext4", {
+            let mut model = Model::provisioned(Disk::Zero, true);
+            model.asset.as_mut().expect("provisioned").1.asked = Some(Filesystem::Ext4);
+            model
+        }),
         ("blank, holds data", Model::provisioned(Disk::Alien, true)),
         (
             "formatting (cut)",
@@ -90,7 +95,12 @@ fn goals() -> Vec<(&'static str, usize, Goal)> {
     let xfs = Filesystem::Xfs;
     vec![
         ("provision", 1, Goal::Provisioned { size: Bytes(1) }),
-        ("mountdevice", GLOBAL, mount(xfs, false)),
+        ("mountdevice", GLOBAL, mount_device(Some(xfs))),
+        (
+            "mountdevice, other fsType",
+            GLOBAL,
+            mount_device(Some(Filesystem::Ext4)),
+        ),
         ("mount rw", 1, mount(xfs, false)),
         ("mount ro", 1, mount(xfs, true)),
         ("mount, other fsType", 1, mount(Filesystem::Ext4, false)),

@@ -218,6 +218,8 @@ impl Model {
             State::Formatting => assert!(!self.has_data(), "formatted over data"),
             state => panic!("formatted in state {state:?}"),
         }
+        let asked = self.mark().asked.unwrap_or(kind);
+        assert_eq!(asked, kind, "formatted otherwise than it was made for");
         let format = Some(Format {
             filesystem: kind,
             uuid: uuid(),
@@ -237,7 +239,7 @@ impl Model {
             data: false,
         };
         cuts.push(self.clone());
-        self.mark().state = State::Ready;
+        *self.mark() = self.mark().with_state(State::Ready);
     }
 
     fn grow_filesystem(&mut self, cuts: &mut Vec<Model>) {
