@@ -22,7 +22,7 @@ pub fn run(installed: &Installed, callout: &OsStr) -> ExitCode {
 pub fn open(installed: &Installed) -> Result<Box<dyn Driver>> {
     let config = Config::load(installed)?;
     log::set_max_level(config.log.into());
-    (config.backend.open)(&config)
+    Ok(Box::new(backends::open(&config)))
 }
 
 fn default_capabilities(name: &str) -> Capabilities {

@@ -3,9 +3,9 @@
 use crate::config::{self, Config, Storage};
 use flexvol_storage::{
     Asset, Backend, Catalog, Directory, DirectoryBackend, DirectoryDriver, Keeper,
-    ManagedDirectories, Mark, Pool, Upkeep,
+    ManagedDirectories, Mark, Pool, Upkeep, VolumeDriver,
     host::pool::{self, Limited, Remains, Rules},
-    sdk::{Bytes, Capabilities, Driver, Error, ErrorKind, Handle, Options, Result, VolumeName},
+    sdk::{Bytes, Capabilities, Error, ErrorKind, Handle, Options, Result, VolumeName},
 };
 use std::{os::fd::OwnedFd, path::PathBuf, rc::Rc, time::Duration};
 
@@ -30,11 +30,8 @@ pub fn capabilities(attach: bool) -> Capabilities {
 }
 
 /// Opens the driver.
-pub fn open(config: &Config) -> Result<Box<dyn Driver>> {
-    Ok(Box::new(DirectoryDriver::over(
-        pools(config),
-        config.settings(),
-    )))
+pub fn open(config: &Config) -> VolumeDriver {
+    DirectoryDriver::over(pools(config), config.settings())
 }
 
 /// The same driver as people see it.

@@ -3,9 +3,9 @@
 use crate::config::{self, Config, Storage};
 use flexvol_storage::{
     Asset, Backend, Block, BlockBackend, BlockDriver, Catalog, Keeper, ManagedBackend, Mark, Pool,
-    Upkeep,
+    Upkeep, VolumeDriver,
     host::{Allocation, Device, DeviceNumber, loop_device, pool},
-    sdk::{Bytes, Capabilities, Driver, Error, Handle, Options, Result, VolumeName},
+    sdk::{Bytes, Capabilities, Error, Handle, Options, Result, VolumeName},
 };
 use std::{fs::File, path::Path, time::Duration};
 
@@ -22,11 +22,8 @@ pub fn capabilities(attach: bool) -> Capabilities {
 }
 
 /// Opens the driver.
-pub fn open(config: &Config) -> Result<Box<dyn Driver>> {
-    Ok(Box::new(BlockDriver::over(
-        pools(config),
-        config.settings(),
-    )))
+pub fn open(config: &Config) -> VolumeDriver {
+    BlockDriver::over(pools(config), config.settings())
 }
 
 /// The same driver as people see it.

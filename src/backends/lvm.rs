@@ -7,13 +7,13 @@ mod tags;
 
 use crate::config::{Config, Storage, VolumeGroup};
 use flexvol_storage::{
-    Asset, Backend, Block, BlockDriver, Catalog, Keeper, Mark, Pool, Upkeep,
+    Asset, Backend, Block, BlockDriver, Catalog, Keeper, Mark, Pool, Upkeep, VolumeDriver,
     host::{
         lvm::{self, LogicalVolume, Place, View, Which, unsynced},
         probe,
     },
     mark::State,
-    sdk::{Bytes, Capabilities, Driver, Error, ErrorKind, Handle, Options, Result},
+    sdk::{Bytes, Capabilities, Error, ErrorKind, Handle, Options, Result},
 };
 use std::{
     cell::{OnceCell, RefCell},
@@ -47,11 +47,8 @@ pub fn capabilities(attach: bool) -> Capabilities {
 }
 
 /// Opens the driver.
-pub fn open(config: &Config) -> Result<Box<dyn Driver>> {
-    Ok(Box::new(BlockDriver::over(
-        pools(config),
-        config.settings(),
-    )))
+pub fn open(config: &Config) -> VolumeDriver {
+    BlockDriver::over(pools(config), config.settings())
 }
 
 /// The same driver as people see it.

@@ -6,8 +6,8 @@ mod lvm;
 
 use crate::config::{Config, Fault, Keys, Storage};
 use flexvol_storage::{
-    Upkeep,
-    sdk::{Capabilities, Driver, Error, ErrorKind, Result},
+    Upkeep, VolumeDriver,
+    sdk::{Capabilities, Error, ErrorKind, Result},
 };
 
 /// A backend of this executable.
@@ -22,7 +22,7 @@ pub struct Backend {
     /// What `init` answers where `install` left no prepared line.
     pub capabilities: fn(attach: bool) -> Capabilities,
     /// Opens it. Called for callouts that need storage, never for `init`.
-    pub open: fn(&Config) -> Result<Box<dyn Driver>>,
+    pub open: fn(&Config) -> VolumeDriver,
     /// Opens it for people.
     pub upkeep: fn(&Config) -> Result<Box<dyn Upkeep>>,
 }
@@ -54,6 +54,14 @@ pub const BACKENDS: &[Backend] = &[
         upkeep: lvm::upkeep,
     },
 ];
+
+/// The configured driver, for callouts.
+pub fn open(config: &Config) -> VolumeDriver {
+    let others = BACKENDS.iter().filter(|it| it.name != config.backend.name);
+    // A pool of one backend is none of another.
+    let others = others.map(|backend| (backend.open)(config));
+    (config.backend.open)(config).and_unmount(others)
+}
 
 /// The backend of that name.
 ///

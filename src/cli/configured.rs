@@ -2,6 +2,7 @@
 
 use super::which::unnamed;
 use crate::{
+    backends,
     config::Config,
     installed::Installed,
     plugin::{DriverName, PluginDir},
@@ -109,7 +110,7 @@ impl Chosen {
 
     /// The driver, to provision with.
     pub fn driver(&self) -> sdk::Result<Box<dyn Driver>> {
-        (self.config.backend.open)(&self.config)
+        Ok(Box::new(backends::open(&self.config)))
     }
 
     /// The driver as people see it.

@@ -35,6 +35,7 @@ mod lifecycle;
 mod lvm;
 mod meddling;
 mod orphan;
+mod other_backend;
 mod people;
 mod promised;
 #[path = "../recordings/mod.rs"]
@@ -91,6 +92,7 @@ fn main() -> ExitCode {
         kept::TESTS,
         anywhere::KILLED,
         orphan::TESTS,
+        other_backend::TESTS,
         lifecycle::TESTS,
         restarts::TESTS,
         torn::TESTS,

@@ -23,6 +23,8 @@ pub struct VolumeDriver {
     pub(crate) pools: Vec<AnyPool>,
     pub(crate) traits: Traits,
     pub(crate) settings: Settings,
+    /// What else this executable may have mounted, by another configuration.
+    others: Vec<VolumeDriver>,
 }
 
 impl fmt::Debug for VolumeDriver {
@@ -49,7 +51,16 @@ impl VolumeDriver {
             pools: any::<K>(pools),
             traits: Traits::of::<K>(),
             settings,
+            others: Vec::new(),
         }
+    }
+
+    /// Unmounts volumes of these drivers, too: a configuration may change, or get lost, while volumes
+    /// are mounted, and pods must end all the same.
+    #[must_use]
+    pub fn and_unmount(mut self, others: impl IntoIterator<Item = VolumeDriver>) -> Self {
+        self.others.extend(others);
+        self
     }
 
     pub(crate) fn settings(&self) -> &Settings {
@@ -88,10 +99,17 @@ impl VolumeDriver {
                 Ok(())
             }
             Occupant::Nothing => Ok(()),
-            Occupant::SomethingElse => Err(Error::new(
-                ErrorKind::Conflict,
-                "something else than a volume of this driver is mounted there; unmount it by hand",
-            )),
+            Occupant::SomethingElse => {
+                for other in &self.others {
+                    if let Occupant::Volume(_) = other.occupant(dir)? {
+                        return other.unmount_from(dir);
+                    }
+                }
+                Err(Error::new(
+                    ErrorKind::Conflict,
+                    "something else than a volume of this driver is mounted there; unmount it by hand",
+                ))
+            }
         }
     }
 
