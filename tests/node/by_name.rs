@@ -1,14 +1,86 @@
-//! Volumes of which nothing is known but the name, because the answer of `provision` was lost.
+//! Volumes whose pool is not the one that is named, or of which nothing is known but the name, because
+//! the answer of `provision` was lost.
 
 use crate::{lifecycle::MIB, sandbox};
-use flexvol_testing::{Need, Points, Test, json};
+use flexvol_testing::{Driver, Need, PersistentVolume, Pod, Points, Test, json};
 use std::{fs, path::Path, process::Command};
 
-pub const TESTS: &[Test] = &[Test {
-    name: "a volume is deleted by its name alone, in whichever pool it is",
-    needs: &[Need::Root],
-    run: deleted_anywhere,
-}];
+pub const TESTS: &[Test] = &[
+    Test {
+        name: "a volume is deleted by its name alone, in whichever pool it is",
+        needs: &[Need::Root],
+        run: deleted_anywhere,
+    },
+    Test {
+        name: "a volume that is not in the pool that is named is not gone",
+        needs: &[Need::Root, Need::Tool("mkfs.xfs", "xfsprogs")],
+        run: moved,
+    },
+];
+
+/// The pool is moved to a new disk, and the old one is called otherwise from then on.
+fn moved(points: &Points) {
+    let sandbox = sandbox();
+    let [old, new] = ["old", "new"].map(|name| sandbox.disk().join(name));
+    let configured = |pools: &[(&str, &Path)]| {
+        let pool = |(name, path): &(&str, &Path)| {
+            format!("[pools.{name}]\npath = {path:?}\nreserve = \"64Mi\"\n")
+        };
+        let pools: String = pools.iter().map(pool).collect();
+        sandbox.install_with("example.com/moved", &format!("backend = \"loop\"\n{pools}"))
+    };
+    let driver = configured(&[("default", &old)]);
+    for path in [&old, &new] {
+        fs::create_dir(path).unwrap();
+        let mut init = Command::new(driver.executable());
+        let made = init.args(["pool", "init"]).arg(path).output().unwrap();
+        assert!(made.status.success(), "{made:?}");
+    }
+    let volume = PersistentVolume::provision(&driver, "pv", "xfs", 320 * MIB);
+    let options = volume.json("rw");
+    let claim = json([
+        ("kubernetes.io/pvOrVolumeName", "pv"),
+        ("kubernetes.io/pvc.namespace", "default"),
+        ("pool", "default"),
+    ]);
+    let pod = Pod::new(&sandbox, &driver, &volume, "a");
+    pod.mount("rw").success();
+
+    let delete = |driver: &Driver| driver.call(&["delete", &options]);
+    let driver = configured(&[("default", &new), ("old", &old)]);
+    let refused = delete(&driver).failure();
+    assert!(refused.contains("still mounted"), "{refused}");
+    // Whose the name is in another pool is not known.
+    let refused = driver.call(&["delete", &claim]).failure();
+    assert!(refused.contains("another pool has one"), "{refused}");
+    let dir = pod.dir().to_str().unwrap();
+    let (size, had) = ((400 * MIB).to_string(), (320 * MIB).to_string());
+    driver
+        .call(&["expandvolume", &options, dir, &size, &had])
+        .success();
+    let other = Pod::new(&sandbox, &driver, &volume, "b");
+    other.mount("rw").success();
+    other.unmount().success();
+    points.add(4);
+
+    // In no pool of the configuration, and mounted all the same.
+    let driver = configured(&[("default", &new)]);
+    let refused = delete(&driver).failure();
+    assert!(refused.contains("is in use on this node"), "{refused}");
+    pod.unmount().success();
+
+    // A pool that cannot be had may have it.
+    let driver = configured(&[("default", &new), ("old", &old)]);
+    let away = sandbox.disk().join("away");
+    fs::rename(&old, &away).unwrap();
+    delete(&driver).failure();
+    fs::rename(&away, &old).unwrap();
+    delete(&driver).success();
+    assert_eq!(fs::read_dir(old.join("volumes")).unwrap().count(), 0);
+    delete(&driver).success();
+    driver.call(&["delete", &claim]).success();
+    points.add(4);
+}
 
 fn deleted_anywhere(points: &Points) {
     let sandbox = sandbox();

@@ -37,6 +37,27 @@ impl DeviceNumber {
     }
 }
 
+impl DeviceNumber {
+    /// Every block device there is now.
+    ///
+    /// # Errors
+    /// When sysfs cannot be read.
+    pub fn all() -> Result<Vec<DeviceNumber>> {
+        let failed = |error: io::Error| Error::system("list the block devices", error);
+        let mut all = Vec::new();
+        for entry in std::fs::read_dir("/sys/dev/block").map_err(failed)? {
+            let name = entry.map_err(failed)?.file_name();
+            let numbers = name.to_str().and_then(|name| name.split_once(':'));
+            if let Some((major, minor)) = numbers
+                && let (Ok(major), Ok(minor)) = (major.parse(), minor.parse())
+            {
+                all.push(DeviceNumber { major, minor });
+            }
+        }
+        Ok(all)
+    }
+}
+
 impl fmt::Display for DeviceNumber {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.major, self.minor)

@@ -140,6 +140,16 @@ pub fn directory_everywhere(directory: BorrowedFd<'_>) -> Result<Vec<PathBuf>> {
     Ok(mounts.into_iter().map(|mount| mount.mount_point).collect())
 }
 
+/// Whether a directory that is called as this volume is mounted, in the mount namespace of any process.
+/// That tells of a volume that is in no pool, and any directory may be called so.
+///
+/// # Errors
+/// As [`everywhere`].
+pub fn has_volume(volume: &Handle) -> Result<bool> {
+    let mounts = all_namespaces()?;
+    Ok(mounts.iter().any(|mount| mount.volume() == Some(*volume)))
+}
+
 /// The id of the mount that an open file was reached through (`proc_pid_fdinfo(5)`, since Linux 3.15).
 pub(crate) fn id_of(file: &impl AsRawFd) -> io::Result<u64> {
     let text = fs::read_to_string(format!("/proc/self/fdinfo/{}", file.as_raw_fd()))?;

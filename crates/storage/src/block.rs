@@ -11,7 +11,7 @@ use crate::{
     settings::{Policy, Settings},
 };
 use flexvol_host::{
-    format,
+    DeviceNumber, format,
     lock::Guard,
     mount::{Mounted, Target},
 };
@@ -68,6 +68,13 @@ impl<B: BlockBackend> Kind for Block<B> {
             }
         }
         Ok(None)
+    }
+
+    fn is_in_use(volume: &Handle) -> Result<bool> {
+        let devices = DeviceNumber::all()?;
+        // One that does not answer is no device of a volume, as far as its name tells.
+        let is_of_volume = |device| matches!(B::owner(device), Ok(Some(owner)) if owner == *volume);
+        Ok(devices.into_iter().any(is_of_volume))
     }
 
     fn world<'a>(

@@ -13,6 +13,7 @@ use crate::{
 use flexvol_host::{
     lock::Guard,
     mount::{Mounted, Target},
+    mountinfo,
 };
 use flexvol_sdk::{Bytes, Capabilities, Filesystem, Handle, Result};
 use std::marker::PhantomData;
@@ -66,6 +67,10 @@ impl<B: DirectoryBackend> Kind for Directory<B> {
 
     fn owner(target: &Target) -> Result<Option<Handle>> {
         Ok(target.mount()?.and_then(|mount| mount.volume()))
+    }
+
+    fn is_in_use(volume: &Handle) -> Result<bool> {
+        mountinfo::has_volume(volume)
     }
 
     fn world<'a>(

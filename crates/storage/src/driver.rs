@@ -24,7 +24,7 @@ pub struct VolumeDriver {
     pub(crate) traits: Traits,
     pub(crate) settings: Settings,
     /// What else this executable may have mounted, by another configuration.
-    others: Vec<VolumeDriver>,
+    pub(crate) others: Vec<VolumeDriver>,
 }
 
 impl fmt::Debug for VolumeDriver {
@@ -67,8 +67,14 @@ impl VolumeDriver {
         &self.settings
     }
 
-    pub(crate) fn reach(&self, found: &Found, details: Details, goal: &Goal) -> Result<Reached> {
-        found.reach(&found.lock()?, details, goal)
+    pub(crate) fn reach(
+        &self,
+        found: Found,
+        details: Details,
+        goal: impl FnOnce(&Found) -> Result<Goal>,
+    ) -> Result<Reached> {
+        let (found, lock) = self.hold(found)?;
+        found.reach(&lock, details, &goal(&found)?)
     }
 
     fn mount_on(
@@ -78,14 +84,16 @@ impl VolumeDriver {
         asker: impl FnOnce(&Policy) -> Asker,
         read_only: bool,
     ) -> Result<()> {
-        let found = self.identify(volume, None)?;
-        let goal = Goal::Mounted {
-            filesystem: volume.known_filesystem()?,
-            default: found.policy.filesystem,
-            read_only,
-            asker: asker(&found.policy),
+        let filesystem = volume.known_filesystem()?;
+        let goal = |found: &Found| {
+            Ok(Goal::Mounted {
+                filesystem,
+                default: found.policy.filesystem,
+                read_only,
+                asker: asker(&found.policy),
+            })
         };
-        self.reach(&found, details, &goal)?;
+        self.reach(self.identify(volume, None)?, details, goal)?;
         Ok(())
     }
 
@@ -164,7 +172,9 @@ impl Driver for VolumeDriver {
     fn wait_for_attach(&self, _device: &str, volume: &Volume) -> Answer<String> {
         self.expect_attaching()?;
         let found = self.identify(volume, None)?;
-        found.backend().find(&found.handle)?.ok_or_else(not_here)?;
+        if found.backend().find(&found.handle)?.is_none() {
+            self.search(found.handle)?.ok_or_else(not_here)?;
+        }
         Ok(self.identity(volume)?)
     }
 
@@ -212,11 +222,12 @@ impl Driver for VolumeDriver {
         if self.settings.role == Role::Controller {
             return Ok(None);
         }
-        let found = self.identify(volume, dir)?;
-        let goal = Goal::StorageGrown {
-            to: admit_growth(&found, size.new)?,
+        let goal = |found: &Found| {
+            Ok(Goal::StorageGrown {
+                to: admit_growth(found, size.new)?,
+            })
         };
-        let reached = self.reach(&found, Details::on(dir), &goal)?;
+        let reached = self.reach(self.identify(volume, dir)?, Details::on(dir), goal)?;
         Ok(Some(reached.size()))
     }
 
@@ -227,13 +238,14 @@ impl Driver for VolumeDriver {
         dir: Option<&Path>,
         size: Resize,
     ) -> Answer<Bytes> {
-        let found = self.identify(volume, dir)?;
-        let goal = Goal::Grown {
-            to: admit_growth(&found, size.new)?,
-            offline: self.settings.growth == Growth::Offline,
-            read_only: volume.read_only,
+        let goal = |found: &Found| {
+            Ok(Goal::Grown {
+                to: admit_growth(found, size.new)?,
+                offline: self.settings.growth == Growth::Offline,
+                read_only: volume.read_only,
+            })
         };
-        let reached = self.reach(&found, Details::on(dir), &goal)?;
+        let reached = self.reach(self.identify(volume, dir)?, Details::on(dir), goal)?;
         Ok(reached.size())
     }
 
@@ -275,8 +287,21 @@ impl Driver for VolumeDriver {
             (Some(handle), Some(pool), _) => {
                 Some(self.open(self.pool(Some(pool))?, Handle::parse(handle)?)?)
             }
-            (Some(handle), None, _) => self.search(Handle::parse(handle)?)?,
-            (None, Some(pool), Some(name)) => self.by_name(name, Some(pool))?,
+            (Some(handle), None, _) => {
+                let handle = Handle::parse(handle)?;
+                let found = self.search(handle)?;
+                if found.is_none() {
+                    self.expect_no_traces(&handle)?;
+                }
+                found
+            }
+            (None, Some(pool), Some(name)) => {
+                let found = self.by_name(name, Some(pool))?;
+                if found.is_none() {
+                    self.expect_nowhere(name, pool)?;
+                }
+                found
+            }
             (None, None, Some(name)) => self.search_name(name)?,
             (None, _, None) => {
                 return Err(Error::new(
@@ -289,7 +314,7 @@ impl Driver for VolumeDriver {
         let Some(found) = found else {
             return Ok(());
         };
-        Ok(Self::delete_volume(&found, volume.name.as_ref())?)
+        Ok(self.delete_volume(found, volume.name.as_ref())?)
     }
 
     fn capacity(&self, parameters: &Options) -> Answer<Bytes> {

@@ -19,7 +19,7 @@ use flexvol_host::{
 };
 use flexvol_sdk::{Error, ErrorKind, Handle, Result, Volume, VolumeName};
 use serde::Deserialize;
-use std::path::Path;
+use std::{iter, path::Path};
 
 /// The identity that stands in for a device node in attach mode. Numbers of devices are used
 /// again, and kubelet opens later what it recorded; this path names one volume for ever.
@@ -110,6 +110,46 @@ impl VolumeDriver {
         match (copy, unavailable) {
             (_, Some(error)) => Err(error),
             (copy, None) => Ok(copy),
+        }
+    }
+
+    /// Locks a volume, in whichever pool it is. Pools are renamed and moved to other disks, and what is
+    /// not in the pool that is named is not gone.
+    pub(crate) fn hold(&self, found: Found) -> Result<(Found, Guard)> {
+        let lock = found.lock()?;
+        if found.backend().find(&found.handle)?.is_none()
+            && let Some(elsewhere) = self.search(found.handle)?
+        {
+            elsewhere.backend().settle(&elsewhere.handle)?;
+            return Ok((elsewhere, lock));
+        }
+        Ok((found, lock))
+    }
+
+    /// Fails where a volume that no pool has is on this node all the same, as when its pool was taken
+    /// out of the configuration.
+    pub(crate) fn expect_no_traces(&self, handle: &Handle) -> Result<()> {
+        for driver in iter::once(self).chain(&self.others) {
+            if (driver.traits.is_in_use)(handle)? {
+                return Err(Error::new(
+                    ErrorKind::Busy,
+                    "the volume is in no pool of this driver, and is in use on this node; put its pool back into the configuration",
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Fails where the name is that of a volume in another pool than the one that was named: names are
+    /// a pool's own, so it is perhaps another volume.
+    pub(crate) fn expect_nowhere(&self, name: &VolumeName, pool: &str) -> Result<()> {
+        match self.search_name(name)? {
+            None => Ok(()),
+            Some(found) => Err(Error::new(
+                ErrorKind::Conflict,
+                format!("pool {pool} has no volume called {name}, and another pool has one; name its pool, or its handle"),
+            )
+            .because(format!("it is in pool {}", found.pool))),
         }
     }
 

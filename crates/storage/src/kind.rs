@@ -68,6 +68,13 @@ pub trait Kind: 'static {
     /// When it cannot be known.
     fn owner(target: &Target) -> Result<Option<Handle>>;
 
+    /// Whether a volume that no pool has is in use all the same: it has a device, or is mounted in some
+    /// mount namespace.
+    ///
+    /// # Errors
+    /// When it cannot be known.
+    fn is_in_use(volume: &Handle) -> Result<bool>;
+
     /// The volume, whose lock is held. There is no backend while its pool is missing: then the
     /// volume can be unmounted and nothing else.
     fn world<'a>(

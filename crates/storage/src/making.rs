@@ -99,12 +99,16 @@ impl VolumeDriver {
     }
 
     /// Deletes a volume, and every name it may have: its mark's and the caller's.
-    pub(crate) fn delete_volume(found: &Found, called: Option<&VolumeName>) -> Result<()> {
+    pub(crate) fn delete_volume(&self, found: Found, called: Option<&VolumeName>) -> Result<()> {
+        let (found, lock) = self.hold(found)?;
+        if found.backend().find(&found.handle)?.is_none() {
+            self.expect_no_traces(&found.handle)?;
+        }
         let goal = Goal::Deleted {
             now: Moment::now()?,
             keep: found.policy.keep_deleted,
         };
-        remove(found, found.lock()?, called, &goal)
+        remove(&found, lock, called, &goal)
     }
 
     /// Removes a volume if it still is one that was deleted, and kept for long enough; otherwise

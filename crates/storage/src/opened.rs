@@ -73,6 +73,7 @@ pub(crate) struct Traits {
     pub(crate) has_filesystem: bool,
     pub(crate) hears_of_unmounts: bool,
     pub(crate) owner: fn(&Target) -> Result<Option<Handle>>,
+    pub(crate) is_in_use: fn(&Handle) -> Result<bool>,
     /// The volume while its pool is missing.
     pub(crate) world: for<'a> fn(Handle, &'a Guard, Details) -> Box<dyn World + 'a>,
     pub(crate) answers: fn(&Target) -> Result<bool>,
@@ -86,6 +87,7 @@ impl Traits {
             has_filesystem: K::HAS_FILESYSTEM,
             hears_of_unmounts: K::HEARS_OF_UNMOUNTS,
             owner: K::owner,
+            is_in_use: K::is_in_use,
             world: |volume, lock, details| K::world(None, volume, lock, details),
             answers: K::answers,
             shows: K::shows,

@@ -145,7 +145,7 @@ impl<B: ManagedBackend> Keeper<Block<B>> {
         let found = self
             .driver
             .open(self.driver.pool(Some(pool.name()))?, handle)?;
-        let reached = self.driver.reach(&found, Details::default(), &goal)?;
+        let reached = self.driver.reach(found, Details::default(), |_| Ok(goal))?;
         let mark = reached
             .seen
             .asset
