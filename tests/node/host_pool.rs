@@ -52,6 +52,11 @@ pub const TESTS: &[Test] = &[
         run: swapped,
     },
     Test {
+        name: "an image that its owner opens while it is taken over is given back to him",
+        needs: &[Need::Root],
+        run: opened_meanwhile,
+    },
+    Test {
         name: "a name has one volume, whoever asks first",
         needs: &[Need::Root],
         run: names,
@@ -94,6 +99,26 @@ fn image(pool: &Pool, handle: &Handle) -> Image {
 
 fn file_of(bench: &Bench, handle: &Handle) -> PathBuf {
     bench.path(format!("tested/volumes/{handle}"))
+}
+
+fn opened_meanwhile(_: &Points) {
+    let (bench, pool) = small();
+    let (path, volume) = (bench.path("stray"), handle());
+    fs::write(&path, vec![0; 1 << 20]).unwrap();
+    chown(&path, Some(12345), Some(54321)).unwrap();
+    fs::set_permissions(&path, Permissions::from_mode(0o640)).unwrap();
+    let stray = || pool.stray(&path).unwrap().unwrap();
+    let found = stray();
+    let opened = File::options().write(true).open(&path).unwrap();
+    let error = pool.take(found, &volume, "mark").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Busy);
+    let metadata = fs::metadata(&path).unwrap();
+    let owner = (metadata.uid(), metadata.gid(), metadata.mode() & 0o7777);
+    assert_eq!(owner, (12345, 54321, 0o640));
+    assert!(!file_of(&bench, &volume).exists());
+    drop(opened);
+    pool.take(stray(), &volume, "mark").unwrap();
+    assert_eq!(fs::metadata(file_of(&bench, &volume)).unwrap().uid(), 0);
 }
 
 fn made(_: &Points) {

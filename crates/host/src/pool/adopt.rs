@@ -30,6 +30,17 @@ impl Stray {
     pub fn image(&self) -> &Image {
         &self.image
     }
+
+    /// A lease is granted only while no other description of the file is open, be it a program's or a
+    /// loop device's. Once the file is root's alone nobody else opens it any more, so whoever is not there now will
+    /// not be: its former owner could have opened it at any moment before.
+    fn expect_alone(&self) -> Result<()> {
+        let alone = || sys::lease::is_only_opener(self.image.file().as_fd());
+        if alone() || loop_device::drop_unfinished(&self.image)? && alone() {
+            return Ok(());
+        }
+        Err(in_use())
+    }
 }
 
 impl Pool {
@@ -87,25 +98,14 @@ impl Pool {
             return Err(unfit("is a volume of the pool already"));
         }
         let image = Image::of(file)?;
-        // Such a lease is granted only while no other description of the file is open, be it a
-        // program's or a loop device's.
-        let alone = || sys::lease::is_only_opener(image.file().as_fd());
-        let mut free = alone();
-        if !free && loop_device::drop_unfinished(&image)? {
-            free = alone();
-        }
-        if !free {
-            return Err(Error::new(
-                ErrorKind::Busy,
-                "the image is in use; stop what has it open, and detach it from its loop device",
-            ));
-        }
-        Ok(Some(Stray {
+        let stray = Stray {
             image,
             parent,
             name: name.to_owned(),
             path: path.to_owned(),
-        }))
+        };
+        stray.expect_alone()?;
+        Ok(Some(stray))
     }
 
     /// Makes the file a volume: root's alone, marked, and moved into the pool, in this order, so
@@ -121,9 +121,27 @@ impl Pool {
         };
         let _lock = self.lock()?;
         let file = stray.image.file();
+        let before = rustix::fs::fstat(file).map_err(failed)?;
         rustix::fs::fchown(file, Some(Uid::ROOT), Some(Gid::ROOT)).map_err(failed)?;
         rustix::fs::fchmod(file, Mode::RUSR | Mode::WUSR).map_err(failed)?;
-        stray.image.set_mark(mark)?;
+        let moved = stray
+            .expect_alone()
+            .and_then(|()| stray.image.set_mark(mark))
+            .and_then(|()| self.move_in(&stray, handle));
+        if moved.is_err() {
+            let owner = (Uid::from_raw(before.st_uid), Gid::from_raw(before.st_gid));
+            rustix::fs::fchown(file, Some(owner.0), Some(owner.1)).map_err(failed)?;
+            let mode = Mode::from_raw_mode(before.st_mode & 0o7777);
+            rustix::fs::fchmod(file, mode).map_err(failed)?;
+        }
+        moved
+    }
+
+    fn move_in(&self, stray: &Stray, handle: &Handle) -> Result<()> {
+        let failed = |error: Errno| {
+            Error::system("move the image into the pool", error)
+                .because(stray.path.display().to_string())
+        };
         let name = stray.name.as_str();
         let volume = handle.to_string();
         rustix::fs::renameat_with(
@@ -150,6 +168,13 @@ impl Pool {
         sync(&stray.parent)?;
         sync(&self.volumes)
     }
+}
+
+fn in_use() -> Error {
+    Error::new(
+        ErrorKind::Busy,
+        "the image is in use; stop what has it open, and detach it from its loop device",
+    )
 }
 
 fn unfit(what: &'static str) -> Error {
