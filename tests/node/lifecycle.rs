@@ -53,11 +53,6 @@ pub const TESTS: &[Test] = &[
         run: attached_twice,
     },
     Test {
-        name: "offline growth waits until no pod uses the volume",
-        needs: ALL,
-        run: offline,
-    },
-    Test {
         name: "two provisions of one name make one volume, and deleting is final",
         needs: ALL,
         run: names,
@@ -383,38 +378,6 @@ fn attached_twice(_: &Points) {
     }
     call(&["delete", &json]);
     baseline.expect(&sandbox, "both names were detached");
-}
-
-fn offline(_: &Points) {
-    let sandbox = sandbox();
-    let driver = sandbox.install_with(
-        "flexvol.test/careful",
-        &format!(
-            "backend = \"loop\"\ngrowth = \"offline\"\n[pools.default]\npath = {:?}\nreserve = \"64Mi\"\n",
-            sandbox.pool()
-        ),
-    );
-    let volume = PersistentVolume::provision(&driver, "careful", "xfs", 300 * MIB);
-    let pods = ["one", "two"].map(|uid| Pod::new(&sandbox, &driver, &volume, uid));
-    for pod in &pods {
-        pod.mount("rw").success();
-    }
-    let image = volume.image(&sandbox);
-    let refused = driver
-        .call(&pods[0].expand_arguments(400 * MIB, 300 * MIB))
-        .failure();
-    assert!(
-        refused.contains("300Mi") && refused.contains("400Mi") && refused.contains("stop"),
-        "{refused}"
-    );
-    assert_eq!(image.metadata().unwrap().len(), 300 * MIB, "nothing grew");
-    pods[1].unmount().success();
-    // Kubelet asks after it mounted and before the containers start.
-    let grown = driver
-        .call(&pods[0].expand_arguments(400 * MIB, 300 * MIB))
-        .success();
-    assert_eq!(measured(&grown), 400 * MIB);
-    pods[0].unmount().success();
 }
 
 fn names(_: &Points) {

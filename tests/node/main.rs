@@ -34,6 +34,7 @@ mod kept;
 mod lifecycle;
 mod lvm;
 mod meddling;
+mod offline;
 mod orphan;
 mod other_backend;
 mod people;
@@ -91,6 +92,7 @@ fn main() -> ExitCode {
         host_probe::TESTS,
         kept::TESTS,
         anywhere::KILLED,
+        offline::TESTS,
         orphan::TESTS,
         other_backend::TESTS,
         lifecycle::TESTS,

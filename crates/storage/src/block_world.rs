@@ -334,8 +334,9 @@ impl<B: BlockBackend> World for BlockWorld<'_, B> {
                     }
                     _ => Content::NotRead,
                 };
-                let offline = matches!(goal, Goal::Grown { offline: true, .. });
-                let used_by_pods = offline && self.is_used_by_pods(number)?;
+                let whole = matches!(content, Content::Ours { size: spans, .. } if spans >= size);
+                let grows = matches!(goal, Goal::Grown { .. }) || !whole || mark.growing.is_some();
+                let used_by_pods = grows && goal.grows_offline() && self.is_used_by_pods(number)?;
                 Some((
                     DeviceState {
                         size,

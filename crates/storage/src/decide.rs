@@ -144,16 +144,19 @@ pub fn decide(seen: &Observed, goal: &Goal) -> Next {
         Goal::Mounted {
             filesystem,
             default,
+            offline,
             read_only,
             asker,
         } => permitted(mark, asker)
             .or_else(|| fitting(mark, *filesystem, *default, asker))
             .unwrap_or_else(|| {
+                let growth_refused = seen.growth_refused || (*offline && seen.used_by_pods);
                 mounted(
                     seen,
                     asset,
                     mark,
                     filesystem.or(mark.filesystem()).unwrap_or(*default),
+                    growth_refused,
                     *read_only,
                 )
             }),
@@ -267,6 +270,7 @@ fn mounted(
     asset: &Asset,
     mark: &Mark,
     filesystem: Filesystem,
+    growth_refused: bool,
     read_only: bool,
 ) -> Next {
     match seen.target {
@@ -296,7 +300,7 @@ fn mounted(
     }
     match whole_filesystem(device, asset, mark) {
         None => {}
-        Some(Next::Do(Step::GrowFilesystem)) if seen.growth_refused => {}
+        Some(Next::Do(Step::GrowFilesystem)) if growth_refused => {}
         Some(next) => return next,
     }
     match seen.target {

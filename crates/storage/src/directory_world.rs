@@ -140,7 +140,7 @@ impl<B: DirectoryBackend> World for DirectoryWorld<'_, B> {
                     slack: Bytes(0),
                 },
             });
-        let offline = asset.is_some() && matches!(goal, Goal::Grown { offline: true, .. });
+        let offline = asset.is_some() && goal.grows_offline();
         let elsewhere = |place: &PathBuf| Some(place) != self.details.dir.as_ref();
         Ok(Observed {
             used_by_pods: offline && self.places()?.iter().any(elsewhere),

@@ -89,6 +89,7 @@ impl VolumeDriver {
             Ok(Goal::Mounted {
                 filesystem,
                 default: found.policy.filesystem,
+                offline: self.settings.growth == Growth::Offline,
                 read_only,
                 asker: asker(&found.policy),
             })

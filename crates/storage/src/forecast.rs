@@ -212,6 +212,7 @@ mod tests {
         Goal::Mounted {
             filesystem: None,
             default: Filesystem::Xfs,
+            offline: false,
             read_only: false,
             asker: Asker::Anybody,
         }

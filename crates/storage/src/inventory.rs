@@ -252,9 +252,11 @@ impl Inventory for VolumeDriver {
             _ => None,
         };
         let prospect = prospect(&volume, target, available.as_ref().ok().copied());
+        let offline = self.settings().growth == Growth::Offline;
         let mount = Goal::Mounted {
             filesystem: None,
             default: pool.policy().filesystem,
+            offline,
             read_only: false,
             asker: Asker::Anybody,
         };
@@ -263,7 +265,7 @@ impl Inventory for VolumeDriver {
         let grow_to = size.unwrap_or(remembered);
         let grow = pool.policy().admit(grow_to).map(|to| Goal::Grown {
             to,
-            offline: self.settings().growth == Growth::Offline,
+            offline,
             read_only: false,
         });
         Ok(Explanation {

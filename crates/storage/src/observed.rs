@@ -129,12 +129,14 @@ pub enum Goal {
         /// At least this much.
         size: Bytes,
     },
-    /// It is mounted on the directory, with its file system as large as its device.
+    /// It is mounted on the directory, with its file system as large as its device where that may be.
     Mounted {
         /// The file system asked for; `None` where the caller leaves it to us.
         filesystem: Option<Filesystem>,
         /// The one a blank volume gets when the caller leaves it to us.
         default: Filesystem,
+        /// Growing is left to a later mount while a pod uses the volume.
+        offline: bool,
         /// This use must not write.
         read_only: bool,
         /// Who asks.
@@ -170,6 +172,14 @@ pub enum Goal {
 }
 
 impl Goal {
+    /// Whether it depends on what pods use the volume: this driver grows it only while none does.
+    pub(crate) fn grows_offline(&self) -> bool {
+        matches!(
+            self,
+            Goal::Mounted { offline: true, .. } | Goal::Grown { offline: true, .. }
+        )
+    }
+
     /// Whether nobody may use the volume for this.
     #[must_use]
     pub fn ends_use(&self) -> bool {

@@ -183,7 +183,10 @@ fn callouts() -> Vec<(usize, Goal)> {
         all.push((dir, Goal::Unmounted));
         // A directory has no file system that could be another than the one asked for.
         for filesystem in [Filesystem::Xfs, Filesystem::Ext4] {
-            all.extend([false, true].map(|read_only| (dir, mount(filesystem, read_only))));
+            for offline in [false, true] {
+                let mount = |read_only| (dir, mount(filesystem, offline, read_only));
+                all.extend([false, true].map(mount));
+            }
         }
         for to in [2, 3] {
             all.extend([false, true].map(|offline| (dir, grow(to, offline, false))));

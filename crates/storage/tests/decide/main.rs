@@ -23,20 +23,22 @@ use std::{
     time::Duration,
 };
 
-fn mount(filesystem: Filesystem, read_only: bool) -> Goal {
+fn mount(filesystem: Filesystem, offline: bool, read_only: bool) -> Goal {
     Goal::Mounted {
         filesystem: Some(filesystem),
         default: Filesystem::Xfs,
+        offline,
         read_only,
         asker: Asker::Namespace("default".to_owned()),
     }
 }
 
 /// A pod attached the volume, and nobody knows yet whose it is.
-fn mount_device(filesystem: Option<Filesystem>) -> Goal {
+fn mount_device(filesystem: Option<Filesystem>, offline: bool) -> Goal {
     Goal::Mounted {
         filesystem,
         default: Filesystem::Xfs,
+        offline,
         read_only: false,
         asker: Asker::Node,
     }
@@ -69,8 +71,8 @@ pub const DELETED: Goal = delete(Some(Duration::from_secs(1)));
 /// A volume is deleted, and how long it is kept is not known.
 pub const UNKNOWN: Goal = delete(None);
 
-/// Every callout that can come, with the directory it is about.
-fn callouts() -> Vec<(usize, Goal)> {
+/// Every callout that can come to a driver of this policy, with the directory it is about.
+fn callouts(offline: bool) -> Vec<(usize, Goal)> {
     let mut all = vec![
         (GLOBAL, Goal::Provisioned { size: Bytes(1) }),
         (GLOBAL, Goal::StorageGrown { to: Bytes(2) }),
@@ -79,21 +81,20 @@ fn callouts() -> Vec<(usize, Goal)> {
         (GLOBAL, UNKNOWN),
         (GLOBAL, Goal::Restored),
         (GLOBAL, Goal::Gone),
-        (GLOBAL, mount(Filesystem::Xfs, false)),
-        (1, mount(Filesystem::Ext4, false)),
-        (GLOBAL, mount_device(None)),
-        (GLOBAL, mount_device(Some(Filesystem::Xfs))),
-        (GLOBAL, mount_device(Some(Filesystem::Ext4))),
+        (GLOBAL, mount(Filesystem::Xfs, offline, false)),
+        (1, mount(Filesystem::Ext4, offline, false)),
+        (GLOBAL, mount_device(None, offline)),
+        (GLOBAL, mount_device(Some(Filesystem::Xfs), offline)),
+        (GLOBAL, mount_device(Some(Filesystem::Ext4), offline)),
     ];
     for dir in 1..DIRECTORIES {
-        all.extend([false, true].map(|read_only| (dir, mount(Filesystem::Xfs, read_only))));
+        let xfs = |read_only| (dir, mount(Filesystem::Xfs, offline, read_only));
+        all.extend([false, true].map(xfs));
     }
     for dir in 0..DIRECTORIES {
         all.push((dir, Goal::Unmounted));
-        for to in [2, 3] {
-            all.extend([false, true].map(|offline| (dir, grow(to, offline, false))));
-        }
-        all.push((dir, grow(2, false, true)));
+        all.extend([2, 3].map(|to| (dir, grow(to, offline, false))));
+        all.push((dir, grow(2, offline, true)));
     }
     all
 }
@@ -136,6 +137,10 @@ impl Exploration {
     fn check_step(&mut self, model: &Model, dir: usize, goal: &Goal, step: &Step) {
         let grows = matches!(step, Step::GrowStorage { .. } | Step::GrowFilesystem);
         let runs = model.mounts.iter().flatten().any(|mount| mount.running);
+        if *step == Step::GrowFilesystem && model.offline && model.used_by_pods(dir) {
+            let what = format!("the file system grows under a pod, by {goal:?}, offline policy");
+            self.fault(what, model);
+        }
         let is_ready = |(_, mark): &(u64, Mark)| mark.state == State::Ready;
         let is_kept = |(_, mark): &(u64, Mark)| mark.deleted.is_some();
         let keeps = match goal {
@@ -168,14 +173,14 @@ impl Exploration {
     }
 
     fn explore(&mut self, start: Vec<Model>) {
-        let callouts = callouts();
+        let callouts = [false, true].map(callouts);
         let mut todo = VecDeque::from(start);
         while let Some(model) = todo.pop_front() {
             if !self.states.insert(model.clone()) {
                 continue;
             }
             todo.extend(model.environment());
-            for (dir, goal) in &callouts {
+            for (dir, goal) in &callouts[usize::from(model.offline)] {
                 let whole = callout(&model, *dir, goal);
                 self.check_end(&model, *dir, goal, &whole);
                 // The states between two steps are reached through the cut after the first one.
@@ -226,7 +231,8 @@ fn lie(start: &Model, end: &Model, dir: usize, goal: &Goal) -> Option<&'static s
         Goal::StorageGrown { to } => size >= to.0 && end.mapped.is_none_or(|device| device >= to.0),
         Goal::Grown { to, .. } => size >= to.0 && whole(to.0),
         Goal::Mounted { read_only, .. } => {
-            let ungrowable = !start.grows_mounted && start.is_mounted();
+            let ungrowable = (!start.grows_mounted && start.is_mounted())
+                || (start.offline && start.used_by_pods(dir));
             let ended = |(_, mark): &(u64, Mark)| mark.growing.is_none();
             let grown = end.mapped.is_some_and(whole) && end.asset.as_ref().is_some_and(ended);
             end.mounts[dir].is_some_and(|mount| mount.read_only == *read_only)
@@ -257,10 +263,13 @@ fn a_cut_anywhere_reaches_the_goal_at_its_retry_and_loses_nothing() {
     let mut start = Vec::new();
     for autoclear in [true, false] {
         start.push(Model::nothing(autoclear));
-        start.push(Model {
-            grows_mounted: false,
-            ..Model::provisioned(Disk::Zero, autoclear)
-        });
+        for [grows_mounted, offline] in [[false, false], [false, true], [true, true]] {
+            start.push(Model {
+                grows_mounted,
+                offline,
+                ..Model::provisioned(Disk::Zero, autoclear)
+            });
+        }
         for disk in [Disk::Zero, Disk::Alien, Disk::Dead] {
             start.push(Model::provisioned(disk, autoclear));
         }
@@ -275,7 +284,7 @@ fn a_cut_anywhere_reaches_the_goal_at_its_retry_and_loses_nothing() {
         "\ndecide: {} states, {} cuts, {} callouts, at most {} steps, {} faults",
         exploration.states.len(),
         exploration.cuts,
-        callouts().len(),
+        callouts(false).len(),
         exploration.longest,
         exploration.faults.len()
     );

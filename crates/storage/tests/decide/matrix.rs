@@ -95,15 +95,20 @@ fn goals() -> Vec<(&'static str, usize, Goal)> {
     let xfs = Filesystem::Xfs;
     vec![
         ("provision", 1, Goal::Provisioned { size: Bytes(1) }),
-        ("mountdevice", GLOBAL, mount_device(Some(xfs))),
+        ("mountdevice", GLOBAL, mount_device(Some(xfs), false)),
         (
             "mountdevice, other fsType",
             GLOBAL,
-            mount_device(Some(Filesystem::Ext4)),
+            mount_device(Some(Filesystem::Ext4), false),
         ),
-        ("mount rw", 1, mount(xfs, false)),
-        ("mount ro", 1, mount(xfs, true)),
-        ("mount, other fsType", 1, mount(Filesystem::Ext4, false)),
+        ("mount rw", 1, mount(xfs, false, false)),
+        ("mount ro", 1, mount(xfs, false, true)),
+        ("mount rw, growth offline", 1, mount(xfs, true, false)),
+        (
+            "mount, other fsType",
+            1,
+            mount(Filesystem::Ext4, false, false),
+        ),
         ("expandvolume", 1, Goal::StorageGrown { to: Bytes(2) }),
         ("expandfs", 1, grow(2, false, false)),
         ("expandfs, growth offline", 1, grow(2, true, false)),

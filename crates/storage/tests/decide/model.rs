@@ -49,6 +49,8 @@ pub struct Model {
     pub autoclear: bool,
     /// The kernel grows the file system also while it is mounted.
     pub grows_mounted: bool,
+    /// The driver grows volumes only while no pod uses them.
+    pub offline: bool,
 }
 
 pub fn uuid() -> Uuid {
@@ -69,6 +71,7 @@ impl Model {
             mounts: [None; DIRECTORIES],
             autoclear,
             grows_mounted: true,
+            offline: false,
         }
     }
 
@@ -97,7 +100,7 @@ impl Model {
     }
 
     /// A pod other than the one on `dir` has the volume.
-    fn used_by_pods(&self, dir: usize) -> bool {
+    pub fn used_by_pods(&self, dir: usize) -> bool {
         let others = (1..DIRECTORIES).any(|other| other != dir && self.mounts[other].is_some());
         others || self.mounts.iter().flatten().any(|mount| mount.running)
     }
