@@ -1,6 +1,7 @@
 //! The answer to a callout.
 
 use crate::{backends, cli, config::Config, installed::Installed};
+use flexvol_storage::host::fork;
 use flexvol_storage::sdk::{Callout, Capabilities, Driver, Program, Result};
 use std::{ffi::OsStr, process::ExitCode};
 
@@ -15,6 +16,7 @@ pub fn run(installed: &Installed, callout: &OsStr) -> ExitCode {
     }
     Program::new(default_capabilities(installed.name()))
         .init_line(installed.init_line())
+        .watched(fork)
         .run(&|| open(installed))
 }
 

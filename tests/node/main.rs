@@ -19,6 +19,7 @@ mod directory;
 mod examples;
 mod failing_disk;
 mod format_guard;
+mod frozen;
 mod full;
 mod gc;
 mod guards;
@@ -78,6 +79,7 @@ fn main() -> ExitCode {
         directory::TESTS,
         failing_disk::TESTS,
         format_guard::TESTS,
+        frozen::TESTS,
         full::TESTS,
         gc::TESTS,
         guards::TESTS,

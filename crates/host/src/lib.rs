@@ -38,4 +38,5 @@ pub mod uuid;
 
 pub use device::{Device, DeviceNumber};
 pub use pool::{Allocation, Image, PoolId, Reserve};
+pub use sys::fork::fork;
 pub use uuid::Uuid;

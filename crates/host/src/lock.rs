@@ -9,6 +9,8 @@
 //! holds that together with others meanwhile: as long as one unmounts without a file none is made,
 //! and a file that is there is always the lock.
 
+mod left;
+
 use crate::{deadline::Deadline, run_dir};
 use flexvol_sdk::{Error, ErrorKind, Handle, Result};
 use rustix::{
@@ -64,12 +66,16 @@ fn remember(file: &Arc<File>) {
 /// Locks a volume, waiting up to `deadline`.
 ///
 /// # Errors
-/// [`ErrorKind::Busy`] at the deadline.
+/// [`ErrorKind::Busy`] at the deadline. [`ErrorKind::TimedOut`] while a process that was killed still
+/// waits for the kernel to do something with the volume.
 pub fn volume(handle: &Handle, deadline: Duration) -> Result<Guard> {
-    take(handle, Deadline::after(deadline), Whoever::NeedsFile)
+    let guard = take(handle, Deadline::after(deadline), Whoever::NeedsFile)?;
+    left::expect_gone(&guard.path)?;
+    Ok(guard)
 }
 
-/// The same for whoever unmounts the volume, also where no file can be made.
+/// The same for whoever unmounts the volume: also where no file can be made, and beside one process
+/// that the kernel does not let go.
 ///
 /// # Errors
 /// As for [`volume`].
@@ -101,12 +107,18 @@ fn take(handle: &Handle, mut deadline: Deadline, whoever: Whoever) -> Result<Gua
             },
             Err(error) => return Err(failed(error.into())),
         };
-        wait(&file, &mut deadline, BUSY)?;
-        // A file that was unlinked meanwhile locks nothing: the next process makes a new one.
-        let metadata = file
-            .metadata()
-            .map_err(|error| Error::system("examine the lock", error))?;
-        if metadata.nlink() > 0 {
+        match wait_or_find_left(&file, &mut deadline, BUSY, File::try_lock)? {
+            None => {}
+            Some(process) if whoever == Whoever::Unmounts => {
+                left::set_aside(&path, &file, &process)?;
+                continue;
+            }
+            Some(process) => return Err(left::still_there(&process)),
+        }
+        // A file that was unlinked or set aside meanwhile locks nothing: the next process makes a new
+        // one.
+        let same = same_file(&path, &file);
+        if same.map_err(|error| Error::system("examine the lock", error))? {
             let file = Arc::new(file);
             remember(&file);
             return Ok(Guard { file, path });
@@ -261,34 +273,62 @@ pub(crate) fn wait(file: &File, deadline: &mut Deadline, busy: &'static str) -> 
     wait_for(file, deadline, busy, File::try_lock)
 }
 
-fn wait_for(
+/// A way to take a lock that waits for nobody.
+type TryLock = fn(&File) -> std::result::Result<(), TryLockError>;
+
+fn wait_for(file: &File, deadline: &mut Deadline, busy: &'static str, lock: TryLock) -> Result<()> {
+    match wait_or_find_left(file, deadline, busy, lock)? {
+        None => Ok(()),
+        Some(process) => Err(left::still_there(&process)),
+    }
+}
+
+/// The same; a process that has the lock, was killed, and is not let go by the kernel is returned.
+fn wait_or_find_left(
     file: &File,
     deadline: &mut Deadline,
     busy: &'static str,
-    lock: fn(&File) -> Result<(), TryLockError>,
-) -> Result<()> {
+    lock: TryLock,
+) -> Result<Option<String>> {
+    let mut look = left::Look::default();
     loop {
         match lock(file) {
-            Ok(()) => return Ok(()),
-            Err(TryLockError::WouldBlock) if deadline.pause() => {}
-            Err(TryLockError::WouldBlock) => {
-                return Err(Error::new(ErrorKind::Busy, busy).because(describe_holder(file)));
-            }
+            Ok(()) => return Ok(None),
+            Err(TryLockError::WouldBlock) => {}
             Err(TryLockError::Error(error)) => return Err(Error::system("take the lock", error)),
+        }
+        let holder = holder_of(file);
+        if let Some(holder) = holder.as_ref().filter(|holder| look.is_left(holder)) {
+            return Ok(Some(holder.clone()));
+        }
+        if !deadline.pause() {
+            return Err(Error::new(ErrorKind::Busy, busy).because(describe(holder.as_deref())));
         }
     }
 }
 
-/// Who holds the lock, for the log. The process named took it; a child of it may be what is left.
-fn describe_holder(file: &File) -> String {
-    let pid = || {
-        let inode = file.metadata().ok()?.ino();
-        let locks = fs::read_to_string("/proc/locks").ok()?;
-        holder_in(&locks, inode).map(str::to_owned)
-    };
-    match pid() {
+/// The process that took the lock; a child of it may be what is left.
+fn holder_of(file: &File) -> Option<String> {
+    let inode = file.metadata().ok()?.ino();
+    let locks = fs::read_to_string("/proc/locks").ok()?;
+    holder_in(&locks, inode).map(str::to_owned)
+}
+
+/// Who holds the lock, for the log.
+fn describe(holder: Option<&str>) -> String {
+    match holder {
         Some(pid) => format!("the lock was taken by process {pid}"),
         None => "the lock's holder is unknown".to_owned(),
+    }
+}
+
+/// Whether the path still names this open file.
+fn same_file(path: &Path, file: &File) -> io::Result<bool> {
+    let open = file.metadata()?;
+    match fs::symlink_metadata(path) {
+        Ok(named) => Ok((named.dev(), named.ino()) == (open.dev(), open.ino())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
     }
 }
 

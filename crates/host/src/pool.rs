@@ -217,6 +217,8 @@ impl Pool {
     /// # Errors
     /// [`ErrorKind::Conflict`] where the name leads to something that is no handle.
     pub fn reserve_name(&self, name: &VolumeName, handle: &Handle) -> Result<Handle> {
+        // Where the pool takes no writes, all but the first wait here, and not in the kernel.
+        let _lock = self.lock()?;
         links::reserve(&self.names_directory()?, name, handle)
     }
 

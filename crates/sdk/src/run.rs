@@ -18,6 +18,9 @@ use std::{
 };
 
 mod process;
+mod watch;
+
+pub use watch::Fork;
 
 /// Answers the exec of this process: a driver's whole `main`.
 ///
@@ -41,6 +44,7 @@ pub fn run(capabilities: Capabilities, open: Open<'_>) -> ExitCode {
 pub struct Program {
     capabilities: Capabilities,
     init_line: Option<PathBuf>,
+    fork: Option<Fork>,
 }
 
 /// What an exec gets from its process, for tests of whole drivers in one process.
@@ -70,7 +74,17 @@ impl Program {
         Program {
             capabilities,
             init_line: None,
+            fork: None,
         }
+    }
+
+    /// Answers also when the kernel does not: the work is done in a second process, and Failure is
+    /// answered when that has not moved for half a minute. Nothing but the answer of the second one
+    /// says that something was done.
+    #[must_use]
+    pub fn watched(mut self, fork: Fork) -> Self {
+        self.fork = Some(fork);
+        self
     }
 
     /// Answers `init` with the line in this file where there is one: what was verified when the
@@ -90,7 +104,7 @@ impl Program {
     /// the `log` crate go to the node's [`Log`]. A panic of any thread is answered Failure and
     /// ends the exec, whether the driver was built to unwind or to abort. From the moment `open` is called SIGTERM lets
     /// the exec end by itself for two more seconds and then answers Failure in its place; but it
-    /// just ends `isattached` and `capacity`, which only look. Programs the driver starts
+    /// just ends `isattached` and, unless it is [watched](Program::watched), `capacity`, which only look. Programs the driver starts
     /// inherit the blocked signal, so a service manager that stops the caller cuts them no
     /// sooner than its own time limit. `init` needs none of this and gets none.
     pub fn run(&self, open: Open<'_>) -> ExitCode {

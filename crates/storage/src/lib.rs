@@ -9,8 +9,8 @@
 //!
 //! ```no_run
 //! use flexvol_storage::host::{Allocation, Device, DeviceNumber, Reserve, loop_device, pool::Pool};
-//! use flexvol_storage::sdk::{Bytes, Handle, Options, Result, run};
-//! use flexvol_storage::{Asset, Backend, BlockBackend, BlockDriver, Catalog, Mark};
+//! use flexvol_storage::sdk::{Bytes, Handle, Options, Result};
+//! use flexvol_storage::{Asset, Backend, BlockBackend, BlockDriver, Catalog, Mark, run};
 //! use std::{path::Path, process::ExitCode};
 //!
 //! struct Files(Pool);
@@ -91,6 +91,7 @@ pub mod mark;
 pub mod observed;
 mod opened;
 mod pool;
+mod run;
 mod settings;
 mod stored;
 mod upkeep;
@@ -106,5 +107,6 @@ pub use kind::{Details, Kind};
 pub use mark::Mark;
 pub use observed::{Asset, Goal, Observed};
 pub use pool::Pool;
+pub use run::run;
 pub use settings::{Growth, Names, Namespaces, Policy, Role, Settings};
 pub use upkeep::{Adopted, Adoption, Keeper, Leftover, ManagedBackend, ManagedDirectories, Upkeep};

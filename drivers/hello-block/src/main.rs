@@ -5,8 +5,8 @@
 #![forbid(unsafe_code)]
 
 use flexvol_storage::host::{Allocation, Device, DeviceNumber, Reserve, loop_device, pool::Pool};
-use flexvol_storage::sdk::{Bytes, Handle, Options, Result, beside_executable, run};
-use flexvol_storage::{Asset, Backend, BlockBackend, BlockDriver, Catalog, Mark};
+use flexvol_storage::sdk::{Bytes, Handle, Options, Result, beside_executable};
+use flexvol_storage::{Asset, Backend, BlockBackend, BlockDriver, Catalog, Mark, run};
 use std::process::ExitCode;
 
 struct Files(Pool);

@@ -6,9 +6,9 @@
 #![forbid(unsafe_code)]
 
 use flexvol_storage::host::{Allocation, Reserve, pool::Pool};
+use flexvol_storage::sdk::beside_executable;
 use flexvol_storage::sdk::{Bytes, Error, ErrorKind, Handle, Options, Result};
-use flexvol_storage::sdk::{beside_executable, run};
-use flexvol_storage::{Asset, Backend, Catalog, DirectoryBackend, DirectoryDriver, Mark};
+use flexvol_storage::{Asset, Backend, Catalog, DirectoryBackend, DirectoryDriver, Mark, run};
 use std::{os::fd::OwnedFd, process::ExitCode};
 
 struct Directories(Pool);

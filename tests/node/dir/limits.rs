@@ -69,7 +69,7 @@ fn flagged(place: &Place, points: &Points) {
 
     let log = place.sandbox.path("calls.log");
     let traced = |to: u64, more: &[&str]| {
-        let strace = ["/usr/bin/strace", "-qq", "-o", log.to_str().unwrap()];
+        let strace = ["/usr/bin/strace", "-f", "-qq", "-o", log.to_str().unwrap()];
         let strace = [&strace[..], &["-e", CHANGES], more].concat();
         let arguments = pod.expand_arguments(to, SIZE);
         place.driver.call_through(&strace, &arguments)
@@ -78,8 +78,10 @@ fn flagged(place: &Place, points: &Points) {
     traced(to, &[]).success();
     let (mut calls, mut counted) = (Vec::new(), BTreeMap::new());
     for line in fs::read_to_string(&log).unwrap().lines() {
-        let (name, _) = line.split_once('(').unwrap();
-        let nth = counted.entry(name.to_owned()).or_insert(0);
+        let (process, call) = line.split_once(' ').unwrap();
+        let (name, _) = call.trim_start().split_once('(').unwrap();
+        let nth = counted.entry((process.to_owned(), name.to_owned()));
+        let nth = nth.or_insert(0);
         *nth += 1;
         calls.push((name.to_owned(), *nth));
     }

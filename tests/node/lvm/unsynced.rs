@@ -123,7 +123,18 @@ fn killed_before_each_flush(
     for nth in 1..=FLUSHES {
         let arguments = prepare();
         let inject = format!("inject=?open,openat:signal=KILL:when={nth}");
-        let options = ["-P", BEFORE, "-e", "trace=?open,openat", "-e", &inject];
+        // In what the driver forked, and in no program.
+        let options = [
+            "-f",
+            "-b",
+            "execve",
+            "-P",
+            BEFORE,
+            "-e",
+            "trace=?open,openat",
+            "-e",
+            &inject,
+        ];
         let (call, _) = traced(node, &options, &arguments);
         if call.outcome() == Outcome::Success {
             undo(&call);

@@ -4,6 +4,7 @@ pub(crate) mod block;
 pub(crate) mod btrfs;
 pub(crate) mod child;
 pub(crate) mod flush;
+pub(crate) mod fork;
 pub(crate) mod kernel;
 pub(crate) mod lease;
 pub(crate) mod loops;

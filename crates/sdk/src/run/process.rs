@@ -1,6 +1,9 @@
 //! What an exec does to its own process before a driver's code may run.
 
-use super::{Environment, Program, conclude};
+use super::{
+    Environment, Program, conclude,
+    watch::{self, End, Fork},
+};
 use crate::{DriverStatus, Error, ErrorKind, Open, limits, log::Log};
 use nix::{
     sys::{
@@ -24,7 +27,7 @@ use std::{
 
 /// How long an exec that was told to stop may still take. Kubelet sends SIGTERM when
 /// `waitforattach` took ten minutes, and SIGKILL ten seconds later.
-const GRACE: Duration = Duration::from_secs(2);
+pub(super) const GRACE: Duration = Duration::from_secs(2);
 
 /// The watcher calls nothing deep.
 const STACK: usize = 128 << 10;
@@ -57,9 +60,14 @@ pub(super) fn serve(
     let open = || {
         // A thread costs a tenth of a short exec, and these only look: a caller that ends them
         // loses nothing.
-        let looks = |name: &OsString| name == "isattached" || name == "capacity";
+        let looks = |name: &OsString| {
+            name == "isattached" || (name == "capacity" && program.fork.is_none())
+        };
         if !arguments.first().is_some_and(looks) {
-            watched.call_once(|| answer_sigterm(&reply, arguments));
+            watched.call_once(|| match program.fork {
+                Some(fork) => work_apart(fork, &reply, arguments),
+                None => answer_sigterm(&reply, arguments),
+            });
         }
         open()
     };
@@ -87,7 +95,7 @@ fn leave_no_core() {
 }
 
 /// The real standard output, good for one reply.
-struct Reply(Mutex<Option<File>>);
+pub(super) struct Reply(Mutex<Option<File>>);
 
 impl Reply {
     /// Keeps the real standard output as a descriptor that no child inherits, and lets what
@@ -99,6 +107,11 @@ impl Reply {
         dup2_stderr(&nowhere)?;
         dup2_stdout(&nowhere)?;
         Ok(Reply(Mutex::new(Some(stdout.into()))))
+    }
+
+    /// The reply goes to this file from now on.
+    pub(super) fn replace(&self, output: File) {
+        *self.lock() = Some(output);
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<File>> {
@@ -130,6 +143,27 @@ fn answer_panic(reply: &Arc<Reply>, arguments: &[OsString]) {
         let log = if LOG.is_busy() { &Log::nowhere() } else { &LOG };
         answer_instead(&reply, error, log, &arguments);
     }));
+}
+
+/// Returns in a second process, which does the work; this one answers when that has ended, or cannot.
+fn work_apart(fork: Fork, reply: &Arc<Reply>, arguments: &[OsString]) {
+    if let Some(error) = watch::left_behind(arguments) {
+        return answer_instead(reply, error, &LOG, arguments);
+    }
+    match watch::start(fork, reply, arguments) {
+        Ok(None) => {}
+        Ok(Some(worker)) => match worker.end() {
+            End::Answered(line, code) => {
+                let written = (&**reply).write_all(&line);
+                process::exit(written.map_or(1, |()| code.into()));
+            }
+            End::Instead(error) => answer_instead(reply, error, &LOG, arguments),
+        },
+        Err(error) => {
+            log::warn!("nobody watches whether the kernel answers: {error}");
+            answer_sigterm(reply, arguments);
+        }
+    }
 }
 
 /// Answers in the place of an exec that was told to stop and does not end by itself. A handler

@@ -1,0 +1,224 @@
+//! File systems that are frozen (`fsfreeze -f`, as backups do it) while callouts come.
+
+use crate::{
+    lifecycle::{MIB, fill, measured, shared, size_of_filesystem},
+    sandbox,
+};
+use flexvol_testing::{
+    Baseline, Call, Driver, Need, Outcome, PersistentVolume, Pod, Points, Sandbox, Test,
+    eventually, patience, request,
+};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+    thread,
+    time::Duration,
+};
+
+const NEEDS: &[Need] = &[
+    Need::Root,
+    Need::Tool("fsfreeze", "util-linux"),
+    Need::Tool("mkfs.xfs", "xfsprogs"),
+    Need::Tool("mkfs.ext4", "e2fsprogs"),
+    Need::Tool("mkfs.btrfs", "btrfs-progs"),
+];
+
+pub const TESTS: &[Test] = &[
+    Test {
+        name: "a growth of a frozen file system answers, is not begun twice and does not hold unmount",
+        needs: NEEDS,
+        run: volume,
+    },
+    Test {
+        name: "every callout on a frozen pool answers, and nothing is lost after the thaw",
+        needs: NEEDS,
+        run: pool,
+    },
+];
+
+/// A file system that takes no writes until this is dropped.
+struct Frozen(PathBuf);
+
+impl Frozen {
+    fn new(mount: &Path) -> Self {
+        let path = mount.to_owned();
+        let mounted = flexvol_testing::below(mount);
+        assert!(
+            mounted.iter().any(|it| it.point == path),
+            "whatever else it is on would be frozen"
+        );
+        run("-f", &path);
+        Frozen(path)
+    }
+}
+
+impl Drop for Frozen {
+    fn drop(&mut self) {
+        run("-u", &self.0);
+    }
+}
+
+fn run(what: &str, mount: &Path) {
+    let done = Command::new("fsfreeze").arg(what).arg(mount).output();
+    let done = done.expect("start fsfreeze");
+    assert!(done.status.success(), "fsfreeze {what}: {done:?}");
+}
+
+/// The processes of a driver.
+fn processes(driver: &Driver) -> usize {
+    let all = fs::read_dir("/proc").unwrap().flatten();
+    all.filter(|entry| {
+        fs::read_link(entry.path().join("exe")).is_ok_and(|runs| runs == driver.executable())
+    })
+    .count()
+}
+
+/// Within the time that a watched callout has, and that a busy machine needs.
+fn expect_answer(call: &Call) {
+    let limit = Duration::from_secs(50) * patience();
+    assert!(call.took < limit, "{call}");
+}
+
+fn expect_at_once(call: &Call) {
+    assert!(
+        call.took < Duration::from_secs(15) * patience(),
+        "{call}, {:?}",
+        call.took
+    );
+}
+
+fn expect_frozen(call: &Call) {
+    let said = call.failure();
+    assert!(
+        said.contains("frozen") && said.contains("fsfreeze -u"),
+        "{said}"
+    );
+    assert_eq!(call.text("errorClass"), "uncertain", "{call}");
+}
+
+fn volume(_: &Points) {
+    thread::scope(|scope| {
+        for filesystem in ["xfs", "ext4", "btrfs"] {
+            scope.spawn(move || growth(filesystem));
+        }
+    });
+}
+
+fn growth(filesystem: &'static str) {
+    let sandbox = sandbox();
+    let driver = shared(&sandbox);
+    let baseline = Baseline::of(&sandbox);
+    let volume = PersistentVolume::provision(&driver, "frozen", filesystem, 300 * MIB);
+    let pods = ["one", "two"].map(|uid| Pod::new(&sandbox, &driver, &volume, uid));
+    pods.iter().for_each(|pod| drop(pod.mount("rw").success()));
+    let content = fill(pods[0].dir());
+    let size = size_of_filesystem(pods[0].dir());
+    let expand = pods[1].expand_arguments(400 * MIB, 300 * MIB);
+
+    let frozen = Frozen::new(pods[1].dir());
+    let first = driver.call(&expand);
+    expect_answer(&first);
+    // Without CAP_SYS_RESOURCE the kernel refuses an ext4 before it looks whether it is frozen.
+    let waits = filesystem != "ext4" || flexvol_testing::has_sys_resource();
+    let left = usize::from(waits);
+    if waits {
+        expect_frozen(&first);
+    }
+    assert_eq!(processes(&driver), left);
+    let again = driver.call(&expand);
+    assert_ne!(again.outcome(), Outcome::Success);
+    expect_at_once(&again);
+    assert_eq!(processes(&driver), left, "a second one was begun");
+    let unmounted = pods[0].unmount().success();
+    expect_at_once(&unmounted);
+    let beside = driver.call(&expand);
+    assert_ne!(beside.outcome(), Outcome::Success);
+    expect_at_once(&beside);
+    assert_eq!(processes(&driver), left, "a second one was begun");
+    drop(frozen);
+
+    eventually(
+        Duration::from_secs(10),
+        "what was left behind to end",
+        || processes(&driver) == 0,
+    );
+    pods[1].unmount().success();
+    pods[0].mount("rw").success();
+    let grown = driver
+        .call(&pods[0].expand_arguments(400 * MIB, 300 * MIB))
+        .success();
+    assert_eq!(measured(&grown), 400 * MIB);
+    assert!(size_of_filesystem(pods[0].dir()) > size + 90 * MIB);
+    assert_eq!(fs::read(pods[0].dir().join("before")).unwrap(), content);
+    pods[0].unmount().success();
+    driver.call(&["delete", &volume.json("rw")]).success();
+    baseline.expect(&sandbox, "grown after the thaw and deleted");
+}
+
+fn pool(_: &Points) {
+    let sandbox = sandbox();
+    let driver = shared(&sandbox);
+    let baseline = Baseline::of(&sandbox);
+    let [idle, mounted, doomed] = ["idle", "mounted", "doomed"]
+        .map(|name| PersistentVolume::provision(&driver, name, "xfs", 300 * MIB));
+    let pods = [&idle, &mounted].map(|volume| Pod::new(&sandbox, &driver, volume, "one"));
+    pods.iter().for_each(|pod| drop(pod.mount("rw").success()));
+    let old = fill(pods[0].dir());
+    pods[0].unmount().success();
+    // What is not written out when the pool freezes.
+    let new = vec![7; 4 << 20];
+    fs::write(pods[1].dir().join("new"), &new).unwrap();
+
+    let frozen = Frozen::new(&sandbox.disk());
+    let provision = ["provision".to_owned(), request("late", 300 * MIB)];
+    let delete = ["delete".to_owned(), doomed.json("rw")];
+    let unmount = ["unmount", pods[1].dir().to_str().unwrap()].map(str::to_owned);
+    let calls = [
+        provision.to_vec(),
+        pods[0].mount_arguments("rw"),
+        unmount.to_vec(),
+        delete.to_vec(),
+    ];
+    // Twice: whoever finds that another call still waits answers, and does not wait beside it.
+    for round in 0..2 {
+        thread::scope(|scope| {
+            for call in &calls {
+                scope.spawn(|| {
+                    let call = driver.call(call);
+                    call.failure();
+                    expect_answer(&call);
+                    if round > 0 {
+                        expect_frozen(&call);
+                        expect_at_once(&call);
+                    }
+                });
+            }
+        });
+        assert_eq!(processes(&driver), calls.len(), "one for each call");
+    }
+    drop(frozen);
+
+    eventually(
+        Duration::from_secs(20),
+        "what was left behind to end",
+        || processes(&driver) == 0,
+    );
+    expect_whole(&sandbox, &driver, &calls);
+    assert_eq!(fs::read(pods[0].dir().join("before")).unwrap(), old);
+    pods[1].mount("rw").success();
+    assert_eq!(fs::read(pods[1].dir().join("new")).unwrap(), new);
+    pods.iter().for_each(|pod| drop(pod.unmount().success()));
+    for volume in [&idle, &mounted] {
+        driver.call(&["delete", &volume.json("rw")]).success();
+    }
+    baseline.expect(&sandbox, "frozen, thawed and deleted");
+}
+
+/// Each of the calls reaches its goal now.
+fn expect_whole(sandbox: &Sandbox, driver: &Driver, calls: &[Vec<String>; 4]) {
+    let [provisioned, _, _, _] = calls.each_ref().map(|call| driver.call(call).success());
+    let late = PersistentVolume::from_reply("late", "xfs", &provisioned);
+    assert_eq!(late.image(sandbox).metadata().unwrap().len(), 300 * MIB);
+    driver.call(&["delete", &late.json("rw")]).success();
+}
