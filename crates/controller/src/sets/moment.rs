@@ -24,6 +24,9 @@ use k8s_openapi::{
 };
 use kube::{Api, ResourceExt, api::ListParams, core::Selector};
 
+/// The label of a pod with the revision of its set's template (`StatefulSetRevisionLabel`).
+const REVISION: &str = "controller-revision-hash";
+
 /// So many pods are read at a time.
 const PAGE: u32 = 250;
 
@@ -54,7 +57,7 @@ impl Sets {
             claims.extend(self.growing(&namespace, &name).await?);
         }
         Ok(Moment {
-            rolls: rolls(set),
+            rolls: rolls(set, &found),
             ordinals: ordinals(set),
             pods: found,
             last,
@@ -127,8 +130,12 @@ fn pod_of(set: &StatefulSet, pod: &v1::Pod, now: Timestamp) -> Option<Pod> {
     } else {
         State::Unready
     };
+    let ordinal = ordinal.parse().ok()?;
+    let labels = meta.labels.as_ref();
+    let revision = labels.and_then(|labels| labels.get(REVISION));
     Some(Pod {
-        ordinal: ordinal.parse().ok()?,
+        ordinal,
+        comes_back: revision.is_some() && revision == revision_of_next(set, ordinal),
         uid: uid(meta).to_owned(),
         made: meta.creation_timestamp.as_ref()?.0,
         state,
@@ -148,18 +155,44 @@ fn is_available(set: &StatefulSet, pod: &v1::Pod, now: Timestamp) -> bool {
     })
 }
 
+/// The revision of the template that a pod would have which is made now (`newVersionedStatefulSetPod` in
+/// `pkg/controller/statefulset/stateful_set_utils.go`): below the partition of a rollout the one before it,
+/// and otherwise the newest, whether or not anything else is replaced by it.
+fn revision_of_next(set: &StatefulSet, ordinal: i32) -> Option<&String> {
+    let status = set.status.as_ref()?;
+    if ordinal < first_of_rollout(set) {
+        status.current_revision.as_ref()
+    } else {
+        status.update_revision.as_ref()
+    }
+}
+
+/// The first ordinal that a rolling update replaces.
+fn first_of_rollout(set: &StatefulSet) -> i32 {
+    ordinals(set).start.saturating_add(partition(set))
+}
+
+fn partition(set: &StatefulSet) -> i32 {
+    let strategy = set.spec.update_strategy.as_ref();
+    let rolling = strategy.and_then(|strategy| strategy.rolling_update.as_ref());
+    rolling.and_then(|rolling| rolling.partition).unwrap_or(0)
+}
+
 /// Whether Kubernetes has not looked at the set as it is yet, or is replacing pods of it by newer ones.
-fn rolls(set: &StatefulSet) -> bool {
+fn rolls(set: &StatefulSet, pods: &[Pod]) -> bool {
     let Some(status) = &set.status else {
         return true;
     };
     let strategy = set.spec.update_strategy.as_ref();
     let by_hand = strategy.is_some_and(|strategy| strategy.type_.as_deref() == Some("OnDelete"));
-    let rolling = strategy.and_then(|strategy| strategy.rolling_update.as_ref());
-    let partition = rolling.and_then(|rolling| rolling.partition).unwrap_or(0);
-    let to_update = set.spec.replicas.unwrap_or(1).saturating_sub(partition);
+    let to_update = set
+        .spec
+        .replicas
+        .unwrap_or(1)
+        .saturating_sub(partition(set));
+    let replaced = |pod: &Pod| pod.ordinal >= first_of_rollout(set) && !pod.comes_back;
     let updating = status.current_revision != status.update_revision
-        && status.updated_replicas.unwrap_or(0) < to_update;
+        && (status.updated_replicas.unwrap_or(0) < to_update || pods.iter().any(replaced));
     status.observed_generation < set.metadata.generation || updating && !by_hand
 }
 
@@ -190,15 +223,45 @@ mod tests {
     #[test]
     fn a_set_rolls_until_kubernetes_has_replaced_what_it_is_to_replace() {
         let newer = |updated: i32| json!({"updateRevision": "b", "updatedReplicas": updated});
-        assert!(!rolls(&set(json!({}))));
-        assert!(rolls(&set(json!({"metadata": {"generation": 4}}))));
-        assert!(rolls(&set(json!({"status": newer(2)}))));
-        assert!(!rolls(&set(json!({"status": newer(3)}))));
+        let rolls = |more: Value| super::rolls(&set(more), &[]);
+        assert!(!rolls(json!({})));
+        assert!(rolls(json!({"metadata": {"generation": 4}})));
+        assert!(rolls(json!({"status": newer(2)})));
+        assert!(!rolls(json!({"status": newer(3)})));
         let by_hand = json!({"updateStrategy": {"type": "OnDelete"}});
-        assert!(!rolls(&set(json!({"status": newer(0), "spec": by_hand}))));
+        assert!(!rolls(json!({"status": newer(0), "spec": by_hand})));
         let part = json!({"updateStrategy": {"rollingUpdate": {"partition": 2}}});
-        assert!(!rolls(&set(json!({"status": newer(1), "spec": part}))));
-        assert!(rolls(&set(json!({"status": newer(0), "spec": part}))));
+        assert!(!rolls(json!({"status": newer(1), "spec": part})));
+        assert!(rolls(json!({"status": newer(0), "spec": part})));
+    }
+
+    #[test]
+    fn a_pod_comes_back_only_with_the_revision_that_kubernetes_would_make_it_with() {
+        let looked_at = |spec: Value, ordinal: i32, revision: Option<&str>| {
+            let status = json!({"updateRevision": "b", "updatedReplicas": 1});
+            let set = set(json!({"status": status, "spec": spec}));
+            let name = format!("db-{ordinal}");
+            let labels = json!({"controller-revision-hash": revision});
+            let labels = revision.map(|_| labels);
+            let pod = pod(json!({"metadata": {"name": name, "labels": labels}}));
+            let pod = pod_of(&set, &pod, THEN.parse().unwrap()).unwrap();
+            (pod.comes_back, rolls(&set, &[pod]))
+        };
+        let by_hand = || json!({"updateStrategy": {"type": "OnDelete"}});
+        assert_eq!(looked_at(by_hand(), 1, Some("a")), (false, false));
+        assert_eq!(looked_at(by_hand(), 1, Some("b")), (true, false));
+        assert_eq!(looked_at(by_hand(), 1, None), (false, false));
+        let part = || json!({"updateStrategy": {"rollingUpdate": {"partition": 2}}});
+        assert_eq!(looked_at(part(), 1, Some("a")), (true, false));
+        assert_eq!(looked_at(part(), 2, Some("b")), (true, false));
+        let rolled_further_before = looked_at(part(), 1, Some("b"));
+        assert_eq!(rolled_further_before, (false, false));
+        let is_replaced_next = looked_at(part(), 2, Some("a"));
+        assert_eq!(is_replaced_next, (false, true));
+        let mut later = part();
+        later["ordinals"] = json!({"start": 5});
+        assert_eq!(looked_at(later.clone(), 6, Some("a")), (true, false));
+        assert_eq!(looked_at(later, 7, Some("b")), (true, false));
     }
 
     fn pod(more: Value) -> v1::Pod {

@@ -34,6 +34,8 @@ pub(super) struct Pod {
     pub uid: String,
     pub made: Timestamp,
     pub state: State,
+    /// What replaces it now would be of the same revision of the set's template.
+    pub comes_back: bool,
 }
 
 /// How far a pod has come.
@@ -77,6 +79,9 @@ pub(super) enum Why {
     Count,
     Going(String),
     Unready(String),
+    /// What replaces the pod would be of another revision of the set's template than it is, which
+    /// nobody has let it have yet.
+    Revision(String),
     /// No claim of the pod grows: it has grown meanwhile, or cannot be asked yet.
     Nothing,
     /// The pod whose turn it is starts, and is not stopped.
@@ -99,6 +104,10 @@ impl fmt::Display for Why {
             Why::Count => write!(f, "the set has not the pods that it shall have"),
             Why::Going(pod) => write!(f, "pod {pod} is being deleted"),
             Why::Unready(pod) => write!(f, "pod {pod} is not ready, or not for long enough"),
+            Why::Revision(pod) => write!(
+                f,
+                "pod {pod} would come back with another revision of the set's template than it has; delete it yourself if it may have that one"
+            ),
             Why::Nothing => write!(f, "none of its claims grows"),
             Why::Starts => write!(f, "the pod is starting"),
             Why::Storage(claim) => write!(f, "the storage of claim {claim} has to grow first"),
@@ -141,7 +150,11 @@ fn chosen(seen: &Moment, now: Timestamp) -> Result<&Pod, Why> {
     if pod.state == State::Starting {
         return Err(Why::Starts);
     }
-    waits_for(pod, &seen.claims, now)
+    let pod = waits_for(pod, &seen.claims, now)?;
+    if !pod.comes_back {
+        return Err(Why::Revision(pod.name.clone()));
+    }
+    Ok(pod)
 }
 
 /// The pod, if all its volumes that shall grow wait for its end, and at least one since it was made.
@@ -185,6 +198,7 @@ mod tests {
             uid: format!("u-{ordinal}"),
             made: at(0),
             state,
+            comes_back: true,
         }
     }
 
@@ -266,6 +280,19 @@ mod tests {
             };
             assert_eq!(decide(&seen, at(1000)), Decision::Wait(Why::Count));
         }
+    }
+
+    #[test]
+    fn no_pod_is_stopped_that_would_come_back_with_another_revision() {
+        let mut seen = ready();
+        seen.pods[0].comes_back = false;
+        seen.pods[1].comes_back = false;
+        assert_eq!(decide(&seen, at(130)), evict(2), "others stay as they are");
+        seen.pods[2].comes_back = false;
+        let why = Why::Revision("db-2".to_owned());
+        assert_eq!(decide(&seen, at(130)), Decision::Wait(why));
+        let still = Decision::Wait(Why::MayGrow(Duration::from_secs(1)));
+        assert_eq!(decide(&seen, at(129)), still, "it may still grow as it is");
     }
 
     #[test]
