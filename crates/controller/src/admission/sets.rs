@@ -13,35 +13,67 @@ use k8s_openapi::api::{
     apps::v1::StatefulSet, core::v1::PersistentVolumeClaim, storage::v1::StorageClass,
 };
 use kube::{Api, Client, ResourceExt, api::ListParams};
+use std::cmp::Reverse;
+
+/// What the default class is annotated with (`pkg/volume/util/storageclass.go` in Kubernetes).
+const DEFAULT_CLASS: [&str; 2] = [
+    "storageclass.kubernetes.io/is-default-class",
+    "storageclass.beta.kubernetes.io/is-default-class",
+];
 
 /// So many claims of a set are looked at before a size is accepted; the controller looks at all.
 const MOST_CLAIMS: u32 = 500;
 
-/// The storage class of a template: its own, or the one that its first claim was given by default.
+/// The storage class of a template: its own, or the one that its first claim was given by default, or
+/// would be given now.
 pub(super) async fn class_of(
     client: &Client,
     set: &StatefulSet,
     name: &str,
 ) -> Result<Option<StorageClass>> {
-    let named = template(set, name).and_then(class_name);
-    let class = match (named, ordinals(set).next()) {
-        (Some(class), _) => Some(class.to_owned()),
-        (None, Some(first)) => {
-            let first = claim_name(set, name, first);
-            let Some(claims) = claims_near(client, set).filter(|_| is_object_name(&first)) else {
-                return Ok(None);
-            };
-            let claim = claims.get_opt(&first).await.context("read a claim")?;
-            claim.as_ref().and_then(class_name).map(str::to_owned)
-        }
-        (None, None) => None,
-    };
-    let Some(class) = class.filter(|name| is_object_name(name)) else {
-        return Ok(None);
-    };
     let classes: Api<StorageClass> = Api::all(client.clone());
+    let class = match template(set, name).and_then(class_name) {
+        Some(class) => Some(class.to_owned()),
+        None => class_of_first_claim(client, set, name).await?,
+    };
+    let Some(class) = class else {
+        let all = classes.list(&ListParams::default()).await;
+        return Ok(by_default(all.context("list the storage classes")?.items));
+    };
+    if !is_object_name(&class) {
+        return Ok(None);
+    }
     let class = classes.get_opt(&class).await;
     class.context("read the storage class")
+}
+
+/// Also of a set with no pods, whose claims may be there still.
+async fn class_of_first_claim(
+    client: &Client,
+    set: &StatefulSet,
+    template: &str,
+) -> Result<Option<String>> {
+    let first = claim_name(set, template, ordinals(set).start);
+    let Some(claims) = claims_near(client, set).filter(|_| is_object_name(&first)) else {
+        return Ok(None);
+    };
+    let claim = claims.get_opt(&first).await.context("read a claim")?;
+    Ok(claim.as_ref().and_then(class_name).map(str::to_owned))
+}
+
+/// The class of claims that name none (`GetDefaultClass` in Kubernetes' `pkg/volume/util/storageclass.go`).
+fn by_default(classes: Vec<StorageClass>) -> Option<StorageClass> {
+    let is_default = |class: &StorageClass| {
+        let annotations = class.metadata.annotations.as_ref();
+        let text = |key: &&str| annotations?.get(*key).map(String::as_str);
+        DEFAULT_CLASS.iter().any(|key| text(key) == Some("true"))
+    };
+    let defaults = classes.into_iter().filter(is_default);
+    // The newest, and of several the one whose name comes first.
+    defaults.max_by_key(|class| {
+        let made = class.metadata.creation_timestamp.as_ref().map(|at| at.0);
+        (made, Reverse(class.name_any()))
+    })
 }
 
 /// Judges what is new in annotations.
@@ -173,6 +205,36 @@ mod tests {
             },
         });
         from_value(set).unwrap()
+    }
+
+    #[test]
+    fn the_default_class_is_the_one_that_kubernetes_would_give() {
+        let class = |name: &str, default: &str, at: &str| -> StorageClass {
+            let annotations = json!({DEFAULT_CLASS[0]: default});
+            from_value(json!({
+                "metadata": {
+                    "name": name, "annotations": annotations,
+                    "creationTimestamp": format!("2026-11-22T12:00:0{at}Z"),
+                },
+                "provisioner": "example.com/disk",
+            }))
+            .unwrap()
+        };
+        let name = |classes: &[StorageClass]| by_default(classes.to_vec()).map(|it| it.name_any());
+        assert_eq!(name(&[]), None);
+        let (newest, other) = (class("x", "false", "9"), class("o", "yes", "9"));
+        assert_eq!(name(&[newest.clone(), other]), None);
+        let (old, b, a) = (
+            class("old", "true", "1"),
+            class("b", "true", "2"),
+            class("a", "true", "2"),
+        );
+        assert_eq!(name(&[old.clone(), newest]), Some("old".to_owned()));
+        assert_eq!(name(&[old, b, a]), Some("a".to_owned()));
+        let mut beta = class("beta", "false", "3");
+        let annotations = json!({DEFAULT_CLASS[1]: "true"});
+        beta.metadata.annotations = from_value(annotations).unwrap();
+        assert_eq!(name(&[beta]), Some("beta".to_owned()));
     }
 
     #[test]

@@ -120,6 +120,11 @@ fn grown(set: &StatefulSet, template: &str) -> Option<Bytes> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use flexvol_apiserver::{Key, Server};
+    use kube::{
+        Config,
+        config::{KubeConfigOptions, Kubeconfig},
+    };
     use proptest::prelude::*;
     use serde_json::{Value, from_value};
 
@@ -224,6 +229,69 @@ mod tests {
         let (stored, warnings) = stored(&old, &new).unwrap();
         assert_eq!(stored, old);
         assert!(warnings[0].contains("keep 3Gi"), "{warnings:?}");
+    }
+
+    /// What is thought of an edit of template `data`, which names this class, while the cluster has these
+    /// claims and the classes `disk` of ours and `other`.
+    fn judged(
+        class: Option<&str>,
+        replicas: i32,
+        claims: &[(&str, &str)],
+        default: &str,
+    ) -> Verdict {
+        let server = Server::start().unwrap();
+        let make = |kind: &str, namespace: &str, name: &str, mut object: Value| {
+            object["metadata"]["name"] = name.into();
+            let key = Key::new(kind, namespace, name);
+            server.store().create(&key, object).unwrap();
+        };
+        for (name, provisioner) in [("disk", "example.com/disk"), ("other", "csi.example")] {
+            let key = "storageclass.kubernetes.io/is-default-class";
+            let annotations = json!({key: (name == default).to_string()});
+            let metadata = json!({"annotations": annotations});
+            let class = json!({"metadata": metadata, "provisioner": provisioner});
+            make("StorageClass", "", name, class);
+        }
+        for (name, class) in claims {
+            let spec = json!({"storageClassName": class, "accessModes": ["ReadWriteOnce"]});
+            let claim = json!({"metadata": {"namespace": "ns"}, "spec": spec});
+            make("PersistentVolumeClaim", "ns", name, claim);
+        }
+        let sets = ["1Gi", "2Gi"].map(|size| {
+            let mut set = set(size, "1Gi", None);
+            set["spec"]["replicas"] = replicas.into();
+            let data = &mut set["spec"]["volumeClaimTemplates"][0]["spec"];
+            data["storageClassName"] = json!(class);
+            set
+        });
+        let ours = Ours::of(&["example.com/disk".parse().unwrap()]).unwrap();
+        let asked = async {
+            let kubeconfig: Kubeconfig = serde_json::from_str(&server.kubeconfig()).unwrap();
+            let options = KubeConfigOptions::default();
+            let config = Config::from_custom_kubeconfig(kubeconfig, &options).await;
+            let client = Client::try_from(config.unwrap()).unwrap();
+            edit(&client, &ours, &update(&sets[0], &sets[1])).await
+        };
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        runtime.block_on(asked).unwrap()
+    }
+
+    #[test]
+    fn a_template_without_a_class_has_that_of_its_first_claim_or_the_default() {
+        let put_back = |verdict: Verdict| !verdict.patch.is_empty();
+        for replicas in [0, 2] {
+            let judged =
+                |class, claims, default| put_back(judged(class, replicas, claims, default));
+            assert!(judged(Some("disk"), &[], "none"), "{replicas}");
+            assert!(judged(None, &[], "disk"), "{replicas}");
+            assert!(!judged(None, &[], "other"), "{replicas}");
+            assert!(!judged(None, &[], "none"), "{replicas}");
+            assert!(!judged(Some(""), &[], "disk"), "{replicas}");
+            let kept = [("data-db-0", "disk")];
+            assert!(judged(None, &kept, "other"), "{replicas}");
+            let kept = [("data-db-0", "other")];
+            assert!(!judged(None, &kept, "disk"), "{replicas}");
+        }
     }
 
     proptest! {
