@@ -9,16 +9,24 @@ use crate::{
 use flexvol_testing::{Need, Points, Test};
 use serde_json::{Value, json};
 use std::{
+    fs,
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     path::Path,
 };
 
 /// Of policies of the API server, which are there since Kubernetes 1.30.
-pub const POLICIES: &[Test] = &[Test {
-    name: "admission: inline volumes are kept to the namespaces that allow them",
-    needs: &[Need::Root],
-    run: inline,
-}];
+pub const POLICIES: &[Test] = &[
+    Test {
+        name: "admission: inline volumes are kept to the namespaces that allow them",
+        needs: &[Need::Root],
+        run: inline,
+    },
+    Test {
+        name: "admission: the controller makes, changes and takes away persistent volumes of its own drivers alone",
+        needs: &[Need::Root],
+        run: volumes,
+    },
+];
 
 /// Of tokens that name a node, which are there since Kubernetes 1.33.
 pub const AGENTS: &[Test] = &[Test {
@@ -27,19 +35,106 @@ pub const AGENTS: &[Test] = &[Test {
     run: agents,
 }];
 
+/// Calls kubectl with the rights that a token gives.
+fn as_bearer(scenario: &Scenario, token: &str, arguments: &[&str]) -> anyhow::Result<String> {
+    // Without the administrator's file, whose token would be used.
+    let to = ["--kubeconfig=/dev/null", "--server=https://127.0.0.1:6443"];
+    let token = format!("--token={token}");
+    let who = ["--insecure-skip-tls-verify=true", &token];
+    let cluster = scenario.lab().cluster();
+    cluster.kubectl(&[arguments, &to, &who].concat())
+}
+
+fn volumes(points: &Points) {
+    controllers::with(|scenario, _| {
+        let controller = controllers::token(scenario.lab(), "flexvol-controller", None);
+        let as_controller = |arguments: &[&str]| as_bearer(scenario, &controller, arguments);
+        let create = |volume: &Value| {
+            let file = "/var/lib/lab/volume.json";
+            fs::write(scenario.lab().cluster().file(file), volume.to_string()).unwrap();
+            as_controller(&["create", &format!("--filename={file}")])
+        };
+        let volume = |name: &str, source: Value| {
+            let mut volume = json!({
+                "apiVersion": "v1",
+                "kind": "PersistentVolume",
+                "metadata": {"name": name, "finalizers": ["lab.example/kept"]},
+                "spec": {
+                    "capacity": {"storage": "1Gi"},
+                    "accessModes": ["ReadWriteOnce"],
+                    "persistentVolumeReclaimPolicy": "Retain",
+                    "claimRef": {"namespace": "default", "name": "nobodys", "uid": "none"},
+                },
+            });
+            let parts = source.as_object().unwrap().clone();
+            volume["spec"].as_object_mut().unwrap().extend(parts);
+            volume
+        };
+        // None of these drivers is served: nobody else acts on them.
+        let own = json!({"flexVolume": {"driver": "lab.example/none"}});
+        let of_another = json!({"flexVolume": {"driver": "other.example/none"}});
+        let secret = json!({"name": "any", "namespace": "kube-system"});
+        let with_secret = json!({"driver": "lab.example/none", "secretRef": secret});
+        let with_secret = json!({"flexVolume": with_secret});
+        let of_the_node = json!({"hostPath": {"path": "/"}});
+        let patch = |name: &str, patch: Value| {
+            let patch = format!("--patch={patch}");
+            as_controller(&["patch", "persistentvolume", name, "--type=merge", &patch])
+        };
+        let refused = |result: anyhow::Result<String>| {
+            let words = format!(
+                "{:#}",
+                result.expect_err("it is not the controller's to do")
+            );
+            assert!(words.contains("the controller "), "{words}");
+            points.add(1);
+        };
+
+        scenario.eventually("the policy to be in force", || {
+            let made = create(&volume("of-the-node", of_the_node.clone()));
+            if made.is_ok() {
+                forget(scenario, "of-the-node");
+            }
+            made.is_err()
+        });
+        refused(create(&volume("of-the-node", of_the_node.clone())));
+        refused(create(&volume("with-secret", with_secret)));
+        refused(create(&volume("of-another", of_another.clone())));
+
+        create(&volume("own", own)).unwrap();
+        let larger = json!({"spec": {"capacity": {"storage": "2Gi"}}});
+        patch("own", larger.clone()).unwrap();
+        for theirs in [
+            json!({"spec": {"persistentVolumeReclaimPolicy": "Delete"}}),
+            json!({"spec": {"claimRef": null}}),
+            json!({"spec": {"claimRef": {"name": "thiefs"}}}),
+        ] {
+            refused(patch("own", theirs));
+        }
+        patch("own", json!({"metadata": {"finalizers": null}})).unwrap();
+        as_controller(&["delete", "persistentvolume", "own"]).unwrap();
+
+        for (name, source) in [("of-the-node", of_the_node), ("of-another", of_another)] {
+            scenario.apply(&[volume(name, source)]);
+            refused(patch(name, larger.clone()));
+            refused(as_controller(&["delete", "persistentvolume", name]));
+            forget(scenario, name);
+        }
+    });
+}
+
+/// Deletes a persistent volume, whatever keeps it.
+fn forget(scenario: &Scenario, name: &str) {
+    let free = r#"--patch={"metadata":{"finalizers":null}}"#;
+    let lab = scenario.lab();
+    lab.kubectl(&["patch", "persistentvolume", name, "--type=merge", free]);
+    lab.kubectl(&["delete", "persistentvolume", name, "--ignore-not-found"]);
+}
+
 fn agents(points: &Points) {
     controllers::with(|scenario, _| {
         let agent = controllers::token(scenario.lab(), "flexvol-agent", Some("node"));
-        let as_agent = |arguments: &[&str]| {
-            // Without the administrator's file, whose token would be used.
-            let to = ["--kubeconfig=/dev/null", "--server=https://127.0.0.1:6443"];
-            let token = format!("--token={agent}");
-            let who = ["--insecure-skip-tls-verify=true", &token];
-            scenario
-                .lab()
-                .cluster()
-                .kubectl(&[arguments, &to, &who].concat())
-        };
+        let as_agent = |arguments: &[&str]| as_bearer(scenario, &agent, arguments);
         for node in ["node", "other"] {
             scenario.apply(&[json!({
                 "apiVersion": "flexvol.dev/v1alpha1",
@@ -58,7 +153,7 @@ fn agents(points: &Points) {
             let mut order = order.clone();
             order["status"] = json!({"found": "Absent"});
             let file = "/var/lib/lab/answer.json";
-            std::fs::write(scenario.lab().cluster().file(file), order.to_string()).unwrap();
+            fs::write(scenario.lab().cluster().file(file), order.to_string()).unwrap();
             let file = format!("--filename={file}");
             as_agent(&["replace", "--subresource=status", &file])
         };
@@ -72,13 +167,28 @@ fn agents(points: &Points) {
         });
         refused(answer("pvc-of-other"));
         answer("pvc-of-node").unwrap();
+        for theirs in [
+            json!({"node": "other"}),
+            json!({"driver": "lab.example/other"}),
+            json!({"claim": {"uid": "of-other"}}),
+        ] {
+            let patch = format!("--patch={}", json!({"spec": theirs}));
+            let patch = ["patch", "nodevolume", "pvc-of-node", "--type=merge", &patch];
+            let words = scenario.lab().cluster().kubectl(&patch).unwrap_err();
+            let words = format!("{words:#}");
+            assert!(words.contains("an order stays with its"), "{words}");
+            points.add(1);
+        }
+        let rest = r#"--patch={"spec":{"size":2}}"#;
+        let patch = ["patch", "nodevolume", "pvc-of-node", "--type=merge", rest];
+        scenario.lab().kubectl(&patch);
         let other = json!({
             "apiVersion": "flexvol.dev/v1alpha1",
             "kind": "StorageNode",
             "metadata": {"name": "other"},
         });
         let file = "/var/lib/lab/other.json";
-        std::fs::write(scenario.lab().cluster().file(file), other.to_string()).unwrap();
+        fs::write(scenario.lab().cluster().file(file), other.to_string()).unwrap();
         refused(as_agent(&["create", &format!("--filename={file}")]));
         scenario
             .lab()
@@ -89,7 +199,7 @@ fn agents(points: &Points) {
 fn inline(_: &Points) {
     let scenario = Scenario::begin();
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/cluster/admission.yaml");
-    let policy = std::fs::read_to_string(file).unwrap();
+    let policy = fs::read_to_string(file).unwrap();
     scenario.lab().apply_text(&policy);
     let result = catch_unwind(AssertUnwindSafe(|| kept(&scenario)));
     // Other scenarios have inline volumes.

@@ -5,7 +5,7 @@ use crate::{
     claims::{claim, class, delete_claim, wait_bound},
     claims_of_sets::{annotate, ready, set},
     claims_scheduled,
-    controllers::tokens_name_nodes,
+    controllers::{rules_are_known, tokens_name_nodes},
     lab::{self, Lab, beside, executable},
     objects::pod,
     scenario::Scenario,
@@ -72,7 +72,15 @@ impl Story {
         let parts = parts.each_ref().map(PathBuf::as_path);
         self.lab().cluster().make_image(IMAGE, &parts).unwrap();
         assert!(!self.is_installed(), "nobody has installed the driver yet");
-        self.helm(&["install", "flexvol", "--create-namespace", &deploy("chart")]);
+        let chart = deploy("chart");
+        let mut arguments = vec!["install", "flexvol", "--create-namespace", &chart];
+        for (is_there, without) in [
+            (tokens_name_nodes(), "--set=admission.agents=false"),
+            (webhooks::are_there(), "--set=admission.volumes=false"),
+        ] {
+            arguments.extend((!is_there).then_some(without));
+        }
+        self.helm(&arguments);
         assert!(self.is_installed(), "pods are ready without the driver");
         let pool = json!({"pool": "default"});
         // The names are those of the set's claims.
@@ -162,12 +170,16 @@ impl Story {
         }
         if webhooks::are_there() {
             manifests.push("cluster/webhooks.yaml");
+            manifests.push("cluster/volumes.yaml");
         }
         if tokens_name_nodes() {
             manifests.push("cluster/agents.yaml");
         }
         for file in &manifests {
-            self.lab().kubectl(&["apply", "--filename", &deploy(file)]);
+            let file = deploy(file);
+            let mut apply = vec!["apply", "--filename", &file];
+            apply.extend((!rules_are_known()).then_some("--validate=false"));
+            self.lab().kubectl(&apply);
         }
         self.wait_volumes(0);
         self.0.apply(&[claim("again", "at-once", 320)]);

@@ -30,7 +30,8 @@ struct Plain {
 const PLAIN: [Plain; 8] = [
     Plain {
         file: "cluster/objects.yaml",
-        heading: "The objects of flexvol-controller. Apply this first; deleting it forgets all volumes' orders.",
+        heading: "The objects of flexvol-controller. Apply this first; deleting it forgets all volumes' orders.\n\
+            # Kubernetes before 1.23 takes it by `kubectl apply --validate=false`.",
         templates: &["objects"],
         values: &[],
     },
@@ -57,6 +58,12 @@ const PLAIN: [Plain; 8] = [
         file: "cluster/webhooks.yaml",
         heading: "Belongs to controller.yaml. Apply it after that.",
         templates: &["webhooks"],
+        values: &[],
+    },
+    Plain {
+        file: "cluster/volumes.yaml",
+        heading: "Belongs to controller.yaml. Adjust the drivers.",
+        templates: &["volumes"],
         values: &[],
     },
     Plain {
@@ -117,8 +124,11 @@ struct Elsewhere {
     has: Result<&'static [&'static str], &'static str>,
 }
 
+/// Without the policies that are for safety, as older releases have to be told.
+const UNGUARDED: &str = "admission.agents=false,admission.volumes=false";
+
 /// Policies, webhooks and what the scheduler looks at, which not every release has: nobody has to choose by release.
-const ELSEWHERE: [Elsewhere; 9] = [
+const ELSEWHERE: [Elsewhere; 12] = [
     Elsewhere {
         version: "1.32.0",
         namespace: "flexvol",
@@ -127,6 +137,7 @@ const ELSEWHERE: [Elsewhere; 9] = [
             "disk.example.com",
             "flexvol-agents",
             "flexvol-webhook",
+            "flexvol-volumes",
             "flexvol-lease",
         ]),
     },
@@ -134,25 +145,48 @@ const ELSEWHERE: [Elsewhere; 9] = [
         version: "1.31.9",
         namespace: "flexvol",
         value: "admission.growth=auto",
-        has: Ok(&["disk.example.com", "flexvol-webhook", "flexvol-lease"]),
+        has: Err("admission.agents needs Kubernetes 1.32, which is v1.31.9"),
+    },
+    Elsewhere {
+        version: "1.31.9",
+        namespace: "flexvol",
+        value: "admission.agents=false",
+        has: Ok(&[
+            "disk.example.com",
+            "flexvol-webhook",
+            "flexvol-volumes",
+            "flexvol-lease",
+        ]),
     },
     Elsewhere {
         version: "1.29.9",
         namespace: "flexvol",
-        value: "admission.growth=auto",
+        value: "admission.agents=false",
+        has: Err("admission.volumes needs Kubernetes 1.30, which is v1.29.9"),
+    },
+    Elsewhere {
+        version: "1.29.9",
+        namespace: "flexvol",
+        value: UNGUARDED,
         has: Ok(&["disk.example.com", "flexvol-lease"]),
     },
     Elsewhere {
         version: "1.23.9",
         namespace: "flexvol",
-        value: "admission.growth=auto",
+        value: UNGUARDED,
         has: Ok(&[]),
     },
     Elsewhere {
         version: "1.33.0",
         namespace: "flexvol",
-        value: "admission.agents=false",
+        value: UNGUARDED,
         has: Ok(&["disk.example.com", "flexvol-webhook", "flexvol-lease"]),
+    },
+    Elsewhere {
+        version: "1.23.9",
+        namespace: "flexvol",
+        value: "claims=false",
+        has: Ok(&[]),
     },
     Elsewhere {
         version: "1.31.9",
@@ -163,7 +197,7 @@ const ELSEWHERE: [Elsewhere; 9] = [
     Elsewhere {
         version: "1.29.9",
         namespace: "flexvol",
-        value: "admission.inline=true",
+        value: "admission.inline=true,admission.agents=false,admission.volumes=false",
         has: Err("admission.inline is true and needs Kubernetes 1.30, which is v1.29.9"),
     },
     Elsewhere {
@@ -193,6 +227,7 @@ impl Elsewhere {
                     "disk.example.com",
                     "flexvol-agents",
                     "flexvol-webhook",
+                    "flexvol-volumes",
                     "flexvol-lease",
                 ];
                 let has = |name: &&str| {
