@@ -100,6 +100,22 @@ fn templates(points: &Points) {
         }
         assert_eq!(pods(), before, "no pod was restarted");
 
+        // The cluster's own programs are left to Kubernetes.
+        for namespace in ["kube-system", "flexvol"] {
+            let within = |size: &str| {
+                let mut set = sized(size, "1Gi");
+                set["metadata"]["namespace"] = namespace.into();
+                set["spec"]["replicas"] = 0.into();
+                set
+            };
+            apply(scenario, &within("320Mi"), "").unwrap();
+            let words = apply(scenario, &within("352Mi"), "").unwrap_err();
+            assert!(words.contains(STOCK), "{words}");
+            let delete = ["delete", "statefulset", "db", "--namespace", namespace];
+            lab.kubectl(&delete);
+            points.add(1);
+        }
+
         // The same again, a former size, and one between: nothing changes.
         let generation = live()["metadata"]["generation"].clone();
         for size in ["352Mi", "320Mi", "330Mi"] {
