@@ -27,7 +27,7 @@ struct Plain {
     values: &'static [&'static str],
 }
 
-const PLAIN: [Plain; 8] = [
+const PLAIN: [Plain; 9] = [
     Plain {
         file: "cluster/objects.yaml",
         heading: "The objects of flexvol-controller. Apply this first; deleting it forgets all volumes' orders.\n\
