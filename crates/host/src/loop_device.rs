@@ -25,6 +25,7 @@ use std::{
     io,
     os::{fd::AsFd, unix::fs::MetadataExt},
     path::Path,
+    thread,
     time::Duration,
 };
 
@@ -35,6 +36,9 @@ const ATTEMPTS: usize = 64;
 /// How many devices without discards are replaced before one is taken as it is: an image that gives
 /// nothing back is better than none.
 const RENEWALS: usize = 8;
+
+/// How long somebody looks at a device, at most times.
+const LOOK: Duration = Duration::from_millis(5);
 
 /// udev looks at every device that was open for writing, for some milliseconds.
 const RELEASE: Duration = Duration::from_secs(2);
@@ -120,8 +124,7 @@ pub fn owner(number: DeviceNumber) -> Result<Option<Handle>> {
 
 /// From the path that sysfs shows, which the kernel keeps in memory.
 fn name_of_image(number: DeviceNumber) -> Option<Handle> {
-    let path = fs::read(format!("/sys/dev/block/{number}/loop/backing_file")).ok()?;
-    let path = String::from_utf8_lossy(&path);
+    let path = fs::read_to_string(format!("/sys/dev/block/{number}/loop/backing_file")).ok()?;
     let path = path.trim_end_matches('\n');
     let path = path.strip_suffix(" (deleted)").unwrap_or(path);
     Handle::parse(Path::new(path).file_name()?.to_str()?).ok()
@@ -351,9 +354,10 @@ fn make(image: &Image, label: &str, allocation: Allocation) -> Result<Device> {
                 renewals += 1;
                 undo(&writer, &file);
                 drop(writer);
-                // Where somebody was faster it is his.
-                if let Err(error) = sys::loops::remove(control.as_fd(), index) {
-                    log::debug!("loop device {index} stays without discards: {error}");
+                // Somebody may look at it, or be faster, and then it is his.
+                if let Err(error) = sys::loops::renew(control.as_fd(), index) {
+                    log::debug!("loop device {index} is not made anew: {error}");
+                    thread::sleep(LOOK);
                 }
             }
             Ok(()) => return with_image(Device::open(number)?, image),

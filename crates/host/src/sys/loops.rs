@@ -2,8 +2,8 @@
 #![allow(unsafe_code)]
 
 use linux_raw_sys::loop_device::{
-    LOOP_CLR_FD, LOOP_CONFIGURE, LOOP_CTL_GET_FREE, LOOP_CTL_REMOVE, LOOP_GET_STATUS64,
-    LOOP_SET_CAPACITY, LOOP_SET_FD, LOOP_SET_STATUS64, loop_config, loop_info64,
+    LOOP_CLR_FD, LOOP_CONFIGURE, LOOP_CTL_ADD, LOOP_CTL_GET_FREE, LOOP_CTL_REMOVE,
+    LOOP_GET_STATUS64, LOOP_SET_CAPACITY, LOOP_SET_FD, LOOP_SET_STATUS64, loop_config, loop_info64,
 };
 use rustix::{
     fd::{AsRawFd, BorrowedFd},
@@ -124,15 +124,22 @@ pub(crate) fn free_index(control: BorrowedFd<'_>) -> io::Result<u32> {
     unsafe { ioctl::ioctl(control, FreeIndex) }
 }
 
-/// `LOOP_CTL_REMOVE` on /dev/loop-control: removes a device that is unbound and that nobody has open
-/// (EBUSY otherwise). The index is given out again, for a new one.
-pub(crate) fn remove(control: BorrowedFd<'_>, index: u32) -> io::Result<()> {
+/// `LOOP_CTL_REMOVE` and `LOOP_CTL_ADD` on /dev/loop-control: a device that is unbound and that nobody
+/// has open (EBUSY otherwise) is exchanged for a new one with the same index.
+pub(crate) fn renew(control: BorrowedFd<'_>, index: u32) -> io::Result<()> {
     let index = usize::try_from(index).map_err(|_| Errno::INVAL)?;
     // SAFETY: the argument of LOOP_CTL_REMOVE is a device's index, not a pointer.
     unsafe {
         ioctl::ioctl(
             control,
             ioctl::IntegerSetter::<LOOP_CTL_REMOVE>::new_usize(index),
+        )?;
+    }
+    // SAFETY: the argument of LOOP_CTL_ADD is a device's index, not a pointer.
+    unsafe {
+        ioctl::ioctl(
+            control,
+            ioctl::IntegerSetter::<LOOP_CTL_ADD>::new_usize(index),
         )
     }
 }
