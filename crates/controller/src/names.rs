@@ -45,6 +45,10 @@ pub const CLASS: &str = "volume.beta.kubernetes.io/storage-class";
 /// On a claim: the node that the scheduler chose.
 pub const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
 
+/// On a pod of a stateful set: the revision of the set's template that it was made of
+/// (`StatefulSetRevisionLabel`).
+pub const REVISION: &str = "controller-revision-hash";
+
 /// On a stateful set, followed by the name of a claim template: the size its claims shall have.
 pub const GROW: &str = "grow.flexvol.dev/";
 

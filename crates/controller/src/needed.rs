@@ -2,7 +2,7 @@
 //! names are read: whoever watches another one has to say what of it, and tenants cannot fill it.
 
 use crate::{
-    names::{CLASS, DOMAIN, GROW, HOSTNAME, PROVISIONER, SELECTED_NODE},
+    names::{CLASS, DOMAIN, GROW, HOSTNAME, PROVISIONER, REVISION, SELECTED_NODE},
     prune::Keep,
 };
 
@@ -87,6 +87,7 @@ const SET: Keep = object!(
 
 const POD: Keep = object!(
     "metadata": metadata!(
+        "labels": Keep::Members(&[(REVISION, WORD)]),
         "ownerReferences": Keep::Members(&[("uid", WORD), ("controller", WORD)]),
     ),
     "spec": Keep::Members(&[("volumes", Keep::Members(&[
@@ -219,6 +220,26 @@ mod tests {
         assert_eq!(sets::wanted(&read).len(), 1);
         assert_eq!(read.metadata.annotations.unwrap().len(), 1);
         assert!(read.spec.template.spec.is_none());
+    }
+
+    #[test]
+    fn of_a_pod_it_is_read_of_which_set_and_revision_it_is_and_which_claims_it_has() {
+        let pod = json!({
+            "metadata": {
+                "name": "db-0", "labels": {REVISION: "db-1", "app": "db"},
+                "ownerReferences": [{"kind": "StatefulSet", "uid": "1", "controller": true}],
+            },
+            "spec": {
+                "containers": [],
+                "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data-db-0"}}],
+            },
+        });
+        let read: Value = listed("", "pods", &pod);
+        assert_eq!(read["metadata"]["labels"], json!({REVISION: "db-1"}));
+        let owner = json!([{"uid": "1", "controller": true}]);
+        assert_eq!(read["metadata"]["ownerReferences"], owner);
+        assert_eq!(read["spec"]["volumes"], pod["spec"]["volumes"]);
+        assert!(read["spec"].get("containers").is_none());
     }
 
     #[test]

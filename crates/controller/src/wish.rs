@@ -28,17 +28,22 @@ pub fn selected_node(claim: &PersistentVolumeClaim) -> Option<&str> {
     annotations.get(SELECTED_NODE).map(String::as_str)
 }
 
-/// The name of the claim's class, if it can be one: the annotation goes before the field, as for quota, the
+/// What the claim says of its class, if anything: the annotation goes before the field, as for quota, the
 /// scheduler and the binder (`GetPersistentVolumeClaimClass` in `pkg/apis/core/v1/helper`), and Kubernetes
-/// does not look what it says.
-#[must_use]
-pub fn class_name(claim: &PersistentVolumeClaim) -> Option<&str> {
+/// does not look what it says. A claim that says `""` gets no default class.
+pub(crate) fn class_text(claim: &PersistentVolumeClaim) -> Option<&str> {
     let annotated = claim.metadata.annotations.as_ref();
-    let name = match annotated.and_then(|all| all.get(CLASS)) {
-        Some(name) => name,
+    let text = match annotated.and_then(|all| all.get(CLASS)) {
+        Some(text) => text,
         None => claim.spec.as_ref()?.storage_class_name.as_ref()?,
     };
-    Some(name.as_str()).filter(|name| is_object_name(name))
+    Some(text)
+}
+
+/// The name of the claim's class, if what [`class_text`] tells can be one.
+#[must_use]
+pub fn class_name(claim: &PersistentVolumeClaim) -> Option<&str> {
+    class_text(claim).filter(|name| is_object_name(name))
 }
 
 /// The size that a claim asks for.

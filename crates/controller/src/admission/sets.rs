@@ -5,7 +5,7 @@ use super::review::{Update, Verdict};
 use crate::{
     names::is_object_name,
     sets::{claim_name, ordinals, restarts, size, template, too_large, wanted},
-    wish::{beyond, class_name},
+    wish::{beyond, class_text},
 };
 use anyhow::{Context, Result};
 use flexvol_sdk::Bytes;
@@ -32,7 +32,7 @@ pub(super) async fn class_of(
     name: &str,
 ) -> Result<Option<StorageClass>> {
     let classes: Api<StorageClass> = Api::all(client.clone());
-    let class = match template(set, name).and_then(class_name) {
+    let class = match template(set, name).and_then(class_text) {
         Some(class) => Some(class.to_owned()),
         None => class_of_first_claim(client, set, name).await?,
     };
@@ -58,7 +58,7 @@ async fn class_of_first_claim(
         return Ok(None);
     };
     let claim = claims.get_opt(&first).await.context("read a claim")?;
-    Ok(claim.as_ref().and_then(class_name).map(str::to_owned))
+    Ok(claim.as_ref().and_then(class_text).map(str::to_owned))
 }
 
 /// The class of claims that name none (`GetDefaultClass` in Kubernetes' `pkg/volume/util/storageclass.go`).

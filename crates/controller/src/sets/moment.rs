@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     decide::{Answer, Order, Wanted},
-    names::AWAITS_NODE,
+    names::{AWAITS_NODE, REVISION},
     objects::NodeVolume,
     observe::{condition, failure, grows, order_of, uid},
     pages,
@@ -23,9 +23,6 @@ use k8s_openapi::{
     jiff::{SignedDuration, Timestamp},
 };
 use kube::{Api, ResourceExt, api::ListParams, core::Selector};
-
-/// The label of a pod with the revision of its set's template (`StatefulSetRevisionLabel`).
-const REVISION: &str = "controller-revision-hash";
 
 /// So many pods are read at a time.
 const PAGE: u32 = 250;
