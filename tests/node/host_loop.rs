@@ -148,7 +148,8 @@ fn lifecycle(_: &Points) {
     );
 
     device
-        .file()
+        .writer()
+        .unwrap()
         .write_all_at(b"through the device", 4096)
         .unwrap();
     device.sync().unwrap();
