@@ -22,6 +22,12 @@ pub struct Kubernetes {
 const CLAIM_PROTECTION: &str = "kubernetes.io/pvc-protection";
 const VOLUME_PROTECTION: &str = "kubernetes.io/pv-protection";
 
+/// On a claim, with the name of its volume.
+const BOUND: [&str; 2] = [
+    "pv.kubernetes.io/bind-completed",
+    "pv.kubernetes.io/bound-by-controller",
+];
+
 /// Acts on every change after this version, for ever.
 pub(crate) async fn follow(kubernetes: Kubernetes, shared: Arc<Shared>, mut seen: u64) {
     let mut versions = shared.store().versions();
@@ -88,12 +94,19 @@ impl Kubernetes {
         let volume = volume.filter(|found| {
             found["spec"]["claimRef"]["uid"] == claim["metadata"]["uid"] && !is_deleting(found)
         });
-        let bound = claim["spec"]["volumeName"].as_str();
-        match (bound, volume) {
+        let named = claim["spec"]["volumeName"].as_str();
+        let is_complete = claim["metadata"]["annotations"][BOUND[0]] == "yes";
+        let phase = claim["status"]["phase"].as_str();
+        match (named, volume) {
             (None, None) => announce(store, key, &claim),
-            (None, Some(volume)) => bind(store, key, &volume_key, &volume),
+            (_, Some(_)) if named.is_none() || !is_complete => bind(store, key, &volume_key),
+            (Some(_), Some(volume)) if phase != Some("Bound") => complete(store, key, &volume),
+            (Some(_), None) if is_complete && phase != Some("Lost") => {
+                let lost = json!({"phase": "Lost", "capacity": null, "accessModes": null});
+                store.merge_status(key, &lost)
+            }
             (Some(_), Some(volume)) if self.expands => expand(store, key, &claim, &volume),
-            (Some(_), _) => Ok(()),
+            _ => Ok(()),
         }
     }
 }
@@ -136,18 +149,18 @@ fn announce(store: &mut Store, key: &Key, claim: &Value) -> Result<(), Refused> 
     Ok(())
 }
 
-/// First the volume, then the claim; the status of each after the rest.
-fn bind(store: &mut Store, claim: &Key, volume_key: &Key, volume: &Value) -> Result<(), Refused> {
-    store.merge_status(volume_key, &json!({"phase": "Bound"}))?;
-    let annotations = json!({
-        "pv.kubernetes.io/bind-completed": "yes",
-        "pv.kubernetes.io/bound-by-controller": "yes",
-    });
+/// First the volume, then the claim; the status of the claim when that was seen.
+fn bind(store: &mut Store, claim: &Key, volume: &Key) -> Result<(), Refused> {
+    store.merge_status(volume, &json!({"phase": "Bound"}))?;
+    let annotations = json!({BOUND[0]: "yes", BOUND[1]: "yes"});
     let patch = json!({
         "metadata": {"annotations": annotations},
-        "spec": {"volumeName": volume_key.name},
+        "spec": {"volumeName": volume.name},
     });
-    store.merge(claim, &patch)?;
+    store.merge(claim, &patch).map(|_| ())
+}
+
+fn complete(store: &mut Store, claim: &Key, volume: &Value) -> Result<(), Refused> {
     let status = json!({
         "phase": "Bound",
         "accessModes": volume["spec"]["accessModes"],

@@ -83,6 +83,7 @@ impl Act<'_> {
                 let volume = self.create(&self.all(), volume).await;
                 live.volume = Some(volume.context("make the persistent volume")?);
             }
+            Step::NotePublishing => self.patch_order(live, json!({"publishing": true})).await?,
             Step::NotePublished => self.patch_order(live, json!({"published": true})).await?,
             Step::Revoke => self.patch_order(live, json!({"wanted": "Absent"})).await?,
             Step::Resize(size) => {

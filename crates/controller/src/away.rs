@@ -67,6 +67,7 @@ pub(crate) async fn away(
     Ok(Some(Away {
         why: words(node, known, &silence, Some(order)),
         lost: known != Known::Ready,
+        removed: known == Known::Missing,
     }))
 }
 
@@ -89,6 +90,7 @@ async fn chosen(all: &Api<Node>, nodes: &Nodes, live: &Live, ours: &Ours) -> Res
                 why: words(&node, known, &silence, None),
                 // One that never had an agent may never get one.
                 lost: known != Known::Ready || silence == Silence::Never,
+                removed: known == Known::Missing,
             }));
         }
         let labels = found
@@ -100,6 +102,7 @@ async fn chosen(all: &Api<Node>, nodes: &Nodes, live: &Live, ours: &Ours) -> Res
                     "node {node} has not the labels that the class's allowedTopologies ask for; another node is asked for"
                 ),
                 lost: true,
+                removed: false,
             }));
         }
     }
@@ -115,6 +118,7 @@ async fn chosen(all: &Api<Node>, nodes: &Nodes, live: &Live, ours: &Ours) -> Res
     Ok(lacks.map(|why| Away {
         why: format!("{why}; another node is asked for"),
         lost: true,
+        removed: false,
     }))
 }
 

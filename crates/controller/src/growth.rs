@@ -135,7 +135,8 @@ impl Controller {
                 Step::Rest => return Ok(Some(Outcome::Settled)),
                 Step::Resize(size) => {
                     let resized = act.resize(&order.version, size).await?;
-                    self.index.order_written(&order.version, &resized);
+                    self.index
+                        .order_written(&order.version, &resized, &self.ours);
                     live.order = Some(resized);
                 }
                 Step::SizeVolume(size) => {

@@ -5,7 +5,7 @@
 //! what the index has on the condition of the version that the index has.
 
 use crate::{
-    decide::{Answer, Order, Reclaim, Volume, Wanted},
+    decide::{Answer, Order, Published, Reclaim, Volume, Wanted},
     news::Presence,
     objects::NodeVolume,
     observe::{holder, order_of, uid, volume_of},
@@ -63,9 +63,9 @@ impl Index {
 
     /// An order is as seen, or has gone. Says whether that is something else for decisions: a node that
     /// fails again and again says the same each time.
-    pub fn order(&self, order: &NodeVolume, presence: Presence) -> bool {
+    pub fn order(&self, order: &NodeVolume, presence: Presence, ours: &Ours) -> bool {
         let is_there = presence == Presence::There;
-        let seen = is_there.then(|| self::seen(order_of(order), &order.metadata));
+        let seen = is_there.then(|| self::seen(order_of(order, ours), &order.metadata));
         let mut changed = false;
         let namespace = is_there.then(|| self.shared(&order.spec.claim.namespace));
         self.put(order.name_any(), |known| {
@@ -90,8 +90,8 @@ impl Index {
     }
 
     /// The same of an order.
-    pub fn order_written(&self, from: &str, order: &NodeVolume) {
-        let seen = seen(order_of(order), &order.metadata);
+    pub fn order_written(&self, from: &str, order: &NodeVolume, ours: &Ours) {
+        let seen = seen(order_of(order, ours), &order.metadata);
         self.put(order.name_any(), |known| {
             replace(&mut known.order, from, seen)
         });
@@ -149,6 +149,12 @@ impl Index {
     pub fn has_volume(&self, name: &str) -> bool {
         let all = self.all();
         all.get(name).is_some_and(|known| known.volume.is_some())
+    }
+
+    /// Whether an order is known.
+    pub fn has_order(&self, name: &str) -> bool {
+        let all = self.all();
+        all.get(name).is_some_and(|known| known.order.is_some())
     }
 
     /// Whether volume and order are known.
@@ -247,7 +253,7 @@ impl Known {
             Answer::None | Answer::Absent => false,
         };
         let stays = order.wanted == Wanted::Present && !volume.released && !volume.deleting;
-        reached && stays && order.published && order.problem.is_none()
+        reached && stays && order.published == Published::Seen && order.problem.is_none()
     }
 
     /// Nobody asks anything of it any more, and it says `Retain`.
@@ -310,7 +316,7 @@ mod tests {
     fn index(volume: &PersistentVolume, order: &NodeVolume) -> Index {
         let index = Index::default();
         index.volume(volume, Presence::There, &Ours::from(["a/b"]));
-        index.order(order, Presence::There);
+        index.order(order, Presence::There, &Ours::from(["a/b"]));
         index
     }
 
@@ -321,19 +327,19 @@ mod tests {
         let version = |index: &Index| index.get("pvc-1").order.unwrap().version;
         let mut answer = order("Present", 4);
         answer.metadata.resource_version = Some("9".to_owned());
-        index.order_written("7", &answer);
+        index.order_written("7", &answer, &ours);
         assert_eq!(version(&index), "9", "as written");
         let mut later = answer.clone();
         later.metadata.resource_version = Some("11".to_owned());
-        index.order(&later, Presence::There);
+        index.order(&later, Presence::There, &ours);
         answer.metadata.resource_version = Some("10".to_owned());
-        index.order_written("9", &answer);
+        index.order_written("9", &answer, &ours);
         assert_eq!(version(&index), "11", "the watch was faster");
         index.volume_written("1", &volume("Released", "a/b"), &ours);
         assert_eq!(index.get("pvc-1").volume.unwrap().version, "8");
         // What is gone is not there again.
-        index.order(&later, Presence::Gone);
-        index.order_written("11", &answer);
+        index.order(&later, Presence::Gone, &ours);
+        index.order_written("11", &answer, &ours);
         assert!(index.get("pvc-1").order.is_none());
     }
 
@@ -377,14 +383,15 @@ mod tests {
             order
         };
         let index = Index::default();
-        assert!(index.order(&failed(1, "full"), Presence::There));
+        let order = |order, presence| index.order(&order, presence, &Ours::from(["a/b"]));
+        assert!(order(failed(1, "full"), Presence::There));
         assert_eq!(index.count(), (1, 1));
-        assert!(!index.order(&failed(2, "full"), Presence::There));
+        assert!(!order(failed(2, "full"), Presence::There));
         assert_eq!(index.get("pvc-1").order.unwrap().version, "2");
-        assert!(index.order(&failed(3, "on fire"), Presence::There));
+        assert!(order(failed(3, "on fire"), Presence::There));
         assert_eq!(index.of_node("n"), ["pvc-1"]);
         assert!(index.of_node("another").is_empty());
-        assert!(index.order(&failed(3, "on fire"), Presence::Gone));
+        assert!(order(failed(3, "on fire"), Presence::Gone));
     }
 
     #[test]

@@ -36,7 +36,10 @@ pub struct NodeVolumeSpec {
     pub wanted: Wanted,
     /// How large it shall be at least, in bytes.
     pub size: u64,
-    /// A persistent volume is, was, or is going to be there.
+    /// A persistent volume is about to be made.
+    #[serde(default)]
+    pub publishing: bool,
+    /// A persistent volume is, or was, there: data may be in the storage.
     #[serde(default)]
     pub published: bool,
     /// The claim it is for.

@@ -1,13 +1,17 @@
 //! Reading one volume's objects from the API server, as they are now.
 
+mod orders;
+
+pub(crate) use orders::order_of;
+
 use crate::{
-    decide::{self, Answer, Away, Binding, Observed, Problem, Reclaim},
+    decide::{self, Away, Binding, Observed, Reclaim},
     growth,
     names::{
         AWAITS_NODE, CLAIM_FINALIZER, FAILED, PROVISIONED_BY, VOLUME_FINALIZER, claim_uid,
         volume_name,
     },
-    objects::{ClaimReference, NodeVolume, Wanted},
+    objects::{ClaimReference, NodeVolume},
     ours::Ours,
     wish,
 };
@@ -139,7 +143,8 @@ fn named(claim: &ClaimReference) -> (String, String) {
 }
 
 fn needs_class(claim: &PersistentVolumeClaim, ours: &Ours) -> bool {
-    wish::wish(claim, None, ours) != decide::Wish::Nothing || grows(claim)
+    // Without a class it is refused.
+    matches!(wish::wish(claim, None, ours), decide::Wish::Refused(_)) || grows(claim)
 }
 
 /// Whether the claim asks for more than it has.
@@ -256,8 +261,7 @@ impl Live {
 
     /// Whether the node had no room for it.
     pub(crate) fn had_no_room(&self) -> bool {
-        let order = self.order.as_ref();
-        let status = order.and_then(|order| order.status.as_ref());
+        let status = self.order.as_ref().and_then(|order| order.status.as_ref());
         let problem = status.and_then(|status| status.problem.as_ref());
         problem.is_some_and(|problem| problem.class() == ErrorClass::Exhausted)
     }
@@ -271,7 +275,7 @@ impl Live {
                 .as_ref()
                 .map(|claim| self.claim_of(claim, name, ours)),
             volume: self.volume.as_ref().map(|volume| volume_of(volume, ours)),
-            order: self.order.as_ref().map(order_of),
+            order: self.order.as_ref().map(|order| order_of(order, ours)),
             away: self.away.clone(),
         }
     }
@@ -289,13 +293,14 @@ impl Live {
             } else {
                 request
             },
-            // From the moment on that Kubernetes has written the name, it is not undone.
+            // Whoever has written the name, it is not undone.
             binding: match spec.volume_name.as_deref() {
                 None | Some("") => Binding::None,
-                Some(volume) if volume == name => Binding::This,
-                Some(_) => Binding::Another,
+                Some(volume) if volume != name => Binding::Another,
+                Some(_) if is_bound(claim) => Binding::This,
+                Some(_) => Binding::Named,
             },
-            may_grow: is_bound(claim) && claim.metadata.deletion_timestamp.is_none(),
+            deleting: claim.metadata.deletion_timestamp.is_some(),
             beyond: self
                 .class
                 .as_ref()
@@ -343,35 +348,6 @@ pub(crate) fn volume_of(volume: &PersistentVolume, ours: &Ours) -> decide::Volum
             Reclaim::Retain
         },
         capacity: storage(spec.and_then(|spec| spec.capacity.as_ref())),
-    }
-}
-
-pub(crate) fn order_of(order: &NodeVolume) -> decide::Order {
-    let status = order.status.clone().unwrap_or_default();
-    // An answer to a former order says what is there, but not why this one fails.
-    let current = Some(status.observed_generation) == order.metadata.generation;
-    decide::Order {
-        node: order.spec.node.clone(),
-        wanted: wanted(order.spec.wanted),
-        size: Bytes(order.spec.size),
-        published: order.spec.published,
-        answer: match status.found {
-            None => Answer::None,
-            Some(Wanted::Present) => Answer::Present(status.size.map(Bytes)),
-            Some(Wanted::Absent) => Answer::Absent,
-        },
-        problem: status.problem.filter(|_| current).map(|problem| Problem {
-            class: problem.class(),
-            message: problem.message,
-        }),
-        grows_on_node: status.grows_on_node,
-    }
-}
-
-fn wanted(wanted: Wanted) -> decide::Wanted {
-    match wanted {
-        Wanted::Present => decide::Wanted::Present,
-        Wanted::Absent => decide::Wanted::Absent,
     }
 }
 

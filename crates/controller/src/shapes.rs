@@ -55,6 +55,7 @@ pub(crate) fn recalled(
             decide::Wanted::Absent => "Absent",
         },
         "size": storage(spec.capacity.as_ref()).0,
+        "publishing": true,
         "published": true,
         "claim": {"namespace": claim.namespace, "name": claim.name, "uid": claim.uid},
         "made": Made {

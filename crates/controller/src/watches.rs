@@ -217,7 +217,9 @@ impl Controller {
             // Made for another claim, which has gone.
             !held && *volume != name && self.index.has_volume(volume)
         });
-        if !ours && !held && other.is_none() {
+        // Its author may have taken away what says that it is ours.
+        let known = self.index.has_order(&name);
+        if !ours && !held && !known && other.is_none() {
             return;
         }
         let mut claims = self.claims.lock().unwrap_or_else(PoisonError::into_inner);
@@ -265,7 +267,7 @@ impl Controller {
 
     fn order_seen(&self, order: &NodeVolume, presence: Presence) {
         let name = order.name_any();
-        let changed = self.index.order(order, presence);
+        let changed = self.index.order(order, presence, &self.ours);
         let news = presence == Presence::Gone
             || changed
                 && self.is_ready()

@@ -2,7 +2,8 @@
 
 use crate::{
     decide::Wish,
-    names::{CLASS, LARGEST, PROVISIONER, SELECTED_NODE, is_object_name},
+    names::{CLASS, LARGEST, PROVISIONER, SELECTED_NODE, is_object_name, volume_name},
+    observe::{is_bound, uid},
     ours::Ours,
 };
 use flexvol_sdk::Bytes;
@@ -88,17 +89,21 @@ pub fn beyond(class: &StorageClass, asked: Bytes) -> Option<String> {
 /// What a claim wants, if one of our drivers shall make its volume.
 #[must_use]
 pub fn wish(claim: &PersistentVolumeClaim, class: Option<&StorageClass>, ours: &Ours) -> Wish {
-    let (Some(driver), Some(spec)) = (provisioner(claim), &claim.spec) else {
+    let Some(spec) = &claim.spec else {
         return Wish::Nothing;
     };
-    let bound = spec
-        .volume_name
-        .as_deref()
-        .is_some_and(|name| !name.is_empty());
-    let is_ours = ours.driver_of(driver).is_some();
-    if bound || claim.metadata.deletion_timestamp.is_some() || !is_ours {
+    // Its author may write the name of the volume that it is going to have, and that binds nothing.
+    let own = volume_name(uid(&claim.metadata));
+    let named = spec.volume_name.as_deref().unwrap_or_default();
+    let names_another = !named.is_empty() && named != own;
+    let is_served = names_another || is_bound(claim);
+    if is_served || claim.metadata.deletion_timestamp.is_some() {
         return Wish::Nothing;
     }
+    let is_ours = |driver: &&str| ours.driver_of(driver).is_some();
+    let Some(driver) = provisioner(claim).filter(is_ours) else {
+        return Wish::OfOthers;
+    };
     let Some(class) = class else {
         return Wish::Refused(match class_name(claim) {
             Some(name) => {
@@ -336,12 +341,36 @@ mod tests {
         nobodys["metadata"]["annotations"] = json!({});
         let mut goes = claim(json!({}));
         goes["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
-        for nothing in [others, nobodys, goes, claim(json!({"volumeName": "pv"}))] {
-            assert_eq!(
-                of(nothing.clone(), class(json!({}))),
-                Wish::Nothing,
-                "{nothing}"
-            );
+        let mut bound = named_after_itself();
+        bound["status"] = json!({"phase": "Bound"});
+        for (claim, wanted) in [
+            (others, Wish::OfOthers),
+            (nobodys, Wish::OfOthers),
+            (goes, Wish::Nothing),
+            (claim(json!({"volumeName": "pv"})), Wish::Nothing),
+            (bound, Wish::Nothing),
+        ] {
+            assert_eq!(of(claim.clone(), class(json!({}))), wanted, "{claim}");
+        }
+    }
+
+    /// Its author has written the name of the volume that it is going to have.
+    fn named_after_itself() -> Value {
+        let mut named = claim(json!({"volumeName": "pvc-1"}));
+        named["metadata"]["uid"] = "1".into();
+        named
+    }
+
+    #[test]
+    fn a_claim_that_says_the_name_of_its_own_volume_is_not_bound_by_that() {
+        for phase in [
+            json!({}),
+            json!({"phase": "Pending"}),
+            json!({"phase": "Lost"}),
+        ] {
+            let mut named = named_after_itself();
+            named["status"] = phase;
+            assert_eq!(of(named, class(json!({}))), Wish::Storage { node: None });
         }
     }
 

@@ -27,10 +27,12 @@ pub fn duty(order: &NodeVolumeSpec, answer: &NodeVolumeStatus) -> Duty {
         (Wanted::Absent, Some(Wanted::Absent)) => Duty::Nothing,
         (Wanted::Absent, _) => Duty::Delete,
         // Where data may be, an empty volume in their place would hide that they are gone.
-        (Wanted::Present, None | Some(Wanted::Absent)) if order.published => Duty::Expand {
-            new: order.size,
-            old: order.size,
-        },
+        (Wanted::Present, None | Some(Wanted::Absent)) if order.publishing || order.published => {
+            Duty::Expand {
+                new: order.size,
+                old: order.size,
+            }
+        }
         (Wanted::Present, None | Some(Wanted::Absent)) => Duty::Provision,
         (Wanted::Present, Some(Wanted::Present)) => match answer.size {
             Some(has) if has < order.size => Duty::Expand {

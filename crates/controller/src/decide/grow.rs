@@ -37,7 +37,7 @@ pub(super) fn growing(observed: &Observed, volume: &Volume) -> Step {
     let least = reached.unwrap_or_default();
     let target = claim.request.max(claim.capacity);
     let ordered = order.size.max(least);
-    if claim.may_grow && ordered != target.max(least) {
+    if claim.may_grow() && ordered != target.max(least) {
         return match &claim.beyond {
             Some(why) if target > ordered && asks(claim) => {
                 unreached(claim, Step::Stuck(why.clone()))
@@ -53,13 +53,9 @@ pub(super) fn growing(observed: &Observed, volume: &Volume) -> Step {
         Some(reached) if reached >= claim.request => {
             claim.request.max(volume.capacity.min(reached))
         }
-        // The driver does not say what it reached: its file system will, or nobody.
-        None if order.problem.is_none() && order.grows_on_node => {
-            return match claim.awaits_node {
-                Some(size) if size != claim.request => Step::AwaitNode(claim.request),
-                _ => kubelet_acts(observed, claim),
-            };
-        }
+        // The driver does not say what it reached: its file system will, or nobody. Kubelet looks at it when the
+        // volume says more than the claim has, and where Kubernetes' own expander runs it says so already.
+        None if order.problem.is_none() && order.grows_on_node => claim.request,
         None if order.problem.is_none() => {
             return unreached(claim, Step::Stuck(NOBODY_GROWS.to_owned()));
         }
@@ -122,7 +118,7 @@ fn kubelet_acts(observed: &Observed, claim: &Claim) -> Step {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use super::super::{Away, Binding, Problem, Reclaim, Wish, decide};
+    use super::super::{Away, Binding, Problem, Published, Reclaim, Wish, decide};
     use super::*;
     use flexvol_sdk::{Bytes, ErrorClass};
 
@@ -173,7 +169,7 @@ pub(super) mod tests {
                 request: Bytes(request),
                 capacity: Bytes(10),
                 binding: Binding::This,
-                may_grow: true,
+                deleting: false,
                 beyond: None,
                 awaits_node: None,
                 failure: None,
@@ -187,10 +183,11 @@ pub(super) mod tests {
                 capacity: Bytes(10),
             }),
             order: Some(Order {
+                ours: true,
                 node: "n".to_owned(),
                 wanted: Wanted::Present,
                 size: Bytes(ordered),
-                published: true,
+                published: Published::Seen,
                 answer: Answer::Present(Some(Bytes(ordered))),
                 problem: None,
                 grows_on_node: false,
@@ -209,6 +206,7 @@ pub(super) mod tests {
             order.problem = problem.map(|message| Problem {
                 class: ErrorClass::Exhausted,
                 message: message.to_owned(),
+                lasts: true,
             });
             observed.volume.as_mut().unwrap().capacity = Bytes(reached);
             let claim = observed.claim.as_mut().unwrap();
@@ -245,7 +243,15 @@ pub(super) mod tests {
         );
         observed.order.as_mut().unwrap().grows_on_node = true;
         observed.claim.as_mut().unwrap().request = Bytes(20);
+        assert_eq!(decide(&observed), Step::SizeVolume(Bytes(20)));
+        observed.volume.as_mut().unwrap().capacity = Bytes(20);
+        assert_eq!(decide(&observed), Step::AwaitNode(Bytes(20)));
+        observed.claim.as_mut().unwrap().awaits_node = Some(Bytes(20));
         assert_eq!(decide(&observed), Step::Rest, "kubelet grows it");
+        // It was lowered before anybody has grown it.
+        observed.claim.as_mut().unwrap().request = Bytes(15);
+        observed.order.as_mut().unwrap().size = Bytes(15);
+        assert_eq!(decide(&observed), Step::SizeVolume(Bytes(15)));
     }
 
     #[test]
@@ -257,6 +263,7 @@ pub(super) mod tests {
         observed.away = Some(Away {
             why: "the node is lost".to_owned(),
             lost: true,
+            removed: false,
         });
         assert_eq!(
             decide(&observed),

@@ -1,52 +1,60 @@
 //! From a claim to a persistent volume.
+//!
+//! What authors of claims may write proves nothing: the name of a volume, the annotation of a binding,
+//! finalizers, and, in effect, the phase `Lost`. So storage is kept for data only when the persistent volume was
+//! seen, or Kubernetes says `Bound`.
 
-use super::{Answer, Away, Claim, Observed, Order, Step, Wanted, Wish};
+use super::{Answer, Away, Binding, Claim, Observed, Order, Published, Step, Wanted, Wish};
 use flexvol_sdk::ErrorClass;
 
 /// There is no persistent volume yet, or no more.
 pub(super) fn making(observed: &Observed) -> Step {
     let held = observed.claim_is_held();
     let Some(order) = &observed.order else {
-        return match observed.wish() {
-            Some(Wish::Refused(why)) => Step::Refuse(why.clone()),
-            Some(Wish::Storage { node: Some(_) }) if observed.away.is_some() => elsewhere(observed),
-            Some(Wish::Storage { .. }) if !held => Step::HoldClaim,
-            Some(Wish::Storage { node }) => Step::Order { node: node.clone() },
-            _ if held => Step::LetClaimGo,
-            _ => Step::Rest,
-        };
+        return unordered(observed);
     };
     let claim = observed.claim.as_ref();
+    let names_this = |claim: &Claim| matches!(claim.binding, Binding::This | Binding::Named);
+    let is_removed = observed.away.as_ref().is_some_and(|away| away.removed);
     match (order.wanted, order.answer) {
         (Wanted::Absent, Answer::Absent) => Step::Forget,
+        (Wanted::Absent, _) if is_removed && order.published != Published::Seen => Step::Forget,
         (Wanted::Absent, _) => waiting(observed, order),
-        // Whoever took the volume away may have wanted to keep its data.
-        (Wanted::Present, _) if order.published && claim.is_none_or(Claim::is_bound) => {
+        (Wanted::Present, _)
+            if order.published == Published::Seen && claim.is_none_or(names_this) =>
+        {
+            // Whoever took the volume away may have wanted to keep its data.
             Step::Stuck(
                 "the persistent volume was removed by force, and its storage may hold data: it stays until its NodeVolume says wanted: Absent"
                     .to_owned(),
             )
         }
-        // It is bound to a volume whose order somebody removed and made anew.
+        // It is bound to a volume that is gone before a leader saw it, or whose order somebody made anew.
         (Wanted::Present, _) if claim.is_some_and(Claim::is_bound) => Step::NotePublished,
-        // A claim that is bound to nothing, or to another volume, was never bound to this one.
+        // It was never anybody's, and the machine that may have it is gone. Until a node counts as silent all writes
+        // of late leaders have failed.
+        (Wanted::Present, _) if is_removed && order.published != Published::Seen => Step::Forget,
+        // A claim that Kubernetes has bound to nothing, or to another volume, was never bound to this one.
         (Wanted::Present, answer) => match observed.wish() {
-            Some(Wish::Storage { .. } | Wish::StorageLater) if order.published && held => {
+            // A late leader may make the volume at any moment.
+            Some(Wish::Storage { .. } | Wish::StorageLater) if order.published > Published::No => {
                 match (answer, &order.problem) {
+                    _ if !held => Step::HoldClaim,
                     (Answer::Present(_), _) => Step::Publish,
                     (_, None) => waiting(observed, order),
                     // It is not there any more, and nobody has used it.
                     (_, Some(_)) => Step::Revoke,
                 }
             }
+            Some(Wish::OfOthers) if order.published > Published::No => Step::Rest,
             Some(Wish::Storage { node: Some(node) }) if *node != order.node => Step::Revoke,
             Some(Wish::Storage { .. }) if !held => Step::HoldClaim,
             Some(Wish::Storage { node }) => match answer {
-                Answer::Present(Some(size)) if size < order.size => waiting(observed, order),
-                // Before the volume is there: without the note nobody could tell later that the
-                // storage may hold data.
-                Answer::Present(_) => Step::NotePublished,
-                _ if !is_full(order) => waiting(observed, order),
+                Answer::Present(size) if size.is_none_or(|size| size >= order.size) => {
+                    // Before the volume is there: from now on storage is not taken from a claim that wants it.
+                    Step::NotePublishing
+                }
+                _ if !gives_up(order) => waiting(observed, order),
                 // The scheduler has to forget the node before it can choose another.
                 _ if node.is_some() => Step::Reschedule,
                 _ => Step::Revoke,
@@ -56,11 +64,37 @@ pub(super) fn making(observed: &Observed) -> Step {
     }
 }
 
-fn is_full(order: &Order) -> bool {
-    order
-        .problem
-        .as_ref()
-        .is_some_and(|problem| problem.class == ErrorClass::Exhausted)
+/// Nothing was ordered.
+fn unordered(observed: &Observed) -> Step {
+    let held = observed.claim_is_held();
+    let binding = observed.claim.as_ref().map(|claim| claim.binding);
+    match observed.wish() {
+        Some(Wish::Refused(why)) => Step::Refuse(why.clone()),
+        // Where data may have been, an empty volume in their place would hide that they are gone.
+        Some(Wish::Storage { .. } | Wish::StorageLater) if binding == Some(Binding::Named) => {
+            if held {
+                return Step::LetClaimGo;
+            }
+            Step::Refuse(
+                "the claim says the name of a persistent volume that is not there, so none is made for it; make the claim anew"
+                    .to_owned(),
+            )
+        }
+        Some(Wish::Storage { node: Some(_) }) if observed.away.is_some() => elsewhere(observed),
+        Some(Wish::Storage { .. }) if !held => Step::HoldClaim,
+        Some(Wish::Storage { node }) => Step::Order { node: node.clone() },
+        // Another controller, which serves that provisioner, may hold it.
+        Some(Wish::OfOthers) => Step::Rest,
+        _ if held => Step::LetClaimGo,
+        _ => Step::Rest,
+    }
+}
+
+/// Whether another node is to be asked. What the driver says is for people: a pool that is not there may be
+/// there in a moment, or never.
+fn gives_up(order: &Order) -> bool {
+    let problem = order.problem.as_ref();
+    problem.is_some_and(|problem| problem.lasts || problem.class == ErrorClass::Exhausted)
 }
 
 /// Nothing was ordered yet of the node that the scheduler chose, and that is away.
@@ -83,14 +117,104 @@ pub(super) fn waiting(observed: &Observed, order: &Order) -> Step {
 
 /// There is a persistent volume that stays: what remains to be done of its making.
 pub(super) fn settling(observed: &Observed) -> Option<Step> {
+    let claim = observed.claim.as_ref();
     match &observed.order {
+        // One that was let go of has no storage any more.
+        None if observed
+            .volume
+            .as_ref()
+            .is_some_and(|volume| !volume.held && volume.deleting) =>
+        {
+            None
+        }
         None => Some(Step::Recall(Wanted::Present)),
-        Some(order) if !order.published => Some(Step::NotePublished),
-        // Bound, or deleted: it never needs storage again. Were it let go before, a late leader
-        // could let go of it while other storage is made for it.
-        Some(_) if observed.claim_is_held() && observed.wish() == Some(&Wish::Nothing) => {
+        Some(order) if order.published != Published::Seen => Some(Step::NotePublished),
+        // Kubernetes binds by two writes, of the claim and of its status, on the condition that nobody writes in
+        // between (`bind` in pkg/controller/volume/persistentvolume/pv_controller.go); kubelet waits for the second.
+        // And were it let go before, a late leader could let go of it while other storage is made for it.
+        Some(_) if claim.is_some_and(|claim| claim.held && claim.is_served()) => {
             Some(Step::LetClaimGo)
         }
         Some(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Problem, decide, grow::tests::observed};
+    use super::*;
+
+    /// A claim that has no volume, and wants one.
+    fn waits(change: impl Fn(&mut Claim, &mut Order)) -> Step {
+        let mut observed = observed(10, 10);
+        observed.volume = None;
+        let (claim, order) = (observed.claim.as_mut(), observed.order.as_mut());
+        let (claim, order) = (claim.unwrap(), order.unwrap());
+        (claim.held, claim.binding) = (true, Binding::None);
+        claim.wish = Wish::Storage { node: None };
+        order.published = Published::No;
+        change(claim, order);
+        decide(&observed)
+    }
+
+    #[test]
+    fn who_fails_again_and_again_for_whatever_reason_loses_the_volume() {
+        let failed = |class: ErrorClass, lasts: bool, node: Option<&str>| {
+            waits(|claim, order| {
+                order.answer = Answer::None;
+                let message = "no pool".to_owned();
+                order.problem = Some(Problem {
+                    class,
+                    message,
+                    lasts,
+                });
+                let node = node.map(str::to_owned);
+                claim.wish = Wish::Storage { node };
+            })
+        };
+        let told = Step::Stuck("no pool".to_owned());
+        for class in [
+            ErrorClass::Retryable,
+            ErrorClass::Infeasible,
+            ErrorClass::Uncertain,
+        ] {
+            assert_eq!(failed(class, false, None), told);
+            assert_eq!(failed(class, true, None), Step::Revoke);
+            assert_eq!(failed(class, true, Some("n")), Step::Reschedule);
+        }
+        assert_eq!(failed(ErrorClass::Exhausted, false, None), Step::Revoke);
+    }
+
+    #[test]
+    fn a_name_in_a_claim_binds_nothing_unless_the_volume_was_seen() {
+        let named = |published: Published, wish: Wish| {
+            waits(|claim, order| {
+                (claim.binding, claim.wish) = (Binding::Named, wish.clone());
+                order.published = published;
+            })
+        };
+        let wants = || Wish::Storage { node: None };
+        assert_eq!(named(Published::No, wants()), Step::NotePublishing);
+        assert_eq!(named(Published::Soon, wants()), Step::Publish);
+        for published in [Published::No, Published::Soon] {
+            assert_eq!(named(published, Wish::Nothing), Step::Revoke);
+        }
+        for wish in [wants(), Wish::Nothing] {
+            let step = named(Published::Seen, wish);
+            assert!(matches!(step, Step::Stuck(_)), "{step:?}");
+        }
+    }
+
+    #[test]
+    fn a_claim_is_held_until_kubernetes_has_bound_it_or_it_is_deleted() {
+        let settles = |binding: Binding, deleting: bool| {
+            let mut observed = observed(10, 10);
+            let claim = observed.claim.as_mut().unwrap();
+            (claim.held, claim.binding, claim.deleting) = (true, binding, deleting);
+            decide(&observed)
+        };
+        assert_eq!(settles(Binding::Named, false), Step::Rest);
+        assert_eq!(settles(Binding::Named, true), Step::LetClaimGo);
+        assert_eq!(settles(Binding::This, false), Step::LetClaimGo);
     }
 }

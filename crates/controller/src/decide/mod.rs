@@ -10,7 +10,8 @@ mod observed;
 mod remove;
 
 pub use observed::{
-    Answer, Away, Binding, Claim, Observed, Order, Problem, Reclaim, Volume, Wanted, Wish,
+    Answer, Away, Binding, Claim, Observed, Order, Problem, Published, Reclaim, Volume, Wanted,
+    Wish,
 };
 
 use crate::names::PROVISIONED_BY;
@@ -37,7 +38,9 @@ pub enum Step {
     Recall(Wanted),
     /// Creates the persistent volume.
     Publish,
-    /// Notes in the order that a persistent volume is going to be there, or was.
+    /// Notes in the order that a persistent volume is about to be made.
+    NotePublishing,
+    /// Notes in the order that a persistent volume was there.
     NotePublished,
     /// Takes our finalizer from the claim.
     LetClaimGo,
@@ -68,6 +71,9 @@ pub enum Step {
 /// The next step.
 #[must_use]
 pub fn decide(observed: &Observed) -> Step {
+    if observed.order.as_ref().is_some_and(|order| !order.ours) {
+        return left_alone(observed);
+    }
     match &observed.volume {
         Some(volume) if !volume.ours => match observed.wish() {
             Some(Wish::Storage { .. }) => Step::Refuse(
@@ -84,13 +90,26 @@ pub fn decide(observed: &Observed) -> Step {
     }
 }
 
+/// The order is of a driver that is not served here: of another controller, or of a former configuration of
+/// this one. Nobody here can tell what became of its storage.
+fn left_alone(observed: &Observed) -> Step {
+    let is_served = observed.claim.as_ref().is_none_or(Claim::is_served);
+    if is_served && !observed.claim_is_held() {
+        return Step::Rest;
+    }
+    Step::Stuck(
+        "storage was ordered for this claim of a driver that this controller does not serve, so it is left alone; unless another controller serves that driver, give it to this one as --driver again"
+            .to_owned(),
+    )
+}
+
 /// The volume of the claim's name is not ours, or not any more, and the claim wants nothing of us. It is let go
 /// of where that is done with volumes of ours, and where no storage was ordered.
 fn letting_go(observed: &Observed) -> Step {
     let is_bound = observed.claim.as_ref().is_some_and(Claim::is_bound);
     match &observed.order {
         None => Step::LetClaimGo,
-        Some(order) if order.published && is_bound => Step::LetClaimGo,
+        Some(order) if order.published > Published::No && is_bound => Step::LetClaimGo,
         Some(_) => Step::Stuck(format!(
             "the claim cannot go: storage was ordered for it, and the persistent volume of its name is not this controller's, by its annotation {PROVISIONED_BY} or because its driver is not served; mend that, or delete the volume"
         )),
@@ -116,7 +135,7 @@ mod tests {
         };
         assert!(matches!(strange(&unbound), Step::Stuck(_)));
         let unpublished = |observed: &mut Observed| {
-            observed.order.as_mut().unwrap().published = false;
+            observed.order.as_mut().unwrap().published = Published::No;
         };
         assert!(matches!(strange(&unpublished), Step::Stuck(_)));
         let unordered = |observed: &mut Observed| {
@@ -126,5 +145,29 @@ mod tests {
         assert_eq!(strange(&unordered), Step::LetClaimGo);
         let free = |observed: &mut Observed| observed.claim.as_mut().unwrap().held = false;
         assert_eq!(strange(&free), Step::Rest);
+    }
+
+    #[test]
+    fn orders_of_drivers_that_are_not_served_are_left_alone_and_told() {
+        let alone = |change: &dyn Fn(&mut Observed)| {
+            let mut observed = observed(10, 10);
+            observed.order.as_mut().unwrap().ours = false;
+            change(&mut observed);
+            decide(&observed)
+        };
+        assert_eq!(alone(&|_| {}), Step::Rest, "it has what it wants");
+        assert_eq!(alone(&|observed| observed.claim = None), Step::Rest);
+        for claim in [
+            (true, Binding::This, Wish::Nothing),
+            (false, Binding::None, Wish::OfOthers),
+            (false, Binding::None, Wish::Storage { node: None }),
+        ] {
+            let step = alone(&|observed| {
+                observed.volume = None;
+                let found = observed.claim.as_mut().unwrap();
+                (found.held, found.binding, found.wish) = claim.clone();
+            });
+            assert!(matches!(step, Step::Stuck(_)), "{claim:?}: {step:?}");
+        }
     }
 }

@@ -23,6 +23,8 @@ pub struct Away {
     pub why: String,
     /// Another one is to be chosen, if nothing was ordered yet: Kubernetes misses it too, or it cannot.
     pub lost: bool,
+    /// Kubernetes has removed it, as it does with a machine that is there no more.
+    pub removed: bool,
 }
 
 impl Observed {
@@ -43,6 +45,7 @@ impl Observed {
             .as_ref()
             .is_some_and(|claim| match claim.binding {
                 Binding::This => true,
+                Binding::Named => self.volume.is_some(),
                 Binding::None => stays(),
                 Binding::Another => false,
             })
@@ -54,7 +57,10 @@ impl Observed {
 pub enum Binding {
     /// None yet.
     None,
-    /// This one.
+    /// It names this one, and Kubernetes does not say that it has it: not yet, or not any more, or its author
+    /// wrote the name, and may have written the annotation of a binding too.
+    Named,
+    /// This one, and Kubernetes says so in the status, which no author of a claim may write.
     This,
     /// Another one, for good.
     Another,
@@ -63,6 +69,16 @@ pub enum Binding {
 impl Claim {
     pub(super) fn is_bound(&self) -> bool {
         self.binding == Binding::This
+    }
+
+    /// Whether it may ask for more storage than it has.
+    pub(super) fn may_grow(&self) -> bool {
+        self.is_bound() && !self.deleting
+    }
+
+    /// Whether it never needs a volume again.
+    pub(super) fn is_served(&self) -> bool {
+        self.deleting || matches!(self.binding, Binding::This | Binding::Another)
     }
 }
 
@@ -79,8 +95,8 @@ pub struct Claim {
     pub capacity: Bytes,
     /// Which volume it has.
     pub binding: Binding,
-    /// Kubernetes has given it its volume, and it is not being deleted.
-    pub may_grow: bool,
+    /// It is being deleted.
+    pub deleting: bool,
     /// Why its class allows no storage of the size that it asks for, or no growth if it asks for that.
     pub beyond: Option<String>,
     /// Its status says that kubelet has to grow the file system, to this size.
@@ -92,8 +108,10 @@ pub struct Claim {
 /// What a claim wants of us.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Wish {
-    /// Nothing: it is bound, is being deleted, or belongs to another provisioner.
+    /// Nothing: it is bound, or is being deleted.
     Nothing,
+    /// Nothing of us: as it stands it is for another provisioner, or for none.
+    OfOthers,
     /// Something that cannot be had, and why.
     Refused(String),
     /// Storage, once the scheduler has chosen a node.
@@ -140,17 +158,30 @@ pub enum Wanted {
     Absent,
 }
 
+/// How far the persistent volume is for which storage was ordered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Published {
+    /// None was made.
+    No,
+    /// One is about to be made, or was, and nobody has seen it.
+    Soon,
+    /// One was there: data may be in the storage.
+    Seen,
+}
+
 /// What was ordered of a node, and what the node answered.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Order {
+    /// It is of one of our drivers.
+    pub ours: bool,
     /// The node.
     pub node: String,
     /// Whether the storage shall be there.
     pub wanted: Wanted,
     /// The size it shall have.
     pub size: Bytes,
-    /// A persistent volume was, or is going to be, there: data may be in the storage.
-    pub published: bool,
+    /// How far its persistent volume is.
+    pub published: Published,
     /// What the node found after its last call.
     pub answer: Answer,
     /// Why the node's last call failed.
@@ -177,4 +208,6 @@ pub struct Problem {
     pub class: ErrorClass,
     /// The driver's words.
     pub message: String,
+    /// It has come so often that another node may do better.
+    pub lasts: bool,
 }

@@ -1,6 +1,6 @@
 //! From a released persistent volume to nothing.
 
-use super::{Answer, Observed, Reclaim, Step, Volume, Wanted, make::waiting};
+use super::{Answer, Observed, Published, Reclaim, Step, Volume, Wanted, make::waiting};
 
 /// The step if the volume has to go.
 pub(super) fn removing(observed: &Observed, volume: &Volume) -> Option<Step> {
@@ -16,10 +16,11 @@ pub(super) fn removing(observed: &Observed, volume: &Volume) -> Option<Step> {
         } else {
             Step::Rest
         }),
-        // Nothing but the node can say that the storage is gone.
-        (Reclaim::Delete, None) => Some(Step::Recall(Wanted::Absent)),
+        // Nothing but the node can say that the storage is gone, and before the volume was let go of it did.
+        (Reclaim::Delete, None) if volume.held => Some(Step::Recall(Wanted::Absent)),
+        (Reclaim::Delete, None) => Some(Step::Rest),
         (Reclaim::Delete, Some(order)) => Some(match (order.wanted, order.answer) {
-            (Wanted::Present, _) if !order.published => Step::NotePublished,
+            (Wanted::Present, _) if order.published != Published::Seen => Step::NotePublished,
             (Wanted::Present, _) => Step::Revoke,
             (Wanted::Absent, Answer::Absent) if !volume.deleting => Step::DeleteVolume,
             (Wanted::Absent, Answer::Absent) if volume.held => Step::LetVolumeGo,
@@ -54,5 +55,18 @@ mod tests {
         }
         assert_eq!(released(Some(Binding::None), true), Step::Revoke);
         assert_eq!(released(Some(Binding::This), true), Step::Rest);
+    }
+
+    #[test]
+    fn a_volume_that_was_let_go_of_is_not_recalled() {
+        let unordered = |held: bool| {
+            let mut observed = observed(10, 10);
+            (observed.claim, observed.order) = (None, None);
+            let volume = observed.volume.as_mut().unwrap();
+            (volume.released, volume.deleting, volume.held) = (true, true, held);
+            decide(&observed)
+        };
+        assert_eq!(unordered(true), Step::Recall(Wanted::Absent));
+        assert_eq!(unordered(false), Step::Rest);
     }
 }

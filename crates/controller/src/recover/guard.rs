@@ -78,7 +78,11 @@ pub(super) fn plan(found: &Found, size: Option<Bytes>) -> Result<Plan, String> {
     }
     let spec = claim.spec.clone().unwrap_or_default();
     let (asked, base) = (request(&spec)?, capacity(claim));
-    let measured = match found.order.as_ref().map(|order| order_of(order).answer) {
+    let measured = match found
+        .order
+        .as_ref()
+        .map(|order| order_of(order, &any).answer)
+    {
         Some(Answer::Present(size)) => size,
         _ => None,
     };

@@ -78,7 +78,13 @@ impl Sets {
         let order = order.context("read the order")?;
         Ok(Some(Claim {
             name: name.to_owned(),
-            pending: pending(&claim, order.as_ref().map(order_of).as_ref()),
+            pending: pending(
+                &claim,
+                order
+                    .as_ref()
+                    .map(|order| order_of(order, &self.ours))
+                    .as_ref(),
+            ),
             stored: order.as_ref().and_then(written),
         }))
     }
@@ -196,6 +202,7 @@ fn rolls(set: &StatefulSet, pods: &[Pod]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ours::Ours;
     use serde_json::{Value, from_value, json};
 
     const THEN: &str = "2026-11-22T12:00:00Z";
@@ -373,7 +380,14 @@ mod tests {
                 }))
                 .unwrap()
             });
-            pending(&claim, order.as_ref().map(order_of).as_ref()).map(|time| time.to_string())
+            pending(
+                &claim,
+                order
+                    .as_ref()
+                    .map(|order| order_of(order, &Ours::from(["a/b"])))
+                    .as_ref(),
+            )
+            .map(|time| time.to_string())
         };
         let has =
             |size: u64| Some(json!({"found": "Present", "size": size, "observedGeneration": 1}));

@@ -6,7 +6,11 @@
 mod model;
 
 use model::{Actor, Setting, World};
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::{
+    collections::{HashMap, HashSet, VecDeque},
+    sync::Mutex,
+    thread,
+};
 
 /// Walks through all reachable states, and returns how many there were and how many events.
 fn explore(setting: Setting) -> (usize, usize) {
@@ -55,6 +59,7 @@ fn settles(mut world: World, known: &mut HashSet<World>) -> Result<(), String> {
             Actor::Scheduler,
             Actor::Kubelet,
             Actor::Expander,
+            Actor::Other,
         ]
         .into_iter()
         .find_map(|actor| world.goes_on(actor));
@@ -86,12 +91,24 @@ fn history(from: &HashMap<World, Option<(World, String)>>, last: &World) -> Stri
 
 #[test]
 fn no_order_of_events_loses_data_or_leaks_storage() {
-    let (mut states, mut events) = (0, 0);
-    for setting in Setting::all() {
-        let found = explore(setting);
-        states += found.0;
-        events += found.1;
-    }
+    let settings = Mutex::new(Setting::all());
+    let sums = Mutex::new((0, 0));
+    let explore_all = || {
+        loop {
+            let next = settings.lock().unwrap().next();
+            let Some(setting) = next else { return };
+            let found = explore(setting);
+            let mut sums = sums.lock().unwrap();
+            *sums = (sums.0 + found.0, sums.1 + found.1);
+        }
+    };
+    let threads = thread::available_parallelism().map_or(1, usize::from);
+    thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(explore_all);
+        }
+    });
+    let (states, events) = *sums.lock().unwrap();
     println!("decide: {states} states and {events} events of one volume in a cluster");
     assert!(states > 10_000, "only {states} states were reached");
 }

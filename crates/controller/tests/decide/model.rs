@@ -2,46 +2,25 @@
 
 mod actors;
 mod rules;
+mod setting;
+mod tenants;
 mod users;
 mod writes;
 
 use flexvol_controller::decide::{
-    Answer, Away, Binding, Claim, Observed, Order, Problem, Reclaim, Step, Volume, Wanted, Wish,
-    decide,
+    Answer, Away, Binding, Claim, Observed, Order, Problem, Published, Reclaim, Step, Volume,
+    Wanted, Wish, decide,
 };
 use flexvol_sdk::{Bytes, ErrorClass};
+pub use setting::{Setting, Tenant};
 use writes::{Target, target, writes};
 
-/// What does not change while a world lives.
+/// What Kubernetes says of a claim, in its status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Setting {
-    /// The scheduler chooses the node.
-    pub late_binding: bool,
-    /// The class says Delete, not Retain.
-    pub deletes: bool,
-    /// The driver has a file system to grow.
-    pub grows_on_node: bool,
-    /// Kubernetes' own expander runs.
-    pub expander: bool,
-    /// A user may lower what could not be had. Then nothing else goes wrong but that nodes are full, or
-    /// there would be too many states.
-    pub lowers: bool,
-}
-
-impl Setting {
-    /// Each of them.
-    pub fn all() -> impl Iterator<Item = Setting> {
-        (0..32u8).map(|number| {
-            let bit = |place: u8| number >> place & 1 == 1;
-            Setting {
-                late_binding: bit(0),
-                deletes: bit(1),
-                grows_on_node: bit(2),
-                expander: bit(3),
-                lowers: bit(4),
-            }
-        })
-    }
+pub enum Phase {
+    Pending,
+    Bound,
+    Lost,
 }
 
 /// Somebody who goes on without being asked.
@@ -53,14 +32,21 @@ pub enum Actor {
     Scheduler,
     Kubelet,
     Expander,
+    /// Whoever has another finalizer on the volume.
+    Other,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct ClaimObject {
     held: bool,
     deleting: bool,
-    /// To this volume, or to another one.
-    bound: Option<bool>,
+    /// Its provisioner is ours.
+    ours: bool,
+    /// It names this volume, or another one.
+    named: Option<bool>,
+    /// The annotation that Kubernetes writes with the name.
+    completed: bool,
+    phase: Phase,
     selected: Option<Node>,
     request: u64,
     capacity: u64,
@@ -74,8 +60,17 @@ struct VolumeObject {
     node: Node,
     held: bool,
     deleting: bool,
+    /// Another finalizer is on it.
+    others_hold: bool,
     released: bool,
     capacity: u64,
+}
+
+impl ClaimObject {
+    /// It has this volume.
+    fn is_bound(&self) -> bool {
+        self.named == Some(true) && self.phase == Phase::Bound
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -83,7 +78,7 @@ struct OrderObject {
     node: Node,
     wanted: Wanted,
     size: u64,
-    published: bool,
+    published: Published,
     /// It was made from the volume: the storage is there already.
     recalled: bool,
     answer: Answer,
@@ -91,6 +86,16 @@ struct OrderObject {
 }
 
 type Node = usize;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Absence {
+    /// Its agent is silent.
+    Silent,
+    /// Kubernetes misses it too.
+    Lost,
+    /// Kubernetes has removed it, and it never comes back.
+    Removed,
+}
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct World {
@@ -111,17 +116,23 @@ pub struct World {
     force_used: bool,
     /// Then there were data, which only a person may delete.
     data_saved: bool,
-    /// What one leader has decided and not yet written, while another may lead.
-    late: Option<Step>,
+    /// What one leader has decided and not yet written, while another may lead, and the node of the order
+    /// that it had read.
+    late: Option<(Step, Option<Node>)>,
+    /// Kubernetes' binder has read the claim, whose status it writes next.
+    binding: bool,
+    /// A leader has written the claim before that.
+    overtaken: bool,
+    /// The volume was let go of.
+    let_go: bool,
     /// Volume and order as a leader's index has them, which may be behind.
     index: Option<(VolumeObject, OrderObject)>,
     /// What a node read and is doing: what is wanted, and of which size.
     working: Option<(Node, Wanted, u64, bool)>,
     /// A node has no room.
     full: [bool; 2],
-    /// The first node is away, and whether Kubernetes misses it too. Meanwhile there are no other
-    /// accidents, or there would be too many states.
-    away: Option<bool>,
+    /// The first node is away. Meanwhile there are no other accidents, or there would be too many states.
+    away: Option<Absence>,
 }
 
 const NAMES: [&str; 2] = ["a", "b"];
@@ -148,6 +159,9 @@ impl World {
             force_used: false,
             data_saved: false,
             late: None,
+            binding: false,
+            overtaken: false,
+            let_go: false,
             index: None,
             working: None,
             full: [false; 2],
@@ -161,27 +175,35 @@ impl World {
 
     /// The scheduler would not choose it.
     fn is_lost(&self, node: Node) -> bool {
-        node == 0 && self.away == Some(true)
+        node == 0 && matches!(self.away, Some(Absence::Lost | Absence::Removed))
     }
 
     fn observe(&self) -> Observed {
         let claim = self.claim.as_ref().map(|claim| Claim {
             held: claim.held,
-            wish: match (claim.bound, claim.deleting, claim.selected) {
-                (Some(_), _, _) | (_, true, _) => Wish::Nothing,
-                (_, _, None) if self.setting.late_binding => Wish::StorageLater,
-                (_, _, node) => Wish::Storage {
+            wish: match claim.selected {
+                _ if claim.deleting || claim.named == Some(false) || claim.is_bound() => {
+                    Wish::Nothing
+                }
+                _ if !claim.ours => Wish::OfOthers,
+                None if self.setting.late_binding => Wish::StorageLater,
+                node => Wish::Storage {
                     node: node.map(|node| NAMES[node].to_owned()),
                 },
             },
             request: bytes(claim.request),
-            capacity: bytes(claim.capacity),
-            binding: match claim.bound {
+            capacity: bytes(if claim.is_bound() {
+                claim.capacity
+            } else {
+                claim.request
+            }),
+            binding: match claim.named {
                 None => Binding::None,
-                Some(true) => Binding::This,
+                Some(true) if claim.is_bound() => Binding::This,
+                Some(true) => Binding::Named,
                 Some(false) => Binding::Another,
             },
-            may_grow: !claim.deleting,
+            deleting: claim.deleting,
             beyond: None,
             awaits_node: claim.awaits_node.map(bytes),
             failure: claim.failure.clone(),
@@ -199,6 +221,7 @@ impl World {
             capacity: bytes(volume.capacity),
         });
         let order = self.order.as_ref().map(|order| Order {
+            ours: true,
             node: NAMES[order.node].to_owned(),
             wanted: order.wanted,
             size: bytes(order.size),
@@ -207,6 +230,7 @@ impl World {
             problem: order.full.then(|| Problem {
                 class: ErrorClass::Exhausted,
                 message: "no room".to_owned(),
+                lasts: false,
             }),
             grows_on_node: self.setting.grows_on_node,
         });
@@ -215,6 +239,7 @@ impl World {
         let away = node.filter(|node| self.is_away(*node)).map(|node| Away {
             why: "the node is away".to_owned(),
             lost: self.is_lost(node),
+            removed: self.away == Some(Absence::Removed),
         });
         Observed {
             claim,
@@ -237,15 +262,17 @@ impl World {
             }
         };
         let step = decide(&self.observe());
-        if writes(&step) && self.away.is_none() && !self.setting.lowers {
+        let may_be_late = !self.setting.lowers && !self.setting.sizeless;
+        if writes(&step) && self.away.is_none() && may_be_late {
             let mut next = self.clone();
-            next.late = Some(step.clone());
+            let node = self.order.as_ref().map(|order| order.node);
+            next.late = Some((step.clone(), node));
             add(format!("a leader decides {step:?}"), Some(next));
         }
-        if let Some(step) = &self.late {
+        if let Some((step, node)) = &self.late {
             let mut next = self.clone();
             next.late = None;
-            next.write(step);
+            next.write(step, *node);
             add(format!("it writes {step:?}"), Some(next));
         }
         add(
@@ -262,7 +289,7 @@ impl World {
             "a node's driver ends and its agent too".to_owned(),
             self.driver_ends(false),
         );
-        for actor in [Actor::Binder, Actor::Kubelet, Actor::Expander] {
+        for actor in [Actor::Binder, Actor::Kubelet, Actor::Expander, Actor::Other] {
             add(format!("{actor:?}"), self.goes_on(actor));
         }
         for node in 0..2 {
@@ -280,9 +307,9 @@ impl World {
     /// From now on a leader's index does not change.
     fn is_indexed(&self) -> Option<World> {
         let claim = self.claim.as_ref()?;
-        let known = self.index.is_some() || self.away.is_some() || self.setting.lowers;
+        let known = self.index.is_some() || self.away.is_some() || self.setting.is_calm();
         // Of a volume that was handed on everything is read.
-        let may_grow = claim.bound == Some(true) && !claim.deleting && !known && !self.handed_on;
+        let may_grow = claim.is_bound() && !claim.deleting && !known && !self.handed_on;
         let known = (self.volume.clone()?, self.order.clone()?);
         // By what says otherwise nothing grows.
         let may_grow = may_grow
@@ -313,7 +340,7 @@ impl World {
         };
         let mut next = self.clone();
         next.index = None;
-        next.write(&step);
+        next.write(&step, None);
         as_seen.then_some((step, next))
     }
 
@@ -324,8 +351,16 @@ impl World {
             Target::Volume => self.volume != next.volume,
             Target::Order => self.order != next.order,
         };
-        if next.late.as_ref().is_some_and(|step| changed(target(step))) {
+        if next
+            .late
+            .as_ref()
+            .is_some_and(|(step, _)| changed(target(step)))
+        {
             next.late = None;
+        }
+        // It is refused, and reads the claim again.
+        if self.binding && self.claim != next.claim {
+            next.binding = false;
         }
     }
 
@@ -334,7 +369,7 @@ impl World {
         let used = |volume: &VolumeObject, claim: &Option<ClaimObject>| {
             claim
                 .as_ref()
-                .is_some_and(|claim| claim.bound == Some(true))
+                .is_some_and(|claim| claim.named == Some(true))
                 && !volume.released
         };
         if self
@@ -343,13 +378,16 @@ impl World {
             .is_some_and(|claim| claim.deleting && !claim.held)
         {
             self.claim = None;
+            self.binding = false;
         }
-        if self
-            .volume
-            .as_ref()
-            .is_some_and(|volume| volume.deleting && !volume.held && !used(volume, &self.claim))
-        {
+        if self.volume.as_ref().is_some_and(|volume| {
+            let is_held = volume.held || volume.others_hold;
+            volume.deleting && !is_held && !used(volume, &self.claim)
+        }) {
             self.volume = None;
+        }
+        if self.volume.is_none() {
+            (self.let_go, self.binding) = (false, false);
         }
     }
 }

@@ -21,12 +21,6 @@ fn start() -> World {
     world
 }
 
-fn nodes_of_storage(world: &World) -> Vec<String> {
-    let all = world.storage().into_keys();
-    all.map(|name| name.split_once('/').unwrap().0.to_owned())
-        .collect()
-}
-
 /// Until the controller has told that it misses the agent.
 fn wait_silent(world: &mut World, node: &str) -> Result<(), String> {
     world.eventually("the controller to miss the agent", |world| {
@@ -39,7 +33,7 @@ fn wait_silent(world: &mut World, node: &str) -> Result<(), String> {
 fn kill_node_of_claim(world: &mut World) -> Result<String, String> {
     world.claim("data", "plain");
     world.eventually("the claim to be bound", |world| world.is_bound("data"))?;
-    let node = nodes_of_storage(world).remove(0);
+    let node = world.nodes_of_storage().remove(0);
     world.kill(&node);
     Ok(node)
 }
@@ -54,7 +48,7 @@ pub fn not_chosen() {
         wait_silent(world, "two")?;
         world.claim("data", "plain");
         world.eventually("the claim to be bound", |world| world.is_bound("data"))?;
-        assert_eq!(nodes_of_storage(world), ["one"]);
+        assert_eq!(world.nodes_of_storage(), ["one"]);
         world.kill("one");
         wait_silent(world, "one")?;
         world.claim("more", "plain");
@@ -63,7 +57,7 @@ pub fn not_chosen() {
         })?;
         world.start_agent("two", &[HEARTBEAT]);
         world.eventually("it to go on", |world| world.is_bound("more"))?;
-        assert_eq!(nodes_of_storage(world), ["one", "two"]);
+        assert_eq!(world.nodes_of_storage(), ["one", "two"]);
         Ok(())
     });
 }
@@ -188,7 +182,47 @@ pub fn rescheduled() {
         })?;
         world.edit("data", &choose("one"));
         world.eventually("the claim to be bound", |world| world.is_bound("data"))?;
-        assert_eq!(nodes_of_storage(world), ["one"]);
+        assert_eq!(world.nodes_of_storage(), ["one"]);
         Ok(())
+    });
+}
+
+/// Storage is ordered of a node whose agent has just ended, and nobody has noticed.
+fn ordered_of_the_dead() -> World {
+    let mut world = World::start();
+    world.node("one");
+    world.start_controller(&["--rate=1000", SILENCE]);
+    world.start_agent("one", &[HEARTBEAT]);
+    world
+}
+
+fn remove_machine(world: &mut World) -> Result<(), String> {
+    world.eventually("the node to be known", |world| {
+        !world.get("StorageNode", "", "one")["status"]["drivers"].is_null()
+    })?;
+    world.kill("one");
+    world.claim("data", "plain");
+    world.eventually("storage to be ordered", |world| {
+        world.server.store().count("NodeVolume") == 1
+    })?;
+    let key = Key::new("Node", "", "one");
+    world.server.store().remove(&key).unwrap();
+    Ok(())
+}
+
+pub fn removed() {
+    tell(ordered_of_the_dead(), |world| {
+        remove_machine(world)?;
+        wait_silent(world, "one")?;
+        world.node("two");
+        world.start_agent("two", &[HEARTBEAT]);
+        world.eventually("the claim to be bound", |world| world.is_bound("data"))?;
+        assert_eq!(world.nodes_of_storage(), ["two"]);
+        Ok(())
+    });
+    tell(ordered_of_the_dead(), |world| {
+        remove_machine(world)?;
+        world.delete_claim("data");
+        world.eventually("nothing to be left", World::nothing_is_left)
     });
 }

@@ -5,7 +5,9 @@
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 #![allow(clippy::print_stdout, reason = "a run says how many faults there were")]
 
+mod alone;
 mod away;
+mod claim_authors;
 mod fixed;
 mod found;
 mod hostnames;
@@ -17,6 +19,7 @@ mod refused;
 mod replaced;
 mod retained;
 mod tenants;
+mod unmeasured;
 mod untold;
 mod world;
 
@@ -65,6 +68,46 @@ fn a_volume_of_a_node_that_never_comes_back_goes_when_a_person_says_so() {
 #[test]
 fn a_node_that_has_gone_is_forgotten_unless_a_volume_is_on_it() {
     away::forgotten();
+}
+
+#[test]
+fn what_was_ordered_of_a_machine_that_is_removed_is_ordered_elsewhere_or_goes() {
+    away::removed();
+}
+
+#[test]
+fn a_claim_whose_author_says_its_volumes_name_is_bound_to_it() {
+    claim_authors::name();
+}
+
+#[test]
+fn nothing_is_left_of_a_claim_whose_author_says_that_it_is_bound() {
+    claim_authors::binding_and_end();
+}
+
+#[test]
+fn nothing_is_left_of_a_claim_whose_author_takes_its_provisioner_away() {
+    claim_authors::provisioner();
+}
+
+#[test]
+fn controllers_of_different_drivers_leave_each_others_orders_alone() {
+    alone::another_driver();
+}
+
+#[test]
+fn what_was_ordered_of_a_driver_that_is_not_served_any_more_stays_and_is_told() {
+    alone::former_driver();
+}
+
+#[test]
+fn a_volume_that_was_let_go_of_is_not_deleted_again() {
+    alone::let_go();
+}
+
+#[test]
+fn kubelet_alone_grows_what_tells_no_sizes() {
+    unmeasured::kubelet_grows();
 }
 
 #[test]

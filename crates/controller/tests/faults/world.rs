@@ -39,9 +39,14 @@ pub struct World {
 impl World {
     /// Without any program, and with a class of the driver.
     pub fn start() -> Self {
+        Self::beside(Kubernetes { expands: true })
+    }
+
+    /// The same, beside these of Kubernetes' own controllers.
+    pub fn beside(kubernetes: Kubernetes) -> Self {
         let server = Server::start().unwrap();
         let dir = TempDir::new().unwrap();
-        server.play(Kubernetes { expands: true });
+        server.play(kubernetes);
         let world = World {
             server,
             dir,
@@ -135,15 +140,20 @@ impl World {
     }
 
     fn install(&self, node: &str) {
-        let place = self.path(&format!("{node}/plugins/lab.example~plain"));
-        fs::create_dir_all(&place).unwrap();
         let storage = self.path(&format!("{node}/storage"));
-        fs::create_dir(&storage).unwrap();
+        fs::create_dir_all(&storage).unwrap();
         let log = format!("#!/bin/sh\necho \"$*\" >>{}\n", self.path("calls"));
         let script =
             SCRIPT
                 .replace("/var/lib/lab/plain", &storage)
                 .replacen("#!/bin/sh\n", &log, 1);
+        self.install_script(node, &script);
+    }
+
+    /// The driver of a node is another script.
+    pub fn install_script(&self, node: &str, script: &str) {
+        let place = self.path(&format!("{node}/plugins/lab.example~plain"));
+        fs::create_dir_all(&place).unwrap();
         let unfinished = Path::new(&place).join(".unfinished");
         fs::write(&unfinished, script).unwrap();
         fs::set_permissions(&unfinished, fs::Permissions::from_mode(0o755)).unwrap();
@@ -151,10 +161,14 @@ impl World {
     }
 
     fn start_program(&mut self, name: &str, verb: &str, more: &[&str]) {
+        self.start_program_of(name, verb, DRIVER, more);
+    }
+
+    fn start_program_of(&mut self, name: &str, verb: &str, driver: &str, more: &[&str]) {
         let log = File::create(self.path(&format!("{name}.log"))).unwrap();
         let program = Command::new(env!("CARGO_BIN_EXE_flexvol-controller"))
             .arg(verb)
-            .arg(format!("--driver={DRIVER}"))
+            .arg(format!("--driver={driver}"))
             .arg(format!("--kubeconfig={}", self.path("kubeconfig")))
             .args(more)
             .envs(self.paths.map(|paths| ("PATH", paths)))
@@ -191,6 +205,17 @@ impl World {
             thread::sleep(Duration::from_millis(5));
         }
         Ok(())
+    }
+
+    /// Starts another controller beside the first, for this driver alone.
+    pub fn start_another_controller(&mut self, driver: &str) {
+        let more = [
+            "--identity=two",
+            "--namespace=other",
+            "--lease-seconds=120",
+            "--rate=1000",
+        ];
+        self.start_program_of("another", "controller", driver, &more);
     }
 
     /// An object, or nothing.
@@ -238,6 +263,13 @@ impl World {
         let left: usize = kinds.iter().map(|kind| store.count(kind)).sum();
         drop(store);
         left == 0 && self.storage().is_empty()
+    }
+
+    /// The nodes that have storage, one for each piece.
+    pub fn nodes_of_storage(&self) -> Vec<String> {
+        let all = self.storage().into_keys();
+        all.map(|name| name.split_once('/').unwrap().0.to_owned())
+            .collect()
     }
 
     /// The sizes of all storage there is, by node and volume.

@@ -1,6 +1,6 @@
 //! What Kubernetes and the nodes do by themselves.
 
-use super::{Actor, ClaimObject, Node, World, bytes, writes};
+use super::{Actor, Node, Phase, World, bytes, writes};
 use flexvol_controller::decide::{Answer, Wanted, decide};
 
 impl World {
@@ -8,7 +8,7 @@ impl World {
         let claim = self.claim.as_ref()?;
         let waits = self.setting.late_binding
             && claim.selected.is_none()
-            && claim.bound.is_none()
+            && claim.named.is_none()
             && !claim.deleting
             && !self.is_lost(node);
         waits.then(|| {
@@ -27,7 +27,7 @@ impl World {
                 if !writes(&step) {
                     return None;
                 }
-                next.write(&step);
+                next.write(&step, None);
                 if next == *self {
                     return None;
                 }
@@ -43,31 +43,20 @@ impl World {
                 let fits = |node: &Node| !self.full[*node] && !self.is_lost(*node);
                 next = self.scheduler(all.into_iter().find(fits).unwrap_or(0))?;
             }
-            Actor::Binder => match (&self.claim, &self.volume) {
-                (Some(claim), Some(volume)) if claim.bound.is_none() && !claim.deleting => {
-                    if volume.released || volume.deleting {
-                        return None;
-                    }
-                    let capacity = volume.capacity;
-                    let claim = next.claim.as_mut()?;
-                    claim.bound = Some(true);
-                    claim.capacity = capacity;
+            Actor::Binder => {
+                next = self.binds()?;
+            }
+            Actor::Other => {
+                let volume = next.volume.as_mut()?;
+                if !volume.deleting || !volume.others_hold {
+                    return None;
                 }
-                (claim, Some(volume)) if !volume.released => {
-                    let has = claim
-                        .as_ref()
-                        .is_some_and(|claim| claim.bound != Some(false));
-                    if has {
-                        return None;
-                    }
-                    next.volume.as_mut()?.released = true;
-                }
-                _ => return None,
-            },
+                volume.others_hold = false;
+            }
             Actor::Expander => {
                 let (claim, volume) = (self.claim.as_ref()?, self.volume.as_ref()?);
                 let pending = self.setting.expander
-                    && claim.bound == Some(true)
+                    && claim.is_bound()
                     && claim.request > claim.capacity
                     && (volume.capacity < claim.request || claim.awaits_node.is_none());
                 if !pending {
@@ -85,7 +74,7 @@ impl World {
                 let (claim, volume) = (self.claim.as_ref()?, self.volume.as_ref()?);
                 let size = claim.awaits_node?;
                 let grows = self.setting.grows_on_node
-                    && claim.bound == Some(true)
+                    && claim.is_bound()
                     && volume.capacity > claim.capacity;
                 // The driver's `expandfs` grows storage and file system, or fails.
                 let has = self.storage[volume.node]?;
@@ -104,8 +93,69 @@ impl World {
             }
         }
         self.forget_overtaken(&mut next);
+        next.binding |= actor == Actor::Binder && self.has_named(&next);
         next.tidy();
         (next != *self).then_some(next)
+    }
+
+    /// Kubernetes' binder (`syncUnboundClaim`, `syncBoundClaim` and `syncVolume` in
+    /// pkg/controller/volume/persistentvolume/pv_controller.go). It writes the name and its annotation into a claim,
+    /// and then its status, if nobody has written the claim in between.
+    fn binds(&self) -> Option<World> {
+        let mut next = self.clone();
+        let Some(claim) = &self.claim else {
+            return self.releases();
+        };
+        if self.setting.tenant.is_some() && !claim.ours && claim.named.is_none() && !claim.deleting
+        {
+            next.claim.as_mut()?.ours = true;
+            return Some(next);
+        }
+        let volume = self.volume.as_ref();
+        match (claim.named, claim.completed, volume) {
+            (Some(false), ..) => return self.releases(),
+            (None, _, Some(volume)) => {
+                if claim.deleting || volume.released || volume.deleting {
+                    return None;
+                }
+                let claim = next.claim.as_mut()?;
+                (claim.named, claim.completed) = (Some(true), true);
+            }
+            (Some(true), false, Some(_)) if !claim.deleting => {
+                next.claim.as_mut()?.completed = true;
+            }
+            (Some(true), true, Some(volume)) if claim.phase != Phase::Bound => {
+                if self.binding {
+                    let capacity = volume.capacity;
+                    let claim = next.claim.as_mut()?;
+                    (claim.phase, claim.capacity) = (Phase::Bound, capacity);
+                } else {
+                    next.binding = true;
+                }
+            }
+            (Some(true), true, None) if claim.phase != Phase::Lost => {
+                next.claim.as_mut()?.phase = Phase::Lost;
+            }
+            _ => return None,
+        }
+        Some(next)
+    }
+
+    /// The claim has gone, or has another volume.
+    fn releases(&self) -> Option<World> {
+        let mut next = self.clone();
+        next.volume.as_mut()?.released = true;
+        Some(next)
+    }
+
+    /// Whether the binder has written the name into the claim, and goes on to its status.
+    fn has_named(&self, next: &World) -> bool {
+        let completed = |world: &World| world.claim.as_ref().map(|claim| claim.completed);
+        next.claim
+            .as_ref()
+            .is_some_and(|claim| claim.phase != Phase::Bound)
+            && (next.binding || completed(self) == Some(false) && completed(next) == Some(true))
+            && next.volume.is_some()
     }
 
     pub(super) fn node_reads(&self) -> Option<World> {
@@ -116,7 +166,7 @@ impl World {
         let done = match (order.wanted, order.answer) {
             (Wanted::Absent, Answer::Absent) => true,
             (Wanted::Present, Answer::Present(size)) => {
-                size.is_some_and(|size| size.0 >= order.size)
+                size.is_none_or(|size| size.0 >= order.size)
             }
             // What was made before is never made again: the driver says that it is not there.
             (Wanted::Present, Answer::None) => order.recalled && order.full,
@@ -127,8 +177,10 @@ impl World {
             || match &self.volume {
                 None => self.unused(),
                 Some(volume) => {
-                    let unbound = |claim: &ClaimObject| claim.bound.is_none();
-                    let may_get_it = self.claim.as_ref().is_some_and(unbound) && !volume.deleting;
+                    let may_get_it = self.claim.as_ref().is_some_and(|claim| match claim.named {
+                        None => !volume.deleting,
+                        Some(named) => named,
+                    });
                     let ends = volume.released || volume.deleting;
                     self.setting.deletes && ends && self.unused() && !may_get_it
                 }
@@ -141,9 +193,7 @@ impl World {
     }
 
     pub(super) fn unused(&self) -> bool {
-        self.claim
-            .as_ref()
-            .is_none_or(|claim| claim.bound != Some(true))
+        self.claim.as_ref().is_none_or(|claim| !claim.is_bound())
     }
 
     /// The driver ends; the agent writes what it found, unless it is cut or the order has changed.
@@ -156,17 +206,14 @@ impl World {
                 next.storage[node] = None;
                 (Answer::Absent, false)
             }
-            (Wanted::Present, Some(has)) if has >= size => {
-                (Answer::Present(Some(bytes(has))), false)
-            }
+            (Wanted::Present, Some(has)) if has >= size => (self.tells(has), false),
             (Wanted::Present, None) if recalled => (Answer::None, true),
-            (Wanted::Present, has) if self.full[node] => (
-                has.map_or(Answer::None, |has| Answer::Present(Some(bytes(has)))),
-                true,
-            ),
+            (Wanted::Present, has) if self.full[node] => {
+                (has.map_or(Answer::None, |has| self.tells(has)), true)
+            }
             (Wanted::Present, _) => {
                 next.storage[node] = Some(size);
-                (Answer::Present(Some(bytes(size))), false)
+                (self.tells(size), false)
             }
         };
         let order = next.order.as_mut();
@@ -179,5 +226,9 @@ impl World {
             order.full = full;
         }
         Some(next)
+    }
+
+    fn tells(&self, size: u64) -> Answer {
+        Answer::Present((!self.setting.sizeless).then_some(bytes(size)))
     }
 }

@@ -1,18 +1,20 @@
 //! What must hold.
 
-use super::{World, bytes};
-use flexvol_controller::decide::{Answer, Step, Wanted, decide};
+use super::{Absence, Tenant, World, bytes};
+use flexvol_controller::decide::{Answer, Published, Step, Wanted, decide};
 
 impl World {
     /// What must hold from one state to the next.
     pub fn may_become(&self, next: &World) -> Result<(), String> {
-        for node in 0..2 {
+        let is_removed = next.away == Some(Absence::Removed);
+        for node in (0..2).filter(|node| *node != 0 || !is_removed) {
             match (self.storage[node], next.storage[node]) {
                 (Some(before), Some(after)) if after < before => {
                     return Err("storage shrank".to_owned());
                 }
                 (Some(_), None) => {
-                    if !self.unused() && (self.data || !self.forced) {
+                    let is_empty = self.forced || self.is_forged();
+                    if !self.unused() && (self.data || !is_empty) {
                         return Err("the storage of a bound claim was deleted".to_owned());
                     }
                     if self.data && (!self.setting.deletes || self.data_saved) {
@@ -23,8 +25,10 @@ impl World {
             }
         }
         if let (Some(claim), Some(volume)) = (&next.claim, &next.volume)
-            && claim.bound == Some(true)
+            && claim.is_bound()
+            && !next.is_forged()
             && !next.forced
+            && (volume.node != 0 || !is_removed)
             && next.storage[volume.node].is_none_or(|size| size < claim.capacity)
         {
             return Err("a claim says more than there is".to_owned());
@@ -35,10 +39,17 @@ impl World {
             && next
                 .claim
                 .as_ref()
-                .is_some_and(|claim| !claim.deleting && claim.bound.is_none())
+                .is_some_and(|claim| !claim.deleting && claim.named != Some(false))
             && !next.forced
         {
             return Err("a volume was published without storage".to_owned());
+        }
+        if next.overtaken {
+            return Err("a claim was written between Kubernetes' two writes".to_owned());
+        }
+        let recalls = || matches!(decide(&self.observe()), Step::Recall(_));
+        if self.let_go && self.volume.is_some() && recalls() {
+            return Err("a volume that was let go of is recalled".to_owned());
         }
         Ok(())
     }
@@ -55,7 +66,7 @@ impl World {
     /// The same, and all nodes are there.
     pub fn without_accidents(&self) -> World {
         World {
-            away: None,
+            away: self.away.filter(|absence| *absence == Absence::Removed),
             ..self.with_room()
         }
     }
@@ -76,21 +87,33 @@ impl World {
             let chosen = self.claim.as_ref().and_then(|claim| claim.selected) == Some(0);
             return match &self.claim {
                 // Its agent is silent, and the scheduler would choose the node again.
-                Some(claim) if claim.bound.is_none() && chosen && !self.is_lost(0) && told => {
+                Some(claim) if claim.named.is_none() && chosen && !self.is_lost(0) && told => {
                     Ok(())
                 }
                 _ => self.as_it_shall_be(),
             };
         };
+        let is_removed = self.away == Some(Absence::Removed);
+        let unbound = self
+            .claim
+            .as_ref()
+            .is_none_or(|claim| claim.named.is_none());
+        let is_free = match order.wanted {
+            Wanted::Absent => order.published < Published::Seen && self.volume.is_none(),
+            Wanted::Present => order.published < Published::Seen && unbound,
+        };
+        if is_removed && is_free && !self.forced {
+            return wrong("what was ordered of a machine that is gone is waited for");
+        }
         let waits = match (order.wanted, &self.claim) {
             // What says Retain is people's, whatever was ordered.
             (Wanted::Absent, _) if !self.setting.deletes && self.volume.is_some() => false,
             (Wanted::Absent, _) => order.answer != Answer::Absent,
-            (Wanted::Present, Some(claim)) if claim.bound == Some(true) => {
+            (Wanted::Present, Some(claim)) if claim.is_bound() => {
                 claim.request > claim.capacity
                     && order.answer != Answer::Present(Some(bytes(claim.request)))
             }
-            (Wanted::Present, Some(claim)) => claim.bound.is_none(),
+            (Wanted::Present, Some(claim)) => claim.named.is_none(),
             (Wanted::Present, None) => false,
         };
         if waits && !told && !self.forced {
@@ -98,7 +121,7 @@ impl World {
         }
         if let Some(claim) = &self.claim
             && let Some(volume) = &self.volume
-            && claim.bound == Some(true)
+            && claim.is_bound()
             && order.wanted == Wanted::Present
             && !self.forced
         {
@@ -107,7 +130,7 @@ impl World {
                 return wrong("a claim that asks for nothing says a failure");
             }
             let small = self.storage[volume.node].is_none_or(|size| size < claim.request);
-            if claim.failure.is_none() && asks && small {
+            if claim.failure.is_none() && asks && small && !is_removed {
                 return wrong("a claim does not say why its storage does not grow");
             }
         }
@@ -122,7 +145,7 @@ impl World {
         }
         let stored = self.storage.iter().flatten().count();
         match &self.claim {
-            Some(claim) if claim.bound == Some(true) => {
+            Some(claim) if claim.is_bound() => {
                 if claim.capacity != claim.request.max(claim.capacity) {
                     return wrong("the claim has not grown");
                 }
@@ -136,7 +159,15 @@ impl World {
                     return wrong("a settled claim says a failure");
                 }
             }
-            Some(claim) if claim.bound.is_none() => return wrong("a claim stays without a volume"),
+            Some(claim) if self.is_spoiled() => {
+                // It goes when it is deleted.
+                if claim.deleting {
+                    return wrong("a claim cannot go");
+                }
+            }
+            Some(claim) if claim.named != Some(false) => {
+                return wrong("a claim stays without a volume");
+            }
             claim => {
                 if claim.as_ref().is_some_and(|claim| claim.held) {
                     return wrong("a claim that wants nothing is held");
@@ -148,8 +179,27 @@ impl World {
                 if stored > 1 {
                     return wrong("storage is left on two nodes");
                 }
+                if self.volume.is_none() && (stored > 0 || self.order.is_some()) {
+                    return wrong("storage is left that never had a volume");
+                }
             }
         }
         Ok(())
+    }
+
+    /// Its author made Kubernetes bind a claim that is being deleted, and no pod starts with it.
+    fn is_forged(&self) -> bool {
+        let deleting = self.claim.as_ref().is_some_and(|claim| claim.deleting);
+        self.setting.tenant == Some(Tenant::Binds) && deleting
+    }
+
+    /// Its author has written into the claim what nobody makes a volume for, and it is there still.
+    fn is_spoiled(&self) -> bool {
+        let is_spoiled = self.claim.as_ref().is_some_and(|claim| {
+            // Kubernetes gives it a provisioner as long as it names no volume.
+            let names_nothing = claim.named == Some(true) && self.order.is_none();
+            !claim.is_bound() && (names_nothing || !claim.ours)
+        });
+        self.setting.tenant.is_some() && is_spoiled
     }
 }

@@ -1,7 +1,7 @@
 //! What users and administrators do.
 
-use super::{BIG, ClaimObject, MIDDLE, SMALL, World, writes};
-use flexvol_controller::decide::{Answer, Wanted, decide};
+use super::{Absence, BIG, ClaimObject, MIDDLE, OrderObject, Phase, SMALL, Tenant, World, writes};
+use flexvol_controller::decide::{Answer, Published, Wanted, decide};
 
 impl World {
     pub(super) fn users(&self) -> Vec<(&'static str, Option<World>)> {
@@ -17,7 +17,10 @@ impl World {
                 world.claim = Some(ClaimObject {
                     held: false,
                     deleting: false,
-                    bound: None,
+                    ours: true,
+                    named: None,
+                    completed: false,
+                    phase: Phase::Pending,
                     selected: None,
                     request: SMALL,
                     capacity: 0,
@@ -30,15 +33,21 @@ impl World {
             add("a user deletes the claim", &|world| {
                 world.claim.as_mut().unwrap().deleting = true;
             });
-            match claim.bound {
+            match claim.named {
                 None => add("the claim is bound to another volume", &|world| {
                     let claim = world.claim.as_mut().unwrap();
-                    claim.bound = Some(false);
+                    (claim.named, claim.completed) = (Some(false), true);
+                    claim.phase = Phase::Bound;
                     claim.capacity = SMALL;
                 }),
-                Some(true) => {
-                    add("a pod writes", &|world| world.data = true);
-                    if claim.request < BIG {
+                Some(true) if claim.phase == Phase::Bound && self.volume.is_some() => {
+                    // Kubelet starts none with a claim that is being deleted, and one that runs may have written before.
+                    if !claim.deleting {
+                        add("a pod writes", &|world| world.data = true);
+                    }
+                    if self.setting.tenant.is_some() {
+                        // How it grows is seen without that.
+                    } else if claim.request < BIG {
                         add("a user asks for more", &|world| {
                             world.claim.as_mut().unwrap().request = BIG;
                         });
@@ -49,7 +58,7 @@ impl World {
                         });
                     }
                 }
-                Some(false) => {}
+                Some(_) => {}
             }
         }
         if self.can_be_handed_on() {
@@ -62,7 +71,10 @@ impl World {
                 world.forced |= !world.setting.deletes;
             });
         }
-        let by_force = !self.force_used && self.away.is_none() && !self.setting.lowers;
+        let by_force = !self.force_used
+            && self.away.is_none()
+            && !self.setting.lowers
+            && !self.setting.sizeless;
         if self.volume.is_some() && by_force {
             add("an administrator removes the volume by force", &|world| {
                 let released = world
@@ -72,9 +84,17 @@ impl World {
                 world.volume = None;
                 world.forced = true;
                 world.force_used = true;
+                // While no leader has noted it, nobody can tell it from one that never was, of which a tenant may
+                // say the same.
+                let seen = |order: &OrderObject| order.published == Published::Seen;
+                let is_noted = world.order.as_ref().is_none_or(seen);
+                world.data &= is_noted;
                 world.data_saved = world.data && !released;
             });
         }
+        // The price of that is a storage of which nobody knows, and an author who gives up his claim at the same moment
+        // could have it deleted under the volume of a late leader.
+        let by_force = by_force && self.setting.tenant != Some(Tenant::Chooses);
         if self.order.is_some() && by_force {
             add("an administrator removes the order by force", &|world| {
                 world.order = None;
@@ -83,17 +103,31 @@ impl World {
                 world.forced |= world.volume.is_none();
             });
         }
-        if !self.full[0] && self.away.is_none() {
+        if !self.full[0] && self.away.is_none() && (self.setting.lowers || !self.setting.is_calm())
+        {
             add("a node becomes full", &|world| world.full[0] = true);
         }
         match self.away {
-            None if self.has_no_accident() && !self.setting.lowers => {
-                add("a node's agent ends", &|world| world.goes_away(false));
-                add("a node is lost", &|world| world.goes_away(true));
+            None if self.has_no_accident() && !self.setting.is_calm() => {
+                add("a node's agent ends", &|world| {
+                    world.goes_away(Absence::Silent);
+                });
+                add("a node is lost", &|world| world.goes_away(Absence::Lost));
             }
-            None => {}
-            Some(_) => add("the node comes back", &|world| world.away = None),
+            None | Some(Absence::Removed) => {}
+            Some(absence) => {
+                add("the node comes back", &|world| world.away = None);
+                let never_used = |order: &OrderObject| order.published < Published::Seen;
+                if absence == Absence::Lost && self.order.as_ref().is_some_and(never_used) {
+                    add("its machine is removed", &|world| {
+                        world.away = Some(Absence::Removed);
+                        world.storage[0] = None;
+                    });
+                }
+            }
         }
+        let written = self.tenant().into_iter();
+        all.extend(written.map(|(name, next)| (name, Some(next))));
         all
     }
 
@@ -106,6 +140,8 @@ impl World {
         let stays = order.is_some_and(|order| {
             order.wanted == Wanted::Present && matches!(order.answer, Answer::Present(_))
         });
+        // Of what tells no sizes nobody can say what its last claim never got.
+        let stays = stays && !self.setting.sizeless;
         let waits = self.claim.is_none() && is_kept && stays && !self.handed_on;
         waits && !self.setting.deletes && !writes(&decide(&self.observe()))
     }
@@ -118,7 +154,10 @@ impl World {
         self.claim = Some(ClaimObject {
             held: false,
             deleting: false,
-            bound: Some(true),
+            ours: true,
+            named: Some(true),
+            completed: true,
+            phase: Phase::Bound,
             selected: None,
             request: SMALL,
             // Kubernetes believes the volume.
@@ -134,8 +173,8 @@ impl World {
     }
 
     /// What its driver was doing is cut.
-    fn goes_away(&mut self, lost: bool) {
-        self.away = Some(lost);
+    fn goes_away(&mut self, absence: Absence) {
+        self.away = Some(absence);
         self.working = self.working.filter(|(node, ..)| *node != 0);
     }
 }

@@ -1,7 +1,7 @@
 //! What steps do to objects.
 
-use super::{NAMES, OrderObject, SMALL, VolumeObject, World};
-use flexvol_controller::decide::{Answer, Step, Wanted};
+use super::{NAMES, Node, OrderObject, SMALL, VolumeObject, World};
+use flexvol_controller::decide::{Answer, Published, Step, Wanted};
 
 /// Which object a step writes; the write fails if the object has changed since it was read.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -12,7 +12,13 @@ pub(super) enum Target {
 }
 
 impl World {
-    pub(super) fn write(&mut self, step: &Step) {
+    /// A leader writes. Nothing is the condition of making a persistent volume but that there is none, so that
+    /// is on the node of the order that was read.
+    pub(super) fn write(&mut self, step: &Step, node_read: Option<Node>) {
+        // One that is deleted in between needs no volume any more.
+        let stays =
+            self.claim.as_ref().is_some_and(|claim| !claim.deleting) && self.volume.is_some();
+        self.overtaken |= self.binding && stays && target(step) == Target::Claim && writes(step);
         match step {
             Step::Rest | Step::Refuse(_) | Step::Stuck(_) => {}
             Step::HoldClaim | Step::LetClaimGo => {
@@ -38,7 +44,7 @@ impl World {
                         node,
                         wanted: Wanted::Present,
                         size: SMALL,
-                        published: false,
+                        published: Published::No,
                         recalled: false,
                         answer: Answer::None,
                         full: false,
@@ -51,7 +57,7 @@ impl World {
                         node: volume.node,
                         wanted: *wanted,
                         size: volume.capacity,
-                        published: true,
+                        published: Published::Seen,
                         recalled: true,
                         answer: Answer::None,
                         full: false,
@@ -59,19 +65,26 @@ impl World {
                 }
             }
             Step::Publish => {
-                if let (None, Some(order)) = (&self.volume, &self.order) {
+                let node = node_read.or(self.order.as_ref().map(|order| order.node));
+                if let (None, Some(node)) = (&self.volume, node) {
+                    self.let_go = false;
                     self.volume = Some(VolumeObject {
-                        node: order.node,
+                        node,
                         held: true,
                         deleting: false,
+                        others_hold: self.setting.tenant.is_some(),
                         released: false,
                         capacity: SMALL,
                     });
                 }
             }
-            Step::NotePublished => {
+            Step::NotePublishing | Step::NotePublished => {
                 if let Some(order) = &mut self.order {
-                    order.published = true;
+                    order.published = if *step == Step::NotePublished {
+                        Published::Seen
+                    } else {
+                        Published::Soon.max(order.published)
+                    };
                 }
             }
             Step::Revoke => {
@@ -88,6 +101,7 @@ impl World {
             Step::LetVolumeGo => {
                 if let Some(volume) = &mut self.volume {
                     volume.held = false;
+                    self.let_go = true;
                 }
             }
             Step::Resize(size) => {
@@ -137,6 +151,7 @@ pub(super) fn target(step: &Step) -> Target {
     match step {
         Step::Order { .. }
         | Step::Recall(_)
+        | Step::NotePublishing
         | Step::NotePublished
         | Step::Revoke
         | Step::Forget

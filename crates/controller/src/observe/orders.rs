@@ -1,0 +1,46 @@
+//! Orders, as far as decisions need them.
+
+use crate::{
+    decide::{self, Answer, Problem, Published},
+    objects::{NodeVolume, Wanted},
+    ours::Ours,
+};
+use flexvol_sdk::Bytes;
+
+/// After so many failures in a row, half a minute of the agent's pauses, another node may do better.
+const LASTING: u32 = 5;
+
+pub(crate) fn order_of(order: &NodeVolume, ours: &Ours) -> decide::Order {
+    let status = order.status.clone().unwrap_or_default();
+    // An answer to a former order says what is there, but not why this one fails.
+    let current = Some(status.observed_generation) == order.metadata.generation;
+    decide::Order {
+        ours: ours.has(&order.spec.driver),
+        node: order.spec.node.clone(),
+        wanted: wanted(order.spec.wanted),
+        size: Bytes(order.spec.size),
+        published: match (order.spec.publishing, order.spec.published) {
+            (_, true) => Published::Seen,
+            (true, false) => Published::Soon,
+            (false, false) => Published::No,
+        },
+        answer: match status.found {
+            None => Answer::None,
+            Some(Wanted::Present) => Answer::Present(status.size.map(Bytes)),
+            Some(Wanted::Absent) => Answer::Absent,
+        },
+        problem: status.problem.filter(|_| current).map(|problem| Problem {
+            class: problem.class(),
+            message: problem.message,
+            lasts: status.failures >= LASTING,
+        }),
+        grows_on_node: status.grows_on_node,
+    }
+}
+
+fn wanted(wanted: Wanted) -> decide::Wanted {
+    match wanted {
+        Wanted::Present => decide::Wanted::Present,
+        Wanted::Absent => decide::Wanted::Absent,
+    }
+}

@@ -1,0 +1,57 @@
+//! What the author of a claim may write into it, beside its size and its deletion: everything but its status.
+
+use super::{ClaimObject, Tenant, VolumeObject, World};
+
+impl World {
+    pub(super) fn tenant(&self) -> Vec<(&'static str, World)> {
+        let mut all = Vec::new();
+        let (Some(claim), Some(tenant)) = (&self.claim, self.setting.tenant) else {
+            return all;
+        };
+        let mut add = |name, write: &dyn Fn(&mut ClaimObject)| {
+            let mut next = self.clone();
+            write(next.claim.as_mut().unwrap());
+            all.push((name, next));
+        };
+        add("its author empties the claim's finalizers", &|claim| {
+            claim.held = false;
+        });
+        match tenant {
+            Tenant::Binds => {
+                // With one that an administrator deletes at that moment he binds what nobody has used.
+                let stays = |volume: &VolumeObject| !volume.deleting;
+                if claim.named.is_none() && self.volume.as_ref().is_none_or(stays) {
+                    add("its author says the volume's name", &|claim| {
+                        claim.named = Some(true);
+                    });
+                }
+                add(
+                    "its author says, or takes back, that it is bound",
+                    &|claim| {
+                        claim.completed = !claim.completed;
+                    },
+                );
+            }
+            Tenant::Chooses => {
+                add("its author writes our finalizer", &|claim| {
+                    // Of what is being deleted the API server takes no new one.
+                    claim.held |= !claim.deleting;
+                });
+                add("its author takes our provisioner away", &|claim| {
+                    claim.ours = false;
+                });
+                if self.setting.late_binding {
+                    let nodes = [
+                        ("its author chooses no node", None),
+                        ("its author chooses 0", Some(0)),
+                        ("its author chooses 1", Some(1)),
+                    ];
+                    for (name, node) in nodes {
+                        add(name, &|claim| claim.selected = node);
+                    }
+                }
+            }
+        }
+        all
+    }
+}

@@ -1,0 +1,85 @@
+//! What authors of claims write into them while storage is made, by the rights that everybody has who makes claims.
+
+use crate::world::{World, tell};
+use serde_json::json;
+
+/// A claim whose storage is there, and whose driver has not answered yet. Its author says its volume's name.
+fn say_name(world: &mut World) -> Result<(), String> {
+    world.node("node");
+    world.class("late", &json!({"parameters": {"fault": "late"}}));
+    world.start_controller(&["--rate=1000"]);
+    world.start_agent("node", &[]);
+    world.claim("data", "late");
+    world.eventually("storage to be made", |world| {
+        world.storage().values().any(|size| *size > 0)
+    })?;
+    let uid = world.the_claim("data")["metadata"]["uid"].clone();
+    let name = format!("pvc-{}", uid.as_str().unwrap());
+    world.edit("data", &json!({"spec": {"volumeName": name}}));
+    Ok(())
+}
+
+pub fn name() {
+    tell(World::start(), |world| {
+        say_name(world)?;
+        world.eventually("the claim to be bound all the same", |world| {
+            world.is_bound("data")
+        })?;
+        world.delete_claim("data");
+        world.eventually("nothing to be left", World::nothing_is_left)
+    });
+}
+
+pub fn binding_and_end() {
+    for by_force in [false, true] {
+        tell(World::start(), |world| {
+            say_name(world)?;
+            let bound = json!({"pv.kubernetes.io/bind-completed": "yes"});
+            world.edit("data", &json!({"metadata": {"annotations": bound}}));
+            world.eventually("Kubernetes to miss the volume", |world| {
+                world.the_claim("data")["status"]["phase"] == "Lost"
+            })?;
+            world.delete_claim("data");
+            if by_force {
+                world.edit("data", &json!({"metadata": {"finalizers": null}}));
+            }
+            world.eventually("nothing to be left", World::nothing_is_left)
+        });
+    }
+}
+
+pub fn provisioner() {
+    tell(World::start(), |world| {
+        world.node("node");
+        world.class("late", &json!({"parameters": {"fault": "late"}}));
+        world.start_controller(&["--rate=1000"]);
+        world.start_agent("node", &[]);
+        world.claim("data", "late");
+        world.eventually("storage to be ordered", |world| {
+            world.server.store().count("NodeVolume") == 1
+        })?;
+        // No answer of the node is a reason to look.
+        world.kill("node");
+        // In one write, or Kubernetes says it again.
+        let nobody = json!({
+            "volume.kubernetes.io/storage-provisioner": null,
+            "volume.beta.kubernetes.io/storage-provisioner": null,
+        });
+        let uid = world.the_claim("data")["metadata"]["uid"].clone();
+        let name = format!("pvc-{}", uid.as_str().unwrap());
+        world.edit(
+            "data",
+            &json!({
+                "metadata": {"annotations": nobody, "finalizers": null},
+                "spec": {"volumeName": name},
+            }),
+        );
+        world.delete_claim("data");
+        world.eventually("its storage not to be wanted", |world| {
+            let order = world.server.store().all("NodeVolume").remove(0);
+            order["spec"]["wanted"] == "Absent"
+        })?;
+        world.start_agent("node", &[]);
+        world.eventually("nothing to be left", World::nothing_is_left)
+    });
+}
