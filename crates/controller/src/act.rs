@@ -6,7 +6,7 @@ use crate::{
     names::{
         CLAIM_FINALIZER, HOSTNAME, ORDER_FINALIZER, SELECTED_NODE, VOLUME_FINALIZER, hostname,
     },
-    nodes::Nodes,
+    nodes::{Bar, Nodes},
     objects::NodeVolume,
     observe::Live,
     ours::Ours,
@@ -22,7 +22,7 @@ use kube::{
 };
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use std::fmt::Debug;
+use std::{collections::HashSet, fmt::Debug};
 
 /// Does steps of one volume.
 pub(crate) struct Act<'a> {
@@ -244,14 +244,23 @@ impl Act<'_> {
         nodes.get_opt(name).await.context("read the node")
     }
 
-    /// The node with the most room, if Kubernetes has it too: its agent may have been heard of a moment
-    /// before it went.
+    /// The node with the most room, if Kubernetes has it too, and sends pods there: its agent may have been
+    /// heard of a moment before it went, and tolerates every taint. One that is tainted is taken if there is no
+    /// other: the pods may tolerate that.
     async fn with_room(&self, driver: &str, class: &str, size: Bytes) -> Result<String> {
+        let mut tainted = HashSet::new();
         loop {
-            let name = self.nodes.with_room(driver, class, size)?;
-            match away::Known::of(self.node(&name).await?.as_ref()) {
-                away::Known::Ready => return Ok(name),
-                away::Known::Missing | away::Known::Unready => self.nodes.miss(&name),
+            let name = self.nodes.with_room(driver, class, size, self.name)?;
+            let found = self.node(&name).await?;
+            match (away::Known::of(found.as_ref()), found) {
+                (away::Known::Ready, Some(node)) => {
+                    let bar = Bar::of(&node);
+                    self.nodes.bar(&name, bar);
+                    if bar.is_none() || bar == Some(Bar::Tainted) && !tainted.insert(name.clone()) {
+                        return Ok(name);
+                    }
+                }
+                _ => self.nodes.miss(&name),
             }
         }
     }

@@ -238,7 +238,7 @@ impl Controller {
             }
             done?;
             self.done(name, &step, &live);
-            self.note_room(&step, &live);
+            self.note_room(name, &step, &live);
             if step == Step::Reschedule {
                 self.asked.asked(name);
                 if live.order.is_none() {
@@ -250,15 +250,20 @@ impl Controller {
         anyhow::bail!("the volume needs more than {STEPS} steps")
     }
 
-    /// Remembers whether a node had room for what was ordered of it. Where the scheduler is asked for
+    /// Remembers what was ordered of a node, and whether it had room for that. Where the scheduler is asked for
     /// another node, the order is taken back after that, and that alone counts.
-    fn note_room(&self, step: &Step, live: &Live) {
+    fn note_room(&self, name: &str, step: &Step, live: &Live) {
         let Some((node, class, size)) = live.ordered() else {
             return;
         };
         match step {
+            Step::Order { .. } => self.nodes.ordered(node, name, size),
             Step::Revoke if live.had_no_room() => self.nodes.had_no_room(node, class, size),
-            Step::Publish => self.nodes.had_room(node, class, size),
+            Step::Revoke if live.kept_failing() => self.nodes.failed(node, class),
+            Step::Publish => {
+                self.nodes.made(node, name);
+                self.nodes.had_room(node, class, size);
+            }
             _ => {}
         }
     }

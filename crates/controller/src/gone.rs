@@ -1,5 +1,5 @@
-//! Forgetting what agents said of nodes that are in the cluster no more: nobody else does, and where nodes
-//! come and go it would pile up.
+//! Forgetting what agents said of nodes that are in the cluster no more, or that have no agent any more: nobody
+//! else does, and where nodes come and go it would pile up.
 //!
 //! A node of which storage is ordered is not forgotten, as people are told when it was last heard of.
 
@@ -10,12 +10,16 @@ use crate::{
     objects::StorageNode,
 };
 use anyhow::{Context, Result};
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::{api::core::v1::Node, jiff::Timestamp};
 use kube::{
     Api,
     api::{DeleteParams, Preconditions},
 };
+use std::time::Duration;
 use tokio::time::sleep;
+
+/// An agent that was silent for so long was taken from its node, whatever the clocks of two hosts differ by.
+const LONG_AGO: Duration = Duration::from_secs(24 * 3600);
 
 impl Controller {
     /// Looks at silent nodes as often as one may become silent.
@@ -40,18 +44,15 @@ impl Controller {
         }
     }
 
-    /// Removes what a node's agent said last at that time, if Kubernetes has no such node, and says
-    /// whether it did.
+    /// Removes what a node's agent said last at that time, if Kubernetes has no such node, or if that was long
+    /// ago, and says whether it did.
     async fn forget(&self, node: &str, seen: Option<&str>) -> Result<bool> {
         let nodes: Api<Node> = Api::all(self.client.clone());
-        if nodes
+        let is_there = nodes
             .get_opt(node)
             .await
             .context("read the node")?
-            .is_some()
-        {
-            return Ok(false);
-        }
+            .is_some();
         let all: Api<StorageNode> = Api::all(self.client.clone());
         let found = all
             .get_opt(node)
@@ -64,6 +65,11 @@ impl Controller {
         };
         // Another word of its agent may not have been heard here yet.
         if found.status.seen.as_deref() != seen {
+            return Ok(false);
+        }
+        let seen = seen.and_then(|seen| seen.parse::<Timestamp>().ok());
+        let age = seen.map(|seen| Timestamp::now().duration_since(seen));
+        if is_there && age.is_none_or(|age| age.unsigned_abs() < LONG_AGO) {
             return Ok(false);
         }
         let condition = Preconditions {

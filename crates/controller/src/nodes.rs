@@ -2,18 +2,25 @@
 //!
 //! How long an agent has been silent is told by this process's own clock, from when its last heartbeat
 //! was seen, as Kubernetes does with its nodes (`pkg/controller/nodelifecycle`): clocks of different
-//! hosts are never compared. So a new leader takes an agent for alive until it has waited as long itself.
+//! hosts are never compared. So a new leader takes an agent for alive until it has waited as long itself, but for
+//! one whose last words are so old that no two clocks differ by that.
 
+mod choice;
 mod full;
+mod load;
 mod room;
 mod silence;
 
+pub(crate) use choice::Bar;
 pub use room::Room;
 pub use silence::Silence;
 
 use crate::objects::{StorageNode, StorageNodeStatus};
 use flexvol_sdk::Bytes;
 use full::Full;
+use k8s_openapi::jiff::Timestamp;
+use load::Load;
+use room::Estimate;
 use std::{
     collections::BTreeMap,
     fmt,
@@ -24,6 +31,9 @@ use tokio::time::Instant;
 
 /// After how long an agent counts as away: three heartbeats, and what one may be late.
 pub const SILENCE: Duration = Duration::from_secs(200);
+
+/// After how many times that, by the clocks of two hosts, an agent was silent already when this process began.
+const SILENCES_BEFORE: u32 = 3;
 
 /// The nodes that have, or had, an agent.
 #[derive(Debug)]
@@ -42,6 +52,12 @@ struct Known {
     told: bool,
     /// What its driver had no room for, by class.
     full: BTreeMap<String, Full>,
+    /// Of which classes its driver could make nothing, for another reason.
+    failing: BTreeMap<String, Full>,
+    /// What was ordered of it, and its agent may not have told of yet.
+    load: Load,
+    /// Why pods may not run there, as it was last seen.
+    barred: Option<(Instant, Bar)>,
 }
 
 /// No node can have the volume: in words for the claim's author.
@@ -68,15 +84,35 @@ impl Nodes {
             heard: Some(Instant::now()),
             told: false,
             full: BTreeMap::new(),
+            failing: BTreeMap::new(),
+            load: Load::default(),
+            barred: None,
         };
         let mut all = self.all();
         let Some(before) = all.get_mut(&name) else {
+            let seen = now.status.seen.as_ref();
+            let seen = seen.and_then(|seen| seen.parse::<Timestamp>().ok());
+            let longest = self.silence * SILENCES_BEFORE;
+            let is_old = |seen| Timestamp::now().duration_since(seen).unsigned_abs() > longest;
+            if seen.is_some_and(is_old) {
+                now.heard = None;
+            }
             all.insert(name, now);
             return true;
         };
+        now.load = std::mem::take(&mut before.load);
+        now.barred = before.barred;
         if before.status.seen == now.status.seen {
             (now.heard, now.told) = (before.heard, before.told);
+        } else {
+            now.load.told();
         }
+        now.failing = std::mem::take(&mut before.failing);
+        now.failing.retain(|class, _| {
+            let (had, has) = (&before.status.capacities, &now.status.capacities);
+            // It can tell again.
+            had.contains_key(class) || !has.contains_key(class)
+        });
         let is_back = before.is_silent(self.silence) && !now.is_silent(self.silence);
         let better = is_back || offers_more(&before.status, &now.status);
         now.full = std::mem::take(&mut before.full);
@@ -155,6 +191,20 @@ impl Nodes {
         why.map_or_else(|| Ok(node.to_owned()), |why| Err(NoNode(why)))
     }
 
+    /// A volume of this name and size was ordered of a node.
+    pub fn ordered(&self, node: &str, volume: &str, size: Bytes) {
+        if let Some(known) = self.all().get_mut(node) {
+            known.load.add(volume, size);
+        }
+    }
+
+    /// A volume that was ordered of a node was made: its agent tells what room there is after that.
+    pub fn made(&self, node: &str, volume: &str) {
+        if let Some(known) = self.all().get_mut(node) {
+            known.load.made(volume);
+        }
+    }
+
     /// A node's driver had no room for a volume of this size.
     pub fn had_no_room(&self, node: &str, class: &str, size: Bytes) {
         let mut all = self.all();
@@ -165,53 +215,25 @@ impl Nodes {
         known.full.insert(class.to_owned(), Full::now(size, before));
     }
 
+    /// A node's driver could make no volume of a class, again and again, and not for want of room.
+    pub fn failed(&self, node: &str, class: &str) {
+        let mut all = self.all();
+        let Some(known) = all.get_mut(node) else {
+            return;
+        };
+        let before = known.failing.remove(class);
+        known
+            .failing
+            .insert(class.to_owned(), Full::now(Bytes(1), before));
+    }
+
     /// A node's driver has made a volume of this size.
     pub fn had_room(&self, node: &str, class: &str, size: Bytes) {
         if let Some(known) = self.all().get_mut(node) {
+            known.failing.remove(class);
             known
                 .full
                 .retain(|of, full| of != class || !full.forbids(size));
-        }
-    }
-
-    /// Why the node that the scheduler chose cannot have a volume, if it is heard of and says so.
-    pub fn lacks(&self, node: &str, driver: &str, class: &str, size: Bytes) -> Option<String> {
-        let all = self.all();
-        let known = all.get(node)?;
-        let room = known.room(class);
-        let lacks_room = || {
-            (room < size).then(|| {
-                format!("node {node} has no room for {size}; the largest volume there has {room}")
-            })
-        };
-        known.lacks_driver(node, driver).or_else(lacks_room)
-    }
-
-    /// The node with the most room for volumes of a class, of those that are heard of.
-    ///
-    /// # Errors
-    /// When none has enough.
-    pub fn with_room(&self, driver: &str, class: &str, size: Bytes) -> Result<String, NoNode> {
-        let all = self.all();
-        let mut able: Vec<_> = all
-            .iter()
-            .filter(|(_, known)| known.status.drivers.contains_key(driver))
-            .collect();
-        let silent = able
-            .iter()
-            .find(|(_, known)| known.is_silent(self.silence))
-            .map(|(node, known)| format!("{node} {}", Silence::since(&known.status)));
-        able.retain(|(_, known)| !known.is_silent(self.silence));
-        let best = able.into_iter().max_by_key(|(_, known)| known.room(class));
-        let silent = silent.map_or_else(String::new, |node| {
-            format!("; of nodes that do not count, the agent of node {node}")
-        });
-        match best.map(|(node, known)| (node, known.room(class))) {
-            Some((node, room)) if room >= size => Ok(node.clone()),
-            Some((node, room)) => Err(NoNode(format!(
-                "no node has room for {size}; the largest volume, {room}, could be made on {node}{silent}",
-            ))),
-            None => Err(NoNode(format!("no node has driver {driver}{silent}"))),
         }
     }
 
@@ -226,13 +248,24 @@ impl Known {
         (!answers).then(|| format!("driver {driver} does not answer on node {node}"))
     }
 
-    /// The largest volume of a class that can be made: as the driver says, and less than what it had no
-    /// room for lately. One that does not say has to be tried.
-    fn room(&self, class: &str) -> Bytes {
+    /// What can be had of a class: as the driver says, and less than what it had no room for lately.
+    fn room(&self, driver: &str, class: &str) -> Estimate {
         let told = self.status.capacities.get(class);
-        let told = told.map_or(Bytes(u64::MAX), |room| Bytes(*room));
+        let told = match told {
+            Some(room) => Estimate::Largest(Bytes(*room)),
+            None => match self.status.drivers.get(driver) {
+                Some(report) if report.tells_no_capacity => Estimate::Any,
+                _ => Estimate::Unknown(None),
+            },
+        };
         let largest = self.full.get(class).and_then(Full::largest);
-        largest.map_or(told, |largest| told.min(largest))
+        largest.map_or(told, |largest| told.at_most(largest))
+    }
+
+    /// Its driver could make nothing of a class lately.
+    fn fails(&self, class: &str) -> bool {
+        let failing = self.failing.get(class);
+        failing.and_then(Full::largest).is_some()
     }
 
     fn is_silent(&self, silence: Duration) -> bool {
@@ -257,127 +290,4 @@ impl fmt::Display for NoNode {
 impl std::error::Error for NoNode {}
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::{Value, from_value, json};
-
-    fn node(name: &str, seen: u32, room: Option<u64>) -> StorageNode {
-        let capacities = room.map_or(json!({}), |room| json!({"class": room}));
-        let status: Value = json!({
-            "drivers": {"a/b": {}}, "capacities": capacities, "seen": format!("12:00:{seen:02}"),
-        });
-        from_value(json!({
-            "apiVersion": StorageNode::api_version(), "kind": "StorageNode",
-            "metadata": {"name": name}, "status": status,
-        }))
-        .unwrap()
-    }
-
-    fn nodes(rooms: &[(&str, Option<u64>)]) -> Nodes {
-        let nodes = Nodes::new(SILENCE);
-        for (name, room) in rooms {
-            nodes.put(node(name, 0, *room));
-        }
-        nodes
-    }
-
-    #[test]
-    fn the_node_with_the_most_room_is_chosen_and_none_without_enough() {
-        let nodes = nodes(&[("one", Some(10)), ("two", Some(30)), ("three", Some(20))]);
-        assert_eq!(nodes.with_room("a/b", "class", Bytes(30)).unwrap(), "two");
-        let refused = nodes.with_room("a/b", "class", Bytes(31)).unwrap_err();
-        let words = refused.to_string();
-        assert!(words.contains("no node has room for 31"), "{words}");
-        assert!(nodes.with_room("a/c", "class", Bytes(1)).is_err());
-        assert!(nodes.check("two", "a/c").is_err());
-        assert!(nodes.check("four", "a/b").is_err());
-        let lacks = |node, driver, size| nodes.lacks(node, driver, "class", Bytes(size));
-        assert_eq!(lacks("two", "a/b", 30), None);
-        assert!(lacks("two", "a/b", 31).unwrap().contains("no room for 31"));
-        assert!(lacks("two", "a/c", 1).unwrap().contains("does not answer"));
-        assert_eq!(lacks("four", "a/b", 1), None, "nothing is heard of it");
-    }
-
-    #[test]
-    fn a_driver_that_tells_no_capacity_is_tried() {
-        let nodes = nodes(&[("one", None)]);
-        assert_eq!(nodes.with_room("a/b", "class", Bytes(1)).unwrap(), "one");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_node_that_had_no_room_is_not_asked_again_for_ever_longer_or_until_it_has_more() {
-        let nodes = nodes(&[("one", None), ("two", Some(5))]);
-        let room = |size| nodes.with_room("a/b", "class", Bytes(size));
-        for minutes in [1, 2, 4] {
-            assert_eq!(room(7).unwrap(), "one");
-            nodes.had_no_room("one", "class", Bytes(7));
-            assert!(room(7).is_err());
-            assert_eq!(room(6).unwrap(), "one", "less may be had");
-            assert_eq!(nodes.lacks("one", "a/b", "other", Bytes(7)), None);
-            let almost = Duration::from_secs(60 * minutes - 1);
-            tokio::time::advance(almost).await;
-            assert!(room(7).is_err());
-            nodes.put(node("one", u32::try_from(minutes).unwrap(), None));
-            tokio::time::advance(Duration::from_secs(1)).await;
-        }
-        nodes.put(node("two", 1, Some(5)));
-        nodes.had_no_room("two", "class", Bytes(5));
-        assert!(nodes.lacks("two", "a/b", "class", Bytes(5)).is_some());
-        nodes.put(node("two", 2, Some(6)));
-        assert_eq!(nodes.lacks("two", "a/b", "class", Bytes(5)), None);
-        nodes.had_no_room("two", "class", Bytes(5));
-        nodes.had_room("two", "other", Bytes(5));
-        nodes.had_room("two", "class", Bytes(4));
-        assert!(nodes.lacks("two", "a/b", "class", Bytes(5)).is_some());
-        nodes.had_room("two", "class", Bytes(5));
-        assert_eq!(nodes.lacks("two", "a/b", "class", Bytes(5)), None);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_node_that_is_silent_for_three_heartbeats_is_not_chosen_until_it_is_heard_again() {
-        let nodes = nodes(&[("one", Some(10)), ("two", Some(30))]);
-        tokio::time::advance(Duration::from_secs(180)).await;
-        assert_eq!(nodes.silence("two"), None, "it may be late");
-        nodes.put(node("one", 3, Some(10)));
-        tokio::time::advance(Duration::from_secs(20)).await;
-        assert_eq!(nodes.with_room("a/b", "class", Bytes(5)).unwrap(), "one");
-        assert_eq!(nodes.fell_silent(), ["two"]);
-        assert!(nodes.fell_silent().is_empty(), "it is told once");
-        let seen = Some("12:00:00".to_owned());
-        assert_eq!(nodes.silent(), [("two".to_owned(), seen)].into());
-        let silence = nodes.silence("two").unwrap();
-        assert_eq!(silence.to_string(), "was last heard of at 12:00:00");
-        let refused = nodes.with_room("a/b", "class", Bytes(20)).unwrap_err();
-        let words = refused.to_string();
-        assert!(
-            words.contains("the agent of node two was last heard of at 12:00:00"),
-            "{words}"
-        );
-        // Listing it anew is no sign of life.
-        assert!(!nodes.put(node("two", 0, Some(30))));
-        assert!(nodes.silence("two").is_some());
-        assert!(nodes.put(node("two", 4, Some(30))), "it is back");
-        assert_eq!(nodes.silence("two"), None);
-        assert_eq!(nodes.with_room("a/b", "class", Bytes(20)).unwrap(), "two");
-    }
-
-    #[test]
-    fn a_node_that_kubernetes_misses_is_not_chosen_until_its_agent_speaks() {
-        let nodes = nodes(&[("one", Some(10)), ("two", Some(30))]);
-        nodes.miss("two");
-        assert_eq!(nodes.with_room("a/b", "class", Bytes(5)).unwrap(), "one");
-        assert_eq!(nodes.fell_silent(), ["two"]);
-        nodes.put(node("two", 1, Some(30)));
-        assert_eq!(nodes.with_room("a/b", "class", Bytes(5)).unwrap(), "two");
-        assert_eq!(nodes.silence("three"), Some(Silence::Never));
-    }
-
-    #[test]
-    fn only_what_a_node_did_not_offer_before_is_more() {
-        let nodes = nodes(&[("one", Some(10))]);
-        assert!(!nodes.put(node("one", 1, Some(10))));
-        assert!(!nodes.put(node("one", 2, Some(9))));
-        assert!(nodes.put(node("one", 3, Some(10))));
-        assert!(nodes.put(node("two", 1, None)));
-    }
-}
+mod tests;

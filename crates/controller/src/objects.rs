@@ -165,6 +165,9 @@ pub struct DriverReport {
     /// Kubelet has to grow the file system after the storage.
     #[serde(default)]
     pub grows_on_node: bool,
+    /// It has no callout `capacity`. Of one that has, a class without a capacity is one of which nothing is known.
+    #[serde(default)]
+    pub tells_no_capacity: bool,
 }
 
 macro_rules! ours {

@@ -28,6 +28,7 @@ use k8s_openapi::{
     apimachinery::pkg::api::resource::Quantity,
 };
 use kube::{Api, Client, api::ObjectMeta};
+use orders::LASTING;
 use std::collections::BTreeMap;
 
 /// The objects of one volume.
@@ -264,6 +265,12 @@ impl Live {
         let status = self.order.as_ref().and_then(|order| order.status.as_ref());
         let problem = status.and_then(|status| status.problem.as_ref());
         problem.is_some_and(|problem| problem.class() == ErrorClass::Exhausted)
+    }
+
+    /// Whether the node has failed so often that another one is asked.
+    pub(crate) fn kept_failing(&self) -> bool {
+        let status = self.order.as_ref().and_then(|order| order.status.as_ref());
+        status.is_some_and(|status| status.problem.is_some() && status.failures >= LASTING)
     }
 
     /// As far as decisions need it.

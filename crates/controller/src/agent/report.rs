@@ -145,9 +145,11 @@ impl Agent {
         for name in self.ours.names() {
             match self.ask(&drivers, name).await {
                 Ok(grows_on_node) => {
-                    status
-                        .drivers
-                        .insert(name.to_owned(), DriverReport { grows_on_node });
+                    let report = DriverReport {
+                        grows_on_node,
+                        tells_no_capacity: false,
+                    };
+                    status.drivers.insert(name.to_owned(), report);
                 }
                 Err(failure) => {
                     let why = failure.message.as_str();
@@ -180,6 +182,11 @@ impl Agent {
                         // The API server has no larger integers.
                         let room = room.0.min(i64::MAX.unsigned_abs());
                         status.capacities.insert(name, room);
+                    }
+                }
+                Err(failure) if failure.unsupported => {
+                    if let Some(report) = status.drivers.get_mut(driver) {
+                        report.tells_no_capacity = true;
                     }
                 }
                 Err(failure) => {

@@ -3,6 +3,36 @@
 use super::Nodes;
 use flexvol_sdk::Bytes;
 
+/// What is known of how large a volume may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Estimate {
+    /// Nothing: the driver could not tell, or was not asked yet. It may have had no room for more than this.
+    Unknown(Option<Bytes>),
+    /// The driver tells nobody, so it has to be tried.
+    Any,
+    /// No larger than this.
+    Largest(Bytes),
+}
+
+impl Estimate {
+    /// The same, and it had no room for more than this.
+    pub fn at_most(self, largest: Bytes) -> Self {
+        match self {
+            Estimate::Largest(told) => Estimate::Largest(told.min(largest)),
+            Estimate::Any => Estimate::Largest(largest),
+            Estimate::Unknown(_) => Estimate::Unknown(Some(largest)),
+        }
+    }
+
+    /// Whether a volume of this size may be had.
+    pub fn fits(self, size: Bytes) -> bool {
+        match self {
+            Estimate::Largest(largest) | Estimate::Unknown(Some(largest)) => size <= largest,
+            Estimate::Any | Estimate::Unknown(None) => true,
+        }
+    }
+}
+
 /// What can be had of a class on a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Room {
@@ -21,11 +51,20 @@ impl Nodes {
         let able = all.iter().filter(|(node, known)| {
             !known.is_silent(self.silence) && known.lacks_driver(node, driver).is_none()
         });
-        let rooms = able.map(|(node, known)| Room {
-            node: node.clone(),
-            uid: known.uid.clone(),
-            // Kubernetes counts no further.
-            largest: known.room(class).min(Bytes(i64::MAX.unsigned_abs())),
+        // Kubernetes counts no further.
+        let most = Bytes(i64::MAX.unsigned_abs());
+        let rooms = able.filter_map(|(node, known)| {
+            let largest = match known.room(driver, class) {
+                Estimate::Unknown(_) => return None,
+                _ if known.fails(class) => return None,
+                Estimate::Any => most,
+                Estimate::Largest(largest) => largest.min(most),
+            };
+            Some(Room {
+                node: node.clone(),
+                uid: known.uid.clone(),
+                largest,
+            })
         });
         rooms.collect()
     }

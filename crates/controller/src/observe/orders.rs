@@ -8,7 +8,7 @@ use crate::{
 use flexvol_sdk::Bytes;
 
 /// After so many failures in a row, half a minute of the agent's pauses, another node may do better.
-const LASTING: u32 = 5;
+pub(super) const LASTING: u32 = 5;
 
 pub(crate) fn order_of(order: &NodeVolume, ours: &Ours) -> decide::Order {
     let status = order.status.clone().unwrap_or_default();

@@ -3,6 +3,7 @@
 use crate::world::{MEBI, World, tell};
 use flexvol_apiserver::Key;
 use serde_json::{Value, json};
+use std::time::{Duration, Instant};
 
 /// Heartbeats every second, of which three may be missed.
 const HEARTBEAT: &str = "--heartbeat-seconds=1";
@@ -43,7 +44,6 @@ pub fn not_chosen() {
         world.eventually("both to be known", |world| {
             world.server.store().count("StorageNode") == 2
         })?;
-        // Of nodes with the same room it is the last one that is chosen.
         world.kill("two");
         wait_silent(world, "two")?;
         world.claim("data", "plain");
@@ -183,6 +183,34 @@ pub fn rescheduled() {
         world.edit("data", &choose("one"));
         world.eventually("the claim to be bound", |world| world.is_bound("data"))?;
         assert_eq!(world.nodes_of_storage(), ["one"]);
+        Ok(())
+    });
+}
+
+pub fn long_dead() {
+    tell(start(), |world| {
+        world.eventually("both to be known", |world| {
+            let told = |node| !world.get("StorageNode", "", node)["status"]["drivers"].is_null();
+            told("one") && told("two")
+        })?;
+        world.kill("two");
+        wait_silent(world, "two")?;
+        world.kill("controller");
+        // By the clocks of two hosts an agent is silent for longer than by that of one.
+        let begun = Instant::now();
+        world.eventually("some time to pass", |_| {
+            begun.elapsed() > Duration::from_secs(12)
+        })?;
+        world.start_controller(&["--rate=1000", SILENCE]);
+        for claim in ["a", "b", "c", "d"] {
+            world.claim(claim, "plain");
+        }
+        world.eventually("all claims to be bound", |world| {
+            ["a", "b", "c", "d"]
+                .iter()
+                .all(|claim| world.is_bound(claim))
+        })?;
+        assert_eq!(world.nodes_of_storage(), ["one"; 4]);
         Ok(())
     });
 }

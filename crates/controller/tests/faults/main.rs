@@ -19,6 +19,7 @@ mod refused;
 mod replaced;
 mod retained;
 mod tenants;
+mod unable;
 mod unmeasured;
 mod untold;
 mod world;
@@ -71,6 +72,11 @@ fn a_node_that_has_gone_is_forgotten_unless_a_volume_is_on_it() {
 }
 
 #[test]
+fn an_agent_that_was_dead_before_a_leader_began_gets_no_volume() {
+    away::long_dead();
+}
+
+#[test]
 fn what_was_ordered_of_a_machine_that_is_removed_is_ordered_elsewhere_or_goes() {
     away::removed();
 }
@@ -88,6 +94,31 @@ fn nothing_is_left_of_a_claim_whose_author_says_that_it_is_bound() {
 #[test]
 fn nothing_is_left_of_a_claim_whose_author_takes_its_provisioner_away() {
     claim_authors::provisioner();
+}
+
+#[test]
+fn a_node_whose_driver_cannot_tell_its_room_is_not_asked_while_others_have_some() {
+    unable::unknown();
+}
+
+#[test]
+fn a_node_whose_driver_fails_again_and_again_loses_the_volume_to_another() {
+    unable::failing();
+}
+
+#[test]
+fn a_node_that_keeps_pods_out_gets_no_volume_while_there_is_another() {
+    unable::podless();
+}
+
+#[test]
+fn a_node_that_is_cordoned_gets_no_volume() {
+    unable::cordoned();
+}
+
+#[test]
+fn equal_nodes_get_volumes_in_turn() {
+    unable::equal();
 }
 
 #[test]

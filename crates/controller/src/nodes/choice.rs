@@ -1,0 +1,177 @@
+//! Which node gets a volume.
+
+use super::{Known, NoNode, Nodes, Silence, room::Estimate};
+use crate::names::checksum;
+use flexvol_sdk::Bytes;
+use k8s_openapi::api::core::v1::Node;
+use std::{cmp::Ordering, time::Duration};
+use tokio::time::Instant;
+
+/// For how long it is believed that pods may not run on a node.
+const BARRED: Duration = Duration::from_secs(60);
+
+/// Why pods do not run on a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Bar {
+    /// Some may: which taints the pods of a claim tolerate nobody knows before they are there.
+    Tainted,
+    /// Somebody wants no new pods there, whatever they tolerate.
+    Cordoned,
+}
+
+impl Bar {
+    /// What a node's object says.
+    pub fn of(node: &Node) -> Option<Self> {
+        let spec = node.spec.as_ref()?;
+        if spec.unschedulable == Some(true) {
+            return Some(Bar::Cordoned);
+        }
+        let mut taints = spec.taints.iter().flatten();
+        let keeps_out = taints.any(|taint| matches!(&*taint.effect, "NoSchedule" | "NoExecute"));
+        keeps_out.then_some(Bar::Tainted)
+    }
+}
+
+/// A node that may have the volume.
+#[derive(Debug)]
+struct Candidate<'a> {
+    node: &'a str,
+    room: Estimate,
+    bar: Option<Bar>,
+    /// What else was ordered of it.
+    load: Bytes,
+    /// Equal nodes take turns.
+    turn: u64,
+}
+
+impl Candidate<'_> {
+    fn order(&self, other: &Self) -> Ordering {
+        let by = |candidate: &Self| {
+            let free = |largest: Bytes| i128::from(largest.0) - i128::from(candidate.load.0);
+            let (rank, free) = match candidate.room {
+                Estimate::Largest(largest) => (2, free(largest)),
+                Estimate::Any => (1, free(Bytes(0))),
+                Estimate::Unknown(_) => (0, free(Bytes(0))),
+            };
+            (candidate.bar.is_none(), rank, free, candidate.turn)
+        };
+        by(self).cmp(&by(other))
+    }
+}
+
+impl Nodes {
+    /// Pods may not run on a node, or may.
+    pub(crate) fn bar(&self, name: &str, bar: Option<Bar>) {
+        if let Some(known) = self.all().get_mut(name) {
+            known.barred = bar.map(|bar| (Instant::now(), bar));
+        }
+    }
+
+    /// Why the node that the scheduler chose cannot have a volume, if it is heard of and says so.
+    pub fn lacks(&self, node: &str, driver: &str, class: &str, size: Bytes) -> Option<String> {
+        let all = self.all();
+        let known = all.get(node)?;
+        let room = known.room(driver, class);
+        let lacks_room = || match room {
+            Estimate::Largest(room) | Estimate::Unknown(Some(room)) if room < size => Some(
+                format!("node {node} has no room for {size}; the largest volume there has {room}"),
+            ),
+            _ => None,
+        };
+        let fails = || {
+            let fails = known.fails(class);
+            fails.then(|| {
+                format!(
+                    "node {node} failed again and again to make a volume of storage class {class:?}"
+                )
+            })
+        };
+        known
+            .lacks_driver(node, driver)
+            .or_else(fails)
+            .or_else(lacks_room)
+    }
+
+    /// The node for a volume of this name: of those that are heard of, and where pods may run, the one with the most
+    /// room. One of which it is not known what it has is taken last, and of equal ones each in its turn.
+    ///
+    /// # Errors
+    /// When none can have it.
+    pub fn with_room(
+        &self,
+        driver: &str,
+        class: &str,
+        size: Bytes,
+        volume: &str,
+    ) -> Result<String, NoNode> {
+        let all = self.all();
+        let able = || {
+            let has_driver = |known: &Known| known.status.drivers.contains_key(driver);
+            all.iter().filter(move |(_, known)| has_driver(known))
+        };
+        let heard = || able().filter(|(_, known)| !known.is_silent(self.silence));
+        let answers = heard().next().is_some();
+        let mut others = Vec::new();
+        let mut candidates = Vec::new();
+        for (node, known) in heard() {
+            let bar = known.barred.filter(|(since, _)| since.elapsed() < BARRED);
+            let bar = bar.map(|(_, bar)| bar);
+            if bar == Some(Bar::Cordoned) {
+                others.push(format!("node {node} is cordoned"));
+            } else if known.fails(class) {
+                others.push(format!("node {node} failed again and again to make one"));
+            } else {
+                candidates.push(Candidate {
+                    node,
+                    room: known.room(driver, class),
+                    bar,
+                    load: known.load.sum(),
+                    turn: checksum(&format!("{volume}/{node}")),
+                });
+            }
+        }
+        let silent = able().find(|(_, known)| known.is_silent(self.silence));
+        others.extend(silent.map(|(node, known)| {
+            format!("the agent of node {node} {}", Silence::since(&known.status))
+        }));
+        let others = others.last().map_or_else(String::new, |why| {
+            format!("; of nodes that do not count, {why}")
+        });
+        let fits = candidates.iter().filter(|one| one.room.fits(size));
+        if let Some(best) = fits.max_by(|one, other| one.order(other)) {
+            return Ok(best.node.to_owned());
+        }
+        let largest = candidates.iter().filter_map(|one| match one.room {
+            Estimate::Largest(room) | Estimate::Unknown(Some(room)) => Some((room, one.node)),
+            Estimate::Any | Estimate::Unknown(None) => None,
+        });
+        Err(NoNode(match largest.max() {
+            Some((room, node)) => format!(
+                "no node has room for {size}; the largest volume, {room}, could be made on {node}{others}",
+            ),
+            None if answers => format!("no node can have the volume{others}"),
+            None => format!("no node has driver {driver}{others}"),
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, from_value, json};
+
+    #[test]
+    fn pods_run_where_neither_a_cordon_nor_a_taint_keeps_them_out() {
+        let bar =
+            |spec: Value| Bar::of(&from_value(json!({"metadata": {}, "spec": spec})).unwrap());
+        let taint = |effect: &str| json!({"taints": [{"key": "own", "effect": effect}]});
+        assert_eq!(bar(json!({})), None);
+        assert_eq!(bar(taint("PreferNoSchedule")), None);
+        assert_eq!(bar(taint("NoSchedule")), Some(Bar::Tainted));
+        assert_eq!(bar(taint("NoExecute")), Some(Bar::Tainted));
+        // As a cordon does, Kubernetes taints it too.
+        let mut cordoned = taint("NoSchedule");
+        cordoned["unschedulable"] = true.into();
+        assert_eq!(bar(cordoned), Some(Bar::Cordoned));
+    }
+}

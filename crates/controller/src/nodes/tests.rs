@@ -1,0 +1,261 @@
+use super::*;
+use serde_json::{Value, from_value, json};
+
+fn node(name: &str, seen: u32, room: Option<u64>) -> StorageNode {
+    let capacities = room.map_or(json!({}), |room| json!({"class": room}));
+    let status: Value = json!({
+        "drivers": {"a/b": {}}, "capacities": capacities, "seen": format!("12:00:{seen:02}"),
+    });
+    from_value(json!({
+        "apiVersion": StorageNode::api_version(), "kind": "StorageNode",
+        "metadata": {"name": name}, "status": status,
+    }))
+    .unwrap()
+}
+
+fn nodes(rooms: &[(&str, Option<u64>)]) -> Nodes {
+    let nodes = Nodes::new(SILENCE);
+    for (name, room) in rooms {
+        nodes.put(node(name, 0, *room));
+    }
+    nodes
+}
+
+#[test]
+fn the_node_with_the_most_room_is_chosen_and_none_without_enough() {
+    let nodes = nodes(&[("one", Some(10)), ("two", Some(30)), ("three", Some(20))]);
+    assert_eq!(
+        nodes.with_room("a/b", "class", Bytes(30), "v").unwrap(),
+        "two"
+    );
+    let refused = nodes.with_room("a/b", "class", Bytes(31), "v").unwrap_err();
+    let words = refused.to_string();
+    assert!(words.contains("no node has room for 31"), "{words}");
+    assert!(nodes.with_room("a/c", "class", Bytes(1), "v").is_err());
+    assert!(nodes.check("two", "a/c").is_err());
+    assert!(nodes.check("four", "a/b").is_err());
+    let lacks = |node, driver, size| nodes.lacks(node, driver, "class", Bytes(size));
+    assert_eq!(lacks("two", "a/b", 30), None);
+    assert!(lacks("two", "a/b", 31).unwrap().contains("no room for 31"));
+    assert!(lacks("two", "a/c", 1).unwrap().contains("does not answer"));
+    assert_eq!(lacks("four", "a/b", 1), None, "nothing is heard of it");
+}
+
+#[test]
+fn a_driver_that_tells_no_capacity_is_tried() {
+    let nodes = nodes(&[("one", None)]);
+    assert_eq!(
+        nodes.with_room("a/b", "class", Bytes(1), "v").unwrap(),
+        "one"
+    );
+}
+
+/// What the agent of a node says, of which the driver tells no capacity at all, or could not tell that of one class.
+fn mute(name: &str, seen: u32, tells_no_capacity: bool) -> StorageNode {
+    let mut node = node(name, seen, None);
+    let driver = node.status.drivers.get_mut("a/b").unwrap();
+    driver.tells_no_capacity = tells_no_capacity;
+    node
+}
+
+#[test]
+fn a_node_of_which_nothing_is_known_is_chosen_last_and_not_offered() {
+    let nodes = nodes(&[("unknown", None), ("small", Some(10))]);
+    nodes.put(mute("mute", 0, true));
+    let choose = |size| nodes.with_room("a/b", "class", Bytes(size), "v").unwrap();
+    assert_eq!(choose(10), "small");
+    assert_eq!(choose(11), "mute", "only trying tells");
+    let offered = nodes.rooms("a/b", "class");
+    let offered: Vec<_> = offered.iter().map(|room| room.node.as_str()).collect();
+    assert_eq!(offered, ["mute", "small"]);
+    nodes.remove("mute");
+    assert_eq!(choose(11), "unknown");
+    assert_eq!(nodes.lacks("unknown", "a/b", "class", Bytes(11)), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_failed_is_not_asked_for_a_while_or_until_it_can_tell_its_room() {
+    let nodes = nodes(&[("one", None)]);
+    let room = || nodes.with_room("a/b", "class", Bytes(1), "v");
+    nodes.failed("one", "class");
+    let words = room().unwrap_err().to_string();
+    assert!(words.contains("node one failed again and again"), "{words}");
+    assert!(nodes.lacks("one", "a/b", "class", Bytes(1)).is_some());
+    assert_eq!(nodes.lacks("one", "a/b", "other", Bytes(1)), None);
+    tokio::time::advance(Duration::from_secs(60)).await;
+    assert!(room().is_ok());
+    nodes.put(node("one", 1, None));
+    nodes.failed("one", "class");
+    nodes.put(node("one", 2, None));
+    assert!(room().is_err());
+    assert!(nodes.put(node("one", 3, Some(9))), "that is more");
+    assert!(room().is_ok());
+    assert_eq!(nodes.rooms("a/b", "class").len(), 1);
+    nodes.failed("one", "class");
+    nodes.put(node("one", 4, Some(8)));
+    assert!(room().is_err(), "it says what it said before");
+    assert!(nodes.rooms("a/b", "class").is_empty());
+    nodes.had_room("one", "class", Bytes(1));
+    assert!(room().is_ok());
+}
+
+#[test]
+fn nodes_share_what_is_ordered_before_they_can_tell_what_is_left() {
+    let nodes = nodes(&[("one", Some(30)), ("two", Some(30)), ("three", Some(30))]);
+    let choose = |volume: &str| {
+        let node = nodes.with_room("a/b", "class", Bytes(1), volume).unwrap();
+        nodes.ordered(&node, volume, Bytes(1));
+        node
+    };
+    let mut chosen: Vec<_> = (0..6).map(|number| choose(&format!("v{number}"))).collect();
+    chosen.sort();
+    assert_eq!(chosen, ["one", "one", "three", "three", "two", "two"]);
+    // By its name alone a volume falls to any of equal ones.
+    let alone = |volume: &str| {
+        let nodes = self::nodes(&[("one", Some(30)), ("two", Some(30)), ("three", Some(30))]);
+        nodes.with_room("a/b", "class", Bytes(1), volume).unwrap()
+    };
+    let all: std::collections::BTreeSet<_> = (0..20).map(|n| alone(&format!("v{n}"))).collect();
+    assert_eq!(all.len(), 3);
+    // What was made is in what the agent says next.
+    nodes.made("one", "v0");
+    let load = |node: &str| nodes.all().get(node).unwrap().load.sum();
+    for node in ["one", "two", "three"] {
+        assert_eq!(load(node), Bytes(2));
+        for volume in 0..6 {
+            nodes.made(node, &format!("v{volume}"));
+        }
+        assert_eq!(load(node), Bytes(2));
+        nodes.put(self::node(node, 1, Some(28)));
+        assert_eq!(load(node), Bytes(0));
+    }
+    // No room is refused for it.
+    nodes.ordered("one", "w", Bytes(28));
+    nodes.remove("two");
+    nodes.remove("three");
+    assert!(nodes.with_room("a/b", "class", Bytes(28), "v").is_ok());
+}
+
+#[test]
+fn a_node_where_no_pods_run_is_chosen_last_or_not_at_all() {
+    let nodes = nodes(&[("own", Some(30)), ("other", Some(10))]);
+    let choose = |size| nodes.with_room("a/b", "class", Bytes(size), "v");
+    nodes.bar("own", Some(Bar::Tainted));
+    assert_eq!(choose(10).unwrap(), "other");
+    assert_eq!(choose(11).unwrap(), "own", "its pods may tolerate that");
+    nodes.bar("own", Some(Bar::Cordoned));
+    let words = choose(11).unwrap_err().to_string();
+    assert!(
+        words.ends_with("of nodes that do not count, node own is cordoned"),
+        "{words}"
+    );
+    nodes.bar("own", None);
+    assert_eq!(choose(10).unwrap(), "own");
+}
+
+#[test]
+fn an_agent_that_was_dead_before_is_not_heard_of_until_it_speaks() {
+    let nodes = Nodes::new(SILENCE);
+    let said = |ago: i64| {
+        let mut node = node("one", 0, Some(1));
+        let then = Timestamp::now() - k8s_openapi::jiff::SignedDuration::from_secs(ago);
+        node.status.seen = Some(then.to_string());
+        node
+    };
+    nodes.put(said(599));
+    assert_eq!(nodes.silence("one"), None, "clocks differ");
+    nodes.remove("one");
+    nodes.put(said(601));
+    assert!(nodes.silence("one").is_some());
+    assert!(nodes.put(said(600)), "it speaks");
+    assert_eq!(nodes.silence("one"), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_had_no_room_is_not_asked_again_for_ever_longer_or_until_it_has_more() {
+    let nodes = nodes(&[("one", None), ("two", Some(5))]);
+    let room = |size| nodes.with_room("a/b", "class", Bytes(size), "v");
+    for minutes in [1, 2, 4] {
+        assert_eq!(room(7).unwrap(), "one");
+        nodes.had_no_room("one", "class", Bytes(7));
+        assert!(room(7).is_err());
+        assert_eq!(room(6).unwrap(), "one", "less may be had");
+        assert_eq!(nodes.lacks("one", "a/b", "other", Bytes(7)), None);
+        let almost = Duration::from_secs(60 * minutes - 1);
+        tokio::time::advance(almost).await;
+        assert!(room(7).is_err());
+        nodes.put(node("one", u32::try_from(minutes).unwrap(), None));
+        tokio::time::advance(Duration::from_secs(1)).await;
+    }
+    nodes.put(node("two", 1, Some(5)));
+    nodes.had_no_room("two", "class", Bytes(5));
+    assert!(nodes.lacks("two", "a/b", "class", Bytes(5)).is_some());
+    nodes.put(node("two", 2, Some(6)));
+    assert_eq!(nodes.lacks("two", "a/b", "class", Bytes(5)), None);
+    nodes.had_no_room("two", "class", Bytes(5));
+    nodes.had_room("two", "other", Bytes(5));
+    nodes.had_room("two", "class", Bytes(4));
+    assert!(nodes.lacks("two", "a/b", "class", Bytes(5)).is_some());
+    nodes.had_room("two", "class", Bytes(5));
+    assert_eq!(nodes.lacks("two", "a/b", "class", Bytes(5)), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_is_silent_for_three_heartbeats_is_not_chosen_until_it_is_heard_again() {
+    let nodes = nodes(&[("one", Some(10)), ("two", Some(30))]);
+    tokio::time::advance(Duration::from_secs(180)).await;
+    assert_eq!(nodes.silence("two"), None, "it may be late");
+    nodes.put(node("one", 3, Some(10)));
+    tokio::time::advance(Duration::from_secs(20)).await;
+    assert_eq!(
+        nodes.with_room("a/b", "class", Bytes(5), "v").unwrap(),
+        "one"
+    );
+    assert_eq!(nodes.fell_silent(), ["two"]);
+    assert!(nodes.fell_silent().is_empty(), "it is told once");
+    let seen = Some("12:00:00".to_owned());
+    assert_eq!(nodes.silent(), [("two".to_owned(), seen)].into());
+    let silence = nodes.silence("two").unwrap();
+    assert_eq!(silence.to_string(), "was last heard of at 12:00:00");
+    let refused = nodes.with_room("a/b", "class", Bytes(20), "v").unwrap_err();
+    let words = refused.to_string();
+    assert!(
+        words.contains("the agent of node two was last heard of at 12:00:00"),
+        "{words}"
+    );
+    // Listing it anew is no sign of life.
+    assert!(!nodes.put(node("two", 0, Some(30))));
+    assert!(nodes.silence("two").is_some());
+    assert!(nodes.put(node("two", 4, Some(30))), "it is back");
+    assert_eq!(nodes.silence("two"), None);
+    assert_eq!(
+        nodes.with_room("a/b", "class", Bytes(20), "v").unwrap(),
+        "two"
+    );
+}
+
+#[test]
+fn a_node_that_kubernetes_misses_is_not_chosen_until_its_agent_speaks() {
+    let nodes = nodes(&[("one", Some(10)), ("two", Some(30))]);
+    nodes.miss("two");
+    assert_eq!(
+        nodes.with_room("a/b", "class", Bytes(5), "v").unwrap(),
+        "one"
+    );
+    assert_eq!(nodes.fell_silent(), ["two"]);
+    nodes.put(node("two", 1, Some(30)));
+    assert_eq!(
+        nodes.with_room("a/b", "class", Bytes(5), "v").unwrap(),
+        "two"
+    );
+    assert_eq!(nodes.silence("three"), Some(Silence::Never));
+}
+
+#[test]
+fn only_what_a_node_did_not_offer_before_is_more() {
+    let nodes = nodes(&[("one", Some(10))]);
+    assert!(!nodes.put(node("one", 1, Some(10))));
+    assert!(!nodes.put(node("one", 2, Some(9))));
+    assert!(nodes.put(node("one", 3, Some(10))));
+    assert!(nodes.put(node("two", 1, None)));
+}

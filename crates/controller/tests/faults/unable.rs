@@ -1,0 +1,172 @@
+//! Nodes that cannot have a volume, and do not say so, or on which no pod runs.
+
+use crate::world::{World, tell};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+/// A driver whose pool is not there.
+const POOLLESS: &str = r#"#!/bin/sh
+case $1 in
+init) echo '{"status":"Success","capabilities":{"attach":false,"requiresFSResize":false}}' ;;
+delete) echo '{"status":"Success"}' ;;
+*) echo '{"status":"Failure","message":"the pool is not there","errorClass":"retryable"}' && exit 1 ;;
+esac
+"#;
+
+/// A driver that promises more than others have, and makes nothing.
+const BOASTS: &str = r#"#!/bin/sh
+case $1 in
+init) echo '{"status":"Success","capabilities":{"attach":false,"requiresFSResize":false}}' ;;
+capacity) echo '{"status":"Success","capacity":9223372036854775807}' ;;
+delete) echo '{"status":"Success"}' ;;
+*) echo '{"status":"Failure","message":"the pool is read-only","errorClass":"retryable"}' && exit 1 ;;
+esac
+"#;
+
+/// Until the agents of all nodes have told what is there.
+fn known(world: &mut World, nodes: usize) -> Result<(), String> {
+    world.eventually("all nodes to be known", |world| {
+        let all = world.server.store().all("StorageNode").into_iter();
+        let told = all.filter(|node| !node["status"]["drivers"].is_null());
+        told.count() == nodes
+    })
+}
+
+fn claims(world: &mut World, class: &str, names: &[String]) -> Result<(), String> {
+    for name in names {
+        world.claim(name, class);
+    }
+    world.eventually("all claims to be bound", |world| {
+        names.iter().all(|name| world.is_bound(name))
+    })
+}
+
+fn names(count: usize) -> Vec<String> {
+    (0..count).map(|number| format!("c{number}")).collect()
+}
+
+pub fn unknown() {
+    tell(World::start(), |world| {
+        for node in ["a", "b", "c"] {
+            world.node(node);
+        }
+        world.install_script("b", POOLLESS);
+        world.start_controller(&["--rate=1000"]);
+        for node in ["a", "b", "c"] {
+            world.start_agent(node, &[]);
+        }
+        known(world, 3)?;
+        claims(world, "plain", &names(4))?;
+        let requests = world.server.requests();
+        let orders = requests
+            .iter()
+            .filter(|asked| asked.starts_with("POST NodeVolume"));
+        assert_eq!(orders.count(), 4, "it is not even asked");
+        Ok(())
+    });
+}
+
+pub fn failing() {
+    tell(World::start(), |world| {
+        for node in ["a", "b"] {
+            world.node(node);
+        }
+        world.install_script("b", BOASTS);
+        world.start_controller(&["--rate=1000"]);
+        for node in ["a", "b"] {
+            world.start_agent(node, &[]);
+        }
+        known(world, 2)?;
+        claims(world, "plain", &names(1))?;
+        assert_eq!(world.nodes_of_storage(), ["a"]);
+        assert!(world.told("the pool is read-only"));
+        world.class(
+            "later",
+            &json!({"volumeBindingMode": "WaitForFirstConsumer"}),
+        );
+        world.claim("late", "later");
+        let chosen = "volume.kubernetes.io/selected-node";
+        let choose = |node: &str| json!({"metadata": {"annotations": {chosen: node}}});
+        world.edit("late", &choose("b"));
+        world.eventually("the scheduler to be asked for another node", |world| {
+            world.the_claim("late")["metadata"]["annotations"][chosen].is_null()
+        })?;
+        world.edit("late", &choose("a"));
+        world.eventually("it to be bound", |world| world.is_bound("late"))?;
+        assert_eq!(world.nodes_of_storage(), ["a", "a"]);
+        Ok(())
+    });
+}
+
+pub fn podless() {
+    let keeps_out = |spec: Value, rest: &[&str]| -> Vec<String> {
+        let mut found = Vec::new();
+        tell(World::start(), |world| {
+            for node in rest {
+                world.node(node);
+            }
+            let labels = json!({"kubernetes.io/hostname": "own"});
+            world.make(
+                "Node",
+                json!({"metadata": {"name": "own", "labels": labels}, "spec": spec}),
+            );
+            world.start_controller(&["--rate=1000"]);
+            for node in rest.iter().chain(&["own"]) {
+                world.start_agent(node, &[]);
+            }
+            known(world, rest.len() + 1)?;
+            claims(world, "plain", &names(6))?;
+            found = world.nodes_of_storage();
+            Ok(())
+        });
+        found
+    };
+    let tainted = json!({"taints": [{"key": "own", "effect": "NoSchedule"}]});
+    let cordoned = json!({"unschedulable": true});
+    assert_eq!(keeps_out(tainted.clone(), &["other"]), ["other"; 6]);
+    assert_eq!(keeps_out(cordoned, &["other"]), ["other"; 6]);
+    assert_eq!(
+        keeps_out(tainted, &[]),
+        ["own"; 6],
+        "its pods may tolerate that"
+    );
+}
+
+pub fn cordoned() {
+    tell(World::start(), |world| {
+        let labels = json!({"kubernetes.io/hostname": "own"});
+        let spec = json!({"unschedulable": true});
+        world.make(
+            "Node",
+            json!({"metadata": {"name": "own", "labels": labels}, "spec": spec}),
+        );
+        world.start_controller(&["--rate=1000"]);
+        world.start_agent("own", &[]);
+        known(world, 1)?;
+        world.claim("data", "plain");
+        world.eventually("its author to be told", |world| {
+            world.told("node own is cordoned")
+        })?;
+        assert!(world.storage().is_empty());
+        Ok(())
+    });
+}
+
+pub fn equal() {
+    tell(World::start(), |world| {
+        world.start_controller(&["--rate=1000"]);
+        for node in ["a", "b", "c"] {
+            world.node(node);
+            world.start_agent(node, &[]);
+        }
+        known(world, 3)?;
+        claims(world, "plain", &names(9))?;
+        let mut each = BTreeMap::<_, usize>::new();
+        for node in world.nodes_of_storage() {
+            *each.entry(node).or_default() += 1;
+        }
+        assert_eq!(each.len(), 3, "{each:?}");
+        assert!(each.values().all(|count| *count <= 5), "{each:?}");
+        Ok(())
+    });
+}
