@@ -18,8 +18,9 @@ use std::path::PathBuf;
 ///
 /// FILE must lie on the pool's file system and is moved into the pool; of a pool that is a volume
 /// group it is a logical volume of that group, GROUP/NAME or its device, and is renamed. Directories are not
-/// taken over. What holds a whole xfs, ext4, ext3 or btrfs is kept as it is, with all its data; anything else
-/// that holds data is refused and left alone. A second time changes nothing.
+/// taken over. What holds a whole xfs, ext4, ext3 or btrfs and nothing behind it is kept as it is, with all its
+/// data, if it can be mounted, which is tried where nobody sees it; anything else that holds data is refused and
+/// left alone. A second time changes nothing.
 #[derive(Debug, Args)]
 pub struct Adopt {
     /// The image or logical volume; nobody else may have it open

@@ -11,7 +11,7 @@ use flexvol_testing::{
 use std::{
     fs::{self, File},
     os::unix::{
-        fs::{MetadataExt, symlink},
+        fs::{FileExt, MetadataExt, symlink},
         process::ExitStatusExt,
     },
     path::{Path, PathBuf},
@@ -24,6 +24,14 @@ const ALL: &[Need] = &[
     Need::Tool("mkfs.btrfs", "btrfs-progs"),
 ];
 
+const MORE: &[Need] = &[
+    Need::Root,
+    Need::Tool("mkfs.ext4", "e2fsprogs"),
+    Need::Tool("mkfs.xfs", "xfsprogs"),
+    Need::Tool("btrfstune", "btrfs-progs"),
+    Need::Tool("losetup", "mount"),
+];
+
 pub const TESTS: &[Test] = &[
     Test {
         name: "adopt: every file system keeps its data and grows",
@@ -34,6 +42,16 @@ pub const TESTS: &[Test] = &[
         name: "adopt: what is not a whole file system is left as it is",
         needs: ALL,
         run: refused_content,
+    },
+    Test {
+        name: "adopt: a file system with other data behind it is left as it is",
+        needs: MORE,
+        run: data_behind,
+    },
+    Test {
+        name: "adopt: a file system that cannot be mounted, or not written, is left as it is",
+        needs: MORE,
+        run: unmountable,
     },
     Test {
         name: "adopt: a blank image needs --format, and its first mount formats it",
@@ -98,6 +116,16 @@ fn sha256(path: &Path) -> String {
     let output = Command::new("sha256sum").arg(path).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     text.split_whitespace().next().unwrap().to_owned()
+}
+
+/// When the file was last written, and when its owner or mode was: what takes less time to compare
+/// than all of it.
+fn changed_at(path: &Path) -> [(i64, i64); 2] {
+    let metadata = fs::metadata(path).unwrap();
+    [
+        (metadata.mtime(), metadata.mtime_nsec()),
+        (metadata.ctime(), metadata.ctime_nsec()),
+    ]
 }
 
 fn filesystems(points: &Points) {
@@ -174,6 +202,102 @@ fn refused_content(points: &Points) {
         }
     }
     before.expect(&sandbox, "after refusals");
+}
+
+/// The file system ends long before the image does, and somebody else uses the rest. Once that is zero,
+/// written or never, the image is taken over.
+fn data_behind(points: &Points) {
+    const SPANS: u64 = 150 << 20;
+    const SIZE: u64 = 200 << 20;
+    let sandbox = sandbox();
+    let driver = install(&sandbox);
+    for filesystem in ["ext4", "xfs", "btrfs"] {
+        for at in [SPANS, SIZE - 1] {
+            let path = sandbox.disk().join(filesystem);
+            let file = File::create_new(&path).unwrap();
+            file.set_len(SPANS).unwrap();
+            let quiet = if filesystem == "ext4" { "-qF" } else { "-q" };
+            let mut mkfs = Command::new(format!("mkfs.{filesystem}"));
+            if filesystem == "xfs" {
+                mkfs.arg("--unsupported");
+            }
+            done(mkfs.arg(quiet).arg(&path));
+            file.set_len(SIZE).unwrap();
+            file.write_all_at(b"x", at).unwrap();
+            drop(file);
+            let before = changed_at(&path);
+            let name = format!("{filesystem}-{at}");
+            let arguments = ["adopt", path.to_str().unwrap(), "--name", &name];
+            let why = complaint(&driver, &arguments);
+            for part in ["has 200Mi", "the first 150Mi", "left as it is"] {
+                assert!(why.contains(part), "{name}: {why}");
+            }
+            assert_eq!(changed_at(&path), before, "{name} was changed");
+            points.add(1);
+
+            let command = why.split_once('(').unwrap().1.split_once(')').unwrap().0;
+            let mut words = command.split(' ');
+            let mut zero = Command::new(words.next().unwrap());
+            done(zero.args(words).arg(&path));
+            let arguments = [&arguments[..], &["-o", "json"]].concat();
+            let volume = persistent_volume(&said_json(&driver, &arguments));
+            let _ = driver
+                .call(&["delete".to_owned(), volume.json("rw")])
+                .success();
+            points.add(1);
+        }
+    }
+}
+
+/// Its superblock describes a whole file system, and only the kernel knows that it is of no use.
+fn unmountable(points: &Points) {
+    let sandbox = sandbox();
+    let driver = install(&sandbox);
+    let before = Baseline::of(&sandbox);
+    for (name, filesystem, reason) in [
+        ("journal", "ext4", "cannot mount"),
+        // Some kernels mount it, for reading.
+        ("seed", "btrfs", ""),
+        ("read-only", "ext4", "can only be read"),
+    ] {
+        let path = image(&sandbox, name, filesystem);
+        match name {
+            "journal" => journal_elsewhere(&sandbox, &path),
+            "seed" => done(Command::new("btrfstune").args(["-S", "1"]).arg(&path)),
+            _ => done(Command::new("tune2fs").args(["-O", name]).arg(&path)),
+        }
+        let untouched = changed_at(&path);
+        let arguments = ["adopt", path.to_str().unwrap(), "--name", name];
+        let why = complaint(&driver, &arguments);
+        for part in [reason, "left as it is"] {
+            assert!(why.contains(part), "{name}: {why}");
+        }
+        assert_eq!(changed_at(&path), untouched, "{name} was changed");
+        fs::remove_file(&path).unwrap();
+        before.expect(&sandbox, name);
+        points.add(1);
+    }
+}
+
+/// Makes the image an ext4 with its journal on another device, which is gone afterwards.
+fn journal_elsewhere(sandbox: &Sandbox, path: &Path) {
+    let file = sandbox.path("journal");
+    File::create_new(&file).unwrap().set_len(16 << 20).unwrap();
+    let attached = Command::new("losetup")
+        .args(["--find", "--show"])
+        .arg(&file)
+        .output()
+        .unwrap();
+    assert!(attached.status.success(), "{attached:?}");
+    let device = String::from_utf8(attached.stdout).unwrap();
+    let device = device.trim();
+    let quiet = ["-qF", "-b", "4096"];
+    let mut journal = Command::new("mke2fs");
+    done(journal.args(quiet).args(["-O", "journal_dev", device]));
+    let mut filesystem = Command::new("mkfs.ext4");
+    let place = format!("device={device}");
+    done(filesystem.args(quiet).args(["-J", &place]).arg(path));
+    done(Command::new("losetup").args(["--detach", device]));
 }
 
 fn blank(points: &Points) {
@@ -286,6 +410,8 @@ fn killed(points: &Points) {
     let before = Baseline::of(&sandbox).without_space();
     for (call, nth) in [
         ("ioctl", 4),
+        // While the file system is mounted.
+        ("fstatfs", 1),
         ("symlinkat", 1),
         ("fchown", 1),
         ("fchmod", 1),

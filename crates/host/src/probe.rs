@@ -11,16 +11,17 @@
 
 mod direct;
 mod signatures;
+mod zeros;
 
 use crate::{
     device::Device,
     superblock::{self, Found, HEAD, Superblock},
 };
-use direct::{ALIGNMENT, Buffer, Direct, changed};
+use direct::{ALIGNMENT, Buffer, Direct};
 use flexvol_sdk::{Bytes, Error, Result};
-use rustix::fs::{Advice, SeekFrom, fadvise, seek};
 use signatures::{SIGNATURES, Window};
-use std::{fs::File, os::unix::fs::FileExt};
+use std::os::unix::fs::FileExt;
+use zeros::{all_zero, all_zero_from, is_zero};
 
 /// What is on a device.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -84,6 +85,19 @@ pub fn thorough(device: &Device) -> Content {
 #[must_use]
 pub fn prove(device: &Device, proof: Proof) -> Content {
     or_unreadable(device, |device| thoroughly(device, proof))
+}
+
+/// Whether every byte behind a file system that ends at `end` was read as zero, so that it can grow
+/// without writing over anything. The caller keeps the device from changing.
+///
+/// # Errors
+/// When not all of it can be read.
+pub fn is_blank_behind(device: &Device, end: Bytes) -> Result<bool> {
+    device.sync()?;
+    let direct = Direct::new(device)?;
+    let is_blank = all_zero_from(device, end.0, &direct, &mut Buffer::new(BUFFER))?;
+    direct.unchanged()?;
+    Ok(is_blank)
 }
 
 /// Zeroes both ends of a device, durably, for [`Proof::Ends`].
@@ -243,105 +257,12 @@ fn holds_only_zeros(
         }
         return Ok(true);
     }
-    let Some(image) = device.backing() else {
-        return all_zero(0, direct.size.0, |at, length| {
-            Ok(is_zero(direct.read(buffer, at, length)?))
-        });
-    };
-    // Blocks that are allocated and unwritten count as data while a page of them is cached (mm/
-    // filemap.c, mapping_seek_hole_data), so every read would make the next blocks data by reading
-    // ahead, and a preallocated image would be read whole. Dirty pages stay, and count.
-    advise(image, Advice::DontNeed)?;
-    advise(image, Advice::Random)?;
-    // Also what lies beyond the device: it would appear when the device grows.
-    let length = image_length(image)?;
-    let mut position = 0;
-    while let Some(data) = next(image, SeekFrom::Data(position))? {
-        let end = next(image, SeekFrom::Hole(data))?.unwrap_or(length);
-        let zero = all_zero(data, end, |at, length| {
-            let part = &mut buffer.bytes()[..length];
-            image
-                .read_exact_at(part, at)
-                .map_err(|error| Error::system("read the image", error))?;
-            Ok(is_zero(part))
-        })?;
-        if !zero {
-            return Ok(false);
-        }
-        position = end;
-    }
-    advise(image, Advice::Normal)?;
-    if image_length(image)? != length {
-        return Err(changed("the image's length changed".to_owned()));
-    }
-    Ok(true)
-}
-
-/// Whether `is_zero` holds for every part, of at most a buffer, of a range.
-fn all_zero(
-    from: u64,
-    to: u64,
-    mut is_zero: impl FnMut(u64, usize) -> Result<bool>,
-) -> Result<bool> {
-    let mut at = from;
-    while at < to {
-        let length = usize::try_from(to - at).map_or(BUFFER, |left| left.min(BUFFER));
-        if !is_zero(at, length)? {
-            return Ok(false);
-        }
-        at += length as u64;
-    }
-    Ok(true)
-}
-
-fn advise(image: &File, advice: Advice) -> Result<()> {
-    fadvise(image, 0, None, advice).map_err(|error| Error::system("read the image uncached", error))
-}
-
-/// Where the next data or hole begins; `None` behind the last of them.
-fn next(image: &File, what: SeekFrom) -> Result<Option<u64>> {
-    match seek(image, what) {
-        Ok(position) => Ok(Some(position)),
-        Err(rustix::io::Errno::NXIO) => Ok(None),
-        Err(error) => Err(Error::system(
-            "ask which parts of the image hold data",
-            error,
-        )),
-    }
-}
-
-fn image_length(image: &File) -> Result<u64> {
-    match image.metadata() {
-        Ok(metadata) => Ok(metadata.len()),
-        Err(error) => Err(Error::system("ask for the image's length", error)),
-    }
-}
-
-fn is_zero(bytes: &[u8]) -> bool {
-    /// Comparing slices is one `memcmp`, in every build.
-    static ZEROS: [u8; 4096] = [0; 4096];
-    let mut parts = bytes.chunks(ZEROS.len());
-    parts.all(|part| *part == ZEROS[..part.len()])
+    all_zero_from(device, 0, direct, buffer)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn one_byte_anywhere_is_not_zero() {
-        for length in [0, 1, 511, 4095, 4096, 4097, 10_000] {
-            let mut bytes = vec![0; length];
-            assert!(is_zero(&bytes));
-            for at in [0, length / 2, length.saturating_sub(1)] {
-                if let Some(byte) = bytes.get_mut(at) {
-                    *byte = 1;
-                    assert!(!is_zero(&bytes), "{at} of {length}");
-                    bytes[at] = 0;
-                }
-            }
-        }
-    }
 
     fn minimal_xfs() -> Vec<u8> {
         let mut head = vec![0; HEAD];

@@ -144,8 +144,9 @@ pub struct Leftover {
 /// What can be done to the pools of a driver.
 pub trait Upkeep: Inventory {
     /// Makes existing storage a volume. What it holds is looked at first: a whole file system of
-    /// a known kind is kept as it is, proven blankness is formatted by the first mount if that is
-    /// asked for, and everything else is refused and left alone.
+    /// a known kind with nothing behind it, which the kernel mounts, is kept as it is, proven
+    /// blankness is formatted by the first mount if that is asked for, and everything else is refused
+    /// and left alone.
     ///
     /// # Errors
     /// [`ErrorKind::NotBlank`] where it holds something else, [`ErrorKind::Conflict`] where it

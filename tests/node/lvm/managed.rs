@@ -346,13 +346,32 @@ fn adopted(points: &Points) {
     let (path, device) = (format!("{GROUP}/by-hand"), format!("/dev/{GROUP}/by-hand"));
     let refused = adopt(&device, "pv", &[]);
     assert!(!refused.status.success(), "{refused:?}");
+    let refused_as = |name: &str, why: &str| {
+        let refused = adopt(&path, name, &["--format"]);
+        let said = String::from_utf8_lossy(&refused.stderr);
+        assert!(!refused.status.success() && said.contains(why), "{said}");
+        points.add(1);
+    };
+    // The file system ends within a block of the device, and somebody else has the rest.
+    let spans = 100_001 << 10;
+    run("mkfs.ext4", &["-q", "-b", "1024", &device, "100001"]);
+    let write = |at: u64, bytes: &[u8]| {
+        let disk = File::options().write(true).open(&device).unwrap();
+        disk.write_all_at(bytes, at).unwrap();
+        disk.sync_all().unwrap();
+    };
+    for at in [spans, 332 * MIB - 1] {
+        // The byte before it belongs to the file system.
+        write(at - 1, b"xx");
+        refused_as("pv", "behind that lies other data");
+        write(at - 1, &[0; 2]);
+    }
     run("mkfs.ext4", &["-q", "-b", "4096", &device]);
     let place = node.sandbox.path("place");
     fs::create_dir(&place).unwrap();
     run("mount", &[&device, place.to_str().unwrap()]);
     let content = fill(&place, "file");
-    let refused = adopt(&path, "pv", &[]);
-    assert!(!refused.status.success(), "{refused:?}");
+    refused_as("pv", "the volume's device is in use");
     run("umount", &[place.to_str().unwrap()]);
     lvm(&["lvchange", "-qq", "-an", &path]);
     points.add(2);

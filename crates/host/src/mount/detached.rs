@@ -8,7 +8,7 @@ use nix::{
     sched::{CloneFlags, unshare},
 };
 use rustix::{
-    fs::{CWD, Mode, OFlags, openat},
+    fs::{CWD, Mode, OFlags, StatVfsMountFlags, fstatvfs, openat},
     io::Errno,
     mount::{
         FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, fsconfig_create,
@@ -95,6 +95,16 @@ impl Detached {
     #[must_use]
     pub fn file(&self) -> BorrowedFd<'_> {
         self.root.as_fd()
+    }
+
+    /// Whether the file system lets nobody write, whatever its mounts ask for.
+    ///
+    /// # Errors
+    /// What the system call says.
+    pub fn is_read_only(&self) -> Result<bool> {
+        let statvfs = fstatvfs(&self.root)
+            .map_err(|error| Error::system("look at the mounted file system", error))?;
+        Ok(statvfs.f_flag.contains(StatVfsMountFlags::RDONLY))
     }
 
     /// Shows the mount at a directory, on top of whatever is mounted there. `read_only` concerns

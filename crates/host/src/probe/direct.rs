@@ -1,6 +1,6 @@
 //! Reading a device past its page cache, and only as long as it stays what it was.
 
-use super::image_length;
+use super::zeros::image_length;
 use crate::device::{Device, DeviceNumber};
 use flexvol_sdk::{Bytes, Error, ErrorKind, Result};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};

@@ -9,8 +9,8 @@ use crate::{
     observed::Goal,
     pool::Pool,
 };
-use flexvol_host::{lock, probe, superblock::Superblock};
-use flexvol_sdk::{Bytes, Error, ErrorKind, Handle, Provisioned, Result};
+use flexvol_host::{Device, lock, mount::Detached, probe, superblock::Superblock};
+use flexvol_sdk::{Bytes, Error, ErrorKind, Filesystem, Handle, Provisioned, Result};
 use std::collections::BTreeMap;
 
 impl<B: ManagedBackend> Keeper<Block<B>> {
@@ -66,17 +66,25 @@ impl<B: ManagedBackend> Keeper<Block<B>> {
         adoption: &Adoption,
         pool: &Pool<B>,
     ) -> Result<()> {
-        let (found, size) = {
-            let device = backend.look(&stray, &handle)?;
-            let _claim = device.claim()?;
-            (probe::thorough(&device), device.size()?)
-        };
+        let device = backend.look(&stray, &handle)?;
+        let size = device.size()?;
         pool.policy()
             .admit(size.max(adoption.size.unwrap_or_default()))?;
-        let format = fit(found, size, adoption.format)?;
+        let claim = device.claim()?;
+        let found = fit(probe::thorough(&device), size, adoption.format)?;
+        if let Some(found) = &found {
+            expect_nothing_behind(&device, size, found)?;
+        }
+        drop(claim);
+        let format = found.map(|found| Format {
+            filesystem: found.filesystem,
+            uuid: found.uuid,
+        });
         if let Some(format) = &format {
             self.refuse_copies(format)?;
+            expect_mountable(&device, format.filesystem)?;
         }
+        drop(device);
         let mark = Mark {
             state: match format {
                 Some(_) => State::Ready,
@@ -176,17 +184,14 @@ fn taken() -> Error {
 }
 
 /// The file system that is kept; `None` for blank storage.
-fn fit(found: probe::Content, size: Bytes, format: bool) -> Result<Option<Format>> {
+fn fit(found: probe::Content, size: Bytes, format: bool) -> Result<Option<Superblock>> {
     let refuse = |kind, why: String| Err(Error::new(kind, why));
     match found {
         probe::Content::Formatted(Superblock { size: spans, .. }) if spans > size => refuse(
             ErrorKind::Conflict,
             format!("the image has {size} and its file system spans {spans}: its end is missing"),
         ),
-        probe::Content::Formatted(found) => Ok(Some(Format {
-            filesystem: found.filesystem,
-            uuid: found.uuid,
-        })),
+        probe::Content::Formatted(found) => Ok(Some(found)),
         probe::Content::Blank if format => Ok(None),
         probe::Content::Blank => refuse(
             ErrorKind::Invalid,
@@ -202,4 +207,35 @@ fn fit(found: probe::Content, size: Bytes, format: bool) -> Result<Option<Format
             "the image cannot be read; it was left as it is".to_owned(),
         ),
     }
+}
+
+/// A volume's file system grows over all that lies behind it.
+fn expect_nothing_behind(device: &Device, size: Bytes, found: &Superblock) -> Result<()> {
+    let (filesystem, spans) = (found.filesystem, found.size);
+    if probe::is_blank_behind(device, spans)? {
+        return Ok(());
+    }
+    let (from, length) = (spans.0, size.0.saturating_sub(spans.0));
+    Err(Error::new(
+        ErrorKind::NotBlank,
+        format!(
+            "the image has {size}, its {filesystem} spans the first {spans}, and behind that lies other data, over which it would grow; the image was left as it is; copy what you need of that data, then zero it (fallocate -z -o {from} -l {length}) and try again"
+        ),
+    ))
+}
+
+/// What looks whole may be of no use to a pod: its journal is on another device, or it is the seed of
+/// others. Only the kernel knows, and nobody sees this mount.
+fn expect_mountable(device: &Device, filesystem: Filesystem) -> Result<()> {
+    let mounted = Detached::new(device, filesystem)
+        .map_err(|error| error.advise("the image was left as it is"))?;
+    if mounted.is_read_only()? {
+        return Err(Error::new(
+            ErrorKind::Conflict,
+            format!(
+                "the image's {filesystem} can only be read, and volumes are written; it was left as it is"
+            ),
+        ));
+    }
+    Ok(())
 }
