@@ -49,6 +49,7 @@ impl ManagedBackend for Group {
         if !found.is_plain {
             return unfit("the logical volume is part of something else, or has snapshots");
         }
+        lvm::expect_closed(&self.place, &found)?;
         Ok(Some(Stray(found)))
     }
 
@@ -70,6 +71,7 @@ impl ManagedBackend for Group {
                 "somebody changed the logical volume meanwhile; look at it again",
             ));
         }
+        lvm::expect_closed(&self.place, &found)?;
         let (old, new) = (mark_of(&found)?, mark.to_string());
         if old != Some(new.as_str()) {
             self.commit(volume, |place| place.retag(&found.name, old, &new))?;

@@ -5,8 +5,9 @@ use super::{
     place::Place,
     report::LogicalVolume,
 };
-use crate::{Device, DeviceNumber};
+use crate::{Device, DeviceNumber, deadline::Deadline, mountinfo};
 use flexvol_sdk::{Bytes, Error, ErrorKind, Result};
+use std::{fs, time::Duration};
 
 /// Makes a device answer that LVM stopped, by LVM alone: resuming it by itself could bring a table
 /// to life whose metadata was never committed.
@@ -121,6 +122,53 @@ pub fn device(
         ));
     }
     Ok(device)
+}
+
+/// udev reads a device for a moment after a program that wrote it has closed it.
+const UDEV_READS: Duration = Duration::from_secs(2);
+
+/// Checks that nobody has the volume's device open, this process included. A claim sees only those
+/// who claim it too, which mounts do and programs such as qemu do not; device-mapper counts all.
+///
+/// # Errors
+/// [`ErrorKind::Busy`] where somebody has, [`ErrorKind::Storage`] where that is not known.
+pub fn expect_closed(place: &Place, volume: &LogicalVolume) -> Result<()> {
+    let mut deadline = Deadline::after(UDEV_READS);
+    loop {
+        let Some(found) = mapping::find(None, |found| found.uuid == volume.uuid)? else {
+            return Ok(());
+        };
+        match place.says_open(&volume.name)? {
+            Some(false) => return Ok(()),
+            Some(true) if deadline.pause() => {}
+            Some(true) => return Err(opened(found.number)?),
+            // It may have gone a moment ago.
+            None if deadline.pause() => {}
+            None => {
+                return Err(Error::new(
+                    ErrorKind::Storage,
+                    "lvm does not know whether anybody has the logical volume's device open; is /dev/mapper/control there, and can it be opened?",
+                ));
+            }
+        }
+    }
+}
+
+/// Who has a device open, as far as the kernel tells.
+fn opened(number: DeviceNumber) -> Result<Error> {
+    let holders = format!("/sys/dev/block/{number}/holders");
+    let is_held = fs::read_dir(holders).is_ok_and(|mut holders| holders.next().is_some());
+    let by = if !mountinfo::everywhere(number)?.is_empty() {
+        "it is mounted; unmount it first (`findmnt` shows where)"
+    } else if is_held {
+        "another device lies on it; remove that first (`lsblk` shows which)"
+    } else {
+        "a program has it open; end that first (`fuser -v` on its device shows which)"
+    };
+    Ok(Error::new(
+        ErrorKind::Busy,
+        format!("the logical volume is in use: {by}"),
+    ))
 }
 
 /// Takes the device from a volume that nobody uses, and looks whether it is gone: where the kernel

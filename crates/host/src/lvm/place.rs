@@ -4,7 +4,7 @@ use super::{
     command::{change, report, said},
     names::Names,
     pool_tag::pool_tag,
-    report::{CopyRow, DiskRow, GroupRow, TagRow, View, VolumeRow, rows, view},
+    report::{CopyRow, DiskRow, GroupRow, OpenRow, TagRow, View, VolumeRow, rows, view},
     sync::sync,
 };
 use crate::pool::PoolId;
@@ -164,6 +164,17 @@ impl Place {
     /// that is none of ours.
     fn disk_rows(&self) -> Result<Vec<DiskRow>> {
         self.ask("vgs", DiskRow::FIELDS, &[], &self.group)
+    }
+
+    /// Whether anybody has the volume's device open; `None` where LVM cannot tell.
+    pub(super) fn says_open(&self, name: &str) -> Result<Option<bool>> {
+        let rows = self.ask::<OpenRow>("lvs", OpenRow::FIELDS, &[], &self.path(name))?;
+        let said = rows.first().map(|row| row.lv_device_open.as_str());
+        Ok(match said {
+            Some("open") => Some(true),
+            Some("") => Some(false),
+            _ => None,
+        })
     }
 
     /// Names that were given to volumes of a pool which may not be made yet.

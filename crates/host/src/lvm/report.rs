@@ -185,6 +185,17 @@ impl ThinPoolRow {
         "data_percent,metadata_percent,lv_when_full,zero,lv_health_status";
 }
 
+/// One row of `lvs` about a volume's device, from the kernel: `open`, nothing, or `unknown`.
+#[derive(Debug, Deserialize)]
+pub(super) struct OpenRow {
+    pub(super) lv_device_open: String,
+}
+
+impl OpenRow {
+    /// The field above.
+    pub(super) const FIELDS: &str = "lv_device_open";
+}
+
 /// One row of `vgs`, or of `lvs` for thin pools: who has which tags.
 #[derive(Debug, Deserialize)]
 pub(super) struct TagRow {
