@@ -217,12 +217,12 @@ impl Controller {
             // Made for another claim, which has gone.
             !held && *volume != name && self.index.has_volume(volume)
         });
-        // Its author may have taken away what says that it is ours.
-        let known = self.index.has_order(&name);
+        let mut claims = self.claims.lock().unwrap_or_else(PoisonError::into_inner);
+        // Its author may have taken away what says that it is ours, before a watch told of its order.
+        let known = claims.contains_key(&name) || self.index.has_order(&name);
         if !ours && !held && !known && other.is_none() {
             return;
         }
-        let mut claims = self.claims.lock().unwrap_or_else(PoisonError::into_inner);
         let name = match other {
             Some(other) => {
                 let other = other.to_owned();
@@ -232,12 +232,13 @@ impl Controller {
             None => name,
         };
         let fails = observe::failure(claim).is_some();
-        if there && !held && seen.volume.is_some() && !observe::grows(claim) && !fails {
+        let is_bound = seen.bound_to().is_some();
+        if there && !held && is_bound && !observe::grows(claim) && !fails {
             self.forget_claim(&mut claims, &name);
         } else if !there || seen.volume.is_some() && seen.deleting && !held {
             self.forget_claim(&mut claims, &name);
-            // Kubernetes releases the volume of one that was bound, and that is seen.
-            if seen.volume.is_none() {
+            // Of one that was bound Kubernetes releases the volume, and that is seen.
+            if !is_bound {
                 self.queue.push(&seen.namespace, &name);
             }
         } else {
