@@ -104,7 +104,7 @@ pub fn touched_claims() {
                 "5Ti",
             );
         }
-        let begun = Instant::now();
+        let before = world.server.requests().len();
         world.claim("data", "plain");
         let mut round = 0;
         world.eventually("a claim beside 300 that are edited all the time", |world| {
@@ -116,9 +116,13 @@ pub fn touched_claims() {
             thread::sleep(Duration::from_millis(100));
             world.is_bound("data")
         })?;
-        let took = begun.elapsed();
-        println!("flexvol-controller: bound after {took:?} beside 300 claims that are edited");
-        assert!(took < Duration::from_secs(30), "it took {took:?}");
+        // Not seconds: a machine that does other things, too, is slow, and asks no more for it. At 20 a
+        // second this is half a minute.
+        let asked = world.server.requests().len() - before;
+        println!(
+            "flexvol-controller: bound after {asked} requests beside 300 claims that are edited"
+        );
+        assert!(asked < 700, "it took {asked} requests");
         Ok(())
     });
 }
