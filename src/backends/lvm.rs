@@ -181,6 +181,14 @@ impl Group {
         self.commit(volume, |place| place.untag(&found.name, tag))
     }
 
+    /// After a volume was not made.
+    fn clear(&self, name: &str) -> Result<()> {
+        match self.view(Some(name))?.volume(name) {
+            Some(_) => Ok(()),
+            None => lvm::clear(&self.place, name),
+        }
+    }
+
     /// Makes a logical volume with no mark yet, or goes on with one that was cut.
     fn begin(&self, name: &str, size: Bytes, hold: &fs::File) -> Result<LogicalVolume> {
         let view = self.view_to_take_from(name)?;
@@ -200,7 +208,19 @@ impl Group {
         lvm::expect_metadata_to_make(&view)?;
         self.place.expect_room(Bytes(0), size, &view, rules)?;
         let layout = rules.layout;
-        self.change(|place| place.create(name, size, UNFINISHED, layout, hold.as_fd()))?;
+        let made = self.change(|place| place.create(name, size, UNFINISHED, layout, hold.as_fd()));
+        if let Err(error) = made {
+            // Unless LVM goes on by itself.
+            if error.kind() != ErrorKind::TimedOut
+                && let Err(left) = self.clear(name)
+            {
+                log::warn!(
+                    "a device may be left of a volume that was not made: {}",
+                    left.report()
+                );
+            }
+            return Err(error);
+        }
         let view = self.view(Some(name))?;
         view.volume(name).cloned().ok_or_else(|| {
             Error::new(

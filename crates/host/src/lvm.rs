@@ -24,7 +24,7 @@ mod thin_pool;
 pub mod unsynced;
 
 pub use change::Layout;
-pub use device::{device, expect_closed, let_go, open, remove, resume};
+pub use device::{clear, device, expect_closed, let_go, open, remove, resume};
 pub use names::Names;
 pub use percent::Percent;
 pub use place::{Place, Which};

@@ -111,15 +111,10 @@ pub(super) fn change(doing: &str, arguments: &[&str], hold: &[BorrowedFd<'_>]) -
 /// LVM may touch, and a driver has no better knowledge.
 fn run(arguments: &[&str], limits: &Limits<'_>) -> Result<Output> {
     let udev = udev_hears();
-    let tool = Tool::find("lvm")?
+    let tool = find("lvm", udev)?
         .with_longest_output(LONGEST_REPORT)
         // "If others are found, they get closed": lvm(8).
-        .that_closes_descriptors()
-        .with_environment(match udev {
-            true => &[("LVM_SUPPRESS_FD_WARNINGS", "1")],
-            // For libdevmapper, which reads no lvm.conf.
-            false => &[("LVM_SUPPRESS_FD_WARNINGS", "1"), ("DM_DISABLE_UDEV", "1")],
-        });
+        .that_closes_descriptors();
     let config = match udev {
         true => SETTINGS.to_owned(),
         false => format!("{SETTINGS}{WITHOUT_UDEV}"),
@@ -131,6 +126,26 @@ fn run(arguments: &[&str], limits: &Limits<'_>) -> Result<Output> {
         .map(OsStr::new)
         .collect();
     tool.run(&words, limits)
+}
+
+fn find(tool: &str, udev: bool) -> Result<Tool> {
+    Ok(Tool::find(tool)?.with_environment(match udev {
+        true => &[("LVM_SUPPRESS_FD_WARNINGS", "1")],
+        // For libdevmapper, which reads no lvm.conf.
+        false => &[("LVM_SUPPRESS_FD_WARNINGS", "1"), ("DM_DISABLE_UDEV", "1")],
+    }))
+}
+
+/// Removes a device of device-mapper that LVM does not know; the kernel refuses one that is open.
+pub(super) fn remove_mapping(uuid: &str) -> Result<()> {
+    let limits = Limits {
+        deadline: CHANGE,
+        at_deadline: AtDeadline::Leave,
+        hold: &[],
+    };
+    let words = ["remove", "--uuid", uuid].map(OsStr::new);
+    let output = find("dmsetup", udev_hears())?.run(&words, &limits)?;
+    output.success("remove the device").map(drop)
 }
 
 /// What a program said on its standard error.

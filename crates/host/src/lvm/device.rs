@@ -1,6 +1,7 @@
 //! The device of a logical volume: the right one, as large as it should be, and answering.
 
 use super::{
+    command,
     mapping::{self, Mapping},
     place::Place,
     report::LogicalVolume,
@@ -198,4 +199,18 @@ pub fn remove(place: &Place, volume: &LogicalVolume) -> Result<()> {
         let_go(place, &volume.name, &volume.uuid)?;
     }
     place.remove(&volume.name)
+}
+
+/// Takes the device from a volume that LVM was to make, and that is not in the group's metadata: where
+/// the kernel does not answer LVM while it gives up, it takes back the metadata alone (see [`let_go`]).
+/// No command of LVM finds such a device, and the next volume gets the space below it.
+///
+/// # Errors
+/// When it may still be there.
+pub fn clear(place: &Place, name: &str) -> Result<()> {
+    let is_it = |found: &Mapping| found.group == place.group && found.volume == name;
+    match mapping::find(None, is_it)? {
+        Some(found) => command::remove_mapping(&found.uuid),
+        None => Ok(()),
+    }
 }
