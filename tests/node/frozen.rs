@@ -181,6 +181,7 @@ fn pool(_: &Points) {
         delete.to_vec(),
     ];
     // Twice: whoever finds that another call still waits answers, and does not wait beside it.
+    let mut left = None;
     for round in 0..2 {
         thread::scope(|scope| {
             for call in &calls {
@@ -195,7 +196,10 @@ fn pool(_: &Points) {
                 });
             }
         });
-        assert_eq!(processes(&driver), calls.len(), "one for each call");
+        // Who waits where the kernel lets him be killed is gone.
+        let now = processes(&driver);
+        assert!(now <= calls.len(), "{now} for {} calls", calls.len());
+        assert_eq!(*left.get_or_insert(now), now, "a second one was begun");
     }
     drop(frozen);
 

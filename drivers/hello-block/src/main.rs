@@ -1,7 +1,6 @@
 //! A whole FlexVolume driver: a volume is a file in a directory, seen through a loop device.
 //!
-//! The directory is what `.pool` beside this executable is, or leads to: one that was made a pool
-//! with `flexvol pool init`.
+//! The directory is what `.pool` beside this executable leads to, made with `flexvol pool init`.
 #![forbid(unsafe_code)]
 
 use flexvol_storage::host::{Allocation, Device, DeviceNumber, Reserve, loop_device, pool::Pool};
