@@ -1,13 +1,18 @@
 //! What is counted, for Prometheus.
 
 use crate::alive::Watches;
+use flexvol_sdk::Bytes;
 use http::Method;
 use prometheus_client::{
     encoding::{EncodeLabelSet, text::encode},
     metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
     registry::Registry,
 };
-use std::{sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 /// Drivers answer in milliseconds, and may take minutes to format or to wipe.
 const SECONDS: [f64; 11] = [0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0];
@@ -19,6 +24,9 @@ pub struct Metrics {
     requests: Family<RequestLabels, Counter>,
     operations: Family<OperationLabels, Counter>,
     calls: Family<CallLabels, Histogram, fn() -> Histogram>,
+    missing: Family<ClassLabels, Gauge>,
+    /// The labels of `missing`, which cannot be asked for them.
+    said_missing: Arc<Mutex<Vec<ClassLabels>>>,
     /// Whether watches go on.
     pub watches: Watches,
     /// One while this process leads.
@@ -51,11 +59,18 @@ struct CallLabels {
     callout: String,
 }
 
+#[derive(Clone, Debug, EncodeLabelSet, PartialEq, Eq, Hash)]
+struct ClassLabels {
+    driver: String,
+    class: String,
+}
+
 impl Default for Metrics {
     fn default() -> Self {
         let mut registry = Registry::with_prefix("flexvol");
         let requests = Family::default();
         let operations = Family::default();
+        let missing = Family::default();
         let calls = Family::new_with_constructor((|| Histogram::new(SECONDS)) as fn() -> _);
         let mut gauge = |name: &str, help: &str| {
             let gauge = Gauge::default();
@@ -91,12 +106,19 @@ impl Default for Metrics {
             "how long calls of drivers took",
             calls.clone(),
         );
+        registry.register(
+            "missing_bytes",
+            "what volumes were promised and do not have, by the storage of a class, where its driver knows",
+            missing.clone(),
+        );
         Metrics {
             watches: Watches::default(),
             registry: Arc::new(registry),
             requests,
             operations,
             calls,
+            missing,
+            said_missing: Arc::default(),
             leading,
             waiting,
             claims_waiting,
@@ -133,6 +155,26 @@ impl Metrics {
         };
         let seconds = self.calls.get_or_create(&labels);
         seconds.observe(took.as_secs_f64());
+    }
+
+    /// What volumes lack in the storage of classes, by driver and class. Of all others nothing is known.
+    pub fn lack(&self, missing: &BTreeMap<(String, String), Bytes>) {
+        let said = missing.iter().map(|((driver, class), bytes)| {
+            let (driver, class) = (driver.clone(), class.clone());
+            let labels = ClassLabels { driver, class };
+            let bytes = i64::try_from(bytes.0).unwrap_or(i64::MAX);
+            self.missing.get_or_create(&labels).set(bytes);
+            labels
+        });
+        let said: Vec<_> = said.collect();
+        let mut before = self
+            .said_missing
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        for labels in before.iter().filter(|labels| !said.contains(labels)) {
+            self.missing.remove(labels);
+        }
+        *before = said;
     }
 
     /// All of it as text.

@@ -62,6 +62,8 @@ fn answer(path: &str, metrics: &Metrics, ready: &Ready) -> Response<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use flexvol_sdk::Bytes;
+    use std::collections::BTreeSet;
 
     #[test]
     fn a_process_is_ready_once_it_has_seen_everything() {
@@ -95,5 +97,29 @@ mod tests {
         let text = metrics.text();
         let line = r#"flexvol_operations_total{operation="provision",result="done"} 1"#;
         assert!(text.contains(line), "{text}");
+    }
+
+    #[test]
+    fn what_volumes_lack_is_printed_while_it_is_known() {
+        let metrics = Metrics::default();
+        let lack = |all: &[(&str, u64)]| {
+            let named = all.iter().map(|(class, bytes)| {
+                let labels = ("a/b".to_owned(), (*class).to_owned());
+                (labels, Bytes(*bytes))
+            });
+            metrics.lack(&named.collect());
+            let text = metrics.text();
+            let said = text.lines().filter_map(|line| {
+                line.strip_prefix(r#"flexvol_missing_bytes{driver="a/b",class=""#)
+            });
+            said.map(str::to_owned).collect::<BTreeSet<_>>()
+        };
+        let lines = |all: &[&str]| all.iter().map(|line| (*line).to_owned()).collect();
+        assert_eq!(lack(&[]), lines(&[]));
+        let both = lack(&[("fast", 0), ("slow", 4096)]);
+        assert_eq!(both, lines(&[r#"fast"} 0"#, r#"slow"} 4096"#]));
+        assert_eq!(lack(&[("fast", 8192)]), lines(&[r#"fast"} 8192"#]));
+        let most = lack(&[("fast", u64::MAX)]);
+        assert_eq!(most, lines(&[r#"fast"} 9223372036854775807"#]));
     }
 }

@@ -16,7 +16,7 @@ use kube::{
 };
 use serde_json::json;
 use std::{
-    collections::HashSet,
+    collections::{BTreeMap, HashSet},
     hash::{BuildHasher, Hasher, RandomState},
     sync::atomic::Ordering,
     time::Duration,
@@ -141,7 +141,7 @@ impl Agent {
             deadline: self.drivers.deadline.min(PATIENCE),
             ..self.drivers.clone()
         };
-        let mut hang = HashSet::new();
+        let (mut hang, mut missing) = (HashSet::new(), BTreeMap::new());
         for name in self.ours.names() {
             match self.ask(&drivers, name).await {
                 Ok(grows_on_node) => {
@@ -178,6 +178,9 @@ impl Agent {
             let asked = ["capacity".to_owned(), parameters];
             match drivers.call(driver, &asked).await {
                 Ok(reply) => {
+                    if let Some(bytes) = reply.missing {
+                        missing.insert((driver.to_owned(), name.clone()), bytes);
+                    }
                     if let Some(room) = reply.capacity {
                         // The API server has no larger integers.
                         let room = room.0.min(i64::MAX.unsigned_abs());
@@ -198,6 +201,7 @@ impl Agent {
                 }
             }
         }
+        self.metrics.lack(&missing);
         Ok(status)
     }
 }

@@ -198,6 +198,11 @@ fn an_agent_is_ready_when_it_has_told_what_is_on_its_node() {
 }
 
 #[test]
+fn what_volumes_lack_is_measured_where_their_driver_knows_it() {
+    untold::missing_bytes();
+}
+
+#[test]
 fn nodes_that_have_no_room_after_all_are_asked_once() {
     patience::nodes_that_are_full();
 }

@@ -1,24 +1,54 @@
-//! Nodes that cannot say what is on them.
+//! What an agent says of itself, and what it cannot say of its node.
 
 use crate::world::{World, tell};
+use serde_json::json;
 use std::{
     io::{Read, Write},
     net::{SocketAddr, TcpListener, TcpStream},
 };
 
-fn says_ready(address: SocketAddr) -> bool {
-    let mut stream = TcpStream::connect(address).unwrap();
-    stream.write_all(b"GET /readyz HTTP/1.0\r\n\r\n").unwrap();
+/// A driver that knows what volumes lack in one pool, and not in the other.
+const LACKING: &str = r#"#!/bin/sh
+case "$*" in
+init) echo '{"status":"Success","capabilities":{"attach":false,"requiresFSResize":false}}' ;;
+capacity*other*) echo '{"status":"Success","capacity":1048576}' ;;
+capacity*) echo '{"status":"Success","capacity":1048576,"missing":4096}' ;;
+*) echo '{"status":"Not supported"}' && exit 1 ;;
+esac
+"#;
+
+fn free_address() -> SocketAddr {
+    let free = TcpListener::bind("127.0.0.1:0").unwrap();
+    free.local_addr().unwrap()
+}
+
+fn ask(address: SocketAddr, path: &str) -> String {
+    // While the program starts nobody listens.
+    let Ok(mut stream) = TcpStream::connect(address) else {
+        return String::new();
+    };
+    write!(stream, "GET {path} HTTP/1.0\r\n\r\n").unwrap();
     let mut said = String::new();
     stream.read_to_string(&mut said).unwrap();
-    said.starts_with("HTTP/1.0 200")
+    said
+}
+
+fn says_ready(address: SocketAddr) -> bool {
+    ask(address, "/readyz").starts_with("HTTP/1.0 200")
+}
+
+/// What is measured to be missing, by class.
+fn missing(address: SocketAddr) -> Vec<String> {
+    let said = ask(address, "/metrics");
+    let lines = said.lines().filter_map(|line| {
+        line.strip_prefix(r#"flexvol_missing_bytes{driver="lab.example/plain","#)
+    });
+    lines.map(str::to_owned).collect()
 }
 
 pub fn not_ready() {
     tell(World::start(), |world| {
-        let free = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = free.local_addr().unwrap();
-        drop(free);
+        let address = free_address();
         world.node("node");
         let write = "PUT StorageNode/status node";
         let hold = world.server.hold(write);
@@ -32,5 +62,26 @@ pub fn not_ready() {
         assert!(!says_ready(address), "nothing was told yet");
         drop(hold);
         world.eventually("the agent to be ready", |_| says_ready(address))
+    });
+}
+
+pub fn missing_bytes() {
+    tell(World::start(), |world| {
+        let address = free_address();
+        world.node("node");
+        world.class("unknown", &json!({"parameters": {"pool": "other"}}));
+        world.install_script("node", LACKING);
+        let listens = format!("--listen={address}");
+        world.start_agent("node", &[&listens, "--heartbeat-seconds=1"]);
+        let lacks = [r#"class="plain"} 4096"#.to_owned()];
+        world.eventually("the agent to say what is missing", |_| {
+            missing(address) == lacks
+        })?;
+        let mended = LACKING.replace("4096", "0");
+        world.install_script("node", &mended);
+        let whole = [r#"class="plain"} 0"#.to_owned()];
+        world.eventually("nothing to be missing", |_| missing(address) == whole)?;
+        world.install_script("node", &LACKING.replace(r#","missing":4096"#, ""));
+        world.eventually("nothing to be known", |_| missing(address).is_empty())
     });
 }
