@@ -1,6 +1,9 @@
 //! Our own objects: what is ordered of a node, and what a node can do. Their schemas are in
 //! `deploy/cluster/objects.yaml`.
 
+#[cfg(test)]
+pub(crate) mod schemas;
+
 use crate::names::{DOMAIN, VERSION};
 use flexvol_sdk::ErrorClass;
 use kube::{Resource, api::ObjectMeta, core::ClusterResourceScope};

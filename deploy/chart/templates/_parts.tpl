@@ -10,6 +10,23 @@ readOnlyRootFilesystem: true
 seccompProfile: {type: RuntimeDefault}
 {{- end }}
 
+{{- /* Rules of a schema are there since then, and older releases refuse to be told any. */}}
+{{- define "flexvol.rules" -}}
+{{- if semverCompare ">=1.25.0-0" .Capabilities.KubeVersion.Version }}true{{ end }}
+{{- end }}
+
+{{- /* What identifies storage to its driver, which the agents take from drivers and check (`agent/bounds.rs`). */}}
+{{- define "flexvol.made" -}}
+options:
+  type: object
+  maxProperties: 128
+  {{- if include "flexvol.rules" . }}
+  x-kubernetes-validations: [{rule: "self.all(name, size(name) <= 253)", message: no option's name is so long}]
+  {{- end }}
+  additionalProperties: {type: string, maxLength: 8192}
+fsType: {type: string, maxLength: 63, nullable: true}
+{{- end }}
+
 {{- /* Where health and numbers are asked for. */ -}}
 {{- define "flexvol.probes" -}}
 ports:

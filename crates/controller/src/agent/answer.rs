@@ -1,6 +1,6 @@
 //! What a node answers to an order, and how its answer gets there.
 
-use super::{call::Failure, duty::Duty};
+use super::{bounds, call::Failure, duty::Duty};
 use crate::{
     api::{Refusal, refusal},
     objects::{Made, NodeVolume, NodeVolumeStatus, ProblemReport, Wanted},
@@ -62,7 +62,7 @@ pub(super) fn succeeded(
         Duty::Nothing => {}
         Duty::Provision => {
             after.found = Some(Wanted::Present);
-            after.size = reply.capacity.map(|size| size.0);
+            after.size = reply.capacity.map(bounds::size);
             after.made = Some(Made {
                 options: reply.options,
                 fs_type: reply.fs_type,
@@ -70,7 +70,7 @@ pub(super) fn succeeded(
         }
         Duty::Expand { new, .. } => {
             after.found = Some(Wanted::Present);
-            let reached = reply.volume_new_size.map(|size| size.0);
+            let reached = reply.volume_new_size.map(bounds::size);
             // Success without a size, and with less than was asked for, is no growth.
             after.size = reached.or(before.size);
             if after.size.is_some_and(|size| size < *new) {
@@ -116,7 +116,7 @@ pub(super) fn failed(before: &NodeVolumeStatus, failure: Failure) -> NodeVolumeS
     NodeVolumeStatus {
         problem: Some(ProblemReport {
             class: failure.class.as_str().to_owned(),
-            message: failure.message,
+            message: bounds::message(&failure.message),
         }),
         failures: before.failures.saturating_add(1),
         ..before.clone()

@@ -1,6 +1,7 @@
 //! The agent of a node: calls the node's drivers as the orders for the node say.
 
 mod answer;
+mod bounds;
 pub mod call;
 pub mod duty;
 mod forbids;
@@ -199,7 +200,7 @@ impl Agent {
                 let result = self.drivers.call(driver, &arguments).await;
                 self.metrics
                     .called(driver, &arguments[0], started.elapsed());
-                result
+                result.and_then(|reply| bounds::kept(driver, reply))
             }
         };
         let callout = &arguments[0];

@@ -1,6 +1,6 @@
 //! Telling the cluster what is on the node: drivers that answer, and room in each storage class.
 
-use super::{Agent, call::Drivers};
+use super::{Agent, bounds, call::Drivers};
 use crate::{
     api::{Refusal, refusal, words},
     log,
@@ -171,6 +171,10 @@ impl Agent {
             let Some(driver) = self.ours.driver_of(&class.provisioner) else {
                 continue;
             };
+            if status.capacities.len() == bounds::CLASSES {
+                log::warn("there are more storage classes than a node tells of", &[]);
+                break;
+            }
             if !status.drivers.contains_key(driver) || hang.contains(driver) {
                 continue;
             }
@@ -182,9 +186,7 @@ impl Agent {
                         missing.insert((driver.to_owned(), name.clone()), bytes);
                     }
                     if let Some(room) = reply.capacity {
-                        // The API server has no larger integers.
-                        let room = room.0.min(i64::MAX.unsigned_abs());
-                        status.capacities.insert(name, room);
+                        status.capacities.insert(name, bounds::size(room));
                     }
                 }
                 Err(failure) if failure.unsupported => {

@@ -1,0 +1,122 @@
+//! What an agent writes, as the schemas in `deploy/cluster/objects.yaml` bound it: what a driver says and does
+//! not fit would be refused by the API server, and the node's answer with it.
+
+use super::call::Failure;
+use flexvol_sdk::{Bytes, DriverStatus, ErrorClass};
+
+/// Characters of a message.
+pub(super) const MESSAGE: usize = 1024;
+
+/// Options of a volume.
+const OPTIONS: usize = 128;
+
+/// Characters of an option's name, and of its value.
+const OPTION: (usize, usize) = (253, 8192);
+
+/// Characters of a file system's name.
+const FS_TYPE: usize = 63;
+
+/// Storage classes of which a node tells something.
+pub(super) const CLASSES: usize = 512;
+
+/// The beginning of a message that is longer.
+pub(super) fn message(text: &str) -> String {
+    text.chars().take(MESSAGE).collect()
+}
+
+/// The API server has no larger integers.
+pub(super) fn size(bytes: Bytes) -> u64 {
+    bytes.0.min(i64::MAX.unsigned_abs())
+}
+
+/// The reply, if what identifies a volume in it can be kept: of that nothing can be left out.
+///
+/// # Errors
+/// When it cannot.
+pub(super) fn kept(driver: &str, reply: DriverStatus) -> Result<DriverStatus, Failure> {
+    let exceeds = |text: &str, most: usize| text.chars().count() > most;
+    let long =
+        |(name, value): (&String, &String)| exceeds(name, OPTION.0) || exceeds(value, OPTION.1);
+    let fs_type = reply.fs_type.as_deref().unwrap_or_default();
+    let why = if reply.options.len() > OPTIONS {
+        format!("more than {OPTIONS} options")
+    } else if reply.options.iter().any(long) {
+        let (name, value) = OPTION;
+        format!("an option of more than {name} characters, or with more than {value} in its value")
+    } else if exceeds(fs_type, FS_TYPE) {
+        format!("a file system's name of more than {FS_TYPE} characters")
+    } else {
+        return Ok(reply);
+    };
+    let message = format!("driver {driver} answered {why}, which no volume can keep");
+    Err(Failure::new(ErrorClass::Infeasible, message))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        agent::{
+            answer::{failed, succeeded},
+            duty::Duty,
+        },
+        objects::{
+            NodeVolumeStatus,
+            schemas::{refuses, schema},
+        },
+    };
+    use serde_json::{json, to_value};
+
+    /// The reply to `provision`, with an option of which the name has so many characters and the value so many.
+    fn reply(options: usize, (name, value): (usize, usize), fs_type: usize) -> DriverStatus {
+        let names = (0..options).map(|number| format!("{number:é>name$}"));
+        let mut reply = DriverStatus::success();
+        reply.options = names.map(|name| (name, "é".repeat(value))).collect();
+        reply.capacity = Some(Bytes(u64::MAX));
+        reply.fs_type = Some("é".repeat(fs_type));
+        reply
+    }
+
+    /// Why the answer with this reply would be refused.
+    fn refused(reply: DriverStatus) -> Option<String> {
+        let answer = succeeded(&Duty::Provision, &NodeVolumeStatus::default(), reply);
+        let schema = &schema("NodeVolume")["properties"]["status"];
+        refuses(schema, &to_value(answer).unwrap())
+    }
+
+    #[test]
+    fn what_a_driver_made_is_told_or_the_driver_has_failed() {
+        let most = reply(OPTIONS, OPTION, FS_TYPE);
+        assert_eq!(refused(kept("a/b", most).unwrap()), None);
+        let more = [
+            reply(OPTIONS + 1, (3, 1), 1),
+            reply(1, (OPTION.0, OPTION.1 + 1), 1),
+            reply(1, (1, 1), FS_TYPE + 1),
+        ];
+        for more in more {
+            assert!(refused(more.clone()).is_some());
+            let failure = kept("a/b", more).unwrap_err();
+            assert_eq!(failure.class, ErrorClass::Infeasible);
+        }
+        let long = kept("a/b", reply(1, (OPTION.0 + 1, 1), 1)).unwrap_err();
+        let why = "driver a/b answered an option of more than 253 characters, or with more than 8192 in its value, which no volume can keep";
+        assert_eq!(long.message, why);
+    }
+
+    #[test]
+    fn of_a_long_message_the_beginning_is_told() {
+        let failure = Failure::new(ErrorClass::Retryable, "é".repeat(9999));
+        let answer = failed(&NodeVolumeStatus::default(), failure);
+        let schema = &schema("NodeVolume")["properties"]["status"];
+        let mut answer = to_value(answer).unwrap();
+        assert_eq!(refuses(schema, &answer), None);
+        answer["problem"]["message"] = json!("é".repeat(MESSAGE + 1));
+        assert!(refuses(schema, &answer).is_some());
+    }
+
+    #[test]
+    fn a_node_tells_of_no_more_classes_than_it_may() {
+        let status = &schema("StorageNode")["properties"]["status"]["properties"];
+        assert_eq!(status["capacities"]["maxProperties"], CLASSES);
+    }
+}
