@@ -6,6 +6,8 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+pub use flexvol_decide as decide;
+
 mod act;
 pub mod admission;
 pub mod agent;
@@ -17,7 +19,6 @@ pub mod capacities;
 mod connections;
 pub mod controller;
 mod cut;
-pub mod decide;
 pub mod enter;
 mod events;
 mod gone;

@@ -1,5 +1,7 @@
 //! What we call things in a cluster. Objects carry these names, so they do not change.
 
+pub use flexvol_decide::PROVISIONED_BY;
+
 use std::collections::BTreeMap;
 
 /// The group of our objects, and the domain of our annotations, labels and finalizers.
@@ -28,9 +30,6 @@ pub const MANAGED: &str = "flexvol.dev/managed";
 
 /// On a persistent volume: the name of the node that has its storage.
 pub const NODE_ANNOTATION: &str = "flexvol.dev/node";
-
-/// On a persistent volume: who made it (`pkg/controller/volume/persistentvolume/util`).
-pub const PROVISIONED_BY: &str = "pv.kubernetes.io/provisioned-by";
 
 /// On a claim: who shall make its volume; the second is what it was called before 1.23.
 pub const PROVISIONER: [&str; 2] = [

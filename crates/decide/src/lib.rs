@@ -3,6 +3,10 @@
 //! A plan of several steps would be stale after its first, because users, Kubernetes' own
 //! controllers, kubelet and another leader change the same objects. With one step at a time, each
 //! made only if the objects are still as observed, going on after a crash is the same as going on.
+//!
+//! It is a crate of its own because it is pure, and its model, which computes for a minute, is optimised with it.
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
 
 mod grow;
 mod make;
@@ -14,8 +18,10 @@ pub use observed::{
     Wish,
 };
 
-use crate::names::PROVISIONED_BY;
 use flexvol_sdk::Bytes;
+
+/// On a persistent volume: who made it (`pkg/controller/volume/persistentvolume/util`).
+pub const PROVISIONED_BY: &str = "pv.kubernetes.io/provisioned-by";
 
 /// One write to the API server, or none. Every step is made with the resource version that was
 /// observed as its condition, and may be repeated.

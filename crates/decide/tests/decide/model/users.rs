@@ -1,7 +1,7 @@
 //! What users and administrators do.
 
 use super::{Absence, BIG, ClaimObject, MIDDLE, OrderObject, Phase, SMALL, Tenant, World, writes};
-use flexvol_controller::decide::{Answer, Published, Wanted, decide};
+use flexvol_decide::{Answer, Published, Wanted, decide};
 
 impl World {
     pub(super) fn users(&self) -> Vec<(&'static str, Option<World>)> {

@@ -1,7 +1,7 @@
 //! What Kubernetes and the nodes do by themselves.
 
 use super::{Actor, Node, Phase, World, bytes, writes};
-use flexvol_controller::decide::{Answer, Wanted, decide};
+use flexvol_decide::{Answer, Wanted, decide};
 
 impl World {
     pub(super) fn scheduler(&self, node: Node) -> Option<World> {

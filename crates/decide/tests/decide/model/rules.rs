@@ -1,7 +1,7 @@
 //! What must hold.
 
 use super::{Absence, Tenant, World, bytes};
-use flexvol_controller::decide::{Answer, Published, Step, Wanted, decide};
+use flexvol_decide::{Answer, Published, Step, Wanted, decide};
 
 impl World {
     /// What must hold from one state to the next.

@@ -7,7 +7,7 @@ mod tenants;
 mod users;
 mod writes;
 
-use flexvol_controller::decide::{
+use flexvol_decide::{
     Answer, Away, Binding, Claim, Observed, Order, Problem, Published, Reclaim, Step, Volume,
     Wanted, Wish, decide,
 };

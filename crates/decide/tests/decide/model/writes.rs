@@ -1,7 +1,7 @@
 //! What steps do to objects.
 
 use super::{NAMES, Node, OrderObject, SMALL, VolumeObject, World};
-use flexvol_controller::decide::{Answer, Published, Step, Wanted};
+use flexvol_decide::{Answer, Published, Step, Wanted};
 
 /// Which object a step writes; the write fails if the object has changed since it was read.
 #[derive(Clone, Copy, PartialEq, Eq)]
