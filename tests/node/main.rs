@@ -42,6 +42,7 @@ mod people;
 mod promised;
 #[path = "../recordings/mod.rs"]
 mod recordings;
+mod refused_format;
 mod replay;
 mod restarts;
 mod secrets;
@@ -104,6 +105,7 @@ fn main() -> ExitCode {
         people::TESTS,
         promised::TESTS,
         anywhere::REFUSED,
+        refused_format::TESTS,
         replay::TESTS,
         secrets::TESTS,
         service::TESTS,

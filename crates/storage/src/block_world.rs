@@ -46,6 +46,11 @@ pub(crate) struct BlockWorld<'a, B> {
     content: Option<Content>,
 }
 
+#[cold]
+fn went_away() -> Error {
+    Error::new(ErrorKind::Bug, "the device went away between two steps")
+}
+
 /// A full pool lets mkfs fail to write, which is all that mkfs can say.
 #[cold]
 fn full(error: &Error) -> Error {
@@ -104,9 +109,7 @@ impl<'a, B: BlockBackend> BlockWorld<'a, B> {
     }
 
     fn device(&self) -> Result<&Device> {
-        self.device
-            .as_ref()
-            .ok_or_else(|| Error::new(ErrorKind::Bug, "the device went away between two steps"))
+        self.device.as_ref().ok_or_else(went_away)
     }
 
     fn forget(&mut self) {
@@ -173,7 +176,7 @@ impl<'a, B: BlockBackend> BlockWorld<'a, B> {
     }
 
     fn read_content_anew(&mut self, mark: &Mark, asset_size: Bytes) -> Result<Content> {
-        let device = self.device()?;
+        let device = self.device.as_ref().ok_or_else(went_away)?;
         // Storage that loses its end does so behind its device, which stays as large as it was.
         let size = device.size()?;
         if size > asset_size {
@@ -201,7 +204,10 @@ impl<'a, B: BlockBackend> BlockWorld<'a, B> {
                 size: superblock.size,
             });
         }
-        let detached = growth::mounted(device, ours.filesystem, mark, self.lock)?;
+        let detached = match self.detached.take() {
+            Some(detached) => detached,
+            None => growth::mounted(device, ours.filesystem, mark, self.lock)?,
+        };
         let geometry = grow::measure(detached.file(), device, ours.filesystem)?;
         if geometry.size > size {
             return Ok(Content::Truncated {
@@ -250,26 +256,26 @@ impl<'a, B: BlockBackend> BlockWorld<'a, B> {
             keep_allocation: !thin,
             proof: B::PROOF,
         };
-        if let Err(error) = format::mkfs(device, filesystem, uuid, ground, self.lock) {
-            // One that is missing, or still at work, failed for another reason than a full pool.
+        // What no kernel has mounted may never be mountable, and ready volumes are not formatted again.
+        let made = format::mkfs(device, filesystem, uuid, ground, self.lock).and_then(|()| {
+            Detached::new(device, filesystem).map_err(|refused| {
+                refused.advise("nothing is stored in it yet, and the next mount formats it anew")
+            })
+        });
+        let detached = made.map_err(|error| {
+            // A tool that is missing, or still at work, failed for another reason than a full pool.
             let is_full = thin && error.kind() == ErrorKind::Storage && {
-                let free = self.stored.backend()?.capacity(&Options::default());
+                let free = self
+                    .stored
+                    .backend()
+                    .and_then(|it| it.capacity(&Options::default()));
                 free.is_ok_and(|free| free < ROOM_FOR_MKFS)
             };
-            return Err(if is_full { full(&error) } else { error });
-        }
-        match probe::quick(device) {
-            probe::Content::Formatted(made)
-                if made.uuid == uuid && made.filesystem == filesystem =>
-            {
-                self.stored.set_mark(&formatting.with_state(State::Ready))
-            }
-            found => Err(Error::new(
-                ErrorKind::Storage,
-                format!("made {filesystem}, and the volume does not hold it afterwards"),
-            )
-            .because(format!("found {found:?}"))),
-        }
+            if is_full { full(&error) } else { error }
+        })?;
+        self.stored.set_mark(&formatting.with_state(State::Ready))?;
+        self.detached = Some(detached);
+        Ok(())
     }
 
     fn map(&mut self) -> Result<()> {

@@ -30,7 +30,7 @@ pub enum Step {
     /// Let the block device go.
     Unmap,
     /// Under an exclusive claim: prove it blank (unless we began to format it before), mark it
-    /// `Formatting`, make the file system, look at it, mark it `Ready`.
+    /// `Formatting`, make the file system, look at it, mount it where nobody sees it, mark it `Ready`.
     Format(Filesystem),
     /// Grow the storage, and the device if there is one.
     GrowStorage {
