@@ -17,12 +17,22 @@ pub fn run(installed: &Installed, callout: &OsStr) -> ExitCode {
     Program::new(default_capabilities(installed.name()))
         .init_line(installed.init_line())
         .watched(fork)
-        .run(&|| open(installed))
+        .run(&|| open(installed, callout))
 }
 
-/// Opens the configured driver.
-pub fn open(installed: &Installed) -> Result<Box<dyn Driver>> {
-    let config = Config::load(installed)?;
+/// What pods must end with, whatever became of the configuration. None of them looks into a pool.
+const LETTING_GO: [&str; 3] = ["unmount", "unmountdevice", "detach"];
+
+/// Opens the configured driver; where its configuration has a mistake, one of all backends and no pool,
+/// to let go of what is mounted.
+fn open(installed: &Installed, callout: &OsStr) -> Result<Box<dyn Driver>> {
+    let config = match Config::load(installed) {
+        Err(mistake) if LETTING_GO.iter().any(|name| callout == *name) => {
+            log::error!("{}; without it volumes are only let go", mistake.report());
+            Config::without_pools()
+        }
+        loaded => loaded?,
+    };
     log::set_max_level(config.log.into());
     Ok(Box::new(backends::open(&config)))
 }

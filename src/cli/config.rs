@@ -84,9 +84,11 @@ fn tell(path: &Path, mistakes: &[config::Mistake]) -> Result<()> {
     }
     match mistakes.len() {
         0 => Ok(()),
-        1 => bail!("1 mistake; until it is mended a driver with this configuration fails"),
+        1 => bail!("1 mistake; until it is mended a driver with this configuration only unmounts"),
         many => {
-            bail!("{many} mistakes; until they are mended a driver with this configuration fails")
+            bail!(
+                "{many} mistakes; until they are mended a driver with this configuration only unmounts"
+            )
         }
     }
 }

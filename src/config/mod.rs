@@ -13,7 +13,10 @@ pub use pool::{
     Directories, Fault, Images, Keys, PoolConfig, Storage, VolumeGroup, is_name_for_lvm,
 };
 
-use crate::{backends::Backend, installed::Installed};
+use crate::{
+    backends::{BACKENDS, Backend},
+    installed::Installed,
+};
 use flexvol_storage::{
     Growth, Names, Role, Settings,
     sdk::{Error, ErrorKind, Result},
@@ -97,6 +100,19 @@ impl Config {
                 Ok(config)
             }
             config => config,
+        }
+    }
+
+    /// What lets go of volumes while nobody knows what is configured.
+    pub fn without_pools() -> Config {
+        Config {
+            backend: &BACKENDS[0],
+            role: Role::default(),
+            attach: false,
+            growth: Growth::default(),
+            names: Names::default(),
+            log: Level::default(),
+            pools: BTreeMap::new(),
         }
     }
 

@@ -1,9 +1,10 @@
-//! Volumes stay mounted while their driver gets a configuration of another backend.
+//! Volumes stay mounted while their driver gets a configuration of another backend, or one with a mistake.
 
 use crate::{dir, executable, sandbox};
 use flexvol_testing::{
     Baseline, Driver, Need, PersistentVolume, Pod, Points, PoolFilesystem, Sandbox, Test,
 };
+use std::{fs, process::Command};
 
 pub const TESTS: &[Test] = &[
     Test {
@@ -29,7 +30,95 @@ pub const TESTS: &[Test] = &[
             unmounted(&sandbox, &driver, ("", "loop"), points);
         },
     },
+    Test {
+        name: "what is mounted is unmounted whatever mistake the configuration has",
+        needs: &[Need::Root, Need::Tool("mkfs.xfs", "xfsprogs")],
+        run: |points| {
+            let sandbox = sandbox();
+            let driver = sandbox.install("example.com/disk", false, "reserve = \"64Mi\"\n");
+            mistaken(&sandbox, &driver, "xfs", points);
+        },
+    },
+    Test {
+        name: "dir: what is mounted is unmounted whatever mistake the configuration has",
+        needs: dir::BTRFS,
+        run: |points| {
+            let filesystem = PoolFilesystem {
+                kind: "btrfs",
+                mebibytes: 2048,
+                quotas: true,
+            };
+            let sandbox = Sandbox::with_pool_on(&executable(), filesystem);
+            let driver = dir::install(&sandbox, "disk", "");
+            mistaken(&sandbox, &driver, "", points);
+        },
+    },
 ];
+
+fn mistaken(sandbox: &Sandbox, driver: &Driver, filesystem: &'static str, points: &Points) {
+    let before = Baseline::of(sandbox);
+    let volume = PersistentVolume::provision(driver, "pv", filesystem, 320 << 20);
+    let (pod, other) = (
+        Pod::new(sandbox, driver, &volume, "a"),
+        Pod::new(sandbox, driver, &volume, "b"),
+    );
+    let own = driver.executable().with_file_name(".disk.toml");
+    let right = fs::read(&own).unwrap();
+    let append = |text: &[u8]| [&right, text].concat();
+    let mistakes = [
+        ("a key of another version", append(b"\ncompress = true\n")),
+        ("half of the file", right[..right.len() - 3].to_vec()),
+        ("no UTF-8", append(b"# \xff\n")),
+        ("zeros", vec![0; right.len()]),
+        (
+            "a backend of another version",
+            b"backend = \"zfs\"\n".to_vec(),
+        ),
+        ("no pools, which its name does not tell", Vec::new()),
+    ];
+    for (what, text) in mistakes {
+        pod.mount("rw").success();
+        fs::write(&own, text).unwrap();
+        let dir = pod.dir().to_str().unwrap();
+        let says = |arguments: &[&str]| {
+            let reply = driver.call(arguments).failure();
+            assert!(reply.contains("configuration"), "{what}: {reply}");
+        };
+        says(&["delete", &volume.json("rw")]);
+        says(&[
+            "expandfs",
+            &volume.json("rw"),
+            "",
+            dir,
+            "402653184",
+            "335544320",
+        ]);
+        let refused = other.mount("rw").failure();
+        assert!(refused.contains("configuration"), "{what}: {refused}");
+        driver.call(&["detach", "pv", "node"]).success();
+        for _ in 0..2 {
+            pod.unmount().success();
+        }
+        // What is not the driver's stays.
+        fs::create_dir_all(dir).unwrap();
+        by_hand("mount", &["-t", "tmpfs", "stranger", dir]);
+        driver.call(&["unmountdevice", dir]).failure();
+        by_hand("umount", &[dir]);
+        fs::write(&own, &right).unwrap();
+        pod.mount("rw").success();
+        fs::write(&own, b"= 1").unwrap();
+        driver.call(&["unmountdevice", dir]).success();
+        fs::write(&own, &right).unwrap();
+        points.add(1);
+    }
+    driver.call(&["delete", &volume.json("rw")]).success();
+    before.expect(sandbox, "deleted");
+}
+
+fn by_hand(program: &str, arguments: &[&str]) {
+    let status = Command::new(program).args(arguments).status().unwrap();
+    assert!(status.success(), "{program} {arguments:?}");
+}
 
 fn unmounted(
     sandbox: &Sandbox,
