@@ -2,7 +2,7 @@
 
 use super::{print, which::Which};
 use crate::{
-    config::{self, Config, mistakes},
+    config::{self, Config, is_lost, mistakes},
     installed::Installed,
     plugin::DriverName,
 };
@@ -57,12 +57,15 @@ fn show(path: &Path, name: &str, installed: Option<&Installed>) -> Result<()> {
     let config = match &text {
         Some(text) => {
             tell(path, &mistakes(text, name))?;
-            Config::parse(text, name)?
+            Config::read(path, name)?
         }
         None => Config::default_for(name)?,
     };
     let shown = path.display();
     match text {
+        Some(text) if is_lost(&text) => print(format_args!(
+            "# {shown} says nothing, and how long deleted volumes are kept is not known; these are the defaults"
+        ))?,
         Some(_) => print(format_args!("# {shown}, completed with the defaults"))?,
         None => print(format_args!(
             "# there is no {shown}; these are the defaults"

@@ -30,7 +30,8 @@ pub struct Install {
     #[arg(long, value_name = "DIR")]
     plugin_dir: Option<PathBuf>,
 
-    /// The driver's configuration, a TOML file [default: the one that is installed, else none]
+    /// The driver's configuration, a TOML file; one of comments alone means the defaults [default: the
+    /// one that is installed, else the defaults]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 
@@ -130,6 +131,13 @@ impl Install {
 fn say(deployment: &Deployment<'_>, changes: &[String], plugin_dir: &PluginDir) -> Result<()> {
     let executable = deployment.executable();
     let (executable, known_from) = (executable.display(), &plugin_dir.known_from);
+    if deployment.lost_configuration() {
+        // Nothing is left to tell it to when standard error is closed.
+        let _ = writeln!(
+            io::stderr(),
+            "flexvol: the configuration of this driver is missing or empty, so it is not known how long deleted volumes are kept, and none is deleted; say --config FILE with the one it had, or with a comment to have the defaults"
+        );
+    }
     if changes.is_empty() {
         return print(format_args!(
             "unchanged: {executable} (plugin directory: {known_from})"

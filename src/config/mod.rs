@@ -29,6 +29,11 @@ use written::Written;
 /// The backend of a driver that names none and whose own name is none.
 const DEFAULT_BACKEND: &str = "loop";
 
+/// How a configuration begins that says nothing and is meant so; `install` writes it. It is told by this
+/// line, so the line never changes.
+const DEFAULTS: &str =
+    "# Nothing was configured when this driver was installed: the defaults are in force.\n";
+
 /// What an administrator wrote, completed with defaults.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -84,20 +89,19 @@ impl Config {
     }
 
     /// The configuration of an installed driver; the defaults where there is no file. `install` leaves
-    /// one, so where it is missing nobody knows how long deleted volumes are kept.
+    /// one, so where it is missing nobody knows how long deleted volumes are kept; see [`is_lost`].
     ///
     /// # Errors
     /// When the file cannot be read or has a mistake, with its line.
     pub fn load(installed: &Installed) -> Result<Config> {
         match Config::read(&installed.configuration(), installed.name()) {
             Err(error) if error.kind() == ErrorKind::NotFound => {
-                let mut config = Config::default_for(installed.name())?;
-                if installed.lost_configuration() {
-                    for pool in config.pools.values_mut() {
-                        pool.keep_deleted = None;
-                    }
-                }
-                Ok(config)
+                let config = Config::default_for(installed.name())?;
+                Ok(if installed.lost_configuration() {
+                    config.lost()
+                } else {
+                    config
+                })
             }
             config => config,
         }
@@ -116,14 +120,24 @@ impl Config {
         }
     }
 
+    /// Nobody knows how long it kept what was deleted.
+    fn lost(mut self) -> Config {
+        for pool in self.pools.values_mut() {
+            pool.keep_deleted = None;
+        }
+        self
+    }
+
     /// Reads a configuration file for the driver called `name`.
     ///
     /// # Errors
     /// [`ErrorKind::NotFound`] where there is none, otherwise as [`Config::load`].
     pub fn read(path: &Path, name: &str) -> Result<Config> {
         match fs::read_to_string(path) {
-            Ok(text) => Config::parse(&text, name)
-                .map_err(|error| error.because(path.display().to_string())),
+            Ok(text) => match Config::parse(&text, name) {
+                Ok(config) if is_lost(&text) => Ok(config.lost()),
+                config => config.map_err(|error| error.because(path.display().to_string())),
+            },
             Err(error) if error.kind() == io::ErrorKind::NotFound => Err(Error::new(
                 ErrorKind::NotFound,
                 "there is no such configuration",
@@ -172,9 +186,53 @@ impl Config {
     }
 }
 
+/// Whether a configuration was cut before it said anything, by a full disk or a power cut: an editor
+/// begins with an empty file, and so does `>`.
+pub fn is_lost(text: &str) -> bool {
+    says_nothing(text) && !text.starts_with(DEFAULTS)
+}
+
+/// The same configuration as `install` leaves it, which is not taken for one that was lost.
+pub fn as_meant(text: String) -> String {
+    match is_lost(&text) {
+        true => format!("{DEFAULTS}{}", text.trim_start_matches('\u{feff}')),
+        false => text,
+    }
+}
+
+fn says_nothing(text: &str) -> bool {
+    toml::from_str(text).is_ok_and(|table: toml::Table| table.is_empty())
+}
+
 fn mistaken(what: &str) -> Error {
     Error::new(
         ErrorKind::Configuration,
         format!("the driver's configuration is wrong: {what}; run `flexvol config` on the node"),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_configuration_that_says_nothing_is_lost_unless_install_wrote_it() {
+        for text in [
+            "",
+            " \n\t\n",
+            "# Where the volumes of",
+            "\u{feff}# \u{e9}\r\n",
+        ] {
+            assert!(is_lost(text), "{text:?}");
+            let meant = as_meant(text.to_owned());
+            assert!(meant.ends_with(text.trim_start_matches('\u{feff}')));
+            assert!(says_nothing(&meant) && !is_lost(&meant), "{meant:?}");
+            assert_eq!(as_meant(meant.clone()), meant);
+        }
+        // A mistake is one, and no loss.
+        for text in ["growth = \"online\"\n", "[pools]\n", "back", "\0\0\0\0"] {
+            assert!(!is_lost(text), "{text:?}");
+            assert_eq!(as_meant(text.to_owned()), text);
+        }
+    }
 }

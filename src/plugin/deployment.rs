@@ -11,7 +11,7 @@ use super::{
     users::refuse_while_mounted,
 };
 use crate::{
-    config::{Config, mistakes},
+    config::{Config, as_meant, mistakes},
     installed::Installed,
 };
 use anyhow::{Context, Result, bail, ensure};
@@ -29,10 +29,6 @@ use std::{
 };
 
 const READABLE: u32 = 0o644;
-
-/// What is written where no configuration was given and there is none: one that is missing was lost.
-const DEFAULTS: &str =
-    "# Nothing was configured when this driver was installed: the defaults are in force.\n";
 
 /// `init` reads one file. Kubelet does nothing else while it waits for it.
 const INIT_DEADLINE: Duration = Duration::from_secs(10);
@@ -70,7 +66,7 @@ impl<'a> Deployment<'a> {
         executable: &'a [u8],
         configuration: Option<String>,
     ) -> Result<Self> {
-        let home = plugin_dir.join(name.directory());
+        let installed = Installed::at(&plugin_dir.join(name.directory()).join(name.driver()));
         let config = match &configuration {
             Some(text) => {
                 let mistakes: Vec<String> = mistakes(text, name.driver())
@@ -80,16 +76,17 @@ impl<'a> Deployment<'a> {
                 ensure!(mistakes.is_empty(), "{}", mistakes.join("; "));
                 Config::parse(text, name.driver())?
             }
-            None => Config::load(&Installed::at(&home.join(name.driver())))?,
+            None => Config::load(&installed)?,
         };
-        let has_one = home.join(format!(".{}.toml", name.driver())).exists();
-        let configuration = configuration.or_else(|| (!has_one).then(|| DEFAULTS.to_owned()));
+        // One that was lost is not replaced by defaults that keep nothing.
+        let had_one = installed.configuration().exists() || installed.init_line().exists();
+        let configuration = configuration.or_else(|| (!had_one).then(String::new));
         let capabilities = (config.backend.capabilities)(config.attach);
         Ok(Deployment {
             plugin_dir: plugin_dir.to_owned(),
             name: name.clone(),
             executable,
-            configuration,
+            configuration: configuration.map(as_meant),
             init_line: DriverStatus::initialized(capabilities).to_line(),
             attach: config.attach,
         })
@@ -98,6 +95,11 @@ impl<'a> Deployment<'a> {
     /// Where kubelet finds the executable.
     pub fn executable(&self) -> PathBuf {
         self.home().join(self.name.driver())
+    }
+
+    /// Whether it had a configuration that is gone, and is given none.
+    pub fn lost_configuration(&self) -> bool {
+        self.configuration.is_none() && Installed::at(&self.executable()).lost_configuration()
     }
 
     /// Makes the plugin directory hold this driver. Returns the names of the files that were

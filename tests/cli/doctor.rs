@@ -177,12 +177,21 @@ fn lost_configuration(_: &Points) {
         command.args(["install", "--name", "example.com/loop", "--config"]);
         command.arg(&file).arg("--plugin-dir").arg(node.plugins());
         command.assert().success();
-        fs::remove_file(node.plugins().join("example.com~loop/.loop.toml")).unwrap();
     };
+    let installed = node.plugins().join("example.com~loop/.loop.toml");
+    install("# the defaults\n");
+    node.expect(CONFIGURATION, "ok", ".loop.toml");
     install("attach = false\n");
+    for cut in ["", "# a hea"] {
+        fs::write(&installed, cut).unwrap();
+        node.expect(CONFIGURATION, "fail", "says nothing");
+        node.expect(CONFIGURATION, "fail", "how long deleted volumes are kept");
+    }
+    fs::remove_file(&installed).unwrap();
     node.expect(CONFIGURATION, "fail", "the defaults are in force");
     node.expect(CONFIGURATION, "fail", "how long deleted volumes are kept");
     install("attach = true\n");
+    fs::remove_file(&installed).unwrap();
     node.expect(CONFIGURATION, "fail", "than kubelet was told");
 }
 

@@ -69,6 +69,11 @@ pub const TESTS: &[Test] = &[
         run: empty_configuration,
     },
     Test {
+        name: "install: a configuration that was lost is told, and not replaced by the defaults",
+        needs: &[Need::Root],
+        run: lost_configuration,
+    },
+    Test {
         name: "install --watch: repairs the driver until it is told to stop",
         needs: &[Need::Root],
         run: watch,
@@ -392,6 +397,33 @@ fn empty_configuration(points: &Points) {
         points.add(1);
     }
     node.install("# the defaults\n").success();
+    let installed = fs::read_to_string(node.file(".flexvol.toml")).unwrap();
+    let (first, rest) = installed.split_once('\n').unwrap();
+    assert!(first.starts_with("# Nothing was configured"), "{first}");
+    assert_eq!(rest, "# the defaults\n");
+    assert!(stdout(&node.install("# the defaults\n").success()).starts_with("unchanged"));
+}
+
+fn lost_configuration(points: &Points) {
+    let node = Node::new();
+    let file = node.file(".flexvol.toml");
+    assert_eq!(stderr(&node.run("install", &[]).success()), "");
+    let defaults = fs::read_to_string(&file).unwrap();
+    for left in [None, Some(""), Some("# cut he")] {
+        match left {
+            Some(text) => fs::write(&file, text).unwrap(),
+            None => fs::remove_file(&file).unwrap(),
+        }
+        fs::remove_file(node.file("flexvol")).unwrap();
+        let assert = node.run("install", &[]).success();
+        assert!(stdout(&assert).ends_with("written: flexvol\n"), "{assert}");
+        assert!(stderr(&assert).contains("--config FILE"), "{assert}");
+        assert_eq!(fs::read_to_string(&file).ok().as_deref(), left);
+        node.install("attach = false\n").success();
+        points.add(1);
+    }
+    fs::write(&file, defaults).unwrap();
+    assert_eq!(stderr(&node.run("install", &[]).success()), "");
 }
 
 fn while_mounted(points: &Points) {

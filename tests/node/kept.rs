@@ -232,7 +232,6 @@ fn not_early(points: &Points) {
     expect_kept(&driver, "its configuration says something else");
 
     // The defaults are a pool at another place, which is this one in there.
-    fs::remove_file(&configuration).unwrap();
     let by_default = |arguments: &[&str]| {
         let output = Command::new("unshare")
             .args(["-m", "sh", "-ec", BY_DEFAULT])
@@ -243,10 +242,16 @@ fn not_early(points: &Points) {
             .unwrap();
         String::from_utf8(output.stdout).unwrap()
     };
-    assert!(!by_default(&["gc"]).contains("which was deleted"));
-    assert!(volume.image(&sandbox).exists());
-    let told = by_default(&["delete", &living.json("rw")]);
-    assert!(told.contains("configuration is missing"), "{told}");
-    assert!(living.image(&sandbox).exists());
-    points.add(2);
+    for left in [Some(""), Some(" \n# Keep what was deleted for"), None] {
+        match left {
+            Some(text) => fs::write(&configuration, text).unwrap(),
+            None => fs::remove_file(&configuration).unwrap(),
+        }
+        assert!(!by_default(&["gc"]).contains("which was deleted"));
+        assert!(volume.image(&sandbox).exists());
+        let told = by_default(&["delete", &living.json("rw")]);
+        assert!(told.contains("configuration is missing"), "{told}");
+        assert!(living.image(&sandbox).exists());
+        points.add(2);
+    }
 }

@@ -216,7 +216,7 @@ fn deleted(mark: &Mark, now: &Moment, keep: Option<Duration>) -> Next {
         }
         (None, None) => refuse(
             ErrorKind::Configuration,
-            "the driver's configuration is missing, so it is not known how long a deleted volume is kept; put it back, or run `flexvol install` on the node",
+            "the driver's configuration is missing or empty, so it is not known how long a deleted volume is kept; put it back on the node, with `flexvol install --config`",
         ),
     }
 }

@@ -134,7 +134,7 @@ impl VolumeDriver {
         let over = counted.is_over(found.policy.keep_deleted).ok_or_else(|| {
             Error::new(
                 ErrorKind::Configuration,
-                "the driver's configuration is missing, so it is not known how long the volume is kept",
+                "the driver's configuration is missing or empty, so it is not known how long the volume is kept",
             )
         })?;
         match (over, dry_run) {

@@ -2,7 +2,7 @@
 
 use super::{Subject, check::Check};
 use crate::{
-    config::{Config, mistakes},
+    config::{Config, is_lost, mistakes},
     installed::Installed,
     plugin::{Component, DriverName, init_of, processes},
 };
@@ -73,9 +73,12 @@ fn configuration(name: &DriverName, installed: &Installed) -> Check {
     let path = installed.configuration();
     let shown = path.display();
     let text = match fs::read_to_string(&path) {
+        Ok(text) if is_lost(&text) => {
+            return no_configuration(name, installed, &format!("{shown} says nothing"));
+        }
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            return no_configuration(name, installed);
+            return no_configuration(name, installed, &format!("there is no {shown}"));
         }
         Err(error) => {
             return Check::fail(
@@ -108,16 +111,13 @@ fn configuration(name: &DriverName, installed: &Installed) -> Check {
 }
 
 /// A driver can do without; one that was installed with another configuration has lost it.
-fn no_configuration(name: &DriverName, installed: &Installed) -> Check {
+fn no_configuration(name: &DriverName, installed: &Installed, found: &str) -> Check {
     let about = format!("configuration of {name}");
     let line = fs::read_to_string(installed.init_line()).unwrap_or_default();
     let lost = |why: &str| {
         Check::fail(
             about.clone(),
-            format!(
-                "there is no {}, and {why}",
-                installed.configuration().display()
-            ),
+            format!("{found}, and {why}"),
             format!("flexvol install --name {name} --config FILE, with the configuration it had"),
         )
     };
@@ -126,7 +126,7 @@ fn no_configuration(name: &DriverName, installed: &Installed) -> Check {
         (None, Some(says)) if says != line && !line.is_empty() => {
             lost("the defaults say something else than kubelet was told")
         }
-        (None, _) if !line.is_empty() => lost(
+        (None, _) if installed.lost_configuration() => lost(
             "so nobody knows how long deleted volumes are kept, and none is deleted; otherwise the defaults are in force",
         ),
         (None, _) => Check::ok(about, "none: the defaults are in force"),
