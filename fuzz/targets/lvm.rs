@@ -5,7 +5,7 @@
 use flexvol_fuzz::within;
 use flexvol_host::{
     Reserve,
-    lvm::{Layout, Place, Rules, View, handle_in, name_of, parse},
+    lvm::{Layout, Place, Rules, View, name_of, parse, volume_in},
 };
 use flexvol_sdk::{Bytes, ErrorKind};
 use libfuzzer_sys::fuzz_target;
@@ -35,8 +35,8 @@ fuzz_target!(|data: &[u8]| {
         assert_eq!(pools.collect::<Vec<_>>(), [&tag]);
     }
     for volume in &view.volumes {
-        let handle = handle_in(&volume.name);
-        assert!(handle.is_none_or(|handle| name_of(&handle) == volume.name));
+        let id = volume_in(&volume.name);
+        assert!(id.is_none_or(|id| name_of(&id) == volume.name));
         assert!(volume.uuid.starts_with("LVM-") && !volume.uuid[4..].contains('-'));
         assert!(
             volume

@@ -8,12 +8,13 @@ mod tags;
 use crate::config::{Config, Storage, VolumeGroup};
 use flexvol_storage::{
     Asset, Backend, Block, BlockDriver, Catalog, Keeper, Mark, Pool, Upkeep, VolumeDriver,
+    VolumeId,
     host::{
         lvm::{self, LogicalVolume, Place, View, Which, unsynced},
         probe,
     },
     mark::State,
-    sdk::{Bytes, Capabilities, Error, ErrorKind, Handle, Options, Result},
+    sdk::{Bytes, Capabilities, Error, ErrorKind, Options, Result},
 };
 use std::{
     cell::{OnceCell, RefCell},
@@ -108,12 +109,12 @@ impl Group {
         self.view(None)
     }
 
-    fn logical_volume(&self, volume: &Handle) -> Result<Option<LogicalVolume>> {
+    fn logical_volume(&self, volume: &VolumeId) -> Result<Option<LogicalVolume>> {
         let name = lvm::name_of(volume);
         Ok(self.view(Some(&name))?.volume(&name).cloned())
     }
 
-    fn existing(&self, volume: &Handle) -> Result<LogicalVolume> {
+    fn existing(&self, volume: &VolumeId) -> Result<LogicalVolume> {
         self.logical_volume(volume)?
             .filter(|found| !is_unfinished(found))
             .ok_or_else(|| Error::new(ErrorKind::NotFound, "the volume's storage is gone"))
@@ -127,7 +128,7 @@ impl Group {
     }
 
     /// Changes what LVM keeps of a volume on its disks, durably.
-    fn commit<T>(&self, volume: &Handle, change: impl FnOnce(&Place) -> Result<T>) -> Result<T> {
+    fn commit<T>(&self, volume: &VolumeId, change: impl FnOnce(&Place) -> Result<T>) -> Result<T> {
         unsynced::note(volume)?;
         let changed = self.change(change);
         match &changed {
@@ -170,7 +171,7 @@ impl Group {
     }
 
     /// Ends a blank volume's growth.
-    fn wipe_grown(&self, volume: &Handle, found: &LogicalVolume, is_blank: bool) -> Result<()> {
+    fn wipe_grown(&self, volume: &VolumeId, found: &LogicalVolume, is_blank: bool) -> Result<()> {
         let Some((tag, from)) = grown_from(found).filter(|_| is_blank) else {
             return Ok(());
         };
@@ -243,7 +244,7 @@ fn expect_plain(volume: &LogicalVolume) -> Result<()> {
 }
 
 impl Backend for Group {
-    fn settle(&self, volume: &Handle) -> Result<()> {
+    fn settle(&self, volume: &VolumeId) -> Result<()> {
         if unsynced::is_noted(volume)? {
             self.sync()?;
             unsynced::strike(volume)?;
@@ -259,7 +260,7 @@ impl Backend for Group {
         self
     }
 
-    fn find(&self, volume: &Handle) -> Result<Option<Asset>> {
+    fn find(&self, volume: &VolumeId) -> Result<Option<Asset>> {
         let Some(found) = self.logical_volume(volume)? else {
             return Ok(None);
         };
@@ -275,7 +276,7 @@ impl Backend for Group {
         }))
     }
 
-    fn create(&self, volume: &Handle, size: Bytes, mark: &Mark) -> Result<()> {
+    fn create(&self, volume: &VolumeId, size: Bytes, mark: &Mark) -> Result<()> {
         let name = lvm::name_of(volume);
         let lock = self.lock_space()?;
         let made = self.begin(&name, size, &lock)?;
@@ -290,7 +291,7 @@ impl Backend for Group {
         })
     }
 
-    fn set_mark(&self, volume: &Handle, mark: &Mark) -> Result<()> {
+    fn set_mark(&self, volume: &VolumeId, mark: &Mark) -> Result<()> {
         let found = self.existing(volume)?;
         let (old, new) = (mark_of(&found)?, mark.to_string());
         if old == Some(new.as_str()) {
@@ -310,7 +311,7 @@ impl Backend for Group {
         self.commit(volume, |place| place.retag(&found.name, old, &new))
     }
 
-    fn grow(&self, volume: &Handle, to: Bytes) -> Result<()> {
+    fn grow(&self, volume: &VolumeId, to: Bytes) -> Result<()> {
         let lock = self.lock_space()?;
         let (name, rules) = (lvm::name_of(volume), &self.settings.rules);
         let view = self.view_to_take_from(&name)?;
@@ -341,7 +342,7 @@ impl Backend for Group {
         self.wipe_grown(volume, &now, is_blank)
     }
 
-    fn destroy(&self, volume: &Handle) -> Result<()> {
+    fn destroy(&self, volume: &VolumeId) -> Result<()> {
         self.forget();
         let Some(found) = self.logical_volume(volume)? else {
             return Ok(());
