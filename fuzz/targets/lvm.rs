@@ -26,13 +26,17 @@ fuzz_target!(|data: &[u8]| {
     if let Some(rows) = rows(json) {
         is_what_was_reported(&view, &rows, name);
     }
-    if let Ok(id) = view.id() {
-        let tag = format!("flexvol-pool=1:id={id}:group={}", view.uuid);
+    if view.id().is_ok() {
         let pools = view
             .tags
             .iter()
-            .filter(|tag| tag.starts_with("flexvol-pool="));
-        assert_eq!(pools.collect::<Vec<_>>(), [&tag]);
+            .filter_map(|tag| tag.strip_prefix("flexvol-pool="));
+        let [tag] = pools.collect::<Vec<_>>()[..] else {
+            panic!("a pool has one tag: {:?}", view.tags);
+        };
+        let key = tag.strip_prefix("1:key=").expect("a key");
+        let (key, group) = key.split_once(":group=").expect("a group");
+        assert!(key.len() == 32 && group == view.uuid);
     }
     for volume in &view.volumes {
         let id = volume_in(&volume.name);

@@ -22,7 +22,7 @@ use std::{
     os::fd::AsFd,
     rc::Rc,
 };
-use tags::{GROWN_FROM, UNFINISHED, grown_from, has_state, is_unfinished, mark_of};
+use tags::{GROWN_FROM, UNFINISHED, grown_from, has_state, is_unfinished, mark_of, opened, sealed};
 
 /// A volume group, or a thin pool, that volumes are carved from.
 struct Group {
@@ -84,6 +84,11 @@ impl Group {
 
     fn forget(&self) {
         self.seen.replace(None);
+    }
+
+    /// A mark of this pool's, as a tag.
+    fn tag(&self, volume: &VolumeId, mark: &Mark) -> Result<String> {
+        Ok(sealed(mark, volume, &self.facts()?.key()?))
     }
 
     /// What is known of one volume, or with `None` of all.
@@ -267,12 +272,16 @@ impl Backend for Group {
         if is_unfinished(&found) {
             return Ok(None);
         }
-        let mark = mark_of(&found)?.map(str::to_owned);
+        let mark = match mark_of(&found)? {
+            Some(tag) => Some(opened(tag, volume, &self.facts()?.key()?)?),
+            None => None,
+        };
         Ok(Some(Asset {
+            size: found.size,
+            mark,
             thin: self.place.thin_pool.is_some(),
             // With `overcommit` a thin pool is still asked how much it has.
             promised: false,
-            ..Asset::marked(found.size, mark)?
         }))
     }
 
@@ -286,14 +295,13 @@ impl Backend for Group {
         let claim = device.claim()?;
         probe::wipe_ends(&device)?;
         drop((claim, device));
-        self.commit(volume, |place| {
-            place.retag(&name, Some(UNFINISHED), &mark.to_string())
-        })
+        let mark = self.tag(volume, mark)?;
+        self.commit(volume, |place| place.retag(&name, Some(UNFINISHED), &mark))
     }
 
     fn set_mark(&self, volume: &VolumeId, mark: &Mark) -> Result<()> {
         let found = self.existing(volume)?;
-        let (old, new) = (mark_of(&found)?, mark.to_string());
+        let (old, new) = (mark_of(&found)?, self.tag(volume, mark)?);
         if old == Some(new.as_str()) {
             return Ok(());
         }

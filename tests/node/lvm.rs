@@ -8,6 +8,7 @@ mod killed;
 mod life;
 mod lost;
 mod managed;
+mod readable;
 mod readme;
 mod settings;
 mod thin;
@@ -46,6 +47,7 @@ pub fn tests() -> Vec<&'static [Test]> {
         killed::TESTS,
         lost::TESTS,
         managed::TESTS,
+        readable::TESTS,
         readme::TESTS,
         settings::TESTS,
         thin::TESTS,

@@ -6,12 +6,13 @@
 //!
 //! A volume is the logical volume `flexvol-<volume id>` with its mark as one tag. LVM replaces tags
 //! atomically, in one commit of the group's metadata. A group, or a thin pool in one, is a pool
-//! only if it carries a tag with a pool's id: nothing is ever made in a group that an
+//! only if it carries a tag with a pool's key: nothing is ever made in a group that an
 //! administrator did not mean.
 
 mod change;
 mod command;
 mod device;
+mod key;
 pub mod mapping;
 mod names;
 mod percent;
@@ -25,6 +26,7 @@ pub mod unsynced;
 
 pub use change::Layout;
 pub use device::{clear, device, expect_closed, let_go, open, remove, resume};
+pub use key::PoolKey;
 pub use names::Names;
 pub use percent::Percent;
 pub use place::{Place, Which};

@@ -3,10 +3,10 @@
 
 use super::{
     Group,
-    tags::{MARK, is_unfinished, mark_of},
+    tags::{MARK, is_unfinished, mark_of, opened},
 };
 use flexvol_storage::{
-    Catalog, ManagedBackend, Mark, VolumeId,
+    Catalog, ManagedBackend, VolumeId,
     host::{
         PoolId,
         lvm::{self, Names, Place},
@@ -23,7 +23,7 @@ impl Group {
     /// own volume's.
     fn named(&self, name: &VolumeName) -> Result<Option<Handle>> {
         let view = self.view(None)?;
-        let id = view.id()?;
+        let key = view.key()?;
         let field = format!("name={name}");
         for found in &view.volumes {
             let mut marks = found.tags.iter().filter(|tag| tag.starts_with(MARK));
@@ -32,12 +32,13 @@ impl Group {
             else {
                 continue;
             };
-            let Some(mark) = mark_of(found)?.map(Mark::decode).transpose()? else {
+            let Some(tag) = mark_of(found)? else {
                 continue;
             };
+            let mark = opened(tag, &volume, &key)?;
             // A copy of a volume, or one of a group that was merged into this one, is none of ours,
             // and one that was deleted has no name while it is kept.
-            let is_own = VolumeId::of(&mark.handle) == volume && mark.pool == id;
+            let is_own = VolumeId::of(&mark.handle) == volume && mark.pool == key.id();
             if is_own && mark.deleted.is_none() {
                 return Ok(Some(mark.handle));
             }

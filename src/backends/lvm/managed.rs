@@ -72,7 +72,7 @@ impl ManagedBackend for Group {
             ));
         }
         lvm::expect_closed(&self.place, &found)?;
-        let (old, new) = (mark_of(&found)?, mark.to_string());
+        let (old, new) = (mark_of(&found)?, self.tag(volume, mark)?);
         if old != Some(new.as_str()) {
             self.commit(volume, |place| place.retag(&found.name, old, &new))?;
         }
