@@ -5,7 +5,7 @@
 use flexvol_fuzz::within;
 use flexvol_host::{
     Reserve,
-    lvm::{Layout, Place, Rules, View, handle_in, name_of, parse},
+    lvm::{Layout, Place, Rules, View, name_of, parse, volume_in},
 };
 use flexvol_sdk::{Bytes, ErrorKind};
 use libfuzzer_sys::fuzz_target;
@@ -26,17 +26,21 @@ fuzz_target!(|data: &[u8]| {
     if let Some(rows) = rows(json) {
         is_what_was_reported(&view, &rows, name);
     }
-    if let Ok(id) = view.id() {
-        let tag = format!("flexvol-pool=1:id={id}:group={}", view.uuid);
+    if view.id().is_ok() {
         let pools = view
             .tags
             .iter()
-            .filter(|tag| tag.starts_with("flexvol-pool="));
-        assert_eq!(pools.collect::<Vec<_>>(), [&tag]);
+            .filter_map(|tag| tag.strip_prefix("flexvol-pool="));
+        let [tag] = pools.collect::<Vec<_>>()[..] else {
+            panic!("a pool has one tag: {:?}", view.tags);
+        };
+        let key = tag.strip_prefix("1:key=").expect("a key");
+        let (key, group) = key.split_once(":group=").expect("a group");
+        assert!(key.len() == 32 && group == view.uuid);
     }
     for volume in &view.volumes {
-        let handle = handle_in(&volume.name);
-        assert!(handle.is_none_or(|handle| name_of(&handle) == volume.name));
+        let id = volume_in(&volume.name);
+        assert!(id.is_none_or(|id| name_of(&id) == volume.name));
         assert!(volume.uuid.starts_with("LVM-") && !volume.uuid[4..].contains('-'));
         assert!(
             volume

@@ -20,7 +20,7 @@ fuzz_target!(|data: &[u8]| {
     for (mount, line) in mounts.iter().zip(lines) {
         is_on(line, mount);
         if let Some(volume) = mount.volume() {
-            let root = mount.root.to_str().expect("a handle is text");
+            let root = mount.root.to_str().expect("an id is text");
             // One that is being removed has a name out of sight.
             let names = [format!("/{volume}"), format!("/.gone-{volume}")];
             assert!(names.iter().any(|name| root.contains(name)), "{root}");

@@ -3,9 +3,9 @@
 use crate::config::{self, Config, Storage};
 use flexvol_storage::{
     Asset, Backend, Catalog, Directory, DirectoryBackend, DirectoryDriver, Keeper,
-    ManagedDirectories, Mark, Pool, Upkeep, VolumeDriver,
+    ManagedDirectories, Mark, Pool, Upkeep, VolumeDriver, VolumeId,
     host::pool::{self, Limited, Remains, Rules},
-    sdk::{Bytes, Capabilities, Error, ErrorKind, Handle, Options, Result, VolumeName},
+    sdk::{Bytes, Capabilities, Error, ErrorKind, Options, Result, VolumeName},
 };
 use std::{os::fd::OwnedFd, path::PathBuf, rc::Rc, time::Duration};
 
@@ -101,7 +101,7 @@ impl Backend for Directories {
         &self.pool
     }
 
-    fn find(&self, volume: &Handle) -> Result<Option<Asset>> {
+    fn find(&self, volume: &VolumeId) -> Result<Option<Asset>> {
         // That there is none is known also where nothing is limited.
         let Some(directory) = self.pool.find_directory(volume)? else {
             return Ok(None);
@@ -114,21 +114,21 @@ impl Backend for Directories {
         }))
     }
 
-    fn create(&self, volume: &Handle, size: Bytes, mark: &Mark) -> Result<()> {
+    fn create(&self, volume: &VolumeId, size: Bytes, mark: &Mark) -> Result<()> {
         self.expect_alone()?;
         self.limited()?.create(volume, size, mark)
     }
 
-    fn set_mark(&self, volume: &Handle, mark: &Mark) -> Result<()> {
+    fn set_mark(&self, volume: &VolumeId, mark: &Mark) -> Result<()> {
         self.limited()?.set_mark(volume, mark)
     }
 
-    fn grow(&self, volume: &Handle, to: Bytes) -> Result<()> {
+    fn grow(&self, volume: &VolumeId, to: Bytes) -> Result<()> {
         self.expect_alone()?;
         self.limited()?.grow(volume, to)
     }
 
-    fn destroy(&self, volume: &Handle) -> Result<()> {
+    fn destroy(&self, volume: &VolumeId) -> Result<()> {
         self.pool.remove_directory(volume)
     }
 
@@ -139,17 +139,17 @@ impl Backend for Directories {
 }
 
 impl DirectoryBackend for Directories {
-    fn open(&self, volume: &Handle) -> Result<OwnedFd> {
+    fn open(&self, volume: &VolumeId) -> Result<OwnedFd> {
         Ok(self.pool.directory(volume)?.into())
     }
 
-    fn restore(&self, volume: &Handle) -> Result<()> {
+    fn restore(&self, volume: &VolumeId) -> Result<()> {
         self.limited()?.restore(volume)
     }
 }
 
 impl ManagedDirectories for Directories {
-    fn dangling_names(&self, age: Duration) -> Result<Vec<(VolumeName, Handle)>> {
+    fn dangling_names(&self, age: Duration) -> Result<Vec<(VolumeName, VolumeId)>> {
         self.pool.dangling_names(age)
     }
 
@@ -161,7 +161,7 @@ impl ManagedDirectories for Directories {
         self.pool.clear(remains)
     }
 
-    fn lost_limits(&self) -> Result<Vec<Handle>> {
+    fn lost_limits(&self) -> Result<Vec<VolumeId>> {
         // Where nothing is limited now, nothing can be restored; doctor says so.
         match self.limited() {
             Err(error) if error.kind() == ErrorKind::Configuration => Ok(Vec::new()),

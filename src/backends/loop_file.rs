@@ -3,9 +3,9 @@
 use crate::config::{self, Config, Storage};
 use flexvol_storage::{
     Asset, Backend, Block, BlockBackend, BlockDriver, Catalog, Keeper, ManagedBackend, Mark, Pool,
-    Upkeep, VolumeDriver,
+    Upkeep, VolumeDriver, VolumeId,
     host::{Allocation, Device, DeviceNumber, loop_device, pool},
-    sdk::{Bytes, Capabilities, Error, Handle, Options, Result, VolumeName},
+    sdk::{Bytes, Capabilities, Error, Options, Result, VolumeName},
 };
 use std::{fs::File, path::Path, time::Duration};
 
@@ -62,7 +62,7 @@ impl Backend for Images {
         &self.pool
     }
 
-    fn find(&self, volume: &Handle) -> Result<Option<Asset>> {
+    fn find(&self, volume: &VolumeId) -> Result<Option<Asset>> {
         let Some(image) = self.pool.image(volume)? else {
             return Ok(None);
         };
@@ -73,20 +73,20 @@ impl Backend for Images {
         }))
     }
 
-    fn create(&self, volume: &Handle, size: Bytes, mark: &Mark) -> Result<()> {
+    fn create(&self, volume: &VolumeId, size: Bytes, mark: &Mark) -> Result<()> {
         self.pool
             .create(volume, size, mark, self.allocation, self.reserve)
     }
 
-    fn set_mark(&self, volume: &Handle, mark: &Mark) -> Result<()> {
+    fn set_mark(&self, volume: &VolumeId, mark: &Mark) -> Result<()> {
         self.pool.existing_image(volume)?.set_mark(mark)
     }
 
-    fn grow(&self, volume: &Handle, to: Bytes) -> Result<()> {
+    fn grow(&self, volume: &VolumeId, to: Bytes) -> Result<()> {
         self.pool.extend(volume, to, self.allocation, self.reserve)
     }
 
-    fn destroy(&self, volume: &Handle) -> Result<()> {
+    fn destroy(&self, volume: &VolumeId) -> Result<()> {
         self.pool.remove(volume)
     }
 
@@ -103,18 +103,18 @@ impl Backend for Images {
 }
 
 impl BlockBackend for Images {
-    fn owner(device: DeviceNumber) -> Result<Option<Handle>> {
+    fn owner(device: DeviceNumber) -> Result<Option<VolumeId>> {
         loop_device::owner(device)
     }
 
-    fn mapped(&self, volume: &Handle, hint: Option<u32>) -> Result<Option<Device>> {
+    fn mapped(&self, volume: &VolumeId, hint: Option<u32>) -> Result<Option<Device>> {
         match self.pool.image(volume)? {
             Some(image) => loop_device::find(&image, hint),
             None => Ok(None),
         }
     }
 
-    fn image(&self, volume: &Handle) -> Result<Option<File>> {
+    fn image(&self, volume: &VolumeId) -> Result<Option<File>> {
         self.pool
             .image(volume)?
             .map(|image| image.file().try_clone())
@@ -122,7 +122,7 @@ impl BlockBackend for Images {
             .map_err(|error| Error::system("open the volume's image", error))
     }
 
-    fn map(&self, volume: &Handle, hint: Option<u32>) -> Result<Device> {
+    fn map(&self, volume: &VolumeId, hint: Option<u32>) -> Result<Device> {
         let image = self
             .pool
             .whole_image(volume, self.allocation, self.reserve)?;
@@ -141,15 +141,15 @@ impl ManagedBackend for Images {
         self.pool.stray(path)
     }
 
-    fn look(&self, stray: &pool::Stray, volume: &Handle) -> Result<Device> {
+    fn look(&self, stray: &pool::Stray, volume: &VolumeId) -> Result<Device> {
         loop_device::attach(stray.image(), volume, None, self.allocation)
     }
 
-    fn take(&self, stray: pool::Stray, volume: &Handle, mark: &Mark) -> Result<()> {
+    fn take(&self, stray: pool::Stray, volume: &VolumeId, mark: &Mark) -> Result<()> {
         self.pool.take(stray, volume, &mark.to_string())
     }
 
-    fn dangling_names(&self, age: Duration) -> Result<Vec<(VolumeName, Handle)>> {
+    fn dangling_names(&self, age: Duration) -> Result<Vec<(VolumeName, VolumeId)>> {
         self.pool.dangling_names(age)
     }
 

@@ -8,12 +8,13 @@ mod tags;
 use crate::config::{Config, Storage, VolumeGroup};
 use flexvol_storage::{
     Asset, Backend, Block, BlockDriver, Catalog, Keeper, Mark, Pool, Upkeep, VolumeDriver,
+    VolumeId,
     host::{
         lvm::{self, LogicalVolume, Place, View, Which, unsynced},
         probe,
     },
     mark::State,
-    sdk::{Bytes, Capabilities, Error, ErrorKind, Handle, Options, Result},
+    sdk::{Bytes, Capabilities, Error, ErrorKind, Options, Result},
 };
 use std::{
     cell::{OnceCell, RefCell},
@@ -21,7 +22,7 @@ use std::{
     os::fd::AsFd,
     rc::Rc,
 };
-use tags::{GROWN_FROM, UNFINISHED, grown_from, has_state, is_unfinished, mark_of};
+use tags::{GROWN_FROM, UNFINISHED, grown_from, has_state, is_unfinished, mark_of, opened, sealed};
 
 /// A volume group, or a thin pool, that volumes are carved from.
 struct Group {
@@ -85,6 +86,11 @@ impl Group {
         self.seen.replace(None);
     }
 
+    /// A mark of this pool's, as a tag.
+    fn tag(&self, volume: &VolumeId, mark: &Mark) -> Result<String> {
+        Ok(sealed(mark, volume, &self.facts()?.key()?))
+    }
+
     /// What is known of one volume, or with `None` of all.
     fn view(&self, volume: Option<&str>) -> Result<Rc<View>> {
         if let Some(seen) = &*self.seen.borrow()
@@ -108,12 +114,12 @@ impl Group {
         self.view(None)
     }
 
-    fn logical_volume(&self, volume: &Handle) -> Result<Option<LogicalVolume>> {
+    fn logical_volume(&self, volume: &VolumeId) -> Result<Option<LogicalVolume>> {
         let name = lvm::name_of(volume);
         Ok(self.view(Some(&name))?.volume(&name).cloned())
     }
 
-    fn existing(&self, volume: &Handle) -> Result<LogicalVolume> {
+    fn existing(&self, volume: &VolumeId) -> Result<LogicalVolume> {
         self.logical_volume(volume)?
             .filter(|found| !is_unfinished(found))
             .ok_or_else(|| Error::new(ErrorKind::NotFound, "the volume's storage is gone"))
@@ -127,7 +133,7 @@ impl Group {
     }
 
     /// Changes what LVM keeps of a volume on its disks, durably.
-    fn commit<T>(&self, volume: &Handle, change: impl FnOnce(&Place) -> Result<T>) -> Result<T> {
+    fn commit<T>(&self, volume: &VolumeId, change: impl FnOnce(&Place) -> Result<T>) -> Result<T> {
         unsynced::note(volume)?;
         let changed = self.change(change);
         match &changed {
@@ -170,7 +176,7 @@ impl Group {
     }
 
     /// Ends a blank volume's growth.
-    fn wipe_grown(&self, volume: &Handle, found: &LogicalVolume, is_blank: bool) -> Result<()> {
+    fn wipe_grown(&self, volume: &VolumeId, found: &LogicalVolume, is_blank: bool) -> Result<()> {
         let Some((tag, from)) = grown_from(found).filter(|_| is_blank) else {
             return Ok(());
         };
@@ -243,7 +249,7 @@ fn expect_plain(volume: &LogicalVolume) -> Result<()> {
 }
 
 impl Backend for Group {
-    fn settle(&self, volume: &Handle) -> Result<()> {
+    fn settle(&self, volume: &VolumeId) -> Result<()> {
         if unsynced::is_noted(volume)? {
             self.sync()?;
             unsynced::strike(volume)?;
@@ -259,23 +265,27 @@ impl Backend for Group {
         self
     }
 
-    fn find(&self, volume: &Handle) -> Result<Option<Asset>> {
+    fn find(&self, volume: &VolumeId) -> Result<Option<Asset>> {
         let Some(found) = self.logical_volume(volume)? else {
             return Ok(None);
         };
         if is_unfinished(&found) {
             return Ok(None);
         }
-        let mark = mark_of(&found)?.map(str::to_owned);
+        let mark = match mark_of(&found)? {
+            Some(tag) => Some(opened(tag, volume, &self.facts()?.key()?)?),
+            None => None,
+        };
         Ok(Some(Asset {
+            size: found.size,
+            mark,
             thin: self.place.thin_pool.is_some(),
             // With `overcommit` a thin pool is still asked how much it has.
             promised: false,
-            ..Asset::marked(found.size, mark)?
         }))
     }
 
-    fn create(&self, volume: &Handle, size: Bytes, mark: &Mark) -> Result<()> {
+    fn create(&self, volume: &VolumeId, size: Bytes, mark: &Mark) -> Result<()> {
         let name = lvm::name_of(volume);
         let lock = self.lock_space()?;
         let made = self.begin(&name, size, &lock)?;
@@ -285,14 +295,13 @@ impl Backend for Group {
         let claim = device.claim()?;
         probe::wipe_ends(&device)?;
         drop((claim, device));
-        self.commit(volume, |place| {
-            place.retag(&name, Some(UNFINISHED), &mark.to_string())
-        })
+        let mark = self.tag(volume, mark)?;
+        self.commit(volume, |place| place.retag(&name, Some(UNFINISHED), &mark))
     }
 
-    fn set_mark(&self, volume: &Handle, mark: &Mark) -> Result<()> {
+    fn set_mark(&self, volume: &VolumeId, mark: &Mark) -> Result<()> {
         let found = self.existing(volume)?;
-        let (old, new) = (mark_of(&found)?, mark.to_string());
+        let (old, new) = (mark_of(&found)?, self.tag(volume, mark)?);
         if old == Some(new.as_str()) {
             return Ok(());
         }
@@ -310,7 +319,7 @@ impl Backend for Group {
         self.commit(volume, |place| place.retag(&found.name, old, &new))
     }
 
-    fn grow(&self, volume: &Handle, to: Bytes) -> Result<()> {
+    fn grow(&self, volume: &VolumeId, to: Bytes) -> Result<()> {
         let lock = self.lock_space()?;
         let (name, rules) = (lvm::name_of(volume), &self.settings.rules);
         let view = self.view_to_take_from(&name)?;
@@ -341,7 +350,7 @@ impl Backend for Group {
         self.wipe_grown(volume, &now, is_blank)
     }
 
-    fn destroy(&self, volume: &Handle) -> Result<()> {
+    fn destroy(&self, volume: &VolumeId) -> Result<()> {
         self.forget();
         let Some(found) = self.logical_volume(volume)? else {
             return Ok(());

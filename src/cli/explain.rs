@@ -174,7 +174,7 @@ fn advice(explanation: &Explanation) -> Vec<String> {
         advice.push(format!(
             "it was deleted and is kept for {keep}, or longer if its pool's keep_deleted says so, of which {} are counted: `flexvol undelete {}` takes that back, and `flexvol gc` removes it after that time",
             Keep::from(counted),
-            volume.handle
+            volume.handle().map_or("HANDLE".to_owned(), |it| it.to_string())
         ));
     }
     if let Some(namespace) = mark.and_then(|mark| mark.namespace.as_deref()) {

@@ -11,12 +11,12 @@ use crate::installed::Installed;
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
 use flexvol_storage::{
-    Inventory, VolumeReport,
+    Inventory, VolumeId, VolumeReport,
     mark::State,
     sdk::{self, Handle},
 };
 use serde_json::{Value, json};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// List the volumes of a driver
 ///
@@ -56,7 +56,7 @@ enum Output {
 /// What one pool answered: its volumes one by one, or why it has none to show.
 type Pools = Vec<(String, sdk::Result<Volumes>)>;
 type Volumes = Vec<Found>;
-type Found = Result<VolumeReport, (Handle, sdk::Error)>;
+type Found = Result<VolumeReport, (VolumeId, sdk::Error)>;
 
 impl List {
     pub fn run(self, here: &Installed) -> Result<()> {
@@ -66,16 +66,19 @@ impl List {
             Some(pool) => vec![pool.clone()],
             None => chosen.pools().map(str::to_owned).collect(),
         };
-        let mut missing: BTreeSet<Handle> = self.handles.iter().copied().collect();
+        let wanted: BTreeMap<VolumeId, Handle> = self
+            .handles
+            .iter()
+            .map(|handle| (VolumeId::of(handle), *handle))
+            .collect();
+        let mut missing = wanted.clone();
         let pools: Pools = names
             .into_iter()
             .map(|name| {
                 let volumes = driver.volumes(&name).map(|mut volumes| {
-                    volumes.retain(|found| {
-                        self.handles.is_empty() || self.handles.contains(handle_of(found))
-                    });
+                    volumes.retain(|found| wanted.is_empty() || wanted.contains_key(id_of(found)));
                     for found in &volumes {
-                        missing.remove(handle_of(found));
+                        missing.remove(id_of(found));
                     }
                     volumes
                 });
@@ -92,7 +95,7 @@ impl List {
             Some(format!("pool {name}: {}", error.report()))
         });
         let missing = missing
-            .iter()
+            .values()
             .map(|handle| format!("no volume {handle} was found"));
         let failed: Vec<_> = failed.chain(missing).collect();
         if failed.is_empty() {
@@ -103,10 +106,10 @@ impl List {
     }
 }
 
-fn handle_of(found: &Found) -> &Handle {
+fn id_of(found: &Found) -> &VolumeId {
     match found {
-        Ok(report) => &report.handle,
-        Err((handle, _)) => handle,
+        Ok(report) => &report.id,
+        Err((id, _)) => id,
     }
 }
 
@@ -130,12 +133,12 @@ fn print_table(pools: &Pools) -> Result<()> {
         for found in volumes.iter().flatten() {
             rows.push(match found {
                 Ok(found) => row(found),
-                Err((handle, error)) => {
+                Err((id, error)) => {
                     has_problem = true;
-                    let mut row = vec!["-".to_owned(); header.len() - 1];
+                    let mut row = vec!["-".to_owned(); header.len()];
                     row[2].clone_from(pool);
                     row[3] = "broken".to_owned();
-                    row.extend([handle.to_string(), error.report()]);
+                    row.push(format!("what is stored as {id}: {}", error.report()));
                     row
                 }
             });
@@ -166,7 +169,7 @@ fn row(found: &VolumeReport) -> Vec<String> {
         sized(found.device.as_ref().map(|device| device.size)),
         sized(found.filesystem_size()),
         volume::pods(found).len().to_string(),
-        found.handle.to_string(),
+        dash(found.handle().map(|handle| handle.to_string()).as_deref()),
     ]
 }
 
@@ -184,8 +187,8 @@ fn print_json(driver: &dyn Inventory, pools: &Pools) -> Result<()> {
     let volumes = pools.iter().flat_map(|(pool, volumes)| {
         volumes.iter().flatten().map(move |found| match found {
             Ok(found) => volume::json(found),
-            Err((handle, error)) => json!({
-                "handle": handle.to_string(),
+            Err((id, error)) => json!({
+                "id": id.to_string(),
                 "pool": pool,
                 "error": error.report(),
             }),
@@ -211,10 +214,10 @@ fn print_persistent_volumes(place: &manifest::Place, pools: &Pools) -> Result<()
         match found {
             Ok(found) => match described(found) {
                 Ok(volume) => objects.push(place.persistent_volume(&volume)),
-                Err(why) => remarks.push(format!("left out: volume {}, {why}", found.handle)),
+                Err(why) => remarks.push(format!("left out: volume {}, {why}", found.id)),
             },
-            Err((handle, error)) => {
-                remarks.push(format!("left out: volume {handle}, {}", error.report()));
+            Err((id, error)) => {
+                remarks.push(format!("left out: volume {id}, {}", error.report()));
             }
         }
     }
@@ -233,7 +236,7 @@ fn described(found: &VolumeReport) -> Result<Described<'_>, &'static str> {
         size: found.asset.size,
         filesystem: mark.filesystem().map(Into::into),
         options: BTreeMap::from([
-            ("handle".to_owned(), found.handle.to_string()),
+            ("handle".to_owned(), mark.handle.to_string()),
             ("pool".to_owned(), found.pool.clone()),
         ]),
     })

@@ -61,7 +61,9 @@ pub fn facts(found: &VolumeReport) -> Vec<Vec<String>> {
         "Namespace",
         or_none(mark.and_then(|mark| mark.namespace.as_deref())),
     );
-    fact("Handle", found.handle.to_string());
+    let handle = found.handle().map(|handle| handle.to_string());
+    fact("Handle", or_none(handle.as_deref()));
+    fact("Stored as", found.id.to_string());
     fact("Pool", found.pool.clone());
     fact("State", volume::state(found).to_owned());
     if let Some(growing) = mark.and_then(|mark| mark.growing) {

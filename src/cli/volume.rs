@@ -97,7 +97,8 @@ pub fn json(volume: &VolumeReport) -> Value {
     json!({
         "name": volume.name().map(|name| name.as_str()),
         "namespace": mark.and_then(|mark| mark.namespace.as_deref()),
-        "handle": volume.handle.to_string(),
+        "handle": volume.handle().map(|handle| handle.to_string()),
+        "id": volume.id.to_string(),
         "pool": volume.pool,
         "state": state(volume),
         "deleted": deletion.map(|it| it.at.0),

@@ -25,9 +25,10 @@ pub const TESTS: &[Test] = &[
 ];
 
 /// What stands for the placeholders where nothing is executed.
-const VALUES: [(&str, &str); 3] = [
+const VALUES: [(&str, &str); 4] = [
     ("BYTES", "1073741824"),
     ("HANDLE", "0123456789abcdef0123456789abcdef"),
+    ("VOLUMEID", "3eb1bd439947eb762998e566ccc2e099"),
     ("DIR/", "/var/lib/kubelet/pods/1/volumes/example.com~loop/"),
 ];
 

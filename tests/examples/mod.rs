@@ -66,7 +66,7 @@ fn words(command: &str) -> Vec<String> {
     words
 }
 
-/// A word or a reply with values in the place of `DIR/`, `HANDLE` and `BYTES`, which stand for
+/// A word or a reply with values in the place of `DIR/`, `HANDLE`, `VOLUMEID` and `BYTES`, which stand for
 /// what only a real exec knows.
 pub fn filled(text: &str, values: &[(&str, &str)]) -> String {
     values.iter().fold(text.to_owned(), |text, (name, value)| {

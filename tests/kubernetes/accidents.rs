@@ -3,6 +3,7 @@
 
 use crate::{lab::DRIVERS, scenario::Scenario};
 use flexvol_lab::kubernetes::{Cluster, Component, wait_until};
+use flexvol_testing::volume_id;
 use nix::sys::signal::Signal;
 use std::{fs, fs::File, thread, time::Duration};
 
@@ -93,7 +94,10 @@ impl Busy {
     #[track_caller]
     pub fn volume(scenario: &Scenario, name: &str) -> Self {
         let options = scenario.options(name);
-        let lock = format!("/run/flexvol/lock/{}", options["handle"].as_str().unwrap());
+        let lock = format!(
+            "/run/flexvol/lock/{}",
+            volume_id(options["handle"].as_str().unwrap())
+        );
         let lock = scenario.lab().cluster().node().path(&lock);
         let file = File::options()
             .append(true)

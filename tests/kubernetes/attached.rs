@@ -9,7 +9,7 @@ use crate::{
     scenario::Scenario,
 };
 use flexvol_lab::kubernetes::Component;
-use flexvol_testing::{Need, Points, Test};
+use flexvol_testing::{Need, Points, Test, volume_id};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
@@ -43,7 +43,10 @@ fn life(_: &Points) {
     let first = pod("first", "attached");
     scenario.run_pod(&first);
     let handle = scenario.options("attached")["handle"].clone();
-    let device = format!("/run/flexvol/volumes/{}", handle.as_str().unwrap());
+    let device = format!(
+        "/run/flexvol/volumes/{}",
+        volume_id(handle.as_str().unwrap())
+    );
     let name = "lab.example/block/attached";
     assert_eq!(
         attached(&scenario),

@@ -7,7 +7,7 @@ use crate::{
     objects::name_of,
 };
 use flexvol_lab::kubernetes::wait_until;
-use flexvol_testing::{Mounted, mounts_in};
+use flexvol_testing::{Mounted, mounts_in, volume_id};
 use nix::{
     fcntl::{FallocateFlags, fallocate},
     sys::statvfs::statvfs,
@@ -245,13 +245,13 @@ impl Scenario {
     /// A volume's image in the pool.
     #[track_caller]
     pub fn image(&self, name: &str) -> PathBuf {
-        let handle = self.options(name)["handle"].as_str().unwrap().to_owned();
+        let id = volume_id(self.options(name)["handle"].as_str().unwrap());
         self.lab
             .cluster()
             .node()
             .path(POOL)
             .join("volumes")
-            .join(handle)
+            .join(id)
     }
 
     /// The options of a persistent volume.

@@ -384,7 +384,7 @@ fn refused_files(points: &Points) {
     let volume = sandbox
         .pool()
         .join("volumes")
-        .join(shown["handle"].as_str().unwrap());
+        .join(shown["id"].as_str().unwrap());
     refused(&volume, "is a volume of the pool already");
     // The name is told first, and not instead of what is wrong with the image.
     let nothing = sandbox.disk().join("data.img");

@@ -273,7 +273,7 @@ fn tenants(points: &Points) {
     let zeros = "0".repeat(32);
     let longer = format!("{}0", volume.handle());
     let shouted = volume.handle().to_uppercase();
-    let climbing = format!("../volumes/{}", volume.handle());
+    let climbing = format!("../volumes/{}", volume.id());
     for handle in [
         &zeros,
         "",

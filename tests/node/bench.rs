@@ -1,7 +1,9 @@
 //! What the tests of the host crate share: images, loop devices and mounts of their own, without
 //! pool or driver.
 
+use crate::host_lock::any_volume;
 use flexvol_host::{
+    VolumeId,
     device::Device,
     format::{self, Ground},
     lock, loop_device,
@@ -10,7 +12,7 @@ use flexvol_host::{
     probe::Proof,
     uuid::Uuid,
 };
-use flexvol_sdk::{ErrorKind, Filesystem, Handle, Result};
+use flexvol_sdk::{ErrorKind, Filesystem, Result};
 use flexvol_testing::arena;
 use std::{
     ffi::OsStr,
@@ -50,7 +52,7 @@ impl Bench {
 
     /// The path of an image of the bench's pool that is yet to be made.
     pub fn image_name(&self) -> PathBuf {
-        self.path("pool/volumes").join(handle().to_string())
+        self.path("pool/volumes").join(any_volume().to_string())
     }
 
     /// A sparse image in the bench's pool.
@@ -88,9 +90,9 @@ impl Drop for Bench {
 pub fn attach(image: &Path) -> Device {
     let pool = Pool::open(image.parent().unwrap().parent().unwrap()).unwrap();
     let name = image.file_name().unwrap().to_str().unwrap();
-    let handle = Handle::parse(name).unwrap();
-    let image = pool.image(&handle).unwrap().unwrap();
-    loop_device::attach(&image, &handle, None, Allocation::Thin).unwrap()
+    let volume = VolumeId::parse(name).unwrap();
+    let image = pool.image(&volume).unwrap().unwrap();
+    loop_device::attach(&image, &volume, None, Allocation::Thin).unwrap()
 }
 
 /// The same device known by its number only, like a disk: its image cannot be asked.
@@ -115,13 +117,9 @@ pub fn make(device: &Device, filesystem: Filesystem, keep_allocation: bool) -> U
     uuid
 }
 
-fn handle() -> Handle {
-    Handle::from_bytes(*Uuid::random().unwrap().as_bytes())
-}
-
 /// The lock of a volume that nobody else has.
 pub fn guard() -> lock::Guard {
-    lock::volume(&handle(), Duration::from_secs(1)).unwrap()
+    lock::volume(&any_volume(), Duration::from_secs(1)).unwrap()
 }
 
 /// Repeats what must succeed while it is busy, for two seconds. A program that another test

@@ -289,7 +289,7 @@ fn broken_volumes(_: &Points) {
         said(&driver, &["create", name, "--size", "320Mi"]);
     }
     let two = said_json(&driver, &["show", "two", "-o", "json"]);
-    let image = pool.join("volumes").join(two["handle"].as_str().unwrap());
+    let image = pool.join("volumes").join(two["id"].as_str().unwrap());
     let newer = Command::new("setfattr")
         .args(["-n", "trusted.flexvol", "-v", "flexvol=9:future=1"])
         .arg(&image)
@@ -313,6 +313,7 @@ fn broken_volumes(_: &Points) {
         "{table}"
     );
     assert!(rows[2].contains("broken"), "{table}");
+    assert!(rows[2].contains(two["id"].as_str().unwrap()), "{table}");
     let output = run(&driver, &["list", "--pool", "default", "-o", "json"]);
     assert!(output.status.success());
     let list: Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -368,7 +369,7 @@ fn explained(points: &Points) {
     points.add(4);
 
     // Somebody works on the volume for ever.
-    let lock = Path::new("/run/flexvol/lock").join(volume.handle());
+    let lock = Path::new("/run/flexvol/lock").join(volume.id());
     let lock = File::options().read(true).write(true).open(lock).unwrap();
     lock.lock().unwrap();
     let started = Instant::now();

@@ -2,6 +2,7 @@
 
 use crate::{sandbox, vendors};
 use flexvol_host::{
+    VolumeId,
     mount::{Target, bind, unbind},
     mountinfo,
     pool::{Pool, Reserve},
@@ -133,7 +134,7 @@ fn both_ways(points: &Points) {
             pod.mount(mode).success();
             let found = options(pod.dir());
             assert!(found.is_confined && found.read_only == (mode == "ro"));
-            assert_eq!(found.volume().unwrap().to_string(), volume.handle());
+            assert_eq!(found.volume().unwrap().to_string(), volume.id());
             points.add(1);
         }
         fs::write(writer.dir().join("file"), "text").unwrap();
@@ -315,13 +316,13 @@ fn replaced(_: &Points) {
     pod.mount("rw").success();
     let directory = place.directory(&volume);
     let open = || {
-        let handle = Handle::parse(volume.handle()).unwrap();
-        pool(&place).directory(&handle).unwrap()
+        let id = VolumeId::parse(&volume.id()).unwrap();
+        pool(&place).directory(&id).unwrap()
     };
     let mark = open().mark().unwrap().unwrap();
     let away = place.sandbox.disk().join("away");
     fs::create_dir(&away).unwrap();
-    fs::rename(&directory, away.join(volume.handle())).unwrap();
+    fs::rename(&directory, away.join(volume.id())).unwrap();
     let absent = pod.mount("rw").failure();
     assert!(absent.contains("no such volume"), "{absent}");
     // Another directory of that name, even with that mark, is not what is mounted.
@@ -352,7 +353,7 @@ fn confined_removal(points: &Points) {
     fs::create_dir_all(root.join("a/b")).unwrap();
     for (at, target) in [
         ("absolute", outside.clone()),
-        ("a/other", Path::new("../..").join(other.handle())),
+        ("a/other", Path::new("../..").join(other.id())),
         ("a/b/up", "../../../..".into()),
     ] {
         symlink(target, root.join(at)).unwrap();
@@ -378,19 +379,23 @@ fn confined_removal(points: &Points) {
     assert_eq!(left.count(), 1);
 }
 
+fn id_of(byte: u8) -> VolumeId {
+    VolumeId::of(&Handle::from_bytes([byte; 16]))
+}
+
 fn sweep(_: &Points) {
     let place = Place::new();
     let before = Baseline::of(&place.sandbox);
     let volumes = place.sandbox.pool().join("volumes");
-    let kept = Handle::from_bytes([7; 16]);
+    let kept = id_of(7);
     let pool = pool(&place);
     pool.create_directory(&kept, Bytes::MIB, "mark", Reserve::Percent(15))
         .unwrap();
     for (prefix, byte) in [(".new-", 1), (".gone-", 2), (".gone-", 3), (".other-", 4)] {
-        let name = format!("{prefix}{}", Handle::from_bytes([byte; 16]));
+        let name = format!("{prefix}{}", id_of(byte));
         fs::create_dir_all(volumes.join(name).join("a/b")).unwrap();
     }
-    let busy = Handle::from_bytes([3; 16]);
+    let busy = id_of(3);
     let lock = flexvol_host::lock::volume(&busy, std::time::Duration::ZERO).unwrap();
     let sweep = || {
         let remains = pool.remains().unwrap();
@@ -404,7 +409,7 @@ fn sweep(_: &Points) {
     assert_eq!(sweep(), 1);
     assert!(volumes.join(kept.to_string()).exists());
     pool.remove_directory(&kept).unwrap();
-    let foreign = format!(".other-{}", Handle::from_bytes([4; 16]));
+    let foreign = format!(".other-{}", id_of(4));
     fs::remove_dir_all(volumes.join(foreign)).unwrap();
     before.expect(&place.sandbox, "swept");
 }

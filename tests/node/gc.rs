@@ -52,7 +52,7 @@ fn leftovers(points: &Points) {
     }
     age(&locks.join(DELETED));
     for path in [
-        locks.join(used.handle()),
+        locks.join(used.id()),
         names.join("used"),
         names.join("idle"),
     ] {
@@ -82,7 +82,7 @@ fn leftovers(points: &Points) {
         format!(
             "would remove the idle device {} of volume {}",
             device.trim(),
-            idle.handle()
+            idle.id()
         ),
         format!("would remove the lock of volume {DELETED}, which is gone"),
     ] {
@@ -95,7 +95,7 @@ fn leftovers(points: &Points) {
     let done = said(&driver, &["gc"]);
     assert_eq!(done.replace("removed ", "would remove "), told);
     assert_eq!(said(&driver, &["gc"]), "nothing was left behind\n");
-    assert!(locks.join(YOUNG).exists() && locks.join(used.handle()).exists());
+    assert!(locks.join(YOUNG).exists() && locks.join(used.id()).exists());
     assert!(!locks.join(DELETED).exists());
 
     assert!(

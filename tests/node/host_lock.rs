@@ -1,11 +1,11 @@
 //! The lock of a volume, between threads and between processes.
 
 use flexvol_host::{
+    VolumeId,
     exec::{AtDeadline, Limits, Tool},
-    lock, namespace,
-    uuid::Uuid,
+    lock, namespace, random,
 };
-use flexvol_sdk::{ErrorKind, Handle};
+use flexvol_sdk::ErrorKind;
 use flexvol_testing::{Need, Points, Test};
 use nix::mount::{MsFlags, mount};
 use std::{
@@ -53,19 +53,19 @@ pub const TESTS: &[Test] = &[
     },
 ];
 
-pub fn handle() -> Handle {
-    Handle::from_bytes(*Uuid::random().unwrap().as_bytes())
+pub fn any_volume() -> VolumeId {
+    VolumeId::of(&random::handle().unwrap())
 }
 
-fn file_of(handle: &Handle) -> PathBuf {
-    Path::new("/run/flexvol/lock").join(handle.to_string())
+fn file_of(volume: &VolumeId) -> PathBuf {
+    Path::new("/run/flexvol/lock").join(volume.to_string())
 }
 
 fn one_holder(_: &Points) {
-    let handle = handle();
-    let guard = lock::volume(&handle, SHORT).unwrap();
+    let volume = any_volume();
+    let guard = lock::volume(&volume, SHORT).unwrap();
     let asked = Instant::now();
-    let error = lock::volume(&handle, SHORT).unwrap_err();
+    let error = lock::volume(&volume, SHORT).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Busy);
     assert!(asked.elapsed() >= SHORT && asked.elapsed() < LONG);
     let holder = format!("process {}", std::process::id());
@@ -73,24 +73,24 @@ fn one_holder(_: &Points) {
     assert!(!error.to_string().contains("process"), "{error}");
 
     for (path, mode) in [
-        (file_of(&handle), 0o600),
+        (file_of(&volume), 0o600),
         ("/run/flexvol/lock".into(), 0o700),
     ] {
         let found = fs::metadata(path).unwrap().permissions().mode();
         assert_eq!(found & 0o7777, mode);
     }
-    lock::volume(&self::handle(), SHORT)
+    lock::volume(&any_volume(), SHORT)
         .unwrap()
         .retire()
         .unwrap();
     drop(guard);
-    lock::volume(&handle, SHORT).unwrap().retire().unwrap();
-    assert!(!file_of(&handle).exists());
+    lock::volume(&volume, SHORT).unwrap().retire().unwrap();
+    assert!(!file_of(&volume).exists());
 }
 
 fn orphan(_: &Points) {
-    let handle = handle();
-    let guard = lock::volume(&handle, SHORT).unwrap();
+    let volume = any_volume();
+    let guard = lock::volume(&volume, SHORT).unwrap();
     let limits = Limits {
         deadline: SHORT,
         at_deadline: AtDeadline::Leave,
@@ -104,10 +104,10 @@ fn orphan(_: &Points) {
     // What a killed process does too: its descriptors are closed.
     drop(guard);
     assert_eq!(
-        lock::volume(&handle, SHORT).unwrap_err().kind(),
+        lock::volume(&volume, SHORT).unwrap_err().kind(),
         ErrorKind::Busy
     );
-    lock::volume(&handle, LONG).unwrap().retire().unwrap();
+    lock::volume(&volume, LONG).unwrap().retire().unwrap();
 }
 
 /// As lvm does.
@@ -117,8 +117,8 @@ fn closing_orphan(points: &Points) {
             "for fd in /proc/$$/fd/*; do n=${{fd##*/}}; [ $n -gt 2 ] && eval \"exec $n>&-\"; done; {rest}"
         )
     };
-    let handle = handle();
-    let guard = lock::volume(&handle, SHORT).unwrap();
+    let volume = any_volume();
+    let guard = lock::volume(&volume, SHORT).unwrap();
     let hold = [guard.as_fd()];
     let run = |rest: &str, deadline, at_deadline| {
         let limits = Limits {
@@ -143,26 +143,26 @@ fn closing_orphan(points: &Points) {
     assert_eq!(error.kind(), ErrorKind::TimedOut);
     drop(guard);
     assert_eq!(
-        lock::volume(&handle, SHORT).unwrap_err().kind(),
+        lock::volume(&volume, SHORT).unwrap_err().kind(),
         ErrorKind::Busy
     );
     // Sooner than the one that was to be killed would have let go.
-    lock::volume(&handle, LONG).unwrap().retire().unwrap();
+    lock::volume(&volume, LONG).unwrap().retire().unwrap();
 }
 
 fn hint(_: &Points) {
-    let handle = handle();
-    let guard = lock::volume(&handle, SHORT).unwrap();
+    let volume = any_volume();
+    let guard = lock::volume(&volume, SHORT).unwrap();
     assert_eq!(guard.hint(), None);
     for minor in [0, u32::MAX, 7] {
         guard.set_hint(minor);
         assert_eq!(guard.hint(), Some(minor));
     }
     drop(guard);
-    let guard = lock::volume(&handle, SHORT).unwrap();
+    let guard = lock::volume(&volume, SHORT).unwrap();
     assert_eq!(guard.hint(), Some(7));
     for garbage in ["", "\n", "-1", "seven", "99999999999", "7\u{e9}"] {
-        fs::write(file_of(&handle), garbage).unwrap();
+        fs::write(file_of(&volume), garbage).unwrap();
         assert_eq!(guard.hint(), None, "{garbage:?}");
     }
     guard.retire().unwrap();
@@ -172,13 +172,13 @@ fn hint(_: &Points) {
 fn retired(points: &Points) {
     const THREADS: u64 = 8;
     const ROUNDS: u64 = 100;
-    let handle = handle();
+    let volume = any_volume();
     let (held, taken) = (AtomicBool::new(false), AtomicU64::new(0));
     thread::scope(|scope| {
         for _ in 0..THREADS {
             scope.spawn(|| {
                 for round in 0..ROUNDS {
-                    let guard = lock::volume(&handle, LONG).unwrap();
+                    let guard = lock::volume(&volume, LONG).unwrap();
                     assert!(!held.swap(true, Ordering::SeqCst), "two holders");
                     taken.fetch_add(1, Ordering::SeqCst);
                     thread::yield_now();
@@ -192,7 +192,7 @@ fn retired(points: &Points) {
     });
     assert_eq!(taken.into_inner(), THREADS * ROUNDS);
     points.add(THREADS * ROUNDS);
-    lock::volume(&handle, SHORT).unwrap().retire().unwrap();
+    lock::volume(&volume, SHORT).unwrap().retire().unwrap();
 }
 
 /// The directory of locks with room for so many inodes, its own among them.
@@ -223,32 +223,32 @@ fn without_room(points: &Points) {
 
 fn one_without_a_file() {
     let kind = |taken: flexvol_sdk::Result<lock::Guard>| taken.unwrap_err().kind();
-    let handle = handle();
-    assert_eq!(kind(lock::volume(&handle, SHORT)), ErrorKind::Exhausted);
-    let guard = lock::to_unmount(&handle, SHORT).unwrap();
+    let volume = any_volume();
+    assert_eq!(kind(lock::volume(&volume, SHORT)), ErrorKind::Exhausted);
+    let guard = lock::to_unmount(&volume, SHORT).unwrap();
     assert_eq!(guard.hint(), None);
     guard.set_hint(7);
-    assert_eq!(kind(lock::to_unmount(&handle, SHORT)), ErrorKind::Busy);
+    assert_eq!(kind(lock::to_unmount(&volume, SHORT)), ErrorKind::Busy);
     // There is room for a file now, and still nobody can make one.
     make_room(9, MsFlags::MS_REMOUNT).unwrap();
     for take in [lock::volume, lock::to_unmount] {
-        assert_eq!(kind(take(&handle, SHORT)), ErrorKind::Busy);
+        assert_eq!(kind(take(&volume, SHORT)), ErrorKind::Busy);
     }
-    assert!(!file_of(&handle).exists());
+    assert!(!file_of(&volume).exists());
     drop(guard);
-    let guard = lock::volume(&handle, SHORT).unwrap();
+    let guard = lock::volume(&volume, SHORT).unwrap();
     // Where there is a file it is the lock, also when there is no more room.
     make_room(2, MsFlags::MS_REMOUNT).unwrap();
-    assert_eq!(kind(lock::to_unmount(&handle, SHORT)), ErrorKind::Busy);
+    assert_eq!(kind(lock::to_unmount(&volume, SHORT)), ErrorKind::Busy);
     drop(guard);
-    lock::to_unmount(&handle, SHORT).unwrap().retire().unwrap();
+    lock::to_unmount(&volume, SHORT).unwrap().retire().unwrap();
 }
 
 /// The file goes and comes, and so does the room for it.
 fn many_with_and_without(points: &Points) {
     const THREADS: u64 = 6;
     const ROUNDS: u64 = 100;
-    let handle = handle();
+    let volume = any_volume();
     let (held, taken, left) = (
         AtomicBool::new(false),
         AtomicU64::new(0),
@@ -260,8 +260,8 @@ fn many_with_and_without(points: &Points) {
             scope.spawn(move || {
                 for round in 0..ROUNDS {
                     let guard = match number % 2 {
-                        0 => lock::to_unmount(&handle, LONG),
-                        _ => lock::volume(&handle, LONG),
+                        0 => lock::to_unmount(&volume, LONG),
+                        _ => lock::volume(&volume, LONG),
                     };
                     let guard = match guard {
                         Ok(guard) => guard,

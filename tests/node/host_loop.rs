@@ -2,15 +2,16 @@
 
 use crate::{
     bench::{Bench, mount, run},
-    host_lock::handle,
+    host_lock::any_volume,
 };
 use flexvol_host::{
+    VolumeId,
     device::{Device, DeviceNumber},
     loop_device::{self, Inode},
     mount::unmount,
     pool::{Allocation, Image, Pool, Reserve},
 };
-use flexvol_sdk::{Bytes, ErrorKind, Filesystem, Handle};
+use flexvol_sdk::{Bytes, ErrorKind, Filesystem};
 use flexvol_testing::{Need, Points, Test};
 use nix::{
     mount::MsFlags,
@@ -99,21 +100,21 @@ impl Fixture {
         Fixture { bench, pool }
     }
 
-    fn volume(&self) -> (Handle, Image) {
-        let handle = handle();
-        self.create(&handle);
-        (handle, self.pool.image(&handle).unwrap().unwrap())
+    fn volume(&self) -> (VolumeId, Image) {
+        let volume = any_volume();
+        self.create(&volume);
+        (volume, self.pool.image(&volume).unwrap().unwrap())
     }
 
-    fn create(&self, handle: &Handle) {
+    fn create(&self, volume: &VolumeId) {
         let none = Reserve::Percent(0);
         self.pool
-            .create(handle, SIZE, "mark", Allocation::Thin, none)
+            .create(volume, SIZE, "mark", Allocation::Thin, none)
             .unwrap();
     }
 
-    fn path(&self, handle: &Handle) -> PathBuf {
-        self.bench.path(format!("pool/volumes/{handle}"))
+    fn path(&self, volume: &VolumeId) -> PathBuf {
+        self.bench.path(format!("pool/volumes/{volume}"))
     }
 }
 
@@ -135,13 +136,13 @@ fn eventually_detached(number: DeviceNumber, image: &Image) {
 
 fn lifecycle(_: &Points) {
     let fixture = Fixture::new();
-    let (handle, image) = fixture.volume();
+    let (volume, image) = fixture.volume();
     assert!(loop_device::find(&image, None).unwrap().is_none());
-    let device = loop_device::attach(&image, &handle, None, Allocation::Thin).unwrap();
+    let device = loop_device::attach(&image, &volume, None, Allocation::Thin).unwrap();
     assert_eq!(device.size().unwrap(), SIZE);
     let backing = loop_device::backing(device.number()).unwrap().unwrap();
     assert_eq!(backing.inode, image.inode());
-    assert_eq!(backing.label, handle.to_string());
+    assert_eq!(backing.label, volume.to_string());
     assert_eq!(
         fs::metadata(device.path()).unwrap().rdev(),
         device.number().to_raw()
@@ -164,8 +165,8 @@ fn lifecycle(_: &Points) {
 
     let hint = Some(device.number().minor);
     for again in [
-        loop_device::attach(&image, &handle, hint, Allocation::Thin).unwrap(),
-        loop_device::attach(&image, &handle, None, Allocation::Thin).unwrap(),
+        loop_device::attach(&image, &volume, hint, Allocation::Thin).unwrap(),
+        loop_device::attach(&image, &volume, None, Allocation::Thin).unwrap(),
         loop_device::find(&image, None).unwrap().unwrap(),
     ] {
         assert_eq!(again.number(), device.number());
@@ -190,8 +191,8 @@ fn lifecycle(_: &Points) {
 
 fn wrong_hints(points: &Points) {
     let fixture = Fixture::new();
-    let (other_handle, other) = fixture.volume();
-    let other = loop_device::attach(&other, &other_handle, None, Allocation::Thin).unwrap();
+    let (other_volume, other) = fixture.volume();
+    let other = loop_device::attach(&other, &other_volume, None, Allocation::Thin).unwrap();
     let read_only = fixture.bench.image(1);
     let node = run(
         "losetup",
@@ -201,7 +202,7 @@ fn wrong_hints(points: &Points) {
     let node = File::open(node.trim()).unwrap();
     let stranger = DeviceNumber::from_raw(node.metadata().unwrap().rdev());
 
-    let (handle, image) = fixture.volume();
+    let (volume, image) = fixture.volume();
     let hints = [other.number().minor, stranger.minor, 1_048_575, u32::MAX];
     for hint in hints {
         assert!(loop_device::find(&image, Some(hint)).unwrap().is_none());
@@ -209,7 +210,7 @@ fn wrong_hints(points: &Points) {
     }
     let device = loop_device::attach(
         &image,
-        &handle,
+        &volume,
         Some(other.number().minor),
         Allocation::Thin,
     )
@@ -230,8 +231,8 @@ fn wrong_hints(points: &Points) {
 /// Whether the kernel's answer about other openers is believed too much or too little.
 fn found_without_hint(points: &Points) {
     let fixture = Fixture::new();
-    let (handle, image) = fixture.volume();
-    let path = fixture.path(&handle);
+    let (volume, image) = fixture.volume();
+    let path = fixture.path(&volume);
     let open = |write| File::options().read(true).write(write).open(&path).unwrap();
     // Not attached, but open elsewhere.
     for write in [false, true] {
@@ -240,17 +241,17 @@ fn found_without_hint(points: &Points) {
         points.add(1);
     }
     // Attached: seen by the image that attached it, by another one, and when both are closed.
-    let device = loop_device::attach(&image, &handle, None, Allocation::Thin).unwrap();
+    let device = loop_device::attach(&image, &volume, None, Allocation::Thin).unwrap();
     let found = loop_device::find(&image, None).unwrap().unwrap();
     assert_eq!(found.number(), device.number());
-    let second = fixture.pool.image(&handle).unwrap().unwrap();
+    let second = fixture.pool.image(&volume).unwrap().unwrap();
     for image in [&image, &second] {
         let found = loop_device::find(image, None).unwrap().unwrap();
         assert_eq!(found.number(), device.number());
         points.add(1);
     }
     drop((image, second));
-    let fresh = fixture.pool.image(&handle).unwrap().unwrap();
+    let fresh = fixture.pool.image(&volume).unwrap().unwrap();
     let found = loop_device::find(&fresh, None).unwrap().unwrap();
     assert_eq!(found.number(), device.number());
 }
@@ -259,8 +260,8 @@ fn found_without_hint(points: &Points) {
 fn lease_is_broken(points: &Points) {
     const ROUNDS: u64 = 2000;
     let fixture = Fixture::new();
-    let (handle, image) = fixture.volume();
-    let path = fixture.path(&handle);
+    let (volume, image) = fixture.volume();
+    let path = fixture.path(&volume);
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
         for write in [false, true] {
@@ -287,11 +288,11 @@ fn crowd(points: &Points) {
     let devices: Vec<Device> = thread::scope(|scope| {
         let attaching: Vec<_> = volumes
             .iter()
-            .map(|(handle, image)| {
+            .map(|(volume, image)| {
                 let barrier = &barrier;
                 scope.spawn(move || {
                     barrier.wait();
-                    loop_device::attach(image, handle, None, Allocation::Thin).unwrap()
+                    loop_device::attach(image, volume, None, Allocation::Thin).unwrap()
                 })
             })
             .collect();
@@ -302,11 +303,11 @@ fn crowd(points: &Points) {
     });
     let numbers: HashSet<_> = devices.iter().map(Device::number).collect();
     assert_eq!(numbers.len(), CROWD);
-    for (device, (handle, image)) in devices.iter().zip(&volumes) {
+    for (device, (volume, image)) in devices.iter().zip(&volumes) {
         let backing = loop_device::backing(device.number()).unwrap().unwrap();
         assert_eq!(
             (backing.inode, backing.label),
-            (image.inode(), handle.to_string())
+            (image.inode(), volume.to_string())
         );
         points.add(1);
     }
@@ -314,18 +315,18 @@ fn crowd(points: &Points) {
 
 fn namesakes(_: &Points) {
     let fixture = Fixture::new();
-    let (handle, image) = fixture.volume();
-    let device = loop_device::attach(&image, &handle, None, Allocation::Thin).unwrap();
-    fixture.pool.remove(&handle).unwrap();
+    let (volume, image) = fixture.volume();
+    let device = loop_device::attach(&image, &volume, None, Allocation::Thin).unwrap();
+    fixture.pool.remove(&volume).unwrap();
     let found = loop_device::find(&image, None).unwrap().unwrap();
     assert_eq!(found.number(), device.number());
-    assert!(fixture.pool.image(&handle).unwrap().is_none());
+    assert!(fixture.pool.image(&volume).unwrap().is_none());
 
-    fixture.create(&handle);
-    let namesake = fixture.pool.image(&handle).unwrap().unwrap();
+    fixture.create(&volume);
+    let namesake = fixture.pool.image(&volume).unwrap().unwrap();
     let hint = Some(device.number().minor);
     assert!(loop_device::find(&namesake, hint).unwrap().is_none());
-    let second = loop_device::attach(&namesake, &handle, hint, Allocation::Thin).unwrap();
+    let second = loop_device::attach(&namesake, &volume, hint, Allocation::Thin).unwrap();
     assert_ne!(second.number(), device.number());
     assert_eq!(inode_under(second.number()), Some(namesake.inode()));
     assert_eq!(inode_under(device.number()), Some(image.inode()));
@@ -333,44 +334,44 @@ fn namesakes(_: &Points) {
 
 fn follows(_: &Points) {
     let fixture = Fixture::new();
-    let (handle, image) = fixture.volume();
-    let device = loop_device::attach(&image, &handle, None, Allocation::Thin).unwrap();
+    let (volume, image) = fixture.volume();
+    let device = loop_device::attach(&image, &volume, None, Allocation::Thin).unwrap();
     let none = Reserve::Percent(0);
     let grown = Bytes(3 * SIZE.0);
     image
         .extend(grown, Allocation::Thin, none, &fixture.pool)
         .unwrap();
     assert_eq!(device.size().unwrap(), SIZE);
-    let again = loop_device::attach(&image, &handle, None, Allocation::Thin).unwrap();
+    let again = loop_device::attach(&image, &volume, None, Allocation::Thin).unwrap();
     assert_eq!(again.number(), device.number());
     assert_eq!(device.size().unwrap(), grown);
     // A few bytes more are no sector.
     image.file().set_len(grown.0 + 511).unwrap();
-    loop_device::attach(&image, &handle, None, Allocation::Thin).unwrap();
+    loop_device::attach(&image, &volume, None, Allocation::Thin).unwrap();
     assert_eq!(device.size().unwrap(), grown);
     image.file().set_len(SIZE.0).unwrap();
-    loop_device::attach(&image, &handle, None, Allocation::Thin).unwrap();
+    loop_device::attach(&image, &volume, None, Allocation::Thin).unwrap();
     assert_eq!(device.size().unwrap(), grown);
 }
 
 fn strangers(points: &Points) {
     let fixture = Fixture::new();
-    let attach = |handle: &Handle, options: &[&str]| {
+    let attach = |volume: &VolumeId, options: &[&str]| {
         let output = std::process::Command::new("losetup")
             .args(["-f", "--show"])
             .args(options)
-            .arg(fixture.path(handle))
+            .arg(fixture.path(volume))
             .output()
             .unwrap();
         assert!(output.status.success(), "{output:?}");
         String::from_utf8(output.stdout).unwrap().trim().to_owned()
     };
-    let (handle, image) = fixture.volume();
-    let node = attach(&handle, &[]);
-    let device = loop_device::attach(&image, &handle, None, Allocation::Thin).unwrap();
+    let (volume, image) = fixture.volume();
+    let node = attach(&volume, &[]);
+    let device = loop_device::attach(&image, &volume, None, Allocation::Thin).unwrap();
     assert_eq!(device.path().to_str(), Some(&*node));
     let backing = loop_device::backing(device.number()).unwrap().unwrap();
-    assert_eq!(backing.label, handle.to_string());
+    assert_eq!(backing.label, volume.to_string());
     let number = device.number();
     drop(device);
     eventually_detached(number, &image);
@@ -381,9 +382,9 @@ fn strangers(points: &Points) {
         (&["-r"], "read-only"),
         (&["-b", "4096"], "with 4096-byte sectors"),
     ] {
-        let (handle, image) = fixture.volume();
-        let node = attach(&handle, options);
-        let error = loop_device::attach(&image, &handle, None, Allocation::Thin).unwrap_err();
+        let (volume, image) = fixture.volume();
+        let node = attach(&volume, options);
+        let error = loop_device::attach(&image, &volume, None, Allocation::Thin).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Conflict, "{error}");
         assert!(error.to_string().contains(what), "{error}");
         assert!(!error.to_string().contains("/dev"), "{error}");
@@ -391,8 +392,8 @@ fn strangers(points: &Points) {
         points.add(1);
     }
 
-    let (handle, image) = fixture.volume();
-    let nodes = [attach(&handle, &[]), attach(&handle, &[])];
+    let (volume, image) = fixture.volume();
+    let nodes = [attach(&volume, &[]), attach(&volume, &[])];
     let error = loop_device::find(&image, None).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Conflict, "{error}");
     for node in nodes {
@@ -402,12 +403,12 @@ fn strangers(points: &Points) {
 
 fn released(_: &Points) {
     let fixture = Fixture::new();
-    let (handle, image) = fixture.volume();
+    let (volume, image) = fixture.volume();
     let losetup = || {
         run(
             "losetup",
             ["-f", "--show"].map(AsRef::as_ref),
-            &fixture.path(&handle),
+            &fixture.path(&volume),
         );
         loop_device::find(&image, None).unwrap().unwrap()
     };
@@ -442,8 +443,8 @@ fn released(_: &Points) {
 
 fn claims(_: &Points) {
     let fixture = Fixture::new();
-    let (handle, image) = fixture.volume();
-    let device = loop_device::attach(&image, &handle, None, Allocation::Thin).unwrap();
+    let (volume, image) = fixture.volume();
+    let device = loop_device::attach(&image, &volume, None, Allocation::Thin).unwrap();
     crate::bench::make(&device, Filesystem::Ext4, false);
     let busy = || matches!(device.claim(), Err(error) if error.kind() == ErrorKind::Busy);
     {
@@ -479,7 +480,7 @@ fn private_namespace() {
 /// As in a container: /dev is a directory in memory, and nodes in /run cannot be opened.
 fn without_devtmpfs(points: &Points) {
     let fixture = Fixture::new();
-    let (handle, image) = fixture.volume();
+    let (volume, image) = fixture.volume();
     let empty = |at: &str, flags| {
         nix::mount::mount(Some("tmpfs"), at, Some("tmpfs"), flags, Some("mode=0755")).unwrap();
     };
@@ -487,7 +488,7 @@ fn without_devtmpfs(points: &Points) {
         let run = || {
             private_namespace();
             empty("/dev", MsFlags::MS_NOSUID);
-            let device = loop_device::attach(&image, &handle, None, Allocation::Thin).unwrap();
+            let device = loop_device::attach(&image, &volume, None, Allocation::Thin).unwrap();
             assert!(
                 device.path().starts_with("/dev/flexvol"),
                 "{:?}",

@@ -4,9 +4,13 @@ pub mod space;
 
 use crate::{
     bench::{Bench, mount},
-    host_lock::handle,
+    host_lock::any_volume,
 };
-use flexvol_host::pool::{Allocation, Image, Pool, Reserve};
+use flexvol_host::{
+    VolumeId,
+    pool::{Allocation, Image, Pool, Reserve},
+    random,
+};
 use flexvol_sdk::{Bytes, ErrorKind, Filesystem, Handle, VolumeName};
 use flexvol_testing::{Need, Points, Test};
 use nix::{mount::MsFlags, sys::stat::Mode, unistd::mkfifo};
@@ -93,17 +97,17 @@ fn on_disk(filesystem: Filesystem, mebibytes: u64) -> (Bench, Pool) {
     (bench, pool)
 }
 
-fn image(pool: &Pool, handle: &Handle) -> Image {
-    pool.image(handle).unwrap().unwrap()
+fn image(pool: &Pool, volume: &VolumeId) -> Image {
+    pool.image(volume).unwrap().unwrap()
 }
 
-fn file_of(bench: &Bench, handle: &Handle) -> PathBuf {
-    bench.path(format!("tested/volumes/{handle}"))
+fn file_of(bench: &Bench, volume: &VolumeId) -> PathBuf {
+    bench.path(format!("tested/volumes/{volume}"))
 }
 
 fn opened_meanwhile(_: &Points) {
     let (bench, pool) = small();
-    let (path, volume) = (bench.path("stray"), handle());
+    let (path, volume) = (bench.path("stray"), any_volume());
     fs::write(&path, vec![0; 1 << 20]).unwrap();
     chown(&path, Some(12345), Some(54321)).unwrap();
     fs::set_permissions(&path, Permissions::from_mode(0o640)).unwrap();
@@ -142,7 +146,7 @@ fn made(_: &Points) {
     assert_eq!(Pool::init(&path).unwrap(), (id, false));
     assert_eq!(Pool::open(&path).unwrap().id(), id);
     let text = fs::read_to_string(path.join(".flexvol-pool")).unwrap();
-    assert_eq!(text, format!("flexvol-pool 1 {id}\n"));
+    assert_eq!(text, format!("flexvol-pool 2 {id}\n"));
     for (name, mode) in [
         (".flexvol-pool", 0o600),
         ("volumes", 0o700),
@@ -159,15 +163,15 @@ fn made(_: &Points) {
         ErrorKind::Configuration
     );
     assert_eq!(Pool::init(&path).unwrap(), (id, false));
-    fs::write(path.join(".flexvol-pool"), format!("flexvol-pool 2 {id}\n")).unwrap();
-    assert_eq!(
-        Pool::open(&path).unwrap_err().kind(),
-        ErrorKind::Configuration
-    );
-    assert_eq!(
-        Pool::init(&path).unwrap_err().kind(),
-        ErrorKind::Configuration
-    );
+    for (version, says) in [(1, "older flexvol"), (3, "newer flexvol")] {
+        let text = format!("flexvol-pool {version} {id}\n");
+        fs::write(path.join(".flexvol-pool"), text).unwrap();
+        for refused in [Pool::open(&path).map(drop), Pool::init(&path).map(drop)] {
+            let error = refused.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Configuration);
+            assert!(error.to_string().contains(says), "{error}");
+        }
+    }
 
     // At once: one makes it, all get the same.
     let path = bench.directory("contended");
@@ -232,12 +236,12 @@ fn created(points: &Points) {
         }
         let (bench, pool) = on_disk(filesystem, 400);
         let before = free(&pool, &bench);
-        let (full, thin) = (handle(), handle());
-        for (handle, allocation) in [(&full, Allocation::Full), (&thin, Allocation::Thin)] {
-            assert!(pool.image(handle).unwrap().is_none());
-            pool.create(handle, bytes(64), "the mark", allocation, NO_RESERVE)
+        let (full, thin) = (any_volume(), any_volume());
+        for (volume, allocation) in [(&full, Allocation::Full), (&thin, Allocation::Thin)] {
+            assert!(pool.image(volume).unwrap().is_none());
+            pool.create(volume, bytes(64), "the mark", allocation, NO_RESERVE)
                 .unwrap();
-            let image = image(&pool, handle);
+            let image = image(&pool, volume);
             assert_eq!(image.size().unwrap(), bytes(64));
             assert_eq!(image.mark().unwrap().as_deref(), Some("the mark"));
             let metadata = image.file().metadata().unwrap();
@@ -254,22 +258,22 @@ fn created(points: &Points) {
 
             image.set_mark("another").unwrap();
             let error = pool
-                .create(handle, bytes(1), "late", allocation, NO_RESERVE)
+                .create(volume, bytes(1), "late", allocation, NO_RESERVE)
                 .unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Conflict);
             assert_eq!(image.mark().unwrap().as_deref(), Some("another"));
             points.add(1);
         }
         fs::write(bench.path("tested/volumes/lost+found"), "").unwrap();
-        let handles: HashSet<_> = pool.handles().unwrap().into_iter().collect();
-        assert_eq!(handles, HashSet::from([full, thin]));
+        let volumes: HashSet<_> = pool.volume_ids().unwrap().into_iter().collect();
+        assert_eq!(volumes, HashSet::from([full, thin]));
         fs::remove_file(bench.path("tested/volumes/lost+found")).unwrap();
 
-        for handle in [&full, &thin, &full] {
-            pool.remove(handle).unwrap();
-            assert!(pool.image(handle).unwrap().is_none());
+        for volume in [&full, &thin, &full] {
+            pool.remove(volume).unwrap();
+            assert!(pool.image(volume).unwrap().is_none());
         }
-        assert_eq!(pool.handles().unwrap(), []);
+        assert_eq!(pool.volume_ids().unwrap(), []);
         settles(&pool, &bench, before);
     }
 }
@@ -304,16 +308,16 @@ fn not_an_image(points: &Points) {
         }),
     ];
     for (what, make) in cases {
-        let handle = handle();
-        make(&file_of(&bench, &handle));
-        let error = pool.image(&handle).unwrap_err();
+        let volume = any_volume();
+        make(&file_of(&bench, &volume));
+        let error = pool.image(&volume).unwrap_err();
         assert_eq!(
             error.kind(),
             ErrorKind::Conflict,
             "{what}: {}",
             error.report()
         );
-        assert!(!error.to_string().contains(&handle.to_string()));
+        assert!(!error.to_string().contains(&volume.to_string()));
         points.add(1);
     }
     assert_eq!(fs::read_to_string(outside).unwrap(), "secret");
@@ -322,13 +326,13 @@ fn not_an_image(points: &Points) {
 fn swapped(points: &Points) {
     const ROUNDS: u64 = 5000;
     let (bench, pool) = small();
-    let handle = handle();
-    pool.create(&handle, bytes(1), "", Allocation::Thin, NO_RESERVE)
+    let volume = any_volume();
+    pool.create(&volume, bytes(1), "", Allocation::Thin, NO_RESERVE)
         .unwrap();
-    let inode = image(&pool, &handle).inode();
+    let inode = image(&pool, &volume).inode();
     let outside = bench.path("outside");
     fs::write(&outside, "secret").unwrap();
-    let (path, link) = (file_of(&bench, &handle), bench.path("tested/volumes/link"));
+    let (path, link) = (file_of(&bench, &volume), bench.path("tested/volumes/link"));
     symlink(&outside, &link).unwrap();
     let done = AtomicBool::new(false);
     let (mut opened, mut refused) = (0_u64, 0_u64);
@@ -342,7 +346,7 @@ fn swapped(points: &Points) {
             }
         });
         for _ in 0..ROUNDS {
-            match pool.image(&handle) {
+            match pool.image(&volume) {
                 Ok(Some(image)) => {
                     assert_eq!(image.inode(), inode);
                     opened += 1;
@@ -369,7 +373,12 @@ fn names(points: &Points) {
     assert_eq!(pool.lookup_name(&name).unwrap(), None);
     let got: HashSet<Handle> = thread::scope(|scope| {
         let threads: Vec<_> = (0..16)
-            .map(|_| scope.spawn(|| pool.reserve_name(&name, &handle()).unwrap()))
+            .map(|_| {
+                scope.spawn(|| {
+                    let handle = random::handle().unwrap();
+                    pool.reserve_name(&name, &handle).unwrap()
+                })
+            })
             .collect();
         threads
             .into_iter()
@@ -380,12 +389,12 @@ fn names(points: &Points) {
     points.add(16);
     let owner = *got.iter().next().unwrap();
     assert_eq!(pool.lookup_name(&name).unwrap(), Some(owner));
-    pool.release_name(&name, &handle()).unwrap();
+    pool.release_name(&name, &any_volume()).unwrap();
     assert_eq!(pool.lookup_name(&name).unwrap(), Some(owner));
 
     let longest =
         VolumeName::parse(&["a".repeat(63), "b".repeat(63), "c".repeat(63)].join(".")).unwrap();
-    let other = handle();
+    let other = random::handle().unwrap();
     assert_eq!(pool.reserve_name(&longest, &other).unwrap(), other);
     fs::create_dir(bench.path("tested/names/directory")).unwrap();
     symlink(other.to_string(), bench.path("tested/names/NOT-A-NAME")).unwrap();
@@ -396,7 +405,7 @@ fn names(points: &Points) {
     );
 
     for _ in 0..2 {
-        pool.release_name(&name, &owner).unwrap();
+        pool.release_name(&name, &VolumeId::of(&owner)).unwrap();
         assert_eq!(pool.lookup_name(&name).unwrap(), None);
     }
     for (text, make) in [("nowhere", true), ("not a link", false)] {

@@ -154,7 +154,7 @@ fn kept(
     thread::sleep(TIME);
     let driver = install("");
     driver.call(&["delete", &options]).success();
-    let line = format!("volume {}, which was deleted", volume.handle());
+    let line = format!("volume {}, which was deleted", volume.id());
     assert!(!removed(&driver, &["gc"]).contains(&line));
     let told = said(&driver, &["undelete", volume.handle()]);
     assert!(told.ends_with("is a volume again\n"), "{told}");
@@ -171,7 +171,7 @@ fn kept(
     );
     thread::sleep(TIME);
     let would = removed(&driver, &["gc", "--dry-run"]);
-    let line = format!("would remove volume {}, which was deleted", volume.handle());
+    let line = format!("would remove volume {}, which was deleted", volume.id());
     assert!(would.contains(&line), "{would}");
     assert!(states(&driver).iter().all(|state| state == "deleted"));
     let did = removed(&driver, &["gc"]);

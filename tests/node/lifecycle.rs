@@ -258,7 +258,7 @@ fn attached(_: &Points) {
         .call(&["attach", &json, "node1"])
         .success()
         .text("device");
-    assert_eq!(device, format!("/run/flexvol/volumes/{}", volume.handle()));
+    assert_eq!(device, format!("/run/flexvol/volumes/{}", volume.id()));
     let again = driver.call(&["waitforattach", &device, &json]).success();
     assert_eq!(again.text("device"), device);
     let attached = driver.call(&["isattached", &json, "node1"]);

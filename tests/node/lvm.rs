@@ -8,6 +8,7 @@ mod killed;
 mod life;
 mod lost;
 mod managed;
+mod readable;
 mod readme;
 mod settings;
 mod thin;
@@ -46,6 +47,7 @@ pub fn tests() -> Vec<&'static [Test]> {
         killed::TESTS,
         lost::TESTS,
         managed::TESTS,
+        readable::TESTS,
         readme::TESTS,
         settings::TESTS,
         thin::TESTS,
@@ -203,7 +205,7 @@ pub fn output<S: AsRef<OsStr>>(program: &str, arguments: &[S]) -> Output {
 
 /// What LVM calls a volume.
 pub fn path(volume: &PersistentVolume) -> String {
-    format!("{GROUP}/flexvol-{}", volume.handle())
+    format!("{GROUP}/flexvol-{}", volume.id())
 }
 
 /// What `lvs` says of a volume.
@@ -223,7 +225,7 @@ pub fn told(volume: &PersistentVolume, field: &str) -> String {
     lvm(&words).trim().to_owned()
 }
 
-/// The size in MiB of every volume, by its handle.
+/// The size in MiB of every volume, by its id.
 pub fn sizes() -> BTreeMap<String, u64> {
     let fields = "lv_name,lv_size";
     let words = [
@@ -291,7 +293,7 @@ pub fn mappings() -> Vec<PathBuf> {
 
 /// What device-mapper calls the volume's device.
 pub fn mapping(volume: &PersistentVolume) -> String {
-    format!("{GROUP}-flexvol--{}", volume.handle())
+    format!("{GROUP}-flexvol--{}", volume.id())
 }
 
 /// Writes a file durably and returns its content, to be found again.

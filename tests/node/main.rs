@@ -40,6 +40,7 @@ mod orphan;
 mod other_backend;
 mod people;
 mod promised;
+mod readable;
 #[path = "../recordings/mod.rs"]
 mod recordings;
 mod refused_format;
@@ -104,6 +105,7 @@ fn main() -> ExitCode {
         meddling::TESTS,
         people::TESTS,
         promised::TESTS,
+        readable::TESTS,
         anywhere::REFUSED,
         refused_format::TESTS,
         replay::TESTS,

@@ -11,7 +11,7 @@ use crate::{
     sandbox,
 };
 use flexvol_testing::{
-    Baseline, Call, Driver, Need, Outcome, PersistentVolume, Points, Sandbox, Test, json,
+    Baseline, Call, Driver, Need, Outcome, PersistentVolume, Points, Sandbox, Test, json, volume_id,
 };
 use serde_json::{Value, json};
 use std::{
@@ -271,8 +271,12 @@ impl Node {
         let name = object["kubernetes.io/pvOrVolumeName"].as_str().unwrap();
         let recorded = object.get("handle").and_then(Value::as_str);
         if let (Some(volume), Some(recorded)) = (self.volumes.get(name), recorded) {
-            self.words
-                .insert(recorded.to_owned(), volume.handle().to_owned());
+            let here = volume.handle().to_owned();
+            self.words.insert(recorded.to_owned(), here);
+            self.words.insert(volume_id(recorded), volume.id());
+            // The driver that was recorded answered `attach` with the handle.
+            let device = |name| format!("/run/flexvol/volumes/{name}");
+            self.words.insert(device(recorded), device(&volume.id()));
         }
     }
 

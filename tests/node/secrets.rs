@@ -1,8 +1,7 @@
 //! Secrets of a pod reach the driver in its arguments, and appear nowhere else.
 
 use crate::sandbox;
-use flexvol_host::lock;
-use flexvol_sdk::Handle;
+use flexvol_host::{VolumeId, lock};
 use flexvol_testing::{Call, Driver, Need, PersistentVolume, Pod, Points, Sandbox, Test, patience};
 use nix::{
     sys::signal::{self, Signal},
@@ -144,8 +143,8 @@ fn crashed(points: &Points) {
     let volume = PersistentVolume::provision(&driver, "pv", "xfs", SIZE);
     let pod = Pod::new(&sandbox, &driver, &volume, UID);
     // It waits for this, and has read its arguments.
-    let handle = Handle::parse(volume.handle()).unwrap();
-    let lock = lock::volume(&handle, Duration::ZERO).unwrap();
+    let id = VolumeId::parse(&volume.id()).unwrap();
+    let lock = lock::volume(&id, Duration::ZERO).unwrap();
     let mut child = Command::new("/bin/sh")
         .args(["-c", "ulimit -c unlimited && exec \"$@\"", "sh"])
         .arg(driver.executable())

@@ -4,7 +4,7 @@ use crate::{
     examples::{examples, filled},
     sandbox,
 };
-use flexvol_testing::{Need, Points, Test};
+use flexvol_testing::{Need, Points, Test, volume_id};
 use std::fs;
 
 pub const TESTS: &[Test] = &[Test {
@@ -21,23 +21,28 @@ fn examples_are_true(points: &Points) {
     for name in ["", "node", "pod"] {
         fs::create_dir(format!("{dir}{name}")).unwrap();
     }
-    let mut handle = String::new();
+    let (mut handle, mut id) = (String::new(), String::new());
     for example in examples() {
         let driver = if example.attach { &attaching } else { &local };
         let argv: Vec<String> = example
             .argv
             .iter()
-            .map(|word| filled(word, &[("DIR/", &dir), ("HANDLE", &handle)]))
+            .map(|word| {
+                let values = [("DIR/", &*dir), ("HANDLE", &handle), ("VOLUMEID", &id)];
+                filled(word, &values)
+            })
             .collect();
         let call = driver.call(&argv);
         // What is not known before the call stands in its reply.
         let object = call.object().unwrap_or_else(|e| panic!("{e}: {call}"));
         if example.section == "provision" && handle.is_empty() {
             handle = call.text("volumeName");
+            id = volume_id(&handle);
         }
         let bytes = object.get("capacity").map(ToString::to_string);
         let values = [
             ("HANDLE", handle.as_str()),
+            ("VOLUMEID", id.as_str()),
             ("BYTES", bytes.as_deref().unwrap_or("BYTES")),
         ];
         let reply = format!("{}\n", filled(&example.reply, &values));

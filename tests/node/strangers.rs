@@ -172,7 +172,7 @@ fn namesake(points: &Points) {
         ("volumes", ".gone-", ""),
     ] {
         let theirs = made("theirs");
-        let name = format!("{before}{}", theirs.handle());
+        let name = format!("{before}{}", theirs.id());
         let inside = ours.image(&sandbox).join(above).join(name).join(below);
         fs::create_dir_all(&inside).unwrap();
         bind(File::open(&inside).unwrap().as_fd(), &target, false).unwrap();
@@ -279,7 +279,7 @@ fn no_room(points: &Points) {
     let pod = Pod::new(&sandbox, &driver, &volume, "one");
     pod.mount("rw").success();
     let dir = pod.dir().to_str().unwrap();
-    let lock = format!("/run/flexvol/lock/{}", volume.handle());
+    let lock = format!("/run/flexvol/lock/{}", volume.id());
     assert!(Path::new(&lock).exists());
     for changed in [
         // The lock's file is there.

@@ -83,7 +83,7 @@ impl<G: Ground> Check<G> {
             Some(handle) => volume(handle, story.filesystem),
             None => self.provision(story.filesystem),
         };
-        let storage = self.node.ground.storage(volume.handle());
+        let storage = self.node.ground.storage(&volume.id());
         if !expected.deleting {
             if plainly && expected.growing && story.filesystem == "xfs" {
                 seen.plain = true;
@@ -146,7 +146,7 @@ impl<G: Ground> Check<G> {
         }
         self.node.write("written-afterwards", 1);
         self.node.unmount();
-        let storage = self.node.ground.storage(volume.handle());
+        let storage = self.node.ground.storage(&volume.id());
         let checked = self.node.fsck(story.filesystem, &storage);
         assert_eq!(checked.status, 0, "{when}: {checked:?}");
     }

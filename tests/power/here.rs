@@ -54,9 +54,9 @@ impl Ground for Here {
         self.sandbox.kubelet_root().to_str().unwrap().to_owned()
     }
 
-    fn storage(&self, handle: &str) -> String {
+    fn storage(&self, volume: &str) -> String {
         let volumes = self.sandbox.pool().join("volumes");
-        volumes.join(handle).to_str().unwrap().to_owned()
+        volumes.join(volume).to_str().unwrap().to_owned()
     }
 
     fn insert_disk(&mut self) -> Result<(), String> {

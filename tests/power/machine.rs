@@ -162,10 +162,10 @@ impl Ground for There {
         "/kubelet".to_owned()
     }
 
-    fn storage(&self, handle: &str) -> String {
+    fn storage(&self, volume: &str) -> String {
         match self.backend {
-            Backend::Loop => format!("/disk/pool/volumes/{handle}"),
-            Backend::Lvm => format!("/dev/vg0/flexvol-{handle}"),
+            Backend::Loop => format!("/disk/pool/volumes/{volume}"),
+            Backend::Lvm => format!("/dev/vg0/flexvol-{volume}"),
         }
     }
 

@@ -15,7 +15,7 @@ pub trait Ground {
     /// Kubelet's root directory.
     fn kubelet(&self) -> String;
     /// A volume's file or device.
-    fn storage(&self, handle: &str) -> String;
+    fn storage(&self, volume: &str) -> String;
     /// Comes up on the pool's disk, as after a boot. An error: what LVM says of a group whose metadata
     /// a cut tore, which LVM writes without a flush between text and pointer.
     fn insert_disk(&mut self) -> Result<(), String>;

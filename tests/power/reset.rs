@@ -73,7 +73,7 @@ fn reset(filesystem: &'static str, after: Duration) -> bool {
 
     let mut node = Node::in_machine(place.path(), &Keep::Disk(&disk), Backend::Loop);
     node.ground.insert_disk().unwrap();
-    let storage = node.ground.storage(volume.handle());
+    let storage = node.ground.storage(&volume.id());
     let length = node.run(&format!("stat -c %s {storage}"));
     node.mount(&volume).success();
     assert!(node.size() >= before, "{after:?}: it is smaller");

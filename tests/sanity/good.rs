@@ -79,7 +79,7 @@ const THREE_MINUTES: Duration = Duration::from_secs(180);
 fn configuration(sandbox: &Sandbox, kind: &str) -> String {
     let content = match kind {
         "block" => format!(
-            "content = \"{}/volumes/{{handle}}\"",
+            "content = \"{}/volumes/{{handle:sha256:32}}\"",
             sandbox.pool().display()
         ),
         _ => String::new(),

@@ -96,7 +96,7 @@ fn lvm(attach: bool, some: &str, lists: &[&[Reason]], points: &Points) {
          cat >/break <<'X'\n#!/bin/bash\nset -e{BREAK}X\n\
          chmod +x /break\n\
          cat >/sanity.toml <<'X'\nsize = \"320Mi\"\ndeadline = 600\n[volume]\n\
-         content = \"/dev/vg0/flexvol-{{handle}}\"\nbreak_reads = [\"/break\"]\nX\n"
+         content = \"/dev/vg0/flexvol-{{handle:sha256:32}}\"\nbreak_reads = [\"/break\"]\nX\n"
     );
     passes(&tested(&script, &which(some)), lists, &[], points);
 }

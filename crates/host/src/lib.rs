@@ -35,8 +35,10 @@ pub mod superblock;
 mod sys;
 mod tree;
 pub mod uuid;
+mod volume_id;
 
 pub use device::{Device, DeviceNumber};
 pub use pool::{Allocation, Image, PoolId, Reserve};
 pub use sys::fork::fork;
 pub use uuid::Uuid;
+pub use volume_id::VolumeId;

@@ -11,8 +11,8 @@
 
 mod left;
 
-use crate::{deadline::Deadline, run_dir};
-use flexvol_sdk::{Error, ErrorKind, Handle, Result};
+use crate::{VolumeId, deadline::Deadline, run_dir};
+use flexvol_sdk::{Error, ErrorKind, Result};
 use rustix::{
     fs::{Mode, OFlags},
     io::Errno,
@@ -68,8 +68,8 @@ fn remember(file: &Arc<File>) {
 /// # Errors
 /// [`ErrorKind::Busy`] at the deadline. [`ErrorKind::TimedOut`] while a process that was killed still
 /// waits for the kernel to do something with the volume.
-pub fn volume(handle: &Handle, deadline: Duration) -> Result<Guard> {
-    let guard = take(handle, Deadline::after(deadline), Whoever::NeedsFile)?;
+pub fn volume(volume: &VolumeId, deadline: Duration) -> Result<Guard> {
+    let guard = take(volume, Deadline::after(deadline), Whoever::NeedsFile)?;
     left::expect_gone(&guard.path)?;
     Ok(guard)
 }
@@ -79,8 +79,8 @@ pub fn volume(handle: &Handle, deadline: Duration) -> Result<Guard> {
 ///
 /// # Errors
 /// As for [`volume`].
-pub fn to_unmount(handle: &Handle, deadline: Duration) -> Result<Guard> {
-    take(handle, Deadline::after(deadline), Whoever::Unmounts)
+pub fn to_unmount(volume: &VolumeId, deadline: Duration) -> Result<Guard> {
+    take(volume, Deadline::after(deadline), Whoever::Unmounts)
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -89,9 +89,9 @@ enum Whoever {
     Unmounts,
 }
 
-fn take(handle: &Handle, mut deadline: Deadline, whoever: Whoever) -> Result<Guard> {
+fn take(volume: &VolumeId, mut deadline: Deadline, whoever: Whoever) -> Result<Guard> {
     let failed = |error: io::Error| Error::system("open the lock", error);
-    let path = Path::new(DIRECTORY).join(handle.to_string());
+    let path = Path::new(DIRECTORY).join(volume.to_string());
     loop {
         let file = match open(&path) {
             Ok(file) => file,
@@ -131,9 +131,9 @@ fn take(handle: &Handle, mut deadline: Deadline, whoever: Whoever) -> Result<Gua
 ///
 /// # Errors
 /// When the kernel cannot be asked.
-pub fn holder(handle: &Handle) -> Result<Option<u32>> {
+pub fn holder(volume: &VolumeId) -> Result<Option<u32>> {
     let failed = |error: io::Error| Error::system("look for the lock's holder", error);
-    let metadata = match fs::symlink_metadata(Path::new(DIRECTORY).join(handle.to_string())) {
+    let metadata = match fs::symlink_metadata(Path::new(DIRECTORY).join(volume.to_string())) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         result => result.map_err(failed)?,
     };
@@ -143,8 +143,8 @@ pub fn holder(handle: &Handle) -> Result<Option<u32>> {
 
 /// What [`Guard::hint`] would tell, for those who only look and take no lock.
 #[must_use]
-pub fn hint(handle: &Handle) -> Option<u32> {
-    let file = File::open(Path::new(DIRECTORY).join(handle.to_string())).ok()?;
+pub fn hint(volume: &VolumeId) -> Option<u32> {
+    let file = File::open(Path::new(DIRECTORY).join(volume.to_string())).ok()?;
     hint_in(&file)
 }
 
@@ -159,26 +159,26 @@ fn hint_in(file: &File) -> Option<u32> {
 ///
 /// # Errors
 /// When the directory of locks cannot be read.
-pub fn files(age: Duration) -> Result<Vec<Handle>> {
+pub fn files(age: Duration) -> Result<Vec<VolumeId>> {
     let failed = |error: io::Error| Error::system("list the locks", error);
     let entries = match fs::read_dir(DIRECTORY) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         result => result.map_err(failed)?,
     };
-    let mut handles = Vec::new();
+    let mut volumes = Vec::new();
     for entry in entries {
         let entry = entry.map_err(failed)?;
         let name = entry.file_name();
-        let Some(handle) = name.to_str().and_then(|name| Handle::parse(name).ok()) else {
+        let Some(volume) = name.to_str().and_then(|name| VolumeId::parse(name).ok()) else {
             continue;
         };
         let changed = entry.metadata().and_then(|metadata| metadata.modified());
         // One that went meanwhile needs nobody.
         if changed.is_ok_and(|time| time.elapsed().is_ok_and(|elapsed| elapsed >= age)) {
-            handles.push(handle);
+            volumes.push(volume);
         }
     }
-    Ok(handles)
+    Ok(volumes)
 }
 
 /// Opens the file that is there. It locks as well where it cannot be written.

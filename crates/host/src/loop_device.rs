@@ -10,6 +10,7 @@
 mod discards;
 
 use crate::{
+    VolumeId,
     deadline::Deadline,
     device::{Device, DeviceNumber},
     image::Image,
@@ -17,7 +18,7 @@ use crate::{
     pool::Allocation,
     sys,
 };
-use flexvol_sdk::{Bytes, Error, ErrorKind, Handle, Result};
+use flexvol_sdk::{Bytes, Error, ErrorKind, Result};
 use linux_raw_sys::loop_device::loop_info64;
 use rustix::{fs::OFlags, io::Errno};
 use std::{
@@ -100,7 +101,7 @@ pub fn backing(number: DeviceNumber) -> Result<Option<Backing>> {
     }))
 }
 
-/// The volume whose image lies under a device: the handle that [`attach`] labelled it with. `None`
+/// The volume whose image lies under a device: the id that [`attach`] labelled it with. `None`
 /// where it is no loop device of a volume.
 ///
 /// The kernel asks the image before it tells the label, so that the label is not to be had when
@@ -109,13 +110,13 @@ pub fn backing(number: DeviceNumber) -> Result<Option<Backing>> {
 ///
 /// # Errors
 /// As for [`backing`].
-pub fn owner(number: DeviceNumber) -> Result<Option<Handle>> {
+pub fn owner(number: DeviceNumber) -> Result<Option<VolumeId>> {
     match backing(number) {
-        Ok(backing) => Ok(backing.and_then(|backing| Handle::parse(&backing.label).ok())),
+        Ok(backing) => Ok(backing.and_then(|backing| VolumeId::parse(&backing.label).ok())),
         Err(error) => match name_of_image(number) {
-            Some(handle) => {
-                log::warn!("the disk of volume {handle} fails: {}", error.report());
-                Ok(Some(handle))
+            Some(volume) => {
+                log::warn!("the disk of volume {volume} fails: {}", error.report());
+                Ok(Some(volume))
             }
             None => Err(error),
         },
@@ -123,11 +124,11 @@ pub fn owner(number: DeviceNumber) -> Result<Option<Handle>> {
 }
 
 /// From the path that sysfs shows, which the kernel keeps in memory.
-fn name_of_image(number: DeviceNumber) -> Option<Handle> {
+fn name_of_image(number: DeviceNumber) -> Option<VolumeId> {
     let path = fs::read_to_string(format!("/sys/dev/block/{number}/loop/backing_file")).ok()?;
     let path = path.trim_end_matches('\n');
     let path = path.strip_suffix(" (deleted)").unwrap_or(path);
-    Handle::parse(Path::new(path).file_name()?.to_str()?).ok()
+    VolumeId::parse(Path::new(path).file_name()?.to_str()?).ok()
 }
 
 /// Finds the loop device that lies on `image`. `hint` is the minor number of the device to look at
@@ -164,7 +165,7 @@ pub fn find(image: &Image, hint: Option<u32>) -> Result<Option<Device>> {
 }
 
 /// Finds the loop device that lies on `image`, or attaches one. It then has 512-byte sectors and
-/// at least the size of the image, carries the volume's handle as its label, and goes with its
+/// at least the size of the image, carries the volume's id as its label, and goes with its
 /// last user. With [`Allocation::Full`] it gives none of the image's blocks back.
 ///
 /// The caller holds the volume's lock: two processes that attach one image at once would get two
@@ -175,7 +176,7 @@ pub fn find(image: &Image, hint: Option<u32>) -> Result<Option<Device>> {
 /// [`ErrorKind::Busy`] where other processes take every free device.
 pub fn attach(
     image: &Image,
-    label: &Handle,
+    label: &VolumeId,
     hint: Option<u32>,
     allocation: Allocation,
 ) -> Result<Device> {

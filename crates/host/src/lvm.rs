@@ -4,14 +4,15 @@
 //! heeds. What the kernel has made of a logical volume is asked of the kernel instead
 //! ([`mapping`]), which costs no program and works while the volume group is missing.
 //!
-//! A volume is the logical volume `flexvol-<handle>` with its mark as one tag. LVM replaces tags
+//! A volume is the logical volume `flexvol-<volume id>` with its mark as one tag. LVM replaces tags
 //! atomically, in one commit of the group's metadata. A group, or a thin pool in one, is a pool
-//! only if it carries a tag with a pool's id: nothing is ever made in a group that an
+//! only if it carries a tag with a pool's key: nothing is ever made in a group that an
 //! administrator did not mean.
 
 mod change;
 mod command;
 mod device;
+mod key;
 pub mod mapping;
 mod names;
 mod percent;
@@ -25,6 +26,7 @@ pub mod unsynced;
 
 pub use change::Layout;
 pub use device::{clear, device, expect_closed, let_go, open, remove, resume};
+pub use key::PoolKey;
 pub use names::Names;
 pub use percent::Percent;
 pub use place::{Place, Which};
@@ -33,19 +35,19 @@ pub use space::{Rules, expect_metadata_to_grow, expect_metadata_to_make};
 pub use sync::sync;
 pub use thin_pool::ThinPool;
 
-use flexvol_sdk::Handle;
+use crate::VolumeId;
 
-/// What the name of a volume's logical volume begins with; its handle follows.
+/// What the name of a volume's logical volume begins with; its id follows.
 const PREFIX: &str = "flexvol-";
 
 /// The name of a volume's logical volume.
 #[must_use]
-pub fn name_of(volume: &Handle) -> String {
+pub fn name_of(volume: &VolumeId) -> String {
     format!("{PREFIX}{volume}")
 }
 
 /// The volume that a logical volume's name tells.
 #[must_use]
-pub fn handle_in(name: &str) -> Option<Handle> {
-    Handle::parse(name.strip_prefix(PREFIX)?).ok()
+pub fn volume_in(name: &str) -> Option<VolumeId> {
+    VolumeId::parse(name.strip_prefix(PREFIX)?).ok()
 }

@@ -17,8 +17,8 @@ mod subtree;
 pub use namespaces::all_namespaces;
 pub use subtree::Subtree;
 
-use crate::{device::DeviceNumber, pool::GONE};
-use flexvol_sdk::{Error, Handle, Result};
+use crate::{VolumeId, device::DeviceNumber, pool::GONE};
+use flexvol_sdk::{Error, Result};
 use rustix::io::Errno;
 use std::{
     ffi::OsString,
@@ -62,15 +62,15 @@ pub struct Mount {
 }
 
 impl Mount {
-    /// The volume whose directory is mounted here: that directory's name is the handle. Nothing
+    /// The volume whose directory is mounted here: that directory's name is its id. Nothing
     /// but this table is needed for it, so it is known also while the pool is not there.
     #[must_use]
-    pub fn volume(&self) -> Option<Handle> {
+    pub fn volume(&self) -> Option<VolumeId> {
         // What the kernel writes behind a directory that was removed (`seq_dentry`).
         let root = self.root.as_os_str().as_encoded_bytes();
         let root = root.strip_suffix(b"//deleted").unwrap_or(root);
         let (_, name) = str::from_utf8(root).ok()?.rsplit_once('/')?;
-        Handle::parse(name.strip_prefix(GONE).unwrap_or(name)).ok()
+        VolumeId::parse(name.strip_prefix(GONE).unwrap_or(name)).ok()
     }
 }
 
@@ -145,7 +145,7 @@ pub fn directory_everywhere(directory: BorrowedFd<'_>) -> Result<Vec<PathBuf>> {
 ///
 /// # Errors
 /// As [`everywhere`].
-pub fn has_volume(volume: &Handle) -> Result<bool> {
+pub fn has_volume(volume: &VolumeId) -> Result<bool> {
     let mounts = all_namespaces()?;
     Ok(mounts.iter().any(|mount| mount.volume() == Some(*volume)))
 }
@@ -290,17 +290,17 @@ mod tests {
 
     #[test]
     fn a_directory_volume_is_told_by_the_root_of_its_mount() {
-        let handle = "00112233445566778899aabbccddeeff";
+        let id = "00112233445566778899aabbccddeeff";
         let volume = |root: &str| {
             let line = format!("36 35 98:0 {root} /mnt rw - ext4 /dev/sda rw\n");
             parse(line.as_bytes())[0].volume()
         };
-        let expected = Handle::parse(handle).ok();
-        assert_eq!(volume(&format!("/pool/volumes/{handle}")), expected);
-        assert_eq!(volume(&format!("/{handle}//deleted")), expected);
+        let expected = VolumeId::parse(id).ok();
+        assert_eq!(volume(&format!("/pool/volumes/{id}")), expected);
+        assert_eq!(volume(&format!("/{id}//deleted")), expected);
         // One that is being removed is one too, or nobody would know what still has it.
-        assert_eq!(volume(&format!("/volumes/.gone-{handle}")), expected);
-        for root in ["/", &format!("/{handle}/sub"), &format!("/.new-{handle}")] {
+        assert_eq!(volume(&format!("/volumes/.gone-{id}")), expected);
+        for root in ["/", &format!("/{id}/sub"), &format!("/.new-{id}")] {
             assert_eq!(volume(root), None, "{root}");
         }
     }

@@ -1,8 +1,8 @@
 //! A pool: a directory on the node's disk that holds volumes, as images or as directories.
 //!
 //! ```text
-//! <pool>/.flexvol-pool          "flexvol-pool 1 <pool id>": without it the disk is not mounted
-//! <pool>/volumes/<handle>       a volume's image or directory; its mark is an extended attribute
+//! <pool>/.flexvol-pool          "flexvol-pool 2 <pool id>": without it the disk is not mounted
+//! <pool>/volumes/<volume id>    a volume's image or directory; its mark is an extended attribute
 //! <pool>/names/<volume name>    a symbolic link whose text is the handle
 //! ```
 //!
@@ -29,7 +29,7 @@ pub use limited::{Limited, Rules};
 pub(crate) use space::FIRST_BLOCKS;
 pub use space::{Missing, Reserve, Space};
 
-use crate::confine;
+use crate::{VolumeId, confine};
 pub use adopt::Stray;
 use flexvol_sdk::{Bytes, Error, ErrorKind, Handle, Result, VolumeName};
 use id::{name_pool, read_id};
@@ -109,16 +109,16 @@ impl Pool {
     ///
     /// # Errors
     /// [`ErrorKind::Conflict`] for what is not a plain file of root's with one name.
-    pub fn image(&self, handle: &Handle) -> Result<Option<Image>> {
-        Image::open(&self.volumes, &handle.to_string())
+    pub fn image(&self, volume: &VolumeId) -> Result<Option<Image>> {
+        Image::open(&self.volumes, &volume.to_string())
     }
 
     /// Opens a volume's image.
     ///
     /// # Errors
     /// [`ErrorKind::NotFound`] where there is none; otherwise as for [`Pool::image`].
-    pub fn existing_image(&self, handle: &Handle) -> Result<Image> {
-        self.image(handle)?
+    pub fn existing_image(&self, volume: &VolumeId) -> Result<Image> {
+        self.image(volume)?
             .ok_or_else(|| Error::new(ErrorKind::NotFound, "the volume's image is gone"))
     }
 
@@ -130,11 +130,11 @@ impl Pool {
     /// As for [`Pool::existing_image`].
     pub fn whole_image(
         &self,
-        handle: &Handle,
+        volume: &VolumeId,
         allocation: Allocation,
         reserve: Reserve,
     ) -> Result<Image> {
-        let image = self.existing_image(handle)?;
+        let image = self.existing_image(volume)?;
         let lacks = match allocation {
             Allocation::Full => image.lacks()?,
             Allocation::Thin => Bytes(0),
@@ -142,10 +142,10 @@ impl Pool {
         if lacks > Bytes(0) {
             match image.refill(reserve, self) {
                 Ok(()) => {
-                    log::info!("volume {handle} lacked {lacks} of its storage and has it again")
+                    log::info!("volume {volume} lacked {lacks} of its storage and has it again")
                 }
                 Err(error) => log::error!(
-                    "volume {handle} lacks {lacks} of its storage, and writing there may fail: {}",
+                    "volume {volume} lacks {lacks} of its storage, and writing there may fail: {}",
                     error.report()
                 ),
             }
@@ -160,7 +160,7 @@ impl Pool {
     /// [`ErrorKind::Conflict`] where the volume is already there.
     pub fn create(
         &self,
-        handle: &Handle,
+        volume: &VolumeId,
         size: Bytes,
         mark: &(impl fmt::Display + ?Sized),
         allocation: Allocation,
@@ -173,7 +173,7 @@ impl Pool {
         };
         self.expect_room(wanted, reserve, owed)?;
         let file = Image::nameless(&self.volumes, size, mark, allocation)?;
-        let linked = link(&file, &self.volumes, &handle.to_string())?;
+        let linked = link(&file, &self.volumes, &volume.to_string())?;
         // Also where it was there: of a process, perhaps, that was killed before it could.
         sync(&self.volumes)?;
         if linked {
@@ -191,12 +191,12 @@ impl Pool {
     /// As for [`Image::extend`] and [`Pool::existing_image`].
     pub fn extend(
         &self,
-        handle: &Handle,
+        volume: &VolumeId,
         to: Bytes,
         allocation: Allocation,
         reserve: Reserve,
     ) -> Result<()> {
-        self.existing_image(handle)?
+        self.existing_image(volume)?
             .extend(to, allocation, reserve, self)
     }
 
@@ -204,8 +204,8 @@ impl Pool {
     ///
     /// # Errors
     /// What the system calls say.
-    pub fn remove(&self, handle: &Handle) -> Result<()> {
-        match rustix::fs::unlinkat(&self.volumes, handle.to_string(), AtFlags::empty()) {
+    pub fn remove(&self, volume: &VolumeId) -> Result<()> {
+        match rustix::fs::unlinkat(&self.volumes, volume.to_string(), AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => sync(&self.volumes),
             Err(error) => Err(Error::system("remove the volume's image", error)),
         }
@@ -234,20 +234,20 @@ impl Pool {
     ///
     /// # Errors
     /// As for [`Pool::lookup_name`].
-    pub fn release_name(&self, name: &VolumeName, handle: &Handle) -> Result<()> {
+    pub fn release_name(&self, name: &VolumeName, volume: &VolumeId) -> Result<()> {
         // Looking and removing are two steps, between which another release and a reservation
         // could happen.
         let _lock = self.lock()?;
-        links::release(&self.names_directory()?, name, handle)
+        links::release(&self.names_directory()?, name, volume)
     }
 
     /// Every volume that has an image or a directory, in no order.
     ///
     /// # Errors
     /// What the system calls say.
-    pub fn handles(&self) -> Result<Vec<Handle>> {
+    pub fn volume_ids(&self) -> Result<Vec<VolumeId>> {
         let names = list(&self.volumes)?;
-        Ok(names.iter().filter_map(|name| handle_in(name)).collect())
+        Ok(names.iter().filter_map(|name| volume_in(name)).collect())
     }
 
     /// Every name and the volume that has it, in no order.
@@ -353,8 +353,8 @@ fn sync(directory: &File) -> Result<()> {
         .map_err(|error| Error::system("write out the pool", error))
 }
 
-fn handle_in(name: &[u8]) -> Option<Handle> {
-    Handle::parse(str::from_utf8(name).ok()?).ok()
+fn volume_in(name: &[u8]) -> Option<VolumeId> {
+    VolumeId::parse(str::from_utf8(name).ok()?).ok()
 }
 
 fn list(directory: &File) -> Result<Vec<Vec<u8>>> {

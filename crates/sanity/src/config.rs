@@ -45,8 +45,8 @@ pub struct Hooks {
     pub remove: Vec<String>,
     /// What `provision` gets besides name and size, as from a storage class.
     pub parameters: Options,
-    /// The file or device that has the volume's bytes; `{KEY}` is the volume's option KEY, and
-    /// `{name}` its name.
+    /// The file or device that has the volume's bytes; `{KEY}` is the volume's option KEY,
+    /// `{KEY:sha256:DIGITS}` the beginning of that one's SHA-256, and `{name}` its name.
     pub content: Option<String>,
     /// What a volume is.
     pub kind: Kind,

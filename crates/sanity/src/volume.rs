@@ -8,6 +8,7 @@ use crate::{
 };
 use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 use std::{
     fs::File,
     os::unix::fs::FileTypeExt,
@@ -182,7 +183,7 @@ fn loop_device(image: &Path) -> Result<(PathBuf, File)> {
     Ok((device, held))
 }
 
-/// Fills `{KEY}` and `{name}` of the path of a volume's content.
+/// Fills `{KEY}`, `{KEY:sha256:DIGITS}` and `{name}` of the path of a volume's content.
 ///
 /// # Errors
 /// When a value would lead elsewhere than where the template says: it may be the driver's own. Only a
@@ -190,6 +191,7 @@ fn loop_device(image: &Path) -> Result<(PathBuf, File)> {
 pub fn content(template: &str, name: &str, options: &Options, source: &Source) -> Result<PathBuf> {
     let mut path = template.replace("{name}", name);
     for (key, value) in options {
+        path = hashed(&path, key, value)?;
         let place = format!("{{{key}}}");
         if !path.contains(&place) {
             continue;
@@ -209,9 +211,40 @@ pub fn content(template: &str, name: &str, options: &Options, source: &Source) -
     Ok(path.into())
 }
 
+/// Fills `{KEY:sha256:DIGITS}`: drivers may call their files by what tells nobody the option.
+fn hashed(path: &str, key: &str, value: &str) -> Result<String> {
+    let place = format!("{{{key}:sha256:");
+    let Some((before, after)) = path.split_once(&place) else {
+        return Ok(path.to_owned());
+    };
+    let digits = after.split_once('}').and_then(|(digits, rest)| {
+        let digits = digits.parse().ok().filter(|digits| *digits > 0)?;
+        Some((digits, rest))
+    });
+    let (digits, rest) = digits.with_context(|| format!("{place} has no number of digits"))?;
+    let digest: String = Sha256::digest(value)
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
+    let digest = digest.get(..digits).unwrap_or(&digest);
+    Ok(format!("{before}{digest}{rest}"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_place_may_be_called_by_an_options_digest() {
+        let options = [("key".to_owned(), "abc".to_owned())].into();
+        let content = |template| content(template, "name", &options, &Source::Callouts);
+        // FIPS 180-4.
+        let found = content("/pool/v-{key:sha256:8}.img").unwrap();
+        assert_eq!(found, Path::new("/pool/v-ba7816bf.img"));
+        for wrong in ["/{key:sha256:}", "/{key:sha256:0}", "/{key:sha256:8"] {
+            assert!(content(wrong).is_err(), "{wrong}");
+        }
+    }
 
     #[test]
     fn no_option_leads_the_tester_out_of_the_contents_place() {

@@ -4,11 +4,12 @@
 //! needs to know of callouts: the driver calls them under the volume's lock, one step at a time.
 
 use crate::{mark::Mark, observed::Asset};
-use flexvol_host::{Device, DeviceNumber, PoolId, pool::Pool, probe::Proof};
+use flexvol_host::{Device, DeviceNumber, PoolId, VolumeId, pool::Pool, probe::Proof};
 use flexvol_sdk::{Bytes, Handle, Options, Result, VolumeName};
 use std::{fs::File, os::fd::OwnedFd};
 
-/// Which volumes a pool has, and what they are called.
+/// Which volumes a pool has, and what they are called. Names lead to handles, which stand where only
+/// root reads; everything else that processes may see is called by the id that a handle has.
 pub trait Catalog {
     /// The pool's own id, which its volumes' marks repeat.
     ///
@@ -20,14 +21,14 @@ pub trait Catalog {
     ///
     /// # Errors
     /// When the pool cannot be read.
-    fn handles(&self) -> Result<Vec<Handle>>;
+    fn volume_ids(&self) -> Result<Vec<VolumeId>>;
 
-    /// Binds `name` to `volume` unless it is bound already, and returns what it is bound to: a
+    /// Binds `name` to `handle` unless it is bound already, and returns what it is bound to: a
     /// provisioner that repeats itself finds the volume it made before.
     ///
     /// # Errors
     /// When it may not be bound.
-    fn bind(&self, name: &VolumeName, volume: &Handle) -> Result<Handle>;
+    fn bind(&self, name: &VolumeName, handle: &Handle) -> Result<Handle>;
 
     /// What `name` is bound to.
     ///
@@ -39,7 +40,7 @@ pub trait Catalog {
     ///
     /// # Errors
     /// When it may still be bound.
-    fn free(&self, name: &VolumeName, volume: &Handle) -> Result<()>;
+    fn free(&self, name: &VolumeName, volume: &VolumeId) -> Result<()>;
 }
 
 /// One pool of volumes.
@@ -53,43 +54,43 @@ pub trait Backend: 'static {
     ///
     /// # Errors
     /// When it may not be durable.
-    fn settle(&self, _volume: &Handle) -> Result<()> {
+    fn settle(&self, _volume: &VolumeId) -> Result<()> {
         Ok(())
     }
 
     /// Which volumes it has.
     fn catalog(&self) -> &dyn Catalog;
 
-    /// The volume with this handle.
+    /// The volume with this id.
     ///
     /// # Errors
     /// When it cannot be known whether there is one.
-    fn find(&self, volume: &Handle) -> Result<Option<Asset>>;
+    fn find(&self, volume: &VolumeId) -> Result<Option<Asset>>;
 
     /// Allocates the volume and marks it: both or nothing.
     ///
     /// # Errors
     /// [`ErrorKind::Exhausted`](flexvol_sdk::ErrorKind::Exhausted) where there is no room.
-    fn create(&self, volume: &Handle, size: Bytes, mark: &Mark) -> Result<()>;
+    fn create(&self, volume: &VolumeId, size: Bytes, mark: &Mark) -> Result<()>;
 
     /// Replaces the mark, durably.
     ///
     /// # Errors
     /// When the old mark may still be there.
-    fn set_mark(&self, volume: &Handle, mark: &Mark) -> Result<()>;
+    fn set_mark(&self, volume: &VolumeId, mark: &Mark) -> Result<()>;
 
     /// Grows the storage, never to less than it has.
     ///
     /// # Errors
     /// [`ErrorKind::Exhausted`](flexvol_sdk::ErrorKind::Exhausted) where there is no room; then
     /// the volume is as it was.
-    fn grow(&self, volume: &Handle, to: Bytes) -> Result<()>;
+    fn grow(&self, volume: &VolumeId, to: Bytes) -> Result<()>;
 
     /// Removes the volume and its data.
     ///
     /// # Errors
     /// When it may still be there.
-    fn destroy(&self, volume: &Handle) -> Result<()>;
+    fn destroy(&self, volume: &VolumeId) -> Result<()>;
 
     /// The largest volume that could be created now with these parameters.
     ///
@@ -116,12 +117,12 @@ pub trait BlockBackend: Backend {
     /// Devices stay when nobody uses them, so that [`BlockBackend::unused`] must be told.
     const KEEPS_UNUSED: bool = false;
 
-    /// The handle on a device that may be a volume of this technology; `None` where it is none.
+    /// The volume on a device that may be a volume of this technology; `None` where it is none.
     /// Unmounting is told a directory and nothing else, and must work while the pool is missing.
     ///
     /// # Errors
     /// When the device cannot be asked.
-    fn owner(device: DeviceNumber) -> Result<Option<Handle>>;
+    fn owner(device: DeviceNumber) -> Result<Option<VolumeId>>;
 
     /// Makes a device answer that was stopped: whoever reads or writes it would wait for ever.
     /// Asked before a device that was found is used, and before a volume is unmounted, also while
@@ -145,14 +146,14 @@ pub trait BlockBackend: Backend {
     ///
     /// # Errors
     /// When it cannot be known.
-    fn mapped(&self, volume: &Handle, hint: Option<u32>) -> Result<Option<Device>>;
+    fn mapped(&self, volume: &VolumeId, hint: Option<u32>) -> Result<Option<Device>>;
 
     /// The volume's bytes, for looking at them while it has no block device; `None` where there is
     /// no other way to them.
     ///
     /// # Errors
     /// When they cannot be opened.
-    fn image(&self, _volume: &Handle) -> Result<Option<File>> {
+    fn image(&self, _volume: &VolumeId) -> Result<Option<File>> {
         Ok(None)
     }
 
@@ -160,7 +161,7 @@ pub trait BlockBackend: Backend {
     ///
     /// # Errors
     /// When there is no such device afterwards.
-    fn map(&self, volume: &Handle, hint: Option<u32>) -> Result<Device>;
+    fn map(&self, volume: &VolumeId, hint: Option<u32>) -> Result<Device>;
 
     /// Lets an unused block device go; one that goes with its last user needs no more than that.
     ///
@@ -173,7 +174,7 @@ pub trait BlockBackend: Backend {
 
     /// A volume, of this pool or another, was unmounted from a directory and may be unused now;
     /// its lock is held. What cannot be done is logged: the volume is unmounted all the same.
-    fn unused(&self, _volume: &Handle, _hint: Option<u32>) {}
+    fn unused(&self, _volume: &VolumeId, _hint: Option<u32>) {}
 }
 
 /// A pool whose volumes are directories of a file system that is mounted on this node.
@@ -187,18 +188,18 @@ pub trait DirectoryBackend: Backend {
     const REQUIRES_FS_RESIZE: bool = true;
 
     /// The root directory of the volume, open for reading. It is what pods see; its name, the
-    /// last one of its path in its file system, is the volume's handle, by which the volume is
+    /// last one of its path in its file system, is the volume's id, by which the volume is
     /// recognised where it is mounted.
     ///
     /// # Errors
     /// When it cannot be had.
-    fn open(&self, volume: &Handle) -> Result<OwnedFd>;
+    fn open(&self, volume: &VolumeId) -> Result<OwnedFd>;
 
     /// Sees that the volume is limited as it should be, before a pod gets it. By default nothing.
     ///
     /// # Errors
     /// When it cannot be.
-    fn restore(&self, _volume: &Handle) -> Result<()> {
+    fn restore(&self, _volume: &VolumeId) -> Result<()> {
         Ok(())
     }
 }
@@ -208,19 +209,19 @@ impl Catalog for Pool {
         Ok(Pool::id(self))
     }
 
-    fn handles(&self) -> Result<Vec<Handle>> {
-        Pool::handles(self)
+    fn volume_ids(&self) -> Result<Vec<VolumeId>> {
+        Pool::volume_ids(self)
     }
 
-    fn bind(&self, name: &VolumeName, volume: &Handle) -> Result<Handle> {
-        self.reserve_name(name, volume)
+    fn bind(&self, name: &VolumeName, handle: &Handle) -> Result<Handle> {
+        self.reserve_name(name, handle)
     }
 
     fn lookup(&self, name: &VolumeName) -> Result<Option<Handle>> {
         self.lookup_name(name)
     }
 
-    fn free(&self, name: &VolumeName, volume: &Handle) -> Result<()> {
+    fn free(&self, name: &VolumeName, volume: &VolumeId) -> Result<()> {
         self.release_name(name, volume)
     }
 }

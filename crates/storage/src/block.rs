@@ -11,11 +11,11 @@ use crate::{
     settings::{Policy, Settings},
 };
 use flexvol_host::{
-    DeviceNumber, format,
+    DeviceNumber, VolumeId, format,
     lock::Guard,
     mount::{Mounted, Target},
 };
-use flexvol_sdk::{Bytes, Capabilities, Filesystem, Handle, Result};
+use flexvol_sdk::{Bytes, Capabilities, Filesystem, Result};
 use std::marker::PhantomData;
 
 /// The kind of volume that is a file system on a block device.
@@ -61,7 +61,7 @@ impl<B: BlockBackend> Kind for Block<B> {
     const HAS_FILESYSTEM: bool = true;
     const HEARS_OF_UNMOUNTS: bool = B::KEEPS_UNUSED;
 
-    fn owner(target: &Target) -> Result<Option<Handle>> {
+    fn owner(target: &Target) -> Result<Option<VolumeId>> {
         for device in target.devices()? {
             if let Some(owner) = B::owner(device)? {
                 return Ok(Some(owner));
@@ -70,7 +70,7 @@ impl<B: BlockBackend> Kind for Block<B> {
         Ok(None)
     }
 
-    fn is_in_use(volume: &Handle) -> Result<bool> {
+    fn is_in_use(volume: &VolumeId) -> Result<bool> {
         let devices = DeviceNumber::all()?;
         // One that does not answer is no device of a volume, as far as its name tells.
         let is_of_volume = |device| matches!(B::owner(device), Ok(Some(owner)) if owner == *volume);
@@ -79,7 +79,7 @@ impl<B: BlockBackend> Kind for Block<B> {
 
     fn world<'a>(
         backend: Option<&'a B>,
-        volume: Handle,
+        volume: VolumeId,
         lock: &'a Guard,
         details: Details,
     ) -> Box<dyn World + 'a> {
@@ -104,7 +104,7 @@ impl<B: BlockBackend> Kind for Block<B> {
         Ok(device.is_some_and(|device| mounted.devices.contains(&device.number)))
     }
 
-    fn unmounted(backend: &B, volume: &Handle, lock: &Guard) {
+    fn unmounted(backend: &B, volume: &VolumeId, lock: &Guard) {
         backend.unused(volume, lock.hint());
     }
 

@@ -12,13 +12,13 @@ use crate::{
     stored::Stored,
 };
 use flexvol_host::{
-    Device, DeviceNumber, Uuid,
+    Device, DeviceNumber, Uuid, VolumeId,
     format::{self, Ground},
     grow, lock,
     mount::{self, Detached, Target},
     mountinfo, probe,
 };
-use flexvol_sdk::{Bytes, Error, ErrorKind, Filesystem, Handle, Options, Result};
+use flexvol_sdk::{Bytes, Error, ErrorKind, Filesystem, Options, Result};
 use std::path::{Path, PathBuf};
 
 /// The log of a new xfs, the most that any mkfs writes.
@@ -78,7 +78,7 @@ fn expect_own(device: &Device, begun: Uuid) -> Result<Uuid> {
 impl<'a, B: BlockBackend> BlockWorld<'a, B> {
     pub(crate) fn new(
         backend: Option<&'a B>,
-        volume: Handle,
+        volume: VolumeId,
         lock: &'a lock::Guard,
         details: Details,
     ) -> Self {

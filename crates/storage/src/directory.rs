@@ -11,11 +11,12 @@ use crate::{
     settings::{Policy, Settings},
 };
 use flexvol_host::{
+    VolumeId,
     lock::Guard,
     mount::{Mounted, Target},
     mountinfo,
 };
-use flexvol_sdk::{Bytes, Capabilities, Filesystem, Handle, Result};
+use flexvol_sdk::{Bytes, Capabilities, Filesystem, Result};
 use std::marker::PhantomData;
 
 /// The kind of volume that is a directory.
@@ -65,17 +66,17 @@ impl<B: DirectoryBackend> Kind for Directory<B> {
 
     const HAS_FILESYSTEM: bool = false;
 
-    fn owner(target: &Target) -> Result<Option<Handle>> {
+    fn owner(target: &Target) -> Result<Option<VolumeId>> {
         Ok(target.mount()?.and_then(|mount| mount.volume()))
     }
 
-    fn is_in_use(volume: &Handle) -> Result<bool> {
+    fn is_in_use(volume: &VolumeId) -> Result<bool> {
         mountinfo::has_volume(volume)
     }
 
     fn world<'a>(
         backend: Option<&'a B>,
-        volume: Handle,
+        volume: VolumeId,
         _lock: &'a Guard,
         details: Details,
     ) -> Box<dyn World + 'a> {
@@ -88,7 +89,7 @@ impl<B: DirectoryBackend> Kind for Directory<B> {
 
     fn shows(target: &Target, _: &Mounted, volume: &VolumeReport) -> Result<bool> {
         let mount = target.mount()?;
-        Ok(mount.is_some_and(|mount| mount.volume() == Some(volume.handle)))
+        Ok(mount.is_some_and(|mount| mount.volume() == Some(volume.id)))
     }
 
     fn smallest(_: Filesystem) -> Bytes {

@@ -13,11 +13,12 @@ use crate::{
     stored::Stored,
 };
 use flexvol_host::{
+    VolumeId,
     mount::{self, Target},
     mountinfo::{self, Mount},
     ownership,
 };
-use flexvol_sdk::{Bytes, Error, ErrorKind, Handle, Result};
+use flexvol_sdk::{Bytes, Error, ErrorKind, Result};
 use std::{
     os::fd::AsFd,
     path::{Path, PathBuf},
@@ -31,7 +32,7 @@ pub(crate) struct DirectoryWorld<'a, B> {
 }
 
 impl<'a, B: DirectoryBackend> DirectoryWorld<'a, B> {
-    pub(crate) fn new(backend: Option<&'a B>, volume: Handle, details: Details) -> Self {
+    pub(crate) fn new(backend: Option<&'a B>, volume: VolumeId, details: Details) -> Self {
         DirectoryWorld {
             stored: Stored { backend, volume },
             details,

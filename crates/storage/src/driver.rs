@@ -10,10 +10,10 @@ use crate::{
     pool::Pool,
     settings::{self, Growth, Namespaces, Policy, Role, Settings},
 };
-use flexvol_host::lock;
+use flexvol_host::{VolumeId, lock};
 use flexvol_sdk::{
-    Answer, Bytes, Driver, Error, ErrorKind, Handle, MountRequest, Options, Provisioned, Resize,
-    Result, Volume, VolumeName,
+    Answer, Bytes, Driver, Error, ErrorKind, MountRequest, Options, Provisioned, Resize, Result,
+    Volume, VolumeName,
 };
 use serde::Deserialize;
 use std::{fmt, path::Path, rc::Rc};
@@ -100,11 +100,11 @@ impl VolumeDriver {
 
     fn unmount_from(&self, dir: &Path) -> Result<()> {
         match self.occupant(dir)? {
-            Occupant::Volume(handle) => {
-                let lock = lock::to_unmount(&handle, LOCK_DEADLINE)?;
-                let mut world = (self.traits.world)(handle, &lock, Details::on(Some(dir)));
+            Occupant::Volume(id) => {
+                let lock = lock::to_unmount(&id, LOCK_DEADLINE)?;
+                let mut world = (self.traits.world)(id, &lock, Details::on(Some(dir)));
                 converge(world.as_mut(), &Goal::Unmounted)?;
-                self.tell_unmounted(&handle, &lock);
+                self.tell_unmounted(&id, &lock);
                 Ok(())
             }
             Occupant::Nothing => Ok(()),
@@ -122,7 +122,7 @@ impl VolumeDriver {
         }
     }
 
-    fn tell_unmounted(&self, volume: &Handle, lock: &lock::Guard) {
+    fn tell_unmounted(&self, volume: &VolumeId, lock: &lock::Guard) {
         if !self.traits.hears_of_unmounts {
             return;
         }
@@ -157,7 +157,7 @@ fn admit_growth(found: &Found, asked: Bytes) -> Result<Bytes> {
     let size = settings::in_mebibytes(asked)?;
     match found.policy.expect_allowed(size) {
         Ok(()) => Ok(size),
-        Err(refused) => match found.backend().find(&found.handle)? {
+        Err(refused) => match found.backend().find(&found.id)? {
             Some(asset) if asset.size >= size => Ok(size),
             _ => Err(refused),
         },
@@ -173,8 +173,8 @@ impl Driver for VolumeDriver {
     fn wait_for_attach(&self, _device: &str, volume: &Volume) -> Answer<String> {
         self.expect_attaching()?;
         let found = self.identify(volume, None)?;
-        if found.backend().find(&found.handle)?.is_none() {
-            self.search(found.handle)?.ok_or_else(not_here)?;
+        if found.backend().find(&found.id)?.is_none() {
+            self.search(found.id)?.ok_or_else(not_here)?;
         }
         Ok(self.identity(volume)?)
     }
@@ -284,15 +284,12 @@ impl Driver for VolumeDriver {
                     .map(str::to_owned),
             },
         };
-        let found = match (&options.handle, &options.pool, &volume.name) {
-            (Some(handle), Some(pool), _) => {
-                Some(self.open(self.pool(Some(pool))?, Handle::parse(handle)?)?)
-            }
-            (Some(handle), None, _) => {
-                let handle = Handle::parse(handle)?;
-                let found = self.search(handle)?;
+        let found = match (options.volume()?, &options.pool, &volume.name) {
+            (Some(id), Some(pool), _) => Some(self.open(self.pool(Some(pool))?, id)?),
+            (Some(id), None, _) => {
+                let found = self.search(id)?;
                 if found.is_none() {
-                    self.expect_no_traces(&handle)?;
+                    self.expect_no_traces(&id)?;
                 }
                 found
             }

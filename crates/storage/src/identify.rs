@@ -14,6 +14,7 @@ use crate::{
     settings::{Names, Policy},
 };
 use flexvol_host::{
+    VolumeId,
     lock::{self, Guard},
     mount::Target,
 };
@@ -31,7 +32,7 @@ const LOOKS: usize = 3;
 /// What is mounted on a directory.
 pub(crate) enum Occupant {
     Nothing,
-    Volume(Handle),
+    Volume(VolumeId),
     SomethingElse,
 }
 
@@ -43,9 +44,17 @@ pub(crate) struct VolumeOptions {
     pub(crate) pool: Option<String>,
 }
 
+impl VolumeOptions {
+    /// The volume whose handle they have. From here on it is called by its id.
+    pub(crate) fn volume(&self) -> Result<Option<VolumeId>> {
+        let handle = self.handle.as_deref().map(Handle::parse).transpose()?;
+        Ok(handle.as_ref().map(VolumeId::of))
+    }
+}
+
 /// A volume that was identified, and the pool it is in.
 pub(crate) struct Found {
-    pub(crate) handle: Handle,
+    pub(crate) id: VolumeId,
     pub(crate) opened: Box<dyn Opened>,
     pub(crate) policy: Policy,
     pub(crate) pool: String,
@@ -57,15 +66,15 @@ impl Found {
     }
 
     pub(crate) fn lock(&self) -> Result<Guard> {
-        let lock = lock::volume(&self.handle, LOCK_DEADLINE)?;
+        let lock = lock::volume(&self.id, LOCK_DEADLINE)?;
         self.backend().look_anew();
-        self.backend().settle(&self.handle)?;
+        self.backend().settle(&self.id)?;
         Ok(lock)
     }
 
     /// Brings the volume to `goal`; the caller holds its lock.
     pub(crate) fn reach(&self, lock: &Guard, details: Details, goal: &Goal) -> Result<Reached> {
-        let mut world = self.opened.world(self.handle, lock, details);
+        let mut world = self.opened.world(self.id, lock, details);
         converge(world.as_mut(), goal)
     }
 }
@@ -75,27 +84,27 @@ impl VolumeDriver {
         named(&self.pools, name)
     }
 
-    pub(crate) fn open(&self, pool: &AnyPool, handle: Handle) -> Result<Found> {
-        Ok(self.at(pool, pool.open()?, handle))
+    pub(crate) fn open(&self, pool: &AnyPool, id: VolumeId) -> Result<Found> {
+        Ok(self.at(pool, pool.open()?, id))
     }
 
-    pub(crate) fn at(&self, pool: &AnyPool, opened: Box<dyn Opened>, handle: Handle) -> Found {
+    pub(crate) fn at(&self, pool: &AnyPool, opened: Box<dyn Opened>, id: VolumeId) -> Found {
         Found {
-            handle,
+            id,
             opened,
             policy: pool.policy().clone(),
             pool: pool.name().to_owned(),
         }
     }
 
-    /// Finds the pool of a volume of which only the handle is known, as after a kubelet restart.
+    /// Finds the pool of a volume of which only the id is known, as after a kubelet restart.
     /// Another pool may have a copy, whose mark names the pool it came from, or something that is
     /// no volume.
-    pub(crate) fn search(&self, handle: Handle) -> Result<Option<Found>> {
+    pub(crate) fn search(&self, id: VolumeId) -> Result<Option<Found>> {
         let (mut copy, mut unavailable) = (None, None);
         for pool in &self.pools {
-            let found = self.open(pool, handle).and_then(|found| {
-                let asset = found.backend().find(&handle)?;
+            let found = self.open(pool, id).and_then(|found| {
+                let asset = found.backend().find(&id)?;
                 Ok((asset, found.backend().catalog().id()?, found))
             });
             match found {
@@ -117,10 +126,10 @@ impl VolumeDriver {
     /// not in the pool that is named is not gone.
     pub(crate) fn hold(&self, found: Found) -> Result<(Found, Guard)> {
         let lock = found.lock()?;
-        if found.backend().find(&found.handle)?.is_none()
-            && let Some(elsewhere) = self.search(found.handle)?
+        if found.backend().find(&found.id)?.is_none()
+            && let Some(elsewhere) = self.search(found.id)?
         {
-            elsewhere.backend().settle(&elsewhere.handle)?;
+            elsewhere.backend().settle(&elsewhere.id)?;
             return Ok((elsewhere, lock));
         }
         Ok((found, lock))
@@ -128,9 +137,9 @@ impl VolumeDriver {
 
     /// Fails where a volume that no pool has is on this node all the same, as when its pool was taken
     /// out of the configuration.
-    pub(crate) fn expect_no_traces(&self, handle: &Handle) -> Result<()> {
+    pub(crate) fn expect_no_traces(&self, volume: &VolumeId) -> Result<()> {
         for driver in iter::once(self).chain(&self.others) {
-            if (driver.traits.is_in_use)(handle)? {
+            if (driver.traits.is_in_use)(volume)? {
                 return Err(Error::new(
                     ErrorKind::Busy,
                     "the volume is in no pool of this driver, and is in use on this node; put its pool back into the configuration",
@@ -157,14 +166,11 @@ impl VolumeDriver {
     pub(crate) fn identify(&self, volume: &Volume, dir: Option<&Path>) -> Result<Found> {
         volume.known_filesystem()?;
         let options: VolumeOptions = volume.options.parse()?;
-        let told = match &options.handle {
-            Some(handle) => {
-                let handle = Handle::parse(handle)?;
-                match &options.pool {
-                    Some(pool) => Some(self.open(self.pool(Some(pool))?, handle)?),
-                    None => self.search(handle)?,
-                }
-            }
+        let told = match options.volume()? {
+            Some(volume) => match &options.pool {
+                Some(pool) => Some(self.open(self.pool(Some(pool))?, volume)?),
+                None => self.search(volume)?,
+            },
             None => match &volume.name {
                 Some(name) if self.allows(name) => self.by_name(name, options.pool.as_deref())?,
                 _ => None,
@@ -172,7 +178,7 @@ impl VolumeDriver {
         };
         let there = dir.map(|dir| self.owner(dir)).transpose()?.flatten();
         match (told, there) {
-            (Some(told), Some(there)) if told.handle != there => Err(Error::new(
+            (Some(told), Some(there)) if told.id != there => Err(Error::new(
                 ErrorKind::Conflict,
                 "another volume of this driver is mounted on the directory",
             )),
@@ -189,7 +195,7 @@ impl VolumeDriver {
     }
 
     /// The volume of this driver that is mounted on a directory.
-    pub(crate) fn owner(&self, dir: &Path) -> Result<Option<Handle>> {
+    pub(crate) fn owner(&self, dir: &Path) -> Result<Option<VolumeId>> {
         match Target::open(dir)? {
             Some(target) => (self.traits.owner)(&target),
             None => Ok(None),
@@ -203,8 +209,8 @@ impl VolumeDriver {
             let Some(target) = Target::open(dir)? else {
                 return Ok(Occupant::Nothing);
             };
-            if let Some(handle) = (self.traits.owner)(&target)? {
-                return Ok(Occupant::Volume(handle));
+            if let Some(volume) = (self.traits.owner)(&target)? {
+                return Ok(Occupant::Volume(volume));
             }
             if target.mounted()?.is_none() {
                 return Ok(Occupant::Nothing);
@@ -224,7 +230,7 @@ impl VolumeDriver {
             .backend()
             .catalog()
             .lookup(name)?
-            .map(|handle| self.open(pool, handle))
+            .map(|handle| self.open(pool, VolumeId::of(&handle)))
             .transpose()
     }
 
@@ -237,8 +243,8 @@ impl VolumeDriver {
                 (Ok(None), _) => {}
                 (Ok(found), None) => named = found,
                 // One of them is a copy.
-                (Ok(Some(found)), Some(before)) if found.handle == before.handle => {
-                    return self.search(found.handle);
+                (Ok(Some(found)), Some(before)) if found.id == before.id => {
+                    return self.search(found.id);
                 }
                 (Ok(Some(_)), Some(_)) => {
                     return Err(Error::new(
@@ -259,8 +265,9 @@ impl VolumeDriver {
     pub(crate) fn identity(&self, volume: &Volume) -> Result<String> {
         volume.known_filesystem()?;
         let options: VolumeOptions = volume.options.parse()?;
-        match (&options.handle, &volume.name) {
-            (Some(handle), _) => Ok(format!("{IDENTITY_DIR}/{}", Handle::parse(handle)?)),
+        match (options.volume()?, &volume.name) {
+            // It reaches the node's status, and Kubernetes' logs.
+            (Some(id), _) => Ok(format!("{IDENTITY_DIR}/{id}")),
             (None, Some(name)) if self.allows(name) => Ok(format!("{IDENTITY_DIR}/{name}")),
             _ => Err(Error::new(
                 ErrorKind::Denied,

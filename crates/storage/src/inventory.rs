@@ -17,7 +17,7 @@ use crate::{
     stored::expect_own,
 };
 use flexvol_host::{
-    DeviceNumber, lock,
+    DeviceNumber, VolumeId, lock,
     mount::{Mounted, Target},
     mountinfo::{self, Mount, Subtree},
 };
@@ -39,8 +39,8 @@ pub struct PoolReport {
 /// One volume, as it is now.
 #[derive(Debug)]
 pub struct VolumeReport {
-    /// Its identity.
-    pub handle: Handle,
+    /// What it is called on the node.
+    pub id: VolumeId,
     /// The pool it is in.
     pub pool: String,
     /// Size of its storage, and its mark.
@@ -70,6 +70,12 @@ pub struct DeviceReport {
 }
 
 impl VolumeReport {
+    /// What identifies it to the cluster; `None` where it has no mark.
+    #[must_use]
+    pub fn handle(&self) -> Option<Handle> {
+        Some(self.mark()?.handle)
+    }
+
     /// The persistent volume it was made for.
     #[must_use]
     pub fn name(&self) -> Option<&VolumeName> {
@@ -148,7 +154,7 @@ pub trait Inventory {
     ///
     /// # Errors
     /// When the pool cannot be used.
-    fn volumes(&self, pool: &str) -> Result<Vec<Result<VolumeReport, (Handle, Error)>>>;
+    fn volumes(&self, pool: &str) -> Result<Vec<Result<VolumeReport, (VolumeId, Error)>>>;
 
     /// One volume.
     ///
@@ -174,39 +180,35 @@ impl Inventory for VolumeDriver {
         self.pools.iter().map(report).collect()
     }
 
-    fn volumes(&self, pool: &str) -> Result<Vec<Result<VolumeReport, (Handle, Error)>>> {
+    fn volumes(&self, pool: &str) -> Result<Vec<Result<VolumeReport, (VolumeId, Error)>>> {
         let pool = self.pool(Some(pool))?;
         let opened = pool.open()?;
         let mounts = Mounts::read()?;
         let mut volumes: Vec<_> = opened
             .backend()
             .catalog()
-            .handles()?
+            .volume_ids()?
             .into_iter()
-            .filter_map(|handle| {
-                report(&*opened, pool.name(), handle, &mounts)
-                    .map_err(|error| (handle, error))
+            .filter_map(|id| {
+                report(&*opened, pool.name(), id, &mounts)
+                    .map_err(|error| (id, error))
                     .transpose()
             })
             .collect();
         volumes.sort_by_key(|volume| match volume {
-            Ok(volume) => (
-                volume.name().is_none(),
-                volume.name().cloned(),
-                volume.handle,
-            ),
-            Err((handle, _)) => (true, None, *handle),
+            Ok(volume) => (volume.name().is_none(), volume.name().cloned(), volume.id),
+            Err((id, _)) => (true, None, *id),
         });
         Ok(volumes)
     }
 
     fn find(&self, subject: &Subject) -> Result<VolumeReport> {
-        let (mut name, mut handle) = (None, None);
+        let (mut name, mut id) = (None, None);
         match subject {
-            Subject::Handle(told) => handle = Some(*told),
+            Subject::Handle(told) => id = Some(VolumeId::of(told)),
             Subject::Name(told) => name = Some(told.clone()),
             Subject::Directory(dir) => match self.owner(dir)? {
-                Some(owner) => handle = Some(owner),
+                Some(owner) => id = Some(owner),
                 // Kubelet calls a pod's directory for a volume as the volume is called.
                 None => {
                     let last = dir.file_name().unwrap_or_default().to_string_lossy();
@@ -219,8 +221,11 @@ impl Inventory for VolumeDriver {
         for pool in &self.pools {
             let found = pool.open().and_then(|opened| {
                 let bound = match &name {
-                    Some(name) => opened.backend().catalog().lookup(name)?,
-                    None => handle,
+                    Some(name) => {
+                        let handle = opened.backend().catalog().lookup(name)?;
+                        handle.as_ref().map(VolumeId::of)
+                    }
+                    None => id,
                 };
                 match bound {
                     Some(bound) => report(&*opened, pool.name(), bound, &mounts),
@@ -270,7 +275,7 @@ impl Inventory for VolumeDriver {
         });
         Ok(Explanation {
             target,
-            locked_by: lock::holder(&volume.handle)?,
+            locked_by: lock::holder(&volume.id)?,
             available,
             mount: forecast(prospect.clone(), &mount),
             grow_to,
@@ -323,18 +328,18 @@ impl Mounts {
 fn report(
     opened: &dyn Opened,
     pool: &str,
-    handle: Handle,
+    id: VolumeId,
     mounts: &Mounts,
 ) -> Result<Option<VolumeReport>> {
     let backend = opened.backend();
-    let Some(asset) = backend.find(&handle)? else {
+    let Some(asset) = backend.find(&id)? else {
         return Ok(None);
     };
     if let Some(mark) = &asset.mark {
-        expect_own(mark, &handle, backend)?;
+        expect_own(mark, &id, backend)?;
     }
     let mut report = VolumeReport {
-        handle,
+        id,
         pool: pool.to_owned(),
         asset,
         is_directory: false,

@@ -6,6 +6,7 @@ use crate::{
     inventory::{Mounts, VolumeReport},
 };
 use flexvol_host::{
+    VolumeId,
     lock::Guard,
     mount::{Mounted, Target},
 };
@@ -24,14 +25,22 @@ pub(crate) const LOCK_DEADLINE: Duration = Duration::from_secs(60);
 pub struct Details {
     /// The directory the callout is about.
     pub(crate) dir: Option<PathBuf>,
-    /// The persistent volume that a new volume is made for.
-    pub(crate) name: Option<VolumeName>,
-    /// The namespace of its claim.
-    pub(crate) namespace: Option<String>,
-    /// The file system that a new volume is made for.
-    pub(crate) filesystem: Option<Filesystem>,
+    /// The volume that is to be made.
+    pub(crate) new: Option<NewVolume>,
     /// The group that the pod's processes share.
     pub(crate) fs_group: Option<u32>,
+}
+
+/// What the mark of a new volume says.
+#[derive(Clone, Debug)]
+pub(crate) struct NewVolume {
+    pub(crate) handle: Handle,
+    /// The persistent volume it is made for.
+    pub(crate) name: VolumeName,
+    /// The namespace of its claim.
+    pub(crate) namespace: Option<String>,
+    /// The file system it is made for.
+    pub(crate) filesystem: Option<Filesystem>,
 }
 
 impl Details {
@@ -66,20 +75,20 @@ pub trait Kind: 'static {
     ///
     /// # Errors
     /// When it cannot be known.
-    fn owner(target: &Target) -> Result<Option<Handle>>;
+    fn owner(target: &Target) -> Result<Option<VolumeId>>;
 
     /// Whether a volume that no pool has is in use all the same: it has a device, or is mounted in some
     /// mount namespace.
     ///
     /// # Errors
     /// When it cannot be known.
-    fn is_in_use(volume: &Handle) -> Result<bool>;
+    fn is_in_use(volume: &VolumeId) -> Result<bool>;
 
     /// The volume, whose lock is held. There is no backend while its pool is missing: then the
     /// volume can be unmounted and nothing else.
     fn world<'a>(
         backend: Option<&'a Self::Backend>,
-        volume: Handle,
+        volume: VolumeId,
         lock: &'a Guard,
         details: Details,
     ) -> Box<dyn World + 'a>;
@@ -106,7 +115,7 @@ pub trait Kind: 'static {
     fn shows(target: &Target, mounted: &Mounted, volume: &VolumeReport) -> Result<bool>;
 
     /// A volume, of this pool or another, was unmounted from a directory, and its lock is held.
-    fn unmounted(_backend: &Self::Backend, _volume: &Handle, _lock: &Guard) {}
+    fn unmounted(_backend: &Self::Backend, _volume: &VolumeId, _lock: &Guard) {}
 
     /// The smallest volume that can hold this file system and be grown from there.
     fn smallest(filesystem: Filesystem) -> Bytes;

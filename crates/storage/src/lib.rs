@@ -9,8 +9,8 @@
 //!
 //! ```no_run
 //! use flexvol_storage::host::{Allocation, Device, DeviceNumber, Reserve, loop_device, pool::Pool};
-//! use flexvol_storage::sdk::{Bytes, Handle, Options, Result};
-//! use flexvol_storage::{Asset, Backend, BlockBackend, BlockDriver, Catalog, Mark, run};
+//! use flexvol_storage::sdk::{Bytes, Options, Result};
+//! use flexvol_storage::{Asset, Backend, BlockBackend, BlockDriver, Catalog, Mark, VolumeId, run};
 //! use std::{path::Path, process::ExitCode};
 //!
 //! struct Files(Pool);
@@ -18,24 +18,24 @@
 //! const RESERVE: Reserve = Reserve::Percent(15);
 //!
 //! impl Backend for Files {
-//!     // Which volumes there are, by handle and by name. A pool knows.
+//!     // Which volumes there are, by id and by name. A pool knows.
 //!     fn catalog(&self) -> &dyn Catalog {
 //!         &self.0
 //!     }
-//!     fn find(&self, volume: &Handle) -> Result<Option<Asset>> {
+//!     fn find(&self, volume: &VolumeId) -> Result<Option<Asset>> {
 //!         self.0.image(volume)?.map(Asset::of_image).transpose()
 //!     }
 //!     // The mark is kept with the data and goes wherever it goes.
-//!     fn create(&self, volume: &Handle, size: Bytes, mark: &Mark) -> Result<()> {
+//!     fn create(&self, volume: &VolumeId, size: Bytes, mark: &Mark) -> Result<()> {
 //!         self.0.create(volume, size, mark, Allocation::Full, RESERVE)
 //!     }
-//!     fn set_mark(&self, volume: &Handle, mark: &Mark) -> Result<()> {
+//!     fn set_mark(&self, volume: &VolumeId, mark: &Mark) -> Result<()> {
 //!         self.0.existing_image(volume)?.set_mark(mark)
 //!     }
-//!     fn grow(&self, volume: &Handle, to: Bytes) -> Result<()> {
+//!     fn grow(&self, volume: &VolumeId, to: Bytes) -> Result<()> {
 //!         self.0.extend(volume, to, Allocation::Full, RESERVE)
 //!     }
-//!     fn destroy(&self, volume: &Handle) -> Result<()> {
+//!     fn destroy(&self, volume: &VolumeId) -> Result<()> {
 //!         self.0.remove(volume)
 //!     }
 //!     fn capacity(&self, _: &Options) -> Result<Bytes> {
@@ -45,16 +45,16 @@
 //!
 //! impl BlockBackend for Files {
 //!     // Whose a mounted device is, asked also while the pool is missing.
-//!     fn owner(device: DeviceNumber) -> Result<Option<Handle>> {
+//!     fn owner(device: DeviceNumber) -> Result<Option<VolumeId>> {
 //!         loop_device::owner(device)
 //!     }
-//!     fn mapped(&self, volume: &Handle, hint: Option<u32>) -> Result<Option<Device>> {
+//!     fn mapped(&self, volume: &VolumeId, hint: Option<u32>) -> Result<Option<Device>> {
 //!         match self.0.image(volume)? {
 //!             Some(image) => loop_device::find(&image, hint),
 //!             None => Ok(None),
 //!         }
 //!     }
-//!     fn map(&self, volume: &Handle, hint: Option<u32>) -> Result<Device> {
+//!     fn map(&self, volume: &VolumeId, hint: Option<u32>) -> Result<Device> {
 //!         let image = self.0.whole_image(volume, Allocation::Full, RESERVE)?;
 //!         loop_device::attach(&image, volume, hint, Allocation::Full)
 //!     }
@@ -101,6 +101,7 @@ pub use block::{Block, BlockDriver};
 pub use converge::{Reached, World, converge};
 pub use directory::{Directory, DirectoryDriver};
 pub use driver::VolumeDriver;
+pub use flexvol_host::VolumeId;
 pub use forecast::{Ending, Forecast};
 pub use inventory::{DeviceReport, Explanation, Inventory, PoolReport, Subject, VolumeReport};
 pub use kind::{Details, Kind};

@@ -7,13 +7,13 @@
 use crate::{
     driver::VolumeDriver,
     identify::{Found, not_here},
-    kind::Details,
+    kind::{Details, NewVolume},
     mark::Mark,
     observed::Goal,
     opened::AnyPool,
     stored,
 };
-use flexvol_host::{clock::Moment, lock::Guard, random};
+use flexvol_host::{VolumeId, clock::Moment, lock::Guard, random};
 use flexvol_sdk::{Bytes, Error, ErrorKind, Filesystem, Handle, Provisioned, Result, VolumeName};
 use std::collections::BTreeMap;
 
@@ -39,11 +39,14 @@ impl VolumeDriver {
         let size = pool
             .policy()
             .admit(request.size.max((self.traits.smallest)(filesystem)))?;
-        let (found, lock) = self.bind(pool, &request.name)?;
+        let (handle, found, lock) = self.bind(pool, &request.name)?;
         let details = Details {
-            name: Some(request.name.clone()),
-            namespace: request.namespace.clone(),
-            filesystem: request.filesystem.filter(|_| self.traits.has_filesystem),
+            new: Some(NewVolume {
+                handle,
+                name: request.name.clone(),
+                namespace: request.namespace.clone(),
+                filesystem: request.filesystem.filter(|_| self.traits.has_filesystem),
+            }),
             ..Details::default()
         };
         let reached = match found.reach(&lock, details, &Goal::Provisioned { size }) {
@@ -66,11 +69,11 @@ impl VolumeDriver {
         };
         Ok(Provisioned {
             options: BTreeMap::from([
-                ("handle".to_owned(), found.handle.to_string()),
+                ("handle".to_owned(), handle.to_string()),
                 ("pool".to_owned(), found.pool),
             ]),
             size: reached.size(),
-            handle: found.handle,
+            handle,
             filesystem: self
                 .traits
                 .has_filesystem
@@ -78,16 +81,16 @@ impl VolumeDriver {
         })
     }
 
-    /// The volume that has the name, under its lock.
-    fn bind(&self, pool: &AnyPool, name: &VolumeName) -> Result<(Found, Guard)> {
+    /// The volume that has the name, with its handle and under its lock.
+    fn bind(&self, pool: &AnyPool, name: &VolumeName) -> Result<(Handle, Found, Guard)> {
         let mut opened = pool.open()?;
         for _ in 0..ATTEMPTS {
             let handle = opened.backend().catalog().bind(name, &random::handle()?)?;
-            let found = self.at(pool, opened, handle);
+            let found = self.at(pool, opened, VolumeId::of(&handle));
             let lock = found.lock()?;
             // The volume may have been deleted while this call waited for it.
             if found.backend().catalog().lookup(name)? == Some(handle) {
-                return Ok((found, lock));
+                return Ok((handle, found, lock));
             }
             retire(lock);
             opened = found.opened;
@@ -101,8 +104,8 @@ impl VolumeDriver {
     /// Deletes a volume, and every name it may have: its mark's and the caller's.
     pub(crate) fn delete_volume(&self, found: Found, called: Option<&VolumeName>) -> Result<()> {
         let (found, lock) = self.hold(found)?;
-        if found.backend().find(&found.handle)?.is_none() {
-            self.expect_no_traces(&found.handle)?;
+        if found.backend().find(&found.id)?.is_none() {
+            self.expect_no_traces(&found.id)?;
         }
         let goal = Goal::Deleted {
             now: Moment::now()?,
@@ -116,17 +119,17 @@ impl VolumeDriver {
     pub(crate) fn purge(
         &self,
         pool: &AnyPool,
-        handle: Handle,
+        volume: VolumeId,
         lock: Guard,
         dry_run: bool,
     ) -> Result<bool> {
-        let found = self.open(pool, handle)?;
-        found.backend().settle(&handle)?;
-        let asset = found.backend().find(&handle)?;
+        let found = self.open(pool, volume)?;
+        found.backend().settle(&volume)?;
+        let asset = found.backend().find(&volume)?;
         let Some(mark) = asset.and_then(|asset| asset.mark) else {
             return Ok(false);
         };
-        stored::expect_own(&mark, &handle, found.backend())?;
+        stored::expect_own(&mark, &volume, found.backend())?;
         let Some(deletion) = mark.deleted else {
             return Ok(false);
         };
@@ -142,7 +145,7 @@ impl VolumeDriver {
             (true, false) => remove(&found, lock, None, &Goal::Gone)?,
             (false, false) => {
                 let noted = mark.with_deleted(Some(counted));
-                found.backend().set_mark(&handle, &noted)?;
+                found.backend().set_mark(&volume, &noted)?;
             }
         }
         Ok(over)
@@ -151,16 +154,16 @@ impl VolumeDriver {
     /// Makes a volume that was deleted and is kept a volume again, with the name it had; false
     /// where it was not deleted.
     pub(crate) fn undelete(&self, handle: Handle) -> Result<bool> {
-        let found = self.search(handle)?.ok_or_else(not_here)?;
+        let found = self.search(VolumeId::of(&handle))?.ok_or_else(not_here)?;
         let lock = found.lock()?;
-        let asset = found.backend().find(&found.handle)?;
+        let asset = found.backend().find(&found.id)?;
         let kept = asset.and_then(|asset| asset.mark.filter(|mark| mark.deleted.is_some()));
         // First: restored without its name, it would not be found by those who provision it again.
         let catalog = found.backend().catalog();
         if let Some(name) = kept.and_then(|mark| mark.name)
-            && catalog.bind(&name, &found.handle)? != found.handle
+            && catalog.bind(&name, &handle)? != handle
         {
-            catalog.free(&name, &found.handle)?;
+            catalog.free(&name, &found.id)?;
             return Err(Error::new(
                 ErrorKind::Conflict,
                 format!("another volume is called {name} now; delete that one first"),
@@ -173,11 +176,11 @@ impl VolumeDriver {
 }
 
 fn remove(found: &Found, lock: Guard, called: Option<&VolumeName>, goal: &Goal) -> Result<()> {
-    let asset = found.backend().find(&found.handle)?;
+    let asset = found.backend().find(&found.id)?;
     let marked = asset.and_then(|asset| asset.mark?.name);
     let reached = found.reach(&lock, Details::default(), goal)?;
     for name in marked.iter().chain(called) {
-        found.backend().catalog().free(name, &found.handle)?;
+        found.backend().catalog().free(name, &found.id)?;
     }
     if reached.seen.asset.is_none() {
         retire(lock);
@@ -204,8 +207,8 @@ fn expect_same(mark: &Mark, request: &Request) -> Result<Option<Filesystem>> {
 
 /// After a failure: a name that leads to no volume would stay until somebody tidies up.
 fn give_up(found: &Found, name: &VolumeName, lock: Guard) {
-    let freed = match found.backend().find(&found.handle) {
-        Ok(None) => found.backend().catalog().free(name, &found.handle),
+    let freed = match found.backend().find(&found.id) {
+        Ok(None) => found.backend().catalog().free(name, &found.id),
         Ok(Some(_)) => return,
         Err(error) => Err(error),
     };

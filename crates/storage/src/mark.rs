@@ -7,6 +7,8 @@
 //! ```text
 //! flexvol=1:handle=0011…ff:pool=8899…77:state=ready:name=pv1:namespace=default:fs=xfs:uuid=…:growing=1073741824
 //! ```
+//!
+//! It has the handle, so it is kept where only root reads it, or with the handle sealed.
 
 use crate::deletion::{Deletion, Kept};
 use flexvol_host::{PoolId, Uuid, clock::UnixTime};

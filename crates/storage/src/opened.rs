@@ -9,10 +9,11 @@ use crate::{
     pool::Pool,
 };
 use flexvol_host::{
+    VolumeId,
     lock::Guard,
     mount::{Mounted, Target},
 };
-use flexvol_sdk::{Bytes, Filesystem, Handle, Result};
+use flexvol_sdk::{Bytes, Filesystem, Result};
 use std::rc::Rc;
 
 /// A pool that was opened, of whatever kind.
@@ -20,12 +21,12 @@ pub(crate) trait Opened {
     fn backend(&self) -> &dyn Backend;
     fn world<'a>(
         &'a self,
-        volume: Handle,
+        volume: VolumeId,
         lock: &'a Guard,
         details: Details,
     ) -> Box<dyn World + 'a>;
     fn look(&self, mounts: &Mounts, report: &mut VolumeReport) -> Result<()>;
-    fn unmounted(&self, volume: &Handle, lock: &Guard);
+    fn unmounted(&self, volume: &VolumeId, lock: &Guard);
 }
 
 struct Of<K: Kind>(K::Backend);
@@ -37,7 +38,7 @@ impl<K: Kind> Opened for Of<K> {
 
     fn world<'a>(
         &'a self,
-        volume: Handle,
+        volume: VolumeId,
         lock: &'a Guard,
         details: Details,
     ) -> Box<dyn World + 'a> {
@@ -48,7 +49,7 @@ impl<K: Kind> Opened for Of<K> {
         K::look(&self.0, mounts, report)
     }
 
-    fn unmounted(&self, volume: &Handle, lock: &Guard) {
+    fn unmounted(&self, volume: &VolumeId, lock: &Guard) {
         K::unmounted(&self.0, volume, lock);
     }
 }
@@ -72,10 +73,10 @@ pub(crate) fn any<K: Kind>(pools: &Rc<[Pool<K::Backend>]>) -> Vec<AnyPool> {
 pub(crate) struct Traits {
     pub(crate) has_filesystem: bool,
     pub(crate) hears_of_unmounts: bool,
-    pub(crate) owner: fn(&Target) -> Result<Option<Handle>>,
-    pub(crate) is_in_use: fn(&Handle) -> Result<bool>,
+    pub(crate) owner: fn(&Target) -> Result<Option<VolumeId>>,
+    pub(crate) is_in_use: fn(&VolumeId) -> Result<bool>,
     /// The volume while its pool is missing.
-    pub(crate) world: for<'a> fn(Handle, &'a Guard, Details) -> Box<dyn World + 'a>,
+    pub(crate) world: for<'a> fn(VolumeId, &'a Guard, Details) -> Box<dyn World + 'a>,
     pub(crate) answers: fn(&Target) -> Result<bool>,
     pub(crate) shows: fn(&Target, &Mounted, &VolumeReport) -> Result<bool>,
     pub(crate) smallest: fn(Filesystem) -> Bytes,

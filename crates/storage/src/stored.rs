@@ -6,11 +6,12 @@ use crate::{
     mark::{Mark, State},
     observed::Asset,
 };
-use flexvol_sdk::{Bytes, Error, ErrorKind, Handle, Result};
+use flexvol_host::VolumeId;
+use flexvol_sdk::{Bytes, Error, ErrorKind, Result};
 
 /// Fails for a copy, whose mark is that of the original.
-pub(crate) fn expect_own(mark: &Mark, volume: &Handle, backend: &dyn Backend) -> Result<()> {
-    if mark.handle == *volume && mark.pool == backend.catalog().id()? {
+pub(crate) fn expect_own(mark: &Mark, volume: &VolumeId, backend: &dyn Backend) -> Result<()> {
+    if VolumeId::of(&mark.handle) == *volume && mark.pool == backend.catalog().id()? {
         return Ok(());
     }
     Err(Error::new(
@@ -22,7 +23,7 @@ pub(crate) fn expect_own(mark: &Mark, volume: &Handle, backend: &dyn Backend) ->
 /// A volume and its backend, which is absent while the pool is.
 pub(crate) struct Stored<'a, B> {
     pub(crate) backend: Option<&'a B>,
-    pub(crate) volume: Handle,
+    pub(crate) volume: VolumeId,
 }
 
 impl<'a, B: Backend> Stored<'a, B> {
@@ -59,13 +60,17 @@ impl<'a, B: Backend> Stored<'a, B> {
 
     pub(crate) fn create(&self, size: Bytes, state: State, details: &Details) -> Result<()> {
         let backend = self.backend()?;
+        let new = details
+            .new
+            .as_ref()
+            .ok_or_else(|| Error::new(ErrorKind::Bug, "nothing is known of the volume to make"))?;
         let mark = Mark {
-            asked: details.filesystem,
+            asked: new.filesystem,
             ..Mark::blank(
-                self.volume,
+                new.handle,
                 backend.catalog().id()?,
-                details.name.clone(),
-                details.namespace.clone(),
+                Some(new.name.clone()),
+                new.namespace.clone(),
             )
         };
         backend.create(&self.volume, size, &mark.with_state(state))

@@ -14,7 +14,7 @@ use crate::{
     pool::Pool,
     settings::Settings,
 };
-use flexvol_host::{Device, pool::Remains};
+use flexvol_host::{Device, VolumeId, pool::Remains};
 use flexvol_sdk::{Bytes, Error, ErrorKind, Handle, Provisioned, Result, VolumeName};
 use std::{
     fmt,
@@ -41,19 +41,19 @@ pub trait ManagedBackend: BlockBackend {
     ///
     /// # Errors
     /// When there is none.
-    fn look(&self, stray: &Self::Stray, volume: &Handle) -> Result<Device>;
+    fn look(&self, stray: &Self::Stray, volume: &VolumeId) -> Result<Device>;
 
     /// Makes it a volume with this mark: both or nothing.
     ///
     /// # Errors
     /// When it is not one afterwards.
-    fn take(&self, stray: Self::Stray, volume: &Handle, mark: &Mark) -> Result<()>;
+    fn take(&self, stray: Self::Stray, volume: &VolumeId, mark: &Mark) -> Result<()>;
 
     /// Names without a volume that are older than `age`.
     ///
     /// # Errors
     /// When the pool cannot be read.
-    fn dangling_names(&self, age: Duration) -> Result<Vec<(VolumeName, Handle)>>;
+    fn dangling_names(&self, age: Duration) -> Result<Vec<(VolumeName, VolumeId)>>;
 
     /// Whether a device would stay after its last user.
     ///
@@ -65,7 +65,7 @@ pub trait ManagedBackend: BlockBackend {
     ///
     /// # Errors
     /// When the pool cannot be read.
-    fn unfinished(&self) -> Result<Vec<Handle>> {
+    fn unfinished(&self) -> Result<Vec<VolumeId>> {
         Ok(Vec::new())
     }
 
@@ -73,7 +73,7 @@ pub trait ManagedBackend: BlockBackend {
     ///
     /// # Errors
     /// When it may still be there.
-    fn discard(&self, _volume: &Handle) -> Result<()> {
+    fn discard(&self, _volume: &VolumeId) -> Result<()> {
         Ok(())
     }
 }
@@ -84,7 +84,7 @@ pub trait ManagedDirectories: DirectoryBackend {
     ///
     /// # Errors
     /// When the pool cannot be read.
-    fn dangling_names(&self, age: Duration) -> Result<Vec<(VolumeName, Handle)>>;
+    fn dangling_names(&self, age: Duration) -> Result<Vec<(VolumeName, VolumeId)>>;
 
     /// What killed processes left of volumes that were being made or removed.
     ///
@@ -103,7 +103,7 @@ pub trait ManagedDirectories: DirectoryBackend {
     ///
     /// # Errors
     /// When the pool cannot be read.
-    fn lost_limits(&self) -> Result<Vec<Handle>>;
+    fn lost_limits(&self) -> Result<Vec<VolumeId>>;
 }
 
 /// What is to be taken over, and as what.
@@ -164,7 +164,7 @@ pub trait Upkeep: Inventory {
     /// # Errors
     /// [`ErrorKind::NotFound`] where there is no such volume any more, [`ErrorKind::Conflict`]
     /// where its removal was begun or another volume has its name.
-    fn undelete(&self, volume: Handle) -> Result<bool>;
+    fn undelete(&self, handle: Handle) -> Result<bool>;
 }
 
 /// A driver as people see it, who may also keep its pools in order.
@@ -194,7 +194,7 @@ impl<K: Kind> Inventory for Keeper<K> {
         self.driver.pools()
     }
 
-    fn volumes(&self, pool: &str) -> Result<Vec<Result<VolumeReport, (Handle, Error)>>> {
+    fn volumes(&self, pool: &str) -> Result<Vec<Result<VolumeReport, (VolumeId, Error)>>> {
         self.driver.volumes(pool)
     }
 
@@ -225,8 +225,8 @@ impl<B: ManagedBackend> Upkeep for Keeper<Block<B>> {
         })
     }
 
-    fn undelete(&self, volume: Handle) -> Result<bool> {
-        self.driver.undelete(volume)
+    fn undelete(&self, handle: Handle) -> Result<bool> {
+        self.driver.undelete(handle)
     }
 }
 
@@ -252,7 +252,7 @@ impl<B: ManagedDirectories> Upkeep for Keeper<Directory<B>> {
         })
     }
 
-    fn undelete(&self, volume: Handle) -> Result<bool> {
-        self.driver.undelete(volume)
+    fn undelete(&self, handle: Handle) -> Result<bool> {
+        self.driver.undelete(handle)
     }
 }

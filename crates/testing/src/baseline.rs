@@ -1,6 +1,6 @@
 //! What a test has on the node: compared before and after, nothing may be left or missing.
 
-use crate::{Sandbox, mounts, patience};
+use crate::{Sandbox, mounts, patience, volume_id};
 use nix::sys::statvfs::statvfs;
 use std::{
     collections::BTreeSet,
@@ -64,7 +64,7 @@ impl Baseline {
         nix::unistd::syncfs(&disk).expect("sync the pool's disk");
         let space = statvfs(&sandbox.disk()).expect("ask for the pool's space");
         lines.extend(temporary_files());
-        lines.extend(lock_holders(&sandbox.remember(handles(&sandbox.pool()))));
+        lines.extend(lock_holders(&sandbox.remember(volumes(&sandbox.pool()))));
         lines.sort();
         Baseline {
             lines,
@@ -196,26 +196,27 @@ fn temporary_files() -> Vec<String> {
         .collect()
 }
 
-/// The handles that stand in a pool: as names of images and as what names lead to.
-fn handles(pool: &Path) -> BTreeSet<String> {
+/// The ids of the volumes of a pool: of images, and of the handles that names lead to.
+fn volumes(pool: &Path) -> BTreeSet<String> {
     let list = |dir: &str| fs::read_dir(pool.join(dir)).into_iter().flatten().flatten();
     let images = list("volumes").map(|entry| entry.file_name());
-    let named = list("names").filter_map(|entry| Some(fs::read_link(entry.path()).ok()?.into()));
+    let handles = list("names").filter_map(|entry| fs::read_link(entry.path()).ok());
+    let named = handles.map(|handle| volume_id(&handle.to_string_lossy()));
     let all = images
-        .chain(named)
-        .map(|name| name.to_string_lossy().into_owned());
+        .map(|name| name.to_string_lossy().into_owned())
+        .chain(named);
     all.map(|name| name.trim_start_matches(".creating-").to_owned())
         .collect()
 }
 
 /// Locks of these volumes that a process holds now. Lock files themselves stay, by design.
-fn lock_holders(handles: &BTreeSet<String>) -> Vec<String> {
+fn lock_holders(volumes: &BTreeSet<String>) -> Vec<String> {
     let locks = fs::read_dir("/run/flexvol/lock")
         .into_iter()
         .flatten()
         .flatten();
     let own: BTreeSet<_> = locks
-        .filter(|entry| handles.contains(&*entry.file_name().to_string_lossy()))
+        .filter(|entry| volumes.contains(&*entry.file_name().to_string_lossy()))
         .filter_map(|entry| entry.metadata().ok())
         .map(|found| {
             let (major, minor) = (

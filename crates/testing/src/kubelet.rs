@@ -2,6 +2,7 @@
 
 use crate::{Call, Driver, Outcome, Sandbox};
 use serde_json::Value;
+use sha2::{Digest, Sha256};
 use std::{collections::BTreeMap, fs, os::unix::fs::DirBuilderExt, path::PathBuf};
 
 /// A persistent volume as Kubernetes knows it: a name, and the options `provision` answered.
@@ -56,10 +57,16 @@ impl PersistentVolume {
         &self.options["handle"]
     }
 
+    /// What the volume is called on the node.
+    #[must_use]
+    pub fn id(&self) -> String {
+        volume_id(self.handle())
+    }
+
     /// The volume's file in the pool.
     #[must_use]
     pub fn image(&self, sandbox: &Sandbox) -> PathBuf {
-        sandbox.pool().join("volumes").join(self.handle())
+        sandbox.pool().join("volumes").join(self.id())
     }
 
     /// The JSON argument of every callout but `mount`.
@@ -87,6 +94,15 @@ impl PersistentVolume {
                 .chain(more.iter().copied()),
         )
     }
+}
+
+/// What the volume with this handle is called on the node: `printf %s HANDLE | sha256sum | head -c 32`.
+#[must_use]
+pub fn volume_id(handle: &str) -> String {
+    let digest = Sha256::digest(handle);
+    digest[..16]
+        .iter()
+        .fold(String::new(), |text, byte| text + &format!("{byte:02x}"))
 }
 
 /// The JSON argument of `provision`, for a claim in the namespace `default`.

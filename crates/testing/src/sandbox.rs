@@ -46,8 +46,8 @@ pub struct Sandbox {
     /// Device number of the pool's file system, as `stat` and the loop driver write it.
     pool_device: u64,
     filesystem: PoolFilesystem,
-    /// Every handle that was ever seen in the pool.
-    handles: Mutex<BTreeSet<String>>,
+    /// Every volume that was ever seen in the pool, by its id.
+    volumes: Mutex<BTreeSet<String>>,
 }
 
 impl Sandbox {
@@ -77,7 +77,7 @@ impl Sandbox {
             executable: executable.to_owned(),
             pool_device: 0,
             filesystem,
-            handles: Mutex::default(),
+            volumes: Mutex::default(),
         };
         for dir in [sandbox.disk(), sandbox.plugins(), sandbox.kubelet_root()] {
             fs::create_dir(&dir).expect("make a directory of the sandbox");
@@ -243,11 +243,11 @@ impl Sandbox {
         filler
     }
 
-    /// Adds handles that stand in the pool now; returns all that ever stood there.
+    /// Adds volumes that are in the pool now; returns all that ever were.
     pub(crate) fn remember(&self, now: BTreeSet<String>) -> BTreeSet<String> {
-        let mut handles = self.handles.lock().unwrap_or_else(PoisonError::into_inner);
-        handles.extend(now);
-        handles.clone()
+        let mut volumes = self.volumes.lock().unwrap_or_else(PoisonError::into_inner);
+        volumes.extend(now);
+        volumes.clone()
     }
 
     fn undo(&mut self) {

@@ -4,8 +4,8 @@
 #![forbid(unsafe_code)]
 
 use flexvol_storage::host::{Allocation, Device, DeviceNumber, Reserve, loop_device, pool::Pool};
-use flexvol_storage::sdk::{Bytes, Handle, Options, Result, beside_executable};
-use flexvol_storage::{Asset, Backend, BlockBackend, BlockDriver, Catalog, Mark, run};
+use flexvol_storage::sdk::{Bytes, Options, Result, beside_executable};
+use flexvol_storage::{Asset, Backend, BlockBackend, BlockDriver, Catalog, Mark, VolumeId, run};
 use std::process::ExitCode;
 
 struct Files(Pool);
@@ -16,19 +16,19 @@ impl Backend for Files {
     fn catalog(&self) -> &dyn Catalog {
         &self.0
     }
-    fn find(&self, volume: &Handle) -> Result<Option<Asset>> {
+    fn find(&self, volume: &VolumeId) -> Result<Option<Asset>> {
         self.0.image(volume)?.map(Asset::of_image).transpose()
     }
-    fn create(&self, volume: &Handle, size: Bytes, mark: &Mark) -> Result<()> {
+    fn create(&self, volume: &VolumeId, size: Bytes, mark: &Mark) -> Result<()> {
         self.0.create(volume, size, mark, Allocation::Full, RESERVE)
     }
-    fn set_mark(&self, volume: &Handle, mark: &Mark) -> Result<()> {
+    fn set_mark(&self, volume: &VolumeId, mark: &Mark) -> Result<()> {
         self.0.existing_image(volume)?.set_mark(mark)
     }
-    fn grow(&self, volume: &Handle, to: Bytes) -> Result<()> {
+    fn grow(&self, volume: &VolumeId, to: Bytes) -> Result<()> {
         self.0.extend(volume, to, Allocation::Full, RESERVE)
     }
-    fn destroy(&self, volume: &Handle) -> Result<()> {
+    fn destroy(&self, volume: &VolumeId) -> Result<()> {
         self.0.remove(volume)
     }
     fn capacity(&self, _: &Options) -> Result<Bytes> {
@@ -37,16 +37,16 @@ impl Backend for Files {
 }
 
 impl BlockBackend for Files {
-    fn owner(device: DeviceNumber) -> Result<Option<Handle>> {
+    fn owner(device: DeviceNumber) -> Result<Option<VolumeId>> {
         loop_device::owner(device)
     }
-    fn mapped(&self, volume: &Handle, hint: Option<u32>) -> Result<Option<Device>> {
+    fn mapped(&self, volume: &VolumeId, hint: Option<u32>) -> Result<Option<Device>> {
         match self.0.image(volume)? {
             Some(image) => loop_device::find(&image, hint),
             None => Ok(None),
         }
     }
-    fn map(&self, volume: &Handle, hint: Option<u32>) -> Result<Device> {
+    fn map(&self, volume: &VolumeId, hint: Option<u32>) -> Result<Device> {
         let image = self.0.whole_image(volume, Allocation::Full, RESERVE)?;
         loop_device::attach(&image, volume, hint, Allocation::Full)
     }

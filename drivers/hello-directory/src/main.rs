@@ -7,8 +7,9 @@
 
 use flexvol_storage::host::{Allocation, Reserve, pool::Pool};
 use flexvol_storage::sdk::beside_executable;
-use flexvol_storage::sdk::{Bytes, Error, ErrorKind, Handle, Options, Result};
-use flexvol_storage::{Asset, Backend, Catalog, DirectoryBackend, DirectoryDriver, Mark, run};
+use flexvol_storage::sdk::{Bytes, Error, ErrorKind, Options, Result};
+use flexvol_storage::{Asset, Backend, Catalog, Mark, VolumeId, run};
+use flexvol_storage::{DirectoryBackend, DirectoryDriver};
 use std::{os::fd::OwnedFd, process::ExitCode};
 
 struct Directories(Pool);
@@ -19,23 +20,23 @@ impl Backend for Directories {
     fn catalog(&self) -> &dyn Catalog {
         &self.0
     }
-    fn find(&self, volume: &Handle) -> Result<Option<Asset>> {
+    fn find(&self, volume: &VolumeId) -> Result<Option<Asset>> {
         match self.0.find_directory(volume)? {
             Some(found) => Asset::marked(self.0.unlimited()?, found.mark()?).map(Some),
             None => Ok(None),
         }
     }
-    fn create(&self, volume: &Handle, size: Bytes, mark: &Mark) -> Result<()> {
+    fn create(&self, volume: &VolumeId, size: Bytes, mark: &Mark) -> Result<()> {
         self.0.create_directory(volume, size, mark, RESERVE)
     }
-    fn set_mark(&self, volume: &Handle, mark: &Mark) -> Result<()> {
+    fn set_mark(&self, volume: &VolumeId, mark: &Mark) -> Result<()> {
         self.0.directory(volume)?.set_mark(mark)
     }
-    fn grow(&self, _: &Handle, _: Bytes) -> Result<()> {
+    fn grow(&self, _: &VolumeId, _: Bytes) -> Result<()> {
         let why = "it has its whole file system already; make that larger";
         Err(Error::new(ErrorKind::Exhausted, why))
     }
-    fn destroy(&self, volume: &Handle) -> Result<()> {
+    fn destroy(&self, volume: &VolumeId) -> Result<()> {
         self.0.remove_directory(volume)
     }
     fn capacity(&self, _: &Options) -> Result<Bytes> {
@@ -44,7 +45,7 @@ impl Backend for Directories {
 }
 
 impl DirectoryBackend for Directories {
-    fn open(&self, volume: &Handle) -> Result<OwnedFd> {
+    fn open(&self, volume: &VolumeId) -> Result<OwnedFd> {
         Ok(self.0.directory(volume)?.into())
     }
 }

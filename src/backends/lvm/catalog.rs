@@ -3,10 +3,10 @@
 
 use super::{
     Group,
-    tags::{MARK, is_unfinished, mark_of},
+    tags::{MARK, is_unfinished, mark_of, opened},
 };
 use flexvol_storage::{
-    Catalog, ManagedBackend, Mark,
+    Catalog, ManagedBackend, VolumeId,
     host::{
         PoolId,
         lvm::{self, Names, Place},
@@ -23,22 +23,24 @@ impl Group {
     /// own volume's.
     fn named(&self, name: &VolumeName) -> Result<Option<Handle>> {
         let view = self.view(None)?;
-        let id = view.id()?;
+        let key = view.key()?;
         let field = format!("name={name}");
         for found in &view.volumes {
             let mut marks = found.tags.iter().filter(|tag| tag.starts_with(MARK));
-            let Some(handle) = lvm::handle_in(&found.name)
+            let Some(volume) = lvm::volume_in(&found.name)
                 .filter(|_| marks.any(|mark| mark.split(':').any(|it| it == field)))
             else {
                 continue;
             };
-            let mark = mark_of(found)?.map(Mark::decode).transpose()?;
+            let Some(tag) = mark_of(found)? else {
+                continue;
+            };
+            let mark = opened(tag, &volume, &key)?;
             // A copy of a volume, or one of a group that was merged into this one, is none of ours,
             // and one that was deleted has no name while it is kept.
-            let has_name =
-                |mark: Mark| mark.handle == handle && mark.pool == id && mark.deleted.is_none();
-            if mark.is_some_and(has_name) {
-                return Ok(Some(handle));
+            let is_own = VolumeId::of(&mark.handle) == volume && mark.pool == key.id();
+            if is_own && mark.deleted.is_none() {
+                return Ok(Some(mark.handle));
             }
         }
         Ok(None)
@@ -50,18 +52,18 @@ impl Catalog for Group {
         self.facts()?.id()
     }
 
-    fn handles(&self) -> Result<Vec<Handle>> {
+    fn volume_ids(&self) -> Result<Vec<VolumeId>> {
         let view = self.view(None)?;
         let volumes = view.volumes.iter().filter(|found| !is_unfinished(found));
         Ok(volumes
-            .filter_map(|found| lvm::handle_in(&found.name))
+            .filter_map(|found| lvm::volume_in(&found.name))
             .collect())
     }
 
-    fn bind(&self, name: &VolumeName, volume: &Handle) -> Result<Handle> {
+    fn bind(&self, name: &VolumeName, handle: &Handle) -> Result<Handle> {
         self.forget();
         let names = self.names()?;
-        let promised = names.reserve(name, volume)?;
+        let promised = names.reserve(name, handle)?;
         // What is in a mark counts: the promise may have been made after a reboot, which took away
         // the one of then. It stays: whoever it was made to may be making the volume, because the
         // mark was going when he looked. While nobody does, the mark is found first.
@@ -75,7 +77,7 @@ impl Catalog for Group {
         }
     }
 
-    fn free(&self, name: &VolumeName, volume: &Handle) -> Result<()> {
+    fn free(&self, name: &VolumeName, volume: &VolumeId) -> Result<()> {
         // Without its name nobody would go on with it.
         self.discard(volume)?;
         self.names()?.release(name, volume)

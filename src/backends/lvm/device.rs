@@ -2,22 +2,22 @@
 
 use super::{Group, expect_plain, tags::has_state};
 use flexvol_storage::{
-    BlockBackend,
+    BlockBackend, VolumeId,
     host::{
         Device, DeviceNumber,
         lvm::{self, mapping},
         probe::Proof,
     },
     mark::State,
-    sdk::{ErrorKind, Handle, Result},
+    sdk::{ErrorKind, Result},
 };
 
 impl BlockBackend for Group {
     const PROOF: Proof = Proof::Ends;
     const KEEPS_UNUSED: bool = true;
 
-    fn owner(device: DeviceNumber) -> Result<Option<Handle>> {
-        Ok(mapping::of(device)?.and_then(|found| lvm::handle_in(&found.volume)))
+    fn owner(device: DeviceNumber) -> Result<Option<VolumeId>> {
+        Ok(mapping::of(device)?.and_then(|found| lvm::volume_in(&found.volume)))
     }
 
     fn resume(device: DeviceNumber) -> Result<()> {
@@ -28,7 +28,7 @@ impl BlockBackend for Group {
         Ok(mapping::of(device)?.is_none_or(|found| !found.suspended))
     }
 
-    fn mapped(&self, volume: &Handle, hint: Option<u32>) -> Result<Option<Device>> {
+    fn mapped(&self, volume: &VolumeId, hint: Option<u32>) -> Result<Option<Device>> {
         let Some(known) = self.logical_volume(volume)? else {
             return Ok(None);
         };
@@ -37,7 +37,7 @@ impl BlockBackend for Group {
             .transpose()
     }
 
-    fn map(&self, volume: &Handle, hint: Option<u32>) -> Result<Device> {
+    fn map(&self, volume: &VolumeId, hint: Option<u32>) -> Result<Device> {
         let known = self.existing(volume)?;
         self.wipe_grown(volume, &known, has_state(&known, State::Blank)?)?;
         lvm::device(&self.place, &known.name, &known.uuid, known.size, hint)
@@ -57,7 +57,7 @@ impl BlockBackend for Group {
         self.change(|place| lvm::let_go(place, &found.volume, &found.uuid))
     }
 
-    fn unused(&self, volume: &Handle, hint: Option<u32>) {
+    fn unused(&self, volume: &VolumeId, hint: Option<u32>) {
         if !self.settings.deactivate {
             return;
         }

@@ -5,12 +5,12 @@ use super::{
     tags::{is_unfinished, mark_of},
 };
 use flexvol_storage::{
-    ManagedBackend, Mark,
+    ManagedBackend, Mark, VolumeId,
     host::{
         Device, DeviceNumber,
         lvm::{self, LogicalVolume, mapping},
     },
-    sdk::{Error, ErrorKind, Handle, Result, VolumeName},
+    sdk::{Error, ErrorKind, Result, VolumeName},
 };
 use std::{ffi::OsStr, fs, os::unix::fs::MetadataExt, path::Path, time::Duration};
 
@@ -43,7 +43,7 @@ impl ManagedBackend for Group {
         let Some(found) = self.view(None)?.volume(&name).cloned() else {
             return Ok(None);
         };
-        if lvm::handle_in(&name).is_some() && mark_of(&found)?.is_some() {
+        if lvm::volume_in(&name).is_some() && mark_of(&found)?.is_some() {
             return unfit("the logical volume is a volume of the pool already");
         }
         if !found.is_plain {
@@ -53,14 +53,14 @@ impl ManagedBackend for Group {
         Ok(Some(Stray(found)))
     }
 
-    fn look(&self, stray: &Stray, _: &Handle) -> Result<Device> {
+    fn look(&self, stray: &Stray, _: &VolumeId) -> Result<Device> {
         let found = &stray.0;
         lvm::device(&self.place, &found.name, &found.uuid, found.size, None)
     }
 
     /// The mark comes first: cut before the name, it is a logical volume as before, which the next
     /// call takes over.
-    fn take(&self, stray: Stray, volume: &Handle, mark: &Mark) -> Result<()> {
+    fn take(&self, stray: Stray, volume: &VolumeId, mark: &Mark) -> Result<()> {
         let found = stray.0;
         let _lock = self.lock_space()?;
         self.forget();
@@ -72,7 +72,7 @@ impl ManagedBackend for Group {
             ));
         }
         lvm::expect_closed(&self.place, &found)?;
-        let (old, new) = (mark_of(&found)?, mark.to_string());
+        let (old, new) = (mark_of(&found)?, self.tag(volume, mark)?);
         if old != Some(new.as_str()) {
             self.commit(volume, |place| place.retag(&found.name, old, &new))?;
         }
@@ -81,12 +81,12 @@ impl ManagedBackend for Group {
         })
     }
 
-    fn dangling_names(&self, age: Duration) -> Result<Vec<(VolumeName, Handle)>> {
+    fn dangling_names(&self, age: Duration) -> Result<Vec<(VolumeName, VolumeId)>> {
         let promised = self.names()?.older_than(age)?;
         let view = self.view(None)?;
         let dangling = promised
             .into_iter()
-            .filter(|(_, handle)| view.volume(&lvm::name_of(handle)).is_none());
+            .filter(|(_, volume)| view.volume(&lvm::name_of(volume)).is_none());
         Ok(dangling.collect())
     }
 
@@ -94,15 +94,15 @@ impl ManagedBackend for Group {
         Ok(self.settings.deactivate)
     }
 
-    fn unfinished(&self) -> Result<Vec<Handle>> {
+    fn unfinished(&self) -> Result<Vec<VolumeId>> {
         let view = self.view(None)?;
         let unfinished = view.volumes.iter().filter(|found| is_unfinished(found));
         Ok(unfinished
-            .filter_map(|found| lvm::handle_in(&found.name))
+            .filter_map(|found| lvm::volume_in(&found.name))
             .collect())
     }
 
-    fn discard(&self, volume: &Handle) -> Result<()> {
+    fn discard(&self, volume: &VolumeId) -> Result<()> {
         match self.logical_volume(volume)?.filter(is_unfinished) {
             Some(found) => self.change(|place| lvm::remove(place, &found)),
             None => Ok(()),

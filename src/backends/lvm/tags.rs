@@ -1,8 +1,8 @@
 //! What the tags of a logical volume say of it.
 
 use flexvol_storage::{
-    Mark,
-    host::lvm::LogicalVolume,
+    Mark, VolumeId,
+    host::lvm::{LogicalVolume, PoolKey},
     mark::State,
     sdk::{Bytes, Error, ErrorKind, Result},
 };
@@ -35,7 +35,24 @@ pub(super) fn grown_from(volume: &LogicalVolume) -> Option<(&str, Bytes)> {
     })
 }
 
-/// The text of a logical volume's mark.
+/// The tag that is a volume's mark. Its handle is sealed, because tags are words of command lines.
+pub(super) fn sealed(mark: &Mark, volume: &VolumeId, key: &PoolKey) -> String {
+    let handle = key.sealed(&mark.handle, volume);
+    Mark {
+        handle,
+        ..mark.clone()
+    }
+    .to_string()
+}
+
+/// The mark that a tag of this volume is. In a tag that was another volume's, the handle is nobody's.
+pub(super) fn opened(tag: &str, volume: &VolumeId, key: &PoolKey) -> Result<Mark> {
+    let mark = Mark::decode(tag)?;
+    let handle = key.sealed(&mark.handle, volume);
+    Ok(Mark { handle, ..mark })
+}
+
+/// The tag that is a logical volume's mark.
 pub(super) fn mark_of(volume: &LogicalVolume) -> Result<Option<&str>> {
     let mut marks = volume.tags.iter().filter(|tag| tag.starts_with(MARK));
     match (marks.next(), marks.next()) {

@@ -80,7 +80,7 @@ fn check(
     };
     let measured = opened.space().and_then(|space| {
         let available = available(&opened)?;
-        Ok((space, available, opened.handles()?.len()))
+        Ok((space, available, opened.volume_ids()?.len()))
     });
     let (space, available, volumes) = match measured {
         Ok(measured) => measured,
@@ -159,7 +159,7 @@ fn with_records(check: Check, directories: &Directories) -> Check {
         "{}; volumes whose limit cannot be read: {}, as {}: {}",
         check.found,
         damaged.len(),
-        first.handle,
+        first.volume,
         first.why
     );
     let path = directories.path.join(&first.directory);

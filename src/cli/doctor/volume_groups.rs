@@ -129,7 +129,7 @@ pub fn check(about: String, group: &VolumeGroup) -> Check {
     let volumes = view
         .volumes
         .iter()
-        .filter(|volume| flexvol_storage::host::lvm::handle_in(&volume.name).is_some());
+        .filter(|volume| flexvol_storage::host::lvm::volume_in(&volume.name).is_some());
     let found = format!(
         "{place}, id {id}, volumes: {}, {} in all, {} for volumes",
         volumes.count(),

@@ -18,7 +18,7 @@ func TestAttachingIsRepeatedAndDetachingForgottenVolumesSucceeds(t *testing.T) {
 	must(t, err)
 	detacher, err := k.attachable(spec).NewDetacher()
 	must(t, err)
-	expected := "/run/flexvol/volumes/" + persistent.Spec.FlexVolume.Options["handle"]
+	expected := "/run/flexvol/volumes/" + id(persistent)
 	for i := 0; i < 2; i++ {
 		device, err := attacher.Attach(spec, nodeName)
 		if err != nil || device != expected {

@@ -2,6 +2,8 @@ package contract
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -170,7 +172,13 @@ func (d driver) delete(volume *v1.PersistentVolume) {
 	d.call("delete", string(text))
 }
 
+// id is what the volume is called on the node.
+func id(volume *v1.PersistentVolume) string {
+	digest := sha256.Sum256([]byte(volume.Spec.FlexVolume.Options["handle"]))
+	return hex.EncodeToString(digest[:16])
+}
+
 // image is the volume's file in the pool.
 func (d driver) image(volume *v1.PersistentVolume) string {
-	return filepath.Join(d.s.pool(), "volumes", volume.Spec.FlexVolume.Options["handle"])
+	return filepath.Join(d.s.pool(), "volumes", id(volume))
 }

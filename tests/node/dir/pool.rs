@@ -156,7 +156,7 @@ fn people(place: &Place, points: &Points) {
     fs::write(place.directory(&doomed).join("a/b/file"), "gone").unwrap();
     let other = place.volume("other");
     for (volume, prefix) in [(&doomed, ".gone-"), (&other, ".new-")] {
-        let name = format!("{prefix}{}", volume.handle());
+        let name = format!("{prefix}{}", volume.id());
         fs::rename(place.directory(volume), place.volumes().join(name)).unwrap();
     }
     let told = said(&place.driver, &["gc", "--dry-run"]);
@@ -225,7 +225,7 @@ fn reuse(place: &Place, points: &Points) {
     let (a, b) = (made("a"), made("b"));
     none_left("c");
     // Removed as far as the data, but not the directory.
-    let gone = place.volumes().join(format!(".gone-{}", a.handle()));
+    let gone = place.volumes().join(format!(".gone-{}", a.id()));
     fs::rename(place.directory(&a), &gone).unwrap();
     none_left("c");
     delete(&a).success();

@@ -1,7 +1,7 @@
 //! What a pool gives, and what it refuses.
 
 use super::{BTRFS, E2FS, MIB, NO_RESERVE, XFS, bytes, image, on_disk};
-use crate::{bench::Bench, host_lock::handle};
+use crate::{bench::Bench, host_lock::any_volume};
 use flexvol_host::pool::{Allocation, Pool, Reserve};
 use flexvol_sdk::{Bytes, ErrorKind, Filesystem};
 use flexvol_testing::{Need, Points, Test};
@@ -55,7 +55,7 @@ pub(super) fn settles(pool: &Pool, bench: &Bench, before: Bytes) {
 fn full(points: &Points) {
     for filesystem in [Filesystem::Ext4, Filesystem::Xfs] {
         let (bench, pool) = on_disk(filesystem, 400);
-        let neighbour = handle();
+        let neighbour = any_volume();
         pool.create(&neighbour, bytes(32), "", Allocation::Full, NO_RESERVE)
             .unwrap();
         let before = free(&pool, &bench);
@@ -73,7 +73,7 @@ fn full(points: &Points) {
             (bytes(1), Reserve::Percent(100)),
         ] {
             let error = pool
-                .create(&handle(), wanted, "", Allocation::Full, reserve)
+                .create(&any_volume(), wanted, "", Allocation::Full, reserve)
                 .err();
             if let Some(error) = error {
                 assert_eq!(
@@ -84,13 +84,13 @@ fn full(points: &Points) {
             } else {
                 // It did fit, to the last block.
                 assert_eq!(wanted, Bytes(before.0 / MIB * MIB));
-                for handle in pool.handles().unwrap() {
-                    if handle != neighbour {
-                        pool.remove(&handle).unwrap();
+                for volume in pool.volume_ids().unwrap() {
+                    if volume != neighbour {
+                        pool.remove(&volume).unwrap();
                     }
                 }
             }
-            assert_eq!(pool.handles().unwrap(), [neighbour]);
+            assert_eq!(pool.volume_ids().unwrap(), [neighbour]);
             settles(&pool, &bench, before);
             let neighbour = image(&pool, &neighbour);
             neighbour.file().write_all_at(&[7; 1 << 16], MIB).unwrap();
@@ -99,10 +99,10 @@ fn full(points: &Points) {
         }
         let percent = Reserve::Percent(100);
         let error = pool
-            .create(&handle(), bytes(1), "", Allocation::Thin, percent)
+            .create(&any_volume(), bytes(1), "", Allocation::Thin, percent)
             .unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Exhausted);
-        pool.create(&handle(), bytes(20), "", Allocation::Full, reserve)
+        pool.create(&any_volume(), bytes(20), "", Allocation::Full, reserve)
             .unwrap();
     }
 }
@@ -110,10 +110,10 @@ fn full(points: &Points) {
 fn extension_fails(points: &Points) {
     for filesystem in [Filesystem::Ext4, Filesystem::Xfs, Filesystem::Btrfs] {
         let (bench, pool) = on_disk(filesystem, 400);
-        let handle = handle();
-        pool.create(&handle, bytes(32), "", Allocation::Full, NO_RESERVE)
+        let volume = any_volume();
+        pool.create(&volume, bytes(32), "", Allocation::Full, NO_RESERVE)
             .unwrap();
-        let image = image(&pool, &handle);
+        let image = image(&pool, &volume);
         image.file().write_all_at(b"content", 31 * MIB).unwrap();
         let before = free(&pool, &bench);
         let unchanged = |what: &str| {
@@ -154,10 +154,10 @@ fn extension_fails(points: &Points) {
 fn extension_heals(points: &Points) {
     for filesystem in [Filesystem::Ext4, Filesystem::Xfs] {
         let (bench, pool) = on_disk(filesystem, 400);
-        let handle = handle();
-        pool.create(&handle, bytes(32), "", Allocation::Full, NO_RESERVE)
+        let volume = any_volume();
+        pool.create(&volume, bytes(32), "", Allocation::Full, NO_RESERVE)
             .unwrap();
-        let image = image(&pool, &handle);
+        let image = image(&pool, &volume);
         let allocated = || image.file().metadata().unwrap().blocks() * 512;
         // Cut between taking the blocks and making the file longer. The retry needs no more room.
         let keep = FallocateFlags::FALLOC_FL_KEEP_SIZE;
@@ -210,7 +210,7 @@ fn crowd(points: &Points) {
                 scope.spawn(|| {
                     // Each its own, as processes have.
                     let pool = Pool::open(&root).unwrap();
-                    match pool.create(&handle(), bytes(15), "", Allocation::Full, reserve) {
+                    match pool.create(&any_volume(), bytes(15), "", Allocation::Full, reserve) {
                         Ok(()) => 1,
                         Err(error) => {
                             assert_eq!(error.kind(), ErrorKind::Exhausted);
@@ -226,6 +226,6 @@ fn crowd(points: &Points) {
             .sum()
     });
     assert_eq!(made, 6, "100 MiB hold six times 15 MiB");
-    assert_eq!(pool.handles().unwrap().len(), 6);
+    assert_eq!(pool.volume_ids().unwrap().len(), 6);
     points.add(16);
 }

@@ -45,7 +45,7 @@ pub const TESTS: &[Test] = &[
 fn full_metadata(points: &Points) {
     let node = Node::linear();
     let volume = node.provision("pv", "xfs");
-    let lv = format!("{GROUP}/flexvol-{}", volume.handle());
+    let lv = format!("{GROUP}/flexvol-{}", volume.id());
     let doctor = || {
         let plugins = node.sandbox.plugins();
         let words = ["doctor", "--plugin-dir", plugins.to_str().unwrap()];
@@ -172,7 +172,7 @@ fn snapshots(points: &Points) {
     pod.mount("rw").success();
     let content = fill(pod.dir(), "file");
     pod.unmount().success();
-    let path = format!("{GROUP}/flexvol-{}", volume.handle());
+    let path = format!("{GROUP}/flexvol-{}", volume.id());
     lvm(&[
         "lvcreate", "-qq", "-y", "-s", "-n", "backup", "-L", "32M", &path,
     ]);
@@ -295,7 +295,7 @@ fn grown_blank(points: &Points) {
 
     // Cut after the storage grew; its end is elsewhere than what was wiped above.
     let volume = node.provision("pv", "xfs");
-    let path = format!("{GROUP}/flexvol-{}", volume.handle());
+    let path = format!("{GROUP}/flexvol-{}", volume.id());
     let tag = format!("flexvol-grown-from={SIZE}");
     lvm(&["lvchange", "-qq", "--addtag", &tag, &path]);
     lvm(&[
@@ -312,7 +312,7 @@ fn grown_blank(points: &Points) {
 
     // By hand, so that nobody knows what is there.
     let volume = node.provision("pv", "xfs");
-    let path = format!("{GROUP}/flexvol-{}", volume.handle());
+    let path = format!("{GROUP}/flexvol-{}", volume.id());
     lvm(&[
         "lvextend",
         "-qq",

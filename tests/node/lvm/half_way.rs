@@ -35,7 +35,7 @@ pub const TESTS: &[Test] = &[
 ];
 
 fn extend(volume: &PersistentVolume, to: u64) {
-    let path = format!("{GROUP}/flexvol-{}", volume.handle());
+    let path = format!("{GROUP}/flexvol-{}", volume.id());
     lvm(&["lvextend", "-qq", "-y", "-L", &format!("{to}b"), &path]);
 }
 
@@ -177,7 +177,7 @@ fn extended(points: &Points) {
     let pod = node.pod(&volume);
     pod.mount("rw").success();
     let content = fill(pod.dir(), "file");
-    let path = format!("{GROUP}/flexvol-{}", volume.handle());
+    let path = format!("{GROUP}/flexvol-{}", volume.id());
     let log = node.sandbox.path("ioctls.log");
     let extend = |to: u64, inject: &str| {
         let bytes = format!("{to}b");
@@ -244,7 +244,7 @@ fn cut_xfs(points: &Points) {
     }
     pod.unmount().success();
 
-    let path = format!("/dev/{GROUP}/flexvol-{}", volume.handle());
+    let path = format!("/dev/{GROUP}/flexvol-{}", volume.id());
     let device = File::options().read(true).write(true).open(&path).unwrap();
     let number = |at: u64| {
         let mut bytes = [0; 8];
@@ -268,7 +268,7 @@ fn cut_xfs(points: &Points) {
     // The mark of a growth that was not seen to its end.
     let mark = told(&volume, "lv_tags");
     let growing = format!("{mark}:growing={GROWN}");
-    let lv = format!("{GROUP}/flexvol-{}", volume.handle());
+    let lv = format!("{GROUP}/flexvol-{}", volume.id());
     lvm(&[
         "lvchange", "-qq", "--deltag", &mark, "--addtag", &growing, &lv,
     ]);

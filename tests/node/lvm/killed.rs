@@ -157,7 +157,7 @@ fn delete(node: &Node, name: &str, disturbances: &[Disturbance], points: &Points
     let prepare = || node.provision("pv", "ext4");
     let arguments = |volume: &PersistentVolume| vec!["delete".to_owned(), volume.json("rw")];
     let check = |volume: &PersistentVolume, _: &Call| {
-        let name = format!("{GROUP}/flexvol-{}", volume.handle());
+        let name = format!("{GROUP}/flexvol-{}", volume.id());
         assert!(!output("lvm", &["lvs", &name]).status.success());
     };
     let how = (disturbances, points);

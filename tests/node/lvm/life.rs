@@ -93,7 +93,7 @@ fn life(node: &Node, points: &Points) {
         assert_eq!(fs::read(pod.dir().join("more")).unwrap(), more);
         pod.unmount().success();
 
-        let device = format!("/dev/{GROUP}/flexvol-{}", volume.handle());
+        let device = format!("/dev/{GROUP}/flexvol-{}", volume.id());
         let check: &[&str] = match filesystem {
             "xfs" => &["xfs_repair", "-n", &device],
             "ext4" => &["e2fsck", "-fn", &device],
@@ -201,7 +201,7 @@ fn in_use(points: &Points) {
     assert!(refused.contains("still mounted"), "{refused}");
     pod.unmount().success();
     // Open, and not exclusively: only LVM sees that.
-    let device = fs::File::open(format!("/dev/{GROUP}/flexvol-{}", volume.handle())).unwrap();
+    let device = fs::File::open(format!("/dev/{GROUP}/flexvol-{}", volume.id())).unwrap();
     let refused = node.delete(&volume).failure();
     assert!(refused.contains("has it open"), "{refused}");
     drop(device);

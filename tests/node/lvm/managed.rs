@@ -4,7 +4,9 @@ use super::{
     GROUP, GROWN, MIB, NEEDS, Node, SIZE, fill, flexvol, group, install, inventory, lvm, output,
     run, thin_pool,
 };
-use flexvol_testing::{Hidden, PersistentVolume, Pod, Points, Sandbox, Test, disks, json, request};
+use flexvol_testing::{
+    Hidden, PersistentVolume, Pod, Points, Sandbox, Test, disks, json, request, volume_id,
+};
 use std::{
     fs::{self, File},
     os::unix::fs::{FileExt, symlink},
@@ -244,7 +246,7 @@ fn old_data(points: &Points) {
     }
 
     let volume = node.provision("pv", "xfs");
-    let path = format!("/dev/{GROUP}/flexvol-{}", volume.handle());
+    let path = format!("/dev/{GROUP}/flexvol-{}", volume.id());
     let somebodys = b"somebody's data";
     let write = |data: &[u8], at| {
         let device = File::options().write(true).open(&path).unwrap();
@@ -276,7 +278,7 @@ fn unfinished(points: &Points) {
         .path();
     let config = node.configuration();
     let make = |handle: &str, size: &str| {
-        let name = format!("flexvol-{handle}");
+        let name = format!("flexvol-{}", volume_id(handle));
         lvm(&[
             "lvcreate",
             "-qq",
@@ -302,7 +304,7 @@ fn unfinished(points: &Points) {
         let handle = digit.repeat(32);
         make(&handle, size);
         symlink(&handle, pool.join(name)).unwrap();
-        assert!(!flexvol(&["list", "--config", &config]).contains(&handle));
+        assert!(!flexvol(&["list", "--config", &config]).contains(name));
         let volume = node.provision(name, "ext4");
         assert_eq!(volume.handle(), handle);
         assert_eq!(super::told(&volume, "lv_size"), SIZE.to_string());
@@ -315,6 +317,7 @@ fn unfinished(points: &Points) {
     // After a reboot nobody knows for whom it was begun.
     let orphan = "c".repeat(32);
     make(&orphan, "64M");
+    let orphan = volume_id(&orphan);
     let would = flexvol(&["gc", "--dry-run", "--config", &config]);
     assert!(
         would.contains(&format!("would remove the storage of volume {orphan}")),
@@ -388,8 +391,9 @@ fn adopted(points: &Points) {
     assert!(!adopt("other/by-hand", "pv2", &[]).status.success());
     let again = adopt(&path, "pv", &["--size", &size]);
     assert!(again.status.success(), "{again:?}");
-    let handle = lvm(&["lvs", "--noheadings", "-o", "lv_name", GROUP]);
-    let handle = handle.trim().strip_prefix("flexvol-").unwrap();
+    let shown = flexvol(&["show", "pv", "-o", "json", "--config", &config]);
+    let shown: serde_json::Value = serde_json::from_str(&shown).unwrap();
+    let handle = shown["handle"].as_str().unwrap();
     let volume = PersistentVolume {
         name: "pv".to_owned(),
         filesystem: "ext4",

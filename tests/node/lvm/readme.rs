@@ -138,8 +138,9 @@ fn unnamed(points: &Points) {
     let listed = run(program, &["list"]);
     assert!(listed.contains("data"), "{listed}");
     assert!(run(program, &["config"]).contains("keep_deleted = \"1h"));
-    let handle = lvm(&["lvs", "--noheadings", "-o", "lv_name", GROUP]);
-    let handle = handle.trim().trim_start_matches("flexvol-").to_owned();
+    let shown = run(program, &["show", "data", "-o", "json"]);
+    let shown: serde_json::Value = serde_json::from_str(&shown).unwrap();
+    let handle = shown["handle"].as_str().unwrap().to_owned();
     let volume = PersistentVolume {
         name: "data".to_owned(),
         filesystem: "xfs",

@@ -309,7 +309,7 @@ fn expect_refused(history: &[Answered], seed: u64) {
 
 /// What is to be seen of a volume at rest; whether it was formatted is not.
 fn state(place: &Place, volume: &PersistentVolume, sizes: &BTreeMap<String, u64>) -> State {
-    let size = sizes.get(volume.handle());
+    let size = sizes.get(&volume.id());
     let mounts = below(&place.sandbox.kubelet_root());
     State {
         gone: size.is_none(),

@@ -1,8 +1,7 @@
 //! What a storm passes over: a node, and where its volumes are.
 
 use crate::{by_hand::said_json, dir, lvm, sandbox, sandbox_with};
-use flexvol_host::pool::Pool;
-use flexvol_sdk::Handle;
+use flexvol_host::{VolumeId, pool::Pool};
 use flexvol_testing::{Baseline, Driver, PersistentVolume, PoolFilesystem, Sandbox, disks};
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -71,20 +70,20 @@ impl Place {
             return old;
         }
         let pool = Pool::open(&self.sandbox.pool()).unwrap();
-        let handle = Handle::parse(volume.handle()).unwrap();
+        let id = VolumeId::parse(&volume.id()).unwrap();
         if let Backend::Dir(_) = self.backend {
-            let directory = pool.directory(&handle).unwrap();
+            let directory = pool.directory(&id).unwrap();
             let old = directory.mark().unwrap().unwrap();
             directory.set_mark(&change(old.clone())).unwrap();
             return old;
         }
-        let image = pool.existing_image(&handle).unwrap();
+        let image = pool.existing_image(&id).unwrap();
         let old = image.mark().unwrap().unwrap();
         image.set_mark(&change(old.clone())).unwrap();
         old
     }
 
-    /// The size in MiB of every volume there is, by its handle.
+    /// The size in MiB of every volume there is, by its id.
     pub fn sizes(&self, driver: &Driver) -> BTreeMap<String, u64> {
         match self.backend {
             Backend::Loop => {
@@ -102,9 +101,9 @@ impl Place {
                 let sizes: BTreeMap<String, u64> = volumes
                     .iter()
                     .map(|volume| {
-                        let handle = volume["handle"].as_str().unwrap().to_owned();
+                        let id = volume["id"].as_str().unwrap().to_owned();
                         // It has none to tell where the mark is not understood.
-                        (handle, volume["storage"].as_u64().unwrap_or_default() >> 20)
+                        (id, volume["storage"].as_u64().unwrap_or_default() >> 20)
                     })
                     .collect();
                 let directories = fs::read_dir(self.sandbox.pool().join("volumes")).unwrap();

@@ -5,6 +5,7 @@
 //! only has to outlive the call.
 
 use crate::{
+    VolumeId,
     deadline::Deadline,
     lock,
     pool::{PoolId, links},
@@ -42,8 +43,8 @@ impl Names {
     ///
     /// # Errors
     /// When it cannot be known.
-    pub fn reserve(&self, name: &VolumeName, volume: &Handle) -> Result<Handle> {
-        links::reserve(&self.directory, name, volume)
+    pub fn reserve(&self, name: &VolumeName, handle: &Handle) -> Result<Handle> {
+        links::reserve(&self.directory, name, handle)
     }
 
     /// The volume that a name was promised to.
@@ -58,7 +59,7 @@ impl Names {
     ///
     /// # Errors
     /// When it may still be there.
-    pub fn release(&self, name: &VolumeName, volume: &Handle) -> Result<()> {
+    pub fn release(&self, name: &VolumeName, volume: &VolumeId) -> Result<()> {
         let _lock = self.lock()?;
         links::release(&self.directory, name, volume)
     }
@@ -67,8 +68,10 @@ impl Names {
     ///
     /// # Errors
     /// When they cannot be listed.
-    pub fn older_than(&self, age: Duration) -> Result<Vec<(VolumeName, Handle)>> {
-        links::older_than(&self.directory, age)
+    pub fn older_than(&self, age: Duration) -> Result<Vec<(VolumeName, VolumeId)>> {
+        let promised = links::older_than(&self.directory, age)?;
+        let volume = |(name, handle)| (name, VolumeId::of(&handle));
+        Ok(promised.into_iter().map(volume).collect())
     }
 
     /// Held while space is counted and taken, so that two volumes cannot be promised the same.

@@ -2,6 +2,7 @@
 
 use super::{
     command::{change, report, said},
+    key::PoolKey,
     names::Names,
     pool_tag::pool_tag,
     report::{CopyRow, DiskRow, GroupRow, OpenRow, TagRow, View, VolumeRow, rows, view},
@@ -69,8 +70,8 @@ impl Place {
         group.map(View::from).ok_or_else(|| self.missing())
     }
 
-    /// Gives the place a pool's id, unless it has one; the flag tells whether it had none. A thin
-    /// pool is also told to fail writes that find it full, at once. A copy of a group keeps the id
+    /// Gives the place a pool's key, unless it has one; the flag tells whether it had none. A thin
+    /// pool is also told to fail writes that find it full, at once. A copy of a group keeps the key
     /// that it was copied with, and so its volumes; so does a pool of an older flexvol.
     ///
     /// # Errors
@@ -93,19 +94,19 @@ impl Place {
         };
         let view = self.look(Which::All)?;
         let copied = view.pool_tag()?;
-        let id = match &copied {
-            None => PoolId::random()?,
+        let key = match &copied {
+            None => PoolKey::random()?,
             Some(tag) if tag.group == Some(&view.uuid) => {
                 sync(&self.disks()?)?;
-                return Ok((tag.id, false));
+                return Ok((tag.key.id(), false));
             }
             Some(tag) => {
-                self.expect_alone(&view.uuid, tag.id)?;
-                tag.id
+                self.expect_alone(&view.uuid, tag.key.id())?;
+                tag.key
             }
         };
         let (verb, path) = place;
-        let tag = pool_tag(id, &view.uuid);
+        let tag = pool_tag(key, &view.uuid);
         let mut words = vec![verb, "--addtag", &tag];
         if let Some(copied) = &copied {
             words.extend(["--deltag", copied.text]);

@@ -1,10 +1,10 @@
 //! The tag that makes a volume group, or a thin pool, a pool.
 
-use super::report::View;
+use super::{key::PoolKey, report::View};
 use crate::pool::PoolId;
 use flexvol_sdk::{Error, ErrorKind, Result};
 
-/// What it begins with; a version, the pool's id and the group's UUID follow.
+/// What it begins with; a version, the pool's key and the group's UUID follow.
 const POOL: &str = "flexvol-pool=";
 /// The version that is written.
 const VERSION: &str = "1";
@@ -13,7 +13,7 @@ const VERSION: &str = "1";
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct PoolTag<'a> {
     pub(super) text: &'a str,
-    pub(super) id: PoolId,
+    pub(super) key: PoolKey,
     /// The group it was given to, as the kernel writes UUIDs: whoever copies a group gives the copy
     /// another one, and leaves it its tags. `None` in a tag that an older flexvol wrote.
     pub(super) group: Option<&'a str>,
@@ -21,23 +21,33 @@ pub(super) struct PoolTag<'a> {
 
 /// Whether a tag makes something the pool with this id, in whatever group.
 pub(super) fn is_of_pool(tag: &str, id: PoolId) -> bool {
-    let field = format!("id={id}");
-    tag.strip_prefix(POOL)
-        .is_some_and(|fields| fields.split(':').any(|it| it == field))
+    let key = |field: &str| PoolKey::parse(field.strip_prefix("key=")?).ok();
+    tag.strip_prefix(POOL).is_some_and(|fields| {
+        let mut keys = fields.split(':').filter_map(key);
+        keys.any(|key| key.id() == id)
+    })
 }
 
-/// The tag that makes the group with this UUID, or a thin pool in it, the pool with this id.
-pub(super) fn pool_tag(id: PoolId, group: &str) -> String {
-    format!("{POOL}{VERSION}:id={id}:group={group}")
+/// The tag that makes the group with this UUID, or a thin pool in it, the pool with this key.
+pub(super) fn pool_tag(key: PoolKey, group: &str) -> String {
+    format!("{POOL}{VERSION}:key={}:group={group}", key.text())
 }
 
 impl View {
     /// Which pool this is.
     ///
     /// # Errors
+    /// As for [`View::key`].
+    pub fn id(&self) -> Result<PoolId> {
+        Ok(self.key()?.id())
+    }
+
+    /// The pool's key.
+    ///
+    /// # Errors
     /// [`ErrorKind::NotFound`] where it is none, or its tag is older than groups in tags, [`ErrorKind::Configuration`] where its tag cannot
     /// be understood, [`ErrorKind::Conflict`] where it is another group's.
-    pub fn id(&self) -> Result<PoolId> {
+    pub fn key(&self) -> Result<PoolKey> {
         let tag = self.pool_tag()?.ok_or_else(|| {
             Error::new(
                 ErrorKind::NotFound,
@@ -45,7 +55,7 @@ impl View {
             )
         })?;
         match tag.group {
-            Some(group) if group == self.uuid => Ok(tag.id),
+            Some(group) if group == self.uuid => Ok(tag.key),
             Some(group) => Err(Error::new(
                 ErrorKind::Conflict,
                 "the volume group has the tag of another one: it is a copy, or got another UUID since; if the other is gone for good, this takes its place after `flexvol pool init`",
@@ -79,16 +89,16 @@ impl View {
             }
             _ => return wrong("the pool's tag is damaged"),
         }
-        let (id, group) = (fields.next(), fields.next());
-        let id = id.and_then(|field| field.strip_prefix("id="));
+        let (key, group) = (fields.next(), fields.next());
+        let key = key.and_then(|field| field.strip_prefix("key="));
         let group = group.map(|field| field.strip_prefix("group="));
-        match (id, group, fields.next()) {
-            (Some(id), None | Some(Some(_)), None) => Ok(Some(PoolTag {
+        match (key, group, fields.next()) {
+            (Some(key), None | Some(Some(_)), None) => Ok(Some(PoolTag {
                 text,
-                id: PoolId::parse(id)?,
+                key: PoolKey::parse(key)?,
                 group: group.flatten(),
             })),
-            _ => wrong("the pool's tag is damaged"),
+            _ => wrong("the pool's tag is damaged, or was written by an older flexvol"),
         }
     }
 }
@@ -112,12 +122,9 @@ mod tests {
             };
             view.id().map_err(|error| error.kind())
         };
-        let id = "00112233445566778899aabbccddeeff";
-        let tag = pool_tag(
-            PoolId::parse(id).unwrap(),
-            "vNUQTT3rQ6iGLe1ZfO1DAeSU1dB4IxBR",
-        );
-        assert_eq!(kind(&["a", &tag]).unwrap().to_string(), id);
+        let key = PoolKey::parse("00112233445566778899aabbccddeeff").unwrap();
+        let tag = pool_tag(key, "vNUQTT3rQ6iGLe1ZfO1DAeSU1dB4IxBR");
+        assert_eq!(kind(&["a", &tag]).unwrap(), key.id());
         assert_eq!(kind(&["a", "b"]).unwrap_err(), ErrorKind::NotFound);
         let copied = tag.replace("vNUQTT", "aaaaaa");
         assert_eq!(kind(&[&copied]).unwrap_err(), ErrorKind::Conflict);
@@ -127,6 +134,7 @@ mod tests {
             tag.replace("=1:", "=2:"),
             tag.replace(":group=", ":groups="),
             tag.replace("=1:", "=one:"),
+            tag.replace(":key=", ":id="),
             format!("{tag}:more"),
             format!("{of_no_group}:"),
             POOL.to_owned(),
@@ -143,11 +151,11 @@ mod tests {
 
     #[test]
     fn a_pool_is_recognised_in_any_group() {
-        let id = PoolId::parse("00112233445566778899aabbccddeeff").unwrap();
-        let tag = pool_tag(id, "vNUQTT3rQ6iGLe1ZfO1DAeSU1dB4IxBR");
+        let key = PoolKey::parse("00112233445566778899aabbccddeeff").unwrap();
+        let (tag, id) = (pool_tag(key, "vNUQTT3rQ6iGLe1ZfO1DAeSU1dB4IxBR"), key.id());
         let of_no_group = tag.split(":group").next().unwrap();
         assert!(is_of_pool(&tag, id) && is_of_pool(of_no_group, id));
-        for other in [tag.replace("id=00", "id=01"), tag.replace(POOL, "pool=")] {
+        for other in [tag.replace("key=00", "key=01"), tag.replace(POOL, "pool=")] {
             assert!(!is_of_pool(&other, id), "{other}");
         }
     }

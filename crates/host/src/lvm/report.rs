@@ -287,9 +287,9 @@ fn bare(uuid: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::key::PoolKey, *};
 
-    const GROUP: &str = r#""vg_uuid":"vNUQTT-3rQ6-iGLe-1ZfO-1DAe-SU1d-B4IxBR", "vg_tags":"a,flexvol-pool=1:id=00112233445566778899aabbccddeeff:group=vNUQTT3rQ6iGLe1ZfO1DAeSU1dB4IxBR", "vg_extent_size":"4194304", "vg_size":"2139095040", "vg_free":"2101346304", "vg_mda_free":"391168", "vg_mda_size":"1044480""#;
+    const GROUP: &str = r#""vg_uuid":"vNUQTT-3rQ6-iGLe-1ZfO-1DAe-SU1d-B4IxBR", "vg_tags":"a,flexvol-pool=1:key=00112233445566778899aabbccddeeff:group=vNUQTT3rQ6iGLe1ZfO1DAeSU1dB4IxBR", "vg_extent_size":"4194304", "vg_size":"2139095040", "vg_free":"2101346304", "vg_mda_free":"391168", "vg_mda_size":"1044480""#;
 
     fn report(volumes: &[&str]) -> Vec<u8> {
         let rows: Vec<_> = volumes
@@ -300,17 +300,16 @@ mod tests {
     }
 
     const LINEAR: &str = r#""lv_name":"flexvol-01", "lv_uuid":"M5QkWA-BuaP-dCA3-41zn-b2Yo-Eerh-S0LwzL", "lv_size":"37748736", "lv_tags":"x,y=1:z", "lv_layout":"linear", "lv_role":"public", "pool_lv":"""#;
-    const POOL: &str = r#""lv_name":"tp0", "lv_uuid":"xFUHYw-9LXF-ACTt-hkEQ-avpp-1BzF-l5BzcP", "lv_size":"104857600", "lv_tags":"flexvol-pool=1:id=ffeeddccbbaa99887766554433221100:group=vNUQTT3rQ6iGLe1ZfO1DAeSU1dB4IxBR", "lv_layout":"thin,pool", "lv_role":"private", "pool_lv":"""#;
+    const POOL: &str = r#""lv_name":"tp0", "lv_uuid":"xFUHYw-9LXF-ACTt-hkEQ-avpp-1BzF-l5BzcP", "lv_size":"104857600", "lv_tags":"flexvol-pool=1:key=ffeeddccbbaa99887766554433221100:group=vNUQTT3rQ6iGLe1ZfO1DAeSU1dB4IxBR", "lv_layout":"thin,pool", "lv_role":"private", "pool_lv":"""#;
     const THIN: &str = r#""lv_name":"flexvol-02", "lv_uuid":"I3686y-gAOD-Aj7e-YtAn-7Vbo-Yz6z-Jnqms0", "lv_size":"54525952", "lv_tags":"", "lv_layout":"thin,sparse", "lv_role":"public", "pool_lv":"tp0""#;
 
     #[test]
     fn a_group_and_its_thin_pool_are_two_places() {
         let json = report(&[LINEAR, POOL, THIN]);
         let group = parse(&json, None).unwrap().unwrap();
-        assert_eq!(
-            group.id().unwrap().to_string(),
-            "00112233445566778899aabbccddeeff"
-        );
+        let key = |text| PoolKey::parse(text).unwrap();
+        let of_group = key("00112233445566778899aabbccddeeff");
+        assert_eq!(group.key().unwrap(), of_group);
         assert_eq!(
             (group.size, group.free),
             (Bytes(2_139_095_040), Bytes(2_101_346_304))
@@ -327,10 +326,8 @@ mod tests {
         assert!(linear.is_plain && !group.volume("tp0").unwrap().is_plain);
 
         let thin = parse(&json, Some("tp0")).unwrap().unwrap();
-        assert_eq!(
-            thin.id().unwrap().to_string(),
-            "ffeeddccbbaa99887766554433221100"
-        );
+        let of_thin_pool = key("ffeeddccbbaa99887766554433221100");
+        assert_eq!(thin.key().unwrap(), of_thin_pool);
         assert_eq!(thin.size, Bytes(104_857_600));
         let names: Vec<_> = thin.volumes.iter().map(|volume| &volume.name).collect();
         assert_eq!(names, ["flexvol-02"]);

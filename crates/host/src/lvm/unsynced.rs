@@ -5,8 +5,8 @@
 //! take back what that one answered. The notes are in /run, because after a power cut what can be read
 //! is on the disks. Whoever writes or removes one holds the lock of its volume.
 
-use crate::run_dir;
-use flexvol_sdk::{Error, Handle, Result};
+use crate::{VolumeId, run_dir};
+use flexvol_sdk::{Error, Result};
 use std::{
     fs::{self, File},
     io::ErrorKind,
@@ -19,7 +19,7 @@ const DIRECTORY: &str = "/run/flexvol/unsynced";
 ///
 /// # Errors
 /// When the note cannot be written; then nothing may be changed.
-pub fn note(volume: &Handle) -> Result<()> {
+pub fn note(volume: &VolumeId) -> Result<()> {
     let failed = |error| Error::system("note that the volume changes", error);
     run_dir::make(Path::new(DIRECTORY)).map_err(failed)?;
     File::create(path(volume)).map(drop).map_err(failed)
@@ -29,7 +29,7 @@ pub fn note(volume: &Handle) -> Result<()> {
 ///
 /// # Errors
 /// When it cannot be known.
-pub fn is_noted(volume: &Handle) -> Result<bool> {
+pub fn is_noted(volume: &VolumeId) -> Result<bool> {
     let there = path(volume).try_exists();
     there.map_err(|error| Error::system("read what is noted of the volume", error))
 }
@@ -38,7 +38,7 @@ pub fn is_noted(volume: &Handle) -> Result<bool> {
 ///
 /// # Errors
 /// When the note may still be there; it costs the next call a flush.
-pub fn strike(volume: &Handle) -> Result<()> {
+pub fn strike(volume: &VolumeId) -> Result<()> {
     match fs::remove_file(path(volume)) {
         Err(error) if error.kind() != ErrorKind::NotFound => {
             Err(Error::system("remove what is noted of the volume", error))
@@ -47,6 +47,6 @@ pub fn strike(volume: &Handle) -> Result<()> {
     }
 }
 
-fn path(volume: &Handle) -> PathBuf {
+fn path(volume: &VolumeId) -> PathBuf {
     Path::new(DIRECTORY).join(volume.to_string())
 }

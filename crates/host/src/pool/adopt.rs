@@ -1,8 +1,8 @@
 //! Taking an image over that somebody else made.
 
 use super::{Pool, sync};
-use crate::{confine, image::Image, loop_device, sys};
-use flexvol_sdk::{Error, ErrorKind, Handle, Result};
+use crate::{VolumeId, confine, image::Image, loop_device, sys};
+use flexvol_sdk::{Error, ErrorKind, Result};
 use rustix::{
     fs::{AtFlags, Gid, Mode, OFlags, RenameFlags, Uid},
     io::Errno,
@@ -110,11 +110,11 @@ impl Pool {
 
     /// Makes the file a volume: root's alone, marked, and moved into the pool, in this order, so
     /// that a cut leaves it where it was or makes it a whole volume. Whoever calls again after a
-    /// cut gives the same handle again.
+    /// cut gives the same volume again.
     ///
     /// # Errors
-    /// [`ErrorKind::Conflict`] where the handle has a volume or the file was exchanged meanwhile.
-    pub fn take(&self, stray: Stray, handle: &Handle, mark: &str) -> Result<()> {
+    /// [`ErrorKind::Conflict`] where the volume has an image or the file was exchanged meanwhile.
+    pub fn take(&self, stray: Stray, volume: &VolumeId, mark: &str) -> Result<()> {
         let failed = |error: Errno| {
             Error::system("move the image into the pool", error)
                 .because(stray.path.display().to_string())
@@ -127,7 +127,7 @@ impl Pool {
         let moved = stray
             .expect_alone()
             .and_then(|()| stray.image.set_mark(mark))
-            .and_then(|()| self.move_in(&stray, handle));
+            .and_then(|()| self.move_in(&stray, volume));
         if moved.is_err() {
             let owner = (Uid::from_raw(before.st_uid), Gid::from_raw(before.st_gid));
             rustix::fs::fchown(file, Some(owner.0), Some(owner.1)).map_err(failed)?;
@@ -137,13 +137,13 @@ impl Pool {
         moved
     }
 
-    fn move_in(&self, stray: &Stray, handle: &Handle) -> Result<()> {
+    fn move_in(&self, stray: &Stray, volume: &VolumeId) -> Result<()> {
         let failed = |error: Errno| {
             Error::system("move the image into the pool", error)
                 .because(stray.path.display().to_string())
         };
         let name = stray.name.as_str();
-        let volume = handle.to_string();
+        let volume = volume.to_string();
         rustix::fs::renameat_with(
             &stray.parent,
             name,

@@ -1,8 +1,11 @@
 //! Volumes with limits whose records cannot be read.
 
 use super::Limited;
-use crate::limit::{RECORD, Record, Usage};
-use flexvol_sdk::{Bytes, Error, Handle, Result};
+use crate::{
+    VolumeId,
+    limit::{RECORD, Record, Usage},
+};
+use flexvol_sdk::{Bytes, Error, Result};
 use std::{collections::HashSet, num::NonZeroU32, path::PathBuf};
 
 /// A volume whose record of its limit cannot be read. It is neither mounted nor grown nor deleted,
@@ -10,7 +13,7 @@ use std::{collections::HashSet, num::NonZeroU32, path::PathBuf};
 #[derive(Debug)]
 pub struct Damaged {
     /// The volume.
-    pub handle: Handle,
+    pub volume: VolumeId,
     /// What is wrong with its record.
     pub why: Error,
     /// Where its directory is in the pool.
@@ -32,22 +35,22 @@ impl Limited<'_> {
     /// When the pool cannot be read.
     pub fn damaged(&self) -> Result<Vec<Damaged>> {
         let (mut damaged, mut taken) = (Vec::new(), HashSet::new());
-        for handle in self.pool.handles()? {
-            let Ok(Some(directory)) = self.pool.open_volume(&handle.to_string()) else {
+        for volume in self.pool.volume_ids()? {
+            let Ok(Some(directory)) = self.pool.open_volume(&volume.to_string()) else {
                 continue;
             };
             match Record::of(&directory.file) {
                 Ok(record) => taken.extend(record.and_then(|record| record.project)),
                 Err(why) => {
                     let found = self.limiter.usage_without_record(&directory.file).ok();
-                    damaged.push((handle, why, found));
+                    damaged.push((volume, why, found));
                 }
             }
         }
         // One of two that are in one project now was in another, and which one nobody knows.
         let (mut once, projects) = (HashSet::new(), damaged.iter().filter_map(|it| it.2?.1));
         taken.extend(projects.filter(|project| !once.insert(*project)));
-        let describe = |(handle, why, found): (Handle, Error, Option<Found>)| {
+        let describe = |(volume, why, found): (VolumeId, Error, Option<Found>)| {
             let whole = found.filter(|(usage, project)| {
                 usage.limit > Bytes(0) && project.is_none_or(|project| !taken.contains(&project))
             });
@@ -56,9 +59,9 @@ impl Limited<'_> {
                 Record { project, size }.to_string()
             });
             Damaged {
-                handle,
+                volume,
                 why,
-                directory: PathBuf::from("volumes").join(handle.to_string()),
+                directory: PathBuf::from("volumes").join(volume.to_string()),
                 attribute: RECORD,
                 proposal,
             }

@@ -1,18 +1,19 @@
 //! Volumes that are directories of a pool.
 //!
 //! ```text
-//! <pool>/volumes/<handle>          the volume's root; its mark is an extended attribute of it
-//! <pool>/volumes/.new-<handle>     not a volume yet
-//! <pool>/volumes/.gone-<handle>    a volume that is being removed
+//! <pool>/volumes/<volume id>         the volume's root; its mark is an extended attribute of it
+//! <pool>/volumes/.new-<volume id>    not a volume yet
+//! <pool>/volumes/.gone-<volume id>   a volume that is being removed
 //! ```
 
-use super::{Pool, flags, handle_in, list, sync};
+use super::{Pool, flags, list, sync, volume_in};
 use crate::{
+    VolumeId,
     attribute::{self, MARK},
     confine, limit, lock,
     pool::Reserve,
 };
-use flexvol_sdk::{Bytes, Error, ErrorKind, Handle, Result};
+use flexvol_sdk::{Bytes, Error, ErrorKind, Result};
 use rustix::{
     fs::{Mode, OFlags, RenameFlags},
     io::Errno,
@@ -89,10 +90,10 @@ impl Pool {
     ///
     /// # Errors
     /// [`ErrorKind::Conflict`] for what is no directory, or a mount.
-    pub fn find_directory(&self, handle: &Handle) -> Result<Option<Directory>> {
-        match self.open_volume(&handle.to_string())? {
+    pub fn find_directory(&self, volume: &VolumeId) -> Result<Option<Directory>> {
+        match self.open_volume(&volume.to_string())? {
             Some(directory) => Ok(Some(directory)),
-            None => self.open_volume(&format!("{GONE}{handle}")),
+            None => self.open_volume(&format!("{GONE}{volume}")),
         }
     }
 
@@ -100,8 +101,8 @@ impl Pool {
     ///
     /// # Errors
     /// [`ErrorKind::NotFound`] where there is none; otherwise as for [`Pool::find_directory`].
-    pub fn directory(&self, handle: &Handle) -> Result<Directory> {
-        self.find_directory(handle)?
+    pub fn directory(&self, volume: &VolumeId) -> Result<Directory> {
+        self.find_directory(volume)?
             .ok_or_else(|| Error::new(ErrorKind::NotFound, "the volume's directory is gone"))
     }
 
@@ -115,14 +116,14 @@ impl Pool {
     /// [`ErrorKind::Conflict`] where the volume is already there.
     pub fn create_directory(
         &self,
-        handle: &Handle,
+        volume: &VolumeId,
         size: Bytes,
         mark: &(impl Display + ?Sized),
         reserve: Reserve,
     ) -> Result<()> {
         self.expect_room(size, reserve, Bytes(0))?;
         let failed = |error: Errno| Error::system("make the volume's directory", error);
-        let new = format!("{NEW}{handle}");
+        let new = format!("{NEW}{volume}");
         match rustix::fs::mkdirat(&self.volumes, &new, Mode::RWXU) {
             // Of a process that was killed.
             Ok(()) | Err(Errno::EXIST) => {}
@@ -130,7 +131,7 @@ impl Pool {
         }
         let made = self.open_volume(&new).and_then(|directory| {
             let directory = directory.ok_or_else(|| failed(Errno::NOENT))?;
-            self.publish(&directory, handle, mark)
+            self.publish(&directory, volume, mark)
         });
         if made.is_err()
             && let Err(error) = self.discard(&new)
@@ -144,14 +145,14 @@ impl Pool {
     pub(super) fn publish(
         &self,
         directory: &Directory,
-        handle: &Handle,
+        volume: &VolumeId,
         mark: &(impl Display + ?Sized),
     ) -> Result<()> {
         let failed = |error: Errno| Error::system("make the volume's directory", error);
         rustix::fs::fchmod(directory, MODE).map_err(failed)?;
         directory.set_mark(mark)?;
-        let new = format!("{NEW}{handle}");
-        let name = handle.to_string();
+        let new = format!("{NEW}{volume}");
+        let name = volume.to_string();
         let flags = RenameFlags::NOREPLACE;
         match rustix::fs::renameat_with(&self.volumes, &new, &self.volumes, name, flags) {
             Ok(()) => sync(&self.volumes),
@@ -171,11 +172,11 @@ impl Pool {
     /// # Errors
     /// [`ErrorKind::Busy`] while something is mounted inside it, [`ErrorKind::TimedOut`] when there
     /// is more to remove than a caller waits for, otherwise what the system calls say.
-    pub fn remove_directory(&self, handle: &Handle) -> Result<()> {
-        let gone = format!("{GONE}{handle}");
+    pub fn remove_directory(&self, volume: &VolumeId) -> Result<()> {
+        let gone = format!("{GONE}{volume}");
         // What stands in the way of the name is of an earlier removal.
         self.discard(&gone)?;
-        let name = handle.to_string();
+        let name = volume.to_string();
         let rename = || rustix::fs::renameat(&self.volumes, &name, &self.volumes, &gone);
         let renamed = match rename() {
             // Of one that nobody may change, nor its name.
@@ -216,13 +217,13 @@ impl Pool {
     /// # Errors
     /// As for [`Pool::remove_directory`].
     pub fn clear(&self, remains: &Remains) -> Result<bool> {
-        let _lock = match lock::volume(&remains.handle, Duration::ZERO) {
+        let _lock = match lock::volume(&remains.volume, Duration::ZERO) {
             Err(error) if error.kind() == ErrorKind::Busy => return Ok(false),
             lock => lock?,
         };
         self.discard(&remains.name())?;
         if remains.prefix == GONE {
-            flags::forget(&self.volumes, &remains.handle.to_string())?;
+            flags::forget(&self.volumes, &remains.volume.to_string())?;
         }
         sync(&self.volumes)?;
         Ok(true)
@@ -259,24 +260,24 @@ impl Pool {
 /// A directory that is no volume yet, or no volume any more.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Remains {
-    handle: Handle,
+    volume: VolumeId,
     prefix: &'static str,
 }
 
 impl Remains {
     fn named(name: &[u8]) -> Option<Remains> {
         let name = str::from_utf8(name).ok()?;
-        let (prefix, handle) = [NEW, GONE]
+        let (prefix, volume) = [NEW, GONE]
             .iter()
             .find_map(|prefix| Some((*prefix, name.strip_prefix(prefix)?)))?;
         Some(Remains {
-            handle: handle_in(handle.as_bytes())?,
+            volume: volume_in(volume.as_bytes())?,
             prefix,
         })
     }
 
     fn name(&self) -> String {
-        format!("{}{}", self.prefix, self.handle)
+        format!("{}{}", self.prefix, self.volume)
     }
 }
 
@@ -286,6 +287,6 @@ impl fmt::Display for Remains {
             NEW => "which was not completed",
             _ => "whose removal was cut short",
         };
-        write!(f, "what is left of volume {}, {what}", self.handle)
+        write!(f, "what is left of volume {}, {what}", self.volume)
     }
 }

@@ -18,6 +18,9 @@ use std::{
 /// The file with the pool's id.
 pub(super) const ID_FILE: &str = ".flexvol-pool";
 
+/// How a pool calls what is in it.
+const VERSION: &str = "2";
+
 /// 128 random bits that tell a pool from the empty directory its disk is mounted on.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct PoolId(Handle);
@@ -76,9 +79,13 @@ fn parse_id(text: &str) -> Result<PoolId> {
         Error::new(ErrorKind::Configuration, message).because(format!("{ID_FILE} says {text:?}"))
     };
     match words[..] {
-        ["flexvol-pool", "1", id] => {
+        ["flexvol-pool", VERSION, id] => {
             PoolId::parse(id).map_err(|_| wrong("the pool's id is damaged"))
         }
+        // Its volumes are called by their handles, and none would be found.
+        ["flexvol-pool", "1", _] => Err(wrong(
+            "the pool was made by an older flexvol; delete its volumes with that one, and the pool, and make another",
+        )),
         ["flexvol-pool", _, ..] => Err(wrong("the pool was made by a newer flexvol")),
         _ => Err(wrong("the pool's id is damaged")),
     }
@@ -89,9 +96,12 @@ pub(super) fn name_pool(root: &File, id: PoolId) -> Result<bool> {
     let file = nameless(root)?;
     // Tried here, so that it does not fail at the first volume.
     attribute::write(&file, MARK, "pool")?;
-    io::Write::write_all(&mut &file, format!("flexvol-pool 1 {id}\n").as_bytes())
-        .and_then(|()| file.sync_all())
-        .map_err(|error| Error::system("write the pool's id", error))?;
+    io::Write::write_all(
+        &mut &file,
+        format!("flexvol-pool {VERSION} {id}\n").as_bytes(),
+    )
+    .and_then(|()| file.sync_all())
+    .map_err(|error| Error::system("write the pool's id", error))?;
     link(&file, root, ID_FILE)
 }
 
@@ -102,13 +112,15 @@ mod tests {
     #[test]
     fn an_id_file_of_another_version_or_shape_is_no_pool() {
         let id = "00112233445566778899aabbccddeeff";
-        let text = format!("flexvol-pool 1 {id}\n");
+        let text = format!("flexvol-pool 2 {id}\n");
         assert_eq!(parse_id(&text).unwrap().to_string(), id);
         for wrong in [
             String::new(),
-            "flexvol-pool 1\n".to_owned(),
+            "flexvol-pool 2\n".to_owned(),
+            format!("flexvol-pool 1 {id}\n"),
+            format!("flexvol-pool 3 {id}\n"),
             format!("flexvol-pool 2 {id} more\n"),
-            format!("flexvol-pool 1 {}\n", &id[1..]),
+            format!("flexvol-pool 2 {}\n", &id[1..]),
             format!("{id}\n"),
         ] {
             let error = parse_id(&wrong).unwrap_err();

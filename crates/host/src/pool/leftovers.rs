@@ -1,7 +1,8 @@
 //! What processes that were killed may have left in a pool.
 
 use super::{Pool, directory::GONE, links};
-use flexvol_sdk::{Error, Handle, Result, VolumeName};
+use crate::VolumeId;
+use flexvol_sdk::{Error, Result, VolumeName};
 use rustix::{fs::AtFlags, io::Errno};
 use std::time::Duration;
 
@@ -11,20 +12,21 @@ impl Pool {
     ///
     /// # Errors
     /// What the system calls say.
-    pub fn dangling_names(&self, age: Duration) -> Result<Vec<(VolumeName, Handle)>> {
+    pub fn dangling_names(&self, age: Duration) -> Result<Vec<(VolumeName, VolumeId)>> {
         let mut dangling = Vec::new();
         for (name, handle) in links::older_than(&self.names_directory()?, age)? {
-            if self.is_absent(&handle)? {
-                dangling.push((name, handle));
+            let volume = VolumeId::of(&handle);
+            if self.is_absent(&volume)? {
+                dangling.push((name, volume));
             }
         }
         Ok(dangling)
     }
 
     /// Whether nothing at all has the volume's name, also none that is being removed.
-    fn is_absent(&self, handle: &Handle) -> Result<bool> {
+    fn is_absent(&self, volume: &VolumeId) -> Result<bool> {
         let flags = AtFlags::SYMLINK_NOFOLLOW;
-        for name in [handle.to_string(), format!("{GONE}{handle}")] {
+        for name in [volume.to_string(), format!("{GONE}{volume}")] {
             match rustix::fs::statat(&self.volumes, name, flags) {
                 Ok(_) => return Ok(false),
                 Err(Errno::NOENT) => {}

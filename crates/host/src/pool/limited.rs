@@ -3,10 +3,13 @@
 use super::{
     Directory, FIRST_BLOCKS, Pool, Reserve,
     directory::{GONE, NEW},
-    handle_in, list, sync,
+    list, sync, volume_in,
 };
-use crate::limit::{Limiter, Projects, RECORD, Record, Usage};
-use flexvol_sdk::{Bytes, Error, ErrorKind, Handle, Result};
+use crate::{
+    VolumeId,
+    limit::{Limiter, Projects, RECORD, Record, Usage},
+};
+use flexvol_sdk::{Bytes, Error, ErrorKind, Result};
 use std::{collections::HashSet, fmt::Display, num::NonZeroU32};
 
 /// What an administrator decides for the directories of one pool.
@@ -91,8 +94,8 @@ impl Limited<'_> {
     ///
     /// # Errors
     /// [`ErrorKind::NotFound`] where there is none; otherwise what the system calls say.
-    pub fn restore(&self, handle: &Handle) -> Result<()> {
-        let directory = self.pool.directory(handle)?;
+    pub fn restore(&self, volume: &VolumeId) -> Result<()> {
+        let directory = self.pool.directory(volume)?;
         let record = record(&directory)?;
         if directory.despite_flags(&|| self.limiter.join(&directory.file, &record))? {
             log::warn!(
@@ -115,19 +118,19 @@ impl Limited<'_> {
     ///
     /// # Errors
     /// What the system calls say. A volume that cannot be read is passed over.
-    pub fn lost(&self) -> Result<Vec<Handle>> {
-        let mut handles = self.pool.handles()?;
-        handles.retain(|handle| {
-            self.is_lost(handle).unwrap_or_else(|error| {
-                log::warn!("{handle}: {}", error.report());
+    pub fn lost(&self) -> Result<Vec<VolumeId>> {
+        let mut volumes = self.pool.volume_ids()?;
+        volumes.retain(|volume| {
+            self.is_lost(volume).unwrap_or_else(|error| {
+                log::warn!("{volume}: {}", error.report());
                 false
             })
         });
-        Ok(handles)
+        Ok(volumes)
     }
 
-    fn is_lost(&self, handle: &Handle) -> Result<bool> {
-        let Some(directory) = self.pool.open_volume(&handle.to_string())? else {
+    fn is_lost(&self, volume: &VolumeId) -> Result<bool> {
+        let Some(directory) = self.pool.open_volume(&volume.to_string())? else {
             return Ok(false);
         };
         let Some(record) = Record::of(&directory.file)? else {
@@ -145,18 +148,18 @@ impl Limited<'_> {
     /// [`ErrorKind::Conflict`] where the volume is already there.
     pub fn create(
         &self,
-        handle: &Handle,
+        volume: &VolumeId,
         size: Bytes,
         mark: &(impl Display + ?Sized),
     ) -> Result<()> {
         let _lock = self.pool.lock()?;
-        let new = format!("{NEW}{handle}");
+        let new = format!("{NEW}{volume}");
         // Of a process that was killed.
         self.pool.discard(&new)?;
         let promised = self.promised()?;
         self.expect_room(size, &promised)?;
         self.limiter.make(&self.pool.volumes, &new)?;
-        let made = self.complete(handle, &new, size, &promised.projects, mark);
+        let made = self.complete(volume, &new, size, &promised.projects, mark);
         if made.is_err()
             && let Err(error) = self.pool.discard(&new)
         {
@@ -167,7 +170,7 @@ impl Limited<'_> {
 
     fn complete(
         &self,
-        handle: &Handle,
+        volume: &VolumeId,
         new: &str,
         size: Bytes,
         taken: &HashSet<NonZeroU32>,
@@ -175,7 +178,7 @@ impl Limited<'_> {
     ) -> Result<()> {
         let gone = || Error::new(ErrorKind::NotFound, "the volume's directory is gone");
         let directory = self.pool.open_volume(new)?.ok_or_else(gone)?;
-        let [a, b, c, d, ..] = handle.as_bytes();
+        let [a, b, c, d, ..] = volume.as_bytes();
         let wish = u32::from_le_bytes([*a, *b, *c, *d]);
         let is_taken =
             |project| NonZeroU32::new(project).is_none_or(|project| taken.contains(&project));
@@ -187,16 +190,16 @@ impl Limited<'_> {
         directory.write(RECORD, &record)?;
         self.limiter.join(&directory.file, &record)?;
         self.raise(&directory, &record, size)?;
-        self.pool.publish(&directory, handle, mark)
+        self.pool.publish(&directory, volume, mark)
     }
 
     /// Raises a volume's limit; a larger one stays. The caller holds the volume's lock.
     ///
     /// # Errors
     /// [`ErrorKind::Exhausted`] where more was promised than there is; the limit is as it was.
-    pub fn grow(&self, handle: &Handle, to: Bytes) -> Result<()> {
+    pub fn grow(&self, volume: &VolumeId, to: Bytes) -> Result<()> {
         let _lock = self.pool.lock()?;
-        let directory = self.pool.directory(handle)?;
+        let directory = self.pool.directory(volume)?;
         let record = record(&directory)?;
         let has = promise(&record, self.limiter.usage(&directory.file, &record)?);
         if has < to {
@@ -209,8 +212,8 @@ impl Limited<'_> {
     ///
     /// # Errors
     /// What the system calls say.
-    pub fn set_mark(&self, handle: &Handle, mark: &(impl Display + ?Sized)) -> Result<()> {
-        let directory = self.pool.directory(handle)?;
+    pub fn set_mark(&self, volume: &VolumeId, mark: &(impl Display + ?Sized)) -> Result<()> {
+        let directory = self.pool.directory(volume)?;
         let write = || directory.set_mark(mark);
         self.limiter
             .without(&directory.file, &record(&directory)?, &write)
@@ -289,11 +292,11 @@ impl Limited<'_> {
             let Ok(name) = String::from_utf8(name) else {
                 continue;
             };
-            let handle = [NEW, GONE]
+            let volume = [NEW, GONE]
                 .iter()
                 .find_map(|prefix| name.strip_prefix(prefix))
                 .unwrap_or(&name);
-            if handle_in(handle.as_bytes()).is_none() {
+            if volume_in(volume.as_bytes()).is_none() {
                 continue;
             }
             // What is wrong with one volume is no reason to refuse all others.

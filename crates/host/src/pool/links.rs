@@ -1,6 +1,7 @@
-//! Names of volumes: symbolic links in a directory, whose text is the handle.
+//! Names of volumes: symbolic links in a directory that only root may enter, whose text is the handle.
 
-use super::{handle_in, list, sync};
+use super::{list, sync};
+use crate::VolumeId;
 use flexvol_sdk::{Error, ErrorKind, Handle, Result, VolumeName};
 use rustix::{fs::AtFlags, io::Errno};
 use std::{
@@ -50,8 +51,8 @@ pub(crate) fn read(names: &File, name: &VolumeName) -> Result<Option<Handle>> {
 
 /// Takes a name from a volume, if it has it. Looking and removing are two steps, between which
 /// another release and a reservation could happen, so the caller holds the pool's lock.
-pub(crate) fn release(names: &File, name: &VolumeName, handle: &Handle) -> Result<()> {
-    if read(names, name)? != Some(*handle) {
+pub(crate) fn release(names: &File, name: &VolumeName, volume: &VolumeId) -> Result<()> {
+    if read(names, name)?.as_ref().map(VolumeId::of) != Some(*volume) {
         return Ok(());
     }
     match rustix::fs::unlinkat(names, name.as_str(), AtFlags::empty()) {
@@ -89,4 +90,8 @@ pub(crate) fn older_than(names: &File, age: Duration) -> Result<Vec<(VolumeName,
         }
     }
     Ok(found)
+}
+
+fn handle_in(text: &[u8]) -> Option<Handle> {
+    Handle::parse(str::from_utf8(text).ok()?).ok()
 }

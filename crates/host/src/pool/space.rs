@@ -126,8 +126,8 @@ impl Pool {
     /// What the system calls say.
     pub fn missing(&self) -> Result<Missing> {
         let mut missing = Missing::default();
-        for handle in self.handles()? {
-            let name = handle.to_string();
+        for volume in self.volume_ids()? {
+            let name = volume.to_string();
             let found = match statat(&self.volumes, name, AtFlags::SYMLINK_NOFOLLOW) {
                 // Removed meanwhile.
                 Err(Errno::NOENT) => continue,

@@ -16,8 +16,7 @@ pub(crate) fn look<B: BlockBackend>(
     mounts: &Mounts,
     report: &mut VolumeReport,
 ) -> Result<()> {
-    let handle = report.handle;
-    let device = backend.mapped(&handle, lock::hint(&handle))?;
+    let device = backend.mapped(&report.id, lock::hint(&report.id))?;
     if let Some(device) = &device {
         let number = device.number();
         report.device = Some(DeviceReport {
@@ -55,7 +54,7 @@ fn content<B: BlockBackend>(
     }
     match device {
         Some(device) => superblock(device.file(), device.size()?, format),
-        None => match backend.image(&volume.handle)? {
+        None => match backend.image(&volume.id)? {
             Some(image) => superblock(&image, volume.asset.size, format),
             None => Ok(Content::NotRead),
         },

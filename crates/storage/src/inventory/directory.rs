@@ -11,7 +11,7 @@ pub(crate) fn look<B: DirectoryBackend>(
     mounts: &Mounts,
     report: &mut VolumeReport,
 ) -> Result<()> {
-    let directory = backend.open(&report.handle)?;
+    let directory = backend.open(&report.id)?;
     let subtree = mounts.subtree(directory.as_fd())?;
     (report.mounts, report.elsewhere) = mounts.of(|mount| subtree.has(mount));
     report.is_directory = true;

@@ -9,7 +9,7 @@ use crate::{
     observed::Goal,
     pool::Pool,
 };
-use flexvol_host::{Device, lock, mount::Detached, probe, superblock::Superblock};
+use flexvol_host::{Device, VolumeId, lock, mount::Detached, probe, superblock::Superblock};
 use flexvol_sdk::{Bytes, Error, ErrorKind, Filesystem, Handle, Provisioned, Result};
 use std::collections::BTreeMap;
 
@@ -18,7 +18,9 @@ impl<B: ManagedBackend> Keeper<Block<B>> {
         let pool = named(&self.pools, adoption.pool.as_deref())?;
         let backend = pool.open()?;
         let before = backend.catalog().lookup(&adoption.name)?;
-        let existing = before.map(|handle| backend.find(&handle)).transpose()?;
+        let existing = before
+            .map(|handle| backend.find(&VolumeId::of(&handle)))
+            .transpose()?;
         let existing = existing.flatten();
         let (handle, changed) = match (backend.stray(&adoption.path), before, existing) {
             (Ok(Some(_)), _, Some(_)) => return Err(taken()),
@@ -44,7 +46,7 @@ impl<B: ManagedBackend> Keeper<Block<B>> {
                     Some(handle) => handle,
                     None => flexvol_host::random::handle()?,
                 };
-                let lock = lock::volume(&handle, LOCK_DEADLINE)?;
+                let lock = lock::volume(&VolumeId::of(&handle), LOCK_DEADLINE)?;
                 backend.look_anew();
                 let taken = self.take_over(&backend, stray, handle, adoption, pool);
                 if let Err(error) = taken {
@@ -66,7 +68,8 @@ impl<B: ManagedBackend> Keeper<Block<B>> {
         adoption: &Adoption,
         pool: &Pool<B>,
     ) -> Result<()> {
-        let device = backend.look(&stray, &handle)?;
+        let volume = VolumeId::of(&handle);
+        let device = backend.look(&stray, &volume)?;
         let size = device.size()?;
         pool.policy()
             .admit(size.max(adoption.size.unwrap_or_default()))?;
@@ -104,15 +107,15 @@ impl<B: ManagedBackend> Keeper<Block<B>> {
                 "another volume took the name meanwhile",
             ));
         }
-        backend.take(stray, &handle, &mark)
+        backend.take(stray, &volume, &mark)
     }
 
     /// Two file systems with one UUID cannot both be mounted, and which one is meant is a guess.
     fn refuse_copies(&self, format: &Format) -> Result<()> {
         for pool in self.pools.iter() {
             let backend = pool.open()?;
-            for handle in backend.catalog().handles()? {
-                let asset = backend.find(&handle)?;
+            for volume in backend.catalog().volume_ids()? {
+                let asset = backend.find(&volume)?;
                 let other = asset.and_then(|asset| asset.mark?.format);
                 if other.is_some_and(|other| other.uuid == format.uuid) {
                     return Err(Error::new(
@@ -134,8 +137,9 @@ impl<B: ManagedBackend> Keeper<Block<B>> {
         adoption: &Adoption,
         taken: bool,
     ) -> Result<Adopted> {
+        let volume = VolumeId::of(&handle);
         let asset = backend
-            .find(&handle)?
+            .find(&volume)?
             .ok_or_else(|| Error::new(ErrorKind::NotFound, "the volume is gone"))?;
         let is_blank = asset
             .mark
@@ -152,7 +156,7 @@ impl<B: ManagedBackend> Keeper<Block<B>> {
         };
         let found = self
             .driver
-            .open(self.driver.pool(Some(pool.name()))?, handle)?;
+            .open(self.driver.pool(Some(pool.name()))?, volume)?;
         let reached = self.driver.reach(found, Details::default(), |_| Ok(goal))?;
         let mark = reached
             .seen

@@ -2,8 +2,8 @@
 
 use super::{LEFT_OVER, Leftover, ManagedBackend, ManagedDirectories};
 use crate::{backend::Backend, driver::VolumeDriver, pool::Pool};
-use flexvol_host::{Device, lock};
-use flexvol_sdk::{ErrorKind, Handle, Result, VolumeName};
+use flexvol_host::{Device, VolumeId, lock};
+use flexvol_sdk::{ErrorKind, Result, VolumeName};
 use std::{collections::HashSet, time::Duration};
 
 /// Removes volumes that were kept for long enough, tidies pool by pool, then the locks of volumes
@@ -17,14 +17,14 @@ pub(super) fn pools<B: Backend>(
     let mut leftovers = kept(driver, dry_run);
     let mut known = Some(HashSet::new());
     for pool in pools {
-        let handles = pool.open().and_then(|backend| {
+        let volumes = pool.open().and_then(|backend| {
             tidy(&backend, &mut leftovers)?;
-            backend.catalog().handles()
+            backend.catalog().volume_ids()
         });
-        match handles {
-            Ok(handles) => {
+        match volumes {
+            Ok(volumes) => {
                 if let Some(known) = &mut known {
-                    known.extend(handles);
+                    known.extend(volumes);
                 }
             }
             Err(error) => {
@@ -50,29 +50,29 @@ fn kept(driver: &VolumeDriver, dry_run: bool) -> Vec<Leftover> {
     for pool in &driver.pools {
         let deleted = pool.open().and_then(|opened| {
             let backend = opened.backend();
-            let handles = backend.catalog().handles()?;
-            Ok(handles
+            let volumes = backend.catalog().volume_ids()?;
+            Ok(volumes
                 .into_iter()
-                .filter(|handle| {
-                    let asset = backend.find(handle).ok().flatten();
+                .filter(|volume| {
+                    let asset = backend.find(volume).ok().flatten();
                     asset
                         .and_then(|asset| asset.mark)
                         .is_some_and(|mark| mark.deleted.is_some())
                 })
                 .collect::<Vec<_>>())
         });
-        for handle in deleted.unwrap_or_default() {
+        for volume in deleted.unwrap_or_default() {
             // Whoever holds the lock may be taking it back.
-            let Ok(lock) = lock::volume(&handle, Duration::ZERO) else {
+            let Ok(lock) = lock::volume(&volume, Duration::ZERO) else {
                 continue;
             };
-            let (how_long, removed) = match driver.purge(pool, handle, lock, dry_run) {
+            let (how_long, removed) = match driver.purge(pool, volume, lock, dry_run) {
                 Ok(false) => continue,
                 Ok(true) => ("kept for long enough", Ok(!dry_run)),
                 Err(error) => ("is kept", Err(error)),
             };
             leftovers.push(Leftover {
-                what: format!("volume {handle}, which was deleted and {how_long}"),
+                what: format!("volume {volume}, which was deleted and {how_long}"),
                 removed,
             });
         }
@@ -83,14 +83,14 @@ fn kept(driver: &VolumeDriver, dry_run: bool) -> Vec<Leftover> {
 /// Names that lead to no volume.
 pub(super) fn names<B: Backend>(
     backend: &B,
-    dangling: Vec<(VolumeName, Handle)>,
+    dangling: Vec<(VolumeName, VolumeId)>,
     dry_run: bool,
     leftovers: &mut Vec<Leftover>,
 ) {
-    for (name, handle) in dangling {
+    for (name, volume) in dangling {
         leftovers.push(Leftover {
             what: format!("the name {name}, which leads to no volume"),
-            removed: unless(dry_run, || free_name(backend, &name, &handle)),
+            removed: unless(dry_run, || free_name(backend, &name, &volume)),
         });
     }
 }
@@ -101,15 +101,15 @@ pub(super) fn unfinished<B: ManagedBackend>(
     dry_run: bool,
     leftovers: &mut Vec<Leftover>,
 ) -> Result<()> {
-    for handle in backend.unfinished()? {
-        let Ok(lock) = lock::volume(&handle, Duration::ZERO) else {
+    for volume in backend.unfinished()? {
+        let Ok(lock) = lock::volume(&volume, Duration::ZERO) else {
             continue;
         };
         backend.look_anew();
         leftovers.push(Leftover {
-            what: format!("the storage of volume {handle}, which was never finished"),
+            what: format!("the storage of volume {volume}, which was never finished"),
             removed: unless(dry_run, || {
-                backend.discard(&handle)?;
+                backend.discard(&volume)?;
                 lock.retire()
             }),
         });
@@ -123,12 +123,12 @@ pub(super) fn devices<B: ManagedBackend>(
     dry_run: bool,
     leftovers: &mut Vec<Leftover>,
 ) -> Result<()> {
-    for handle in backend.catalog().handles()? {
-        match idle_device(backend, &handle, dry_run) {
+    for volume in backend.catalog().volume_ids()? {
+        match idle_device(backend, &volume, dry_run) {
             Ok(None) => {}
             Ok(Some(leftover)) => leftovers.push(leftover),
             Err(error) => leftovers.push(Leftover {
-                what: format!("the device of volume {handle}"),
+                what: format!("the device of volume {volume}"),
                 removed: Err(error),
             }),
         }
@@ -165,12 +165,12 @@ pub(super) fn limits<B: ManagedDirectories>(
     dry_run: bool,
     leftovers: &mut Vec<Leftover>,
 ) -> Result<()> {
-    for handle in backend.lost_limits()? {
+    for volume in backend.lost_limits()? {
         leftovers.push(Leftover {
-            what: format!("the lack of a limit of volume {handle}"),
+            what: format!("the lack of a limit of volume {volume}"),
             removed: unless(dry_run, || {
-                let _lock = lock::volume(&handle, Duration::ZERO)?;
-                backend.restore(&handle)
+                let _lock = lock::volume(&volume, Duration::ZERO)?;
+                backend.restore(&volume)
             }),
         });
     }
@@ -184,11 +184,11 @@ fn unless(dry_run: bool, remove: impl FnOnce() -> Result<()>) -> Result<bool> {
     remove().map(|()| true)
 }
 
-fn free_name<B: Backend>(backend: &B, name: &VolumeName, handle: &Handle) -> Result<()> {
-    let lock = lock::volume(handle, Duration::ZERO)?;
+fn free_name<B: Backend>(backend: &B, name: &VolumeName, volume: &VolumeId) -> Result<()> {
+    let lock = lock::volume(volume, Duration::ZERO)?;
     backend.look_anew();
-    if backend.find(handle)?.is_none() {
-        backend.catalog().free(name, handle)?;
+    if backend.find(volume)?.is_none() {
+        backend.catalog().free(name, volume)?;
     }
     lock.retire()
 }
@@ -196,7 +196,7 @@ fn free_name<B: Backend>(backend: &B, name: &VolumeName, handle: &Handle) -> Res
 /// A device of a volume that nobody uses and that would stay for ever.
 fn idle_device<B: ManagedBackend>(
     backend: &B,
-    handle: &Handle,
+    volume: &VolumeId,
     dry_run: bool,
 ) -> Result<Option<Leftover>> {
     let is_leftover = |device: &Device| -> Result<bool> {
@@ -207,11 +207,11 @@ fn idle_device<B: ManagedBackend>(
                 Err(error) => return Err(error),
             })
     };
-    let Some(device) = backend.mapped(handle, lock::hint(handle))? else {
+    let Some(device) = backend.mapped(volume, lock::hint(volume))? else {
         return Ok(None);
     };
     // Whoever holds the lock is about to use the device.
-    let lock = match lock::volume(handle, Duration::ZERO) {
+    let lock = match lock::volume(volume, Duration::ZERO) {
         Err(busy) if busy.kind() == ErrorKind::Busy => return Ok(None),
         lock => lock?,
     };
@@ -220,7 +220,7 @@ fn idle_device<B: ManagedBackend>(
         return Ok(None);
     }
     let what = format!(
-        "the idle device {} of volume {handle}",
+        "the idle device {} of volume {volume}",
         device.path().display()
     );
     let removed = unless(dry_run, || backend.unmap(device));
@@ -228,7 +228,7 @@ fn idle_device<B: ManagedBackend>(
     Ok(Some(Leftover { what, removed }))
 }
 
-fn tidy_locks(known: &HashSet<Handle>, dry_run: bool, leftovers: &mut Vec<Leftover>) {
+fn tidy_locks(known: &HashSet<VolumeId>, dry_run: bool, leftovers: &mut Vec<Leftover>) {
     let files = match lock::files(LEFT_OVER) {
         Ok(files) => files,
         Err(error) => {
@@ -238,13 +238,13 @@ fn tidy_locks(known: &HashSet<Handle>, dry_run: bool, leftovers: &mut Vec<Leftov
             });
         }
     };
-    for handle in files.into_iter().filter(|handle| !known.contains(handle)) {
+    for volume in files.into_iter().filter(|volume| !known.contains(volume)) {
         // One that is held belongs to a volume that is just being made, or to another driver.
-        let Ok(lock) = lock::volume(&handle, Duration::ZERO) else {
+        let Ok(lock) = lock::volume(&volume, Duration::ZERO) else {
             continue;
         };
         leftovers.push(Leftover {
-            what: format!("the lock of volume {handle}, which is gone"),
+            what: format!("the lock of volume {volume}, which is gone"),
             removed: unless(dry_run, || lock.retire()),
         });
     }
