@@ -12,6 +12,7 @@ mod bench;
 mod by_hand;
 mod by_name;
 mod callouts;
+mod copied;
 mod demo;
 mod dir;
 mod directory;
@@ -104,6 +105,7 @@ fn main() -> ExitCode {
         meddling::TESTS,
         people::TESTS,
         promised::TESTS,
+        copied::TESTS,
         anywhere::REFUSED,
         refused_format::TESTS,
         replay::TESTS,
