@@ -2,8 +2,9 @@
 //! was promised is its own all the same.
 
 use crate::{
+    by_hand::{complaint, said_json},
     full::{expect_exhausted, expect_written, write},
-    promised::{capacity, doctor, install, pool},
+    promised::{blocks, capacity, doctor, install, pool},
 };
 use flexvol_testing::{Need, PersistentVolume, Pod, Points, Sandbox, Test, request};
 use std::{
@@ -22,6 +23,16 @@ pub const TESTS: &[Test] = &[
         name: "what a snapshot on btrfs shares is counted as missing, and pods get the volume",
         needs: &[Need::Root, Need::Tool("mkfs.btrfs", "btrfs-progs"), E2FS],
         run: snapshot,
+    },
+    Test {
+        name: "adopt: an image of which the pool cannot hold the whole is left as it is",
+        needs: NEEDS,
+        run: too_large,
+    },
+    Test {
+        name: "adopt: all of an image has blocks of its own, unless the pool is thin",
+        needs: NEEDS,
+        run: whole,
     },
 ];
 
@@ -114,4 +125,49 @@ fn snapshot(_: &Points) {
     pod.mount("rw").success();
     assert_eq!(capacity(&driver).1, 0);
     pod.unmount().success();
+}
+
+fn sparse(sandbox: &Sandbox, name: &str, mebibytes: u64) -> std::path::PathBuf {
+    let path = sandbox.disk().join(name);
+    let file = File::create_new(&path).unwrap();
+    file.set_len(mebibytes * MIB).unwrap();
+    done(Command::new("mkfs.ext4").arg("-qF").arg(&path));
+    path
+}
+
+fn too_large(points: &Points) {
+    for kind in ["ext4", "xfs"] {
+        let sandbox = pool(kind);
+        let driver = install(&sandbox, "");
+        let path = sparse(&sandbox, "image", 5 << 10);
+        let has = blocks(&path);
+        let why = complaint(&driver, &["adopt", path.to_str().unwrap(), "--name", "a"]);
+        assert!(why.contains("the pool has"), "{kind}: {why}");
+        assert_eq!(blocks(&path), has, "{kind}");
+        assert_eq!(capacity(&driver).1, 0, "{kind}");
+        points.add(1);
+    }
+}
+
+fn whole(points: &Points) {
+    for kind in ["ext4", "xfs"] {
+        for settings in ["", "thin = true"] {
+            let sandbox = pool(kind);
+            let driver = install(&sandbox, settings);
+            let path = sparse(&sandbox, "image", 200);
+            if kind == "xfs" {
+                copy(&path, &sandbox.disk().join("copy"));
+            }
+            let arguments = ["adopt", path.to_str().unwrap(), "--name", "a", "-o", "json"];
+            let volume = crate::by_hand::persistent_volume(&said_json(&driver, &arguments));
+            let has = blocks(&volume.image(&sandbox));
+            if settings.is_empty() {
+                assert!(has >= 200 * MIB, "{kind}: {has}");
+                assert_eq!(capacity(&driver).1, 0, "{kind}");
+            } else {
+                assert!(has < 100 * MIB, "{kind}: {has}");
+            }
+            points.add(1);
+        }
+    }
 }

@@ -62,7 +62,7 @@ pub fn install(sandbox: &Sandbox, more: &str) -> Driver {
     )
 }
 
-fn blocks(image: &Path) -> u64 {
+pub fn blocks(image: &Path) -> u64 {
     fs::metadata(image).unwrap().blocks() * 512
 }
 

@@ -189,6 +189,12 @@ impl Image {
         self.unshare()
     }
 
+    /// The same below the pool's lock, for an image of which the pool does not know yet.
+    pub(crate) fn make_whole(&self, reserve: Reserve, pool: &Pool) -> Result<()> {
+        self.fill(reserve, pool)?;
+        self.unshare()
+    }
+
     fn fill(&self, reserve: Reserve, pool: &Pool) -> Result<()> {
         let (size, full) = (self.size()?, Allocation::Full);
         let missing = self.missing(size, full)?;
