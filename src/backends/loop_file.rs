@@ -146,7 +146,13 @@ impl ManagedBackend for Images {
     }
 
     fn take(&self, stray: pool::Stray, volume: &VolumeId, mark: &Mark) -> Result<()> {
-        self.pool.take(stray, volume, &mark.to_string())
+        self.pool.take(
+            stray,
+            volume,
+            &mark.to_string(),
+            self.allocation,
+            self.reserve,
+        )
     }
 
     fn dangling_names(&self, age: Duration) -> Result<Vec<(VolumeName, VolumeId)>> {

@@ -114,14 +114,17 @@ fn opened_meanwhile(_: &Points) {
     let stray = || pool.stray(&path).unwrap().unwrap();
     let found = stray();
     let opened = File::options().write(true).open(&path).unwrap();
-    let error = pool.take(found, &volume, "mark").unwrap_err();
+    let error = pool
+        .take(found, &volume, "mark", Allocation::Full, NO_RESERVE)
+        .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Busy);
     let metadata = fs::metadata(&path).unwrap();
     let owner = (metadata.uid(), metadata.gid(), metadata.mode() & 0o7777);
     assert_eq!(owner, (12345, 54321, 0o640));
     assert!(!file_of(&bench, &volume).exists());
     drop(opened);
-    pool.take(stray(), &volume, "mark").unwrap();
+    pool.take(stray(), &volume, "mark", Allocation::Full, NO_RESERVE)
+        .unwrap();
     assert_eq!(fs::metadata(file_of(&bench, &volume)).unwrap().uid(), 0);
 }
 

@@ -12,6 +12,7 @@ mod bench;
 mod by_hand;
 mod by_name;
 mod callouts;
+mod copied;
 mod demo;
 mod dir;
 mod directory;
@@ -106,6 +107,7 @@ fn main() -> ExitCode {
         people::TESTS,
         promised::TESTS,
         readable::TESTS,
+        copied::TESTS,
         anywhere::REFUSED,
         refused_format::TESTS,
         replay::TESTS,

@@ -46,7 +46,7 @@ const MIB: u64 = 1 << 20;
 const SIZE: u64 = 400 * MIB;
 const POD: &str = "0b1e55ed-0000-4000-8000-000000000001";
 
-fn pool(kind: &'static str) -> Sandbox {
+pub fn pool(kind: &'static str) -> Sandbox {
     sandbox_with(PoolFilesystem {
         kind,
         mebibytes: 800,
@@ -54,7 +54,7 @@ fn pool(kind: &'static str) -> Sandbox {
     })
 }
 
-fn install(sandbox: &Sandbox, more: &str) -> Driver {
+pub fn install(sandbox: &Sandbox, more: &str) -> Driver {
     sandbox.install(
         "example.com/loop",
         false,
@@ -62,7 +62,7 @@ fn install(sandbox: &Sandbox, more: &str) -> Driver {
     )
 }
 
-fn blocks(image: &Path) -> u64 {
+pub fn blocks(image: &Path) -> u64 {
     fs::metadata(image).unwrap().blocks() * 512
 }
 
@@ -124,14 +124,14 @@ fn lose(image: &Path, at: u64, bytes: u64) {
 }
 
 /// The replies of `capacity`: what can be promised, and what is missing.
-fn capacity(driver: &Driver) -> (u64, u64) {
+pub fn capacity(driver: &Driver) -> (u64, u64) {
     let reply = driver.call(&["capacity", "{}"]).success();
     let object = reply.object().unwrap();
     let number = |name: &str| object[name].as_u64().unwrap();
     (number("capacity"), number("missing"))
 }
 
-fn doctor(sandbox: &Sandbox, driver: &Driver) -> String {
+pub fn doctor(sandbox: &Sandbox, driver: &Driver) -> String {
     let said = Command::new(driver.executable())
         .args(["doctor", "--name", driver.name(), "--plugin-dir"])
         .arg(sandbox.plugins())

@@ -2,7 +2,7 @@
 
 use crate::{
     attribute::{self, MARK},
-    confine,
+    confine, extents,
     loop_device::Inode,
     pool::{Allocation, FIRST_BLOCKS, Pool, Reserve},
     subvolume::BTRFS,
@@ -14,7 +14,7 @@ use rustix::{
 };
 use std::{
     fmt::Display,
-    fs::{self, File},
+    fs::File,
     io,
     os::{
         fd::{AsFd, AsRawFd, BorrowedFd},
@@ -130,7 +130,7 @@ impl Image {
 
     /// Makes the image `to` bytes long, or leaves it as long as it is if it is longer; with
     /// [`Allocation::Full`] all of it has blocks of its own afterwards, also what a trim had given
-    /// back.
+    /// back and what a copy of the image shares (on Btrfs that stays shared).
     ///
     /// The loop device of the image does not see this by itself; see [`crate::loop_device::attach`].
     ///
@@ -144,6 +144,9 @@ impl Image {
         reserve: Reserve,
         pool: &Pool,
     ) -> Result<()> {
+        if allocation == Allocation::Full && self.lacks()? > Bytes(0) {
+            self.refill(reserve, pool)?;
+        }
         self.extend_in_memory(to, allocation, reserve, pool)?;
         // Without the pool's lock: this writes out whatever a pod has written, too.
         self.file
@@ -172,12 +175,27 @@ impl Image {
         })
     }
 
-    /// Gives back to the image the blocks that it has lost or never had.
+    /// Gives back to the image the blocks that it has lost, never had, or shares with a copy of it; these
+    /// not where the file system cannot (Btrfs).
     ///
     /// # Errors
     /// As for [`Image::extend`].
     pub(crate) fn refill(&self, reserve: Reserve, pool: &Pool) -> Result<()> {
-        let _lock = pool.lock()?;
+        let lock = pool.lock()?;
+        self.fill(reserve, pool)?;
+        // What is shared is owed to this image until it is not, so nobody else is promised it; copying
+        // it takes long.
+        drop(lock);
+        self.unshare()
+    }
+
+    /// The same below the pool's lock, for an image of which the pool does not know yet.
+    pub(crate) fn make_whole(&self, reserve: Reserve, pool: &Pool) -> Result<()> {
+        self.fill(reserve, pool)?;
+        self.unshare()
+    }
+
+    fn fill(&self, reserve: Reserve, pool: &Pool) -> Result<()> {
         let (size, full) = (self.size()?, Allocation::Full);
         let missing = self.missing(size, full)?;
         pool.expect_room(missing, reserve, pool.owed_to_others(self, full)?)?;
@@ -186,23 +204,29 @@ impl Image {
             .map_err(|error| Error::system("allocate the volume's image", error))
     }
 
-    /// How much of the image has no blocks. Where the file system counts its map of the file among the
-    /// blocks (ext4 and xfs do, at most 12 bytes for one of 4 KiB) so much of it may be missed.
+    fn unshare(&self) -> Result<()> {
+        extents::unshare(&self.file, self.size()?).map_err(|error| {
+            Error::system("give the volume's image what it shares with a copy", error)
+        })
+    }
+
+    /// How much of the image has no blocks of its own.
     pub(crate) fn lacks(&self) -> Result<Bytes> {
         self.missing(self.size()?, Allocation::Full)
     }
 
     /// What the image must be given to have this size.
     fn missing(&self, size: Bytes, allocation: Allocation) -> Result<Bytes> {
-        let metadata = self
-            .file
-            .metadata()
-            .map_err(|error| Error::system("examine the volume's image", error))?;
-        Ok(match allocation {
-            Allocation::Full => size.saturating_sub(allocated(&metadata)),
-            Allocation::Thin if size.0 > metadata.len() => FIRST_BLOCKS,
-            Allocation::Thin => Bytes(0),
-        })
+        match allocation {
+            Allocation::Full => {
+                let blocks = extents::blocks(&self.file, size);
+                let blocks =
+                    blocks.map_err(|error| Error::system("examine the volume's image", error))?;
+                Ok(size.saturating_sub(blocks.own()))
+            }
+            Allocation::Thin if size > self.size()? => Ok(FIRST_BLOCKS),
+            Allocation::Thin => Ok(Bytes(0)),
+        }
     }
 
     /// Blocks first, then the size: nobody sees a part of the image that has none.
@@ -218,12 +242,12 @@ impl Image {
 
     /// Gives blocks to everything below `size` that has none.
     fn allocate(&self, size: Bytes) -> io::Result<()> {
-        let metadata = self.file.metadata()?;
-        if allocated(&metadata) >= size {
+        if extents::blocks(&self.file, size)?.all >= size {
             return Ok(());
         }
-        let trimmed = allocated(&metadata) < Bytes(metadata.len());
-        let mut at = if trimmed { 0 } else { metadata.len() };
+        let length = self.file.metadata()?.len();
+        let trimmed = extents::blocks(&self.file, Bytes(length))?.all < Bytes(length);
+        let mut at = if trimmed { 0 } else { length };
         // XFS asks for as much free space as it is told to allocate, even where nothing is missing
         // (xfs_bmap_util.c, `xfs_alloc_file_space`), so it is told a part at a time, and a smaller one
         // where that is too much.
@@ -274,12 +298,6 @@ fn write_in_place(empty: &File) -> io::Result<()> {
         rustix::fs::ioctl_setflags(empty, IFlags::NOCOW)?;
     }
     Ok(())
-}
-
-/// `st_blocks` counts 512 bytes whatever the block of the file system is, and also what lies behind
-/// the end of the file.
-fn allocated(metadata: &fs::Metadata) -> Bytes {
-    Bytes(metadata.blocks() * 512)
 }
 
 /// A file on the directory's file system that has no name yet (`O_TMPFILE`).

@@ -10,6 +10,7 @@ mod confine;
 mod deadline;
 pub mod device;
 pub mod exec;
+mod extents;
 pub mod format;
 #[cfg(fuzzing)]
 pub mod fuzzing;

@@ -123,7 +123,7 @@ impl Pool {
     }
 
     /// Opens a volume's image that is about to be used. With [`Allocation::Full`] what is missing of
-    /// its blocks is allocated again; where the pool has no room for that, the image is used as it is:
+    /// its blocks is allocated again, and what a copy shares is its own again; where the pool has no room for that, the image is used as it is:
     /// what was written is there, and who needs it is served.
     ///
     /// # Errors
@@ -140,10 +140,13 @@ impl Pool {
             Allocation::Thin => Bytes(0),
         };
         if lacks > Bytes(0) {
-            match image.refill(reserve, self) {
-                Ok(()) => {
+            match image.refill(reserve, self).and_then(|()| image.lacks()) {
+                Ok(Bytes(0)) => {
                     log::info!("volume {volume} lacked {lacks} of its storage and has it again")
                 }
+                Ok(still) => log::error!(
+                    "volume {volume} shares {still} of its storage with a copy, and writing there may fail: the pool's file system cannot part them"
+                ),
                 Err(error) => log::error!(
                     "volume {volume} lacks {lacks} of its storage, and writing there may fail: {}",
                     error.report()

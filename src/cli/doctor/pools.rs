@@ -108,8 +108,8 @@ fn check(
     }
 }
 
-/// Volumes that have less than they were promised, by a discard on an older driver's device, or since the
-/// pool was thin.
+/// Volumes that have less than they were promised, by a discard on an older driver's device, by a copy that
+/// shares blocks, or since the pool was thin.
 fn whole(check: Check, images: &Images) -> Check {
     if images.allocation() == Allocation::Thin {
         return check;
@@ -128,7 +128,7 @@ fn whole(check: Check, images: &Images) -> Check {
             missing.volumes,
             size(missing.bytes)
         ),
-        "see that so much is free besides `reserve`, and delete the pods that use them: they have all of it when they are mounted next",
+        "see that so much is free besides `reserve`, and delete the pods that use them: they have all of it when they are mounted next (on btrfs not what a snapshot or copy shares: delete that)",
     )
 }
 

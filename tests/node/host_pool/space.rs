@@ -9,6 +9,7 @@ use nix::fcntl::{FallocateFlags, fallocate};
 use std::{
     fs::File,
     os::unix::fs::{FileExt, MetadataExt},
+    process::Command,
     thread,
     time::{Duration, Instant},
 };
@@ -28,6 +29,11 @@ pub const TESTS: &[Test] = &[
         name: "an extension is finished after a cut and gives back what a trim took",
         needs: &[Need::Root, E2FS, XFS],
         run: extension_heals,
+    },
+    Test {
+        name: "an extension gives an image what it shares with a copy, and no room that there is not",
+        needs: &[Need::Root, XFS],
+        run: extension_parts,
     },
     Test {
         name: "volumes made at once share what the pool has and no more",
@@ -197,6 +203,41 @@ fn extension_heals(points: &Points) {
         assert!(allocated() <= before + MIB);
         points.add(1);
     }
+}
+
+fn extension_parts(_: &Points) {
+    let (bench, pool) = on_disk(Filesystem::Xfs, 400);
+    let volume = any_volume();
+    pool.create(&volume, bytes(32), "", Allocation::Full, NO_RESERVE)
+        .unwrap();
+    let image = image(&pool, &volume);
+    let content = vec![7; 16 << 20];
+    image.file().write_all_at(&content, MIB).unwrap();
+    image.file().sync_all().unwrap();
+    assert_eq!(pool.missing().unwrap().bytes, bytes(0));
+    let copied = Command::new("cp")
+        .arg("--reflink=always")
+        .arg(bench.path(format!("tested/volumes/{volume}")))
+        .arg(bench.path("tested/copy"))
+        .status()
+        .unwrap();
+    assert!(copied.success());
+    assert_eq!(pool.missing().unwrap().bytes, bytes(16));
+    let before = free(&pool, &bench);
+    let room = |mebibytes| Reserve::Bytes(Bytes(before.0 - mebibytes * MIB));
+    // Room for what is new, and not for what it was promised besides.
+    let extended = image.extend(bytes(48), Allocation::Full, room(20), &pool);
+    assert!(extended.is_err());
+    assert_eq!(image.size().unwrap(), bytes(32));
+    image
+        .extend(bytes(48), Allocation::Full, room(36), &pool)
+        .unwrap();
+    assert_eq!(image.size().unwrap(), bytes(48));
+    assert_eq!(pool.missing().unwrap().bytes, bytes(0));
+    assert!(free(&pool, &bench).0 <= before.0 - 32 * MIB);
+    let mut found = vec![0; content.len()];
+    image.file().read_exact_at(&mut found, MIB).unwrap();
+    assert!(found == content);
 }
 
 fn crowd(points: &Points) {

@@ -1,6 +1,6 @@
 //! Taking an image over that somebody else made.
 
-use super::{Pool, sync};
+use super::{Allocation, Pool, Reserve, sync};
 use crate::{VolumeId, confine, image::Image, loop_device, sys};
 use flexvol_sdk::{Error, ErrorKind, Result};
 use rustix::{
@@ -108,13 +108,21 @@ impl Pool {
         Ok(Some(stray))
     }
 
-    /// Makes the file a volume: root's alone, marked, and moved into the pool, in this order, so
-    /// that a cut leaves it where it was or makes it a whole volume. Whoever calls again after a
-    /// cut gives the same volume again.
+    /// Makes the file a volume: root's alone, with [`Allocation::Full`] all of it with blocks of its own,
+    /// marked, and moved into the pool, in this order, so that a cut leaves it where it was or makes it
+    /// a whole volume. Whoever calls again after a cut gives the same volume again.
     ///
     /// # Errors
+    /// [`ErrorKind::Exhausted`] where the pool has no room for what the file lacks;
     /// [`ErrorKind::Conflict`] where the volume has an image or the file was exchanged meanwhile.
-    pub fn take(&self, stray: Stray, volume: &VolumeId, mark: &str) -> Result<()> {
+    pub fn take(
+        &self,
+        stray: Stray,
+        volume: &VolumeId,
+        mark: &str,
+        allocation: Allocation,
+        reserve: Reserve,
+    ) -> Result<()> {
         let failed = |error: Errno| {
             Error::system("move the image into the pool", error)
                 .because(stray.path.display().to_string())
@@ -126,6 +134,10 @@ impl Pool {
         rustix::fs::fchmod(file, Mode::RUSR | Mode::WUSR).map_err(failed)?;
         let moved = stray
             .expect_alone()
+            .and_then(|()| match allocation {
+                Allocation::Full => stray.image.make_whole(reserve, self),
+                Allocation::Thin => Ok(()),
+            })
             .and_then(|()| stray.image.set_mark(mark))
             .and_then(|()| self.move_in(&stray, volume));
         if moved.is_err() {

@@ -1,13 +1,13 @@
 //! What a pool has, and what volumes may take of it.
 
 use super::{Allocation, Image, Pool, id::ID_FILE};
-use crate::{DeviceNumber, confine, deadline::Deadline, lock, mount};
+use crate::{DeviceNumber, confine, deadline::Deadline, extents, lock, mount};
 use flexvol_sdk::{Bytes, Error, ErrorKind, Result};
 use rustix::{
     fs::{AtFlags, FileType, OFlags, statat},
     io::Errno,
 };
-use std::{fs::File, path::Path, time::Duration};
+use std::{fs::File, io, path::Path, time::Duration};
 
 /// Allocating blocks is a matter of milliseconds on file systems that can do it at all.
 const LOCK_DEADLINE: Duration = Duration::from_secs(30);
@@ -119,29 +119,46 @@ impl Pool {
         Ok(space.free.saturating_sub(Bytes(kept)))
     }
 
-    /// What the images of the pool lack of their size: what was never allocated, or was given back by
-    /// a discard. It is asked of each image by one system call.
+    /// What the images of the pool lack of their size: what was never allocated, was given back by a
+    /// discard, or is shared with a copy. Where nothing is shared each image is one system call.
     ///
     /// # Errors
     /// What the system calls say.
     pub fn missing(&self) -> Result<Missing> {
+        self.missing_but(None)
+    }
+
+    fn missing_but(&self, inode: Option<u64>) -> Result<Missing> {
+        let failed = |error: io::Error| Error::system("examine an image", error);
+        let may_share = extents::may_share(&self.volumes).map_err(failed)?;
         let mut missing = Missing::default();
         for volume in self.volume_ids()? {
             let name = volume.to_string();
-            let found = match statat(&self.volumes, name, AtFlags::SYMLINK_NOFOLLOW) {
+            let found = match statat(&self.volumes, &name, AtFlags::SYMLINK_NOFOLLOW) {
                 // Removed meanwhile.
                 Err(Errno::NOENT) => continue,
-                found => found.map_err(|error| Error::system("examine an image", error))?,
+                found => found.map_err(|error| failed(error.into()))?,
             };
-            let has = u64::try_from(found.st_blocks)
-                .unwrap_or(0)
-                .saturating_mul(512);
-            let lacks = u64::try_from(found.st_size)
-                .unwrap_or(0)
-                .saturating_sub(has);
-            if FileType::from_raw_mode(found.st_mode).is_file() && lacks > 0 {
+            if !FileType::from_raw_mode(found.st_mode).is_file() || Some(found.st_ino) == inode {
+                continue;
+            }
+            let size = Bytes(u64::try_from(found.st_size).unwrap_or(0));
+            let has = if may_share {
+                // Not O_NONBLOCK, for the same reason as an image that is to be used.
+                match confine::open(&self.volumes, &name, OFlags::RDONLY) {
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                    file => file.and_then(|file| extents::blocks(&file, size)),
+                }
+                .map_err(failed)?
+                .own()
+            } else {
+                let blocks = u64::try_from(found.st_blocks).unwrap_or(0);
+                Bytes(blocks.saturating_mul(512))
+            };
+            let lacks = size.saturating_sub(has);
+            if lacks > Bytes(0) {
                 missing.volumes += 1;
-                missing.bytes = Bytes(missing.bytes.0.saturating_add(lacks));
+                missing.bytes = Bytes(missing.bytes.0.saturating_add(lacks.0));
             }
         }
         Ok(missing)
@@ -150,7 +167,7 @@ impl Pool {
     /// What all images but this one lack, where that counts.
     pub(crate) fn owed_to_others(&self, image: &Image, allocation: Allocation) -> Result<Bytes> {
         match allocation {
-            Allocation::Full => Ok(self.missing()?.bytes.saturating_sub(image.lacks()?)),
+            Allocation::Full => Ok(self.missing_but(Some(image.inode().number))?.bytes),
             Allocation::Thin => Ok(Bytes(0)),
         }
     }

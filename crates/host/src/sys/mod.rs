@@ -3,6 +3,7 @@
 pub(crate) mod block;
 pub(crate) mod btrfs;
 pub(crate) mod child;
+pub(crate) mod fiemap;
 pub(crate) mod flush;
 pub(crate) mod fork;
 pub(crate) mod kernel;

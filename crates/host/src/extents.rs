@@ -1,0 +1,163 @@
+//! Which parts of a file have blocks, and which of these are its own. What a reflink (`cp` makes one
+//! where it can) or a snapshot shares needs new blocks when it is written.
+
+use crate::sys::fiemap;
+use flexvol_sdk::Bytes;
+use linux_raw_sys::ioctl::{FIEMAP_EXTENT_LAST, FIEMAP_EXTENT_SHARED};
+use rustix::{
+    fs::{FallocateFlags, fallocate, fstatfs},
+    io::Errno,
+};
+use std::{
+    fs::File,
+    io,
+    os::{
+        fd::{AsFd, BorrowedFd},
+        unix::fs::MetadataExt,
+    },
+};
+
+/// Whoever may write to a volume can cut its image into pieces as small as a block, so that looking at
+/// all of them has an end: no file below 16 GiB has more, and this many take two seconds.
+const MOST_EXTENTS: usize = 1 << 22;
+
+/// XFS copies what it unshares through the page cache and keeps others from the file meanwhile.
+const STEP: u64 = 64 << 20;
+
+/// ext2 to ext4, and tmpfs.
+const WITHOUT_SHARING: [i64; 2] = [0xef53, 0x0102_1994];
+
+/// What a file has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Blocks {
+    /// What has blocks, or where these cannot be told apart, what it has in all.
+    pub(crate) all: Bytes,
+    /// What of it others have too.
+    pub(crate) shared: Bytes,
+}
+
+impl Blocks {
+    /// What can be written without new blocks.
+    pub(crate) fn own(self) -> Bytes {
+        self.all.saturating_sub(self.shared)
+    }
+}
+
+/// A part of a file that has blocks, below the end that was asked for.
+struct Extent {
+    start: u64,
+    length: u64,
+    flags: u32,
+}
+
+/// Whether files may share blocks on the file system of `file`.
+pub(crate) fn may_share(file: impl AsFd) -> io::Result<bool> {
+    Ok(!WITHOUT_SHARING.contains(&fstatfs(file)?.f_type))
+}
+
+/// What a file has of its first `below` bytes.
+///
+/// Where nothing is shared this is one look at `st_blocks`, which counts 512 bytes whatever the block of
+/// the file system is, and also what lies behind the end and the file system's map of the file (ext4: at
+/// most 12 bytes for a block of 4 KiB): so much of a hole may be missed. Elsewhere the extents are asked
+/// for; what lies behind more of them than are read is taken for shared.
+pub(crate) fn blocks(file: &File, below: Bytes) -> io::Result<Blocks> {
+    let metadata = file.metadata()?;
+    let counted = Blocks {
+        all: Bytes(metadata.blocks() * 512),
+        shared: Bytes(0),
+    };
+    if counted.all == Bytes(0) || !may_share(file)? {
+        return Ok(counted);
+    }
+    let mut found = Blocks::default();
+    let walked = walk(file.as_fd(), below.0, |extent| {
+        found.all.0 += extent.length;
+        if extent.flags & FIEMAP_EXTENT_SHARED != 0 {
+            found.shared.0 += extent.length;
+        }
+        Ok(())
+    });
+    match walked {
+        Ok(unread) => {
+            found.all.0 += unread;
+            found.shared.0 += unread;
+            Ok(found)
+        }
+        Err(error) if is_unsupported(&error) => Ok(counted),
+        Err(error) => Err(error),
+    }
+}
+
+/// Gives blocks of its own to what a file shares of its first `below` bytes, where the file system can
+/// (Btrfs cannot).
+///
+/// # Errors
+/// ENOSPC where it has none; what was done until then stays done.
+pub(crate) fn unshare(file: &File, below: Bytes) -> io::Result<()> {
+    if !may_share(file)? {
+        return Ok(());
+    }
+    // What is behind the last extent that is read is not known to be shared.
+    let walked = walk(file.as_fd(), below.0, |extent| {
+        // Not the whole file at once: kernels were wrong about what is in holes (Linux 6.12, "xfs: don't
+        // allocate COW extents when unsharing a hole").
+        if extent.flags & FIEMAP_EXTENT_SHARED == 0 {
+            return Ok(());
+        }
+        let end = extent.start + extent.length;
+        let mut at = extent.start;
+        while at < end {
+            let length = STEP.min(end - at);
+            let flags = FallocateFlags::UNSHARE_RANGE | FallocateFlags::KEEP_SIZE;
+            fallocate(file, flags, at, length)?;
+            at += length;
+        }
+        Ok(())
+    });
+    match walked {
+        Err(error) if is_unsupported(&error) => Ok(()),
+        walked => walked.map(|_| ()),
+    }
+}
+
+/// Shows every extent of the first `below` bytes; how much of these lies behind the last that was read.
+fn walk(
+    file: BorrowedFd<'_>,
+    below: u64,
+    mut show: impl FnMut(Extent) -> io::Result<()>,
+) -> io::Result<u64> {
+    let (mut at, mut seen) = (0, 0);
+    while at < below {
+        if seen >= MOST_EXTENTS {
+            return Ok(below - at);
+        }
+        let found = fiemap::extents(file, at, below - at)?;
+        let Some(last) = found.last().copied() else {
+            break;
+        };
+        seen += found.len();
+        for extent in found {
+            let start = extent.start.max(at);
+            let end = extent.start.saturating_add(extent.length).min(below);
+            if start < end {
+                show(Extent {
+                    start,
+                    length: end - start,
+                    flags: extent.flags,
+                })?;
+                at = end;
+            }
+        }
+        let end = last.start.saturating_add(last.length);
+        if last.flags & FIEMAP_EXTENT_LAST != 0 || end < at || last.length == 0 {
+            break;
+        }
+        at = end;
+    }
+    Ok(0)
+}
+
+fn is_unsupported(error: &io::Error) -> bool {
+    [Some(Errno::OPNOTSUPP), Some(Errno::NOTTY)].contains(&Errno::from_io_error(error))
+}
