@@ -9,6 +9,7 @@ use crate::config::{Config, Storage, VolumeGroup};
 use flexvol_storage::{
     Asset, Backend, Block, BlockDriver, Catalog, Keeper, Mark, Pool, Upkeep, VolumeDriver,
     host::{
+        lock::PoolGuard,
         lvm::{self, LogicalVolume, Place, View, Which, unsynced},
         probe,
     },
@@ -17,7 +18,6 @@ use flexvol_storage::{
 };
 use std::{
     cell::{OnceCell, RefCell},
-    fs,
     os::fd::AsFd,
     rc::Rc,
 };
@@ -154,7 +154,7 @@ impl Group {
     }
 
     /// Nobody else takes from the pool while this is held.
-    fn lock_space(&self) -> Result<fs::File> {
+    fn lock_space(&self) -> Result<PoolGuard> {
         let lock = self.names()?.lock()?;
         // What is free in a group is asked of its disks, later; what was promised in a thin pool is
         // the sum of its volumes.
@@ -190,7 +190,7 @@ impl Group {
     }
 
     /// Makes a logical volume with no mark yet, or goes on with one that was cut.
-    fn begin(&self, name: &str, size: Bytes, hold: &fs::File) -> Result<LogicalVolume> {
+    fn begin(&self, name: &str, size: Bytes, hold: &PoolGuard) -> Result<LogicalVolume> {
         let view = self.view_to_take_from(name)?;
         let size = self.place.fitting(size, &view, &self.settings.rules)?;
         match view.volume(name) {

@@ -6,7 +6,7 @@
 
 use crate::{
     deadline::Deadline,
-    lock,
+    lock::{self, PoolGuard},
     pool::{PoolId, links},
     run_dir,
 };
@@ -75,15 +75,9 @@ impl Names {
     ///
     /// # Errors
     /// [`ErrorKind::Busy`](flexvol_sdk::ErrorKind::Busy) where another one holds it too long.
-    pub fn lock(&self) -> Result<File> {
+    pub fn lock(&self) -> Result<PoolGuard> {
         let file =
             File::open(&self.path).map_err(|error| Error::system("open the pool's lock", error))?;
-        let mut deadline = Deadline::after(LOCK_DEADLINE);
-        lock::wait(
-            &file,
-            &mut deadline,
-            "another volume of the pool is being made or extended",
-        )?;
-        Ok(file)
+        lock::pool(file, Deadline::after(LOCK_DEADLINE))
     }
 }
