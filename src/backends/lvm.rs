@@ -10,6 +10,7 @@ use flexvol_storage::{
     Asset, Backend, Block, BlockDriver, Catalog, Keeper, Mark, Pool, Upkeep, VolumeDriver,
     VolumeId,
     host::{
+        lock::PoolGuard,
         lvm::{self, LogicalVolume, Place, View, Which, unsynced},
         probe,
     },
@@ -18,7 +19,6 @@ use flexvol_storage::{
 };
 use std::{
     cell::{OnceCell, RefCell},
-    fs,
     os::fd::AsFd,
     rc::Rc,
 };
@@ -160,7 +160,7 @@ impl Group {
     }
 
     /// Nobody else takes from the pool while this is held.
-    fn lock_space(&self) -> Result<fs::File> {
+    fn lock_space(&self) -> Result<PoolGuard> {
         let lock = self.names()?.lock()?;
         // What is free in a group is asked of its disks, later; what was promised in a thin pool is
         // the sum of its volumes.
@@ -196,7 +196,7 @@ impl Group {
     }
 
     /// Makes a logical volume with no mark yet, or goes on with one that was cut.
-    fn begin(&self, name: &str, size: Bytes, hold: &fs::File) -> Result<LogicalVolume> {
+    fn begin(&self, name: &str, size: Bytes, hold: &PoolGuard) -> Result<LogicalVolume> {
         let view = self.view_to_take_from(name)?;
         let size = self.place.fitting(size, &view, &self.settings.rules)?;
         match view.volume(name) {

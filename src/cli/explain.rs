@@ -13,7 +13,7 @@ use clap::Args;
 use flexvol_storage::{
     Ending, Explanation, Forecast, Subject,
     decide::Step,
-    host::kernel,
+    host::{kernel, lock::Holder},
     mark::State,
     observed::TargetState,
     sdk::{Bytes, Error, ErrorKind, Filesystem},
@@ -69,7 +69,8 @@ fn print_text(explanation: &Explanation, advice: &[String]) -> Result<()> {
         "Lock",
         match explanation.locked_by {
             None => "free".to_owned(),
-            Some(pid) => format!("taken by process {pid}"),
+            Some(Holder::Process(pid)) => format!("taken by process {pid}"),
+            Some(Holder::Unknown) => "taken by an unknown process".to_owned(),
         },
     );
     fact(
@@ -159,9 +160,13 @@ fn advice(explanation: &Explanation) -> Vec<String> {
     let volume = &explanation.volume;
     let mark = volume.mark();
     let mut advice = Vec::new();
-    if let Some(pid) = explanation.locked_by {
+    if let Some(holder) = explanation.locked_by {
+        let holder = match holder {
+            Holder::Process(pid) => format!("process {pid}"),
+            Holder::Unknown => "an unknown process".to_owned(),
+        };
         advice.push(format!(
-            "process {pid}, or a program it left behind, is at work on the volume; callouts wait for it, see the node's log"
+            "{holder}, or a program it left behind, is at work on the volume; callouts wait for it, see the node's log"
         ));
     }
     if mark.is_some_and(|mark| mark.state == State::Deleting) {
@@ -227,7 +232,10 @@ fn as_json(explanation: &Explanation, advice: &[String]) -> Value {
     };
     json!({
         "volume": volume::json(&explanation.volume),
-        "lockedBy": explanation.locked_by,
+        "lockedBy": explanation.locked_by.map(|holder| match holder {
+            Holder::Process(pid) => json!(pid),
+            Holder::Unknown => json!("unknown"),
+        }),
         "available": explanation.available.as_ref().ok().map(|bytes| bytes.0),
         "availableError": explanation.available.as_ref().err().map(Error::report),
         "directory": explanation.target.map(target_text),

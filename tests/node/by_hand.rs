@@ -1,13 +1,13 @@
 //! Volumes made, listed, shown and explained by people, and used by kubelet.
 
 use crate::sandbox;
+use flexvol_host::{VolumeId, lock};
 use flexvol_testing::{
     Baseline, Driver, Need, PersistentVolume, Pod, Points, Sandbox, Test, budget,
 };
 use serde_json::Value;
 use std::{
-    fs::{self, File},
-    path::Path,
+    fs,
     process::{Command, Output},
     time::{Duration, Instant},
 };
@@ -369,9 +369,8 @@ fn explained(points: &Points) {
     points.add(4);
 
     // Somebody works on the volume for ever.
-    let lock = Path::new("/run/flexvol/lock").join(volume.id());
-    let lock = File::options().read(true).write(true).open(lock).unwrap();
-    lock.lock().unwrap();
+    let id = VolumeId::parse(&volume.id()).unwrap();
+    let lock = lock::volume(&id, Duration::from_secs(5)).unwrap();
     let started = Instant::now();
     let locked = explain("500Mi");
     assert!(started.elapsed() < Duration::from_secs(5).max(budget().each));

@@ -1,15 +1,22 @@
 //! File systems that are frozen (`fsfreeze -f`, as backups do it) while callouts come.
 
 use crate::{
+    host_lock::any_volume,
     lifecycle::{MIB, fill, measured, shared, size_of_filesystem},
     sandbox,
 };
+use flexvol_host::{
+    exec::{AtDeadline, Limits, Tool},
+    lock,
+};
+use flexvol_sdk::ErrorKind;
 use flexvol_testing::{
     Baseline, Call, Driver, Need, Outcome, PersistentVolume, Pod, Points, Sandbox, Test,
     eventually, patience, request,
 };
 use std::{
     fs,
+    os::fd::AsFd,
     path::{Path, PathBuf},
     process::Command,
     thread,
@@ -25,6 +32,11 @@ const NEEDS: &[Need] = &[
 ];
 
 pub const TESTS: &[Test] = &[
+    Test {
+        name: "a killed program that waits for a frozen file system does not hold unmount",
+        needs: NEEDS,
+        run: program,
+    },
     Test {
         name: "a growth of a frozen file system answers, is not begun twice and does not hold unmount",
         needs: NEEDS,
@@ -95,6 +107,33 @@ fn expect_frozen(call: &Call) {
         "{said}"
     );
     assert_eq!(call.text("errorClass"), "uncertain", "{call}");
+}
+
+fn program(_: &Points) {
+    let sandbox = sandbox();
+    let volume = any_volume();
+    let patient = Duration::from_secs(10) * patience();
+    let guard = lock::volume(&volume, patient).unwrap();
+    let frozen = Frozen::new(&sandbox.disk());
+    let limits = Limits {
+        deadline: Duration::from_millis(200),
+        at_deadline: AtDeadline::Kill,
+        hold: &[guard.as_fd()],
+    };
+    let file = sandbox.disk().join("file");
+    let run = Tool::find("touch").unwrap().run(&[file.as_ref()], &limits);
+    assert_eq!(run.unwrap_err().kind(), ErrorKind::TimedOut);
+    drop(guard);
+    let kind = |taken: flexvol_sdk::Result<lock::Guard>| taken.unwrap_err().kind();
+    assert_eq!(kind(lock::volume(&volume, patient)), ErrorKind::TimedOut);
+    let unmounts = lock::to_unmount(&volume, patient).unwrap();
+    drop(unmounts);
+    assert_eq!(kind(lock::volume(&volume, patient)), ErrorKind::TimedOut);
+    drop(frozen);
+    eventually(patient, "the program to end", || {
+        lock::volume(&volume, patient).is_ok()
+    });
+    lock::volume(&volume, patient).unwrap().retire().unwrap();
 }
 
 fn volume(_: &Points) {

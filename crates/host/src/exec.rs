@@ -3,7 +3,7 @@
 mod find;
 mod scope;
 
-use crate::{deadline::Deadline, sys};
+use crate::{deadline::Deadline, lock, sys};
 use flexvol_sdk::{Bytes, Error, ErrorKind, Result};
 use rustix::{
     fs::{FallocateFlags, MemfdFlags},
@@ -195,7 +195,11 @@ impl Tool {
             .stdout(stdout.try_clone().map_err(failed)?)
             .stderr(stderr.try_clone().map_err(failed)?);
         sys::child::isolate(&mut command, limits.hold).map_err(failed)?;
-        let mut child = command.spawn().map_err(failed)?;
+        let child = match limits.hold.is_empty() {
+            true => command.spawn(),
+            false => lock::share(|| command.spawn()),
+        };
+        let mut child = child.map_err(failed)?;
 
         let mut deadline = Deadline::after(limits.deadline);
         let (never, status) = loop {

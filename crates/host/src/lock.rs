@@ -9,10 +9,18 @@
 //! holds that together with others meanwhile: as long as one unmounts without a file none is made,
 //! and a file that is there is always the lock.
 
+mod holders;
 mod left;
+mod pool;
+mod process;
+
+pub use pool::PoolGuard;
+pub(crate) use {holders::share, pool::pool};
 
 use crate::{VolumeId, deadline::Deadline, run_dir};
 use flexvol_sdk::{Error, ErrorKind, Result};
+use holders::Record;
+use process::Process;
 use rustix::{
     fs::{Mode, OFlags},
     io::Errno,
@@ -43,6 +51,8 @@ const BUSY: &str = "another operation on this volume is still running";
 /// A held lock; dropping it lets go, unless a child still has it.
 #[derive(Debug)]
 pub struct Guard {
+    /// It ends before the lock does.
+    _record: Record,
     file: Arc<File>,
     path: PathBuf,
 }
@@ -57,10 +67,16 @@ pub(crate) fn held() -> Vec<Arc<File>> {
     held.iter().filter_map(Weak::upgrade).collect()
 }
 
-fn remember(file: &Arc<File>) {
+fn remember(file: File, path: PathBuf) -> Guard {
+    let file = Arc::new(file);
     let mut held = HELD.lock().unwrap_or_else(PoisonError::into_inner);
     held.retain(|file| file.strong_count() > 0);
-    held.push(Arc::downgrade(file));
+    held.push(Arc::downgrade(&file));
+    Guard {
+        _record: Record::new(&file),
+        file,
+        path,
+    }
 }
 
 /// Locks a volume, waiting up to `deadline`.
@@ -107,38 +123,50 @@ fn take(volume: &VolumeId, mut deadline: Deadline, whoever: Whoever) -> Result<G
             },
             Err(error) => return Err(failed(error.into())),
         };
-        match wait_or_find_left(&file, &mut deadline, BUSY, File::try_lock)? {
+        match wait_or_find_left(&file, Some(&file), &mut deadline, BUSY, File::try_lock)? {
             None => {}
             Some(process) if whoever == Whoever::Unmounts => {
                 left::set_aside(&path, &file, &process)?;
                 continue;
             }
-            Some(process) => return Err(left::still_there(&process)),
+            Some(process) => return Err(left::still_there(Some(&process))),
         }
         // A file that was unlinked or set aside meanwhile locks nothing: the next process makes a new
         // one.
         let same = same_file(&path, &file);
         if same.map_err(|error| Error::system("examine the lock", error))? {
-            let file = Arc::new(file);
-            remember(&file);
-            return Ok(Guard { file, path });
+            return Ok(remember(file, path));
         }
     }
 }
 
-/// The process that took a volume's lock, while somebody holds it: that process or a child it
-/// left behind. Waits for nothing and makes nothing.
+/// Who has a volume's lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Holder {
+    /// This process, or also a program that it left behind.
+    Process(u32),
+    /// He could not write down who he is.
+    Unknown,
+}
+
+/// Who has a volume's lock now. Waits for nothing and makes nothing.
 ///
 /// # Errors
-/// When the kernel cannot be asked.
-pub fn holder(volume: &VolumeId) -> Result<Option<u32>> {
+/// When it cannot be known.
+pub fn holder(volume: &VolumeId) -> Result<Option<Holder>> {
     let failed = |error: io::Error| Error::system("look for the lock's holder", error);
-    let metadata = match fs::symlink_metadata(Path::new(DIRECTORY).join(volume.to_string())) {
+    let file = match File::open(Path::new(DIRECTORY).join(volume.to_string())) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         result => result.map_err(failed)?,
     };
-    let locks = fs::read_to_string("/proc/locks").map_err(failed)?;
-    Ok(holder_in(&locks, metadata.ino()).and_then(|pid| pid.parse().ok()))
+    match file.try_lock_shared() {
+        Ok(()) => Ok(None),
+        Err(TryLockError::WouldBlock) => Ok(Some(match holders::first(&file) {
+            Some(process) => Holder::Process(process.pid),
+            None => Holder::Unknown,
+        })),
+        Err(TryLockError::Error(error)) => Err(failed(error)),
+    }
 }
 
 /// What [`Guard::hint`] would tell, for those who only look and take no lock.
@@ -253,10 +281,7 @@ fn without_file(path: &Path, deadline: &mut Deadline) -> Result<Option<Guard>> {
         Ok(_) => Ok(None),
         Err(error) if has_no_room(&error) => {
             log::warn!("a volume is unmounted without a lock of its own: {error}");
-            let file = Arc::new(alone);
-            remember(&file);
-            let path = path.to_owned();
-            Ok(Some(Guard { file, path }))
+            Ok(Some(remember(alone, path.to_owned())))
         }
         Err(error) => Err(failed(error)),
     }
@@ -269,7 +294,7 @@ fn has_no_room(error: &io::Error) -> bool {
 }
 
 /// Takes an exclusive `flock` on `file`.
-pub(crate) fn wait(file: &File, deadline: &mut Deadline, busy: &'static str) -> Result<()> {
+fn wait(file: &File, deadline: &mut Deadline, busy: &'static str) -> Result<()> {
     wait_for(file, deadline, busy, File::try_lock)
 }
 
@@ -277,19 +302,21 @@ pub(crate) fn wait(file: &File, deadline: &mut Deadline, busy: &'static str) -> 
 type TryLock = fn(&File) -> std::result::Result<(), TryLockError>;
 
 fn wait_for(file: &File, deadline: &mut Deadline, busy: &'static str, lock: TryLock) -> Result<()> {
-    match wait_or_find_left(file, deadline, busy, lock)? {
+    match wait_or_find_left(file, None, deadline, busy, lock)? {
         None => Ok(()),
-        Some(process) => Err(left::still_there(&process)),
+        Some(process) => Err(left::still_there(Some(&process))),
     }
 }
 
 /// The same; a process that has the lock, was killed, and is not let go by the kernel is returned.
+/// `record` says who has it, where anything does.
 fn wait_or_find_left(
     file: &File,
+    record: Option<&File>,
     deadline: &mut Deadline,
     busy: &'static str,
     lock: TryLock,
-) -> Result<Option<String>> {
+) -> Result<Option<Process>> {
     let mut look = left::Look::default();
     loop {
         match lock(file) {
@@ -297,27 +324,21 @@ fn wait_or_find_left(
             Err(TryLockError::WouldBlock) => {}
             Err(TryLockError::Error(error)) => return Err(Error::system("take the lock", error)),
         }
-        let holder = holder_of(file);
-        if let Some(holder) = holder.as_ref().filter(|holder| look.is_left(holder)) {
-            return Ok(Some(holder.clone()));
+        let holders = record.and_then(holders::read).unwrap_or_default();
+        if let Some(left) = look.left(holders) {
+            return Ok(Some(left));
         }
         if !deadline.pause() {
-            return Err(Error::new(ErrorKind::Busy, busy).because(describe(holder.as_deref())));
+            let holder = record.and_then(holders::first);
+            return Err(Error::new(ErrorKind::Busy, busy).because(describe(holder.as_ref())));
         }
     }
 }
 
-/// The process that took the lock; a child of it may be what is left.
-fn holder_of(file: &File) -> Option<String> {
-    let inode = file.metadata().ok()?.ino();
-    let locks = fs::read_to_string("/proc/locks").ok()?;
-    holder_in(&locks, inode).map(str::to_owned)
-}
-
 /// Who holds the lock, for the log.
-fn describe(holder: Option<&str>) -> String {
+fn describe(holder: Option<&Process>) -> String {
     match holder {
-        Some(pid) => format!("the lock was taken by process {pid}"),
+        Some(process) => format!("the lock was taken by process {}", process.pid),
         None => "the lock's holder is unknown".to_owned(),
     }
 }
@@ -330,18 +351,6 @@ fn same_file(path: &Path, file: &File) -> io::Result<bool> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
         Err(error) => Err(error),
     }
-}
-
-/// Finds the process in the text of /proc/locks (fs/locks.c, `lock_get_status`):
-/// `3: FLOCK  ADVISORY  WRITE 4711 00:1a:2058 0 EOF`. The file system's number there is not
-/// always what `stat` reports, so the inode alone must do.
-fn holder_in(locks: &str, inode: u64) -> Option<&str> {
-    let ending = format!(":{inode}");
-    locks.lines().find_map(|line| {
-        let mut words = line.split_whitespace().skip(1);
-        let (kind, pid) = (words.next()?, words.nth(2)?);
-        (kind == "FLOCK" && words.next()?.ends_with(&ending)).then_some(pid)
-    })
 }
 
 impl Guard {
@@ -386,21 +395,5 @@ const HINT_WIDTH: usize = 11;
 impl AsFd for Guard {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_holder_is_found_by_the_whole_inode_number() {
-        let locks = "1: POSIX  ADVISORY  WRITE 1 00:1a:58 0 EOF\n\
-                     2: FLOCK  ADVISORY  WRITE 2 00:1a:2058 0 EOF\n\
-                     2: -> FLOCK  ADVISORY  WRITE 9 00:1a:58 0 EOF\n\
-                     3: FLOCK  ADVISORY  WRITE 3 00:1a:58 0 EOF\n";
-        assert_eq!(holder_in(locks, 58), Some("3"));
-        assert_eq!(holder_in(locks, 8), None);
-        assert_eq!(holder_in("garbage\n\n", 58), None);
     }
 }

@@ -132,8 +132,8 @@ pub struct Explanation {
     pub volume: VolumeReport,
     /// What is at the directory, if one was named.
     pub target: Option<TargetState>,
-    /// The process that took the volume's lock, while somebody holds it.
-    pub locked_by: Option<u32>,
+    /// Who has the volume's lock.
+    pub locked_by: Option<lock::Holder>,
     /// What its pool has to give.
     pub available: Result<Bytes>,
     /// What a mount would do.

@@ -7,7 +7,7 @@
 use crate::{
     VolumeId,
     deadline::Deadline,
-    lock,
+    lock::{self, PoolGuard},
     pool::{PoolId, links},
     run_dir,
 };
@@ -78,15 +78,9 @@ impl Names {
     ///
     /// # Errors
     /// [`ErrorKind::Busy`](flexvol_sdk::ErrorKind::Busy) where another one holds it too long.
-    pub fn lock(&self) -> Result<File> {
+    pub fn lock(&self) -> Result<PoolGuard> {
         let file =
             File::open(&self.path).map_err(|error| Error::system("open the pool's lock", error))?;
-        let mut deadline = Deadline::after(LOCK_DEADLINE);
-        lock::wait(
-            &file,
-            &mut deadline,
-            "another volume of the pool is being made or extended",
-        )?;
-        Ok(file)
+        lock::pool(file, Deadline::after(LOCK_DEADLINE))
     }
 }

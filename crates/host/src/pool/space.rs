@@ -1,13 +1,19 @@
 //! What a pool has, and what volumes may take of it.
 
 use super::{Allocation, Image, Pool, id::ID_FILE};
-use crate::{DeviceNumber, confine, deadline::Deadline, extents, lock, mount};
+use crate::{
+    DeviceNumber, confine,
+    deadline::Deadline,
+    extents,
+    lock::{self, PoolGuard},
+    mount,
+};
 use flexvol_sdk::{Bytes, Error, ErrorKind, Result};
 use rustix::{
     fs::{AtFlags, FileType, OFlags, statat},
     io::Errno,
 };
-use std::{fs::File, io, path::Path, time::Duration};
+use std::{io, path::Path, time::Duration};
 
 /// Allocating blocks is a matter of milliseconds on file systems that can do it at all.
 const LOCK_DEADLINE: Duration = Duration::from_secs(30);
@@ -173,16 +179,10 @@ impl Pool {
     }
 
     /// Held while space is counted and taken, so that two volumes cannot be promised the same.
-    pub(crate) fn lock(&self) -> Result<File> {
+    pub(crate) fn lock(&self) -> Result<PoolGuard> {
         let file = confine::open(&self.root, ID_FILE, OFlags::RDONLY | OFlags::NONBLOCK)
             .map_err(|error| Error::system("open the pool's lock", error))?;
-        let mut deadline = Deadline::after(LOCK_DEADLINE);
-        lock::wait(
-            &file,
-            &mut deadline,
-            "another volume of the pool is being made or extended",
-        )?;
-        Ok(file)
+        lock::pool(file, Deadline::after(LOCK_DEADLINE))
     }
 
     /// Checks before anything is taken: a file system that runs full while it allocates has taken

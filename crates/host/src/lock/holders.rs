@@ -1,0 +1,147 @@
+//! Who has a lock: what he wrote down himself, where root alone can write.
+//!
+//! /proc/locks is no witness. It names a file by its inode number, which every process can have on a
+//! file system of its own, and of who has a lock only who took it first.
+
+use super::{HINT_WIDTH, process::Process};
+use std::{
+    fs::File,
+    io,
+    os::unix::fs::FileExt,
+    process::Child,
+    sync::{Arc, Mutex, PoisonError, Weak},
+};
+
+/// Behind the hint.
+const BEGIN: u64 = HINT_WIDTH as u64;
+
+/// More than a record ever has.
+const LONGEST: usize = 4096;
+
+/// Stands for a program that is about to be started.
+const UNKNOWN: &str = "?";
+
+/// What this process has.
+struct Ours {
+    records: Vec<Weak<File>>,
+    /// Programs that inherited locks from it.
+    heirs: Vec<Process>,
+    /// Programs of which it is not known yet.
+    starting: usize,
+}
+
+static OURS: Mutex<Ours> = Mutex::new(Ours {
+    records: Vec::new(),
+    heirs: Vec::new(),
+    starting: 0,
+});
+
+/// As long as it lives, a file says that this process has a lock. A file that cannot be written costs
+/// the others the knowledge and nothing else.
+#[derive(Debug)]
+pub(super) struct Record(Arc<File>);
+
+impl Record {
+    /// Only who has the lock writes there.
+    pub(super) fn new(file: &Arc<File>) -> Self {
+        change(|ours| ours.records.push(Arc::downgrade(file)));
+        Record(Arc::clone(file))
+    }
+}
+
+impl Drop for Record {
+    fn drop(&mut self) {
+        let mut ours = OURS.lock().unwrap_or_else(PoisonError::into_inner);
+        ours.records
+            .retain(|record| !record.ptr_eq(&Arc::downgrade(&self.0)));
+        // Who was left alone with the lock still has it.
+        write_or_log(&self.0, &ours.text(None));
+    }
+}
+
+/// Starts a program that inherits locks. Which ones makes no difference: whoever waits for one of the
+/// others waits for this process.
+pub(crate) fn share(spawn: impl FnOnce() -> io::Result<Child>) -> io::Result<Child> {
+    change(|ours| ours.starting += 1);
+    let child = spawn();
+    change(|ours| {
+        ours.starting -= 1;
+        ours.heirs.retain(|heir| heir.tasks().is_some());
+        let heir = child
+            .as_ref()
+            .ok()
+            .and_then(|child| Process::of(child.id()));
+        ours.heirs.extend(heir);
+    });
+    child
+}
+
+fn change(what: impl FnOnce(&mut Ours)) {
+    let mut ours = OURS.lock().unwrap_or_else(PoisonError::into_inner);
+    what(&mut ours);
+    ours.records.retain(|record| record.strong_count() > 0);
+    let text = ours.text(Process::of(std::process::id()));
+    for record in ours.records.iter().filter_map(Weak::upgrade) {
+        write_or_log(&record, &text);
+    }
+}
+
+impl Ours {
+    fn text(&self, own: Option<Process>) -> String {
+        let known = own.iter().chain(&self.heirs).map(Process::to_string);
+        let unknown = std::iter::repeat_n(UNKNOWN.to_owned(), self.starting);
+        known.chain(unknown).map(|line| line + "\n").collect()
+    }
+}
+
+fn write_or_log(file: &File, text: &str) {
+    if let Err(error) = write(file, text) {
+        log::debug!("a lock does not say who has it: {error}");
+    }
+}
+
+/// Leaves the file's time alone, by which locks are found that nobody needs.
+fn write(file: &File, text: &str) -> io::Result<()> {
+    let changed = file.metadata()?.modified()?;
+    file.write_all_at(text.as_bytes(), BEGIN)?;
+    file.set_len(BEGIN + text.len() as u64)?;
+    file.set_modified(changed)
+}
+
+/// The processes that have a lock, unless they are not known.
+pub(super) fn read(record: &File) -> Option<Vec<Process>> {
+    let mut text = vec![0; LONGEST];
+    let length = record.read_at(&mut text, BEGIN).ok()?;
+    let text = str::from_utf8(text.get(..length)?).ok()?;
+    text.lines().map(Process::parse).collect()
+}
+
+/// The first of them that is there.
+pub(super) fn first(record: &File) -> Option<Process> {
+    let holders = read(record)?.into_iter();
+    holders.into_iter().find(|holder| holder.tasks().is_some())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_is_whole_or_unknown() {
+        let own = Process::of(std::process::id()).unwrap();
+        let file = tempfile::tempfile().unwrap();
+        assert_eq!(read(&file), Some(vec![]));
+        file.write_all_at(b"7         \n", 0).unwrap();
+        let before = file.metadata().unwrap().modified().unwrap();
+        for text in [format!("{own}\n{own}\n"), format!("{own}\n")] {
+            write(&file, &text).unwrap();
+            assert_eq!(read(&file).unwrap().len(), text.lines().count());
+            assert_eq!(first(&file), Some(own.clone()));
+        }
+        assert_eq!(file.metadata().unwrap().modified().unwrap(), before);
+        for text in ["?\n", "7\n", "7 8 9\n", "-1 7\n", "\n", "7 \u{e9}\n"] {
+            write(&file, &format!("{own}\n{text}")).unwrap();
+            assert_eq!(read(&file), None, "{text:?}");
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! The lock of a pool, held while space is counted and taken.
+
+use super::{DIRECTORY, holders::Record, left, wait_or_find_left};
+use crate::deadline::Deadline;
+use flexvol_sdk::Result;
+use rustix::fs::{Mode, OFlags};
+use std::{
+    fs::File,
+    io,
+    os::{
+        fd::{AsFd, BorrowedFd},
+        unix::fs::MetadataExt,
+    },
+    path::Path,
+    sync::Arc,
+};
+
+/// The held lock of a pool.
+#[derive(Debug)]
+pub struct PoolGuard {
+    /// It ends before the lock does.
+    _record: Option<Record>,
+    file: File,
+}
+
+/// Locks a pool by a file in it. A frozen pool takes no writes, so a file in /run says who has it.
+pub(crate) fn pool(file: File, mut deadline: Deadline) -> Result<PoolGuard> {
+    let record = record_of(&file).map(Arc::new);
+    if let Err(error) = &record {
+        log::debug!("a pool's lock does not say who has it: {error}");
+    }
+    let record = record.ok();
+    let busy = "another volume of the pool is being made or extended";
+    match wait_or_find_left(
+        &file,
+        record.as_deref(),
+        &mut deadline,
+        busy,
+        File::try_lock,
+    )? {
+        None => Ok(PoolGuard {
+            _record: record.as_ref().map(Record::new),
+            file,
+        }),
+        Some(process) => Err(left::still_there(Some(&process))),
+    }
+}
+
+/// It stays as long as the node runs: another process may have it open.
+fn record_of(file: &File) -> io::Result<File> {
+    let found = file.metadata()?;
+    let name = format!("pool-{:x}-{}", found.dev(), found.ino());
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let path = Path::new(DIRECTORY).join(name);
+    let file = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR)?;
+    Ok(File::from(file))
+}
+
+impl AsFd for PoolGuard {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
