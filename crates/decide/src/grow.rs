@@ -45,14 +45,12 @@ pub(super) fn growing(observed: &Observed, volume: &Volume) -> Step {
             _ => Step::Resize(target),
         };
     }
-    if !asks(claim) {
-        return unreached(claim, Step::Rest);
-    }
     let size = match reached {
-        // What a former, larger request has reached is had. What was only said of it is not.
-        Some(reached) if reached >= claim.request => {
-            claim.request.max(volume.capacity.min(reached))
-        }
+        // What was measured is had, also what a former, larger request has reached, and quota counts it: the larger
+        // one of request and `allocatedResources` (pkg/quota/v1/evaluator/core/persistent_volume_claims.go). What
+        // was only said of it, by Kubernetes' own expander, is not, and would be counted for ever.
+        Some(reached) if reached > claim.capacity && reached >= claim.request => reached,
+        _ if !asks(claim) => return unreached(claim, Step::Rest),
         // The driver does not say what it reached: its file system will, or nobody. Kubelet looks at it when the
         // volume says more than the claim has, and where Kubernetes' own expander runs it says so already.
         None if order.problem.is_none() && order.grows_on_node => claim.request,
@@ -224,6 +222,25 @@ pub(super) mod tests {
         assert_eq!(said(20, 20, None, Some("full")), back, "kubelet goes on");
         assert_eq!(said(10, 10, None, Some("full")), back, "nothing is asked");
         assert_eq!(said(20, 20, None, None), Step::Rest);
+    }
+
+    #[test]
+    fn what_was_measured_is_had_also_where_less_is_asked_since() {
+        let next = |request: u64, capacity: u64, said: u64, reached: u64| {
+            let mut observed = observed(request, reached);
+            observed.claim.as_mut().unwrap().capacity = Bytes(capacity);
+            observed.volume.as_mut().unwrap().capacity = Bytes(said);
+            decide(&observed)
+        };
+        assert_eq!(next(20, 10, 10, 100), Step::SizeVolume(Bytes(100)));
+        assert_eq!(next(20, 10, 20, 100), Step::SizeVolume(Bytes(100)));
+        assert_eq!(next(20, 10, 100, 100), Step::FinishClaim(Bytes(100)));
+        // It was measured when the claim had what was asked last.
+        assert_eq!(next(20, 20, 20, 100), Step::SizeVolume(Bytes(100)));
+        assert_eq!(next(20, 20, 100, 100), Step::FinishClaim(Bytes(100)));
+        assert_eq!(next(20, 100, 100, 100), Step::Rest);
+        // Kubernetes' own expander says more than that.
+        assert_eq!(next(20, 10, 100, 20), Step::SizeVolume(Bytes(20)));
     }
 
     #[test]

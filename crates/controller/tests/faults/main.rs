@@ -14,6 +14,7 @@ mod hostnames;
 mod leading;
 mod life;
 mod lost;
+mod lowered;
 mod patience;
 mod refused;
 mod replaced;
@@ -24,7 +25,7 @@ mod unmeasured;
 mod untold;
 mod world;
 
-use flexvol_apiserver::{Fault, Plan};
+use flexvol_apiserver::{Fault, Kubernetes, Plan};
 use std::{
     sync::atomic::{AtomicBool, AtomicU64, Ordering},
     thread,
@@ -190,6 +191,17 @@ fn a_claim_that_was_replaced_without_its_provisioner_grows() {
 #[test]
 fn whoever_asks_for_growth_that_nobody_can_do_is_told() {
     fixed::told();
+}
+
+#[test]
+fn a_request_that_is_lowered_while_its_storage_grows_counts_what_that_has() {
+    lowered::while_it_grows(Kubernetes { expands: false });
+    lowered::while_it_grows(Kubernetes { expands: true });
+}
+
+#[test]
+fn a_request_that_is_lowered_because_there_is_no_room_counts_no_more() {
+    lowered::without_room();
 }
 
 #[test]

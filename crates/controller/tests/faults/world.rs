@@ -17,7 +17,7 @@ use tempfile::TempDir;
 const DRIVER: &str = "lab.example/plain";
 
 /// That of the tests with a real Kubernetes.
-const SCRIPT: &str = include_str!("../../../../tests/kubernetes/plain.sh");
+pub const SCRIPT: &str = include_str!("../../../../tests/kubernetes/plain.sh");
 
 /// Longer than a request that is answered too late, and what waits for it.
 const PATIENCE: Duration = Duration::from_secs(180);

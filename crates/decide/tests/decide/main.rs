@@ -59,7 +59,8 @@ fn explore(setting: Setting) -> (usize, usize) {
     while let Some(world) = queue.pop_front() {
         let ends = [world.without_accidents(), world.with_room()];
         let settles = |end| settles(end, &mut settled);
-        if let Err(broken) = ends.into_iter().try_for_each(settles) {
+        let ends = ends.into_iter().try_for_each(settles);
+        if let Err(broken) = ends.and_then(|()| world.counts_what_is_had()) {
             panic!("{broken}\n{setting:?}\n{}", history(&from, &world));
         }
         for (name, next) in world.events() {

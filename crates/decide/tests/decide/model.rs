@@ -307,7 +307,10 @@ impl World {
     /// From now on a leader's index does not change.
     fn is_indexed(&self) -> Option<World> {
         let claim = self.claim.as_ref()?;
-        let known = self.index.is_some() || self.away.is_some() || self.setting.is_calm();
+        // Requests are lowered beside it where no scheduler chooses: for growth that is the same.
+        let lowers = self.setting.lowers && !self.setting.late_binding;
+        let is_calm = self.setting.is_calm() && !lowers;
+        let known = self.index.is_some() || self.away.is_some() || is_calm;
         // Of a volume that was handed on everything is read.
         let may_grow = claim.is_bound() && !claim.deleting && !known && !self.handed_on;
         let known = (self.volume.clone()?, self.order.clone()?);

@@ -196,7 +196,8 @@ impl World {
         self.claim.as_ref().is_none_or(|claim| !claim.is_bound())
     }
 
-    /// The driver ends; the agent writes what it found, unless it is cut or the order has changed.
+    /// The driver ends; the agent writes what it found, unless it is cut. To an order of another size it
+    /// writes only what was had.
     pub(super) fn driver_ends(&self, writes: bool) -> Option<World> {
         let (node, wanted, size, recalled) = self.working?;
         let mut next = self.clone();
@@ -219,8 +220,8 @@ impl World {
         let order = next.order.as_mut();
         if writes
             && let Some(order) = order
-            && (order.node, order.wanted, order.size, order.recalled)
-                == (node, wanted, size, recalled)
+            && (order.node, order.wanted, order.recalled) == (node, wanted, recalled)
+            && (order.size == size || !full)
         {
             order.answer = answer;
             order.full = full;

@@ -54,6 +54,23 @@ impl World {
         Ok(())
     }
 
+    /// The claim's sizes, which quota counts, are never written smaller than what was measured.
+    pub fn counts_what_is_had(&self) -> Result<(), String> {
+        match decide(&self.observe()) {
+            Step::FinishClaim(size) | Step::AwaitNode(size) if size.0 < self.measured() => Err(
+                format!("{size} would be counted, and more is had: {self:?}"),
+            ),
+            _ => Ok(()),
+        }
+    }
+
+    fn measured(&self) -> u64 {
+        match self.order.as_ref().map(|order| order.answer) {
+            Some(Answer::Present(Some(size))) => size.0,
+            _ => 0,
+        }
+    }
+
     /// The same world with room on every node, where every late leader has been told that it lost.
     pub fn with_room(&self) -> World {
         let mut world = self.clone();
@@ -148,6 +165,9 @@ impl World {
             Some(claim) if claim.is_bound() => {
                 if claim.capacity != claim.request.max(claim.capacity) {
                     return wrong("the claim has not grown");
+                }
+                if !claim.deleting && claim.capacity < self.measured() {
+                    return wrong("more is had than is counted");
                 }
                 if stored != 1 || self.volume.is_none() || self.order.is_none() {
                     return wrong("a bound claim has not exactly one storage");

@@ -11,13 +11,13 @@ pub struct Setting {
     pub grows_on_node: bool,
     /// Kubernetes' own expander runs.
     pub expander: bool,
-    /// A user may lower what could not be had. Then nothing else goes wrong but that nodes are full, or
-    /// there would be too many states.
+    /// A user may lower what could not be had. Then nothing else goes wrong but that nodes are full and
+    /// an index is behind, or there would be too many states.
     pub lowers: bool,
     /// The claim's author writes what he may, and there is nothing else that goes wrong but leaders and
     /// administrators.
     pub tenant: Option<Tenant>,
-    /// The driver tells no sizes. Then nothing else goes wrong but that a request is lowered.
+    /// The driver tells no sizes. Then nothing else goes wrong but that a request is lowered, and an index is behind.
     pub sizeless: bool,
 }
 

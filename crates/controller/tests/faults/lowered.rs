@@ -1,0 +1,70 @@
+//! Requests that are lowered before they are had: quota counts what storage has, and no more.
+
+use crate::world::{MEBI, SCRIPT, World, tell};
+use flexvol_apiserver::Kubernetes;
+use std::fs;
+
+/// Of a claim that is bound, on a node whose driver does `first` before it grows a volume.
+fn start(world: &mut World, first: &str) -> Result<(), String> {
+    world.node("node");
+    world.start_controller(&["--rate=1000"]);
+    world.start_agent("node", &[]);
+    let script = SCRIPT
+        .replace("/var/lib/lab/plain", &world.path("node/storage"))
+        .replace("expandvolume)\n", &format!("expandvolume)\n{first}\n"));
+    world.install_script("node", &script);
+    world.claim("data", "plain");
+    world.eventually("the claim to be bound", |world| world.is_bound("data"))
+}
+
+fn ordered(world: &World) -> u64 {
+    let orders = world.server.store().all("NodeVolume");
+    orders[0]["spec"]["size"].as_u64().unwrap()
+}
+
+fn counts(world: &World, size: &str) -> bool {
+    let status = &world.the_claim("data")["status"];
+    let volume = &world.server.store().all("PersistentVolume")[0];
+    status["capacity"]["storage"] == size
+        && status["allocatedResources"]["storage"] == size
+        && status["allocatedResourceStatuses"].is_null()
+        && volume["spec"]["capacity"]["storage"] == size
+}
+
+pub fn while_it_grows(kubernetes: Kubernetes) {
+    tell(World::beside(kubernetes), |world| {
+        let (begun, goes_on) = (world.path("begun"), world.path("goes-on"));
+        start(
+            world,
+            &format!("touch {begun}; until [ -e {goes_on} ]; do sleep 0.1; done"),
+        )?;
+        world.ask_for("data", "100Mi");
+        world.eventually("the driver to work", |_| fs::exists(&begun).unwrap())?;
+        world.ask_for("data", "20Mi");
+        world.eventually("less to be ordered", |world| ordered(world) == 20 * MEBI)?;
+        fs::write(&goes_on, "").unwrap();
+        world.eventually("what is had to be counted", |world| counts(world, "100Mi"))?;
+        assert_eq!(Vec::from_iter(world.storage().into_values()), [100 * MEBI]);
+        world.delete_claim("data");
+        world.eventually("nothing to be left", World::nothing_is_left)
+    });
+}
+
+/// Kubernetes' own expander has written of the larger request what the storage never had.
+pub fn without_room() {
+    tell(World::beside(Kubernetes { expands: true }), |world| {
+        let full = r#"[ "$4" -le 20971520 ] || { echo '{"status":"Failure","message":"there is no room","errorClass":"exhausted"}'; exit 1; }"#;
+        start(world, full)?;
+        world.ask_for("data", "100Mi");
+        world.eventually("its author to be told", |world| {
+            world.told("there is no room")
+        })?;
+        let status = &world.the_claim("data")["status"];
+        assert_eq!(status["allocatedResources"]["storage"], "100Mi");
+        world.ask_for("data", "20Mi");
+        world.eventually("the claim to have less", |world| counts(world, "20Mi"))?;
+        assert_eq!(Vec::from_iter(world.storage().into_values()), [20 * MEBI]);
+        world.delete_claim("data");
+        world.eventually("nothing to be left", World::nothing_is_left)
+    });
+}
