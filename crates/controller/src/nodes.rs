@@ -6,17 +6,20 @@
 //! one whose last words are so old that no two clocks differ by that.
 
 mod choice;
+mod failing;
 mod full;
 mod load;
 mod room;
 mod silence;
 
 pub(crate) use choice::Bar;
+pub use failing::Asker;
 pub use room::Room;
 pub use silence::Silence;
 
 use crate::objects::{StorageNode, StorageNodeStatus};
-use flexvol_sdk::Bytes;
+use failing::Failing;
+use flexvol_sdk::{Bytes, ErrorClass};
 use full::Full;
 use k8s_openapi::jiff::Timestamp;
 use load::Load;
@@ -52,8 +55,8 @@ struct Known {
     told: bool,
     /// What its driver had no room for, by class.
     full: BTreeMap<String, Full>,
-    /// Of which classes its driver could make nothing, for another reason.
-    failing: BTreeMap<String, Full>,
+    /// What its driver could not make, for another reason, by class.
+    failing: BTreeMap<String, Failing>,
     /// What was ordered of it, and its agent may not have told of yet.
     load: Load,
     /// Why pods may not run there, as it was last seen.
@@ -215,22 +218,27 @@ impl Nodes {
         known.full.insert(class.to_owned(), Full::now(size, before));
     }
 
-    /// A node's driver could make no volume of a class, again and again, and not for want of room.
-    pub fn failed(&self, node: &str, class: &str) {
-        let mut all = self.all();
-        let Some(known) = all.get_mut(node) else {
-            return;
-        };
-        let before = known.failing.remove(class);
-        known
-            .failing
-            .insert(class.to_owned(), Full::now(Bytes(1), before));
+    /// A node's driver could not make a volume of a class, again and again, and not for want of room.
+    pub fn failed(
+        &self,
+        node: &str,
+        class: &str,
+        asker: Asker<'_>,
+        error: ErrorClass,
+        words: &str,
+    ) {
+        if let Some(known) = self.all().get_mut(node) {
+            let failing = known.failing.entry(class.to_owned()).or_default();
+            failing.add(asker, error, words);
+        }
     }
 
     /// A node's driver has made a volume of this size.
     pub fn had_room(&self, node: &str, class: &str, size: Bytes) {
         if let Some(known) = self.all().get_mut(node) {
-            known.failing.remove(class);
+            if let Some(failing) = known.failing.get_mut(class) {
+                failing.made_one();
+            }
             known
                 .full
                 .retain(|of, full| of != class || !full.forbids(size));
@@ -260,12 +268,6 @@ impl Known {
         };
         let largest = self.full.get(class).and_then(Full::largest);
         largest.map_or(told, |largest| told.at_most(largest))
-    }
-
-    /// Its driver could make nothing of a class lately.
-    fn fails(&self, class: &str) -> bool {
-        let failing = self.failing.get(class);
-        failing.and_then(Full::largest).is_some()
     }
 
     fn is_silent(&self, silence: Duration) -> bool {

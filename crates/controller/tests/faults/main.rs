@@ -107,6 +107,11 @@ fn a_node_whose_driver_fails_again_and_again_loses_the_volume_to_another() {
 }
 
 #[test]
+fn what_every_driver_refuses_of_one_tenant_can_be_had_by_others_and_is_asked_of_two_nodes() {
+    unable::infeasible();
+}
+
+#[test]
 fn a_node_that_keeps_pods_out_gets_no_volume_while_there_is_another() {
     unable::podless();
 }
