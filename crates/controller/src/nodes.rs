@@ -8,6 +8,7 @@
 mod choice;
 mod failing;
 mod full;
+mod hanging;
 mod load;
 mod room;
 mod silence;
@@ -17,10 +18,11 @@ pub use failing::Asker;
 pub use room::Room;
 pub use silence::Silence;
 
-use crate::objects::{StorageNode, StorageNodeStatus};
+use crate::objects::{NodeVolume, StorageNode, StorageNodeStatus};
 use failing::Failing;
 use flexvol_sdk::{Bytes, ErrorClass};
 use full::Full;
+use hanging::Hanging;
 use k8s_openapi::jiff::Timestamp;
 use load::Load;
 use room::Estimate;
@@ -42,6 +44,8 @@ const SILENCES_BEFORE: u32 = 3;
 #[derive(Debug)]
 pub struct Nodes {
     all: Mutex<BTreeMap<String, Known>>,
+    /// Orders may be seen before their nodes.
+    hanging: Mutex<Hanging>,
     silence: Duration,
 }
 
@@ -73,6 +77,7 @@ impl Nodes {
     pub fn new(silence: Duration) -> Self {
         Nodes {
             all: Mutex::default(),
+            hanging: Mutex::default(),
             silence,
         }
     }
@@ -135,6 +140,7 @@ impl Nodes {
     /// What an agent said was removed.
     pub fn remove(&self, name: &str) {
         self.all().remove(name);
+        self.hanging().forget(name);
     }
 
     /// Kubernetes misses the node: its agent is away until it is heard of again.
@@ -208,6 +214,16 @@ impl Nodes {
         }
     }
 
+    /// An order of a node is as seen.
+    pub(crate) fn order_seen(&self, order: &NodeVolume) {
+        self.hanging().seen(order);
+    }
+
+    /// Orders of these names are there no more.
+    pub(crate) fn orders_gone<'a>(&self, names: impl Iterator<Item = &'a str>) {
+        self.hanging().gone(names);
+    }
+
     /// A node's driver had no room for a volume of this size.
     pub fn had_no_room(&self, node: &str, class: &str, size: Bytes) {
         let mut all = self.all();
@@ -243,6 +259,10 @@ impl Nodes {
                 .full
                 .retain(|of, full| of != class || !full.forbids(size));
         }
+    }
+
+    fn hanging(&self) -> MutexGuard<'_, Hanging> {
+        self.hanging.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn all(&self) -> MutexGuard<'_, BTreeMap<String, Known>> {

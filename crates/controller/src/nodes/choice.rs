@@ -41,7 +41,7 @@ struct Candidate<'a> {
     node: &'a str,
     room: Estimate,
     bar: Option<Bar>,
-    /// Its driver failed at others' volumes lately.
+    /// Its driver failed at others' volumes lately, or hangs.
     doubtful: bool,
     /// What else was ordered of it.
     load: Bytes,
@@ -122,8 +122,8 @@ impl Nodes {
     }
 
     /// The node for a volume: of those that are heard of, where pods may run, and that did not fail at it, the one
-    /// with the most room. One of which it is not known what it has is taken late, one that failed at others' after
-    /// that, and of equal ones each in its turn.
+    /// with the most room. One of which it is not known what it has is taken late, one that failed at others', or
+    /// whose driver hangs, after that, and of equal ones each in its turn.
     ///
     /// # Errors
     /// When none can have it.
@@ -144,6 +144,7 @@ impl Nodes {
         };
         let heard = || able().filter(|(_, known)| !known.is_silent(self.silence));
         let answers = heard().next().is_some();
+        let hanging = self.hanging();
         let mut others = Vec::new();
         let mut candidates = Vec::new();
         for (node, known) in heard() {
@@ -159,7 +160,8 @@ impl Nodes {
                     node,
                     room: known.room(driver, class),
                     bar,
-                    doubtful: failing.is_some_and(|failing| failing.for_namespace(asker.namespace)),
+                    doubtful: hanging.has(node, driver)
+                        || failing.is_some_and(|failing| failing.for_namespace(asker.namespace)),
                     load: known.load.sum(),
                     turn: checksum(&format!("{}/{node}", asker.volume)),
                 });

@@ -14,7 +14,7 @@ fn node(name: &str, seen: u32, room: Option<u64>) -> StorageNode {
 }
 
 /// A volume of a claim in the namespace `ns`.
-fn of(volume: &str) -> Asker<'_> {
+pub(super) fn of(volume: &str) -> Asker<'_> {
     Asker {
         volume,
         namespace: "ns",
@@ -26,7 +26,7 @@ fn fail(nodes: &Nodes, node: &str, asker: Asker<'_>) {
     nodes.failed(node, "class", asker, ErrorClass::Retryable, "no pool");
 }
 
-fn nodes(rooms: &[(&str, Option<u64>)]) -> Nodes {
+pub(super) fn nodes(rooms: &[(&str, Option<u64>)]) -> Nodes {
     let nodes = Nodes::new(SILENCE);
     for (name, room) in rooms {
         nodes.put(node(name, 0, *room));
@@ -66,7 +66,7 @@ fn a_driver_that_tells_no_capacity_is_tried() {
 }
 
 /// What the agent of a node says, of which the driver tells no capacity at all, or could not tell that of one class.
-fn mute(name: &str, seen: u32, tells_no_capacity: bool) -> StorageNode {
+pub(super) fn mute(name: &str, seen: u32, tells_no_capacity: bool) -> StorageNode {
     let mut node = node(name, seen, None);
     let driver = node.status.drivers.get_mut("a/b").unwrap();
     driver.tells_no_capacity = tells_no_capacity;

@@ -112,6 +112,11 @@ fn what_every_driver_refuses_of_one_tenant_can_be_had_by_others_and_is_asked_of_
 }
 
 #[test]
+fn a_node_whose_driver_hangs_gets_no_new_volume_while_there_is_another() {
+    unable::hanging();
+}
+
+#[test]
 fn a_node_that_keeps_pods_out_gets_no_volume_while_there_is_another() {
     unable::podless();
 }

@@ -232,3 +232,35 @@ pub fn infeasible() {
         Ok(())
     });
 }
+
+/// The node with the most room makes nothing, and does not say so.
+pub fn hanging() {
+    tell(World::start(), |world| {
+        for node in ["big", "small"] {
+            world.node(node);
+        }
+        install(world, "big", " exec sleep 1000");
+        let script = world.path("big/plugins/lab.example~plain/plain");
+        let boasts = std::fs::read_to_string(&script).unwrap();
+        world.install_script("big", &boasts.replace("1099511627776", "2199023255552"));
+        world.start_controller(&["--rate=1000"]);
+        // As ten minutes of a call are.
+        world.start_agent("big", &["--deadline=3"]);
+        world.start_agent("small", &[]);
+        known(world, 2)?;
+        world.claim("first", "plain");
+        world.eventually("the node with the most room to be asked", |world| {
+            let orders = world.server.store().all("NodeVolume");
+            orders.iter().any(|order| {
+                order["spec"]["node"] == "big" && order["status"]["problem"]["class"] == "uncertain"
+            })
+        })?;
+        claims(world, "plain", &names(8))?;
+        assert_eq!(world.nodes_of_storage(), ["small"; 8]);
+        let order = world.server.store().all("NodeVolume").into_iter();
+        let mut of_big = order.filter(|order| order["spec"]["node"] == "big");
+        assert_eq!(of_big.next().unwrap()["spec"]["claim"]["name"], "first");
+        assert!(of_big.next().is_none());
+        Ok(())
+    });
+}
