@@ -157,6 +157,11 @@ fn the_scheduler_is_asked_for_another_node_where_the_chosen_one_is_gone() {
 }
 
 #[test]
+fn a_node_that_is_chosen_for_a_claim_is_taken_if_its_class_allows_it_whatever_keeps_pods_out() {
+    away::chosen();
+}
+
+#[test]
 fn an_api_server_that_has_a_name_is_found_or_the_program_ends_and_says_what_to_do() {
     found::by_name();
 }
