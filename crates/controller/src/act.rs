@@ -6,7 +6,7 @@ use crate::{
     names::{
         CLAIM_FINALIZER, HOSTNAME, ORDER_FINALIZER, SELECTED_NODE, VOLUME_FINALIZER, hostname,
     },
-    nodes::{Bar, Nodes},
+    nodes::{Asker, Bar, Nodes},
     objects::NodeVolume,
     observe::Live,
     ours::Ours,
@@ -247,10 +247,16 @@ impl Act<'_> {
     /// The node with the most room, if Kubernetes has it too, and sends pods there: its agent may have been
     /// heard of a moment before it went, and tolerates every taint. One that is tainted is taken if there is no
     /// other: the pods may tolerate that.
-    async fn with_room(&self, driver: &str, class: &str, size: Bytes) -> Result<String> {
+    async fn with_room(
+        &self,
+        driver: &str,
+        class: &str,
+        size: Bytes,
+        asker: Asker<'_>,
+    ) -> Result<String> {
         let mut tainted = HashSet::new();
         loop {
-            let name = self.nodes.with_room(driver, class, size, self.name)?;
+            let name = self.nodes.with_room(driver, class, size, asker)?;
             let found = self.node(&name).await?;
             match (away::Known::of(found.as_ref()), found) {
                 (away::Known::Ready, Some(node)) => {
@@ -274,7 +280,13 @@ impl Act<'_> {
         let driver = driver.with_context(|| format!("storage class {class_name:?} is not ours"))?;
         let node = match chosen {
             Some(node) => self.nodes.check(node, driver)?,
-            None => self.with_room(driver, class_name, size).await?,
+            None => {
+                let asker = Asker {
+                    volume: self.name,
+                    namespace: claim.metadata.namespace.as_deref().unwrap_or_default(),
+                };
+                self.with_room(driver, class_name, size, asker).await?
+            }
         };
         let mut order = order_for(self.name, &node);
         order["spec"] = json!({

@@ -2,10 +2,10 @@
 
 use crate::{
     decide::{Away, Wish},
-    names::is_object_name,
-    nodes::{Nodes, Silence},
+    names::{is_object_name, volume_name},
+    nodes::{Asker, Nodes, Silence},
     objects::{NodeVolume, Wanted},
-    observe::Live,
+    observe::{Live, uid},
     ours::Ours,
     wish,
 };
@@ -114,7 +114,19 @@ async fn chosen(all: &Api<Node>, nodes: &Nodes, live: &Live, ours: &Ours) -> Res
     let Some(driver) = ours.driver_of(&class.provisioner) else {
         return Ok(None);
     };
-    let lacks = nodes.lacks(&node, driver, name, size.unwrap_or_default());
+    let volume = volume_name(uid(&claim.metadata));
+    let asker = Asker {
+        volume: &volume,
+        namespace: claim.metadata.namespace.as_deref().unwrap_or_default(),
+    };
+    if let Some(why) = nodes.refuses(name, asker) {
+        return Ok(Some(Away {
+            why,
+            lost: false,
+            removed: false,
+        }));
+    }
+    let lacks = nodes.lacks(&node, driver, name, size.unwrap_or_default(), asker);
     Ok(lacks.map(|why| Away {
         why: format!("{why}; another node is asked for"),
         lost: true,

@@ -13,7 +13,7 @@ use crate::{
     metrics::Metrics,
     names::{CONTROLLER, RESIZE_FAILED},
     news::{Own, Seen},
-    nodes::{NoNode, Nodes},
+    nodes::{Asker, NoNode, Nodes},
     observe::{self, Live},
     ours::Ours,
     queue::{Outcome, Pace, Queue},
@@ -259,7 +259,16 @@ impl Controller {
         match step {
             Step::Order { .. } => self.nodes.ordered(node, name, size),
             Step::Revoke if live.had_no_room() => self.nodes.had_no_room(node, class, size),
-            Step::Revoke if live.kept_failing() => self.nodes.failed(node, class),
+            Step::Revoke => {
+                if let (Some(order), Some(problem)) = (&live.order, live.kept_failing()) {
+                    let asker = Asker {
+                        volume: name,
+                        namespace: &order.spec.claim.namespace,
+                    };
+                    let (error, words) = (problem.class(), &problem.message);
+                    self.nodes.failed(node, class, asker, error, words);
+                }
+            }
             Step::Publish => {
                 self.nodes.made(node, name);
                 self.nodes.had_room(node, class, size);

@@ -6,18 +6,23 @@
 //! one whose last words are so old that no two clocks differ by that.
 
 mod choice;
+mod failing;
 mod full;
+mod hanging;
 mod load;
 mod room;
 mod silence;
 
 pub(crate) use choice::Bar;
+pub use failing::Asker;
 pub use room::Room;
 pub use silence::Silence;
 
-use crate::objects::{StorageNode, StorageNodeStatus};
-use flexvol_sdk::Bytes;
+use crate::objects::{NodeVolume, StorageNode, StorageNodeStatus};
+use failing::Failing;
+use flexvol_sdk::{Bytes, ErrorClass};
 use full::Full;
+use hanging::Hanging;
 use k8s_openapi::jiff::Timestamp;
 use load::Load;
 use room::Estimate;
@@ -39,6 +44,8 @@ const SILENCES_BEFORE: u32 = 3;
 #[derive(Debug)]
 pub struct Nodes {
     all: Mutex<BTreeMap<String, Known>>,
+    /// Orders may be seen before their nodes.
+    hanging: Mutex<Hanging>,
     silence: Duration,
 }
 
@@ -52,8 +59,8 @@ struct Known {
     told: bool,
     /// What its driver had no room for, by class.
     full: BTreeMap<String, Full>,
-    /// Of which classes its driver could make nothing, for another reason.
-    failing: BTreeMap<String, Full>,
+    /// What its driver could not make, for another reason, by class.
+    failing: BTreeMap<String, Failing>,
     /// What was ordered of it, and its agent may not have told of yet.
     load: Load,
     /// Why pods may not run there, as it was last seen.
@@ -70,6 +77,7 @@ impl Nodes {
     pub fn new(silence: Duration) -> Self {
         Nodes {
             all: Mutex::default(),
+            hanging: Mutex::default(),
             silence,
         }
     }
@@ -132,6 +140,7 @@ impl Nodes {
     /// What an agent said was removed.
     pub fn remove(&self, name: &str) {
         self.all().remove(name);
+        self.hanging().forget(name);
     }
 
     /// Kubernetes misses the node: its agent is away until it is heard of again.
@@ -205,6 +214,16 @@ impl Nodes {
         }
     }
 
+    /// An order of a node is as seen.
+    pub(crate) fn order_seen(&self, order: &NodeVolume) {
+        self.hanging().seen(order);
+    }
+
+    /// Orders of these names are there no more.
+    pub(crate) fn orders_gone<'a>(&self, names: impl Iterator<Item = &'a str>) {
+        self.hanging().gone(names);
+    }
+
     /// A node's driver had no room for a volume of this size.
     pub fn had_no_room(&self, node: &str, class: &str, size: Bytes) {
         let mut all = self.all();
@@ -215,26 +234,35 @@ impl Nodes {
         known.full.insert(class.to_owned(), Full::now(size, before));
     }
 
-    /// A node's driver could make no volume of a class, again and again, and not for want of room.
-    pub fn failed(&self, node: &str, class: &str) {
-        let mut all = self.all();
-        let Some(known) = all.get_mut(node) else {
-            return;
-        };
-        let before = known.failing.remove(class);
-        known
-            .failing
-            .insert(class.to_owned(), Full::now(Bytes(1), before));
+    /// A node's driver could not make a volume of a class, again and again, and not for want of room.
+    pub fn failed(
+        &self,
+        node: &str,
+        class: &str,
+        asker: Asker<'_>,
+        error: ErrorClass,
+        words: &str,
+    ) {
+        if let Some(known) = self.all().get_mut(node) {
+            let failing = known.failing.entry(class.to_owned()).or_default();
+            failing.add(asker, error, words);
+        }
     }
 
     /// A node's driver has made a volume of this size.
     pub fn had_room(&self, node: &str, class: &str, size: Bytes) {
         if let Some(known) = self.all().get_mut(node) {
-            known.failing.remove(class);
+            if let Some(failing) = known.failing.get_mut(class) {
+                failing.made_one();
+            }
             known
                 .full
                 .retain(|of, full| of != class || !full.forbids(size));
         }
+    }
+
+    fn hanging(&self) -> MutexGuard<'_, Hanging> {
+        self.hanging.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn all(&self) -> MutexGuard<'_, BTreeMap<String, Known>> {
@@ -260,12 +288,6 @@ impl Known {
         };
         let largest = self.full.get(class).and_then(Full::largest);
         largest.map_or(told, |largest| told.at_most(largest))
-    }
-
-    /// Its driver could make nothing of a class lately.
-    fn fails(&self, class: &str) -> bool {
-        let failing = self.failing.get(class);
-        failing.and_then(Full::largest).is_some()
     }
 
     fn is_silent(&self, silence: Duration) -> bool {

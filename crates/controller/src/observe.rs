@@ -11,7 +11,7 @@ use crate::{
         AWAITS_NODE, CLAIM_FINALIZER, FAILED, PROVISIONED_BY, VOLUME_FINALIZER, claim_uid,
         volume_name,
     },
-    objects::{ClaimReference, NodeVolume},
+    objects::{ClaimReference, NodeVolume, ProblemReport},
     ours::Ours,
     wish,
 };
@@ -267,10 +267,11 @@ impl Live {
         problem.is_some_and(|problem| problem.class() == ErrorClass::Exhausted)
     }
 
-    /// Whether the node has failed so often that another one is asked.
-    pub(crate) fn kept_failing(&self) -> bool {
-        let status = self.order.as_ref().and_then(|order| order.status.as_ref());
-        status.is_some_and(|status| status.problem.is_some() && status.failures >= LASTING)
+    /// Why the node has failed, if it has so often that another one is asked.
+    pub(crate) fn kept_failing(&self) -> Option<&ProblemReport> {
+        let status = self.order.as_ref()?.status.as_ref()?;
+        let problem = status.problem.as_ref()?;
+        (status.failures >= LASTING).then_some(problem)
     }
 
     /// As far as decisions need it.

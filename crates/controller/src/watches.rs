@@ -79,7 +79,11 @@ impl Controller {
         let this = Arc::clone(self);
         self.watch(
             move |order: &NodeVolume, presence| this.order_seen(order, presence),
-            |this, listed| this.index.keep_orders(listed),
+            |this, listed| {
+                let gone = this.index.keep_orders(listed);
+                this.nodes.orders_gone(gone.iter().map(String::as_str));
+                gone
+            },
         );
         // Of a class nothing is remembered that is not read again.
         let this = Arc::clone(self);
@@ -269,6 +273,10 @@ impl Controller {
     fn order_seen(&self, order: &NodeVolume, presence: Presence) {
         let name = order.name_any();
         let changed = self.index.order(order, presence, &self.ours);
+        match presence {
+            Presence::There => self.nodes.order_seen(order),
+            Presence::Gone => self.nodes.orders_gone([&*name].into_iter()),
+        }
         let news = presence == Presence::Gone
             || changed
                 && self.is_ready()

@@ -6,6 +6,7 @@ pub mod call;
 pub mod duty;
 mod forbids;
 mod report;
+mod workers;
 
 pub use report::HEARTBEAT;
 
@@ -39,9 +40,6 @@ use std::{
 };
 use tokio::sync::Notify;
 
-/// How many drivers run at a time.
-const WORKERS: usize = 4;
-
 /// When an order that has changed meanwhile is looked at again.
 const SOON: Duration = Duration::from_millis(50);
 
@@ -54,7 +52,7 @@ pub struct Agent {
     node: String,
     ours: Ours,
     drivers: Drivers,
-    queue: Queue,
+    queue: Arc<Queue>,
     metrics: Metrics,
     /// All orders were seen once.
     seen: AtomicBool,
@@ -90,7 +88,7 @@ impl Agent {
             node,
             ours,
             drivers,
-            queue: Queue::new(LONGEST_PAUSE),
+            queue: Arc::new(Queue::new(LONGEST_PAUSE)),
             metrics,
             seen: AtomicBool::new(false),
             told: AtomicBool::new(false),
@@ -112,17 +110,11 @@ impl Agent {
         tokio::spawn(async move { this.watch().await });
         let this = Arc::clone(&self);
         tokio::spawn(async move { this.report().await });
-        let workers = (0..WORKERS).map(|_| {
+        let serve = |name: String| {
             let this = Arc::clone(&self);
-            tokio::spawn(async move {
-                loop {
-                    let name = this.queue.next().await;
-                    let outcome = this.serve(&name).await;
-                    this.queue.done(&name, outcome);
-                }
-            })
-        });
-        futures_util::future::join_all(workers).await;
+            async move { this.serve(&name).await }
+        };
+        workers::work(Arc::clone(&self.queue), serve).await;
     }
 
     async fn watch(&self) {

@@ -1,6 +1,6 @@
 //! Which node gets a volume.
 
-use super::{Known, NoNode, Nodes, Silence, room::Estimate};
+use super::{Asker, Known, NoNode, Nodes, Silence, room::Estimate};
 use crate::names::checksum;
 use flexvol_sdk::Bytes;
 use k8s_openapi::api::core::v1::Node;
@@ -9,6 +9,9 @@ use tokio::time::Instant;
 
 /// For how long it is believed that pods may not run on a node.
 const BARRED: Duration = Duration::from_secs(60);
+
+/// What so many nodes' drivers say is infeasible is asked of no other: each would be asked for half a minute.
+const REFUSALS: usize = 2;
 
 /// Why pods do not run on a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -38,6 +41,8 @@ struct Candidate<'a> {
     node: &'a str,
     room: Estimate,
     bar: Option<Bar>,
+    /// Its driver failed at others' volumes lately, or hangs.
+    doubtful: bool,
     /// What else was ordered of it.
     load: Bytes,
     /// Equal nodes take turns.
@@ -53,7 +58,8 @@ impl Candidate<'_> {
                 Estimate::Any => (1, free(Bytes(0))),
                 Estimate::Unknown(_) => (0, free(Bytes(0))),
             };
-            (candidate.bar.is_none(), rank, free, candidate.turn)
+            let is_free = candidate.bar.is_none();
+            (is_free, !candidate.doubtful, rank, free, candidate.turn)
         };
         by(self).cmp(&by(other))
     }
@@ -68,7 +74,14 @@ impl Nodes {
     }
 
     /// Why the node that the scheduler chose cannot have a volume, if it is heard of and says so.
-    pub fn lacks(&self, node: &str, driver: &str, class: &str, size: Bytes) -> Option<String> {
+    pub fn lacks(
+        &self,
+        node: &str,
+        driver: &str,
+        class: &str,
+        size: Bytes,
+        asker: Asker<'_>,
+    ) -> Option<String> {
         let all = self.all();
         let known = all.get(node)?;
         let room = known.room(driver, class);
@@ -79,10 +92,10 @@ impl Nodes {
             _ => None,
         };
         let fails = || {
-            let fails = known.fails(class);
-            fails.then(|| {
+            let failing = known.failing.get(class)?;
+            failing.at(asker).then(|| {
                 format!(
-                    "node {node} failed again and again to make a volume of storage class {class:?}"
+                    "node {node} failed again and again to make this volume of storage class {class:?}"
                 )
             })
         };
@@ -92,8 +105,25 @@ impl Nodes {
             .or_else(lacks_room)
     }
 
-    /// The node for a volume of this name: of those that are heard of, and where pods may run, the one with the most
-    /// room. One of which it is not known what it has is taken last, and of equal ones each in its turn.
+    /// Why the volume is asked of no other node: several say that it can never be had.
+    pub fn refuses(&self, class: &str, asker: Asker<'_>) -> Option<String> {
+        let all = self.all();
+        let of_class = all.values().filter_map(|known| known.failing.get(class));
+        let words: Vec<_> = of_class
+            .filter_map(|failing| failing.infeasible(asker))
+            .take(REFUSALS)
+            .collect();
+        (words.len() == REFUSALS).then(|| {
+            format!(
+                "storage class {class:?} cannot have this volume, as the drivers of {REFUSALS} nodes say ({}); make a claim that it can have",
+                words[0]
+            )
+        })
+    }
+
+    /// The node for a volume: of those that are heard of, where pods may run, and that did not fail at it, the one
+    /// with the most room. One of which it is not known what it has is taken late, one that failed at others', or
+    /// whose driver hangs, after that, and of equal ones each in its turn.
     ///
     /// # Errors
     /// When none can have it.
@@ -102,8 +132,11 @@ impl Nodes {
         driver: &str,
         class: &str,
         size: Bytes,
-        volume: &str,
+        asker: Asker<'_>,
     ) -> Result<String, NoNode> {
+        if let Some(why) = self.refuses(class, asker) {
+            return Err(NoNode(why));
+        }
         let all = self.all();
         let able = || {
             let has_driver = |known: &Known| known.status.drivers.contains_key(driver);
@@ -111,22 +144,26 @@ impl Nodes {
         };
         let heard = || able().filter(|(_, known)| !known.is_silent(self.silence));
         let answers = heard().next().is_some();
+        let hanging = self.hanging();
         let mut others = Vec::new();
         let mut candidates = Vec::new();
         for (node, known) in heard() {
             let bar = known.barred.filter(|(since, _)| since.elapsed() < BARRED);
             let bar = bar.map(|(_, bar)| bar);
+            let failing = known.failing.get(class);
             if bar == Some(Bar::Cordoned) {
                 others.push(format!("node {node} is cordoned"));
-            } else if known.fails(class) {
-                others.push(format!("node {node} failed again and again to make one"));
+            } else if failing.is_some_and(|failing| failing.at(asker)) {
+                others.push(format!("node {node} failed again and again to make it"));
             } else {
                 candidates.push(Candidate {
                     node,
                     room: known.room(driver, class),
                     bar,
+                    doubtful: hanging.has(node, driver)
+                        || failing.is_some_and(|failing| failing.for_namespace(asker.namespace)),
                     load: known.load.sum(),
-                    turn: checksum(&format!("{volume}/{node}")),
+                    turn: checksum(&format!("{}/{node}", asker.volume)),
                 });
             }
         }

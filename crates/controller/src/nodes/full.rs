@@ -24,8 +24,7 @@ pub(super) struct Full {
 impl Full {
     /// A driver has no room for this size, and had none `before`. What was so long ago does not count.
     pub fn now(size: Bytes, before: Option<Full>) -> Self {
-        let before =
-            before.filter(|before| before.since.elapsed() < before.pause() + PAUSE.longest);
+        let before = before.filter(|before| !before.is_long_ago());
         Full {
             size: before.as_ref().map_or(size, |before| before.size.min(size)),
             since: Instant::now(),
@@ -40,8 +39,22 @@ impl Full {
 
     /// The largest volume that may be had, while more is not asked for.
     pub fn largest(&self) -> Option<Bytes> {
-        let pauses = self.since.elapsed() < self.pause();
-        pauses.then(|| Bytes(self.size.0.saturating_sub(1)))
+        self.pauses().then(|| Bytes(self.size.0.saturating_sub(1)))
+    }
+
+    /// Whether it is not asked.
+    pub fn pauses(&self) -> bool {
+        self.since.elapsed() < self.pause()
+    }
+
+    /// Whether it counts no more.
+    pub fn is_long_ago(&self) -> bool {
+        self.since.elapsed() >= self.pause() + PAUSE.longest
+    }
+
+    /// When it was asked last.
+    pub fn since(&self) -> Instant {
+        self.since
     }
 
     fn pause(&self) -> Duration {

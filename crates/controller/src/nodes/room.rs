@@ -1,6 +1,6 @@
 //! What can be had on each node, for others to choose by.
 
-use super::Nodes;
+use super::{Known, Nodes, failing::Failing};
 use flexvol_sdk::Bytes;
 
 /// What is known of how large a volume may be.
@@ -51,12 +51,15 @@ impl Nodes {
         let able = all.iter().filter(|(node, known)| {
             !known.is_silent(self.silence) && known.lacks_driver(node, driver).is_none()
         });
+        let fails = |known: &Known| known.failing.get(class).is_some_and(Failing::for_all);
+        // Where all fail, whichever the scheduler takes is as good as another.
+        let all_fail = able.clone().all(|(_, known)| fails(known));
         // Kubernetes counts no further.
         let most = Bytes(i64::MAX.unsigned_abs());
         let rooms = able.filter_map(|(node, known)| {
             let largest = match known.room(driver, class) {
                 Estimate::Unknown(_) => return None,
-                _ if known.fails(class) => return None,
+                _ if fails(known) && !all_fail => return None,
                 Estimate::Any => most,
                 Estimate::Largest(largest) => largest.min(most),
             };

@@ -13,7 +13,20 @@ fn node(name: &str, seen: u32, room: Option<u64>) -> StorageNode {
     .unwrap()
 }
 
-fn nodes(rooms: &[(&str, Option<u64>)]) -> Nodes {
+/// A volume of a claim in the namespace `ns`.
+pub(super) fn of(volume: &str) -> Asker<'_> {
+    Asker {
+        volume,
+        namespace: "ns",
+    }
+}
+
+/// A node's driver fails, and does not say for good.
+fn fail(nodes: &Nodes, node: &str, asker: Asker<'_>) {
+    nodes.failed(node, "class", asker, ErrorClass::Retryable, "no pool");
+}
+
+pub(super) fn nodes(rooms: &[(&str, Option<u64>)]) -> Nodes {
     let nodes = Nodes::new(SILENCE);
     for (name, room) in rooms {
         nodes.put(node(name, 0, *room));
@@ -25,16 +38,18 @@ fn nodes(rooms: &[(&str, Option<u64>)]) -> Nodes {
 fn the_node_with_the_most_room_is_chosen_and_none_without_enough() {
     let nodes = nodes(&[("one", Some(10)), ("two", Some(30)), ("three", Some(20))]);
     assert_eq!(
-        nodes.with_room("a/b", "class", Bytes(30), "v").unwrap(),
+        nodes.with_room("a/b", "class", Bytes(30), of("v")).unwrap(),
         "two"
     );
-    let refused = nodes.with_room("a/b", "class", Bytes(31), "v").unwrap_err();
+    let refused = nodes
+        .with_room("a/b", "class", Bytes(31), of("v"))
+        .unwrap_err();
     let words = refused.to_string();
     assert!(words.contains("no node has room for 31"), "{words}");
-    assert!(nodes.with_room("a/c", "class", Bytes(1), "v").is_err());
+    assert!(nodes.with_room("a/c", "class", Bytes(1), of("v")).is_err());
     assert!(nodes.check("two", "a/c").is_err());
     assert!(nodes.check("four", "a/b").is_err());
-    let lacks = |node, driver, size| nodes.lacks(node, driver, "class", Bytes(size));
+    let lacks = |node, driver, size| nodes.lacks(node, driver, "class", Bytes(size), of("v"));
     assert_eq!(lacks("two", "a/b", 30), None);
     assert!(lacks("two", "a/b", 31).unwrap().contains("no room for 31"));
     assert!(lacks("two", "a/c", 1).unwrap().contains("does not answer"));
@@ -45,13 +60,13 @@ fn the_node_with_the_most_room_is_chosen_and_none_without_enough() {
 fn a_driver_that_tells_no_capacity_is_tried() {
     let nodes = nodes(&[("one", None)]);
     assert_eq!(
-        nodes.with_room("a/b", "class", Bytes(1), "v").unwrap(),
+        nodes.with_room("a/b", "class", Bytes(1), of("v")).unwrap(),
         "one"
     );
 }
 
 /// What the agent of a node says, of which the driver tells no capacity at all, or could not tell that of one class.
-fn mute(name: &str, seen: u32, tells_no_capacity: bool) -> StorageNode {
+pub(super) fn mute(name: &str, seen: u32, tells_no_capacity: bool) -> StorageNode {
     let mut node = node(name, seen, None);
     let driver = node.status.drivers.get_mut("a/b").unwrap();
     driver.tells_no_capacity = tells_no_capacity;
@@ -62,7 +77,11 @@ fn mute(name: &str, seen: u32, tells_no_capacity: bool) -> StorageNode {
 fn a_node_of_which_nothing_is_known_is_chosen_last_and_not_offered() {
     let nodes = nodes(&[("unknown", None), ("small", Some(10))]);
     nodes.put(mute("mute", 0, true));
-    let choose = |size| nodes.with_room("a/b", "class", Bytes(size), "v").unwrap();
+    let choose = |size| {
+        nodes
+            .with_room("a/b", "class", Bytes(size), of("v"))
+            .unwrap()
+    };
     assert_eq!(choose(10), "small");
     assert_eq!(choose(11), "mute", "only trying tells");
     let offered = nodes.rooms("a/b", "class");
@@ -70,40 +89,121 @@ fn a_node_of_which_nothing_is_known_is_chosen_last_and_not_offered() {
     assert_eq!(offered, ["mute", "small"]);
     nodes.remove("mute");
     assert_eq!(choose(11), "unknown");
-    assert_eq!(nodes.lacks("unknown", "a/b", "class", Bytes(11)), None);
+    assert_eq!(
+        nodes.lacks("unknown", "a/b", "class", Bytes(11), of("v")),
+        None
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_node_that_failed_is_not_asked_for_a_while_or_until_it_can_tell_its_room() {
     let nodes = nodes(&[("one", None)]);
-    let room = || nodes.with_room("a/b", "class", Bytes(1), "v");
-    nodes.failed("one", "class");
+    let room = || nodes.with_room("a/b", "class", Bytes(1), of("v"));
+    fail(&nodes, "one", of("v"));
     let words = room().unwrap_err().to_string();
     assert!(words.contains("node one failed again and again"), "{words}");
-    assert!(nodes.lacks("one", "a/b", "class", Bytes(1)).is_some());
-    assert_eq!(nodes.lacks("one", "a/b", "other", Bytes(1)), None);
+    assert!(
+        nodes
+            .lacks("one", "a/b", "class", Bytes(1), of("v"))
+            .is_some()
+    );
+    assert_eq!(nodes.lacks("one", "a/b", "other", Bytes(1), of("v")), None);
     tokio::time::advance(Duration::from_secs(60)).await;
     assert!(room().is_ok());
     nodes.put(node("one", 1, None));
-    nodes.failed("one", "class");
+    fail(&nodes, "one", of("v"));
     nodes.put(node("one", 2, None));
     assert!(room().is_err());
     assert!(nodes.put(node("one", 3, Some(9))), "that is more");
     assert!(room().is_ok());
     assert_eq!(nodes.rooms("a/b", "class").len(), 1);
-    nodes.failed("one", "class");
+    fail(&nodes, "one", of("v"));
     nodes.put(node("one", 4, Some(8)));
     assert!(room().is_err(), "it says what it said before");
-    assert!(nodes.rooms("a/b", "class").is_empty());
+    assert_eq!(nodes.rooms("a/b", "class").len(), 1, "others may have one");
     nodes.had_room("one", "class", Bytes(1));
     assert!(room().is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_one_tenants_claims_make_fail_says_nothing_of_a_node_to_others() {
+    let nodes = nodes(&[("one", Some(30)), ("two", Some(10))]);
+    let choose = |volume, namespace, size| {
+        let asker = Asker { volume, namespace };
+        nodes.with_room("a/b", "class", Bytes(size), asker).unwrap()
+    };
+    for volume in ["v", "w"] {
+        fail(&nodes, "one", of(volume));
+    }
+    assert_eq!(choose("v", "ns", 1), "two", "it was tried there");
+    assert_eq!(choose("x", "ns", 1), "two", "it is the tenant's own");
+    assert_eq!(choose("x", "ns", 20), "one", "nobody else has room");
+    assert_eq!(choose("x", "other", 1), "one");
+    assert_eq!(nodes.rooms("a/b", "class").len(), 2);
+    let other = Asker {
+        volume: "y",
+        namespace: "other",
+    };
+    fail(&nodes, "one", other);
+    let rooms = || {
+        nodes
+            .rooms("a/b", "class")
+            .into_iter()
+            .map(|room| room.node)
+    };
+    assert_eq!(choose("x", "third", 1), "two");
+    assert_eq!(choose("x", "third", 20), "one", "it is taken last");
+    assert_eq!(Vec::from_iter(rooms()), ["two"]);
+    for asker in [of("v"), other] {
+        fail(&nodes, "two", asker);
+    }
+    assert_eq!(choose("x", "third", 1), "one", "all fail");
+    assert_eq!(Vec::from_iter(rooms()), ["one", "two"]);
+    nodes.had_room("two", "class", Bytes(1));
+    assert_eq!(choose("x", "third", 1), "two", "it made one");
+    tokio::time::advance(Duration::from_secs(120)).await;
+    assert_eq!(choose("v", "ns", 1), "one", "that was long ago");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_two_nodes_call_infeasible_is_asked_of_no_third_and_counts_against_none() {
+    let nodes = nodes(&[("one", Some(30)), ("two", Some(20)), ("three", Some(10))]);
+    let choose = |asker| nodes.with_room("a/b", "class", Bytes(1), asker);
+    let refuse = |node| {
+        let least = "a volume has at least 1Mi";
+        nodes.failed(node, "class", of("v"), ErrorClass::Infeasible, least);
+    };
+    refuse("one");
+    assert_eq!(nodes.refuses("class", of("v")), None);
+    assert_eq!(choose(of("v")).unwrap(), "two");
+    assert_eq!(choose(of("w")).unwrap(), "one", "of the same tenant");
+    assert!(
+        nodes
+            .lacks("one", "a/b", "class", Bytes(1), of("v"))
+            .is_some()
+    );
+    refuse("two");
+    let words = choose(of("v")).unwrap_err().to_string();
+    let expected = "2 nodes say (a volume has at least 1Mi); make a claim that it can have";
+    assert!(words.contains(expected), "{words}");
+    assert!(nodes.refuses("class", of("v")).is_some());
+    assert_eq!(nodes.refuses("other", of("v")), None);
+    for node in ["one", "two"] {
+        nodes.had_room(node, "class", Bytes(1));
+    }
+    assert!(choose(of("v")).is_err(), "another volume can be had");
+    assert_eq!(nodes.rooms("a/b", "class").len(), 3);
+    tokio::time::advance(Duration::from_secs(60)).await;
+    assert_eq!(choose(of("v")).unwrap(), "one", "now and then it is tried");
 }
 
 #[test]
 fn nodes_share_what_is_ordered_before_they_can_tell_what_is_left() {
     let nodes = nodes(&[("one", Some(30)), ("two", Some(30)), ("three", Some(30))]);
     let choose = |volume: &str| {
-        let node = nodes.with_room("a/b", "class", Bytes(1), volume).unwrap();
+        let node = nodes
+            .with_room("a/b", "class", Bytes(1), of(volume))
+            .unwrap();
         nodes.ordered(&node, volume, Bytes(1));
         node
     };
@@ -113,7 +213,9 @@ fn nodes_share_what_is_ordered_before_they_can_tell_what_is_left() {
     // By its name alone a volume falls to any of equal ones.
     let alone = |volume: &str| {
         let nodes = self::nodes(&[("one", Some(30)), ("two", Some(30)), ("three", Some(30))]);
-        nodes.with_room("a/b", "class", Bytes(1), volume).unwrap()
+        nodes
+            .with_room("a/b", "class", Bytes(1), of(volume))
+            .unwrap()
     };
     let all: std::collections::BTreeSet<_> = (0..20).map(|n| alone(&format!("v{n}"))).collect();
     assert_eq!(all.len(), 3);
@@ -133,13 +235,13 @@ fn nodes_share_what_is_ordered_before_they_can_tell_what_is_left() {
     nodes.ordered("one", "w", Bytes(28));
     nodes.remove("two");
     nodes.remove("three");
-    assert!(nodes.with_room("a/b", "class", Bytes(28), "v").is_ok());
+    assert!(nodes.with_room("a/b", "class", Bytes(28), of("v")).is_ok());
 }
 
 #[test]
 fn a_node_where_no_pods_run_is_chosen_last_or_not_at_all() {
     let nodes = nodes(&[("own", Some(30)), ("other", Some(10))]);
-    let choose = |size| nodes.with_room("a/b", "class", Bytes(size), "v");
+    let choose = |size| nodes.with_room("a/b", "class", Bytes(size), of("v"));
     nodes.bar("own", Some(Bar::Tainted));
     assert_eq!(choose(10).unwrap(), "other");
     assert_eq!(choose(11).unwrap(), "own", "its pods may tolerate that");
@@ -174,13 +276,13 @@ fn an_agent_that_was_dead_before_is_not_heard_of_until_it_speaks() {
 #[tokio::test(start_paused = true)]
 async fn a_node_that_had_no_room_is_not_asked_again_for_ever_longer_or_until_it_has_more() {
     let nodes = nodes(&[("one", None), ("two", Some(5))]);
-    let room = |size| nodes.with_room("a/b", "class", Bytes(size), "v");
+    let room = |size| nodes.with_room("a/b", "class", Bytes(size), of("v"));
     for minutes in [1, 2, 4] {
         assert_eq!(room(7).unwrap(), "one");
         nodes.had_no_room("one", "class", Bytes(7));
         assert!(room(7).is_err());
         assert_eq!(room(6).unwrap(), "one", "less may be had");
-        assert_eq!(nodes.lacks("one", "a/b", "other", Bytes(7)), None);
+        assert_eq!(nodes.lacks("one", "a/b", "other", Bytes(7), of("v")), None);
         let almost = Duration::from_secs(60 * minutes - 1);
         tokio::time::advance(almost).await;
         assert!(room(7).is_err());
@@ -189,15 +291,23 @@ async fn a_node_that_had_no_room_is_not_asked_again_for_ever_longer_or_until_it_
     }
     nodes.put(node("two", 1, Some(5)));
     nodes.had_no_room("two", "class", Bytes(5));
-    assert!(nodes.lacks("two", "a/b", "class", Bytes(5)).is_some());
+    assert!(
+        nodes
+            .lacks("two", "a/b", "class", Bytes(5), of("v"))
+            .is_some()
+    );
     nodes.put(node("two", 2, Some(6)));
-    assert_eq!(nodes.lacks("two", "a/b", "class", Bytes(5)), None);
+    assert_eq!(nodes.lacks("two", "a/b", "class", Bytes(5), of("v")), None);
     nodes.had_no_room("two", "class", Bytes(5));
     nodes.had_room("two", "other", Bytes(5));
     nodes.had_room("two", "class", Bytes(4));
-    assert!(nodes.lacks("two", "a/b", "class", Bytes(5)).is_some());
+    assert!(
+        nodes
+            .lacks("two", "a/b", "class", Bytes(5), of("v"))
+            .is_some()
+    );
     nodes.had_room("two", "class", Bytes(5));
-    assert_eq!(nodes.lacks("two", "a/b", "class", Bytes(5)), None);
+    assert_eq!(nodes.lacks("two", "a/b", "class", Bytes(5), of("v")), None);
 }
 
 #[tokio::test(start_paused = true)]
@@ -208,7 +318,7 @@ async fn a_node_that_is_silent_for_three_heartbeats_is_not_chosen_until_it_is_he
     nodes.put(node("one", 3, Some(10)));
     tokio::time::advance(Duration::from_secs(20)).await;
     assert_eq!(
-        nodes.with_room("a/b", "class", Bytes(5), "v").unwrap(),
+        nodes.with_room("a/b", "class", Bytes(5), of("v")).unwrap(),
         "one"
     );
     assert_eq!(nodes.fell_silent(), ["two"]);
@@ -217,7 +327,9 @@ async fn a_node_that_is_silent_for_three_heartbeats_is_not_chosen_until_it_is_he
     assert_eq!(nodes.silent(), [("two".to_owned(), seen)].into());
     let silence = nodes.silence("two").unwrap();
     assert_eq!(silence.to_string(), "was last heard of at 12:00:00");
-    let refused = nodes.with_room("a/b", "class", Bytes(20), "v").unwrap_err();
+    let refused = nodes
+        .with_room("a/b", "class", Bytes(20), of("v"))
+        .unwrap_err();
     let words = refused.to_string();
     assert!(
         words.contains("the agent of node two was last heard of at 12:00:00"),
@@ -229,7 +341,7 @@ async fn a_node_that_is_silent_for_three_heartbeats_is_not_chosen_until_it_is_he
     assert!(nodes.put(node("two", 4, Some(30))), "it is back");
     assert_eq!(nodes.silence("two"), None);
     assert_eq!(
-        nodes.with_room("a/b", "class", Bytes(20), "v").unwrap(),
+        nodes.with_room("a/b", "class", Bytes(20), of("v")).unwrap(),
         "two"
     );
 }
@@ -239,13 +351,13 @@ fn a_node_that_kubernetes_misses_is_not_chosen_until_its_agent_speaks() {
     let nodes = nodes(&[("one", Some(10)), ("two", Some(30))]);
     nodes.miss("two");
     assert_eq!(
-        nodes.with_room("a/b", "class", Bytes(5), "v").unwrap(),
+        nodes.with_room("a/b", "class", Bytes(5), of("v")).unwrap(),
         "one"
     );
     assert_eq!(nodes.fell_silent(), ["two"]);
     nodes.put(node("two", 1, Some(30)));
     assert_eq!(
-        nodes.with_room("a/b", "class", Bytes(5), "v").unwrap(),
+        nodes.with_room("a/b", "class", Bytes(5), of("v")).unwrap(),
         "two"
     );
     assert_eq!(nodes.silence("three"), Some(Silence::Never));

@@ -164,6 +164,40 @@ pub fn forgotten() {
     });
 }
 
+/// Anybody who may edit a claim may write the scheduler's word into it.
+pub fn chosen() {
+    tell(start(), |world| {
+        let later = |more: &Value| {
+            let mut class = json!({"volumeBindingMode": "WaitForFirstConsumer"});
+            class["allowedTopologies"] = more.clone();
+            class
+        };
+        let one = json!([{"matchLabelExpressions": [
+            {"key": "kubernetes.io/hostname", "values": ["one"]},
+        ]}]);
+        world.class("later", &later(&Value::Null));
+        world.class("workers", &later(&one));
+        let key = Key::new("Node", "", "two");
+        let taint = json!({"key": "own", "effect": "NoSchedule"});
+        let cordon = json!({"spec": {"unschedulable": true, "taints": [taint]}});
+        world.server.store().merge(&key, &cordon).unwrap();
+        let chosen = "volume.kubernetes.io/selected-node";
+        let two = json!({"metadata": {"annotations": {chosen: "two"}}});
+        world.claim("data", "workers");
+        world.edit("data", &two);
+        world.eventually("another node to be asked for", |world| {
+            world.the_claim("data")["metadata"]["annotations"][chosen].is_null()
+                && world.told("node two has not the labels that the class's allowedTopologies")
+        })?;
+        assert!(world.storage().is_empty());
+        world.claim("daemon", "later");
+        world.edit("daemon", &two);
+        world.eventually("it to be bound", |world| world.is_bound("daemon"))?;
+        assert_eq!(world.nodes_of_storage(), ["two"]);
+        Ok(())
+    });
+}
+
 pub fn rescheduled() {
     tell(start(), |world| {
         world.class(

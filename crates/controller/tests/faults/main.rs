@@ -108,6 +108,16 @@ fn a_node_whose_driver_fails_again_and_again_loses_the_volume_to_another() {
 }
 
 #[test]
+fn what_every_driver_refuses_of_one_tenant_can_be_had_by_others_and_is_asked_of_two_nodes() {
+    unable::infeasible();
+}
+
+#[test]
+fn a_node_whose_driver_hangs_gets_no_new_volume_while_there_is_another() {
+    unable::hanging();
+}
+
+#[test]
 fn a_node_that_keeps_pods_out_gets_no_volume_while_there_is_another() {
     unable::podless();
 }
@@ -145,6 +155,11 @@ fn kubelet_alone_grows_what_tells_no_sizes() {
 #[test]
 fn the_scheduler_is_asked_for_another_node_where_the_chosen_one_is_gone() {
     away::rescheduled();
+}
+
+#[test]
+fn a_node_that_is_chosen_for_a_claim_is_taken_if_its_class_allows_it_whatever_keeps_pods_out() {
+    away::chosen();
 }
 
 #[test]

@@ -23,6 +23,24 @@ delete) echo '{"status":"Success"}' ;;
 esac
 "#;
 
+/// A node's driver, which does something else first where it makes a volume.
+fn install(world: &World, node: &str, first: &str) {
+    let storage = world.path(&format!("{node}/storage"));
+    std::fs::create_dir_all(&storage).unwrap();
+    let script = include_str!("../../../../tests/kubernetes/plain.sh")
+        .replace("/var/lib/lab/plain", &storage)
+        .replace("provision)\n", &format!("provision)\n{first}\n"));
+    world.install_script(node, &script);
+}
+
+/// What is said of a claim's volume, to its author.
+fn told_of(world: &World, claim: &Value, words: &str) -> bool {
+    let events = world.server.store().all("Event").into_iter();
+    let mut of_claim =
+        events.filter(|event| event["involvedObject"]["uid"] == claim["metadata"]["uid"]);
+    of_claim.any(|event| event["message"].to_string().contains(words))
+}
+
 /// Until the agents of all nodes have told what is there.
 fn known(world: &mut World, nodes: usize) -> Result<(), String> {
     world.eventually("all nodes to be known", |world| {
@@ -167,6 +185,82 @@ pub fn equal() {
         }
         assert_eq!(each.len(), 3, "{each:?}");
         assert!(each.values().all(|count| *count <= 5), "{each:?}");
+        Ok(())
+    });
+}
+
+/// A tenant asks for less than any driver makes, whoever is asked.
+pub fn infeasible() {
+    tell(World::start(), |world| {
+        let least = r#" [ "$(value requestBytes "$2")" -ge 1048576 ] || { echo '{"status":"Failure","message":"a volume has at least 1Mi","errorClass":"infeasible"}' && exit 1; }"#;
+        for node in ["a", "b", "c"] {
+            world.node(node);
+            install(world, node, least);
+            world.start_agent(node, &[]);
+        }
+        world.start_controller(&["--rate=1000"]);
+        known(world, 3)?;
+        let claim = |number: usize| ("tenant", format!("c{number}"));
+        for number in 0..9 {
+            let (namespace, name) = claim(number);
+            world.make(
+                "PersistentVolumeClaim",
+                json!({
+                    "metadata": {"name": name, "namespace": namespace},
+                    "spec": {
+                        "accessModes": ["ReadWriteOnce"], "storageClassName": "plain",
+                        "resources": {"requests": {"storage": "1"}},
+                    },
+                }),
+            );
+        }
+        world.eventually("all of them to be refused", |world| {
+            (0..9).all(|number| {
+                let (namespace, name) = claim(number);
+                let claim = world.get("PersistentVolumeClaim", namespace, &name);
+                told_of(world, &claim, "2 nodes say (a volume has at least 1Mi)")
+            })
+        })?;
+        let requests = world.server.requests();
+        let orders = requests
+            .iter()
+            .filter(|asked| asked.starts_with("POST NodeVolume"));
+        assert!(orders.count() <= 2 * 9, "no third node is asked");
+        claims(world, "plain", &names(1))?;
+        let claim = world.the_claim("c0");
+        assert!(!told_of(world, &claim, "node"), "it had a node at once");
+        Ok(())
+    });
+}
+
+/// The node with the most room makes nothing, and does not say so.
+pub fn hanging() {
+    tell(World::start(), |world| {
+        for node in ["big", "small"] {
+            world.node(node);
+        }
+        install(world, "big", " exec sleep 1000");
+        let script = world.path("big/plugins/lab.example~plain/plain");
+        let boasts = std::fs::read_to_string(&script).unwrap();
+        world.install_script("big", &boasts.replace("1099511627776", "2199023255552"));
+        world.start_controller(&["--rate=1000"]);
+        // As ten minutes of a call are.
+        world.start_agent("big", &["--deadline=3"]);
+        world.start_agent("small", &[]);
+        known(world, 2)?;
+        world.claim("first", "plain");
+        world.eventually("the node with the most room to be asked", |world| {
+            let orders = world.server.store().all("NodeVolume");
+            orders.iter().any(|order| {
+                order["spec"]["node"] == "big" && order["status"]["problem"]["class"] == "uncertain"
+            })
+        })?;
+        claims(world, "plain", &names(8))?;
+        assert_eq!(world.nodes_of_storage(), ["small"; 8]);
+        let order = world.server.store().all("NodeVolume").into_iter();
+        let mut of_big = order.filter(|order| order["spec"]["node"] == "big");
+        assert_eq!(of_big.next().unwrap()["spec"]["claim"]["name"], "first");
+        assert!(of_big.next().is_none());
         Ok(())
     });
 }

@@ -1,0 +1,137 @@
+//! What drivers could not make, and whom that concerns.
+//!
+//! What a claim asks for may be what makes a driver fail, so one tenant's claims alone say nothing of a node to others.
+
+use super::full::Full;
+use flexvol_sdk::{Bytes, ErrorClass};
+use std::collections::BTreeMap;
+
+/// A volume that is to be made.
+#[derive(Clone, Copy, Debug)]
+pub struct Asker<'a> {
+    /// The volume's name.
+    pub volume: &'a str,
+    /// The namespace of its claim.
+    pub namespace: &'a str,
+}
+
+/// So many namespaces' claims failed where a node counts as failing for everybody.
+const SEVERAL: usize = 2;
+
+/// How many volumes, and how many namespaces, are remembered of a node and a class.
+const MOST: usize = 64;
+
+/// How much of a driver's words is remembered.
+const WORDS: usize = 256;
+
+/// What a node's driver could not make of one class, again and again, and not for want of room.
+#[derive(Debug, Default)]
+pub(super) struct Failing {
+    volumes: BTreeMap<String, Failed>,
+    namespaces: BTreeMap<String, Full>,
+}
+
+#[derive(Debug)]
+struct Failed {
+    pause: Full,
+    /// That it can never be had there, in the driver's words.
+    infeasible: Option<String>,
+}
+
+impl Failing {
+    /// It has failed at this one.
+    pub fn add(&mut self, asker: Asker<'_>, class: ErrorClass, words: &str) {
+        self.volumes.retain(|_, failed| !failed.pause.is_long_ago());
+        let before = self.volumes.remove(asker.volume);
+        let infeasible = class == ErrorClass::Infeasible;
+        let failed = Failed {
+            pause: Full::now(Bytes(1), before.map(|before| before.pause)),
+            infeasible: infeasible.then(|| words.chars().take(WORDS).collect()),
+        };
+        make_way(&mut self.volumes, |failed| failed.pause.since());
+        self.volumes.insert(asker.volume.to_owned(), failed);
+        if infeasible {
+            // Another claim may be feasible.
+            return;
+        }
+        self.namespaces.retain(|_, pause| !pause.is_long_ago());
+        let before = self.namespaces.remove(asker.namespace);
+        make_way(&mut self.namespaces, Full::since);
+        self.namespaces
+            .insert(asker.namespace.to_owned(), Full::now(Bytes(1), before));
+    }
+
+    /// It has made another volume: it does not fail any more, but at what cannot be had.
+    pub fn made_one(&mut self) {
+        self.namespaces.clear();
+        self.volumes.retain(|_, failed| failed.infeasible.is_some());
+    }
+
+    /// Whether this very volume was tried there lately.
+    pub fn at(&self, asker: Asker<'_>) -> bool {
+        let failed = self.volumes.get(asker.volume);
+        failed.is_some_and(|failed| failed.pause.pauses())
+    }
+
+    /// Why this very volume can never be had there.
+    pub fn infeasible(&self, asker: Asker<'_>) -> Option<&str> {
+        let failed = self.volumes.get(asker.volume)?;
+        failed
+            .infeasible
+            .as_deref()
+            .filter(|_| failed.pause.pauses())
+    }
+
+    /// Whether it would fail at a volume of this namespace, as far as others tell.
+    pub fn for_namespace(&self, namespace: &str) -> bool {
+        let own = self.namespaces.get(namespace);
+        own.is_some_and(Full::pauses) || self.for_all()
+    }
+
+    /// Whether it would fail at anybody's.
+    pub fn for_all(&self) -> bool {
+        let lately = self.namespaces.values().filter(|pause| pause.pauses());
+        lately.count() >= SEVERAL
+    }
+}
+
+/// The oldest of too many goes.
+fn make_way<T>(all: &mut BTreeMap<String, T>, since: impl Fn(&T) -> tokio::time::Instant) {
+    if all.len() < MOST {
+        return;
+    }
+    let oldest = all.iter().min_by_key(|(_, one)| since(one));
+    if let Some(oldest) = oldest.map(|(name, _)| name.clone()) {
+        all.remove(&oldest);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_one_tenant_makes_fail_is_remembered_within_bounds_and_displaces_no_other() {
+        let mut failing = Failing::default();
+        let mut fails = |volume: &str, namespace: &str, class: ErrorClass| {
+            let asker = Asker { volume, namespace };
+            failing.add(asker, class, &"no".repeat(WORDS));
+            (failing.at(asker), failing.for_all())
+        };
+        assert_eq!(fails("v", "other", ErrorClass::Retryable), (true, false));
+        for number in 0..1000 {
+            let volume = format!("v{number}");
+            let found = fails(&volume, "tenant", ErrorClass::Infeasible);
+            assert_eq!(found, (true, false), "{number}");
+        }
+        assert_eq!(fails("w", "tenant", ErrorClass::Uncertain), (true, true));
+        assert_eq!(failing.volumes.len(), MOST);
+        let last = Asker {
+            volume: "v999",
+            namespace: "tenant",
+        };
+        assert_eq!(failing.infeasible(last).unwrap().len(), WORDS);
+        failing.made_one();
+        assert!(failing.at(last) && !failing.for_namespace("tenant"));
+    }
+}
