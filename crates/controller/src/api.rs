@@ -4,7 +4,7 @@ use crate::{
     cut::Cut,
     limits::{PATIENCE, Timed, late},
     metrics::Metrics,
-    prune::{Keep, Prune},
+    prune::Prune,
     resolve::{self, Getent},
     sort::Sort,
 };
@@ -177,7 +177,7 @@ impl Shared {
             *answer.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
         }
         let whole = self.reads_whole || !answer.status().is_success();
-        let prune = (!whole && !matches!(sort.needed, Keep::All)).then(|| Prune::new(sort.needed));
+        let prune = (!whole).then(|| Prune::new(sort.needed));
         answer.map(|body| Timed::new(body, begun, sort.limits, prune))
     }
 }

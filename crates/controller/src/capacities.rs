@@ -13,6 +13,7 @@ use crate::{
     controller::Controller,
     log,
     names::{MANAGED, hostname},
+    needed::page,
     nodes::Room,
     pages,
     queue::pause_after,
@@ -145,8 +146,11 @@ impl Teller {
 
     async fn learn(&self) -> Result<Known> {
         let mut told = Told::new();
-        let page = ListParams::default().labels(&format!("{MANAGED}=true"));
-        let listed = pages::each(&self.told, page.limit(500), |object| {
+        let labels = format!("{MANAGED}=true");
+        let page = ListParams::default()
+            .labels(&labels)
+            .limit(page::<CSIStorageCapacity>());
+        let listed = pages::each(&self.told, page, |object| {
             told.insert(object.name_any(), fact(object));
         });
         listed.await.context("list what the scheduler was told")?;

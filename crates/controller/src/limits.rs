@@ -82,11 +82,14 @@ where
         // What is there is taken, however late.
         if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(context) {
             let prune = &mut self.prune;
-            let needed = |frame: Frame<Bytes>| match prune {
-                Some(prune) => frame.map_data(|data| prune.next(&data).into()),
-                None => frame,
+            let needed = |frame: Result<Frame<Bytes>, B::Error>| {
+                let frame = frame.map_err(Into::into)?;
+                match (prune, frame.data_ref()) {
+                    (Some(prune), Some(data)) => Ok(Frame::data(prune.next(data)?.into())),
+                    _ => Ok(frame),
+                }
             };
-            return Poll::Ready(frame.map(|frame| frame.map(needed).map_err(Into::into)));
+            return Poll::Ready(frame.map(needed));
         }
         let Some((end, limit)) = &mut self.end else {
             return Poll::Pending;

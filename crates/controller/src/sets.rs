@@ -21,20 +21,26 @@ use crate::{
     events::{Events, Tone},
     log,
     names::{RESIZE_FAILED, checksum},
+    needed::page,
     ours::Ours,
     queue::{Outcome, Pace, Queue},
 };
 use anyhow::{Context, Result};
 use ask::{Asked, Need, asked_for, need, stranger};
 use futures_util::{StreamExt, pin_mut};
-use k8s_openapi::api::{apps::v1::StatefulSet, core::v1::PersistentVolumeClaim};
+use k8s_openapi::{
+    NamespaceResourceScope,
+    api::{apps::v1::StatefulSet, core::v1::PersistentVolumeClaim},
+};
 use kube::{
-    Api, Client, ResourceExt,
-    api::{Patch, PatchParams},
+    Api, Client, Resource, ResourceExt,
+    api::{ObjectMeta, Patch, PatchParams},
     runtime::{WatchStreamExt, watcher, watcher::Event},
 };
+use serde::Deserialize;
 use serde_json::json;
 use std::{
+    borrow::Cow,
     collections::HashMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
@@ -102,6 +108,40 @@ impl Round {
     }
 }
 
+/// A set, as far as it was read.
+#[derive(Clone, Debug, Deserialize)]
+struct Read {
+    #[serde(flatten)]
+    set: StatefulSet,
+    /// There is more of it.
+    #[serde(default)]
+    cut: bool,
+}
+
+impl Resource for Read {
+    type DynamicType = ();
+    type Scope = NamespaceResourceScope;
+
+    fn kind((): &()) -> Cow<'_, str> {
+        StatefulSet::kind(&())
+    }
+    fn group((): &()) -> Cow<'_, str> {
+        StatefulSet::group(&())
+    }
+    fn version((): &()) -> Cow<'_, str> {
+        StatefulSet::version(&())
+    }
+    fn plural((): &()) -> Cow<'_, str> {
+        StatefulSet::plural(&())
+    }
+    fn meta(&self) -> &ObjectMeta {
+        &self.set.metadata
+    }
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.set.metadata
+    }
+}
+
 /// Grows the claims of sets, for ever.
 pub struct Sets {
     client: Client,
@@ -150,7 +190,8 @@ impl Sets {
 
     async fn watch(&self) {
         let sets: Api<StatefulSet> = Api::all(self.client.clone());
-        let stream = watcher(sets, watcher::Config::default()).default_backoff();
+        let config = watcher::Config::default().page_size(page::<StatefulSet>());
+        let stream = watcher(sets, config).default_backoff();
         pin_mut!(stream);
         while let Some(event) = stream.next().await {
             match event {
@@ -174,8 +215,7 @@ impl Sets {
     async fn set(&self, key: &str) -> Result<Outcome> {
         let begun = self.rounds().remove(key);
         let (namespace, name) = key.split_once('/').context("a set's key")?;
-        let sets: Api<StatefulSet> = Api::namespaced(self.client.clone(), namespace);
-        let Some(set) = sets.get_opt(name).await.context("read the stateful set")? else {
+        let Some(set) = self.read(namespace, name).await? else {
             return Ok(Outcome::Settled);
         };
         let new = Round::new(&set);
@@ -205,6 +245,20 @@ impl Sets {
         }
         self.rounds().insert(key.to_owned(), round);
         Ok(Outcome::After(Duration::ZERO))
+    }
+
+    /// The set as it is now, if it is there and can be understood; otherwise somebody is told.
+    async fn read(&self, namespace: &str, name: &str) -> Result<Option<StatefulSet>> {
+        let sets: Api<Read> = Api::namespaced(self.client.clone(), namespace);
+        let found = sets.get_opt(name).await.context("read the stateful set")?;
+        let Some(Read { set, cut }) = found else {
+            return Ok(None);
+        };
+        if cut {
+            let why = "the set is too large to be understood, so its claims are left alone; shorten its selector and its lists of templates and grow annotations";
+            self.events.say(&set, Tone::Warning, RESIZE_FAILED, why);
+        }
+        Ok((!cut).then_some(set))
     }
 
     fn rounds(&self) -> MutexGuard<'_, HashMap<String, Round>> {

@@ -2,7 +2,7 @@
 
 use crate::{
     limits::Limits,
-    needed::{Asks, needed},
+    needed::{self, Asks},
     prune::Keep,
 };
 use http::{Method, Request};
@@ -53,8 +53,8 @@ impl Sort {
             Asks::List => Limits::MANY,
             Asks::One => Limits::ONE,
         };
-        let needed = place.as_ref().map_or(&Keep::All, |place| {
-            needed(place.group, place.plural, asks_for)
+        let needed = place.as_ref().map_or_else(needed::unknown, |place| {
+            needed::needed(place.group, place.plural, asks_for)
         });
         Sort {
             limits,

@@ -4,6 +4,7 @@ use crate::{
     controller::Controller,
     log,
     names::{CLAIM_FINALIZER, volume_name},
+    needed::page,
     news::{Presence, Seen},
     objects::{NodeVolume, StorageNode},
     observe::{self, handed_on, has_finalizer, is_ours, lost_its_claim, uid},
@@ -164,7 +165,8 @@ impl Controller {
         let api: Api<K> = Api::all(self.client.clone());
         let this = Arc::clone(self);
         tokio::spawn(async move {
-            let stream = watcher(api, watcher::Config::default()).default_backoff();
+            let config = watcher::Config::default().page_size(page::<K>());
+            let stream = watcher(api, config).default_backoff();
             pin_mut!(stream);
             let (mut lists, mut first) = (Lists::default(), true);
             while let Some(event) = stream.next().await {

@@ -29,6 +29,8 @@ pub(super) async fn record(
     let mut attempts = 1;
     loop {
         order.status = Some(answer.clone());
+        // Little of them is read, and the API server keeps those that nobody sends.
+        order.metadata.managed_fields = None;
         let written = orders.replace_status(&name, &write, &order).await;
         let error = match written {
             Ok(_) => return Ok(order.metadata.generation == read.metadata.generation),

@@ -15,6 +15,7 @@ use crate::{
     log,
     metrics::Metrics,
     names::{NODE_LABEL, node_label},
+    needed::page,
     objects::NodeVolume,
     ours::Ours,
     queue::{Outcome, Queue, pause_after},
@@ -122,7 +123,10 @@ impl Agent {
         let own = format!("{NODE_LABEL}={}", node_label(&self.node));
         // Whatever is done is read live before, so the API server may list from its memory: before Kubernetes
         // 1.31 it would read the orders of all nodes from etcd.
-        let config = watcher::Config::default().labels(&own).any_semantic();
+        let config = watcher::Config::default()
+            .page_size(page::<NodeVolume>())
+            .labels(&own)
+            .any_semantic();
         let stream = watcher(orders, config).default_backoff();
         pin_mut!(stream);
         while let Some(event) = stream.next().await {

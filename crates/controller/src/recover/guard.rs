@@ -6,14 +6,14 @@ use crate::{
     objects::NodeVolume,
     observe::{capacity, driver_of, has, is_ours, order_of},
     ours::Driver,
-    pods::claims_of,
+    pods::{Pod, claims_of},
     sets::{claim_name, ordinals, templates, wanted},
     wish::request,
 };
 use flexvol_sdk::Bytes;
 use k8s_openapi::api::{
     apps::v1::StatefulSet,
-    core::v1::{PersistentVolume, PersistentVolumeClaim, Pod},
+    core::v1::{PersistentVolume, PersistentVolumeClaim},
 };
 use kube::ResourceExt;
 

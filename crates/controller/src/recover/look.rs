@@ -4,9 +4,9 @@ use super::{
     PAGE, Recovery,
     guard::{self, Found, Owner, Users},
 };
-use crate::{objects::NodeVolume, pages};
+use crate::{objects::NodeVolume, pages, pods::Pod};
 use anyhow::{Context, Result};
-use k8s_openapi::api::{apps::v1::StatefulSet, core::v1::Pod};
+use k8s_openapi::api::apps::v1::StatefulSet;
 use kube::{Api, ResourceExt, api::ListParams};
 
 impl Recovery<'_> {

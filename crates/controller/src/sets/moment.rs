@@ -8,34 +8,29 @@ use super::{
 use crate::{
     decide::{Answer, Order, Wanted},
     names::{AWAITS_NODE, REVISION},
+    needed::page,
     objects::NodeVolume,
     observe::{condition, failure, grows, order_of, uid},
     pages,
-    pods::claims_of,
+    pods::{self, claims_of},
     wish::request,
 };
 use anyhow::{Context, Result};
 use k8s_openapi::{
-    api::{
-        apps::v1::StatefulSet,
-        core::v1::{self, PersistentVolumeClaim},
-    },
+    api::{apps::v1::StatefulSet, core::v1::PersistentVolumeClaim},
     jiff::{SignedDuration, Timestamp},
 };
 use kube::{Api, ResourceExt, api::ListParams, core::Selector};
-
-/// So many pods are read at a time.
-const PAGE: u32 = 250;
 
 impl Sets {
     /// Pods first: one that runs has volumes that have grown, if they were to, and its claims say so.
     pub(super) async fn moment(&self, set: &StatefulSet, last: i32) -> Result<Moment> {
         let namespace = set.namespace().unwrap_or_default();
-        let pods: Api<v1::Pod> = Api::namespaced(self.client.clone(), &namespace);
+        let pods: Api<pods::Pod> = Api::namespaced(self.client.clone(), &namespace);
         let selector = Selector::try_from(set.spec.selector.clone());
         let pages = ListParams::default()
             .labels_from(&selector.context("read what the set selects")?)
-            .limit(PAGE);
+            .limit(page::<pods::Pod>());
         let mut found = Vec::new();
         let mut names = Vec::new();
         let now = Timestamp::now();
@@ -113,18 +108,20 @@ fn written(order: &NodeVolume) -> Option<Timestamp> {
 }
 
 /// A pod, if the set has made it, as it is now.
-fn pod_of(set: &StatefulSet, pod: &v1::Pod, now: Timestamp) -> Option<Pod> {
+fn pod_of(set: &StatefulSet, pod: &pods::Pod, now: Timestamp) -> Option<Pod> {
     let meta = &pod.metadata;
     let owners = meta.owner_references.iter().flatten();
     let mut owners = owners.filter(|owner| owner.controller == Some(true));
-    if !owners.any(|owner| owner.uid == uid(&set.metadata)) {
+    // Its owner may be among what was not read.
+    if !pod.cut && !owners.any(|owner| owner.uid == uid(&set.metadata)) {
         return None;
     }
     let name = meta.name.clone()?;
     let ordinal = name.strip_prefix(&format!("{}-", set.name_any()))?;
-    let status = pod.status.as_ref();
-    let phase = status.and_then(|status| status.phase.as_deref());
-    let state = if meta.deletion_timestamp.is_some() {
+    let phase = pod.status.phase.as_deref();
+    let state = if pod.cut {
+        State::Unknown
+    } else if meta.deletion_timestamp.is_some() {
         State::Going
     } else if is_available(set, pod, now) {
         State::Ready
@@ -147,9 +144,8 @@ fn pod_of(set: &StatefulSet, pod: &v1::Pod, now: Timestamp) -> Option<Pod> {
 }
 
 /// Whether a pod is ready, and has been for as long as the set says (`IsPodAvailable` in `pkg/api/v1/pod`).
-fn is_available(set: &StatefulSet, pod: &v1::Pod, now: Timestamp) -> bool {
-    let status = pod.status.iter();
-    let mut conditions = status.flat_map(|status| status.conditions.iter().flatten());
+fn is_available(set: &StatefulSet, pod: &pods::Pod, now: Timestamp) -> bool {
+    let mut conditions = pod.status.conditions.iter().flatten();
     let ready = conditions.find(|each| each.type_ == "Ready" && each.status == "True");
     let least = SignedDuration::from_secs(set.spec.min_ready_seconds.unwrap_or(0).into());
     ready.is_some_and(|ready| {
@@ -268,7 +264,7 @@ mod tests {
         assert_eq!(looked_at(later, 7, Some("b")), (true, false));
     }
 
-    fn pod(more: Value) -> v1::Pod {
+    fn pod(more: Value) -> pods::Pod {
         let mut pod = json!({
             "metadata": {
                 "name": "db-1", "uid": "p", "creationTimestamp": THEN,
@@ -306,6 +302,10 @@ mod tests {
         assert_eq!(state(going), State::Going);
         assert_eq!(of(json!({"metadata": {"name": "db-x-1"}})), None);
         assert_eq!(of(json!({"metadata": {"ownerReferences": null}})), None);
+        let mut cut = pod(json!({"metadata": {"ownerReferences": null}}));
+        cut.cut = true;
+        let cut = pod_of(&set(json!({})), &cut, now).unwrap();
+        assert_eq!(cut.state, State::Unknown, "its owner was not read");
     }
 
     #[test]

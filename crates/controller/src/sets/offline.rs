@@ -32,9 +32,7 @@ impl Sets {
             Decision::Wait(why) => return Ok(self.waits(set, &seen, &why)),
         };
         let namespace = set.namespace().unwrap_or_default();
-        let sets: Api<StatefulSet> = Api::namespaced(self.client.clone(), &namespace);
-        let again = sets.get_opt(&set.name_any()).await;
-        let Some(again) = again.context("read the stateful set")? else {
+        let Some(again) = self.read(&namespace, &set.name_any()).await? else {
             return Ok(Outcome::Settled);
         };
         let same = again.uid() == set.uid() && restarts(&again) == Ok(true);
@@ -57,7 +55,7 @@ impl Sets {
             pod.is_some_and(|pod| pod.ordinal == seen.last)
         };
         let tone = match why {
-            Why::InVain { .. } => Some(Tone::Warning),
+            Why::InVain { .. } | Why::Large(_) => Some(Tone::Warning),
             Why::Rolls | Why::Revision(_) | Why::Unready(_) => Some(Tone::Normal),
             Why::Going(pod) if !its_own(pod) => Some(Tone::Normal),
             _ => None,

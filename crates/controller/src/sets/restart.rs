@@ -48,6 +48,8 @@ pub(super) enum State {
     Ready,
     /// It is being deleted.
     Going,
+    /// Not all of it was read.
+    Unknown,
 }
 
 /// A claim that asks for more than it has.
@@ -79,6 +81,8 @@ pub(super) enum Why {
     Count,
     Going(String),
     Unready(String),
+    /// There is so much in the pod that it was not read.
+    Large(String),
     /// What replaces the pod would be of another revision of the set's template than it is, which
     /// nobody has let it have yet.
     Revision(String),
@@ -104,6 +108,10 @@ impl fmt::Display for Why {
             Why::Count => write!(f, "the set has not the pods that it shall have"),
             Why::Going(pod) => write!(f, "pod {pod} is being deleted"),
             Why::Unready(pod) => write!(f, "pod {pod} is not ready, or not for long enough"),
+            Why::Large(pod) => write!(
+                f,
+                "pod {pod} is too large to be understood; shorten its lists of volumes and owners"
+            ),
             Why::Revision(pod) => write!(
                 f,
                 "pod {pod} would come back with another revision of the set's template than it has; delete it yourself if it may have that one"
@@ -133,6 +141,10 @@ pub(super) fn decide(seen: &Moment, now: Timestamp) -> Decision {
 fn chosen(seen: &Moment, now: Timestamp) -> Result<&Pod, Why> {
     if seen.rolls {
         return Err(Why::Rolls);
+    }
+    let unknown = |pod: &&Pod| pod.state == State::Unknown;
+    if let Some(pod) = seen.pods.iter().find(unknown) {
+        return Err(Why::Large(pod.name.clone()));
     }
     if let Some(pod) = seen.pods.iter().find(|pod| pod.state == State::Going) {
         return Err(Why::Going(pod.name.clone()));
@@ -242,11 +254,17 @@ mod tests {
 
     #[test]
     fn no_pod_is_stopped_while_another_one_is_away_whatever_the_states_of_all() {
-        let all = [State::Starting, State::Unready, State::Ready, State::Going];
+        let all = [
+            State::Starting,
+            State::Unready,
+            State::Ready,
+            State::Going,
+            State::Unknown,
+        ];
         let mut stopped = 0;
         for last in 0..3 {
-            for number in 0..5_usize.pow(3) {
-                let digits = (0..3).map(|place| number / 5_usize.pow(place) % 5);
+            for number in 0..6_usize.pow(3) {
+                let digits = (0..3).map(|place| number / 6_usize.pow(place) % 6);
                 let states: Vec<_> = digits.map(|digit| all.get(digit).copied()).collect();
                 let mut seen = ready();
                 seen.last = last;
@@ -266,6 +284,16 @@ mod tests {
             }
         }
         assert_eq!(stopped, 6);
+    }
+
+    #[test]
+    fn no_pod_is_stopped_while_one_is_too_large_to_be_understood() {
+        for ordinal in 0..3 {
+            let mut seen = ready();
+            seen.pods[ordinal].state = State::Unknown;
+            let why = Why::Large(format!("db-{ordinal}"));
+            assert_eq!(decide(&seen, at(1000)), Decision::Wait(why));
+        }
     }
 
     #[test]

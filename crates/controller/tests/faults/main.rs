@@ -11,6 +11,7 @@ mod claim_authors;
 mod fixed;
 mod found;
 mod hostnames;
+mod large;
 mod leading;
 mod life;
 mod lost;
@@ -247,6 +248,31 @@ fn a_set_of_ten_thousand_claims_delays_no_other_set() {
 #[test]
 fn a_tenant_who_writes_large_objects_costs_no_memory() {
     tenants::large_claims();
+}
+
+#[test]
+fn a_set_with_more_volumes_than_anybody_has_costs_no_memory() {
+    large::one_set();
+}
+
+#[test]
+fn sets_with_hundreds_of_long_annotations_cost_no_memory() {
+    large::annotated_sets();
+}
+
+#[test]
+fn pods_with_hundreds_of_claims_cost_no_memory() {
+    large::pods();
+}
+
+#[test]
+fn a_node_that_answers_with_long_words_costs_no_memory() {
+    large::answers();
+}
+
+#[test]
+fn a_set_that_is_too_large_to_be_understood_is_left_alone_and_that_is_told() {
+    large::too_large();
 }
 
 #[test]

@@ -1,0 +1,162 @@
+//! Objects that are larger than anybody needs cost the controller no memory, and their owners alone.
+
+use crate::world::{World, tell};
+use flexvol_apiserver::Key;
+use serde_json::{Map, Value, json};
+use std::time::{Duration, Instant};
+
+/// The most that the controller may need, in MiB: half of it, or more, it needs without them.
+const MOST: u64 = 72;
+
+/// The controller finds these objects, serves a claim beside them, and needs no more memory than it has.
+fn cost_nothing(what: &str, make: impl FnOnce(&World)) {
+    tell(World::start(), |world| {
+        make(world);
+        world.node("node");
+        world.start_controller(&["--rate=1000"]);
+        world.start_agent("node", &[]);
+        world.claim("data", "plain");
+        world.eventually("a claim beside them to be bound", |world| {
+            world.is_bound("data")
+        })?;
+        seen(world, what)
+    });
+}
+
+fn seen(world: &mut World, what: &str) -> Result<(), String> {
+    let begun = Instant::now();
+    world.eventually("them to be seen", |_| {
+        begun.elapsed() > Duration::from_secs(3)
+    })?;
+    let most = world.memory("controller", "VmHWM:") >> 10;
+    println!("flexvol-controller: {most} MiB beside {what}");
+    assert!(most <= MOST, "the controller needs {most} MiB");
+    Ok(())
+}
+
+/// A set of a tenant, without pods.
+fn set(name: &str, annotations: &Value, more: &Value) -> Value {
+    let mut set = json!({
+        "metadata": {"name": name, "namespace": "tenant", "annotations": annotations},
+        "spec": {"replicas": 0, "serviceName": "db", "selector": {}, "template": {}},
+    });
+    for (key, value) in more.as_object().unwrap() {
+        set["spec"][key] = value.clone();
+    }
+    set
+}
+
+fn grows() -> Value {
+    json!({"grow.flexvol.dev/data": "1Gi"})
+}
+
+pub fn one_set() {
+    cost_nothing("a set of 30000 volumes", |world| {
+        let volumes: Vec<_> = (0..30_000)
+            .map(|number| json!({"name": format!("v{number}"), "emptyDir": {}}))
+            .collect();
+        let template = json!({"template": {"spec": {"containers": [], "volumes": volumes}}});
+        world.make("StatefulSet", set("db", &grows(), &template));
+    });
+}
+
+pub fn annotated_sets() {
+    cost_nothing("200 sets of 256 annotations", |world| {
+        let all = (0..256).map(|number| {
+            let name = format!("grow.flexvol.dev/t{number}");
+            (name, Value::from("v".repeat(1004)))
+        });
+        let all = Value::Object(all.collect::<Map<_, _>>());
+        for number in 0..200 {
+            world.make("StatefulSet", set(&format!("db{number}"), &all, &json!({})));
+        }
+    });
+}
+
+pub fn answers() {
+    cost_nothing("60 orders with answers of 1 MiB", |world| {
+        for number in 0..60 {
+            let name = format!("pvc-{number}");
+            world.make(
+                "NodeVolume",
+                json!({
+                    "metadata": {
+                        "name": name, "labels": {"flexvol.dev/node": "bad"},
+                        "finalizers": ["flexvol.dev/order"],
+                    },
+                    "spec": {
+                        "driver": "lab.example/plain", "node": "bad", "wanted": "Present", "size": 1,
+                        "published": true,
+                        "claim": {"namespace": "ns", "name": format!("c{number}"), "uid": number.to_string()},
+                    },
+                }),
+            );
+            let problem = json!({"class": "retryable", "message": "x".repeat(1 << 20)});
+            let status = json!({
+                "found": "Present", "size": 1, "observedGeneration": 1, "failures": 1, "problem": problem,
+            });
+            let key = Key::new("NodeVolume", "", &name);
+            world.server.store().merge_status(&key, &status).unwrap();
+        }
+    });
+}
+
+/// They are read when a set that selects them asks to have its own stopped.
+pub fn pods() {
+    tell(World::start(), |world| {
+        world.node("node");
+        world.class("fixed", &json!({"parameters": {"fault": "fixed"}}));
+        world.start_controller(&["--rate=1000"]);
+        world.start_agent("node", &[]);
+        world.claim("data-db-0", "fixed");
+        world.eventually("the claim to be bound", |world| world.is_bound("data-db-0"))?;
+        let volumes: Vec<_> = (0..256)
+            .map(|number| json!({"name": format!("v{number}"), "persistentVolumeClaim": {"claimName": "c".repeat(250)}}))
+            .collect();
+        for number in 0..120 {
+            world.make(
+                "Pod",
+                json!({
+                    "metadata": {"name": format!("p{number}"), "namespace": "default", "labels": {"app": "db"}},
+                    "spec": {"containers": [], "volumes": volumes},
+                }),
+            );
+        }
+        world.make(
+            "StatefulSet",
+            json!({
+                "metadata": {
+                    "name": "db", "namespace": "default",
+                    "annotations": {"grow.flexvol.dev/data": "20Mi", "grow.flexvol.dev/offline": "restart"},
+                },
+                "spec": {
+                    "replicas": 1, "serviceName": "db", "selector": {"matchLabels": {"app": "db"}},
+                    "template": {}, "volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": {}}],
+                },
+                "status": {"replicas": 1},
+            }),
+        );
+        world.eventually("its pods to be read", |world| {
+            let requests = world.server.requests();
+            requests.iter().any(|line| line.contains(" Pod"))
+        })?;
+        seen(world, "120 pods of 256 claims")
+    });
+}
+
+/// A selector of which a part is left out selects more.
+pub fn too_large() {
+    tell(World::start(), |world| {
+        let values: Vec<_> = (0..9999).map(|number| format!("v{number}")).collect();
+        let selector =
+            json!({"matchExpressions": [{"key": "a", "operator": "In", "values": values}]});
+        world.make(
+            "StatefulSet",
+            set("db", &grows(), &json!({"selector": selector})),
+        );
+        world.start_controller(&[]);
+        world.eventually("its owner to be told", |world| {
+            world.told("the set is too large to be understood")
+        })
+    });
+}
