@@ -54,6 +54,7 @@ pub(super) fn serve(
     }
     leave_no_core();
     limits::outlive();
+    limits::lay_down_protection();
     let reply = Arc::new(reply);
     answer_panic(&reply, arguments);
     let watched = Once::new();
