@@ -5,15 +5,29 @@ use anyhow::{Context, Result, bail};
 use flexvol_storage::host::mountinfo;
 use std::{
     collections::BTreeSet,
+    ops::ControlFlow,
     path::{Path, PathBuf},
 };
+
+/// More volumes than a node has pods: beyond that it is not counted.
+const ENOUGH: usize = 1000;
 
 /// The directories of kubelet on which volumes of a driver are mounted, in every mount namespace
 /// that can be seen.
 fn mounted(name: &DriverName) -> Result<BTreeSet<PathBuf>> {
-    let mounts = mountinfo::all_namespaces().context("find the volumes that are mounted")?;
-    let points = mounts.into_iter().map(|mount| mount.mount_point);
-    Ok(points.filter(|point| belongs_to(point, name)).collect())
+    let mut found = BTreeSet::new();
+    let stopped = mountinfo::find_anywhere(|line| {
+        let point = line.mount_point();
+        if belongs_to(&point, name) {
+            found.insert(point);
+        }
+        match found.len() < ENOUGH {
+            true => ControlFlow::Continue(()),
+            false => ControlFlow::Break(()),
+        }
+    });
+    stopped.context("find the volumes that are mounted")?;
+    Ok(found)
 }
 
 /// Fails while volumes of a driver are mounted; `what` says what was to be done.

@@ -52,6 +52,7 @@ mod service;
 mod spec;
 mod storm;
 mod strangers;
+mod tables;
 mod thousand;
 mod torn;
 mod vendors;
@@ -116,6 +117,7 @@ fn main() -> ExitCode {
         spec::TESTS,
         storm::TESTS,
         strangers::TESTS,
+        tables::TESTS,
         thousand::TESTS,
         vendors::TESTS,
     ];

@@ -11,10 +11,13 @@
 //! a mount of which these can be read is kept, whatever the rest is. A line without them is no
 //! mount, but what follows a newline that a file system wrote unescaped into its options.
 
+mod line;
+mod lines;
 mod namespaces;
 mod subtree;
 
-pub use namespaces::all_namespaces;
+pub use line::Line;
+pub use namespaces::find_anywhere;
 pub use subtree::Subtree;
 
 use crate::{VolumeId, device::DeviceNumber, pool::GONE};
@@ -23,12 +26,10 @@ use rustix::io::Errno;
 use std::{
     ffi::OsString,
     fs, io,
+    ops::ControlFlow,
     os::{
         fd::{AsRawFd, BorrowedFd},
-        unix::{
-            ffi::OsStringExt,
-            fs::{FileTypeExt, MetadataExt},
-        },
+        unix::fs::{FileTypeExt, MetadataExt},
     },
     path::{Path, PathBuf},
 };
@@ -66,12 +67,16 @@ impl Mount {
     /// but this table is needed for it, so it is known also while the pool is not there.
     #[must_use]
     pub fn volume(&self) -> Option<VolumeId> {
-        // What the kernel writes behind a directory that was removed (`seq_dentry`).
-        let root = self.root.as_os_str().as_encoded_bytes();
-        let root = root.strip_suffix(b"//deleted").unwrap_or(root);
-        let (_, name) = str::from_utf8(root).ok()?.rsplit_once('/')?;
-        VolumeId::parse(name.strip_prefix(GONE).unwrap_or(name)).ok()
+        volume_at(&self.root)
     }
+}
+
+fn volume_at(root: &Path) -> Option<VolumeId> {
+    // What the kernel writes behind a directory that was removed (`seq_dentry`).
+    let root = root.as_os_str().as_encoded_bytes();
+    let root = root.strip_suffix(b"//deleted").unwrap_or(root);
+    let (_, name) = str::from_utf8(root).ok()?.rsplit_once('/')?;
+    VolumeId::parse(name.strip_prefix(GONE).unwrap_or(name)).ok()
 }
 
 impl Mount {
@@ -88,7 +93,7 @@ pub fn parse(text: &[u8]) -> Vec<Mount> {
     text.split(|&c| c == b'\n')
         .filter(|line| !line.is_empty())
         .filter_map(|line| {
-            let mount = parse_line(line);
+            let mount = Line::read(line).map(|line| line.mount());
             if mount.is_none() {
                 log::debug!("no mount: {}", line.escape_ascii());
             }
@@ -118,36 +123,43 @@ pub fn mounts_of(device: DeviceNumber) -> Result<Vec<Mount>> {
     Ok(mounts)
 }
 
-/// Where the file system on a block device is mounted, in the mount namespace of any process: a
-/// container has its mounts in one of its own.
+/// Whether the file system on a block device is mounted on a place that `counts`, in the mount
+/// namespace of any process: a container has its mounts in one of its own.
 ///
 /// # Errors
-/// As [`all_namespaces`].
-pub fn everywhere(device: DeviceNumber) -> Result<Vec<PathBuf>> {
-    let mut mounts = all_namespaces()?;
-    mounts.retain(|mount| mount.is_of(device));
-    Ok(mounts.into_iter().map(|mount| mount.mount_point).collect())
+/// As [`find_anywhere`].
+pub fn is_anywhere(device: DeviceNumber, counts: impl Fn(&Path) -> bool) -> Result<bool> {
+    find_anywhere(|line| first(line.is_of(device) && counts(&line.mount_point())))
 }
 
-/// Where an open directory, or a part of it, is mounted, in the mount namespace of any process.
+/// Whether an open directory, or a part of it, is mounted on a place that `counts`, in the mount
+/// namespace of any process.
 ///
 /// # Errors
-/// As [`everywhere`].
-pub fn directory_everywhere(directory: BorrowedFd<'_>) -> Result<Vec<PathBuf>> {
+/// As [`find_anywhere`].
+pub fn is_directory_anywhere(
+    directory: BorrowedFd<'_>,
+    counts: impl Fn(&Path) -> bool,
+) -> Result<bool> {
     let subtree = Subtree::of(directory, &read()?)?;
-    let mut mounts = all_namespaces()?;
-    mounts.retain(|mount| subtree.has(mount));
-    Ok(mounts.into_iter().map(|mount| mount.mount_point).collect())
+    find_anywhere(|line| first(subtree.has(line) && counts(&line.mount_point())))
 }
 
 /// Whether a directory that is called as this volume is mounted, in the mount namespace of any process.
 /// That tells of a volume that is in no pool, and any directory may be called so.
 ///
 /// # Errors
-/// As [`everywhere`].
+/// As [`find_anywhere`].
 pub fn has_volume(volume: &VolumeId) -> Result<bool> {
-    let mounts = all_namespaces()?;
-    Ok(mounts.iter().any(|mount| mount.volume() == Some(*volume)))
+    find_anywhere(|line| first(volume_at(&line.root()) == Some(*volume)))
+}
+
+/// Looks on until something `is_wanted`.
+fn first(is_wanted: bool) -> ControlFlow<()> {
+    match is_wanted {
+        true => ControlFlow::Break(()),
+        false => ControlFlow::Continue(()),
+    }
 }
 
 /// The id of the mount that an open file was reached through (`proc_pid_fdinfo(5)`, since Linux 3.15).
@@ -180,85 +192,9 @@ fn is_btrfs_on(mount: &Mount, device: DeviceNumber) -> bool {
     }
 }
 
-fn parse_line(line: &[u8]) -> Option<Mount> {
-    let mut fields = line.split(|&c| c == b' ');
-    let id = number(fields.next()?)?;
-    let parent = number(fields.next()?)?;
-    let device = fields.next()?;
-    let colon = device.iter().position(|&c| c == b':')?;
-    let major = number(&device[..colon])?.try_into().ok()?;
-    let minor = number(&device[colon + 1..])?.try_into().ok()?;
-    let root = unescape(fields.next()?);
-    let mount_point = unescape(fields.next()?);
-    let options = fields.next().unwrap_or_default();
-    let read_only = has_option(options, b"ro");
-    let is_confined = has_option(options, b"nosuid") && has_option(options, b"nodev");
-    // Any number of optional fields, also ones that later kernels invent, up to a hyphen.
-    let shared = fields
-        .by_ref()
-        .take_while(|field| *field != b"-")
-        .fold(false, |shared, field| {
-            shared | field.starts_with(b"shared:")
-        });
-    let mut last = || fields.next().unwrap_or_default();
-    let filesystem = unescape(last()).to_string_lossy().into_owned();
-    let source = unescape(last());
-    let superblock_read_only = has_option(last(), b"ro");
-    Some(Mount {
-        id,
-        parent,
-        number: DeviceNumber { major, minor },
-        root: root.into(),
-        mount_point: mount_point.into(),
-        read_only,
-        is_confined,
-        shared,
-        filesystem,
-        source,
-        superblock_read_only,
-    })
-}
-
-fn number(text: &[u8]) -> Option<u64> {
-    // `u64::from_str` would take a plus sign.
-    if !text.iter().all(u8::is_ascii_digit) {
-        return None;
-    }
-    std::str::from_utf8(text).ok()?.parse().ok()
-}
-
-fn has_option(options: &[u8], option: &[u8]) -> bool {
-    options.split(|&c| c == b',').any(|found| found == option)
-}
-
-/// Undoes the kernel's `mangle`: a backslash and three octal digits for space, tab, newline,
-/// backslash and `#`. Anything else stands for itself.
-fn unescape(text: &[u8]) -> OsString {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text;
-    while let Some((&first, after)) = rest.split_first() {
-        match after {
-            [
-                a @ b'0'..=b'3',
-                b @ b'0'..=b'7',
-                c @ b'0'..=b'7',
-                after @ ..,
-            ] if first == b'\\' => {
-                bytes.push((a - b'0') << 6 | (b - b'0') << 3 | (c - b'0'));
-                rest = after;
-            }
-            _ => {
-                bytes.push(first);
-                rest = after;
-            }
-        }
-    }
-    OsString::from_vec(bytes)
-}
-
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{line::unescape, *};
     use proptest::prelude::*;
     use std::os::unix::ffi::OsStrExt;
 

@@ -402,10 +402,9 @@ impl<B: BlockBackend> BlockWorld<'_, B> {
     /// Whether the device is mounted, in any mount namespace, anywhere but on this callout's
     /// directory and on kubelet's own directory for an attached volume.
     fn is_used_by_pods(&self, number: DeviceNumber) -> Result<bool> {
-        let places = mountinfo::everywhere(number)?;
-        Ok(places
-            .iter()
-            .any(|place| Some(place) != self.details.dir.as_ref() && !is_of_the_node(place)))
+        mountinfo::is_anywhere(number, |place| {
+            Some(place) != self.details.dir.as_deref() && !is_of_the_node(place)
+        })
     }
 }
 

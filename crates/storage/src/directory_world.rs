@@ -19,10 +19,7 @@ use flexvol_host::{
     ownership,
 };
 use flexvol_sdk::{Bytes, Error, ErrorKind, Result};
-use std::{
-    os::fd::AsFd,
-    path::{Path, PathBuf},
-};
+use std::{os::fd::AsFd, path::Path};
 
 /// One volume under its lock. There is no backend while its pool is missing: then it can be
 /// unmounted and nothing else.
@@ -84,10 +81,10 @@ impl<'a, B: DirectoryBackend> DirectoryWorld<'a, B> {
                 .any(|mount| of_volume(mount) && is_of_the_node(&mount.mount_point)))
     }
 
-    /// Where the directory or a part of it is mounted, in any mount namespace.
-    fn places(&self) -> Result<Vec<PathBuf>> {
+    /// Whether the directory or a part of it is mounted on a place that `counts`, in any mount namespace.
+    fn is_mounted(&self, counts: impl Fn(&Path) -> bool) -> Result<bool> {
         let directory = self.stored.backend()?.open(&self.stored.volume)?;
-        mountinfo::directory_everywhere(directory.as_fd())
+        mountinfo::is_directory_anywhere(directory.as_fd(), counts)
     }
 
     fn mount(&self, read_only: bool) -> Result<()> {
@@ -129,7 +126,7 @@ impl<B: DirectoryBackend> World for DirectoryWorld<'_, B> {
         {
             mount::expect_writable(self.stored.backend()?.open(&self.stored.volume)?.as_fd())?;
         }
-        let in_use = asset.is_some() && goal.ends_use() && !self.places()?.is_empty();
+        let in_use = asset.is_some() && goal.ends_use() && self.is_mounted(|_| true)?;
         let device = asset
             .as_ref()
             .filter(|_| in_use || !goal.ends_use())
@@ -142,9 +139,9 @@ impl<B: DirectoryBackend> World for DirectoryWorld<'_, B> {
                 },
             });
         let offline = asset.is_some() && goal.grows_offline();
-        let elsewhere = |place: &PathBuf| Some(place) != self.details.dir.as_ref();
+        let elsewhere = |place: &Path| Some(place) != self.details.dir.as_deref();
         Ok(Observed {
-            used_by_pods: offline && self.places()?.iter().any(elsewhere),
+            used_by_pods: offline && self.is_mounted(elsewhere)?,
             asset,
             device,
             target,

@@ -6,6 +6,10 @@
 
 pub(crate) mod block;
 pub(crate) mod directory;
+mod mounts;
+
+pub use mounts::Mounts;
+use mounts::Shown;
 
 use crate::{
     driver::VolumeDriver,
@@ -19,13 +23,10 @@ use crate::{
 use flexvol_host::{
     DeviceNumber, VolumeId, lock,
     mount::{Mounted, Target},
-    mountinfo::{self, Mount, Subtree},
+    mountinfo::Mount,
 };
 use flexvol_sdk::{Bytes, Error, ErrorKind, Handle, Result, VolumeName};
-use std::{
-    os::fd::BorrowedFd,
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
 
 /// One pool, as it is now.
 #[derive(Debug)]
@@ -195,6 +196,7 @@ impl Inventory for VolumeDriver {
                     .transpose()
             })
             .collect();
+        mounts.look_elsewhere(volumes.iter_mut().filter_map(|it| it.as_mut().ok()))?;
         volumes.sort_by_key(|volume| match volume {
             Ok(volume) => (volume.name().is_none(), volume.name().cloned(), volume.id),
             Err((id, _)) => (true, None, *id),
@@ -233,7 +235,10 @@ impl Inventory for VolumeDriver {
                 }
             });
             match found {
-                Ok(Some(volume)) => return Ok(volume),
+                Ok(Some(mut volume)) => {
+                    mounts.look_elsewhere([&mut volume])?;
+                    return Ok(volume);
+                }
                 Ok(None) => {}
                 Err(error) => unavailable = Some(error),
             }
@@ -285,43 +290,6 @@ impl Inventory for VolumeDriver {
             },
             volume,
         })
-    }
-}
-
-/// The kernel's tables of mounts, read once for all volumes.
-#[derive(Debug)]
-pub struct Mounts {
-    here: Vec<Mount>,
-    everywhere: Vec<Mount>,
-}
-
-impl Mounts {
-    fn read() -> Result<Self> {
-        Ok(Mounts {
-            here: mountinfo::read()?,
-            everywhere: mountinfo::all_namespaces()?,
-        })
-    }
-
-    /// What the mounts of a directory, or of a part of it, have for their roots.
-    fn subtree(&self, directory: BorrowedFd<'_>) -> Result<Subtree> {
-        Subtree::of(directory, &self.here)
-    }
-
-    /// Those of one volume: here, and where it is mounted in other mount namespaces only.
-    fn of(&self, is_of_volume: impl Fn(&Mount) -> bool) -> (Vec<Mount>, Vec<PathBuf>) {
-        let of_volume = |mounts: &[Mount]| -> Vec<Mount> {
-            let of_volume = mounts.iter().filter(|mount| is_of_volume(mount));
-            of_volume.cloned().collect()
-        };
-        let here = of_volume(&self.here);
-        let is_elsewhere = |place: &PathBuf| here.iter().all(|mount| mount.mount_point != *place);
-        let elsewhere = of_volume(&self.everywhere)
-            .into_iter()
-            .map(|mount| mount.mount_point)
-            .filter(is_elsewhere)
-            .collect();
-        (here, elsewhere)
     }
 }
 

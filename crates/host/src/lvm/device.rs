@@ -159,7 +159,7 @@ pub fn expect_closed(place: &Place, volume: &LogicalVolume) -> Result<()> {
 fn opened(number: DeviceNumber) -> Result<Error> {
     let holders = format!("/sys/dev/block/{number}/holders");
     let is_held = fs::read_dir(holders).is_ok_and(|mut holders| holders.next().is_some());
-    let by = if !mountinfo::everywhere(number)?.is_empty() {
+    let by = if mountinfo::is_anywhere(number, |_| true)? {
         "it is mounted; unmount it first (`findmnt` shows where)"
     } else if is_held {
         "another device lies on it; remove that first (`lsblk` shows which)"

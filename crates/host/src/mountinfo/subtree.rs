@@ -1,12 +1,12 @@
 //! A directory in its file system, as the roots of mounts name it.
 
-use super::Mount;
+use super::{Line, Mount};
 use crate::device::DeviceNumber;
 use flexvol_sdk::{Error, ErrorKind, Result};
 use std::{
     fs,
     os::fd::{AsRawFd, BorrowedFd},
-    path::PathBuf,
+    path::{Path, PathBuf},
 };
 
 /// A directory and all that is below it. No name in it says whose it is: whoever writes to a volume
@@ -45,9 +45,19 @@ impl Subtree {
 
     /// Whether a mount shows the directory or a part of it.
     #[must_use]
-    pub fn has(&self, mount: &Mount) -> bool {
+    pub fn has(&self, line: &Line<'_>) -> bool {
+        line.number == self.number && self.shows(&line.root())
+    }
+
+    /// As [`Subtree::has`], of a mount that is known.
+    #[must_use]
+    pub fn has_mount(&self, mount: &Mount) -> bool {
+        mount.number == self.number && self.shows(&mount.root)
+    }
+
+    fn shows(&self, root: &Path) -> bool {
         // What was removed while it is mounted has two slashes and a word behind it (`seq_dentry`).
-        mount.number == self.number && mount.root.starts_with(&self.top)
+        root.starts_with(&self.top)
     }
 }
 
@@ -89,7 +99,7 @@ mod tests {
             ("8:2", format!("/pool/volumes/{OURS}"), false),
         ] {
             let line = format!("36 35 {number} {root} /mnt rw - ext4 /dev/sda rw\n");
-            assert_eq!(ours.has(&parse(line.as_bytes())[0]), shows, "{root}");
+            assert_eq!(ours.has_mount(&parse(line.as_bytes())[0]), shows, "{root}");
         }
     }
 
@@ -102,7 +112,7 @@ mod tests {
                 below => format!("/volumes/{THEIRS}/pool/volumes/{OURS}{below}"),
             };
             let line = format!("36 35 8:1 {root} /mnt rw - ext4 /dev/sda rw\n");
-            assert_eq!(inner.has(&parse(line.as_bytes())[0]), shows, "{root}");
+            assert_eq!(inner.has_mount(&parse(line.as_bytes())[0]), shows, "{root}");
         }
     }
 

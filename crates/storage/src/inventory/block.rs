@@ -1,6 +1,6 @@
 //! What there is to tell of a block volume.
 
-use super::{DeviceReport, Mounts, VolumeReport};
+use super::{DeviceReport, Mounts, Shown, VolumeReport};
 use crate::{
     backend::BlockBackend,
     mark::{Format, Mark, State},
@@ -24,7 +24,7 @@ pub(crate) fn look<B: BlockBackend>(
             path: device.path().to_owned(),
             size: device.size()?,
         });
-        (report.mounts, report.elsewhere) = mounts.of(|mount| mount.is_of(number));
+        report.mounts = mounts.of(report.id, Shown::Device(number));
         if !B::answers(number)? {
             return Ok(());
         }

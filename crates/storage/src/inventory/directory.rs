@@ -1,6 +1,6 @@
 //! What there is to tell of a directory volume.
 
-use super::{Mounts, VolumeReport};
+use super::{Mounts, Shown, VolumeReport};
 use crate::{backend::DirectoryBackend, observed::Content};
 use flexvol_sdk::{Bytes, Result};
 use std::os::fd::AsFd;
@@ -13,7 +13,7 @@ pub(crate) fn look<B: DirectoryBackend>(
 ) -> Result<()> {
     let directory = backend.open(&report.id)?;
     let subtree = mounts.subtree(directory.as_fd())?;
-    (report.mounts, report.elsewhere) = mounts.of(|mount| subtree.has(mount));
+    report.mounts = mounts.of(report.id, Shown::Directory(subtree));
     report.is_directory = true;
     report.content = Content::Ours {
         size: report.asset.size,

@@ -1,0 +1,95 @@
+//! Where volumes are mounted, looked up for all that are asked for at once.
+
+use super::VolumeReport;
+use flexvol_host::{
+    DeviceNumber, VolumeId,
+    mountinfo::{self, Line, Mount, Subtree},
+};
+use flexvol_sdk::Result;
+use std::{cell::RefCell, collections::HashMap, ops::ControlFlow, os::fd::BorrowedFd};
+
+/// So many places of a volume are told that other mount namespaces alone have: whoever has a volume
+/// mounts parts of it as often as he likes.
+const PLACES: usize = 64;
+
+/// What mounts of a volume show.
+#[derive(Debug)]
+pub(super) enum Shown {
+    Device(DeviceNumber),
+    Directory(Subtree),
+}
+
+impl Shown {
+    fn is_of(&self, mount: &Mount) -> bool {
+        match self {
+            Shown::Device(number) => mount.is_of(*number),
+            Shown::Directory(subtree) => subtree.has_mount(mount),
+        }
+    }
+
+    fn is_on(&self, line: &Line<'_>) -> bool {
+        match self {
+            Shown::Device(number) => line.is_of(*number),
+            Shown::Directory(subtree) => subtree.has(line),
+        }
+    }
+}
+
+/// The mounts of this mount namespace, read once for all volumes, and what those in others are to be
+/// asked for.
+#[derive(Debug)]
+pub struct Mounts {
+    here: Vec<Mount>,
+    shown: RefCell<Vec<(VolumeId, Shown)>>,
+}
+
+impl Mounts {
+    pub(super) fn read() -> Result<Self> {
+        Ok(Mounts {
+            here: mountinfo::read()?,
+            shown: RefCell::default(),
+        })
+    }
+
+    /// What the mounts of a directory, or of a part of it, have for their roots.
+    pub(super) fn subtree(&self, directory: BorrowedFd<'_>) -> Result<Subtree> {
+        Subtree::of(directory, &self.here)
+    }
+
+    /// Those of one volume that are here. [`Mounts::look_elsewhere`] is for the others.
+    pub(super) fn of(&self, volume: VolumeId, shown: Shown) -> Vec<Mount> {
+        let of_volume = self.here.iter().filter(|mount| shown.is_of(mount));
+        let of_volume = of_volume.cloned().collect();
+        self.shown.borrow_mut().push((volume, shown));
+        of_volume
+    }
+
+    /// Completes the reports of volumes with the places that only other mount namespaces have, in one
+    /// look for all of them.
+    pub(super) fn look_elsewhere<'a>(
+        self,
+        reports: impl IntoIterator<Item = &'a mut VolumeReport>,
+    ) -> Result<()> {
+        let mut reports: HashMap<VolumeId, &mut VolumeReport> = reports
+            .into_iter()
+            .map(|report| (report.id, report))
+            .collect();
+        let shown = self.shown.into_inner();
+        mountinfo::find_anywhere(|line| {
+            for (volume, shown) in &shown {
+                let Some(report) = reports.get_mut(volume) else {
+                    continue;
+                };
+                if report.elsewhere.len() < PLACES && shown.is_on(line) {
+                    let place = line.mount_point();
+                    let is_here = report.mounts.iter().any(|it| it.mount_point == place);
+                    if !is_here && !report.elsewhere.contains(&place) {
+                        report.elsewhere.push(place);
+                    }
+                }
+            }
+            ControlFlow::Continue(())
+        })
+        .map(drop)
+    }
+}

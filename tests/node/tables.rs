@@ -1,0 +1,233 @@
+//! The mount tables of others, which a callout reads: how much of them there is, whose they are, and
+//! what a callout weighs while it reads them.
+
+use crate::{sandbox, vendors};
+use flexvol_testing::{Need, PersistentVolume, Pod, Points, Sandbox, Test};
+use std::{
+    fs::{self, File},
+    io::Read,
+    path::Path,
+    process::{Child, Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+const MIB: u64 = 1 << 20;
+
+pub const TESTS: &[Test] = &[
+    Test {
+        name: "a callout's memory does not depend on what others have mounted",
+        needs: &[Need::Root, Need::Tool("unshare", "util-linux")],
+        run: flood,
+    },
+    Test {
+        name: "a volume that only a process with another root sees is in use",
+        needs: &[Need::Root, Need::Tool("unshare", "util-linux")],
+        run: other_root,
+    },
+    Test {
+        name: "a container whose first thread has ended keeps its volume",
+        needs: &[
+            Need::Root,
+            Need::Tool("unshare", "util-linux"),
+            Need::Tool("python3", "python3"),
+        ],
+        run: first_thread_ended,
+    },
+    Test {
+        name: "a callout that inherits protection from the OOM killer lays it down",
+        needs: &[
+            Need::Root,
+            Need::SysResource,
+            Need::Tool("mkfs.xfs", "xfsprogs"),
+        ],
+        run: protection,
+    },
+];
+
+/// Processes in namespaces of their own, which end when their input does.
+struct Others(Child);
+
+impl Others {
+    /// What `script` starts has its input; so many processes write a line when they are where they stay.
+    fn new(processes: usize, namespaces: &[&str], script: &str, arguments: &[&Path]) -> Self {
+        let mut child = Command::new("unshare")
+            .args(namespaces)
+            .args(["sh", "-ec", script])
+            .args(arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let told = child.stdout.as_mut().unwrap();
+        let told = told.read_exact(&mut vec![0; processes]);
+        told.expect("a namespace with its mounts");
+        Others(child)
+    }
+}
+
+impl Drop for Others {
+    fn drop(&mut self) {
+        drop(self.0.stdin.take());
+        self.0.wait().unwrap();
+    }
+}
+
+/// A directory in which a namespace may mount, and which nobody else sees changed.
+fn place(sandbox: &Sandbox) -> std::path::PathBuf {
+    let place = sandbox.path("place");
+    fs::create_dir(&place).unwrap();
+    place
+}
+
+/// As everybody can who has a user namespace.
+fn flood(points: &Points) {
+    let sandbox = sandbox();
+    let driver = vendors::install(&sandbox, "hello-directory");
+    let volume = PersistentVolume::provision(&driver, "data", "", 64 * MIB);
+    let place = place(&sandbox);
+    let flood = r#"
+        mount --rbind / "$0"
+        mount -t tmpfs none "$0/mnt"
+        mkdir "$0/mnt/a" "$0/mnt/b"
+        mount -t tmpfs none "$0/mnt/a"
+        for i in 1 2 3 4 5 6 7 8 9 10 11 12 13; do
+            mkdir "$0/mnt/a/$i"
+        done
+        for i in 1 2 3 4 5 6 7 8 9 10 11 12 13; do
+            mount --rbind "$0/mnt/a" "$0/mnt/b"
+            mount --rbind "$0/mnt/b" "$0/mnt/a/$i"
+            umount -l "$0/mnt/b"
+        done
+        exec 3<&0
+        for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30; do
+            chroot "$0" sh -c 'echo; exec cat' <&3 &
+        done
+        exec chroot "$0" sh -c 'echo; exec cat'
+    "#;
+    let namespaces = [
+        "--user",
+        "--map-root-user",
+        "--mount",
+        "--propagation",
+        "private",
+    ];
+    let _others = Others::new(31, &namespaces, flood, &[&place]);
+    let limited = ["/bin/sh", "-c", "ulimit -v 49152 && exec \"$@\"", "sh"];
+    let delete = driver.call_through(&limited, &["delete", &volume.json("rw")]);
+    delete.success();
+    assert!(!volume.image(&sandbox).exists());
+    points.add(1);
+}
+
+fn other_root(points: &Points) {
+    let sandbox = sandbox();
+    let driver = vendors::install(&sandbox, "hello-directory");
+    let volume = PersistentVolume::provision(&driver, "data", "", 64 * MIB);
+    let pod = Pod::new(&sandbox, &driver, &volume, "one");
+    pod.mount("rw").success();
+    let place = place(&sandbox);
+    // The first of the two processes sees nothing of it, nobody sees everything.
+    let rooted = r#"
+        mount -t tmpfs none "$0"
+        mkdir "$0/one" "$0/two"
+        mount --bind / "$0/one"
+        mount --bind / "$0/two"
+        mount --bind "$1" "$0/two/mnt"
+        umount "$1"
+        exec 3<&0
+        chroot "$0/one" sh -c 'echo; exec cat' <&3 &
+        exec chroot "$0/two" sh -c 'echo; exec cat'
+    "#;
+    let others = Others::new(
+        2,
+        &["--mount", "--propagation", "private"],
+        rooted,
+        &[&place, pod.dir()],
+    );
+    pod.unmount().success();
+    let refused = driver.call(&["delete", &volume.json("rw")]);
+    drop(others);
+    assert!(refused.failure().contains("still mounted"), "{refused}");
+    driver.call(&["delete", &volume.json("rw")]).success();
+    points.add(1);
+}
+
+fn first_thread_ended(points: &Points) {
+    let sandbox = sandbox();
+    let driver = vendors::install(&sandbox, "hello-directory");
+    let volume = PersistentVolume::provision(&driver, "data", "", 64 * MIB);
+    let pod = Pod::new(&sandbox, &driver, &volume, "one");
+    pod.mount("rw").success();
+    // SYS_exit ends the thread that calls it, here after the other one has begun.
+    let program = r#"
+import ctypes, os, platform, sys, threading, time
+def second():
+    while "Z" not in open("/proc/self/stat").read().rsplit(")", 1)[1]:
+        time.sleep(0.01)
+    os.write(1, b"\n")
+    os.read(0, 1)
+    os._exit(0)
+threading.Thread(target=second).start()
+ctypes.CDLL(None).syscall(60 if platform.machine() == "x86_64" else 93, 0)
+"#;
+    // Where a directory is removed, the kernel takes away what is mounted on it in every namespace.
+    let script = format!("mount --bind \"$1\" \"$0\"; exec python3 -c '{program}'");
+    let place = place(&sandbox);
+    let namespaces = ["--mount", "--propagation", "private"];
+    let others = Others::new(1, &namespaces, &script, &[&place, pod.dir()]);
+    pod.unmount().success();
+    let refused = driver.call(&["delete", &volume.json("rw")]);
+    drop(others);
+    assert!(refused.failure().contains("still mounted"), "{refused}");
+    driver.call(&["delete", &volume.json("rw")]).success();
+    points.add(1);
+}
+
+/// Kubelet's own `oom_score_adj` is inherited by what it starts.
+fn protection(points: &Points) {
+    let sandbox = sandbox();
+    let driver = sandbox.install("flexvol.test/protected", false, "reserve = \"0%\"");
+    let volume = PersistentVolume::provision(&driver, "data", "xfs", 300 * MIB);
+    let pod = Pod::new(&sandbox, &driver, &volume, "one");
+    let lock = File::options()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(format!("/run/flexvol/lock/{}", volume.id()))
+        .unwrap();
+    // The callout waits for it while it is looked at.
+    lock.lock().unwrap();
+    for (inherited, expected) in [("-999", "0"), ("500", "500")] {
+        let script = format!("echo {inherited} > /proc/self/oom_score_adj && exec \"$@\"");
+        let mut callout = Command::new("sh")
+            .args(["-c", &script, "sh"])
+            .arg(driver.executable())
+            .args(pod.mount_arguments("rw"))
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        let score = |process: &str| fs::read_to_string(format!("/proc/{process}/oom_score_adj"));
+        let own = callout.id().to_string();
+        let end = Instant::now() + Duration::from_secs(10);
+        let scores = loop {
+            let children = fs::read_to_string(format!("/proc/{own}/task/{own}/children"));
+            let scores: Vec<String> = children
+                .unwrap()
+                .split_whitespace()
+                .chain([&*own])
+                .map(|process| score(process).unwrap().trim().to_owned())
+                .collect();
+            if scores.len() == 2 || Instant::now() > end {
+                break scores;
+            }
+            thread::sleep(Duration::from_millis(10));
+        };
+        callout.kill().unwrap();
+        callout.wait().unwrap();
+        assert_eq!(scores, [expected; 2], "inherited {inherited}");
+        points.add(1);
+    }
+    drop(lock);
+    driver.call(&["delete", &volume.json("rw")]).success();
+}
