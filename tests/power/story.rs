@@ -36,7 +36,7 @@ pub struct Story {
     pub filesystem: &'static str,
     pub facts: Vec<Fact>,
     pub log: WriteLog,
-    /// The neighbour's handle.
+    /// What the neighbour is called on the node.
     pub neighbour: String,
     /// The first entry of the log that is of the life.
     pub start: usize,
@@ -99,7 +99,7 @@ fn neighbour(node: &mut Node<There>) -> String {
         node.unmount();
         if name == "neighbour" {
             node.run("sync");
-            return volume.handle().to_owned();
+            return volume.id();
         }
         node.call(&["delete", &volume.json("rw")]).success();
     }
