@@ -80,12 +80,7 @@ impl Place {
     }
 
     fn with(kind: &'static str, quotas: bool) -> Self {
-        let filesystem = PoolFilesystem {
-            kind,
-            mebibytes: 512,
-            quotas,
-        };
-        let sandbox = Sandbox::with_pool_on(&executable(), filesystem);
+        let sandbox = sandbox_on(kind, 512, quotas);
         let driver = install(&sandbox, "dir", "");
         Place {
             kind,
@@ -139,6 +134,16 @@ impl Place {
             _ => "Disk quota exceeded",
         }
     }
+}
+
+/// A sandbox whose pool lies on such a file system.
+pub fn sandbox_on(kind: &'static str, mebibytes: u64, quotas: bool) -> Sandbox {
+    let filesystem = PoolFilesystem {
+        kind,
+        mebibytes,
+        quotas,
+    };
+    Sandbox::with_pool_on(&executable(), filesystem)
 }
 
 /// A driver of that name on the sandbox's pool; `more` are keys of the pool.

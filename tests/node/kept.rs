@@ -2,11 +2,9 @@
 
 use crate::{
     by_hand::{complaint, said, said_json},
-    dir, executable, lvm, sandbox,
+    dir, lvm, sandbox,
 };
-use flexvol_testing::{
-    Driver, Need, PersistentVolume, Pod, Points, PoolFilesystem, Sandbox, Test, disks,
-};
+use flexvol_testing::{Driver, Need, PersistentVolume, Pod, Points, Sandbox, Test, disks};
 use rustix::fs::XattrFlags;
 use std::{
     fs,
@@ -40,12 +38,7 @@ pub const TESTS: &[Test] = &[
         name: "dir: a deleted volume is kept, taken back with its data, and removed after its time",
         needs: dir::BTRFS,
         run: |points| {
-            let filesystem = PoolFilesystem {
-                kind: "btrfs",
-                mebibytes: 2048,
-                quotas: true,
-            };
-            let sandbox = Sandbox::with_pool_on(&executable(), filesystem);
+            let sandbox = dir::sandbox_on("btrfs", 2048, true);
             kept(
                 &sandbox,
                 "",

@@ -1,9 +1,7 @@
 //! Volumes stay mounted while their driver gets a configuration of another backend, or one with a mistake.
 
-use crate::{dir, executable, sandbox};
-use flexvol_testing::{
-    Baseline, Driver, Need, PersistentVolume, Pod, Points, PoolFilesystem, Sandbox, Test,
-};
+use crate::{dir, sandbox};
+use flexvol_testing::{Baseline, Driver, Need, PersistentVolume, Pod, Points, Sandbox, Test};
 use std::{fs, process::Command};
 
 pub const TESTS: &[Test] = &[
@@ -20,12 +18,7 @@ pub const TESTS: &[Test] = &[
         name: "dir: what is mounted is unmounted after the backend was changed to loop",
         needs: dir::BTRFS,
         run: |points| {
-            let filesystem = PoolFilesystem {
-                kind: "btrfs",
-                mebibytes: 2048,
-                quotas: true,
-            };
-            let sandbox = Sandbox::with_pool_on(&executable(), filesystem);
+            let sandbox = dir::sandbox_on("btrfs", 2048, true);
             let driver = dir::install(&sandbox, "disk", "");
             unmounted(&sandbox, &driver, ("", "loop"), points);
         },
@@ -43,12 +36,7 @@ pub const TESTS: &[Test] = &[
         name: "dir: what is mounted is unmounted whatever mistake the configuration has",
         needs: dir::BTRFS,
         run: |points| {
-            let filesystem = PoolFilesystem {
-                kind: "btrfs",
-                mebibytes: 2048,
-                quotas: true,
-            };
-            let sandbox = Sandbox::with_pool_on(&executable(), filesystem);
+            let sandbox = dir::sandbox_on("btrfs", 2048, true);
             let driver = dir::install(&sandbox, "disk", "");
             mistaken(&sandbox, &driver, "", points);
         },

@@ -1,7 +1,7 @@
 //! A handle is as good as a key: what every process of the node may read tells none.
 
-use crate::{dir, executable, sandbox};
-use flexvol_testing::{Driver, Need, PersistentVolume, Pod, Points, PoolFilesystem, Sandbox, Test};
+use crate::{dir, sandbox};
+use flexvol_testing::{Driver, Need, PersistentVolume, Pod, Points, Sandbox, Test};
 use std::{path::Path, process::Command};
 
 pub const TESTS: &[Test] = &[
@@ -22,12 +22,7 @@ pub const TESTS: &[Test] = &[
         name: "dir: who is not root reads no handle of a mounted volume",
         needs: dir::BTRFS,
         run: |points| {
-            let filesystem = PoolFilesystem {
-                kind: "btrfs",
-                mebibytes: 2048,
-                quotas: true,
-            };
-            let sandbox = Sandbox::with_pool_on(&executable(), filesystem);
+            let sandbox = dir::sandbox_on("btrfs", 2048, true);
             let driver = dir::install(&sandbox, "disk", "namespaces = \"any\"\n");
             mounted(&sandbox, &driver, "", points);
         },
