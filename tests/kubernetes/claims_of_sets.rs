@@ -10,11 +10,18 @@ use crate::{
 use flexvol_testing::{Need, Points, Test};
 use serde_json::{Value, json};
 
-pub const TESTS: &[Test] = &[Test {
-    name: "claims: an annotation grows all claims of a stateful set under its pods, later ones too, and shrinks none",
-    needs: &[Need::Root],
-    run: set_grows,
-}];
+pub const TESTS: &[Test] = &[
+    Test {
+        name: "claims: an annotation grows all claims of a stateful set under its pods, later ones too, and shrinks none",
+        needs: &[Need::Root],
+        run: set_grows,
+    },
+    Test {
+        name: "claims: a set that is deleted without its pods and applied again has templates of the sizes that it grew to",
+        needs: &[Need::Root],
+        run: set_recreated,
+    },
+];
 
 /// A set of two pods with two claims each: of a driver with file systems, and of one without.
 pub fn set() -> Value {
@@ -134,4 +141,39 @@ pub fn delete_set(scenario: &Scenario) {
     lab.kubectl(&["delete", "pods", "--all", "--timeout=150s"]);
     lab.kubectl(&["delete", "pvc", "--all", "--timeout=150s"]);
     wait_nothing_left(scenario);
+}
+
+/// By the commands that README gives.
+fn set_recreated(points: &Points) {
+    controllers::with(|scenario, _| {
+        let class = class("recreated", DISK, false, &json!({"pool": "default"}));
+        scenario.apply(&[class, set_of_data("recreated")]);
+        ready(scenario, 2);
+        let pods = || {
+            [0, 1].map(|ordinal| {
+                let pod = scenario.get("default", "pod", &format!("db-{ordinal}"));
+                pod["metadata"]["uid"].clone()
+            })
+        };
+        let before = pods();
+        annotate(scenario, "data", "330Mi");
+        for ordinal in 0..2 {
+            scenario.wait_grown_to(&format!("data-db-{ordinal}"), "330Mi");
+        }
+        let orphan = ["delete", "statefulset", "db", "--cascade=orphan"];
+        scenario.lab().kubectl(&orphan);
+        let mut larger = set_of_data("recreated");
+        let template = &mut larger["spec"]["volumeClaimTemplates"][0];
+        template["spec"]["resources"]["requests"]["storage"] = "330Mi".into();
+        scenario.apply(&[larger]);
+        ready(scenario, 2);
+        assert_eq!(pods(), before, "no pod was restarted");
+        // Nothing but the template says it to a claim that is made now.
+        scale(scenario, 3);
+        ready(scenario, 3);
+        let third = scenario.claim("default", "data-db-2");
+        assert_eq!(third["status"]["capacity"]["storage"], "330Mi");
+        points.add(4);
+        delete_set(scenario);
+    });
 }

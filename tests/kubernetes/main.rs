@@ -19,7 +19,6 @@ mod claims_killed;
 mod claims_left_alone;
 mod claims_of_sets;
 mod claims_offline;
-mod claims_realigned;
 mod claims_recovered;
 mod claims_scheduled;
 mod controllers;
@@ -58,7 +57,6 @@ const TESTS: &[(&str, &[Test])] = &[
     (ALL, claims_left_alone::TESTS),
     (ALL, claims_of_sets::TESTS),
     ("1.22.0", claims_offline::TESTS),
-    (ALL, claims_realigned::TESTS),
     (ALL, claims_recovered::TESTS),
     (claims_scheduled::SINCE, claims_scheduled::TESTS),
     (ALL, crowd::TESTS),

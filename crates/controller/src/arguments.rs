@@ -31,8 +31,6 @@ pub enum Verb {
     Status(StatusArguments),
     /// Take back a growth that cannot be had, so that a claim asks for what it has
     Recover(RecoverArguments),
-    /// Give a stateful set's claim templates the sizes that it grew to, by making it anew around its pods
-    Realign(RealignArguments),
     /// Enter a mount namespace and become a program; what agents call drivers by
     #[command(hide = true)]
     Enter(EnterArguments),
@@ -134,25 +132,6 @@ pub struct RecoverArguments {
     /// What it shall ask for [default: what its storage has]
     #[arg(long, value_name = "SIZE")]
     pub size: Option<Bytes>,
-    /// Only say what would be done
-    #[arg(long)]
-    pub dry_run: bool,
-    /// How long Kubernetes may take for each part of its own
-    #[arg(long, default_value_t = 60, value_name = "SECONDS")]
-    pub timeout: u32,
-    /// How to reach the API server [default: $KUBECONFIG, or else as pods do]
-    #[arg(long, value_name = "FILE")]
-    pub kubeconfig: Option<PathBuf>,
-}
-
-#[derive(Debug, Args)]
-pub struct RealignArguments {
-    /// The stateful set
-    #[arg(value_name = "SET")]
-    pub name: String,
-    /// Its namespace [default: as the kubeconfig says]
-    #[arg(long, short)]
-    pub namespace: Option<String>,
     /// Only say what would be done
     #[arg(long)]
     pub dry_run: bool,

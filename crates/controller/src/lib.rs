@@ -39,7 +39,6 @@ mod pages;
 mod pods;
 mod prune;
 mod queue;
-pub mod realign;
 pub mod recover;
 mod resolve;
 pub mod serve;

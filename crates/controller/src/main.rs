@@ -5,8 +5,8 @@ mod arguments;
 
 use anyhow::{Context, Result};
 use arguments::{
-    AgentArguments, Cli, Common, ControllerArguments, EnterArguments, RealignArguments,
-    RecoverArguments, StatusArguments, Verb,
+    AgentArguments, Cli, Common, ControllerArguments, EnterArguments, RecoverArguments,
+    StatusArguments, Verb,
 };
 use clap::Parser;
 use flexvol_controller::{
@@ -17,7 +17,7 @@ use flexvol_controller::{
     controller::Controller,
     enter, leader, log,
     metrics::Metrics,
-    realign, recover,
+    recover,
     serve::{self, Ready},
     status,
 };
@@ -36,7 +36,7 @@ use std::{
 
 fn main() -> ExitCode {
     let verb = Cli::parse().verb;
-    let has_reader = matches!(verb, Verb::Status(_) | Verb::Recover(_) | Verb::Realign(_));
+    let has_reader = matches!(verb, Verb::Status(_) | Verb::Recover(_));
     let result = match verb {
         // Before there are threads.
         Verb::Enter(EnterArguments {
@@ -48,7 +48,6 @@ fn main() -> ExitCode {
         Verb::Agent(arguments) => block_on(agent(arguments)),
         Verb::Status(arguments) => block_on(show(arguments)),
         Verb::Recover(arguments) => block_on(recover(arguments)),
-        Verb::Realign(arguments) => block_on(realign(arguments)),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -232,18 +231,6 @@ async fn recover(arguments: RecoverArguments) -> Result<()> {
         patience: Duration::from_secs(arguments.timeout.into()),
     };
     recover::recover(&client, &wanted, &|text| print(&format!("{text}\n"))).await
-}
-
-async fn realign(arguments: RealignArguments) -> Result<()> {
-    let client = person(arguments.kubeconfig.as_deref()).await?;
-    let namespace = arguments.namespace;
-    let wanted = realign::Wanted {
-        namespace: namespace.unwrap_or_else(|| client.default_namespace().to_owned()),
-        name: arguments.name,
-        dry_run: arguments.dry_run,
-        patience: Duration::from_secs(arguments.timeout.into()),
-    };
-    realign::realign(&client, &wanted, &|text| print(&format!("{text}\n"))).await
 }
 
 fn print(text: &str) -> Result<()> {

@@ -58,9 +58,6 @@ pub const OFFLINE: &str = "offline";
 /// On a persistent volume: what is to be done for a claim that is made anew.
 pub const RECOVERY: &str = "flexvol.dev/recovery";
 
-/// On a secret: it has what a stateful set shall be that is made anew.
-pub const REALIGNED: &str = "flexvol.dev/realigned";
-
 /// On a storage class: no claim of it gets, or grows to, more than this size.
 pub const LARGEST: &str = "flexvol.dev/largest";
 

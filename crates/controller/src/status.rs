@@ -7,7 +7,7 @@ use crate::{
     nodes::{SILENCE, Silence},
     objects::{NodeVolume, NodeVolumeStatus, StorageNode, StorageNodeStatus, Wanted},
     observe::handed_on,
-    pages, realign, recover,
+    pages, recover,
 };
 use anyhow::{Context, Result};
 use claims::Claims;
@@ -54,10 +54,7 @@ pub async fn table(client: &Client, all: bool) -> Result<String> {
     });
     listed.await.context("list the orders")?;
     rows.extend(claims.without_order());
-    let unfinished = realign::to_finish(client).await?;
-    Ok(unfinished
-        .into_iter()
-        .fold(format(&rows, settled), |text, line| text + &line + "\n"))
+    Ok(format(&rows, settled))
 }
 
 /// What volumes say that their orders do not know.
