@@ -1,9 +1,9 @@
 //! Telling people, by events on their objects: what is new at once, nothing twice, and no flood.
 
 use crate::{
-    api::{Refusal, refusal},
-    log,
-    names::checksum,
+    api::labels::checksum,
+    client::{Refusal, refusal},
+    support::log,
 };
 use k8s_openapi::{
     api::core::v1::{Event, EventSource, ObjectReference},
@@ -243,7 +243,7 @@ async fn again(events: &Api<Event>, name: &str, event: &Event) -> kube::Result<(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::names::is_object_name;
+    use crate::api::labels::is_object_name;
 
     #[test]
     fn what_is_new_is_said_and_not_again_for_a_while() {

@@ -5,8 +5,12 @@
 //! resource version. Whoever cannot renew it in time ends at once, before others may take it.
 
 use crate::{
-    api::{Fence, Refusal, refusal, words},
-    log,
+    client::{
+        Refusal,
+        fence::{Fence, end},
+        refusal, words,
+    },
+    support::log,
 };
 use anyhow::{Context, Result};
 use k8s_openapi::{
@@ -18,7 +22,7 @@ use kube::{
     Api, Client,
     api::{ObjectMeta, PostParams},
 };
-use std::{iter, process, time::Duration};
+use std::{iter, time::Duration};
 use tokio::time::{Instant, sleep, timeout};
 
 /// The lease's name.
@@ -46,7 +50,7 @@ impl Term {
     /// Requests that were begun before this are answered, or given up, while the lease lasts.
     fn deadline(self) -> Duration {
         self.lasts()
-            .saturating_sub(crate::limits::PATIENCE + Duration::from_secs(1))
+            .saturating_sub(crate::client::timeouts::PATIENCE + Duration::from_secs(1))
     }
 
     fn pause(self) -> Duration {
@@ -166,12 +170,6 @@ fn renewed(lease: &Lease) -> Option<MicroTime> {
     lease.spec.as_ref()?.renew_time.clone()
 }
 
-/// Ends this process: another may lead.
-pub(crate) fn end(why: &str) -> ! {
-    log::warn("this process leads no more, and ends", &[("why", why)]);
-    process::exit(1)
-}
-
 async fn attempt(
     leases: &Api<Lease>,
     identity: &str,
@@ -257,7 +255,7 @@ mod tests {
     fn a_leader_that_cannot_renew_ends_before_others_may_lead() {
         for seconds in [0, 6, 15, 60] {
             let term = Term::new(seconds);
-            let last_write = term.deadline() + crate::limits::PATIENCE;
+            let last_write = term.deadline() + crate::client::timeouts::PATIENCE;
             assert!(last_write < term.lasts(), "{seconds}");
             assert!(term.pause() < term.deadline(), "{seconds}");
         }

@@ -1,25 +1,23 @@
 //! `flexvol-controller`: the cluster's half of flexvol.
 #![forbid(unsafe_code)]
 
-mod arguments;
+mod args;
 
 use anyhow::{Context, Result};
-use arguments::{
+use args::{
     AgentArguments, Cli, Common, ControllerArguments, EnterArguments, RecoverArguments,
     StatusArguments, Verb,
 };
 use clap::Parser;
 use flexvol_controller::{
     admission,
-    agent::{Agent, call::Drivers},
-    api::{self, Budget, Fence},
-    capacities,
-    controller::Controller,
-    enter, leader, log,
-    metrics::Metrics,
-    recover,
-    serve::{self, Ready},
-    status,
+    agent::{Agent, exec::Drivers, nsenter},
+    cli::{recover, status},
+    client::{self, Budget, Fence},
+    leader,
+    reconcile::{storage_capacity, volume::Controller},
+    server::probes::{self, Ready},
+    support::{log, metrics::Metrics},
 };
 use kube::Client;
 use std::{
@@ -43,7 +41,7 @@ fn main() -> ExitCode {
             agent,
             mounts,
             program,
-        }) => enter::enter(agent, mounts.as_deref(), &program),
+        }) => nsenter::enter(agent, mounts.as_deref(), &program),
         Verb::Controller(arguments) => block_on(controller(arguments)),
         Verb::Agent(arguments) => block_on(agent(arguments)),
         Verb::Status(arguments) => block_on(show(arguments)),
@@ -53,7 +51,11 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if has_reader => {
             // Nobody to tell it.
-            let _ = writeln!(io::stderr(), "flexvol-controller: {}", api::words(&error));
+            let _ = writeln!(
+                io::stderr(),
+                "flexvol-controller: {}",
+                client::words(&error)
+            );
             ExitCode::FAILURE
         }
         Err(error) => {
@@ -98,7 +100,7 @@ fn kubeconfig(option: Option<&Path>) -> Option<PathBuf> {
 
 async fn listen(common: &Common, metrics: &Metrics, ready: Ready) -> Result<()> {
     match common.listen {
-        Some(address) => serve::serve(address, metrics.clone(), ready).await,
+        Some(address) => probes::serve(address, metrics.clone(), ready).await,
         None => Ok(()),
     }
 }
@@ -116,7 +118,7 @@ async fn controller(arguments: ControllerArguments) -> Result<()> {
     };
     let kubeconfig = kubeconfig(common.kubeconfig.as_deref());
     let connect = |budget| {
-        api::connect(
+        client::connect(
             kubeconfig.as_deref(),
             budget,
             fence.clone(),
@@ -142,7 +144,11 @@ async fn controller(arguments: ControllerArguments) -> Result<()> {
     leader::lead(&client, &namespace, &identity, term, fence).await?;
     leading.store(true, Ordering::Relaxed);
     metrics.leading.set(1);
-    tokio::spawn(capacities::tell(teller, namespace, Arc::clone(&controller)));
+    tokio::spawn(storage_capacity::tell(
+        teller,
+        namespace,
+        Arc::clone(&controller),
+    ));
     controller.run().await;
     Ok(())
 }
@@ -165,7 +171,7 @@ async fn webhooks(
     let common = &arguments.common;
     let kubeconfig = kubeconfig(common.kubeconfig.as_deref());
     let fence = Fence::default();
-    let reader = api::connect(kubeconfig.as_deref(), budget, fence, metrics.clone()).await?;
+    let reader = client::connect(kubeconfig.as_deref(), budget, fence, metrics.clone()).await?;
     let settings = admission::Settings {
         address,
         namespace: namespace.to_owned(),
@@ -188,7 +194,7 @@ async fn agent(arguments: AgentArguments) -> Result<()> {
         burst: 40,
     };
     let kubeconfig = kubeconfig(common.kubeconfig.as_deref());
-    let client = api::connect(
+    let client = client::connect(
         kubeconfig.as_deref(),
         budget,
         Fence::default(),
@@ -211,7 +217,7 @@ async fn agent(arguments: AgentArguments) -> Result<()> {
 
 async fn person(kubeconfig: Option<&Path>) -> Result<Client> {
     let kubeconfig = self::kubeconfig(kubeconfig);
-    api::connect_person(kubeconfig.as_deref()).await
+    client::connect_person(kubeconfig.as_deref()).await
 }
 
 async fn show(arguments: StatusArguments) -> Result<()> {

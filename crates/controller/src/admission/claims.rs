@@ -6,12 +6,17 @@
 
 use super::review::{Update, Verdict};
 use crate::{
-    names::{NODE_ANNOTATION, is_object_name},
-    nodes::Silence,
-    objects::{NodeVolume, NodeVolumeStatus, StorageNode, StorageNodeStatus, Wanted},
-    observe::{capacity, driver_of},
-    ours::Ours,
-    wish::{beyond, class_name, request},
+    api::{
+        drivers::Ours,
+        labels::{NODE_ANNOTATION, is_object_name},
+        v1alpha1::{NodeVolume, NodeVolumeStatus, StorageNode, StorageNodeStatus, Wanted},
+    },
+    cache::nodes::Silence,
+    k8s::{
+        claim::{capacity, class_name, request},
+        class::beyond,
+        volume::driver_of,
+    },
 };
 use anyhow::{Context, Result};
 use flexvol_sdk::{Bytes, ErrorClass};
@@ -192,7 +197,7 @@ fn tells_nothing(answer: &NodeVolumeStatus) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::names::LARGEST;
+    use crate::api::labels::LARGEST;
     use proptest::prelude::*;
     use serde_json::{Value, from_value, json};
 

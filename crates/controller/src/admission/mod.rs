@@ -10,15 +10,15 @@
 //! Whoever reaches the port may ask, as API servers do not say who they are. Nothing is written for
 //! it, and what can be learned is sizes: of the claims of a set, of classes, and of a node's room.
 
-pub mod certificates;
+mod cert_rotation;
+pub mod certificate;
 mod claims;
-mod keep;
 mod review;
-mod serve;
-mod sets;
-mod templates;
+mod server;
+mod set_annotations;
+mod set_templates;
 
-use crate::{metrics::Metrics, ours::Ours};
+use crate::{api::drivers::Ours, support::metrics::Metrics};
 use anyhow::Result;
 use kube::Client;
 use std::{
@@ -59,15 +59,15 @@ pub async fn start(
     leads: Arc<AtomicBool>,
     metrics: Metrics,
 ) -> Result<impl Fn() -> bool + Send + Sync + use<>> {
-    let shown = Arc::new(serve::Shown::default());
-    let judge = serve::Judge {
+    let shown = Arc::new(server::Shown::default());
+    let judge = server::Judge {
         client: reader,
         ours: settings.ours,
         silence: settings.silence,
         metrics,
     };
-    serve::serve(settings.address, Arc::clone(&shown), judge).await?;
-    let keeper = keep::Keeper {
+    server::serve(settings.address, Arc::clone(&shown), judge).await?;
+    let keeper = cert_rotation::Keeper {
         client: writer,
         namespace: settings.namespace,
         lifetime: settings.lifetime,

@@ -1,7 +1,7 @@
 //! What an agent writes, as the schemas in `deploy/cluster/objects.yaml` bound it: what a driver says and does
 //! not fit would be refused by the API server, and the node's answer with it.
 
-use super::call::Failure;
+use super::exec::Failure;
 use flexvol_sdk::{Bytes, DriverStatus, ErrorClass};
 
 /// Characters of a message.
@@ -57,10 +57,10 @@ mod tests {
     use super::*;
     use crate::{
         agent::{
-            answer::{failed, succeeded},
-            duty::Duty,
+            action::Duty,
+            status::{failed, succeeded},
         },
-        objects::{
+        api::v1alpha1::{
             NodeVolumeStatus,
             schemas::{refuses, schema},
         },

@@ -1,35 +1,39 @@
 //! The agent of a node: calls the node's drivers as the orders for the node say.
 
-mod answer;
+pub mod action;
 mod bounds;
-pub mod call;
-pub mod duty;
-mod forbids;
-mod report;
+pub mod exec;
+mod guard;
+mod heartbeat;
+pub mod nsenter;
+mod status;
 mod workers;
 
-pub use report::HEARTBEAT;
+pub use heartbeat::HEARTBEAT;
 
 use crate::{
-    api::{is_conflict, words},
-    log,
-    metrics::Metrics,
-    names::{NODE_LABEL, node_label},
-    needed::page,
-    objects::NodeVolume,
-    ours::Ours,
-    queue::{Outcome, Queue, pause_after},
+    api::{
+        drivers::Ours,
+        labels::{NODE_LABEL, node_label},
+        v1alpha1::NodeVolume,
+    },
+    client::{fields::page, is_conflict, words},
+    support::{
+        log,
+        metrics::Metrics,
+        work_queue::{Outcome, Queue, pause_after},
+    },
 };
-use answer::{failed, record, succeeded, ungrown};
+use action::{Duty, duty};
 use anyhow::{Context, Result};
-use call::{Drivers, Failure, arguments};
-use duty::{Duty, duty};
+use exec::{Drivers, Failure, arguments};
 use flexvol_sdk::ErrorClass;
 use futures_util::{StreamExt, pin_mut};
 use kube::{
     Api, Client, ResourceExt,
     runtime::{WatchStreamExt, watcher, watcher::Event},
 };
+use status::{failed, record, succeeded, ungrown};
 use std::{
     collections::BTreeMap,
     fmt,

@@ -1,6 +1,6 @@
 //! How many drivers run at a time, so that those that hang keep no others from their work.
 
-use crate::queue::{Outcome, Queue};
+use crate::support::work_queue::{Outcome, Queue};
 use std::{pin::pin, sync::Arc, time::Duration};
 use tokio::{sync::Semaphore, time::timeout};
 

@@ -1,9 +1,11 @@
 //! Orders, as far as decisions need them.
 
 use crate::{
+    api::{
+        drivers::Ours,
+        v1alpha1::{NodeVolume, Wanted},
+    },
     decide::{self, Answer, Problem, Published},
-    objects::{NodeVolume, Wanted},
-    ours::Ours,
 };
 use flexvol_sdk::Bytes;
 

@@ -305,6 +305,8 @@ impl World {
                     self.claims
                 ));
             }
+            // A request that was late may make storage of the same name once more.
+            self.largest.retain(|volume, _| storage.contains_key(volume));
             for (volume, size) in storage {
                 let largest = self.largest.entry(volume).or_default();
                 if size > 0 && size < *largest {

@@ -1,0 +1,420 @@
+//! Answering API servers, over TLS.
+
+use super::{
+    certificate::Certificate,
+    claims,
+    review::{self, Verdict},
+    set_annotations, set_templates,
+};
+use crate::{
+    api::drivers::Ours,
+    client::words,
+    server::listener::{Place, accept},
+    support::{log, metrics::Metrics},
+};
+use anyhow::{Context, Result};
+use http::{Request, Response, StatusCode};
+use http_body_util::{BodyExt, Limited};
+use hyper::{body::Incoming, server::conn::http1, service::service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use kube::Client;
+use serde::de::DeserializeOwned;
+use std::{
+    convert::Infallible,
+    net::SocketAddr,
+    sync::{
+        Arc, PoisonError, RwLock,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+use tokio::{
+    net::TcpStream,
+    sync::Semaphore,
+    time::{Instant, timeout, timeout_at},
+};
+use tokio_rustls::{
+    TlsAcceptor,
+    rustls::{
+        ServerConfig,
+        crypto::ring,
+        server::{ClientHello, ResolvesServerCert},
+        sign::CertifiedKey,
+    },
+};
+
+/// How long a question may take, with its turn: the API server waits for three seconds
+/// (`deploy/cluster/webhooks.yaml`).
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// An API server keeps a connection for its next question, and no longer than this.
+const IDLE: Duration = Duration::from_secs(120);
+
+/// A question has an object twice. What is longer passes without being judged.
+const LONGEST: usize = 1 << 20;
+
+/// How many questions are judged at once: each is many times as large in memory.
+static TURNS: Semaphore = Semaphore::const_new(4);
+
+/// What a question is told that had no turn in time.
+const BUSY: &str = "too many questions are judged already";
+
+/// The certificate that is shown to whoever connects next.
+#[derive(Debug, Default)]
+pub struct Shown {
+    current: RwLock<Option<(Certificate, Arc<CertifiedKey>)>>,
+    /// It was looked, and nobody had made one.
+    is_awaited: AtomicBool,
+}
+
+impl Shown {
+    /// Shows this one from now on.
+    ///
+    /// # Errors
+    /// When it cannot be used.
+    pub fn show(&self, certificate: &Certificate) -> Result<()> {
+        let before = self.current.read().unwrap_or_else(PoisonError::into_inner);
+        if matches!(&*before, Some((shown, _)) if shown == certificate) {
+            return Ok(());
+        }
+        drop(before);
+        let next = Some((certificate.clone(), certificate.shown()?));
+        *self.current.write().unwrap_or_else(PoisonError::into_inner) = next;
+        Ok(())
+    }
+
+    /// What is shown.
+    #[must_use]
+    pub fn certificate(&self) -> Option<Certificate> {
+        let shown = self.current.read().unwrap_or_else(PoisonError::into_inner);
+        shown.as_ref().map(|(certificate, _)| certificate.clone())
+    }
+
+    /// There is no certificate that could be shown.
+    pub fn nothing_yet(&self) {
+        self.is_awaited.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether that is as it should be. Only who leads makes the first certificate, and where a rollout turns
+    /// webhooks on, whoever leads has none and goes only when others are ready; so they are without one,
+    /// but not before they have looked.
+    #[must_use]
+    pub fn suffices(&self, leads: bool) -> bool {
+        let shown = self.current.read().unwrap_or_else(PoisonError::into_inner);
+        shown.is_some() || !leads && self.is_awaited.load(Ordering::Relaxed)
+    }
+}
+
+impl ResolvesServerCert for Shown {
+    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        let shown = self.current.read().unwrap_or_else(PoisonError::into_inner);
+        shown.as_ref().map(|(_, key)| Arc::clone(key))
+    }
+}
+
+/// What judging needs.
+#[derive(Clone)]
+pub struct Judge {
+    pub client: Client,
+    pub ours: Ours,
+    /// After how long an agent counts as away.
+    pub silence: Duration,
+    pub metrics: Metrics,
+}
+
+/// Answers for ever, in tasks of its own.
+///
+/// # Errors
+/// When the address cannot be listened on.
+pub async fn serve(address: SocketAddr, shown: Arc<Shown>, judge: Judge) -> Result<()> {
+    let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .context("prepare TLS")?
+        .with_no_client_auth()
+        .with_cert_resolver(shown);
+    let acceptor = TlsAcceptor::from(Arc::new(config));
+    accept(address, move |stream, place| {
+        connected(acceptor.clone(), stream, judge.clone(), place)
+    })
+    .await
+}
+
+async fn connected(acceptor: TlsAcceptor, stream: TcpStream, judge: Judge, place: Place) {
+    let Ok(Ok(stream)) = timeout(Duration::from_secs(5), acceptor.accept(stream)).await else {
+        return;
+    };
+    let service = service_fn(move |request: Request<Incoming>| {
+        let (judge, place) = (judge.clone(), place.clone());
+        async move {
+            let _answering = place.answers();
+            Ok::<_, Infallible>(judge.asked(request).await)
+        }
+    });
+    // It ends when the other side goes, or when somebody else needs its place.
+    let _ = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(IDLE)
+        .serve_connection(TokioIo::new(stream), service)
+        .await;
+}
+
+impl Judge {
+    async fn asked(&self, request: Request<Incoming>) -> Response<String> {
+        let until = Instant::now() + PATIENCE;
+        let path = request.uri().path().to_owned();
+        let body = Limited::new(request.into_body(), LONGEST).collect();
+        match timeout_at(until, body).await {
+            Ok(Ok(body)) => self.answer(&path, &body.to_bytes(), until).await,
+            _ => plain(StatusCode::BAD_REQUEST, "the question did not arrive\n"),
+        }
+    }
+
+    async fn answer(&self, path: &str, body: &[u8], until: Instant) -> Response<String> {
+        let Judge {
+            client,
+            ours,
+            silence,
+            ..
+        } = self;
+        let answer = match path {
+            "/claims" => {
+                let judge =
+                    |update| async move { claims::judge(client, ours, *silence, &update).await };
+                self.judged("claim", body, until, judge).await
+            }
+            "/sets" => {
+                let judge = |update| async move { set_annotations::judge(client, &update).await };
+                self.judged("set", body, until, judge).await
+            }
+            "/templates" => {
+                let judge =
+                    |update| async move { set_templates::edit(client, ours, &update).await };
+                self.judged("template", body, until, judge).await
+            }
+            _ => return plain(StatusCode::NOT_FOUND, "ask /claims, /sets or /templates\n"),
+        };
+        match answer {
+            Ok(answer) => {
+                let mut answer = Response::new(answer);
+                let json = http::HeaderValue::from_static("application/json");
+                answer
+                    .headers_mut()
+                    .insert(http::header::CONTENT_TYPE, json);
+                answer
+            }
+            Err(error) => plain(StatusCode::BAD_REQUEST, &format!("{error:#}\n")),
+        }
+    }
+
+    /// The answer to a question, which passes if it cannot be judged.
+    async fn judged<K, F>(
+        &self,
+        what: &str,
+        body: &[u8],
+        until: Instant,
+        judge: impl FnOnce(review::Update<K>) -> F,
+    ) -> Result<String>
+    where
+        K: DeserializeOwned,
+        F: Future<Output = Result<Verdict>>,
+    {
+        let operation = format!("judge-{what}");
+        let Ok(_turn) = timeout_at(until, TURNS.acquire()).await else {
+            log::warn("cannot judge", &[("what", what), ("error", BUSY)]);
+            self.metrics.operated(&operation, "failed");
+            // It passes: an answer would have to name the question, which was not read.
+            anyhow::bail!(BUSY);
+        };
+        let update = review::read::<K>(body)?;
+        let uid = update.uid.clone();
+        let judged = timeout_at(until, judge(update)).await;
+        let judged = judged.unwrap_or_else(|_| Err(anyhow::anyhow!("it took too long")));
+        let (verdict, word) = match judged {
+            Ok(verdict) if verdict.refusal.is_some() => (verdict, "refused"),
+            Ok(verdict) => (verdict, "allowed"),
+            Err(error) => {
+                let error = words(&error);
+                log::warn("cannot judge", &[("what", what), ("error", &error)]);
+                (Verdict::allowed(), "failed")
+            }
+        };
+        self.metrics.operated(&operation, word);
+        Ok(verdict.answer(&uid))
+    }
+}
+
+fn plain(status: StatusCode, text: &str) -> Response<String> {
+    let mut answer = Response::new(text.to_owned());
+    *answer.status_mut() = status;
+    answer
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        api::labels::NODE_ANNOTATION,
+        client::{Budget, Fence, connect},
+    };
+    use flexvol_apiserver::{Key, Server};
+    use k8s_openapi::jiff::{SignedDuration, Timestamp};
+    use kube::client::Body;
+    use serde_json::{Value, json};
+    use tower::BoxError;
+
+    #[test]
+    fn who_waits_for_the_lease_does_without_the_certificate_that_only_a_leader_makes() {
+        let shown = Shown::default();
+        assert!(!shown.suffices(false), "nobody has looked");
+        shown.nothing_yet();
+        assert!(shown.suffices(false) && !shown.suffices(true));
+        let lifetime = Duration::from_secs(3600);
+        let made = Certificate::make("system", lifetime, Timestamp::now(), None).unwrap();
+        shown.show(&made).unwrap();
+        assert!(shown.suffices(false) && shown.suffices(true));
+    }
+
+    /// Judges without an API server.
+    fn alone() -> Judge {
+        let nobody = tower::service_fn(|_: Request<Body>| async {
+            Err::<Response<Body>, _>(BoxError::from("nobody answers"))
+        });
+        Judge {
+            client: Client::new(nobody, "default"),
+            ours: Ours::from(["example.com/disk"]),
+            silence: Duration::from_secs(200),
+            metrics: Metrics::default(),
+        }
+    }
+
+    fn soon() -> Instant {
+        Instant::now() + PATIENCE
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_question_whose_turn_does_not_come_is_not_kept_waiting() {
+        let _turns = TURNS.acquire_many(4).await.unwrap();
+        let (judge, begun) = (alone(), Instant::now());
+        let answer = judge.answer("/claims", b"", soon()).await;
+        assert!(answer.body().contains(BUSY), "{answer:?}");
+        assert_eq!(begun.elapsed().as_secs(), PATIENCE.as_secs());
+    }
+
+    #[tokio::test]
+    async fn what_cannot_be_judged_passes() {
+        let claim = |size: &str| {
+            let resources = json!({"requests": {"storage": size}});
+            json!({"spec": {"volumeName": "pvc-1", "resources": resources}})
+        };
+        let set = |size: &str, grown: &str| {
+            let mut template = claim(size);
+            template["metadata"] = json!({"name": "data"});
+            template["spec"]["storageClassName"] = "disk".into();
+            json!({
+                "metadata": {"name": "db", "annotations": {"grow.flexvol.dev/data": grown}},
+                "spec": {
+                    "serviceName": "db", "selector": {}, "template": {},
+                    "volumeClaimTemplates": [template],
+                },
+            })
+        };
+        let judge = alone();
+        for (path, old, new) in [
+            ("/claims", claim("1Gi"), claim("2Gi")),
+            ("/sets", set("1Gi", "2Gi"), set("1Gi", "3Gi")),
+            ("/templates", set("1Gi", "2Gi"), set("4Gi", "2Gi")),
+        ] {
+            let request = json!({"uid": "u-1", "object": new, "oldObject": old});
+            let question = json!({"request": request}).to_string();
+            let answer = judge.answer(path, question.as_bytes(), soon()).await;
+            assert_eq!(answer.status(), StatusCode::OK, "{path}");
+            let answer: Value = serde_json::from_str(answer.body()).unwrap();
+            assert_eq!(answer["response"]["allowed"], true, "{path}");
+            assert!(answer["response"].get("patch").is_none(), "{path}");
+        }
+        let counted = judge.metrics.text();
+        for what in ["claim", "set", "template"] {
+            let line = format!(
+                "flexvol_operations_total{{operation=\"judge-{what}\",result=\"failed\"}} 1"
+            );
+            assert!(counted.contains(&line), "{counted}");
+        }
+    }
+
+    /// What a claim that asks for 8Gi more is answered, where the node has room for 4Gi, as its agent said
+    /// so long ago.
+    fn judged(seconds: i64) -> Value {
+        let server = Server::start().unwrap();
+        let metadata = |name: &str| json!({"name": name, "annotations": {NODE_ANNOTATION: "n"}});
+        let driver = "example.com/disk";
+        for (kind, object) in [
+            (
+                "StorageClass",
+                json!({"metadata": metadata("disk"), "provisioner": driver}),
+            ),
+            (
+                "PersistentVolume",
+                json!({"metadata": metadata("pvc-1"), "spec": {"flexVolume": {"driver": driver}}}),
+            ),
+            ("StorageNode", json!({"metadata": metadata("n")})),
+        ] {
+            let name = object["metadata"]["name"].as_str().unwrap();
+            let key = Key::new(kind, "", name);
+            server.store().create(&key, object).unwrap();
+        }
+        let seen = Timestamp::now() - SignedDuration::from_secs(seconds);
+        let status = json!({
+            "drivers": {driver: {}}, "capacities": {"disk": 4_u64 << 30}, "seen": seen.to_string(),
+        });
+        let node = Key::new("StorageNode", "", "n");
+        server.store().merge_status(&node, &status).unwrap();
+        let claim = |size: &str| {
+            json!({"spec": {
+                "volumeName": "pvc-1", "storageClassName": "disk",
+                "resources": {"requests": {"storage": size}},
+            }})
+        };
+        let request = json!({"uid": "u-1", "object": claim("9Gi"), "oldObject": claim("1Gi")});
+        let question = json!({"request": request}).to_string();
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), server.kubeconfig()).unwrap();
+        let answer = async {
+            let budget = Budget {
+                rate: 100.0,
+                burst: 10,
+            };
+            let metrics = Metrics::default();
+            let client = connect(Some(file.path()), budget, Fence::default(), metrics);
+            let client = client.await.unwrap();
+            let judge = Judge { client, ..alone() };
+            judge.answer("/claims", question.as_bytes(), soon()).await
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build();
+        let answer = runtime.unwrap().block_on(answer);
+        let answer: Value = serde_json::from_str(answer.body()).unwrap();
+        answer["response"].clone()
+    }
+
+    #[test]
+    fn room_that_an_agent_told_of_before_it_fell_silent_refuses_nothing() {
+        let answer = judged(100);
+        assert_eq!(answer["allowed"], false, "{answer}");
+        let answer = judged(300);
+        assert_eq!(answer["allowed"], true, "{answer}");
+        let warned = answer["warnings"].to_string();
+        assert!(warned.contains("was last heard of at 20"), "{warned}");
+    }
+
+    #[tokio::test]
+    async fn what_is_no_question_gets_no_answer() {
+        let judge = alone();
+        for path in ["/claims", "/sets", "/templates"] {
+            let answer = judge.answer(path, b"nonsense", soon()).await;
+            assert_eq!(answer.status(), StatusCode::BAD_REQUEST, "{path}");
+        }
+        let answer = judge.answer("/", b"", soon()).await;
+        assert_eq!(answer.status(), StatusCode::NOT_FOUND);
+    }
+}

@@ -1,0 +1,101 @@
+//! What an order obliges a node to do: a pure function of the order and of the last answer.
+
+use crate::api::v1alpha1::{Made, NodeVolumeSpec, NodeVolumeStatus, Wanted};
+
+/// One call of the driver.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Duty {
+    /// None: all is as ordered.
+    Nothing,
+    /// `provision`: it finds what it made before.
+    Provision,
+    /// `expandvolume`: to this size from that, which may be the same; it measures.
+    Expand {
+        /// Bytes.
+        new: u64,
+        /// Bytes.
+        old: u64,
+    },
+    /// `delete`.
+    Delete,
+}
+
+/// What to call next.
+#[must_use]
+pub fn duty(order: &NodeVolumeSpec, answer: &NodeVolumeStatus) -> Duty {
+    match (order.wanted, answer.found) {
+        (Wanted::Absent, Some(Wanted::Absent)) => Duty::Nothing,
+        (Wanted::Absent, _) => Duty::Delete,
+        // Where data may be, an empty volume in their place would hide that they are gone.
+        (Wanted::Present, None | Some(Wanted::Absent)) if order.publishing || order.published => {
+            Duty::Expand {
+                new: order.size,
+                old: order.size,
+            }
+        }
+        (Wanted::Present, None | Some(Wanted::Absent)) => Duty::Provision,
+        (Wanted::Present, Some(Wanted::Present)) => match answer.size {
+            Some(has) if has < order.size => Duty::Expand {
+                new: order.size,
+                old: has,
+            },
+            _ => Duty::Nothing,
+        },
+    }
+}
+
+/// What identifies the storage, as far as it is known.
+#[must_use]
+pub fn made<'a>(order: &'a NodeVolumeSpec, answer: &'a NodeVolumeStatus) -> Option<&'a Made> {
+    answer.made.as_ref().or(order.made.as_ref())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{from_value, json};
+
+    fn order(wanted: Wanted, size: u64, published: bool) -> NodeVolumeSpec {
+        from_value(json!({
+            "driver": "a/b", "node": "n", "wanted": wanted, "size": size, "published": published,
+            "claim": {"namespace": "default", "name": "data", "uid": "1"},
+        }))
+        .unwrap()
+    }
+
+    fn answer(found: Option<Wanted>, size: Option<u64>) -> NodeVolumeStatus {
+        NodeVolumeStatus {
+            found,
+            size,
+            ..NodeVolumeStatus::default()
+        }
+    }
+
+    #[test]
+    fn storage_is_made_once_grown_only_upwards_and_deleted_only_on_order() {
+        let present = Some(Wanted::Present);
+        let wanted = |size| order(Wanted::Present, size, false);
+        assert_eq!(duty(&wanted(2), &answer(None, None)), Duty::Provision);
+        assert_eq!(duty(&wanted(2), &answer(present, Some(2))), Duty::Nothing);
+        assert_eq!(duty(&wanted(1), &answer(present, Some(2))), Duty::Nothing);
+        let grow = Duty::Expand { new: 3, old: 2 };
+        assert_eq!(duty(&wanted(3), &answer(present, Some(2))), grow);
+        // It tells no sizes: its file system grows it.
+        assert_eq!(duty(&wanted(3), &answer(present, None)), Duty::Nothing);
+        let gone = order(Wanted::Absent, 2, true);
+        assert_eq!(duty(&gone, &answer(present, Some(2))), Duty::Delete);
+        assert_eq!(duty(&gone, &answer(None, None)), Duty::Delete);
+        assert_eq!(
+            duty(&gone, &answer(Some(Wanted::Absent), None)),
+            Duty::Nothing
+        );
+    }
+
+    #[test]
+    fn storage_that_may_have_had_data_is_looked_for_and_not_made_again() {
+        let measure = Duty::Expand { new: 2, old: 2 };
+        let order = order(Wanted::Present, 2, true);
+        assert_eq!(duty(&order, &answer(None, None)), measure);
+        assert_eq!(duty(&order, &answer(Some(Wanted::Absent), None)), measure);
+    }
+}

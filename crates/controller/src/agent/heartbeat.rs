@@ -1,0 +1,225 @@
+//! Telling the cluster what is on the node: drivers that answer, and room in each storage class.
+
+use super::{Agent, bounds, exec::Drivers};
+use crate::{
+    api::v1alpha1::{DriverReport, StorageNode, StorageNodeStatus},
+    client::{Refusal, refusal, words},
+    support::{log, work_queue::pause_after},
+};
+use anyhow::{Context, Result};
+use flexvol_sdk::ErrorClass;
+use k8s_openapi::{api::storage::v1::StorageClass, jiff::Timestamp};
+use kube::{
+    Api,
+    api::{ListParams, ObjectMeta, PostParams},
+};
+use serde_json::json;
+use std::{
+    collections::{BTreeMap, HashSet},
+    hash::{BuildHasher, Hasher, RandomState},
+    sync::atomic::Ordering,
+    time::Duration,
+};
+use tokio::time::{Instant, sleep, timeout};
+
+/// How often it is told, at least, unless the agent was told otherwise.
+pub const HEARTBEAT: Duration = Duration::from_secs(60);
+
+/// A driver that takes longer to say what it can do, or has room for, does not answer: others wait.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How soon after the node's storage has changed.
+const SOON: Duration = Duration::from_secs(1);
+
+/// What was told last.
+struct Told {
+    node: StorageNode,
+    when: Instant,
+}
+
+/// Whether nothing but the time is different.
+fn says_the_same(one: &StorageNodeStatus, other: &StorageNodeStatus) -> bool {
+    one.drivers == other.drivers && one.capacities == other.capacities
+}
+
+/// How long to wait after so many failures, at most a period. What fails one node fails all of them, which
+/// must not come again at once, so up to half of it is left to chance, from 0 to 1.
+fn pause(failures: u32, heartbeat: Duration, chance: f64) -> Duration {
+    let whole = pause_after(failures, heartbeat.max(SOON));
+    whole.mul_f64(1.0 - chance / 2.0)
+}
+
+/// From 0 to 1; the standard library has no other source.
+fn chance() -> f64 {
+    let [low, high, ..] = RandomState::new().build_hasher().finish().to_le_bytes();
+    f64::from(u16::from_le_bytes([low, high])) / f64::from(u16::MAX)
+}
+
+impl Agent {
+    pub(super) async fn report(&self) {
+        let (mut told, mut failures) = (None, 0u32);
+        loop {
+            if let Err(error) = self.report_once(&mut told).await {
+                let error = words(&error);
+                log::warn("cannot tell what is on the node", &[("error", &error)]);
+                told = None;
+                failures = failures.saturating_add(1);
+                sleep(pause(failures, self.heartbeat, chance())).await;
+                continue;
+            }
+            failures = 0;
+            self.told.store(true, Ordering::Relaxed);
+            // Whichever is first; several changes in a second are told at once.
+            let _ = timeout(self.heartbeat, self.changed.notified()).await;
+            sleep(SOON).await;
+        }
+    }
+
+    /// Tells what is there, unless that was told less than a period ago.
+    async fn report_once(&self, told: &mut Option<Told>) -> Result<()> {
+        let status = self.look().await?;
+        let is_old = |told: &Told| {
+            told.when.elapsed() >= self.heartbeat || !says_the_same(&told.node.status, &status)
+        };
+        if !told.as_ref().is_none_or(is_old) {
+            return Ok(());
+        }
+        let nodes: Api<StorageNode> = Api::all(self.client.clone());
+        let write = PostParams::default();
+        let mut known = told.take().map(|told| told.node);
+        for _ in 0..5 {
+            let found = match known.take() {
+                Some(node) => Some(node),
+                None => nodes
+                    .get_opt(&self.node)
+                    .await
+                    .context("read the node's storage")?,
+            };
+            let written = match found {
+                Some(mut node) => {
+                    node.status = status.clone();
+                    nodes.replace_status(&self.node, &write, &node).await
+                }
+                // The status is written in the next round.
+                None => nodes.create(&write, &self.storage_node()).await,
+            };
+            match written {
+                Ok(node) if node.status == status => {
+                    let when = Instant::now();
+                    *told = Some(Told { node, when });
+                    return Ok(());
+                }
+                Ok(node) => known = Some(node),
+                Err(error) if refusal(&error) == Refusal::Other => {
+                    return Err(error).context("write the node's storage");
+                }
+                Err(_) => {}
+            }
+        }
+        anyhow::bail!("the node's StorageNode changes again and again")
+    }
+
+    fn storage_node(&self) -> StorageNode {
+        StorageNode {
+            api_version: StorageNode::api_version(),
+            kind: "StorageNode".to_owned(),
+            metadata: ObjectMeta {
+                name: Some(self.node.clone()),
+                ..ObjectMeta::default()
+            },
+            status: StorageNodeStatus::default(),
+        }
+    }
+
+    async fn look(&self) -> Result<StorageNodeStatus> {
+        let mut status = StorageNodeStatus {
+            seen: Some(Timestamp::now().to_string()),
+            ..StorageNodeStatus::default()
+        };
+        let drivers = Drivers {
+            deadline: self.drivers.deadline.min(PATIENCE),
+            ..self.drivers.clone()
+        };
+        let (mut hang, mut missing) = (HashSet::new(), BTreeMap::new());
+        for name in self.ours.names() {
+            match self.ask(&drivers, name).await {
+                Ok(grows_on_node) => {
+                    let report = DriverReport {
+                        grows_on_node,
+                        tells_no_capacity: false,
+                    };
+                    status.drivers.insert(name.to_owned(), report);
+                }
+                Err(failure) => {
+                    let why = failure.message.as_str();
+                    log::warn(
+                        "a driver does not answer",
+                        &[("driver", name), ("why", why)],
+                    );
+                }
+            }
+        }
+        let classes: Api<StorageClass> = Api::all(self.client.clone());
+        let classes = classes
+            // As the API server remembers them: all nodes ask each minute.
+            .list(&ListParams::default().match_any())
+            .await
+            .context("list storage classes")?;
+        for class in classes {
+            let name = class.metadata.name.unwrap_or_default();
+            let Some(driver) = self.ours.driver_of(&class.provisioner) else {
+                continue;
+            };
+            if status.capacities.len() == bounds::CLASSES {
+                log::warn("there are more storage classes than a node tells of", &[]);
+                break;
+            }
+            if !status.drivers.contains_key(driver) || hang.contains(driver) {
+                continue;
+            }
+            let parameters = json!(class.parameters.unwrap_or_default()).to_string();
+            let asked = ["capacity".to_owned(), parameters];
+            match drivers.call(driver, &asked).await {
+                Ok(reply) => {
+                    if let Some(bytes) = reply.missing {
+                        missing.insert((driver.to_owned(), name.clone()), bytes);
+                    }
+                    if let Some(room) = reply.capacity {
+                        status.capacities.insert(name, bounds::size(room));
+                    }
+                }
+                Err(failure) if failure.unsupported => {
+                    if let Some(report) = status.drivers.get_mut(driver) {
+                        report.tells_no_capacity = true;
+                    }
+                }
+                Err(failure) => {
+                    if failure.class == ErrorClass::Uncertain {
+                        hang.insert(driver);
+                    }
+                    let why = failure.message.as_str();
+                    log::warn("no capacity is known", &[("class", &name), ("why", why)]);
+                }
+            }
+        }
+        self.metrics.lack(&missing);
+        Ok(status)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_that_cannot_tell_what_is_on_it_tries_ever_more_rarely_and_not_with_all_others() {
+        let after = |failures: u32, chance: f64| pause(failures, HEARTBEAT, chance).as_millis();
+        let whole = [1, 2, 3, 6, 7, 1000].map(|failures| after(failures, 0.0));
+        assert_eq!(whole, [1000, 2000, 4000, 32_000, 60_000, 60_000]);
+        assert_eq!(after(7, 1.0), 30_000);
+        assert_eq!(pause(9, Duration::ZERO, 0.0), SOON);
+        let drawn = Vec::from_iter((0..50).map(|_| chance()));
+        assert!(drawn.iter().all(|chance| (0.0..=1.0).contains(chance)));
+        assert!(drawn.iter().any(|chance| *chance != drawn[0]), "{drawn:?}");
+    }
+}

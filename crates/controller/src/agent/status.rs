@@ -1,0 +1,152 @@
+//! What a node answers to an order, and how its answer gets there.
+
+use super::{action::Duty, bounds, exec::Failure};
+use crate::{
+    api::v1alpha1::{Made, NodeVolume, NodeVolumeStatus, ProblemReport, Wanted},
+    client::{Refusal, refusal},
+};
+use anyhow::{Context, Result};
+use flexvol_sdk::{DriverStatus, ErrorClass};
+use kube::{Api, ResourceExt, api::PostParams};
+
+/// How often an answer is written to an order that changes again and again.
+const ATTEMPTS: usize = 5;
+
+/// Writes the answer to an order, and says whether the order is still the one that was read. Of one that
+/// has changed while the driver worked, what the driver did is told all the same: nobody else could say
+/// what was made, and the generation in the answer says that it is one to the former order.
+///
+/// # Errors
+/// When it is not written; a conflict, when the order is another one or the call failed, so that whoever
+/// tries again finds the rest out.
+pub(super) async fn record(
+    orders: &Api<NodeVolume>,
+    read: &NodeVolume,
+    answer: &NodeVolumeStatus,
+) -> Result<bool> {
+    let (name, write) = (read.name_any(), PostParams::default());
+    let mut order = read.clone();
+    let mut attempts = 1;
+    loop {
+        order.status = Some(answer.clone());
+        // Little of them is read, and the API server keeps those that nobody sends.
+        order.metadata.managed_fields = None;
+        let written = orders.replace_status(&name, &write, &order).await;
+        let error = match written {
+            Ok(_) => return Ok(order.metadata.generation == read.metadata.generation),
+            Err(error) => error,
+        };
+        let is_told_anyway = answer.problem.is_none() && attempts < ATTEMPTS;
+        if refusal(&error) != Refusal::Changed || !is_told_anyway {
+            return Err(error).context("answer the order");
+        }
+        let live = orders.get_opt(&name).await;
+        match live.context("read the order that has changed")? {
+            Some(live) if live.metadata.uid == read.metadata.uid => order = live,
+            _ => return Err(error).context("answer the order"),
+        }
+        attempts += 1;
+    }
+}
+
+/// The answer after a call that succeeded.
+pub(super) fn succeeded(
+    duty: &Duty,
+    before: &NodeVolumeStatus,
+    reply: DriverStatus,
+) -> NodeVolumeStatus {
+    let mut after = NodeVolumeStatus {
+        problem: None,
+        failures: 0,
+        ..before.clone()
+    };
+    match duty {
+        Duty::Nothing => {}
+        Duty::Provision => {
+            after.found = Some(Wanted::Present);
+            after.size = reply.capacity.map(bounds::size);
+            after.made = Some(Made {
+                options: reply.options,
+                fs_type: reply.fs_type,
+            });
+        }
+        Duty::Expand { new, .. } => {
+            after.found = Some(Wanted::Present);
+            let reached = reply.volume_new_size.map(bounds::size);
+            // Success without a size, and with less than was asked for, is no growth.
+            after.size = reached.or(before.size);
+            if after.size.is_some_and(|size| size < *new) {
+                let problem = ProblemReport {
+                    class: ErrorClass::Retryable.as_str().to_owned(),
+                    message: format!(
+                        "the driver says that it grew the volume, and not that it reached {new} bytes"
+                    ),
+                };
+                after.problem = Some(problem);
+                after.failures = before.failures.saturating_add(1);
+            }
+        }
+        Duty::Delete => {
+            after.found = Some(Wanted::Absent);
+            after.size = None;
+        }
+    }
+    after
+}
+
+/// The answer of a driver that has no `expandvolume`, and whether growth was asked of it that nobody else
+/// does either.
+pub(super) fn ungrown(before: &NodeVolumeStatus, driver: &str, hopeless: bool) -> NodeVolumeStatus {
+    if hopeless {
+        let message = format!(
+            "driver {driver} cannot grow its volumes: it has no expandvolume; make a claim of the size you need"
+        );
+        return failed(before, Failure::new(ErrorClass::Infeasible, message));
+    }
+    NodeVolumeStatus {
+        found: Some(Wanted::Present),
+        // Its file system grows it, or nobody does; then it is what it was when it was made.
+        size: None,
+        problem: None,
+        failures: 0,
+        ..before.clone()
+    }
+}
+
+/// The answer after a call that failed.
+pub(super) fn failed(before: &NodeVolumeStatus, failure: Failure) -> NodeVolumeStatus {
+    NodeVolumeStatus {
+        problem: Some(ProblemReport {
+            class: failure.class.as_str().to_owned(),
+            message: bounds::message(&failure.message),
+        }),
+        failures: before.failures.saturating_add(1),
+        ..before.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_driver_that_cannot_grow_volumes_says_so_only_where_nobody_else_does() {
+        let before = NodeVolumeStatus {
+            found: Some(Wanted::Present),
+            size: Some(10),
+            ..NodeVolumeStatus::default()
+        };
+        let hopeless = ungrown(&before, "a/b", true);
+        assert_eq!(hopeless.size, Some(10), "it has what it had");
+        let problem = hopeless.problem.unwrap();
+        assert_eq!(problem.class, "infeasible");
+        assert!(
+            problem
+                .message
+                .contains("driver a/b cannot grow its volumes")
+        );
+        let later = ungrown(&before, "a/b", false);
+        assert_eq!((later.found, later.size), (Some(Wanted::Present), None));
+        assert_eq!((later.problem, later.failures), (None, 0));
+    }
+}

@@ -1,0 +1,213 @@
+//! Our own objects: what is ordered of a node, and what a node can do. Their schemas are in
+//! `deploy/cluster/objects.yaml`.
+
+#[cfg(test)]
+pub(crate) mod schemas;
+
+use crate::api::labels::{DOMAIN, VERSION};
+use flexvol_sdk::ErrorClass;
+use kube::{Resource, api::ObjectMeta, core::ClusterResourceScope};
+use serde::{Deserialize, Serialize};
+use std::{borrow::Cow, collections::BTreeMap};
+
+/// Storage that a node shall have, or shall not have.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeVolume {
+    /// Always [`NodeVolume::api_version`].
+    pub api_version: String,
+    /// Always `NodeVolume`.
+    pub kind: String,
+    /// Its name is that of the persistent volume.
+    pub metadata: ObjectMeta,
+    /// What the controller orders.
+    pub spec: NodeVolumeSpec,
+    /// What the node answers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status: Option<NodeVolumeStatus>,
+}
+
+/// What the controller orders.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeVolumeSpec {
+    /// `vendor/driver`.
+    pub driver: String,
+    /// The node's name.
+    pub node: String,
+    /// Whether the storage shall be there.
+    pub wanted: Wanted,
+    /// How large it shall be at least, in bytes.
+    pub size: u64,
+    /// A persistent volume is about to be made.
+    #[serde(default)]
+    pub publishing: bool,
+    /// A persistent volume is, or was, there: data may be in the storage.
+    #[serde(default)]
+    pub published: bool,
+    /// The claim it is for.
+    pub claim: ClaimReference,
+    /// The parameters of the storage class.
+    #[serde(default)]
+    pub parameters: BTreeMap<String, String>,
+    /// The options of the persistent volume, if the storage was made before this order.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub made: Option<Made>,
+}
+
+/// Whether storage shall be there.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
+pub enum Wanted {
+    /// It shall.
+    Present,
+    /// It shall not.
+    Absent,
+}
+
+/// A claim, and not another of the same name.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
+pub struct ClaimReference {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Its UID.
+    pub uid: String,
+}
+
+/// What identifies storage to its driver.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Made {
+    /// The options that the persistent volume carries.
+    #[serde(default)]
+    pub options: BTreeMap<String, String>,
+    /// The file system that it names.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fs_type: Option<String>,
+}
+
+/// What the node answers.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeVolumeStatus {
+    /// Whether the storage is there; missing before the driver has said it once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub found: Option<Wanted>,
+    /// Its measured size in bytes, if the driver tells sizes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size: Option<u64>,
+    /// What identifies it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub made: Option<Made>,
+    /// Whether kubelet has to grow the file system after the storage.
+    #[serde(default)]
+    pub grows_on_node: bool,
+    /// Why the last call failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub problem: Option<ProblemReport>,
+    /// How many calls have failed since one succeeded.
+    #[serde(default)]
+    pub failures: u32,
+    /// The generation of the order that this is an answer to.
+    #[serde(default)]
+    pub observed_generation: i64,
+}
+
+/// Why a call failed.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
+pub struct ProblemReport {
+    /// `retryable`, `infeasible`, `exhausted` or `uncertain`.
+    pub class: String,
+    /// The driver's words.
+    pub message: String,
+}
+
+impl ProblemReport {
+    /// A word that this version does not know is a reason to try again.
+    #[must_use]
+    pub fn class(&self) -> ErrorClass {
+        ErrorClass::from_word(&self.class).unwrap_or(ErrorClass::Retryable)
+    }
+}
+
+/// What a node's agent says of its node; it has the node's name.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct StorageNode {
+    /// Always [`StorageNode::api_version`].
+    pub api_version: String,
+    /// Always `StorageNode`.
+    pub kind: String,
+    /// Its name is the node's.
+    pub metadata: ObjectMeta,
+    /// What is there.
+    #[serde(default)]
+    pub status: StorageNodeStatus,
+}
+
+/// What is there on a node.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct StorageNodeStatus {
+    /// The drivers that answer, by name.
+    #[serde(default)]
+    pub drivers: BTreeMap<String, DriverReport>,
+    /// The largest volume of each storage class of these drivers, in bytes.
+    #[serde(default)]
+    pub capacities: BTreeMap<String, u64>,
+    /// When the agent last said so, RFC 3339.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seen: Option<String>,
+}
+
+/// What a driver says of itself.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DriverReport {
+    /// Kubelet has to grow the file system after the storage.
+    #[serde(default)]
+    pub grows_on_node: bool,
+    /// It has no callout `capacity`. Of one that has, a class without a capacity is one of which nothing is known.
+    #[serde(default)]
+    pub tells_no_capacity: bool,
+}
+
+macro_rules! ours {
+    ($kind:ident, $plural:literal) => {
+        impl Resource for $kind {
+            type DynamicType = ();
+            type Scope = ClusterResourceScope;
+
+            fn kind((): &()) -> Cow<'_, str> {
+                stringify!($kind).into()
+            }
+            fn group((): &()) -> Cow<'_, str> {
+                DOMAIN.into()
+            }
+            fn version((): &()) -> Cow<'_, str> {
+                VERSION.into()
+            }
+            fn plural((): &()) -> Cow<'_, str> {
+                $plural.into()
+            }
+            fn meta(&self) -> &ObjectMeta {
+                &self.metadata
+            }
+            fn meta_mut(&mut self) -> &mut ObjectMeta {
+                &mut self.metadata
+            }
+        }
+
+        impl $kind {
+            /// The group and version of these objects.
+            #[must_use]
+            pub fn api_version() -> String {
+                format!("{DOMAIN}/{VERSION}")
+            }
+        }
+    };
+}
+
+ours!(NodeVolume, "nodevolumes");
+ours!(StorageNode, "storagenodes");

@@ -1,0 +1,329 @@
+//! Which news of objects are a reason to look closer.
+
+use crate::{
+    api::labels::CLAIM_FINALIZER,
+    k8s::{
+        claim,
+        meta::{has_finalizer, uid},
+    },
+};
+use flexvol_sdk::Bytes;
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use kube::{ResourceExt, api::ObjectMeta};
+use std::{
+    collections::{HashSet, VecDeque},
+    time::Duration,
+};
+use tokio::time::Instant;
+
+/// What a watch tells of an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Presence {
+    /// It is as told.
+    There,
+    /// It was as told, and has gone.
+    Gone,
+}
+
+/// A claim as it was last seen, as far as a change of it can be a reason to look closer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Seen {
+    pub namespace: String,
+    pub name: String,
+    pub uid: String,
+    pub held: bool,
+    pub deleting: bool,
+    /// What it is, or is to be, bound to.
+    pub volume: Option<String>,
+    pub class: Option<String>,
+    version: Option<String>,
+    phase: Option<String>,
+    node: Option<String>,
+    request: Bytes,
+    /// It changes below the request where kubelet ends a growth that a larger one has overtaken.
+    capacity: Bytes,
+    awaits_node: bool,
+    /// Kubernetes' own expander may take it back where the storage still fails to grow.
+    failure: Option<String>,
+    looks: Looks,
+}
+
+/// When a claim was looked at, or is going to be, because of news of it: whoever may edit a claim may edit it
+/// again and again, and each look is several requests.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Looks {
+    last: Option<Instant>,
+    /// How many were at once, since it was left alone for a while.
+    quick: u32,
+}
+
+/// A claim that is touched is looked at no more often than this.
+const APART: Duration = Duration::from_secs(5);
+
+/// So often a claim that has changed is looked at at once, until it was left alone for as long as
+/// [`LATELY`]: its life has fewer changes.
+const QUICK: u32 = 10;
+const LATELY: Duration = Duration::from_secs(60);
+
+/// What news of a claim are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum News {
+    /// None.
+    Old,
+    /// Somebody has written something into it that is none of our business.
+    Touched,
+    /// It is another claim for decisions.
+    Changed,
+}
+
+impl Looks {
+    /// When to look, after news.
+    fn at(&mut self, now: Instant, news: News) -> Instant {
+        let is_long_ago = |last| now.saturating_duration_since(last) >= LATELY;
+        if self.last.is_none_or(is_long_ago) {
+            self.quick = 0;
+        }
+        let at = if news == News::Changed && self.quick < QUICK {
+            self.quick += 1;
+            now
+        } else {
+            match self.last {
+                Some(last) if last > now => last,
+                Some(last) => now.max(last + APART),
+                None => now,
+            }
+        };
+        self.last = Some(at);
+        at
+    }
+}
+
+impl Seen {
+    pub fn of(claim: &PersistentVolumeClaim) -> Self {
+        let spec = claim.spec.clone().unwrap_or_default();
+        Seen {
+            namespace: claim.namespace().unwrap_or_default(),
+            name: claim.name_any(),
+            uid: uid(&claim.metadata).to_owned(),
+            held: has_finalizer(&claim.metadata, CLAIM_FINALIZER),
+            deleting: claim.metadata.deletion_timestamp.is_some(),
+            volume: spec.volume_name.clone().filter(|name| !name.is_empty()),
+            class: claim::class_name(claim).map(str::to_owned),
+            version: claim.metadata.resource_version.clone(),
+            phase: claim
+                .status
+                .as_ref()
+                .and_then(|status| status.phase.clone()),
+            node: claim::selected_node(claim).map(str::to_owned),
+            request: claim::request(&spec).unwrap_or_default(),
+            capacity: claim::capacity(claim),
+            awaits_node: claim::awaits_node(claim).is_some(),
+            failure: claim::failure(claim),
+            looks: Looks::default(),
+        }
+    }
+
+    /// When to look at the claim because of this, after what was seen before; none if it is no reason to, or
+    /// if this process has `written` it itself.
+    pub fn look(&mut self, before: Option<&Seen>, written: bool, now: Instant) -> Option<Instant> {
+        if let Some(before) = before {
+            self.looks = before.looks.clone();
+        }
+        match self.news(before) {
+            News::Old => None,
+            _ if written => None,
+            news => Some(self.looks.at(now, news)),
+        }
+    }
+
+    /// The volume that it has.
+    pub fn bound_to(&self) -> Option<&str> {
+        let bound = self.phase.as_deref() == Some("Bound");
+        self.volume.as_deref().filter(|_| bound)
+    }
+
+    /// Whether a volume is being made for it, or it has less than it asks for.
+    pub fn is_waiting(&self) -> bool {
+        let has = match self.bound_to() {
+            Some(_) => self.request <= self.capacity,
+            None => !self.held,
+        };
+        !has && !self.deleting
+    }
+
+    /// What this is after what was seen before. While the claim is not bound, everything is a reason to look
+    /// closer: whoever touches it asks for it. That kubelet shall act is none: nobody else can. That it shall
+    /// no more is one, if the claim still asks for more.
+    pub fn news(&self, before: Option<&Seen>) -> News {
+        let Some(before) = before else {
+            return News::Changed;
+        };
+        let same = Seen {
+            awaits_node: self.awaits_node,
+            version: self.version.clone(),
+            looks: self.looks.clone(),
+            ..before.clone()
+        };
+        if *self != same || before.awaits_node && !self.awaits_node {
+            News::Changed
+        } else if self.volume.is_none() && self.version != before.version {
+            News::Touched
+        } else {
+            News::Old
+        }
+    }
+
+    /// Whether this is a reason to look closer.
+    #[cfg(test)]
+    fn is_news(&self, before: Option<&Seen>) -> bool {
+        self.news(before) != News::Old
+    }
+}
+
+/// The resource versions of what this process wrote lately: their news is no news.
+#[derive(Debug, Default)]
+pub(crate) struct Own {
+    order: VecDeque<String>,
+    all: HashSet<String>,
+}
+
+impl Own {
+    pub fn wrote(&mut self, meta: &ObjectMeta) {
+        let version = meta.resource_version.clone().unwrap_or_default();
+        if self.all.insert(version.clone()) {
+            self.order.push_back(version);
+        }
+        if self.order.len() > 4096
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.all.remove(&oldest);
+        }
+    }
+
+    pub fn has(&self, meta: &ObjectMeta) -> bool {
+        let version = meta.resource_version.as_deref().unwrap_or_default();
+        self.all.contains(version)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::labels::SELECTED_NODE;
+    use serde_json::{from_value, json};
+
+    fn seen(capacity: &str, awaits_node: bool) -> Seen {
+        let pending = json!([{"type": "FileSystemResizePending", "status": "True"}]);
+        let conditions = if awaits_node { pending } else { json!([]) };
+        let claim = json!({
+            "spec": {"volumeName": "pv", "resources": {"requests": {"storage": "3Gi"}}},
+            "status": {
+                "phase": "Bound", "capacity": {"storage": capacity}, "conditions": conditions,
+            },
+        });
+        Seen::of(&from_value(claim).unwrap())
+    }
+
+    #[test]
+    fn the_end_of_a_growth_that_a_larger_one_has_overtaken_is_news() {
+        let growing = seen("1Gi", true);
+        assert!(seen("1Gi", false).is_news(Some(&growing)));
+        assert!(seen("2Gi", true).is_news(Some(&growing)));
+        assert!(!growing.is_news(Some(&growing)));
+        // What the controller itself, or Kubernetes for it, asks of kubelet.
+        assert!(!growing.is_news(Some(&seen("1Gi", false))));
+        assert!(growing.is_news(None));
+    }
+
+    #[test]
+    fn whoever_touches_a_claim_that_is_not_bound_asks_for_it_to_be_looked_at() {
+        let claim = |volume: &str, version: &str| {
+            let claim = json!({
+                "metadata": {"name": "data", "resourceVersion": version},
+                "spec": {"volumeName": volume},
+            });
+            Seen::of(&from_value(claim).unwrap())
+        };
+        assert!(claim("", "2").is_news(Some(&claim("", "1"))));
+        assert!(
+            !claim("", "2").is_news(Some(&claim("", "2"))),
+            "listed anew"
+        );
+        assert!(!claim("pv", "2").is_news(Some(&claim("pv", "1"))));
+    }
+
+    #[test]
+    fn whoever_touches_a_claim_again_and_again_has_it_looked_at_every_five_seconds() {
+        let begun = Instant::now();
+        let mut before: Option<Seen> = None;
+        let mut looks = Vec::new();
+        // Ten times a second; after a minute, with another node each time.
+        for tenth in 0..1200_u32 {
+            let moved = (tenth >= 600).then(|| json!({SELECTED_NODE: format!("n{tenth}")}));
+            let claim = from_value(json!({"metadata": {
+                "name": "data", "resourceVersion": tenth.to_string(), "annotations": moved,
+            }}))
+            .unwrap();
+            let mut seen = Seen::of(&claim);
+            let now = begun + Duration::from_millis(u64::from(tenth) * 100);
+            if let Some(at) = seen.look(before.as_ref(), false, now) {
+                looks.push((at - begun).as_millis());
+            }
+            before = Some(seen);
+        }
+        looks.dedup();
+        let touched = looks.iter().filter(|at| **at < 60_000).count();
+        assert!((12..=13).contains(&touched), "{looks:?}");
+        let moved = looks.iter().filter(|at| **at >= 60_000).count();
+        assert!((12..=12 + 10).contains(&moved), "{looks:?}");
+        assert!(
+            looks[..touched]
+                .windows(2)
+                .all(|two| two[1] - two[0] >= 5000)
+        );
+    }
+
+    #[test]
+    fn what_is_chosen_for_a_claim_is_seen_at_once_although_it_was_touched() {
+        let of = |version: &str, node: &str| {
+            let claim = json!({"metadata": {
+                "name": "data", "resourceVersion": version,
+                "annotations": {SELECTED_NODE: node},
+            }});
+            Seen::of(&from_value(claim).unwrap())
+        };
+        let now = Instant::now();
+        let mut first = of("1", "a");
+        assert_eq!(first.look(None, false, now), Some(now));
+        let mut touched = of("2", "a");
+        assert_eq!(touched.look(Some(&first), false, now), Some(now + APART));
+        let mut own = of("3", "a");
+        assert_eq!(own.look(Some(&touched), true, now), None);
+        let mut chosen = of("4", "b");
+        assert_eq!(chosen.look(Some(&own), false, now), Some(now));
+    }
+
+    #[test]
+    fn a_claim_waits_while_it_is_made_or_has_less_than_it_asks_for() {
+        let waits = |phase: &str, held: bool, has: &str, deleting: bool| {
+            let claim = json!({
+                "metadata": {
+                    "finalizers": held.then_some([CLAIM_FINALIZER]),
+                    "deletionTimestamp": deleting.then_some("2026-11-22T12:00:00Z"),
+                },
+                "spec": {
+                    "volumeName": (phase == "Bound").then_some("pvc-1"),
+                    "resources": {"requests": {"storage": "2Gi"}},
+                },
+                "status": {"phase": phase, "capacity": {"storage": has}},
+            });
+            Seen::of(&from_value(claim).unwrap()).is_waiting()
+        };
+        assert!(waits("Pending", true, "0", false));
+        assert!(waits("Bound", true, "1Gi", false));
+        assert!(waits("Bound", false, "1Gi", false));
+        assert!(!waits("Pending", false, "0", false), "for its first pod");
+        assert!(!waits("Bound", true, "2Gi", false));
+        assert!(!waits("Bound", false, "1Gi", true));
+    }
+}

@@ -1,0 +1,214 @@
+//! Which node gets a volume.
+
+use super::{Asker, Known, NoNode, Nodes, Silence, room::Estimate};
+use crate::api::labels::checksum;
+use flexvol_sdk::Bytes;
+use k8s_openapi::api::core::v1::Node;
+use std::{cmp::Ordering, time::Duration};
+use tokio::time::Instant;
+
+/// For how long it is believed that pods may not run on a node.
+const BARRED: Duration = Duration::from_secs(60);
+
+/// What so many nodes' drivers say is infeasible is asked of no other: each would be asked for half a minute.
+const REFUSALS: usize = 2;
+
+/// Why pods do not run on a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Bar {
+    /// Some may: which taints the pods of a claim tolerate nobody knows before they are there.
+    Tainted,
+    /// Somebody wants no new pods there, whatever they tolerate.
+    Cordoned,
+}
+
+impl Bar {
+    /// What a node's object says.
+    pub fn of(node: &Node) -> Option<Self> {
+        let spec = node.spec.as_ref()?;
+        if spec.unschedulable == Some(true) {
+            return Some(Bar::Cordoned);
+        }
+        let mut taints = spec.taints.iter().flatten();
+        let keeps_out = taints.any(|taint| matches!(&*taint.effect, "NoSchedule" | "NoExecute"));
+        keeps_out.then_some(Bar::Tainted)
+    }
+}
+
+/// A node that may have the volume.
+#[derive(Debug)]
+struct Candidate<'a> {
+    node: &'a str,
+    room: Estimate,
+    bar: Option<Bar>,
+    /// Its driver failed at others' volumes lately, or hangs.
+    doubtful: bool,
+    /// What else was ordered of it.
+    load: Bytes,
+    /// Equal nodes take turns.
+    turn: u64,
+}
+
+impl Candidate<'_> {
+    fn order(&self, other: &Self) -> Ordering {
+        let by = |candidate: &Self| {
+            let free = |largest: Bytes| i128::from(largest.0) - i128::from(candidate.load.0);
+            let (rank, free) = match candidate.room {
+                Estimate::Largest(largest) => (2, free(largest)),
+                Estimate::Any => (1, free(Bytes(0))),
+                Estimate::Unknown(_) => (0, free(Bytes(0))),
+            };
+            let is_free = candidate.bar.is_none();
+            (is_free, !candidate.doubtful, rank, free, candidate.turn)
+        };
+        by(self).cmp(&by(other))
+    }
+}
+
+impl Nodes {
+    /// Pods may not run on a node, or may.
+    pub(crate) fn bar(&self, name: &str, bar: Option<Bar>) {
+        if let Some(known) = self.all().get_mut(name) {
+            known.barred = bar.map(|bar| (Instant::now(), bar));
+        }
+    }
+
+    /// Why the node that the scheduler chose cannot have a volume, if it is heard of and says so.
+    pub fn lacks(
+        &self,
+        node: &str,
+        driver: &str,
+        class: &str,
+        size: Bytes,
+        asker: Asker<'_>,
+    ) -> Option<String> {
+        let all = self.all();
+        let known = all.get(node)?;
+        let room = known.room(driver, class);
+        let lacks_room = || match room {
+            Estimate::Largest(room) | Estimate::Unknown(Some(room)) if room < size => Some(
+                format!("node {node} has no room for {size}; the largest volume there has {room}"),
+            ),
+            _ => None,
+        };
+        let fails = || {
+            let failing = known.failing.get(class)?;
+            failing.at(asker).then(|| {
+                format!(
+                    "node {node} failed again and again to make this volume of storage class {class:?}"
+                )
+            })
+        };
+        known
+            .lacks_driver(node, driver)
+            .or_else(fails)
+            .or_else(lacks_room)
+    }
+
+    /// Why the volume is asked of no other node: several say that it can never be had.
+    pub fn refuses(&self, class: &str, asker: Asker<'_>) -> Option<String> {
+        let all = self.all();
+        let of_class = all.values().filter_map(|known| known.failing.get(class));
+        let words: Vec<_> = of_class
+            .filter_map(|failing| failing.infeasible(asker))
+            .take(REFUSALS)
+            .collect();
+        (words.len() == REFUSALS).then(|| {
+            format!(
+                "storage class {class:?} cannot have this volume, as the drivers of {REFUSALS} nodes say ({}); make a claim that it can have",
+                words[0]
+            )
+        })
+    }
+
+    /// The node for a volume: of those that are heard of, where pods may run, and that did not fail at it, the one
+    /// with the most room. One of which it is not known what it has is taken late, one that failed at others', or
+    /// whose driver hangs, after that, and of equal ones each in its turn.
+    ///
+    /// # Errors
+    /// When none can have it.
+    pub fn with_room(
+        &self,
+        driver: &str,
+        class: &str,
+        size: Bytes,
+        asker: Asker<'_>,
+    ) -> Result<String, NoNode> {
+        if let Some(why) = self.refuses(class, asker) {
+            return Err(NoNode(why));
+        }
+        let all = self.all();
+        let able = || {
+            let has_driver = |known: &Known| known.status.drivers.contains_key(driver);
+            all.iter().filter(move |(_, known)| has_driver(known))
+        };
+        let heard = || able().filter(|(_, known)| !known.is_silent(self.silence));
+        let answers = heard().next().is_some();
+        let hanging = self.hanging();
+        let mut others = Vec::new();
+        let mut candidates = Vec::new();
+        for (node, known) in heard() {
+            let bar = known.barred.filter(|(since, _)| since.elapsed() < BARRED);
+            let bar = bar.map(|(_, bar)| bar);
+            let failing = known.failing.get(class);
+            if bar == Some(Bar::Cordoned) {
+                others.push(format!("node {node} is cordoned"));
+            } else if failing.is_some_and(|failing| failing.at(asker)) {
+                others.push(format!("node {node} failed again and again to make it"));
+            } else {
+                candidates.push(Candidate {
+                    node,
+                    room: known.room(driver, class),
+                    bar,
+                    doubtful: hanging.has(node, driver)
+                        || failing.is_some_and(|failing| failing.for_namespace(asker.namespace)),
+                    load: known.load.sum(),
+                    turn: checksum(&format!("{}/{node}", asker.volume)),
+                });
+            }
+        }
+        let silent = able().find(|(_, known)| known.is_silent(self.silence));
+        others.extend(silent.map(|(node, known)| {
+            format!("the agent of node {node} {}", Silence::since(&known.status))
+        }));
+        let others = others.last().map_or_else(String::new, |why| {
+            format!("; of nodes that do not count, {why}")
+        });
+        let fits = candidates.iter().filter(|one| one.room.fits(size));
+        if let Some(best) = fits.max_by(|one, other| one.order(other)) {
+            return Ok(best.node.to_owned());
+        }
+        let largest = candidates.iter().filter_map(|one| match one.room {
+            Estimate::Largest(room) | Estimate::Unknown(Some(room)) => Some((room, one.node)),
+            Estimate::Any | Estimate::Unknown(None) => None,
+        });
+        Err(NoNode(match largest.max() {
+            Some((room, node)) => format!(
+                "no node has room for {size}; the largest volume, {room}, could be made on {node}{others}",
+            ),
+            None if answers => format!("no node can have the volume{others}"),
+            None => format!("no node has driver {driver}{others}"),
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, from_value, json};
+
+    #[test]
+    fn pods_run_where_neither_a_cordon_nor_a_taint_keeps_them_out() {
+        let bar =
+            |spec: Value| Bar::of(&from_value(json!({"metadata": {}, "spec": spec})).unwrap());
+        let taint = |effect: &str| json!({"taints": [{"key": "own", "effect": effect}]});
+        assert_eq!(bar(json!({})), None);
+        assert_eq!(bar(taint("PreferNoSchedule")), None);
+        assert_eq!(bar(taint("NoSchedule")), Some(Bar::Tainted));
+        assert_eq!(bar(taint("NoExecute")), Some(Bar::Tainted));
+        // As a cordon does, Kubernetes taints it too.
+        let mut cordoned = taint("NoSchedule");
+        cordoned["unschedulable"] = true.into();
+        assert_eq!(bar(cordoned), Some(Bar::Cordoned));
+    }
+}

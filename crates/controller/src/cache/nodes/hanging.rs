@@ -1,0 +1,199 @@
+//! Nodes' drivers that do not end their calls, as the answers to orders tell.
+
+use crate::{
+    agent::action::{Duty, duty},
+    api::v1alpha1::{NodeVolume, Wanted},
+};
+use flexvol_sdk::ErrorClass;
+use kube::ResourceExt;
+use std::{collections::BTreeMap, time::Duration};
+use tokio::time::Instant;
+
+/// An order that is not answered for so long is of a driver that hangs, or has much to do.
+const LONG: Duration = Duration::from_secs(60);
+
+/// What is waited for, by node and driver.
+#[derive(Debug, Default)]
+pub(super) struct Hanging(BTreeMap<(String, String), Calls>);
+
+/// The calls of one driver on one node.
+#[derive(Debug, Default)]
+struct Calls {
+    /// By the order's name.
+    open: BTreeMap<String, Open>,
+    /// Nobody knows how the last one ended, and none has ended well since.
+    uncertain: bool,
+}
+
+/// An order that its node has not done.
+#[derive(Debug)]
+struct Open {
+    generation: Option<i64>,
+    /// When this was seen, unless it was answered.
+    since: Option<Instant>,
+}
+
+impl Hanging {
+    /// An order is there, as seen.
+    pub fn seen(&mut self, order: &NodeVolume) {
+        let place = (order.spec.node.clone(), order.spec.driver.clone());
+        let name = order.name_any();
+        let status = order.status.clone().unwrap_or_default();
+        let generation = order.metadata.generation;
+        let duty = duty(&order.spec, &status);
+        if duty == Duty::Nothing {
+            self.done(&place, &name, order.spec.wanted == Wanted::Present);
+            return;
+        }
+        let answered = Some(status.observed_generation) == generation;
+        let problem = status.problem.filter(|_| answered);
+        let uncertain = problem.map(|problem| problem.class() == ErrorClass::Uncertain);
+        if uncertain == Some(false) {
+            self.done(&place, &name, duty != Duty::Delete);
+            return;
+        }
+        let calls = self.0.entry(place).or_default();
+        calls.uncertain |= uncertain.is_some();
+        let since = match calls.open.get(&name) {
+            _ if answered => None,
+            Some(open) if open.generation == generation => open.since,
+            _ => Some(Instant::now()),
+        };
+        calls.open.insert(name, Open { generation, since });
+    }
+
+    /// Orders of these names are there no more.
+    pub fn gone<'a>(&mut self, names: impl Iterator<Item = &'a str>) {
+        for name in names {
+            for calls in self.0.values_mut() {
+                calls.open.remove(name);
+            }
+        }
+        self.0.retain(|_, calls| !calls.is_empty());
+    }
+
+    /// What is known of a node is forgotten with it.
+    pub fn forget(&mut self, node: &str) {
+        self.0.retain(|(of, _), _| of != node);
+    }
+
+    /// The node has answered. A volume that it made or grew tells that others can be had, too; a deletion does not.
+    fn done(&mut self, place: &(String, String), name: &str, tells: bool) {
+        let Some(calls) = self.0.get_mut(place) else {
+            return;
+        };
+        // What was answered before is no answer since.
+        if calls.open.remove(name).is_some() && tells {
+            calls.uncertain = false;
+        }
+        if calls.is_empty() {
+            self.0.remove(place);
+        }
+    }
+
+    /// Whether a node's driver hangs.
+    pub fn has(&self, node: &str, driver: &str) -> bool {
+        let calls = self.0.get(&(node.to_owned(), driver.to_owned()));
+        calls.is_some_and(|calls| {
+            let mut since = calls.open.values().filter_map(|open| open.since);
+            calls.uncertain || since.any(|since| since.elapsed() >= LONG)
+        })
+    }
+}
+
+impl Calls {
+    fn is_empty(&self) -> bool {
+        self.open.is_empty() && !self.uncertain
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cache::nodes::tests::{mute, nodes, of};
+    use flexvol_sdk::Bytes;
+    use serde_json::{Value, from_value, json};
+
+    fn order(name: &str, wanted: &str, status: &Value) -> NodeVolume {
+        from_value(json!({
+            "apiVersion": NodeVolume::api_version(), "kind": "NodeVolume",
+            "metadata": {"name": name, "generation": if wanted == "Present" { 1 } else { 2 }},
+            "spec": {
+                "driver": "a/b", "node": "n", "wanted": wanted, "size": 2,
+                "claim": {"namespace": "ns", "name": "data", "uid": "1"},
+            },
+            "status": status,
+        }))
+        .unwrap()
+    }
+
+    fn failed(class: &str, generation: i64) -> Value {
+        let problem = json!({"class": class, "message": "no"});
+        json!({"problem": problem, "failures": 1, "observedGeneration": generation})
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_order_that_is_not_answered_for_a_minute_tells_that_its_driver_hangs() {
+        let mut all = Hanging::default();
+        all.seen(&order("one", "Present", &json!({})));
+        tokio::time::advance(LONG / 2).await;
+        all.seen(&order("one", "Present", &json!({})));
+        assert!(!all.has("n", "a/b"));
+        tokio::time::advance(LONG / 2).await;
+        assert!(all.has("n", "a/b"));
+        assert!(!all.has("n", "a/c") && !all.has("m", "a/b"));
+        let made = json!({"found": "Present", "size": 2, "observedGeneration": 1});
+        all.seen(&order("one", "Present", &made));
+        assert!(!all.has("n", "a/b") && all.0.is_empty());
+        all.seen(&order("two", "Absent", &made));
+        tokio::time::advance(LONG).await;
+        assert!(all.has("n", "a/b"));
+        all.gone(["two"].into_iter());
+        assert!(all.0.is_empty());
+    }
+
+    #[test]
+    fn a_driver_that_was_killed_hangs_until_it_has_made_or_refused_something() {
+        let mut all = Hanging::default();
+        let made = json!({"found": "Present", "size": 2, "observedGeneration": 1});
+        all.seen(&order("one", "Present", &failed("uncertain", 1)));
+        assert!(all.has("n", "a/b"));
+        // Another leader sees it so, too.
+        all.seen(&order("settled", "Present", &made));
+        assert!(all.has("n", "a/b"), "it was made before that");
+        all.seen(&order("one", "Absent", &failed("uncertain", 1)));
+        all.seen(&order("one", "Absent", &json!({"found": "Absent"})));
+        all.gone(["one"].into_iter());
+        assert!(all.has("n", "a/b"), "what it could not make is gone");
+        for (name, answer) in [("two", made), ("three", failed("retryable", 1))] {
+            all.seen(&order("one", "Present", &failed("uncertain", 1)));
+            all.seen(&order(name, "Present", &json!({})));
+            assert!(all.has("n", "a/b"));
+            all.seen(&order(name, "Present", &answer));
+            assert!(!all.has("n", "a/b"), "{name}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_node_whose_driver_hangs_is_chosen_last() {
+        let nodes = nodes(&[("n", Some(30)), ("small", Some(10)), ("unknown", None)]);
+        nodes.put(mute("mute", 0, true));
+        let choose = |size| {
+            nodes
+                .with_room("a/b", "class", Bytes(size), of("v"))
+                .unwrap()
+        };
+        nodes.order_seen(&order("w", "Present", &json!({})));
+        assert_eq!(choose(1), "n");
+        tokio::time::advance(Duration::from_secs(60)).await;
+        assert_eq!(choose(1), "small");
+        assert_eq!(choose(20), "mute");
+        nodes.remove("mute");
+        assert_eq!(choose(20), "unknown");
+        nodes.remove("unknown");
+        assert_eq!(choose(20), "n", "there is no other");
+        assert_eq!(nodes.rooms("a/b", "class").len(), 2);
+        nodes.orders_gone(["w"].into_iter());
+        assert_eq!(choose(1), "n");
+    }
+}

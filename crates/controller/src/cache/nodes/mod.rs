@@ -1,0 +1,315 @@
+//! What the nodes' agents say of their nodes, and of which nothing is heard.
+//!
+//! How long an agent has been silent is told by this process's own clock, from when its last heartbeat
+//! was seen, as Kubernetes does with its nodes (`pkg/controller/nodelifecycle`): clocks of different
+//! hosts are never compared. So a new leader takes an agent for alive until it has waited as long itself, but for
+//! one whose last words are so old that no two clocks differ by that.
+
+mod choice;
+mod failing;
+mod full;
+mod hanging;
+mod load;
+mod room;
+mod silence;
+
+pub(crate) use choice::Bar;
+pub use failing::Asker;
+pub use room::Room;
+pub use silence::Silence;
+
+use crate::api::v1alpha1::{NodeVolume, StorageNode, StorageNodeStatus};
+use failing::Failing;
+use flexvol_sdk::{Bytes, ErrorClass};
+use full::Full;
+use hanging::Hanging;
+use k8s_openapi::jiff::Timestamp;
+use load::Load;
+use room::Estimate;
+use std::{
+    collections::BTreeMap,
+    fmt,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+use tokio::time::Instant;
+
+/// After how long an agent counts as away: three heartbeats, and what one may be late.
+pub const SILENCE: Duration = Duration::from_secs(200);
+
+/// After how many times that, by the clocks of two hosts, an agent was silent already when this process began.
+const SILENCES_BEFORE: u32 = 3;
+
+/// The nodes that have, or had, an agent.
+#[derive(Debug)]
+pub struct Nodes {
+    all: Mutex<BTreeMap<String, Known>>,
+    /// Orders may be seen before their nodes.
+    hanging: Mutex<Hanging>,
+    silence: Duration,
+}
+
+#[derive(Debug)]
+struct Known {
+    uid: String,
+    status: StorageNodeStatus,
+    /// When its last heartbeat was seen here; none if Kubernetes missed the node after that.
+    heard: Option<Instant>,
+    /// Somebody was told that it is silent.
+    told: bool,
+    /// What its driver had no room for, by class.
+    full: BTreeMap<String, Full>,
+    /// What its driver could not make, for another reason, by class.
+    failing: BTreeMap<String, Failing>,
+    /// What was ordered of it, and its agent may not have told of yet.
+    load: Load,
+    /// Why pods may not run there, as it was last seen.
+    barred: Option<(Instant, Bar)>,
+}
+
+/// No node can have the volume: in words for the claim's author.
+#[derive(Debug, PartialEq, Eq)]
+pub struct NoNode(String);
+
+impl Nodes {
+    /// Nodes whose agents count as away when they were silent for so long.
+    #[must_use]
+    pub fn new(silence: Duration) -> Self {
+        Nodes {
+            all: Mutex::default(),
+            hanging: Mutex::default(),
+            silence,
+        }
+    }
+
+    /// An agent has said something, or its words were read again. Says whether more can be had of the
+    /// node than before.
+    pub fn put(&self, node: StorageNode) -> bool {
+        let name = node.metadata.name.unwrap_or_default();
+        let mut now = Known {
+            uid: node.metadata.uid.unwrap_or_default(),
+            status: node.status,
+            heard: Some(Instant::now()),
+            told: false,
+            full: BTreeMap::new(),
+            failing: BTreeMap::new(),
+            load: Load::default(),
+            barred: None,
+        };
+        let mut all = self.all();
+        let Some(before) = all.get_mut(&name) else {
+            let seen = now.status.seen.as_ref();
+            let seen = seen.and_then(|seen| seen.parse::<Timestamp>().ok());
+            let longest = self.silence * SILENCES_BEFORE;
+            let is_old = |seen| Timestamp::now().duration_since(seen).unsigned_abs() > longest;
+            if seen.is_some_and(is_old) {
+                now.heard = None;
+            }
+            all.insert(name, now);
+            return true;
+        };
+        now.load = std::mem::take(&mut before.load);
+        now.barred = before.barred;
+        if before.status.seen == now.status.seen {
+            (now.heard, now.told) = (before.heard, before.told);
+        } else {
+            now.load.told();
+        }
+        now.failing = std::mem::take(&mut before.failing);
+        now.failing.retain(|class, _| {
+            let (had, has) = (&before.status.capacities, &now.status.capacities);
+            // It can tell again.
+            had.contains_key(class) || !has.contains_key(class)
+        });
+        let is_back = before.is_silent(self.silence) && !now.is_silent(self.silence);
+        let better = is_back || offers_more(&before.status, &now.status);
+        now.full = std::mem::take(&mut before.full);
+        now.full.retain(|class, _| {
+            let (had, has) = (&before.status.capacities, &now.status.capacities);
+            // What is said for the first time is no room that was made.
+            let made = had
+                .get(class)
+                .zip(has.get(class))
+                .is_some_and(|(had, has)| has > had);
+            !made
+        });
+        all.insert(name, now);
+        better
+    }
+
+    /// What an agent said was removed.
+    pub fn remove(&self, name: &str) {
+        self.all().remove(name);
+        self.hanging().forget(name);
+    }
+
+    /// Kubernetes misses the node: its agent is away until it is heard of again.
+    pub fn miss(&self, name: &str) {
+        if let Some(known) = self.all().get_mut(name) {
+            known.heard = None;
+        }
+    }
+
+    /// How long nothing was heard of a node's agent, if that is too long.
+    pub fn silence(&self, name: &str) -> Option<Silence> {
+        match self.all().get(name) {
+            None => Some(Silence::Never),
+            Some(known) => known
+                .is_silent(self.silence)
+                .then(|| Silence::since(&known.status)),
+        }
+    }
+
+    /// The nodes of whose agents nothing is heard, and when each said something last, by its clock.
+    pub fn silent(&self) -> BTreeMap<String, Option<String>> {
+        let all = self.all();
+        let silent = all
+            .iter()
+            .filter(|(_, known)| known.is_silent(self.silence));
+        let silent = silent.map(|(name, known)| (name.clone(), known.status.seen.clone()));
+        silent.collect()
+    }
+
+    /// After how long an agent counts as away.
+    pub fn longest_silence(&self) -> Duration {
+        self.silence
+    }
+
+    /// The nodes that were not silent when this was asked last.
+    pub fn fell_silent(&self) -> Vec<String> {
+        let mut all = self.all();
+        let fell = all
+            .iter_mut()
+            .filter(|(_, known)| known.is_silent(self.silence) && !known.told);
+        fell.map(|(name, known)| {
+            known.told = true;
+            name.clone()
+        })
+        .collect()
+    }
+
+    /// The node that the scheduler chose, if its agent can make volumes of the driver.
+    ///
+    /// # Errors
+    /// When it cannot.
+    pub fn check(&self, node: &str, driver: &str) -> Result<String, NoNode> {
+        let why = match self.all().get(node) {
+            None => Some(format!("node {node} has no agent of flexvol-controller")),
+            Some(known) => known.lacks_driver(node, driver),
+        };
+        why.map_or_else(|| Ok(node.to_owned()), |why| Err(NoNode(why)))
+    }
+
+    /// A volume of this name and size was ordered of a node.
+    pub fn ordered(&self, node: &str, volume: &str, size: Bytes) {
+        if let Some(known) = self.all().get_mut(node) {
+            known.load.add(volume, size);
+        }
+    }
+
+    /// A volume that was ordered of a node was made: its agent tells what room there is after that.
+    pub fn made(&self, node: &str, volume: &str) {
+        if let Some(known) = self.all().get_mut(node) {
+            known.load.made(volume);
+        }
+    }
+
+    /// An order of a node is as seen.
+    pub(crate) fn order_seen(&self, order: &NodeVolume) {
+        self.hanging().seen(order);
+    }
+
+    /// Orders of these names are there no more.
+    pub(crate) fn orders_gone<'a>(&self, names: impl Iterator<Item = &'a str>) {
+        self.hanging().gone(names);
+    }
+
+    /// A node's driver had no room for a volume of this size.
+    pub fn had_no_room(&self, node: &str, class: &str, size: Bytes) {
+        let mut all = self.all();
+        let Some(known) = all.get_mut(node) else {
+            return;
+        };
+        let before = known.full.remove(class);
+        known.full.insert(class.to_owned(), Full::now(size, before));
+    }
+
+    /// A node's driver could not make a volume of a class, again and again, and not for want of room.
+    pub fn failed(
+        &self,
+        node: &str,
+        class: &str,
+        asker: Asker<'_>,
+        error: ErrorClass,
+        words: &str,
+    ) {
+        if let Some(known) = self.all().get_mut(node) {
+            let failing = known.failing.entry(class.to_owned()).or_default();
+            failing.add(asker, error, words);
+        }
+    }
+
+    /// A node's driver has made a volume of this size.
+    pub fn had_room(&self, node: &str, class: &str, size: Bytes) {
+        if let Some(known) = self.all().get_mut(node) {
+            if let Some(failing) = known.failing.get_mut(class) {
+                failing.made_one();
+            }
+            known
+                .full
+                .retain(|of, full| of != class || !full.forbids(size));
+        }
+    }
+
+    fn hanging(&self) -> MutexGuard<'_, Hanging> {
+        self.hanging.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn all(&self) -> MutexGuard<'_, BTreeMap<String, Known>> {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Known {
+    fn lacks_driver(&self, node: &str, driver: &str) -> Option<String> {
+        let answers = self.status.drivers.contains_key(driver);
+        (!answers).then(|| format!("driver {driver} does not answer on node {node}"))
+    }
+
+    /// What can be had of a class: as the driver says, and less than what it had no room for lately.
+    fn room(&self, driver: &str, class: &str) -> Estimate {
+        let told = self.status.capacities.get(class);
+        let told = match told {
+            Some(room) => Estimate::Largest(Bytes(*room)),
+            None => match self.status.drivers.get(driver) {
+                Some(report) if report.tells_no_capacity => Estimate::Any,
+                _ => Estimate::Unknown(None),
+            },
+        };
+        let largest = self.full.get(class).and_then(Full::largest);
+        largest.map_or(told, |largest| told.at_most(largest))
+    }
+
+    fn is_silent(&self, silence: Duration) -> bool {
+        self.heard.is_none_or(|heard| heard.elapsed() >= silence)
+    }
+}
+
+/// Whether there is a driver, or room in a class, that there was not.
+fn offers_more(before: &StorageNodeStatus, now: &StorageNodeStatus) -> bool {
+    let mut drivers = now.drivers.keys();
+    let mut rooms = now.capacities.iter();
+    drivers.any(|driver| !before.drivers.contains_key(driver))
+        || rooms.any(|(class, room)| before.capacities.get(class).is_none_or(|had| room > had))
+}
+
+impl fmt::Display for NoNode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for NoNode {}
+
+#[cfg(test)]
+mod tests;

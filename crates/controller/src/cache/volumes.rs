@@ -1,0 +1,432 @@
+//! What watches have told of volumes and orders, as little of it as decisions need: a hundred thousand
+//! volumes have to fit into tens of mebibytes.
+//!
+//! It may be behind. So nothing is written because of it alone: growth reads the claim, and writes to
+//! what the index has on the condition of the version that the index has.
+
+use crate::{
+    api::{drivers::Ours, labels::checksum, v1alpha1::NodeVolume},
+    cache::news::Presence,
+    decide::{Answer, Order, Published, Reclaim, Volume, Wanted},
+    k8s::{meta::uid, volume::holder},
+    observe::{order_of, volume_of},
+};
+use k8s_openapi::api::core::v1::PersistentVolume;
+use kube::{ResourceExt, api::ObjectMeta};
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+/// Something, and the resource version that it was seen with.
+#[derive(Clone, Debug)]
+pub(crate) struct Seen<T> {
+    pub what: T,
+    pub version: String,
+    uid: String,
+}
+
+/// What is known of one volume.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Known {
+    pub volume: Option<Seen<Volume>>,
+    pub order: Option<Seen<Order>>,
+    /// Of its claim.
+    namespace: Arc<str>,
+}
+
+/// How many namespaces are remembered before it is looked which of them are needed.
+const MOST_NAMESPACES: usize = 1024;
+
+/// All of it, by name.
+#[derive(Debug, Default)]
+pub(crate) struct Index {
+    all: Mutex<HashMap<String, Known>>,
+    namespaces: Mutex<HashSet<Arc<str>>>,
+}
+
+impl Index {
+    /// A persistent volume is as seen, or has gone.
+    pub fn volume(&self, volume: &PersistentVolume, presence: Presence, ours: &Ours) {
+        let name = volume.name_any();
+        let seen = volume_of(volume, ours);
+        // Others' are none of our business, and may be many.
+        let is_there = presence == Presence::There;
+        let seen = (is_there && seen.ours).then(|| self::seen(seen, &volume.metadata));
+        let namespace = holder(volume).and_then(|claim| claim.namespace.as_deref());
+        let namespace = seen.as_ref().and(namespace).map(|name| self.shared(name));
+        self.put(name, |known| {
+            known.volume = seen;
+            known.belongs_to(namespace);
+        });
+    }
+
+    /// An order is as seen, or has gone. Says whether that is something else for decisions: a node that
+    /// fails again and again says the same each time.
+    pub fn order(&self, order: &NodeVolume, presence: Presence, ours: &Ours) -> bool {
+        let is_there = presence == Presence::There;
+        let seen = is_there.then(|| self::seen(wordless(order, ours), &order.metadata));
+        let mut changed = false;
+        let namespace = is_there.then(|| self.shared(&order.spec.claim.namespace));
+        self.put(order.name_any(), |known| {
+            let what = |seen: &Option<Seen<Order>>| {
+                let seen = seen.as_ref()?;
+                Some((seen.uid.clone(), seen.what.clone()))
+            };
+            changed = what(&known.order) != what(&seen);
+            known.order = seen;
+            known.belongs_to(namespace);
+        });
+        changed
+    }
+
+    /// A persistent volume of this version was written, and is as the answer says. A watch may have been
+    /// faster, and have told of what others wrote after that, and nothing tells of it again.
+    pub fn volume_written(&self, from: &str, volume: &PersistentVolume, ours: &Ours) {
+        let seen = seen(volume_of(volume, ours), &volume.metadata);
+        self.put(volume.name_any(), |known| {
+            replace(&mut known.volume, from, seen)
+        });
+    }
+
+    /// The same of an order.
+    pub fn order_written(&self, from: &str, order: &NodeVolume, ours: &Ours) {
+        let seen = seen(wordless(order, ours), &order.metadata);
+        self.put(order.name_any(), |known| {
+            replace(&mut known.order, from, seen)
+        });
+    }
+
+    /// The volumes whose storage a node has, or shall have.
+    pub fn of_node(&self, node: &str) -> Vec<String> {
+        let all = self.all();
+        let there = all.iter().filter(|(_, known)| {
+            let order = known.order.as_ref();
+            order.is_some_and(|order| order.what.node == node)
+        });
+        there.map(|(name, _)| name.clone()).collect()
+    }
+
+    /// Keeps those nodes of which no storage is ordered.
+    pub fn keep_free<T>(&self, nodes: &mut BTreeMap<String, T>) {
+        let all = self.all();
+        for order in all.values().filter_map(|known| known.order.as_ref()) {
+            nodes.remove(&order.what.node);
+        }
+    }
+
+    /// What is known of a volume.
+    pub fn get(&self, name: &str) -> Known {
+        self.all().get(name).cloned().unwrap_or_default()
+    }
+
+    /// The namespace of the claim of a volume; empty, if that is not known.
+    pub fn namespace(&self, name: &str) -> Arc<str> {
+        let all = self.all();
+        let known = all.get(name);
+        known.map_or_else(Arc::default, |known| Arc::clone(&known.namespace))
+    }
+
+    /// There are few, and each is the namespace of many.
+    fn shared(&self, namespace: &str) -> Arc<str> {
+        let mut all = self
+            .namespaces
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = all.get(namespace) {
+            return Arc::clone(known);
+        }
+        // Those that nobody has any more make room.
+        if all.len() >= MOST_NAMESPACES {
+            all.retain(|known| Arc::strong_count(known) > 1);
+        }
+        let new = Arc::<str>::from(namespace);
+        all.insert(Arc::clone(&new));
+        new
+    }
+
+    /// Whether a persistent volume of ours is known.
+    pub fn has_volume(&self, name: &str) -> bool {
+        let all = self.all();
+        all.get(name).is_some_and(|known| known.volume.is_some())
+    }
+
+    /// Whether an order is known.
+    pub fn has_order(&self, name: &str) -> bool {
+        let all = self.all();
+        all.get(name).is_some_and(|known| known.order.is_some())
+    }
+
+    /// Whether volume and order are known.
+    pub fn has_both(&self, name: &str) -> bool {
+        let all = self.all();
+        let known = all.get(name);
+        known.is_some_and(|known| known.volume.is_some() && known.order.is_some())
+    }
+
+    /// Whether nothing is to be done for a volume but what its claim asks for.
+    pub fn is_settled(&self, name: &str) -> bool {
+        self.all().get(name).is_some_and(Known::is_settled)
+    }
+
+    /// The volumes for which something is to be done.
+    pub fn unsettled(&self) -> Vec<String> {
+        let all = self.all();
+        let unsettled = all
+            .iter()
+            .filter(|(_, known)| known.order.is_some() && !known.is_settled());
+        unsettled.map(|(name, _)| name.clone()).collect()
+    }
+
+    /// For how many volumes something is to be done, and how many of them failed when it was tried.
+    pub fn count(&self) -> (usize, usize) {
+        let all = self.all();
+        let orders = || all.values().filter(|known| known.order.is_some());
+        let fails = |known: &Known| {
+            let order = known.order.as_ref();
+            order.is_some_and(|order| order.what.problem.is_some())
+        };
+        (
+            orders()
+                .filter(|known| !known.is_settled() && !known.is_kept())
+                .count(),
+            orders().filter(|known| fails(known)).count(),
+        )
+    }
+
+    /// Forgets all volumes but those with these UIDs, and says which.
+    pub fn keep_volumes(&self, uids: &HashSet<String>) -> Vec<String> {
+        self.keep(|known| forget(&mut known.volume, uids))
+    }
+
+    /// Forgets all orders but those with these UIDs, and says which.
+    pub fn keep_orders(&self, uids: &HashSet<String>) -> Vec<String> {
+        self.keep(|known| forget(&mut known.order, uids))
+    }
+
+    fn keep(&self, mut forget: impl FnMut(&mut Known) -> bool) -> Vec<String> {
+        let mut gone = Vec::new();
+        self.all().retain(|name, known| {
+            if forget(known) {
+                gone.push(name.clone());
+            }
+            known.volume.is_some() || known.order.is_some()
+        });
+        gone
+    }
+
+    fn put(&self, name: String, change: impl FnOnce(&mut Known)) {
+        let mut all = self.all();
+        let known = all.entry(name.clone()).or_default();
+        change(known);
+        if known.volume.is_none() && known.order.is_none() {
+            all.remove(&name);
+        }
+    }
+
+    fn all(&self) -> MutexGuard<'_, HashMap<String, Known>> {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn replace<T>(known: &mut Option<Seen<T>>, from: &str, with: Seen<T>) {
+    if known.as_ref().is_some_and(|known| known.version == from) {
+        *known = Some(with);
+    }
+}
+
+impl Known {
+    fn belongs_to(&mut self, namespace: Option<Arc<str>>) {
+        if let Some(namespace) = namespace {
+            self.namespace = namespace;
+        }
+    }
+
+    fn is_settled(&self) -> bool {
+        let (Some(volume), Some(order)) = (&self.volume, &self.order) else {
+            return false;
+        };
+        let (volume, order) = (&volume.what, &order.what);
+        let reached = match order.answer {
+            Answer::Present(Some(size)) => size >= order.size,
+            Answer::Present(None) => true,
+            Answer::None | Answer::Absent => false,
+        };
+        let stays = order.wanted == Wanted::Present && !volume.released && !volume.deleting;
+        reached && stays && order.published == Published::Seen && order.problem.is_none()
+    }
+
+    /// Nobody asks anything of it any more, and it says `Retain`.
+    fn is_kept(&self) -> bool {
+        let volume = self.volume.as_ref().map(|seen| &seen.what);
+        volume.is_some_and(|volume| {
+            volume.released && !volume.deleting && volume.reclaim == Reclaim::Retain
+        })
+    }
+}
+
+/// Whether it was known and is not among these.
+fn forget<T>(seen: &mut Option<Seen<T>>, uids: &HashSet<String>) -> bool {
+    let gone = seen.take_if(|seen| !uids.contains(&seen.uid));
+    gone.is_some()
+}
+
+/// An order with a checksum in place of what hinders: a node's words, of as many orders as it likes, take no
+/// memory, and whoever is told is told what is read live.
+fn wordless(order: &NodeVolume, ours: &Ours) -> Order {
+    let mut order = order_of(order, ours);
+    if let Some(problem) = &mut order.problem {
+        problem.message = format!("{:016x}", checksum(&problem.message));
+    }
+    order
+}
+
+fn seen<T>(what: T, meta: &ObjectMeta) -> Seen<T> {
+    Seen {
+        what,
+        version: meta.resource_version.clone().unwrap_or_default(),
+        uid: uid(meta).to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, from_value, json};
+
+    fn order(wanted: &str, size: u64) -> NodeVolume {
+        from_value(json!({
+            "apiVersion": "flexvol.dev/v1alpha1", "kind": "NodeVolume",
+            "metadata": {"name": "pvc-1", "uid": "o", "resourceVersion": "7", "generation": 1},
+            "spec": {
+                "driver": "a/b", "node": "n", "wanted": wanted, "size": size, "published": true,
+                "claim": {"namespace": "ns", "name": "data", "uid": "1"},
+            },
+            "status": {"found": "Present", "size": 2, "observedGeneration": 1},
+        }))
+        .unwrap()
+    }
+
+    fn volume(phase: &str, by: &str) -> PersistentVolume {
+        let volume: Value = json!({
+            "metadata": {
+                "name": "pvc-1", "uid": "v", "resourceVersion": "8",
+                "annotations": {"pv.kubernetes.io/provisioned-by": by},
+            },
+            "spec": {
+                "claimRef": {"namespace": "ns", "name": "data", "uid": "1"},
+                "flexVolume": {"driver": "a/b"},
+                "persistentVolumeReclaimPolicy": "Delete",
+            },
+            "status": {"phase": phase},
+        });
+        from_value(volume).unwrap()
+    }
+
+    fn index(volume: &PersistentVolume, order: &NodeVolume) -> Index {
+        let index = Index::default();
+        index.volume(volume, Presence::There, &Ours::from(["a/b"]));
+        index.order(order, Presence::There, &Ours::from(["a/b"]));
+        index
+    }
+
+    #[test]
+    fn an_answer_that_comes_after_later_news_changes_nothing() {
+        let ours = Ours::from(["a/b"]);
+        let index = index(&volume("Bound", "a/b"), &order("Present", 3));
+        let version = |index: &Index| index.get("pvc-1").order.unwrap().version;
+        let mut answer = order("Present", 4);
+        answer.metadata.resource_version = Some("9".to_owned());
+        index.order_written("7", &answer, &ours);
+        assert_eq!(version(&index), "9", "as written");
+        let mut later = answer.clone();
+        later.metadata.resource_version = Some("11".to_owned());
+        index.order(&later, Presence::There, &ours);
+        answer.metadata.resource_version = Some("10".to_owned());
+        index.order_written("9", &answer, &ours);
+        assert_eq!(version(&index), "11", "the watch was faster");
+        index.volume_written("1", &volume("Released", "a/b"), &ours);
+        assert_eq!(index.get("pvc-1").volume.unwrap().version, "8");
+        // What is gone is not there again.
+        index.order(&later, Presence::Gone, &ours);
+        index.order_written("11", &answer, &ours);
+        assert!(index.get("pvc-1").order.is_none());
+    }
+
+    #[test]
+    fn a_volume_is_settled_while_it_stays_and_has_what_was_ordered() {
+        let bound = || volume("Bound", "a/b");
+        let settled = index(&bound(), &order("Present", 2));
+        assert!(settled.is_settled("pvc-1"));
+        assert_eq!(settled.count(), (0, 0));
+        for (volume, order) in [
+            (bound(), order("Present", 3)),
+            (bound(), order("Absent", 2)),
+            (volume("Released", "a/b"), order("Present", 2)),
+            (volume("Bound", "somebody/else"), order("Present", 2)),
+        ] {
+            let index = index(&volume, &order);
+            assert!(!index.is_settled("pvc-1"), "{volume:?} {order:?}");
+            assert_eq!(index.unsettled(), ["pvc-1"]);
+            assert_eq!(index.count(), (1, 0));
+        }
+    }
+
+    #[test]
+    fn a_released_volume_that_is_kept_is_not_counted() {
+        let mut kept = volume("Released", "a/b");
+        let spec = kept.spec.as_mut().unwrap();
+        spec.persistent_volume_reclaim_policy = Some("Retain".to_owned());
+        assert_eq!(index(&kept, &order("Present", 2)).count(), (0, 0));
+    }
+
+    #[test]
+    fn a_node_that_fails_in_the_same_way_again_says_nothing_new() {
+        let failed = |times: u32, why: &str| {
+            let mut order = order("Present", 3);
+            let problem = json!({"class": "exhausted", "message": why});
+            let mut status = serde_json::to_value(order.status.take()).unwrap();
+            status["problem"] = problem;
+            status["failures"] = times.into();
+            order.status = from_value(status).unwrap();
+            order.metadata.resource_version = Some(times.to_string());
+            order
+        };
+        let index = Index::default();
+        let order = |order, presence| index.order(&order, presence, &Ours::from(["a/b"]));
+        assert!(order(failed(1, "full"), Presence::There));
+        assert_eq!(index.count(), (1, 1));
+        assert!(!order(failed(2, "full"), Presence::There));
+        assert_eq!(index.get("pvc-1").order.unwrap().version, "2");
+        assert!(order(failed(3, "on fire"), Presence::There));
+        assert_eq!(index.of_node("n"), ["pvc-1"]);
+        assert!(index.of_node("another").is_empty());
+        assert!(order(failed(3, "on fire"), Presence::Gone));
+    }
+
+    #[test]
+    fn what_is_not_listed_any_more_is_forgotten_and_told() {
+        let index = index(&volume("Bound", "a/b"), &order("Present", 2));
+        let still = |uid: &str| HashSet::from([uid.to_owned()]);
+        assert!(index.keep_orders(&still("o")).is_empty());
+        assert_eq!(index.get("pvc-1").order.unwrap().version, "7");
+        // One of the same name that was made since.
+        assert_eq!(index.keep_volumes(&still("another")), ["pvc-1"]);
+        assert!(index.get("pvc-1").volume.is_none());
+        assert_eq!(&*index.namespace("pvc-1"), "ns");
+        assert_eq!(index.keep_orders(&HashSet::new()), ["pvc-1"]);
+        assert!(index.all().is_empty());
+        assert_eq!(&*index.namespace("pvc-1"), "");
+    }
+
+    #[test]
+    fn namespaces_that_nobody_has_any_more_are_forgotten() {
+        let index = Index::default();
+        let kept = index.shared("kept");
+        for number in 0..MOST_NAMESPACES * 2 {
+            index.shared(&number.to_string());
+        }
+        assert!(Arc::ptr_eq(&kept, &index.shared("kept")));
+        assert!(index.namespaces.lock().unwrap().len() <= MOST_NAMESPACES);
+    }
+}

@@ -1,0 +1,5 @@
+//! The commands that an administrator runs.
+
+mod poll;
+pub mod recover;
+pub mod status;

@@ -1,0 +1,56 @@
+//! Reading what decides about a recovery.
+
+use super::{
+    PAGE, Recovery,
+    guard::{self, Found, Owner, Users},
+};
+use crate::{api::v1alpha1::NodeVolume, client::paginate, k8s::pod::Pod};
+use anyhow::{Context, Result};
+use k8s_openapi::api::apps::v1::StatefulSet;
+use kube::{Api, ResourceExt, api::ListParams};
+
+impl Recovery<'_> {
+    pub(super) async fn look(&self) -> Result<Found> {
+        let place = format!("claim {}/{}", self.wanted.namespace, self.wanted.name);
+        let claim = self.claims.get_opt(&self.wanted.name).await;
+        let claim = claim.context("read the claim")?;
+        let claim = claim.with_context(|| format!("there is no {place}"))?;
+        let name = claim
+            .spec
+            .as_ref()
+            .and_then(|spec| spec.volume_name.clone());
+        let name = name.filter(|name| !name.is_empty());
+        let name = name.with_context(|| {
+            format!("{place} has no volume yet, so it has nothing to lose: edit it, or delete it")
+        })?;
+        let volume = self.volumes.get_opt(&name).await;
+        let volume = volume.context("read the persistent volume")?;
+        let volume = volume.with_context(|| format!("persistent volume {name} is gone"))?;
+        let orders: Api<NodeVolume> = Api::all(self.client.clone());
+        let order = orders.get_opt(&name).await.context("read the order")?;
+        Ok(Found {
+            claim,
+            volume,
+            order,
+            users: self.users().await?,
+        })
+    }
+
+    pub(super) async fn users(&self) -> Result<Users> {
+        let (namespace, name) = (&self.wanted.namespace, &self.wanted.name);
+        let mut users = Users::default();
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
+        let listed = paginate::each(&pods, ListParams::default().limit(PAGE), |pod| {
+            if guard::names(pod, name) {
+                users.pods.push(pod.name_any());
+            }
+        });
+        listed.await.context("list pods")?;
+        let sets: Api<StatefulSet> = Api::namespaced(self.client.clone(), namespace);
+        let listed = paginate::each(&sets, ListParams::default().limit(PAGE), |set| {
+            users.sets.extend(Owner::of(set, name));
+        });
+        listed.await.context("list stateful sets")?;
+        Ok(users)
+    }
+}

@@ -1,0 +1,260 @@
+//! Moves, and what Kubernetes answers to them.
+
+use super::*;
+use crate::cli::recover::guard::{plan, tests::found};
+use serde_json::{from_value, to_value};
+
+/// Merges as the API server does (RFC 7386).
+fn merge(into: &mut Value, patch: &Value) {
+    let Value::Object(fields) = patch else {
+        *into = patch.clone();
+        return;
+    };
+    if !into.is_object() {
+        *into = json!({});
+    }
+    for (key, value) in fields {
+        if value.is_null() {
+            into.as_object_mut().unwrap().remove(key);
+        } else {
+            merge(&mut into[key], value);
+        }
+    }
+}
+
+/// The two objects, and what Kubernetes does with them.
+struct Cluster {
+    volume: Value,
+    claim: Option<Value>,
+}
+
+impl Cluster {
+    fn volume(&self) -> PersistentVolume {
+        from_value(self.volume.clone()).unwrap()
+    }
+
+    fn claim(&self) -> Option<PersistentVolumeClaim> {
+        self.claim.clone().map(|claim| from_value(claim).unwrap())
+    }
+
+    fn act(&mut self, next: &Move, note: &Note) {
+        match next {
+            Move::Delete(_) => {
+                let meta = json!({
+                    "deletionTimestamp": "2026-11-22T12:00:00Z",
+                    "finalizers": ["kubernetes.io/pvc-protection"],
+                });
+                merge(self.claim.as_mut().unwrap(), &json!({"metadata": meta}));
+            }
+            Move::Offer => merge(&mut self.volume, &note.to_offer()),
+            Move::Make => {
+                let mut claim = to_value(note.claim()).unwrap();
+                claim["metadata"]["uid"] = "2".into();
+                self.claim = Some(claim);
+            }
+            Move::GiveBack => merge(&mut self.volume, &note.to_give_back()),
+            Move::Raise(_) => {
+                let size = json!({"storage": note.size().to_string()});
+                let patch = json!({"spec": {"resources": {"requests": size}}});
+                merge(self.claim.as_mut().unwrap(), &patch);
+            }
+            Move::Wait(_) => self.bind_or_remove(),
+            Move::Keep => merge(&mut self.volume, &note.to_keep().unwrap()),
+            Move::Stop(why) => panic!("{why}"),
+        }
+    }
+
+    fn bind_or_remove(&mut self) {
+        let claim = self.claim.as_mut().unwrap();
+        if !claim["metadata"]["deletionTimestamp"].is_null() {
+            self.claim = None;
+            return;
+        }
+        let capacity = &self.volume["spec"]["capacity"];
+        assert_eq!(
+            claim["spec"]["resources"]["requests"], *capacity,
+            "Kubernetes binds none that is too small"
+        );
+        claim["status"] = json!({"phase": "Bound", "capacity": capacity});
+        self.volume["spec"]["claimRef"]["uid"] = claim["metadata"]["uid"].clone();
+    }
+}
+
+/// Whatever a run has noted for this claim.
+fn noted(size: Option<Bytes>) -> (Note, Cluster) {
+    let found = found();
+    let note = Note::new(&found, &plan(&found, size).unwrap(), None);
+    let mut cluster = Cluster {
+        volume: to_value(&found.volume).unwrap(),
+        claim: Some(to_value(&found.claim).unwrap()),
+    };
+    merge(&mut cluster.volume, &note.to_keep().unwrap());
+    (note, cluster)
+}
+
+#[test]
+fn each_move_leads_to_the_next_and_the_note_alone_knows_them() {
+    for size in [None, Some(Bytes(20 << 20))] {
+        let (_, mut cluster) = noted(size);
+        let mut moves = Vec::new();
+        // As one that is started anew each time knows it.
+        while let Some(note) = Note::of(&cluster.volume()).unwrap() {
+            assert_eq!(note.place(), ("ns", "data-db-0"));
+            let next = note.next(&cluster.volume(), cluster.claim().as_ref());
+            let kept = &cluster.volume["spec"]["persistentVolumeReclaimPolicy"];
+            assert_eq!(kept, "Retain", "{next}");
+            cluster.act(&next, &note);
+            moves.push(next.to_string().split(' ').next().unwrap().to_owned());
+        }
+        let mut all = vec!["delete", "wait", "offer", "make", "wait"];
+        all.extend(size.map(|_| "ask"));
+        all.push("give");
+        assert_eq!(moves, all);
+        let spec = &cluster.volume["spec"];
+        assert_eq!(spec["persistentVolumeReclaimPolicy"], "Delete");
+        assert_eq!(spec["capacity"]["storage"], "10Mi");
+        assert_eq!(spec["claimRef"]["uid"], "2");
+        let claim = cluster.claim.unwrap();
+        let asked = size.unwrap_or(Bytes(10 << 20)).to_string();
+        assert_eq!(claim["spec"]["resources"]["requests"]["storage"], asked);
+        assert_eq!(claim["metadata"]["annotations"], json!({"of": "people"}));
+        assert_eq!(claim["metadata"]["labels"], json!({"app": "db"}));
+    }
+}
+
+#[test]
+fn no_claim_is_deleted_whose_volume_is_not_kept_or_not_its_own() {
+    let next = |change: Value| {
+        let (note, mut cluster) = noted(None);
+        merge(&mut cluster.volume, &change);
+        note.next(&cluster.volume(), cluster.claim().as_ref())
+    };
+    assert!(matches!(next(json!({})), Move::Delete(_)));
+    for change in [
+        json!({"metadata": {"deletionTimestamp": "2026-11-22T12:00:00Z"}}),
+        json!({"spec": {"persistentVolumeReclaimPolicy": "Delete"}}),
+        json!({"spec": {"claimRef": {"uid": "7"}}}),
+        json!({"spec": {"claimRef": {"name": "other"}}}),
+        json!({"spec": {"claimRef": null}}),
+    ] {
+        assert!(matches!(next(change.clone()), Move::Stop(_)), "{change}");
+    }
+}
+
+#[test]
+fn a_claim_that_somebody_else_made_gets_the_volume_or_is_told_of() {
+    let next = |volume: &str, asked: &str, held_by: Option<&str>| {
+        let (note, mut cluster) = noted(None);
+        if let Some(uid) = held_by {
+            merge(
+                &mut cluster.volume,
+                &json!({"spec": {"claimRef": {"uid": uid}}}),
+            );
+        } else {
+            merge(&mut cluster.volume, &note.to_offer());
+        }
+        let change = json!({
+            "metadata": {"uid": "3"},
+            "spec": {"volumeName": volume, "resources": {"requests": {"storage": asked}}},
+            "status": {"phase": "Pending"},
+        });
+        merge(cluster.claim.as_mut().unwrap(), &change);
+        note.next(&cluster.volume(), cluster.claim().as_ref())
+    };
+    let stops = |next: Move, why: &str| match next {
+        Move::Stop(said) => assert!(said.contains(why), "{said}"),
+        other => panic!("{other}"),
+    };
+    let other = "with persistent volume pvc-3";
+    stops(next("pvc-3", "10Mi", None), other);
+    for volume in ["", "pvc-1"] {
+        assert_eq!(
+            next(volume, "10Mi", Some("1")),
+            Move::Offer,
+            "of the former"
+        );
+        assert!(
+            matches!(next(volume, "10Mi", None), Move::Wait(_)),
+            "offered"
+        );
+        assert!(matches!(next(volume, "10Mi", Some("3")), Move::Wait(_)));
+        stops(next(volume, "30Mi", None), "asks for 30Mi");
+    }
+}
+
+#[test]
+fn nothing_is_given_back_to_a_claim_that_is_being_deleted() {
+    let (note, mut cluster) = noted(None);
+    while let Some(note) = Note::of(&cluster.volume()).unwrap() {
+        let next = note.next(&cluster.volume(), cluster.claim().as_ref());
+        if next == Move::GiveBack {
+            break;
+        }
+        cluster.act(&next, &note);
+    }
+    let going = json!({"metadata": {"deletionTimestamp": "2026-11-22T12:00:00Z"}});
+    merge(cluster.claim.as_mut().unwrap(), &going);
+    let next = note.next(&cluster.volume(), cluster.claim().as_ref());
+    assert!(matches!(next, Move::Wait(_)), "{next}");
+    cluster.claim = None;
+    assert_eq!(note.next(&cluster.volume(), None), Move::Offer);
+    let deletes = json!({"spec": {"persistentVolumeReclaimPolicy": "Delete"}});
+    merge(&mut cluster.volume, &deletes);
+    assert_eq!(note.next(&cluster.volume(), None), Move::Keep);
+}
+
+#[test]
+fn a_claim_that_has_grown_meanwhile_stays() {
+    let (note, cluster) = noted(None);
+    let mut claim = cluster.claim.clone().unwrap();
+    claim["status"]["capacity"]["storage"] = "30Mi".into();
+    let claim = from_value(claim).unwrap();
+    let next = note.next(&cluster.volume(), Some(&claim));
+    assert!(next.to_string().contains("grown"), "{next}");
+}
+
+#[test]
+fn a_volume_that_was_given_to_another_claim_stays_there() {
+    let (note, mut cluster) = noted(None);
+    cluster.claim = None;
+    let next = |cluster: &Cluster| note.next(&cluster.volume(), None);
+    assert_eq!(next(&cluster), Move::Offer);
+    let rescued = json!({"spec": {"claimRef": {"name": "restored", "uid": "9"}}});
+    merge(&mut cluster.volume, &rescued);
+    let said = next(&cluster).to_string();
+    assert!(said.contains("to claim ns/restored"), "{said}");
+    merge(&mut cluster.volume, &json!({"spec": {"claimRef": null}}));
+    merge(
+        &mut cluster.volume,
+        &json!({"spec": {"capacity": {"storage": "10Mi"}}}),
+    );
+    assert_eq!(next(&cluster), Move::Offer, "taken from its former claim");
+    merge(&mut cluster.volume, &note.to_offer());
+    assert_eq!(next(&cluster), Move::Make);
+}
+
+#[test]
+fn a_second_note_gives_back_what_the_first_one_would() {
+    let (first, cluster) = noted(None);
+    let mut found = found();
+    found.volume = cluster.volume();
+    let second = Note::new(&found, &plan(&found, None).unwrap(), Some(&first));
+    assert_eq!(second, first);
+}
+
+#[test]
+fn a_note_that_cannot_be_read_is_named() {
+    let (note, cluster) = noted(None);
+    let mut newer = to_value(&note).unwrap();
+    newer["version"] = "2".into();
+    for text in ["{}".to_owned(), newer.to_string()] {
+        let mut volume = cluster.volume();
+        let annotations = volume.metadata.annotations.as_mut().unwrap();
+        annotations.insert(RECOVERY.to_owned(), text);
+        let error = Note::of(&volume).unwrap_err().to_string();
+        assert!(
+            error.contains(RECOVERY) && error.contains("pvc-1"),
+            "{error}"
+        );
+    }
+}

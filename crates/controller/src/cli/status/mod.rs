@@ -1,0 +1,302 @@
+//! `flexvol-controller status`: the volumes and claims that wait for something, and what for.
+
+mod claims;
+
+use crate::{
+    api::{
+        labels::MANAGED,
+        v1alpha1::{NodeVolume, NodeVolumeStatus, StorageNode, StorageNodeStatus, Wanted},
+    },
+    cache::nodes::{SILENCE, Silence},
+    cli::recover,
+    client::paginate,
+    k8s::volume::handed_on,
+};
+use anyhow::{Context, Result};
+use claims::Claims;
+use flexvol_sdk::Bytes;
+use k8s_openapi::{api::core::v1::PersistentVolume, jiff::Timestamp};
+use kube::{Api, Client, ResourceExt, api::ListParams};
+use std::collections::HashMap;
+
+/// How many objects are read at a time.
+const PAGE: u32 = 500;
+
+/// The table of all volumes that wait, or of all.
+///
+/// # Errors
+/// When the API server does not list what is needed.
+pub async fn table(client: &Client, all: bool) -> Result<String> {
+    let nodes: Api<StorageNode> = Api::all(client.clone());
+    let nodes = nodes
+        .list(&ListParams::default())
+        .await
+        .context("list the nodes' agents")?;
+    let heard: HashMap<_, _> = nodes
+        .iter()
+        .map(|node| (node.name_any(), &node.status))
+        .collect();
+    let unheard = StorageNodeStatus::default();
+    let volumes = Volumes::list(client).await?;
+    let mut claims = Claims::list(client, &nodes.items).await?;
+    let now = Timestamp::now();
+    let orders: Api<NodeVolume> = Api::all(client.clone());
+    let (mut rows, mut settled) = (Vec::new(), 0);
+    let pages = ListParams::default().limit(PAGE);
+    let listed = paginate::each(&orders, pages, |order| {
+        let node = heard.get(&order.spec.node).copied();
+        let mut row = row(order, node.unwrap_or(&unheard), now);
+        claims.correct(&mut row);
+        volumes.correct(&mut row);
+        if row.state == SETTLED {
+            settled += 1;
+        }
+        if all || row.state != SETTLED {
+            rows.push(row);
+        }
+    });
+    listed.await.context("list the orders")?;
+    rows.extend(claims.without_order());
+    Ok(format(&rows, settled))
+}
+
+/// What volumes say that their orders do not know.
+#[derive(Debug, Default)]
+struct Volumes {
+    /// The claims of those that outlived the ones they were made for.
+    handed_on: HashMap<String, String>,
+    /// How to finish what has begun to take a growth back, and may have stopped early.
+    recovering: HashMap<String, String>,
+}
+
+impl Volumes {
+    async fn list(client: &Client) -> Result<Self> {
+        let volumes: Api<PersistentVolume> = Api::all(client.clone());
+        let pages = ListParams::default().labels(MANAGED).limit(PAGE);
+        let mut all = Volumes::default();
+        let listed = paginate::each(&volumes, pages, |volume| {
+            if let Some((namespace, name)) = handed_on(volume) {
+                let claim = format!("{namespace}/{name}");
+                all.handed_on.insert(volume.name_any(), claim);
+            }
+            if let Some(command) = recover::to_finish(volume) {
+                all.recovering.insert(volume.name_any(), command);
+            }
+        });
+        listed.await.context("list the persistent volumes")?;
+        Ok(all)
+    }
+
+    fn correct(&self, row: &mut Row) {
+        if let Some(claim) = self.handed_on.get(&row.volume) {
+            row.claim.clone_from(claim);
+        }
+        if let Some(command) = self.recovering.get(&row.volume) {
+            row.state = "being recovered";
+            row.why = format!("finish it by: {command}");
+        }
+    }
+}
+
+const SETTLED: &str = "settled";
+const GROWING: &str = "growing";
+
+#[derive(Debug, PartialEq, Eq)]
+struct Row {
+    claim: String,
+    volume: String,
+    node: String,
+    state: &'static str,
+    asked: String,
+    has: String,
+    why: String,
+}
+
+/// When the node's agent was last heard of is by its own clock: one that differs much from ours makes this
+/// wrong, and shows in it.
+fn row(order: &NodeVolume, node: &StorageNodeStatus, now: Timestamp) -> Row {
+    let status = order.status.clone().unwrap_or_default();
+    let claim = &order.spec.claim;
+    let state = state(order, &status);
+    let silence = Silence::told(node, now, SILENCE).filter(|_| state != SETTLED);
+    Row {
+        claim: format!("{}/{}", claim.namespace, claim.name),
+        volume: order.name_any(),
+        node: order.spec.node.clone(),
+        state,
+        asked: Bytes(order.spec.size).to_string(),
+        has: status
+            .size
+            .map_or_else(|| "-".to_owned(), |size| Bytes(size).to_string()),
+        why: match (silence, status.problem) {
+            (Some(silence), _) => format!("the agent of node {} {silence}", order.spec.node),
+            (None, Some(problem)) => problem.message,
+            (None, None) => String::new(),
+        },
+    }
+}
+
+fn state(order: &NodeVolume, status: &NodeVolumeStatus) -> &'static str {
+    let small = status.size.is_some_and(|size| size < order.spec.size);
+    match (order.spec.wanted, status.found) {
+        (Wanted::Absent, _) => "being deleted",
+        (Wanted::Present, Some(Wanted::Present)) if small => GROWING,
+        (Wanted::Present, Some(Wanted::Present)) if order.spec.published => SETTLED,
+        (Wanted::Present, _) => "being made",
+    }
+}
+
+fn format(rows: &[Row], settled: usize) -> String {
+    let head = ["CLAIM", "VOLUME", "NODE", "STATE", "ASKED", "HAS", "WHY"];
+    let mut lines = vec![head.map(str::to_owned)];
+    // What drivers say is strangers' text: one line of it, and nothing that a terminal obeys.
+    let shown = |cell: &str| cell.replace(char::is_control, " ");
+    lines.extend(rows.iter().map(|row| {
+        let Row {
+            claim,
+            volume,
+            node,
+            state,
+            asked,
+            has,
+            why,
+        } = row;
+        [claim, volume, node, *state, asked, has, why].map(shown)
+    }));
+    let mut text = String::new();
+    if !rows.is_empty() {
+        let width = |column: usize| {
+            let widths = lines.iter().map(|line| line[column].chars().count());
+            widths.max().unwrap_or(0)
+        };
+        let widths: Vec<_> = (0..head.len()).map(width).collect();
+        for line in &lines {
+            let cells = line
+                .iter()
+                .zip(&widths)
+                .map(|(cell, width)| format!("{cell:width$}"));
+            text += cells.collect::<Vec<_>>().join("  ").trim_end();
+            text.push('\n');
+        }
+    }
+    text + &format!("{settled} volumes are settled\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, from_value, json};
+
+    fn order(wanted: &str, published: bool, status: Value) -> NodeVolume {
+        from_value(json!({
+            "apiVersion": NodeVolume::api_version(),
+            "kind": "NodeVolume",
+            "metadata": {"name": "pvc-1"},
+            "spec": {
+                "driver": "a/b", "node": "n", "wanted": wanted, "size": 2u64 << 30,
+                "published": published,
+                "claim": {"namespace": "ns", "name": "data", "uid": "1"},
+            },
+            "status": status,
+        }))
+        .unwrap()
+    }
+
+    const NOW: &str = "2026-11-22T12:00:00Z";
+
+    fn seen(when: Option<&str>) -> StorageNodeStatus {
+        StorageNodeStatus {
+            seen: when.map(str::to_owned),
+            ..StorageNodeStatus::default()
+        }
+    }
+
+    fn heard(order: &NodeVolume) -> Row {
+        row(order, &seen(Some(NOW)), NOW.parse().unwrap())
+    }
+
+    #[test]
+    fn a_volume_that_waits_for_a_silent_node_is_shown_with_when_it_was_heard_of() {
+        let now = NOW.parse().unwrap();
+        let small = json!({"found": "Present", "size": 1u64 << 30});
+        let grows = order("Present", true, small);
+        let why = |order: &NodeVolume, when| row(order, &seen(when), now).why;
+        assert_eq!(why(&grows, Some("2026-11-22T11:57:00Z")), "");
+        let then = "2026-11-22T11:56:00Z";
+        assert_eq!(
+            why(&grows, Some(then)),
+            format!("the agent of node n was last heard of at {then}")
+        );
+        assert!(why(&grows, None).ends_with("was never heard of"));
+        assert_eq!(
+            why(&grows, Some("2026-11-22T12:01:00Z")),
+            "",
+            "its clock is fast"
+        );
+        let full = json!({"found": "Present", "size": 2u64 << 30});
+        let settled = order("Present", true, full);
+        assert_eq!(why(&settled, Some(then)), "");
+    }
+
+    #[test]
+    fn a_volume_that_waits_is_shown_with_what_it_waits_for() {
+        let problem = json!({"class": "exhausted", "message": "the pool is full"});
+        for (order, state) in [
+            (order("Present", false, Value::Null), "being made"),
+            (
+                order(
+                    "Present",
+                    true,
+                    json!({"found": "Present", "size": 2u64 << 30}),
+                ),
+                SETTLED,
+            ),
+            (
+                order(
+                    "Present",
+                    true,
+                    json!({"found": "Present", "size": 1u64 << 30, "problem": problem}),
+                ),
+                "growing",
+            ),
+            (
+                order("Absent", true, json!({"found": "Present"})),
+                "being deleted",
+            ),
+        ] {
+            assert_eq!(heard(&order).state, state);
+        }
+    }
+
+    #[test]
+    fn a_recovery_that_has_stopped_early_is_shown_with_how_to_finish_it() {
+        let full = json!({"found": "Present", "size": 2u64 << 30});
+        let mut row = heard(&order("Present", true, full));
+        let mut volumes = Volumes::default();
+        volumes.correct(&mut row);
+        assert_eq!(row.state, SETTLED);
+        let command = "flexvol-controller recover data --namespace ns";
+        volumes
+            .recovering
+            .insert("pvc-1".to_owned(), command.to_owned());
+        volumes.correct(&mut row);
+        assert_eq!(row.state, "being recovered");
+        assert!(row.why.ends_with(command));
+    }
+
+    #[test]
+    fn columns_are_as_wide_as_their_widest_cell() {
+        let full = json!({"class": "exhausted", "message": "the pool\nis\u{1b}full"});
+        let order = order(
+            "Present",
+            true,
+            json!({"found": "Present", "size": 1u64 << 30, "problem": full}),
+        );
+        assert_eq!(
+            format(&[heard(&order)], 3),
+            "CLAIM    VOLUME  NODE  STATE    ASKED  HAS  WHY\n\
+             ns/data  pvc-1   n     growing  2Gi    1Gi  the pool is full\n\
+             3 volumes are settled\n"
+        );
+    }
+}

@@ -1,0 +1,317 @@
+//! The kinds, and who can write how much into which fields of them.
+
+use super::Kind;
+use crate::{
+    api::labels::{
+        CLAIM_FINALIZER, CLASS, DOMAIN, GROW, HOSTNAME, PROVISIONED_BY, PROVISIONER, REVISION,
+        SELECTED_NODE, VOLUME_FINALIZER,
+    },
+    client::prune::Keep,
+};
+
+const WORD: Keep = Keep::WORD;
+const WORDS: Keep = Keep::Each(&WORD);
+/// That it is there.
+const PRESENCE: Keep = Keep::Members(&[]);
+/// Of a message that an agent wrote, however it is escaped.
+const MESSAGE: Keep = Keep::Text(6 << 10);
+
+/// No object that etcd takes is larger.
+const ANY: usize = 2 << 20;
+/// What nobody makes large by intent.
+const USUAL: usize = 8 << 10;
+
+/// What an object or a line of a watch says of itself, or what the API server says instead of an object.
+macro_rules! object {
+    ($($name:literal: $keep:expr),* $(,)?) => {
+        Keep::Members(&[
+            ("kind", WORD), ("apiVersion", WORD),
+            ("code", WORD), ("message", WORD), ("reason", WORD),
+            ("details", Keep::Members(&[("causes", Keep::Members(&[
+                ("reason", WORD), ("message", WORD), ("field", WORD),
+            ]))])),
+            $(($name, $keep)),*
+        ])
+    };
+}
+
+macro_rules! metadata {
+    ($($name:literal: $keep:expr),* $(,)?) => {
+        Keep::Members(&[
+            ("name", WORD), ("namespace", WORD), ("uid", WORD), ("resourceVersion", WORD),
+            ("generation", WORD), ("creationTimestamp", WORD), ("deletionTimestamp", WORD),
+            $(($name, $keep)),*
+        ])
+    };
+}
+
+/// `one` of one that is asked for by its name, and `each` of those in lists and watches, which are `most` bytes
+/// of each.
+macro_rules! kind {
+    ($group:expr, $plural:expr, one: $one:expr, each: $most:expr, $each:expr) => {
+        Kind {
+            group: $group,
+            plural: $plural,
+            most: $most,
+            one: $one,
+            list: Keep::Members(&[
+                ("kind", WORD),
+                ("apiVersion", WORD),
+                (
+                    "metadata",
+                    Keep::Members(&[
+                        ("resourceVersion", WORD),
+                        // With the name of the last one in it.
+                        ("continue", Keep::Text(4096)),
+                        ("remainingItemCount", WORD),
+                    ]),
+                ),
+                ("items", Keep::Each(&Keep::Within($most, &$each))),
+            ]),
+            watch: Keep::Members(&[("type", WORD), ("object", Keep::Within($most, &$each))]),
+        }
+    };
+}
+
+/// What few people may write, and only what serves this program.
+macro_rules! trusted {
+    ($group:expr, $plural:expr, $most:expr) => {
+        Kind {
+            group: $group,
+            plural: $plural,
+            most: USUAL,
+            one: Keep::Whole($most, &Keep::But(&[])),
+            list: Keep::But(&[]),
+            watch: Keep::Members(&[
+                ("type", WORD),
+                ("object", Keep::Whole($most, &Keep::But(&[]))),
+            ]),
+        }
+    };
+}
+
+const STORAGE: Keep = Keep::Members(&[("storage", WORD)]);
+
+const CLAIM_ANNOTATIONS: Keep = Keep::Members(&[
+    (PROVISIONER[0], WORD),
+    (PROVISIONER[1], WORD),
+    (SELECTED_NODE, WORD),
+    (CLASS, WORD),
+]);
+
+const CLAIM: Keep = object!(
+    "metadata": metadata!(
+        "annotations": CLAIM_ANNOTATIONS,
+        "finalizers": Keep::Words(&[CLAIM_FINALIZER]),
+    ),
+    "spec": Keep::Members(&[
+        ("volumeName", WORD),
+        ("storageClassName", WORD),
+        ("resources", Keep::Members(&[("requests", STORAGE)])),
+    ]),
+    "status": Keep::Members(&[
+        ("phase", WORD),
+        ("capacity", STORAGE),
+        ("allocatedResources", STORAGE),
+        ("allocatedResourceStatuses", STORAGE),
+        ("conditions", Keep::Members(&[
+            ("type", WORD), ("status", WORD), ("message", WORD), ("lastTransitionTime", WORD),
+        ])),
+    ]),
+);
+
+/// One that is read to be changed: of its finalizers and conditions all are written back.
+const ONE_CLAIM: Keep = object!(
+    "metadata": metadata!("annotations": CLAIM_ANNOTATIONS, "finalizers": WORDS),
+    "spec": Keep::Members(&[
+        ("volumeName", WORD),
+        ("storageClassName", WORD),
+        ("resources", Keep::Members(&[("requests", STORAGE)])),
+        ("accessModes", WORDS),
+        ("volumeMode", WORD),
+        ("volumeAttributesClassName", WORD),
+        ("selector", PRESENCE),
+        ("dataSource", PRESENCE),
+        ("dataSourceRef", PRESENCE),
+    ]),
+    "status": Keep::All,
+);
+
+/// Everything else is read of the one that asks for something.
+const SET: Keep = object!(
+    "metadata": metadata!("annotations": Keep::Begins(GROW, &Keep::Text(64))),
+    "status": PRESENCE,
+);
+
+const ONE_SET: Keep = object!(
+    "metadata": metadata!("annotations": Keep::Begins(GROW, &Keep::Text(64))),
+    "spec": Keep::Members(&[
+        ("replicas", WORD),
+        ("ordinals", Keep::Members(&[("start", WORD)])),
+        ("minReadySeconds", WORD),
+        ("updateStrategy", Keep::Members(&[
+            ("type", WORD), ("rollingUpdate", Keep::Members(&[("partition", WORD)])),
+        ])),
+        ("selector", Keep::Members(&[
+            ("matchLabels", WORDS),
+            ("matchExpressions", Keep::Members(&[
+                ("key", WORD), ("operator", WORD), ("values", WORDS),
+            ])),
+        ])),
+        ("volumeClaimTemplates", Keep::Members(&[
+            ("metadata", Keep::Members(&[("name", WORD)])),
+        ])),
+    ]),
+    "status": Keep::Members(&[
+        ("replicas", WORD), ("updatedReplicas", WORD), ("observedGeneration", WORD),
+        ("currentRevision", WORD), ("updateRevision", WORD),
+    ]),
+);
+
+const POD: Keep = object!(
+    "metadata": metadata!(
+        "labels": Keep::Members(&[(REVISION, WORD)]),
+        "ownerReferences": Keep::Members(&[("uid", WORD), ("controller", WORD)]),
+    ),
+    "spec": Keep::Members(&[("volumes", Keep::Members(&[
+        ("name", WORD),
+        ("persistentVolumeClaim", Keep::Members(&[("claimName", WORD)])),
+        ("ephemeral", PRESENCE),
+    ]))]),
+    "status": Keep::Members(&[
+        ("phase", WORD),
+        ("conditions", Keep::Members(&[
+            ("type", WORD), ("status", WORD), ("lastTransitionTime", WORD),
+        ])),
+    ]),
+);
+
+const NODE_SPEC: Keep = Keep::Members(&[
+    ("unschedulable", WORD),
+    ("taints", Keep::Members(&[("key", WORD), ("effect", WORD)])),
+]);
+
+const NODE_STATUS: Keep = Keep::Members(&[(
+    "conditions",
+    Keep::Members(&[("type", WORD), ("status", WORD)]),
+)]);
+
+const NODE: Keep = object!(
+    "metadata": metadata!("labels": Keep::Members(&[(HOSTNAME, WORD)])),
+    "spec": NODE_SPEC,
+    "status": NODE_STATUS,
+);
+
+/// A class may ask for any of its labels.
+const ONE_NODE: Keep = object!(
+    "metadata": metadata!("labels": WORDS),
+    "spec": NODE_SPEC,
+    "status": NODE_STATUS,
+);
+
+/// Its options are a node's words.
+const VOLUME: Keep = object!(
+    "metadata": metadata!(
+        "annotations": Keep::Members(&[(PROVISIONED_BY, WORD)]),
+        "finalizers": Keep::Words(&[VOLUME_FINALIZER]),
+    ),
+    "spec": Keep::Members(&[
+        ("capacity", STORAGE),
+        ("claimRef", Keep::Members(&[("namespace", WORD), ("name", WORD), ("uid", WORD)])),
+        ("flexVolume", Keep::Members(&[("driver", WORD)])),
+        ("persistentVolumeReclaimPolicy", WORD),
+    ]),
+    "status": Keep::Members(&[("phase", WORD)]),
+);
+
+const ONE_VOLUME: Keep = object!(
+    "metadata": Keep::But(&["managedFields", "labels"]), "spec": Keep::All, "status": Keep::All
+);
+
+const PROBLEM: Keep = Keep::Members(&[("class", WORD), ("message", MESSAGE)]);
+
+const ORDER: Keep = object!(
+    "metadata": metadata!(),
+    "spec": Keep::Members(&[
+        ("driver", WORD), ("node", WORD), ("wanted", WORD), ("size", WORD),
+        ("publishing", WORD), ("published", WORD),
+        ("claim", Keep::Members(&[("namespace", WORD), ("name", WORD), ("uid", WORD)])),
+    ]),
+    "status": Keep::Members(&[
+        ("found", WORD), ("size", WORD), ("growsOnNode", WORD), ("problem", PROBLEM),
+        ("failures", WORD), ("observedGeneration", WORD),
+    ]),
+);
+
+const ONE_ORDER: Keep = object!(
+    "metadata": metadata!(
+        "labels": WORDS,
+        "finalizers": WORDS,
+        "managedFields": Keep::Members(&[("time", WORD)]),
+    ),
+    "spec": Keep::All,
+    "status": Keep::Members(&[
+        ("found", WORD), ("size", WORD), ("growsOnNode", WORD), ("problem", PROBLEM),
+        ("failures", WORD), ("observedGeneration", WORD),
+        ("made", Keep::Members(&[("options", Keep::Each(&Keep::Text(64 << 10))), ("fsType", WORD)])),
+    ]),
+);
+
+/// A class that is cut off is one of which nothing is known, and a node that says no time is silent.
+const STORAGE_NODE: Keep = object!(
+    "metadata": metadata!(),
+    "status": Keep::Members(&[
+        ("drivers", Keep::Each(&Keep::Members(&[("growsOnNode", WORD), ("tellsNoCapacity", WORD)]))),
+        ("capacities", WORDS),
+        ("seen", WORD),
+    ]),
+);
+
+const ROOM: Keep = object!(
+    "metadata": metadata!(),
+    "nodeTopology": Keep::Members(&[("matchLabels", Keep::Members(&[(HOSTNAME, WORD)]))]),
+    "storageClassName": WORD,
+    "capacity": WORD,
+);
+
+const NAMES: Keep = object!("metadata": metadata!(), "status": PRESENCE);
+
+pub(super) static UNKNOWN: Kind = kind!(
+    "", "", one: Keep::Within(16 << 10, &NAMES), each: 8 << 10, NAMES
+);
+
+pub(super) static KINDS: [Kind; 14] = [
+    kind!("", "persistentvolumeclaims", one: Keep::Whole(64 << 10, &ONE_CLAIM), each: 16 << 10, CLAIM),
+    kind!("apps", "statefulsets", one: Keep::Within(64 << 10, &ONE_SET), each: 8 << 10, SET),
+    kind!("", "pods", one: Keep::Within(16 << 10, &POD), each: 16 << 10, POD),
+    kind!("", "nodes", one: Keep::Whole(256 << 10, &ONE_NODE), each: 32 << 10, NODE),
+    kind!("", "persistentvolumes", one: Keep::Whole(ANY, &ONE_VOLUME), each: 16 << 10, VOLUME),
+    kind!(DOMAIN, "nodevolumes", one: Keep::Whole(ANY, &ONE_ORDER), each: 16 << 10, ORDER),
+    kind!(
+        DOMAIN, "storagenodes",
+        one: Keep::Within(192 << 10, &STORAGE_NODE), each: 192 << 10, STORAGE_NODE
+    ),
+    kind!(
+        "storage.k8s.io", "csistoragecapacities",
+        one: Keep::Within(8 << 10, &ROOM), each: 8 << 10, ROOM
+    ),
+    // `count` of one that was said before.
+    kind!(
+        "", "events",
+        one: Keep::Within(16 << 10, &object!("metadata": metadata!(), "count": WORD)),
+        each: 8 << 10, NAMES
+    ),
+    trusted!("storage.k8s.io", "storageclasses", ANY),
+    trusted!("coordination.k8s.io", "leases", ANY),
+    trusted!("", "secrets", ANY),
+    trusted!(
+        "admissionregistration.k8s.io",
+        "validatingwebhookconfigurations",
+        ANY
+    ),
+    trusted!(
+        "admissionregistration.k8s.io",
+        "mutatingwebhookconfigurations",
+        ANY
+    ),
+];

@@ -1,0 +1,95 @@
+//! The way to the API server: one client, whose requests are limited, timed and counted.
+
+mod dns;
+mod errors;
+mod failpoint;
+pub(crate) mod fence;
+pub(crate) mod fields;
+pub(crate) mod paginate;
+pub(crate) mod prune;
+mod request_info;
+mod throttle;
+pub(crate) mod timeouts;
+
+pub(crate) use errors::is_quota;
+pub use errors::{Refusal, is_conflict, is_refused, refusal, words};
+pub use fence::Fence;
+pub use throttle::Budget;
+
+use crate::support::metrics::Metrics;
+use anyhow::{Context as _, Result};
+use dns::Getent;
+use hyper_util::{
+    client::legacy::{Client as Http, connect::HttpConnector},
+    rt::TokioExecutor,
+};
+use kube::{
+    Client, Config,
+    client::{Body, ConfigExt},
+    config::{KubeConfigOptions, Kubeconfig},
+};
+use std::{path::Path, sync::Arc, time::Duration};
+use throttle::{Counted, Shared};
+use timeouts::PATIENCE;
+use tower::{BoxError, ServiceBuilder};
+
+/// Connects as a kubeconfig says, or, without one, as pods of the cluster do.
+///
+/// # Errors
+/// When there is neither, or one of them cannot be read, or nobody here knows where the API server is.
+pub async fn connect(
+    kubeconfig: Option<&Path>,
+    budget: Budget,
+    fence: Fence,
+    metrics: Metrics,
+) -> Result<Client> {
+    open(kubeconfig, Shared::new(budget, fence, metrics)).await
+}
+
+/// The same for somebody who waits at a terminal, and who is shown objects, or changes them, as they are.
+///
+/// # Errors
+/// As [`connect`].
+pub async fn connect_person(kubeconfig: Option<&Path>) -> Result<Client> {
+    let budget = Budget {
+        rate: 20.0,
+        burst: 40,
+    };
+    let mut shared = Shared::new(budget, Fence::default(), Metrics::default());
+    shared.reads_whole = true;
+    open(kubeconfig, shared).await
+}
+
+async fn open(kubeconfig: Option<&Path>, shared: Shared) -> Result<Client> {
+    let config = match kubeconfig {
+        Some(path) => {
+            let text = Kubeconfig::read_from(path)
+                .with_context(|| format!("read the kubeconfig {}", path.display()))?;
+            Config::from_custom_kubeconfig(text, &KubeConfigOptions::default())
+                .await
+                .context("use the kubeconfig")?
+        }
+        None => Config::incluster()
+            .context("find the API server: this is no pod of a cluster; give --kubeconfig FILE")?,
+    };
+    dns::check(&config.cluster_url).await?;
+    let mut connector = HttpConnector::new_with_resolver(Getent);
+    connector.enforce_http(false);
+    connector.set_nodelay(true);
+    connector.set_connect_timeout(Some(PATIENCE));
+    // A watch says nothing for minutes: this notices that the other side has gone.
+    connector.set_keepalive(Some(Duration::from_secs(20)));
+    connector.set_keepalive_interval(Some(Duration::from_secs(5)));
+    connector.set_keepalive_retries(Some(3));
+    let https = config
+        .rustls_https_connector_with_connector(connector)
+        .context("prepare TLS")?;
+    let service = ServiceBuilder::new()
+        // Before the server's own path is put in front of others.
+        .layer(Counted(Arc::new(shared)))
+        .layer(config.base_uri_layer())
+        .option_layer(config.auth_layer().context("use the credentials")?)
+        .map_err(BoxError::from)
+        .service(Http::builder(TokioExecutor::new()).build::<_, Body>(https));
+    Ok(Client::new(service, config.default_namespace))
+}

@@ -1,0 +1,153 @@
+//! What a request to the API server is, as far as it matters here.
+
+use crate::client::{
+    fields::{self, Asks},
+    prune::Keep,
+    timeouts::Limits,
+};
+use http::{Method, Request};
+use kube::client::Body;
+use std::time::Duration;
+
+/// A request.
+#[derive(Clone, Copy)]
+pub(crate) struct Sort {
+    pub limits: Limits,
+    /// It is about leases.
+    pub lease: bool,
+    /// Only who leads may.
+    pub writes: bool,
+    /// It is to be told of what happens.
+    pub watches: bool,
+    /// What of the answer is needed.
+    pub needed: &'static Keep,
+}
+
+impl Sort {
+    pub fn of(request: &Request<Body>) -> Self {
+        let query = request.uri().query().unwrap_or_default();
+        let asks = |key: &str| {
+            let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
+            pairs.find(|(name, _)| *name == key).map(|(_, value)| value)
+        };
+        let reads = *request.method() == Method::GET;
+        let place = Place::of(request.uri().path());
+        let is = |group: &str, plural: &str| {
+            place
+                .as_ref()
+                .is_some_and(|place| (place.group, place.plural) == (group, plural))
+        };
+        let lease = is("coordination.k8s.io", "leases");
+        let asks_for = if matches!(asks("watch"), Some("true" | "1")) {
+            Asks::Watch
+        } else if reads && place.as_ref().is_some_and(|place| place.all) {
+            Asks::List
+        } else {
+            Asks::One
+        };
+        let limits = match asks_for {
+            Asks::Watch => {
+                let seconds = asks("timeoutSeconds").and_then(|text| text.parse().ok());
+                Limits::watch(seconds.map(Duration::from_secs))
+            }
+            Asks::List => Limits::MANY,
+            Asks::One => Limits::ONE,
+        };
+        let needed = place.as_ref().map_or_else(fields::unknown, |place| {
+            fields::needed(place.group, place.plural, asks_for)
+        });
+        Sort {
+            limits,
+            lease,
+            writes: !reads && !lease && !is("", "events"),
+            watches: asks_for == Asks::Watch,
+            needed,
+        }
+    }
+}
+
+/// What a path is about: `/api/v1/[namespaces/N/]PLURAL…` or `/apis/GROUP/VERSION/…`
+/// (`RequestInfoFactory` in `apiserver/pkg/endpoints/request`). Names in it may be anything.
+struct Place<'a> {
+    group: &'a str,
+    plural: &'a str,
+    /// No object is named.
+    all: bool,
+}
+
+impl<'a> Place<'a> {
+    fn of(path: &'a str) -> Option<Self> {
+        let mut parts = path.strip_prefix('/')?.split('/');
+        let group = match parts.next()? {
+            "api" => "",
+            "apis" => parts.next()?,
+            _ => return None,
+        };
+        parts.next()?;
+        let plural = parts.next()?;
+        let in_namespace = (plural == "namespaces").then(|| parts.nth(1)).flatten();
+        Some(Place {
+            group,
+            plural: in_namespace.unwrap_or(plural),
+            all: parts.next().is_none(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_request_is_does_not_depend_on_how_its_object_is_called() {
+        let sort = |method: Method, uri: &str| {
+            let request = Request::builder().method(method).uri(uri);
+            let sort = Sort::of(&request.body(Body::empty()).unwrap());
+            (sort.limits, sort.lease, sort.writes)
+        };
+        let (one, many) = (Limits::ONE, Limits::MANY);
+        let patch = |uri: &str| sort(Method::PATCH, uri);
+        let leases = "/apis/coordination.k8s.io/v1/namespaces/flexvol/leases";
+        assert_eq!(
+            patch(&format!("{leases}/flexvol-controller")),
+            (one, true, false)
+        );
+        assert_eq!(sort(Method::POST, leases), (one, true, false));
+        assert_eq!(
+            patch("/api/v1/namespaces/ns/events/a.b"),
+            (one, false, false)
+        );
+        // Of people who would like theirs to be written by whoever leads no more.
+        for uri in [
+            "/api/v1/namespaces/leases/persistentvolumeclaims/data",
+            "/api/v1/namespaces/ns/persistentvolumeclaims/leases",
+            "/api/v1/namespaces/events/persistentvolumeclaims/events/status",
+            "/apis/leases/v1/namespaces/ns/leases/data",
+            "/api/v1/persistentvolumes/leases?x=watch=true",
+            "/api/v1/namespaces/events",
+        ] {
+            assert_eq!(patch(uri), (one, false, true), "{uri}");
+        }
+        let get = |uri: &str| sort(Method::GET, uri).0;
+        let volumes = "/api/v1/persistentvolumes";
+        let watch = |seconds: Option<u64>| Limits::watch(seconds.map(Duration::from_secs));
+        assert_eq!(get(&format!("{volumes}?limit=5&watch=true")), watch(None));
+        assert_eq!(
+            get(&format!("{volumes}?watch=true&timeoutSeconds=290&x=1")),
+            watch(Some(290))
+        );
+        for lists in [
+            "/api/v1/persistentvolumes?labelSelector=watch=true",
+            "/apis/flexvol.dev/v1alpha1/nodevolumes?limit=500",
+            "/api/v1/namespaces/ns/persistentvolumeclaims",
+        ] {
+            assert_eq!(get(lists), many, "{lists}");
+        }
+        for reads in [
+            "/api/v1/persistentvolumes/data",
+            "/api/v1/namespaces/ns/persistentvolumeclaims/data",
+        ] {
+            assert_eq!(get(reads), one, "{reads}");
+        }
+    }
+}

@@ -1,0 +1,329 @@
+//! The middleware of the client: requests are spread by a budget, timed, fenced and counted, and of their answers
+//! only what is needed is read.
+
+use super::{
+    failpoint::Cut,
+    fence::{Fence, end},
+    prune::Prune,
+    request_info::Sort,
+    timeouts::{Timed, late},
+};
+use crate::support::metrics::Metrics;
+use http::{Request, Response, StatusCode, header};
+use kube::client::Body;
+use std::{
+    future::Future,
+    pin::Pin,
+    sync::{Arc, Mutex, PoisonError},
+    task::{self, Poll},
+    time::Duration,
+};
+use tokio::time::{Instant, sleep_until, timeout};
+use tower::{BoxError, Layer, Service};
+
+/// How many requests may be made.
+#[derive(Clone, Copy, Debug)]
+pub struct Budget {
+    /// In a second, on average.
+    pub rate: f64,
+    /// At once.
+    pub burst: u32,
+}
+
+/// Nobody waits for longer because the API server says so.
+const LONGEST_HOLD: Duration = Duration::from_secs(60);
+
+pub(super) struct Shared {
+    budget: Budget,
+    /// When the next request may start, if all so far had been spread evenly.
+    next: Mutex<Instant>,
+    fence: Fence,
+    metrics: Metrics,
+    cut: Option<Cut>,
+    /// Also what this program does not need.
+    pub(super) reads_whole: bool,
+}
+
+impl Shared {
+    pub(super) fn new(budget: Budget, fence: Fence, metrics: Metrics) -> Self {
+        Shared {
+            budget,
+            next: Mutex::new(Instant::now()),
+            fence,
+            metrics,
+            cut: Cut::of_environment(),
+            reads_whole: false,
+        }
+    }
+
+    /// When the next request may start.
+    fn turn(&self) -> Instant {
+        let now = Instant::now();
+        let apart = Duration::from_secs_f64(1.0 / self.budget.rate);
+        let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+        let earliest = now.checked_sub(apart * self.budget.burst).unwrap_or(now);
+        let turn = (*next).max(earliest);
+        *next = turn + apart;
+        turn.max(now)
+    }
+
+    /// The API server has too much to do, and says when to ask again: no request begins before that.
+    fn hold(&self, pause: Duration) {
+        let until = Instant::now() + pause.min(LONGEST_HOLD);
+        let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+        *next = (*next).max(until);
+    }
+
+    fn received<B>(
+        &self,
+        mut answer: Response<B>,
+        sort: Sort,
+        begun: Instant,
+    ) -> Response<Timed<B>> {
+        if let Some(pause) = retry_after(&answer) {
+            self.hold(pause);
+        }
+        // Of the API server's words alone it follows that something is not there. Load balancers say it
+        // too, and the API server itself in plain text while it starts.
+        if answer.status() == StatusCode::NOT_FOUND && !is_json(&answer) {
+            *answer.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+        }
+        let whole = self.reads_whole || !answer.status().is_success();
+        let prune = (!whole).then(|| Prune::new(sort.needed));
+        answer.map(|body| Timed::new(body, begun, sort.limits, prune))
+    }
+}
+
+/// How long the API server has whoever it refuses wait (`Retry-After` of API priority and fairness).
+fn retry_after<B>(answer: &Response<B>) -> Option<Duration> {
+    let refused = answer.status() == StatusCode::TOO_MANY_REQUESTS;
+    let seconds = answer.headers().get(header::RETRY_AFTER)?.to_str().ok()?;
+    let seconds = seconds.parse().ok()?;
+    refused.then(|| Duration::from_secs(seconds))
+}
+
+fn is_json<B>(answer: &Response<B>) -> bool {
+    let kind = answer.headers().get(header::CONTENT_TYPE);
+    let kind = kind.and_then(|kind| kind.to_str().ok());
+    kind.is_some_and(|kind| kind.starts_with("application/json"))
+}
+
+#[derive(Clone)]
+pub(super) struct Counted(pub(super) Arc<Shared>);
+
+impl<S> Layer<S> for Counted {
+    type Service = Counting<S>;
+
+    fn layer(&self, inner: S) -> Counting<S> {
+        Counting {
+            inner,
+            shared: Arc::clone(&self.0),
+        }
+    }
+}
+
+#[derive(Clone)]
+pub(super) struct Counting<S> {
+    inner: S,
+    shared: Arc<Shared>,
+}
+
+impl<S, B> Service<Request<Body>> for Counting<S>
+where
+    S: Service<Request<Body>, Response = Response<B>> + Clone + Send + 'static,
+    S::Future: Send,
+    S::Error: Into<BoxError>,
+    B: hyper::body::Body<Data = hyper::body::Bytes> + Send,
+{
+    type Response = Response<Timed<B>>;
+    type Error = BoxError;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, BoxError>> + Send>>;
+
+    fn poll_ready(&mut self, context: &mut task::Context<'_>) -> Poll<Result<(), BoxError>> {
+        self.inner.poll_ready(context).map_err(Into::into)
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        // The one that is ready goes into the future, and its clone stays.
+        let clone = self.inner.clone();
+        let mut inner = std::mem::replace(&mut self.inner, clone);
+        let shared = Arc::clone(&self.shared);
+        Box::pin(async move {
+            let sort = Sort::of(&request);
+            let method = request.method().clone();
+            let watched = sort.watches.then(|| request.uri().path().to_owned());
+            if let Some(of) = &watched {
+                shared.metrics.watches.asked(of);
+            }
+            // Whoever waits for its turn must not lose the lease for it.
+            if !sort.lease {
+                sleep_until(shared.turn()).await;
+            }
+            if sort.writes && shared.fence.is_past() {
+                end("the lease was not renewed in time");
+            }
+            let cut = shared.cut.as_ref().filter(|_| sort.writes);
+            let write = cut.map(Cut::begin);
+            let begun = Instant::now();
+            let limits = sort.limits;
+            let answer = match timeout(limits.begin, inner.call(request)).await {
+                Ok(Ok(answer)) => Ok(shared.received(answer, sort, begun)),
+                Ok(Err(error)) => Err(error.into()),
+                Err(_) => Err(late(limits.begin)),
+            };
+            let code = answer.as_ref().map_or(0, |answer| answer.status().as_u16());
+            shared.metrics.requested(&method, code);
+            match &watched {
+                Some(of) if code == 200 => shared.metrics.watches.began(of),
+                None if code != 0 => shared.metrics.watches.answered(),
+                _ => {}
+            }
+            if let (Some(cut), Some(write)) = (cut, write) {
+                cut.answered(write);
+            }
+            answer
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        super::{Refusal, refusal},
+        *,
+    };
+    use futures_util::{StreamExt, future::pending, stream};
+    use http_body_util::{BodyExt, Full, StreamBody};
+    use hyper::body::{Bytes, Frame};
+    use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim};
+    use kube::{Api, Client, api::ListParams};
+    use serde_json::json;
+    use std::{collections::BTreeMap, convert::Infallible};
+    use tokio::time::sleep;
+
+    /// How long whoever asks waits for an answer that begins so late, if at all, and does not end.
+    async fn waits(uri: &str, begins: Option<u64>) -> u64 {
+        let answer = move |_: Request<Body>| async move {
+            match begins {
+                Some(seconds) => sleep(Duration::from_secs(seconds)).await,
+                None => pending().await,
+            }
+            let half = stream::iter([Ok::<_, Infallible>(Frame::data("{".into()))]);
+            let body = StreamBody::new(half.chain(stream::pending()));
+            Ok::<_, BoxError>(Response::new(body))
+        };
+        let budget = Budget {
+            rate: 10.0,
+            burst: 5,
+        };
+        let shared = Shared::new(budget, Fence::default(), Metrics::default());
+        let service = Counted(Arc::new(shared)).layer(tower::service_fn(answer));
+        let client = Client::new(service, "default");
+        let begun = Instant::now();
+        let request = Request::get(uri).body(Body::empty()).unwrap();
+        let whole = async { client.send(request).await?.into_body().collect().await };
+        assert!(whole.await.is_err(), "{uri}");
+        begun.elapsed().as_secs()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_that_does_not_end_is_given_up_as_one_that_does_not_begin() {
+        let (one, many) = (
+            "/api/v1/persistentvolumes/data",
+            "/api/v1/persistentvolumes",
+        );
+        let watch = "/api/v1/persistentvolumes?watch=true&timeoutSeconds=290";
+        for (uri, begins, seconds) in [
+            (one, None, 4),
+            (one, Some(3), 4),
+            (many, None, 60),
+            (many, Some(50), 60),
+            (watch, None, 60),
+            (watch, Some(1), 350),
+        ] {
+            assert_eq!(waits(uri, begins).await, seconds, "{uri} {begins:?}");
+        }
+    }
+
+    /// A client of somebody who always answers so, and is told of each request.
+    fn client(
+        answer: impl Fn() -> Response<Full<Bytes>> + Clone + Send + Sync + 'static,
+        rate: f64,
+    ) -> Client {
+        let service = move |_: Request<Body>| {
+            let answer = answer();
+            async move { Ok::<_, BoxError>(answer) }
+        };
+        let budget = Budget { rate, burst: 5 };
+        let shared = Shared::new(budget, Fence::default(), Metrics::default());
+        let service = Counted(Arc::new(shared)).layer(tower::service_fn(service));
+        Client::new(service, "default")
+    }
+
+    #[tokio::test]
+    async fn that_something_is_not_there_is_believed_of_the_api_server_alone() {
+        let get = async |kind: &'static str, text: &'static str| {
+            let answer = move || {
+                let answer = Response::builder().status(404).header("content-type", kind);
+                answer.body(Full::from(text)).unwrap()
+            };
+            let claims: Api<ConfigMap> = Api::default_namespaced(client(answer, 1000.0));
+            claims.get_opt("data").await
+        };
+        let status = r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"no","reason":"NotFound","code":404}"#;
+        assert!(get("application/json", status).await.unwrap().is_none());
+        for (kind, text) in [
+            ("text/plain; charset=utf-8", "404 page not found\n"),
+            ("text/html", "<h1>404</h1>"),
+        ] {
+            let error = get(kind, text).await.unwrap_err();
+            assert_eq!(refusal(&error), Refusal::Other, "{kind}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nobody_asks_again_before_the_api_server_says_so() {
+        let begun = Instant::now();
+        let answer = || {
+            let answer = Response::builder().status(429).header("retry-after", "3");
+            answer.body(Full::from("too many")).unwrap()
+        };
+        let maps: Api<ConfigMap> = Api::default_namespaced(client(answer, 1000.0));
+        let mut asked = Vec::new();
+        for _ in 0..3 {
+            maps.get("data").await.unwrap_err();
+            asked.push(begun.elapsed().as_secs());
+        }
+        assert_eq!(asked, [0, 3, 6]);
+    }
+
+    #[tokio::test]
+    async fn a_list_of_large_objects_is_read_without_what_is_not_needed() {
+        let labels: BTreeMap<_, _> = (0..1000)
+            .map(|n| (format!("l{n}"), "v".repeat(60)))
+            .collect();
+        let claim = json!({"metadata": {"name": "data", "namespace": "ns", "labels": labels}});
+        let list = json!({
+            "kind": "List", "apiVersion": "v1", "metadata": {}, "items": [claim],
+        });
+        let answer = move || Response::new(Full::from(list.to_string()));
+        let claims: Api<PersistentVolumeClaim> = Api::all(client(answer, 1000.0));
+        let found = claims.list(&ListParams::default()).await.unwrap().items;
+        assert_eq!(found[0].metadata.name.as_deref(), Some("data"));
+        assert!(found[0].metadata.labels.is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn requests_are_spread_after_a_burst() {
+        let budget = Budget {
+            rate: 10.0,
+            burst: 5,
+        };
+        let shared = Shared::new(budget, Fence::default(), Metrics::default());
+        tokio::time::advance(Duration::from_secs(60)).await;
+        let now = Instant::now();
+        let turns: Vec<_> = (0..20).map(|_| (shared.turn() - now).as_millis()).collect();
+        assert_eq!(turns[..5], [0; 5], "{turns:?}");
+        assert!(turns[19] >= 1300 && turns[19] <= 1500, "{turns:?}");
+    }
+}

@@ -1,0 +1,125 @@
+//! Persistent volume claims.
+
+use super::meta::storage;
+use crate::api::labels::{AWAITS_NODE, CLASS, FAILED, PROVISIONER, SELECTED_NODE, is_object_name};
+use flexvol_sdk::Bytes;
+use k8s_openapi::api::core::v1::{
+    PersistentVolumeClaim, PersistentVolumeClaimCondition, PersistentVolumeClaimSpec,
+};
+
+/// The provisioner that Kubernetes wrote on the claim
+/// (`pkg/controller/volume/persistentvolume/pv_controller.go`).
+pub(crate) fn provisioner(claim: &PersistentVolumeClaim) -> Option<&str> {
+    let annotations = claim.metadata.annotations.as_ref()?;
+    let found = PROVISIONER.iter().find_map(|key| annotations.get(*key));
+    found.map(String::as_str)
+}
+
+/// The node that the scheduler chose.
+pub(crate) fn selected_node(claim: &PersistentVolumeClaim) -> Option<&str> {
+    let annotations = claim.metadata.annotations.as_ref()?;
+    annotations.get(SELECTED_NODE).map(String::as_str)
+}
+
+/// What the claim says of its class, if anything: the annotation goes before the field, as for quota, the
+/// scheduler and the binder (`GetPersistentVolumeClaimClass` in `pkg/apis/core/v1/helper`), and Kubernetes
+/// does not look what it says. A claim that says `""` gets no default class.
+pub(crate) fn class_text(claim: &PersistentVolumeClaim) -> Option<&str> {
+    let annotated = claim.metadata.annotations.as_ref();
+    let text = match annotated.and_then(|all| all.get(CLASS)) {
+        Some(text) => text,
+        None => claim.spec.as_ref()?.storage_class_name.as_ref()?,
+    };
+    Some(text)
+}
+
+/// The name of the claim's class, if what [`class_text`] tells can be one.
+pub(crate) fn class_name(claim: &PersistentVolumeClaim) -> Option<&str> {
+    class_text(claim).filter(|name| is_object_name(name))
+}
+
+/// The size that a claim asks for.
+///
+/// # Errors
+/// When it asks for none, or for one that is no size, in words for the claim's author.
+pub(crate) fn request(spec: &PersistentVolumeClaimSpec) -> Result<Bytes, String> {
+    let requests = spec
+        .resources
+        .as_ref()
+        .and_then(|all| all.requests.as_ref());
+    let Some(asked) = requests.and_then(|requests| requests.get("storage")) else {
+        return Err("the claim asks for no size: set spec.resources.requests.storage".to_owned());
+    };
+    let bytes: Bytes = asked
+        .0
+        .parse()
+        .map_err(|error: flexvol_sdk::Error| error.to_string())?;
+    // What Kubernetes counts in.
+    if bytes == Bytes(0) || i64::try_from(bytes.0).is_err() {
+        return Err(format!("size {} cannot be had", asked.0));
+    }
+    Ok(bytes)
+}
+
+/// Whether the claim asks for more than it has.
+pub(crate) fn grows(claim: &PersistentVolumeClaim) -> bool {
+    let request = claim.spec.as_ref().and_then(|spec| request(spec).ok());
+    is_bound(claim) && request.is_some_and(|request| request > capacity(claim))
+}
+
+/// Whether Kubernetes has given the claim its volume.
+pub(crate) fn is_bound(claim: &PersistentVolumeClaim) -> bool {
+    let phase = claim
+        .status
+        .as_ref()
+        .and_then(|status| status.phase.as_deref());
+    phase == Some("Bound")
+}
+
+/// The size that the claim is said to have.
+pub(crate) fn capacity(claim: &PersistentVolumeClaim) -> Bytes {
+    let status = claim.status.as_ref();
+    storage(status.and_then(|status| status.capacity.as_ref()))
+}
+
+/// The size that the claim says kubelet has to grow its file system to. Releases without
+/// `allocatedResources` take the size from the persistent volume, and the request is what that has.
+pub(crate) fn awaits_node(claim: &PersistentVolumeClaim) -> Option<Bytes> {
+    condition(claim, AWAITS_NODE)?;
+    let status = claim.status.as_ref()?;
+    let of_storage = status
+        .allocated_resource_statuses
+        .as_ref()
+        .and_then(|all| all.get("storage"));
+    // Kubelet has given up, and will not look at it again (`runPreCheck` in node_expander.go).
+    if of_storage.is_some_and(|word| word == "NodeResizeInfeasible") {
+        return None;
+    }
+    let spec = claim.spec.as_ref()?;
+    match &status.allocated_resources {
+        Some(_) => Some(storage(status.allocated_resources.as_ref())),
+        None => request(spec).ok(),
+    }
+}
+
+/// Why the claim's storage did not grow, as the claim says.
+pub(crate) fn failure(claim: &PersistentVolumeClaim) -> Option<String> {
+    let condition = condition(claim, FAILED)?;
+    Some(condition.message.clone().unwrap_or_default())
+}
+
+/// A condition that the claim is in.
+pub(crate) fn condition<'a>(
+    claim: &'a PersistentVolumeClaim,
+    kind: &str,
+) -> Option<&'a PersistentVolumeClaimCondition> {
+    let status = claim.status.iter();
+    let mut all = status.flat_map(|status| status.conditions.iter().flatten());
+    all.find(|condition| condition.type_ == kind && condition.status == "True")
+}
+
+/// The size that a claim asks for; none if it says none, or something that is no size.
+pub(crate) fn asked(claim: &PersistentVolumeClaim) -> Bytes {
+    let size = claim.spec.as_ref().map(request);
+    size.and_then(Result::ok).unwrap_or_default()
+}

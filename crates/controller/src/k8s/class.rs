@@ -1,0 +1,95 @@
+//! Storage classes.
+
+use super::claim;
+use crate::api::labels::LARGEST;
+use flexvol_sdk::Bytes;
+use k8s_openapi::api::{core::v1::PersistentVolumeClaim, storage::v1::StorageClass};
+use std::collections::BTreeMap;
+
+/// Why a size is more than a class allows, if it is.
+pub(crate) fn beyond(class: &StorageClass, asked: Bytes) -> Option<String> {
+    let text = class.metadata.annotations.as_ref()?.get(LARGEST)?;
+    let name = class.metadata.name.as_deref().unwrap_or_default();
+    match text.parse::<Bytes>() {
+        Ok(largest) if asked <= largest => None,
+        Ok(largest) => Some(format!(
+            "storage class {name:?} allows at most {largest}, and {asked} is asked for; ask for less"
+        )),
+        Err(error) => Some(format!(
+            "annotation {LARGEST} of storage class {name:?} is no size, so nothing is made and nothing grows: {error}; mend it"
+        )),
+    }
+}
+
+/// Whether a class has volumes on nodes with these labels: with all that one of its terms asks for.
+pub(crate) fn allows_node(class: &StorageClass, labels: Option<&BTreeMap<String, String>>) -> bool {
+    let terms = class.allowed_topologies.as_deref().unwrap_or_default();
+    terms.is_empty()
+        || terms.iter().any(|term| {
+            term.match_label_expressions.iter().flatten().all(|asked| {
+                let has = labels.and_then(|labels| labels.get(&asked.key));
+                has.is_some_and(|value| asked.values.contains(value))
+            })
+        })
+}
+
+/// Why a class lets a claim not grow, if that asks for more: otherwise the class may not have been read.
+pub(crate) fn forbids(
+    class: Option<&StorageClass>,
+    claim: &PersistentVolumeClaim,
+) -> Option<String> {
+    let name = claim::class_name(claim).unwrap_or_default();
+    let why = match class {
+        None => "is not there, so nobody can know whether the volume may grow; make it",
+        Some(class) if class.allow_volume_expansion != Some(true) => {
+            "does not allow growth any more; set its allowVolumeExpansion to true"
+        }
+        Some(_) => return None,
+    };
+    claim::grows(claim).then(|| format!("storage class {name:?} {why}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, from_value, json};
+
+    #[test]
+    fn who_asks_for_growth_that_the_class_does_not_allow_any_more_is_told() {
+        let forbidden = |asked: &str, allows: Option<bool>| {
+            let claim = from_value(json!({
+                "spec": {
+                    "storageClassName": "disk", "volumeName": "pvc-1",
+                    "resources": {"requests": {"storage": asked}},
+                },
+                "status": {"phase": "Bound", "capacity": {"storage": "1Gi"}},
+            }));
+            let class = allows.map(|allows| StorageClass {
+                allow_volume_expansion: Some(allows),
+                ..StorageClass::default()
+            });
+            forbids(class.as_ref(), &claim.unwrap()).unwrap_or_default()
+        };
+        assert!(forbidden("2Gi", None).contains("\"disk\" is not there"));
+        assert!(forbidden("2Gi", Some(false)).contains("does not allow growth"));
+        assert_eq!(forbidden("2Gi", Some(true)), "");
+        for class in [None, Some(false)] {
+            assert_eq!(forbidden("1Gi", class), "", "nothing is asked");
+        }
+    }
+
+    #[test]
+    fn a_class_with_topologies_has_volumes_on_their_nodes_alone() {
+        let class = |terms: Value| -> StorageClass {
+            from_value(json!({"provisioner": "a/b", "allowedTopologies": terms})).unwrap()
+        };
+        let zone =
+            |zones: &[&str]| json!({"matchLabelExpressions": [{"key": "zone", "values": zones}]});
+        let labels = BTreeMap::from([("zone".to_owned(), "a".to_owned())]);
+        let allows = |terms: Value| allows_node(&class(terms), Some(&labels));
+        assert!(allows(json!([])));
+        assert!(allows(json!([zone(&["b"]), zone(&["c", "a"])])));
+        assert!(!allows(json!([zone(&["b"])])));
+        assert!(!allows_node(&class(json!([zone(&["a"])])), None));
+    }
+}

@@ -1,0 +1,116 @@
+//! Pods, as little of them as is needed: one volume of the API's has three kilobytes, also without a word in it,
+//! and pods have as many as tenants like.
+
+use crate::api::labels::is_object_name;
+use k8s_openapi::{NamespaceResourceScope, api::core::v1, apimachinery::pkg::apis::meta::v1::Time};
+use kube::{Resource, ResourceExt, api::ObjectMeta};
+use serde::Deserialize;
+use std::borrow::Cow;
+
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Pod {
+    pub metadata: ObjectMeta,
+    #[serde(default)]
+    spec: PodSpec,
+    #[serde(default)]
+    pub status: PodStatus,
+    /// There is more of it than was read.
+    #[serde(default)]
+    pub cut: bool,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+struct PodSpec {
+    volumes: Option<Vec<Volume>>,
+}
+
+/// The last one that was read may be without members.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Volume {
+    name: String,
+    persistent_volume_claim: Option<Source>,
+    ephemeral: Option<Ephemeral>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Source {
+    claim_name: String,
+}
+
+/// A claim is made for the pod.
+#[derive(Clone, Debug, Deserialize)]
+struct Ephemeral {}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+pub(crate) struct PodStatus {
+    pub phase: Option<String>,
+    pub conditions: Option<Vec<PodCondition>>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct PodCondition {
+    #[serde(rename = "type")]
+    pub type_: String,
+    pub status: String,
+    pub last_transition_time: Option<Time>,
+}
+
+impl Resource for Pod {
+    type DynamicType = ();
+    type Scope = NamespaceResourceScope;
+
+    fn kind((): &()) -> Cow<'_, str> {
+        v1::Pod::kind(&())
+    }
+    fn group((): &()) -> Cow<'_, str> {
+        v1::Pod::group(&())
+    }
+    fn version((): &()) -> Cow<'_, str> {
+        v1::Pod::version(&())
+    }
+    fn plural((): &()) -> Cow<'_, str> {
+        v1::Pod::plural(&())
+    }
+    fn meta(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.metadata
+    }
+}
+
+/// The claims that a pod names. Kubernetes lets pods name anything, so what is no name of an object is
+/// left out.
+pub(crate) fn claims_of(pod: &Pod) -> Vec<String> {
+    let volumes = pod.spec.volumes.iter().flatten();
+    let names = volumes.filter_map(|volume| match &volume.persistent_volume_claim {
+        Some(source) => Some(source.claim_name.clone()),
+        // `VolumeClaimName` in component-helpers.
+        None => volume
+            .ephemeral
+            .as_ref()
+            .map(|Ephemeral {}| format!("{}-{}", pod.name_any(), volume.name)),
+    });
+    names.filter(|name| is_object_name(name)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{from_value, json};
+
+    #[test]
+    fn a_pod_has_the_claims_that_it_names_and_those_that_are_made_for_it() {
+        let named = |name: &str| json!({"name": "v", "persistentVolumeClaim": {"claimName": name}});
+        let pod = json!({
+            "metadata": {"name": "app"},
+            "spec": {"containers": [], "volumes": [
+                named("data"), named("../x"), {"name": "own", "ephemeral": {}}, {"name": "tmp", "emptyDir": {}},
+            ]},
+        });
+        assert_eq!(claims_of(&from_value(pod).unwrap()), ["data", "app-own"]);
+    }
+}

@@ -1,0 +1,158 @@
+//! Stateful sets, and what their annotations ask of their claims.
+
+use super::claim::{asked, capacity};
+use crate::api::labels::{GROW, OFFLINE};
+use flexvol_sdk::Bytes;
+use k8s_openapi::api::{apps::v1::StatefulSet, core::v1::PersistentVolumeClaim};
+use kube::ResourceExt;
+use std::{collections::HashSet, ops::Range};
+
+/// A set has claims for the pods that it has made, and maybe for this many more.
+const AHEAD: i32 = 100;
+
+/// The names of a set's claim templates.
+pub(crate) fn templates(set: &StatefulSet) -> HashSet<&str> {
+    let templates = set.spec.volume_claim_templates.iter().flatten();
+    let names = templates.filter_map(|template| template.metadata.name.as_deref());
+    names.collect()
+}
+
+/// A claim template of the set.
+pub(crate) fn template<'a>(set: &'a StatefulSet, name: &str) -> Option<&'a PersistentVolumeClaim> {
+    let mut all = set.spec.volume_claim_templates.iter().flatten();
+    all.find(|template| template.metadata.name.as_deref() == Some(name))
+}
+
+/// The size of a template, as it is written, and what that is; none if it is no size.
+pub(crate) fn size(template: &PersistentVolumeClaim) -> Option<(String, Bytes)> {
+    let requests = template.spec.as_ref()?.resources.as_ref()?;
+    let text = &requests.requests.as_ref()?.get("storage")?.0;
+    Some((text.clone(), text.parse().ok()?))
+}
+
+/// Whether pods of the set may be stopped, one at a time, so that their volumes grow; or what is wrong
+/// with the annotation. Where a claim template has that very name, the annotation is its size.
+pub(crate) fn restarts(set: &StatefulSet) -> Result<bool, String> {
+    let key = format!("{GROW}{OFFLINE}");
+    let annotations = set.metadata.annotations.as_ref();
+    let text = annotations.and_then(|all| all.get(&key));
+    match text.map(String::as_str) {
+        _ if templates(set).contains(OFFLINE) => Ok(false),
+        None => Ok(false),
+        Some("restart") => Ok(true),
+        Some(text) => Err(format!(
+            "annotation {key}: {text:?} says nothing; write \"restart\", by which pods are stopped one at a time, or remove it"
+        )),
+    }
+}
+
+/// The sizes that a set's annotations ask for: template, and size or what is wrong with it.
+pub(crate) fn wanted(set: &StatefulSet) -> Vec<(String, Result<Bytes, String>)> {
+    let known = templates(set);
+    let annotations = set.metadata.annotations.iter().flatten();
+    annotations
+        .filter_map(|(key, text)| {
+            let name = key.strip_prefix(GROW)?;
+            if name == OFFLINE && !known.contains(name) {
+                return None;
+            }
+            let size = if known.contains(name) {
+                text.parse::<Bytes>()
+                    .map_err(|error| format!("annotation {key}: {error}"))
+            } else {
+                Err(format!(
+                    "annotation {key}: the set has no claim template {name:?}"
+                ))
+            };
+            Some((name.to_owned(), size))
+        })
+        .collect()
+}
+
+/// The ordinals of the pods that may have claims: a set may ask for more than can be counted.
+pub(crate) fn ordinals(set: &StatefulSet) -> Range<i32> {
+    let first = set
+        .spec
+        .ordinals
+        .as_ref()
+        .and_then(|ordinals| ordinals.start);
+    let made = set.status.as_ref().map_or(0, |status| status.replicas);
+    let count = set.spec.replicas.unwrap_or(1);
+    let (first, count) = (first.unwrap_or(0), count.min(made.saturating_add(AHEAD)));
+    first..first.saturating_add(count)
+}
+
+/// The name of a template's claim (`pkg/controller/statefulset/stateful_set_utils.go`).
+pub(crate) fn claim_name(set: &StatefulSet, template: &str, ordinal: i32) -> String {
+    format!("{template}-{}-{ordinal}", set.name_any())
+}
+
+/// What a claim has, where it would have to shrink to have only what is wanted. Drivers may make more
+/// than was asked for: what was asked for must be more too.
+pub(crate) fn too_large(claim: &PersistentVolumeClaim, wanted: Bytes) -> Option<Bytes> {
+    let has = capacity(claim);
+    (has > wanted && asked(claim) > wanted).then_some(has)
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use serde_json::{Value, from_value, json};
+
+    /// Of three pods, whose claims of the one template shall have 2 GiB.
+    pub fn set(more: Value) -> StatefulSet {
+        let mut set = json!({
+            "metadata": {"name": "db", "namespace": "ns", "annotations": {"grow.flexvol.dev/data": "2Gi"}},
+            "spec": {
+                "replicas": 3, "serviceName": "db", "selector": {}, "template": {},
+                "volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": {}}],
+            },
+        });
+        for (key, value) in more.as_object().unwrap() {
+            set["spec"][key] = value.clone();
+        }
+        from_value(set).unwrap()
+    }
+
+    #[test]
+    fn sizes_and_templates_that_are_none_are_told() {
+        assert_eq!(
+            wanted(&set(json!({}))),
+            [("data".to_owned(), Ok(Bytes(2 << 30)))]
+        );
+        let other = set(json!({"volumeClaimTemplates": []}));
+        assert!(
+            wanted(&other)[0]
+                .1
+                .as_ref()
+                .unwrap_err()
+                .contains("no claim template")
+        );
+        let mut wrong = set(json!({}));
+        let annotations = wrong.metadata.annotations.as_mut().unwrap();
+        annotations.insert("grow.flexvol.dev/data".to_owned(), "big".to_owned());
+        assert!(wanted(&wrong)[0].1.as_ref().unwrap_err().contains("big"));
+    }
+
+    #[test]
+    fn pods_are_stopped_only_where_an_annotation_says_exactly_that() {
+        let said = |text: Option<&str>, more: Value| {
+            let mut set = set(more);
+            let annotations = set.metadata.annotations.as_mut().unwrap();
+            if let Some(text) = text {
+                annotations.insert("grow.flexvol.dev/offline".to_owned(), text.to_owned());
+            }
+            (restarts(&set), wanted(&set).len())
+        };
+        assert_eq!(said(None, json!({})), (Ok(false), 1));
+        assert_eq!(said(Some("restart"), json!({})), (Ok(true), 1));
+        for other in ["", "Restart", "true", "delete", "2Gi"] {
+            let (why, sizes) = said(Some(other), json!({}));
+            assert!(why.unwrap_err().contains("write \"restart\""), "{other}");
+            assert_eq!(sizes, 1, "it is no template's");
+        }
+        let template = |name: &str| json!({"metadata": {"name": name}, "spec": {}});
+        let own = json!({"volumeClaimTemplates": [template("data"), template("offline")]});
+        assert_eq!(said(Some("2Gi"), own), (Ok(false), 2), "a template's size");
+    }
+}

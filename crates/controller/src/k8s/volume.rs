@@ -1,0 +1,87 @@
+//! Persistent volumes.
+
+use super::{claim::is_bound, meta::uid};
+use crate::api::{
+    drivers::Ours,
+    labels::{PROVISIONED_BY, claim_uid},
+};
+use k8s_openapi::api::core::v1::{ObjectReference, PersistentVolume, PersistentVolumeClaim};
+
+/// The claim that a persistent volume names.
+pub(crate) fn holder(volume: &PersistentVolume) -> Option<&ObjectReference> {
+    volume.spec.as_ref()?.claim_ref.as_ref()
+}
+
+/// Whether Kubernetes has given the claim this volume.
+pub(crate) fn has(claim: &PersistentVolumeClaim, volume: &PersistentVolume) -> bool {
+    let holder = holder(volume).and_then(|holder| holder.uid.as_deref());
+    is_bound(claim) && holder == Some(uid(&claim.metadata))
+}
+
+/// Which claim a persistent volume is for: namespace and name, and the UID.
+pub(crate) fn claimed_by(volume: &PersistentVolume) -> Option<((String, String), String)> {
+    let reference = holder(volume)?.clone();
+    // Without a UID it is yet to be bound.
+    Some(((reference.namespace?, reference.name?), reference.uid?))
+}
+
+/// Whether Kubernetes has found the volume's claim gone. What it could not delete it calls Failed; nothing
+/// but its claim's end leads there.
+pub(crate) fn lost_its_claim(volume: &PersistentVolume) -> bool {
+    let status = volume.status.as_ref();
+    let phase = status.and_then(|status| status.phase.as_deref());
+    matches!(phase, Some("Released" | "Failed"))
+}
+
+/// Namespace and name of the claim that a persistent volume is for, if it is named after another one.
+pub(crate) fn handed_on(volume: &PersistentVolume) -> Option<(String, String)> {
+    let (place, uid) = claimed_by(volume)?;
+    let name = volume.metadata.name.as_deref().unwrap_or_default();
+    (uid != claim_uid(name)).then_some(place)
+}
+
+/// The driver of a persistent volume, if it is a FlexVolume.
+pub(crate) fn driver_of(volume: &PersistentVolume) -> Option<&str> {
+    Some(volume.spec.as_ref()?.flex_volume.as_ref()?.driver.as_str())
+}
+
+/// Whether we made the volume, by its name and by what it says, and it is of one of our drivers.
+pub(crate) fn is_ours(volume: &PersistentVolume, ours: &Ours) -> bool {
+    let annotations = volume.metadata.annotations.as_ref();
+    let by = annotations.and_then(|all| all.get(PROVISIONED_BY));
+    let is_named = volume
+        .metadata
+        .name
+        .as_deref()
+        .is_some_and(|name| !claim_uid(name).is_empty());
+    is_named
+        && driver_of(volume)
+            .is_some_and(|driver| by.is_some_and(|by| by == driver) && ours.has(driver))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, from_value, json};
+
+    fn volume(name: &str, claim: &Value) -> PersistentVolume {
+        from_value(json!({
+            "metadata": {"name": name, "annotations": {"pv.kubernetes.io/provisioned-by": "a/b"}},
+            "spec": {"claimRef": claim, "flexVolume": {"driver": "a/b"}},
+            "status": {"phase": "Released"},
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn a_volume_of_another_name_is_not_ours_and_another_claim_may_have_ours() {
+        let ours = |name: &str, by: &str| is_ours(&volume(name, &Value::Null), &Ours::from([by]));
+        assert!(ours("pvc-1", "a/b"));
+        assert!(!ours("pvc-1", "a/c"));
+        assert!(!ours("copied", "a/b"));
+        let of = |uid: &str| json!({"namespace": "ns", "name": "data", "uid": uid});
+        assert_eq!(handed_on(&volume("pvc-1", &of("1"))), None);
+        let place = ("ns".to_owned(), "data".to_owned());
+        assert_eq!(handed_on(&volume("pvc-1", &of("2"))), Some(place));
+    }
+}

@@ -1,0 +1,243 @@
+//! Reading one volume's objects from the API server, as they are now.
+
+mod orders;
+pub(crate) mod provisioning;
+
+pub(crate) use orders::order_of;
+
+use crate::{
+    api::{
+        drivers::Ours,
+        labels::{CLAIM_FINALIZER, VOLUME_FINALIZER, claim_uid, volume_name},
+        v1alpha1::{ClaimReference, NodeVolume, ProblemReport},
+    },
+    decide::{self, Away, Binding, Observed, Reclaim},
+    k8s::{
+        claim::{self, awaits_node, capacity, failure, grows, is_bound},
+        class,
+        meta::{has_finalizer, storage, uid},
+        volume::{claimed_by, is_ours, lost_its_claim},
+    },
+};
+use anyhow::{Context, Result};
+use flexvol_sdk::{Bytes, ErrorClass};
+use k8s_openapi::api::{
+    core::v1::{PersistentVolume, PersistentVolumeClaim},
+    storage::v1::StorageClass,
+};
+use kube::{Api, Client};
+use orders::LASTING;
+
+/// The objects of one volume.
+#[derive(Clone, Debug, Default)]
+pub struct Live {
+    /// The claim that the persistent volume is for; before that is there, the one it is named after.
+    pub claim: Option<PersistentVolumeClaim>,
+    /// The persistent volume of that name.
+    pub volume: Option<PersistentVolume>,
+    /// The order of that name.
+    pub order: Option<NodeVolume>,
+    /// The claim's class.
+    pub class: Option<StorageClass>,
+    /// What became of the node that has to act; others find it out.
+    pub away: Option<Away>,
+}
+
+/// Reads them. `claim` says where the claim was last seen that the volume is named after, if nothing else
+/// tells. A volume that outlived its claim, because its class says Retain, may be for another one.
+///
+/// # Errors
+/// When the API server does not answer.
+pub async fn read(
+    client: &Client,
+    name: &str,
+    claim: Option<(String, String)>,
+    ours: &Ours,
+) -> Result<Live> {
+    let volumes: Api<PersistentVolume> = Api::all(client.clone());
+    let orders: Api<NodeVolume> = Api::all(client.clone());
+    let (volume, order) = tokio::try_join!(volumes.get_opt(name), orders.get_opt(name))
+        .context("read the persistent volume and the order")?;
+    let place = volume
+        .as_ref()
+        .filter(|volume| is_ours(volume, ours))
+        .and_then(claimed_by)
+        .or_else(|| {
+            let place = claim.or_else(|| order.as_ref().map(|order| named(&order.spec.claim)))?;
+            Some((place, claim_uid(name).to_owned()))
+        });
+    let mut live = Live {
+        volume,
+        order,
+        ..Live::default()
+    };
+    if let Some((place, uid)) = place {
+        live.claim = read_claim(client, &uid, &place).await?;
+    }
+    if let Some(claim) = &live.claim
+        && needs_class(claim, ours)
+        && let Some(class) = claim::class_name(claim)
+    {
+        let classes: Api<StorageClass> = Api::all(client.clone());
+        live.class = classes
+            .get_opt(class)
+            .await
+            .context("read the storage class")?;
+    }
+    Ok(live)
+}
+
+/// Reads the claim of this namespace and name, if it has this UID.
+///
+/// # Errors
+/// When the API server does not answer.
+pub(crate) async fn read_claim(
+    client: &Client,
+    uid: &str,
+    (namespace, name): &(String, String),
+) -> Result<Option<PersistentVolumeClaim>> {
+    let claims: Api<PersistentVolumeClaim> = Api::namespaced(client.clone(), namespace);
+    let found = claims.get_opt(name).await.context("read the claim")?;
+    // One that was made later under the same name is another volume's.
+    Ok(found.filter(|claim| self::uid(&claim.metadata) == uid))
+}
+
+fn named(claim: &ClaimReference) -> (String, String) {
+    (claim.namespace.clone(), claim.name.clone())
+}
+
+fn needs_class(claim: &PersistentVolumeClaim, ours: &Ours) -> bool {
+    // Without a class it is refused.
+    matches!(
+        provisioning::wish(claim, None, ours),
+        decide::Wish::Refused(_)
+    ) || grows(claim)
+}
+
+impl Live {
+    /// The names of the volume and of its claim, as far as they are known.
+    pub(crate) fn names(&self) -> (String, String) {
+        let volume = self.volume.as_ref().map(|volume| &volume.metadata);
+        let order = self.order.as_ref().map(|order| &order.metadata);
+        let named = volume.or(order).and_then(|meta| meta.name.clone());
+        let of_claim = self.claim.as_ref().map(|claim| &claim.metadata);
+        let named = named.or_else(|| of_claim.map(|meta| volume_name(uid(meta))));
+        let place = of_claim
+            .and_then(|meta| Some((meta.namespace.clone()?, meta.name.clone()?)))
+            .or_else(|| {
+                self.order
+                    .as_ref()
+                    .map(|order| self::named(&order.spec.claim))
+            });
+        let claim = place.map(|(namespace, name)| format!("{namespace}/{name}"));
+        (named.unwrap_or_default(), claim.unwrap_or_default())
+    }
+
+    /// Of which node storage was ordered, of which class, and of which size.
+    pub(crate) fn ordered(&self) -> Option<(&str, &str, Bytes)> {
+        let order = self.order.as_ref()?;
+        let class = self.class.as_ref()?.metadata.name.as_deref()?;
+        Some((&order.spec.node, class, Bytes(order.spec.size)))
+    }
+
+    /// Whether the node had no room for it.
+    pub(crate) fn had_no_room(&self) -> bool {
+        let status = self.order.as_ref().and_then(|order| order.status.as_ref());
+        let problem = status.and_then(|status| status.problem.as_ref());
+        problem.is_some_and(|problem| problem.class() == ErrorClass::Exhausted)
+    }
+
+    /// Why the node has failed, if it has so often that another one is asked.
+    pub(crate) fn kept_failing(&self) -> Option<&ProblemReport> {
+        let status = self.order.as_ref()?.status.as_ref()?;
+        let problem = status.problem.as_ref()?;
+        (status.failures >= LASTING).then_some(problem)
+    }
+
+    /// As far as decisions need it.
+    #[must_use]
+    pub fn observed(&self, name: &str, ours: &Ours) -> Observed {
+        Observed {
+            claim: self
+                .claim
+                .as_ref()
+                .map(|claim| self.claim_of(claim, name, ours)),
+            volume: self.volume.as_ref().map(|volume| volume_of(volume, ours)),
+            order: self.order.as_ref().map(|order| order_of(order, ours)),
+            away: self.away.clone(),
+        }
+    }
+
+    fn claim_of(&self, claim: &PersistentVolumeClaim, name: &str, ours: &Ours) -> decide::Claim {
+        let spec = claim.spec.clone().unwrap_or_default();
+        let request = claim::request(&spec).unwrap_or_default();
+        decide::Claim {
+            held: has_finalizer(&claim.metadata, CLAIM_FINALIZER),
+            wish: provisioning::wish(claim, self.class.as_ref(), ours),
+            request,
+            // It is written after the binding, and until then nothing has to grow.
+            capacity: if is_bound(claim) {
+                capacity(claim)
+            } else {
+                request
+            },
+            // Whoever has written the name, it is not undone.
+            binding: match spec.volume_name.as_deref() {
+                None | Some("") => Binding::None,
+                Some(volume) if volume != name => Binding::Another,
+                Some(_) if is_bound(claim) => Binding::This,
+                Some(_) => Binding::Named,
+            },
+            deleting: claim.metadata.deletion_timestamp.is_some(),
+            beyond: self
+                .class
+                .as_ref()
+                .and_then(|class| class::beyond(class, request))
+                .or_else(|| class::forbids(self.class.as_ref(), claim)),
+            awaits_node: awaits_node(claim),
+            failure: failure(claim),
+        }
+    }
+}
+
+pub(crate) fn volume_of(volume: &PersistentVolume, ours: &Ours) -> decide::Volume {
+    let spec = volume.spec.as_ref();
+    let policy = spec.and_then(|spec| spec.persistent_volume_reclaim_policy.as_deref());
+    decide::Volume {
+        ours: is_ours(volume, ours),
+        held: has_finalizer(&volume.metadata, VOLUME_FINALIZER),
+        deleting: volume.metadata.deletion_timestamp.is_some(),
+        // Of a volume that people take from its former claim Kubernetes says so for a while yet.
+        released: lost_its_claim(volume) && claimed_by(volume).is_some(),
+        reclaim: if policy == Some("Delete") {
+            Reclaim::Delete
+        } else {
+            Reclaim::Retain
+        },
+        capacity: storage(spec.and_then(|spec| spec.capacity.as_ref())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, from_value, json};
+
+    fn volume(name: &str, claim: &Value) -> PersistentVolume {
+        from_value(json!({
+            "metadata": {"name": name, "annotations": {"pv.kubernetes.io/provisioned-by": "a/b"}},
+            "spec": {"claimRef": claim, "flexVolume": {"driver": "a/b"}},
+            "status": {"phase": "Released"},
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn a_volume_that_people_take_from_its_former_claim_is_not_released() {
+        let released = |claim| volume_of(&volume("pvc-1", &claim), &Ours::from(["a/b"])).released;
+        let place = json!({"namespace": "ns", "name": "data", "uid": "2"});
+        assert!(released(place));
+        assert!(!released(json!({"namespace": "ns", "name": "data"})));
+        assert!(!released(Value::Null));
+    }
+}

@@ -1,0 +1,134 @@
+//! Volumes that grow only while no pod uses them: pods of their set are stopped for it, one at a time.
+//!
+//! Only where the set says so. Nothing is remembered: pods, claims and orders are read as they are, and
+//! once more before a pod is stopped. It is stopped by the eviction API, so a disruption budget is asked.
+
+use super::{
+    SOON, Sets, WAITS,
+    restart::{Decision, Moment, Why, decide},
+};
+use crate::{
+    api::labels::RESIZE_FAILED,
+    client::{Refusal, refusal},
+    events::Tone,
+    k8s::stateful_set::restarts,
+    support::{log, work_queue::Outcome},
+};
+use anyhow::{Context, Result};
+use k8s_openapi::{
+    api::{apps::v1::StatefulSet, core::v1::Pod},
+    jiff::Timestamp,
+};
+use kube::{Api, ResourceExt, api::PostParams, core::Status};
+use serde_json::json;
+
+impl Sets {
+    /// Stops the last pod whose claims wait for it, if it may be stopped.
+    pub(super) async fn offline(&self, set: &StatefulSet, last: i32) -> Result<Outcome> {
+        let seen = self.moment(set, last).await?;
+        let (pod, uid) = match decide(&seen, Timestamp::now()) {
+            Decision::Evict { name, uid } => (name, uid),
+            Decision::Wait(why) => return Ok(self.waits(set, &seen, &why)),
+        };
+        let namespace = set.namespace().unwrap_or_default();
+        let Some(again) = self.read(&namespace, &set.name_any()).await? else {
+            return Ok(Outcome::Settled);
+        };
+        let same = again.uid() == set.uid() && restarts(&again) == Ok(true);
+        if !same || again.metadata.deletion_timestamp.is_some() {
+            return Ok(Outcome::After(SOON));
+        }
+        let seen = self.moment(&again, last).await?;
+        match decide(&seen, Timestamp::now()) {
+            Decision::Evict { uid: now, .. } if now == uid => {
+                self.evict(&again, &seen, &pod, &uid).await
+            }
+            _ => Ok(Outcome::After(SOON)),
+        }
+    }
+
+    /// What was found hinders. What shows elsewhere, or passes by itself, is not told.
+    fn waits(&self, set: &StatefulSet, seen: &Moment, why: &Why) -> Outcome {
+        let its_own = |name: &String| {
+            let pod = seen.pods.iter().find(|pod| pod.name == *name);
+            pod.is_some_and(|pod| pod.ordinal == seen.last)
+        };
+        let tone = match why {
+            Why::InVain { .. } | Why::Large(_) => Some(Tone::Warning),
+            Why::Rolls | Why::Revision(_) | Why::Unready(_) => Some(Tone::Normal),
+            Why::Going(pod) if !its_own(pod) => Some(Tone::Normal),
+            _ => None,
+        };
+        let text = format!(
+            "pod {}-{} is not stopped so that its volumes grow: {why}",
+            set.name_any(),
+            seen.last
+        );
+        log::info("a pod waits to grow", &[("why", &text)]);
+        if let Some(tone) = tone {
+            let reason = match tone {
+                Tone::Normal => "Resizing",
+                Tone::Warning => RESIZE_FAILED,
+            };
+            self.events.say(set, tone, reason, &text);
+        }
+        match why {
+            Why::MayGrow(rest) => Outcome::After(*rest),
+            _ => Outcome::InVain(WAITS),
+        }
+    }
+
+    async fn evict(
+        &self,
+        set: &StatefulSet,
+        seen: &Moment,
+        name: &str,
+        uid: &str,
+    ) -> Result<Outcome> {
+        let namespace = set.namespace().unwrap_or_default();
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), &namespace);
+        let eviction = json!({
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": name, "namespace": namespace},
+            "deleteOptions": {"preconditions": {"uid": uid}},
+        });
+        let plain = PostParams::default();
+        let asked = pods.create_subresource("eviction", name, &plain, &eviction);
+        let claims: Vec<_> = seen.claims.iter().map(|claim| &*claim.name).collect();
+        let claims = claims.join(", ");
+        let refused = match asked.await {
+            // A pod with two budgets is not evicted, and the answer is no HTTP error.
+            Ok(status) if Status::is_failure(&status) => status,
+            Ok(_) => {
+                log::info("a pod is stopped", &[("pod", name), ("claims", &claims)]);
+                let text = format!("pod {name} was evicted; until it is back, {claims} can grow");
+                self.events.say(set, Tone::Normal, "Resizing", &text);
+                return Ok(Outcome::After(SOON));
+            }
+            // It has gone, or is another one.
+            Err(error) if refusal(&error) != Refusal::Other => {
+                return Ok(Outcome::After(SOON));
+            }
+            Err(kube::Error::Api(status)) => *status,
+            Err(error) => return Err(error).context("evict a pod"),
+        };
+        let text = format!(
+            "pod {name} is not stopped so that {claims} can grow: {}",
+            words(&refused)
+        );
+        log::warn("a pod is not stopped", &[("why", &text)]);
+        self.events.say(set, Tone::Warning, RESIZE_FAILED, &text);
+        Ok(Outcome::InVain(WAITS))
+    }
+}
+
+/// What the API server says, and the budget that it says it for.
+fn words(status: &Status) -> String {
+    let causes = status.details.iter().flat_map(|details| &details.causes);
+    let causes = causes.map(|cause| cause.message.as_str());
+    let all: Vec<_> = std::iter::once(status.message.as_str())
+        .chain(causes)
+        .collect();
+    all.join(" ")
+}

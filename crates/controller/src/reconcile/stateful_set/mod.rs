@@ -1,0 +1,371 @@
+//! Stateful sets: a size in an annotation becomes the size of all claims of a template.
+//!
+//! The templates of a set cannot be edited (`pkg/apis/apps/validation`), so the size stands in an
+//! annotation, `grow.flexvol.dev/<template>: 20Gi`. Claims grow while their pods run: no set is scaled or
+//! made anew, and no claim is made or deleted. Pods are left alone too, unless another annotation says
+//! that they may be stopped for it (`offline`). A claim that a set makes later has the template's size,
+//! and grows as soon as it is bound. What was begun goes on by itself: each claim is compared with the
+//! annotation, and nothing is remembered but whose turn it is.
+
+mod evict;
+mod needs;
+mod restart;
+mod snapshot;
+
+use crate::{
+    api::{
+        drivers::Ours,
+        labels::{RESIZE_FAILED, checksum},
+    },
+    client::{Refusal, fields::page, is_conflict, refusal, words},
+    events::{Events, Tone},
+    k8s::stateful_set::{ordinals, restarts, wanted},
+    support::{
+        log,
+        work_queue::{Outcome, Pace, Queue},
+    },
+};
+use anyhow::{Context, Result};
+use futures_util::{StreamExt, pin_mut};
+use k8s_openapi::{
+    NamespaceResourceScope,
+    api::{apps::v1::StatefulSet, core::v1::PersistentVolumeClaim},
+};
+use kube::{
+    Api, Client, Resource, ResourceExt,
+    api::{ObjectMeta, Patch, PatchParams},
+    runtime::{WatchStreamExt, watcher, watcher::Event},
+};
+use needs::{Asked, Need, asked_for, need, stranger};
+use serde::Deserialize;
+use serde_json::json;
+use std::{
+    borrow::Cow,
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+/// A set of which a claim was asked to grow is looked at again after this.
+const SOON: Duration = Duration::from_secs(5);
+
+/// How soon a set is looked at again that has claims which wait for something, if it does not change.
+const WAITS: Pace = Pace {
+    first: SOON,
+    longest: Duration::from_secs(300),
+};
+
+/// The same if all claims have their size: the set may have made others meanwhile.
+const DONE: Pace = Pace {
+    first: Duration::from_secs(60),
+    longest: Duration::from_secs(3600),
+};
+
+/// After so many claims it is the next set's turn: one with thousands of claims keeps no other waiting.
+const TURN: usize = 20;
+
+/// How far a set was looked through, which may take several turns.
+#[derive(Clone, Debug, Default)]
+struct Round {
+    /// What was asked for when it began: if that changes, it begins anew.
+    of: u64,
+    /// How many claims were looked at.
+    looked_at: usize,
+    /// Some of these wait for something.
+    waits: bool,
+    /// Some of these were asked to grow.
+    asked: bool,
+    /// The last pod with one of these that was asked to grow and has not: what cannot be asked hinders no other.
+    grows: Option<i32>,
+}
+
+impl Round {
+    fn new(set: &StatefulSet) -> Self {
+        let text = format!("{:?} {:?} {:?}", set.uid(), wanted(set), ordinals(set));
+        Round {
+            of: checksum(&text),
+            ..Round::default()
+        }
+    }
+
+    /// What a claim of the pod with this ordinal needs.
+    fn found(&mut self, need: &Need, ordinal: i32) {
+        self.looked_at += 1;
+        self.asked |= matches!(need, Need::Ask(_));
+        self.waits |= matches!(need, Need::Time | Need::Growth);
+        if *need == Need::Growth {
+            self.grows = self.grows.max(Some(ordinal));
+        }
+    }
+
+    /// What was found of all claims.
+    fn outcome(&self) -> Outcome {
+        match (self.asked, self.waits) {
+            (true, _) => Outcome::After(SOON),
+            (false, true) => Outcome::InVain(WAITS),
+            (false, false) => Outcome::InVain(DONE),
+        }
+    }
+}
+
+/// A set, as far as it was read.
+#[derive(Clone, Debug, Deserialize)]
+struct Read {
+    #[serde(flatten)]
+    set: StatefulSet,
+    /// There is more of it.
+    #[serde(default)]
+    cut: bool,
+}
+
+impl Resource for Read {
+    type DynamicType = ();
+    type Scope = NamespaceResourceScope;
+
+    fn kind((): &()) -> Cow<'_, str> {
+        StatefulSet::kind(&())
+    }
+    fn group((): &()) -> Cow<'_, str> {
+        StatefulSet::group(&())
+    }
+    fn version((): &()) -> Cow<'_, str> {
+        StatefulSet::version(&())
+    }
+    fn plural((): &()) -> Cow<'_, str> {
+        StatefulSet::plural(&())
+    }
+    fn meta(&self) -> &ObjectMeta {
+        &self.set.metadata
+    }
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.set.metadata
+    }
+}
+
+/// Grows the claims of sets, for ever.
+pub struct Sets {
+    client: Client,
+    /// Whose claims are asked to grow.
+    ours: Ours,
+    queue: Queue,
+    events: Arc<Events>,
+    /// By set.
+    rounds: Mutex<HashMap<String, Round>>,
+}
+
+impl std::fmt::Debug for Sets {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Sets").finish_non_exhaustive()
+    }
+}
+
+impl Sets {
+    pub(crate) fn new(client: Client, ours: Ours, events: Arc<Events>) -> Arc<Self> {
+        Arc::new(Sets {
+            client,
+            ours,
+            queue: Queue::new(Duration::from_secs(300)),
+            events,
+            rounds: Mutex::default(),
+        })
+    }
+
+    pub(crate) async fn run(self: Arc<Self>) {
+        let this = Arc::clone(&self);
+        tokio::spawn(async move { this.watch().await });
+        loop {
+            let key = self.queue.next().await;
+            let outcome = match self.set(&key).await {
+                Ok(outcome) => outcome,
+                Err(error) if is_conflict(&error) => Outcome::After(Duration::from_millis(100)),
+                Err(error) => {
+                    let error = words(&error);
+                    log::warn("cannot grow a set", &[("set", &key), ("error", &error)]);
+                    Outcome::Failed
+                }
+            };
+            self.queue.done(&key, outcome);
+        }
+    }
+
+    async fn watch(&self) {
+        let sets: Api<StatefulSet> = Api::all(self.client.clone());
+        let config = watcher::Config::default().page_size(page::<StatefulSet>());
+        let stream = watcher(sets, config).default_backoff();
+        pin_mut!(stream);
+        while let Some(event) = stream.next().await {
+            match event {
+                Ok(Event::Apply(set) | Event::InitApply(set)) => {
+                    if !wanted(&set).is_empty() || restarts(&set).is_err() {
+                        let namespace = set.namespace().unwrap_or_default();
+                        let key = format!("{namespace}/{}", set.name_any());
+                        // Namespaces take turns.
+                        self.queue.push(&namespace, &key);
+                    }
+                }
+                Ok(Event::Delete(_) | Event::Init | Event::InitDone) => {}
+                Err(error) => {
+                    let error = error.to_string();
+                    log::warn("the watch of stateful sets broke off", &[("error", &error)]);
+                }
+            }
+        }
+    }
+
+    async fn set(&self, key: &str) -> Result<Outcome> {
+        let begun = self.rounds().remove(key);
+        let (namespace, name) = key.split_once('/').context("a set's key")?;
+        let Some(set) = self.read(namespace, name).await? else {
+            return Ok(Outcome::Settled);
+        };
+        let new = Round::new(&set);
+        if set.metadata.deletion_timestamp.is_some() {
+            return Ok(Outcome::Settled);
+        }
+        let mut round = begun.filter(|round| round.of == new.of).unwrap_or(new);
+        if round.looked_at == 0 {
+            self.tell_mistakes(&set);
+        }
+        if wanted(&set).is_empty() {
+            return Ok(Outcome::Settled);
+        }
+        let claims: Api<PersistentVolumeClaim> = Api::namespaced(self.client.clone(), namespace);
+        let mut rest = asked_for(&set).skip(round.looked_at);
+        for asked in rest.by_ref().take(TURN) {
+            let need = self.claim(&set, &claims, &asked).await?;
+            round.found(&need, asked.ordinal);
+        }
+        if rest.next().is_none() {
+            return match round.grows {
+                Some(last) if !round.asked && restarts(&set) == Ok(true) => {
+                    self.offline(&set, last).await
+                }
+                _ => Ok(round.outcome()),
+            };
+        }
+        self.rounds().insert(key.to_owned(), round);
+        Ok(Outcome::After(Duration::ZERO))
+    }
+
+    /// The set as it is now, if it is there and can be understood; otherwise somebody is told.
+    async fn read(&self, namespace: &str, name: &str) -> Result<Option<StatefulSet>> {
+        let sets: Api<Read> = Api::namespaced(self.client.clone(), namespace);
+        let found = sets.get_opt(name).await.context("read the stateful set")?;
+        let Some(Read { set, cut }) = found else {
+            return Ok(None);
+        };
+        if cut {
+            let why = "the set is too large to be understood, so its claims are left alone; shorten its selector and its lists of templates and grow annotations";
+            self.events.say(&set, Tone::Warning, RESIZE_FAILED, why);
+        }
+        Ok((!cut).then_some(set))
+    }
+
+    fn rounds(&self) -> MutexGuard<'_, HashMap<String, Round>> {
+        self.rounds.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sizes and templates that are none. A few: whoever writes hundreds of them does not read them all.
+    fn tell_mistakes(&self, set: &StatefulSet) {
+        let mistakes = wanted(set).into_iter().filter_map(|(_, size)| size.err());
+        for why in restarts(set).err().into_iter().chain(mistakes).take(5) {
+            self.events.say(set, Tone::Warning, RESIZE_FAILED, &why);
+        }
+    }
+
+    /// Asks one claim to grow, if it needs that, and says what it needed; time, if it cannot be asked.
+    async fn claim(
+        &self,
+        set: &StatefulSet,
+        claims: &Api<PersistentVolumeClaim>,
+        Asked {
+            claim: name, size, ..
+        }: &Asked,
+    ) -> Result<Need> {
+        let Some(claim) = claims.get_opt(name).await.context("read a claim")? else {
+            return Ok(Need::Nothing);
+        };
+        let failed = |why: &str| {
+            self.events.say(set, Tone::Warning, RESIZE_FAILED, why);
+        };
+        if let Some(driver) = stranger(&claim, &self.ours) {
+            failed(&format!(
+                "claim {name} is of provisioner {driver}, and is left alone; ask for its size itself"
+            ));
+            return Ok(Need::Nothing);
+        }
+        let need = need(&claim, *size);
+        match need {
+            Need::Nothing | Need::Time | Need::Growth => {}
+            Need::Smaller(has) => failed(&format!(
+                "claim {name} has {has}; {size} was asked for, and volumes do not shrink"
+            )),
+            Need::Ask(size) => {
+                let patch = json!({
+                    "metadata": {"resourceVersion": claim.metadata.resource_version},
+                    "spec": {"resources": {"requests": {"storage": size.to_string()}}},
+                });
+                let patch = Patch::Merge(&patch);
+                match claims.patch(name, &PatchParams::default(), &patch).await {
+                    Ok(_) => {
+                        let what = format!("claim {name} was asked to grow to {size}");
+                        log::info("a set grows", &[("set", &set.name_any()), ("claim", name)]);
+                        self.events.say(set, Tone::Normal, "Resizing", &what);
+                    }
+                    Err(error) if refusal(&error) == Refusal::Changed => return Ok(Need::Time),
+                    // Its class does not allow it, or a quota: the others may grow all the same.
+                    Err(error) => {
+                        failed(&format!("claim {name}: {}", words(&error.into())));
+                        return Ok(Need::Time);
+                    }
+                }
+            }
+        }
+        Ok(need)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::k8s::stateful_set::tests::set;
+    use serde_json::Value;
+
+    #[test]
+    fn a_set_is_looked_at_more_rarely_once_all_its_claims_have_their_size() {
+        let outcome = |asked: bool, waits: bool| {
+            let mut round = Round::default();
+            (round.asked, round.waits) = (asked, waits);
+            round.outcome()
+        };
+        assert_eq!(outcome(true, true), Outcome::After(SOON));
+        assert_eq!(outcome(true, false), Outcome::After(SOON));
+        assert_eq!(outcome(false, true), Outcome::InVain(WAITS));
+        assert_eq!(outcome(false, false), Outcome::InVain(DONE));
+    }
+
+    #[test]
+    fn what_cannot_be_asked_to_grow_keeps_no_other_pod_from_its_turn() {
+        let mut round = Round::default();
+        for (ordinal, need) in [Need::Time, Need::Growth, Need::Growth, Need::Time]
+            .iter()
+            .enumerate()
+        {
+            round.found(need, i32::try_from(ordinal).unwrap());
+        }
+        assert_eq!((round.looked_at, round.grows), (4, Some(2)));
+        let mut refused = Round::default();
+        refused.found(&Need::Time, 3);
+        assert_eq!(refused.grows, None);
+        assert_eq!(refused.outcome(), Outcome::InVain(WAITS));
+    }
+
+    #[test]
+    fn a_round_goes_on_while_the_set_asks_for_the_same() {
+        let of = |more: Value| Round::new(&set(more)).of;
+        let same = of(json!({}));
+        assert_eq!(of(json!({"serviceName": "other"})), same);
+        assert_ne!(of(json!({"replicas": 4})), same);
+        assert_ne!(of(json!({"volumeClaimTemplates": []})), same);
+    }
+}

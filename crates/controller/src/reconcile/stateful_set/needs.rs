@@ -1,0 +1,144 @@
+//! What a set's annotations ask of its claims, and what a claim needs to have it.
+
+use crate::{
+    api::drivers::Ours,
+    k8s::{
+        claim::{asked, capacity, is_bound, provisioner},
+        stateful_set::{claim_name, ordinals, too_large, wanted},
+    },
+};
+use flexvol_sdk::Bytes;
+use k8s_openapi::api::{apps::v1::StatefulSet, core::v1::PersistentVolumeClaim};
+
+/// What one claim of a set needs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Need {
+    /// Nothing: it is there, and large enough or larger.
+    Nothing,
+    /// Time: it cannot be asked yet, being unbound or deleted, or refused.
+    Time,
+    /// Time: it was asked, and has not grown.
+    Growth,
+    /// To be asked for this size.
+    Ask(Bytes),
+    /// What it has cannot be taken away.
+    Smaller(Bytes),
+}
+
+pub(super) fn need(claim: &PersistentVolumeClaim, wanted: Bytes) -> Need {
+    let asked = asked(claim);
+    if claim.metadata.deletion_timestamp.is_some() || !is_bound(claim) {
+        Need::Time
+    } else if let Some(has) = too_large(claim, wanted) {
+        Need::Smaller(has)
+    } else if capacity(claim) >= wanted {
+        Need::Nothing
+    } else if asked < wanted {
+        Need::Ask(wanted)
+    } else {
+        Need::Growth
+    }
+}
+
+/// The provisioner of a claim that is not ours to grow.
+pub(super) fn stranger<'a>(claim: &'a PersistentVolumeClaim, ours: &Ours) -> Option<&'a str> {
+    provisioner(claim).filter(|name| ours.driver_of(name).is_none())
+}
+
+/// A claim that a set's annotations are about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Asked {
+    pub claim: String,
+    /// Of the pod that has it.
+    pub ordinal: i32,
+    /// What it shall have.
+    pub size: Bytes,
+}
+
+/// A template's claims, the last first: that is the order in which sets update pods.
+fn claims_of<'a>(
+    set: &'a StatefulSet,
+    template: &str,
+    size: Bytes,
+) -> impl Iterator<Item = Asked> + use<'a> {
+    let template = template.to_owned();
+    let ordinals = ordinals(set).rev();
+    ordinals.map(move |ordinal| Asked {
+        claim: claim_name(set, &template, ordinal),
+        ordinal,
+        size,
+    })
+}
+
+/// All claims that a set's annotations are about, with the sizes that they shall have.
+pub(super) fn asked_for(set: &StatefulSet) -> impl Iterator<Item = Asked> {
+    let sizes = wanted(set).into_iter();
+    let sizes = sizes.filter_map(|(template, size)| Some((template, size.ok()?)));
+    sizes.flat_map(|(template, size)| claims_of(set, &template, size))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::k8s::stateful_set::tests::set;
+    use serde_json::{Value, from_value, json};
+
+    #[test]
+    fn claims_are_named_by_ordinal_and_taken_from_the_last() {
+        let names = |more: Value| {
+            let set = set(more);
+            let claims = claims_of(&set, "data", Bytes(1));
+            claims.map(|asked| asked.claim).collect::<Vec<_>>()
+        };
+        assert_eq!(names(json!({})), ["data-db-2", "data-db-1", "data-db-0"]);
+        let later = json!({"ordinals": {"start": 5}, "replicas": 1});
+        assert_eq!(names(later), ["data-db-5"]);
+        assert!(names(json!({"replicas": 0})).is_empty());
+        let mut endless = set(json!({"replicas": i32::MAX}));
+        assert_eq!(claims_of(&endless, "data", Bytes(1)).count(), 100);
+        endless.status = Some(from_value(json!({"replicas": 500})).unwrap());
+        assert_eq!(claims_of(&endless, "data", Bytes(1)).count(), 600);
+    }
+
+    #[test]
+    fn claims_of_other_provisioners_are_strangers_and_those_of_volumes_by_hand_are_not() {
+        let claim = |annotations: Value| -> PersistentVolumeClaim {
+            from_value(json!({"metadata": {"annotations": annotations}})).unwrap()
+        };
+        let by = |driver: &str| claim(json!({"volume.kubernetes.io/storage-provisioner": driver}));
+        let ours = Ours::from(["a/b"]);
+        assert_eq!(stranger(&by("a/b"), &ours), None);
+        assert_eq!(stranger(&by("csi.c"), &ours), Some("csi.c"));
+        assert_eq!(stranger(&claim(json!({})), &ours), None);
+    }
+
+    #[test]
+    fn a_claim_is_asked_once_it_is_bound_and_never_for_less() {
+        let claim = |phase: &str, asked: &str, has: &str| -> PersistentVolumeClaim {
+            from_value(json!({
+                "metadata": {"name": "data-db-0"},
+                "spec": {"resources": {"requests": {"storage": asked}}},
+                "status": {"phase": phase, "capacity": {"storage": has}},
+            }))
+            .unwrap()
+        };
+        let size = Bytes(2 << 30);
+        assert_eq!(need(&claim("Pending", "1Gi", "0"), size), Need::Time);
+        assert_eq!(need(&claim("Bound", "1Gi", "1Gi"), size), Need::Ask(size));
+        assert_eq!(need(&claim("Bound", "2Gi", "1Gi"), size), Need::Growth);
+        assert_eq!(need(&claim("Bound", "3Gi", "1Gi"), size), Need::Growth);
+        assert_eq!(need(&claim("Bound", "2Gi", "2Gi"), size), Need::Nothing);
+        let rounded = need(&claim("Bound", "2Gi", "2052Mi"), size);
+        assert_eq!(rounded, Need::Nothing, "the driver rounds up");
+        let roomy = need(&claim("Bound", "1Gi", "3Gi"), size);
+        assert_eq!(
+            roomy,
+            Need::Nothing,
+            "the driver makes none that are smaller"
+        );
+        assert_eq!(
+            need(&claim("Bound", "3Gi", "3Gi"), size),
+            Need::Smaller(Bytes(3 << 30))
+        );
+    }
+}

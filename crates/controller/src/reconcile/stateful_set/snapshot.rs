@@ -1,0 +1,419 @@
+//! Reading what decides whether a pod of a set is stopped, as it is now.
+
+use super::{
+    Sets,
+    restart::{Claim, Moment, Pod, State},
+};
+use crate::{
+    api::{
+        labels::{AWAITS_NODE, REVISION},
+        v1alpha1::NodeVolume,
+    },
+    client::{fields::page, paginate},
+    decide::{Answer, Order, Wanted},
+    k8s::{
+        claim::{condition, failure, grows, request},
+        meta::uid,
+        pod::{self, claims_of},
+        stateful_set::ordinals,
+    },
+    observe::order_of,
+};
+use anyhow::{Context, Result};
+use k8s_openapi::{
+    api::{apps::v1::StatefulSet, core::v1::PersistentVolumeClaim},
+    jiff::{SignedDuration, Timestamp},
+};
+use kube::{Api, ResourceExt, api::ListParams, core::Selector};
+
+impl Sets {
+    /// Pods first: one that runs has volumes that have grown, if they were to, and its claims say so.
+    pub(super) async fn moment(&self, set: &StatefulSet, last: i32) -> Result<Moment> {
+        let namespace = set.namespace().unwrap_or_default();
+        let pods: Api<pod::Pod> = Api::namespaced(self.client.clone(), &namespace);
+        let selector = Selector::try_from(set.spec.selector.clone());
+        let pages = ListParams::default()
+            .labels_from(&selector.context("read what the set selects")?)
+            .limit(page::<pod::Pod>());
+        let mut found = Vec::new();
+        let mut names = Vec::new();
+        let now = Timestamp::now();
+        let listed = paginate::each(&pods, pages, |pod| {
+            let Some(pod_of_set) = pod_of(set, pod, now) else {
+                return;
+            };
+            if pod_of_set.ordinal == last {
+                names = claims_of(pod);
+            }
+            found.push(pod_of_set);
+        });
+        listed.await.context("list pods")?;
+        let mut claims = Vec::new();
+        for name in names {
+            claims.extend(self.growing(&namespace, &name).await?);
+        }
+        Ok(Moment {
+            rolls: rolls(set, &found),
+            ordinals: ordinals(set),
+            pods: found,
+            last,
+            claims,
+        })
+    }
+
+    /// A claim, if it shall grow.
+    async fn growing(&self, namespace: &str, name: &str) -> Result<Option<Claim>> {
+        let claims: Api<PersistentVolumeClaim> = Api::namespaced(self.client.clone(), namespace);
+        let claim = claims.get_opt(name).await.context("read a claim")?;
+        let Some(claim) = claim.filter(grows) else {
+            return Ok(None);
+        };
+        let orders: Api<NodeVolume> = Api::all(self.client.clone());
+        let volume = claim
+            .spec
+            .as_ref()
+            .and_then(|spec| spec.volume_name.as_deref());
+        let order = orders.get_opt(volume.unwrap_or_default()).await;
+        let order = order.context("read the order")?;
+        Ok(Some(Claim {
+            name: name.to_owned(),
+            pending: pending(
+                &claim,
+                order
+                    .as_ref()
+                    .map(|order| order_of(order, &self.ours))
+                    .as_ref(),
+            ),
+            stored: order.as_ref().and_then(written),
+        }))
+    }
+}
+
+/// Since when the file system is all that has to grow of a claim that shall grow. Where there is no order
+/// of ours, the claim is believed.
+fn pending(claim: &PersistentVolumeClaim, order: Option<&Order>) -> Option<Timestamp> {
+    let asked = request(claim.spec.as_ref()?).ok()?;
+    let has_storage = order.is_none_or(|order| {
+        let reached = match order.answer {
+            Answer::Present(size) => size.is_none_or(|size| size >= asked),
+            Answer::None | Answer::Absent => false,
+        };
+        reached && order.wanted == Wanted::Present && order.problem.is_none()
+    });
+    let since = condition(claim, AWAITS_NODE)?.last_transition_time.as_ref();
+    (has_storage && failure(claim).is_none()).then(|| since.map_or(Timestamp::UNIX_EPOCH, |t| t.0))
+}
+
+/// When an order or its answer was changed last: what the answer says had been reached by then.
+fn written(order: &NodeVolume) -> Option<Timestamp> {
+    let writers = order.metadata.managed_fields.iter().flatten();
+    let times = writers.filter_map(|writer| Some(writer.time.as_ref()?.0));
+    times.max()
+}
+
+/// A pod, if the set has made it, as it is now.
+fn pod_of(set: &StatefulSet, pod: &pod::Pod, now: Timestamp) -> Option<Pod> {
+    let meta = &pod.metadata;
+    let owners = meta.owner_references.iter().flatten();
+    let mut owners = owners.filter(|owner| owner.controller == Some(true));
+    // Its owner may be among what was not read.
+    if !pod.cut && !owners.any(|owner| owner.uid == uid(&set.metadata)) {
+        return None;
+    }
+    let name = meta.name.clone()?;
+    let ordinal = name.strip_prefix(&format!("{}-", set.name_any()))?;
+    let phase = pod.status.phase.as_deref();
+    let state = if pod.cut {
+        State::Unknown
+    } else if meta.deletion_timestamp.is_some() {
+        State::Going
+    } else if is_available(set, pod, now) {
+        State::Ready
+    } else if phase.is_none_or(|phase| phase == "Pending") {
+        State::Starting
+    } else {
+        State::Unready
+    };
+    let ordinal = ordinal.parse().ok()?;
+    let labels = meta.labels.as_ref();
+    let revision = labels.and_then(|labels| labels.get(REVISION));
+    Some(Pod {
+        ordinal,
+        comes_back: revision.is_some() && revision == revision_of_next(set, ordinal),
+        uid: uid(meta).to_owned(),
+        made: meta.creation_timestamp.as_ref()?.0,
+        state,
+        name,
+    })
+}
+
+/// Whether a pod is ready, and has been for as long as the set says (`IsPodAvailable` in `pkg/api/v1/pod`).
+fn is_available(set: &StatefulSet, pod: &pod::Pod, now: Timestamp) -> bool {
+    let mut conditions = pod.status.conditions.iter().flatten();
+    let ready = conditions.find(|each| each.type_ == "Ready" && each.status == "True");
+    let least = SignedDuration::from_secs(set.spec.min_ready_seconds.unwrap_or(0).into());
+    ready.is_some_and(|ready| {
+        let since = ready.last_transition_time.as_ref();
+        least.is_zero() || since.is_some_and(|since| now.duration_since(since.0) >= least)
+    })
+}
+
+/// The revision of the template that a pod would have which is made now (`newVersionedStatefulSetPod` in
+/// `pkg/controller/statefulset/stateful_set_utils.go`): below the partition of a rollout the one before it,
+/// and otherwise the newest, whether or not anything else is replaced by it.
+fn revision_of_next(set: &StatefulSet, ordinal: i32) -> Option<&String> {
+    let status = set.status.as_ref()?;
+    if ordinal < first_of_rollout(set) {
+        status.current_revision.as_ref()
+    } else {
+        status.update_revision.as_ref()
+    }
+}
+
+/// The first ordinal that a rolling update replaces.
+fn first_of_rollout(set: &StatefulSet) -> i32 {
+    ordinals(set).start.saturating_add(partition(set))
+}
+
+fn partition(set: &StatefulSet) -> i32 {
+    let strategy = set.spec.update_strategy.as_ref();
+    let rolling = strategy.and_then(|strategy| strategy.rolling_update.as_ref());
+    rolling.and_then(|rolling| rolling.partition).unwrap_or(0)
+}
+
+/// Whether Kubernetes has not looked at the set as it is yet, or is replacing pods of it by newer ones.
+fn rolls(set: &StatefulSet, pods: &[Pod]) -> bool {
+    let Some(status) = &set.status else {
+        return true;
+    };
+    let strategy = set.spec.update_strategy.as_ref();
+    let by_hand = strategy.is_some_and(|strategy| strategy.type_.as_deref() == Some("OnDelete"));
+    let to_update = set
+        .spec
+        .replicas
+        .unwrap_or(1)
+        .saturating_sub(partition(set));
+    let replaced = |pod: &Pod| pod.ordinal >= first_of_rollout(set) && !pod.comes_back;
+    let updating = status.current_revision != status.update_revision
+        && (status.updated_replicas.unwrap_or(0) < to_update || pods.iter().any(replaced));
+    status.observed_generation < set.metadata.generation || updating && !by_hand
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::drivers::Ours;
+    use serde_json::{Value, from_value, json};
+
+    const THEN: &str = "2026-11-22T12:00:00Z";
+
+    fn set(more: Value) -> StatefulSet {
+        let mut set = json!({
+            "metadata": {"name": "db", "namespace": "ns", "uid": "s", "generation": 3},
+            "spec": {"replicas": 3, "serviceName": "db", "selector": {}, "template": {}},
+            "status": {
+                "replicas": 3, "observedGeneration": 3, "updatedReplicas": 3,
+                "currentRevision": "a", "updateRevision": "a",
+            },
+        });
+        for (part, fields) in more.as_object().unwrap() {
+            for (key, value) in fields.as_object().unwrap() {
+                set[part][key] = value.clone();
+            }
+        }
+        from_value(set).unwrap()
+    }
+
+    #[test]
+    fn a_set_rolls_until_kubernetes_has_replaced_what_it_is_to_replace() {
+        let newer = |updated: i32| json!({"updateRevision": "b", "updatedReplicas": updated});
+        let rolls = |more: Value| super::rolls(&set(more), &[]);
+        assert!(!rolls(json!({})));
+        assert!(rolls(json!({"metadata": {"generation": 4}})));
+        assert!(rolls(json!({"status": newer(2)})));
+        assert!(!rolls(json!({"status": newer(3)})));
+        let by_hand = json!({"updateStrategy": {"type": "OnDelete"}});
+        assert!(!rolls(json!({"status": newer(0), "spec": by_hand})));
+        let part = json!({"updateStrategy": {"rollingUpdate": {"partition": 2}}});
+        assert!(!rolls(json!({"status": newer(1), "spec": part})));
+        assert!(rolls(json!({"status": newer(0), "spec": part})));
+    }
+
+    #[test]
+    fn a_pod_comes_back_only_with_the_revision_that_kubernetes_would_make_it_with() {
+        let looked_at = |spec: Value, ordinal: i32, revision: Option<&str>| {
+            let status = json!({"updateRevision": "b", "updatedReplicas": 1});
+            let set = set(json!({"status": status, "spec": spec}));
+            let name = format!("db-{ordinal}");
+            let labels = json!({"controller-revision-hash": revision});
+            let labels = revision.map(|_| labels);
+            let pod = pod(json!({"metadata": {"name": name, "labels": labels}}));
+            let pod = pod_of(&set, &pod, THEN.parse().unwrap()).unwrap();
+            (pod.comes_back, rolls(&set, &[pod]))
+        };
+        let by_hand = || json!({"updateStrategy": {"type": "OnDelete"}});
+        assert_eq!(looked_at(by_hand(), 1, Some("a")), (false, false));
+        assert_eq!(looked_at(by_hand(), 1, Some("b")), (true, false));
+        assert_eq!(looked_at(by_hand(), 1, None), (false, false));
+        let part = || json!({"updateStrategy": {"rollingUpdate": {"partition": 2}}});
+        assert_eq!(looked_at(part(), 1, Some("a")), (true, false));
+        assert_eq!(looked_at(part(), 2, Some("b")), (true, false));
+        let rolled_further_before = looked_at(part(), 1, Some("b"));
+        assert_eq!(rolled_further_before, (false, false));
+        let is_replaced_next = looked_at(part(), 2, Some("a"));
+        assert_eq!(is_replaced_next, (false, true));
+        let mut later = part();
+        later["ordinals"] = json!({"start": 5});
+        assert_eq!(looked_at(later.clone(), 6, Some("a")), (true, false));
+        assert_eq!(looked_at(later, 7, Some("b")), (true, false));
+    }
+
+    fn pod(more: Value) -> pod::Pod {
+        let mut pod = json!({
+            "metadata": {
+                "name": "db-1", "uid": "p", "creationTimestamp": THEN,
+                "ownerReferences": [{
+                    "apiVersion": "apps/v1", "kind": "StatefulSet", "name": "db", "uid": "s",
+                    "controller": true,
+                }],
+            },
+            "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]},
+        });
+        for (part, fields) in more.as_object().unwrap() {
+            for (key, value) in fields.as_object().unwrap() {
+                pod[part][key] = value.clone();
+            }
+        }
+        from_value(pod).unwrap()
+    }
+
+    #[test]
+    fn only_what_the_set_has_made_is_its_pod() {
+        let now = THEN.parse().unwrap();
+        let of = |more: Value| pod_of(&set(json!({})), &pod(more), now);
+        let state = |more: Value| of(more).unwrap().state;
+        let found = of(json!({})).unwrap();
+        assert_eq!((found.ordinal, found.made.to_string().as_str()), (1, THEN));
+        assert_eq!(found.state, State::Ready);
+        let unready = json!([{"type": "Ready", "status": "False"}]);
+        assert_eq!(
+            state(json!({"status": {"conditions": unready}})),
+            State::Unready
+        );
+        let starts = json!({"status": {"phase": "Pending", "conditions": null}});
+        assert_eq!(state(starts), State::Starting);
+        let going = json!({"metadata": {"deletionTimestamp": THEN}});
+        assert_eq!(state(going), State::Going);
+        assert_eq!(of(json!({"metadata": {"name": "db-x-1"}})), None);
+        assert_eq!(of(json!({"metadata": {"ownerReferences": null}})), None);
+        let mut cut = pod(json!({"metadata": {"ownerReferences": null}}));
+        cut.cut = true;
+        let cut = pod_of(&set(json!({})), &cut, now).unwrap();
+        assert_eq!(cut.state, State::Unknown, "its owner was not read");
+    }
+
+    #[test]
+    fn an_order_says_when_it_was_answered_last() {
+        let of = |times: &[&str]| {
+            let writers = times
+                .iter()
+                .map(|time| json!({"time": time, "subresource": "status"}));
+            let order: NodeVolume = from_value(json!({
+                "apiVersion": "flexvol.dev/v1alpha1", "kind": "NodeVolume",
+                "metadata": {"name": "pvc-1", "managedFields": writers.collect::<Vec<_>>()},
+                "spec": {
+                    "driver": "a/b", "node": "n", "wanted": "Present", "size": 1,
+                    "claim": {"namespace": "ns", "name": "data-db-1", "uid": "1"},
+                },
+            }))
+            .unwrap();
+            written(&order).map(|time| time.to_string())
+        };
+        let later = "2026-11-22T12:05:00Z";
+        assert_eq!(of(&[THEN, later]), Some(later.to_owned()));
+        assert_eq!(of(&[later, THEN]), Some(later.to_owned()));
+        assert_eq!(of(&[]), None);
+    }
+
+    #[test]
+    fn a_pod_is_ready_once_it_was_for_as_long_as_the_set_says() {
+        let state = |least: Option<i32>, since: Option<&str>, seconds: i64| {
+            let set = set(json!({"spec": {"minReadySeconds": least}}));
+            let ready = json!([{"type": "Ready", "status": "True", "lastTransitionTime": since}]);
+            let pod = pod(json!({"status": {"conditions": ready}}));
+            let now: Timestamp = THEN.parse().unwrap();
+            let now = now + SignedDuration::from_secs(seconds);
+            pod_of(&set, &pod, now).unwrap().state
+        };
+        assert_eq!(state(Some(60), Some(THEN), 59), State::Unready);
+        assert_eq!(state(Some(60), Some(THEN), 60), State::Ready);
+        assert_eq!(state(Some(60), None, 60), State::Unready);
+        assert_eq!(state(Some(0), Some(THEN), -1), State::Ready);
+        assert_eq!(state(None, None, 0), State::Ready);
+    }
+
+    #[test]
+    fn names_that_would_be_paths_are_no_claims() {
+        let volume =
+            |claim: &str| json!({"name": "v", "persistentVolumeClaim": {"claimName": claim}});
+        let volumes =
+            json!([volume("data-db-1"), volume("../secrets"), {"name": "tmp", "emptyDir": {}}]);
+        let pod = pod(json!({"spec": {"containers": [], "volumes": volumes}}));
+        assert_eq!(claims_of(&pod), ["data-db-1"]);
+    }
+
+    #[test]
+    fn only_the_file_system_is_pending_where_the_node_has_the_storage() {
+        let condition = |kind: &str| json!({"type": kind, "status": "True", "lastTransitionTime": THEN, "message": "full"});
+        let since = |conditions: &[&str], reached: Option<Value>| {
+            let conditions: Vec<_> = conditions.iter().map(|kind| condition(kind)).collect();
+            let claim: PersistentVolumeClaim = from_value(json!({
+                "spec": {"resources": {"requests": {"storage": "2Gi"}}},
+                "status": {"conditions": conditions},
+            }))
+            .unwrap();
+            let order = reached.map(|status| -> NodeVolume {
+                from_value(json!({
+                    "apiVersion": "flexvol.dev/v1alpha1", "kind": "NodeVolume",
+                    "metadata": {"name": "pvc-1", "generation": 1},
+                    "spec": {
+                        "driver": "a/b", "node": "n", "wanted": "Present", "size": 2_u64 << 30,
+                        "claim": {"namespace": "ns", "name": "data-db-1", "uid": "1"},
+                    },
+                    "status": status,
+                }))
+                .unwrap()
+            });
+            pending(
+                &claim,
+                order
+                    .as_ref()
+                    .map(|order| order_of(order, &Ours::from(["a/b"])))
+                    .as_ref(),
+            )
+            .map(|time| time.to_string())
+        };
+        let has =
+            |size: u64| Some(json!({"found": "Present", "size": size, "observedGeneration": 1}));
+        let then = Some(THEN.to_owned());
+        assert_eq!(since(&[AWAITS_NODE], has(2 << 30)), then);
+        assert_eq!(since(&[AWAITS_NODE, "NodeResizeError"], has(2 << 30)), then);
+        assert_eq!(since(&[AWAITS_NODE], has(1 << 30)), None, "storage first");
+        assert_eq!(
+            since(&[AWAITS_NODE, "ControllerResizeError"], has(2 << 30)),
+            None
+        );
+        assert_eq!(since(&[], has(2 << 30)), None);
+        let problem = json!({"class": "exhausted", "message": "full"});
+        let mut full = has(2 << 30).unwrap();
+        full["problem"] = problem;
+        assert_eq!(since(&[AWAITS_NODE], Some(full)), None);
+        let unsaid = json!({"found": "Present", "observedGeneration": 1});
+        assert_eq!(
+            since(&[AWAITS_NODE], Some(unsaid)),
+            then,
+            "it grows on the node"
+        );
+        assert_eq!(since(&[AWAITS_NODE], None), then, "somebody else's");
+    }
+}

@@ -1,0 +1,333 @@
+//! What is said of room, and what has to be written so that it is said.
+
+use crate::{
+    api::{
+        labels::{HOSTNAME, MANAGED, checksum, hostname},
+        v1alpha1::StorageNode,
+    },
+    cache::nodes::Room,
+};
+use flexvol_sdk::Bytes;
+use k8s_openapi::api::storage::v1::CSIStorageCapacity;
+use serde_json::{Value, json};
+use std::{cmp::Reverse, collections::BTreeMap};
+
+/// How many changes are written, at most, before it is looked again what they have to be: at least so many,
+/// and where much is told, this part of it, so that all of it is corrected in minutes.
+const AT_ONCE: usize = 50;
+const PART: usize = 50;
+
+/// What is wrong by less than one in so many is told well enough: where others write to the same disk, it
+/// is another number each time.
+const EXACT: u128 = 100;
+
+/// What shall be told, by the name of its object.
+pub type Wanted = BTreeMap<String, Offer>;
+
+/// What is told, by the name of its object.
+pub type Told = BTreeMap<String, Fact>;
+
+/// Room in a class on a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Offer {
+    pub class: String,
+    pub node: String,
+    pub fact: Fact,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fact {
+    /// The UID of what the node's agent says.
+    pub of: String,
+    /// The label by which pods are sent to the node.
+    pub hostname: String,
+    pub largest: Bytes,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub enum Change<'a> {
+    Tell(&'a Offer),
+    Correct(&'a Fact),
+    TakeBack,
+}
+
+pub fn fact(object: &CSIStorageCapacity) -> Fact {
+    let owner = object.metadata.owner_references.iter().flatten().next();
+    let topology = object.node_topology.as_ref();
+    let host = topology.and_then(|topology| hostname(topology.match_labels.as_ref()));
+    let largest = object.capacity.as_ref();
+    Fact {
+        of: owner.map(|owner| owner.uid.clone()).unwrap_or_default(),
+        hostname: host.unwrap_or_default().to_owned(),
+        largest: largest
+            .and_then(|size| size.0.parse().ok())
+            .unwrap_or_default(),
+    }
+}
+
+/// What has to be written. What is said of a former agent, or by another label, is taken back before it
+/// is said anew: neither can be changed, and with the agent's own words Kubernetes deletes it.
+pub fn changes<'a>(wanted: &'a Wanted, told: &'a Told) -> BTreeMap<&'a str, Change<'a>> {
+    let mut changes = BTreeMap::new();
+    for (name, fact) in told {
+        let change = match wanted.get(name).map(|offer| &offer.fact) {
+            Some(now) if now.of == fact.of && now.hostname == fact.hostname => {
+                if is_exact(now.largest, fact.largest) {
+                    continue;
+                }
+                Change::Correct(now)
+            }
+            _ => Change::TakeBack,
+        };
+        changes.insert(name.as_str(), change);
+    }
+    let new = wanted.iter().filter(|(name, _)| !told.contains_key(*name));
+    changes.extend(new.map(|(name, offer)| (name.as_str(), Change::Tell(offer))));
+    changes
+}
+
+fn is_exact(is: Bytes, told: Bytes) -> bool {
+    let wrong = u128::from(is.0.abs_diff(told.0));
+    wrong == 0 || wrong * EXACT < u128::from(told.0)
+}
+
+/// By how many times what is told has to change; what is not to be told, or not told at all, is wrong
+/// beyond that.
+fn wrong(name: &str, change: &Change<'_>, told: &Told) -> u64 {
+    let told = told.get(name).map(|fact| fact.largest.0);
+    match (change, told) {
+        (Change::Correct(now), Some(told)) => {
+            let (small, large) = (now.largest.0.min(told), now.largest.0.max(told));
+            let times = u128::from(large) * EXACT / u128::from(small.max(1));
+            u64::try_from(times).unwrap_or(u64::MAX)
+        }
+        _ => u64::MAX,
+    }
+}
+
+/// What is written now: for one half what is most wrong, for the other whose turn it is after the last
+/// one's, so that what is refused again and again keeps nobody from his turn. Much is `told` in all.
+pub fn next<'a>(
+    changes: BTreeMap<&'a str, Change<'a>>,
+    told: &Told,
+    last: &str,
+    all: usize,
+) -> Vec<(&'a str, Change<'a>)> {
+    let most = AT_ONCE.max(all / PART);
+    let (before, after): (Vec<_>, Vec<_>) =
+        changes.into_iter().partition(|(name, _)| *name <= last);
+    let mut turns: Vec<_> = after.into_iter().chain(before).enumerate().collect();
+    turns.sort_by_key(|(turn, (name, change))| (Reverse(wrong(name, change, told)), *turn));
+    let mut rest = turns.split_off(turns.len().min(most / 2));
+    rest.sort_by_key(|(turn, _)| *turn);
+    let chosen = turns.into_iter().chain(rest).take(most);
+    chosen.map(|(_, change)| change).collect()
+}
+
+/// Names of classes and nodes together may be longer than a name.
+pub fn object_name(class: &str, node: &str) -> String {
+    format!("flexvol-{:016x}", checksum(&format!("{class}/{node}")))
+}
+
+pub fn offer(class: String, room: Room, hostname: String) -> Offer {
+    Offer {
+        class,
+        node: room.node,
+        fact: Fact {
+            of: room.uid,
+            hostname,
+            largest: room.largest,
+        },
+    }
+}
+
+/// The labels of nodes, by which pods are sent to them, without those that several have: a node can change
+/// its own, and shall not speak of another's room. One that is the name of a node is of that node.
+pub fn unshared(labels: BTreeMap<String, Option<String>>) -> BTreeMap<String, Option<String>> {
+    let mut uses = BTreeMap::<_, usize>::new();
+    for label in labels.values().flatten() {
+        *uses.entry(label.clone()).or_default() += 1;
+    }
+    let is_own = |node: &str, label: &str| node == label || uses.get(label) == Some(&1);
+    let labels = labels.into_iter().map(|(node, label)| {
+        let own = label.filter(|label| is_own(&node, label));
+        (node, own)
+    });
+    labels.collect()
+}
+
+pub fn capacity(name: &str, offer: &Offer) -> Value {
+    json!({
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "CSIStorageCapacity",
+        "metadata": {
+            "name": name,
+            "labels": {MANAGED: "true"},
+            "ownerReferences": [{
+                "apiVersion": StorageNode::api_version(),
+                "kind": "StorageNode",
+                "name": offer.node,
+                "uid": offer.fact.of,
+            }],
+        },
+        "storageClassName": offer.class,
+        "capacity": offer.fact.largest.to_string(),
+        "nodeTopology": {"matchLabels": {HOSTNAME: offer.fact.hostname}},
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::from_value;
+
+    fn of(node: &str, uid: &str, hostname: &str, largest: u64) -> Offer {
+        let room = Room {
+            node: node.to_owned(),
+            uid: uid.to_owned(),
+            largest: Bytes(largest),
+        };
+        offer("disk".to_owned(), room, hostname.to_owned())
+    }
+
+    fn wanted(offers: &[Offer]) -> Wanted {
+        let named = offers
+            .iter()
+            .map(|offer| (offer.node.clone(), offer.clone()));
+        named.collect()
+    }
+
+    fn told(offers: &[Offer]) -> Told {
+        let named = offers
+            .iter()
+            .map(|offer| (offer.node.clone(), offer.fact.clone()));
+        named.collect()
+    }
+
+    #[test]
+    fn only_what_differs_is_written() {
+        let is = [of("a", "1", "a", 10), of("b", "2", "b", 20)];
+        assert!(changes(&wanted(&is), &told(&is)).is_empty());
+        let grown = of("b", "2", "b", 30);
+        let more = wanted(&[is[0].clone(), grown.clone()]);
+        let correct = [("b", Change::Correct(&grown.fact))].into();
+        assert_eq!(changes(&more, &told(&is)), correct);
+        let one = wanted(&is[..1]);
+        let take_back = [("b", Change::TakeBack)].into();
+        assert_eq!(changes(&one, &told(&is)), take_back);
+        let tell = [("a", Change::Tell(&is[0]))].into();
+        assert_eq!(changes(&wanted(&is), &told(&is[1..])), tell);
+    }
+
+    #[test]
+    fn what_a_former_agent_said_or_another_label_names_is_taken_back_before_it_is_said_anew() {
+        let now = of("a", "2", "a", 30);
+        let wanted = wanted(std::slice::from_ref(&now));
+        for former in [of("a", "1", "a", 30), of("a", "2", "b", 30)] {
+            let take_back = [("a", Change::TakeBack)].into();
+            assert_eq!(changes(&wanted, &told(&[former])), take_back);
+        }
+        let tell = [("a", Change::Tell(&now))].into();
+        assert_eq!(changes(&wanted, &Told::new()), tell);
+    }
+
+    #[test]
+    fn whoever_is_written_last_waits_for_all_others() {
+        let names: Vec<_> = (0..2 * AT_ONCE).map(|at| format!("{at:03}")).collect();
+        let offers: Vec<_> = names.iter().map(|name| of(name, "1", name, 1)).collect();
+        let wanted = wanted(&offers);
+        let (mut last, mut had) = (String::new(), Vec::new());
+        for _ in 0..2 {
+            let told = Told::new();
+            for (name, _) in next(changes(&wanted, &told), &told, &last.clone(), 2 * AT_ONCE) {
+                name.clone_into(&mut last);
+                had.push(name.to_owned());
+            }
+        }
+        assert_eq!(had, names);
+        let told = Told::new();
+        let again = next(changes(&wanted, &told), &told, &last, 2 * AT_ONCE);
+        assert_eq!(again[0].0, names[0]);
+    }
+
+    #[test]
+    fn what_is_wrong_by_less_than_a_hundredth_is_left() {
+        let differs = |was: u64, is: u64| {
+            let (was, is) = (of("a", "1", "a", was), of("a", "1", "a", is));
+            !changes(&wanted(&[is]), &told(&[was])).is_empty()
+        };
+        assert!(!differs(1000, 1009) && !differs(1000, 991) && !differs(0, 0));
+        assert!(differs(1000, 1010) && differs(1000, 990));
+        assert!(
+            differs(0, 1) && differs(1, 0),
+            "there is room, or there is none"
+        );
+        assert!(!differs(
+            i64::MAX.unsigned_abs(),
+            i64::MAX.unsigned_abs() - 4096
+        ));
+    }
+
+    #[test]
+    fn what_is_most_wrong_is_corrected_first_and_nobody_waits_for_ever() {
+        let names: Vec<_> = (0..10_000).map(|at| format!("{at:05}")).collect();
+        // The later the name, the more wrong; and the last are not told at all.
+        let sized = |size: &dyn Fn(u64) -> u64| -> Vec<_> {
+            let numbered = (0..).zip(&names);
+            numbered
+                .map(|(at, name)| of(name, "1", name, size(at)))
+                .collect()
+        };
+        let is = wanted(&sized(&|_| 1 << 40));
+        let was = told(&sized(&|at| (1 << 40) / (2 + at))[..9_990]);
+        let chosen = next(changes(&is, &was), &was, "", is.len());
+        assert_eq!(chosen.len(), 200, "a fiftieth");
+        let first: Vec<_> = chosen[..100].iter().map(|(name, _)| *name).collect();
+        assert!(
+            names[9_990..]
+                .iter()
+                .all(|name| first.contains(&name.as_str()))
+        );
+        assert!(
+            first.iter().all(|name| **name >= *names[9_900]),
+            "{first:?}"
+        );
+        let rest: Vec<_> = chosen[100..].iter().map(|(name, _)| *name).collect();
+        assert_eq!(rest, names[..100]);
+        // All that is most wrong is refused each time: the others have their turns.
+        let mut last = String::new();
+        let mut had = std::collections::BTreeSet::new();
+        for _ in 0..101 {
+            for (name, _) in next(changes(&is, &was), &was, &last.clone(), is.len()) {
+                had.insert(name.to_owned());
+                name.clone_into(&mut last);
+            }
+        }
+        assert_eq!(had.len(), names.len());
+    }
+
+    #[test]
+    fn no_node_speaks_of_anothers_room_by_its_label() {
+        let labels = [
+            ("a", Some("a")),
+            ("b", Some("host-b")),
+            ("c", Some("host-c")),
+            ("d", None),
+            ("thief-of-a", Some("a")),
+            ("thief-of-c", Some("host-c")),
+        ];
+        let labels = labels.map(|(node, label)| (node.to_owned(), label.map(str::to_owned)));
+        let kept = unshared(labels.into());
+        let kept: Vec<_> = kept.values().map(Option::as_deref).collect();
+        assert_eq!(kept, [Some("a"), Some("host-b"), None, None, None, None]);
+    }
+
+    #[test]
+    fn what_was_told_is_read_as_it_was_said() {
+        for largest in [0, 1, 10 << 20, i64::MAX.unsigned_abs()] {
+            let said = of("a", "1", "host", largest);
+            let object = capacity("name", &said);
+            assert_eq!(fact(&from_value(object).unwrap()), said.fact);
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! Room that the scheduler knows of, so that a pod is sent where its volume can be had.
+//!
+//! Of a claim whose class has a provisioner with a `CSIDriver` the scheduler takes only nodes with a
+//! `CSIStorageCapacity` of the class that is large enough (`hasEnoughCapacity` in
+//! `pkg/scheduler/framework/plugins/volumebinding/binder.go`). It looks at each claim by itself, and takes
+//! nothing off when it has sent a pod there, so a node may be full nevertheless; then the claim is given
+//! back to it as it is without all this.
+
+mod diff;
+
+use crate::{
+    api::labels::{MANAGED, hostname},
+    cache::nodes::Room,
+    client::{Refusal, fields::page, paginate, refusal, words},
+    reconcile::volume::Controller,
+    support::{log, work_queue::pause_after},
+};
+use anyhow::{Context, Error, Result};
+use diff::{
+    Change, Fact, Told, Wanted, capacity, changes, fact, next, object_name, offer, unshared,
+};
+use k8s_openapi::api::{
+    core::v1::Node,
+    storage::v1::{CSIStorageCapacity, StorageClass},
+};
+use kube::{
+    Api, Client, ResourceExt,
+    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
+};
+use serde_json::json;
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use tokio::time::{Instant, sleep};
+
+/// How often it is looked what has changed.
+const PERIOD: Duration = Duration::from_secs(5);
+
+/// How often it is looked whether what was told is still there, and what nodes are called.
+const TRUST: Duration = Duration::from_secs(300);
+
+/// How often nodes are listed, at most: one that speaks, and is not in the cluster, is no reason to list ten
+/// thousand again and again.
+const NODES: Duration = Duration::from_secs(60);
+
+/// The longest pause after failures.
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+
+/// What was read.
+struct Known {
+    since: Instant,
+    told: Told,
+    /// Of each node, if it has one of its own.
+    hostnames: BTreeMap<String, Option<String>>,
+    /// When nodes were listed last.
+    listed: Option<Instant>,
+}
+
+/// Tells the scheduler for ever of the room for the controller's drivers, in objects of this namespace.
+pub async fn tell(client: Client, namespace: String, controller: Arc<Controller>) {
+    if !controller.ours.any_scheduled() {
+        return;
+    }
+    let mut teller = Teller {
+        told: Api::namespaced(client.clone(), &namespace),
+        client,
+        known: None,
+        last: String::new(),
+    };
+    let (mut failures, mut warned) = (0u32, false);
+    loop {
+        sleep(PERIOD.max(pause_after(failures, LONGEST_PAUSE))).await;
+        if !controller.is_ready() {
+            continue;
+        }
+        match teller.round(&controller).await {
+            Ok(()) => failures = 0,
+            // It may be another API server that answers next, or the same after an upgrade.
+            Err(error) if refused(&error) == Some(Refusal::Missing) => {
+                if !std::mem::replace(&mut warned, true) {
+                    log::warn(
+                        "before Kubernetes 1.24 the scheduler cannot be told what room there is",
+                        &[],
+                    );
+                }
+                failures = failures.saturating_add(1);
+            }
+            Err(error) => {
+                let error = words(&error);
+                log::warn(
+                    "cannot tell the scheduler what room there is",
+                    &[("error", &error)],
+                );
+                failures = failures.saturating_add(1);
+            }
+        }
+    }
+}
+
+fn refused(error: &Error) -> Option<Refusal> {
+    error.downcast_ref().map(refusal)
+}
+
+struct Teller {
+    client: Client,
+    told: Api<CSIStorageCapacity>,
+    known: Option<Known>,
+    /// The name of what was written last: the others have their turn before it comes again.
+    last: String,
+}
+
+impl Teller {
+    /// Writes what has changed. What is refused keeps nothing else from being written.
+    ///
+    /// # Errors
+    /// The first refusal; `Missing` is that of the list alone.
+    async fn round(&mut self, controller: &Controller) -> Result<()> {
+        let mut known = match self.known.take() {
+            Some(known) if known.since.elapsed() < TRUST => known,
+            _ => self.learn().await?,
+        };
+        let wanted = self.wanted(controller, &mut known).await?;
+        let before = known.told.clone();
+        let (mut is_true, mut first) = (true, None);
+        let changes = changes(&wanted, &before);
+        for (name, change) in next(changes, &before, &self.last, wanted.len()) {
+            name.clone_into(&mut self.last);
+            match self.write(name, &change).await {
+                Ok(Some(fact)) => drop(known.told.insert(name.to_owned(), fact)),
+                Ok(None) => drop(known.told.remove(name)),
+                // Somebody else has written, which is seen in the next round.
+                Err(error)
+                    if matches!(refused(&error), Some(Refusal::Changed | Refusal::Missing)) =>
+                {
+                    is_true = false;
+                }
+                Err(error) => drop(first.get_or_insert(error)),
+            }
+        }
+        if is_true {
+            self.known = Some(known);
+        }
+        first.map_or(Ok(()), Err)
+    }
+
+    async fn learn(&self) -> Result<Known> {
+        let mut told = Told::new();
+        let labels = format!("{MANAGED}=true");
+        let page = ListParams::default()
+            .labels(&labels)
+            .limit(page::<CSIStorageCapacity>());
+        let listed = paginate::each(&self.told, page, |object| {
+            told.insert(object.name_any(), fact(object));
+        });
+        listed.await.context("list what the scheduler was told")?;
+        Ok(Known {
+            since: Instant::now(),
+            told,
+            hostnames: BTreeMap::new(),
+            listed: None,
+        })
+    }
+
+    async fn wanted(&self, controller: &Controller, known: &mut Known) -> Result<Wanted> {
+        let classes: Api<StorageClass> = Api::all(self.client.clone());
+        // As the API server remembers them: they are looked at again soon.
+        let listed = classes.list(&ListParams::default().match_any()).await;
+        let mut rooms = Vec::new();
+        for class in listed.context("list storage classes")? {
+            if let Some(driver) = controller.ours.scheduled(&class.provisioner) {
+                let class = class.name_any();
+                let found = controller.nodes.rooms(driver, &class).into_iter();
+                rooms.extend(found.map(|room| (class.clone(), room)));
+            }
+        }
+        let is_known = |(_, room): &(String, Room)| known.hostnames.contains_key(&room.node);
+        let lately = known.listed.is_some_and(|then| then.elapsed() < NODES);
+        if !lately && !rooms.iter().all(is_known) {
+            known.hostnames = self.hostnames().await?;
+            known.listed = Some(Instant::now());
+        }
+        let named = rooms.into_iter().filter_map(|(class, room)| {
+            // To one that has none no volume could be bound either, and that is told.
+            let hostname = known.hostnames.get(&room.node)?.clone()?;
+            Some((
+                object_name(&class, &room.node),
+                offer(class, room, hostname),
+            ))
+        });
+        Ok(named.collect())
+    }
+
+    async fn hostnames(&self) -> Result<BTreeMap<String, Option<String>>> {
+        let nodes: Api<Node> = Api::all(self.client.clone());
+        let listed = nodes
+            .list_metadata(&ListParams::default().match_any())
+            .await;
+        let listed = listed.context("list nodes")?.into_iter();
+        let named = listed.map(|node| {
+            let hostname = hostname(node.metadata.labels.as_ref());
+            (node.name_any(), hostname.map(str::to_owned))
+        });
+        Ok(unshared(named.collect()))
+    }
+
+    /// Writes one object, and returns what it says from now on, if it is there.
+    async fn write(&self, name: &str, change: &Change<'_>) -> Result<Option<Fact>> {
+        match change {
+            Change::Tell(offer) => {
+                let object = serde_json::from_value(capacity(name, offer)).context("make it")?;
+                let made = self.told.create(&PostParams::default(), &object).await;
+                let (class, node) = (&offer.class, &offer.node);
+                made.with_context(|| format!("tell the room of class {class} on node {node}"))?;
+                Ok(Some(offer.fact.clone()))
+            }
+            Change::Correct(fact) => {
+                let patch = json!({"capacity": fact.largest.to_string()});
+                let patch = Patch::Merge(&patch);
+                let patched = self.told.patch(name, &PatchParams::default(), &patch).await;
+                patched
+                    .with_context(|| format!("correct {name}, the room on {}", fact.hostname))?;
+                Ok(Some((*fact).clone()))
+            }
+            Change::TakeBack => match self.told.delete(name, &DeleteParams::default()).await {
+                Err(error) if refusal(&error) != Refusal::Missing => {
+                    Err(error).with_context(|| format!("take back {name}"))
+                }
+                _ => Ok(None),
+            },
+        }
+    }
+}

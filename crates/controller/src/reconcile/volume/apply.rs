@@ -1,0 +1,389 @@
+//! Doing one step: one write, on the condition that its object has not changed since it was read.
+
+use crate::{
+    api::{
+        drivers::Ours,
+        labels::{
+            CLAIM_FINALIZER, HOSTNAME, ORDER_FINALIZER, SELECTED_NODE, VOLUME_FINALIZER, hostname,
+        },
+        v1alpha1::NodeVolume,
+    },
+    cache::nodes::{Asker, Bar, Nodes},
+    decide::Step,
+    k8s::claim,
+    observe::Live,
+    reconcile::volume::{
+        manifests::{awaiting, failing, failing_no_more, finished, order_for, published, recalled},
+        node_health,
+    },
+};
+use anyhow::{Context, Result, anyhow, bail};
+use flexvol_sdk::Bytes;
+use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim};
+use kube::{
+    Api, Client, Resource, ResourceExt,
+    api::{DeleteParams, ListParams, ObjectMeta, Patch, PatchParams, PostParams, Preconditions},
+};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use std::{collections::HashSet, fmt::Debug};
+
+/// Does steps of one volume.
+pub(crate) struct Act<'a> {
+    /// The way to the API server.
+    pub client: &'a Client,
+    /// What nodes can do.
+    pub nodes: &'a Nodes,
+    /// The drivers.
+    pub ours: &'a Ours,
+    /// The name of the volume.
+    pub name: &'a str,
+}
+
+impl Act<'_> {
+    /// Does the step, and puts what the API server answered into `live`.
+    ///
+    /// # Errors
+    /// When it was refused, also because the object has changed.
+    pub async fn step(&self, step: &Step, live: &mut Live) -> Result<()> {
+        match step {
+            Step::Rest | Step::Refuse(_) | Step::Stuck(_) => {}
+            Step::HoldClaim => {
+                let claim = claim(live)?;
+                let patch = json!({"finalizers": with(&claim.metadata, CLAIM_FINALIZER)});
+                live.claim = Some(self.patch_meta(&self.claims(claim), claim, patch).await?);
+            }
+            Step::LetClaimGo => {
+                let claim = claim(live)?;
+                let patch = json!({"finalizers": without(&claim.metadata, CLAIM_FINALIZER)});
+                live.claim = Some(self.patch_meta(&self.claims(claim), claim, patch).await?);
+            }
+            Step::Reschedule => {
+                let claim = claim(live)?;
+                let patch = json!({"annotations": {SELECTED_NODE: Value::Null}});
+                live.claim = Some(self.patch_meta(&self.claims(claim), claim, patch).await?);
+            }
+            Step::Order { node } => {
+                let order = self.new_order(live, node.as_deref()).await?;
+                live.order = Some(
+                    self.create(&self.all(), order)
+                        .await
+                        .context("order storage")?,
+                );
+            }
+            Step::Recall(wanted) => {
+                let order = recalled(self.name, volume(live)?, *wanted)?;
+                live.order = Some(
+                    self.create(&self.all(), order)
+                        .await
+                        .context("order anew")?,
+                );
+            }
+            Step::Publish => {
+                let (claim, class) = (claim(live)?, live.class.as_ref().context("no class")?);
+                let order = order(live)?;
+                let hostname = self.bound_to(&order.spec.node).await?;
+                let volume = published(self.name, claim, class, order, &hostname)?;
+                let volume = self.create(&self.all(), volume).await;
+                live.volume = Some(volume.context("make the persistent volume")?);
+            }
+            Step::NotePublishing => self.patch_order(live, json!({"publishing": true})).await?,
+            Step::NotePublished => self.patch_order(live, json!({"published": true})).await?,
+            Step::Revoke => self.patch_order(live, json!({"wanted": "Absent"})).await?,
+            Step::Resize(size) => {
+                live.order = Some(self.resize(version(&order(live)?.metadata), *size).await?);
+            }
+            Step::Forget => {
+                self.forget(order(live)?).await?;
+                live.order = None;
+            }
+            Step::DeleteVolume => {
+                let api: Api<PersistentVolume> = self.all();
+                delete(&api, &volume(live)?.metadata)
+                    .await
+                    .context("delete the volume")?;
+                live.volume = api.get_opt(self.name).await.context("read the volume")?;
+            }
+            Step::LetVolumeGo => {
+                let volume = volume(live)?;
+                let patch = json!({"finalizers": without(&volume.metadata, VOLUME_FINALIZER)});
+                self.patch_meta(&self.all(), volume, patch).await?;
+                live.volume = None;
+            }
+            Step::SizeVolume(size) => {
+                let seen = version(&volume(live)?.metadata);
+                live.volume = Some(self.size_volume(seen, *size).await?);
+            }
+            Step::FinishClaim(size) => {
+                let status = finished(claim(live)?, *size);
+                self.patch_claim_status(live, status).await?;
+            }
+            Step::AwaitNode(size) => {
+                let status = awaiting(claim(live)?, *size);
+                self.patch_claim_status(live, status).await?;
+            }
+            Step::SayFailure(why) => {
+                let status = failing(claim(live)?, why);
+                self.patch_claim_status(live, status).await?;
+            }
+            Step::TakeFailureBack => {
+                let status = failing_no_more(claim(live)?);
+                self.patch_claim_status(live, status).await?;
+            }
+        }
+        Ok(())
+    }
+
+    fn all<K>(&self) -> Api<K>
+    where
+        K: Resource<DynamicType = ()>,
+    {
+        Api::all(self.client.clone())
+    }
+
+    fn claims(&self, claim: &PersistentVolumeClaim) -> Api<PersistentVolumeClaim> {
+        let namespace = claim.metadata.namespace.as_deref().unwrap_or_default();
+        Api::namespaced(self.client.clone(), namespace)
+    }
+
+    async fn create<K>(&self, api: &Api<K>, object: Value) -> Result<K>
+    where
+        K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + serde::Serialize,
+    {
+        let object: K = serde_json::from_value(object).context("make an object")?;
+        Ok(api.create(&PostParams::default(), &object).await?)
+    }
+
+    async fn patch_meta<K>(&self, api: &Api<K>, object: &K, mut meta: Value) -> Result<K>
+    where
+        K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
+    {
+        let before = object.meta();
+        meta["resourceVersion"] = json!(before.resource_version);
+        meta["uid"] = json!(before.uid);
+        let name = before.name.as_deref().unwrap_or_default();
+        patched(api, name, &json!({"metadata": meta})).await
+    }
+
+    /// Orders another size, if the order still has this version.
+    pub async fn resize(&self, version: &str, size: Bytes) -> Result<NodeVolume> {
+        self.change_order(version, json!({"size": size.0})).await
+    }
+
+    /// Writes a size into the persistent volume, if it still has this version.
+    pub async fn size_volume(&self, version: &str, size: Bytes) -> Result<PersistentVolume> {
+        let patch = json!({
+            "metadata": {"resourceVersion": version},
+            "spec": {"capacity": {"storage": size.to_string()}},
+        });
+        patched(&self.all(), self.name, &patch).await
+    }
+
+    async fn change_order(&self, version: &str, spec: Value) -> Result<NodeVolume> {
+        let patch = json!({"metadata": {"resourceVersion": version}, "spec": spec});
+        patched(&self.all(), self.name, &patch).await
+    }
+
+    async fn patch_order(&self, live: &mut Live, spec: Value) -> Result<()> {
+        let changed = self
+            .change_order(version(&order(live)?.metadata), spec)
+            .await?;
+        live.order = Some(changed);
+        Ok(())
+    }
+
+    async fn patch_claim_status(&self, live: &mut Live, status: Value) -> Result<()> {
+        let claim = claim(live)?;
+        let patch = json!({
+            "metadata": {"resourceVersion": claim.metadata.resource_version},
+            "status": status,
+        });
+        let name = claim.metadata.name.as_deref().unwrap_or_default();
+        let patched = self
+            .claims(claim)
+            .patch_status(name, &PatchParams::default(), &Patch::Merge(&patch))
+            .await
+            .context("write the claim's status")?;
+        live.claim = Some(patched);
+        Ok(())
+    }
+
+    /// The name that volumes of a node are bound to: usually its own, but not always. A node may write its
+    /// label itself, so it is looked that no other one has it: pods would be sent there.
+    async fn bound_to(&self, name: &str) -> Result<String> {
+        // As it usually is, one request tells all. No label is longer.
+        if name.len() <= 63 {
+            let called = self.called(name).await?;
+            if called.iter().any(|node| node.name_any() == name) {
+                return the_only(name, name, &called);
+            }
+        }
+        let node = self.node(name).await?.with_context(|| {
+            format!(
+                "node {name}, which has the storage, is not in the cluster; bring it back, or delete the claim"
+            )
+        })?;
+        let label = hostname(node.metadata.labels.as_ref()).with_context(|| {
+            format!(
+                "node {name} has no label {HOSTNAME}, to which its volumes could be bound; set it"
+            )
+        })?;
+        the_only(name, label, &self.called(label).await?)
+    }
+
+    /// The nodes that have a label by which volumes are bound, as the API server's cache has them: before
+    /// 1.31 it would read and decode every node of the cluster for a fresh list. A node may change its
+    /// label after any list.
+    async fn called(&self, label: &str) -> Result<Vec<Node>> {
+        let nodes: Api<Node> = self.all();
+        let with_it = ListParams::default()
+            .labels(&format!("{HOSTNAME}={label}"))
+            .match_any();
+        let found = nodes.list(&with_it).await;
+        Ok(found.context("list the nodes of a label")?.items)
+    }
+
+    async fn node(&self, name: &str) -> Result<Option<Node>> {
+        let nodes: Api<Node> = self.all();
+        nodes.get_opt(name).await.context("read the node")
+    }
+
+    /// The node with the most room, if Kubernetes has it too, and sends pods there: its agent may have been
+    /// heard of a moment before it went, and tolerates every taint. One that is tainted is taken if there is no
+    /// other: the pods may tolerate that.
+    async fn with_room(
+        &self,
+        driver: &str,
+        class: &str,
+        size: Bytes,
+        asker: Asker<'_>,
+    ) -> Result<String> {
+        let mut tainted = HashSet::new();
+        loop {
+            let name = self.nodes.with_room(driver, class, size, asker)?;
+            let found = self.node(&name).await?;
+            match (node_health::Known::of(found.as_ref()), found) {
+                (node_health::Known::Ready, Some(node)) => {
+                    let bar = Bar::of(&node);
+                    self.nodes.bar(&name, bar);
+                    if bar.is_none() || bar == Some(Bar::Tainted) && !tainted.insert(name.clone()) {
+                        return Ok(name);
+                    }
+                }
+                _ => self.nodes.miss(&name),
+            }
+        }
+    }
+
+    async fn new_order(&self, live: &Live, chosen: Option<&str>) -> Result<Value> {
+        let (claim, class) = (claim(live)?, live.class.as_ref().context("no class")?);
+        let size = claim.spec.as_ref().map(claim::request).transpose();
+        let size = size.map_err(|why| anyhow!(why))?.context("no size")?;
+        let class_name = class.metadata.name.as_deref().unwrap_or_default();
+        let driver = self.ours.driver_of(&class.provisioner);
+        let driver = driver.with_context(|| format!("storage class {class_name:?} is not ours"))?;
+        let node = match chosen {
+            Some(node) => self.nodes.check(node, driver)?,
+            None => {
+                let asker = Asker {
+                    volume: self.name,
+                    namespace: claim.metadata.namespace.as_deref().unwrap_or_default(),
+                };
+                self.with_room(driver, class_name, size, asker).await?
+            }
+        };
+        let mut order = order_for(self.name, &node);
+        order["spec"] = json!({
+            "driver": driver,
+            "node": node,
+            "wanted": "Present",
+            "size": size.0,
+            "claim": {
+                "namespace": claim.metadata.namespace,
+                "name": claim.metadata.name,
+                "uid": claim.metadata.uid,
+            },
+            "parameters": class.parameters.clone().unwrap_or_default(),
+        });
+        Ok(order)
+    }
+
+    /// Takes our finalizer and deletes the order: whichever comes second ends it.
+    async fn forget(&self, order: &NodeVolume) -> Result<()> {
+        let api: Api<NodeVolume> = self.all();
+        let mut order = order.clone();
+        if order.metadata.deletion_timestamp.is_none() {
+            let left = delete(&api, &order.metadata).await;
+            match left.context("delete the order")? {
+                Some(left) => order = left,
+                None => return Ok(()),
+            }
+        }
+        let patch = json!({"finalizers": without(&order.metadata, ORDER_FINALIZER)});
+        self.patch_meta(&api, &order, patch).await.map(drop)
+    }
+}
+
+fn claim(live: &Live) -> Result<&PersistentVolumeClaim> {
+    live.claim.as_ref().context("the claim is gone")
+}
+
+fn volume(live: &Live) -> Result<&PersistentVolume> {
+    live.volume
+        .as_ref()
+        .context("the persistent volume is gone")
+}
+
+fn order(live: &Live) -> Result<&NodeVolume> {
+    live.order.as_ref().context("the order is gone")
+}
+
+fn version(meta: &ObjectMeta) -> &str {
+    meta.resource_version.as_deref().unwrap_or_default()
+}
+
+/// Merges into an object.
+pub(crate) async fn patched<K>(api: &Api<K>, name: &str, patch: &Value) -> Result<K>
+where
+    K: Clone + Debug + DeserializeOwned,
+{
+    let patch = Patch::Merge(patch);
+    Ok(api.patch(name, &PatchParams::default(), &patch).await?)
+}
+
+/// Deletes an object and returns what finalizers leave of it.
+async fn delete<K>(api: &Api<K>, meta: &ObjectMeta) -> Result<Option<K>>
+where
+    K: Clone + Debug + DeserializeOwned,
+{
+    let condition = Preconditions {
+        uid: meta.uid.clone(),
+        resource_version: meta.resource_version.clone(),
+    };
+    let parameters = DeleteParams::default().preconditions(condition);
+    let name = meta.name.as_deref().unwrap_or_default();
+    Ok(api.delete(name, &parameters).await?.left())
+}
+
+fn with(meta: &ObjectMeta, finalizer: &str) -> Vec<String> {
+    let mut all = without(meta, finalizer);
+    all.push(finalizer.to_owned());
+    all
+}
+
+fn without(meta: &ObjectMeta, finalizer: &str) -> Vec<String> {
+    let mut all = meta.finalizers.clone().unwrap_or_default();
+    all.retain(|each| each != finalizer);
+    all
+}
+
+/// The label of the node, if no other one has it.
+fn the_only(name: &str, label: &str, found: &[Node]) -> Result<String> {
+    let mut names = found.iter().map(ResourceExt::name_any);
+    match names.find(|other| other != name) {
+        None => Ok(label.to_owned()),
+        Some(other) => bail!(
+            "bind the volume to node {name}: node {other} has its label {HOSTNAME}={label} too, so pods might be sent there; correct the label of the one that has no right to it"
+        ),
+    }
+}

@@ -1,0 +1,245 @@
+//! The objects that steps write.
+
+use crate::{
+    api::{
+        labels::{
+            AWAITS_NODE, FAILED, HOSTNAME, MANAGED, NODE_ANNOTATION, NODE_LABEL, ORDER_FINALIZER,
+            PROVISIONED_BY, RESIZE_FAILED, VOLUME_FINALIZER, node_label,
+        },
+        v1alpha1::{Made, NodeVolume},
+    },
+    decide,
+    k8s::{
+        claim::condition,
+        meta::{storage, uid},
+        volume::driver_of,
+    },
+};
+use anyhow::{Context, Result, bail};
+use flexvol_sdk::Bytes;
+use k8s_openapi::{
+    api::{
+        core::v1::{PersistentVolume, PersistentVolumeClaim},
+        storage::v1::StorageClass,
+    },
+    jiff::Timestamp,
+};
+use serde_json::{Value, json};
+
+/// An order without what is ordered.
+pub(crate) fn order_for(name: &str, node: &str) -> Value {
+    json!({
+        "apiVersion": NodeVolume::api_version(),
+        "kind": "NodeVolume",
+        "metadata": {
+            "name": name,
+            "labels": {NODE_LABEL: node_label(node)},
+            "finalizers": [ORDER_FINALIZER],
+        },
+    })
+}
+
+/// An order from what the persistent volume says of its storage.
+pub(crate) fn recalled(
+    name: &str,
+    volume: &PersistentVolume,
+    wanted: decide::Wanted,
+) -> Result<Value> {
+    let annotations = volume.metadata.annotations.as_ref();
+    let node = annotations
+        .and_then(|all| all.get(NODE_ANNOTATION))
+        .with_context(|| format!("the volume has no annotation {NODE_ANNOTATION}"))?;
+    let spec = volume.spec.as_ref().context("the volume has no spec")?;
+    let claim = spec.claim_ref.as_ref().context("the volume has no claim")?;
+    let source = spec.flex_volume.as_ref();
+    let mut order = order_for(name, node);
+    order["spec"] = json!({
+        "driver": driver_of(volume),
+        "node": node,
+        "wanted": match wanted {
+            decide::Wanted::Present => "Present",
+            decide::Wanted::Absent => "Absent",
+        },
+        "size": storage(spec.capacity.as_ref()).0,
+        "publishing": true,
+        "published": true,
+        "claim": {"namespace": claim.namespace, "name": claim.name, "uid": claim.uid},
+        "made": Made {
+            options: source.and_then(|source| source.options.clone()).unwrap_or_default(),
+            fs_type: source.and_then(|source| source.fs_type.clone()),
+        },
+    });
+    Ok(order)
+}
+
+/// The persistent volume of storage that is there.
+pub(crate) fn published(
+    name: &str,
+    claim: &PersistentVolumeClaim,
+    class: &StorageClass,
+    order: &NodeVolume,
+    hostname: &str,
+) -> Result<Value> {
+    let status = order.status.clone().unwrap_or_default();
+    let made = status
+        .made
+        .or_else(|| order.spec.made.clone())
+        .unwrap_or_default();
+    let spec = claim.spec.clone().unwrap_or_default();
+    // A driver that tells no size has made what it was asked for.
+    let size = Bytes(status.size.unwrap_or(order.spec.size));
+    if size < Bytes(order.spec.size) {
+        bail!(
+            "the driver made {size}, and {} was asked for",
+            Bytes(order.spec.size)
+        );
+    }
+    let mut source = json!({"driver": order.spec.driver, "options": made.options});
+    if let Some(fs_type) = made.fs_type {
+        source["fsType"] = fs_type.into();
+    }
+    Ok(json!({
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {
+            "name": name,
+            "annotations": {
+                PROVISIONED_BY: order.spec.driver,
+                NODE_ANNOTATION: order.spec.node,
+            },
+            "labels": {MANAGED: "true"},
+            "finalizers": [VOLUME_FINALIZER],
+        },
+        "spec": {
+            "accessModes": spec.access_modes.unwrap_or_default(),
+            "capacity": {"storage": size.to_string()},
+            "claimRef": {
+                "apiVersion": "v1",
+                "kind": "PersistentVolumeClaim",
+                "namespace": claim.metadata.namespace,
+                "name": claim.metadata.name,
+                "uid": uid(&claim.metadata),
+            },
+            "flexVolume": source,
+            "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [
+                {"key": HOSTNAME, "operator": "In", "values": [hostname]},
+            ]}]}},
+            "persistentVolumeReclaimPolicy": class.reclaim_policy.as_deref().unwrap_or("Delete"),
+            "storageClassName": class.metadata.name,
+            "volumeMode": "Filesystem",
+        },
+    }))
+}
+
+/// The conditions but for those of these types.
+fn conditions_but(claim: &PersistentVolumeClaim, types: &[&str]) -> Vec<Value> {
+    let status = claim.status.iter();
+    let all = status.flat_map(|status| status.conditions.iter().flatten());
+    all.filter(|condition| !types.contains(&condition.type_.as_str()))
+        .map(|condition| json!(condition))
+        .collect()
+}
+
+/// The conditions that are not about growth.
+fn other_conditions(claim: &PersistentVolumeClaim) -> Vec<Value> {
+    let about_growth = ["Resizing", AWAITS_NODE, FAILED, "NodeResizeError"];
+    conditions_but(claim, &about_growth)
+}
+
+/// Since when the claim is in a condition: from now on, if it was not.
+fn since(claim: &PersistentVolumeClaim, kind: &str) -> String {
+    let before = condition(claim, kind).and_then(|before| before.last_transition_time.as_ref());
+    before
+        .map_or_else(Timestamp::now, |time| time.0)
+        .to_string()
+}
+
+/// The status of a claim whose volume has grown, as kubelet writes it
+/// (`MarkFSResizeFinished` in `pkg/volume/util/resize_util.go`).
+pub(crate) fn finished(claim: &PersistentVolumeClaim, size: Bytes) -> Value {
+    json!({
+        "capacity": {"storage": size.to_string()},
+        "conditions": other_conditions(claim),
+        "allocatedResources": {"storage": size.to_string()},
+        "allocatedResourceStatuses": {"storage": Value::Null},
+    })
+}
+
+/// The status that lets kubelet grow the file system (`MarkForFSResize`, same file).
+pub(crate) fn awaiting(claim: &PersistentVolumeClaim, size: Bytes) -> Value {
+    let mut conditions = other_conditions(claim);
+    conditions.push(json!({
+        "type": AWAITS_NODE,
+        "status": "True",
+        "lastTransitionTime": since(claim, AWAITS_NODE),
+        "message": "Waiting for user to (re-)start a pod to finish file system resize of volume on node.",
+    }));
+    json!({
+        "conditions": conditions,
+        "allocatedResources": {"storage": size.to_string()},
+        "allocatedResourceStatuses": {"storage": "NodeResizePending"},
+    })
+}
+
+/// The status of a claim whose storage does not grow. What else it says of growth is not ours.
+pub(crate) fn failing(claim: &PersistentVolumeClaim, why: &str) -> Value {
+    let mut conditions = conditions_but(claim, &[FAILED]);
+    conditions.push(json!({
+        "type": FAILED,
+        "status": "True",
+        "lastTransitionTime": since(claim, FAILED),
+        "reason": RESIZE_FAILED,
+        "message": why,
+    }));
+    json!({"conditions": conditions})
+}
+
+/// The same when it fails no more.
+pub(crate) fn failing_no_more(claim: &PersistentVolumeClaim) -> Value {
+    json!({"conditions": conditions_but(claim, &[FAILED])})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::from_value;
+
+    fn claim(conditions: &Value) -> PersistentVolumeClaim {
+        from_value(json!({"status": {"conditions": conditions}})).unwrap()
+    }
+
+    fn pending() -> Value {
+        json!({
+            "type": "FileSystemResizePending", "status": "True",
+            "lastTransitionTime": "2026-11-22T12:00:00Z",
+        })
+    }
+
+    #[test]
+    fn a_failure_is_said_beside_what_others_say_and_since_when_it_was_first_said() {
+        let others = json!({"type": "Mine", "status": "False"});
+        let status = failing(&claim(&json!([others, pending()])), "no room");
+        let said = &status["conditions"][2];
+        assert_eq!(status["conditions"][0], others);
+        assert_eq!(status["conditions"][1], pending());
+        assert_eq!(said["type"], "ControllerResizeError");
+        assert_eq!(said["reason"], "VolumeResizeFailed");
+        assert_eq!(said["message"], "no room");
+
+        let then = "2026-11-22T12:00:00Z";
+        let mut before = said.clone();
+        before["lastTransitionTime"] = then.into();
+        let told = claim(&json!([before, pending()]));
+        let status = failing(&told, "less room");
+        assert_eq!(status["conditions"].as_array().unwrap().len(), 2);
+        assert_eq!(status["conditions"][1]["message"], "less room");
+        assert_eq!(status["conditions"][1]["lastTransitionTime"], then);
+
+        let taken_back = json!([pending()]);
+        assert_eq!(failing_no_more(&told)["conditions"], taken_back);
+        assert_eq!(finished(&told, Bytes(1))["conditions"], json!([]));
+        let awaiting = awaiting(&told, Bytes(1));
+        assert_eq!(awaiting["conditions"].as_array().unwrap().len(), 1);
+        assert_eq!(awaiting["conditions"][0]["lastTransitionTime"], then);
+    }
+}

@@ -1,0 +1,4 @@
+//! The HTTP that the program serves.
+
+pub(crate) mod listener;
+pub mod probes;

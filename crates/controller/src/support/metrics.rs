@@ -1,0 +1,188 @@
+//! What is counted, for Prometheus.
+
+use crate::support::watch_health::Watches;
+use flexvol_sdk::Bytes;
+use http::Method;
+use prometheus_client::{
+    encoding::{EncodeLabelSet, text::encode},
+    metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
+    registry::Registry,
+};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+/// Drivers answer in milliseconds, and may take minutes to format or to wipe.
+const SECONDS: [f64; 11] = [0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0];
+
+/// All that is counted. No label is a volume's name: there may be a hundred thousand.
+#[derive(Clone, Debug)]
+pub struct Metrics {
+    registry: Arc<Registry>,
+    requests: Family<RequestLabels, Counter>,
+    operations: Family<OperationLabels, Counter>,
+    calls: Family<CallLabels, Histogram, fn() -> Histogram>,
+    missing: Family<ClassLabels, Gauge>,
+    /// The labels of `missing`, which cannot be asked for them.
+    said_missing: Arc<Mutex<Vec<ClassLabels>>>,
+    /// Whether watches go on.
+    pub watches: Watches,
+    /// One while this process leads.
+    pub leading: Gauge,
+    /// Volumes that wait for a worker.
+    pub waiting: Gauge,
+    /// Claims whose volume is being made, or that have less than they ask for.
+    pub claims_waiting: Gauge,
+    /// Volumes for whose storage something is to be done.
+    pub volumes_unsettled: Gauge,
+    /// Volumes whose node failed when it last tried.
+    pub volumes_failing: Gauge,
+}
+
+#[derive(Clone, Debug, EncodeLabelSet, PartialEq, Eq, Hash)]
+struct RequestLabels {
+    method: String,
+    code: u32,
+}
+
+#[derive(Clone, Debug, EncodeLabelSet, PartialEq, Eq, Hash)]
+struct OperationLabels {
+    operation: String,
+    result: String,
+}
+
+#[derive(Clone, Debug, EncodeLabelSet, PartialEq, Eq, Hash)]
+struct CallLabels {
+    driver: String,
+    callout: String,
+}
+
+#[derive(Clone, Debug, EncodeLabelSet, PartialEq, Eq, Hash)]
+struct ClassLabels {
+    driver: String,
+    class: String,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let mut registry = Registry::with_prefix("flexvol");
+        let requests = Family::default();
+        let operations = Family::default();
+        let missing = Family::default();
+        let calls = Family::new_with_constructor((|| Histogram::new(SECONDS)) as fn() -> _);
+        let mut gauge = |name: &str, help: &str| {
+            let gauge = Gauge::default();
+            registry.register(name, help, gauge.clone());
+            gauge
+        };
+        let leading = gauge("leading", "1 while this process leads");
+        let waiting = gauge("waiting", "volumes that wait for a worker");
+        let claims_waiting = gauge(
+            "claims_waiting",
+            "claims whose volume is being made, or that have less than they ask for",
+        );
+        let volumes_unsettled = gauge(
+            "volumes_unsettled",
+            "volumes whose storage is to be made, grown or deleted",
+        );
+        let volumes_failing = gauge(
+            "volumes_failing",
+            "volumes whose driver failed when it was last asked",
+        );
+        registry.register(
+            "api_requests",
+            "requests to the API server; code 0: no answer",
+            requests.clone(),
+        );
+        registry.register(
+            "operations",
+            "steps of the controller, or calls of drivers, and how they ended",
+            operations.clone(),
+        );
+        registry.register(
+            "call_seconds",
+            "how long calls of drivers took",
+            calls.clone(),
+        );
+        registry.register(
+            "missing_bytes",
+            "what volumes were promised and do not have, by the storage of a class, where its driver knows",
+            missing.clone(),
+        );
+        Metrics {
+            watches: Watches::default(),
+            registry: Arc::new(registry),
+            requests,
+            operations,
+            calls,
+            missing,
+            said_missing: Arc::default(),
+            leading,
+            waiting,
+            claims_waiting,
+            volumes_unsettled,
+            volumes_failing,
+        }
+    }
+}
+
+impl Metrics {
+    /// A request was answered with this code; 0: it was not.
+    pub fn requested(&self, method: &Method, code: u16) {
+        let labels = RequestLabels {
+            method: method.to_string(),
+            code: u32::from(code),
+        };
+        self.requests.get_or_create(&labels).inc();
+    }
+
+    /// A step or a call has ended.
+    pub fn operated(&self, operation: &str, result: &str) {
+        let labels = OperationLabels {
+            operation: operation.to_owned(),
+            result: result.to_owned(),
+        };
+        self.operations.get_or_create(&labels).inc();
+    }
+
+    /// A driver has answered, or was ended, after this time.
+    pub fn called(&self, driver: &str, callout: &str, took: Duration) {
+        let labels = CallLabels {
+            driver: driver.to_owned(),
+            callout: callout.to_owned(),
+        };
+        let seconds = self.calls.get_or_create(&labels);
+        seconds.observe(took.as_secs_f64());
+    }
+
+    /// What volumes lack in the storage of classes, by driver and class. Of all others nothing is known.
+    pub fn lack(&self, missing: &BTreeMap<(String, String), Bytes>) {
+        let said = missing.iter().map(|((driver, class), bytes)| {
+            let (driver, class) = (driver.clone(), class.clone());
+            let labels = ClassLabels { driver, class };
+            let bytes = i64::try_from(bytes.0).unwrap_or(i64::MAX);
+            self.missing.get_or_create(&labels).set(bytes);
+            labels
+        });
+        let said: Vec<_> = said.collect();
+        let mut before = self
+            .said_missing
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        for labels in before.iter().filter(|labels| !said.contains(labels)) {
+            self.missing.remove(labels);
+        }
+        *before = said;
+    }
+
+    /// All of it as text.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        // Writing into a string does not fail.
+        let _ = encode(&mut text, &self.registry);
+        text
+    }
+}
