@@ -7,14 +7,26 @@ use std::{fs, thread, time::Duration};
 /// Lives it, with a fault if one is planned, and says whether that has happened.
 pub fn live(plan: Option<Plan>) -> Result<bool, String> {
     let mut world = World::start();
-    world.node("node");
     if let Some(plan) = plan {
         world.server.fail(plan);
     }
+    begin(&mut world)?;
+    Ok(!world.server.is_to_fail())
+}
+
+/// Lives it while a program ends at one of its writes, and says whether it did.
+pub fn live_killed(program: &'static str, end: String) -> Result<bool, String> {
+    let mut world = World::start();
+    world.will_end(program, end);
+    begin(&mut world)?;
+    Ok(world.has_ended())
+}
+
+fn begin(world: &mut World) -> Result<(), String> {
+    world.node("node");
     world.start_controller(&["--rate=1000"]);
     world.start_agent("node", &[]);
-    whole(&mut world).map_err(|why| format!("{why}\n{}", world.log()))?;
-    Ok(!world.server.is_to_fail())
+    whole(world).map_err(|why| format!("{why}\n{}", world.log()))
 }
 
 fn whole(world: &mut World) -> Result<(), String> {

@@ -34,6 +34,17 @@ pub struct World {
     claims: usize,
     /// Where other programs are looked for, if it is not where the tests do.
     paths: Option<&'static str>,
+    /// How each program was started last.
+    started: BTreeMap<String, Vec<String>>,
+    /// A program that ends at one of its writes, and is started again.
+    killed: Option<Kill>,
+}
+
+/// The end of a program, as if it had been killed, as `FLEXVOL_CONTROLLER_END` says it.
+struct Kill {
+    program: &'static str,
+    end: String,
+    happened: bool,
 }
 
 impl World {
@@ -54,6 +65,8 @@ impl World {
             largest: BTreeMap::new(),
             claims: 0,
             paths: None,
+            started: BTreeMap::new(),
+            killed: None,
         };
         world.class("plain", &json!({}));
         fs::write(world.path("kubeconfig"), world.server.kubeconfig()).unwrap();
@@ -165,17 +178,61 @@ impl World {
     }
 
     fn start_program_of(&mut self, name: &str, verb: &str, driver: &str, more: &[&str]) {
-        let log = File::create(self.path(&format!("{name}.log"))).unwrap();
+        let own = [
+            verb.to_owned(),
+            format!("--driver={driver}"),
+            format!("--kubeconfig={}", self.path("kubeconfig")),
+        ];
+        let more = more.iter().map(ToString::to_string);
+        self.started
+            .insert(name.to_owned(), own.into_iter().chain(more).collect());
+        self.spawn(name);
+    }
+
+    fn spawn(&mut self, name: &str) {
+        let log = self.path(&format!("{name}.log"));
+        let log = File::options().create(true).append(true).open(log).unwrap();
+        let kill = self.killed.as_ref();
+        let kill = kill.filter(|kill| kill.program == name && !kill.happened);
         let program = Command::new(env!("CARGO_BIN_EXE_flexvol-controller"))
-            .arg(verb)
-            .arg(format!("--driver={driver}"))
-            .arg(format!("--kubeconfig={}", self.path("kubeconfig")))
-            .args(more)
+            .args(&self.started[name])
             .envs(self.paths.map(|paths| ("PATH", paths)))
+            .envs(kill.map(|kill| ("FLEXVOL_CONTROLLER_END", &kill.end)))
             .stdin(Stdio::null())
             .stderr(log)
             .spawn();
         self.programs.insert(name.to_owned(), program.unwrap());
+    }
+
+    /// A program will end at one of its writes, and is started again when something is waited for.
+    pub fn will_end(&mut self, program: &'static str, end: String) {
+        self.killed = Some(Kill {
+            program,
+            end,
+            happened: false,
+        });
+    }
+
+    /// Whether a program has ended as it was to.
+    pub fn has_ended(&self) -> bool {
+        self.killed.as_ref().is_some_and(|kill| kill.happened)
+    }
+
+    fn restart_killed(&mut self) -> Result<(), String> {
+        let mut ended = Vec::new();
+        for (name, program) in &mut self.programs {
+            if let Some(status) = program.try_wait().unwrap() {
+                ended.push((name.clone(), status));
+            }
+        }
+        for (name, status) in ended {
+            match &mut self.killed {
+                Some(kill) if kill.program == name && !kill.happened => kill.happened = true,
+                _ => return Err(format!("{name} ended: {status}")),
+            }
+            self.spawn(&name);
+        }
+        Ok(())
     }
 
     /// Kills a program: `controller`, or the agent of a node.
@@ -306,7 +363,8 @@ impl World {
                 ));
             }
             // A request that was late may make storage of the same name once more.
-            self.largest.retain(|volume, _| storage.contains_key(volume));
+            self.largest
+                .retain(|volume, _| storage.contains_key(volume));
             for (volume, size) in storage {
                 let largest = self.largest.entry(volume).or_default();
                 if size > 0 && size < *largest {
@@ -317,11 +375,7 @@ impl World {
             if Instant::now() > deadline {
                 return Err(format!("waiting for {what} in vain"));
             }
-            for (name, program) in &mut self.programs {
-                if let Some(status) = program.try_wait().unwrap() {
-                    return Err(format!("{name} ended: {status}"));
-                }
-            }
+            self.restart_killed()?;
             thread::sleep(Duration::from_millis(5));
         }
         Ok(())
