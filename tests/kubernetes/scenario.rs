@@ -109,10 +109,8 @@ impl Scenario {
     /// An object.
     #[track_caller]
     pub fn get(&self, namespace: &str, kind: &str, name: &str) -> Value {
-        let text =
-            self.lab
-                .kubectl(&["get", kind, name, "--namespace", namespace, "--output=json"]);
-        serde_json::from_str(&text).unwrap()
+        let found = self.lab.cluster().object(namespace, kind, name);
+        found.unwrap_or_else(|e| panic!("{e:#}"))
     }
 
     /// Makes objects.
@@ -147,16 +145,12 @@ impl Scenario {
 
     /// What a person sees of an object's events.
     pub fn events(&self, namespace: &str, name: &str) -> String {
-        let only = format!("--field-selector=involvedObject.name={name}");
-        self.lab.kubectl(&[
-            "get",
-            "events",
-            "--namespace",
-            namespace,
-            &only,
-            "--output=custom-columns=R:.reason,M:.message",
-            "--no-headers",
-        ])
+        let events = self.lab.cluster().events(namespace, name);
+        let events = events.unwrap_or_else(|e| panic!("{e:#}"));
+        events
+            .iter()
+            .map(|(reason, message)| format!("{reason} {message}\n"))
+            .collect()
     }
 
     /// Waits for an event with this text.

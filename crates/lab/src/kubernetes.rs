@@ -11,6 +11,7 @@ mod image;
 mod kubelet;
 mod module;
 mod node;
+mod objects;
 mod openapi;
 mod paths;
 

@@ -258,6 +258,8 @@ impl Cluster {
             self.still_running(Component::ApiServer)?;
             Ok(self.kubectl(&["get", "--raw", "/readyz"]).is_ok())
         })?;
+        self.start_proxy()?;
+        wait_until("the proxy", PATIENCE, || Ok(self.has_proxy()))?;
         self.start(Component::ControllerManager)?;
         self.start(Component::Scheduler)?;
         self.start(Component::Kubelet)?;
