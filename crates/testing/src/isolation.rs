@@ -61,7 +61,8 @@ pub fn isolate() -> io::Result<()> {
 }
 
 /// Whether this run answers like an old kernel.
-pub(crate) fn older_kernel() -> bool {
+#[must_use]
+pub fn older_kernel() -> bool {
     env::var_os("FLEXVOL_KERNEL").is_some_and(|kernel| kernel == "older")
 }
 

@@ -31,6 +31,7 @@ pub use driver::{Driver, executable};
 pub use hidden::Hidden;
 pub use isolation::arena;
 pub use isolation::isolate;
+pub use isolation::older_kernel;
 pub use kubelet::{PersistentVolume, Pod, json, request, volume_id};
 pub use layer::{Case, Points, Test, cases, run_cases, run_layer};
 pub use mounts::{Backing, Mounted, below, loops_of, mounts_in};
