@@ -4,7 +4,7 @@
 
 use crate::{
     Key, Refused, Store,
-    server::Shared,
+    shared::Shared,
     store::{Part, merge, parse},
 };
 use flexvol_sdk::Bytes;

@@ -15,6 +15,7 @@ mod kinds;
 mod kubernetes;
 mod refused;
 mod server;
+mod shared;
 mod store;
 mod watch;
 

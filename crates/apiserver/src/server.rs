@@ -3,8 +3,8 @@
 use crate::{
     Fault, Hold, Key, Kubernetes, Plan, Refused, Store,
     ask::Ask,
-    faults::Requests,
     hold, kubernetes,
+    shared::Shared,
     store::{Condition, merge},
     watch::{is_chosen, watch},
 };
@@ -20,17 +20,16 @@ use hyper::{
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use std::{
-    collections::BTreeMap,
     convert::Infallible,
     io,
     net::SocketAddr,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
     time::Duration,
 };
 use tokio::{
     net::TcpListener,
     runtime::{Builder, Runtime},
-    sync::watch::{Receiver, Sender},
+    sync::watch::Sender,
     time::sleep,
 };
 
@@ -46,15 +45,6 @@ pub struct Server {
     address: SocketAddr,
     /// Dropping it ends all that runs in it.
     runtime: Runtime,
-}
-
-#[derive(Debug)]
-pub(crate) struct Shared {
-    store: Mutex<Store>,
-    requests: Mutex<Requests>,
-    cuts: Sender<u64>,
-    held: Sender<Option<String>>,
-    refuses: Mutex<BTreeMap<String, Refused>>,
 }
 
 impl Server {
@@ -160,28 +150,6 @@ impl Server {
     #[must_use]
     pub fn requests(&self) -> Vec<String> {
         self.shared.requests().all.clone()
-    }
-}
-
-impl Shared {
-    pub fn store(&self) -> MutexGuard<'_, Store> {
-        self.store.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub fn cuts(&self) -> Receiver<u64> {
-        self.cuts.subscribe()
-    }
-
-    fn refuses(&self) -> MutexGuard<'_, BTreeMap<String, Refused>> {
-        self.refuses.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn requests(&self) -> MutexGuard<'_, Requests> {
-        self.requests.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn cut_watches(&self) {
-        self.cuts.send_modify(|cuts| *cuts += 1);
     }
 }
 

@@ -1,6 +1,6 @@
 //! Watches: what changes, as it changes, until somebody ends them.
 
-use crate::{Refused, ask::Ask, server::Shared, store::parse};
+use crate::{Refused, ask::Ask, shared::Shared, store::parse};
 use bytes::Bytes;
 use futures_util::{Stream, stream::unfold};
 use hyper::body::Frame;

@@ -5,6 +5,8 @@
 
 mod chart;
 mod machine;
+mod project;
+mod report;
 mod requirements;
 mod results;
 mod suite;

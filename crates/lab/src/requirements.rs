@@ -1,6 +1,9 @@
 //! Who does what the designs of growing and of storage classes ask for, and which scenario proves it.
 
-use crate::suite::{self, Scenario};
+use crate::{
+    project::project,
+    report::{Scenario, read_report},
+};
 use anyhow::{Context, Result};
 use clap::Args;
 use flexvol_lab::kubernetes::Version;
@@ -27,13 +30,13 @@ pub struct Write {
 
 impl Write {
     pub fn run(&self) -> Result<()> {
-        write(self.version, &suite::read_report(&self.report)?)
+        write(self.version, &read_report(&self.report)?)
     }
 }
 
 /// Writes the table into its document, with what the scenarios of a release did.
 pub fn write(version: Version, scenarios: &[Scenario]) -> Result<()> {
-    let file = suite::project().join(DOCUMENT);
+    let file = project().join(DOCUMENT);
     let text = fs::read_to_string(&file).with_context(|| format!("read {DOCUMENT}"))?;
     let (before, _) = text
         .split_once(MARK)
@@ -97,7 +100,7 @@ mod tests {
             .flat_map(|(design, last)| (1..=last).map(move |line| format!("{design}{line}")))
             .collect();
         assert_eq!(numbers, all);
-        let project = suite::project();
+        let project = project();
         let tests = fs::read_dir(project.join("tests/kubernetes")).unwrap();
         let sources: String = tests
             .map(|file| file.unwrap().path())
@@ -119,7 +122,7 @@ mod tests {
 
     #[test]
     fn the_document_has_what_the_list_says() {
-        let text = fs::read_to_string(suite::project().join(DOCUMENT)).unwrap();
+        let text = fs::read_to_string(project().join(DOCUMENT)).unwrap();
         let (_, written) = text.split_once(MARK).unwrap();
         let without_results = |table: &str| -> Vec<String> {
             let rows = table.trim().lines().skip(2);

@@ -1,13 +1,18 @@
 //! Everything that is tested with a real Kubernetes, one release after the other.
 
-use crate::{requirements, results::Table};
+use crate::{
+    project::project,
+    report::{Scenario, read_report},
+    requirements,
+    results::Table,
+};
 use anyhow::{Context, Result, ensure};
 use flexvol_lab::kubernetes::{Programs, Version, contract};
 use std::{
     cmp::Reverse,
     env,
     fs::{self, OpenOptions},
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::{Command, Stdio},
     sync::{Mutex, MutexGuard, PoisonError},
     thread,
@@ -20,9 +25,6 @@ const MARK: &str = "<!-- scripts/lab kubernetes test --write -->\n";
 
 /// Held while contract tests run.
 static CONTRACT: Mutex<()> = Mutex::new(());
-
-/// A scenario's name, and the seconds it took if it passed.
-pub type Scenario = (String, Option<f64>);
 
 /// What one release did.
 struct Column {
@@ -41,11 +43,6 @@ impl Column {
             passed: false,
         }
     }
-}
-
-/// The project, whose tests are run.
-pub fn project() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
 /// Builds the contract tests of a release and returns the command that runs them.
@@ -197,19 +194,6 @@ fn release(version: Version, beside_others: bool, arguments: &[String]) -> Resul
         scenarios,
         passed,
     })
-}
-
-/// What a run wrote into the file that FLEXVOL_REPORT named.
-pub fn read_report(file: &Path) -> Result<Vec<Scenario>> {
-    let text = fs::read_to_string(file).with_context(|| format!("read {}", file.display()))?;
-    let scenario = |line: &str| {
-        let mut fields = line.splitn(3, '\t');
-        let mut field = || fields.next().context("a line of the report");
-        let (outcome, seconds, name) = (field()?, field()?, field()?);
-        let seconds: f64 = seconds.parse().context("seconds in the report")?;
-        Ok((name.to_owned(), (outcome == "passed").then_some(seconds)))
-    };
-    text.lines().map(scenario).collect()
 }
 
 fn cargo(arguments: &[&str]) -> Command {

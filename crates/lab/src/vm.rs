@@ -5,6 +5,7 @@
 //! memory and made from Debian packages by name; it has four disks and no network. A machine is
 //! restored from the state of one that had just booted, in half a second.
 
+mod boot;
 mod channel;
 mod emulator;
 mod image;

@@ -1,8 +1,6 @@
 //! The JSON argument of a callout: one flat object of strings.
 
-use crate::{
-    Error, FsType, MountRequest, Options, Pod, Result, Secret, Volume, VolumeName, callout::refuse,
-};
+use crate::{Error, FsType, MountRequest, Options, Pod, Result, Secret, Volume, VolumeName};
 use serde::{Deserialize, Deserializer, de};
 use std::{
     collections::BTreeMap,
@@ -40,30 +38,32 @@ impl Argument {
     pub(crate) fn parse(text: &OsStr) -> Result<Self> {
         let text = text
             .to_str()
-            .ok_or_else(|| refuse("the JSON argument is not UTF-8"))?;
+            .ok_or_else(|| Error::invalid("the JSON argument is not UTF-8"))?;
         if text.len() > LONGEST {
-            return Err(refuse("the JSON argument is longer than 128 KiB"));
+            return Err(Error::invalid("the JSON argument is longer than 128 KiB"));
         }
         // Serde's texts quote what they met, so only the place of a mistake is taken from them.
         let json: Json = serde_json::from_str(text).map_err(|error| {
             let column = error.column();
-            refuse(format!("the JSON argument is no JSON (column {column})"))
+            Error::invalid(format!("the JSON argument is no JSON (column {column})"))
         })?;
         let Json::Object(entries) = json else {
-            return Err(refuse("the JSON argument is no object"));
+            return Err(Error::invalid("the JSON argument is no object"));
         };
         let mut map = BTreeMap::new();
         for (key, value) in entries {
             if key.contains(char::is_control) {
-                return Err(refuse(format!(
+                return Err(Error::invalid(format!(
                     "option {key:?}: a control character in a name"
                 )));
             }
             let Json::Text(value) = value else {
-                return Err(refuse(format!("option {key:?}: the value is no string")));
+                return Err(Error::invalid(format!(
+                    "option {key:?}: the value is no string"
+                )));
             };
             if map.insert(key.clone(), value).is_some() {
-                return Err(refuse(format!("option {key:?} is there twice")));
+                return Err(Error::invalid(format!("option {key:?} is there twice")));
             }
         }
         Ok(Argument(map))
@@ -88,7 +88,7 @@ impl Argument {
         let read_only = match self.take(READ_WRITE)?.as_deref() {
             None | Some("rw") => false,
             Some("ro") => true,
-            Some(_) => return Err(refuse(format!("{READ_WRITE} is neither rw nor ro"))),
+            Some(_) => return Err(Error::invalid(format!("{READ_WRITE} is neither rw nor ro"))),
         };
         Ok(Volume {
             name: name.transpose()?,
@@ -112,7 +112,7 @@ impl Argument {
             .collect();
         for key in keys {
             let secret = self.0.remove(&key).and_then(|text| Secret::decode(&text));
-            let secret = secret.ok_or_else(|| refuse(format!("{key} is no base64")))?;
+            let secret = secret.ok_or_else(|| Error::invalid(format!("{key} is no base64")))?;
             secrets.insert(key[SECRET.len()..].to_owned(), secret);
         }
         Ok(MountRequest {
@@ -147,7 +147,7 @@ impl Argument {
             .as_deref()
             .is_some_and(|name| VolumeName::parse(name).is_err())
         {
-            return Err(refuse(format!("{key} is no DNS label")));
+            return Err(Error::invalid(format!("{key} is no DNS label")));
         }
         Ok(namespace)
     }
@@ -163,7 +163,7 @@ impl Argument {
                 name,
                 uid,
             })),
-            _ => Err(refuse(
+            _ => Err(Error::invalid(
                 "of the pod's namespace, name and uid one is missing",
             )),
         }
@@ -176,9 +176,12 @@ impl Argument {
                 continue;
             };
             let number = decimal(&text).and_then(|number| u32::try_from(number).ok());
-            let number = number.ok_or_else(|| refuse(format!("{key} is no group number")))?;
+            let number =
+                number.ok_or_else(|| Error::invalid(format!("{key} is no group number")))?;
             if group.is_some_and(|other| other != number) {
-                return Err(refuse("the two keys of the fsGroup contradict each other"));
+                return Err(Error::invalid(
+                    "the two keys of the fsGroup contradict each other",
+                ));
             }
             group = Some(number);
         }
@@ -217,7 +220,7 @@ fn is_told_elsewhere(key: &str) -> bool {
 }
 
 fn control_character(key: &str) -> Error {
-    refuse(format!("option {key:?}: a control character in the value"))
+    Error::invalid(format!("option {key:?}: a control character in the value"))
 }
 
 /// A plain decimal number, without sign, space or exponent.

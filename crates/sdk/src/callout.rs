@@ -1,6 +1,6 @@
 //! What a caller asks for: one typed value an exec.
 
-use crate::{Bytes, Error, ErrorKind, MountRequest, Options, Resize, Volume, VolumeName, argument};
+use crate::{Bytes, MountRequest, Options, Resize, Volume, VolumeName, argument};
 use std::{
     borrow::Cow,
     ffi::{OsStr, OsString},
@@ -270,10 +270,6 @@ const REQUESTS: [&str; 3] = ["requestBytes", "requestMiB", "requestGiB"];
 
 fn sizes(size: Resize) -> [OsString; 2] {
     [size.new.0.to_string().into(), size.old.0.to_string().into()]
-}
-
-pub(crate) fn refuse(message: impl Into<Cow<'static, str>>) -> Error {
-    Error::new(ErrorKind::Invalid, message)
 }
 
 #[cfg(test)]

@@ -124,6 +124,11 @@ impl Error {
         }
     }
 
+    /// A request that is wrong in itself.
+    pub(crate) fn invalid(message: impl Into<Cow<'static, str>>) -> Self {
+        Error::new(ErrorKind::Invalid, message)
+    }
+
     /// Adds the cause, or any detail that only the node's log may show.
     #[must_use]
     pub fn because(mut self, source: impl Into<Box<dyn error::Error + Send + Sync>>) -> Self {

@@ -5,7 +5,6 @@ use super::{
     emulator::{Console, DISK_BYTES, DISKS, Disk, PAYLOAD_BYTES, Start},
     image::Image,
     monitor::Monitor,
-    snapshot,
 };
 use crate::tool::run;
 use anyhow::{Context, Result, bail, ensure};
@@ -153,40 +152,6 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Goes on from the snapshot: half a second. The machine has read nothing of its disks yet, so
-    /// this is as good as a boot on them. The first time the image and the snapshot are built.
-    ///
-    /// # Errors
-    /// When qemu cannot be started, or the snapshot cannot be made.
-    pub fn restore(setup: &Setup) -> Result<Self> {
-        let (image, state) = snapshot::kept()?;
-        let mut machine = Machine::start_qemu(setup, &image, "", Some(&state))?;
-        machine.greet()?;
-        Ok(machine)
-    }
-
-    /// Boots: some six seconds.
-    ///
-    /// # Errors
-    /// When qemu cannot be started, or the machine does not come up.
-    pub fn boot(setup: &Setup) -> Result<Self> {
-        let (image, _) = snapshot::kept()?;
-        let (mut machine, _) = Machine::boot_image(setup, &image, "")?;
-        machine.greet()?;
-        Ok(machine)
-    }
-
-    /// Boots with a newer kernel (6.12), which is told these words too. Its image is built the first
-    /// time.
-    ///
-    /// # Errors
-    /// As for [`Machine::boot`].
-    pub fn boot_newer(setup: &Setup, words: &str) -> Result<Self> {
-        let (mut machine, _) = Machine::boot_image(setup, &snapshot::newer()?, words)?;
-        machine.greet()?;
-        Ok(machine)
-    }
-
     /// Boots an image and returns how many seconds the machine's kernel ran until it was ready.
     pub(super) fn boot_image(setup: &Setup, image: &Image, words: &str) -> Result<(Self, f64)> {
         let mut machine = Machine::start_qemu(setup, image, words, None)?;
@@ -196,7 +161,12 @@ impl Machine {
         Ok((machine, seconds))
     }
 
-    fn start_qemu(setup: &Setup, image: &Image, words: &str, state: Option<&Path>) -> Result<Self> {
+    pub(super) fn start_qemu(
+        setup: &Setup,
+        image: &Image,
+        words: &str,
+        state: Option<&Path>,
+    ) -> Result<Self> {
         let own = tempfile::Builder::new()
             .prefix("vm-")
             .tempdir_in(&setup.directory)
@@ -239,7 +209,7 @@ impl Machine {
     }
 
     /// Tells the time, and leaves nothing in memory that was read of another machine's disks.
-    fn greet(&mut self) -> Result<()> {
+    pub(super) fn greet(&mut self) -> Result<()> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let now = now.context("read the clock")?.as_secs_f64();
         let script = format!(

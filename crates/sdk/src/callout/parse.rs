@@ -1,8 +1,8 @@
 //! Reading the arguments: their number, their order, and what each may be.
 
-use super::{Callout, REQUESTS, refuse};
+use super::{Callout, REQUESTS};
 use crate::{
-    Bytes, Resize, Result, Volume, VolumeName,
+    Bytes, Error, Resize, Result, Volume, VolumeName,
     argument::{Argument, decimal},
 };
 use std::{
@@ -26,7 +26,7 @@ impl Callout {
     /// arguments. Messages name options and repeat no value of theirs.
     pub fn parse(argv: &[OsString]) -> Result<Callout> {
         let [name, rest @ ..] = argv else {
-            return Err(refuse("no callout was given"));
+            return Err(Error::invalid("no callout was given"));
         };
         Ok(match name.to_str().unwrap_or_default() {
             "init" => {
@@ -64,7 +64,7 @@ impl Callout {
                 let [volume, node] = layout(name, rest, "NAME NODE")?;
                 let volume = volume
                     .to_str()
-                    .ok_or_else(|| refuse("the volume's name is not UTF-8"))?;
+                    .ok_or_else(|| Error::invalid("the volume's name is not UTF-8"))?;
                 Callout::Detach {
                     name: VolumeName::parse(volume)?,
                     node: node_name(node)?,
@@ -125,7 +125,7 @@ fn layout<'a, const N: usize>(
 ) -> Result<&'a [OsString; N]> {
     arguments.try_into().map_err(|_| {
         let (name, given) = (name.display(), arguments.len());
-        refuse(format!("{name} takes {layout}; arguments given: {given}"))
+        Error::invalid(format!("{name} takes {layout}; arguments given: {given}"))
     })
 }
 
@@ -145,7 +145,7 @@ fn expand_volume(arguments: &[OsString]) -> Result<Callout> {
             dir: None,
             size: resize(new, old)?,
         }),
-        _ => Err(refuse(format!(
+        _ => Err(Error::invalid(format!(
             "expandvolume takes JSON DIR NEW OLD or NEW OLD JSON; arguments given: {}",
             arguments.len()
         ))),
@@ -166,7 +166,7 @@ fn expand_fs(arguments: &[OsString]) -> Result<Callout> {
             dir: None,
             size: resize(new, old)?,
         }),
-        _ => Err(refuse(format!(
+        _ => Err(Error::invalid(format!(
             "expandfs takes JSON DEVICE DIR NEW OLD or NEW OLD JSON; arguments given: {}",
             arguments.len()
         ))),
@@ -184,7 +184,7 @@ fn resize(new: &OsStr, old: &OsStr) -> Result<Resize> {
         old: size("OLD", old)?,
     };
     if size.new < size.old {
-        return Err(refuse(format!(
+        return Err(Error::invalid(format!(
             "cannot shrink the volume from {} to {}; volumes only grow",
             size.old, size.new
         )));
@@ -196,10 +196,12 @@ fn resize(new: &OsStr, old: &OsStr) -> Result<Resize> {
 fn size(what: &str, text: &OsStr) -> Result<Bytes> {
     let text = text.to_string_lossy();
     match decimal(&text) {
-        Some(0) => Err(refuse(format!("{what} is zero; a volume has a size"))),
+        Some(0) => Err(Error::invalid(format!(
+            "{what} is zero; a volume has a size"
+        ))),
         Some(bytes) if i64::try_from(bytes).is_ok() => Ok(Bytes(bytes)),
-        Some(_) => Err(refuse(format!("{what} is larger than any volume"))),
-        None => Err(refuse(format!(
+        Some(_) => Err(Error::invalid(format!("{what} is larger than any volume"))),
+        None => Err(Error::invalid(format!(
             "{what} is no plain number of bytes, or too large"
         ))),
     }
@@ -220,16 +222,17 @@ fn provision(json: &OsStr) -> Result<Callout> {
             .0
             .checked_mul(unit.0)
             .filter(|&bytes| i64::try_from(bytes).is_ok());
-        wanted =
-            Some(Bytes(bytes.ok_or_else(|| {
-                refuse(format!("{key} is larger than any volume"))
-            })?));
+        wanted = Some(Bytes(bytes.ok_or_else(|| {
+            Error::invalid(format!("{key} is larger than any volume"))
+        })?));
     }
     let volume = argument.into_volume()?;
     if volume.name.is_none() {
-        return Err(refuse("provision needs kubernetes.io/pvOrVolumeName"));
+        return Err(Error::invalid(
+            "provision needs kubernetes.io/pvOrVolumeName",
+        ));
     }
-    let size = wanted.ok_or_else(|| refuse("provision needs requestBytes"))?;
+    let size = wanted.ok_or_else(|| Error::invalid("provision needs requestBytes"))?;
     Ok(Callout::Provision { volume, size })
 }
 
@@ -238,13 +241,13 @@ fn directory(text: &OsStr) -> Result<PathBuf> {
     let path = Path::new(text);
     let bytes = text.as_bytes();
     if !path.is_absolute() || path.file_name().is_none() {
-        return Err(refuse("the directory is no absolute path below /"));
+        return Err(Error::invalid("the directory is no absolute path below /"));
     }
     if path.components().any(|part| part == Component::ParentDir) {
-        return Err(refuse("the directory contains .."));
+        return Err(Error::invalid("the directory contains .."));
     }
     if bytes.len() >= 4096 || text.to_string_lossy().contains(char::is_control) {
-        return Err(refuse(
+        return Err(Error::invalid(
             "the directory contains a control character or is too long",
         ));
     }
@@ -255,9 +258,9 @@ fn directory(text: &OsStr) -> Result<PathBuf> {
 fn device_text(text: &OsStr) -> Result<String> {
     let text = text
         .to_str()
-        .ok_or_else(|| refuse("the device is not UTF-8"))?;
+        .ok_or_else(|| Error::invalid("the device is not UTF-8"))?;
     if text.starts_with('-') || text.contains(char::is_control) {
-        return Err(refuse(
+        return Err(Error::invalid(
             "the device begins with a dash or contains a control character",
         ));
     }
@@ -268,5 +271,5 @@ fn device_text(text: &OsStr) -> Result<String> {
 fn node_name(text: &OsStr) -> Result<String> {
     let name = text.to_str().filter(|name| VolumeName::parse(name).is_ok());
     name.map(str::to_owned)
-        .ok_or_else(|| refuse("the node's name is no DNS subdomain"))
+        .ok_or_else(|| Error::invalid("the node's name is no DNS subdomain"))
 }

@@ -1,5 +1,5 @@
 use super::*;
-use crate::{FsType, Pod, Result, Secret};
+use crate::{ErrorKind, FsType, Pod, Result, Secret};
 use proptest::{collection::btree_map, option, prelude::*};
 use std::{collections::BTreeMap, os::unix::ffi::OsStrExt};
 

@@ -1,0 +1,39 @@
+//! What the server, its watches and the rest of Kubernetes have in common.
+
+use crate::{Refused, Store, faults::Requests};
+use std::{
+    collections::BTreeMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+use tokio::sync::watch::{Receiver, Sender};
+
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub store: Mutex<Store>,
+    pub requests: Mutex<Requests>,
+    pub cuts: Sender<u64>,
+    pub held: Sender<Option<String>>,
+    pub refuses: Mutex<BTreeMap<String, Refused>>,
+}
+
+impl Shared {
+    pub fn store(&self) -> MutexGuard<'_, Store> {
+        self.store.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn cuts(&self) -> Receiver<u64> {
+        self.cuts.subscribe()
+    }
+
+    pub fn refuses(&self) -> MutexGuard<'_, BTreeMap<String, Refused>> {
+        self.refuses.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn requests(&self) -> MutexGuard<'_, Requests> {
+        self.requests.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn cut_watches(&self) {
+        self.cuts.send_modify(|cuts| *cuts += 1);
+    }
+}
