@@ -18,6 +18,7 @@ use std::{
 };
 
 mod process;
+mod reply;
 mod watch;
 
 pub use watch::Fork;

@@ -2,32 +2,24 @@
 
 use super::{
     Environment, Program, conclude,
-    watch::{self, End, Fork},
+    reply::Reply,
+    watch::{self, End, Fork, GRACE},
 };
 use crate::{DriverStatus, Error, ErrorKind, Open, limits, log::Log};
-use nix::{
-    sys::{
-        resource::{Resource, getrlimit, setrlimit},
-        signal::{SigSet, Signal},
-        stat::{Mode, umask},
-    },
-    unistd::{dup2_stderr, dup2_stdout},
+use nix::sys::{
+    resource::{Resource, getrlimit, setrlimit},
+    signal::{SigSet, Signal},
+    stat::{Mode, umask},
 };
 use std::{
     ffi::OsString,
-    fs::File,
     io::{self, Write},
-    os::fd::AsFd,
     panic,
     process::{self, ExitCode},
-    sync::{Arc, Mutex, MutexGuard, Once, PoisonError},
+    sync::{Arc, Once},
     thread,
-    time::{Duration, SystemTime},
+    time::SystemTime,
 };
-
-/// How long an exec that was told to stop may still take. Kubelet sends SIGTERM when
-/// `waitforattach` took ten minutes, and SIGKILL ten seconds later.
-pub(super) const GRACE: Duration = Duration::from_secs(2);
 
 /// The watcher calls nothing deep.
 const STACK: usize = 128 << 10;
@@ -92,45 +84,6 @@ fn leave_no_core() {
         .and_then(|(_, most)| setrlimit(Resource::RLIMIT_CORE, 0, most));
     if let Err(error) = limited {
         log::warn!("cannot limit core files: {error}");
-    }
-}
-
-/// The real standard output, good for one reply.
-pub(super) struct Reply(Mutex<Option<File>>);
-
-impl Reply {
-    /// Keeps the real standard output as a descriptor that no child inherits, and lets what
-    /// anybody else prints go nowhere.
-    fn take_stdout() -> io::Result<Self> {
-        let stdout = io::stdout().as_fd().try_clone_to_owned()?;
-        let nowhere = File::options().read(true).write(true).open("/dev/null")?;
-        // Standard output last: where this fails, that is said on it.
-        dup2_stderr(&nowhere)?;
-        dup2_stdout(&nowhere)?;
-        Ok(Reply(Mutex::new(Some(stdout.into()))))
-    }
-
-    /// The reply goes to this file from now on.
-    pub(super) fn replace(&self, output: File) {
-        *self.lock() = Some(output);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Option<File>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Write for &Reply {
-    /// Writes the reply unless there was one.
-    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        match self.lock().take() {
-            Some(mut stdout) => stdout.write_all(line).map(|()| line.len()),
-            None => Err(io::ErrorKind::BrokenPipe.into()),
-        }
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
     }
 }
 

@@ -5,7 +5,7 @@
 //! second process, and the first one, for which kubelet waits, only watches it. What it watches is
 //! whether the kernel ever let the worker run: work that is slow moves all the time.
 
-use super::process::{GRACE, Reply};
+use super::reply::Reply;
 use crate::{Error, ErrorKind};
 use nix::{
     errno::Errno,
@@ -28,6 +28,10 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
+
+/// How long an exec that was told to stop may still take. Kubelet sends SIGTERM when
+/// `waitforattach` took ten minutes, and SIGKILL ten seconds later.
+pub(super) const GRACE: Duration = Duration::from_secs(2);
 
 /// Goes on in two processes, of which the second is killed when the first one ends. `None` in the
 /// second one; in the first one the id of the second. A crate without `unsafe` has no such function;
