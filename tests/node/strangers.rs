@@ -173,7 +173,7 @@ fn namesake(points: &Points) {
     ] {
         let theirs = made("theirs");
         let name = format!("{before}{}", theirs.id());
-        let inside = ours.image(&sandbox).join(above).join(name).join(below);
+        let inside = ours.root(&sandbox).join(above).join(name).join(below);
         fs::create_dir_all(&inside).unwrap();
         bind(File::open(&inside).unwrap().as_fd(), &target, false).unwrap();
         // What is shown is in use, and nothing else is.
