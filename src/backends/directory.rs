@@ -120,7 +120,7 @@ impl Backend for Directories {
     }
 
     fn set_mark(&self, volume: &VolumeId, mark: &Mark) -> Result<()> {
-        self.limited()?.set_mark(volume, mark)
+        self.pool.directory(volume)?.set_mark(mark)
     }
 
     fn grow(&self, volume: &VolumeId, to: Bytes) -> Result<()> {

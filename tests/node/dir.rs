@@ -5,6 +5,7 @@ pub mod damage;
 pub mod disturbed;
 pub mod limits;
 pub mod pool;
+pub mod privileged;
 pub mod removal;
 
 use crate::executable;
@@ -113,8 +114,13 @@ impl Place {
         self.driver.call(&["delete", &volume.json("rw")])
     }
 
-    /// The volume's directory in the pool.
+    /// The volume's root in the pool.
     fn directory(&self, volume: &PersistentVolume) -> PathBuf {
+        volume.root(&self.sandbox)
+    }
+
+    /// What holds it, and what is known of it.
+    fn around(&self, volume: &PersistentVolume) -> PathBuf {
         volume.image(&self.sandbox)
     }
 

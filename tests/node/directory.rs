@@ -107,7 +107,7 @@ impl Place {
     }
 
     fn directory(&self, volume: &PersistentVolume) -> PathBuf {
-        volume.image(&self.sandbox)
+        volume.root(&self.sandbox)
     }
 
     fn delete(&self, volume: &PersistentVolume) {
@@ -314,7 +314,7 @@ fn replaced(_: &Points) {
     let volume = place.volume("data");
     let pod = place.pod(&volume, "one");
     pod.mount("rw").success();
-    let directory = place.directory(&volume);
+    let (directory, around) = (place.directory(&volume), volume.image(&place.sandbox));
     let open = || {
         let id = VolumeId::parse(&volume.id()).unwrap();
         pool(&place).directory(&id).unwrap()
@@ -322,11 +322,11 @@ fn replaced(_: &Points) {
     let mark = open().mark().unwrap().unwrap();
     let away = place.sandbox.disk().join("away");
     fs::create_dir(&away).unwrap();
-    fs::rename(&directory, away.join(volume.id())).unwrap();
+    fs::rename(&around, away.join(volume.id())).unwrap();
     let absent = pod.mount("rw").failure();
     assert!(absent.contains("no such volume"), "{absent}");
     // Another directory of that name, even with that mark, is not what is mounted.
-    fs::create_dir(&directory).unwrap();
+    fs::create_dir_all(&directory).unwrap();
     for mark in [None, Some(mark)] {
         if let Some(mark) = mark {
             open().set_mark(&mark).unwrap();
@@ -353,8 +353,8 @@ fn confined_removal(points: &Points) {
     fs::create_dir_all(root.join("a/b")).unwrap();
     for (at, target) in [
         ("absolute", outside.clone()),
-        ("a/other", Path::new("../..").join(other.id())),
-        ("a/b/up", "../../../..".into()),
+        ("a/other", Path::new("../../..").join(other.id())),
+        ("a/b/up", "../../../../..".into()),
     ] {
         symlink(target, root.join(at)).unwrap();
     }
@@ -395,6 +395,9 @@ fn sweep(_: &Points) {
         let name = format!("{prefix}{}", id_of(byte));
         fs::create_dir_all(volumes.join(name).join("a/b")).unwrap();
     }
+    // And one that got as far as a root.
+    let whole = volumes.join(format!(".gone-{}", id_of(2)));
+    fs::create_dir_all(whole.join(id_of(2).to_string()).join("a/b")).unwrap();
     let busy = id_of(3);
     let lock = flexvol_host::lock::volume(&busy, std::time::Duration::ZERO).unwrap();
     let sweep = || {

@@ -75,6 +75,7 @@ const BY_KERNEL: &[&[Test]] = &[
     dir::limits::TESTS,
     dir::pool::PROJECTS,
     dir::pool::TESTS,
+    dir::privileged::TESTS,
     dir::removal::BTRFS,
     dir::removal::TESTS,
     directory::TESTS,

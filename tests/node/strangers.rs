@@ -3,7 +3,9 @@
 
 use crate::{sandbox, vendors};
 use flexvol_host::mount::{Target, bind, unbind};
-use flexvol_testing::{Baseline, Call, Driver, Need, PersistentVolume, Pod, Points, Test, request};
+use flexvol_testing::{
+    Baseline, Call, Driver, Need, PersistentVolume, Pod, Points, Test, below, request,
+};
 use std::{
     fs::{self, File},
     io::Read,
@@ -19,6 +21,7 @@ const BTRFS: &[Need] = &[
     Need::Filesystem("btrfs"),
     Need::Tool("btrfs", "btrfs-progs"),
     Need::Tool("mkfs.btrfs", "btrfs-progs"),
+    Need::Tool("findmnt", "util-linux"),
     Need::Tool("losetup", "mount"),
 ];
 
@@ -43,6 +46,11 @@ pub const TESTS: &[Test] = &[
         name: "a btrfs that a pod gave a device is unmounted, and mounted when it is taken out",
         needs: BTRFS,
         run: given_a_device,
+    },
+    Test {
+        name: "a btrfs that a pod moved off its volume keeps that from being deleted, and is unmounted",
+        needs: BTRFS,
+        run: moved_away,
     },
     Test {
         name: "unmounting needs no room in /run",
@@ -173,7 +181,7 @@ fn namesake(points: &Points) {
     ] {
         let theirs = made("theirs");
         let name = format!("{before}{}", theirs.id());
-        let inside = ours.image(&sandbox).join(above).join(name).join(below);
+        let inside = ours.root(&sandbox).join(above).join(name).join(below);
         fs::create_dir_all(&inside).unwrap();
         bind(File::open(&inside).unwrap().as_fd(), &target, false).unwrap();
         // What is shown is in use, and nothing else is.
@@ -270,6 +278,45 @@ fn given_a_device(points: &Points) {
     driver.call(&["delete", &volume.json("rw")]).success();
     baseline.expect(&sandbox, "the volume was deleted");
     points.add(2);
+}
+
+fn moved_away(points: &Points) {
+    let sandbox = sandbox();
+    let driver = sandbox.install("flexvol.test/moved", false, "reserve = \"0%\"");
+    let file = sandbox.path("other-disk");
+    File::create(&file).unwrap().set_len(300 * MIB).unwrap();
+    let other = Attached::new(&file);
+    let baseline = Baseline::of(&sandbox);
+    let volume = PersistentVolume::provision(&driver, "data", "btrfs", 300 * MIB);
+    // One that is not looked at first has no part in it.
+    let beside = PersistentVolume::provision(&driver, "beside", "btrfs", 300 * MIB);
+    let pod = Pod::new(&sandbox, &driver, &volume, "one");
+    pod.mount("rw").success();
+    let dir = pod.dir().to_str().unwrap();
+    fs::write(pod.dir().join("file"), "text").unwrap();
+    run("btrfs", &["device", "add", "-f", other.path(), dir]);
+    run("btrfs", &["device", "remove", "1", dir]);
+    let shown = run("findmnt", &["-no", "SOURCE", dir]);
+    assert_eq!(shown.trim(), other.path());
+
+    let refused = driver.call(&["delete", &volume.json("rw")]).failure();
+    assert!(refused.contains("still mounted"), "{refused}");
+    assert!(volume.image(&sandbox).exists());
+    driver.call(&["delete", &beside.json("rw")]).success();
+    points.add(2);
+    // Also if it is held elsewhere by then.
+    let file = File::open(pod.dir().join("file")).unwrap();
+    assert!(pod.unmount().failure().contains("still uses it"));
+    drop(file);
+    pod.unmount().success();
+    pod.unmount().success();
+    assert_eq!(below(&sandbox.kubelet_root()), []);
+    // The data is where it was moved to.
+    let lost = pod.mount("rw").failure();
+    assert!(lost.contains("restore it from a backup"), "{lost}");
+    driver.call(&["delete", &volume.json("rw")]).success();
+    baseline.expect(&sandbox, "the volume was deleted");
+    points.add(3);
 }
 
 fn no_room(points: &Points) {

@@ -158,14 +158,28 @@ pub fn online(mount: BorrowedFd<'_>, device: &Device, filesystem: Filesystem) ->
     Ok(after)
 }
 
+/// What a mounted Btrfs is called by, whatever devices it was given since it was made.
+pub(crate) fn btrfs_uuid(mount: BorrowedFd<'_>) -> Option<Uuid> {
+    ioctl::btrfs_fsid(mount).ok().map(Uuid::from_bytes)
+}
+
+/// Whether a Btrfs of that UUID is mounted, in any mount namespace or none.
+///
+/// # Errors
+/// When sysfs cannot be asked.
+pub fn is_btrfs_mounted(uuid: Uuid) -> Result<bool> {
+    fs::exists(format!("/sys/fs/btrfs/{uuid}"))
+        .map_err(|error| Error::system("ask the kernel for its btrfs", error))
+}
+
 /// The block devices of a mounted Btrfs, as far as they are known. Its `st_dev` does not tell; sysfs
 /// does, by the fsid.
 pub(crate) fn btrfs_devices(mount: BorrowedFd<'_>) -> Vec<DeviceNumber> {
-    let Ok(fsid) = ioctl::btrfs_fsid(mount) else {
+    let Some(uuid) = btrfs_uuid(mount) else {
         return Vec::new();
     };
-    let directory = format!("/sys/fs/btrfs/{}/devices", Uuid::from_bytes(fsid));
-    let devices = fs::read_dir(directory).into_iter().flatten().flatten();
+    let devices = fs::read_dir(format!("/sys/fs/btrfs/{uuid}/devices"));
+    let devices = devices.into_iter().flatten().flatten();
     devices
         .filter_map(|device| node::number_in(&device.path().join("dev")).ok())
         .collect()

@@ -1,7 +1,7 @@
 //! What limits how much a directory takes: the quota of a project on XFS and ext4, the quota group
 //! of a subvolume on Btrfs.
 //!
-//! A limited directory keeps a record of its limit where no pod can change it. A pod can
+//! A record of the limit is kept with the directory around the limited one, which no pod sees. A pod can
 //! change the project that its own files belong to, and whoever turns the quotas of a Btrfs off and
 //! on again has lost all limits; the record tells how it should be.
 
@@ -44,8 +44,9 @@ pub(crate) struct Record {
 const VERSION: &str = "1";
 
 impl Record {
-    pub(crate) fn of(directory: &File) -> Result<Option<Record>> {
-        let Some(text) = attribute::read(directory, RECORD)? else {
+    /// What is kept with the directory around a limited one.
+    pub(crate) fn of(around: &File) -> Result<Option<Record>> {
+        let Some(text) = attribute::read(around, RECORD)? else {
             return Ok(None);
         };
         Record::parse(&text).map(Some)
@@ -89,7 +90,7 @@ pub struct Usage {
 #[derive(Debug)]
 pub(crate) enum Limiter {
     Projects(ProjectQuotas),
-    /// What holds the subvolumes: within a full one nothing can be begun, not even its growth.
+    /// What the subvolumes lie below: within a full one nothing can be begun, not even its growth.
     Subvolumes(File),
 }
 
@@ -216,19 +217,30 @@ impl Limiter {
         }
     }
 
-    /// Sees that what is made in the directory counts; true where somebody had changed that.
+    /// Whether what is made in the directory counts: its owner can have changed that.
+    pub(crate) fn holds(&self, directory: &File, record: &Record) -> Result<bool> {
+        let failed = |error: Errno| Error::system("ask for the volume's project", error);
+        match self.target(directory, record)? {
+            Target::Project(_, project) => {
+                let found = sys::quota::project(directory.as_fd()).map_err(failed)?;
+                Ok(found == (project.get(), true))
+            }
+            Target::Subvolume(..) => Ok(true),
+        }
+    }
+
+    /// Sees that what is made in the directory counts, and that a subvolume can be written; true where
+    /// that was not so.
     pub(crate) fn join(&self, directory: &File, record: &Record) -> Result<bool> {
         let failed = |error: Errno| Error::system("give the volume to its project", error);
-        let Target::Project(_, project) = self.target(directory, record)? else {
-            return Ok(false);
+        let joined = match self.target(directory, record)? {
+            Target::Project(..) if self.holds(directory, record)? => Ok(false),
+            Target::Project(_, project) => {
+                sys::quota::set_project(directory.as_fd(), project.get(), true).map(|()| true)
+            }
+            Target::Subvolume(..) => sys::btrfs::make_writable(directory.as_fd()),
         };
-        let project = project.get();
-        let found = sys::quota::project(directory.as_fd()).map_err(failed)?;
-        if found == (project, true) {
-            return Ok(false);
-        }
-        sys::quota::set_project(directory.as_fd(), project, true).map_err(failed)?;
-        Ok(true)
+        joined.map_err(failed)
     }
 
     pub(crate) fn usage(&self, directory: &File, record: &Record) -> Result<Usage> {
@@ -262,48 +274,6 @@ impl Limiter {
                 .and_then(|()| sys::btrfs::commit(parent.as_fd())),
         };
         set.map_err(|error| Error::system("set the volume's quota", error))
-    }
-
-    /// Does something that a full directory would not let even root do: Btrfs has no place for an
-    /// attribute beyond the limit. Cut meanwhile, the directory has a little more than its limit.
-    /// A subvolume that a pod made read-only can be written again afterwards.
-    pub(crate) fn without(
-        &self,
-        directory: &File,
-        record: &Record,
-        write: &dyn Fn() -> Result<()>,
-    ) -> Result<()> {
-        // A copy is not limited, and is marked before it is deleted.
-        let Ok(Target::Subvolume(parent, id)) = self.target(directory, record) else {
-            return write();
-        };
-        let failed = |error| Error::system("set the volume's quota", error);
-        if sys::btrfs::make_writable(directory.as_fd()).map_err(failed)? {
-            log::warn!("the volume had been made read-only; it can be written again");
-        }
-        let mut result = write();
-        let Usage { limit, used } = match result {
-            Err(ref error) if error.kind() == ErrorKind::Exhausted => {
-                self.usage(directory, record)?
-            }
-            _ => return result,
-        };
-        // Whoever writes at the same time takes from it too.
-        for more in [1, 4, 16, 64] {
-            let most = limit.max(used).0.saturating_add(more * Bytes::MIB.0);
-            sys::btrfs::limit(parent.as_fd(), id, Some(most)).map_err(failed)?;
-            result = write();
-            if !matches!(&result, Err(error) if error.kind() == ErrorKind::Exhausted) {
-                break;
-            }
-        }
-        let before = if limit == Bytes(0) {
-            record.size
-        } else {
-            limit
-        };
-        sys::btrfs::limit(parent.as_fd(), id, Some(before.0)).map_err(failed)?;
-        result
     }
 }
 

@@ -20,7 +20,7 @@ pub use line::Line;
 pub use namespaces::find_anywhere;
 pub use subtree::Subtree;
 
-use crate::{VolumeId, device::DeviceNumber, pool::GONE};
+use crate::{VolumeId, device::DeviceNumber};
 use flexvol_sdk::{Error, Result};
 use rustix::io::Errno;
 use std::{
@@ -76,7 +76,7 @@ fn volume_at(root: &Path) -> Option<VolumeId> {
     let root = root.as_os_str().as_encoded_bytes();
     let root = root.strip_suffix(b"//deleted").unwrap_or(root);
     let (_, name) = str::from_utf8(root).ok()?.rsplit_once('/')?;
-    VolumeId::parse(name.strip_prefix(GONE).unwrap_or(name)).ok()
+    VolumeId::parse(name).ok()
 }
 
 impl Mount {
@@ -235,7 +235,7 @@ mod tests {
         assert_eq!(volume(&format!("/pool/volumes/{id}")), expected);
         assert_eq!(volume(&format!("/{id}//deleted")), expected);
         // One that is being removed is one too, or nobody would know what still has it.
-        assert_eq!(volume(&format!("/volumes/.gone-{id}")), expected);
+        assert_eq!(volume(&format!("/volumes/.gone-{id}/{id}")), expected);
         for root in ["/", &format!("/{id}/sub"), &format!("/.new-{id}")] {
             assert_eq!(volume(root), None, "{root}");
         }

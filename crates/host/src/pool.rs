@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! <pool>/.flexvol-pool          "flexvol-pool 2 <pool id>": without it the disk is not mounted
-//! <pool>/volumes/<volume id>    a volume's image or directory; its mark is an extended attribute
+//! <pool>/volumes/<volume id>    a volume's image, or what holds its directory; its mark is an extended attribute
 //! <pool>/names/<volume name>    a symbolic link whose text is the handle
 //! ```
 //!
@@ -22,7 +22,6 @@ mod space;
 
 pub use crate::image::Image;
 pub use damaged::Damaged;
-pub(crate) use directory::GONE;
 pub use directory::{Directory, Remains};
 pub use id::PoolId;
 pub use limited::{Limited, Rules};

@@ -146,8 +146,25 @@ impl<'a, B: BlockBackend> BlockWorld<'a, B> {
                     read_only: mounted.read_only,
                 }
             }
+            Some(mounted)
+                if self.details.moved.is_some() && target.btrfs()? == self.details.moved =>
+            {
+                TargetState::Ours {
+                    read_only: mounted.read_only,
+                }
+            }
             Some(_) => TargetState::Other,
         })
+    }
+
+    /// Whether the file system is mounted without the volume's device, which tells nothing then.
+    fn is_moved(mark: &Mark) -> Result<bool> {
+        match mark.format {
+            Some(format) if format.filesystem == Filesystem::Btrfs => {
+                grow::is_btrfs_mounted(format.uuid)
+            }
+            _ => Ok(false),
+        }
     }
 
     /// Whether a mount on this directory of the node would be a second one of the volume.
@@ -333,7 +350,7 @@ impl<B: BlockBackend> World for BlockWorld<'_, B> {
         let device = match (&self.device, mark) {
             (Some(device), Some(mark)) => {
                 let (number, size) = (device.number(), device.size()?);
-                let in_use = goal.ends_use() && is_claimed(device)?;
+                let in_use = goal.ends_use() && (is_claimed(device)? || Self::is_moved(&mark)?);
                 let content = match &asset {
                     Some(asset) if deep && self.fits && size >= asset.size => {
                         self.read_content(&mark, asset.size)?
@@ -351,6 +368,15 @@ impl<B: BlockBackend> World for BlockWorld<'_, B> {
                     },
                     used_by_pods,
                 ))
+            }
+            (None, Some(mark)) if goal.ends_use() && Self::is_moved(&mark)? => {
+                let size = asset.as_ref().map_or(Bytes(0), |asset| asset.size);
+                let state = DeviceState {
+                    size,
+                    in_use: true,
+                    content: Content::NotRead,
+                };
+                Some((state, false))
             }
             _ => None,
         };

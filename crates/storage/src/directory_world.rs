@@ -90,9 +90,11 @@ impl<'a, B: DirectoryBackend> DirectoryWorld<'a, B> {
     fn mount(&self, read_only: bool) -> Result<()> {
         let backend = self.stored.backend()?;
         let directory = backend.open(&self.stored.volume)?;
+        // First, because a pod may have made its volume read-only.
+        let restored = backend.restore(&self.stored.volume);
         // Where nothing is written nothing need be limited, and nothing can be put right.
         match mount::expect_writable(directory.as_fd()) {
-            Ok(()) => backend.restore(&self.stored.volume)?,
+            Ok(()) => restored?,
             Err(error) if !read_only => return Err(error),
             Err(_) => {}
         }

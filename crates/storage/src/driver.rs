@@ -99,14 +99,20 @@ impl VolumeDriver {
     }
 
     fn unmount_from(&self, dir: &Path) -> Result<()> {
+        let unmount = |id, moved| {
+            let lock = lock::to_unmount(&id, LOCK_DEADLINE)?;
+            let details = Details {
+                moved,
+                ..Details::on(Some(dir))
+            };
+            let mut world = (self.traits.world)(id, &lock, details);
+            converge(world.as_mut(), &Goal::Unmounted)?;
+            self.tell_unmounted(&id, &lock);
+            Ok(())
+        };
         match self.occupant(dir)? {
-            Occupant::Volume(id) => {
-                let lock = lock::to_unmount(&id, LOCK_DEADLINE)?;
-                let mut world = (self.traits.world)(id, &lock, Details::on(Some(dir)));
-                converge(world.as_mut(), &Goal::Unmounted)?;
-                self.tell_unmounted(&id, &lock);
-                Ok(())
-            }
+            Occupant::Volume(id) => unmount(id, None),
+            Occupant::Moved(id, uuid) => unmount(id, Some(uuid)),
             Occupant::Nothing => Ok(()),
             Occupant::SomethingElse => {
                 for other in &self.others {

@@ -8,17 +8,18 @@ use crate::{
     converge::{Reached, converge},
     driver::VolumeDriver,
     kind::{Details, LOCK_DEADLINE},
+    mark::Format,
     observed::Goal,
     opened::{AnyPool, Opened},
     pool::Pool,
     settings::{Names, Policy},
 };
 use flexvol_host::{
-    VolumeId,
+    Uuid, VolumeId,
     lock::{self, Guard},
     mount::Target,
 };
-use flexvol_sdk::{Error, ErrorKind, Handle, Result, Volume, VolumeName};
+use flexvol_sdk::{Error, ErrorKind, Filesystem, Handle, Result, Volume, VolumeName};
 use serde::Deserialize;
 use std::{iter, path::Path};
 
@@ -33,6 +34,8 @@ const LOOKS: usize = 3;
 pub(crate) enum Occupant {
     Nothing,
     Volume(VolumeId),
+    /// A volume's btrfs that has none of the volume's devices any more.
+    Moved(VolumeId, Uuid),
     SomethingElse,
 }
 
@@ -215,8 +218,31 @@ impl VolumeDriver {
             if target.mounted()?.is_none() {
                 return Ok(Occupant::Nothing);
             }
+            if let Some(uuid) = target.btrfs()?
+                && let Some(volume) = self.formatted(uuid)
+            {
+                return Ok(Occupant::Moved(volume, uuid));
+            }
         }
         Ok(Occupant::SomethingElse)
+    }
+
+    /// The volume that was formatted with a btrfs of that UUID. Whoever has devices in a pod moves it to
+    /// others (`btrfs device add` and `remove`), and it has no other identity then.
+    fn formatted(&self, uuid: Uuid) -> Option<VolumeId> {
+        let filesystem = Filesystem::Btrfs;
+        let format = Some(Format { filesystem, uuid });
+        let opened = self.pools.iter().filter_map(|pool| pool.open().ok());
+        let mut marks = opened.flat_map(|opened| {
+            let backend = opened.backend();
+            let volumes = backend.catalog().volume_ids().unwrap_or_default();
+            let mark = |volume| backend.find(volume).ok()??.mark;
+            volumes.iter().filter_map(mark).collect::<Vec<_>>()
+        });
+        // A copy has the mark of the original.
+        marks
+            .find(|mark| mark.format == format)
+            .map(|mark| VolumeId::of(&mark.handle))
     }
 
     fn allows(&self, name: &VolumeName) -> bool {

@@ -6,7 +6,7 @@ use crate::{
     inventory::{Mounts, VolumeReport},
 };
 use flexvol_host::{
-    VolumeId,
+    Uuid, VolumeId,
     lock::Guard,
     mount::{Mounted, Target},
 };
@@ -29,6 +29,8 @@ pub struct Details {
     pub(crate) new: Option<NewVolume>,
     /// The group that the pod's processes share.
     pub(crate) fs_group: Option<u32>,
+    /// The btrfs on the directory, where nothing else tells that it is this volume's.
+    pub(crate) moved: Option<Uuid>,
 }
 
 /// What the mark of a new volume says.

@@ -69,6 +69,12 @@ impl PersistentVolume {
         sandbox.pool().join("volumes").join(self.id())
     }
 
+    /// The volume's root, where it is a directory: what pods get.
+    #[must_use]
+    pub fn root(&self, sandbox: &Sandbox) -> PathBuf {
+        self.image(sandbox).join(self.id())
+    }
+
     /// The JSON argument of every callout but `mount`.
     #[must_use]
     pub fn json(&self, mode: &str) -> String {

@@ -21,7 +21,7 @@ pub fn provision(disturbance: Disturbance, points: &Points) {
         formats: false,
         check: &|(), call| {
             let made = PersistentVolume::from_reply("pv", "", call);
-            assert!(made.image(&place.sandbox).is_dir());
+            assert!(made.root(&place.sandbox).is_dir());
         },
         undo: &|()| drop(place.delete(&volume(&place))),
     };
@@ -68,7 +68,7 @@ pub fn delete(disturbance: Disturbance, points: &Points) {
         name: "delete of a directory",
         prepare: &|| {
             let volume = volume(&place);
-            let root = volume.image(&place.sandbox);
+            let root = volume.root(&place.sandbox);
             fs::create_dir_all(root.join("a/b/c")).unwrap();
             fs::create_dir_all(root.join("a/d")).unwrap();
             fs::write(root.join("a/b/c/file"), "gone").unwrap();

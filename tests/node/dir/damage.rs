@@ -37,21 +37,22 @@ pub const BTRFS: &[Test] = &[
     },
 ];
 
-const RECORD: &str = "trusted.flexvol.limit";
+pub(super) const RECORD: &str = "trusted.flexvol.limit";
 
-fn set_record(directory: &Path, text: &str) {
-    rustix::fs::setxattr(directory, RECORD, text.as_bytes(), XattrFlags::empty()).unwrap();
+/// Written to the directory around a volume's root.
+fn set_record(around: &Path, text: &str) {
+    rustix::fs::setxattr(around, RECORD, text.as_bytes(), XattrFlags::empty()).unwrap();
 }
 
-fn read_record(directory: &Path) -> String {
+pub(super) fn read_record(around: &Path) -> String {
     let mut text = [0; 64];
-    let length = rustix::fs::getxattr(directory, RECORD, &mut text).unwrap();
+    let length = rustix::fs::getxattr(around, RECORD, &mut text).unwrap();
     str::from_utf8(&text[..length]).unwrap().to_owned()
 }
 
 /// The size in a volume's record.
-pub(super) fn recorded(directory: &Path) -> u64 {
-    let text = read_record(directory);
+pub(super) fn recorded(around: &Path) -> u64 {
+    let text = read_record(around);
     text.rsplit_once(' ').unwrap().1.parse().unwrap()
 }
 
@@ -66,7 +67,7 @@ fn record(place: &Place, points: &Points) {
     let pod = place.pod(&a, "one");
     let before = capacity(place);
     for (text, why) in [("1 x", "is damaged"), ("7 1 2 3", "by a newer flexvol")] {
-        set_record(&place.directory(&a), text);
+        set_record(&place.around(&a), text);
         let refused = pod.mount("rw");
         assert!(refused.failure().contains(why), "{refused}");
         // It counts as before, and its project is its own.
@@ -85,7 +86,7 @@ fn record(place: &Place, points: &Points) {
 /// A person is told what the record was, by what the kernel still knows.
 fn rewritten(place: &Place, points: &Points) {
     let volume = place.volume("pv");
-    let directory = place.directory(&volume);
+    let directory = place.around(&volume);
     let text = read_record(&directory);
     set_record(&directory, "damaged");
     let refused = place.delete(&volume);
@@ -105,9 +106,9 @@ fn rewritten(place: &Place, points: &Points) {
     if place.has_projects() {
         // A project that is another volume's is no proposal.
         let other = place.volume("other");
-        let taken = read_record(&place.directory(&other));
+        let taken = read_record(&place.around(&other));
         let project = taken.split(' ').nth(1).unwrap();
-        run("chattr", &["-p", project], &directory);
+        run("chattr", &["-p", project], &place.directory(&volume));
         set_record(&directory, "damaged");
         let told = doctor();
         assert!(
@@ -115,7 +116,7 @@ fn rewritten(place: &Place, points: &Points) {
             "{told}"
         );
         // Nor is it one for either of two whose records are damaged.
-        let other_directory = place.directory(&other);
+        let other_directory = place.around(&other);
         set_record(&other_directory, "damaged");
         let told = doctor();
         let offer = format!("-v '1 {project} ");
@@ -134,9 +135,10 @@ fn rewritten(place: &Place, points: &Points) {
 fn cut(place: &Place, points: &Points) {
     let volume = place.volume("pv");
     let directory = place.directory(&volume);
-    let text = read_record(&directory);
+    let around = place.around(&volume);
+    let text = read_record(&around);
     let (project, _) = text.rsplit_once(' ').unwrap();
-    set_record(&directory, &format!("{project} {GROWN}"));
+    set_record(&around, &format!("{project} {GROWN}"));
     let pod = place.pod(&volume, "one");
     pod.mount("rw").success();
     place.expect_limit(&volume, GROWN);
@@ -218,13 +220,14 @@ fn clones(points: &Points) {
 fn copied(points: &Points) {
     let place = Place::new("btrfs");
     let volume = place.volume("pv");
-    let directory = place.directory(&volume);
+    let (directory, around) = (place.directory(&volume), place.around(&volume));
     let copy = place.volumes().join("copy");
     let mut cp = Command::new("cp");
-    cp.arg("-a").arg(&directory).arg(&copy);
+    cp.arg("-a").arg(&around).arg(&copy);
     assert!(cp.status().unwrap().success());
     run("btrfs", &["subvolume", "delete"], &directory);
-    fs::rename(&copy, &directory).unwrap();
+    fs::remove_dir(&around).unwrap();
+    fs::rename(&copy, &around).unwrap();
     let refused = place.pod(&volume, "one").mount("rw").failure();
     assert!(refused.contains("the volume was copied here"), "{refused}");
     let groups = run(

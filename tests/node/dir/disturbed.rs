@@ -108,7 +108,7 @@ fn expandfs(place: &Place, disturbance: Disturbance, points: &Points) {
         &|volume, _| {
             place.expect_limit(volume, GROWN);
             // Quotas that were off meanwhile come back with what the record says.
-            assert_eq!(recorded(&place.directory(volume)), GROWN);
+            assert_eq!(recorded(&place.around(volume)), GROWN);
         },
         &|volume| {
             place.pod(&volume, "one").unmount().success();
@@ -131,7 +131,7 @@ fn delete(place: &Place, disturbance: Disturbance, points: &Points) {
         (&prepare, &|volume| {
             vec!["delete".to_owned(), volume.json("rw")]
         }),
-        &|volume, _| assert!(!place.directory(volume).exists()),
+        &|volume, _| assert!(!place.around(volume).exists()),
         &|_| {},
         (disturbance, points),
     );

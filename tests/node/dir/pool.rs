@@ -157,7 +157,7 @@ fn people(place: &Place, points: &Points) {
     let other = place.volume("other");
     for (volume, prefix) in [(&doomed, ".gone-"), (&other, ".new-")] {
         let name = format!("{prefix}{}", volume.id());
-        fs::rename(place.directory(volume), place.volumes().join(name)).unwrap();
+        fs::rename(place.around(volume), place.volumes().join(name)).unwrap();
     }
     let told = said(&place.driver, &["gc", "--dry-run"]);
     assert_eq!(told.lines().count(), 2, "{told}");
@@ -226,7 +226,7 @@ fn reuse(place: &Place, points: &Points) {
     none_left("c");
     // Removed as far as the data, but not the directory.
     let gone = place.volumes().join(format!(".gone-{}", a.id()));
-    fs::rename(place.directory(&a), &gone).unwrap();
+    fs::rename(place.around(&a), &gone).unwrap();
     none_left("c");
     delete(&a).success();
     assert!(!gone.exists());

@@ -124,7 +124,8 @@ fn snapshots(points: &Points) {
         path += "/d";
         fs::create_dir(root.join(&path)).unwrap();
     }
-    // The volume itself.
+    // The volume itself, which may not be changed either.
+    run("chattr", &["+i"], &root);
     set("");
     place.delete(&volume).success();
     assert_eq!(fs::read_dir(place.volumes()).unwrap().count(), 0);

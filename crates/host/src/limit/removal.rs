@@ -1,36 +1,53 @@
 //! Removing a directory and what limits it.
 
 use super::{ProjectQuotas, Record};
-use crate::{confine, subvolume, sys, tree};
+use crate::{VolumeId, confine, guarded, subvolume, sys, tree};
 use flexvol_sdk::{Error, Result};
 use rustix::{fs::OFlags, io::Errno};
 use std::{ffi::CString, fs::File, io, os::fd::AsFd, time::Duration};
 
-/// Removes a directory, if it is there, with everything in it and what limited it. The limit goes
-/// first: removing moves directories, and in a full one XFS and Btrfs let not even root do that.
-/// By then nobody can open the directory, and as long as it is there its project is not used
-/// again. Cut anywhere, a repetition goes on.
+/// Removes the directory around a volume's root, if it is there, with everything in it and what
+/// limited it. The limit goes first: removing moves directories, and in a full one XFS and Btrfs let not
+/// even root do that. By then nobody can open the root, and as long as the directory around it is there
+/// its project is not used again. Cut anywhere, a repetition goes on.
 ///
 /// # Errors
 /// As for [`tree::remove`].
-pub(crate) fn remove(parent: &File, name: &str, time: Duration) -> Result<()> {
-    let failed = |error: io::Error| Error::system("remove the volume's directory", error);
-    let directory = match confine::open(parent, name, OFlags::RDONLY | OFlags::DIRECTORY) {
+pub(crate) fn remove(
+    volumes: &File,
+    prefix: &str,
+    volume: &VolumeId,
+    time: Duration,
+) -> Result<()> {
+    let name = format!("{prefix}{volume}");
+    match confine::open(volumes, &name, OFlags::RDONLY | OFlags::DIRECTORY) {
+        Ok(around) => remove_root(&around, &volume.to_string(), time)?,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         // A mount, or no directory: told by those who look closer.
-        Err(_) => return tree::remove(parent, name, time),
+        Err(_) => {}
+    }
+    tree::remove(volumes, &name, time)
+}
+
+fn remove_root(around: &File, name: &str, time: Duration) -> Result<()> {
+    let failed = |error: io::Error| Error::system("remove the volume's directory", error);
+    let directory = match confine::open(around, name, OFlags::RDONLY | OFlags::DIRECTORY) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(_) => return tree::remove(around, name, time),
         Ok(directory) => directory,
     };
     if subvolume::is_one(&directory).map_err(failed)? {
-        return remove_subvolume(parent, name, &directory, time);
+        return remove_subvolume(around, name, &directory, time);
     }
+    // What nobody may change can neither leave its project nor go.
+    guarded::open_up(&directory).map_err(failed)?;
     // One whose record is damaged goes too; what limits it then stays and limits nothing.
-    let record = Record::of(&directory).unwrap_or_else(|error| {
+    let record = Record::of(around).unwrap_or_else(|error| {
         log::warn!("the quota of the volume stays: {}", error.report());
         None
     });
     if let Some(project) = record.and_then(|record| record.project) {
-        match ProjectQuotas::of(parent, false)?.forget(project.get()) {
+        match ProjectQuotas::of(around, false)?.forget(project.get()) {
             // Nothing is limited where quotas are off.
             Ok(()) | Err(Errno::NOSYS | Errno::SRCH | Errno::NOTBLK) => {}
             Err(error) => return Err(Error::system("lift the volume's quota", error)),
@@ -39,12 +56,17 @@ pub(crate) fn remove(parent: &File, name: &str, time: Duration) -> Result<()> {
         sys::quota::set_project(directory.as_fd(), project.get(), false)
             .map_err(|error| failed(error.into()))?;
     }
-    tree::remove(parent, name, time)
+    tree::remove(around, name, time)
 }
 
 fn remove_subvolume(parent: &File, name: &str, directory: &File, time: Duration) -> Result<()> {
     let failed = |error: io::Error| Error::system("remove the volume's subvolume", error);
     let id = sys::btrfs::subvolume(directory.as_fd()).map_err(|error| failed(error.into()))?;
+    // Flags of what is read-only cannot be taken away.
+    if !guarded::flags(directory).map_err(failed)?.is_empty() {
+        sys::btrfs::make_writable(directory.as_fd()).map_err(|error| failed(error.into()))?;
+        guarded::open_up(directory).map_err(failed)?;
+    }
     let text = CString::new(name).map_err(|error| failed(error.into()))?;
     // Pods can make subvolumes too, and it goes only after these.
     if !subvolume::remove(parent, &text, directory).map_err(failed)? {

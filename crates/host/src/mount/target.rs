@@ -2,6 +2,7 @@
 
 use super::{attributes, descriptor_path};
 use crate::{
+    Uuid,
     deadline::Deadline,
     device::DeviceNumber,
     grow,
@@ -152,6 +153,22 @@ impl Target {
                 Ok(mount.map(|mount| mount.number).into_iter().collect())
             }
         }
+    }
+
+    /// The UUID of the Btrfs on which the directory lies, or that is mounted on it; `None` where it is another
+    /// file system, or does not answer.
+    ///
+    /// # Errors
+    /// When the kernel cannot be asked.
+    pub fn btrfs(&self) -> Result<Option<Uuid>> {
+        let failed = |error| Error::system("examine the directory", error);
+        let number = fstat(self.directory()?).map_err(failed)?.st_dev;
+        // No other file system of a block device has an anonymous number.
+        if DeviceNumber::from_raw(number).major != 0 {
+            return Ok(None);
+        }
+        let root = self.open_last(OFlags::RDONLY).ok();
+        Ok(root.and_then(|root| grow::btrfs_uuid(root.as_fd())))
     }
 
     /// What is mounted on the directory; `None` when nothing is. On some kernels a file system

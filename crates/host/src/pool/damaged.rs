@@ -16,7 +16,7 @@ pub struct Damaged {
     pub volume: VolumeId,
     /// What is wrong with its record.
     pub why: Error,
-    /// Where its directory is in the pool.
+    /// Where the directory around its root is in the pool, which has the record.
     pub directory: PathBuf,
     /// The attribute that is the record.
     pub attribute: &'static str,
@@ -36,13 +36,13 @@ impl Limited<'_> {
     pub fn damaged(&self) -> Result<Vec<Damaged>> {
         let (mut damaged, mut taken) = (Vec::new(), HashSet::new());
         for volume in self.pool.volume_ids()? {
-            let Ok(Some(directory)) = self.pool.open_volume(&volume.to_string()) else {
+            let Ok(Some(directory)) = self.pool.open_volume("", &volume) else {
                 continue;
             };
-            match Record::of(&directory.file) {
+            match Record::of(&directory.around) {
                 Ok(record) => taken.extend(record.and_then(|record| record.project)),
                 Err(why) => {
-                    let found = self.limiter.usage_without_record(&directory.file).ok();
+                    let found = self.limiter.usage_without_record(&directory.root).ok();
                     damaged.push((volume, why, found));
                 }
             }

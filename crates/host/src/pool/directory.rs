@@ -1,12 +1,16 @@
 //! Volumes that are directories of a pool.
 //!
 //! ```text
-//! <pool>/volumes/<volume id>         the volume's root; its mark is an extended attribute of it
-//! <pool>/volumes/.new-<volume id>    not a volume yet
-//! <pool>/volumes/.gone-<volume id>   a volume that is being removed
+//! <pool>/volumes/<volume id>               no pod sees it; the volume's mark is an attribute of it
+//! <pool>/volumes/<volume id>/<volume id>   the volume's root, which pods get
+//! <pool>/volumes/.new-<volume id>          not a volume yet
+//! <pool>/volumes/.gone-<volume id>         a volume that is being removed
 //! ```
+//!
+//! A pod with CAP_SYS_ADMIN can change every attribute of its volume's root, so nothing that the driver
+//! goes by is kept there. Both directories get their name, and lose it, in one step.
 
-use super::{Pool, flags, list, sync, volume_in};
+use super::{Pool, list, sync, volume_in};
 use crate::{
     VolumeId,
     attribute::{self, MARK},
@@ -33,15 +37,13 @@ const MODE: Mode = Mode::from_raw_mode(0o755);
 const REMOVAL: Duration = Duration::from_secs(90);
 
 pub(super) const NEW: &str = ".new-";
-pub(crate) const GONE: &str = ".gone-";
+pub(super) const GONE: &str = ".gone-";
 
-/// An open volume directory.
+/// The open root of a volume, and the directory that holds it.
 #[derive(Debug)]
 pub struct Directory {
-    pub(super) file: File,
-    /// What holds it, and its name there.
+    pub(super) root: File,
     pub(super) around: File,
-    pub(super) name: String,
 }
 
 impl Directory {
@@ -50,7 +52,7 @@ impl Directory {
     /// # Errors
     /// [`ErrorKind::Storage`] where the mark is no text or cannot be read.
     pub fn mark(&self) -> Result<Option<String>> {
-        attribute::read(&self.file, MARK)
+        attribute::read(&self.around, MARK)
     }
 
     /// Replaces the mark, durably; a cut leaves the old one or the new one.
@@ -58,20 +60,20 @@ impl Directory {
     /// # Errors
     /// What the system calls say.
     pub fn set_mark(&self, mark: &(impl Display + ?Sized)) -> Result<()> {
-        self.write(MARK, mark)?;
-        sync(&self.file)
+        attribute::write(&self.around, MARK, mark)?;
+        sync(&self.around)
     }
 }
 
 impl AsFd for Directory {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.file.as_fd()
+        self.root.as_fd()
     }
 }
 
 impl From<Directory> for OwnedFd {
     fn from(directory: Directory) -> OwnedFd {
-        directory.file.into()
+        directory.root.into()
     }
 }
 
@@ -89,11 +91,11 @@ impl Pool {
     /// Opens a volume's directory, also one whose removal was begun; `None` where there is none.
     ///
     /// # Errors
-    /// [`ErrorKind::Conflict`] for what is no directory, or a mount.
+    /// [`ErrorKind::Conflict`] for what is no directory, a mount, or was not made here.
     pub fn find_directory(&self, volume: &VolumeId) -> Result<Option<Directory>> {
-        match self.open_volume(&volume.to_string())? {
+        match self.open_volume("", volume)? {
             Some(directory) => Ok(Some(directory)),
-            None => self.open_volume(&format!("{GONE}{volume}")),
+            None => self.open_volume(GONE, volume),
         }
     }
 
@@ -122,23 +124,41 @@ impl Pool {
         reserve: Reserve,
     ) -> Result<()> {
         self.expect_room(size, reserve, Bytes(0))?;
-        let failed = |error: Errno| Error::system("make the volume's directory", error);
-        let new = format!("{NEW}{volume}");
-        match rustix::fs::mkdirat(&self.volumes, &new, Mode::RWXU) {
-            // Of a process that was killed.
-            Ok(()) | Err(Errno::EXIST) => {}
-            Err(error) => return Err(failed(error)),
-        }
-        let made = self.open_volume(&new).and_then(|directory| {
-            let directory = directory.ok_or_else(|| failed(Errno::NOENT))?;
-            self.publish(&directory, volume, mark)
-        });
-        if made.is_err()
-            && let Err(error) = self.discard(&new)
-        {
-            log::warn!("a volume that was not completed stays: {}", error.report());
+        // Of a process that was killed.
+        self.discard(NEW, volume)?;
+        let make = |around: &File, name: &str| {
+            rustix::fs::mkdirat(around, name, Mode::RWXU)
+                .map_err(|error| Error::system("make the volume's directory", error))
+        };
+        let made = self.begin(volume, &make);
+        let made = made.and_then(|directory| self.publish(&directory, volume, mark));
+        if made.is_err() {
+            self.give_up(volume);
         }
         made
+    }
+
+    /// Makes a volume's directory under another name, and its root with `make`.
+    pub(super) fn begin(
+        &self,
+        volume: &VolumeId,
+        make: &dyn Fn(&File, &str) -> Result<()>,
+    ) -> Result<Directory> {
+        let failed = |error: Errno| Error::system("make the volume's directory", error);
+        let new = format!("{NEW}{volume}");
+        rustix::fs::mkdirat(&self.volumes, &new, Mode::RWXU).map_err(failed)?;
+        let around = open(&self.volumes, &new)?.ok_or_else(|| failed(Errno::NOENT))?;
+        let name = volume.to_string();
+        make(&around, &name)?;
+        let root = open(&around, &name)?.ok_or_else(|| failed(Errno::NOENT))?;
+        Ok(Directory { root, around })
+    }
+
+    /// After a failure.
+    pub(super) fn give_up(&self, volume: &VolumeId) {
+        if let Err(error) = self.discard(NEW, volume) {
+            log::warn!("a volume that was not completed stays: {}", error.report());
+        }
     }
 
     /// Makes a directory that was made under another name the volume's.
@@ -150,6 +170,7 @@ impl Pool {
     ) -> Result<()> {
         let failed = |error: Errno| Error::system("make the volume's directory", error);
         rustix::fs::fchmod(directory, MODE).map_err(failed)?;
+        sync(&directory.root)?;
         directory.set_mark(mark)?;
         let new = format!("{NEW}{volume}");
         let name = volume.to_string();
@@ -173,30 +194,17 @@ impl Pool {
     /// [`ErrorKind::Busy`] while something is mounted inside it, [`ErrorKind::TimedOut`] when there
     /// is more to remove than a caller waits for, otherwise what the system calls say.
     pub fn remove_directory(&self, volume: &VolumeId) -> Result<()> {
-        let gone = format!("{GONE}{volume}");
         // What stands in the way of the name is of an earlier removal.
-        self.discard(&gone)?;
-        let name = volume.to_string();
-        let rename = || rustix::fs::renameat(&self.volumes, &name, &self.volumes, &gone);
-        let renamed = match rename() {
-            // Of one that nobody may change, nor its name.
-            Err(Errno::PERM) => {
-                if let Some(directory) = self.open_volume(&name)? {
-                    directory.drop_flags()?;
-                }
-                rename()
-            }
-            renamed => renamed,
-        };
-        match renamed {
+        self.discard(GONE, volume)?;
+        let (name, gone) = (volume.to_string(), format!("{GONE}{volume}"));
+        match rustix::fs::renameat(&self.volumes, name, &self.volumes, gone) {
             Ok(()) => {
                 sync(&self.volumes)?;
-                self.discard(&gone)?;
+                self.discard(GONE, volume)?;
             }
             Err(Errno::NOENT) => {}
             Err(error) => return Err(Error::system("remove the volume's directory", error)),
         }
-        flags::forget(&self.volumes, &name)?;
         sync(&self.volumes)
     }
 
@@ -221,40 +229,59 @@ impl Pool {
             Err(error) if error.kind() == ErrorKind::Busy => return Ok(false),
             lock => lock?,
         };
-        self.discard(&remains.name())?;
-        if remains.prefix == GONE {
-            flags::forget(&self.volumes, &remains.volume.to_string())?;
-        }
+        self.discard(remains.prefix, &remains.volume)?;
         sync(&self.volumes)?;
         Ok(true)
     }
 
-    /// Removes what has one of the names of remains, and what limited it.
-    pub(super) fn discard(&self, name: &str) -> Result<()> {
-        limit::remove(&self.volumes, name, REMOVAL)
+    /// Removes what is called so, if it is there, and what limited it.
+    pub(super) fn discard(&self, prefix: &str, volume: &VolumeId) -> Result<()> {
+        limit::remove(&self.volumes, prefix, volume, REMOVAL)
     }
 
-    pub(super) fn open_volume(&self, name: &str) -> Result<Option<Directory>> {
-        match confine::open(&self.volumes, name, OFlags::RDONLY | OFlags::DIRECTORY) {
-            Ok(file) => {
-                let around = self.volumes.try_clone();
-                Ok(Some(Directory {
-                    file,
-                    around: around.map_err(|error| Error::system("open the pool", error))?,
-                    name: name.to_owned(),
-                }))
-            }
-            Err(error) => match Errno::from_io_error(&error) {
-                Some(Errno::NOENT) => Ok(None),
-                Some(Errno::NOTDIR | Errno::LOOP | Errno::XDEV) => Err(Error::new(
+    pub(super) fn open_volume(&self, prefix: &str, volume: &VolumeId) -> Result<Option<Directory>> {
+        let Some(around) = open(&self.volumes, &format!("{prefix}{volume}"))? else {
+            return Ok(None);
+        };
+        let root = match open(&around, &volume.to_string())? {
+            Some(root) => root,
+            // Of a removal that was cut nothing else may be left.
+            None if prefix == GONE => around
+                .try_clone()
+                .map_err(|error| Error::system("open the volume's directory", error))?,
+            None => {
+                return Err(Error::new(
                     ErrorKind::Conflict,
-                    "the volume is not a plain directory of its pool, so it is left alone",
-                )
-                .because(error)),
-                _ => Err(Error::system("open the volume's directory", error)),
-            },
-        }
+                    "the volume's directory has no root in it, so it was not made by this driver",
+                ));
+            }
+        };
+        Ok(Some(Directory { root, around }))
     }
+}
+
+/// `None` where there is no such directory.
+fn open(parent: &File, name: &str) -> Result<Option<File>> {
+    match confine::open(parent, name, OFlags::RDONLY | OFlags::DIRECTORY) {
+        Ok(directory) => Ok(Some(directory)),
+        Err(error) => match Errno::from_io_error(&error) {
+            Some(Errno::NOENT) => Ok(None),
+            Some(Errno::NOTDIR | Errno::LOOP | Errno::XDEV) => Err(Error::new(
+                ErrorKind::Conflict,
+                "the volume is not a plain directory of its pool, so it is left alone",
+            )
+            .because(error)),
+            _ => Err(Error::system("open the volume's directory", error)),
+        },
+    }
+}
+
+/// What an entry of `volumes` is of directory volumes: what its name begins with, and whose it is.
+pub(super) fn entry(name: &[u8]) -> Option<(&'static str, VolumeId)> {
+    [NEW, GONE, ""].into_iter().find_map(|prefix| {
+        let volume = volume_in(name.strip_prefix(prefix.as_bytes())?)?;
+        Some((prefix, volume))
+    })
 }
 
 /// A directory that is no volume yet, or no volume any more.
@@ -266,18 +293,8 @@ pub struct Remains {
 
 impl Remains {
     fn named(name: &[u8]) -> Option<Remains> {
-        let name = str::from_utf8(name).ok()?;
-        let (prefix, volume) = [NEW, GONE]
-            .iter()
-            .find_map(|prefix| Some((*prefix, name.strip_prefix(prefix)?)))?;
-        Some(Remains {
-            volume: volume_in(volume.as_bytes())?,
-            prefix,
-        })
-    }
-
-    fn name(&self) -> String {
-        format!("{}{}", self.prefix, self.volume)
+        let (prefix, volume) = entry(name).filter(|(prefix, _)| !prefix.is_empty())?;
+        Some(Remains { volume, prefix })
     }
 }
 

@@ -1,22 +1,20 @@
-//! Flags of a volume's directory that refuse changes of it, also ours (`chattr +i`, `chattr +a`).
+//! Flags of a volume's root that refuse changes of it, also ours (`chattr +i`, `chattr +a`).
 //!
 //! Whoever runs in a pod and has CAP_LINUX_IMMUTABLE can set them, and finds them as he left them.
 //! While they are gone an attribute of the directory around it says so: who is killed meanwhile leaves
-//! that to the next one who changes the volume or mounts it.
+//! that to the next one who grows the volume or mounts it.
 
 use super::{Directory, sync};
 use crate::{attribute, guarded};
 use flexvol_sdk::{Error, ErrorKind, Result};
 use rustix::{fs::IFlags, io::Errno};
-use std::{fmt::Display, fs::File, io};
+use std::io;
+
+/// Which flags were taken away, as a number.
+const NOTE: &str = "trusted.flexvol.flags";
 
 impl Directory {
-    /// Writes an attribute, whatever flags the directory has.
-    pub(super) fn write(&self, name: &str, text: &(impl Display + ?Sized)) -> Result<()> {
-        self.despite_flags(&|| attribute::write(&self.file, name, text))
-    }
-
-    /// Does something that flags of the directory may forbid.
+    /// Does something that flags of the root may forbid.
     pub(super) fn despite_flags<T>(&self, change: &dyn Fn() -> Result<T>) -> Result<T> {
         let changed = match change() {
             Err(error) if error.kind() == ErrorKind::CapabilityMissing && self.take_flags()? => {
@@ -30,36 +28,31 @@ impl Directory {
 
     /// Takes such flags away; whether there were any.
     fn take_flags(&self) -> Result<bool> {
-        let found = guarded::flags(&self.file).map_err(failed)?;
+        let found = guarded::flags(&self.root).map_err(failed)?;
         if found.is_empty() {
             return Ok(false);
         }
         let taken = self.taken_flags()?.union(found);
-        attribute::write(&self.around, &self.note(), &taken.bits())?;
+        attribute::write(&self.around, NOTE, &taken.bits())?;
         sync(&self.around)?;
-        guarded::open_up(&self.file).map_err(failed)
+        guarded::open_up(&self.root).map_err(failed)
     }
 
-    /// Gives the directory back what was taken, also what a process took that was killed.
+    /// Gives the root back what was taken, also what a process took that was killed.
     fn give_flags_back(&self) -> Result<()> {
         let taken = self.taken_flags()?;
         if taken.is_empty() {
             return Ok(());
         }
-        guarded::set(&self.file, taken).map_err(failed)?;
-        sync(&self.file)?;
-        forget(&self.around, &self.name)
-    }
-
-    /// Takes them from a directory that is about to be removed.
-    pub(super) fn drop_flags(&self) -> Result<()> {
-        guarded::open_up(&self.file).map(drop).map_err(failed)
+        guarded::set(&self.root, taken).map_err(failed)?;
+        sync(&self.root)?;
+        attribute::remove(&self.around, NOTE)
     }
 
     fn taken_flags(&self) -> Result<IFlags> {
         let mut text = [0; 16];
-        // Whoever got this far has read the directory's own attributes.
-        let length = match rustix::fs::fgetxattr(&self.around, self.note(), &mut text) {
+        // Whoever got this far has read the volume's record there.
+        let length = match rustix::fs::fgetxattr(&self.around, NOTE, &mut text) {
             Err(Errno::NODATA) => return Ok(IFlags::empty()),
             length => length.map_err(|error| failed(error.into()))?,
         };
@@ -67,21 +60,8 @@ impl Directory {
         let bits = text.and_then(|text| text.parse().ok()).unwrap_or_default();
         Ok(IFlags::from_bits_retain(bits).intersection(guarded::REFUSING))
     }
-
-    fn note(&self) -> String {
-        note(&self.name)
-    }
-}
-
-/// Forgets what flags a directory of this name had.
-pub(super) fn forget(around: &File, name: &str) -> Result<()> {
-    attribute::remove(around, &note(name))
-}
-
-fn note(name: &str) -> String {
-    format!("trusted.flexvol.flags.{name}")
 }
 
 fn failed(error: io::Error) -> Error {
-    Error::system("change the flags of the volume's directory", error)
+    Error::system("change the flags of the volume's root", error)
 }

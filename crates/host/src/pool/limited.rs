@@ -2,11 +2,11 @@
 
 use super::{
     Directory, FIRST_BLOCKS, Pool, Reserve,
-    directory::{GONE, NEW},
-    list, sync, volume_in,
+    directory::{self, GONE, NEW},
+    list, sync,
 };
 use crate::{
-    VolumeId,
+    VolumeId, attribute,
     limit::{Limiter, Projects, RECORD, Record, Usage},
 };
 use flexvol_sdk::{Bytes, Error, ErrorKind, Result};
@@ -80,7 +80,7 @@ impl Limited<'_> {
     /// [`ErrorKind::Conflict`] for a directory that was made without a limit.
     pub fn size(&self, directory: &Directory) -> Result<Bytes> {
         let record = record(directory)?;
-        match self.limiter.usage(&directory.file, &record) {
+        match self.limiter.usage(&directory.root, &record) {
             Ok(Usage { limit, .. }) if limit != Bytes(0) => Ok(limit),
             Ok(_) => Ok(record.size),
             // A copy can be looked at and deleted, and nothing else.
@@ -97,24 +97,30 @@ impl Limited<'_> {
     pub fn restore(&self, volume: &VolumeId) -> Result<()> {
         let directory = self.pool.directory(volume)?;
         let record = record(&directory)?;
-        if directory.despite_flags(&|| self.limiter.join(&directory.file, &record))? {
-            log::warn!(
-                "the volume was moved out of its project; what was written meanwhile is not counted"
-            );
-        }
-        let Usage { limit, .. } = self.limiter.usage(&directory.file, &record)?;
+        self.rejoin(&directory, &record)?;
+        let Usage { limit, .. } = self.limiter.usage(&directory.root, &record)?;
         if limit < record.size {
             log::warn!(
                 "the volume had a limit of {limit} (0: none); it gets {}",
                 record.size
             );
-            self.limiter.set(&directory.file, &record, record.size)?;
+            self.limiter.set(&directory.root, &record, record.size)?;
         }
         Ok(())
     }
 
-    /// The volumes whose limits were lost or lowered, in no order: pods that have them mounted are
-    /// held by none until [`Limited::restore`].
+    /// Undoes what the owner of a root can do, whatever flags he gave it.
+    fn rejoin(&self, directory: &Directory, record: &Record) -> Result<()> {
+        if directory.despite_flags(&|| self.limiter.join(&directory.root, record))? {
+            log::warn!(
+                "the volume was moved out of its limit, or made read-only; what was written meanwhile is not counted"
+            );
+        }
+        Ok(())
+    }
+
+    /// The volumes whose limits were lost or lowered, or that were moved out of them, in no order: pods
+    /// that have them mounted are held by none until [`Limited::restore`].
     ///
     /// # Errors
     /// What the system calls say. A volume that cannot be read is passed over.
@@ -130,14 +136,14 @@ impl Limited<'_> {
     }
 
     fn is_lost(&self, volume: &VolumeId) -> Result<bool> {
-        let Some(directory) = self.pool.open_volume(&volume.to_string())? else {
+        let Some(directory) = self.pool.open_volume("", volume)? else {
             return Ok(false);
         };
-        let Some(record) = Record::of(&directory.file)? else {
+        let Some(record) = Record::of(&directory.around)? else {
             return Ok(false);
         };
-        let limit = self.limiter.usage(&directory.file, &record)?.limit;
-        Ok(limit < record.size)
+        let limit = self.limiter.usage(&directory.root, &record)?.limit;
+        Ok(limit < record.size || !self.limiter.holds(&directory.root, &record)?)
     }
 
     /// Makes a volume's directory, empty, limited, marked and on disk; it appears complete or not
@@ -153,31 +159,29 @@ impl Limited<'_> {
         mark: &(impl Display + ?Sized),
     ) -> Result<()> {
         let _lock = self.pool.lock()?;
-        let new = format!("{NEW}{volume}");
         // Of a process that was killed.
-        self.pool.discard(&new)?;
+        self.pool.discard(NEW, volume)?;
         let promised = self.promised()?;
         self.expect_room(size, &promised)?;
-        self.limiter.make(&self.pool.volumes, &new)?;
-        let made = self.complete(volume, &new, size, &promised.projects, mark);
-        if made.is_err()
-            && let Err(error) = self.pool.discard(&new)
-        {
-            log::warn!("a volume that was not completed stays: {}", error.report());
+        let make = |around: &_, name: &_| self.limiter.make(around, name);
+        let made = self.pool.begin(volume, &make);
+        let made = made.and_then(|directory| {
+            self.limit(&directory, volume, size, &promised.projects)?;
+            self.pool.publish(&directory, volume, mark)
+        });
+        if made.is_err() {
+            self.pool.give_up(volume);
         }
         made
     }
 
-    fn complete(
+    fn limit(
         &self,
+        directory: &Directory,
         volume: &VolumeId,
-        new: &str,
         size: Bytes,
         taken: &HashSet<NonZeroU32>,
-        mark: &(impl Display + ?Sized),
     ) -> Result<()> {
-        let gone = || Error::new(ErrorKind::NotFound, "the volume's directory is gone");
-        let directory = self.pool.open_volume(new)?.ok_or_else(gone)?;
         let [a, b, c, d, ..] = volume.as_bytes();
         let wish = u32::from_le_bytes([*a, *b, *c, *d]);
         let is_taken =
@@ -187,10 +191,9 @@ impl Limited<'_> {
             .free_project(&self.rules.projects, &is_taken, wish)?;
         let record = Record { project, size };
         // First of all: by it a removal knows whose limit to lift.
-        directory.write(RECORD, &record)?;
-        self.limiter.join(&directory.file, &record)?;
-        self.raise(&directory, &record, size)?;
-        self.pool.publish(&directory, volume, mark)
+        attribute::write(&directory.around, RECORD, &record)?;
+        self.limiter.join(&directory.root, &record)?;
+        self.raise(directory, &record, size)
     }
 
     /// Raises a volume's limit; a larger one stays. The caller holds the volume's lock.
@@ -201,22 +204,12 @@ impl Limited<'_> {
         let _lock = self.pool.lock()?;
         let directory = self.pool.directory(volume)?;
         let record = record(&directory)?;
-        let has = promise(&record, self.limiter.usage(&directory.file, &record)?);
+        let has = promise(&record, self.limiter.usage(&directory.root, &record)?);
         if has < to {
             self.expect_room(to.saturating_sub(has), &self.promised()?)?;
         }
+        self.rejoin(&directory, &record)?;
         self.raise(&directory, &record, to.max(has))
-    }
-
-    /// Replaces a volume's mark, durably.
-    ///
-    /// # Errors
-    /// What the system calls say.
-    pub fn set_mark(&self, volume: &VolumeId, mark: &(impl Display + ?Sized)) -> Result<()> {
-        let directory = self.pool.directory(volume)?;
-        let write = || directory.set_mark(mark);
-        self.limiter
-            .without(&directory.file, &record(&directory)?, &write)
     }
 
     /// The largest volume that can be made now.
@@ -272,11 +265,10 @@ impl Limited<'_> {
             size: to,
             ..*record
         };
-        let keep = || directory.write(RECORD, &record);
-        self.limiter.without(&directory.file, &record, &keep)?;
-        sync(&directory.file)?;
-        self.limiter.set(&directory.file, &record, to)?;
-        let Usage { limit, .. } = self.limiter.usage(&directory.file, &record)?;
+        attribute::write(&directory.around, RECORD, &record)?;
+        sync(&directory.around)?;
+        self.limiter.set(&directory.root, &record, to)?;
+        let Usage { limit, .. } = self.limiter.usage(&directory.root, &record)?;
         if limit < to {
             return Err(Error::new(
                 ErrorKind::Storage,
@@ -289,49 +281,45 @@ impl Limited<'_> {
     fn promised(&self) -> Result<Promised> {
         let mut promised = Promised::default();
         for name in list(&self.pool.volumes)? {
-            let Ok(name) = String::from_utf8(name) else {
+            let Some((prefix, volume)) = directory::entry(&name) else {
                 continue;
             };
-            let volume = [NEW, GONE]
-                .iter()
-                .find_map(|prefix| name.strip_prefix(prefix))
-                .unwrap_or(&name);
-            if volume_in(volume.as_bytes()).is_none() {
-                continue;
-            }
             // What is wrong with one volume is no reason to refuse all others.
-            if let Err(error) = self.count(&name, &mut promised) {
-                log::warn!("{name} is not counted as promised: {}", error.report());
+            if let Err(error) = self.count(prefix, &volume, &mut promised) {
+                log::warn!(
+                    "{prefix}{volume} is not counted as promised: {}",
+                    error.report()
+                );
             }
         }
         Ok(promised)
     }
 
     /// Adds what was promised to one volume.
-    fn count(&self, name: &str, promised: &mut Promised) -> Result<()> {
-        let directory = match self.pool.open_volume(name) {
+    fn count(&self, prefix: &str, volume: &VolumeId, promised: &mut Promised) -> Result<()> {
+        let directory = match self.pool.open_volume(prefix, volume) {
             Ok(Some(directory)) => directory,
             Ok(None) => return Ok(()),
             // Of another backend: nothing was promised to it that it does not have.
             Err(error) if error.kind() == ErrorKind::Conflict => return Ok(()),
             Err(error) => return Err(error),
         };
-        let (project, promise, used) = match Record::of(&directory.file) {
+        let (project, promise, used) = match Record::of(&directory.around) {
             Ok(None) => return Ok(()),
             Ok(Some(record)) => {
                 promised.projects.extend(record.project);
-                let usage = self.limiter.usage(&directory.file, &record)?;
+                let usage = self.limiter.usage(&directory.root, &record)?;
                 (record.project, promise(&record, usage), usage.used)
             }
             // Damaged, or of a newer driver: what the kernel says must do.
             Err(error) => {
-                log::warn!("{name}: {}", error.report());
-                let (usage, project) = self.limiter.usage_without_record(&directory.file)?;
+                log::warn!("{prefix}{volume}: {}", error.report());
+                let (usage, project) = self.limiter.usage_without_record(&directory.root)?;
                 (project, usage.limit, usage.used)
             }
         };
         promised.projects.extend(project);
-        if !name.starts_with(GONE) {
+        if prefix != GONE {
             promised.add(promise, used);
         }
         Ok(())
@@ -344,7 +332,7 @@ fn promise(record: &Record, usage: Usage) -> Bytes {
 }
 
 fn record(directory: &Directory) -> Result<Record> {
-    Record::of(&directory.file)?.ok_or_else(|| {
+    Record::of(&directory.around)?.ok_or_else(|| {
         Error::new(
             ErrorKind::Conflict,
             "the volume is a directory without a limit, so it was not made by this driver",
