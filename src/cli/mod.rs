@@ -6,7 +6,6 @@ mod completions;
 mod config;
 mod configured;
 mod create;
-mod demo;
 mod doctor;
 mod explain;
 mod gc;
@@ -68,7 +67,6 @@ enum Verb {
     Explain(explain::Explain),
     Undelete(undelete::Undelete),
     Gc(gc::Gc),
-    Demo(demo::Demo),
     Call(call::Call),
     Completions(completions::Completions),
     Man(man::Manual),
@@ -81,7 +79,6 @@ const VERBS: &[&str] = &[
     "completions",
     "config",
     "create",
-    "demo",
     "doctor",
     "explain",
     "gc",
@@ -134,7 +131,6 @@ impl Verb {
             Verb::Uninstall(verb) => verb.run(),
             Verb::Adopt(verb) => verb.run(here),
             Verb::Create(verb) => verb.run(here),
-            Verb::Demo(verb) => verb.run(),
             Verb::Explain(verb) => verb.run(here),
             Verb::Gc(verb) => verb.run(here),
             Verb::List(verb) => verb.run(here),

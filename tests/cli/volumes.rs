@@ -59,7 +59,6 @@ fn usage(points: &Points) {
         (&["show"], "HANDLE"),
         (&["explain", "a", "--size", "ten"], "is not a quantity"),
         (&["gc", "now"], "now"),
-        (&["demo", "--filesystem", "zfs"], "zfs"),
     ] {
         let (code, out, err) = said(arguments);
         assert_eq!(code, Some(2), "{arguments:?}: {out}{err}");
@@ -121,7 +120,6 @@ fn help(points: &Points) {
     for (verb, expected) in [
         ("adopt", "[default: the image's, in whole MiB]"),
         ("create", "[default: default]"),
-        ("demo", "[default: all]"),
         ("explain", "[default: the size that was asked for last]"),
         ("gc", "--dry-run"),
         ("list", "[default: table]"),

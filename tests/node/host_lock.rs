@@ -3,10 +3,10 @@
 use flexvol_host::{
     VolumeId,
     exec::{AtDeadline, Limits, Tool},
-    lock, namespace, random,
+    lock, random,
 };
 use flexvol_sdk::ErrorKind;
-use flexvol_testing::{Need, Points, Test};
+use flexvol_testing::{Need, Points, Test, leave_mounts};
 use nix::{
     mount::{MsFlags, mount},
     sched::{CpuSet, sched_getaffinity, sched_setaffinity},
@@ -211,7 +211,7 @@ impl Drop for Ended {
 /// Everybody may have a file of the same inode number on a file system of his own.
 fn strangers_inode(_: &Points) {
     let elsewhere = || {
-        namespace::leave().unwrap();
+        leave_mounts().unwrap();
         let volume = any_volume();
         lock::volume(&volume, SHORT).unwrap();
         let inode = fs::metadata(file_of(&volume)).unwrap().ino();
@@ -322,7 +322,7 @@ fn make_room(inodes: u32, flags: MsFlags) -> nix::Result<()> {
 fn without_room(points: &Points) {
     // Its own mounts are those of a thread and of the threads it starts.
     let elsewhere = || {
-        namespace::leave().unwrap();
+        leave_mounts().unwrap();
         fs::create_dir_all("/run/flexvol/lock").unwrap();
         make_room(1, MsFlags::empty()).unwrap();
         one_without_a_file();

@@ -4,7 +4,6 @@
 #![warn(missing_docs)]
 
 mod attribute;
-pub mod callout;
 pub mod clock;
 mod confine;
 mod deadline;
@@ -24,7 +23,6 @@ pub mod loop_device;
 pub mod lvm;
 pub mod mount;
 pub mod mountinfo;
-pub mod namespace;
 mod node;
 pub mod ownership;
 pub mod pool;

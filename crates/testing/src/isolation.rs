@@ -45,9 +45,7 @@ pub fn isolate() -> io::Result<()> {
         return Ok(());
     }
     if !keep() {
-        unshare(CloneFlags::CLONE_NEWNS)?;
-        let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
-        mount(None::<&str>, "/", None::<&str>, private, None::<&str>)?;
+        leave_mounts()?;
         in_memory(Path::new("/run"), MsFlags::MS_NOEXEC, "mode=0755")?;
         let arena = PathBuf::from("/run/flexvol-tests");
         fs::create_dir(&arena)?;
@@ -58,6 +56,23 @@ pub fn isolate() -> io::Result<()> {
         kernel::become_older()?;
     }
     Ok(())
+}
+
+/// Leaves the mount namespace of everybody else: what this thread and those it starts mount from
+/// here on is seen by nobody else, and is gone with the last of them.
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn leave_mounts() -> io::Result<()> {
+    unshare(CloneFlags::CLONE_NEWNS)?;
+    let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
+    Ok(mount(
+        None::<&str>,
+        "/",
+        None::<&str>,
+        private,
+        None::<&str>,
+    )?)
 }
 
 /// Whether this run answers like an old kernel.
