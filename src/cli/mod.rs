@@ -2,7 +2,6 @@
 
 mod adopt;
 mod call;
-mod completions;
 mod config;
 mod configured;
 mod create;
@@ -11,7 +10,6 @@ mod explain;
 mod gc;
 mod install;
 mod list;
-mod man;
 mod manifest;
 mod pool;
 mod show;
@@ -68,15 +66,12 @@ enum Verb {
     Undelete(undelete::Undelete),
     Gc(gc::Gc),
     Call(call::Call),
-    Completions(completions::Completions),
-    Man(man::Manual),
 }
 
 /// The words that people say and callers do not: every subcommand of [`Verb`].
 const VERBS: &[&str] = &[
     "adopt",
     "call",
-    "completions",
     "config",
     "create",
     "doctor",
@@ -84,7 +79,6 @@ const VERBS: &[&str] = &[
     "gc",
     "install",
     "list",
-    "man",
     "pool",
     "show",
     "undelete",
@@ -123,11 +117,9 @@ impl Verb {
         match self {
             // Its exit code is the driver's.
             Verb::Call(verb) => return verb.run(here),
-            Verb::Completions(verb) => verb.run(),
             Verb::Config(verb) => verb.run(here),
             Verb::Doctor(verb) => verb.run(here),
             Verb::Install(verb) => verb.run(),
-            Verb::Man(verb) => verb.run(),
             Verb::Uninstall(verb) => verb.run(),
             Verb::Adopt(verb) => verb.run(here),
             Verb::Create(verb) => verb.run(here),
@@ -182,8 +174,9 @@ fn print_bytes(bytes: &[u8]) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
-    use std::collections::BTreeSet;
+    use clap::{CommandFactory, ValueEnum};
+    use clap_complete::Shell;
+    use std::{collections::BTreeSet, env, fs, path::PathBuf, process::Command};
 
     #[test]
     fn every_verb_is_known_before_clap_is() {
@@ -198,5 +191,28 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    /// With `FLEXVOL_PAGES=DIR` they are left there, for a package.
+    #[test]
+    fn every_verb_has_a_page_of_the_manual_and_every_shell_completes_it() {
+        let scratch = tempfile::tempdir().unwrap();
+        let pages =
+            env::var_os("FLEXVOL_PAGES").map_or_else(|| scratch.path().to_owned(), PathBuf::from);
+        clap_mangen::generate_to(Cli::command(), &pages).unwrap();
+        for shell in Shell::value_variants() {
+            clap_complete::generate_to(*shell, &mut Cli::command(), "flexvol", &pages).unwrap();
+        }
+        let read = |name: &str| fs::read_to_string(pages.join(name)).unwrap();
+        assert!(read("flexvol.1").contains(".TH flexvol 1"));
+        let mut bash = Command::new("bash");
+        let checked = bash.arg("-n").arg(pages.join("flexvol.bash")).status();
+        assert!(checked.unwrap().success());
+        let shells = ["flexvol.bash", "_flexvol", "flexvol.fish"].map(read);
+        for verb in VERBS {
+            let page = read(&format!("flexvol-{verb}.1"));
+            assert!(page.contains(&format!(".TH flexvol-{verb} 1")), "{page}");
+            assert!(shells.iter().all(|shell| shell.contains(verb)), "{verb}");
+        }
     }
 }

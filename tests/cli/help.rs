@@ -3,21 +3,12 @@
 use crate::flexvol;
 use assert_cmd::assert::OutputAssertExt;
 use flexvol_testing::{Points, Test};
-use std::{
-    io::Write,
-    process::{Command, Stdio},
-};
 
 pub const TESTS: &[Test] = &[
     Test {
-        name: "help: every verb has one, and a page of the manual",
+        name: "help: every verb has one",
         needs: &[],
         run: every_verb,
-    },
-    Test {
-        name: "completions: bash accepts its own",
-        needs: &[],
-        run: completions,
     },
     Test {
         name: "help: a wrong option is exit code 2, and standard output stays empty",
@@ -51,27 +42,6 @@ fn every_verb(points: &Points) {
     assert!(verbs.len() > 10, "{verbs:?}");
     for verb in &verbs {
         assert!(stdout(&[verb, "--help"]).contains("Usage: "), "{verb}");
-        let page = stdout(&["man", verb]);
-        assert!(page.contains(&format!(".TH flexvol-{verb} 1")), "{page}");
-        points.add(2);
-    }
-    assert!(stdout(&["man"]).contains(".TH flexvol 1"));
-    flexvol().args(["man", "mout"]).assert().failure().code(1);
-}
-
-fn completions(points: &Points) {
-    let script = stdout(&["completions", "bash"]);
-    let mut bash = Command::new("bash")
-        .arg("-n")
-        .stdin(Stdio::piped())
-        .spawn()
-        .expect("start bash");
-    let mut input = bash.stdin.take().expect("its input");
-    input.write_all(script.as_bytes()).expect("write to bash");
-    drop(input);
-    assert!(bash.wait().expect("wait for bash").success());
-    for shell in ["zsh", "fish"] {
-        assert!(stdout(&["completions", shell]).contains("uninstall"));
         points.add(1);
     }
 }
@@ -83,7 +53,6 @@ fn usage(points: &Points) {
         &["uninstall", "--name", "x"],
         &["doctor", "--output", "yaml"],
         &["call"],
-        &["completions", "dos"],
         &["install", "--name", "a/b", "--every", "1"],
         &["install", "--name", "a/b", "--watch", "--every", "0"],
         &["--what"],
