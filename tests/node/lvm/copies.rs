@@ -1,6 +1,6 @@
 //! Copies of a group and of its disks, which have its volumes too.
 
-use super::{GROUP, GROWN, MIB, NEEDS, Node, SIZE, fill, flexvol, group, lvm, output};
+use super::{GROUP, GROWN, MIB, NEEDS, Node, SIZE, fill, group, lvm, output};
 use flexvol_testing::{Call, Points, Test, request};
 use std::{
     fs::{self, File},
@@ -18,11 +18,6 @@ pub const TESTS: &[Test] = &[
         name: "lvm: while a disk of the group has a copy beside it, nothing relies on either",
         needs: NEEDS,
         run: copied_disk,
-    },
-    Test {
-        name: "lvm: a pool of before tags named their group is one again after pool init",
-        needs: NEEDS,
-        run: older_tag,
     },
 ];
 
@@ -122,41 +117,6 @@ fn copied_disk(points: &Points) {
     copy_head(Path::new("/dev/zero"), &disks[3]);
     pod.mount("rw").success();
     assert!(fs::read(pod.dir().join("file")).unwrap() == content);
-    pod.unmount().success();
-    node.delete(&volume).success();
-    points.add(1);
-}
-
-fn older_tag(points: &Points) {
-    let node = Node::linear();
-    let volume = node.provision("pv", "ext4");
-    let tag = lvm(&["vgs", "--noheadings", "-o", "vg_tags", GROUP]);
-    let (tag, before) = (tag.trim(), tag.trim().split(":group=").next().unwrap());
-    lvm(&[
-        "vgchange", "-qq", "--deltag", tag, "--addtag", before, GROUP,
-    ]);
-    let pod = node.pod(&volume);
-    let refused = pod.mount("rw").failure();
-    assert!(
-        refused.contains("`flexvol pool init` adds that"),
-        "{refused}"
-    );
-    // With another pool of this id beside it, this one may be a copy.
-    group("original", &flexvol_testing::disks()[2..3]);
-    lvm(&["vgchange", "-qq", "--addtag", tag, "original"]);
-    let (init, executable) = (["pool", "init", "--group", GROUP], crate::executable());
-    let said = output(executable.to_str().unwrap(), &init);
-    assert!(
-        String::from_utf8_lossy(&said.stderr).contains("is here too"),
-        "{said:?}"
-    );
-    lvm(&["vgremove", "-qq", "-y", "original"]);
-    points.add(2);
-
-    flexvol(&init);
-    let now = lvm(&["vgs", "--noheadings", "-o", "vg_tags", GROUP]);
-    assert_eq!(now.trim(), tag, "the same pool");
-    pod.mount("rw").success();
     pod.unmount().success();
     node.delete(&volume).success();
     points.add(1);

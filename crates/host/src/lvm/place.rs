@@ -72,7 +72,7 @@ impl Place {
 
     /// Gives the place a pool's key, unless it has one; the flag tells whether it had none. A thin
     /// pool is also told to fail writes that find it full, at once. A copy of a group keeps the key
-    /// that it was copied with, and so its volumes; so does a pool of an older flexvol.
+    /// that it was copied with, and so its volumes.
     ///
     /// # Errors
     /// As for [`Place::look`]; [`ErrorKind::Configuration`] for a thin pool that does not zero
@@ -96,7 +96,7 @@ impl Place {
         let copied = view.pool_tag()?;
         let key = match &copied {
             None => PoolKey::random()?,
-            Some(tag) if tag.group == Some(&view.uuid) => {
+            Some(tag) if tag.group == view.uuid => {
                 sync(&self.disks()?)?;
                 return Ok((tag.key.id(), false));
             }

@@ -15,8 +15,8 @@ pub(super) struct PoolTag<'a> {
     pub(super) text: &'a str,
     pub(super) key: PoolKey,
     /// The group it was given to, as the kernel writes UUIDs: whoever copies a group gives the copy
-    /// another one, and leaves it its tags. `None` in a tag that an older flexvol wrote.
-    pub(super) group: Option<&'a str>,
+    /// another one, and leaves it its tags.
+    pub(super) group: &'a str,
 }
 
 /// Whether a tag makes something the pool with this id, in whatever group.
@@ -45,8 +45,8 @@ impl View {
     /// The pool's key.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`] where it is none, or its tag is older than groups in tags, [`ErrorKind::Configuration`] where its tag cannot
-    /// be understood, [`ErrorKind::Conflict`] where it is another group's.
+    /// [`ErrorKind::NotFound`] where it is none, [`ErrorKind::Configuration`] where its tag cannot be
+    /// understood, [`ErrorKind::Conflict`] where it is another group's.
     pub fn key(&self) -> Result<PoolKey> {
         let tag = self.pool_tag()?.ok_or_else(|| {
             Error::new(
@@ -54,18 +54,14 @@ impl View {
                 "the volume group is not a pool of flexvol, or is that of another disk; make it one with `flexvol pool init`",
             )
         })?;
-        match tag.group {
-            Some(group) if group == self.uuid => Ok(tag.key),
-            Some(group) => Err(Error::new(
-                ErrorKind::Conflict,
-                "the volume group has the tag of another one: it is a copy, or got another UUID since; if the other is gone for good, this takes its place after `flexvol pool init`",
-            )
-            .because(format!("the tag is of {group}, this is {}", self.uuid))),
-            None => Err(Error::new(
-                ErrorKind::NotFound,
-                "the volume group was made a pool by an older flexvol, and its tag does not say that it is no copy; `flexvol pool init` adds that",
-            )),
+        if tag.group == self.uuid {
+            return Ok(tag.key);
         }
+        Err(Error::new(
+            ErrorKind::Conflict,
+            "the volume group has the tag of another one: it is a copy, or got another UUID since; if the other is gone for good, this takes its place after `flexvol pool init`",
+        )
+        .because(format!("the tag is of {}, this is {}", tag.group, self.uuid)))
     }
 
     /// The pool's tag; `None` where it has none.
@@ -89,16 +85,15 @@ impl View {
             }
             _ => return wrong("the pool's tag is damaged"),
         }
-        let (key, group) = (fields.next(), fields.next());
-        let key = key.and_then(|field| field.strip_prefix("key="));
-        let group = group.map(|field| field.strip_prefix("group="));
+        let key = fields.next().and_then(|field| field.strip_prefix("key="));
+        let group = fields.next().and_then(|field| field.strip_prefix("group="));
         match (key, group, fields.next()) {
-            (Some(key), None | Some(Some(_)), None) => Ok(Some(PoolTag {
+            (Some(key), Some(group), None) => Ok(Some(PoolTag {
                 text,
                 key: PoolKey::parse(key)?,
-                group: group.flatten(),
+                group,
             })),
-            _ => wrong("the pool's tag is damaged, or was written by an older flexvol"),
+            _ => wrong("the pool's tag is damaged"),
         }
     }
 }
@@ -129,13 +124,13 @@ mod tests {
         let copied = tag.replace("vNUQTT", "aaaaaa");
         assert_eq!(kind(&[&copied]).unwrap_err(), ErrorKind::Conflict);
         let of_no_group = tag.split(":group").next().unwrap();
-        assert_eq!(kind(&[of_no_group]).unwrap_err(), ErrorKind::NotFound);
         for wrong in [
             tag.replace("=1:", "=2:"),
             tag.replace(":group=", ":groups="),
             tag.replace("=1:", "=one:"),
             tag.replace(":key=", ":id="),
             format!("{tag}:more"),
+            of_no_group.to_owned(),
             format!("{of_no_group}:"),
             POOL.to_owned(),
         ] {
@@ -153,8 +148,7 @@ mod tests {
     fn a_pool_is_recognised_in_any_group() {
         let key = PoolKey::parse("00112233445566778899aabbccddeeff").unwrap();
         let (tag, id) = (pool_tag(key, "vNUQTT3rQ6iGLe1ZfO1DAeSU1dB4IxBR"), key.id());
-        let of_no_group = tag.split(":group").next().unwrap();
-        assert!(is_of_pool(&tag, id) && is_of_pool(of_no_group, id));
+        assert!(is_of_pool(&tag, id));
         for other in [tag.replace("key=00", "key=01"), tag.replace(POOL, "pool=")] {
             assert!(!is_of_pool(&other, id), "{other}");
         }
