@@ -11,7 +11,6 @@ use std::{
     fs,
     os::unix::fs::{PermissionsExt, chown, symlink},
     path::{Path, PathBuf},
-    process::Command,
     time::{Duration, Instant},
 };
 
@@ -60,11 +59,6 @@ pub const TESTS: &[Test] = &[
                 points,
             )
         },
-    },
-    Test {
-        name: "what a real Kubernetes called is answered as it was",
-        needs: NEEDS,
-        run: replayed,
     },
     Test {
         name: "an ordinary user runs what needs no root, and is told what was left",
@@ -190,26 +184,4 @@ fn ordinary(points: &Points) {
         "{left:?}"
     );
     points.add(3);
-}
-
-fn replayed(points: &Points) {
-    let sandbox = sandbox();
-    let driver = sandbox.install("example.com/disk", false, "");
-    let calls = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/calls/1.37.1.jsonl");
-    let output = Command::new(executable().with_file_name("flexvol-sanity"))
-        .arg("replay")
-        .arg(calls)
-        .args(["--recorded", "disk", "--driver"])
-        .arg(driver.executable())
-        .arg("--journal")
-        .arg(sandbox.path("journals"))
-        .output()
-        .unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{said}");
-    assert!(
-        said.contains("15 calls made, 0 answered otherwise"),
-        "{said}"
-    );
-    points.add(15);
 }

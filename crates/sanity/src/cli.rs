@@ -1,14 +1,12 @@
 //! The command line.
 
 use crate::{
-    bench::Bench,
-    call::printable,
     check::{Check, Level},
     checks, config,
     config::Config,
     guard,
     journal::{self, Header, Journal},
-    json, replay,
+    json,
     report::{self, Format, tell},
     run,
     subject::Run,
@@ -39,19 +37,6 @@ enum Sanity {
         which: Which,
         #[command(flatten)]
         telling: Telling,
-    },
-    /// Make the calls of a recording again, with new volumes, and say what is answered otherwise
-    ///
-    /// A recording has one JSON object a line: argv, reply, and driver if it is of several. Volumes,
-    /// their options, file system and secrets are those of this run; sizes are those of the recording.
-    Replay {
-        /// The recording
-        file: PathBuf,
-        /// Only calls that were made of the driver of this name
-        #[arg(long, value_name = "NAME")]
-        recorded: Option<String>,
-        #[command(flatten)]
-        settings: Box<Settings>,
     },
     /// List the checks, with their level and what they need
     List {
@@ -184,11 +169,6 @@ pub fn run() -> Result<ExitCode> {
                 Ok(ExitCode::from(report.exit()))
             })
         }
-        Sanity::Replay {
-            file,
-            recorded,
-            settings,
-        } => replayed(&file, recorded.as_deref(), &settings),
         Sanity::List { which } => {
             let mut lines = String::new();
             for check in which.checks()? {
@@ -224,26 +204,6 @@ pub fn run() -> Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }
     }
-}
-
-fn replayed(file: &Path, recorded: Option<&str>, settings: &Settings) -> Result<ExitCode> {
-    let file = std::path::absolute(file).context("find the recording")?;
-    prepared(settings, |run| {
-        let bench = Bench::new(run, "replay")?;
-        let replayed = replay::replay(&bench, &file, recorded);
-        let closed = bench.close(settings.keep);
-        let replayed = replayed.map_err(|stop| stop.error(&run.masks))?;
-        closed.cleared?;
-        let mut text = String::new();
-        for (call, then) in &replayed.different {
-            let (command, now) = (call.command(&run.masks), call.answer(&run.masks));
-            text += &format!("{command}\n  then: {}\n  now:  {now}\n", printable(then));
-        }
-        let (made, different) = (replayed.made, replayed.different.len());
-        text += &format!("{made} calls made, {different} answered otherwise\n");
-        tell(&text)?;
-        Ok(ExitCode::from(u8::from(different > 0)))
-    })
 }
 
 /// Does something with a driver that was asked what it is, in the tester's own place, watched over by

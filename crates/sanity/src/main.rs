@@ -21,7 +21,6 @@ mod leftovers;
 mod lifecycle;
 mod own_mounts;
 mod process;
-mod replay;
 mod reply;
 mod report;
 mod run;

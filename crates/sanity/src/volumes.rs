@@ -24,11 +24,8 @@ use crate::bench::On;
 impl Bench<'_> {
     /// A volume of the check's own, or the one there is.
     pub fn volume(&self) -> Result<Volume, Stop> {
-        self.volume_of(self.run.bytes)
-    }
-
-    pub fn volume_of(&self, bytes: u64) -> Result<Volume, Stop> {
         let run = self.run;
+        let bytes = run.bytes;
         let number = run.count.fetch_add(1, Ordering::Relaxed);
         let name = match run.source {
             Source::None => {

@@ -4,7 +4,6 @@ mod json;
 mod junit;
 mod markdown;
 mod pretty;
-mod tap;
 
 pub use pretty::{explained, progress};
 
@@ -32,8 +31,6 @@ pub fn tell(text: &str) -> Result<()> {
 pub enum Format {
     /// For people: progress, what failed, and a table
     Pretty,
-    /// Test Anything Protocol, version 13
-    Tap,
     /// JUnit's XML, as most CI systems read it
     Junit,
     /// One object with everything
@@ -113,7 +110,6 @@ impl Report {
     pub fn text(&self, format: Format) -> String {
         match format {
             Format::Pretty => self.pretty(),
-            Format::Tap => self.tap(),
             Format::Junit => self.junit(),
             Format::Json => self.json(),
         }

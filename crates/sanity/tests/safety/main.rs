@@ -68,10 +68,6 @@ fn main() -> ExitCode {
             stages::of_the_node,
         ),
         case(
-            "a recording is replayed with the device that the driver names",
-            reports::replayed_device,
-        ),
-        case(
             "an option of the driver's does not lead the tester to other files",
             existing::content,
         ),
@@ -95,14 +91,6 @@ fn main() -> ExitCode {
         case(
             "every failure has its command, answer, seconds and what changed, in every format",
             reports::evidence,
-        ),
-        case(
-            "a recording is replayed with the options, file system and secrets of the run",
-            reports::replayed,
-        ),
-        case(
-            "a recording does not lead out of the tester's directory",
-            existing::recordings,
         ),
     ];
     run_cases("safety", cases, 3)
