@@ -34,7 +34,8 @@ fn open(installed: &Installed, callout: &OsStr) -> Result<Box<dyn Driver>> {
         loaded => loaded?,
     };
     log::set_max_level(config.log.into());
-    Ok(Box::new(backends::open(&config)))
+    let driver = config.backend.driver(&config.pools, &config.settings());
+    Ok(Box::new(driver))
 }
 
 fn default_capabilities(name: &str) -> Capabilities {

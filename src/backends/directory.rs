@@ -1,13 +1,66 @@
 //! The backend `dir`: a volume is a directory of a file system of the node, limited by its quotas.
 
-use crate::config::{self, Config, Storage};
+use super::keys::{
+    Keys, Pools, Storage, absolute, quoted, reserve, reserve_of_a_directory, written_reserve,
+};
 use flexvol_storage::{
     Asset, Backend, Catalog, Directory, DirectoryBackend, DirectoryDriver, Keeper,
-    ManagedDirectories, Mark, Pool, Upkeep, VolumeDriver, VolumeId,
-    host::pool::{self, Limited, Remains, Rules},
+    ManagedDirectories, Mark, Pool, Settings, Upkeep, VolumeDriver, VolumeId,
+    host::{
+        Reserve,
+        limit::Projects,
+        pool::{self, Limited, Remains, Rules},
+    },
     sdk::{Bytes, Capabilities, Error, ErrorKind, Options, Result, VolumeName},
 };
+use serde::{Deserialize, Deserializer, de::Error as _};
 use std::{os::fd::OwnedFd, path::PathBuf, rc::Rc, time::Duration};
+
+/// What a pool of directories is told.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DirKeys {
+    /// The directory, made a pool by `flexvol pool init`.
+    #[serde(deserialize_with = "absolute")]
+    pub path: PathBuf,
+    #[serde(default = "reserve_of_a_directory", deserialize_with = "reserve")]
+    reserve: Reserve,
+    #[serde(default)]
+    overcommit: bool,
+    #[serde(default, deserialize_with = "projects")]
+    projects: Projects,
+}
+
+fn projects<'de, D: Deserializer<'de>>(input: D) -> std::result::Result<Projects, D::Error> {
+    let text = String::deserialize(input)?;
+    text.parse().map_err(D::Error::custom)
+}
+
+impl DirKeys {
+    /// What is left free, what may be promised, and which projects volumes get.
+    pub fn rules(&self) -> Rules {
+        Rules {
+            reserve: self.reserve,
+            overcommit: self.overcommit,
+            projects: self.projects,
+        }
+    }
+}
+
+impl Keys for DirKeys {
+    fn place(&self) -> (&'static str, PathBuf) {
+        ("path", self.path.clone())
+    }
+
+    fn written(&self) -> Vec<(&'static str, String)> {
+        vec![
+            ("path", quoted(&self.path)),
+            ("reserve", written_reserve(self.reserve)),
+            ("overcommit", self.overcommit.to_string()),
+            ("projects", quoted(self.projects.to_string())),
+        ]
+    }
+}
 
 /// A pool of directories.
 struct Directories {
@@ -30,42 +83,42 @@ pub fn capabilities(attach: bool) -> Capabilities {
 }
 
 /// Opens the driver.
-pub fn open(config: &Config) -> VolumeDriver {
-    DirectoryDriver::over(pools(config), config.settings())
+pub fn open(pools: &Pools, settings: Settings) -> VolumeDriver {
+    DirectoryDriver::over(own(pools), settings)
 }
 
 /// The same driver as people see it.
-pub fn upkeep(config: &Config) -> Result<Box<dyn Upkeep>> {
+pub fn upkeep(pools: &Pools, settings: Settings) -> Result<Box<dyn Upkeep>> {
     Ok(Box::new(Keeper::<Directory<Directories>>::new(
-        pools(config),
-        config.settings(),
+        own(pools),
+        settings,
     )))
 }
 
 /// Each pool is opened when a volume of it is asked for.
-fn pools(config: &Config) -> Vec<Pool<Directories>> {
+fn own(pools: &Pools) -> Vec<Pool<Directories>> {
     let path = |storage: &Storage| match storage {
-        Storage::Dir(directories) => Some(directories.path.clone()),
+        Storage::Dir(keys) => Some(keys.path.clone()),
         _ => None,
     };
-    let pools = config.pools.iter().filter_map(|(name, pool)| {
-        let Storage::Dir(storage) = pool.storage.clone() else {
+    let own = pools.iter().filter_map(|(name, pool)| {
+        let Storage::Dir(keys) = pool.storage.clone() else {
             return None;
         };
-        let others = config.pools.iter().filter(|(other, _)| *other != name);
+        let others = pools.iter().filter(|(other, _)| *other != name);
         let others: Rc<[PathBuf]> = others.filter_map(|(_, it)| path(&it.storage)).collect();
-        Some(Pool::new(name, pool.policy(), move || {
-            Directories::open(&storage, others.clone())
+        Some(Pool::new(name, pool.policy.clone(), move || {
+            Directories::open(&keys, others.clone())
         }))
     });
-    pools.collect()
+    own.collect()
 }
 
 impl Directories {
-    fn open(config: &config::Directories, others: Rc<[PathBuf]>) -> Result<Directories> {
+    fn open(keys: &DirKeys, others: Rc<[PathBuf]>) -> Result<Directories> {
         Ok(Directories {
-            pool: pool::Pool::open(&config.path)?,
-            rules: config.rules,
+            pool: pool::Pool::open(&keys.path)?,
+            rules: keys.rules(),
             others,
         })
     }

@@ -1,13 +1,59 @@
 //! The backend `loop`: a volume is a file in a directory of the node, seen through a loop device.
 
-use crate::config::{self, Config, Storage};
+use super::keys::{
+    Keys, Pools, Storage, absolute, quoted, reserve, reserve_of_a_directory, written_reserve,
+};
 use flexvol_storage::{
     Asset, Backend, Block, BlockBackend, BlockDriver, Catalog, Keeper, ManagedBackend, Mark, Pool,
-    Upkeep, VolumeDriver, VolumeId,
+    Settings, Upkeep, VolumeDriver, VolumeId,
     host::{Allocation, Device, DeviceNumber, loop_device, pool},
     sdk::{Bytes, Capabilities, Error, Options, Result, VolumeName},
 };
-use std::{fs::File, path::Path, time::Duration};
+use serde::Deserialize;
+use std::{
+    fs::File,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+/// What a pool of images is told.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LoopKeys {
+    /// The directory, made a pool by `flexvol pool init`.
+    #[serde(deserialize_with = "absolute")]
+    pub path: PathBuf,
+    /// Allocate blocks when they are written and not before.
+    #[serde(default)]
+    pub thin: bool,
+    /// What is left free in the pool's file system.
+    #[serde(default = "reserve_of_a_directory", deserialize_with = "reserve")]
+    pub reserve: pool::Reserve,
+}
+
+impl LoopKeys {
+    /// Whether images have their blocks from the beginning.
+    pub fn allocation(&self) -> Allocation {
+        match self.thin {
+            true => Allocation::Thin,
+            false => Allocation::Full,
+        }
+    }
+}
+
+impl Keys for LoopKeys {
+    fn place(&self) -> (&'static str, PathBuf) {
+        ("path", self.path.clone())
+    }
+
+    fn written(&self) -> Vec<(&'static str, String)> {
+        vec![
+            ("path", quoted(&self.path)),
+            ("thin", self.thin.to_string()),
+            ("reserve", written_reserve(self.reserve)),
+        ]
+    }
+}
 
 /// A pool of image files.
 struct Images {
@@ -22,37 +68,34 @@ pub fn capabilities(attach: bool) -> Capabilities {
 }
 
 /// Opens the driver.
-pub fn open(config: &Config) -> VolumeDriver {
-    BlockDriver::over(pools(config), config.settings())
+pub fn open(pools: &Pools, settings: Settings) -> VolumeDriver {
+    BlockDriver::over(own(pools), settings)
 }
 
 /// The same driver as people see it.
-pub fn upkeep(config: &Config) -> Result<Box<dyn Upkeep>> {
-    Ok(Box::new(Keeper::<Block<Images>>::new(
-        pools(config),
-        config.settings(),
-    )))
+pub fn upkeep(pools: &Pools, settings: Settings) -> Result<Box<dyn Upkeep>> {
+    Ok(Box::new(Keeper::<Block<Images>>::new(own(pools), settings)))
 }
 
 /// Each pool is opened when a volume of it is asked for.
-fn pools(config: &Config) -> Vec<Pool<Images>> {
-    let pools = config.pools.iter().filter_map(|(name, pool)| {
-        let Storage::Loop(images) = pool.storage.clone() else {
+fn own(pools: &Pools) -> Vec<Pool<Images>> {
+    let pools = pools.iter().filter_map(|(name, pool)| {
+        let Storage::Loop(keys) = pool.storage.clone() else {
             return None;
         };
-        Some(Pool::new(name, pool.policy(), move || {
-            Images::open(&images)
+        Some(Pool::new(name, pool.policy.clone(), move || {
+            Images::open(&keys)
         }))
     });
     pools.collect()
 }
 
 impl Images {
-    fn open(config: &config::Images) -> Result<Images> {
+    fn open(keys: &LoopKeys) -> Result<Images> {
         Ok(Images {
-            pool: pool::Pool::open(&config.path)?,
-            allocation: config.allocation(),
-            reserve: config.reserve,
+            pool: pool::Pool::open(&keys.path)?,
+            allocation: keys.allocation(),
+            reserve: keys.reserve,
         })
     }
 }

@@ -2,13 +2,16 @@
 
 mod catalog;
 mod device;
+mod keys;
 mod managed;
 mod tags;
 
-use crate::config::{Config, Storage, VolumeGroup};
+pub use keys::{LvmKeys, is_name_for_lvm};
+
+use super::keys::{Pools, Storage};
 use flexvol_storage::{
-    Asset, Backend, Block, BlockDriver, Catalog, Keeper, Mark, Pool, Upkeep, VolumeDriver,
-    VolumeId,
+    Asset, Backend, Block, BlockDriver, Catalog, Keeper, Mark, Pool, Settings, Upkeep,
+    VolumeDriver, VolumeId,
     host::{
         lock::PoolGuard,
         lvm::{self, LogicalVolume, Place, View, Which, unsynced},
@@ -27,7 +30,7 @@ use tags::{GROWN_FROM, UNFINISHED, grown_from, has_state, is_unfinished, mark_of
 /// A volume group, or a thin pool, that volumes are carved from.
 struct Group {
     place: Place,
-    settings: VolumeGroup,
+    keys: LvmKeys,
     /// What LVM said last, about one volume or all. Asking costs a program, so it is asked again
     /// only when something may have changed.
     seen: RefCell<Option<Seen>>,
@@ -48,35 +51,32 @@ pub fn capabilities(attach: bool) -> Capabilities {
 }
 
 /// Opens the driver.
-pub fn open(config: &Config) -> VolumeDriver {
-    BlockDriver::over(pools(config), config.settings())
+pub fn open(pools: &Pools, settings: Settings) -> VolumeDriver {
+    BlockDriver::over(own(pools), settings)
 }
 
 /// The same driver as people see it.
-pub fn upkeep(config: &Config) -> Result<Box<dyn Upkeep>> {
-    Ok(Box::new(Keeper::<Block<Group>>::new(
-        pools(config),
-        config.settings(),
-    )))
+pub fn upkeep(pools: &Pools, settings: Settings) -> Result<Box<dyn Upkeep>> {
+    Ok(Box::new(Keeper::<Block<Group>>::new(own(pools), settings)))
 }
 
-fn pools(config: &Config) -> Vec<Pool<Group>> {
-    let pools = config.pools.iter().filter_map(|(name, pool)| {
-        let Storage::Lvm(settings) = pool.storage.clone() else {
+fn own(pools: &Pools) -> Vec<Pool<Group>> {
+    let pools = pools.iter().filter_map(|(name, pool)| {
+        let Storage::Lvm(keys) = pool.storage.clone() else {
             return None;
         };
-        Some(Pool::new(name, pool.policy(), move || {
-            Ok(Group::new(settings.clone()))
+        Some(Pool::new(name, pool.policy.clone(), move || {
+            Ok(Group::new(keys.clone()))
         }))
     });
     pools.collect()
 }
 
 impl Group {
-    fn new(settings: VolumeGroup) -> Group {
+    fn new(keys: LvmKeys) -> Group {
         Group {
-            place: settings.place.clone(),
-            settings,
+            place: keys.place.clone(),
+            keys,
             seen: RefCell::default(),
             disks: OnceCell::new(),
         }
@@ -198,7 +198,7 @@ impl Group {
     /// Makes a logical volume with no mark yet, or goes on with one that was cut.
     fn begin(&self, name: &str, size: Bytes, hold: &PoolGuard) -> Result<LogicalVolume> {
         let view = self.view_to_take_from(name)?;
-        let size = self.place.fitting(size, &view, &self.settings.rules)?;
+        let size = self.place.fitting(size, &view, &self.keys.rules)?;
         match view.volume(name) {
             Some(found) if !is_unfinished(found) => {
                 return Err(Error::new(
@@ -210,7 +210,7 @@ impl Group {
             Some(found) => self.change(|place| lvm::remove(place, found))?,
             None => {}
         }
-        let (view, rules) = (self.view_to_take_from(name)?, &self.settings.rules);
+        let (view, rules) = (self.view_to_take_from(name)?, &self.keys.rules);
         lvm::expect_metadata_to_make(&view)?;
         self.place.expect_room(Bytes(0), size, &view, rules)?;
         let layout = rules.layout;
@@ -321,7 +321,7 @@ impl Backend for Group {
 
     fn grow(&self, volume: &VolumeId, to: Bytes) -> Result<()> {
         let lock = self.lock_space()?;
-        let (name, rules) = (lvm::name_of(volume), &self.settings.rules);
+        let (name, rules) = (lvm::name_of(volume), &self.keys.rules);
         let view = self.view_to_take_from(&name)?;
         let found = self.existing(volume)?;
         let to = self.place.fitting(to, &view, rules)?;
@@ -372,13 +372,13 @@ impl Backend for Group {
 
     fn capacity(&self, _: &Options) -> Result<Bytes> {
         // Who finds an inactive thin pool activates it for a moment, which another one would end.
-        let asks_the_pool = self.place.thin_pool.is_some() && self.settings.rules.overcommit;
+        let asks_the_pool = self.place.thin_pool.is_some() && self.keys.rules.overcommit;
         let _lock = asks_the_pool.then(|| self.lock_space()).transpose()?;
         let view = self.view(None)?;
         view.id()?;
         if lvm::expect_metadata_to_make(&view).is_err() {
             return Ok(Bytes(0));
         }
-        self.place.available(&view, &self.settings.rules)
+        self.place.available(&view, &self.keys.rules)
     }
 }

@@ -1,66 +1,83 @@
-//! The storage backends, by name. A backend is one file or one folder here and one line below.
+//! The storage backends, by name. A backend is one file or one folder here, an entry below, and its keys in
+//! [`Storage`].
 
 mod directory;
+mod keys;
 mod loop_file;
 mod lvm;
 
-use crate::config::{Config, Fault, Keys, Storage};
+pub use directory::DirKeys;
+pub use keys::{PoolConfig, Pools, Storage, quoted};
+pub use loop_file::LoopKeys;
+pub use lvm::{LvmKeys, is_name_for_lvm};
+
 use flexvol_storage::{
-    Upkeep, VolumeDriver,
+    Settings, Upkeep, VolumeDriver,
     sdk::{Capabilities, Error, ErrorKind, Result},
 };
+use serde::Deserialize;
+use toml::de::{self, Deserializer};
 
 /// A backend of this executable.
 #[derive(Clone, Copy, Debug)]
 pub struct Backend {
     /// Its name in a configuration.
     pub name: &'static str,
-    /// Takes what a pool of it is told.
-    pub storage: fn(&mut Keys) -> std::result::Result<Storage, Fault>,
-    /// The directory of the pool of a driver that configures none.
-    pub default_pool: Option<&'static str>,
+    /// Reads those keys of a pool that are its own.
+    pub keys: fn(Deserializer<'_>) -> std::result::Result<Storage, de::Error>,
+    /// Each volume has a file system of its own.
+    pub formats: bool,
+    /// The pools of a driver that configures none, in TOML.
+    pub default_pools: Option<&'static str>,
     /// What `init` answers where `install` left no prepared line.
     pub capabilities: fn(attach: bool) -> Capabilities,
     /// Opens it. Called for callouts that need storage, never for `init`.
-    pub open: fn(&Config) -> VolumeDriver,
+    pub open: fn(&Pools, Settings) -> VolumeDriver,
     /// Opens it for people.
-    pub upkeep: fn(&Config) -> Result<Box<dyn Upkeep>>,
+    pub upkeep: fn(&Pools, Settings) -> Result<Box<dyn Upkeep>>,
 }
+
+const DEFAULT_POOLS: Option<&str> = Some("default.path = \"/var/lib/flexvol/pools/default\"");
 
 /// Every backend of this executable.
 pub const BACKENDS: &[Backend] = &[
     Backend {
         name: "loop",
-        storage: Storage::images,
-        default_pool: Some("/var/lib/flexvol/pools/default"),
+        keys: |input| LoopKeys::deserialize(input).map(Storage::Loop),
+        formats: true,
+        default_pools: DEFAULT_POOLS,
         capabilities: loop_file::capabilities,
         open: loop_file::open,
         upkeep: loop_file::upkeep,
     },
     Backend {
         name: "dir",
-        storage: Storage::directories,
-        default_pool: Some("/var/lib/flexvol/pools/default"),
+        keys: |input| DirKeys::deserialize(input).map(Storage::Dir),
+        formats: false,
+        default_pools: DEFAULT_POOLS,
         capabilities: directory::capabilities,
         open: directory::open,
         upkeep: directory::upkeep,
     },
     Backend {
         name: "lvm",
-        storage: Storage::volume_group,
-        default_pool: None,
+        keys: |input| LvmKeys::deserialize(input).map(Storage::Lvm),
+        formats: true,
+        default_pools: None,
         capabilities: lvm::capabilities,
         open: lvm::open,
         upkeep: lvm::upkeep,
     },
 ];
 
-/// The configured driver, for callouts.
-pub fn open(config: &Config) -> VolumeDriver {
-    let others = BACKENDS.iter().filter(|it| it.name != config.backend.name);
-    // A pool of one backend is none of another.
-    let others = others.map(|backend| (backend.open)(config));
-    (config.backend.open)(config).and_unmount(others)
+impl Backend {
+    /// The configured driver, for callouts.
+    pub fn driver(&self, pools: &Pools, settings: &Settings) -> VolumeDriver {
+        let others = BACKENDS.iter().filter(|it| it.name != self.name);
+        // A pool of one backend is none of another.
+        let others = others.map(|backend| (backend.open)(pools, settings.clone()));
+        (self.open)(pools, settings.clone()).and_unmount(others)
+    }
 }
 
 /// The backend of that name.

@@ -2,20 +2,19 @@
 
 use super::{print, which::Which};
 use crate::{
-    config::{self, Config, is_lost, mistakes},
+    config::{self, Config, is_lost},
     installed::Installed,
     plugin::DriverName,
 };
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow};
 use clap::Args;
 use flexvol_storage::sdk::DriverStatus;
 use std::{
-    fs,
-    io::{self, Write},
+    fs, io,
     path::{Path, PathBuf},
 };
 
-/// Print the effective configuration, or every mistake in it
+/// Print the effective configuration, or the first mistake in it
 ///
 /// What is printed is a configuration again, with the default of everything that was not said.
 /// Comments tell where it comes from, and whether kubelet was told something else about the driver
@@ -56,8 +55,10 @@ fn show(path: &Path, name: &str, installed: Option<&Installed>) -> Result<()> {
     };
     let config = match &text {
         Some(text) => {
-            tell(path, &mistakes(text, name))?;
-            Config::read(path, name)?
+            let config = Config::parse(text, name).map_err(|mistake| {
+                anyhow!("{}: {mistake}; until it is mended a driver with this configuration only unmounts", path.display())
+            });
+            config?
         }
         None => Config::default_for(name)?,
     };
@@ -76,24 +77,6 @@ fn show(path: &Path, name: &str, installed: Option<&Installed>) -> Result<()> {
     }
     let text = config::effective(&config);
     print(format_args!("{}", text.trim_end()))
-}
-
-/// Names every mistake on standard error, and fails if there is one.
-fn tell(path: &Path, mistakes: &[config::Mistake]) -> Result<()> {
-    let mut stderr = io::stderr();
-    for mistake in mistakes {
-        // Nothing is left to tell it to when standard error is closed.
-        let _ = writeln!(stderr, "{}: {mistake}", path.display());
-    }
-    match mistakes.len() {
-        0 => Ok(()),
-        1 => bail!("1 mistake; until it is mended a driver with this configuration only unmounts"),
-        many => {
-            bail!(
-                "{many} mistakes; until they are mended a driver with this configuration only unmounts"
-            )
-        }
-    }
 }
 
 /// Compares what kubelet is told with what the configuration says now.

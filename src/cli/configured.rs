@@ -2,7 +2,6 @@
 
 use super::which::unnamed;
 use crate::{
-    backends,
     config::Config,
     installed::Installed,
     plugin::{DriverName, PluginDir},
@@ -110,12 +109,15 @@ impl Chosen {
 
     /// The driver, to provision with.
     pub fn driver(&self) -> sdk::Result<Box<dyn Driver>> {
-        Ok(Box::new(backends::open(&self.config)))
+        let config = &self.config;
+        let driver = config.backend.driver(&config.pools, &config.settings());
+        Ok(Box::new(driver))
     }
 
     /// The driver as people see it.
     pub fn upkeep(&self) -> sdk::Result<Box<dyn Upkeep>> {
-        (self.config.backend.upkeep)(&self.config)
+        let config = &self.config;
+        (config.backend.upkeep)(&config.pools, config.settings())
     }
 }
 

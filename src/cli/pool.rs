@@ -1,7 +1,7 @@
 //! `flexvol pool`: the places volumes are carved from.
 
 use super::print;
-use crate::config;
+use crate::backends::is_name_for_lvm;
 use anyhow::{Context, Result, bail};
 use clap::Subcommand;
 use flexvol_storage::host::{
@@ -34,7 +34,7 @@ pub enum Verb {
 }
 
 fn name_for_lvm(text: &str) -> Result<String, &'static str> {
-    match config::is_name_for_lvm(text) {
+    match is_name_for_lvm(text) {
         true => Ok(text.to_owned()),
         false => Err("that is no name that LVM allows"),
     }

@@ -1,8 +1,7 @@
 //! A configuration written out, with the defaults of everything it does not say.
 
-use super::{Config, Storage};
-use flexvol_storage::host::Reserve;
-use serde::Serialize;
+use super::{Config, Keep};
+use crate::backends::quoted;
 use std::fmt::Write;
 
 /// The text of a configuration that means the same as this one.
@@ -23,60 +22,22 @@ pub fn effective(config: &Config) -> String {
         let mut put = |key: &str, value: String| {
             let _ = writeln!(text, "{key} = {value}");
         };
-        match &pool.storage {
-            Storage::Loop(images) => {
-                put("path", quoted(&images.path));
-                put("thin", images.thin.to_string());
-                put("reserve", reserve(images.reserve));
-            }
-            Storage::Dir(directories) => {
-                let rules = directories.rules;
-                put("path", quoted(&directories.path));
-                put("reserve", reserve(rules.reserve));
-                put("overcommit", rules.overcommit.to_string());
-                put("projects", quoted(rules.projects.to_string()));
-            }
-            Storage::Lvm(group) => {
-                let rules = group.rules;
-                put("group", quoted(&group.place.group));
-                match &group.place.thin_pool {
-                    Some(pool) => {
-                        put("thin_pool", quoted(pool));
-                        put("overcommit", rules.overcommit.to_string());
-                    }
-                    None => put("stripes", rules.layout.stripes.to_string()),
-                }
-                if let Some(size) = rules.layout.stripe_size {
-                    put("stripe_size", quoted(size.to_string()));
-                }
-                put("reserve", reserve(rules.reserve));
-                put("deactivate", group.deactivate.to_string());
-            }
+        for (key, value) in pool.storage.keys().written() {
+            put(key, value);
         }
-        put("namespaces", quoted(pool.namespaces));
-        if !matches!(pool.storage, Storage::Dir(_)) {
-            put("filesystem", quoted(pool.filesystem.as_str()));
+        let policy = &pool.policy;
+        put("namespaces", quoted(policy.namespaces));
+        if config.backend.formats {
+            put("filesystem", quoted(policy.filesystem.as_str()));
         }
-        if let Some(largest) = pool.largest {
+        if let Some(largest) = policy.largest {
             put("largest", quoted(largest.to_string()));
         }
-        if let Some(keep) = pool.keep_deleted {
-            put("keep_deleted", quoted(keep.to_string()));
+        if let Some(keep) = policy.keep_deleted {
+            put("keep_deleted", quoted(Keep::from(keep).to_string()));
         }
     }
     text
-}
-
-fn reserve(reserve: Reserve) -> String {
-    quoted(match reserve {
-        Reserve::Percent(percent) => format!("{percent}%"),
-        Reserve::Bytes(bytes) => bytes.to_string(),
-    })
-}
-
-/// JSON's strings are TOML's basic strings: the same quotes, and no escape that TOML lacks.
-fn quoted(value: impl Serialize) -> String {
-    serde_json::to_string(&value).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -92,6 +53,7 @@ mod tests {
             "[pools]\n",
             "backend = \"lvm\"\nrole = \"controller\"\n[pools]\n",
             "backend = \"dir\"\n",
+            "backend = \"lvm\"\n[pools.a]\ngroup = \"g\"\nstripes = 2\nstripe_size = \"64Ki\"\nreserve = \"1Gi\"\n[pools.b]\ngroup = \"g\"\nthin_pool = \"t\"\novercommit = true\ndeactivate = true\n",
             "backend = \"dir\"\n[pools.a]\npath = \"/a\"\novercommit = true\nprojects = \"7-9\"\nreserve = \"0%\"\n",
         ] {
             let config = Config::parse(text, "flexvol").unwrap();

@@ -2,19 +2,14 @@
 
 mod effective;
 mod keep;
-mod mistakes;
-mod pool;
-mod written;
+mod read;
 
 pub use effective::effective;
 pub use keep::Keep;
-pub use mistakes::{Mistake, mistakes};
-pub use pool::{
-    Directories, Fault, Images, Keys, PoolConfig, Storage, VolumeGroup, is_name_for_lvm,
-};
+pub use read::Mistake;
 
 use crate::{
-    backends::{BACKENDS, Backend},
+    backends::{BACKENDS, Backend, Pools},
     installed::Installed,
 };
 use flexvol_storage::{
@@ -23,8 +18,7 @@ use flexvol_storage::{
 };
 use log::LevelFilter;
 use serde::{Deserialize, Serialize};
-use std::{collections::BTreeMap, fs, io, path::Path};
-use written::Written;
+use std::{fmt, fs, io, path::Path};
 
 /// The backend of a driver that names none and whose own name is none.
 const DEFAULT_BACKEND: &str = "loop";
@@ -50,7 +44,7 @@ pub struct Config {
     /// What is logged at least: `error`, `warn`, `info` or `debug`.
     pub log: Level,
     /// The places volumes are carved from, by name.
-    pub pools: BTreeMap<String, PoolConfig>,
+    pub pools: Pools,
 }
 
 /// The least severe event that is logged.
@@ -85,7 +79,7 @@ impl Config {
     /// # Errors
     /// When its backend is not known, or has no default pool.
     pub fn default_for(name: &str) -> Result<Config> {
-        Config::complete(Written::default(), name)
+        Config::parse("", name).map_err(mistaken)
     }
 
     /// The configuration of an installed driver; the defaults where there is no file. `install` leaves
@@ -116,14 +110,14 @@ impl Config {
             growth: Growth::default(),
             names: Names::default(),
             log: Level::default(),
-            pools: BTreeMap::new(),
+            pools: Pools::new(),
         }
     }
 
     /// Nobody knows how long it kept what was deleted.
     fn lost(mut self) -> Config {
         for pool in self.pools.values_mut() {
-            pool.keep_deleted = None;
+            pool.policy.keep_deleted = None;
         }
         self
     }
@@ -136,34 +130,25 @@ impl Config {
         match fs::read_to_string(path) {
             Ok(text) => match Config::parse(&text, name) {
                 Ok(config) if is_lost(&text) => Ok(config.lost()),
-                config => config.map_err(|error| error.because(path.display().to_string())),
+                config => {
+                    config.map_err(|mistake| mistaken(mistake).because(path.display().to_string()))
+                }
             },
             Err(error) if error.kind() == io::ErrorKind::NotFound => Err(Error::new(
                 ErrorKind::NotFound,
                 "there is no such configuration",
             )
             .because(path.display().to_string())),
-            Err(error) => Err(mistaken(&error.to_string())),
+            Err(error) => Err(mistaken(error)),
         }
     }
 
     /// Reads a configuration file's text for the driver called `name`.
     ///
     /// # Errors
-    /// For every mistake in it.
-    pub fn parse(text: &str, name: &str) -> Result<Config> {
-        let written = toml::from_str(text).map_err(|error| {
-            let line = mistakes::line(text, error.span().map_or(0, |span| span.start));
-            mistaken(&format!("line {line}: {}", error.message()))
-        })?;
-        Config::complete(written, name)
-    }
-
-    fn complete(written: Written, name: &str) -> Result<Config> {
-        written.complete(name).map_err(|faults| {
-            let whats: Vec<_> = faults.into_iter().map(|fault| fault.what).collect();
-            mistaken(&whats.join("; "))
-        })
+    /// For the first mistake in it.
+    pub fn parse(text: &str, name: &str) -> std::result::Result<Config, Mistake> {
+        read::read(text, name)
     }
 
     /// The backend of a driver that configures none: its own name, and `flexvol` is `loop`.
@@ -204,7 +189,7 @@ fn says_nothing(text: &str) -> bool {
     toml::from_str(text).is_ok_and(|table: toml::Table| table.is_empty())
 }
 
-fn mistaken(what: &str) -> Error {
+fn mistaken(what: impl fmt::Display) -> Error {
     Error::new(
         ErrorKind::Configuration,
         format!("the driver's configuration is wrong: {what}; run `flexvol config` on the node"),

@@ -11,7 +11,7 @@ use super::{
     users::refuse_while_mounted,
 };
 use crate::{
-    config::{Config, as_meant, mistakes},
+    config::{Config, as_meant},
     installed::Installed,
 };
 use anyhow::{Context, Result, bail, ensure};
@@ -59,7 +59,7 @@ impl<'a> Deployment<'a> {
     /// Checks the configuration, of which nothing is written before it is right.
     ///
     /// # Errors
-    /// For every mistake in it.
+    /// For a mistake in it.
     pub fn new(
         plugin_dir: &Path,
         name: &DriverName,
@@ -68,14 +68,7 @@ impl<'a> Deployment<'a> {
     ) -> Result<Self> {
         let installed = Installed::at(&plugin_dir.join(name.directory()).join(name.driver()));
         let config = match &configuration {
-            Some(text) => {
-                let mistakes: Vec<String> = mistakes(text, name.driver())
-                    .iter()
-                    .map(ToString::to_string)
-                    .collect();
-                ensure!(mistakes.is_empty(), "{}", mistakes.join("; "));
-                Config::parse(text, name.driver())?
-            }
+            Some(text) => Config::parse(text, name.driver())?,
             None => Config::load(&installed)?,
         };
         // One that was lost is not replaced by defaults that keep nothing.

@@ -7,9 +7,9 @@ use std::{fs, path::Path};
 
 pub const TESTS: &[Test] = &[
     Test {
-        name: "config: every mistake is named with its line",
+        name: "config: the first mistake is named with its line and column",
         needs: &[],
-        run: mistakes,
+        run: mistake,
     },
     Test {
         name: "config: what is printed is a configuration that means the same",
@@ -36,22 +36,22 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).expect("text")
 }
 
-fn mistakes(_: &Points) {
+fn mistake(_: &Points) {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("c.toml");
-    fs::write(&file, "atach = true\nlog = 3\n[pools.a]\npath = \"b\"\n").unwrap();
-    let assert = config(&file).failure().code(1).stdout("");
-    let said = text(&assert.get_output().stderr);
-    let lines: Vec<&str> = said.lines().collect();
-    assert_eq!(lines.len(), 4, "{said}");
-    for (line, words) in lines.iter().zip([
-        "line 1: unknown field `atach`",
-        "line 2: log",
-        "line 4: pool \"a\"",
-        "3 mistakes",
-    ]) {
-        assert!(line.contains(words), "{line:?} does not say {words:?}");
-    }
+    fs::write(&file, "log = \"info\"\natach = true\nlog = 3\n").unwrap();
+    let says = |words: &str| {
+        let assert = config(&file).failure().code(1).stdout("");
+        let said = text(&assert.get_output().stderr);
+        assert_eq!(said.lines().count(), 1, "{said}");
+        assert!(said.contains("c.toml: line "), "{said}");
+        assert!(said.contains(words), "{said:?} does not say {words:?}");
+    };
+    says("line 3, column 1: duplicate key");
+    fs::write(&file, "attach = true\nlog = 3\n[pools.a]\npath = \"b\"\n").unwrap();
+    says("line 2, column 7: ");
+    fs::write(&file, "attach = true\n[pools.a]\npath = \"b\"\n").unwrap();
+    says("line 3, column 8: pool \"a\", backend loop: path must be absolute; until");
     config(&dir.path().join("none")).failure().code(1);
 }
 

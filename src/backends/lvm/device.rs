@@ -58,7 +58,7 @@ impl BlockBackend for Group {
     }
 
     fn unused(&self, volume: &VolumeId, hint: Option<u32>) {
-        if !self.settings.deactivate {
+        if !self.keys.deactivate {
             return;
         }
         let name = lvm::name_of(volume);

@@ -91,7 +91,7 @@ impl ManagedBackend for Group {
     }
 
     fn stays(&self, _: &Device) -> Result<bool> {
-        Ok(self.settings.deactivate)
+        Ok(self.keys.deactivate)
     }
 
     fn unfinished(&self) -> Result<Vec<VolumeId>> {

@@ -1,7 +1,7 @@
 //! The file systems that volumes may hold.
 
 use super::check::{Check, Verdict};
-use crate::config::{Config, Storage};
+use crate::config::Config;
 use flexvol_storage::{
     host::{exec::Tool, kernel},
     sdk::Filesystem,
@@ -29,8 +29,9 @@ pub fn checks(configs: &[&Config]) -> Vec<Check> {
 
 /// Whether a pool formats volumes with it that ask for none. A directory is not formatted.
 fn is_default(filesystem: Filesystem, configs: &[&Config]) -> bool {
-    let mut pools = configs.iter().flat_map(|config| config.pools.values());
-    pools.any(|pool| pool.filesystem == filesystem && !matches!(pool.storage, Storage::Dir(_)))
+    let configs = configs.iter().filter(|config| config.backend.formats);
+    let mut pools = configs.flat_map(|config| config.pools.values());
+    pools.any(|pool| pool.policy.filesystem == filesystem)
 }
 
 /// What the kernel says of a file system.

@@ -2,7 +2,7 @@
 
 use super::{Subject, check::Check};
 use crate::{
-    config::{Config, is_lost, mistakes},
+    config::{Config, Mistake, is_lost},
     installed::Installed,
     plugin::{Component, DriverName, init_of, processes},
 };
@@ -88,25 +88,21 @@ fn configuration(name: &DriverName, installed: &Installed) -> Check {
             );
         }
     };
-    let mistakes = mistakes(&text, name.driver());
     let line = fs::read_to_string(installed.init_line()).unwrap_or_default();
-    match (mistakes.first(), init_line(&text, name)) {
-        (Some(first), _) => Check::fail(
+    match init_line(&text, name) {
+        Err(mistake) => Check::fail(
             about,
-            match mistakes.len() {
-                1 => format!("{shown}: {first}"),
-                many => format!("{shown}: {first}, and {} more", many - 1),
-            },
-            format!("flexvol config --name {name} tells every mistake"),
+            format!("{shown}: {mistake}"),
+            format!("mend it; flexvol config --name {name} tells whether it is right"),
         ),
-        (None, Some(says)) if says != line => Check::warn(
+        Ok(says) if says != line => Check::warn(
             about,
             format!("{shown} says something else than kubelet was told"),
             format!(
                 "flexvol install --name {name}; flexvol config --name {name} tells the difference"
             ),
         ),
-        (None, _) => Check::ok(about, shown.to_string()),
+        Ok(_) => Check::ok(about, shown.to_string()),
     }
 }
 
@@ -121,21 +117,21 @@ fn no_configuration(name: &DriverName, installed: &Installed, found: &str) -> Ch
             format!("flexvol install --name {name} --config FILE, with the configuration it had"),
         )
     };
-    match (mistakes("", name.driver()).first(), init_line("", name)) {
-        (Some(first), _) => lost(&first.what),
-        (None, Some(says)) if says != line && !line.is_empty() => {
+    match init_line("", name) {
+        Err(mistake) => lost(&mistake.what),
+        Ok(says) if says != line && !line.is_empty() => {
             lost("the defaults say something else than kubelet was told")
         }
-        (None, _) if installed.lost_configuration() => lost(
+        Ok(_) if installed.lost_configuration() => lost(
             "so nobody knows how long deleted volumes are kept, and none is deleted; otherwise the defaults are in force",
         ),
-        (None, _) => Check::ok(about, "none: the defaults are in force"),
+        Ok(_) => Check::ok(about, "none: the defaults are in force"),
     }
 }
 
-fn init_line(text: &str, name: &DriverName) -> Option<String> {
-    let config = Config::parse(text, name.driver()).ok()?;
-    Some(DriverStatus::initialized((config.backend.capabilities)(config.attach)).to_line())
+fn init_line(text: &str, name: &DriverName) -> Result<String, Mistake> {
+    let config = Config::parse(text, name.driver())?;
+    Ok(DriverStatus::initialized((config.backend.capabilities)(config.attach)).to_line())
 }
 
 /// A controller manager that does not find a driver with attach leaves its pods waiting for ever.

@@ -2,8 +2,9 @@
 
 use super::{Subject, check::Check, volume_groups};
 use crate::{
+    backends::{DirKeys, LoopKeys, Storage},
     cli::table::size,
-    config::{Config, Directories, Images, Storage},
+    config::Config,
     plugin::{Component, processes},
 };
 use flexvol_storage::{
@@ -43,7 +44,7 @@ pub fn checks(subject: &Subject) -> Vec<Check> {
                     whole(check, images)
                 }
                 Storage::Dir(directories) => {
-                    let rules = &directories.rules;
+                    let rules = &directories.rules();
                     let check = check(about, &directories.path, rules.reserve, |pool| {
                         pool.limited(rules)?.available()
                     });
@@ -110,7 +111,7 @@ fn check(
 
 /// Volumes that have less than they were promised, by a discard on an older driver's device, by a copy that
 /// shares blocks, or since the pool was thin.
-fn whole(check: Check, images: &Images) -> Check {
+fn whole(check: Check, images: &LoopKeys) -> Check {
     if images.allocation() == Allocation::Thin {
         return check;
     }
@@ -133,9 +134,9 @@ fn whole(check: Check, images: &Images) -> Check {
 }
 
 /// Volumes that lost their limits are limited by nothing while pods have them.
-fn with_limits(check: Check, directories: &Directories) -> Check {
+fn with_limits(check: Check, directories: &DirKeys) -> Check {
     let lost = pool::Pool::open(&directories.path)
-        .and_then(|pool| pool.limited(&directories.rules)?.lost())
+        .and_then(|pool| pool.limited(&directories.rules())?.lost())
         .unwrap_or_default();
     match lost.len() {
         0 => check,
@@ -148,9 +149,9 @@ fn with_limits(check: Check, directories: &Directories) -> Check {
 }
 
 /// A volume whose record is damaged is left alone by the driver; a person can write it anew.
-fn with_records(check: Check, directories: &Directories) -> Check {
+fn with_records(check: Check, directories: &DirKeys) -> Check {
     let damaged = pool::Pool::open(&directories.path)
-        .and_then(|pool| pool.limited(&directories.rules)?.damaged())
+        .and_then(|pool| pool.limited(&directories.rules())?.damaged())
         .unwrap_or_default();
     let Some(first) = damaged.first() else {
         return check;

@@ -2,8 +2,9 @@
 
 use super::check::{Check, Verdict};
 use crate::{
+    backends::{LvmKeys, Storage},
     cli::table::size,
-    config::{Config, Storage, VolumeGroup},
+    config::Config,
 };
 use flexvol_storage::{
     host::{
@@ -21,7 +22,7 @@ const NEARLY_FULL: Percent = Percent::of_hundred(80);
 /// The program and the parts of the kernel, if any driver needs them.
 pub fn tools(configs: &[&Config]) -> Vec<Check> {
     let pools = configs.iter().flat_map(|config| config.pools.values());
-    let groups: Vec<&VolumeGroup> = pools
+    let groups: Vec<&LvmKeys> = pools
         .filter_map(|pool| match &pool.storage {
             Storage::Lvm(group) => Some(group),
             _ => None,
@@ -79,7 +80,7 @@ fn module(file: &str, name: &str) -> Check {
 const HALF: Percent = Percent::of_hundred(50);
 
 /// One pool.
-pub fn check(about: String, group: &VolumeGroup) -> Check {
+pub fn check(about: String, group: &LvmKeys) -> Check {
     let place = &group.place;
     let view = match place.look(Which::All) {
         Ok(view) => view,
