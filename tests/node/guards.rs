@@ -1,7 +1,11 @@
 //! The tests' own guards: what a sandbox holds goes with it, and the baseline sees what stays.
 
 use crate::sandbox;
-use flexvol_testing::{Baseline, Hidden, Need, Points, Sandbox, Test, below};
+use flexvol_testing::{Baseline, Hidden, Need, Points, Sandbox, Test, below, older_kernel};
+use rustix::{
+    fs::{CWD, Mode, OFlags, ResolveFlags, openat2},
+    io::Errno,
+};
 use std::{
     fs,
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
@@ -21,6 +25,11 @@ pub const TESTS: &[Test] = &[
         name: "the baseline names a loop, a mount and a file that stay",
         needs: &[Need::Root],
         run: baseline_names_debris,
+    },
+    Test {
+        name: "an older kernel lacks openat2, and this one does not",
+        needs: &[Need::Root],
+        run: lacks_a_call,
     },
     Test {
         name: "a program that is hidden is not there, others are, and it comes back",
@@ -117,4 +126,9 @@ fn hides(_: &Points) {
     drop(again);
     drop(hidden);
     assert_eq!(all.map(starts), [true, true, true]);
+}
+
+fn lacks_a_call(_: &Points) {
+    let opened = openat2(CWD, "/", OFlags::PATH, Mode::empty(), ResolveFlags::empty());
+    assert_eq!(opened.err() == Some(Errno::NOSYS), older_kernel());
 }

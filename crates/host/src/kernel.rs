@@ -1,27 +1,7 @@
-//! What the running kernel offers, by asking it: version numbers say little about distributions'
-//! kernels, and nothing about the filters that containers have on system calls.
+//! The running kernel, and what it lets this process do.
 
-use crate::sys;
 use flexvol_sdk::{Error, ErrorKind, Result};
-use rustix::io::Errno;
-use std::{
-    fs::{self, File},
-    os::{fd::AsFd, unix::fs::FileTypeExt},
-    path::Path,
-};
-
-/// A system call or ioctl that came after Linux 4.18, and what is done where it is missing.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Feature {
-    /// The call.
-    pub name: &'static str,
-    /// The version of Linux that brought it.
-    pub since: &'static str,
-    /// Whether the kernel has it and lets this process use it; `None` where that cannot be asked.
-    pub offered: Option<bool>,
-    /// What is done instead.
-    pub instead: &'static str,
-}
+use std::{fs, path::Path};
 
 /// The release of the running kernel, as `uname -r` prints it.
 #[must_use]
@@ -30,74 +10,6 @@ pub fn release() -> String {
         .release()
         .to_string_lossy()
         .into_owned()
-}
-
-/// Asks for every call that has a substitute. Nothing is changed by it: each call is made with
-/// arguments that a kernel which knows it refuses.
-#[must_use]
-pub fn features() -> Vec<Feature> {
-    use sys::kernel::Call;
-    let feature = |name, since, offered, instead| Feature {
-        name,
-        since,
-        offered,
-        instead,
-    };
-    let knows = |call| Some(sys::kernel::knows(call));
-    let by_mount = "mount, on a directory in a mount namespace of the driver's own";
-    vec![
-        feature("fsopen", "5.2", knows(Call::Fsopen), by_mount),
-        feature("move_mount", "5.2", knows(Call::MoveMount), by_mount),
-        feature(
-            "openat2",
-            "5.6",
-            knows(Call::Openat2),
-            "openat, one component of the path at a time",
-        ),
-        feature(
-            "LOOP_CONFIGURE",
-            "5.8",
-            knows_loop_configure(),
-            "LOOP_SET_FD and LOOP_SET_STATUS64",
-        ),
-        feature(
-            "close_range",
-            "5.11",
-            knows(Call::CloseRange),
-            "fcntl on each open descriptor",
-        ),
-        feature(
-            "mount_setattr",
-            "5.12",
-            knows(Call::MountSetattr),
-            "mount, to change how the bind mount is mounted",
-        ),
-        feature(
-            "quotactl_fd",
-            "5.14",
-            knows(Call::QuotactlFd),
-            "quotactl, by the node of the device",
-        ),
-    ]
-}
-
-/// Only a loop device can be asked; any will do, also one that is in use, because the descriptor
-/// of the image is looked at first (`loop_configure` in the kernel's drivers/block/loop.c).
-fn knows_loop_configure() -> Option<bool> {
-    let entries = fs::read_dir("/sys/block").ok()?;
-    let name = entries
-        .flatten()
-        .map(|entry| entry.file_name())
-        .find(|name| name.to_string_lossy().starts_with("loop"))?;
-    let device = File::open(Path::new("/dev").join(name)).ok()?;
-    if !device.metadata().ok()?.file_type().is_block_device() {
-        return None;
-    }
-    match sys::loops::configure_nothing(device.as_fd()) {
-        Err(Errno::BADF) => Some(true),
-        Err(Errno::INVAL | Errno::NOTTY) => Some(false),
-        _ => None,
-    }
 }
 
 /// Capabilities, as `linux/capability.h` numbers them.
@@ -158,13 +70,6 @@ pub fn capabilities() -> Result<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn asking_changes_nothing_and_answers_the_same_again() {
-        let first = features();
-        assert_eq!(first, features());
-        assert_eq!(first.len(), 7);
-    }
 
     #[test]
     fn who_administers_the_node_may_do_so_in_the_first_user_namespace_only() {

@@ -44,7 +44,6 @@ pub fn checks() -> Vec<Check> {
     let mut checks = capabilities();
     checks.extend([
         version(&kernel::release()),
-        substitutes(&kernel::features()),
         loop_devices(),
         runtime_directory(Path::new("/run/flexvol")),
         log(),
@@ -111,29 +110,6 @@ fn version(release: &str) -> Check {
             format!("see that it is at least {}.{}", OLDEST.0, OLDEST.1),
         ),
     }
-}
-
-/// Substitutes do the same, a little slower.
-fn substitutes(features: &[kernel::Feature]) -> Check {
-    let missing: Vec<String> = features
-        .iter()
-        .filter(|feature| feature.offered == Some(false))
-        .map(|feature| {
-            format!(
-                "{} (Linux {}) by {}",
-                feature.name, feature.since, feature.instead
-            )
-        })
-        .collect();
-    let about = "system calls";
-    if missing.is_empty() {
-        let known = features
-            .iter()
-            .filter(|feature| feature.offered == Some(true));
-        let names: Vec<_> = known.map(|feature| feature.name).collect();
-        return Check::ok(about, names.join(" "));
-    }
-    Check::ok(about, format!("substituted: {}", missing.join("; ")))
 }
 
 fn loop_devices() -> Check {

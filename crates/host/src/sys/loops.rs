@@ -79,18 +79,6 @@ pub(crate) fn configure(
     unsafe { ioctl::ioctl(device, ioctl::Setter::<LOOP_CONFIGURE, _>::new(config)) }
 }
 
-/// `LOOP_CONFIGURE` without an image: EBADF from a kernel that knows it, EINVAL from another.
-pub(crate) fn configure_nothing(device: BorrowedFd<'_>) -> io::Result<()> {
-    let config = loop_config {
-        fd: u32::MAX,
-        block_size: SECTOR,
-        info: whole_file(""),
-        __reserved: [0; 8],
-    };
-    // SAFETY: LOOP_CONFIGURE reads one loop_config and writes nothing.
-    unsafe { ioctl::ioctl(device, ioctl::Setter::<LOOP_CONFIGURE, _>::new(config)) }
-}
-
 /// `LOOP_SET_FD`: binds a file; sectors have 512 bytes, and the last close detaches nothing.
 pub(crate) fn bind(device: BorrowedFd<'_>, image: BorrowedFd<'_>) -> io::Result<()> {
     let fd = usize::try_from(image.as_raw_fd()).map_err(|_| Errno::BADF)?;

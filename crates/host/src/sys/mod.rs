@@ -6,7 +6,6 @@ pub(crate) mod child;
 pub(crate) mod fiemap;
 pub(crate) mod flush;
 pub(crate) mod fork;
-pub(crate) mod kernel;
 pub(crate) mod lease;
 pub(crate) mod loops;
 pub(crate) mod quota;
