@@ -2,14 +2,18 @@
 
 use super::{Subject, check::Check, volume_groups};
 use crate::{
-    backends::{DirKeys, LoopKeys, Storage},
+    backends::{LoopKeys, Storage},
     cli::table::size,
     config::Config,
     plugin::{Component, processes},
 };
 use flexvol_storage::{
     Role,
-    host::{Allocation, Reserve, limit::Projects, pool},
+    host::{
+        Allocation, Reserve,
+        limit::Projects,
+        pool::{self, Rules},
+    },
     sdk::{Bytes, ErrorKind, Result},
 };
 use std::{fs, ops::RangeInclusive, os::unix::fs::MetadataExt, path::Path};
@@ -36,53 +40,53 @@ pub fn checks(subject: &Subject) -> Vec<Check> {
                 None => format!("pool {name}"),
             };
             match &pool.storage {
-                Storage::Loop(images) => {
-                    let allocation = images.allocation();
-                    let check = check(about, &images.path, images.reserve, |pool| {
-                        pool.available(images.reserve, allocation)
-                    });
-                    whole(check, images)
-                }
-                Storage::Dir(directories) => {
-                    let rules = &directories.rules();
-                    let check = check(about, &directories.path, rules.reserve, |pool| {
-                        pool.limited(rules)?.available()
-                    });
+                Storage::Loop(images) => opened(about, &images.path, |about, pool| {
+                    let available = pool.available(images.reserve, images.allocation());
+                    let check = check(about, &images.path, pool, images.reserve, available);
+                    whole(check, pool, images)
+                }),
+                Storage::Dir(directories) => opened(about, &directories.path, |about, pool| {
+                    let (path, rules) = (&directories.path, &directories.rules());
+                    let available = pool.limited(rules).and_then(|it| it.available());
+                    let check = check(about, path, pool, rules.reserve, available);
                     let check = with_projects(check, &rules.projects);
-                    let check = with_limits(check, directories);
-                    let check = with_records(check, directories);
-                    alone(check, name, &directories.path, config)
-                }
+                    let check = with_limits(check, pool, rules);
+                    let check = with_records(check, path, pool, rules);
+                    alone(check, name, pool, config)
+                }),
                 Storage::Lvm(group) => volume_groups::check(about, group),
             }
         })
         .collect()
 }
 
+fn opened(about: String, path: &Path, check: impl FnOnce(String, &pool::Pool) -> Check) -> Check {
+    let error = match pool::Pool::open(path) {
+        Ok(pool) => return check(about, &pool),
+        Err(error) => error,
+    };
+    let shown = path.display();
+    let remedy = match error.kind() {
+        ErrorKind::NotFound => format!(
+            "mount the disk that has it, or make it once: mkdir -p {shown} && flexvol pool init {shown}"
+        ),
+        ErrorKind::Denied => format!("chown root {shown} && chmod go-w {shown}"),
+        _ => format!("see that root can read and write {shown}"),
+    };
+    Check::fail(about, error.report(), remedy)
+}
+
 fn check(
     about: String,
     path: &Path,
+    pool: &pool::Pool,
     reserve: Reserve,
-    available: impl Fn(&pool::Pool) -> Result<Bytes>,
+    available: Result<Bytes>,
 ) -> Check {
     let shown = path.display();
-    let opened = match pool::Pool::open(path) {
-        Ok(opened) => opened,
-        Err(error) => {
-            let remedy = match error.kind() {
-                ErrorKind::NotFound => format!(
-                    "mount the disk that has it, or make it once: mkdir -p {shown} && flexvol pool init {shown}"
-                ),
-                ErrorKind::Denied => format!("chown root {shown} && chmod go-w {shown}"),
-                _ => format!("see that root can read and write {shown}"),
-            };
-            return Check::fail(about, error.report(), remedy);
-        }
-    };
-    let measured = opened.space().and_then(|space| {
-        let available = available(&opened)?;
-        Ok((space, available, opened.volume_ids()?.len()))
-    });
+    let measured = pool
+        .space()
+        .and_then(|space| Ok((space, available?, pool.volume_ids()?.len())));
     let (space, available, volumes) = match measured {
         Ok(measured) => measured,
         // What to turn on is part of what is said.
@@ -97,7 +101,7 @@ fn check(
     };
     let found = format!(
         "{shown}, id {}, volumes: {volumes}, {} of {} free, {} for volumes",
-        opened.id(),
+        pool.id(),
         size(space.free),
         size(space.size),
         size(available),
@@ -111,13 +115,12 @@ fn check(
 
 /// Volumes that have less than they were promised, by a discard on an older driver's device, by a copy that
 /// shares blocks, or since the pool was thin.
-fn whole(check: Check, images: &LoopKeys) -> Check {
+fn whole(check: Check, pool: &pool::Pool, images: &LoopKeys) -> Check {
     if images.allocation() == Allocation::Thin {
         return check;
     }
-    let missing = pool::Pool::open(&images.path).and_then(|pool| pool.missing());
     // Why the pool cannot be read is told above.
-    let missing = missing.unwrap_or_default();
+    let missing = pool.missing().unwrap_or_default();
     if missing.volumes == 0 {
         return check;
     }
@@ -134,10 +137,9 @@ fn whole(check: Check, images: &LoopKeys) -> Check {
 }
 
 /// Volumes that lost their limits are limited by nothing while pods have them.
-fn with_limits(check: Check, directories: &DirKeys) -> Check {
-    let lost = pool::Pool::open(&directories.path)
-        .and_then(|pool| pool.limited(&directories.rules())?.lost())
-        .unwrap_or_default();
+fn with_limits(check: Check, pool: &pool::Pool, rules: &Rules) -> Check {
+    let lost = pool.limited(rules).and_then(|it| it.lost());
+    let lost = lost.unwrap_or_default();
     match lost.len() {
         0 => check,
         lost => Check::fail(
@@ -149,10 +151,9 @@ fn with_limits(check: Check, directories: &DirKeys) -> Check {
 }
 
 /// A volume whose record is damaged is left alone by the driver; a person can write it anew.
-fn with_records(check: Check, directories: &DirKeys) -> Check {
-    let damaged = pool::Pool::open(&directories.path)
-        .and_then(|pool| pool.limited(&directories.rules())?.damaged())
-        .unwrap_or_default();
+fn with_records(check: Check, path: &Path, pool: &pool::Pool, rules: &Rules) -> Check {
+    let damaged = pool.limited(rules).and_then(|it| it.damaged());
+    let damaged = damaged.unwrap_or_default();
     let Some(first) = damaged.first() else {
         return check;
     };
@@ -163,7 +164,7 @@ fn with_records(check: Check, directories: &DirKeys) -> Check {
         first.volume,
         first.why
     );
-    let path = directories.path.join(&first.directory);
+    let path = path.join(&first.directory);
     let path = path.display();
     let remedy = match &first.proposal {
         Some(record) => format!(
@@ -179,11 +180,7 @@ fn with_records(check: Check, directories: &DirKeys) -> Check {
 }
 
 /// A pool counts what it promised, and no other pool does.
-fn alone(check: Check, name: &str, path: &Path, config: &Config) -> Check {
-    // Why it cannot be opened is told above.
-    let Ok(opened) = pool::Pool::open(path) else {
-        return check;
-    };
+fn alone(check: Check, name: &str, opened: &pool::Pool, config: &Config) -> Check {
     let others = config.pools.iter().filter(|(other, _)| *other != name);
     for (other, pool) in others {
         let shares = match &pool.storage {
