@@ -1,7 +1,8 @@
 //! The backend `dir`: a volume is a directory of a file system of the node, limited by its quotas.
 
-use super::keys::{
-    Keys, Pools, Storage, absolute, quoted, reserve, reserve_of_a_directory, written_reserve,
+use super::{
+    Pools, Storage,
+    keys::{Keys, absolute, quoted, reserve, reserve_of_a_directory, written_reserve},
 };
 use flexvol_storage::{
     Asset, Backend, Catalog, Directory, DirectoryBackend, DirectoryDriver, Keeper,

@@ -1,33 +1,9 @@
 //! What an administrator tells a pool. Every backend has keys of its own; a key of another backend is a
 //! mistake, because whoever wrote it expects something.
 
-use super::{directory::DirKeys, loop_file::LoopKeys, lvm::LvmKeys};
-use flexvol_storage::{Policy, host::Reserve};
+use flexvol_storage::host::Reserve;
 use serde::{Deserialize, Deserializer, Serialize, de::Error};
-use std::{collections::BTreeMap, path::PathBuf};
-
-/// The places volumes are carved from, by name.
-pub type Pools = BTreeMap<String, PoolConfig>;
-
-/// One place volumes are carved from.
-#[derive(Clone, Debug)]
-pub struct PoolConfig {
-    /// What every backend heeds.
-    pub policy: Policy,
-    /// What only its own heeds.
-    pub storage: Storage,
-}
-
-/// The keys of one backend.
-#[derive(Clone, Debug)]
-pub enum Storage {
-    /// Those of the backend `loop`.
-    Loop(LoopKeys),
-    /// Those of the backend `dir`.
-    Dir(DirKeys),
-    /// Those of the backend `lvm`.
-    Lvm(LvmKeys),
-}
+use std::path::PathBuf;
 
 /// What is done with the keys of any backend.
 pub trait Keys {
@@ -37,16 +13,6 @@ pub trait Keys {
 
     /// Every key that is in force, and its value as TOML has it.
     fn written(&self) -> Vec<(&'static str, String)>;
-}
-
-impl Storage {
-    pub fn keys(&self) -> &dyn Keys {
-        match self {
-            Storage::Loop(keys) => keys,
-            Storage::Dir(keys) => keys,
-            Storage::Lvm(keys) => keys,
-        }
-    }
 }
 
 /// JSON's strings are TOML's basic strings: the same quotes, and no escape that TOML lacks.

@@ -1,7 +1,8 @@
 //! The backend `loop`: a volume is a file in a directory of the node, seen through a loop device.
 
-use super::keys::{
-    Keys, Pools, Storage, absolute, quoted, reserve, reserve_of_a_directory, written_reserve,
+use super::{
+    Pools, Storage,
+    keys::{Keys, absolute, quoted, reserve, reserve_of_a_directory, written_reserve},
 };
 use flexvol_storage::{
     Asset, Backend, Block, BlockBackend, BlockDriver, Catalog, Keeper, ManagedBackend, Mark, Pool,

@@ -8,7 +8,7 @@ mod tags;
 
 pub use keys::{LvmKeys, is_name_for_lvm};
 
-use super::keys::{Pools, Storage};
+use super::{Pools, Storage};
 use flexvol_storage::{
     Asset, Backend, Block, BlockDriver, Catalog, Keeper, Mark, Pool, Settings, Upkeep,
     VolumeDriver, VolumeId,

@@ -7,16 +7,51 @@ mod loop_file;
 mod lvm;
 
 pub use directory::DirKeys;
-pub use keys::{PoolConfig, Pools, Storage, quoted};
+pub use keys::quoted;
 pub use loop_file::LoopKeys;
 pub use lvm::{LvmKeys, is_name_for_lvm};
 
 use flexvol_storage::{
-    Settings, Upkeep, VolumeDriver,
+    Policy, Settings, Upkeep, VolumeDriver,
     sdk::{Capabilities, Error, ErrorKind, Result},
 };
+use keys::Keys;
 use serde::Deserialize;
+use std::collections::BTreeMap;
 use toml::de::{self, Deserializer};
+
+/// The places volumes are carved from, by name.
+pub type Pools = BTreeMap<String, PoolConfig>;
+
+/// One place volumes are carved from.
+#[derive(Clone, Debug)]
+pub struct PoolConfig {
+    /// What every backend heeds.
+    pub policy: Policy,
+    /// What only its own heeds.
+    pub storage: Storage,
+}
+
+/// The keys of one backend.
+#[derive(Clone, Debug)]
+pub enum Storage {
+    /// Those of the backend `loop`.
+    Loop(LoopKeys),
+    /// Those of the backend `dir`.
+    Dir(DirKeys),
+    /// Those of the backend `lvm`.
+    Lvm(LvmKeys),
+}
+
+impl Storage {
+    pub fn keys(&self) -> &dyn Keys {
+        match self {
+            Storage::Loop(keys) => keys,
+            Storage::Dir(keys) => keys,
+            Storage::Lvm(keys) => keys,
+        }
+    }
+}
 
 /// A backend of this executable.
 #[derive(Clone, Copy, Debug)]
