@@ -124,14 +124,25 @@ fn whole(check: Check, pool: &pool::Pool, images: &LoopKeys) -> Check {
     if missing.volumes == 0 {
         return check;
     }
+    let found = format!(
+        "{}; volumes that lack some of their storage: {}, {} in all",
+        check.found,
+        missing.volumes,
+        size(missing.bytes)
+    );
+    if missing.copy_on_write > 0 {
+        return Check::fail(
+            check.about,
+            format!("{found}; copy-on-write: {}", missing.copy_on_write),
+            format!(
+                "btrfs keeps no room to overwrite an image that lsattr shows without C. Copy it while no pod has it: cd {}/volumes && touch new && chattr +C new && cp --reflink=never --preserve=all IMAGE new && sync new && mv new IMAGE",
+                images.path.display()
+            ),
+        );
+    }
     Check::fail(
         check.about,
-        format!(
-            "{}; volumes that lack some of their storage: {}, {} in all",
-            check.found,
-            missing.volumes,
-            size(missing.bytes)
-        ),
+        found,
         "see that so much is free besides `reserve`, and delete the pods that use them: they have all of it when they are mounted next (on btrfs not what a snapshot or copy shares: delete that)",
     )
 }
