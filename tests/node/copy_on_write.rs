@@ -2,6 +2,7 @@
 
 use crate::{
     by_hand::{complaint, persistent_volume, said_json},
+    dir,
     full::{expect_exhausted, expect_written, write},
     promised::{blocks, capacity, doctor, install, pool},
 };
@@ -22,6 +23,11 @@ pub const TESTS: &[Test] = &[
         name: "an image on btrfs that became copy-on-write is counted as missing until it is copied",
         needs: LOOP,
         run: found,
+    },
+    Test {
+        name: "dir on btrfs: what a snapshot shares is promised to nobody else, and can be overwritten",
+        needs: dir::BTRFS,
+        run: snapshot,
     },
 ];
 
@@ -173,4 +179,62 @@ fn found(points: &Points) {
     }
     pod.unmount().success();
     points.add(1);
+}
+
+fn snapshot(points: &Points) {
+    const WRITTEN: usize = 200;
+    let sandbox = dir::sandbox_on("btrfs", 1200, true);
+    let disk = sandbox.disk();
+    let driver = dir::install(&sandbox, "dir", "");
+    let room = || {
+        settle(&disk);
+        let reply = driver.call(&["capacity", "{}"]).success();
+        reply.object().unwrap()["capacity"].as_u64().unwrap()
+    };
+    let volume = PersistentVolume::provision(&driver, "a", "", SIZE);
+    let pod = Pod::new(&sandbox, &driver, &volume, POD);
+    pod.mount("rw").success();
+    // In small extents: one of which a part is overwritten counts as a whole.
+    let dd = "dd if=/dev/zero of=file bs=1M conv=notrunc oflag=sync status=none count";
+    let overwrite = format!("{dd}={WRITTEN}");
+    sh(&overwrite, pod.dir());
+    let before = room();
+    let taken = disk.join("snapshot");
+    let shown = volume.root(&sandbox).display().to_string();
+    sh(
+        &format!("btrfs subvolume snapshot -r {shown} {}", taken.display()),
+        &disk,
+    );
+    let now = room();
+    let owed = WRITTEN as u64 * MIB;
+    assert!(now + owed <= before + 8 * MIB, "{before}, then {now}");
+    points.add(1);
+
+    let other = PersistentVolume::provision(&driver, "b", "", now);
+    let second = Pod::new(
+        &sandbox,
+        &driver,
+        &other,
+        "0b1e55ed-0000-4000-8000-000000000002",
+    );
+    second.mount("rw").success();
+    let mebibytes = usize::try_from(now / MIB).unwrap() - 8;
+    write(second.dir(), "file", mebibytes).unwrap();
+    assert!(!doctor(&sandbox, &driver).contains("more than is free"));
+    sh(&overwrite, pod.dir());
+    points.add(1);
+
+    // Others took it, and a second snapshot keeps what there is.
+    sh(
+        &format!("btrfs subvolume snapshot -r {shown} {}2", taken.display()),
+        &disk,
+    );
+    let filler = sandbox.fill_disk(8 * MIB);
+    assert_eq!(room(), 0);
+    let said = doctor(&sandbox, &driver);
+    assert!(said.contains("more than is free"), "{said}");
+    fs::remove_file(filler).unwrap();
+    points.add(1);
+    pod.unmount().success();
+    second.unmount().success();
 }
