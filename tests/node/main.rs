@@ -13,6 +13,7 @@ mod by_hand;
 mod by_name;
 mod callouts;
 mod copied;
+mod copy_on_write;
 mod demo;
 mod dir;
 mod directory;
@@ -99,6 +100,7 @@ const BY_KERNEL: &[&[Test]] = &[
     people::TESTS,
     promised::TESTS,
     copied::TESTS,
+    copy_on_write::TESTS,
     anywhere::REFUSED,
 ];
 

@@ -1,11 +1,12 @@
-//! Which parts of a file have blocks, and which of these are its own. What a reflink (`cp` makes one
-//! where it can) or a snapshot shares needs new blocks when it is written.
+//! Which parts of a file have blocks, and which of these are its own: are written in place. What a reflink
+//! (`cp` makes one where it can) or a snapshot shares needs new blocks when it is written, and so does all of
+//! a file on Btrfs that is not told otherwise.
 
-use crate::sys::fiemap;
+use crate::{subvolume::BTRFS, sys::fiemap};
 use flexvol_sdk::Bytes;
-use linux_raw_sys::ioctl::{FIEMAP_EXTENT_LAST, FIEMAP_EXTENT_SHARED};
+use linux_raw_sys::ioctl::{FIEMAP_EXTENT_ENCODED, FIEMAP_EXTENT_LAST, FIEMAP_EXTENT_SHARED};
 use rustix::{
-    fs::{FallocateFlags, fallocate, fstatfs},
+    fs::{FallocateFlags, IFlags, fallocate, fstatfs, ioctl_getflags},
     io::Errno,
 };
 use std::{
@@ -32,14 +33,14 @@ const WITHOUT_SHARING: [i64; 2] = [0xef53, 0x0102_1994];
 pub(crate) struct Blocks {
     /// What has blocks, or where these cannot be told apart, what it has in all.
     pub(crate) all: Bytes,
-    /// What of it others have too.
-    pub(crate) shared: Bytes,
+    /// What of it needs new blocks when it is overwritten.
+    pub(crate) moving: Bytes,
 }
 
 impl Blocks {
-    /// What can be written without new blocks.
+    /// What can be written, again and again, without new blocks.
     pub(crate) fn own(self) -> Bytes {
-        self.all.saturating_sub(self.shared)
+        self.all.saturating_sub(self.moving)
     }
 }
 
@@ -55,6 +56,16 @@ pub(crate) fn may_share(file: impl AsFd) -> io::Result<bool> {
     Ok(!WITHOUT_SHARING.contains(&fstatfs(file)?.f_type))
 }
 
+/// Whether what is not shared is overwritten where it is. Btrfs writes elsewhere and frees the old extent
+/// once nothing of it is left, so that a full file needs up to as much again, unless it was told otherwise
+/// while the file was empty (`FS_NOCOW_FL`; fs/btrfs/ioctl.c, `btrfs_fileattr_set`).
+pub(crate) fn is_written_in_place(file: impl AsFd) -> io::Result<bool> {
+    if fstatfs(&file)?.f_type != BTRFS {
+        return Ok(true);
+    }
+    Ok(ioctl_getflags(file)?.contains(IFlags::NOCOW))
+}
+
 /// What a file has of its first `below` bytes.
 ///
 /// Where nothing is shared this is one look at `st_blocks`, which counts 512 bytes whatever the block of
@@ -65,23 +76,25 @@ pub(crate) fn blocks(file: &File, below: Bytes) -> io::Result<Blocks> {
     let metadata = file.metadata()?;
     let counted = Blocks {
         all: Bytes(metadata.blocks() * 512),
-        shared: Bytes(0),
+        moving: Bytes(0),
     };
     if counted.all == Bytes(0) || !may_share(file)? {
         return Ok(counted);
     }
+    let in_place = is_written_in_place(file)?;
     let mut found = Blocks::default();
     let walked = walk(file.as_fd(), below.0, |extent| {
         found.all.0 += extent.length;
-        if extent.flags & FIEMAP_EXTENT_SHARED != 0 {
-            found.shared.0 += extent.length;
+        // Compressed is what has less than it says.
+        if !in_place || extent.flags & (FIEMAP_EXTENT_SHARED | FIEMAP_EXTENT_ENCODED) != 0 {
+            found.moving.0 += extent.length;
         }
         Ok(())
     });
     match walked {
         Ok(unread) => {
             found.all.0 += unread;
-            found.shared.0 += unread;
+            found.moving.0 += unread;
             Ok(found)
         }
         Err(error) if is_unsupported(&error) => Ok(counted),

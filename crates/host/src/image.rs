@@ -190,9 +190,26 @@ impl Image {
     }
 
     /// The same below the pool's lock, for an image of which the pool does not know yet.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Conflict`] where the file system keeps no room for it whatever is done.
     pub(crate) fn make_whole(&self, reserve: Reserve, pool: &Pool) -> Result<()> {
+        self.expect_in_place()?;
         self.fill(reserve, pool)?;
-        self.unshare()
+        self.unshare()?;
+        match self.lacks()? {
+            Bytes(0) => Ok(()),
+            _ => Err(unkept("shares blocks with a copy or a snapshot")),
+        }
+    }
+
+    /// That what it has is written in place. Nothing makes a file so that has blocks already.
+    pub(crate) fn expect_in_place(&self) -> Result<()> {
+        match extents::is_written_in_place(&self.file) {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(unkept("is copy-on-write")),
+            Err(error) => Err(Error::system("examine the volume's image", error)),
+        }
     }
 
     fn fill(&self, reserve: Reserve, pool: &Pool) -> Result<()> {
@@ -311,6 +328,16 @@ pub(crate) fn nameless(directory: &File) -> Result<File> {
         )),
         Err(error) => Err(Error::system("make a file in the pool", error)),
     }
+}
+
+/// Whoever copies it has the room for both, and decides about the old one.
+fn unkept(what: &'static str) -> Error {
+    Error::new(
+        ErrorKind::Conflict,
+        format!(
+            "the image {what}, so btrfs keeps no room to overwrite it; while nothing has it open, copy it into a new file that is written in place: touch NEW, chattr +C NEW, cp --reflink=never --preserve=all IMAGE NEW"
+        ),
+    )
 }
 
 fn unfit(what: &'static str) -> Error {

@@ -82,8 +82,9 @@ impl fmt::Display for Record {
 pub struct Usage {
     /// The limit that is in force; zero is none.
     pub limit: Bytes,
-    /// What it has. Btrfs tells that as of its last commit, at most half a minute ago.
-    pub used: Bytes,
+    /// What it has and nobody else: on Btrfs not what snapshots have too, as of its last commit, at most half
+    /// a minute ago. Quotas of projects do not tell what is shared.
+    pub own: Bytes,
 }
 
 /// How a file system limits directories.
@@ -287,16 +288,20 @@ enum Target<'a> {
 impl Target<'_> {
     fn usage(&self) -> Result<Usage> {
         let usage = match self {
-            Target::Project(quotas, project) => quotas.usage(project.get()),
-            Target::Subvolume(parent, id) => sys::btrfs::usage(parent.as_fd(), *id)
-                .map(|(limit, used)| (limit.unwrap_or(0), used)),
+            Target::Project(quotas, project) => {
+                quotas.usage(project.get()).map(|(limit, used)| Usage {
+                    limit: Bytes(limit),
+                    own: Bytes(used),
+                })
+            }
+            Target::Subvolume(parent, id) => {
+                sys::btrfs::usage(parent.as_fd(), *id).map(|usage| Usage {
+                    limit: Bytes(usage.limit.unwrap_or(0)),
+                    own: Bytes(usage.exclusive),
+                })
+            }
         };
-        usage
-            .map(|(limit, used)| Usage {
-                limit: Bytes(limit),
-                used: Bytes(used),
-            })
-            .map_err(|error| Error::system("read the volume's quota", error))
+        usage.map_err(|error| Error::system("read the volume's quota", error))
     }
 }
 

@@ -122,8 +122,9 @@ impl Pool {
     }
 
     /// Opens a volume's image that is about to be used. With [`Allocation::Full`] what is missing of
-    /// its blocks is allocated again, and what a copy shares is its own again; where the pool has no room for that, the image is used as it is:
-    /// what was written is there, and who needs it is served.
+    /// its blocks is allocated again, and what a copy shares is its own again; where the pool has no room for
+    /// that, or a Btrfs keeps none, the image is used as it is: what was written is there, and who needs it
+    /// is served.
     ///
     /// # Errors
     /// As for [`Pool::existing_image`].
@@ -139,7 +140,10 @@ impl Pool {
             Allocation::Thin => Bytes(0),
         };
         if lacks > Bytes(0) {
-            match image.refill(reserve, self).and_then(|()| image.lacks()) {
+            let refilled = image
+                .expect_in_place()
+                .and_then(|()| image.refill(reserve, self));
+            match refilled.and_then(|()| image.lacks()) {
                 Ok(Bytes(0)) => {
                     log::info!("volume {volume} lacked {lacks} of its storage and has it again")
                 }

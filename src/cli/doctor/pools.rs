@@ -51,6 +51,7 @@ pub fn checks(subject: &Subject) -> Vec<Check> {
                     let check = check(about, path, pool, rules.reserve, available);
                     let check = with_projects(check, &rules.projects);
                     let check = with_limits(check, pool, rules);
+                    let check = with_room(check, pool, rules);
                     let check = with_records(check, path, pool, rules);
                     alone(check, name, pool, config)
                 }),
@@ -124,16 +125,44 @@ fn whole(check: Check, pool: &pool::Pool, images: &LoopKeys) -> Check {
     if missing.volumes == 0 {
         return check;
     }
+    let found = format!(
+        "{}; volumes that lack some of their storage: {}, {} in all",
+        check.found,
+        missing.volumes,
+        size(missing.bytes)
+    );
+    if missing.copy_on_write > 0 {
+        return Check::fail(
+            check.about,
+            format!("{found}; copy-on-write: {}", missing.copy_on_write),
+            format!(
+                "btrfs keeps no room to overwrite an image that lsattr shows without C. Copy it while no pod has it: cd {}/volumes && touch new && chattr +C new && cp --reflink=never --preserve=all IMAGE new && sync new && mv new IMAGE",
+                images.path.display()
+            ),
+        );
+    }
     Check::fail(
         check.about,
-        format!(
-            "{}; volumes that lack some of their storage: {}, {} in all",
-            check.found,
-            missing.volumes,
-            size(missing.bytes)
-        ),
+        found,
         "see that so much is free besides `reserve`, and delete the pods that use them: they have all of it when they are mounted next (on btrfs not what a snapshot or copy shares: delete that)",
     )
+}
+
+/// Volumes of which others took what they may still write, or snapshots keep it.
+fn with_room(check: Check, pool: &pool::Pool, rules: &Rules) -> Check {
+    let shortage = pool.limited(rules).and_then(|it| it.shortage());
+    match shortage.unwrap_or_default() {
+        Bytes(0) => check,
+        shortage => Check::fail(
+            check.about,
+            format!(
+                "{}; volumes may write {} more than is free",
+                check.found,
+                size(shortage)
+            ),
+            "delete snapshots of volumes (what they share is needed again when it is overwritten), or what others wrote there",
+        ),
+    }
 }
 
 /// Volumes that lost their limits are limited by nothing while pods have them.

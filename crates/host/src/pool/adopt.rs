@@ -114,7 +114,8 @@ impl Pool {
     ///
     /// # Errors
     /// [`ErrorKind::Exhausted`] where the pool has no room for what the file lacks;
-    /// [`ErrorKind::Conflict`] where the volume has an image or the file was exchanged meanwhile.
+    /// [`ErrorKind::Conflict`] where the volume has an image, the file was exchanged meanwhile, or a Btrfs
+    /// keeps no room for it.
     pub fn take(
         &self,
         stray: Stray,

@@ -46,14 +46,14 @@ pub struct Limited<'a> {
 struct Promised {
     /// The limits of all.
     limits: Bytes,
-    /// What is not written yet.
+    /// What can still be written: overwriting what a snapshot has too is that again.
     owed: Bytes,
     projects: HashSet<NonZeroU32>,
 }
 
 impl Promised {
-    fn add(&mut self, promise: Bytes, used: Bytes) {
-        let rest = promise.saturating_sub(used);
+    fn add(&mut self, promise: Bytes, own: Bytes) {
+        let rest = promise.saturating_sub(own);
         self.limits = Bytes(self.limits.0.saturating_add(promise.0));
         self.owed = Bytes(self.owed.0.saturating_add(rest.0));
     }
@@ -224,6 +224,18 @@ impl Limited<'_> {
         })
     }
 
+    /// How much more volumes may write than is free: others took it, or snapshots keep it.
+    ///
+    /// # Errors
+    /// What the system calls say.
+    pub fn shortage(&self) -> Result<Bytes> {
+        if self.rules.overcommit {
+            return Ok(Bytes(0));
+        }
+        let owed = self.promised()?.owed;
+        Ok(owed.saturating_sub(self.pool.space()?.free))
+    }
+
     /// In whole MiB, as volumes are. Two counts, of which the smaller holds: what others write is
     /// in the first, and blocks that files of a volume share are once on the disk and several
     /// times in its quota.
@@ -253,7 +265,7 @@ impl Limited<'_> {
         Err(Error::new(
             ErrorKind::Exhausted,
             format!(
-                "the volume needs {wanted} more and the pool has {left} to give: {limits} are promised to volumes, of which {owed} are not written yet"
+                "the volume needs {wanted} more and the pool has {left} to give: {limits} are promised to volumes, of which {owed} are not written yet, or are shared with snapshots"
             ),
         ))
     }
@@ -304,23 +316,23 @@ impl Limited<'_> {
             Err(error) if error.kind() == ErrorKind::Conflict => return Ok(()),
             Err(error) => return Err(error),
         };
-        let (project, promise, used) = match Record::of(&directory.around) {
+        let (project, promise, own) = match Record::of(&directory.around) {
             Ok(None) => return Ok(()),
             Ok(Some(record)) => {
                 promised.projects.extend(record.project);
                 let usage = self.limiter.usage(&directory.root, &record)?;
-                (record.project, promise(&record, usage), usage.used)
+                (record.project, promise(&record, usage), usage.own)
             }
             // Damaged, or of a newer driver: what the kernel says must do.
             Err(error) => {
                 log::warn!("{prefix}{volume}: {}", error.report());
                 let (usage, project) = self.limiter.usage_without_record(&directory.root)?;
-                (project, usage.limit, usage.used)
+                (project, usage.limit, usage.own)
             }
         };
         promised.projects.extend(project);
         if prefix != GONE {
-            promised.add(promise, used);
+            promised.add(promise, own);
         }
         Ok(())
     }

@@ -57,6 +57,8 @@ pub struct Missing {
     pub bytes: Bytes,
     /// How many volumes lack something.
     pub volumes: usize,
+    /// How many of these are copy-on-write, which no mount changes.
+    pub copy_on_write: usize,
 }
 
 impl Pool {
@@ -126,7 +128,7 @@ impl Pool {
     }
 
     /// What the images of the pool lack of their size: what was never allocated, was given back by a
-    /// discard, or is shared with a copy. Where nothing is shared each image is one system call.
+    /// discard, is shared with a copy, or is copy-on-write. Where nothing is shared each image is one system call.
     ///
     /// # Errors
     /// What the system calls say.
@@ -149,21 +151,23 @@ impl Pool {
                 continue;
             }
             let size = Bytes(u64::try_from(found.st_size).unwrap_or(0));
-            let has = if may_share {
+            let (has, in_place) = if may_share {
                 // Not O_NONBLOCK, for the same reason as an image that is to be used.
-                match confine::open(&self.volumes, &name, OFlags::RDONLY) {
+                let file = match confine::open(&self.volumes, &name, OFlags::RDONLY) {
                     Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-                    file => file.and_then(|file| extents::blocks(&file, size)),
-                }
-                .map_err(failed)?
-                .own()
+                    file => file.map_err(failed)?,
+                };
+                let blocks = extents::blocks(&file, size).map_err(failed)?;
+                let in_place = extents::is_written_in_place(&file).map_err(failed)?;
+                (blocks.own(), in_place)
             } else {
                 let blocks = u64::try_from(found.st_blocks).unwrap_or(0);
-                Bytes(blocks.saturating_mul(512))
+                (Bytes(blocks.saturating_mul(512)), true)
             };
             let lacks = size.saturating_sub(has);
             if lacks > Bytes(0) {
                 missing.volumes += 1;
+                missing.copy_on_write += usize::from(!in_place);
                 missing.bytes = Bytes(missing.bytes.0.saturating_add(lacks.0));
             }
         }

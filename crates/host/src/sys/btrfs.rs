@@ -192,9 +192,15 @@ fn is_rescanning(file: BorrowedFd<'_>) -> io::Result<bool> {
     Ok(status.flags != 0)
 }
 
-/// What a subvolume may refer to and refers to, in bytes, as of the last commit; without a limit
-/// the first is `None`.
-pub(crate) fn usage(file: BorrowedFd<'_>, subvolume: u64) -> io::Result<(Option<u64>, u64)> {
+/// What a subvolume has and may have, in bytes, as of the last commit.
+pub(crate) struct Usage {
+    /// What it may refer to; `None` without a limit.
+    pub(crate) limit: Option<u64>,
+    /// What it refers to and no other subvolume does: the rest stays where it is when it is overwritten.
+    pub(crate) exclusive: u64,
+}
+
+pub(crate) fn usage(file: BorrowedFd<'_>, subvolume: u64) -> io::Result<Usage> {
     // flags, max_rfer, max_excl, rsv_rfer, rsv_excl
     let limit = item(file, BTRFS_QGROUP_LIMIT_KEY, subvolume)?.and_then(|limit| {
         let flags = word(&limit, 0)?;
@@ -203,7 +209,10 @@ pub(crate) fn usage(file: BorrowedFd<'_>, subvolume: u64) -> io::Result<(Option<
     });
     // generation, rfer, rfer_cmpr, excl, excl_cmpr
     let info = item(file, BTRFS_QGROUP_INFO_KEY, subvolume)?;
-    Ok((limit, info.and_then(|info| word(&info, 1)).unwrap_or(0)))
+    Ok(Usage {
+        limit,
+        exclusive: info.and_then(|info| word(&info, 3)).unwrap_or(0),
+    })
 }
 
 /// One item of the tree of quotas; `None` also where there is no such tree (ENOENT).
