@@ -74,11 +74,7 @@ pub fn run(
     write: bool,
     arguments: &[String],
 ) -> Result<()> {
-    let built = cargo(&["build", "--quiet", "--locked", "--workspace", "--bins"]).status();
-    ensure!(
-        built.context("run cargo")?.success(),
-        "the drivers do not build"
-    );
+    build()?;
     let left = Mutex::new(versions.iter().copied());
     let done = Mutex::new(Vec::new());
     thread::scope(|scope| {
@@ -194,6 +190,19 @@ fn release(version: Version, beside_others: bool, arguments: &[String]) -> Resul
         scenarios,
         passed,
     })
+}
+
+/// Builds the drivers, unless whoever runs this has done so.
+fn build() -> Result<()> {
+    if env::var_os("FLEXVOL_BUILT").is_some_and(|built| built == "1") {
+        return Ok(());
+    }
+    let built = cargo(&["build", "--quiet", "--locked", "--workspace", "--bins"]).status();
+    ensure!(
+        built.context("run cargo")?.success(),
+        "the drivers do not build"
+    );
+    Ok(())
 }
 
 fn cargo(arguments: &[&str]) -> Command {
