@@ -54,6 +54,11 @@ pub const TESTS: &[Test] = &[
         run: unmountable,
     },
     Test {
+        name: "adopt: an ext4 that asks something of every mount is left as it is",
+        needs: MORE,
+        run: demanding,
+    },
+    Test {
         name: "adopt: a blank image needs --format, and its first mount formats it",
         needs: ALL,
         run: blank,
@@ -275,6 +280,37 @@ fn unmountable(points: &Points) {
         assert_eq!(changed_at(&path), untouched, "{name} was changed");
         fs::remove_file(&path).unwrap();
         before.expect(&sandbox, name);
+        points.add(1);
+    }
+}
+
+/// What the message says to do is all that there is to do.
+fn demanding(points: &Points) {
+    let sandbox = sandbox();
+    let driver = install(&sandbox);
+    for (name, options, reason) in [
+        ("options", &["-E", "mount_opts=noload"][..], "mount options"),
+        ("mmp", &["-O", "mmp", "-E", "mmp_update_interval=1"], "wait"),
+    ] {
+        let path = image(&sandbox, name, "ext4");
+        done(Command::new("tune2fs").args(options).arg(&path));
+        let untouched = changed_at(&path);
+        let arguments = ["adopt", path.to_str().unwrap(), "--name", name];
+        let why = complaint(&driver, &arguments);
+        for part in [reason, "left as it is"] {
+            assert!(why.contains(part), "{name}: {why}");
+        }
+        assert_eq!(changed_at(&path), untouched, "{name} was changed");
+
+        let command = why.split_once('(').unwrap().1.split_once(')').unwrap().0;
+        let mut words = command.split(' ');
+        let mut change = Command::new(words.next().unwrap());
+        done(change.args(words).arg(&path));
+        let arguments = [&arguments[..], &["-o", "json"]].concat();
+        let volume = persistent_volume(&said_json(&driver, &arguments));
+        let _ = driver
+            .call(&["delete".to_owned(), volume.json("rw")])
+            .success();
         points.add(1);
     }
 }

@@ -88,11 +88,15 @@ impl Drop for Bench {
 
 /// A loop device over an image of the pool, as a callout attaches it.
 pub fn attach(image: &Path) -> Device {
+    attach_as(image, Allocation::Thin)
+}
+
+pub fn attach_as(image: &Path, allocation: Allocation) -> Device {
     let pool = Pool::open(image.parent().unwrap().parent().unwrap()).unwrap();
     let name = image.file_name().unwrap().to_str().unwrap();
     let volume = VolumeId::parse(name).unwrap();
     let image = pool.image(&volume).unwrap().unwrap();
-    loop_device::attach(&image, &volume, None, Allocation::Thin).unwrap()
+    loop_device::attach(&image, &volume, None, allocation).unwrap()
 }
 
 /// The same device known by its number only, like a disk: its image cannot be asked.

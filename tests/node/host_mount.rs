@@ -1,7 +1,10 @@
 //! Mounts, with real file systems.
 
-use crate::bench::{Bench, attach, mount, mounted, patiently, run, unmount, unused};
+use crate::bench::{
+    Bench, attach, attach_as, make, mount, mounted, patiently, run, unmount, unused,
+};
 use flexvol_host::{
+    Allocation,
     mount::{self as host_mount, Detached, Mounted, Target},
     mountinfo,
 };
@@ -39,6 +42,11 @@ pub const TESTS: &[Test] = &[
         name: "every file system is mounted writable and read-only at once",
         needs: &[Need::Root, E2FS, XFS, BTRFS],
         run: both_ways,
+    },
+    Test {
+        name: "what an ext's superblock asks for harms no node",
+        needs: &[Need::Root, E2FS, Need::Tool("tune2fs", "e2fsprogs")],
+        run: policies,
     },
     Test {
         name: "stacked mounts go one by one, the topmost first",
@@ -363,6 +371,42 @@ fn names(points: &Points) {
         assert_eq!(found[0].mount_point, directory);
         assert!(unmount(&directory));
         points.add(1);
+    }
+}
+
+fn policies(points: &Points) {
+    let bench = Bench::new();
+    let asked = [
+        ["-e", "panic"],
+        ["-e", "continue"],
+        ["-o", "nobarrier,discard"],
+        ["-E", "mount_opts=errors=panic"],
+        ["-E", "mount_opts=nobarrier"],
+    ];
+    for (number, asked) in asked.into_iter().enumerate() {
+        for filesystem in [Filesystem::Ext3, Filesystem::Ext4] {
+            for read_only in [false, true] {
+                let image = bench.image(32);
+                make(&attach(&image), filesystem, false);
+                // Whose mounts give nothing back.
+                let device = attach_as(&image, Allocation::Full);
+                run("tune2fs", asked.map(OsStr::new), device.path());
+                let directory = bench.directory(format!("{number}-{filesystem}-{read_only}"));
+                mount(&device, filesystem, &directory, read_only);
+                let kernel_name = fs::read_link(format!("/sys/dev/block/{}", device.number()));
+                let kernel_name = kernel_name.unwrap().file_name().unwrap().to_owned();
+                let options = Path::new("/proc/fs/ext4").join(kernel_name).join("options");
+                let options = fs::read_to_string(options).unwrap();
+                for expected in ["errors=remount-ro", "barrier", "nodiscard"] {
+                    assert!(
+                        options.lines().any(|option| option == expected),
+                        "{asked:?}: no {expected} in {options}"
+                    );
+                }
+                assert!(unmount(&directory));
+                points.add(1);
+            }
+        }
     }
 }
 

@@ -15,7 +15,7 @@ mod zeros;
 
 use crate::{
     device::Device,
-    superblock::{self, Found, HEAD, Superblock},
+    superblock::{self, Demand, Found, HEAD, Superblock},
 };
 use direct::{ALIGNMENT, Buffer, Direct};
 use flexvol_sdk::{Bytes, Error, Result};
@@ -98,6 +98,18 @@ pub fn is_blank_behind(device: &Device, end: Bytes) -> Result<bool> {
     let is_blank = all_zero_from(device, end.0, &direct, &mut Buffer::new(BUFFER))?;
     direct.unchanged()?;
     Ok(is_blank)
+}
+
+/// What the superblock asks of whoever mounts it.
+///
+/// # Errors
+/// When it cannot be read.
+pub fn demand(device: &Device) -> Result<Option<Demand>> {
+    let direct = Direct::new(device)?;
+    let mut buffer = Buffer::new(HEAD);
+    let demand = superblock::demand(direct.read(&mut buffer, 0, HEAD)?);
+    direct.unchanged()?;
+    Ok(demand)
 }
 
 /// Zeroes both ends of a device, durably, for [`Proof::Ends`].

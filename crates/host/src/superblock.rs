@@ -6,6 +6,11 @@
 //! `fs/xfs/libxfs/xfs_format.h` (`struct xfs_dsb`), `include/uapi/linux/btrfs_tree.h` (`struct
 //! btrfs_super_block`).
 
+mod demand;
+
+pub use demand::Demand;
+pub(crate) use demand::demand;
+
 use crate::uuid::Uuid;
 use flexvol_sdk::{Bytes, Filesystem};
 

@@ -19,7 +19,7 @@ use std::{
     fs::File,
     io::Read,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
-    path::PathBuf,
+    path::{Path, PathBuf},
     thread,
 };
 
@@ -48,10 +48,42 @@ struct Source {
 }
 
 impl Source {
-    /// The option of the file system. Since Linux 6.2 btrfs discards by itself whatever takes
-    /// discards, and it is the only one that does.
-    fn option(&self) -> Option<&'static str> {
-        (self.keeps_blocks && self.filesystem == Filesystem::Btrfs).then_some("nodiscard")
+    /// The options of the file system, as mount(8) takes them: whoever made it may not decide what
+    /// becomes of the node. The superblock of an ext may ask for a panic at the first error, for no
+    /// flushes of the disk's cache, and for discards (`tune2fs -e`, `-o`); options outdo it. Since Linux
+    /// 6.2 btrfs discards by itself whatever takes discards. XFS keeps no options.
+    fn options(&self) -> Vec<&'static str> {
+        let mut options = match self.filesystem {
+            Filesystem::Ext3 | Filesystem::Ext4 => vec!["errors=remount-ro", "barrier=1"],
+            _ => Vec::new(),
+        };
+        if self.keeps_blocks && self.filesystem != Filesystem::Xfs {
+            options.push("nodiscard");
+        }
+        options
+    }
+
+    fn configure(&self, context: &OwnedFd) -> rustix::io::Result<()> {
+        fsconfig_set_string(context, c"source", &self.path)?;
+        for option in self.options() {
+            match option.split_once('=') {
+                Some((key, value)) => fsconfig_set_string(context, key, value)?,
+                None => fsconfig_set_flag(context, option)?,
+            }
+        }
+        fsconfig_create(context)
+    }
+
+    /// On kernels before 5.2.
+    fn mount_by_path(&self, directory: &Path) -> Result<()> {
+        nix::mount::mount(
+            Some(&self.path),
+            directory,
+            Some(self.filesystem.as_str()),
+            MsFlags::MS_NOSUID | MsFlags::MS_NODEV,
+            Some(self.options().join(",").as_str()),
+        )
+        .map_err(|error| refused(self.filesystem, error as i32, String::new()))
     }
 }
 
@@ -142,14 +174,7 @@ impl Detached {
     }
 
     fn attach_by_path(&self, directory: &OwnedFd, target: &Target, read_only: bool) -> Result<()> {
-        nix::mount::mount(
-            Some(&self.source.path),
-            &descriptor_path(directory),
-            Some(self.source.filesystem.as_str()),
-            MsFlags::MS_NOSUID | MsFlags::MS_NODEV,
-            self.source.option(),
-        )
-        .map_err(|error| refused(self.source.filesystem, error as i32, String::new()))?;
+        self.source.mount_by_path(&descriptor_path(directory))?;
         if !read_only {
             return Ok(());
         }
@@ -186,12 +211,8 @@ fn fsmounted(source: &Source, attributes: MountAttrFlags) -> Result<OwnedFd, Fai
             return Err(Failed::With(error));
         }
     };
-    fsconfig_set_string(&context, c"source", &source.path)
-        .and_then(|()| match source.option() {
-            Some(option) => fsconfig_set_flag(&context, option),
-            None => Ok(()),
-        })
-        .and_then(|()| fsconfig_create(&context))
+    source
+        .configure(&context)
         .and_then(|()| {
             fsmount(
                 &context,
@@ -264,14 +285,7 @@ fn in_own_namespace(source: &Source) -> Result<OwnedFd> {
             None::<&str>,
         )
         .map_err(|error| Error::system("make a mount namespace private", error))?;
-        nix::mount::mount(
-            Some(&source.path),
-            PLACE,
-            Some(source.filesystem.as_str()),
-            MsFlags::MS_NOSUID | MsFlags::MS_NODEV,
-            source.option(),
-        )
-        .map_err(|error| refused(source.filesystem, error as i32, String::new()))?;
+        source.mount_by_path(Path::new(PLACE))?;
         let root = openat(
             CWD,
             PLACE,

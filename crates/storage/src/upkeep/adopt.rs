@@ -9,7 +9,12 @@ use crate::{
     observed::Goal,
     pool::Pool,
 };
-use flexvol_host::{Device, VolumeId, lock, mount::Detached, probe, superblock::Superblock};
+use flexvol_host::{
+    Device, VolumeId, lock,
+    mount::Detached,
+    probe,
+    superblock::{Demand, Superblock},
+};
 use flexvol_sdk::{Bytes, Error, ErrorKind, Filesystem, Handle, Provisioned, Result};
 use std::collections::BTreeMap;
 
@@ -77,6 +82,7 @@ impl<B: ManagedBackend> Keeper<Block<B>> {
         let found = fit(probe::thorough(&device), size, adoption.format)?;
         if let Some(found) = &found {
             expect_nothing_behind(&device, size, found)?;
+            expect_no_demand(&device)?;
         }
         drop(claim);
         let format = found.map(|found| Format {
@@ -224,6 +230,27 @@ fn expect_nothing_behind(device: &Device, size: Bytes, found: &Superblock) -> Re
         ErrorKind::NotBlank,
         format!(
             "the image has {size}, its {filesystem} spans the first {spans}, and behind that lies other data, over which it would grow; the image was left as it is; copy what you need of that data, then zero it (fallocate -z -o {from} -l {length}) and try again"
+        ),
+    ))
+}
+
+/// What the image's maker asks of every mount, a mount of ours cannot all take back.
+fn expect_no_demand(device: &Device) -> Result<()> {
+    let (what, command) = match probe::demand(device)? {
+        None => return Ok(()),
+        Some(Demand::MountOptions) => (
+            "mount options of its own in its superblock, which volumes may not have",
+            "tune2fs -E mount_opts=",
+        ),
+        Some(Demand::MultipleMountProtection) => (
+            "multiple mount protection, which lets each mount of it wait",
+            "tune2fs -O ^mmp",
+        ),
+    };
+    Err(Error::new(
+        ErrorKind::Conflict,
+        format!(
+            "the image's file system has {what}; it was left as it is; take that out ({command}) and try again"
         ),
     ))
 }
