@@ -2,10 +2,12 @@
 //! what a callout weighs while it reads them.
 
 use crate::{sandbox, vendors};
+use flexvol_host::mountinfo;
 use flexvol_testing::{Need, PersistentVolume, Pod, Points, Sandbox, Test};
 use std::{
     fs::{self, File},
     io::Read,
+    ops::ControlFlow,
     path::Path,
     process::{Child, Command, Stdio},
     thread,
@@ -24,6 +26,20 @@ pub const TESTS: &[Test] = &[
         name: "a volume that only a process with another root sees is in use",
         needs: &[Need::Root, Need::Tool("unshare", "util-linux")],
         run: other_root,
+    },
+    Test {
+        name: "a volume below a root that another mount covers is in use",
+        needs: &[Need::Root, Need::Tool("unshare", "util-linux")],
+        run: covered_root,
+    },
+    Test {
+        name: "a mount namespace is looked at as often, however many roots its processes have",
+        needs: &[
+            Need::Root,
+            Need::Tool("unshare", "util-linux"),
+            Need::Tool("python3", "python3"),
+        ],
+        run: many_roots,
     },
     Test {
         name: "a container whose first thread has ended keeps its volume",
@@ -150,6 +166,77 @@ fn other_root(points: &Points) {
     drop(others);
     assert!(refused.failure().contains("still mounted"), "{refused}");
     driver.call(&["delete", &volume.json("rw")]).success();
+    points.add(1);
+}
+
+/// The namespace's topmost root shows nothing of it.
+fn covered_root(points: &Points) {
+    let sandbox = sandbox();
+    let driver = vendors::install(&sandbox, "hello-directory");
+    let volume = PersistentVolume::provision(&driver, "data", "", 64 * MIB);
+    let pod = Pod::new(&sandbox, &driver, &volume, "one");
+    pod.mount("rw").success();
+    let place = place(&sandbox);
+    let covered = r#"
+        mount -t tmpfs none "$0"
+        mkdir "$0/one" "$0/two"
+        mount --bind / "$0/one"
+        mount --bind / "$0/two"
+        mount --bind "$1" "$0/two/mnt"
+        umount "$1"
+        exec 3<&0
+        chroot "$0/one" sh -c 'echo; exec cat' <&3 &
+        mount -t tmpfs none /
+        exec chroot "$0/two" sh -c 'echo; exec cat'
+    "#;
+    let others = Others::new(
+        2,
+        &["--mount", "--propagation", "private"],
+        covered,
+        &[&place, pod.dir()],
+    );
+    pod.unmount().success();
+    let refused = driver.call(&["delete", &volume.json("rw")]);
+    drop(others);
+    assert!(refused.failure().contains("still mounted"), "{refused}");
+    driver.call(&["delete", &volume.json("rw")]).success();
+    points.add(1);
+}
+
+/// Of which each shows the mount that is counted.
+fn many_roots(points: &Points) {
+    let sandbox = sandbox();
+    let place = place(&sandbox);
+    let roots = r#"
+        mount -t tmpfs none "$0"
+        mkdir -p "$0/1/2/3/4/5/6/7/8/9/counted"
+        mount -t tmpfs none "$0/1/2/3/4/5/6/7/8/9/counted"
+        exec python3 -c '
+import os, sys
+root = sys.argv[1]
+for level in range(1, 10):
+    root += "/%d" % level
+    if level == 9 or os.fork() == 0:
+        break
+os.chroot(root)
+os.write(1, b".")
+os.read(0, 1)
+' "$0"
+    "#;
+    let _others = Others::new(
+        9,
+        &["--mount", "--propagation", "private"],
+        roots,
+        &[&place],
+    );
+    let mut shown = 0;
+    let all = mountinfo::find_anywhere(|line| {
+        shown += u64::from(line.mount_point().ends_with("counted"));
+        ControlFlow::Continue(())
+    });
+    assert!(!all.unwrap());
+    // From the first root, and from the namespace's own.
+    assert_eq!(shown, 2);
     points.add(1);
 }
 

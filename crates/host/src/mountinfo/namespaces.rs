@@ -1,102 +1,127 @@
 //! The mount tables of all processes.
 //!
 //! Everybody who has a user namespace has as many mounts and processes as he likes, so nothing here
-//! grows with them: a table passes line by line, and whoever asks keeps what he asked for.
+//! grows with them: a table passes line by line, and whoever asks keeps what he asked for. The kernel
+//! goes over all mounts of a namespace for each of its tables, however few the reader's root shows, and
+//! everybody who may chroot has as many roots as processes. So a namespace is looked at from its own
+//! root where its processes have several: from there everything is seen that is not covered.
 
-use super::{Line, lines};
+mod effort;
+mod whole;
+
+use super::{Line, id_of, lines};
+use effort::Effort;
 use flexvol_sdk::{Error, ErrorKind, Result};
-use rustix::io::Errno;
+use rustix::{
+    fs::{CWD, Mode, OFlags, openat},
+    io::Errno,
+};
 use std::{
-    collections::{HashSet, hash_map::RandomState},
+    collections::{HashMap, HashSet, hash_map::RandomState},
     fs::{self, File, ReadDir},
     hash::BuildHasher,
     io,
     ops::ControlFlow,
-    path::Path,
+    path::{Path, PathBuf},
     time::{Duration, Instant},
 };
 
 /// A node of 500 containers has fifty thousand mounts, which take a second.
 const TIME: Duration = Duration::from_secs(20);
 
-/// Shows every mount of every mount namespace that a thread seen in `/proc` lives in, once for each
-/// root from which it is seen, until `wanted` has found what it looked for; true where it has.
+/// Shows every mount of every mount namespace that a thread seen in `/proc` lives in, from few of the
+/// roots from which it is seen, until `wanted` has found what it looked for; true where it has.
 ///
 /// # Errors
 /// When there is a thread whose mounts cannot be read, or there are too many mounts, so that any may
 /// be hidden. A thread that ends while it is asked is passed over.
 pub fn find_anywhere(wanted: impl FnMut(&Line<'_>) -> ControlFlow<()>) -> Result<bool> {
-    Search::within(TIME).run(wanted)
+    Search::within(TIME, wanted).run()
 }
 
-struct Search {
+/// Process and thread.
+type Task = (u32, u32);
+
+/// What was seen of a mount namespace. Names are hashed under a key of this process: a root's path is
+/// as long as somebody likes.
+enum Seen {
+    Whole,
+    /// From one root, which is not the topmost; these threads have others.
+    From(u64, Vec<Task>),
+}
+
+struct Search<F> {
+    wanted: F,
     time: Duration,
     end: Instant,
-    /// The pairs of mount namespace and root that were looked at, hashed under a key of this process:
-    /// a root's path is as long as somebody likes.
-    seen: HashSet<u64>,
+    seen: HashMap<u64, Seen>,
     hasher: RandomState,
-    processes: u64,
     mounts: u64,
-    /// The process with the most mounts, and how many.
-    largest: (String, u64),
+    tables: u64,
+    effort: Effort,
 }
 
-impl Search {
-    fn within(time: Duration) -> Self {
+impl<F: FnMut(&Line<'_>) -> ControlFlow<()>> Search<F> {
+    fn within(time: Duration, wanted: F) -> Self {
         Search {
+            wanted,
             time,
             end: Instant::now() + time,
-            seen: HashSet::new(),
+            seen: HashMap::new(),
             hasher: RandomState::new(),
-            processes: 0,
             mounts: 0,
-            largest: (String::new(), 0),
+            tables: 0,
+            effort: Effort::default(),
         }
     }
 
-    fn run(mut self, mut wanted: impl FnMut(&Line<'_>) -> ControlFlow<()>) -> Result<bool> {
+    fn run(mut self) -> Result<bool> {
         let failed = |error: io::Error| Error::system("list processes", error);
         for entry in fs::read_dir("/proc").map_err(failed)? {
             let name = entry.map_err(failed)?.file_name();
-            let Some(process) = name.to_str().filter(|it| it.as_bytes()[0].is_ascii_digit()) else {
+            let Some(process) = name.to_str().and_then(|name| name.parse().ok()) else {
                 continue;
             };
-            let before = self.mounts;
             // A thread may leave the namespace and the root of the first one, and live longer.
-            let found = match threads(process) {
-                Ok(threads) => self.any_of(threads, &mut wanted),
-                Err(error) => Err(error),
-            };
-            let own = self.mounts - before;
-            self.processes += 1;
-            if own > self.largest.1 {
-                self.largest = (process.to_owned(), own);
+            let found = threads(process).and_then(|threads| self.any_of(process, threads));
+            if self.judge(process, found)? {
+                return Ok(true);
             }
-            match found {
-                Ok(ControlFlow::Break(())) => return Ok(true),
-                Ok(ControlFlow::Continue(())) => {}
-                Err(error) if has_ended(&error) => {}
-                Err(error) if error.kind() == io::ErrorKind::TimedOut => {
-                    return Err(self.too_many());
-                }
-                Err(error) => {
-                    return Err(Error::system("read the mount table of a process", error)
-                        .because(format!("process {process}")));
-                }
+        }
+        let seen = std::mem::take(&mut self.seen);
+        for seen in seen.into_values() {
+            let Seen::From(root, tasks) = seen else {
+                continue;
+            };
+            let Some((process, _)) = tasks.first().copied() else {
+                continue;
+            };
+            let found = self.other_roots(root, tasks);
+            if self.judge(process, found)? {
+                return Ok(true);
             }
         }
         Ok(false)
     }
 
-    fn any_of(
-        &mut self,
-        threads: ReadDir,
-        wanted: &mut impl FnMut(&Line<'_>) -> ControlFlow<()>,
-    ) -> io::Result<ControlFlow<()>> {
+    fn judge(&self, process: u32, found: io::Result<ControlFlow<()>>) -> Result<bool> {
+        match found {
+            Ok(found) => Ok(found.is_break()),
+            Err(error) if has_ended(&error) => Ok(false),
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => Err(self.too_many()),
+            Err(error) => Err(Error::system("read the mount table of a process", error)
+                .because(format!("process {process}"))),
+        }
+    }
+
+    fn any_of(&mut self, process: u32, threads: ReadDir) -> io::Result<ControlFlow<()>> {
         for thread in threads {
+            let thread = thread?.file_name();
+            let Some(thread) = thread.to_str().and_then(|thread| thread.parse().ok()) else {
+                continue;
+            };
             // Others may live where an ended one lived.
-            match self.thread(&thread?.path(), wanted) {
+            match self.thread((process, thread)) {
                 Err(error) if has_ended(&error) => {}
                 Ok(ControlFlow::Continue(())) => {}
                 found => return found,
@@ -105,71 +130,156 @@ impl Search {
         Ok(ControlFlow::Continue(()))
     }
 
-    fn thread(
-        &mut self,
-        thread: &Path,
-        wanted: &mut impl FnMut(&Line<'_>) -> ControlFlow<()>,
-    ) -> io::Result<ControlFlow<()>> {
+    fn thread(&mut self, task: Task) -> io::Result<ControlFlow<()>> {
         in_time(self.end)?;
+        let thread = directory(task);
         // Its table may be read also where these are not told.
         let namespace = fs::read_link(thread.join("ns/mnt")).ok();
         let root = fs::read_link(thread.join("root")).ok();
-        let place = namespace.zip(root).map(|(namespace, root)| {
-            let hash = |root: &Path| self.hasher.hash_one((&namespace, root));
-            (hash(Path::new("/")), hash(&root))
-        });
+        let Some((namespace, root)) = namespace.zip(root) else {
+            return self.table(task, File::open(thread.join("mountinfo"))?, |_| ());
+        };
         // A thread sees only what is below its root, and from the topmost one that is everything.
-        if let Some((whole, own)) = place
-            && (self.seen.contains(&whole) || self.seen.contains(&own))
-        {
-            return Ok(ControlFlow::Continue(()));
+        let is_whole = root == Path::new("/");
+        let (namespace, root) = (
+            self.hasher.hash_one(&namespace),
+            self.hasher.hash_one(&root),
+        );
+        match self.seen.get_mut(&namespace) {
+            Some(Seen::Whole) => return Ok(ControlFlow::Continue(())),
+            Some(Seen::From(seen, _)) if *seen == root => return Ok(ControlFlow::Continue(())),
+            Some(Seen::From(_, others)) if !is_whole => {
+                others.push(task);
+                return Ok(ControlFlow::Continue(()));
+            }
+            _ => {}
         }
-        let table = File::open(thread.join("mountinfo"))?;
-        let (end, mounts) = (self.end, &mut self.mounts);
+        let found = self.table(task, File::open(thread.join("mountinfo"))?, |_| ())?;
+        let seen = match is_whole {
+            true => Seen::Whole,
+            false => Seen::From(root, Vec::new()),
+        };
+        self.seen.insert(namespace, seen);
+        Ok(found)
+    }
+
+    /// Looks at a namespace from its own root, and then from those roots of its threads that are on
+    /// mounts which that does not show: a mount on the topmost root covers them.
+    fn other_roots(&mut self, seen: u64, tasks: Vec<Task>) -> io::Result<ControlFlow<()>> {
+        let mut hidden: HashMap<u64, Vec<Task>> = HashMap::new();
+        for task in tasks.iter().copied() {
+            in_time(self.end)?;
+            match mount_of_root(task) {
+                Ok(mount) => hidden.entry(mount).or_default().push(task),
+                Err(error) if has_ended(&error) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        for task in tasks {
+            let namespace = directory(task).join("ns/mnt");
+            match whole::table(&namespace, self.end) {
+                Ok(table) => {
+                    let shown = |line: &Line<'_>| drop(hidden.remove(&line.id));
+                    if self.table(task, table, shown)?.is_break() {
+                        return Ok(ControlFlow::Break(()));
+                    }
+                    break;
+                }
+                Err(error) if has_ended(&error) => {}
+                Err(error) if error.kind() == io::ErrorKind::TimedOut => return Err(error),
+                Err(error) => {
+                    log::debug!("cannot enter a mount namespace: {error}");
+                    break;
+                }
+            }
+        }
+        let mut roots = HashSet::from([seen]);
+        for task in hidden.into_values().flatten() {
+            let thread = directory(task);
+            let found = fs::read_link(thread.join("root")).and_then(|root| {
+                match roots.insert(self.hasher.hash_one(&root)) {
+                    true => self.table(task, File::open(thread.join("mountinfo"))?, |_| ()),
+                    false => Ok(ControlFlow::Continue(())),
+                }
+            });
+            match found {
+                Err(error) if has_ended(&error) => {}
+                Ok(ControlFlow::Continue(())) => {}
+                found => return found,
+            }
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    fn table(
+        &mut self,
+        task: Task,
+        table: File,
+        mut shown: impl FnMut(&Line<'_>),
+    ) -> io::Result<ControlFlow<()>> {
+        let began = Instant::now();
+        let (end, mounts, wanted) = (self.end, &mut self.mounts, &mut self.wanted);
         let read = lines::each(
             table,
             || in_time(end),
             |line| match Line::read(line) {
                 Some(line) => {
                     *mounts += 1;
+                    shown(&line);
                     wanted(&line)
                 }
                 None => ControlFlow::Continue(()),
             },
         );
-        let found = match read {
+        self.tables += 1;
+        let process = Path::new("/proc").join(task.0.to_string());
+        self.effort.add(&process, began.elapsed());
+        match read {
             // The kernel stops before a mount of a control group whose path is too long for it
             // (`cgroup_show_path`). Everybody who has a namespace of control groups can make one, below
             // what was mounted before; he hides his own uses from us, and nobody else's.
             Err(error) if Errno::from_io_error(&error) == Some(Errno::RANGE) => {
                 log::warn!(
-                    "the kernel tells only the first mounts of {}: {error}",
-                    thread.display()
+                    "the kernel tells only the first mounts of process {}: {error}",
+                    task.0
                 );
-                ControlFlow::Continue(())
+                Ok(ControlFlow::Continue(()))
             }
-            read => read?,
-        };
-        self.seen.extend(place.map(|(_, own)| own));
-        Ok(found)
+            read => read,
+        }
     }
 
     fn too_many(&self) -> Error {
-        let (process, most) = &self.largest;
         Error::new(
             ErrorKind::Storage,
             format!(
-                "cannot tell whether the volume is mounted: {} mounts of {} processes were looked through in {} s, and there are more; process {process} has the most of them, {most}: end what made them, or wait until it has ended",
+                "cannot tell whether the volume is mounted: {} mounts in {} mount tables were looked through in {} s, and there are more; {}: end what made them, or wait until it has ended",
                 self.mounts,
-                self.processes,
+                self.tables,
                 self.time.as_secs(),
+                self.effort,
             ),
         )
     }
 }
 
-fn threads(process: &str) -> io::Result<ReadDir> {
-    fs::read_dir(Path::new("/proc").join(process).join("task"))
+fn directory((process, thread): Task) -> PathBuf {
+    PathBuf::from(format!("/proc/{process}/task/{thread}"))
+}
+
+/// The id of the mount that a thread's root is on. Asks nothing of its file system.
+fn mount_of_root(task: Task) -> io::Result<u64> {
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    id_of(&openat(
+        CWD,
+        directory(task).join("root"),
+        flags,
+        Mode::empty(),
+    )?)
+}
+
+fn threads(process: u32) -> io::Result<ReadDir> {
+    fs::read_dir(format!("/proc/{process}/task"))
 }
 
 fn in_time(end: Instant) -> io::Result<()> {
@@ -203,15 +313,15 @@ mod tests {
 
     #[test]
     fn a_search_that_takes_too_long_says_so_and_finds_nothing_out() {
-        let search = Search::within(Duration::ZERO);
-        let error = search.run(|_| ControlFlow::Continue(())).unwrap_err();
+        let search = Search::within(Duration::ZERO, |_| ControlFlow::Continue(()));
+        let error = search.run().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Storage);
         assert!(error.to_string().contains("cannot tell"), "{error}");
     }
 
     #[test]
     fn a_thread_that_has_ended_is_told_from_one_that_is_not_understood() {
-        assert!(has_ended(&threads("4194305").unwrap_err()));
+        assert!(has_ended(&threads(4_194_305).unwrap_err()));
         assert!(!has_ended(&io::Error::from(Errno::MFILE)));
         assert!(!has_ended(&io::Error::from(Errno::ACCESS)));
     }

@@ -1,0 +1,74 @@
+//! The table of a mount namespace as its own root shows it, whatever roots its processes have.
+
+use nix::sched::{CloneFlags, setns, unshare};
+use rustix::{
+    fs::{Mode, OFlags, openat},
+    io::Errno,
+};
+use std::{
+    fs::File,
+    io,
+    os::fd::AsFd,
+    path::Path,
+    sync::mpsc::{RecvTimeoutError, channel},
+    thread,
+    time::Instant,
+};
+
+/// Opens it. Whoever enters a namespace gets its topmost root (`mntns_install`, fs/namespace.c), from
+/// which every mount is seen that lies below one that is seen.
+///
+/// # Errors
+/// [`io::ErrorKind::TimedOut`] at this time: the file system that is the root may ask its server first.
+/// Whoever may not enter other namespaces is refused.
+pub(super) fn table(namespace: &Path, until: Instant) -> io::Result<File> {
+    let namespace = File::open(namespace)?;
+    let processes = File::open("/proc")?;
+    let entered = move || -> io::Result<File> {
+        // A root is shared with the other threads before, and whoever shares one may enter nothing.
+        unshare(CloneFlags::CLONE_FS)?;
+        setns(namespace.as_fd(), CloneFlags::CLONE_NEWNS)?;
+        // Nobody there can have mounted anything on the way.
+        let own = "thread-self/mountinfo";
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        Ok(openat(processes, own, flags, Mode::empty())?.into())
+    };
+    let (sender, receiver) = channel();
+    let thread = thread::Builder::new()
+        .name("namespace".to_owned())
+        .spawn(move || {
+            let _ = sender.send(entered());
+        })?;
+    match receiver.recv_timeout(until.saturating_duration_since(Instant::now())) {
+        Ok(table) => {
+            // It has said what it had to say.
+            let _ = thread.join();
+            table
+        }
+        Err(RecvTimeoutError::Timeout) => Err(io::ErrorKind::TimedOut.into()),
+        Err(RecvTimeoutError::Disconnected) => Err(Errno::IO.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mountinfo::{self, Mount};
+    use std::{io::Read, time::Duration};
+
+    #[test]
+    fn whoever_may_enter_a_namespace_sees_all_of_it() {
+        let until = Instant::now() + Duration::from_secs(5);
+        let mut text = Vec::new();
+        match table(Path::new("/proc/self/ns/mnt"), until) {
+            Ok(mut table) => table.read_to_end(&mut text).unwrap(),
+            Err(error) => {
+                assert!(!rustix::process::geteuid().is_root(), "{error}");
+                return;
+            }
+        };
+        let ids = |mounts: Vec<Mount>| mounts.into_iter().map(|mount| mount.id);
+        let whole: Vec<_> = ids(mountinfo::parse(&text)).collect();
+        assert!(ids(mountinfo::read().unwrap()).all(|id| whole.contains(&id)));
+    }
+}
