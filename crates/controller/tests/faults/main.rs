@@ -7,6 +7,7 @@
 
 mod alone;
 mod away;
+mod candidates;
 mod claim_authors;
 mod fixed;
 mod found;
@@ -197,6 +198,16 @@ fn storage_that_is_to_be_retained_is_not_deleted_by_an_agent_that_reads_late() {
 fn a_volume_is_bound_to_a_label_that_its_node_alone_has() {
     hostnames::taken();
     hostnames::another();
+}
+
+#[test]
+fn a_node_that_is_too_large_to_be_understood_keeps_no_claim_from_another_node() {
+    candidates::large();
+}
+
+#[test]
+fn a_node_whose_hostname_another_one_has_keeps_no_claim_from_another_node() {
+    candidates::of_a_taken_name();
 }
 
 #[test]

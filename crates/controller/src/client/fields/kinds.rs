@@ -38,8 +38,10 @@ macro_rules! object {
 macro_rules! metadata {
     ($($name:literal: $keep:expr),* $(,)?) => {
         Keep::Members(&[
-            ("name", WORD), ("namespace", WORD), ("uid", WORD), ("resourceVersion", WORD),
-            ("generation", WORD), ("creationTimestamp", WORD), ("deletionTimestamp", WORD),
+            // Which object it is, and whether it goes, is known of any, however large.
+            ("name", Keep::Sure), ("namespace", Keep::Sure), ("uid", Keep::Sure),
+            ("resourceVersion", Keep::Sure), ("deletionTimestamp", Keep::Sure),
+            ("generation", WORD), ("creationTimestamp", WORD),
             $(($name, $keep)),*
         ])
     };
@@ -202,7 +204,7 @@ const NODE: Keep = object!(
     "status": NODE_STATUS,
 );
 
-/// A class may ask for any of its labels.
+/// A class may ask for any of its labels, of which a kubelet may write as many as it likes (`NodeRestriction`).
 const ONE_NODE: Keep = object!(
     "metadata": metadata!("labels": WORDS),
     "spec": NODE_SPEC,
@@ -284,7 +286,7 @@ pub(super) static KINDS: [Kind; 14] = [
     kind!("", "persistentvolumeclaims", one: Keep::Whole(64 << 10, &ONE_CLAIM), each: 16 << 10, CLAIM),
     kind!("apps", "statefulsets", one: Keep::Within(64 << 10, &ONE_SET), each: 8 << 10, SET),
     kind!("", "pods", one: Keep::Within(16 << 10, &POD), each: 16 << 10, POD),
-    kind!("", "nodes", one: Keep::Whole(256 << 10, &ONE_NODE), each: 32 << 10, NODE),
+    kind!("", "nodes", one: Keep::Within(256 << 10, &ONE_NODE), each: 32 << 10, NODE),
     kind!("", "persistentvolumes", one: Keep::Whole(ANY, &ONE_VOLUME), each: 16 << 10, VOLUME),
     kind!(DOMAIN, "nodevolumes", one: Keep::Whole(ANY, &ONE_ORDER), each: 16 << 10, ORDER),
     kind!(

@@ -17,7 +17,7 @@ use crate::{
         drivers::Ours,
         labels::{RESIZE_FAILED, checksum},
     },
-    client::{Refusal, fields::page, is_conflict, refusal, words},
+    client::{Read, Refusal, fields::page, is_conflict, refusal, words},
     events::{Events, Tone},
     k8s::stateful_set::{ordinals, restarts, wanted},
     support::{
@@ -27,20 +27,15 @@ use crate::{
 };
 use anyhow::{Context, Result};
 use futures_util::{StreamExt, pin_mut};
-use k8s_openapi::{
-    NamespaceResourceScope,
-    api::{apps::v1::StatefulSet, core::v1::PersistentVolumeClaim},
-};
+use k8s_openapi::api::{apps::v1::StatefulSet, core::v1::PersistentVolumeClaim};
 use kube::{
-    Api, Client, Resource, ResourceExt,
-    api::{ObjectMeta, Patch, PatchParams},
+    Api, Client, ResourceExt,
+    api::{Patch, PatchParams},
     runtime::{WatchStreamExt, watcher, watcher::Event},
 };
 use needs::{Asked, Need, asked_for, need, stranger};
-use serde::Deserialize;
 use serde_json::json;
 use std::{
-    borrow::Cow,
     collections::HashMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
@@ -105,40 +100,6 @@ impl Round {
             (false, true) => Outcome::InVain(WAITS),
             (false, false) => Outcome::InVain(DONE),
         }
-    }
-}
-
-/// A set, as far as it was read.
-#[derive(Clone, Debug, Deserialize)]
-struct Read {
-    #[serde(flatten)]
-    set: StatefulSet,
-    /// There is more of it.
-    #[serde(default)]
-    cut: bool,
-}
-
-impl Resource for Read {
-    type DynamicType = ();
-    type Scope = NamespaceResourceScope;
-
-    fn kind((): &()) -> Cow<'_, str> {
-        StatefulSet::kind(&())
-    }
-    fn group((): &()) -> Cow<'_, str> {
-        StatefulSet::group(&())
-    }
-    fn version((): &()) -> Cow<'_, str> {
-        StatefulSet::version(&())
-    }
-    fn plural((): &()) -> Cow<'_, str> {
-        StatefulSet::plural(&())
-    }
-    fn meta(&self) -> &ObjectMeta {
-        &self.set.metadata
-    }
-    fn meta_mut(&mut self) -> &mut ObjectMeta {
-        &mut self.set.metadata
     }
 }
 
@@ -249,9 +210,9 @@ impl Sets {
 
     /// The set as it is now, if it is there and can be understood; otherwise somebody is told.
     async fn read(&self, namespace: &str, name: &str) -> Result<Option<StatefulSet>> {
-        let sets: Api<Read> = Api::namespaced(self.client.clone(), namespace);
+        let sets: Api<Read<StatefulSet>> = Api::namespaced(self.client.clone(), namespace);
         let found = sets.get_opt(name).await.context("read the stateful set")?;
-        let Some(Read { set, cut }) = found else {
+        let Some(Read { object: set, cut }) = found else {
             return Ok(None);
         };
         if cut {

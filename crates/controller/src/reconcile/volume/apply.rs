@@ -3,30 +3,28 @@
 use crate::{
     api::{
         drivers::Ours,
-        labels::{
-            CLAIM_FINALIZER, HOSTNAME, ORDER_FINALIZER, SELECTED_NODE, VOLUME_FINALIZER, hostname,
-        },
+        labels::{CLAIM_FINALIZER, ORDER_FINALIZER, SELECTED_NODE, VOLUME_FINALIZER},
         v1alpha1::NodeVolume,
     },
-    cache::nodes::{Asker, Bar, Nodes},
+    cache::nodes::{Asker, Nodes},
     decide::Step,
     k8s::claim,
     observe::Live,
     reconcile::volume::{
         manifests::{awaiting, failing, failing_no_more, finished, order_for, published, recalled},
-        node_health,
+        placement,
     },
 };
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow};
 use flexvol_sdk::Bytes;
-use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim};
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use kube::{
-    Api, Client, Resource, ResourceExt,
-    api::{DeleteParams, ListParams, ObjectMeta, Patch, PatchParams, PostParams, Preconditions},
+    Api, Client, Resource,
+    api::{DeleteParams, ObjectMeta, Patch, PatchParams, PostParams, Preconditions},
 };
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use std::{collections::HashSet, fmt::Debug};
+use std::fmt::Debug;
 
 /// Does steps of one volume.
 pub(crate) struct Act<'a> {
@@ -82,7 +80,7 @@ impl Act<'_> {
             Step::Publish => {
                 let (claim, class) = (claim(live)?, live.class.as_ref().context("no class")?);
                 let order = order(live)?;
-                let hostname = self.bound_to(&order.spec.node).await?;
+                let hostname = placement::bound_to(self.client, &order.spec.node).await?;
                 let volume = published(self.name, claim, class, order, &hostname)?;
                 let volume = self.create(&self.all(), volume).await;
                 live.volume = Some(volume.context("make the persistent volume")?);
@@ -208,73 +206,6 @@ impl Act<'_> {
         Ok(())
     }
 
-    /// The name that volumes of a node are bound to: usually its own, but not always. A node may write its
-    /// label itself, so it is looked that no other one has it: pods would be sent there.
-    async fn bound_to(&self, name: &str) -> Result<String> {
-        // As it usually is, one request tells all. No label is longer.
-        if name.len() <= 63 {
-            let called = self.called(name).await?;
-            if called.iter().any(|node| node.name_any() == name) {
-                return the_only(name, name, &called);
-            }
-        }
-        let node = self.node(name).await?.with_context(|| {
-            format!(
-                "node {name}, which has the storage, is not in the cluster; bring it back, or delete the claim"
-            )
-        })?;
-        let label = hostname(node.metadata.labels.as_ref()).with_context(|| {
-            format!(
-                "node {name} has no label {HOSTNAME}, to which its volumes could be bound; set it"
-            )
-        })?;
-        the_only(name, label, &self.called(label).await?)
-    }
-
-    /// The nodes that have a label by which volumes are bound, as the API server's cache has them: before
-    /// 1.31 it would read and decode every node of the cluster for a fresh list. A node may change its
-    /// label after any list.
-    async fn called(&self, label: &str) -> Result<Vec<Node>> {
-        let nodes: Api<Node> = self.all();
-        let with_it = ListParams::default()
-            .labels(&format!("{HOSTNAME}={label}"))
-            .match_any();
-        let found = nodes.list(&with_it).await;
-        Ok(found.context("list the nodes of a label")?.items)
-    }
-
-    async fn node(&self, name: &str) -> Result<Option<Node>> {
-        let nodes: Api<Node> = self.all();
-        nodes.get_opt(name).await.context("read the node")
-    }
-
-    /// The node with the most room, if Kubernetes has it too, and sends pods there: its agent may have been
-    /// heard of a moment before it went, and tolerates every taint. One that is tainted is taken if there is no
-    /// other: the pods may tolerate that.
-    async fn with_room(
-        &self,
-        driver: &str,
-        class: &str,
-        size: Bytes,
-        asker: Asker<'_>,
-    ) -> Result<String> {
-        let mut tainted = HashSet::new();
-        loop {
-            let name = self.nodes.with_room(driver, class, size, asker)?;
-            let found = self.node(&name).await?;
-            match (node_health::Known::of(found.as_ref()), found) {
-                (node_health::Known::Ready, Some(node)) => {
-                    let bar = Bar::of(&node);
-                    self.nodes.bar(&name, bar);
-                    if bar.is_none() || bar == Some(Bar::Tainted) && !tainted.insert(name.clone()) {
-                        return Ok(name);
-                    }
-                }
-                _ => self.nodes.miss(&name),
-            }
-        }
-    }
-
     async fn new_order(&self, live: &Live, chosen: Option<&str>) -> Result<Value> {
         let (claim, class) = (claim(live)?, live.class.as_ref().context("no class")?);
         let size = claim.spec.as_ref().map(claim::request).transpose();
@@ -289,7 +220,8 @@ impl Act<'_> {
                     volume: self.name,
                     namespace: claim.metadata.namespace.as_deref().unwrap_or_default(),
                 };
-                self.with_room(driver, class_name, size, asker).await?
+                let (client, nodes) = (self.client, self.nodes);
+                placement::with_room(client, nodes, driver, class_name, size, asker).await?
             }
         };
         let mut order = order_for(self.name, &node);
@@ -375,15 +307,4 @@ fn without(meta: &ObjectMeta, finalizer: &str) -> Vec<String> {
     let mut all = meta.finalizers.clone().unwrap_or_default();
     all.retain(|each| each != finalizer);
     all
-}
-
-/// The label of the node, if no other one has it.
-fn the_only(name: &str, label: &str, found: &[Node]) -> Result<String> {
-    let mut names = found.iter().map(ResourceExt::name_any);
-    match names.find(|other| other != name) {
-        None => Ok(label.to_owned()),
-        Some(other) => bail!(
-            "bind the volume to node {name}: node {other} has its label {HOSTNAME}={label} too, so pods might be sent there; correct the label of the one that has no right to it"
-        ),
-    }
 }
