@@ -44,7 +44,7 @@ impl Observed {
         self.claim
             .as_ref()
             .is_some_and(|claim| match claim.binding {
-                Binding::This => true,
+                Binding::This | Binding::Unknown => true,
                 Binding::Named => self.volume.is_some(),
                 Binding::None => stays(),
                 Binding::Another => false,
@@ -64,6 +64,8 @@ pub enum Binding {
     This,
     /// Another one, for good.
     Another,
+    /// There is more of the claim than was read, so it may have this one.
+    Unknown,
 }
 
 impl Claim {

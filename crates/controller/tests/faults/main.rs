@@ -13,6 +13,7 @@ mod fixed;
 mod found;
 mod hostnames;
 mod large;
+mod large_claims;
 mod leading;
 mod life;
 mod lost;
@@ -208,6 +209,16 @@ fn a_node_that_is_too_large_to_be_understood_keeps_no_claim_from_another_node() 
 #[test]
 fn a_node_whose_hostname_another_one_has_keeps_no_claim_from_another_node() {
     candidates::of_a_taken_name();
+}
+
+#[test]
+fn nothing_is_left_of_a_claim_whose_name_one_has_that_is_too_large_to_be_understood() {
+    large_claims::successor();
+}
+
+#[test]
+fn a_claim_that_is_too_large_to_be_understood_loses_nothing_and_that_is_told() {
+    large_claims::own();
 }
 
 #[test]

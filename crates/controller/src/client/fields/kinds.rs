@@ -122,7 +122,8 @@ const CLAIM: Keep = object!(
     ]),
 );
 
-/// One that is read to be changed: of its finalizers and conditions all are written back.
+/// One that is read to be changed: of its finalizers and conditions all are written back, so one that is cut is not
+/// changed.
 const ONE_CLAIM: Keep = object!(
     "metadata": metadata!("annotations": CLAIM_ANNOTATIONS, "finalizers": WORDS),
     "spec": Keep::Members(&[
@@ -136,7 +137,18 @@ const ONE_CLAIM: Keep = object!(
         ("dataSource", PRESENCE),
         ("dataSourceRef", PRESENCE),
     ]),
-    "status": Keep::All,
+    "status": Keep::Members(&[
+        ("phase", WORD),
+        ("capacity", STORAGE),
+        ("allocatedResources", STORAGE),
+        ("allocatedResourceStatuses", STORAGE),
+        ("conditions", Keep::Members(&[
+            ("type", WORD), ("status", WORD), ("reason", WORD),
+            // Whole or not at all.
+            ("message", Keep::Text(ANY)),
+            ("lastProbeTime", WORD), ("lastTransitionTime", WORD),
+        ])),
+    ]),
 );
 
 /// Everything else is read of the one that asks for something.
@@ -283,7 +295,7 @@ pub(super) static UNKNOWN: Kind = kind!(
 );
 
 pub(super) static KINDS: [Kind; 14] = [
-    kind!("", "persistentvolumeclaims", one: Keep::Whole(64 << 10, &ONE_CLAIM), each: 16 << 10, CLAIM),
+    kind!("", "persistentvolumeclaims", one: Keep::Within(64 << 10, &ONE_CLAIM), each: 16 << 10, CLAIM),
     kind!("apps", "statefulsets", one: Keep::Within(64 << 10, &ONE_SET), each: 8 << 10, SET),
     kind!("", "pods", one: Keep::Within(16 << 10, &POD), each: 16 << 10, POD),
     kind!("", "nodes", one: Keep::Within(256 << 10, &ONE_NODE), each: 32 << 10, NODE),

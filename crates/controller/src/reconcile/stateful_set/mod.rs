@@ -190,7 +190,8 @@ impl Sets {
         if wanted(&set).is_empty() {
             return Ok(Outcome::Settled);
         }
-        let claims: Api<PersistentVolumeClaim> = Api::namespaced(self.client.clone(), namespace);
+        let claims: Api<Read<PersistentVolumeClaim>> =
+            Api::namespaced(self.client.clone(), namespace);
         let mut rest = asked_for(&set).skip(round.looked_at);
         for asked in rest.by_ref().take(TURN) {
             let need = self.claim(&set, &claims, &asked).await?;
@@ -238,17 +239,25 @@ impl Sets {
     async fn claim(
         &self,
         set: &StatefulSet,
-        claims: &Api<PersistentVolumeClaim>,
+        claims: &Api<Read<PersistentVolumeClaim>>,
         Asked {
             claim: name, size, ..
         }: &Asked,
     ) -> Result<Need> {
-        let Some(claim) = claims.get_opt(name).await.context("read a claim")? else {
+        let Some(Read { object: claim, cut }) =
+            claims.get_opt(name).await.context("read a claim")?
+        else {
             return Ok(Need::Nothing);
         };
         let failed = |why: &str| {
             self.events.say(set, Tone::Warning, RESIZE_FAILED, why);
         };
+        if cut {
+            failed(&format!(
+                "claim {name} is too large to be understood; take finalizers and conditions from it"
+            ));
+            return Ok(Need::Time);
+        }
         if let Some(driver) = stranger(&claim, &self.ours) {
             failed(&format!(
                 "claim {name} is of provisioner {driver}, and is left alone; ask for its size itself"

@@ -7,6 +7,7 @@ use crate::{
         v1alpha1::NodeVolume,
     },
     cache::nodes::{Asker, Nodes},
+    client::Read,
     decide::Step,
     k8s::claim,
     observe::Live,
@@ -48,18 +49,23 @@ impl Act<'_> {
             Step::Rest | Step::Refuse(_) | Step::Stuck(_) => {}
             Step::HoldClaim => {
                 let claim = claim(live)?;
-                let patch = json!({"finalizers": with(&claim.metadata, CLAIM_FINALIZER)});
-                live.claim = Some(self.patch_meta(&self.claims(claim), claim, patch).await?);
+                self.patch_claim(
+                    live,
+                    json!({"finalizers": with(&claim.metadata, CLAIM_FINALIZER)}),
+                )
+                .await?;
             }
             Step::LetClaimGo => {
                 let claim = claim(live)?;
-                let patch = json!({"finalizers": without(&claim.metadata, CLAIM_FINALIZER)});
-                live.claim = Some(self.patch_meta(&self.claims(claim), claim, patch).await?);
+                self.patch_claim(
+                    live,
+                    json!({"finalizers": without(&claim.metadata, CLAIM_FINALIZER)}),
+                )
+                .await?;
             }
             Step::Reschedule => {
-                let claim = claim(live)?;
-                let patch = json!({"annotations": {SELECTED_NODE: Value::Null}});
-                live.claim = Some(self.patch_meta(&self.claims(claim), claim, patch).await?);
+                self.patch_claim(live, json!({"annotations": {SELECTED_NODE: Value::Null}}))
+                    .await?;
             }
             Step::Order { node } => {
                 let order = self.new_order(live, node.as_deref()).await?;
@@ -105,7 +111,8 @@ impl Act<'_> {
             Step::LetVolumeGo => {
                 let volume = volume(live)?;
                 let patch = json!({"finalizers": without(&volume.metadata, VOLUME_FINALIZER)});
-                self.patch_meta(&self.all(), volume, patch).await?;
+                let api: Api<PersistentVolume> = self.all();
+                self.patch_meta(&api, &volume.metadata, patch).await?;
                 live.volume = None;
             }
             Step::SizeVolume(size) => {
@@ -139,7 +146,7 @@ impl Act<'_> {
         Api::all(self.client.clone())
     }
 
-    fn claims(&self, claim: &PersistentVolumeClaim) -> Api<PersistentVolumeClaim> {
+    fn claims(&self, claim: &PersistentVolumeClaim) -> Api<Read<PersistentVolumeClaim>> {
         let namespace = claim.metadata.namespace.as_deref().unwrap_or_default();
         Api::namespaced(self.client.clone(), namespace)
     }
@@ -152,11 +159,18 @@ impl Act<'_> {
         Ok(api.create(&PostParams::default(), &object).await?)
     }
 
-    async fn patch_meta<K>(&self, api: &Api<K>, object: &K, mut meta: Value) -> Result<K>
+    async fn patch_claim(&self, live: &mut Live, meta: Value) -> Result<()> {
+        let claim = claim(live)?;
+        let api = self.claims(claim);
+        let patched = self.patch_meta(&api, &claim.metadata, meta).await?;
+        live.put_claim(Some(patched));
+        Ok(())
+    }
+
+    async fn patch_meta<K>(&self, api: &Api<K>, before: &ObjectMeta, mut meta: Value) -> Result<K>
     where
-        K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
+        K: Clone + Debug + DeserializeOwned,
     {
-        let before = object.meta();
         meta["resourceVersion"] = json!(before.resource_version);
         meta["uid"] = json!(before.uid);
         let name = before.name.as_deref().unwrap_or_default();
@@ -202,7 +216,7 @@ impl Act<'_> {
             .patch_status(name, &PatchParams::default(), &Patch::Merge(&patch))
             .await
             .context("write the claim's status")?;
-        live.claim = Some(patched);
+        live.put_claim(Some(patched));
         Ok(())
     }
 
@@ -252,7 +266,8 @@ impl Act<'_> {
             }
         }
         let patch = json!({"finalizers": without(&order.metadata, ORDER_FINALIZER)});
-        self.patch_meta(&api, &order, patch).await.map(drop)
+        let patched = self.patch_meta(&api, &order.metadata, patch).await;
+        patched.map(drop)
     }
 }
 

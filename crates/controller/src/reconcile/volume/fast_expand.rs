@@ -75,7 +75,11 @@ impl Controller {
         else {
             return Ok(None);
         };
-        match self.grow_claim(act, claim).await {
+        // What is not understood is told.
+        if claim.cut {
+            return Ok(None);
+        }
+        match self.grow_claim(act, claim.object).await {
             Err(error) if is_conflict(&error) => Ok(None),
             done => done,
         }
