@@ -15,7 +15,7 @@ mod remove;
 
 pub use observed::{
     Answer, Away, Binding, Claim, Observed, Order, Problem, Published, Reclaim, Volume, Wanted,
-    Wish,
+    Wish, believed,
 };
 
 use flexvol_sdk::Bytes;

@@ -243,6 +243,11 @@ fn a_request_that_is_lowered_because_there_is_no_room_counts_no_more() {
 }
 
 #[test]
+fn a_node_that_says_more_than_rounding_explains_takes_nobodys_quota() {
+    lowered::boasted();
+}
+
+#[test]
 fn an_agent_is_ready_when_it_has_told_what_is_on_its_node() {
     untold::not_ready();
 }

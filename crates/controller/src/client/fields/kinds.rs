@@ -247,7 +247,7 @@ const PROBLEM: Keep = Keep::Members(&[("class", WORD), ("message", MESSAGE)]);
 const ORDER: Keep = object!(
     "metadata": metadata!(),
     "spec": Keep::Members(&[
-        ("driver", WORD), ("node", WORD), ("wanted", WORD), ("size", WORD),
+        ("driver", WORD), ("node", WORD), ("wanted", WORD), ("size", WORD), ("most", WORD),
         ("publishing", WORD), ("published", WORD),
         ("claim", Keep::Members(&[("namespace", WORD), ("name", WORD), ("uid", WORD)])),
     ]),

@@ -175,7 +175,7 @@ fn decisions_read_the_same_of_a_volume_and_an_order_that_a_watch_tells_of_as_of_
         "apiVersion": "flexvol.dev/v1alpha1", "kind": "NodeVolume",
         "metadata": {"name": "pvc-1", "generation": 2},
         "spec": {
-            "driver": "a/b", "node": "n", "wanted": "Present", "size": 3, "publishing": true,
+            "driver": "a/b", "node": "n", "wanted": "Present", "size": 3, "most": 4, "publishing": true,
             "published": true, "parameters": {"c": "d"},
             "claim": {"namespace": "ns", "name": "data", "uid": "1"},
         },

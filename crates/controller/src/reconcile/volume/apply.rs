@@ -95,7 +95,9 @@ impl Act<'_> {
             Step::NotePublished => self.patch_order(live, json!({"published": true})).await?,
             Step::Revoke => self.patch_order(live, json!({"wanted": "Absent"})).await?,
             Step::Resize(size) => {
-                live.order = Some(self.resize(version(&order(live)?.metadata), *size).await?);
+                let order = order(live)?;
+                let most = order.spec.most_ordered();
+                live.order = Some(self.resize(version(&order.metadata), *size, most).await?);
             }
             Step::Forget => {
                 self.forget(order(live)?).await?;
@@ -178,8 +180,11 @@ impl Act<'_> {
     }
 
     /// Orders another size, if the order still has this version.
-    pub async fn resize(&self, version: &str, size: Bytes) -> Result<NodeVolume> {
-        self.change_order(version, json!({"size": size.0})).await
+    /// The most that was ordered so far is remembered, as the node may reach it yet.
+    pub async fn resize(&self, version: &str, size: Bytes, most: Bytes) -> Result<NodeVolume> {
+        let most = (most > size).then_some(most.0);
+        let spec = json!({"size": size.0, "most": most});
+        self.change_order(version, spec).await
     }
 
     /// Writes a size into the persistent volume, if it still has this version.
