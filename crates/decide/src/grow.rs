@@ -6,14 +6,26 @@
 //! never concludes from the second that the storage has grown, and lowers it where it has not, and less
 //! is asked since: kubelet would try to reach it for ever.
 //!
+//! And a node is believed no more than rounding explains: quota counts what a claim says, on all nodes.
+//!
 //! Why storage does not grow stands in the claim's status until it has grown, or nothing is asked any
 //! more. What kubelet cannot grow is for kubelet to say.
 
-use super::{Answer, Claim, Observed, Order, Step, Volume, Wanted, make::waiting};
+use super::{Answer, Claim, Observed, Order, Step, Volume, Wanted, believed, make::waiting};
 
 const NOBODY_GROWS: &str = "the volume's driver tells no sizes and says requiresFSResize: false, so nobody can grow this volume; make a claim of the size you need";
 
 pub(super) fn growing(observed: &Observed, volume: &Volume) -> Step {
+    let step = grown(observed, volume);
+    let is_bound = observed.claim.as_ref().is_some_and(Claim::is_bound);
+    let boast = observed.order.as_ref().and_then(Order::boast);
+    match boast.filter(|_| is_bound && step == Step::Rest) {
+        Some(why) => Step::Stuck(why),
+        None => step,
+    }
+}
+
+fn grown(observed: &Observed, volume: &Volume) -> Step {
     let Some(order) = &observed.order else {
         return Step::Rest;
     };
@@ -32,6 +44,7 @@ pub(super) fn growing(observed: &Observed, volume: &Volume) -> Step {
     let Answer::Present(reached) = order.answer else {
         return unreached(claim, waiting(observed, order));
     };
+    let reached = reached.map(|said| believed(said, order.size, order.most));
     // The newest request wins, also one that was lowered because the former could not be had.
     // What is reached stays, and needs no other order.
     let least = reached.unwrap_or_default();
@@ -185,6 +198,7 @@ pub(super) mod tests {
                 node: "n".to_owned(),
                 wanted: Wanted::Present,
                 size: Bytes(ordered),
+                most: Bytes(ordered),
                 published: Published::Seen,
                 answer: Answer::Present(Some(Bytes(ordered))),
                 problem: None,
@@ -241,6 +255,32 @@ pub(super) mod tests {
         assert_eq!(next(20, 100, 100, 100), Step::Rest);
         // Kubernetes' own expander says more than that.
         assert_eq!(next(20, 10, 100, 20), Step::SizeVolume(Bytes(20)));
+    }
+
+    #[test]
+    fn a_node_is_believed_as_far_as_rounding_explains_and_people_are_told() {
+        let says = |request: u64, said: u64, most: u64, capacity: u64| {
+            let mut observed = observed(request, request);
+            let order = observed.order.as_mut().unwrap();
+            (order.answer, order.most) = (Answer::Present(Some(Bytes(said))), Bytes(most));
+            observed.claim.as_mut().unwrap().capacity = Bytes(capacity);
+            observed.volume.as_mut().unwrap().capacity = Bytes(capacity);
+            decide(&observed)
+        };
+        let (gibi, huge) = (1 << 30, i64::MAX.cast_unsigned());
+        assert_eq!(says(20, gibi, 20, 10), Step::SizeVolume(Bytes(gibi)));
+        assert_eq!(says(20, huge, 20, 10), Step::SizeVolume(Bytes(20)));
+        // A former order asked for more.
+        let former = Step::SizeVolume(Bytes(9 * gibi));
+        assert_eq!(says(20, 9 * gibi, 9 * gibi, 10), former);
+        assert_eq!(says(20, 9 * gibi, 20, 10), Step::SizeVolume(Bytes(20)));
+        let large = 800 * gibi;
+        let rounded = Step::SizeVolume(Bytes(900 * gibi));
+        assert_eq!(says(large, 900 * gibi, large, gibi), rounded);
+        match says(20, huge, 20, 20) {
+            Step::Stuck(why) => assert!(why.starts_with("node n says that"), "{why}"),
+            other => panic!("{other:?}"),
+        }
     }
 
     #[test]

@@ -15,13 +15,15 @@ mod remove;
 
 pub use observed::{
     Answer, Away, Binding, Claim, Observed, Order, Problem, Published, Reclaim, Volume, Wanted,
-    Wish,
+    Wish, believed,
 };
 
 use flexvol_sdk::Bytes;
 
 /// On a persistent volume: who made it (`pkg/controller/volume/persistentvolume/util`).
 pub const PROVISIONED_BY: &str = "pv.kubernetes.io/provisioned-by";
+
+const TOO_LARGE: &str = "the claim is too large to be understood, so it and its volume are left as they are; take finalizers and conditions from it";
 
 /// One write to the API server, or none. Every step is made with the resource version that was
 /// observed as its condition, and may be repeated.
@@ -79,6 +81,10 @@ pub enum Step {
 pub fn decide(observed: &Observed) -> Step {
     if observed.order.as_ref().is_some_and(|order| !order.ours) {
         return left_alone(observed);
+    }
+    let binding = observed.claim.as_ref().map(|claim| claim.binding);
+    if binding == Some(Binding::Unknown) {
+        return Step::Stuck(TOO_LARGE.to_owned());
     }
     match &observed.volume {
         Some(volume) if !volume.ours => match observed.wish() {
@@ -151,6 +157,24 @@ mod tests {
         assert_eq!(strange(&unordered), Step::LetClaimGo);
         let free = |observed: &mut Observed| observed.claim.as_mut().unwrap().held = false;
         assert_eq!(strange(&free), Step::Rest);
+    }
+
+    #[test]
+    fn a_claim_that_is_too_large_to_be_understood_is_told_and_keeps_what_it_may_have() {
+        let mut observed = observed(20, 10);
+        observed.claim.as_mut().unwrap().binding = Binding::Unknown;
+        let released = observed.volume.clone().map(|mut volume| {
+            volume.released = true;
+            volume
+        });
+        for volume in [observed.volume.clone(), released, None] {
+            observed.volume = volume;
+            for wanted in [Wanted::Present, Wanted::Absent] {
+                observed.order.as_mut().unwrap().wanted = wanted;
+                assert_eq!(decide(&observed), Step::Stuck(TOO_LARGE.to_owned()));
+                assert!(observed.is_claimed(), "its storage is not deleted");
+            }
+        }
     }
 
     #[test]

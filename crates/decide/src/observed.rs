@@ -44,7 +44,7 @@ impl Observed {
         self.claim
             .as_ref()
             .is_some_and(|claim| match claim.binding {
-                Binding::This => true,
+                Binding::This | Binding::Unknown => true,
                 Binding::Named => self.volume.is_some(),
                 Binding::None => stays(),
                 Binding::Another => false,
@@ -64,6 +64,8 @@ pub enum Binding {
     This,
     /// Another one, for good.
     Another,
+    /// There is more of the claim than was read, so it may have this one.
+    Unknown,
 }
 
 impl Claim {
@@ -180,6 +182,8 @@ pub struct Order {
     pub wanted: Wanted,
     /// The size it shall have.
     pub size: Bytes,
+    /// The largest that was ever ordered.
+    pub most: Bytes,
     /// How far its persistent volume is.
     pub published: Published,
     /// What the node found after its last call.
@@ -188,6 +192,36 @@ pub struct Order {
     pub problem: Option<Problem>,
     /// Whether kubelet has to grow the file system after the storage.
     pub grows_on_node: bool,
+}
+
+impl Order {
+    /// What the node says of its storage that nothing explains, in words for people.
+    pub(super) fn boast(&self) -> Option<String> {
+        match self.answer {
+            Answer::Present(Some(said)) if said > explained(self.most) => Some(format!(
+                "node {} says that the storage has {said}, of which at most {} was ordered, so {} counts; look at the driver there",
+                self.node, self.most, self.size
+            )),
+            _ => None,
+        }
+    }
+}
+
+/// What counts of a size that a node says: what was ordered, if nothing explains that there is so much more than the
+/// most that ever was.
+#[must_use]
+pub fn believed(said: Bytes, ordered: Bytes, most: Bytes) -> Bytes {
+    if said > explained(most) {
+        ordered
+    } else {
+        said
+    }
+}
+
+/// Drivers round up: to parts of what is large, or to whole gibibytes.
+fn explained(most: Bytes) -> Bytes {
+    const LEAST: u64 = 1 << 30;
+    Bytes(most.0.saturating_add(LEAST.max(most.0 / 8)))
 }
 
 /// What a node found.

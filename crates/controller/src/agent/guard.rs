@@ -8,7 +8,7 @@ use crate::{
     },
     decide::Observed,
     k8s::volume::handed_on,
-    observe::{self, Live},
+    observe,
 };
 use anyhow::{Context, Result};
 use kube::Api;
@@ -36,7 +36,9 @@ impl Agent {
         // One that is another claim's since may be used by pods of both.
         if live.volume.as_ref().and_then(handed_on).is_some() {
             let claim = observe::read_claim(&self.client, claim_uid(name), &place).await?;
-            moments.push(Live { claim, ..live }.observed(name, ours));
+            let mut live = live;
+            live.put_claim(claim);
+            moments.push(live.observed(name, ours));
         }
         // After the volume: one that says Retain goes when its order has gone, so a volume that is not there
         // says nothing about its storage unless the order is there afterwards.

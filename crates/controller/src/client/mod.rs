@@ -7,6 +7,7 @@ pub(crate) mod fence;
 pub(crate) mod fields;
 pub(crate) mod paginate;
 pub(crate) mod prune;
+mod read;
 mod request_info;
 mod throttle;
 pub(crate) mod timeouts;
@@ -14,6 +15,7 @@ pub(crate) mod timeouts;
 pub(crate) use errors::is_quota;
 pub use errors::{Refusal, is_conflict, is_refused, refusal, words};
 pub use fence::Fence;
+pub(crate) use read::Read;
 pub use throttle::Budget;
 
 use crate::support::metrics::Metrics;

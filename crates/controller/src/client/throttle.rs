@@ -80,7 +80,11 @@ impl Shared {
         sort: Sort,
         begun: Instant,
     ) -> Response<Timed<B>> {
-        if let Some(pause) = retry_after(&answer) {
+        // Filters that have too much to do speak in plain text (`tooManyRequests` in apiserver/pkg/server/filters).
+        // A `Status` is of what was asked for alone, such as an eviction that a disruption budget holds up.
+        if let Some(pause) = retry_after(&answer)
+            && !is_json(&answer)
+        {
             self.hold(pause);
         }
         // Of the API server's words alone it follows that something is not there. Load balancers say it
@@ -295,6 +299,28 @@ mod tests {
             asked.push(begun.elapsed().as_secs());
         }
         assert_eq!(asked, [0, 3, 6]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_one_object_has_to_wait_for_holds_nobody_else() {
+        let begun = Instant::now();
+        let answer = || {
+            let answer = Response::builder()
+                .status(429)
+                .header("retry-after", "10")
+                .header("content-type", "application/json");
+            let status = json!({
+                "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": 429,
+                "message": "Cannot evict pod as it would violate the pod's disruption budget.",
+                "reason": "TooManyRequests", "details": {"retryAfterSeconds": 10},
+            });
+            answer.body(Full::from(status.to_string())).unwrap()
+        };
+        let maps: Api<ConfigMap> = Api::default_namespaced(client(answer, 1000.0));
+        for _ in 0..3 {
+            maps.get("data").await.unwrap_err();
+        }
+        assert_eq!(begun.elapsed().as_secs(), 0);
     }
 
     #[tokio::test]

@@ -11,6 +11,7 @@ use crate::{
         labels::{CLAIM_FINALIZER, VOLUME_FINALIZER, claim_uid, volume_name},
         v1alpha1::{ClaimReference, NodeVolume, ProblemReport},
     },
+    client::Read,
     decide::{self, Away, Binding, Observed, Reclaim},
     k8s::{
         claim::{self, awaits_node, capacity, failure, grows, is_bound},
@@ -33,6 +34,8 @@ use orders::LASTING;
 pub struct Live {
     /// The claim that the persistent volume is for; before that is there, the one it is named after.
     pub claim: Option<PersistentVolumeClaim>,
+    /// There is more of the claim than was read.
+    pub claim_is_cut: bool,
     /// The persistent volume of that name.
     pub volume: Option<PersistentVolume>,
     /// The order of that name.
@@ -72,7 +75,7 @@ pub async fn read(
         ..Live::default()
     };
     if let Some((place, uid)) = place {
-        live.claim = read_claim(client, &uid, &place).await?;
+        live.put_claim(read_claim(client, &uid, &place).await?);
     }
     if let Some(claim) = &live.claim
         && needs_class(claim, ours)
@@ -95,11 +98,11 @@ pub(crate) async fn read_claim(
     client: &Client,
     uid: &str,
     (namespace, name): &(String, String),
-) -> Result<Option<PersistentVolumeClaim>> {
-    let claims: Api<PersistentVolumeClaim> = Api::namespaced(client.clone(), namespace);
+) -> Result<Option<Read<PersistentVolumeClaim>>> {
+    let claims: Api<Read<PersistentVolumeClaim>> = Api::namespaced(client.clone(), namespace);
     let found = claims.get_opt(name).await.context("read the claim")?;
     // One that was made later under the same name is another volume's.
-    Ok(found.filter(|claim| self::uid(&claim.metadata) == uid))
+    Ok(found.filter(|claim| self::uid(&claim.object.metadata) == uid))
 }
 
 fn named(claim: &ClaimReference) -> (String, String) {
@@ -115,6 +118,12 @@ fn needs_class(claim: &PersistentVolumeClaim, ours: &Ours) -> bool {
 }
 
 impl Live {
+    /// The claim was read, also by writing it.
+    pub(crate) fn put_claim(&mut self, claim: Option<Read<PersistentVolumeClaim>>) {
+        self.claim_is_cut = claim.as_ref().is_some_and(|claim| claim.cut);
+        self.claim = claim.map(|claim| claim.object);
+    }
+
     /// The names of the volume and of its claim, as far as they are known.
     pub(crate) fn names(&self) -> (String, String) {
         let volume = self.volume.as_ref().map(|volume| &volume.metadata);
@@ -183,6 +192,7 @@ impl Live {
             },
             // Whoever has written the name, it is not undone.
             binding: match spec.volume_name.as_deref() {
+                _ if self.claim_is_cut => Binding::Unknown,
                 None | Some("") => Binding::None,
                 Some(volume) if volume != name => Binding::Another,
                 Some(_) if is_bound(claim) => Binding::This,

@@ -21,6 +21,7 @@ pub(crate) fn order_of(order: &NodeVolume, ours: &Ours) -> decide::Order {
         node: order.spec.node.clone(),
         wanted: wanted(order.spec.wanted),
         size: Bytes(order.spec.size),
+        most: order.spec.most_ordered(),
         published: match (order.spec.publishing, order.spec.published) {
             (_, true) => Published::Seen,
             (true, false) => Published::Soon,

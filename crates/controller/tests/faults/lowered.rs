@@ -1,7 +1,8 @@
 //! Requests that are lowered before they are had: quota counts what storage has, and no more.
 
 use crate::world::{MEBI, SCRIPT, World, tell};
-use flexvol_apiserver::Kubernetes;
+use flexvol_apiserver::{Key, Kubernetes};
+use serde_json::json;
 use std::fs;
 
 /// Of a claim that is bound, on a node whose driver does `first` before it grows a volume.
@@ -64,6 +65,34 @@ pub fn without_room() {
         world.ask_for("data", "20Mi");
         world.eventually("the claim to have less", |world| counts(world, "20Mi"))?;
         assert_eq!(Vec::from_iter(world.storage().into_values()), [20 * MEBI]);
+        world.delete_claim("data");
+        world.eventually("nothing to be left", World::nothing_is_left)
+    });
+}
+
+/// A node's token answers its own orders as it likes, and quota counts on all nodes what a claim says.
+pub fn boasted() {
+    tell(World::beside(Kubernetes { expands: false }), |world| {
+        world.node("node");
+        world.start_controller(&["--rate=1000"]);
+        world.start_agent("node", &[]);
+        world.claim("data", "plain");
+        world.eventually("the claim to be bound", |world| world.is_bound("data"))?;
+        let name = world.server.store().all("NodeVolume")[0]["metadata"]["name"].clone();
+        let order = Key::new("NodeVolume", "", name.as_str().unwrap());
+        let says = |world: &World, size: i64| {
+            let status = json!({"size": size});
+            world.server.store().merge_status(&order, &status).unwrap();
+        };
+        says(world, i64::MAX);
+        world.ask_for("data", "20Mi");
+        world.eventually("its author to be told", |world| {
+            world.told("says that the storage has")
+        })?;
+        says(world, 20 << 20);
+        world.eventually("what was ordered to be counted", |world| {
+            counts(world, "20Mi")
+        })?;
         world.delete_claim("data");
         world.eventually("nothing to be left", World::nothing_is_left)
     });

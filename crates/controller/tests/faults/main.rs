@@ -7,11 +7,13 @@
 
 mod alone;
 mod away;
+mod candidates;
 mod claim_authors;
 mod fixed;
 mod found;
 mod hostnames;
 mod large;
+mod large_claims;
 mod leading;
 mod life;
 mod lost;
@@ -61,6 +63,11 @@ fn a_node_that_is_silent_gets_no_new_volume_until_it_is_back() {
 #[test]
 fn who_waits_for_a_node_that_is_away_is_told_and_it_goes_on_when_that_is_back() {
     away::waited_for();
+}
+
+#[test]
+fn a_claim_that_is_deleted_waits_for_no_node_that_was_to_make_its_volume() {
+    away::claim_deleted();
 }
 
 #[test]
@@ -200,6 +207,26 @@ fn a_volume_is_bound_to_a_label_that_its_node_alone_has() {
 }
 
 #[test]
+fn a_node_that_is_too_large_to_be_understood_keeps_no_claim_from_another_node() {
+    candidates::large();
+}
+
+#[test]
+fn a_node_whose_hostname_another_one_has_keeps_no_claim_from_another_node() {
+    candidates::of_a_taken_name();
+}
+
+#[test]
+fn nothing_is_left_of_a_claim_whose_name_one_has_that_is_too_large_to_be_understood() {
+    large_claims::successor();
+}
+
+#[test]
+fn a_claim_that_is_too_large_to_be_understood_loses_nothing_and_that_is_told() {
+    large_claims::own();
+}
+
+#[test]
 fn a_claim_that_was_replaced_without_its_provisioner_grows() {
     replaced::grows();
 }
@@ -218,6 +245,11 @@ fn a_request_that_is_lowered_while_its_storage_grows_counts_what_that_has() {
 #[test]
 fn a_request_that_is_lowered_because_there_is_no_room_counts_no_more() {
     lowered::without_room();
+}
+
+#[test]
+fn a_node_that_says_more_than_rounding_explains_takes_nobodys_quota() {
+    lowered::boasted();
 }
 
 #[test]

@@ -139,6 +139,8 @@ const NAMES: [&str; 2] = ["a", "b"];
 const SMALL: u64 = 1;
 const MIDDLE: u64 = 2;
 const BIG: u64 = 3;
+/// More than anything explains.
+const HUGE: u64 = 1 << 60;
 
 fn bytes(size: u64) -> Bytes {
     Bytes(size)
@@ -225,6 +227,7 @@ impl World {
             node: NAMES[order.node].to_owned(),
             wanted: order.wanted,
             size: bytes(order.size),
+            most: bytes(order.size),
             published: order.published,
             answer: order.answer,
             problem: order.full.then(|| Problem {
@@ -284,6 +287,7 @@ impl World {
             add(format!("it writes {step:?} by its index"), Some(next));
         }
         add("a node reads its order".to_owned(), self.node_reads());
+        add("a node says more than it has".to_owned(), self.boasts());
         add("a node's driver ends".to_owned(), self.driver_ends(true));
         add(
             "a node's driver ends and its agent too".to_owned(),

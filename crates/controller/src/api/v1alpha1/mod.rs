@@ -5,7 +5,7 @@
 pub(crate) mod schemas;
 
 use crate::api::labels::{DOMAIN, VERSION};
-use flexvol_sdk::ErrorClass;
+use flexvol_sdk::{Bytes, ErrorClass};
 use kube::{Resource, api::ObjectMeta, core::ClusterResourceScope};
 use serde::{Deserialize, Serialize};
 use std::{borrow::Cow, collections::BTreeMap};
@@ -39,6 +39,9 @@ pub struct NodeVolumeSpec {
     pub wanted: Wanted,
     /// How large it shall be at least, in bytes.
     pub size: u64,
+    /// The largest size that was ordered, if a former order was of more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub most: Option<u64>,
     /// A persistent volume is about to be made.
     #[serde(default)]
     pub publishing: bool,
@@ -53,6 +56,14 @@ pub struct NodeVolumeSpec {
     /// The options of the persistent volume, if the storage was made before this order.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub made: Option<Made>,
+}
+
+impl NodeVolumeSpec {
+    /// The largest size that was ever ordered.
+    #[must_use]
+    pub fn most_ordered(&self) -> Bytes {
+        Bytes(self.most.unwrap_or_default().max(self.size))
+    }
 }
 
 /// Whether storage shall be there.

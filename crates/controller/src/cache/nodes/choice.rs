@@ -4,7 +4,10 @@ use super::{Asker, Known, NoNode, Nodes, Silence, room::Estimate};
 use crate::api::labels::checksum;
 use flexvol_sdk::Bytes;
 use k8s_openapi::api::core::v1::Node;
-use std::{cmp::Ordering, time::Duration};
+use std::{
+    cmp::{Ordering, Reverse},
+    time::Duration,
+};
 use tokio::time::Instant;
 
 /// For how long it is believed that pods may not run on a node.
@@ -20,6 +23,8 @@ pub(crate) enum Bar {
     Tainted,
     /// Somebody wants no new pods there, whatever they tolerate.
     Cordoned,
+    /// No volume can be bound to it, or it cannot be understood: it is asked when there is no other.
+    Unfit,
 }
 
 impl Bar {
@@ -58,8 +63,14 @@ impl Candidate<'_> {
                 Estimate::Any => (1, free(Bytes(0))),
                 Estimate::Unknown(_) => (0, free(Bytes(0))),
             };
-            let is_free = candidate.bar.is_none();
-            (is_free, !candidate.doubtful, rank, free, candidate.turn)
+            let free_of_bars = Reverse(candidate.bar);
+            (
+                free_of_bars,
+                !candidate.doubtful,
+                rank,
+                free,
+                candidate.turn,
+            )
         };
         by(self).cmp(&by(other))
     }

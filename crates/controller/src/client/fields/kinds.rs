@@ -38,8 +38,10 @@ macro_rules! object {
 macro_rules! metadata {
     ($($name:literal: $keep:expr),* $(,)?) => {
         Keep::Members(&[
-            ("name", WORD), ("namespace", WORD), ("uid", WORD), ("resourceVersion", WORD),
-            ("generation", WORD), ("creationTimestamp", WORD), ("deletionTimestamp", WORD),
+            // Which object it is, and whether it goes, is known of any, however large.
+            ("name", Keep::Sure), ("namespace", Keep::Sure), ("uid", Keep::Sure),
+            ("resourceVersion", Keep::Sure), ("deletionTimestamp", Keep::Sure),
+            ("generation", WORD), ("creationTimestamp", WORD),
             $(($name, $keep)),*
         ])
     };
@@ -120,7 +122,8 @@ const CLAIM: Keep = object!(
     ]),
 );
 
-/// One that is read to be changed: of its finalizers and conditions all are written back.
+/// One that is read to be changed: of its finalizers and conditions all are written back, so one that is cut is not
+/// changed.
 const ONE_CLAIM: Keep = object!(
     "metadata": metadata!("annotations": CLAIM_ANNOTATIONS, "finalizers": WORDS),
     "spec": Keep::Members(&[
@@ -134,7 +137,18 @@ const ONE_CLAIM: Keep = object!(
         ("dataSource", PRESENCE),
         ("dataSourceRef", PRESENCE),
     ]),
-    "status": Keep::All,
+    "status": Keep::Members(&[
+        ("phase", WORD),
+        ("capacity", STORAGE),
+        ("allocatedResources", STORAGE),
+        ("allocatedResourceStatuses", STORAGE),
+        ("conditions", Keep::Members(&[
+            ("type", WORD), ("status", WORD), ("reason", WORD),
+            // Whole or not at all.
+            ("message", Keep::Text(ANY)),
+            ("lastProbeTime", WORD), ("lastTransitionTime", WORD),
+        ])),
+    ]),
 );
 
 /// Everything else is read of the one that asks for something.
@@ -202,7 +216,7 @@ const NODE: Keep = object!(
     "status": NODE_STATUS,
 );
 
-/// A class may ask for any of its labels.
+/// A class may ask for any of its labels, of which a kubelet may write as many as it likes (`NodeRestriction`).
 const ONE_NODE: Keep = object!(
     "metadata": metadata!("labels": WORDS),
     "spec": NODE_SPEC,
@@ -233,7 +247,7 @@ const PROBLEM: Keep = Keep::Members(&[("class", WORD), ("message", MESSAGE)]);
 const ORDER: Keep = object!(
     "metadata": metadata!(),
     "spec": Keep::Members(&[
-        ("driver", WORD), ("node", WORD), ("wanted", WORD), ("size", WORD),
+        ("driver", WORD), ("node", WORD), ("wanted", WORD), ("size", WORD), ("most", WORD),
         ("publishing", WORD), ("published", WORD),
         ("claim", Keep::Members(&[("namespace", WORD), ("name", WORD), ("uid", WORD)])),
     ]),
@@ -281,10 +295,10 @@ pub(super) static UNKNOWN: Kind = kind!(
 );
 
 pub(super) static KINDS: [Kind; 14] = [
-    kind!("", "persistentvolumeclaims", one: Keep::Whole(64 << 10, &ONE_CLAIM), each: 16 << 10, CLAIM),
+    kind!("", "persistentvolumeclaims", one: Keep::Within(64 << 10, &ONE_CLAIM), each: 16 << 10, CLAIM),
     kind!("apps", "statefulsets", one: Keep::Within(64 << 10, &ONE_SET), each: 8 << 10, SET),
     kind!("", "pods", one: Keep::Within(16 << 10, &POD), each: 16 << 10, POD),
-    kind!("", "nodes", one: Keep::Whole(256 << 10, &ONE_NODE), each: 32 << 10, NODE),
+    kind!("", "nodes", one: Keep::Within(256 << 10, &ONE_NODE), each: 32 << 10, NODE),
     kind!("", "persistentvolumes", one: Keep::Whole(ANY, &ONE_VOLUME), each: 16 << 10, VOLUME),
     kind!(DOMAIN, "nodevolumes", one: Keep::Whole(ANY, &ONE_ORDER), each: 16 << 10, ORDER),
     kind!(

@@ -9,11 +9,13 @@ pub(crate) enum Keep {
     But(&'static [&'static str]),
     /// A word of at most so many bytes as it is written, or a number.
     Text(usize),
+    /// A word that is kept however much else there is of an object, which has but few of them.
+    Sure,
     /// These members of an object, or of each object of an array. A word or a number is kept.
     Members(&'static [(&'static str, Keep)]),
     /// So of the members of an object whose names begin so.
     Begins(&'static str, &'static Keep),
-    /// These words of an array.
+    /// These words of an array, also however much else there is.
     Words(&'static [&'static str]),
     /// So of each element of an array, or of each member of an object, however many there are.
     Each(&'static Keep),

@@ -34,6 +34,8 @@ enum State {
     Text {
         escaped: bool,
         most: usize,
+        /// It is kept whatever else is.
+        sure: bool,
     },
     /// A number, or `true`.
     Bare,
@@ -82,7 +84,7 @@ impl Prune {
             let taken = match self.state {
                 State::Between => self.between(byte, &mut out),
                 State::Name { escaped } => self.name(byte, escaped),
-                State::Text { escaped, most } => self.text(byte, escaped, most, &mut out),
+                State::Text { .. } => self.text(byte, &mut out),
                 State::Bare => self.bare(byte, &mut out),
                 State::Whole { .. } => self.whole(rest, &mut out),
             };
@@ -141,7 +143,7 @@ impl Prune {
                 }
                 self.begin_as_it_is(kept);
             }
-            Some(keep) if opens && !matches!(keep, Keep::Text(_)) => {
+            Some(keep) if opens && !matches!(keep, Keep::Text(_) | Keep::Sure) => {
                 if self.pay(self.lead_length() + 2) {
                     self.lead(out);
                     out.push(byte);
@@ -162,8 +164,11 @@ impl Prune {
                     _ => LONGEST,
                 };
                 if byte == b'"' {
-                    let escaped = false;
-                    self.state = State::Text { escaped, most };
+                    self.state = State::Text {
+                        escaped: false,
+                        most,
+                        sure: matches!(keep, Keep::Sure | Keep::Words(_)),
+                    };
                     return 1;
                 }
                 self.state = State::Bare;
@@ -202,13 +207,16 @@ impl Prune {
             Keep::Begins(head, keep) if open.object => {
                 (begins(&self.name, head).then_some(*keep), few && named)
             }
-            Keep::Words(_) | Keep::Text(_) if open.object => (None, true),
+            Keep::Words(_) | Keep::Text(_) | Keep::Sure if open.object => (None, true),
             Keep::Each(keep) => (Some(*keep), !open.object || named),
             // There is none that is open.
             Keep::Within(_, keep) | Keep::Whole(_, keep) => (Some(*keep), true),
-            Keep::Text(_) | Keep::But(_) | Keep::Members(_) | Keep::Begins(..) | Keep::Words(_) => {
-                (Some(open.keep), few)
-            }
+            Keep::Text(_)
+            | Keep::Sure
+            | Keep::But(_)
+            | Keep::Members(_)
+            | Keep::Begins(..)
+            | Keep::Words(_) => (Some(open.keep), few),
         };
         if keep.is_some() && !fits {
             self.cut();
@@ -257,7 +265,15 @@ impl Prune {
         1
     }
 
-    fn text(&mut self, byte: u8, escaped: bool, most: usize, out: &mut Vec<u8>) -> usize {
+    fn text(&mut self, byte: u8, out: &mut Vec<u8>) -> usize {
+        let State::Text {
+            escaped,
+            most,
+            sure,
+        } = self.state
+        else {
+            return 0;
+        };
         if byte != b'"' || escaped {
             if self.text.len() <= most {
                 self.text.push(byte);
@@ -265,6 +281,7 @@ impl Prune {
             self.state = State::Text {
                 escaped: byte == b'\\' && !escaped,
                 most,
+                sure,
             };
             return 1;
         }
@@ -279,7 +296,7 @@ impl Prune {
         if kept {
             self.text.insert(0, b'"');
             self.text.push(b'"');
-            self.put_text(out);
+            self.put_text(sure, out);
         }
         self.ended();
         1
@@ -296,13 +313,13 @@ impl Prune {
         if self.text.len() > DIGITS {
             self.text = b"null".to_vec();
         }
-        self.put_text(out);
+        self.put_text(false, out);
         self.ended();
         0
     }
 
-    fn put_text(&mut self, out: &mut Vec<u8>) {
-        if self.pay(self.lead_length() + self.text.len()) {
+    fn put_text(&mut self, sure: bool, out: &mut Vec<u8>) {
+        if sure || self.pay(self.lead_length() + self.text.len()) {
             self.lead(out);
             out.extend_from_slice(&self.text);
         }

@@ -12,7 +12,10 @@ use crate::{
     client::{Refusal, refusal},
     events::Tone,
     k8s::stateful_set::restarts,
-    support::{log, work_queue::Outcome},
+    support::{
+        log,
+        work_queue::{Outcome, Pace},
+    },
 };
 use anyhow::{Context, Result};
 use k8s_openapi::{
@@ -21,6 +24,7 @@ use k8s_openapi::{
 };
 use kube::{Api, ResourceExt, api::PostParams, core::Status};
 use serde_json::json;
+use std::time::Duration;
 
 impl Sets {
     /// Stops the last pod whose claims wait for it, if it may be stopped.
@@ -119,7 +123,18 @@ impl Sets {
         );
         log::warn("a pod is not stopped", &[("why", &text)]);
         self.events.say(set, Tone::Warning, RESIZE_FAILED, &text);
-        Ok(Outcome::InVain(WAITS))
+        Ok(Outcome::InVain(pace(&refused)))
+    }
+}
+
+/// How soon the set is looked at again: not before the API server says so.
+fn pace(refused: &Status) -> Pace {
+    let details = refused.details.as_ref();
+    let seconds = details.map_or(0, |details| details.retry_after_seconds);
+    let first = Duration::from_secs(seconds.into());
+    Pace {
+        first: first.clamp(WAITS.first, WAITS.longest),
+        ..WAITS
     }
 }
 
@@ -131,4 +146,25 @@ fn words(status: &Status) -> String {
         .chain(causes)
         .collect();
     all.join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::from_value;
+
+    #[test]
+    fn a_pod_whose_budget_holds_it_is_asked_for_again_when_the_api_server_says_so() {
+        let first = |details| {
+            let status = json!({
+                "status": "Failure", "code": 429, "reason": "TooManyRequests", "message": "no",
+                "details": details,
+            });
+            pace(&from_value(status).unwrap()).first.as_secs()
+        };
+        assert_eq!(first(json!({"retryAfterSeconds": 10})), 10);
+        assert_eq!(first(json!({"retryAfterSeconds": 9999})), 300);
+        assert_eq!(first(json!({})), 5);
+        assert_eq!(first(json!(null)), 5);
+    }
 }

@@ -17,7 +17,7 @@ use crate::{
         drivers::Ours,
         labels::{RESIZE_FAILED, checksum},
     },
-    client::{Refusal, fields::page, is_conflict, refusal, words},
+    client::{Read, Refusal, fields::page, is_conflict, refusal, words},
     events::{Events, Tone},
     k8s::stateful_set::{ordinals, restarts, wanted},
     support::{
@@ -27,20 +27,15 @@ use crate::{
 };
 use anyhow::{Context, Result};
 use futures_util::{StreamExt, pin_mut};
-use k8s_openapi::{
-    NamespaceResourceScope,
-    api::{apps::v1::StatefulSet, core::v1::PersistentVolumeClaim},
-};
+use k8s_openapi::api::{apps::v1::StatefulSet, core::v1::PersistentVolumeClaim};
 use kube::{
-    Api, Client, Resource, ResourceExt,
-    api::{ObjectMeta, Patch, PatchParams},
+    Api, Client, ResourceExt,
+    api::{Patch, PatchParams},
     runtime::{WatchStreamExt, watcher, watcher::Event},
 };
 use needs::{Asked, Need, asked_for, need, stranger};
-use serde::Deserialize;
 use serde_json::json;
 use std::{
-    borrow::Cow,
     collections::HashMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
@@ -105,40 +100,6 @@ impl Round {
             (false, true) => Outcome::InVain(WAITS),
             (false, false) => Outcome::InVain(DONE),
         }
-    }
-}
-
-/// A set, as far as it was read.
-#[derive(Clone, Debug, Deserialize)]
-struct Read {
-    #[serde(flatten)]
-    set: StatefulSet,
-    /// There is more of it.
-    #[serde(default)]
-    cut: bool,
-}
-
-impl Resource for Read {
-    type DynamicType = ();
-    type Scope = NamespaceResourceScope;
-
-    fn kind((): &()) -> Cow<'_, str> {
-        StatefulSet::kind(&())
-    }
-    fn group((): &()) -> Cow<'_, str> {
-        StatefulSet::group(&())
-    }
-    fn version((): &()) -> Cow<'_, str> {
-        StatefulSet::version(&())
-    }
-    fn plural((): &()) -> Cow<'_, str> {
-        StatefulSet::plural(&())
-    }
-    fn meta(&self) -> &ObjectMeta {
-        &self.set.metadata
-    }
-    fn meta_mut(&mut self) -> &mut ObjectMeta {
-        &mut self.set.metadata
     }
 }
 
@@ -229,7 +190,8 @@ impl Sets {
         if wanted(&set).is_empty() {
             return Ok(Outcome::Settled);
         }
-        let claims: Api<PersistentVolumeClaim> = Api::namespaced(self.client.clone(), namespace);
+        let claims: Api<Read<PersistentVolumeClaim>> =
+            Api::namespaced(self.client.clone(), namespace);
         let mut rest = asked_for(&set).skip(round.looked_at);
         for asked in rest.by_ref().take(TURN) {
             let need = self.claim(&set, &claims, &asked).await?;
@@ -249,9 +211,9 @@ impl Sets {
 
     /// The set as it is now, if it is there and can be understood; otherwise somebody is told.
     async fn read(&self, namespace: &str, name: &str) -> Result<Option<StatefulSet>> {
-        let sets: Api<Read> = Api::namespaced(self.client.clone(), namespace);
+        let sets: Api<Read<StatefulSet>> = Api::namespaced(self.client.clone(), namespace);
         let found = sets.get_opt(name).await.context("read the stateful set")?;
-        let Some(Read { set, cut }) = found else {
+        let Some(Read { object: set, cut }) = found else {
             return Ok(None);
         };
         if cut {
@@ -277,17 +239,25 @@ impl Sets {
     async fn claim(
         &self,
         set: &StatefulSet,
-        claims: &Api<PersistentVolumeClaim>,
+        claims: &Api<Read<PersistentVolumeClaim>>,
         Asked {
             claim: name, size, ..
         }: &Asked,
     ) -> Result<Need> {
-        let Some(claim) = claims.get_opt(name).await.context("read a claim")? else {
+        let Some(Read { object: claim, cut }) =
+            claims.get_opt(name).await.context("read a claim")?
+        else {
             return Ok(Need::Nothing);
         };
         let failed = |why: &str| {
             self.events.say(set, Tone::Warning, RESIZE_FAILED, why);
         };
+        if cut {
+            failed(&format!(
+                "claim {name} is too large to be understood; take finalizers and conditions from it"
+            ));
+            return Ok(Need::Time);
+        }
         if let Some(driver) = stranger(&claim, &self.ours) {
             failed(&format!(
                 "claim {name} is of provisioner {driver}, and is left alone; ask for its size itself"

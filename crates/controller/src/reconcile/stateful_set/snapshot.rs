@@ -9,7 +9,7 @@ use crate::{
         labels::{AWAITS_NODE, REVISION},
         v1alpha1::NodeVolume,
     },
-    client::{fields::page, paginate},
+    client::{Read, fields::page, paginate},
     decide::{Answer, Order, Wanted},
     k8s::{
         claim::{condition, failure, grows, request},
@@ -63,9 +63,18 @@ impl Sets {
 
     /// A claim, if it shall grow.
     async fn growing(&self, namespace: &str, name: &str) -> Result<Option<Claim>> {
-        let claims: Api<PersistentVolumeClaim> = Api::namespaced(self.client.clone(), namespace);
+        let claims: Api<Read<PersistentVolumeClaim>> =
+            Api::namespaced(self.client.clone(), namespace);
         let claim = claims.get_opt(name).await.context("read a claim")?;
-        let Some(claim) = claim.filter(grows) else {
+        // Of one that was not read whole nobody knows that it need not grow, nor that it can.
+        if claim.as_ref().is_some_and(|claim| claim.cut) {
+            return Ok(Some(Claim {
+                name: name.to_owned(),
+                pending: None,
+                stored: None,
+            }));
+        }
+        let Some(claim) = claim.map(|claim| claim.object).filter(grows) else {
             return Ok(None);
         };
         let orders: Api<NodeVolume> = Api::all(self.client.clone());

@@ -3,30 +3,29 @@
 use crate::{
     api::{
         drivers::Ours,
-        labels::{
-            CLAIM_FINALIZER, HOSTNAME, ORDER_FINALIZER, SELECTED_NODE, VOLUME_FINALIZER, hostname,
-        },
+        labels::{CLAIM_FINALIZER, ORDER_FINALIZER, SELECTED_NODE, VOLUME_FINALIZER},
         v1alpha1::NodeVolume,
     },
-    cache::nodes::{Asker, Bar, Nodes},
+    cache::nodes::{Asker, Nodes},
+    client::Read,
     decide::Step,
     k8s::claim,
     observe::Live,
     reconcile::volume::{
         manifests::{awaiting, failing, failing_no_more, finished, order_for, published, recalled},
-        node_health,
+        placement,
     },
 };
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow};
 use flexvol_sdk::Bytes;
-use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim};
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use kube::{
-    Api, Client, Resource, ResourceExt,
-    api::{DeleteParams, ListParams, ObjectMeta, Patch, PatchParams, PostParams, Preconditions},
+    Api, Client, Resource,
+    api::{DeleteParams, ObjectMeta, Patch, PatchParams, PostParams, Preconditions},
 };
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use std::{collections::HashSet, fmt::Debug};
+use std::fmt::Debug;
 
 /// Does steps of one volume.
 pub(crate) struct Act<'a> {
@@ -50,18 +49,23 @@ impl Act<'_> {
             Step::Rest | Step::Refuse(_) | Step::Stuck(_) => {}
             Step::HoldClaim => {
                 let claim = claim(live)?;
-                let patch = json!({"finalizers": with(&claim.metadata, CLAIM_FINALIZER)});
-                live.claim = Some(self.patch_meta(&self.claims(claim), claim, patch).await?);
+                self.patch_claim(
+                    live,
+                    json!({"finalizers": with(&claim.metadata, CLAIM_FINALIZER)}),
+                )
+                .await?;
             }
             Step::LetClaimGo => {
                 let claim = claim(live)?;
-                let patch = json!({"finalizers": without(&claim.metadata, CLAIM_FINALIZER)});
-                live.claim = Some(self.patch_meta(&self.claims(claim), claim, patch).await?);
+                self.patch_claim(
+                    live,
+                    json!({"finalizers": without(&claim.metadata, CLAIM_FINALIZER)}),
+                )
+                .await?;
             }
             Step::Reschedule => {
-                let claim = claim(live)?;
-                let patch = json!({"annotations": {SELECTED_NODE: Value::Null}});
-                live.claim = Some(self.patch_meta(&self.claims(claim), claim, patch).await?);
+                self.patch_claim(live, json!({"annotations": {SELECTED_NODE: Value::Null}}))
+                    .await?;
             }
             Step::Order { node } => {
                 let order = self.new_order(live, node.as_deref()).await?;
@@ -82,7 +86,7 @@ impl Act<'_> {
             Step::Publish => {
                 let (claim, class) = (claim(live)?, live.class.as_ref().context("no class")?);
                 let order = order(live)?;
-                let hostname = self.bound_to(&order.spec.node).await?;
+                let hostname = placement::bound_to(self.client, &order.spec.node).await?;
                 let volume = published(self.name, claim, class, order, &hostname)?;
                 let volume = self.create(&self.all(), volume).await;
                 live.volume = Some(volume.context("make the persistent volume")?);
@@ -91,7 +95,9 @@ impl Act<'_> {
             Step::NotePublished => self.patch_order(live, json!({"published": true})).await?,
             Step::Revoke => self.patch_order(live, json!({"wanted": "Absent"})).await?,
             Step::Resize(size) => {
-                live.order = Some(self.resize(version(&order(live)?.metadata), *size).await?);
+                let order = order(live)?;
+                let most = order.spec.most_ordered();
+                live.order = Some(self.resize(version(&order.metadata), *size, most).await?);
             }
             Step::Forget => {
                 self.forget(order(live)?).await?;
@@ -107,7 +113,8 @@ impl Act<'_> {
             Step::LetVolumeGo => {
                 let volume = volume(live)?;
                 let patch = json!({"finalizers": without(&volume.metadata, VOLUME_FINALIZER)});
-                self.patch_meta(&self.all(), volume, patch).await?;
+                let api: Api<PersistentVolume> = self.all();
+                self.patch_meta(&api, &volume.metadata, patch).await?;
                 live.volume = None;
             }
             Step::SizeVolume(size) => {
@@ -141,7 +148,7 @@ impl Act<'_> {
         Api::all(self.client.clone())
     }
 
-    fn claims(&self, claim: &PersistentVolumeClaim) -> Api<PersistentVolumeClaim> {
+    fn claims(&self, claim: &PersistentVolumeClaim) -> Api<Read<PersistentVolumeClaim>> {
         let namespace = claim.metadata.namespace.as_deref().unwrap_or_default();
         Api::namespaced(self.client.clone(), namespace)
     }
@@ -154,11 +161,18 @@ impl Act<'_> {
         Ok(api.create(&PostParams::default(), &object).await?)
     }
 
-    async fn patch_meta<K>(&self, api: &Api<K>, object: &K, mut meta: Value) -> Result<K>
+    async fn patch_claim(&self, live: &mut Live, meta: Value) -> Result<()> {
+        let claim = claim(live)?;
+        let api = self.claims(claim);
+        let patched = self.patch_meta(&api, &claim.metadata, meta).await?;
+        live.put_claim(Some(patched));
+        Ok(())
+    }
+
+    async fn patch_meta<K>(&self, api: &Api<K>, before: &ObjectMeta, mut meta: Value) -> Result<K>
     where
-        K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
+        K: Clone + Debug + DeserializeOwned,
     {
-        let before = object.meta();
         meta["resourceVersion"] = json!(before.resource_version);
         meta["uid"] = json!(before.uid);
         let name = before.name.as_deref().unwrap_or_default();
@@ -166,8 +180,11 @@ impl Act<'_> {
     }
 
     /// Orders another size, if the order still has this version.
-    pub async fn resize(&self, version: &str, size: Bytes) -> Result<NodeVolume> {
-        self.change_order(version, json!({"size": size.0})).await
+    /// The most that was ordered so far is remembered, as the node may reach it yet.
+    pub async fn resize(&self, version: &str, size: Bytes, most: Bytes) -> Result<NodeVolume> {
+        let most = (most > size).then_some(most.0);
+        let spec = json!({"size": size.0, "most": most});
+        self.change_order(version, spec).await
     }
 
     /// Writes a size into the persistent volume, if it still has this version.
@@ -204,75 +221,8 @@ impl Act<'_> {
             .patch_status(name, &PatchParams::default(), &Patch::Merge(&patch))
             .await
             .context("write the claim's status")?;
-        live.claim = Some(patched);
+        live.put_claim(Some(patched));
         Ok(())
-    }
-
-    /// The name that volumes of a node are bound to: usually its own, but not always. A node may write its
-    /// label itself, so it is looked that no other one has it: pods would be sent there.
-    async fn bound_to(&self, name: &str) -> Result<String> {
-        // As it usually is, one request tells all. No label is longer.
-        if name.len() <= 63 {
-            let called = self.called(name).await?;
-            if called.iter().any(|node| node.name_any() == name) {
-                return the_only(name, name, &called);
-            }
-        }
-        let node = self.node(name).await?.with_context(|| {
-            format!(
-                "node {name}, which has the storage, is not in the cluster; bring it back, or delete the claim"
-            )
-        })?;
-        let label = hostname(node.metadata.labels.as_ref()).with_context(|| {
-            format!(
-                "node {name} has no label {HOSTNAME}, to which its volumes could be bound; set it"
-            )
-        })?;
-        the_only(name, label, &self.called(label).await?)
-    }
-
-    /// The nodes that have a label by which volumes are bound, as the API server's cache has them: before
-    /// 1.31 it would read and decode every node of the cluster for a fresh list. A node may change its
-    /// label after any list.
-    async fn called(&self, label: &str) -> Result<Vec<Node>> {
-        let nodes: Api<Node> = self.all();
-        let with_it = ListParams::default()
-            .labels(&format!("{HOSTNAME}={label}"))
-            .match_any();
-        let found = nodes.list(&with_it).await;
-        Ok(found.context("list the nodes of a label")?.items)
-    }
-
-    async fn node(&self, name: &str) -> Result<Option<Node>> {
-        let nodes: Api<Node> = self.all();
-        nodes.get_opt(name).await.context("read the node")
-    }
-
-    /// The node with the most room, if Kubernetes has it too, and sends pods there: its agent may have been
-    /// heard of a moment before it went, and tolerates every taint. One that is tainted is taken if there is no
-    /// other: the pods may tolerate that.
-    async fn with_room(
-        &self,
-        driver: &str,
-        class: &str,
-        size: Bytes,
-        asker: Asker<'_>,
-    ) -> Result<String> {
-        let mut tainted = HashSet::new();
-        loop {
-            let name = self.nodes.with_room(driver, class, size, asker)?;
-            let found = self.node(&name).await?;
-            match (node_health::Known::of(found.as_ref()), found) {
-                (node_health::Known::Ready, Some(node)) => {
-                    let bar = Bar::of(&node);
-                    self.nodes.bar(&name, bar);
-                    if bar.is_none() || bar == Some(Bar::Tainted) && !tainted.insert(name.clone()) {
-                        return Ok(name);
-                    }
-                }
-                _ => self.nodes.miss(&name),
-            }
-        }
     }
 
     async fn new_order(&self, live: &Live, chosen: Option<&str>) -> Result<Value> {
@@ -289,7 +239,8 @@ impl Act<'_> {
                     volume: self.name,
                     namespace: claim.metadata.namespace.as_deref().unwrap_or_default(),
                 };
-                self.with_room(driver, class_name, size, asker).await?
+                let (client, nodes) = (self.client, self.nodes);
+                placement::with_room(client, nodes, driver, class_name, size, asker).await?
             }
         };
         let mut order = order_for(self.name, &node);
@@ -320,7 +271,8 @@ impl Act<'_> {
             }
         }
         let patch = json!({"finalizers": without(&order.metadata, ORDER_FINALIZER)});
-        self.patch_meta(&api, &order, patch).await.map(drop)
+        let patched = self.patch_meta(&api, &order.metadata, patch).await;
+        patched.map(drop)
     }
 }
 
@@ -375,15 +327,4 @@ fn without(meta: &ObjectMeta, finalizer: &str) -> Vec<String> {
     let mut all = meta.finalizers.clone().unwrap_or_default();
     all.retain(|each| each != finalizer);
     all
-}
-
-/// The label of the node, if no other one has it.
-fn the_only(name: &str, label: &str, found: &[Node]) -> Result<String> {
-    let mut names = found.iter().map(ResourceExt::name_any);
-    match names.find(|other| other != name) {
-        None => Ok(label.to_owned()),
-        Some(other) => bail!(
-            "bind the volume to node {name}: node {other} has its label {HOSTNAME}={label} too, so pods might be sent there; correct the label of the one that has no right to it"
-        ),
-    }
 }

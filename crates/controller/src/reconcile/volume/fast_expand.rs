@@ -75,7 +75,11 @@ impl Controller {
         else {
             return Ok(None);
         };
-        match self.grow_claim(act, claim).await {
+        // What is not understood is told.
+        if claim.cut {
+            return Ok(None);
+        }
+        match self.grow_claim(act, claim.object).await {
             Err(error) if is_conflict(&error) => Ok(None),
             done => done,
         }
@@ -106,6 +110,7 @@ impl Controller {
             let (Some(volume), Some(order)) = (known.volume, known.order) else {
                 return Ok(None);
             };
+            let most = order.what.most;
             let observed = Observed {
                 volume: Some(volume.what),
                 order: Some(order.what),
@@ -118,7 +123,7 @@ impl Controller {
                 }
                 Step::Rest => return Ok(Some(Outcome::Settled)),
                 Step::Resize(size) => {
-                    let resized = act.resize(&order.version, size).await?;
+                    let resized = act.resize(&order.version, size, most).await?;
                     self.index
                         .order_written(&order.version, &resized, &self.ours);
                     live.order = Some(resized);

@@ -87,12 +87,12 @@ pub(crate) fn published(
         .unwrap_or_default();
     let spec = claim.spec.clone().unwrap_or_default();
     // A driver that tells no size has made what it was asked for.
-    let size = Bytes(status.size.unwrap_or(order.spec.size));
-    if size < Bytes(order.spec.size) {
-        bail!(
-            "the driver made {size}, and {} was asked for",
-            Bytes(order.spec.size)
-        );
+    let ordered = Bytes(order.spec.size);
+    let size = status.size.map_or(ordered, |said| {
+        decide::believed(Bytes(said), ordered, order.spec.most_ordered())
+    });
+    if size < ordered {
+        bail!("the driver made {size}, and {ordered} was asked for");
     }
     let mut source = json!({"driver": order.spec.driver, "options": made.options});
     if let Some(fs_type) = made.fs_type {

@@ -7,6 +7,7 @@ use crate::{
         v1alpha1::{NodeVolume, Wanted},
     },
     cache::nodes::{Asker, Nodes, Silence},
+    client::Read,
     decide::{Away, Wish},
     k8s::{claim, class, meta::uid},
     observe::{Live, provisioning},
@@ -28,20 +29,34 @@ pub(crate) enum Known {
 
 impl Known {
     /// What a node's object says.
-    pub fn of(node: Option<&Node>) -> Self {
+    pub fn of(node: Option<&Read<Node>>) -> Self {
         let Some(node) = node else {
             return Known::Missing;
         };
-        let conditions = node.status.iter().flat_map(|status| &status.conditions);
+        let conditions = node
+            .object
+            .status
+            .iter()
+            .flat_map(|status| &status.conditions);
         let unready = conditions
             .flatten()
             .any(|condition| condition.type_ == "Ready" && condition.status != "True");
-        if unready {
+        // Of one that is cut the rest may say so.
+        if unready || node.cut {
             Known::Unready
         } else {
             Known::Ready
         }
     }
+}
+
+/// A node's object.
+///
+/// # Errors
+/// When the API server does not answer.
+pub(super) async fn read(client: &Client, name: &str) -> Result<Option<Read<Node>>> {
+    let nodes: Api<Read<Node>> = Api::all(client.clone());
+    nodes.get_opt(name).await.context("read the node")
 }
 
 /// What became of the node that has to act for a volume: the one that was ordered, or else the one that
@@ -56,15 +71,14 @@ pub(crate) async fn away(
     live: &Live,
     ours: &Ours,
 ) -> Result<Option<Away>> {
-    let all: Api<Node> = Api::all(client.clone());
     let Some(order) = &live.order else {
-        return chosen(&all, nodes, live, ours).await;
+        return chosen(client, nodes, live, ours).await;
     };
     let node = &order.spec.node;
     let Some(silence) = nodes.silence(node) else {
         return Ok(None);
     };
-    let found = all.get_opt(node).await.context("read the node")?;
+    let found = read(client, node).await?;
     let known = Known::of(found.as_ref());
     Ok(Some(Away {
         why: words(node, known, &silence, Some(order)),
@@ -74,7 +88,7 @@ pub(crate) async fn away(
 }
 
 /// Why the node that the scheduler chose cannot make a volume.
-async fn chosen(all: &Api<Node>, nodes: &Nodes, live: &Live, ours: &Ours) -> Result<Option<Away>> {
+async fn chosen(client: &Client, nodes: &Nodes, live: &Live, ours: &Ours) -> Result<Option<Away>> {
     let (Some(claim), Some(class)) = (&live.claim, &live.class) else {
         return Ok(None);
     };
@@ -85,7 +99,7 @@ async fn chosen(all: &Api<Node>, nodes: &Nodes, live: &Live, ours: &Ours) -> Res
     };
     let silence = nodes.silence(&node);
     if silence.is_some() || class.allowed_topologies.is_some() {
-        let found = all.get_opt(&node).await.context("read the node")?;
+        let found = read(client, &node).await?;
         if let Some(silence) = silence {
             let known = Known::of(found.as_ref());
             return Ok(Some(Away {
@@ -97,7 +111,7 @@ async fn chosen(all: &Api<Node>, nodes: &Nodes, live: &Live, ours: &Ours) -> Res
         }
         let labels = found
             .as_ref()
-            .and_then(|node| node.metadata.labels.as_ref());
+            .and_then(|node| node.object.metadata.labels.as_ref());
         if !class::allows_node(class, labels) {
             return Ok(Some(Away {
                 why: format!(
@@ -164,7 +178,7 @@ mod tests {
 
     #[test]
     fn only_a_kubelet_that_says_so_is_not_ready() {
-        let node = |conditions| -> Node {
+        let node = |conditions| -> Read<Node> {
             from_value(json!({"metadata": {"name": "n"}, "status": {"conditions": conditions}}))
                 .unwrap()
         };
@@ -174,6 +188,9 @@ mod tests {
         assert_eq!(Known::of(Some(&ready("False"))), Known::Unready);
         assert_eq!(Known::of(Some(&ready("True"))), Known::Ready);
         assert_eq!(Known::of(Some(&node(json!([])))), Known::Ready);
+        let mut cut = ready("True");
+        cut.cut = true;
+        assert_eq!(Known::of(Some(&cut)), Known::Unready);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! What Kubernetes and the nodes do by themselves.
 
-use super::{Actor, Node, Phase, World, bytes, writes};
+use super::{Actor, HUGE, Node, Phase, World, bytes, writes};
 use flexvol_decide::{Answer, Wanted, decide};
 
 impl World {
@@ -227,6 +227,15 @@ impl World {
             order.full = full;
         }
         Some(next)
+    }
+
+    /// It says what it likes of storage that is there.
+    pub(super) fn boasts(&self) -> Option<World> {
+        let mut next = self.clone();
+        let order = next.order.as_mut().filter(|_| self.setting.boasts)?;
+        let is_there = self.storage[order.node].is_some() && order.wanted == Wanted::Present;
+        order.answer = Answer::Present(Some(bytes(HUGE)));
+        is_there.then_some(next)
     }
 
     fn tells(&self, size: u64) -> Answer {

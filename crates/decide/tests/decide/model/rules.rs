@@ -1,6 +1,6 @@
 //! What must hold.
 
-use super::{Absence, Tenant, World, bytes};
+use super::{Absence, BIG, HUGE, Tenant, World, bytes};
 use flexvol_decide::{Answer, Published, Step, Wanted, decide};
 
 impl World {
@@ -28,6 +28,7 @@ impl World {
             && claim.is_bound()
             && !next.is_forged()
             && !next.forced
+            && !next.setting.boasts
             && (volume.node != 0 || !is_removed)
             && next.storage[volume.node].is_none_or(|size| size < claim.capacity)
         {
@@ -43,6 +44,9 @@ impl World {
             && !next.forced
         {
             return Err("a volume was published without storage".to_owned());
+        }
+        if next.counts().any(|size| size > BIG) {
+            return Err("a size is counted that nobody asked for".to_owned());
         }
         if next.overtaken {
             return Err("a claim was written between Kubernetes' two writes".to_owned());
@@ -64,9 +68,17 @@ impl World {
         }
     }
 
+    /// The sizes that claim and volume say.
+    fn counts(&self) -> impl Iterator<Item = u64> {
+        let of_claim = self.claim.as_ref().map(|claim| claim.capacity);
+        let awaited = self.claim.as_ref().and_then(|claim| claim.awaits_node);
+        let of_volume = self.volume.as_ref().map(|volume| volume.capacity);
+        of_claim.into_iter().chain(awaited).chain(of_volume)
+    }
+
     fn measured(&self) -> u64 {
         match self.order.as_ref().map(|order| order.answer) {
-            Some(Answer::Present(Some(size))) => size.0,
+            Some(Answer::Present(Some(size))) if size.0 != HUGE => size.0,
             _ => 0,
         }
     }

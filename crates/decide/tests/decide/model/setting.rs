@@ -19,6 +19,8 @@ pub struct Setting {
     pub tenant: Option<Tenant>,
     /// The driver tells no sizes. Then nothing else goes wrong but that a request is lowered, and an index is behind.
     pub sizeless: bool,
+    /// A node says of storage what it likes. Then nothing else goes wrong but what goes wrong where a user lowers.
+    pub boasts: bool,
 }
 
 /// What the author of a claim writes into it, beside its size.
@@ -43,6 +45,7 @@ impl Setting {
                 lowers: bit(4),
                 tenant: None,
                 sizeless: false,
+                boasts: false,
             }
         };
         let of_tenants = [Tenant::Binds, Tenant::Chooses]
@@ -58,11 +61,18 @@ impl Setting {
             // A file system grows, or nobody grows it.
             ..bits(0b10100 | number << 2 & 0b01000 | number & 1)
         });
-        of_tenants.chain(sizeless).chain((0..32).map(bits))
+        let boasts = (0..4).map(move |number| Setting {
+            boasts: true,
+            ..bits(0b10010 | number << 2)
+        });
+        of_tenants
+            .chain(sizeless)
+            .chain(boasts)
+            .chain((0..32).map(bits))
     }
 
     /// A few things go wrong, and others do not, or there would be too many states.
     pub(super) fn is_calm(&self) -> bool {
-        self.lowers || self.tenant.is_some() || self.sizeless
+        self.lowers || self.boasts || self.tenant.is_some() || self.sizeless
     }
 }

@@ -1,0 +1,40 @@
+//! Objects of which not all may have been read.
+
+use kube::{Resource, api::ObjectMeta};
+use serde::Deserialize;
+use std::borrow::Cow;
+
+/// An object, as far as it was read: what hangs on something that may be among the rest has to ask for
+/// [`Read::cut`].
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Read<K> {
+    #[serde(flatten)]
+    pub object: K,
+    /// There is more of it.
+    #[serde(default)]
+    pub cut: bool,
+}
+
+impl<K: Resource<DynamicType = ()>> Resource for Read<K> {
+    type DynamicType = ();
+    type Scope = K::Scope;
+
+    fn kind((): &()) -> Cow<'_, str> {
+        K::kind(&())
+    }
+    fn group((): &()) -> Cow<'_, str> {
+        K::group(&())
+    }
+    fn version((): &()) -> Cow<'_, str> {
+        K::version(&())
+    }
+    fn plural((): &()) -> Cow<'_, str> {
+        K::plural(&())
+    }
+    fn meta(&self) -> &ObjectMeta {
+        self.object.meta()
+    }
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        self.object.meta_mut()
+    }
+}

@@ -1,0 +1,140 @@
+//! On which node a volume is made, and by which name it is bound to one.
+//!
+//! What one node says of itself, by its agent or in its own object, keeps no volume from another node.
+
+use super::node_health::{self, Known};
+use crate::{
+    api::labels::{HOSTNAME, hostname},
+    cache::nodes::{Asker, Bar, Nodes},
+};
+use anyhow::{Context, Result};
+use flexvol_sdk::Bytes;
+use k8s_openapi::api::core::v1::Node;
+use kube::{Api, Client, ResourceExt, api::ListParams};
+use std::{collections::HashSet, fmt};
+
+/// Why a node can have no volume, whatever is asked of it, in words for people.
+#[derive(Debug)]
+pub(super) struct Unfit(String);
+
+impl fmt::Display for Unfit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Unfit {}
+
+/// The node with the most room, if Kubernetes has it too, and sends pods there: its agent may have been
+/// heard of a moment before it went, and tolerates every taint. One that is tainted is taken if there is no
+/// other: the pods may tolerate that. Why one is unfit is told if there is no other.
+pub(super) async fn with_room(
+    client: &Client,
+    nodes: &Nodes,
+    driver: &str,
+    class: &str,
+    size: Bytes,
+    asker: Asker<'_>,
+) -> Result<String> {
+    let (mut doubted, mut failed) = (HashSet::new(), false);
+    loop {
+        let name = nodes.with_room(driver, class, size, asker)?;
+        let standing = match standing(client, &name).await {
+            Ok(standing) => standing,
+            Err(why) => {
+                nodes.bar(&name, Some(Bar::Unfit));
+                // Of two that cannot be asked it is the API server that does not answer.
+                let asked = why.is::<Unfit>() || !std::mem::replace(&mut failed, true);
+                if asked && doubted.insert(name) {
+                    continue;
+                }
+                return Err(why);
+            }
+        };
+        match standing {
+            Standing::Missing => nodes.miss(&name),
+            Standing::There(bar) => {
+                nodes.bar(&name, bar);
+                if bar.is_none() || bar == Some(Bar::Tainted) && !doubted.insert(name.clone()) {
+                    return Ok(name);
+                }
+            }
+        }
+    }
+}
+
+/// What Kubernetes says of a node.
+enum Standing {
+    /// It is not there, or its kubelet does not answer.
+    Missing,
+    There(Option<Bar>),
+}
+
+async fn standing(client: &Client, name: &str) -> Result<Standing> {
+    let Some(node) = node_health::read(client, name).await? else {
+        return Ok(Standing::Missing);
+    };
+    // Also what would keep pods away may be among what was not read.
+    if node.cut {
+        return Err(Unfit(format!(
+            "node {name} is too large to be understood; take labels from it"
+        ))
+        .into());
+    }
+    if Known::of(Some(&node)) != Known::Ready {
+        return Ok(Standing::Missing);
+    }
+    let bar = Bar::of(&node.object);
+    if bar != Some(Bar::Cordoned) {
+        bound_to(client, name).await?;
+    }
+    Ok(Standing::There(bar))
+}
+
+/// The name that volumes of a node are bound to: usually its own, but not always. A node may write its
+/// label itself, so it is looked that no other one has it: pods would be sent there.
+pub(super) async fn bound_to(client: &Client, name: &str) -> Result<String> {
+    // As it usually is, one request tells all. No label is longer.
+    if name.len() <= 63 {
+        let called = called(client, name).await?;
+        if called.iter().any(|node| node.name_any() == name) {
+            return the_only(name, name, &called);
+        }
+    }
+    let node = node_health::read(client, name).await?;
+    let node = node.ok_or_else(|| {
+        Unfit(format!(
+            "node {name}, which has the storage, is not in the cluster; bring it back, or delete the claim"
+        ))
+    })?;
+    let label = hostname(node.object.metadata.labels.as_ref()).ok_or_else(|| {
+        Unfit(format!(
+            "node {name} has no label {HOSTNAME}, to which its volumes could be bound; set it"
+        ))
+    })?;
+    the_only(name, label, &called(client, label).await?)
+}
+
+/// The nodes that have a label by which volumes are bound, as the API server's cache has them: before
+/// 1.31 it would read and decode every node of the cluster for a fresh list. A node may change its
+/// label after any list.
+async fn called(client: &Client, label: &str) -> Result<Vec<Node>> {
+    let nodes: Api<Node> = Api::all(client.clone());
+    let with_it = ListParams::default()
+        .labels(&format!("{HOSTNAME}={label}"))
+        .match_any();
+    let found = nodes.list(&with_it).await;
+    Ok(found.context("list the nodes of a label")?.items)
+}
+
+/// The label of the node, if no other one has it.
+fn the_only(name: &str, label: &str, found: &[Node]) -> Result<String> {
+    let mut names = found.iter().map(ResourceExt::name_any);
+    match names.find(|other| other != name) {
+        None => Ok(label.to_owned()),
+        Some(other) => Err(Unfit(format!(
+            "bind the volume to node {name}: node {other} has its label {HOSTNAME}={label} too, so pods might be sent there; correct the label of the one that has no right to it"
+        ))
+        .into()),
+    }
+}

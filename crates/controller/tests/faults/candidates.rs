@@ -1,0 +1,72 @@
+//! What one node says of itself, by its agent's or its kubelet's rights, keeps no claim from another node.
+
+use crate::world::{SCRIPT, World, tell};
+use flexvol_apiserver::Key;
+use serde_json::{Map, Value, json};
+use std::fs;
+
+/// Its agent tells twice the room of others.
+fn start_roomiest(world: &mut World, node: &str) {
+    let storage = world.path(&format!("{node}/storage"));
+    fs::create_dir_all(&storage).unwrap();
+    let script = SCRIPT.replace("/var/lib/lab/plain", &storage);
+    let boasts = script.replace("1099511627776", "2199023255552");
+    assert_ne!(script, boasts);
+    world.install_script(node, &boasts);
+    world.start_agent(node, &[]);
+}
+
+/// Claims, all of which another node than the roomiest one gets.
+fn claims_are_bound(world: &mut World, to: &str) -> Result<(), String> {
+    world.eventually("both to be known", |world| {
+        let all = world.server.store().all("StorageNode").into_iter();
+        let told = all.filter(|node| !node["status"]["capacities"]["plain"].is_null());
+        told.count() == 2
+    })?;
+    let names = ["one", "two", "three"];
+    for name in names {
+        world.claim(name, "plain");
+    }
+    world.eventually("the claims to be bound", |world| {
+        names.iter().all(|name| world.is_bound(name))
+    })?;
+    assert_eq!(world.nodes_of_storage(), [to; 3]);
+    Ok(())
+}
+
+/// A kubelet may write any number of labels into its own node.
+pub fn large() {
+    tell(World::start(), |world| {
+        for node in ["node", "large"] {
+            world.node(node);
+        }
+        let label = |number| (format!("{}/{number:050}", "n".repeat(120)), "v".repeat(60));
+        let labels = (0..1300)
+            .map(label)
+            .map(|(key, text)| (key, Value::from(text)));
+        let labels = Value::Object(labels.collect::<Map<_, _>>());
+        let key = Key::new("Node", "", "large");
+        let patch = json!({"metadata": {"labels": labels}});
+        world.server.store().merge(&key, &patch).unwrap();
+        world.start_controller(&["--rate=1000"]);
+        world.start_agent("node", &[]);
+        start_roomiest(world, "large");
+        claims_are_bound(world, "node")
+    });
+}
+
+/// And another one's hostname.
+pub fn of_a_taken_name() {
+    tell(World::start(), |world| {
+        for node in ["node", "roomiest"] {
+            world.node(node);
+        }
+        let labels = json!({"kubernetes.io/hostname": "roomiest"});
+        let thief = json!({"metadata": {"name": "thief", "labels": labels}});
+        world.make("Node", thief);
+        world.start_controller(&["--rate=1000"]);
+        world.start_agent("node", &[]);
+        start_roomiest(world, "roomiest");
+        claims_are_bound(world, "node")
+    });
+}

@@ -1,0 +1,73 @@
+//! Claims that are too large to be understood keep what they may have, and nothing that another one had.
+
+use crate::world::{World, tell};
+use serde_json::{Value, json};
+use std::thread::yield_now;
+
+/// As the API server takes them (`ValidateFinalizerName` in apimachinery/pkg/api/validation), which bounds each, and
+/// nobody their number.
+fn finalizers() -> Value {
+    let domain = ["d", "e", "f"].map(|letter| letter.repeat(60)).join(".");
+    let names = (0..300).map(|number| Value::from(format!("{domain}.example.com/n{number:062}")));
+    names.collect()
+}
+
+/// Whoever has the namespace makes a claim of the name of one that was deleted.
+pub fn successor() {
+    tell(World::start(), |world| {
+        world.node("node");
+        world.start_controller(&["--rate=1000"]);
+        world.start_agent("node", &[]);
+        world.claim("data", "plain");
+        world.eventually("the claim to be bound", |world| world.is_bound("data"))?;
+        let uid = world.the_claim("data")["metadata"]["uid"].clone();
+        world.delete_claim("data");
+        let large = json!({
+            "metadata": {"name": "data", "namespace": "default", "finalizers": finalizers()},
+            "spec": {
+                "accessModes": ["ReadWriteOnce"], "storageClassName": "",
+                "resources": {"requests": {"storage": "1"}},
+            },
+        });
+        while !world.the_claim("data").is_null() {
+            yield_now();
+        }
+        world.make("PersistentVolumeClaim", large);
+        assert_ne!(world.the_claim("data")["metadata"]["uid"], uid);
+        world.eventually("nothing to be left of the former one", |world| {
+            let store = world.server.store();
+            let left = store.count("PersistentVolume") + store.count("NodeVolume");
+            drop(store);
+            left == 0 && world.storage().is_empty()
+        })?;
+        assert!(!world.the_claim("data").is_null());
+        Ok(())
+    });
+}
+
+/// Who makes his own claim large is told, and loses nothing.
+pub fn own() {
+    tell(World::start(), |world| {
+        world.node("node");
+        world.start_controller(&["--rate=1000"]);
+        world.start_agent("node", &[]);
+        world.claim("data", "plain");
+        world.eventually("the claim to be bound", |world| world.is_bound("data"))?;
+        let before = world.the_claim("data")["metadata"]["finalizers"].clone();
+        world.edit("data", &json!({"metadata": {"finalizers": finalizers()}}));
+        world.ask_for("data", "20Mi");
+        world.eventually("its author to be told", |world| {
+            world.told("the claim is too large to be understood")
+        })?;
+        let volumes = world.server.store().all("PersistentVolume");
+        assert_eq!(volumes.len(), 1);
+        let kept = world.the_claim("data")["metadata"]["finalizers"].clone();
+        assert_eq!(kept, finalizers(), "nobody takes what was not read");
+        world.edit("data", &json!({"metadata": {"finalizers": before}}));
+        world.eventually("it to grow", |world| {
+            world.the_claim("data")["status"]["capacity"]["storage"] == "20Mi"
+        })?;
+        world.delete_claim("data");
+        world.eventually("nothing to be left", World::nothing_is_left)
+    });
+}
