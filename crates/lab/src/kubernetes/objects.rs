@@ -28,6 +28,7 @@ fn socket() -> String {
 fn resource(kind: &str) -> Option<(&'static str, &'static str, bool)> {
     Some(match kind {
         "event" => ("api/v1", "events", true),
+        "lease" => ("apis/coordination.k8s.io/v1", "leases", true),
         "node" => ("api/v1", "nodes", false),
         "persistentvolume" => ("api/v1", "persistentvolumes", false),
         "persistentvolumeclaim" => ("api/v1", "persistentvolumeclaims", true),
