@@ -19,10 +19,6 @@ pub(super) fn making(observed: &Observed) -> Step {
     match (order.wanted, order.answer) {
         (Wanted::Absent, Answer::Absent) => Step::Forget,
         (Wanted::Absent, _) if is_removed && order.published != Published::Seen => Step::Forget,
-        // The order has its name and UID. A volume that a late leader makes of it is released, and deleted.
-        (Wanted::Absent, _) if claim.is_some_and(|claim| claim.held && claim.deleting) => {
-            Step::LetClaimGo
-        }
         (Wanted::Absent, _) => waiting(observed, order),
         (Wanted::Present, _)
             if order.published == Published::Seen && claim.is_none_or(names_this) =>
@@ -187,19 +183,6 @@ mod tests {
             assert_eq!(failed(class, true, Some("n")), Step::Reschedule);
         }
         assert_eq!(failed(ErrorClass::Exhausted, false, None), Step::Revoke);
-    }
-
-    #[test]
-    fn a_claim_that_is_deleted_waits_for_no_node() {
-        let goes = |held: bool, deleting: bool| {
-            waits(|claim, order| {
-                (claim.held, claim.deleting, claim.wish) = (held, deleting, Wish::Nothing);
-                (order.wanted, order.answer) = (Wanted::Absent, Answer::None);
-            })
-        };
-        assert_eq!(goes(true, true), Step::LetClaimGo);
-        assert_eq!(goes(false, true), Step::Rest);
-        assert_eq!(goes(true, false), Step::Rest);
     }
 
     #[test]

@@ -1,12 +1,9 @@
 //! Nodes that go away, and come back.
 
-use crate::world::{MEBI, SCRIPT, World, tell};
+use crate::world::{MEBI, World, tell};
 use flexvol_apiserver::Key;
 use serde_json::{Value, json};
-use std::{
-    fs,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 /// Heartbeats every second, of which three may be missed.
 const HEARTBEAT: &str = "--heartbeat-seconds=1";
@@ -49,31 +46,6 @@ fn kill_node_of_claim(world: &mut World) -> Result<String, String> {
     let node = world.nodes_of_storage().remove(0);
     world.kill(&node);
     Ok(node)
-}
-
-/// The only node dies while it makes a claim's volume, and Kubernetes keeps its object.
-pub fn claim_deleted() {
-    tell(World::start(), |world| {
-        world.node("one");
-        let storage = world.path("one/storage");
-        fs::create_dir_all(&storage).unwrap();
-        let begun = world.path("begun");
-        let script = SCRIPT.replace("/var/lib/lab/plain", &storage);
-        let hangs = format!("provision)\ntouch {begun}; exec sleep 600\n");
-        world.install_script("one", &script.replace("provision)\n", &hangs));
-        world.start_controller(&["--rate=1000", SILENCE]);
-        world.start_agent("one", &[HEARTBEAT]);
-        world.claim("data", "plain");
-        world.eventually("the driver to work", |_| fs::exists(&begun).unwrap())?;
-        world.kill("one");
-        wait_silent(world, "one")?;
-        world.delete_claim("data");
-        world.eventually("the claim to go", |world| world.the_claim("data").is_null())?;
-        assert_eq!(world.server.store().count("PersistentVolume"), 0);
-        world.install_script("one", &script);
-        world.start_agent("one", &[HEARTBEAT]);
-        world.eventually("nothing to be left", World::nothing_is_left)
-    });
 }
 
 pub fn not_chosen() {

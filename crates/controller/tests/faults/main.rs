@@ -66,11 +66,6 @@ fn who_waits_for_a_node_that_is_away_is_told_and_it_goes_on_when_that_is_back() 
 }
 
 #[test]
-fn a_claim_that_is_deleted_waits_for_no_node_that_was_to_make_its_volume() {
-    away::claim_deleted();
-}
-
-#[test]
 fn a_volume_of_a_node_that_never_comes_back_goes_when_a_person_says_so() {
     away::given_up();
 }
