@@ -205,6 +205,7 @@ pub(super) mod tests {
                 grows_on_node: false,
             }),
             away: None,
+            unbindable: None,
         }
     }
 

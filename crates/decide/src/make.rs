@@ -40,7 +40,10 @@ pub(super) fn making(observed: &Observed) -> Step {
             Some(Wish::Storage { .. } | Wish::StorageLater) if order.published > Published::No => {
                 match (answer, &order.problem) {
                     _ if !held => Step::HoldClaim,
-                    (Answer::Present(_), _) => Step::Publish,
+                    (Answer::Present(_), _) => match &observed.unbindable {
+                        Some(why) => Step::Stuck(why.clone()),
+                        None => Step::Publish,
+                    },
                     (_, None) => waiting(observed, order),
                     // It is not there any more, and nobody has used it.
                     (_, Some(_)) => Step::Revoke,
@@ -50,11 +53,14 @@ pub(super) fn making(observed: &Observed) -> Step {
             Some(Wish::Storage { node: Some(node) }) if *node != order.node => Step::Revoke,
             Some(Wish::Storage { .. }) if !held => Step::HoldClaim,
             Some(Wish::Storage { node }) => match answer {
-                Answer::Present(size) if size.is_none_or(|size| size >= order.size) => {
+                Answer::Present(size)
+                    if size.is_none_or(|size| size >= order.size)
+                        && observed.unbindable.is_none() =>
+                {
                     // Before the volume is there: from now on storage is not taken from a claim that wants it.
                     Step::NotePublishing
                 }
-                _ if !gives_up(order) => waiting(observed, order),
+                _ if !gives_up(order) && observed.unbindable.is_none() => waiting(observed, order),
                 // The scheduler has to forget the node before it can choose another.
                 _ if node.is_some() => Step::Reschedule,
                 _ => Step::Revoke,
@@ -144,8 +150,12 @@ mod tests {
     use super::super::{Problem, decide, grow::tests::observed};
     use super::*;
 
-    /// A claim that has no volume, and wants one.
     fn waits(change: impl Fn(&mut Claim, &mut Order)) -> Step {
+        decide(&waiting_for(change))
+    }
+
+    /// A claim that has no volume, and wants one.
+    fn waiting_for(change: impl Fn(&mut Claim, &mut Order)) -> Observed {
         let mut observed = observed(10, 10);
         observed.volume = None;
         let (claim, order) = (observed.claim.as_mut(), observed.order.as_mut());
@@ -154,7 +164,7 @@ mod tests {
         claim.wish = Wish::Storage { node: None };
         order.published = Published::No;
         change(claim, order);
-        decide(&observed)
+        observed
     }
 
     #[test]
@@ -183,6 +193,25 @@ mod tests {
             assert_eq!(failed(class, true, Some("n")), Step::Reschedule);
         }
         assert_eq!(failed(ErrorClass::Exhausted, false, None), Step::Revoke);
+    }
+
+    #[test]
+    fn what_no_volume_can_be_bound_to_goes_elsewhere_until_one_is_about_to_be_made() {
+        let unbindable = |published: Published, node: Option<&str>| {
+            let mut observed = waiting_for(|claim, order| {
+                let node = node.map(str::to_owned);
+                claim.wish = Wish::Storage { node };
+                order.published = published;
+            });
+            observed.unbindable = Some("taken".to_owned());
+            decide(&observed)
+        };
+        assert_eq!(unbindable(Published::No, None), Step::Revoke);
+        assert_eq!(unbindable(Published::No, Some("n")), Step::Reschedule);
+        // A late leader may make the volume, and may have found that it could.
+        let told = Step::Stuck("taken".to_owned());
+        assert_eq!(unbindable(Published::Soon, None), told);
+        assert_eq!(unbindable(Published::Soon, Some("n")), told);
     }
 
     #[test]

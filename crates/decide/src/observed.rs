@@ -14,6 +14,8 @@ pub struct Observed {
     pub order: Option<Order>,
     /// What became of the node that has to act, if it does not.
     pub away: Option<Away>,
+    /// Why no volume can be bound to the node that was ordered, as far as that was asked: it is before one is made.
+    pub unbindable: Option<String>,
 }
 
 /// A node that nothing has been heard of for too long, or that the scheduler chose and that has no room.

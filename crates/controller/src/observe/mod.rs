@@ -44,6 +44,8 @@ pub struct Live {
     pub class: Option<StorageClass>,
     /// What became of the node that has to act; others find it out.
     pub away: Option<Away>,
+    /// The hostname to which volumes of the ordered node are bound, or why none can be; others find it out.
+    pub hostname: Option<Result<String, String>>,
 }
 
 /// Reads them. `claim` says where the claim was last seen that the volume is named after, if nothing else
@@ -174,7 +176,13 @@ impl Live {
             volume: self.volume.as_ref().map(|volume| volume_of(volume, ours)),
             order: self.order.as_ref().map(|order| order_of(order, ours)),
             away: self.away.clone(),
+            unbindable: self.unbindable().map(str::to_owned),
         }
+    }
+
+    /// Why no volume can be bound to the ordered node, as far as that was asked.
+    pub(crate) fn unbindable(&self) -> Option<&str> {
+        self.hostname.as_ref()?.as_ref().err().map(String::as_str)
     }
 
     fn claim_of(&self, claim: &PersistentVolumeClaim, name: &str, ours: &Ours) -> decide::Claim {

@@ -7,9 +7,13 @@ use std::fs;
 
 /// Its agent tells twice the room of others.
 fn start_roomiest(world: &mut World, node: &str) {
+    start_roomiest_with(world, node, SCRIPT);
+}
+
+fn start_roomiest_with(world: &mut World, node: &str, script: &str) {
     let storage = world.path(&format!("{node}/storage"));
     fs::create_dir_all(&storage).unwrap();
-    let script = SCRIPT.replace("/var/lib/lab/plain", &storage);
+    let script = script.replace("/var/lib/lab/plain", &storage);
     let boasts = script.replace("1099511627776", "2199023255552");
     assert_ne!(script, boasts);
     world.install_script(node, &boasts);
@@ -61,12 +65,70 @@ pub fn of_a_taken_name() {
         for node in ["node", "roomiest"] {
             world.node(node);
         }
-        let labels = json!({"kubernetes.io/hostname": "roomiest"});
-        let thief = json!({"metadata": {"name": "thief", "labels": labels}});
-        world.make("Node", thief);
+        take_name(world);
         world.start_controller(&["--rate=1000"]);
         world.start_agent("node", &[]);
         start_roomiest(world, "roomiest");
         claims_are_bound(world, "node")
+    });
+}
+
+fn take_name(world: &World) {
+    let labels = json!({"kubernetes.io/hostname": "roomiest"});
+    let thief = json!({"metadata": {"name": "thief", "labels": labels}});
+    world.make("Node", thief);
+}
+
+/// It is taken when the storage was ordered, and before it is there.
+pub fn of_a_name_that_is_taken_later() {
+    tell(World::start(), |world| {
+        for node in ["node", "roomiest"] {
+            world.node(node);
+        }
+        world.start_controller(&["--rate=1000"]);
+        let goes_on = world.path("goes-on");
+        let waits = format!("provision)\nwhile [ ! -e {goes_on} ]; do sleep 0.1; done\n");
+        start_roomiest_with(world, "roomiest", &SCRIPT.replace("provision)\n", &waits));
+        world.claim("data", "plain");
+        world.eventually("its storage to be ordered", |world| {
+            world.server.store().count("NodeVolume") == 1
+        })?;
+        take_name(world);
+        world.start_agent("node", &[]);
+        world.eventually("another node to be known", |world| {
+            let known = world.get("StorageNode", "", "node");
+            !known["status"]["capacities"]["plain"].is_null()
+        })?;
+        fs::write(goes_on, "").unwrap();
+        world.eventually("the claim to be bound", |world| world.is_bound("data"))?;
+        assert_eq!(world.nodes_of_storage(), ["node"]);
+        Ok(())
+    });
+}
+
+/// The scheduler chose such a node, and looks for another one.
+pub fn of_a_taken_name_that_was_chosen() {
+    tell(World::start(), |world| {
+        for node in ["node", "roomiest"] {
+            world.node(node);
+        }
+        take_name(world);
+        let late = json!({"volumeBindingMode": "WaitForFirstConsumer"});
+        world.class("late", &late);
+        world.start_controller(&["--rate=1000"]);
+        world.start_agent("node", &[]);
+        start_roomiest(world, "roomiest");
+        world.claim("data", "late");
+        let chosen = "volume.kubernetes.io/selected-node";
+        let choose = |node: &str| json!({"metadata": {"annotations": {chosen: node}}});
+        world.edit("data", &choose("roomiest"));
+        world.eventually("the scheduler to be asked for another node", |world| {
+            world.the_claim("data")["metadata"]["annotations"][chosen].is_null()
+        })?;
+        assert_eq!(world.server.store().count("NodeVolume"), 0);
+        world.edit("data", &choose("node"));
+        world.eventually("the claim to be bound", |world| world.is_bound("data"))?;
+        assert_eq!(world.nodes_of_storage(), ["node"]);
+        Ok(())
     });
 }

@@ -209,6 +209,12 @@ fn a_node_that_is_too_large_to_be_understood_keeps_no_claim_from_another_node() 
 #[test]
 fn a_node_whose_hostname_another_one_has_keeps_no_claim_from_another_node() {
     candidates::of_a_taken_name();
+    candidates::of_a_taken_name_that_was_chosen();
+}
+
+#[test]
+fn storage_that_cannot_be_bound_to_its_node_any_more_is_made_on_another_one() {
+    candidates::of_a_name_that_is_taken_later();
 }
 
 #[test]

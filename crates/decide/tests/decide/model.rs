@@ -1,5 +1,6 @@
 //! A cluster with two nodes and one claim, as small as the rules allow.
 
+mod absence;
 mod actors;
 mod rules;
 mod setting;
@@ -7,6 +8,7 @@ mod tenants;
 mod users;
 mod writes;
 
+use absence::Absence;
 use flexvol_decide::{
     Answer, Away, Binding, Claim, Observed, Order, Problem, Published, Reclaim, Step, Volume,
     Wanted, Wish, decide,
@@ -87,16 +89,6 @@ struct OrderObject {
 
 type Node = usize;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Absence {
-    /// Its agent is silent.
-    Silent,
-    /// Kubernetes misses it too.
-    Lost,
-    /// Kubernetes has removed it, and it never comes back.
-    Removed,
-}
-
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct World {
     setting: Setting,
@@ -171,15 +163,6 @@ impl World {
         }
     }
 
-    fn is_away(&self, node: Node) -> bool {
-        node == 0 && self.away.is_some()
-    }
-
-    /// The scheduler would not choose it.
-    fn is_lost(&self, node: Node) -> bool {
-        node == 0 && matches!(self.away, Some(Absence::Lost | Absence::Removed))
-    }
-
     fn observe(&self) -> Observed {
         let claim = self.claim.as_ref().map(|claim| Claim {
             held: claim.held,
@@ -239,9 +222,13 @@ impl World {
         });
         let ordered = self.order.as_ref().map(|order| order.node);
         let node = ordered.or(self.claim.as_ref().and_then(|claim| claim.selected));
-        let away = node.filter(|node| self.is_away(*node)).map(|node| Away {
+        let is_away = |node: &Node| {
+            // Before storage is ordered of a node it is asked whether volumes can be bound to it.
+            self.is_away(*node) || self.is_taken(*node) && ordered.is_none()
+        };
+        let away = node.filter(is_away).map(|node| Away {
             why: "the node is away".to_owned(),
-            lost: self.is_lost(node),
+            lost: self.is_lost(node) || self.is_taken(node),
             removed: self.away == Some(Absence::Removed),
         });
         Observed {
@@ -249,6 +236,9 @@ impl World {
             volume,
             order,
             away,
+            unbindable: ordered
+                .filter(|node| self.is_taken(*node))
+                .map(|_| "another node has its hostname".to_owned()),
         }
     }
 
@@ -266,7 +256,8 @@ impl World {
         };
         let step = decide(&self.observe());
         let may_be_late = !self.setting.lowers && !self.setting.sizeless;
-        if writes(&step) && self.away.is_none() && may_be_late {
+        let all_there = matches!(self.away, None | Some(Absence::Taken));
+        if writes(&step) && all_there && may_be_late {
             let mut next = self.clone();
             let node = self.order.as_ref().map(|order| order.node);
             next.late = Some((step.clone(), node));

@@ -86,8 +86,9 @@ impl Act<'_> {
             Step::Publish => {
                 let (claim, class) = (claim(live)?, live.class.as_ref().context("no class")?);
                 let order = order(live)?;
-                let hostname = placement::bound_to(self.client, &order.spec.node).await?;
-                let volume = published(self.name, claim, class, order, &hostname)?;
+                let hostname = live.hostname.as_ref().and_then(|found| found.as_ref().ok());
+                let hostname = hostname.context("no hostname")?;
+                let volume = published(self.name, claim, class, order, hostname)?;
                 let volume = self.create(&self.all(), volume).await;
                 live.volume = Some(volume.context("make the persistent volume")?);
             }
@@ -101,7 +102,7 @@ impl Act<'_> {
             }
             Step::Forget => {
                 self.forget(order(live)?).await?;
-                live.order = None;
+                (live.order, live.hostname) = (None, None);
             }
             Step::DeleteVolume => {
                 let api: Api<PersistentVolume> = self.all();

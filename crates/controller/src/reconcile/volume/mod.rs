@@ -37,6 +37,7 @@ use crate::{
     },
 };
 use anyhow::Result;
+use flexvol_sdk::ErrorClass;
 use kube::Client;
 use prometheus_client::metrics::gauge::Gauge;
 use std::{
@@ -216,7 +217,7 @@ impl Controller {
             self.claim_grows(name, claim);
         }
         for _ in 0..STEPS {
-            let step = decide(&live.observed(name, &self.ours));
+            let step = self.next(name, &mut live).await?;
             match &step {
                 Step::Rest if live.claim.as_ref().is_some_and(claim::grows) => {
                     return Ok(Outcome::InVain(OTHERS));
@@ -231,6 +232,11 @@ impl Controller {
                 }
                 // Also if it cannot be written.
                 Step::SayFailure(why) => self.tell(&live, why),
+                Step::Revoke => {
+                    if let Some(why) = live.unbindable() {
+                        self.tell(&live, why);
+                    }
+                }
                 _ => {}
             }
             if step == Step::Reschedule
@@ -266,6 +272,26 @@ impl Controller {
         anyhow::bail!("the volume needs more than {STEPS} steps")
     }
 
+    /// The next step. Before a volume is made, and before its order says that, it is looked whether it can be
+    /// bound to the node that has its storage.
+    async fn next(&self, name: &str, live: &mut Live) -> Result<Step> {
+        let step = decide(&live.observed(name, &self.ours));
+        let makes = matches!(step, Step::NotePublishing | Step::Publish);
+        let Some(order) = live
+            .order
+            .as_ref()
+            .filter(|_| makes && live.hostname.is_none())
+        else {
+            return Ok(step);
+        };
+        let found = placement::hostname_of(&self.client, &order.spec.node).await;
+        if let Err(error) = &found {
+            self.tell(live, &words(error));
+        }
+        live.hostname = Some(found?);
+        Ok(decide(&live.observed(name, &self.ours)))
+    }
+
     /// Remembers what was ordered of a node, and whether it had room for that. Where the scheduler is asked for
     /// another node, the order is taken back after that, and that alone counts.
     fn note_room(&self, name: &str, step: &Step, live: &Live) {
@@ -276,12 +302,15 @@ impl Controller {
             Step::Order { .. } => self.nodes.ordered(node, name, size),
             Step::Revoke if live.had_no_room() => self.nodes.had_no_room(node, class, size),
             Step::Revoke => {
-                if let (Some(order), Some(problem)) = (&live.order, live.kept_failing()) {
+                let failed = live.kept_failing();
+                let failed = failed.map(|problem| (problem.class(), &*problem.message));
+                // Its hostname may be its own again when the next node is chosen, and another's after that.
+                let unbindable = live.unbindable().map(|why| (ErrorClass::Retryable, why));
+                if let (Some(order), Some((error, words))) = (&live.order, unbindable.or(failed)) {
                     let asker = Asker {
                         volume: name,
                         namespace: &order.spec.claim.namespace,
                     };
-                    let (error, words) = (problem.class(), &problem.message);
                     self.nodes.failed(node, class, asker, error, words);
                 }
             }
@@ -356,7 +385,8 @@ impl Controller {
             }
             Step::Reschedule => {
                 let full = "the node that the scheduler chose has no room for the volume";
-                let why = live.away.as_ref().map(|away| away.why.as_str());
+                let away = live.away.as_ref().map(|away| away.why.as_str());
+                let why = live.unbindable().or(away);
                 normal("Rescheduling", why.unwrap_or(full));
             }
             _ => {}

@@ -11,6 +11,7 @@ use crate::{
     decide::{Away, Wish},
     k8s::{claim, class, meta::uid},
     observe::{Live, provisioning},
+    reconcile::volume::placement,
 };
 use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::Node;
@@ -60,8 +61,7 @@ pub(super) async fn read(client: &Client, name: &str) -> Result<Option<Read<Node
 }
 
 /// What became of the node that has to act for a volume: the one that was ordered, or else the one that
-/// the scheduler chose. The API server is asked only about nodes whose agents are silent, and about those
-/// that a class may not want.
+/// the scheduler chose. Of ordered nodes the API server is asked only about those whose agents are silent.
 ///
 /// # Errors
 /// When the API server does not answer.
@@ -121,6 +121,13 @@ async fn chosen(client: &Client, nodes: &Nodes, live: &Live, ours: &Ours) -> Res
                 removed: false,
             }));
         }
+    }
+    if let Err(why) = placement::hostname_of(client, &node).await? {
+        return Ok(Some(Away {
+            why: format!("{why}; another node is asked for"),
+            lost: true,
+            removed: false,
+        }));
     }
     let name = class.metadata.name.as_deref().unwrap_or_default();
     let size = claim

@@ -91,9 +91,20 @@ async fn standing(client: &Client, name: &str) -> Result<Standing> {
     Ok(Standing::There(bar))
 }
 
+/// The hostname that volumes of a node are bound to, or why none can be.
+///
+/// # Errors
+/// When the API server does not answer.
+pub(super) async fn hostname_of(client: &Client, name: &str) -> Result<Result<String, String>> {
+    match bound_to(client, name).await {
+        Ok(hostname) => Ok(Ok(hostname)),
+        Err(why) => why.downcast().map(|Unfit(why)| Err(why)),
+    }
+}
+
 /// The name that volumes of a node are bound to: usually its own, but not always. A node may write its
 /// label itself, so it is looked that no other one has it: pods would be sent there.
-pub(super) async fn bound_to(client: &Client, name: &str) -> Result<String> {
+async fn bound_to(client: &Client, name: &str) -> Result<String> {
     // As it usually is, one request tells all. No label is longer.
     if name.len() <= 63 {
         let called = called(client, name).await?;
@@ -104,7 +115,7 @@ pub(super) async fn bound_to(client: &Client, name: &str) -> Result<String> {
     let node = node_health::read(client, name).await?;
     let node = node.ok_or_else(|| {
         Unfit(format!(
-            "node {name}, which has the storage, is not in the cluster; bring it back, or delete the claim"
+            "node {name} is not in the cluster, so no volume can be bound to it; bring it back"
         ))
     })?;
     let label = hostname(node.object.metadata.labels.as_ref()).ok_or_else(|| {

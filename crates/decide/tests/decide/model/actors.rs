@@ -40,7 +40,9 @@ impl World {
             }
             Actor::Scheduler => {
                 let all = [0, 1];
-                let fits = |node: &Node| !self.full[*node] && !self.is_lost(*node);
+                let fits = |node: &Node| {
+                    !self.full[*node] && !self.is_lost(*node) && !self.is_taken(*node)
+                };
                 next = self.scheduler(all.into_iter().find(fits).unwrap_or(0))?;
             }
             Actor::Binder => {

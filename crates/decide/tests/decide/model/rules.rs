@@ -103,9 +103,26 @@ impl World {
     /// What must hold when nothing happens any more.
     pub fn at_rest(&self) -> Result<(), String> {
         match self.away {
+            Some(Absence::Taken) => self.as_far_as_it_can_be_bound(),
             Some(_) => self.as_far_as_it_can(),
             None => self.as_it_shall_be(),
         }
+    }
+
+    /// What must hold when nothing happens until a node has its hostname for itself: nobody waits for that but who
+    /// may get a volume there at any moment.
+    fn as_far_as_it_can_be_bound(&self) -> Result<(), String> {
+        let is_about_to_be_made = self.volume.is_none()
+            && self.order.as_ref().is_some_and(|order| {
+                order.node == 0
+                    && order.wanted == Wanted::Present
+                    && order.published == Published::Soon
+            });
+        let told = matches!(decide(&self.observe()), Step::Stuck(_));
+        if is_about_to_be_made && told {
+            return Ok(());
+        }
+        self.as_it_shall_be()
     }
 
     /// What must hold when nothing happens until a node comes back: who waits for it is told.

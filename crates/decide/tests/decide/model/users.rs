@@ -107,6 +107,12 @@ impl World {
         {
             add("a node becomes full", &|world| world.full[0] = true);
         }
+        let may_be_taken = self.away.is_none() && !self.full[0] && !self.force_used;
+        if may_be_taken && !self.setting.is_calm() {
+            add("another node takes a node's hostname", &|world| {
+                world.away = Some(Absence::Taken);
+            });
+        }
         match self.away {
             None if self.has_no_accident() && !self.setting.is_calm() => {
                 add("a node's agent ends", &|world| {

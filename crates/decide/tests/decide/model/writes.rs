@@ -33,7 +33,9 @@ impl World {
                 }
             }
             Step::Order { node } => {
-                let fits = |node: &usize| !self.full[*node] && !self.is_away(*node);
+                let fits = |node: &usize| {
+                    !self.full[*node] && !self.is_away(*node) && !self.is_taken(*node)
+                };
                 let room = [0, 1].into_iter().find(fits);
                 let node = node
                     .as_ref()

@@ -1,0 +1,30 @@
+//! Nodes that do not act, or that volumes cannot be bound to.
+
+use super::{Node, World};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Absence {
+    /// Its agent is silent.
+    Silent,
+    /// Kubernetes misses it too.
+    Lost,
+    /// Kubernetes has removed it, and it never comes back.
+    Removed,
+    /// It works, but no volume can be bound to it: another node has its hostname.
+    Taken,
+}
+
+impl World {
+    pub(super) fn is_away(&self, node: Node) -> bool {
+        node == 0 && self.away.is_some() && !self.is_taken(node)
+    }
+
+    pub(super) fn is_taken(&self, node: Node) -> bool {
+        node == 0 && self.away == Some(Absence::Taken)
+    }
+
+    /// The scheduler would not choose it.
+    pub(super) fn is_lost(&self, node: Node) -> bool {
+        node == 0 && matches!(self.away, Some(Absence::Lost | Absence::Removed))
+    }
+}
