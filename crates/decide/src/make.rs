@@ -37,12 +37,15 @@ pub(super) fn making(observed: &Observed) -> Step {
         // A claim that Kubernetes has bound to nothing, or to another volume, was never bound to this one.
         (Wanted::Present, answer) => match observed.wish() {
             // A late leader may make the volume at any moment.
-            Some(Wish::Storage { .. } | Wish::StorageLater) if order.published > Published::No => {
+            Some(wish @ (Wish::Storage { .. } | Wish::StorageLater | Wish::Refused(_)))
+                if order.published > Published::No =>
+            {
                 match (answer, &order.problem) {
                     _ if !held => Step::HoldClaim,
-                    (Answer::Present(_), _) => match &observed.unbindable {
-                        Some(why) => Step::Stuck(why.clone()),
-                        None => Step::Publish,
+                    (Answer::Present(_), _) => match (wish, &observed.unbindable) {
+                        (Wish::Refused(why), _) => Step::Refuse(why.clone()),
+                        (_, Some(why)) => Step::Stuck(why.clone()),
+                        _ => Step::Publish,
                     },
                     (_, None) => waiting(observed, order),
                     // It is not there any more, and nobody has used it.
@@ -212,6 +215,33 @@ mod tests {
         let told = Step::Stuck("taken".to_owned());
         assert_eq!(unbindable(Published::Soon, None), told);
         assert_eq!(unbindable(Published::Soon, Some("n")), told);
+    }
+
+    #[test]
+    fn what_is_about_to_be_made_is_not_taken_back_because_its_class_is_gone() {
+        let refused = |published: Published, held: bool, answer: Answer, fails: bool| {
+            waits(|claim, order| {
+                claim.wish = Wish::Refused("no class".to_owned());
+                claim.held = held;
+                (order.published, order.answer) = (published, answer);
+                order.problem = fails.then(|| Problem {
+                    class: ErrorClass::Retryable,
+                    message: "gone".to_owned(),
+                    lasts: false,
+                });
+            })
+        };
+        let there = Answer::Present(None);
+        let told = Step::Refuse("no class".to_owned());
+        // A late leader may make it at any moment, and the class may come back.
+        assert_eq!(refused(Published::Soon, true, there, false), told);
+        assert_eq!(
+            refused(Published::Soon, false, there, false),
+            Step::HoldClaim
+        );
+        let gone = refused(Published::Soon, true, Answer::None, true);
+        assert_eq!(gone, Step::Revoke);
+        assert_eq!(refused(Published::No, true, there, false), Step::Revoke);
     }
 
     #[test]

@@ -44,6 +44,8 @@ struct ClaimObject {
     deleting: bool,
     /// Its provisioner is ours.
     ours: bool,
+    /// As it stands no storage can be had for it: its class is gone, or is of another driver than it says.
+    refused: bool,
     /// It names this volume, or another one.
     named: Option<bool>,
     /// The annotation that Kubernetes writes with the name.
@@ -171,6 +173,7 @@ impl World {
                     Wish::Nothing
                 }
                 _ if !claim.ours => Wish::OfOthers,
+                _ if claim.refused => Wish::Refused("its class is gone".to_owned()),
                 None if self.setting.late_binding => Wish::StorageLater,
                 node => Wish::Storage {
                     node: node.map(|node| NAMES[node].to_owned()),

@@ -247,7 +247,7 @@ impl World {
         let is_spoiled = self.claim.as_ref().is_some_and(|claim| {
             // Kubernetes gives it a provisioner as long as it names no volume.
             let names_nothing = claim.named == Some(true) && self.order.is_none();
-            !claim.is_bound() && (names_nothing || !claim.ours)
+            !claim.is_bound() && (names_nothing || !claim.ours || claim.refused)
         });
         self.setting.tenant.is_some() && is_spoiled
     }

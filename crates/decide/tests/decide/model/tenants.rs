@@ -40,6 +40,9 @@ impl World {
                 add("its author takes our provisioner away", &|claim| {
                     claim.ours = false;
                 });
+                add("its class goes, or comes back", &|claim| {
+                    claim.refused = !claim.refused;
+                });
                 if self.setting.late_binding {
                     let nodes = [
                         ("its author chooses no node", None),
