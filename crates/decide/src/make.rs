@@ -19,7 +19,7 @@ pub(super) fn making(observed: &Observed) -> Step {
     match (order.wanted, order.answer) {
         (Wanted::Absent, Answer::Absent) => Step::Forget,
         (Wanted::Absent, _) if is_removed && order.published != Published::Seen => Step::Forget,
-        (Wanted::Absent, _) => waiting(observed, order),
+        (Wanted::Absent, _) => ending(observed, order),
         (Wanted::Present, _)
             if order.published == Published::Seen && claim.is_none_or(names_this) =>
         {
@@ -113,6 +113,17 @@ fn elsewhere(observed: &Observed) -> Step {
         Some(Away { why, .. }) => Step::Stuck(why.clone()),
         None => Step::Rest,
     }
+}
+
+/// The node has to delete storage that no claim has. A claim that goes does not wait for that: what says Absent
+/// never says Present again, and Kubernetes binds no claim that is being deleted, so a volume that a late leader
+/// makes is nobody's.
+pub(super) fn ending(observed: &Observed, order: &Order) -> Step {
+    let claim = observed.claim.as_ref();
+    if claim.is_some_and(|claim| claim.held && claim.deleting) {
+        return Step::LetClaimGo;
+    }
+    waiting(observed, order)
 }
 
 /// The node has to act. What it was asked to do it may have done, so nobody else is asked.
@@ -242,6 +253,29 @@ mod tests {
         let gone = refused(Published::Soon, true, Answer::None, true);
         assert_eq!(gone, Step::Revoke);
         assert_eq!(refused(Published::No, true, there, false), Step::Revoke);
+    }
+
+    #[test]
+    fn a_claim_that_ends_does_not_wait_until_storage_is_gone_that_it_never_had() {
+        let ends = |deleting: bool, published: Published, wanted: Wanted| {
+            let mut observed = waiting_for(|claim, order| {
+                (claim.deleting, claim.wish) = (deleting, Wish::Nothing);
+                (order.published, order.wanted) = (published, wanted);
+            });
+            observed.away = Some(Away {
+                why: "silent".to_owned(),
+                lost: true,
+                removed: false,
+            });
+            decide(&observed)
+        };
+        let told = Step::Stuck("silent".to_owned());
+        for published in [Published::No, Published::Soon, Published::Seen] {
+            let of_order = |wanted: Wanted| ends(true, published, wanted);
+            assert_eq!(of_order(Wanted::Absent), Step::LetClaimGo);
+            assert_eq!(ends(false, published, Wanted::Absent), told);
+        }
+        assert_eq!(ends(true, Published::Soon, Wanted::Present), Step::Revoke);
     }
 
     #[test]

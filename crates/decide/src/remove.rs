@@ -1,6 +1,6 @@
 //! From a released persistent volume to nothing.
 
-use super::{Answer, Observed, Published, Reclaim, Step, Volume, Wanted, make::waiting};
+use super::{Answer, Observed, Published, Reclaim, Step, Volume, Wanted, make::ending};
 
 /// The step if the volume has to go.
 pub(super) fn removing(observed: &Observed, volume: &Volume) -> Option<Step> {
@@ -25,7 +25,7 @@ pub(super) fn removing(observed: &Observed, volume: &Volume) -> Option<Step> {
             (Wanted::Absent, Answer::Absent) if !volume.deleting => Step::DeleteVolume,
             (Wanted::Absent, Answer::Absent) if volume.held => Step::LetVolumeGo,
             (Wanted::Absent, Answer::Absent) => Step::Rest,
-            (Wanted::Absent, _) => waiting(observed, order),
+            (Wanted::Absent, _) => ending(observed, order),
         }),
     }
 }

@@ -1,9 +1,12 @@
 //! Nodes that go away, and come back.
 
-use crate::world::{MEBI, World, tell};
+use crate::world::{MEBI, SCRIPT, World, tell};
 use flexvol_apiserver::Key;
 use serde_json::{Value, json};
-use std::time::{Duration, Instant};
+use std::{
+    fs,
+    time::{Duration, Instant},
+};
 
 /// Heartbeats every second, of which three may be missed.
 const HEARTBEAT: &str = "--heartbeat-seconds=1";
@@ -66,6 +69,34 @@ pub fn not_chosen() {
         world.eventually("it to go on", |world| world.is_bound("more"))?;
         assert_eq!(world.nodes_of_storage(), ["one", "two"]);
         Ok(())
+    });
+}
+
+/// Its machine hangs in the driver, and is cut, and the claim is given up.
+pub fn outlived_by_no_claim() {
+    tell(World::start(), |world| {
+        world.node("one");
+        let goes_on = world.path("goes-on");
+        let waits = format!("provision)\nwhile [ ! -e {goes_on} ]; do sleep 0.1; done\n");
+        let storage = world.path("one/storage");
+        fs::create_dir_all(&storage).unwrap();
+        let script = SCRIPT.replace("/var/lib/lab/plain", &storage);
+        world.install_script("one", &script.replace("provision)\n", &waits));
+        world.start_controller(&["--rate=1000", SILENCE]);
+        world.start_agent("one", &[HEARTBEAT]);
+        world.claim("data", "plain");
+        world.eventually("its storage to be ordered", |world| {
+            world.server.store().count("NodeVolume") == 1
+        })?;
+        world.kill("one");
+        wait_silent(world, "one")?;
+        world.delete_claim("data");
+        world.eventually("the claim to go", |world| world.the_claim("data").is_null())?;
+        let order = world.server.store().all("NodeVolume").pop().unwrap();
+        assert_eq!(order["spec"]["wanted"], "Absent");
+        fs::write(goes_on, "").unwrap();
+        world.start_agent("one", &[HEARTBEAT]);
+        world.eventually("nothing to be left", World::nothing_is_left)
     });
 }
 

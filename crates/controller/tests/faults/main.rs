@@ -56,6 +56,11 @@ fn a_claim_is_made_grown_and_deleted_whatever_request_fails_in_whatever_way() {
 }
 
 #[test]
+fn a_claim_that_has_no_volume_goes_while_the_node_that_was_to_make_it_is_silent() {
+    away::outlived_by_no_claim();
+}
+
+#[test]
 fn a_node_that_is_silent_gets_no_new_volume_until_it_is_back() {
     away::not_chosen();
 }

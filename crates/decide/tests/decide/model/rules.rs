@@ -139,6 +139,11 @@ impl World {
                 _ => self.as_it_shall_be(),
             };
         };
+        let ends = self.claim.as_ref();
+        let ends = ends.is_some_and(|claim| claim.deleting && claim.held && !claim.is_bound());
+        if ends && order.wanted == Wanted::Absent {
+            return wrong("a claim that has no volume waits for a node that is away");
+        }
         let is_removed = self.away == Some(Absence::Removed);
         let unbound = self
             .claim
