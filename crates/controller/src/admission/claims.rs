@@ -157,10 +157,15 @@ impl Growth {
             return None;
         }
         let (node, status) = self.node.as_ref()?;
-        let class = self.class.as_ref()?.metadata.name.as_deref()?;
-        let room = Bytes(*status.capacities.get(class)?);
-        let order = self.order.as_ref().and_then(|order| order.status.as_ref());
-        let measured = order.and_then(|answer| answer.size).map(Bytes);
+        let (class, order) = (self.class.as_ref()?, self.order.as_ref());
+        // Classes are deleted and made anew, and then another pool's room is told under the same name.
+        let parameters = class.parameters.clone().unwrap_or_default();
+        if order.is_some_and(|order| order.spec.parameters != parameters) {
+            return None;
+        }
+        let room = Bytes(*status.capacities.get(class.metadata.name.as_deref()?)?);
+        let status = order.and_then(|order| order.status.as_ref());
+        let measured = status.and_then(|answer| answer.size).map(Bytes);
         let has = self.has.max(measured.unwrap_or_default());
         let more = Bytes(self.asked.0.saturating_sub(has.0));
         // As people write sizes.
@@ -271,6 +276,20 @@ mod tests {
             ..asked(2 * GIB)
         };
         assert!(refused(mistaken).contains("mend it"));
+    }
+
+    #[test]
+    fn the_room_of_the_pool_that_a_class_names_now_says_nothing_of_volumes_of_another_one() {
+        let full = |pool: &str| {
+            let mut growth = asked(2 * GIB);
+            let parameters = |pool: &str| [("pool".to_owned(), pool.to_owned())].into();
+            growth.order.as_mut().unwrap().spec.parameters = parameters("slow");
+            growth.class.as_mut().unwrap().parameters = Some(parameters(pool));
+            growth.node = Some(node(Some(0)));
+            growth.verdict().refusal
+        };
+        assert!(full("slow").is_some());
+        assert_eq!(full("fast"), None);
     }
 
     #[test]

@@ -144,10 +144,14 @@ impl Live {
         (named.unwrap_or_default(), claim.unwrap_or_default())
     }
 
-    /// Of which node storage was ordered, of which class, and of which size.
+    /// Of which node storage was ordered, of which class, and of which size. Of a class that was made anew
+    /// meanwhile with other parameters nothing was ordered.
     pub(crate) fn ordered(&self) -> Option<(&str, &str, Bytes)> {
-        let order = self.order.as_ref()?;
-        let class = self.class.as_ref()?.metadata.name.as_deref()?;
+        let (order, class) = (self.order.as_ref()?, self.class.as_ref()?);
+        if order.spec.parameters != class.parameters.clone().unwrap_or_default() {
+            return None;
+        }
+        let class = class.metadata.name.as_deref()?;
         Some((&order.spec.node, class, Bytes(order.spec.size)))
     }
 

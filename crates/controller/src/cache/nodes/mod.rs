@@ -46,6 +46,8 @@ pub struct Nodes {
     all: Mutex<BTreeMap<String, Known>>,
     /// Orders may be seen before their nodes.
     hanging: Mutex<Hanging>,
+    /// The UIDs of classes, by name.
+    classes: Mutex<BTreeMap<String, String>>,
     silence: Duration,
 }
 
@@ -78,6 +80,7 @@ impl Nodes {
         Nodes {
             all: Mutex::default(),
             hanging: Mutex::default(),
+            classes: Mutex::default(),
             silence,
         }
     }
@@ -217,6 +220,29 @@ impl Nodes {
     /// An order of a node is as seen.
     pub(crate) fn order_seen(&self, order: &NodeVolume) {
         self.hanging().seen(order);
+    }
+
+    /// A class is as seen. What nodes could not make of one of its name that it has replaced says nothing of it.
+    pub(crate) fn class_seen(&self, name: &str, uid: &str) {
+        let mut classes = self.classes.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = classes.insert(name.to_owned(), uid.to_owned());
+        if before.is_some_and(|before| before != uid) {
+            self.forget_class(name);
+        }
+    }
+
+    /// A class was deleted, and one that is made anew by its name is another one.
+    pub(crate) fn class_gone(&self, name: &str) {
+        let mut classes = self.classes.lock().unwrap_or_else(PoisonError::into_inner);
+        classes.remove(name);
+        self.forget_class(name);
+    }
+
+    fn forget_class(&self, name: &str) {
+        for known in self.all().values_mut() {
+            known.full.remove(name);
+            known.failing.remove(name);
+        }
     }
 
     /// Orders of these names are there no more.

@@ -57,6 +57,25 @@ fn the_node_with_the_most_room_is_chosen_and_none_without_enough() {
 }
 
 #[test]
+fn what_a_node_could_not_make_of_a_class_says_nothing_of_one_that_replaces_it() {
+    for is_seen_to_go in [false, true] {
+        let nodes = nodes(&[("one", Some(30))]);
+        let lacks = || nodes.lacks("one", "a/b", "class", Bytes(20), of("v"));
+        nodes.class_seen("class", "1");
+        nodes.had_no_room("one", "class", Bytes(20));
+        fail(&nodes, "one", of("v"));
+        nodes.class_seen("class", "1");
+        assert!(lacks().is_some(), "it is the same");
+        if is_seen_to_go {
+            nodes.class_gone("class");
+        } else {
+            nodes.class_seen("class", "2");
+        }
+        assert_eq!(lacks(), None);
+    }
+}
+
+#[test]
 fn a_driver_that_tells_no_capacity_is_tried() {
     let nodes = nodes(&[("one", None)]);
     assert_eq!(

@@ -94,7 +94,7 @@ impl Controller {
         // Of a class nothing is remembered that is not read again.
         let this = Arc::clone(self);
         self.watch(
-            move |class: &StorageClass, _| this.class_seen(class),
+            move |class: &StorageClass, presence| this.class_seen(class, presence),
             |_, _| Vec::new(),
         );
         // A node that has gone is silent, and then it is looked whether it is there.
@@ -314,8 +314,12 @@ impl Controller {
     }
 
     /// What a class did not allow it may allow now.
-    fn class_seen(&self, class: &StorageClass) {
+    fn class_seen(&self, class: &StorageClass, presence: Presence) {
         let name = class.name_any();
+        match presence {
+            Presence::There => self.nodes.class_seen(&name, uid(&class.metadata)),
+            Presence::Gone => self.nodes.class_gone(&name),
+        }
         self.classes.forget(&name);
         let claims = self.claims.lock().unwrap_or_else(PoisonError::into_inner);
         let of_class = claims
