@@ -2,7 +2,11 @@
 //! and pods have as many as tenants like.
 
 use crate::api::labels::is_object_name;
-use k8s_openapi::{NamespaceResourceScope, api::core::v1, apimachinery::pkg::apis::meta::v1::Time};
+use k8s_openapi::{
+    NamespaceResourceScope,
+    api::core::v1::{self, Taint},
+    apimachinery::pkg::apis::meta::v1::Time,
+};
 use kube::{Resource, ResourceExt, api::ObjectMeta};
 use serde::Deserialize;
 use std::borrow::Cow;
@@ -20,8 +24,36 @@ pub(crate) struct Pod {
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
 struct PodSpec {
+    node_name: Option<String>,
     volumes: Option<Vec<Volume>>,
+    tolerations: Option<Vec<Toleration>>,
+}
+
+/// Of taints that do not keep a pod out.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub(crate) struct Toleration {
+    key: String,
+    operator: String,
+    value: String,
+    effect: String,
+}
+
+impl Toleration {
+    /// As Kubernetes understands it (`ToleratesTaint` in `k8s.io/api/core/v1/toleration.go`). Operators that are newer
+    /// cover nothing.
+    pub fn covers(&self, taint: &Taint) -> bool {
+        let effect = self.effect.is_empty() || self.effect == taint.effect;
+        let key = self.key.is_empty() || self.key == taint.key;
+        let value = match &*self.operator {
+            "Exists" => true,
+            "" | "Equal" => self.value == taint.value.as_deref().unwrap_or_default(),
+            _ => false,
+        };
+        effect && key && value
+    }
 }
 
 /// The last one that was read may be without members.
@@ -80,6 +112,17 @@ impl Resource for Pod {
     fn meta_mut(&mut self) -> &mut ObjectMeta {
         &mut self.metadata
     }
+}
+
+/// The node that a pod is on, if it is on one.
+pub(crate) fn node_of(pod: &Pod) -> Option<&str> {
+    let node = pod.spec.node_name.as_deref();
+    node.filter(|name| is_object_name(name))
+}
+
+/// What a pod tolerates, and so does its replacement.
+pub(crate) fn tolerations(pod: &Pod) -> Vec<Toleration> {
+    pod.spec.tolerations.clone().unwrap_or_default()
 }
 
 /// The claims that a pod names. Kubernetes lets pods name anything, so what is no name of an object is

@@ -187,11 +187,17 @@ const POD: Keep = object!(
         "labels": Keep::Members(&[(REVISION, WORD)]),
         "ownerReferences": Keep::Members(&[("uid", WORD), ("controller", WORD)]),
     ),
-    "spec": Keep::Members(&[("volumes", Keep::Members(&[
-        ("name", WORD),
-        ("persistentVolumeClaim", Keep::Members(&[("claimName", WORD)])),
-        ("ephemeral", PRESENCE),
-    ]))]),
+    "spec": Keep::Members(&[
+        ("nodeName", WORD),
+        ("volumes", Keep::Members(&[
+            ("name", WORD),
+            ("persistentVolumeClaim", Keep::Members(&[("claimName", WORD)])),
+            ("ephemeral", PRESENCE),
+        ])),
+        ("tolerations", Keep::Members(&[
+            ("key", WORD), ("operator", WORD), ("value", WORD), ("effect", WORD),
+        ])),
+    ]),
     "status": Keep::Members(&[
         ("phase", WORD),
         ("conditions", Keep::Members(&[
@@ -202,7 +208,10 @@ const POD: Keep = object!(
 
 const NODE_SPEC: Keep = Keep::Members(&[
     ("unschedulable", WORD),
-    ("taints", Keep::Members(&[("key", WORD), ("effect", WORD)])),
+    (
+        "taints",
+        Keep::Members(&[("key", WORD), ("value", WORD), ("effect", WORD)]),
+    ),
 ]);
 
 const NODE_STATUS: Keep = Keep::Members(&[(

@@ -59,7 +59,7 @@ impl Sets {
         };
         let tone = match why {
             Why::InVain { .. } | Why::Large(_) => Some(Tone::Warning),
-            Why::Rolls | Why::Revision(_) | Why::Unready(_) => Some(Tone::Normal),
+            Why::Rolls | Why::Revision(_) | Why::Unready(_) | Why::KeptOut(_) => Some(Tone::Normal),
             Why::Going(pod) if !its_own(pod) => Some(Tone::Normal),
             _ => None,
         };

@@ -24,6 +24,8 @@ pub(super) struct Moment {
     pub last: i32,
     /// All claims of that pod that shall grow.
     pub claims: Vec<Claim>,
+    /// Why what replaces that pod could not start on its node, where its volumes are.
+    pub kept_out: Option<String>,
 }
 
 /// A pod of the set.
@@ -86,6 +88,8 @@ pub(super) enum Why {
     /// What replaces the pod would be of another revision of the set's template than it is, which
     /// nobody has let it have yet.
     Revision(String),
+    /// What replaces the pod could not start where its volumes are.
+    KeptOut(String),
     /// No claim of the pod grows: it has grown meanwhile, or cannot be asked yet.
     Nothing,
     /// The pod whose turn it is starts, and is not stopped.
@@ -116,6 +120,7 @@ impl fmt::Display for Why {
                 f,
                 "pod {pod} would come back with another revision of the set's template than it has; delete it yourself if it may have that one"
             ),
+            Why::KeptOut(why) => write!(f, "it could not start again where its volumes are: {why}"),
             Why::Nothing => write!(f, "none of its claims grows"),
             Why::Starts => write!(f, "the pod is starting"),
             Why::Storage(claim) => write!(f, "the storage of claim {claim} has to grow first"),
@@ -165,6 +170,9 @@ fn chosen(seen: &Moment, now: Timestamp) -> Result<&Pod, Why> {
     let pod = waits_for(pod, &seen.claims, now)?;
     if !pod.comes_back {
         return Err(Why::Revision(pod.name.clone()));
+    }
+    if let Some(why) = &seen.kept_out {
+        return Err(Why::KeptOut(why.clone()));
     }
     Ok(pod)
 }
@@ -230,6 +238,7 @@ mod tests {
             pods: (0..3).map(|ordinal| pod(ordinal, State::Ready)).collect(),
             last: 2,
             claims: vec![claim("data-db-2", Some(100))],
+            kept_out: None,
         }
     }
 
@@ -318,6 +327,16 @@ mod tests {
         assert_eq!(decide(&seen, at(130)), evict(2), "others stay as they are");
         seen.pods[2].comes_back = false;
         let why = Why::Revision("db-2".to_owned());
+        assert_eq!(decide(&seen, at(130)), Decision::Wait(why));
+        let still = Decision::Wait(Why::MayGrow(Duration::from_secs(1)));
+        assert_eq!(decide(&seen, at(129)), still, "it may still grow as it is");
+    }
+
+    #[test]
+    fn no_pod_is_stopped_that_could_not_start_again_on_its_node() {
+        let mut seen = ready();
+        seen.kept_out = Some("node n is cordoned".to_owned());
+        let why = Why::KeptOut("node n is cordoned".to_owned());
         assert_eq!(decide(&seen, at(130)), Decision::Wait(why));
         let still = Decision::Wait(Why::MayGrow(Duration::from_secs(1)));
         assert_eq!(decide(&seen, at(129)), still, "it may still grow as it is");

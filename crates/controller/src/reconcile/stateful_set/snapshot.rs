@@ -14,14 +14,18 @@ use crate::{
     k8s::{
         claim::{condition, failure, grows, request},
         meta::uid,
-        pod::{self, claims_of},
+        node::keeps_out,
+        pod::{self, claims_of, node_of, tolerations},
         stateful_set::ordinals,
     },
     observe::order_of,
 };
 use anyhow::{Context, Result};
 use k8s_openapi::{
-    api::{apps::v1::StatefulSet, core::v1::PersistentVolumeClaim},
+    api::{
+        apps::v1::StatefulSet,
+        core::v1::{Node, PersistentVolumeClaim},
+    },
     jiff::{SignedDuration, Timestamp},
 };
 use kube::{Api, ResourceExt, api::ListParams, core::Selector};
@@ -36,7 +40,7 @@ impl Sets {
             .labels_from(&selector.context("read what the set selects")?)
             .limit(page::<pod::Pod>());
         let mut found = Vec::new();
-        let mut names = Vec::new();
+        let (mut names, mut tolerated, mut node) = (Vec::new(), Vec::new(), None);
         let now = Timestamp::now();
         let listed = paginate::each(&pods, pages, |pod| {
             let Some(pod_of_set) = pod_of(set, pod, now) else {
@@ -44,6 +48,8 @@ impl Sets {
             };
             if pod_of_set.ordinal == last {
                 names = claims_of(pod);
+                tolerated = tolerations(pod);
+                node = node_of(pod).map(str::to_owned);
             }
             found.push(pod_of_set);
         });
@@ -52,12 +58,22 @@ impl Sets {
         for name in names {
             claims.extend(self.growing(&namespace, &name).await?);
         }
+        let kept_out = match node.filter(|_| !claims.is_empty()) {
+            Some(node) => {
+                let nodes: Api<Read<Node>> = Api::all(self.client.clone());
+                let found = nodes.get_opt(&node).await.context("read a node")?;
+                let why = keeps_out(found.as_ref(), &tolerated);
+                why.map(|why| format!("node {node} {why}"))
+            }
+            None => None,
+        };
         Ok(Moment {
             rolls: rolls(set, &found),
             ordinals: ordinals(set),
             pods: found,
             last,
             claims,
+            kept_out,
         })
     }
 

@@ -9,7 +9,7 @@ use crate::{
     cache::nodes::{Asker, Nodes, Silence},
     client::Read,
     decide::{Away, Wish},
-    k8s::{claim, class, meta::uid},
+    k8s::{claim, class, meta::uid, node::is_unready},
     observe::{Live, provisioning},
     reconcile::volume::placement,
 };
@@ -34,16 +34,8 @@ impl Known {
         let Some(node) = node else {
             return Known::Missing;
         };
-        let conditions = node
-            .object
-            .status
-            .iter()
-            .flat_map(|status| &status.conditions);
-        let unready = conditions
-            .flatten()
-            .any(|condition| condition.type_ == "Ready" && condition.status != "True");
         // Of one that is cut the rest may say so.
-        if unready || node.cut {
+        if is_unready(&node.object) || node.cut {
             Known::Unready
         } else {
             Known::Ready

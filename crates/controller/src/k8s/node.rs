@@ -1,0 +1,96 @@
+//! Whether a pod could start on a node.
+
+use super::pod::Toleration;
+use crate::client::Read;
+use k8s_openapi::api::core::v1::{Node, Taint};
+
+/// As Kubernetes calls a cordon in its taint.
+const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
+
+/// Whether its kubelet does not answer.
+pub(crate) fn is_unready(node: &Node) -> bool {
+    let mut conditions = node
+        .status
+        .iter()
+        .flat_map(|status| &status.conditions)
+        .flatten();
+    conditions.any(|condition| condition.type_ == "Ready" && condition.status != "True")
+}
+
+/// Why a pod with these tolerations could not start there.
+pub(crate) fn keeps_out(node: Option<&Read<Node>>, tolerated: &[Toleration]) -> Option<String> {
+    let Some(Read { object: node, cut }) = node else {
+        return Some("is not in the cluster any more".to_owned());
+    };
+    // Also what keeps pods out may be among what was not read.
+    if *cut {
+        return Some("is too large to be understood; take labels from it".to_owned());
+    }
+    if is_unready(node) {
+        return Some("is not ready".to_owned());
+    }
+    let tolerates = |taint: &Taint| tolerated.iter().any(|each| each.covers(taint));
+    let spec = node.spec.as_ref()?;
+    // The taint may come after it (the plugin `NodeUnschedulable` of the scheduler asks for the same).
+    let cordon = Taint {
+        key: UNSCHEDULABLE.to_owned(),
+        effect: "NoSchedule".to_owned(),
+        ..Taint::default()
+    };
+    if spec.unschedulable == Some(true) && !tolerates(&cordon) {
+        return Some("is cordoned".to_owned());
+    }
+    let mut taints = spec.taints.iter().flatten();
+    let bars = |taint: &&Taint| matches!(&*taint.effect, "NoSchedule" | "NoExecute");
+    let untolerated = taints.find(|taint| bars(taint) && !tolerates(taint))?;
+    Some(format!(
+        "has the taint {}, which the pod does not tolerate",
+        untolerated.key
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, from_value, json};
+
+    #[test]
+    fn a_pod_starts_where_nothing_keeps_it_out_that_it_does_not_tolerate() {
+        let on = |spec: Value, ready: &str, tolerated: Value| {
+            let conditions = json!([{"type": "Ready", "status": ready}]);
+            let node = json!({"metadata": {}, "spec": spec, "status": {"conditions": conditions}});
+            let node: Read<Node> = from_value(node).unwrap();
+            let tolerated: Vec<Toleration> = from_value(tolerated).unwrap();
+            keeps_out(Some(&node), &tolerated)
+        };
+        let none = || json!([]);
+        assert_eq!(on(json!({}), "True", none()), None);
+        assert_eq!(on(json!({}), "False", none()).unwrap(), "is not ready");
+        let cordoned = || json!({"unschedulable": true});
+        assert_eq!(on(cordoned(), "True", none()).unwrap(), "is cordoned");
+        let anything = || json!([{"operator": "Exists"}]);
+        assert_eq!(on(cordoned(), "True", anything()), None);
+        let tainted =
+            |effect: &str| json!({"taints": [{"key": "own", "value": "a", "effect": effect}]});
+        assert_eq!(on(tainted("PreferNoSchedule"), "True", none()), None);
+        for effect in ["NoSchedule", "NoExecute"] {
+            let of = |tolerated: Value| on(tainted(effect), "True", tolerated);
+            assert!(of(none()).unwrap().starts_with("has the taint own,"));
+            assert_eq!(of(anything()), None);
+            let own = |value: &str| json!([{"key": "own", "value": value}]);
+            assert_eq!(of(own("a")), None);
+            assert!(of(own("b")).is_some());
+            let by_key = json!([{"key": "own", "operator": "Exists", "effect": effect}]);
+            assert_eq!(of(by_key), None);
+            let of_others = json!([
+                {"key": "other", "operator": "Exists"},
+                {"key": "own", "operator": "Exists", "effect": "PreferNoSchedule"},
+            ]);
+            assert!(of(of_others).is_some());
+        }
+        assert!(keeps_out(None, &[]).is_some());
+        let cut = json!({"metadata": {}, "cut": true});
+        let cut: Read<Node> = from_value(cut).unwrap();
+        assert!(keeps_out(Some(&cut), &[]).is_some());
+    }
+}
