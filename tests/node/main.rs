@@ -17,6 +17,7 @@ mod copy_on_write;
 mod demo;
 mod dir;
 mod directory;
+mod encrypted;
 #[path = "../examples/mod.rs"]
 mod examples;
 mod failing_disk;
@@ -80,6 +81,7 @@ const BY_KERNEL: &[&[Test]] = &[
     dir::removal::BTRFS,
     dir::removal::TESTS,
     directory::TESTS,
+    encrypted::TESTS,
     failing_disk::TESTS,
     frozen::TESTS,
     gc::TESTS,

@@ -3,7 +3,7 @@
 use crate::{confine, guarded, random, subvolume};
 use flexvol_sdk::{Error, ErrorKind, Result};
 use rustix::{
-    fs::{AtFlags, Dir, DirEntry, FileType, OFlags},
+    fs::{AtFlags, Dir, DirEntry, FileType, Mode, OFlags},
     io::Errno,
 };
 use std::{
@@ -15,9 +15,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How many file systems within the file system (quota projects) may lie in one another.
-/// Directories cannot be moved out of these, so each costs descriptors. Btrfs subvolumes can be
-/// moved as a whole.
+/// How deep directories that cannot be moved (those of other quota projects, encrypted ones without
+/// their key) may lie in one another before they are removed from the deepest up, by
+/// [`Removal::sink`]: until then each costs descriptors.
 const DEEPEST: u32 = 32;
 
 /// How often a directory may be read from its beginning without getting anywhere: an NFS client
@@ -149,7 +149,10 @@ impl Removal<'_> {
                                 || self.lift(&directory, name, top)?;
                             continue;
                         }
-                        self.empty(&inner, deepest.checked_sub(1).ok_or(Errno::MLINK)?)?;
+                        match deepest.checked_sub(1) {
+                            Some(deepest) => self.empty(&inner, deepest)?,
+                            None => self.sink(inner)?,
+                        }
                         remove_empty(&directory, name)?;
                     }
                 }
@@ -157,6 +160,48 @@ impl Removal<'_> {
             }
         }
         Ok(remove_empty(top, name)? || progress || self.lifted != before)
+    }
+
+    /// Removes what is in `top` from the deepest directory up, with nothing moved and two descriptors.
+    /// `..` of a directory that somebody moved meanwhile is not where it was found: that is left to
+    /// the next pass.
+    fn sink(&mut self, top: File) -> io::Result<()> {
+        let mut above = Vec::new();
+        let mut at = top;
+        loop {
+            if let Some(inner) = self.first_full(&at)? {
+                above.push(identity(&at)?);
+                at = inner;
+                continue;
+            }
+            let Some(expected) = above.pop() else {
+                return Ok(());
+            };
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            let parent = File::from(rustix::fs::openat(&at, "..", flags, Mode::empty())?);
+            if identity(&parent)? != expected {
+                return Ok(());
+            }
+            at = parent;
+        }
+    }
+
+    /// Removes what can be removed of a directory before one in it that is not empty.
+    fn first_full(&self, directory: &File) -> io::Result<Option<File>> {
+        for entry in Dir::read_from(directory)? {
+            let entry = entry?;
+            let name = entry.file_name();
+            match self.kind(directory, &entry)? {
+                None => {}
+                Some(FileType::Directory) if remove_empty(directory, name)? => {}
+                Some(FileType::Directory) => match open(directory, name)? {
+                    None => {}
+                    found => return Ok(found),
+                },
+                Some(_) => unlink(directory, name)?,
+            }
+        }
+        Ok(None)
     }
 
     /// What an entry is, while there is time; `None` for what is no entry to remove.
@@ -194,15 +239,29 @@ impl Removal<'_> {
                 rustix::fs::renameat(directory, name, top, &to)
             }) {
                 Ok(()) | Err(Errno::NOENT) => return Ok(true),
-                // Of another project or subvolume, or a subvolume that is read-only; or there is no room
-                // for another name, while what lies in it can be removed and makes some.
-                Err(Errno::XDEV | Errno::ROFS | Errno::NOSPC | Errno::DQUOT) => return Ok(false),
+                // Of another project or subvolume, or a subvolume that is read-only; there is no room
+                // for another name, or none for another directory, while what lies in it can be removed and
+                // makes some; or it is encrypted, and its key is not here: such a name can be removed, and
+                // not be changed (`fscrypt_prepare_rename`).
+                Err(
+                    Errno::XDEV
+                    | Errno::ROFS
+                    | Errno::NOSPC
+                    | Errno::DQUOT
+                    | Errno::MLINK
+                    | Errno::NOKEY,
+                ) => return Ok(false),
                 // Taken: by whoever wrote the tree, or by a removal that was cut.
                 Err(Errno::NOTEMPTY | Errno::EXIST | Errno::NOTDIR) => self.expect_time()?,
                 Err(error) => return Err(error.into()),
             }
         }
     }
+}
+
+fn identity(directory: &File) -> io::Result<(u64, u64)> {
+    let stat = rustix::fs::fstat(directory)?;
+    Ok((stat.st_dev, stat.st_ino))
 }
 
 fn remove_entry(directory: &File, name: &CStr, flags: AtFlags) -> rustix::io::Result<()> {
@@ -318,6 +377,34 @@ mod tests {
         drop(at);
         remove(&parent, "tree", LONG).unwrap();
         assert_eq!(names(dir.path()), [""; 0]);
+    }
+
+    #[test]
+    fn what_cannot_be_moved_goes_from_the_deepest_up() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("tree");
+        fs::create_dir_all(path.join("a/empty")).unwrap();
+        symlink("/", path.join("a/link")).unwrap();
+        let mut at = File::open(&path).unwrap();
+        for depth in 0..2500 {
+            let name = if depth % 2 == 0 { "d" } else { "e" };
+            let other = if depth % 2 == 0 { "e" } else { "d" };
+            for name in [name, other] {
+                rustix::fs::mkdirat(&at, name, Mode::RWXU).unwrap();
+            }
+            rustix::fs::symlinkat("/", &at, "link").unwrap();
+            at = confine::open(&at, name, OFlags::RDONLY | OFlags::DIRECTORY).unwrap();
+        }
+        drop(at);
+        let top = File::open(&path).unwrap();
+        let mut removal = Removal {
+            end: Instant::now() + LONG,
+            lifted: 0,
+            root: &top,
+        };
+        removal.sink(top.try_clone().unwrap()).unwrap();
+        assert_eq!(removal.lifted, 0, "nothing was moved");
+        assert_eq!(names(&path), [""; 0]);
     }
 
     #[test]
