@@ -11,6 +11,7 @@ mod managed;
 mod readable;
 mod readme;
 mod settings;
+mod tenants;
 mod thin;
 mod torn;
 mod unsynced;
@@ -50,6 +51,7 @@ pub fn tests() -> Vec<&'static [Test]> {
         readable::TESTS,
         readme::TESTS,
         settings::TESTS,
+        tenants::TESTS,
         thin::TESTS,
         torn::TESTS,
         unsynced::TESTS,

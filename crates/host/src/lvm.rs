@@ -12,6 +12,7 @@
 mod change;
 mod command;
 mod device;
+mod disks;
 mod key;
 pub mod mapping;
 mod names;

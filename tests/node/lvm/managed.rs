@@ -115,11 +115,25 @@ fn explained(points: &Points) {
             .any(|line| line.contains("pool default"))
     );
 
-    // Two groups of one name, as when a copy of the disk is attached.
+    // Two pools of one name, as when another node's disk is attached.
     lvm(&["vgchange", "-qq", "-an", GROUP]);
     let filter = "devices{filter=[\"a|/dev/vdb|\",\"r|.*|\"]}";
     lvm(&[
         "vgcreate", "-qq", "-y", "--config", filter, GROUP, "/dev/vdb",
+    ]);
+    let uuid = lvm(&[
+        "vgs",
+        "--noheadings",
+        "-o",
+        "vg_uuid",
+        "--config",
+        filter,
+        GROUP,
+    ]);
+    let uuid = uuid.trim().replace('-', "");
+    let tag = format!("flexvol-pool=1:key={}:group={uuid}", "0".repeat(32));
+    lvm(&[
+        "vgchange", "-qq", "--config", filter, "--addtag", &tag, GROUP,
     ]);
     says(&sandbox, &["several volume groups", "vgrename"]);
     let refused = driver.call(&["delete", &volume.json("rw")]).failure();

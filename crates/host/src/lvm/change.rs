@@ -1,6 +1,6 @@
 //! Changes of the volumes of a place.
 
-use super::{command::change, place::Place};
+use super::place::Place;
 use flexvol_sdk::{Bytes, Result};
 use std::os::fd::BorrowedFd;
 
@@ -43,7 +43,7 @@ impl Place {
             }
         }
         words.push(&self.group);
-        change("make the volume", &words, &[hold])
+        self.change("make the volume", &words, &[hold])
     }
 
     /// Replaces a volume's tag, in one commit.
@@ -57,7 +57,7 @@ impl Place {
             words.extend(["--deltag", old]);
         }
         words.extend(["--addtag", new, &path]);
-        change("mark the volume", &words, &[])
+        self.change("mark the volume", &words, &[])
     }
 
     /// Takes a tag from a volume.
@@ -66,7 +66,7 @@ impl Place {
     /// When it may still be there.
     pub fn untag(&self, name: &str, tag: &str) -> Result<()> {
         let words = ["lvchange", "--deltag", tag, &self.path(name)];
-        change("mark the volume", &words, &[])
+        self.change("mark the volume", &words, &[])
     }
 
     /// Makes a volume larger. LVM is told nothing of file systems.
@@ -76,7 +76,7 @@ impl Place {
     pub fn extend(&self, name: &str, to: Bytes, hold: BorrowedFd<'_>) -> Result<()> {
         let (size, path) = (format!("{}b", to.0), self.path(name));
         let words = ["lvextend", "-y", "-L", &size, &path];
-        change("grow the volume", &words, &[hold])
+        self.change("grow the volume", &words, &[hold])
     }
 
     /// Gives a volume its device.
@@ -86,7 +86,7 @@ impl Place {
     pub fn activate(&self, name: &str) -> Result<()> {
         // `-K`: whoever takes over a thin snapshot would find that it is never activated.
         let words = ["lvchange", "-ay", "-K", &self.path(name)];
-        change("activate the volume", &words, &[])
+        self.change("activate the volume", &words, &[])
     }
 
     /// Takes the device from a volume that nobody uses.
@@ -95,7 +95,7 @@ impl Place {
     /// [`ErrorKind::Storage`](flexvol_sdk::ErrorKind::Storage) where somebody uses it.
     pub(super) fn deactivate(&self, name: &str) -> Result<()> {
         let words = ["lvchange", "-an", &self.path(name)];
-        change("deactivate the volume", &words, &[])
+        self.change_in_doubt("deactivate the volume", &words)
     }
 
     /// Makes a volume's device what LVM says it is: as large, and not suspended.
@@ -104,7 +104,7 @@ impl Place {
     /// When it may not be.
     pub fn refresh(&self, name: &str) -> Result<()> {
         let words = ["lvchange", "--refresh", &self.path(name)];
-        change("refresh the volume's device", &words, &[])
+        self.change("refresh the volume's device", &words, &[])
     }
 
     /// Removes a volume; LVM refuses one that is open.
@@ -113,7 +113,7 @@ impl Place {
     /// When it may still be there.
     pub(super) fn remove(&self, name: &str) -> Result<()> {
         let words = ["lvremove", "-y", &self.path(name)];
-        change("remove the volume", &words, &[])
+        self.change("remove the volume", &words, &[])
     }
 
     /// Gives a volume another name.
@@ -122,6 +122,6 @@ impl Place {
     /// When it may still have the old one.
     pub fn rename(&self, old: &str, new: &str) -> Result<()> {
         let words = ["lvrename", "-y", &self.group, old, new];
-        change("rename the volume", &words, &[])
+        self.change("rename the volume", &words, &[])
     }
 }

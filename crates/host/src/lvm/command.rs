@@ -46,19 +46,25 @@ fn udev_hears() -> bool {
     Path::new(UDEV).exists() && namespace.is_ok_and(|it| it == Path::new(FIRST_IPC))
 }
 
-/// Asks; what takes too long is killed.
-pub(super) fn report(arguments: &[&str]) -> Result<Output> {
+/// Asks, of these disks only, or of all where none is named; what takes too long is killed.
+pub(super) fn report(arguments: &[&str], disks: &[String]) -> Result<Output> {
     let limits = Limits {
         deadline: REPORT,
         at_deadline: AtDeadline::Kill,
         hold: &[],
     };
-    run(arguments, &limits)
+    run(arguments, disks, &limits)
 }
 
-/// Changes something; `hold` and the locks of volumes that this process has stay locked until the
-/// change is made, also if this process dies.
-pub(super) fn change(doing: &str, arguments: &[&str], hold: &[BorrowedFd<'_>]) -> Result<()> {
+/// Changes something on these disks: LVM does not look at others, whatever they say by now. `hold`
+/// and the locks of volumes that this process has stay locked until the change is made, also if
+/// this process dies.
+pub(super) fn change(
+    doing: &str,
+    arguments: &[&str],
+    disks: &[String],
+    hold: &[BorrowedFd<'_>],
+) -> Result<()> {
     let locks = lock::held();
     let hold: Vec<_> = locks
         .iter()
@@ -70,7 +76,7 @@ pub(super) fn change(doing: &str, arguments: &[&str], hold: &[BorrowedFd<'_>]) -
         at_deadline: AtDeadline::Leave,
         hold: &hold,
     };
-    let output = run(arguments, &limits)?;
+    let output = run(arguments, disks, &limits)?;
     if lacks_room(&output) {
         return Err(Error::new(
             ErrorKind::Exhausted,
@@ -108,8 +114,8 @@ pub(super) fn change(doing: &str, arguments: &[&str], hold: &[BorrowedFd<'_>]) -
 
 /// `devices/use_devicesfile` is left to the node's lvm.conf: where that says 1 and the file is
 /// missing, LVM uses all devices; where the file is there, an administrator chose which devices
-/// LVM may touch, and a driver has no better knowledge.
-fn run(arguments: &[&str], limits: &Limits<'_>) -> Result<Output> {
+/// LVM may touch, and `disks` are of those that it showed.
+fn run(arguments: &[&str], disks: &[String], limits: &Limits<'_>) -> Result<Output> {
     let udev = udev_hears();
     let tool = find("lvm", udev)?
         .with_longest_output(LONGEST_REPORT)
@@ -120,12 +126,45 @@ fn run(arguments: &[&str], limits: &Limits<'_>) -> Result<Output> {
         false => format!("{SETTINGS}{WITHOUT_UDEV}"),
     };
     let (verb, rest) = arguments.split_first().unwrap_or((&"version", &[]));
-    let words: Vec<&OsStr> = [verb, "-qq", "--config", &config]
-        .into_iter()
-        .chain(rest.iter().copied())
-        .map(OsStr::new)
-        .collect();
-    tool.run(&words, limits)
+    let run = |config: &str, devices: &[&str]| {
+        let words: Vec<&OsStr> = [verb, "-qq", "--config", config]
+            .into_iter()
+            .chain(devices.iter().copied())
+            .chain(rest.iter().copied())
+            .map(OsStr::new)
+            .collect();
+        tool.run(&words, limits)
+    };
+    if disks.is_empty() {
+        return run(&config, &[]);
+    }
+    let output = run(&config, &["--devices", &disks.join(",")])?;
+    if knows_no_devices(&output) {
+        return run(&format!("{config} {}", filter(disks)), &[]);
+    }
+    Ok(output)
+}
+
+/// Before 2.03.12 there is no such option, which is told before anything is read (`EINVALID_CMD_LINE`
+/// in LVM's tools/errors.h is 3).
+fn knows_no_devices(output: &Output) -> bool {
+    output.status.code() == Some(3) && said(output).contains("--devices")
+}
+
+/// The setting that is as good as `--devices` where that is missing. A disk may have several names, of
+/// which LVM reports one; a filter accepts it by any.
+fn filter(disks: &[String]) -> String {
+    let quoted = |disk: &String| {
+        let plain = |letter: char| letter.is_ascii_alphanumeric() || "/_-:+".contains(letter);
+        // LVM's regular expressions have no other way to say a letter that may mean something.
+        let name: String = disk
+            .chars()
+            .map(|letter| if plain(letter) { letter } else { '.' })
+            .collect();
+        format!("\"a|^{name}$|\"")
+    };
+    let accepted: Vec<_> = disks.iter().map(quoted).collect();
+    format!("devices/filter=[{},\"r|.*|\"]", accepted.join(","))
 }
 
 fn find(tool: &str, udev: bool) -> Result<Tool> {
@@ -188,4 +227,16 @@ fn lacks_room(output: &Output) -> bool {
         && ["insufficient ", "above threshold", "reached threshold"]
             .iter()
             .any(|words| said.contains(words))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_older_lvm_is_given_the_same_disks_as_a_filter() {
+        let disks = ["/dev/vda", "/dev/mapper/a.b|c"].map(str::to_owned);
+        let expected = r#"devices/filter=["a|^/dev/vda$|","a|^/dev/mapper/a.b.c$|","r|.*|"]"#;
+        assert_eq!(filter(&disks), expected);
+    }
 }

@@ -1,10 +1,10 @@
 //! A place logical volumes are carved from: a volume group, or a thin pool in one.
 
 use super::{
-    command::{change, report, said},
+    command::{report, said},
     key::PoolKey,
     names::Names,
-    pool_tag::pool_tag,
+    pool_tag::{pool_tag, tag_is_lost},
     report::{CopyRow, DiskRow, GroupRow, OpenRow, TagRow, View, VolumeRow, rows, view},
     sync::sync,
 };
@@ -13,7 +13,7 @@ use flexvol_sdk::{Bytes, Error, ErrorKind, Result};
 use serde::de::DeserializeOwned;
 
 /// What every report is asked for: bytes, in JSON.
-const REPORT: [&str; 5] = ["--reportformat", "json", "--units", "b", "--nosuffix"];
+pub(super) const REPORT: [&str; 5] = ["--reportformat", "json", "--units", "b", "--nosuffix"];
 
 /// A volume group, or a thin pool in it. Nothing is read before something is asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -83,7 +83,7 @@ impl Place {
                 self.thin_pool()?.expect_zeroes()?;
                 let path = self.path(pool);
                 let doing = "make the thin pool fail when it is full";
-                change(
+                self.change(
                     doing,
                     &["lvchange", "-y", "--errorwhenfull", "y", &path],
                     &[],
@@ -95,6 +95,8 @@ impl Place {
         let view = self.look(Which::All)?;
         let copied = view.pool_tag()?;
         let key = match &copied {
+            // With another key nothing of theirs can be read.
+            None if view.has_our_volumes() => return Err(tag_is_lost()),
             None => PoolKey::random()?,
             Some(tag) if tag.group == view.uuid => {
                 sync(&self.disks()?)?;
@@ -112,7 +114,7 @@ impl Place {
             words.extend(["--deltag", copied.text]);
         }
         words.push(&path);
-        change("make it a pool", &words, &[])?;
+        self.change("make it a pool", &words, &[])?;
         sync(&self.disks()?)?;
         // Somebody else may have done the same at the same time; then there are two tags.
         Ok((self.look(Which::All)?.id()?, true))
@@ -206,7 +208,7 @@ impl Place {
         words.extend(REPORT);
         words.extend(["-o", CopyRow::FIELDS, "-S", &ours]);
         // It fails for disks that are none of ours, and tells of ours all the same.
-        let copies: Vec<CopyRow> = rows(&report(&words)?.stdout)?;
+        let copies: Vec<CopyRow> = rows(&report(&words, &[])?.stdout)?;
         if copies.is_empty() {
             return Ok(());
         }
@@ -240,22 +242,20 @@ impl Place {
         words.extend(REPORT);
         words.extend(["-o", fields]);
         words.extend(more);
-        let output = report(&words)?;
+        let mut output = report(&words, &[])?;
+        // LVM's words in tools/toollib.c; the status is 5 for everything.
+        if said(&output).contains("Multiple VGs found with the same name") {
+            let disks = self.disks_of_the_pool(&said(&output))?;
+            output = report(&words, &disks)?;
+        }
         let said = said(&output);
         // `WARNING: Not using device %s for PV %s.` (lib/cache/lvmcache.c), of any group's disks.
         if said.contains("Not using device") {
             self.expect_no_copies()?;
         }
+        self.expect_agreement(&said)?;
         if output.status.success() {
             return rows(&output.stdout);
-        }
-        // The status is 5 for everything; these are LVM's words in tools/toollib.c.
-        if said.contains("Multiple VGs found with the same name") {
-            return Err(Error::new(
-                ErrorKind::Conflict,
-                "several volume groups have this name; detach one, or give it another with `vgrename` and its UUID",
-            )
-            .because(said));
         }
         if says_missing(&said, &self.group) {
             return Err(self.missing().because(format!("{self}: {said}")));

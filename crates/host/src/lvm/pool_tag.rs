@@ -1,6 +1,6 @@
 //! The tag that makes a volume group, or a thin pool, a pool.
 
-use super::{key::PoolKey, report::View};
+use super::{key::PoolKey, report::View, volume_in};
 use crate::pool::PoolId;
 use flexvol_sdk::{Error, ErrorKind, Result};
 
@@ -28,12 +28,35 @@ pub(super) fn is_of_pool(tag: &str, id: PoolId) -> bool {
     })
 }
 
+/// Whether a tag makes something in the group with this UUID a pool.
+pub(super) fn is_of_group(tag: &str, group: &str) -> bool {
+    let of = tag
+        .strip_prefix(POOL)
+        .and_then(|fields| fields.split(':').nth(2));
+    of.and_then(|field| field.strip_prefix("group=")) == Some(group)
+}
+
+/// Of a place with volumes of ours and without a tag.
+pub(super) fn tag_is_lost() -> Error {
+    Error::new(
+        ErrorKind::Conflict,
+        "the volume group has volumes of flexvol and has lost the tag that makes it their pool; bring that back from LVM's archive of its metadata (`vgcfgrestore --list`), and do not make it a new pool",
+    )
+}
+
 /// The tag that makes the group with this UUID, or a thin pool in it, the pool with this key.
 pub(super) fn pool_tag(key: PoolKey, group: &str) -> String {
     format!("{POOL}{VERSION}:key={}:group={group}", key.text())
 }
 
 impl View {
+    /// Whether a volume of ours is among those that were asked for.
+    pub(super) fn has_our_volumes(&self) -> bool {
+        self.volumes
+            .iter()
+            .any(|volume| volume_in(&volume.name).is_some())
+    }
+
     /// Which pool this is.
     ///
     /// # Errors
@@ -49,9 +72,12 @@ impl View {
     /// understood, [`ErrorKind::Conflict`] where it is another group's.
     pub fn key(&self) -> Result<PoolKey> {
         let tag = self.pool_tag()?.ok_or_else(|| {
+            if self.has_our_volumes() {
+                return tag_is_lost();
+            }
             Error::new(
                 ErrorKind::NotFound,
-                "the volume group is not a pool of flexvol, or is that of another disk; make it one with `flexvol pool init`",
+                "the volume group is not a pool of flexvol, or is that of another disk; a new one without volumes is made one by `flexvol pool init`",
             )
         })?;
         if tag.group == self.uuid {
@@ -151,6 +177,10 @@ mod tests {
         assert!(is_of_pool(&tag, id));
         for other in [tag.replace("key=00", "key=01"), tag.replace(POOL, "pool=")] {
             assert!(!is_of_pool(&other, id), "{other}");
+        }
+        assert!(is_of_group(&tag, "vNUQTT3rQ6iGLe1ZfO1DAeSU1dB4IxBR"));
+        for (tag, group) in [(tag.as_str(), "vNUQTT"), ("a", "a")] {
+            assert!(!is_of_group(tag, group), "{tag} {group}");
         }
     }
 }

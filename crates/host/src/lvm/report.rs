@@ -1,6 +1,9 @@
 //! What LVM reports of a group, in types.
 
-use super::{percent::Percent, pool_tag::is_of_pool};
+use super::{
+    percent::Percent,
+    pool_tag::{is_of_group, is_of_pool},
+};
 use crate::pool::PoolId;
 use flexvol_sdk::{Bytes, Error, ErrorKind, Result};
 use serde::{Deserialize, Deserializer, de};
@@ -209,6 +212,44 @@ impl TagRow {
     pub(super) fn is_in_another_group(&self, group: &str, id: PoolId) -> bool {
         bare(&self.vg_uuid) != group && tags(&self.tags).iter().any(|it| is_of_pool(it, id))
     }
+}
+
+impl TagRow {
+    /// The group's UUID, where it, or this thin pool in it, is a pool.
+    pub(super) fn group_of_pool(&self) -> Option<String> {
+        let group = bare(&self.vg_uuid);
+        let mut tags = tags(&self.tags).into_iter();
+        tags.any(|tag| is_of_group(&tag, &group)).then_some(group)
+    }
+}
+
+/// One row of `vgs` for each disk of groups.
+#[derive(Debug, Deserialize)]
+pub(super) struct MemberRow {
+    vg_uuid: String,
+    pub(super) pv_name: String,
+    pv_missing: String,
+}
+
+impl MemberRow {
+    /// The fields above.
+    pub(super) const FIELDS: &str = "vg_uuid,pv_name,pv_missing";
+
+    /// Whether it is there, and of the group with this UUID.
+    pub(super) fn is_of(&self, group: &str) -> bool {
+        self.pv_missing.is_empty() && bare(&self.vg_uuid) == group
+    }
+}
+
+/// One row of `vgs` or `pvs`: which disk it is.
+#[derive(Debug, PartialEq, Eq, Deserialize)]
+pub(super) struct IdentityRow {
+    pv_uuid: String,
+}
+
+impl IdentityRow {
+    /// The field above.
+    pub(super) const FIELDS: &str = "pv_uuid";
 }
 
 /// One row of `vgs` for each disk of a group.
