@@ -1,5 +1,5 @@
 //! What a callout costs, as ratios to the least that any program can do, measured side by side in
-//! one run. `scripts/bench` runs it; the README quotes its table.
+//! one run. `scripts/bench` runs it; docs/evidence/costs.md quotes its table.
 #![allow(
     clippy::unwrap_used,
     reason = "a benchmark that cannot run has no result"

@@ -6,6 +6,7 @@ use crate::{
     claims_of_sets::{annotate, ready, set},
     claims_scheduled,
     controllers::{rules_are_known, tokens_name_nodes},
+    documents,
     lab::{self, Lab, beside, executable},
     objects::pod,
     scenario::Scenario,
@@ -48,6 +49,7 @@ fn whole_story(points: &Points) {
         let story = Story(Scenario::alone(Lab::empty()));
         for chapter in [
             Story::install,
+            Story::follow_readme,
             Story::grow_a_claim,
             Story::grow_a_set,
             Story::uninstall,
@@ -89,6 +91,11 @@ impl Story {
             class("at-once", DRIVER, false, &pool),
             class("plain", DRIVER, false, &pool),
         ]);
+    }
+
+    fn follow_readme(&self) {
+        documents::quick_start(&self.0);
+        self.wait_volumes(0);
     }
 
     /// The leader goes before the claim is edited, and the agent after it.

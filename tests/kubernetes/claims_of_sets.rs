@@ -143,7 +143,7 @@ pub fn delete_set(scenario: &Scenario) {
     wait_nothing_left(scenario);
 }
 
-/// By the commands that README gives.
+/// By the commands that docs/operate/stateful-sets.md gives.
 fn set_recreated(points: &Points) {
     controllers::with(|scenario, _| {
         let class = class("recreated", DISK, false, &json!({"pool": "default"}));

@@ -24,7 +24,7 @@ pub const DRIVERS: &str = "/var/lib/lab/drivers";
 /// In the node: the calls, one line of JSON each.
 pub const CALLS: &str = "/var/lib/lab/calls.jsonl";
 
-/// In the node: the pool of all drivers, where README has it.
+/// In the node: the pool of all drivers, where the documents have it.
 pub const POOL: &str = "/var/lib/flexvol/pools/default";
 
 static LAB: Mutex<Option<Cluster>> = Mutex::new(None);

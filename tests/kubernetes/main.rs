@@ -23,13 +23,13 @@ mod claims_recovered;
 mod claims_scheduled;
 mod controllers;
 mod crowd;
+mod documents;
 mod drivers;
 mod failures;
 mod growth;
 mod lab;
 mod objects;
 mod pods;
-mod readme;
 mod recorded;
 mod recorded_api;
 mod restarts;
@@ -64,7 +64,7 @@ const TESTS: &[(&str, &[Test])] = &[
     (ALL, failures::TESTS),
     (ALL, growth::TESTS),
     (ALL, pods::TESTS),
-    (ALL, readme::TESTS),
+    (ALL, documents::TESTS),
     (ALL, recorded::TESTS),
     ("1.37.1", recorded_api::TESTS),
     (ALL, restarts::TESTS),

@@ -1,6 +1,7 @@
 //! Volumes that are logical volumes, on disks that may be overwritten: those of the virtual machine.
 
 mod copies;
+mod documents;
 mod full;
 mod guarded;
 mod half_way;
@@ -9,7 +10,6 @@ mod life;
 mod lost;
 mod managed;
 mod readable;
-mod readme;
 mod settings;
 mod tenants;
 mod thin;
@@ -42,6 +42,7 @@ pub fn tests() -> Vec<&'static [Test]> {
     vec![
         life::TESTS,
         copies::TESTS,
+        documents::TESTS,
         full::TESTS,
         guarded::TESTS,
         half_way::TESTS,
@@ -49,7 +50,6 @@ pub fn tests() -> Vec<&'static [Test]> {
         lost::TESTS,
         managed::TESTS,
         readable::TESTS,
-        readme::TESTS,
         settings::TESTS,
         tenants::TESTS,
         thin::TESTS,

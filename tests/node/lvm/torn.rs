@@ -37,7 +37,7 @@ fn torn(points: &Points) {
     assert!(words.contains("volume group is not there"), "{words}");
     points.add(1);
 
-    // README's commands, with what the first has found.
+    // The commands of docs/evidence/tests.md, with what the first has found.
     let disk = disks[0].to_str().unwrap();
     let found = run("pvck", &["--dump", "metadata_search", disk]);
     let copy = |line: &str| -> Option<(u64, u64)> {

@@ -1,4 +1,4 @@
-//! README's way from a volume group to a volume that has grown, with README's own words.
+//! The documents' way from a volume group to a volume that has grown, with their own words.
 
 use super::{
     GROUP, GROWN, MIB, NEEDS, SIZE, fill, flexvol, group, lvm, output, run, size_of_filesystem,
@@ -8,7 +8,7 @@ use std::{fs, os::unix::fs::symlink, path::Path, process::Command};
 
 pub const TESTS: &[Test] = &[
     Test {
-        name: "lvm: README's commands on a node with a volume group give a volume that grows",
+        name: "lvm: the documents' commands on a node with a volume group give a volume that grows",
         needs: NEEDS,
         run: by_the_book,
     },
@@ -19,17 +19,14 @@ pub const TESTS: &[Test] = &[
     },
 ];
 
-const README: &str = include_str!("../../../README.md");
+const PAGE: &str = include_str!("../../../docs/operate/volume-groups.md");
 
 /// Where kubelet looks for drivers.
 const PLUGINS: &str = "/usr/libexec/kubernetes/kubelet-plugins/volume/exec";
 
-/// What README's reader types in the section on volume groups.
+/// What the reader of the page types.
 fn commands() -> Vec<&'static str> {
-    let section = README
-        .split("\n## ")
-        .find(|text| text.starts_with("Volume groups\n"));
-    let block = section.unwrap().split("```").nth(1).unwrap();
+    let block = PAGE.split("```").nth(1).unwrap();
     block
         .lines()
         .filter_map(|line| line.strip_prefix("$ "))
@@ -37,7 +34,7 @@ fn commands() -> Vec<&'static str> {
 }
 
 fn by_the_book(points: &Points) {
-    // README's `vg0` is there, and has free space.
+    // The page's `vg0` is there, and has free space.
     group(GROUP, &disks()[..2]);
     let sandbox = crate::sandbox();
     let bin = sandbox.path("bin");
