@@ -4,6 +4,7 @@
 mod call;
 mod config;
 mod doctor;
+mod documents;
 #[path = "../examples/mod.rs"]
 mod examples;
 mod help;
@@ -26,6 +27,7 @@ fn main() -> ExitCode {
         call::TESTS,
         config::TESTS,
         doctor::TESTS,
+        documents::TESTS,
         help::TESTS,
         install::TESTS,
         process::TESTS,

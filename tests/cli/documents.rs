@@ -1,0 +1,117 @@
+//! The documents: their links lead somewhere, and the two that newcomers read first stay short.
+
+use flexvol_testing::{Points, Test};
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+};
+
+pub const TESTS: &[Test] = &[
+    Test {
+        name: "documents: every link leads to a file and a heading that are there, and to every page leads one",
+        needs: &[],
+        run: links_lead_somewhere,
+    },
+    Test {
+        name: "documents: README and ARCHITECTURE have at most 150 lines",
+        needs: &[],
+        run: first_pages_are_short,
+    },
+];
+
+const PROJECT: &str = env!("CARGO_MANIFEST_DIR");
+
+fn links_lead_somewhere(points: &Points) {
+    let project = Path::new(PROJECT);
+    let pages = markdown_in(&project.join("docs"));
+    let beside = [
+        "README.md",
+        "ARCHITECTURE.md",
+        "CONTRIBUTING.md",
+        "CHANGELOG.md",
+        "flex-spec.md",
+    ];
+    let beside = beside.map(|name| project.join(name));
+    let sanity = markdown_in(&project.join("crates/sanity"));
+    let mut linked = BTreeSet::new();
+    for page in pages.iter().chain(&beside).chain(&sanity) {
+        let text = prose(&fs::read_to_string(page).unwrap());
+        for link in links(&text) {
+            let (path, heading) = link.split_once('#').unwrap_or((link, ""));
+            let target = match path {
+                "" => page.clone(),
+                path => page.parent().unwrap().join(path),
+            };
+            let target = target.canonicalize();
+            let target = target.unwrap_or_else(|e| panic!("{}: {link}: {e}", page.display()));
+            if !heading.is_empty() {
+                let text = prose(&fs::read_to_string(&target).unwrap());
+                let mut anchors = text.lines().filter_map(anchor);
+                let found = anchors.any(|anchor| anchor == heading);
+                assert!(
+                    found,
+                    "{}: {link}: there is no such heading",
+                    page.display()
+                );
+            }
+            linked.insert(target);
+            points.add(1);
+        }
+    }
+    for page in pages {
+        assert!(
+            linked.contains(&page),
+            "nothing leads to {}",
+            page.display()
+        );
+    }
+}
+
+fn first_pages_are_short(points: &Points) {
+    for name in ["README.md", "ARCHITECTURE.md"] {
+        let text = fs::read_to_string(Path::new(PROJECT).join(name)).unwrap();
+        let lines = text.lines().count();
+        assert!(
+            lines <= 150,
+            "{name} has {lines} lines: move something to docs"
+        );
+        points.add(1);
+    }
+}
+
+/// All documents below a directory.
+fn markdown_in(directory: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.extend(markdown_in(&path));
+        } else if path.extension().is_some_and(|ending| ending == "md") {
+            found.push(path.canonicalize().unwrap());
+        }
+    }
+    found
+}
+
+/// What is not in a fenced block.
+fn prose(text: &str) -> String {
+    let outside = text.split("```").step_by(2);
+    outside.collect()
+}
+
+fn links(text: &str) -> impl Iterator<Item = &str> {
+    let ends = text.split("](").skip(1);
+    let targets = ends.filter_map(|rest| rest.split_once(')').map(|(target, _)| target));
+    targets.filter(|target| !target.contains("://") && !target.contains(char::is_whitespace))
+}
+
+/// What a link to a heading calls it (as GitHub does).
+fn anchor(line: &str) -> Option<String> {
+    let heading = line.trim_start_matches('#').strip_prefix(' ')?;
+    let heading = line.starts_with('#').then_some(heading)?;
+    let kept = heading
+        .chars()
+        .filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
+    Some(kept.collect::<String>().to_lowercase().replace(' ', "-"))
+}
