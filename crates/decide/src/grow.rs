@@ -58,6 +58,10 @@ fn grown(observed: &Observed, volume: &Volume) -> Step {
             _ => Step::Resize(target),
         };
     }
+    // What counts instead of it was ordered, and is had when the node has answered that.
+    if asks(claim) && !order.answered && order.boast().is_some() {
+        return unreached(claim, waiting(observed, order));
+    }
     let size = match reached {
         // What was measured is had, also what a former, larger request has reached, and quota counts it: the larger
         // one of request and `allocatedResources` (pkg/quota/v1/evaluator/core/persistent_volume_claims.go). What
@@ -199,6 +203,7 @@ pub(super) mod tests {
                 wanted: Wanted::Present,
                 size: Bytes(ordered),
                 most: Bytes(ordered),
+                answered: true,
                 published: Published::Seen,
                 answer: Answer::Present(Some(Bytes(ordered))),
                 problem: None,
@@ -271,6 +276,13 @@ pub(super) mod tests {
         let (gibi, huge) = (1 << 30, i64::MAX.cast_unsigned());
         assert_eq!(says(20, gibi, 20, 10), Step::SizeVolume(Bytes(gibi)));
         assert_eq!(says(20, huge, 20, 10), Step::SizeVolume(Bytes(20)));
+        let mut unanswered = observed(20, 20);
+        let order = unanswered.order.as_mut().unwrap();
+        (order.answer, order.answered) = (Answer::Present(Some(Bytes(huge))), false);
+        match decide(&unanswered) {
+            Step::Stuck(_) => {}
+            other => panic!("the node has not measured anew: {other:?}"),
+        }
         // A former order asked for more.
         let former = Step::SizeVolume(Bytes(9 * gibi));
         assert_eq!(says(20, 9 * gibi, 9 * gibi, 10), former);

@@ -115,12 +115,12 @@ fn elsewhere(observed: &Observed) -> Step {
     }
 }
 
-/// The node has to delete storage that no claim has. A claim that goes does not wait for that: what says Absent
-/// never says Present again, and Kubernetes binds no claim that is being deleted, so a volume that a late leader
-/// makes is nobody's.
+/// The node has to delete storage that no claim has. A claim that goes does not wait for that where the node is
+/// away: what says Absent never says Present again, so a volume that a late leader makes has no storage. Where the
+/// node is there, quota counts the claim as long as the storage: a driver that is slow is not given more and more.
 pub(super) fn ending(observed: &Observed, order: &Order) -> Step {
     let claim = observed.claim.as_ref();
-    if claim.is_some_and(|claim| claim.held && claim.deleting) {
+    if observed.away.is_some() && claim.is_some_and(|claim| claim.held && claim.deleting) {
         return Step::LetClaimGo;
     }
     waiting(observed, order)

@@ -190,6 +190,8 @@ pub struct Order {
     pub published: Published,
     /// What the node found after its last call.
     pub answer: Answer,
+    /// It said so of the order as it stands, and not of a former one.
+    pub answered: bool,
     /// Why the node's last call failed.
     pub problem: Option<Problem>,
     /// Whether kubelet has to grow the file system after the storage.

@@ -1,6 +1,10 @@
 //! What an order obliges a node to do: a pure function of the order and of the last answer.
 
-use crate::api::v1alpha1::{Made, NodeVolumeSpec, NodeVolumeStatus, Wanted};
+use crate::{
+    api::v1alpha1::{Made, NodeVolume, NodeVolumeSpec, NodeVolumeStatus, Wanted},
+    decide::believed,
+};
+use flexvol_sdk::Bytes;
 
 /// One call of the driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,6 +45,27 @@ pub fn duty(order: &NodeVolumeSpec, answer: &NodeVolumeStatus) -> Duty {
             },
             _ => Duty::Nothing,
         },
+    }
+}
+
+/// The same of a NodeVolume as it stands: a size that nothing explains is no reason not to grow, so it is measured
+/// anew, once after each change of the order.
+#[must_use]
+pub fn due(order: &NodeVolume) -> Duty {
+    let answer = order.status.clone().unwrap_or_default();
+    let is_answered = Some(answer.observed_generation) == order.metadata.generation;
+    match (duty(&order.spec, &answer), answer.size.map(Bytes)) {
+        (Duty::Nothing, Some(said))
+            if order.spec.wanted == Wanted::Present
+                && !is_answered
+                && believed(said, Bytes(order.spec.size), order.spec.most_ordered()) != said =>
+        {
+            Duty::Expand {
+                new: order.spec.size,
+                old: order.spec.size,
+            }
+        }
+        (duty, _) => duty,
     }
 }
 
@@ -97,5 +122,23 @@ mod tests {
         let order = order(Wanted::Present, 2, true);
         assert_eq!(duty(&order, &answer(None, None)), measure);
         assert_eq!(duty(&order, &answer(Some(Wanted::Absent), None)), measure);
+    }
+
+    #[test]
+    fn a_size_that_nothing_explains_is_measured_once_after_each_change() {
+        let of = |size: u64, answered: i64| -> NodeVolume {
+            from_value(json!({
+                "apiVersion": NodeVolume::api_version(), "kind": "NodeVolume",
+                "metadata": {"name": "pvc-1", "generation": 2},
+                "spec": order(Wanted::Present, 20, true),
+                "status": {"found": "Present", "size": size, "observedGeneration": answered},
+            }))
+            .unwrap()
+        };
+        let measure = Duty::Expand { new: 20, old: 20 };
+        assert_eq!(due(&of(u64::MAX / 2, 1)), measure);
+        assert_eq!(due(&of(u64::MAX / 2, 2)), Duty::Nothing);
+        assert_eq!(due(&of(25, 1)), Duty::Nothing, "drivers round up");
+        assert_eq!(due(&of(10, 1)), Duty::Expand { new: 20, old: 10 });
     }
 }

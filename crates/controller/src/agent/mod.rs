@@ -24,7 +24,7 @@ use crate::{
         work_queue::{Outcome, Queue, pause_after},
     },
 };
-use action::{Duty, duty};
+use action::{Duty, due};
 use anyhow::{Context, Result};
 use exec::{Drivers, Failure, arguments};
 use flexvol_sdk::ErrorClass;
@@ -139,7 +139,7 @@ impl Agent {
                     let name = order.name_any();
                     let answer = order.status.clone().unwrap_or_default();
                     let answered = Some(answer.observed_generation) == order.metadata.generation;
-                    if duty(&order.spec, &answer) == Duty::Nothing {
+                    if due(&order) == Duty::Nothing {
                         continue;
                     }
                     // Namespaces take turns.
@@ -186,7 +186,7 @@ impl Agent {
             return Ok(Outcome::Settled);
         }
         let before = order.status.clone().unwrap_or_default();
-        let duty = duty(&order.spec, &before);
+        let duty = due(&order);
         let Some(arguments) = arguments(&duty, name, &order.spec, &before) else {
             return Ok(Outcome::Settled);
         };

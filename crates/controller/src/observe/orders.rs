@@ -32,6 +32,7 @@ pub(crate) fn order_of(order: &NodeVolume, ours: &Ours) -> decide::Order {
             Some(Wanted::Present) => Answer::Present(status.size.map(Bytes)),
             Some(Wanted::Absent) => Answer::Absent,
         },
+        answered: current,
         problem: status.problem.filter(|_| current).map(|problem| Problem {
             class: problem.class(),
             message: problem.message,

@@ -214,6 +214,7 @@ impl World {
             wanted: order.wanted,
             size: bytes(order.size),
             most: bytes(order.size),
+            answered: true,
             published: order.published,
             answer: order.answer,
             problem: order.full.then(|| Problem {

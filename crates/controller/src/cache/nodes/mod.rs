@@ -71,7 +71,7 @@ struct Known {
 
 /// No node can have the volume: in words for the claim's author.
 #[derive(Debug, PartialEq, Eq)]
-pub struct NoNode(String);
+pub struct NoNode(pub(crate) String);
 
 impl Nodes {
     /// Nodes whose agents count as away when they were silent for so long.

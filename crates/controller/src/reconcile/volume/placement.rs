@@ -5,7 +5,7 @@
 use super::node_health::{self, Known};
 use crate::{
     api::labels::{HOSTNAME, hostname},
-    cache::nodes::{Asker, Bar, Nodes},
+    cache::nodes::{Asker, Bar, NoNode, Nodes},
 };
 use anyhow::{Context, Result};
 use flexvol_sdk::Bytes;
@@ -36,19 +36,19 @@ pub(super) async fn with_room(
     size: Bytes,
     asker: Asker<'_>,
 ) -> Result<String> {
-    let (mut doubted, mut failed) = (HashSet::new(), false);
+    let mut doubted = HashSet::new();
     loop {
         let name = nodes.with_room(driver, class, size, asker)?;
         let standing = match standing(client, &name).await {
             Ok(standing) => standing,
+            // What the API server does not answer is nothing that the node says.
             Err(why) => {
+                let Unfit(why) = why.downcast()?;
                 nodes.bar(&name, Some(Bar::Unfit));
-                // Of two that cannot be asked it is the API server that does not answer.
-                let asked = why.is::<Unfit>() || !std::mem::replace(&mut failed, true);
-                if asked && doubted.insert(name) {
+                if doubted.insert(name) {
                     continue;
                 }
-                return Err(why);
+                return Err(NoNode(why).into());
             }
         };
         match standing {
