@@ -5,6 +5,7 @@ mod fast_expand;
 mod handlers;
 pub(crate) mod manifests;
 mod node_health;
+mod node_state;
 mod placement;
 mod reschedule;
 

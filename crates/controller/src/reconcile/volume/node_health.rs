@@ -1,5 +1,9 @@
 //! What is said of a node that has to act for a volume, and of which nothing is heard.
 
+use super::{
+    node_state::{NodeState, read},
+    placement,
+};
 use crate::{
     api::{
         drivers::Ours,
@@ -7,50 +11,12 @@ use crate::{
         v1alpha1::{NodeVolume, Wanted},
     },
     cache::nodes::{Asker, Nodes, Silence},
-    client::Read,
     decide::{Away, Wish},
-    k8s::{claim, class, meta::uid, node::is_unready},
+    k8s::{claim, class, meta::uid},
     observe::{Live, provisioning},
-    reconcile::volume::placement,
 };
-use anyhow::{Context, Result};
-use k8s_openapi::api::core::v1::Node;
-use kube::{Api, Client, ResourceExt};
-
-/// What Kubernetes knows of a node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Known {
-    /// It has no object.
-    Missing,
-    /// Its kubelet does not answer.
-    Unready,
-    /// Its kubelet answers.
-    Ready,
-}
-
-impl Known {
-    /// What a node's object says.
-    pub fn of(node: Option<&Read<Node>>) -> Self {
-        let Some(node) = node else {
-            return Known::Missing;
-        };
-        // Of one that is cut the rest may say so.
-        if is_unready(&node.object) || node.cut {
-            Known::Unready
-        } else {
-            Known::Ready
-        }
-    }
-}
-
-/// A node's object.
-///
-/// # Errors
-/// When the API server does not answer.
-pub(super) async fn read(client: &Client, name: &str) -> Result<Option<Read<Node>>> {
-    let nodes: Api<Read<Node>> = Api::all(client.clone());
-    nodes.get_opt(name).await.context("read the node")
-}
+use anyhow::Result;
+use kube::{Client, ResourceExt};
 
 /// What became of the node that has to act for a volume: the one that was ordered, or else the one that
 /// the scheduler chose. Of ordered nodes the API server is asked only about those whose agents are silent.
@@ -71,11 +37,11 @@ pub(crate) async fn away(
         return Ok(None);
     };
     let found = read(client, node).await?;
-    let known = Known::of(found.as_ref());
+    let known = NodeState::of(found.as_ref());
     Ok(Some(Away {
         why: words(node, known, &silence, Some(order)),
-        lost: known != Known::Ready,
-        removed: known == Known::Missing,
+        lost: known != NodeState::Ready,
+        removed: known == NodeState::Missing,
     }))
 }
 
@@ -93,12 +59,12 @@ async fn chosen(client: &Client, nodes: &Nodes, live: &Live, ours: &Ours) -> Res
     if silence.is_some() || class.allowed_topologies.is_some() {
         let found = read(client, &node).await?;
         if let Some(silence) = silence {
-            let known = Known::of(found.as_ref());
+            let known = NodeState::of(found.as_ref());
             return Ok(Some(Away {
                 why: words(&node, known, &silence, None),
                 // One that never had an agent may never get one.
-                lost: known != Known::Ready || silence == Silence::Never,
-                removed: known == Known::Missing,
+                lost: known != NodeState::Ready || silence == Silence::Never,
+                removed: known == NodeState::Missing,
             }));
         }
         let labels = found
@@ -149,14 +115,16 @@ async fn chosen(client: &Client, nodes: &Nodes, live: &Live, ours: &Ours) -> Res
     }))
 }
 
-fn words(node: &str, known: Known, silence: &Silence, order: Option<&NodeVolume>) -> String {
+fn words(node: &str, known: NodeState, silence: &Silence, order: Option<&NodeVolume>) -> String {
     let state = match known {
-        Known::Missing => "is not in the cluster any more, and",
-        Known::Unready => "is not ready, and",
-        Known::Ready => "is ready, but",
+        NodeState::Missing => "is not in the cluster any more, and",
+        NodeState::Unready => "is not ready, and",
+        NodeState::Ready => "is ready, but",
     };
     let remedy = match order {
-        None if known == Known::Ready && *silence != Silence::Never => "start its agent".to_owned(),
+        None if known == NodeState::Ready && *silence != Silence::Never => {
+            "start its agent".to_owned()
+        }
         None => "another node is asked for".to_owned(),
         Some(order) if order.spec.wanted == Wanted::Present => {
             "the volume's storage is there: bring the node back with its agent".to_owned()
@@ -173,6 +141,8 @@ fn words(node: &str, known: Known, silence: &Silence, order: Option<&NodeVolume>
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::client::Read;
+    use k8s_openapi::api::core::v1::Node;
     use serde_json::{from_value, json};
 
     #[test]
@@ -182,14 +152,14 @@ mod tests {
                 .unwrap()
         };
         let ready = |status: &str| node(json!([{"type": "Ready", "status": status}]));
-        assert_eq!(Known::of(None), Known::Missing);
-        assert_eq!(Known::of(Some(&ready("Unknown"))), Known::Unready);
-        assert_eq!(Known::of(Some(&ready("False"))), Known::Unready);
-        assert_eq!(Known::of(Some(&ready("True"))), Known::Ready);
-        assert_eq!(Known::of(Some(&node(json!([])))), Known::Ready);
+        assert_eq!(NodeState::of(None), NodeState::Missing);
+        assert_eq!(NodeState::of(Some(&ready("Unknown"))), NodeState::Unready);
+        assert_eq!(NodeState::of(Some(&ready("False"))), NodeState::Unready);
+        assert_eq!(NodeState::of(Some(&ready("True"))), NodeState::Ready);
+        assert_eq!(NodeState::of(Some(&node(json!([])))), NodeState::Ready);
         let mut cut = ready("True");
         cut.cut = true;
-        assert_eq!(Known::of(Some(&cut)), Known::Unready);
+        assert_eq!(NodeState::of(Some(&cut)), NodeState::Unready);
     }
 
     #[test]
@@ -208,19 +178,19 @@ mod tests {
         let since = Silence::Since("12:00:00".to_owned());
         let of = |known, order: Option<&NodeVolume>| words("n", known, &since, order);
         assert_eq!(
-            of(Known::Unready, Some(&order("Present"))),
+            of(NodeState::Unready, Some(&order("Present"))),
             "node n is not ready, and its agent was last heard of at 12:00:00; the volume's storage is there: bring the node back with its agent"
         );
-        let gone = of(Known::Missing, Some(&order("Absent")));
+        let gone = of(NodeState::Missing, Some(&order("Absent")));
         assert!(gone.contains("not in the cluster any more"), "{gone}");
         assert!(gone.contains("kubectl patch nodevolume pvc-1 "), "{gone}");
         assert!(
             gone.contains(r#"'{"status":{"found":"Absent"}}'"#),
             "{gone}"
         );
-        assert!(of(Known::Ready, None).ends_with("start its agent"));
-        let never = words("n", Known::Ready, &Silence::Never, None);
+        assert!(of(NodeState::Ready, None).ends_with("start its agent"));
+        let never = words("n", NodeState::Ready, &Silence::Never, None);
         assert!(never.ends_with("another node is asked for"), "{never}");
-        assert!(of(Known::Missing, None).ends_with("another node is asked for"));
+        assert!(of(NodeState::Missing, None).ends_with("another node is asked for"));
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! What one node says of itself, by its agent or in its own object, keeps no volume from another node.
 
-use super::node_health::{self, Known};
+use super::node_state::{self, NodeState};
 use crate::{
     api::labels::{HOSTNAME, hostname},
     cache::nodes::{Asker, Bar, NoNode, Nodes},
@@ -71,7 +71,7 @@ enum Standing {
 }
 
 async fn standing(client: &Client, name: &str) -> Result<Standing> {
-    let Some(node) = node_health::read(client, name).await? else {
+    let Some(node) = node_state::read(client, name).await? else {
         return Ok(Standing::Missing);
     };
     // Also what would keep pods away may be among what was not read.
@@ -81,7 +81,7 @@ async fn standing(client: &Client, name: &str) -> Result<Standing> {
         ))
         .into());
     }
-    if Known::of(Some(&node)) != Known::Ready {
+    if NodeState::of(Some(&node)) != NodeState::Ready {
         return Ok(Standing::Missing);
     }
     let bar = Bar::of(&node.object);
@@ -112,7 +112,7 @@ async fn bound_to(client: &Client, name: &str) -> Result<String> {
             return the_only(name, name, &called);
         }
     }
-    let node = node_health::read(client, name).await?;
+    let node = node_state::read(client, name).await?;
     let node = node.ok_or_else(|| {
         Unfit(format!(
             "node {name} is not in the cluster, so no volume can be bound to it; bring it back"
