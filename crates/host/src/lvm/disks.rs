@@ -30,18 +30,19 @@ impl Place {
         command::change(doing, words, &self.disks().unwrap_or_default(), &[])
     }
 
-    /// The disks of the one group of this name that is a pool.
+    /// The disks of the one group of this name that is a pool, or has a thin pool that is one.
     pub(super) fn disks_of_the_pool(&self, said: &str) -> Result<Vec<String>> {
         let group = format!("vg_name=\"{}\"", self.group);
-        let (verb, fields, tagged) = match &self.thin_pool {
-            Some(pool) => (
-                "lvs",
-                "vg_uuid,lv_tags",
-                format!("{group} && lv_name=\"{pool}\""),
-            ),
-            None => ("vgs", "vg_uuid,vg_tags", group.clone()),
+        let of_thin_pools = match &self.thin_pool {
+            Some(pool) => format!("{group} && lv_name=\"{pool}\""),
+            None => group.clone(),
         };
-        let found: Vec<TagRow> = of(verb, fields, &["-S", &tagged], &[])?;
+        let tagged = |verb, fields, which: &str| of::<TagRow>(verb, fields, &["-S", which], &[]);
+        let mut found = tagged("lvs", "vg_uuid,lv_tags", &of_thin_pools)?;
+        // Whoever knows a device alone does not know which of the two has the tag.
+        if self.thin_pool.is_none() {
+            found.extend(tagged("vgs", "vg_uuid,vg_tags", &group)?);
+        }
         let pools: BTreeSet<_> = found.iter().filter_map(TagRow::group_of_pool).collect();
         let mut pools = pools.into_iter();
         let (Some(uuid), None) = (pools.next(), pools.next()) else {
