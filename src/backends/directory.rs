@@ -197,6 +197,10 @@ impl DirectoryBackend for Directories {
         Ok(self.pool.directory(volume)?.into())
     }
 
+    fn outermost(&self, volume: &VolumeId) -> Result<OwnedFd> {
+        Ok(self.pool.directory(volume)?.outermost())
+    }
+
     fn restore(&self, volume: &VolumeId) -> Result<()> {
         self.limited()?.restore(volume)
     }

@@ -204,17 +204,21 @@ fn pods_share(_: &Points) {
 fn sub_path(_: &Points) {
     let place = Place::new();
     let volume = place.volume("data");
-    let part = place.directory(&volume).join("part");
+    let root = place.directory(&volume);
+    let part = root.join("part");
     fs::create_dir(&part).unwrap();
     let elsewhere = place.sandbox.path("sub-path");
     fs::create_dir(&elsewhere).unwrap();
     let target = Target::open(&elsewhere).unwrap().unwrap();
-    bind(fs::File::open(&part).unwrap().as_fd(), &target, false).unwrap();
-    // It is no volume of anybody's, but a part of one.
-    assert_eq!(options(&elsewhere).volume(), None);
-    let refused = place.driver.call(&["delete", &volume.json("rw")]);
-    assert!(refused.failure().contains("still mounted"), "{refused}");
-    assert!(unbind(&elsewhere).unwrap());
+    // What holds the root goes with it.
+    for shown in [&part, root.parent().unwrap()] {
+        bind(fs::File::open(shown).unwrap().as_fd(), &target, false).unwrap();
+        // A part is no volume of anybody's.
+        assert_eq!(options(&elsewhere).volume().is_none(), shown == part);
+        let refused = place.driver.call(&["delete", &volume.json("rw")]);
+        assert!(refused.failure().contains("still mounted"), "{refused}");
+        assert!(unbind(&elsewhere).unwrap());
+    }
     place.delete(&volume);
 }
 

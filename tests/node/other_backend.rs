@@ -1,7 +1,9 @@
 //! Volumes stay mounted while their driver gets a configuration of another backend, or one with a mistake.
 
 use crate::{dir, sandbox};
-use flexvol_testing::{Baseline, Driver, Need, PersistentVolume, Pod, Points, Sandbox, Test};
+use flexvol_testing::{
+    Baseline, Driver, Need, Outcome, PersistentVolume, Pod, Points, Sandbox, Test, below,
+};
 use std::{fs, process::Command};
 
 pub const TESTS: &[Test] = &[
@@ -41,7 +43,50 @@ pub const TESTS: &[Test] = &[
             mistaken(&sandbox, &driver, "", points);
         },
     },
+    Test {
+        name: "a file system that has shut down is unmounted whatever the configuration says",
+        needs: &[
+            Need::Root,
+            Need::Tool("mkfs.xfs", "xfsprogs"),
+            Need::Tool("xfs_io", "xfsprogs"),
+        ],
+        run: shut_down,
+    },
 ];
+
+fn shut_down(points: &Points) {
+    let sandbox = sandbox();
+    let driver = sandbox.install("example.com/disk", false, "reserve = \"64Mi\"\n");
+    let before = Baseline::of(&sandbox);
+    let volume = PersistentVolume::provision(&driver, "pv", "xfs", 320 << 20);
+    let pod = Pod::new(&sandbox, &driver, &volume, "a");
+    let own = driver.executable().with_file_name(".disk.toml");
+    let right = fs::read(&own).unwrap();
+    let another = format!(
+        "backend = \"dir\"\n[pools.default]\npath = {:?}\n",
+        sandbox.pool()
+    );
+    for (what, text) in [("another backend", another.as_str()), ("a mistake", "= 1")] {
+        pod.mount("rw").success();
+        by_hand(
+            "xfs_io",
+            &["-x", "-c", "shutdown", pod.dir().to_str().unwrap()],
+        );
+        fs::write(&own, text).unwrap();
+        // The first call may report that not all data was written, the second one may not.
+        let first = pod.unmount();
+        if first.outcome() != Outcome::Success {
+            let reply = first.failure();
+            assert!(reply.contains("not all of its data"), "{what}: {reply}");
+        }
+        assert_eq!(below(pod.dir()), [], "{what}");
+        pod.unmount().success();
+        fs::write(&own, &right).unwrap();
+        points.add(1);
+    }
+    driver.call(&["delete", &volume.json("rw")]).success();
+    before.expect(&sandbox, "deleted");
+}
 
 fn mistaken(sandbox: &Sandbox, driver: &Driver, filesystem: &'static str, points: &Points) {
     let before = Baseline::of(sandbox);

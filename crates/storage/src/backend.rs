@@ -195,6 +195,15 @@ pub trait DirectoryBackend: Backend {
     /// When it cannot be had.
     fn open(&self, volume: &VolumeId) -> Result<OwnedFd>;
 
+    /// The outermost directory that goes with the volume, open for reading: whoever has mounted any part
+    /// of it uses the volume. By default that of [`DirectoryBackend::open`].
+    ///
+    /// # Errors
+    /// When it cannot be had.
+    fn outermost(&self, volume: &VolumeId) -> Result<OwnedFd> {
+        self.open(volume)
+    }
+
     /// Sees that the volume is limited as it should be, before a pod gets it. By default nothing.
     ///
     /// # Errors

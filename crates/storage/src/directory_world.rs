@@ -83,7 +83,7 @@ impl<'a, B: DirectoryBackend> DirectoryWorld<'a, B> {
 
     /// Whether the directory or a part of it is mounted on a place that `counts`, in any mount namespace.
     fn is_mounted(&self, counts: impl Fn(&Path) -> bool) -> Result<bool> {
-        let directory = self.stored.backend()?.open(&self.stored.volume)?;
+        let directory = self.stored.backend()?.outermost(&self.stored.volume)?;
         mountinfo::is_directory_anywhere(directory.as_fd(), counts)
     }
 

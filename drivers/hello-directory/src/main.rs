@@ -6,8 +6,7 @@
 #![forbid(unsafe_code)]
 
 use flexvol_storage::host::{Allocation, Reserve, pool::Pool};
-use flexvol_storage::sdk::beside_executable;
-use flexvol_storage::sdk::{Bytes, Error, ErrorKind, Options, Result};
+use flexvol_storage::sdk::{Bytes, Error, ErrorKind, Options, Result, beside_executable};
 use flexvol_storage::{Asset, Backend, Catalog, Mark, VolumeId, run};
 use flexvol_storage::{DirectoryBackend, DirectoryDriver};
 use std::{os::fd::OwnedFd, process::ExitCode};
@@ -47,6 +46,9 @@ impl Backend for Directories {
 impl DirectoryBackend for Directories {
     fn open(&self, volume: &VolumeId) -> Result<OwnedFd> {
         Ok(self.0.directory(volume)?.into())
+    }
+    fn outermost(&self, volume: &VolumeId) -> Result<OwnedFd> {
+        Ok(self.0.directory(volume)?.outermost())
     }
 }
 

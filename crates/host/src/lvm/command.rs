@@ -155,7 +155,7 @@ fn knows_no_devices(output: &Output) -> bool {
 /// which LVM reports one; a filter accepts it by any.
 fn filter(disks: &[String]) -> String {
     let quoted = |disk: &String| {
-        let plain = |letter: char| letter.is_ascii_alphanumeric() || "/_-:+".contains(letter);
+        let plain = |letter: char| letter.is_ascii_alphanumeric() || "/_-:".contains(letter);
         // LVM's regular expressions have no other way to say a letter that may mean something.
         let name: String = disk
             .chars()
@@ -235,8 +235,8 @@ mod tests {
 
     #[test]
     fn an_older_lvm_is_given_the_same_disks_as_a_filter() {
-        let disks = ["/dev/vda", "/dev/mapper/a.b|c"].map(str::to_owned);
-        let expected = r#"devices/filter=["a|^/dev/vda$|","a|^/dev/mapper/a.b.c$|","r|.*|"]"#;
+        let disks = ["/dev/vda", "/dev/mapper/a.b|c", "/dev/disk/a+"].map(str::to_owned);
+        let expected = r#"devices/filter=["a|^/dev/vda$|","a|^/dev/mapper/a.b.c$|","a|^/dev/disk/a.$|","r|.*|"]"#;
         assert_eq!(filter(&disks), expected);
     }
 }

@@ -8,7 +8,11 @@ use super::{
 };
 use flexvol_sdk::{Error, ErrorKind, Result};
 use serde::de::DeserializeOwned;
-use std::{collections::BTreeSet, os::fd::BorrowedFd};
+use std::{
+    collections::BTreeSet,
+    fmt::{self, Display},
+    os::fd::BorrowedFd,
+};
 
 impl Place {
     /// Changes something on the group's own disks.
@@ -26,18 +30,19 @@ impl Place {
         command::change(doing, words, &self.disks().unwrap_or_default(), &[])
     }
 
-    /// The disks of the one group of this name that is a pool.
+    /// The disks of the one group of this name that is a pool, or has a thin pool that is one.
     pub(super) fn disks_of_the_pool(&self, said: &str) -> Result<Vec<String>> {
         let group = format!("vg_name=\"{}\"", self.group);
-        let (verb, fields, tagged) = match &self.thin_pool {
-            Some(pool) => (
-                "lvs",
-                "vg_uuid,lv_tags",
-                format!("{group} && lv_name=\"{pool}\""),
-            ),
-            None => ("vgs", "vg_uuid,vg_tags", group.clone()),
+        let of_thin_pools = match &self.thin_pool {
+            Some(pool) => format!("{group} && lv_name=\"{pool}\""),
+            None => group.clone(),
         };
-        let found: Vec<TagRow> = of(verb, fields, &["-S", &tagged], &[])?;
+        let tagged = |verb, fields, which: &str| of::<TagRow>(verb, fields, &["-S", which], &[]);
+        let mut found = tagged("lvs", "vg_uuid,lv_tags", &of_thin_pools)?;
+        // Whoever knows a device alone does not know which of the two has the tag.
+        if self.thin_pool.is_none() {
+            found.extend(tagged("vgs", "vg_uuid,vg_tags", &group)?);
+        }
         let pools: BTreeSet<_> = found.iter().filter_map(TagRow::group_of_pool).collect();
         let mut pools = pools.into_iter();
         let (Some(uuid), None) = (pools.next(), pools.next()) else {
@@ -55,14 +60,22 @@ impl Place {
     /// Checks what LVM said of disks that have different metadata of the group. It is so after a power cut
     /// within a change, and then the disk with the older ones knows the other.
     pub(super) fn expect_agreement(&self, said: &str) -> Result<()> {
-        for (older, newer) in disagreements(said, &self.group) {
-            if !self.knows(older, newer)? {
+        let disagreements = disagreements(said, &self.group);
+        for Disagreement { older, newer } in &disagreements {
+            if !self.knows(older.disk, newer.disk)? {
                 return Err(Error::new(
                     ErrorKind::Storage,
-                    "the volume group's metadata are in doubt: a disk that the group's others do not know has newer ones; detach that disk, and let no command of LVM write before",
+                    "the volume group's metadata are in doubt: a disk has newer ones than another, which does not know it; take away the one of the two that the group never had, or lost (the node's log names both), and let no command of LVM write before",
                 )
-                .because(format!("{newer} is not in the metadata of {older}")));
+                .because(format!("{newer} is not in {older}")));
             }
+        }
+        if forked(said, &self.group) || disagreements.is_empty() && differ(said, &self.group) {
+            return Err(Error::new(
+                ErrorKind::Storage,
+                "the volume group's metadata are in doubt: its disks have different ones, and lvm does not tell which disk has which; take away the disk that the group never had, or lost, and let no command of LVM write before; where all are its own, repair it with `vgck`",
+            )
+            .because(said.to_owned()));
         }
         Ok(())
     }
@@ -91,22 +104,81 @@ fn of<R: DeserializeOwned>(
     rows(&command::report(&words, disks)?.stdout)
 }
 
-/// The disks of a group that have older metadata, each with one that has newer:
+/// What one disk has of a group's metadata.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Metadata<'a> {
+    seqno: &'a str,
+    disk: &'a str,
+}
+
+impl<'a> Metadata<'a> {
+    fn parse(text: &'a str) -> Option<Self> {
+        let (seqno, disk) = text.split_once(" on ")?;
+        Some(Metadata { seqno, disk })
+    }
+}
+
+impl Display for Metadata<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "metadata {} on {}", self.seqno, self.disk)
+    }
+}
+
+/// Metadata of which LVM takes the newer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Disagreement<'a> {
+    older: Metadata<'a>,
+    newer: Metadata<'a>,
+}
+
 /// `WARNING: ignoring metadata seqno %u on %s for seqno %u on %s for VG %s.` in LVM's
-/// lib/metadata/metadata.c (`_vg_read`).
-fn disagreements<'a>(said: &'a str, group: &str) -> Vec<(&'a str, &'a str)> {
+/// lib/metadata/metadata.c (`_vg_read`), which begins with a capital since 2.03.34.
+fn disagreements<'a>(said: &'a str, group: &str) -> Vec<Disagreement<'a>> {
     let of_group = format!(" for VG {group}.");
     let pair = |line: &'a str| {
-        let (_, rest) = line.split_once("ignoring metadata seqno ")?;
+        let (_, rest) = line.split_once("gnoring metadata seqno ")?;
         let (older, newer) = rest
             .trim_end()
             .strip_suffix(&of_group)?
             .split_once(" for seqno ")?;
-        Some((older.split_once(" on ")?.1, newer.split_once(" on ")?.1))
+        Some(Disagreement {
+            older: Metadata::parse(older)?,
+            newer: Metadata::parse(newer)?,
+        })
     };
     let mut pairs: Vec<_> = said.lines().filter_map(pair).collect();
     pairs.dedup();
     pairs
+}
+
+/// Whether two disks have different metadata that are equally new, as no cut within a change leaves them:
+/// `scan of VG %s from %s mda%d found mda_checksum %x` in LVM's lib/cache/lvmcache.c.
+fn forked(said: &str, group: &str) -> bool {
+    let scan = format!("can of VG {group} from ");
+    said.lines()
+        .any(|line| line.contains(&scan) && line.contains(" found mda_checksum "))
+}
+
+/// Whether disks have different metadata, in the words of a release before 2.03.04, which names no disks
+/// (lib/metadata/metadata.c and lib/cache/lvmetad.c), or of a later one that has named them before.
+fn differ(said: &str, group: &str) -> bool {
+    let within = [
+        format!("nconsistent metadata found for VG {group} - updating to use version "),
+        format!("nconsistent metadata for VG {group} on devices "),
+        format!("olume Group {group} is not consistent"),
+        format!("olume group {group} is not consistent"),
+    ];
+    let last = [
+        format!("nconsistent metadata found for VG {group}"),
+        format!("nconsistent metadata found for VG {group}."),
+        format!("nconsistent metadata UUIDs found for volume group {group}"),
+        format!("nconsistent metadata UUIDs found for volume group {group}."),
+        format!("ot repairing metadata for VG {group}."),
+    ];
+    said.lines().map(str::trim_end).any(|line| {
+        within.iter().any(|words| line.contains(words))
+            || last.iter().any(|words| line.ends_with(words))
+    })
 }
 
 #[cfg(test)]
@@ -116,8 +188,24 @@ mod tests {
     #[test]
     fn disks_that_disagree_are_read_from_what_lvm_says() {
         let line = "  WARNING: ignoring metadata seqno 6 on /dev/vda for seqno 500 on /dev/vdb for VG vg0.";
-        let said = format!("  WARNING: other\n{line}\n{line}\n");
-        assert_eq!(disagreements(&said, "vg0"), [("/dev/vda", "/dev/vdb")]);
+        let newest = line.replace("ignoring", "Ignoring");
+        let expected = Disagreement {
+            older: Metadata {
+                seqno: "6",
+                disk: "/dev/vda",
+            },
+            newer: Metadata {
+                seqno: "500",
+                disk: "/dev/vdb",
+            },
+        };
+        for line in [line, &newest] {
+            let said = format!("  WARNING: other\n{line}\n{line}\n");
+            assert_eq!(disagreements(&said, "vg0"), [expected]);
+        }
+        let named = "metadata 500 on /dev/vdb is not in metadata 6 on /dev/vda";
+        let Disagreement { older, newer } = expected;
+        assert_eq!(format!("{newer} is not in {older}"), named);
         for (said, group) in [
             (line, "vg"),
             (line, "vg01"),
@@ -125,6 +213,49 @@ mod tests {
             ("ignoring metadata seqno 6 for VG vg0.", "vg0"),
         ] {
             assert_eq!(disagreements(said, group), [], "{said} {group}");
+        }
+    }
+
+    #[test]
+    fn equally_new_metadata_that_differ_are_in_doubt() {
+        for scan in [
+            "  WARNING: scan of VG vg0 from /dev/vdb mda1 found mda_checksum 1a mda_size 9 vs 2b 9",
+            "  WARNING: Scan of VG vg0 from /dev/vdb mda1 found mda_checksum 1a mda_size 9 vs 2b 9.",
+            "  Scan of VG vg0 from /dev/vdb found mda_checksum 1a mda_size 9 vs previous 2b 9",
+        ] {
+            assert!(forked(&format!("other\n{scan}\n"), "vg0"), "{scan}");
+            for group in ["vg", "vg01", "g0"] {
+                assert!(!forked(scan, group), "{group}");
+            }
+        }
+        // Another command of LVM changes the group while this one scans without a lock.
+        let change = "  Scan of VG vg0 from /dev/vdb found metadata seqno 7 vs previous 6.";
+        assert!(!forked(change, "vg0"));
+    }
+
+    #[test]
+    fn a_release_that_names_no_disks_says_that_they_differ() {
+        for said in [
+            "  Not repairing metadata for VG vg0.",
+            "  WARNING: Volume Group vg0 is not consistent.",
+            "  WARNING: Inconsistent metadata found for VG vg0 - updating to use version 7",
+            "  WARNING: Inconsistent metadata found for VG vg0",
+            "  WARNING: Inconsistent metadata found for VG vg0.",
+            "  WARNING: inconsistent metadata for VG vg0 on devices /dev/vda seqno 6 and /dev/vdb seqno 7.",
+            "  WARNING: Inconsistent metadata UUIDs found for volume group vg0.",
+        ] {
+            assert!(differ(&format!("other\n{said}\nother"), "vg0"), "{said}");
+            for group in ["vg", "vg01", "g0"] {
+                assert!(!differ(said, group), "{said} {group}");
+            }
+        }
+        for said in [
+            "",
+            "  Cannot process volume group vg0",
+            "  WARNING: Not repairing PV x with missing device.",
+            "  WARNING: VG vg0 was missing PV /dev/vdb x.",
+        ] {
+            assert!(!differ(said, "vg0"), "{said}");
         }
     }
 }

@@ -55,6 +55,12 @@ impl Directory {
         attribute::read(&self.around, MARK)
     }
 
+    /// The directory that holds the root, and goes with it.
+    #[must_use]
+    pub fn outermost(self) -> OwnedFd {
+        self.around.into()
+    }
+
     /// Replaces the mark, durably; a cut leaves the old one or the new one.
     ///
     /// # Errors

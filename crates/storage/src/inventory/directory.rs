@@ -11,7 +11,7 @@ pub(crate) fn look<B: DirectoryBackend>(
     mounts: &Mounts,
     report: &mut VolumeReport,
 ) -> Result<()> {
-    let directory = backend.open(&report.id)?;
+    let directory = backend.outermost(&report.id)?;
     let subtree = mounts.subtree(directory.as_fd())?;
     report.mounts = mounts.of(report.id, Shown::Directory(subtree));
     report.is_directory = true;
