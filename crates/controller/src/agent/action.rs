@@ -1,7 +1,7 @@
 //! What an order obliges a node to do: a pure function of the order and of the last answer.
 
 use crate::{
-    api::v1alpha1::{Made, NodeVolume, NodeVolumeSpec, NodeVolumeStatus, Wanted},
+    api::v1alpha1::{Made, NodeVolumeSpec, NodeVolumeStatus, Wanted},
     decide::believed,
 };
 use flexvol_sdk::Bytes;
@@ -48,21 +48,19 @@ pub fn duty(order: &NodeVolumeSpec, answer: &NodeVolumeStatus) -> Duty {
     }
 }
 
-/// The same of a NodeVolume as it stands: a size that nothing explains is no reason not to grow, so it is measured
-/// anew, once after each change of the order.
+/// The same where it is known whether the answer is to the order as it stands: a size that nothing explains is no
+/// reason not to grow, so it is measured anew, once after each change of the order.
 #[must_use]
-pub fn due(order: &NodeVolume) -> Duty {
-    let answer = order.status.clone().unwrap_or_default();
-    let is_answered = Some(answer.observed_generation) == order.metadata.generation;
-    match (duty(&order.spec, &answer), answer.size.map(Bytes)) {
+pub fn due(order: &NodeVolumeSpec, answer: &NodeVolumeStatus, is_answered: bool) -> Duty {
+    match (duty(order, answer), answer.size.map(Bytes)) {
         (Duty::Nothing, Some(said))
-            if order.spec.wanted == Wanted::Present
+            if order.wanted == Wanted::Present
                 && !is_answered
-                && believed(said, Bytes(order.spec.size), order.spec.most_ordered()) != said =>
+                && believed(said, Bytes(order.size), order.most_ordered()) != said =>
         {
             Duty::Expand {
-                new: order.spec.size,
-                old: order.spec.size,
+                new: order.size,
+                old: order.size,
             }
         }
         (duty, _) => duty,
@@ -126,19 +124,18 @@ mod tests {
 
     #[test]
     fn a_size_that_nothing_explains_is_measured_once_after_each_change() {
-        let of = |size: u64, answered: i64| -> NodeVolume {
-            from_value(json!({
-                "apiVersion": NodeVolume::api_version(), "kind": "NodeVolume",
-                "metadata": {"name": "pvc-1", "generation": 2},
-                "spec": order(Wanted::Present, 20, true),
-                "status": {"found": "Present", "size": size, "observedGeneration": answered},
-            }))
-            .unwrap()
+        let order = order(Wanted::Present, 20, true);
+        let of = |size: u64, is_answered: bool| {
+            due(
+                &order,
+                &answer(Some(Wanted::Present), Some(size)),
+                is_answered,
+            )
         };
         let measure = Duty::Expand { new: 20, old: 20 };
-        assert_eq!(due(&of(u64::MAX / 2, 1)), measure);
-        assert_eq!(due(&of(u64::MAX / 2, 2)), Duty::Nothing);
-        assert_eq!(due(&of(25, 1)), Duty::Nothing, "drivers round up");
-        assert_eq!(due(&of(10, 1)), Duty::Expand { new: 20, old: 10 });
+        assert_eq!(of(u64::MAX / 2, false), measure);
+        assert_eq!(of(u64::MAX / 2, true), Duty::Nothing);
+        assert_eq!(of(25, false), Duty::Nothing, "drivers round up");
+        assert_eq!(of(10, false), Duty::Expand { new: 20, old: 10 });
     }
 }

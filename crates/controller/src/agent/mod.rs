@@ -139,7 +139,7 @@ impl Agent {
                     let name = order.name_any();
                     let answer = order.status.clone().unwrap_or_default();
                     let answered = Some(answer.observed_generation) == order.metadata.generation;
-                    if due(&order) == Duty::Nothing {
+                    if due(&order.spec, &answer, answered) == Duty::Nothing {
                         continue;
                     }
                     // Namespaces take turns.
@@ -186,7 +186,8 @@ impl Agent {
             return Ok(Outcome::Settled);
         }
         let before = order.status.clone().unwrap_or_default();
-        let duty = due(&order);
+        let answered = Some(before.observed_generation) == order.metadata.generation;
+        let duty = due(&order.spec, &before, answered);
         let Some(arguments) = arguments(&duty, name, &order.spec, &before) else {
             return Ok(Outcome::Settled);
         };

@@ -17,32 +17,43 @@ pub(crate) fn is_unready(node: &Node) -> bool {
     conditions.any(|condition| condition.type_ == "Ready" && condition.status != "True")
 }
 
+/// Of one that is too large: what keeps pods out may be among what was not read.
+pub(crate) const TOO_LARGE: &str = "is too large to be understood; take labels from it";
+
+/// Whether somebody wants no new pods there.
+pub(crate) fn is_cordoned(node: &Node) -> bool {
+    let spec = node.spec.as_ref();
+    spec.is_some_and(|spec| spec.unschedulable == Some(true))
+}
+
+/// The taints by which pods that do not tolerate them are kept out.
+pub(crate) fn taints(node: &Node) -> impl Iterator<Item = &Taint> {
+    let all = node.spec.iter().flat_map(|spec| &spec.taints).flatten();
+    all.filter(|taint| matches!(&*taint.effect, "NoSchedule" | "NoExecute"))
+}
+
 /// Why a pod with these tolerations could not start there.
 pub(crate) fn keeps_out(node: Option<&Read<Node>>, tolerated: &[Toleration]) -> Option<String> {
     let Some(Read { object: node, cut }) = node else {
         return Some("is not in the cluster any more".to_owned());
     };
-    // Also what keeps pods out may be among what was not read.
     if *cut {
-        return Some("is too large to be understood; take labels from it".to_owned());
+        return Some(TOO_LARGE.to_owned());
     }
     if is_unready(node) {
         return Some("is not ready".to_owned());
     }
     let tolerates = |taint: &Taint| tolerated.iter().any(|each| each.covers(taint));
-    let spec = node.spec.as_ref()?;
     // The taint may come after it (the plugin `NodeUnschedulable` of the scheduler asks for the same).
     let cordon = Taint {
         key: UNSCHEDULABLE.to_owned(),
         effect: "NoSchedule".to_owned(),
         ..Taint::default()
     };
-    if spec.unschedulable == Some(true) && !tolerates(&cordon) {
+    if is_cordoned(node) && !tolerates(&cordon) {
         return Some("is cordoned".to_owned());
     }
-    let mut taints = spec.taints.iter().flatten();
-    let bars = |taint: &&Taint| matches!(&*taint.effect, "NoSchedule" | "NoExecute");
-    let untolerated = taints.find(|taint| bars(taint) && !tolerates(taint))?;
+    let untolerated = taints(node).find(|taint| !tolerates(taint))?;
     Some(format!(
         "has the taint {}, which the pod does not tolerate",
         untolerated.key

@@ -60,11 +60,12 @@ pub(crate) fn is_ours(volume: &PersistentVolume, ours: &Ours) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use serde_json::{Value, from_value, json};
 
-    fn volume(name: &str, claim: &Value) -> PersistentVolume {
+    /// One that Kubernetes has released.
+    pub fn volume(name: &str, claim: &Value) -> PersistentVolume {
         from_value(json!({
             "metadata": {"name": name, "annotations": {"pv.kubernetes.io/provisioned-by": "a/b"}},
             "spec": {"claimRef": claim, "flexVolume": {"driver": "a/b"}},

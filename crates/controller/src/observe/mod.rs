@@ -243,16 +243,8 @@ pub(crate) fn volume_of(volume: &PersistentVolume, ours: &Ours) -> decide::Volum
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::{Value, from_value, json};
-
-    fn volume(name: &str, claim: &Value) -> PersistentVolume {
-        from_value(json!({
-            "metadata": {"name": name, "annotations": {"pv.kubernetes.io/provisioned-by": "a/b"}},
-            "spec": {"claimRef": claim, "flexVolume": {"driver": "a/b"}},
-            "status": {"phase": "Released"},
-        }))
-        .unwrap()
-    }
+    use crate::k8s::volume::tests::volume;
+    use serde_json::{Value, json};
 
     #[test]
     fn a_volume_that_people_take_from_its_former_claim_is_not_released() {

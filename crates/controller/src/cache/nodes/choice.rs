@@ -1,7 +1,10 @@
 //! Which node gets a volume.
 
 use super::{Asker, Known, NoNode, Nodes, Silence, room::Estimate};
-use crate::api::labels::checksum;
+use crate::{
+    api::labels::checksum,
+    k8s::node::{is_cordoned, taints},
+};
 use flexvol_sdk::Bytes;
 use k8s_openapi::api::core::v1::Node;
 use std::{
@@ -30,13 +33,10 @@ pub(crate) enum Bar {
 impl Bar {
     /// What a node's object says.
     pub fn of(node: &Node) -> Option<Self> {
-        let spec = node.spec.as_ref()?;
-        if spec.unschedulable == Some(true) {
+        if is_cordoned(node) {
             return Some(Bar::Cordoned);
         }
-        let mut taints = spec.taints.iter().flatten();
-        let keeps_out = taints.any(|taint| matches!(&*taint.effect, "NoSchedule" | "NoExecute"));
-        keeps_out.then_some(Bar::Tainted)
+        taints(node).next().is_some().then_some(Bar::Tainted)
     }
 }
 

@@ -6,6 +6,7 @@ use super::node_state::{self, NodeState};
 use crate::{
     api::labels::{HOSTNAME, hostname},
     cache::nodes::{Asker, Bar, NoNode, Nodes},
+    k8s::node::TOO_LARGE,
 };
 use anyhow::{Context, Result};
 use flexvol_sdk::Bytes;
@@ -74,12 +75,8 @@ async fn standing(client: &Client, name: &str) -> Result<Standing> {
     let Some(node) = node_state::read(client, name).await? else {
         return Ok(Standing::Missing);
     };
-    // Also what would keep pods away may be among what was not read.
     if node.cut {
-        return Err(Unfit(format!(
-            "node {name} is too large to be understood; take labels from it"
-        ))
-        .into());
+        return Err(Unfit(format!("node {name} {TOO_LARGE}")).into());
     }
     if NodeState::of(Some(&node)) != NodeState::Ready {
         return Ok(Standing::Missing);
