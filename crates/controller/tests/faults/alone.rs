@@ -63,9 +63,7 @@ pub fn former_driver() {
 
 pub fn let_go() {
     tell(World::start(), |world| {
-        world.node("node");
-        world.start_controller(&["--rate=1000"]);
-        world.start_agent("node", &[]);
+        world.start_on_a_node();
         world.claim("data", "plain");
         world.eventually("the claim to be bound and let go of", |world| {
             let finalizers = &world.the_claim("data")["metadata"]["finalizers"];

@@ -12,9 +12,7 @@ const MOST: u64 = 72;
 fn cost_nothing(what: &str, make: impl FnOnce(&World)) {
     tell(World::start(), |world| {
         make(world);
-        world.node("node");
-        world.start_controller(&["--rate=1000"]);
-        world.start_agent("node", &[]);
+        world.start_on_a_node();
         world.claim("data", "plain");
         world.eventually("a claim beside them to be bound", |world| {
             world.is_bound("data")

@@ -15,9 +15,7 @@ fn finalizers() -> Value {
 /// Whoever has the namespace makes a claim of the name of one that was deleted.
 pub fn successor() {
     tell(World::start(), |world| {
-        world.node("node");
-        world.start_controller(&["--rate=1000"]);
-        world.start_agent("node", &[]);
+        world.start_on_a_node();
         world.claim("data", "plain");
         world.eventually("the claim to be bound", |world| world.is_bound("data"))?;
         let uid = world.the_claim("data")["metadata"]["uid"].clone();
@@ -48,9 +46,7 @@ pub fn successor() {
 /// Who makes his own claim large is told, and loses nothing.
 pub fn own() {
     tell(World::start(), |world| {
-        world.node("node");
-        world.start_controller(&["--rate=1000"]);
-        world.start_agent("node", &[]);
+        world.start_on_a_node();
         world.claim("data", "plain");
         world.eventually("the claim to be bound", |world| world.is_bound("data"))?;
         let before = world.the_claim("data")["metadata"]["finalizers"].clone();

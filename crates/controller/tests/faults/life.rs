@@ -23,9 +23,7 @@ pub fn live_killed(program: &'static str, end: String) -> Result<bool, String> {
 }
 
 fn begin(world: &mut World) -> Result<(), String> {
-    world.node("node");
-    world.start_controller(&["--rate=1000"]);
-    world.start_agent("node", &[]);
+    world.start_on_a_node();
     whole(world).map_err(|why| format!("{why}\n{}", world.log()))
 }
 

@@ -7,9 +7,7 @@ use std::fs;
 
 /// Of a claim that is bound, on a node whose driver does `first` before it grows a volume.
 fn start(world: &mut World, first: &str) -> Result<(), String> {
-    world.node("node");
-    world.start_controller(&["--rate=1000"]);
-    world.start_agent("node", &[]);
+    world.start_on_a_node();
     let script = SCRIPT
         .replace("/var/lib/lab/plain", &world.path("node/storage"))
         .replace("expandvolume)\n", &format!("expandvolume)\n{first}\n"));
@@ -73,9 +71,7 @@ pub fn without_room() {
 /// A node's token answers its own orders as it likes, and quota counts on all nodes what a claim says.
 pub fn boasted() {
     tell(World::beside(Kubernetes { expands: false }), |world| {
-        world.node("node");
-        world.start_controller(&["--rate=1000"]);
-        world.start_agent("node", &[]);
+        world.start_on_a_node();
         world.claim("data", "plain");
         world.eventually("the claim to be bound", |world| world.is_bound("data"))?;
         let name = world.server.store().all("NodeVolume")[0]["metadata"]["name"].clone();

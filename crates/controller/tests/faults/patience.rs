@@ -40,9 +40,7 @@ pub fn nodes_that_are_full() {
 
 pub fn failures_that_repeat() {
     tell(World::start(), |world| {
-        world.node("node");
-        world.start_controller(&["--rate=1000"]);
-        world.start_agent("node", &[]);
+        world.start_on_a_node();
         world.class("broken", &json!({"parameters": {"fault": "babbles"}}));
         world.claim("data", "broken");
         world.eventually("its author to be told", |world| {

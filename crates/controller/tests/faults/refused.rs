@@ -45,9 +45,7 @@ pub fn busy() {
 /// Others' admission lets nobody write the claim.
 pub fn by_admission() {
     tell(World::start(), |world| {
-        world.node("node");
-        world.start_controller(&["--rate=1000"]);
-        world.start_agent("node", &[]);
+        world.start_on_a_node();
         let write = "PATCH PersistentVolumeClaim data";
         let why = "admission webhook \"policy.example.com\" denied the request: no finalizers";
         world.server.refuse(write, refused(403, "Forbidden", why));
@@ -91,9 +89,7 @@ pub fn events() {
 /// What is between the agent and the API server says that there is no such thing.
 pub fn order_not_found() {
     tell(World::start(), |world| {
-        world.node("node");
-        world.start_controller(&["--rate=1000"]);
-        world.start_agent("node", &[]);
+        world.start_on_a_node();
         world.eventually("room to be offered", |world| {
             let nodes = world.server.store().all("StorageNode");
             nodes

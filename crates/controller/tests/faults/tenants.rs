@@ -58,9 +58,7 @@ pub fn large_claims() {
             set["metadata"]["name"] = format!("db{number}").into();
             world.make("StatefulSet", set);
         }
-        world.node("node");
-        world.start_controller(&["--rate=1000"]);
-        world.start_agent("node", &[]);
+        world.start_on_a_node();
         world.claim("data", "plain");
         world.eventually("a claim beside them to be bound", |world| {
             world.is_bound("data")
