@@ -209,6 +209,38 @@ fn refused_content(points: &Points) {
     before.expect(&sandbox, "after refusals");
 }
 
+/// Why an image is not taken over: in words that have all these parts, and without a change of it.
+fn left_alone(driver: &Driver, path: &Path, name: &str, parts: &[&str]) -> String {
+    let before = changed_at(path);
+    let arguments = ["adopt", path.to_str().unwrap(), "--name", name];
+    let why = complaint(driver, &arguments);
+    for part in parts.iter().chain(&["left as it is"]) {
+        assert!(why.contains(part), "{name}: {why}");
+    }
+    assert_eq!(changed_at(path), before, "{name} was changed");
+    why
+}
+
+/// Gives the command that the words have in brackets; then the image is taken over, and deleted.
+fn adopted_as_told(driver: &Driver, path: &Path, name: &str, why: &str) {
+    let command = why.split_once('(').unwrap().1.split_once(')').unwrap().0;
+    let mut words = command.split(' ');
+    let mut change = Command::new(words.next().unwrap());
+    done(change.args(words).arg(path));
+    let arguments = [
+        "adopt",
+        path.to_str().unwrap(),
+        "--name",
+        name,
+        "-o",
+        "json",
+    ];
+    let volume = persistent_volume(&said_json(driver, &arguments));
+    let _ = driver
+        .call(&["delete".to_owned(), volume.json("rw")])
+        .success();
+}
+
 /// The file system ends long before the image does, and somebody else uses the rest. Once that is zero,
 /// written or never, the image is taken over.
 fn data_behind(points: &Points) {
@@ -230,25 +262,11 @@ fn data_behind(points: &Points) {
             file.set_len(SIZE).unwrap();
             file.write_all_at(b"x", at).unwrap();
             drop(file);
-            let before = changed_at(&path);
             let name = format!("{filesystem}-{at}");
-            let arguments = ["adopt", path.to_str().unwrap(), "--name", &name];
-            let why = complaint(&driver, &arguments);
-            for part in ["has 200Mi", "the first 150Mi", "left as it is"] {
-                assert!(why.contains(part), "{name}: {why}");
-            }
-            assert_eq!(changed_at(&path), before, "{name} was changed");
+            let why = left_alone(&driver, &path, &name, &["has 200Mi", "the first 150Mi"]);
             points.add(1);
 
-            let command = why.split_once('(').unwrap().1.split_once(')').unwrap().0;
-            let mut words = command.split(' ');
-            let mut zero = Command::new(words.next().unwrap());
-            done(zero.args(words).arg(&path));
-            let arguments = [&arguments[..], &["-o", "json"]].concat();
-            let volume = persistent_volume(&said_json(&driver, &arguments));
-            let _ = driver
-                .call(&["delete".to_owned(), volume.json("rw")])
-                .success();
+            adopted_as_told(&driver, &path, &name, &why);
             points.add(1);
         }
     }
@@ -271,13 +289,7 @@ fn unmountable(points: &Points) {
             "seed" => done(Command::new("btrfstune").args(["-S", "1"]).arg(&path)),
             _ => done(Command::new("tune2fs").args(["-O", name]).arg(&path)),
         }
-        let untouched = changed_at(&path);
-        let arguments = ["adopt", path.to_str().unwrap(), "--name", name];
-        let why = complaint(&driver, &arguments);
-        for part in [reason, "left as it is"] {
-            assert!(why.contains(part), "{name}: {why}");
-        }
-        assert_eq!(changed_at(&path), untouched, "{name} was changed");
+        left_alone(&driver, &path, name, &[reason]);
         fs::remove_file(&path).unwrap();
         before.expect(&sandbox, name);
         points.add(1);
@@ -294,23 +306,8 @@ fn demanding(points: &Points) {
     ] {
         let path = image(&sandbox, name, "ext4");
         done(Command::new("tune2fs").args(options).arg(&path));
-        let untouched = changed_at(&path);
-        let arguments = ["adopt", path.to_str().unwrap(), "--name", name];
-        let why = complaint(&driver, &arguments);
-        for part in [reason, "left as it is"] {
-            assert!(why.contains(part), "{name}: {why}");
-        }
-        assert_eq!(changed_at(&path), untouched, "{name} was changed");
-
-        let command = why.split_once('(').unwrap().1.split_once(')').unwrap().0;
-        let mut words = command.split(' ');
-        let mut change = Command::new(words.next().unwrap());
-        done(change.args(words).arg(&path));
-        let arguments = [&arguments[..], &["-o", "json"]].concat();
-        let volume = persistent_volume(&said_json(&driver, &arguments));
-        let _ = driver
-            .call(&["delete".to_owned(), volume.json("rw")])
-            .success();
+        let why = left_alone(&driver, &path, name, &[reason]);
+        adopted_as_told(&driver, &path, name, &why);
         points.add(1);
     }
 }

@@ -145,6 +145,15 @@ impl Node {
         )
     }
 
+    /// A pod of the volume has come, written a file `file`, and gone; what is in that.
+    pub fn written<'a>(&'a self, volume: &'a PersistentVolume) -> (Pod<'a>, Vec<u8>) {
+        let pod = self.pod(volume);
+        pod.mount("rw").success();
+        let content = fill(pod.dir(), "file");
+        pod.unmount().success();
+        (pod, content)
+    }
+
     pub fn expand(&self, volume: &PersistentVolume, to: u64) -> Call {
         self.driver
             .call(&self.pod(volume).expand_arguments(to, SIZE))

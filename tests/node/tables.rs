@@ -136,48 +136,26 @@ fn flood(points: &Points) {
     points.add(1);
 }
 
+/// The first of the two processes sees nothing of the volume, nobody sees everything.
 fn other_root(points: &Points) {
-    let sandbox = sandbox();
-    let driver = vendors::install(&sandbox, "hello-directory");
-    let volume = PersistentVolume::provision(&driver, "data", "", 64 * MIB);
-    let pod = Pod::new(&sandbox, &driver, &volume, "one");
-    pod.mount("rw").success();
-    let place = place(&sandbox);
-    // The first of the two processes sees nothing of it, nobody sees everything.
-    let rooted = r#"
-        mount -t tmpfs none "$0"
-        mkdir "$0/one" "$0/two"
-        mount --bind / "$0/one"
-        mount --bind / "$0/two"
-        mount --bind "$1" "$0/two/mnt"
-        umount "$1"
-        exec 3<&0
-        chroot "$0/one" sh -c 'echo; exec cat' <&3 &
-        exec chroot "$0/two" sh -c 'echo; exec cat'
-    "#;
-    let others = Others::new(
-        2,
-        &["--mount", "--propagation", "private"],
-        rooted,
-        &[&place, pod.dir()],
-    );
-    pod.unmount().success();
-    let refused = driver.call(&["delete", &volume.json("rw")]);
-    drop(others);
-    assert!(refused.failure().contains("still mounted"), "{refused}");
-    driver.call(&["delete", &volume.json("rw")]).success();
-    points.add(1);
+    in_use_below(points, "");
 }
 
 /// The namespace's topmost root shows nothing of it.
 fn covered_root(points: &Points) {
+    in_use_below(points, "mount -t tmpfs none /");
+}
+
+/// A volume is mounted below the root of the second of two processes alone, and then this is done there.
+fn in_use_below(points: &Points, then: &str) {
     let sandbox = sandbox();
     let driver = vendors::install(&sandbox, "hello-directory");
     let volume = PersistentVolume::provision(&driver, "data", "", 64 * MIB);
     let pod = Pod::new(&sandbox, &driver, &volume, "one");
     pod.mount("rw").success();
     let place = place(&sandbox);
-    let covered = r#"
+    let rooted = format!(
+        r#"
         mount -t tmpfs none "$0"
         mkdir "$0/one" "$0/two"
         mount --bind / "$0/one"
@@ -186,13 +164,14 @@ fn covered_root(points: &Points) {
         umount "$1"
         exec 3<&0
         chroot "$0/one" sh -c 'echo; exec cat' <&3 &
-        mount -t tmpfs none /
+        {then}
         exec chroot "$0/two" sh -c 'echo; exec cat'
-    "#;
+    "#
+    );
     let others = Others::new(
         2,
         &["--mount", "--propagation", "private"],
-        covered,
+        &rooted,
         &[&place, pod.dir()],
     );
     pod.unmount().success();

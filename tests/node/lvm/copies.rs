@@ -25,10 +25,7 @@ pub const TESTS: &[Test] = &[
 fn copied_group(points: &Points) {
     let node = Node::linear();
     let volume = node.provision("pv", "ext4");
-    let pod = node.pod(&volume);
-    pod.mount("rw").success();
-    let content = fill(pod.dir(), "file");
-    pod.unmount().success();
+    let (pod, content) = node.written(&volume);
     let init = || {
         let words = ["pool", "init", "--group", GROUP];
         output(crate::executable().to_str().unwrap(), &words)

@@ -27,10 +27,7 @@ fn cut(points: &Points) {
     const CUT: u64 = 200 * MIB;
     let node = Node::linear();
     let volume = node.provision("pv", "xfs");
-    let pod = node.pod(&volume);
-    pod.mount("rw").success();
-    let content = fill(pod.dir(), "file");
-    pod.unmount().success();
+    let (pod, content) = node.written(&volume);
     let path = super::path(&volume);
     lvm(&[
         "lvreduce",

@@ -1,6 +1,6 @@
 //! Disks of the node that others write as they like: raw disks of pods and of virtual machines.
 
-use super::{GROUP, NEEDS, Node, SIZE, fill, flexvol, lvm, output};
+use super::{GROUP, NEEDS, Node, SIZE, flexvol, lvm, output};
 use flexvol_testing::{Points, Test, disks, request};
 use std::{fs, os::unix::fs::FileExt};
 
@@ -20,10 +20,7 @@ pub const TESTS: &[Test] = &[
 fn same_name(points: &Points) {
     let node = Node::linear();
     let volume = node.provision("pv", "ext4");
-    let pod = node.pod(&volume);
-    pod.mount("rw").success();
-    let content = fill(pod.dir(), "file");
-    pod.unmount().success();
+    let (pod, content) = node.written(&volume);
     lvm(&["vgchange", "-qq", "-an", GROUP]);
     let disk = disks()[3].to_str().unwrap().to_owned();
     lvm(&["vgcreate", "-qq", "-y", "--devices", &disk, GROUP, &disk]);
@@ -43,10 +40,7 @@ fn same_name(points: &Points) {
 fn forged(points: &Points) {
     let node = Node::linear();
     let volume = node.provision("pv", "ext4");
-    let pod = node.pod(&volume);
-    pod.mount("rw").success();
-    let content = fill(pod.dir(), "file");
-    pod.unmount().success();
+    let (pod, content) = node.written(&volume);
     lvm(&["vgchange", "-qq", "-an", GROUP]);
     let tag = lvm(&["vgs", "--noheadings", "-o", "vg_tags", GROUP]);
     let list = disks();

@@ -1,6 +1,6 @@
 //! What a power cut may leave of a group's metadata, and how a person has the group back.
 
-use super::{GROUP, GROWN, NEEDS, Node, SIZE, fill, lvm, run};
+use super::{GROUP, GROWN, NEEDS, Node, SIZE, lvm, run};
 use flexvol_testing::{Points, Test, disks, request};
 use std::{
     fs::{self, File},
@@ -17,10 +17,7 @@ pub const TESTS: &[Test] = &[Test {
 fn torn(points: &Points) {
     let node = Node::linear();
     let volume = node.provision("pv", "ext4");
-    let pod = node.pod(&volume);
-    pod.mount("rw").success();
-    let content = fill(pod.dir(), "file");
-    pod.unmount().success();
+    let (pod, content) = node.written(&volume);
     lvm(&["vgchange", "-qq", "-an", GROUP]);
     // Nobody was told of the last change, and it was cut between the text and what points to it.
     lvm(&["vgchange", "-qq", "--addtag", "last", GROUP]);
