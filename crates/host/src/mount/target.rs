@@ -38,8 +38,9 @@ pub struct Target {
 }
 
 /// So long it is tried to unmount what is in use. Whoever only looks at a mount keeps it busy for a
-/// moment: another callout that asks what is mounted there, `df`, kubelet's statistics.
-const WHILE_LOOKED_AT: Duration = Duration::from_millis(125);
+/// moment: another callout that asks what is mounted there, `df`, kubelet's statistics. On a node
+/// with too much to do that moment lasts until the scheduler comes back to them.
+const WHILE_LOOKED_AT: Duration = Duration::from_secs(1);
 
 /// What must be on disk before a mount ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
