@@ -9,7 +9,7 @@ use flexvol_storage::{
     ManagedDirectories, Mark, Pool, Settings, Upkeep, VolumeDriver, VolumeId,
     host::{
         Reserve,
-        limit::Projects,
+        fs::quota::Projects,
         pool::{self, Limited, Remains, Rules},
     },
     sdk::{Bytes, Capabilities, Error, ErrorKind, Options, Result, VolumeName},

@@ -13,9 +13,9 @@ use flexvol_storage::{
     Asset, Backend, Block, BlockDriver, Catalog, Keeper, Mark, Pool, Settings, Upkeep,
     VolumeDriver, VolumeId,
     host::{
+        block::probe,
         lock::PoolGuard,
         lvm::{self, LogicalVolume, Place, View, Which, unsynced},
-        probe,
     },
     mark::State,
     sdk::{Bytes, Capabilities, Error, ErrorKind, Options, Result},

@@ -4,12 +4,11 @@
 use crate::host_lock::any_volume;
 use flexvol_host::{
     VolumeId,
-    device::Device,
-    format::{self, Ground},
-    lock, loop_device,
+    block::{device::Device, loop_device, probe::Proof},
+    fs::format::{self, Ground},
+    lock,
     mount::{self, Detached, Target},
     pool::{Allocation, Pool},
-    probe::Proof,
     uuid::Uuid,
 };
 use flexvol_sdk::{ErrorKind, Filesystem, Result};

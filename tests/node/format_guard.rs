@@ -1,7 +1,7 @@
 //! The gate before every mkfs: what is not proven blank is refused and untouched.
 
 use crate::bench::{Bench, attach, bare, make, run};
-use flexvol_host::probe::{self, Content};
+use flexvol_host::block::probe::{self, Content};
 use flexvol_sdk::Filesystem;
 use flexvol_testing::{
     Need, Points, Random, Test, budget,

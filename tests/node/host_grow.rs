@@ -2,11 +2,15 @@
 
 use crate::bench::{Bench, attach, guard, make, mount, patiently, resize, run, unmount};
 use flexvol_host::{
-    device::Device,
-    format::{self, Ground},
-    grow,
+    block::{
+        device::Device,
+        probe::{self, Content, Proof},
+    },
+    fs::{
+        format::{self, Ground},
+        grow,
+    },
     mount::Detached,
-    probe::{self, Content, Proof},
     uuid::Uuid,
 };
 use flexvol_sdk::{Bytes, ErrorKind, Filesystem};

@@ -6,8 +6,10 @@ use crate::{
 };
 use flexvol_host::{
     VolumeId,
-    device::{Device, DeviceNumber},
-    loop_device::{self, Inode},
+    block::{
+        device::{Device, DeviceNumber},
+        loop_device::{self, Inode},
+    },
     mount::unmount,
     pool::{Allocation, Image, Pool, Reserve},
 };

@@ -2,9 +2,11 @@
 
 use crate::bench::{Bench, attach, bare, make, mount, resize, run};
 use flexvol_host::{
-    device::Device,
+    block::{
+        device::Device,
+        probe::{self, Content, Proof},
+    },
     pool::Pool,
-    probe::{self, Content, Proof},
 };
 use flexvol_sdk::{Bytes, Filesystem};
 use flexvol_testing::{Need, Points, Test};

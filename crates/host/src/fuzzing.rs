@@ -1,8 +1,8 @@
 //! What reads bytes that strangers wrote, opened for the fuzz targets and for nobody else.
 
 use crate::{
-    probe::{self, Content},
-    superblock::{self, Found, Superblock},
+    block::probe::{self, Content},
+    fs::superblock::{self, Found, Superblock},
 };
 use flexvol_sdk::Bytes;
 

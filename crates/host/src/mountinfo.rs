@@ -1,7 +1,7 @@
 //! `/proc/self/mountinfo`: the mounts of this process' mount namespace.
 //!
 //! The map, not the truth: mounts of other namespaces and lazily unmounted ones are missing here
-//! and still hold the device, which only an exclusive open finds out (see [`crate::device`]).
+//! and still hold the device, which only an exclusive open finds out (see [`crate::block::device`]).
 //! Format: `proc_pid_mountinfo(5)`, written by `show_mountinfo` in the kernel's
 //! `fs/proc_namespace.c`.
 //!
@@ -20,7 +20,7 @@ pub use line::Line;
 pub use namespaces::find_anywhere;
 pub use subtree::Subtree;
 
-use crate::{VolumeId, device::DeviceNumber};
+use crate::{VolumeId, block::device::DeviceNumber};
 use flexvol_sdk::{Error, Result};
 use rustix::io::Errno;
 use std::{

@@ -13,22 +13,23 @@
 mod adopt;
 mod damaged;
 mod directory;
-mod flags;
 mod id;
+mod image;
+mod immutable;
 mod leftovers;
 mod limited;
 pub(crate) mod links;
 mod space;
 
-pub use crate::image::Image;
 pub use damaged::Damaged;
 pub use directory::{Directory, Remains};
 pub use id::PoolId;
+pub use image::Image;
 pub use limited::{Limited, Rules};
 pub(crate) use space::FIRST_BLOCKS;
 pub use space::{Missing, Reserve, Space};
 
-use crate::{VolumeId, confine};
+use crate::{VolumeId, fs::confine};
 pub use adopt::Stray;
 use flexvol_sdk::{Bytes, Error, ErrorKind, Handle, Result, VolumeName};
 use id::{name_pool, read_id};

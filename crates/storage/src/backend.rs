@@ -4,7 +4,7 @@
 //! needs to know of callouts: the driver calls them under the volume's lock, one step at a time.
 
 use crate::{mark::Mark, observed::Asset};
-use flexvol_host::{Device, DeviceNumber, PoolId, VolumeId, pool::Pool, probe::Proof};
+use flexvol_host::{Device, DeviceNumber, PoolId, VolumeId, block::probe::Proof, pool::Pool};
 use flexvol_sdk::{Bytes, Handle, Options, Result, VolumeName};
 use std::{fs::File, os::fd::OwnedFd};
 
@@ -111,7 +111,7 @@ pub trait Backend: 'static {
 /// A pool whose volumes are block devices.
 pub trait BlockBackend: Backend {
     /// What proves that a new volume is blank. Where parts of it may hold what others wrote
-    /// before, [`Backend::create`] leaves its ends zero ([`wipe_ends`](flexvol_host::probe::wipe_ends)).
+    /// before, [`Backend::create`] leaves its ends zero ([`wipe_ends`](flexvol_host::block::probe::wipe_ends)).
     const PROOF: Proof = Proof::Whole;
 
     /// Devices stay when nobody uses them, so that [`BlockBackend::unused`] must be told.

@@ -11,7 +11,8 @@ use crate::{
     settings::{Policy, Settings},
 };
 use flexvol_host::{
-    DeviceNumber, VolumeId, format,
+    DeviceNumber, VolumeId,
+    fs::format,
     lock::Guard,
     mount::{Mounted, Target},
 };

@@ -13,10 +13,14 @@ use crate::{
 };
 use flexvol_host::{
     Device, DeviceNumber, Uuid, VolumeId,
-    format::{self, Ground},
-    grow, lock,
+    block::probe,
+    fs::{
+        format::{self, Ground},
+        grow,
+    },
+    lock,
     mount::{self, Detached, Target},
-    mountinfo, probe,
+    mountinfo,
 };
 use flexvol_sdk::{Bytes, Error, ErrorKind, Filesystem, Options, Result};
 use std::path::{Path, PathBuf};

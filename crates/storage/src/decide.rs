@@ -10,7 +10,7 @@ use crate::{
     mark::{Mark, State},
     observed::{Asker, Asset, Content, DeviceState, Goal, Observed, TargetState},
 };
-use flexvol_host::{clock::Moment, superblock::SPREAD};
+use flexvol_host::{clock::Moment, fs::superblock::SPREAD};
 use flexvol_sdk::{Bytes, ErrorKind, Filesystem};
 use std::{borrow::Cow, time::Duration};
 

@@ -14,9 +14,9 @@ use crate::{
 };
 use flexvol_host::{
     VolumeId,
+    fs::ownership,
     mount::{self, Target},
     mountinfo::{self, Mount},
-    ownership,
 };
 use flexvol_sdk::{Bytes, Error, ErrorKind, Result};
 use std::{os::fd::AsFd, path::Path};

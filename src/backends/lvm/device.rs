@@ -5,8 +5,8 @@ use flexvol_storage::{
     BlockBackend, VolumeId,
     host::{
         Device, DeviceNumber,
+        block::probe::Proof,
         lvm::{self, mapping},
-        probe::Proof,
     },
     mark::State,
     sdk::{ErrorKind, Result},

@@ -11,7 +11,7 @@ use flexvol_storage::{
     Role,
     host::{
         Allocation, Reserve,
-        limit::Projects,
+        fs::quota::Projects,
         pool::{self, Rules},
     },
     sdk::{Bytes, ErrorKind, Result},

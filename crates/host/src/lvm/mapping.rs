@@ -1,6 +1,6 @@
 //! What the kernel knows of a logical volume: its device-mapper device, as sysfs shows it.
 
-use crate::{device::DeviceNumber, node};
+use crate::block::{device::DeviceNumber, device_node};
 use flexvol_sdk::{Error, Result};
 use std::{
     fs, io,
@@ -85,7 +85,7 @@ fn read(directory: &Path) -> io::Result<Option<Mapping>> {
     ) else {
         return Ok(None);
     };
-    let number = match node::number_in(&directory.join("dev")) {
+    let number = match device_node::number_in(&directory.join("dev")) {
         Err(error) if is_gone(&error) => return Ok(None),
         number => number?,
     };

@@ -1,7 +1,7 @@
 //! Mounts that nobody sees yet.
 
 use super::{Target, descriptor_path, target::Flush};
-use crate::device::Device;
+use crate::block::device::Device;
 use flexvol_sdk::{Error, ErrorKind, Filesystem, Result};
 use nix::{
     mount::{MntFlags, MsFlags, umount2},

@@ -3,11 +3,10 @@
 use super::{attributes, descriptor_path};
 use crate::{
     Uuid,
+    block::device::DeviceNumber,
     deadline::Deadline,
-    device::DeviceNumber,
-    grow,
+    fs::{grow, tree},
     mountinfo::{self, Mount},
-    tree,
 };
 use flexvol_sdk::{Error, ErrorKind, Result};
 use nix::mount::{MntFlags, MsFlags};

@@ -1,7 +1,7 @@
 //! Taking an image over that somebody else made.
 
 use super::{Allocation, Pool, Reserve, sync};
-use crate::{VolumeId, confine, image::Image, loop_device, sys};
+use crate::{VolumeId, block::loop_device, fs::confine, pool::image::Image, sys};
 use flexvol_sdk::{Error, ErrorKind, Result};
 use rustix::{
     fs::{AtFlags, Gid, Mode, OFlags, RenameFlags, Uid},

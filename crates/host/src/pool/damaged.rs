@@ -3,7 +3,7 @@
 use super::Limited;
 use crate::{
     VolumeId,
-    limit::{RECORD, Record, Usage},
+    fs::quota::{RECORD, Record, Usage},
 };
 use flexvol_sdk::{Bytes, Error, Result};
 use std::{collections::HashSet, num::NonZeroU32, path::PathBuf};

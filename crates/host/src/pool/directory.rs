@@ -13,8 +13,11 @@
 use super::{Pool, list, sync, volume_in};
 use crate::{
     VolumeId,
-    attribute::{self, MARK},
-    confine, limit, lock,
+    fs::{
+        attribute::{self, MARK},
+        confine, quota,
+    },
+    lock,
     pool::Reserve,
 };
 use flexvol_sdk::{Bytes, Error, ErrorKind, Result};
@@ -242,7 +245,7 @@ impl Pool {
 
     /// Removes what is called so, if it is there, and what limited it.
     pub(super) fn discard(&self, prefix: &str, volume: &VolumeId) -> Result<()> {
-        limit::remove(&self.volumes, prefix, volume, REMOVAL)
+        quota::remove(&self.volumes, prefix, volume, REMOVAL)
     }
 
     pub(super) fn open_volume(&self, prefix: &str, volume: &VolumeId) -> Result<Option<Directory>> {

@@ -2,9 +2,11 @@
 
 use super::link;
 use crate::{
-    attribute::{self, MARK},
-    confine,
-    image::nameless,
+    fs::{
+        attribute::{self, MARK},
+        confine,
+    },
+    pool::image::nameless,
     random,
 };
 use flexvol_sdk::{Error, ErrorKind, Handle, Result};

@@ -6,8 +6,11 @@ use super::{
     list, sync,
 };
 use crate::{
-    VolumeId, attribute,
-    limit::{Limiter, Projects, RECORD, Record, Usage},
+    VolumeId,
+    fs::{
+        attribute,
+        quota::{Limiter, Projects, RECORD, Record, Usage},
+    },
 };
 use flexvol_sdk::{Bytes, Error, ErrorKind, Result};
 use std::{collections::HashSet, fmt::Display, num::NonZeroU32};

@@ -2,9 +2,9 @@
 
 use super::{Allocation, Image, Pool, id::ID_FILE};
 use crate::{
-    DeviceNumber, confine,
+    DeviceNumber,
     deadline::Deadline,
-    extents,
+    fs::{confine, extents},
     lock::{self, PoolGuard},
     mount,
 };

@@ -7,7 +7,7 @@ use crate::{
     mark::{Mark, State},
     observed::Content,
 };
-use flexvol_host::{Device, grow, lock, mount::Detached};
+use flexvol_host::{Device, fs::grow, lock, mount::Detached};
 use flexvol_sdk::{Bytes, Error, ErrorKind, Filesystem, Result};
 
 /// Up to this size the tools check and grow a file system while a pod waits: `e2fsck` reads at most a

@@ -6,7 +6,7 @@ use crate::{
     mark::{Format, Mark, State},
     observed::Content,
 };
-use flexvol_host::{Device, grow, lock, mount::Target};
+use flexvol_host::{Device, fs::grow, lock, mount::Target};
 use flexvol_sdk::{Bytes, Filesystem, Result};
 use std::{fs::File, os::fd::AsFd};
 

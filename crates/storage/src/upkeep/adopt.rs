@@ -10,10 +10,11 @@ use crate::{
     pool::Pool,
 };
 use flexvol_host::{
-    Device, VolumeId, lock,
+    Device, VolumeId,
+    block::probe,
+    fs::superblock::{Demand, Superblock},
+    lock,
     mount::Detached,
-    probe,
-    superblock::{Demand, Superblock},
 };
 use flexvol_sdk::{Bytes, Error, ErrorKind, Filesystem, Handle, Provisioned, Result};
 use std::collections::BTreeMap;

@@ -1,7 +1,7 @@
 //! Flags of files that refuse even root (`chattr +i`, `chattr +a`). A pod with CAP_LINUX_IMMUTABLE
 //! sets them, and nobody could delete what has them.
 
-use crate::confine;
+use crate::fs::confine;
 use rustix::{
     fs::{FileType, IFlags, OFlags, fstat, ioctl_getflags, ioctl_setflags},
     io::Errno,

@@ -2,7 +2,7 @@
 //! (`cp` makes one where it can) or a snapshot shares needs new blocks when it is written, and so does all of
 //! a file on Btrfs that is not told otherwise.
 
-use crate::{subvolume::BTRFS, sys::fiemap};
+use crate::{fs::subvolume::BTRFS, sys::fiemap};
 use flexvol_sdk::Bytes;
 use linux_raw_sys::ioctl::{FIEMAP_EXTENT_ENCODED, FIEMAP_EXTENT_LAST, FIEMAP_EXTENT_SHARED};
 use rustix::{

@@ -1,6 +1,9 @@
 //! Removing a directory with everything in it, and nothing else.
 
-use crate::{confine, guarded, random, subvolume};
+use crate::{
+    fs::{confine, immutable, subvolume},
+    random,
+};
 use flexvol_sdk::{Error, ErrorKind, Result};
 use rustix::{
     fs::{AtFlags, Dir, DirEntry, FileType, Mode, OFlags},
@@ -278,7 +281,7 @@ fn insist(
 ) -> rustix::io::Result<()> {
     match change() {
         Err(Errno::PERM)
-            if guarded::open_up_entry(directory, name).is_ok_and(|changed| changed) =>
+            if immutable::open_up_entry(directory, name).is_ok_and(|changed| changed) =>
         {
             change()
         }

@@ -1,6 +1,6 @@
 //! Who may write into a volume that has no file system of its own.
 
-use crate::guarded;
+use crate::fs::immutable;
 use flexvol_sdk::{Error, ErrorKind, Result};
 use rustix::{
     fs::{Gid, Mode, fchmod, fchown, fstat},
@@ -34,7 +34,7 @@ pub fn share_with(root: BorrowedFd<'_>, group: u32) -> Result<()> {
         Ok(())
     };
     change().map_err(|error| {
-        let has_flags = || guarded::flags(root).is_ok_and(|flags| !flags.is_empty());
+        let has_flags = || immutable::flags(root).is_ok_and(|flags| !flags.is_empty());
         if error == Errno::PERM && has_flags() {
             return Error::new(
                 ErrorKind::Conflict,

@@ -4,7 +4,7 @@ use super::{
     BUFFER,
     direct::{ALIGNMENT, Buffer, Direct, changed},
 };
-use crate::device::Device;
+use crate::block::device::Device;
 use flexvol_sdk::{Error, Result};
 use rustix::fs::{Advice, SeekFrom, fadvise, seek};
 use std::{fs::File, os::unix::fs::FileExt};

@@ -1,7 +1,7 @@
 //! Reading a device past its page cache, and only as long as it stays what it was.
 
 use super::zeros::image_length;
-use crate::device::{Device, DeviceNumber};
+use crate::block::device::{Device, DeviceNumber};
 use flexvol_sdk::{Bytes, Error, ErrorKind, Result};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use std::{

@@ -1,6 +1,6 @@
 //! Block devices, by number.
 
-use crate::{node, sys};
+use crate::{block::device_node, sys};
 use flexvol_sdk::{Bytes, Error, ErrorKind, Result};
 use rustix::fs::OFlags;
 use std::{
@@ -89,7 +89,7 @@ impl Device {
     /// # Errors
     /// [`ErrorKind::NotFound`] where there is no such device, otherwise what `open` says.
     pub fn open(number: DeviceNumber) -> Result<Self> {
-        let (file, path) = node::open(number, OFlags::RDONLY).map_err(open_error)?;
+        let (file, path) = device_node::open(number, OFlags::RDONLY).map_err(open_error)?;
         Ok(Device::from_parts(number, path, file))
     }
 
@@ -98,7 +98,7 @@ impl Device {
     /// # Errors
     /// As for [`Device::open`]; also where the device is mounted and the kernel protects it.
     pub fn writer(&self) -> Result<File> {
-        let (file, _) = node::open(self.number, OFlags::RDWR).map_err(open_error)?;
+        let (file, _) = device_node::open(self.number, OFlags::RDWR).map_err(open_error)?;
         Ok(file)
     }
 
@@ -173,7 +173,7 @@ impl Device {
     /// # Errors
     /// [`ErrorKind::Busy`] while anything uses the device exclusively.
     pub fn claim(&self) -> Result<Claim> {
-        match node::open(self.number, OFlags::RDONLY | OFlags::EXCL) {
+        match device_node::open(self.number, OFlags::RDONLY | OFlags::EXCL) {
             Ok((file, _)) => Ok(Claim(file)),
             Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
                 Err(Error::new(ErrorKind::Busy, "the volume's device is in use")

@@ -11,9 +11,12 @@ mod torn;
 pub use offline::{mend, offline};
 
 use crate::{
-    device::{Device, DeviceNumber},
-    kernel, node,
-    superblock::{self, ExtDetails, Found, Superblock},
+    block::{
+        device::{Device, DeviceNumber},
+        device_node,
+    },
+    fs::superblock::{self, ExtDetails, Found, Superblock},
+    kernel,
     uuid::Uuid,
 };
 use flexvol_sdk::{Bytes, Error, ErrorKind, Filesystem, Result};
@@ -45,7 +48,7 @@ impl Geometry {
 /// and still reports success.
 const XFS_LEAST_GROUP: u64 = 64;
 
-/// The only device of a Btrfs made by [`crate::format::mkfs`].
+/// The only device of a Btrfs made by [`crate::fs::format::mkfs`].
 const BTRFS_DEVICE: u64 = 1;
 
 /// Btrfs rounds its device's size down to sectors, which are pages at most.
@@ -181,7 +184,7 @@ pub(crate) fn btrfs_devices(mount: BorrowedFd<'_>) -> Vec<DeviceNumber> {
     let devices = fs::read_dir(format!("/sys/fs/btrfs/{uuid}/devices"));
     let devices = devices.into_iter().flatten().flatten();
     devices
-        .filter_map(|device| node::number_in(&device.path().join("dev")).ok())
+        .filter_map(|device| device_node::number_in(&device.path().join("dev")).ok())
         .collect()
 }
 

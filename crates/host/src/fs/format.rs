@@ -1,10 +1,12 @@
 //! Making file systems, by the tool of each.
 
 use crate::{
-    device::Device,
+    block::{
+        device::Device,
+        probe::{self, Content, Proof},
+    },
     exec::{AtDeadline, Limits, Tool},
     lock,
-    probe::{self, Content, Proof},
     uuid::Uuid,
 };
 use flexvol_sdk::{Bytes, Error, ErrorKind, Filesystem, Result};

@@ -1,8 +1,7 @@
 //! The project quotas of XFS and ext4.
 
 use crate::{
-    device::DeviceNumber,
-    node,
+    block::{device::DeviceNumber, device_node},
     sys::quota::{self, Place},
 };
 use flexvol_sdk::{Error, ErrorKind, Result};
@@ -129,7 +128,7 @@ impl ProjectQuotas {
             return Ok(path);
         }
         let number = DeviceNumber::from_raw(fstat(&self.file)?.st_dev);
-        let found = node::open(number, OFlags::PATH);
+        let found = device_node::open(number, OFlags::PATH);
         // Without a block device there is no quota either.
         let (_, path) = found.map_err(|_| Errno::NOSYS)?;
         let path = CString::new(path.as_os_str().as_bytes()).map_err(|_| Errno::INVAL)?;

@@ -1,11 +1,13 @@
 //! The file that holds a volume.
 
 use crate::{
-    attribute::{self, MARK},
-    confine, extents,
-    loop_device::Inode,
+    block::loop_device::Inode,
+    fs::{
+        attribute::{self, MARK},
+        confine, extents,
+        subvolume::BTRFS,
+    },
     pool::{Allocation, FIRST_BLOCKS, Pool, Reserve},
-    subvolume::BTRFS,
 };
 use flexvol_sdk::{Bytes, Error, ErrorKind, Result};
 use rustix::{
@@ -132,7 +134,7 @@ impl Image {
     /// [`Allocation::Full`] all of it has blocks of its own afterwards, also what a trim had given
     /// back and what a copy of the image shares (on Btrfs that stays shared).
     ///
-    /// The loop device of the image does not see this by itself; see [`crate::loop_device::attach`].
+    /// The loop device of the image does not see this by itself; see [`crate::block::loop_device::attach`].
     ///
     /// # Errors
     /// [`ErrorKind::Exhausted`] where the pool has no room for it outside its reserve. Size and

@@ -14,8 +14,8 @@ mod signatures;
 mod zeros;
 
 use crate::{
-    device::Device,
-    superblock::{self, Demand, Found, HEAD, Superblock},
+    block::device::Device,
+    fs::superblock::{self, Demand, Found, HEAD, Superblock},
 };
 use direct::{ALIGNMENT, Buffer, Direct};
 use flexvol_sdk::{Bytes, Error, Result};

@@ -11,11 +11,12 @@ mod discards;
 
 use crate::{
     VolumeId,
+    block::{
+        device::{Device, DeviceNumber},
+        device_node,
+    },
     deadline::Deadline,
-    device::{Device, DeviceNumber},
-    image::Image,
-    node,
-    pool::Allocation,
+    pool::{Allocation, Image},
     sys,
 };
 use flexvol_sdk::{Bytes, Error, ErrorKind, Result};
@@ -85,12 +86,12 @@ pub struct Backing {
 /// # Errors
 /// What the system calls say.
 pub fn backing(number: DeviceNumber) -> Result<Option<Backing>> {
-    if number.major != node::LOOP_MAJOR {
+    if number.major != device_node::LOOP_MAJOR {
         return Ok(None);
     }
     let failed = |error: io::Error| Error::system("ask the loop device for its file", error);
     // For reading: udev looks at every device that was opened for writing when it is closed.
-    let (file, _) = match node::open(number, OFlags::RDONLY) {
+    let (file, _) = match device_node::open(number, OFlags::RDONLY) {
         Err(error) if is_absent(&error) => return Ok(None),
         result => result.map_err(failed)?,
     };
@@ -265,7 +266,7 @@ pub(crate) fn drop_unfinished(image: &Image) -> Result<bool> {
 
 fn loop_number(minor: u32) -> DeviceNumber {
     DeviceNumber {
-        major: node::LOOP_MAJOR,
+        major: device_node::LOOP_MAJOR,
         minor,
     }
 }
@@ -300,8 +301,8 @@ fn scan(image: &Image) -> io::Result<Vec<DeviceNumber>> {
         if !entry.path().join("loop").exists() {
             continue;
         }
-        let opened = node::number_in(&entry.path().join("dev"))
-            .and_then(|number| Ok((number, node::open(number, OFlags::RDONLY)?.0)));
+        let opened = device_node::number_in(&entry.path().join("dev"))
+            .and_then(|number| Ok((number, device_node::open(number, OFlags::RDONLY)?.0)));
         let (number, file) = match opened {
             Err(error) if is_absent(&error) => continue,
             result => result?,
@@ -329,7 +330,7 @@ fn is_absent(error: &io::Error) -> bool {
 
 fn make(image: &Image, label: &str, allocation: Allocation) -> Result<Device> {
     let failed = |error: io::Error| Error::system("attach the volume's image", error);
-    let control = node::open_loop_control().map_err(|error| {
+    let control = device_node::open_loop_control().map_err(|error| {
         Error::system(
             "reach the loop driver (is the kernel module \"loop\" there?)",
             error,
@@ -342,7 +343,7 @@ fn make(image: &Image, label: &str, allocation: Allocation) -> Result<Device> {
     for _ in 0..ATTEMPTS {
         let index = sys::loops::free_index(control.as_fd()).map_err(|e| failed(e.into()))?;
         // What is bound by a descriptor for reading refuses writes (`loop_configure`).
-        let (writer, number) = match node::open_loop(index) {
+        let (writer, number) = match device_node::open_loop(index) {
             Err(error) if is_absent(&error) => continue,
             result => result.map_err(failed)?,
         };

@@ -12,8 +12,11 @@ pub use projects::Projects;
 pub(crate) use removal::remove;
 
 use crate::{
-    attribute, mount,
-    subvolume::{self, BTRFS},
+    fs::{
+        attribute,
+        subvolume::{self, BTRFS},
+    },
+    mount,
     sys::{self, btrfs::Accounting},
 };
 use flexvol_sdk::{Bytes, Error, ErrorKind, Result};

@@ -5,7 +5,7 @@
 //! that to the next one who grows the volume or mounts it.
 
 use super::{Directory, sync};
-use crate::{attribute, guarded};
+use crate::fs::{attribute, immutable};
 use flexvol_sdk::{Error, ErrorKind, Result};
 use rustix::{fs::IFlags, io::Errno};
 use std::io;
@@ -28,14 +28,14 @@ impl Directory {
 
     /// Takes such flags away; whether there were any.
     fn take_flags(&self) -> Result<bool> {
-        let found = guarded::flags(&self.root).map_err(failed)?;
+        let found = immutable::flags(&self.root).map_err(failed)?;
         if found.is_empty() {
             return Ok(false);
         }
         let taken = self.taken_flags()?.union(found);
         attribute::write(&self.around, NOTE, &taken.bits())?;
         sync(&self.around)?;
-        guarded::open_up(&self.root).map_err(failed)
+        immutable::open_up(&self.root).map_err(failed)
     }
 
     /// Gives the root back what was taken, also what a process took that was killed.
@@ -44,7 +44,7 @@ impl Directory {
         if taken.is_empty() {
             return Ok(());
         }
-        guarded::set(&self.root, taken).map_err(failed)?;
+        immutable::set(&self.root, taken).map_err(failed)?;
         sync(&self.root)?;
         attribute::remove(&self.around, NOTE)
     }
@@ -58,7 +58,7 @@ impl Directory {
         };
         let text = str::from_utf8(&text[..length]).ok();
         let bits = text.and_then(|text| text.parse().ok()).unwrap_or_default();
-        Ok(IFlags::from_bits_retain(bits).intersection(guarded::REFUSING))
+        Ok(IFlags::from_bits_retain(bits).intersection(immutable::REFUSING))
     }
 }
 

@@ -1,7 +1,11 @@
 //! Removing a directory and what limits it.
 
 use super::{ProjectQuotas, Record};
-use crate::{VolumeId, confine, guarded, subvolume, sys, tree};
+use crate::{
+    VolumeId,
+    fs::{confine, immutable, subvolume, tree},
+    sys,
+};
 use flexvol_sdk::{Error, Result};
 use rustix::{fs::OFlags, io::Errno};
 use std::{ffi::CString, fs::File, io, os::fd::AsFd, time::Duration};
@@ -40,7 +44,7 @@ fn remove_root(around: &File, name: &str, time: Duration) -> Result<()> {
         return remove_subvolume(around, name, &directory, time);
     }
     // What nobody may change can neither leave its project nor go.
-    guarded::open_up(&directory).map_err(failed)?;
+    immutable::open_up(&directory).map_err(failed)?;
     // One whose record is damaged goes too; what limits it then stays and limits nothing.
     let record = Record::of(around).unwrap_or_else(|error| {
         log::warn!("the quota of the volume stays: {}", error.report());
@@ -63,9 +67,9 @@ fn remove_subvolume(parent: &File, name: &str, directory: &File, time: Duration)
     let failed = |error: io::Error| Error::system("remove the volume's subvolume", error);
     let id = sys::btrfs::subvolume(directory.as_fd()).map_err(|error| failed(error.into()))?;
     // Flags of what is read-only cannot be taken away.
-    if !guarded::flags(directory).map_err(failed)?.is_empty() {
+    if !immutable::flags(directory).map_err(failed)?.is_empty() {
         sys::btrfs::make_writable(directory.as_fd()).map_err(|error| failed(error.into()))?;
-        guarded::open_up(directory).map_err(failed)?;
+        immutable::open_up(directory).map_err(failed)?;
     }
     let text = CString::new(name).map_err(|error| failed(error.into()))?;
     // Pods can make subvolumes too, and it goes only after these.

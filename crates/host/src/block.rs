@@ -1,0 +1,6 @@
+//! Block devices: their numbers and nodes, loop devices, and what is on one.
+
+pub mod device;
+pub(crate) mod device_node;
+pub mod loop_device;
+pub mod probe;

@@ -1,0 +1,13 @@
+//! File systems: what they are made with, how they grow, and what is special about files in them.
+
+pub(crate) mod attribute;
+pub(crate) mod confine;
+pub(crate) mod extents;
+pub mod format;
+pub mod grow;
+pub(crate) mod immutable;
+pub mod ownership;
+pub mod quota;
+pub(crate) mod subvolume;
+pub mod superblock;
+pub(crate) mod tree;
