@@ -5,11 +5,8 @@ use crate::{
     host_lock::any_volume,
 };
 use flexvol_host::{
-    VolumeId,
-    block::{
-        device::{Device, DeviceNumber},
-        loop_device::{self, Inode},
-    },
+    Device, DeviceNumber, VolumeId,
+    block::loop_device::{self, Inode},
     mount::unmount,
     pool::{Allocation, Image, Pool, Reserve},
 };

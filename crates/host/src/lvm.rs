@@ -24,6 +24,7 @@ mod space;
 mod sync;
 mod thin_pool;
 pub mod unsynced;
+mod view;
 
 pub use change::Layout;
 pub use device::{clear, device, expect_closed, let_go, open, remove, resume};
@@ -31,10 +32,11 @@ pub use key::PoolKey;
 pub use names::Names;
 pub use percent::Percent;
 pub use place::{Place, Which};
-pub use report::{LogicalVolume, View, parse};
+pub use report::parse;
 pub use space::{Rules, expect_metadata_to_grow, expect_metadata_to_make};
 pub use sync::sync;
 pub use thin_pool::ThinPool;
+pub use view::{LogicalVolume, View};
 
 use crate::VolumeId;
 

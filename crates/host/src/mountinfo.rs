@@ -20,7 +20,7 @@ pub use line::Line;
 pub use namespaces::find_anywhere;
 pub use subtree::Subtree;
 
-use crate::{VolumeId, block::device::DeviceNumber};
+use crate::{VolumeId, block::number::DeviceNumber};
 use flexvol_sdk::{Error, Result};
 use rustix::io::Errno;
 use std::{

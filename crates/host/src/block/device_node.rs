@@ -1,6 +1,6 @@
 //! Finding, or making, the node through which a block device is opened.
 
-use crate::{block::device::DeviceNumber, run_dir};
+use crate::{block::number::DeviceNumber, run_dir};
 use rustix::{
     fs::{CWD, FileType, Mode, OFlags},
     io::Errno,

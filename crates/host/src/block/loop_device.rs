@@ -11,10 +11,7 @@ mod discards;
 
 use crate::{
     VolumeId,
-    block::{
-        device::{Device, DeviceNumber},
-        device_node,
-    },
+    block::{device::Device, device_node, number::DeviceNumber},
     deadline::Deadline,
     pool::{Allocation, Image},
     sys,

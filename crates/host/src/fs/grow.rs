@@ -11,10 +11,7 @@ mod torn;
 pub use offline::{mend, offline};
 
 use crate::{
-    block::{
-        device::{Device, DeviceNumber},
-        device_node,
-    },
+    block::{device::Device, device_node, number::DeviceNumber},
     fs::superblock::{self, ExtDetails, Found, Superblock},
     kernel,
     uuid::Uuid,

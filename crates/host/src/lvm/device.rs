@@ -4,7 +4,7 @@ use super::{
     command,
     mapping::{self, Mapping},
     place::Place,
-    report::LogicalVolume,
+    view::LogicalVolume,
 };
 use crate::{Device, DeviceNumber, deadline::Deadline, mountinfo};
 use flexvol_sdk::{Bytes, Error, ErrorKind, Result};

@@ -1,6 +1,6 @@
 //! What the kernel knows of a logical volume: its device-mapper device, as sysfs shows it.
 
-use crate::block::{device::DeviceNumber, device_node};
+use crate::block::{device_node, number::DeviceNumber};
 use flexvol_sdk::{Error, Result};
 use std::{
     fs, io,

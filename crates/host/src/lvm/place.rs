@@ -5,8 +5,9 @@ use super::{
     key::PoolKey,
     names::Names,
     pool_tag::{pool_tag, tag_is_lost},
-    report::{CopyRow, DiskRow, GroupRow, OpenRow, TagRow, View, VolumeRow, rows, view},
+    report::{CopyRow, DiskRow, GroupRow, OpenRow, TagRow, VolumeRow, rows, view},
     sync::sync,
+    view::View,
 };
 use crate::pool::PoolId;
 use flexvol_sdk::{Bytes, Error, ErrorKind, Result};

@@ -1,6 +1,6 @@
 //! The tag that makes a volume group, or a thin pool, a pool.
 
-use super::{key::PoolKey, report::View, volume_in};
+use super::{key::PoolKey, view::View, volume_in};
 use crate::pool::PoolId;
 use flexvol_sdk::{Error, ErrorKind, Result};
 

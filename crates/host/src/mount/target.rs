@@ -3,7 +3,7 @@
 use super::{attributes, descriptor_path};
 use crate::{
     Uuid,
-    block::device::DeviceNumber,
+    block::number::DeviceNumber,
     deadline::Deadline,
     fs::{grow, tree},
     mountinfo::{self, Mount},

@@ -1,7 +1,7 @@
 //! One line of a mount table. What it is asked for is read from it, and nothing else.
 
 use super::Mount;
-use crate::block::device::DeviceNumber;
+use crate::block::number::DeviceNumber;
 use std::{ffi::OsString, os::unix::ffi::OsStringExt, path::PathBuf};
 
 /// A line that begins as a mount's does.

@@ -1,7 +1,7 @@
 //! A directory in its file system, as the roots of mounts name it.
 
 use super::{Line, Mount};
-use crate::block::device::DeviceNumber;
+use crate::block::number::DeviceNumber;
 use flexvol_sdk::{Error, ErrorKind, Result};
 use std::{
     fs,

@@ -5,7 +5,7 @@
 //! kernel's log has a line for the first of them. Older kernels punch; see
 //! [`Pool::whole_image`](crate::pool::Pool::whole_image).
 
-use crate::block::device::DeviceNumber;
+use crate::block::number::DeviceNumber;
 use std::{fs, io};
 
 fn limit(number: DeviceNumber, name: &str) -> String {

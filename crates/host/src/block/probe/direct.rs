@@ -1,10 +1,10 @@
 //! Reading a device past its page cache, and only as long as it stays what it was.
 
-use super::zeros::image_length;
-use crate::block::device::{Device, DeviceNumber};
+use crate::block::{device::Device, number::DeviceNumber};
 use flexvol_sdk::{Bytes, Error, ErrorKind, Result};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use std::{
+    fs::File,
     io,
     os::unix::fs::{FileExt, MetadataExt},
 };
@@ -145,5 +145,12 @@ mod tests {
         let mut buffer = Buffer::new(8192);
         assert_eq!(buffer.bytes().as_ptr().align_offset(ALIGNMENT), 0);
         assert_eq!(buffer.bytes().len(), 8192);
+    }
+}
+
+pub(super) fn image_length(image: &File) -> Result<u64> {
+    match image.metadata() {
+        Ok(metadata) => Ok(metadata.len()),
+        Err(error) => Err(Error::system("ask for the image's length", error)),
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{
     BUFFER,
-    direct::{ALIGNMENT, Buffer, Direct, changed},
+    direct::{ALIGNMENT, Buffer, Direct, changed, image_length},
 };
 use crate::block::device::Device;
 use flexvol_sdk::{Error, Result};
@@ -85,13 +85,6 @@ fn next(image: &File, what: SeekFrom) -> Result<Option<u64>> {
             "ask which parts of the image hold data",
             error,
         )),
-    }
-}
-
-pub(super) fn image_length(image: &File) -> Result<u64> {
-    match image.metadata() {
-        Ok(metadata) => Ok(metadata.len()),
-        Err(error) => Err(Error::system("ask for the image's length", error)),
     }
 }
 

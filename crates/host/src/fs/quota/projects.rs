@@ -1,7 +1,7 @@
 //! The project quotas of XFS and ext4.
 
 use crate::{
-    block::{device::DeviceNumber, device_node},
+    block::{device_node, number::DeviceNumber},
     sys::quota::{self, Place},
 };
 use flexvol_sdk::{Error, ErrorKind, Result};
