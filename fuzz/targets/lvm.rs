@@ -3,7 +3,10 @@
 #![no_main]
 
 use flexvol_fuzz::within;
-use flexvol_host::{Reserve, lvm::{Layout, Place, Rules, View, name_of, parse, volume_in}};
+use flexvol_host::{
+    Reserve,
+    lvm::{Layout, Place, Rules, View, name_of, parse, volume_in},
+};
 use flexvol_sdk::{Bytes, ErrorKind};
 use libfuzzer_sys::fuzz_target;
 use serde_json::{Map, Value};

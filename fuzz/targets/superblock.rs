@@ -6,7 +6,11 @@
 #![no_main]
 
 use flexvol_fuzz::within;
-use flexvol_host::{block::probe::Content, fs::superblock::{HEAD, Superblock}, fuzzing::{classify, ext_slack, superblocks}};
+use flexvol_host::{
+    block::probe::Content,
+    fs::superblock::{HEAD, Superblock},
+    fuzzing::{classify, ext_slack, superblocks},
+};
 use flexvol_sdk::{Bytes, Filesystem};
 use libfuzzer_sys::fuzz_target;
 use std::sync::Mutex;

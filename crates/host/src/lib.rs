@@ -22,7 +22,7 @@ mod sys;
 pub mod uuid;
 mod volume_id;
 
-pub use block::{device::Device, number::DeviceNumber};
+pub use block::{device::Device, loop_device, number::DeviceNumber};
 pub use pool::{Allocation, Image, PoolId, Reserve};
 pub use sys::fork::fork;
 pub use uuid::Uuid;

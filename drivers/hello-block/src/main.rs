@@ -3,9 +3,7 @@
 //! The directory is what `.pool` beside this executable leads to, made with `flexvol pool init`.
 #![forbid(unsafe_code)]
 
-use flexvol_storage::host::{
-    Allocation, Device, DeviceNumber, Reserve, block::loop_device, pool::Pool,
-};
+use flexvol_storage::host::{Allocation, Device, DeviceNumber, Reserve, loop_device, pool::Pool};
 use flexvol_storage::sdk::{Bytes, Options, Result, beside_executable};
 use flexvol_storage::{Asset, Backend, BlockBackend, BlockDriver, Catalog, Mark, VolumeId, run};
 use std::process::ExitCode;

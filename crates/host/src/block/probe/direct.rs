@@ -136,6 +136,13 @@ impl Buffer {
     }
 }
 
+pub(super) fn image_length(image: &File) -> Result<u64> {
+    match image.metadata() {
+        Ok(metadata) => Ok(metadata.len()),
+        Err(error) => Err(Error::system("ask for the image's length", error)),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -145,12 +152,5 @@ mod tests {
         let mut buffer = Buffer::new(8192);
         assert_eq!(buffer.bytes().as_ptr().align_offset(ALIGNMENT), 0);
         assert_eq!(buffer.bytes().len(), 8192);
-    }
-}
-
-pub(super) fn image_length(image: &File) -> Result<u64> {
-    match image.metadata() {
-        Ok(metadata) => Ok(metadata.len()),
-        Err(error) => Err(Error::system("ask for the image's length", error)),
     }
 }
