@@ -167,6 +167,9 @@ fn release(version: Version, beside_others: bool, arguments: &[String]) -> Resul
         contract_passed.then_some(seconds),
     )];
     let mut nodes = cargo(&["test", "--quiet", "--locked", "--test", "kubernetes"]);
+    if std::env::var_os("FLEXVOL_BUILT").is_some() {
+        nodes.arg("--workspace");
+    }
     nodes
         .arg("--")
         .args(arguments)
