@@ -4,11 +4,9 @@
 //! prepared answer to `init` lie beside it, hidden by a dot from kubelet's watcher
 //! (`pkg/volume/flexvolume/probe.go`: events on names that begin with a dot are ignored).
 
-use crate::config::is_lost;
 use std::{
     env,
     ffi::OsStr,
-    fs, io,
     path::{Path, PathBuf},
 };
 
@@ -61,15 +59,6 @@ impl Installed {
     /// The configuration.
     pub fn configuration(&self) -> PathBuf {
         self.directory.join(format!(".{}.toml", self.name))
-    }
-
-    /// Whether it had a configuration, which `install` leaves with every driver, and has none any more:
-    /// the file is gone, or says nothing.
-    pub fn lost_configuration(&self) -> bool {
-        match fs::read_to_string(self.configuration()) {
-            Ok(text) => is_lost(&text),
-            Err(error) => error.kind() == io::ErrorKind::NotFound && self.init_line().exists(),
-        }
     }
 
     /// The line that `init` prints, left by `install`.

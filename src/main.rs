@@ -5,11 +5,14 @@
 #![forbid(unsafe_code)]
 
 mod backends;
+mod check;
 mod cli;
 mod config;
 mod driver;
 mod installed;
 mod plugin;
+mod processes;
+mod size;
 
 use installed::Installed;
 use std::{

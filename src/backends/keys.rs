@@ -1,12 +1,43 @@
 //! What an administrator tells a pool. Every backend has keys of its own; a key of another backend is a
 //! mistake, because whoever wrote it expects something.
 
-use flexvol_storage::host::Reserve;
-use serde::{Deserialize, Deserializer, Serialize, de::Error};
-use std::path::PathBuf;
+use flexvol_storage::{Policy, host::Reserve};
+use serde::{
+    Deserialize, Deserializer, Serialize,
+    de::{DeserializeOwned, Error},
+};
+use std::{any::Any, collections::BTreeMap, fmt, path::PathBuf, rc::Rc};
+use toml::de;
+
+/// The places volumes are carved from, by name.
+pub type Pools = BTreeMap<String, PoolConfig>;
+
+/// One place volumes are carved from.
+#[derive(Clone, Debug)]
+pub struct PoolConfig {
+    /// What every backend heeds.
+    pub policy: Policy,
+    /// What only its own heeds.
+    pub keys: Rc<dyn Keys>,
+}
+
+/// Those pools that have the keys of one backend.
+pub fn of<K: Keys>(pools: &Pools) -> impl Iterator<Item = (&str, &Policy, &K)> {
+    pools.iter().filter_map(|(name, pool)| {
+        let keys: &dyn Any = &*pool.keys;
+        Some((name.as_str(), &pool.policy, keys.downcast_ref()?))
+    })
+}
+
+/// Reads the keys of one backend.
+pub fn read<K: Keys + DeserializeOwned>(
+    input: de::Deserializer<'_>,
+) -> Result<Rc<dyn Keys>, de::Error> {
+    Ok(Rc::new(K::deserialize(input)?))
+}
 
 /// What is done with the keys of any backend.
-pub trait Keys {
+pub trait Keys: Any + fmt::Debug {
     /// The key that says where the pool is, and where that is. Two pools in one place would each keep the
     /// volumes of both by its own rules.
     fn place(&self) -> (&'static str, PathBuf);

@@ -1,57 +1,22 @@
-//! The storage backends, by name. A backend is one file or one folder here, an entry below, and its keys in
-//! [`Storage`].
+//! The storage backends, by name. A backend is one folder here and an entry in [`BACKENDS`].
 
 mod directory;
+mod in_directory;
 mod keys;
 mod loop_file;
 mod lvm;
 
-pub use directory::DirKeys;
-pub use keys::quoted;
-pub use loop_file::LoopKeys;
-pub use lvm::{LvmKeys, is_name_for_lvm};
+pub use keys::{PoolConfig, Pools, quoted};
+pub use lvm::is_name_for_lvm;
 
+use crate::check::Check;
 use flexvol_storage::{
-    Policy, Settings, Upkeep, VolumeDriver,
+    Settings, Upkeep, VolumeDriver,
     sdk::{Capabilities, Error, ErrorKind, Result},
 };
 use keys::Keys;
-use serde::Deserialize;
-use std::collections::BTreeMap;
+use std::rc::Rc;
 use toml::de::{self, Deserializer};
-
-/// The places volumes are carved from, by name.
-pub type Pools = BTreeMap<String, PoolConfig>;
-
-/// One place volumes are carved from.
-#[derive(Clone, Debug)]
-pub struct PoolConfig {
-    /// What every backend heeds.
-    pub policy: Policy,
-    /// What only its own heeds.
-    pub storage: Storage,
-}
-
-/// The keys of one backend.
-#[derive(Clone, Debug)]
-pub enum Storage {
-    /// Those of the backend `loop`.
-    Loop(LoopKeys),
-    /// Those of the backend `dir`.
-    Dir(DirKeys),
-    /// Those of the backend `lvm`.
-    Lvm(LvmKeys),
-}
-
-impl Storage {
-    pub fn keys(&self) -> &dyn Keys {
-        match self {
-            Storage::Loop(keys) => keys,
-            Storage::Dir(keys) => keys,
-            Storage::Lvm(keys) => keys,
-        }
-    }
-}
 
 /// A backend of this executable.
 #[derive(Clone, Copy, Debug)]
@@ -59,7 +24,7 @@ pub struct Backend {
     /// Its name in a configuration.
     pub name: &'static str,
     /// Reads those keys of a pool that are its own.
-    pub keys: fn(Deserializer<'_>) -> std::result::Result<Storage, de::Error>,
+    pub keys: fn(Deserializer<'_>) -> std::result::Result<Rc<dyn Keys>, de::Error>,
     /// Each volume has a file system of its own.
     pub formats: bool,
     /// The pools of a driver that configures none, in TOML.
@@ -70,40 +35,17 @@ pub struct Backend {
     pub open: fn(&Pools, Settings) -> VolumeDriver,
     /// Opens it for people.
     pub upkeep: fn(&Pools, Settings) -> Result<Box<dyn Upkeep>>,
+    /// What `doctor` says of the node that has pools of it.
+    pub node_checks: fn(&[&Pools]) -> Vec<Check>,
+    /// What `doctor` says of each of its pools, about its name.
+    pub pool_checks: fn(&Pools) -> Vec<Check>,
 }
 
-const DEFAULT_POOLS: Option<&str> = Some("default.path = \"/var/lib/flexvol/pools/default\"");
-
 /// Every backend of this executable.
-pub const BACKENDS: &[Backend] = &[
-    Backend {
-        name: "loop",
-        keys: |input| LoopKeys::deserialize(input).map(Storage::Loop),
-        formats: true,
-        default_pools: DEFAULT_POOLS,
-        capabilities: loop_file::capabilities,
-        open: loop_file::open,
-        upkeep: loop_file::upkeep,
-    },
-    Backend {
-        name: "dir",
-        keys: |input| DirKeys::deserialize(input).map(Storage::Dir),
-        formats: false,
-        default_pools: DEFAULT_POOLS,
-        capabilities: directory::capabilities,
-        open: directory::open,
-        upkeep: directory::upkeep,
-    },
-    Backend {
-        name: "lvm",
-        keys: |input| LvmKeys::deserialize(input).map(Storage::Lvm),
-        formats: true,
-        default_pools: None,
-        capabilities: lvm::capabilities,
-        open: lvm::open,
-        upkeep: lvm::upkeep,
-    },
-];
+pub const BACKENDS: &[Backend] = &[loop_file::BACKEND, directory::BACKEND, lvm::BACKEND];
+
+/// The pools of a backend whose pools are directories.
+const DEFAULT_DIRECTORY: &str = "default.path = \"/var/lib/flexvol/pools/default\"";
 
 impl Backend {
     /// The configured driver, for callouts.

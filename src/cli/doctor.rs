@@ -1,21 +1,19 @@
 //! `flexvol doctor`: what this node lacks, and how to mend it.
 
-mod check;
 mod filesystems;
 mod installed;
 mod kernel;
 mod kubernetes;
-mod pools;
-mod volume_groups;
 
 use super::{print, table::table};
 use crate::{
+    backends::{BACKENDS, Pools},
+    check::{Check, Verdict},
     config::Config,
     installed::Installed,
     plugin::{DriverName, drivers},
 };
 use anyhow::{Context, Result, bail};
-use check::{Check, Verdict};
 use clap::{Args, ValueEnum};
 use flexvol_storage::Role;
 use std::path::PathBuf;
@@ -93,11 +91,11 @@ impl Doctor {
             .collect();
         checks.splice(0..0, kernel::checks());
         checks.extend(filesystems::checks(&configs));
-        checks.extend(volume_groups::tools(&configs));
+        checks.extend(backends(&configs));
         checks.extend(kubernetes::checks());
         for subject in &subjects {
             checks.extend(installed::checks(subject));
-            checks.extend(pools::checks(subject));
+            checks.extend(pools(subject));
         }
         match self.output {
             Output::Table => show(&checks)?,
@@ -111,6 +109,35 @@ impl Doctor {
             failed => bail!("{failed} of {} checks failed", checks.len()),
         }
     }
+}
+
+/// What the backends need of the node.
+fn backends(configs: &[&Config]) -> Vec<Check> {
+    let checks = BACKENDS.iter().flat_map(|backend| {
+        let own = configs.iter().filter(|it| it.backend.name == backend.name);
+        let own: Vec<&Pools> = own.map(|config| &config.pools).collect();
+        match own.is_empty() {
+            true => Vec::new(),
+            false => (backend.node_checks)(&own),
+        }
+    });
+    checks.collect()
+}
+
+/// The pools of a driver. On a control plane host there is nothing of the nodes' storage.
+fn pools(subject: &Subject) -> Vec<Check> {
+    let config = subject.config.as_ref();
+    let Some(config) = config.filter(|config| config.role == Role::Node) else {
+        return Vec::new();
+    };
+    let mut checks = (config.backend.pool_checks)(&config.pools);
+    for check in &mut checks {
+        check.about = match &subject.name {
+            Some(driver) => format!("pool {} of {driver}", check.about),
+            None => format!("pool {}", check.about),
+        };
+    }
+    checks
 }
 
 fn count(checks: &[Check], verdict: Verdict) -> usize {

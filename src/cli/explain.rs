@@ -4,10 +4,10 @@ use super::{
     configured::Configured,
     print,
     show::{self, Output},
-    table::{size, table},
+    table::table,
     volume,
 };
-use crate::{config::Keep, installed::Installed};
+use crate::{config::Keep, installed::Installed, size::size};
 use anyhow::{Context, Result};
 use clap::Args;
 use flexvol_storage::{

@@ -4,10 +4,10 @@ use super::{
     configured::Configured,
     manifest::{self, Cluster, Described},
     print,
-    table::{size, table},
+    table::table,
     volume,
 };
-use crate::installed::Installed;
+use crate::{installed::Installed, size::size};
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
 use flexvol_storage::{

@@ -1,12 +1,7 @@
 //! `flexvol show`: everything about one volume.
 
-use super::{
-    configured::Configured,
-    print,
-    table::{size, table},
-    volume,
-};
-use crate::installed::Installed;
+use super::{configured::Configured, print, table::table, volume};
+use crate::{installed::Installed, size::size};
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use flexvol_storage::{Subject, VolumeReport};

@@ -1,6 +1,6 @@
 //! A volume as people see it.
 
-use super::table::size;
+use crate::size::size;
 use flexvol_storage::{
     VolumeReport, deletion::Deletion, host::clock::Moment, mark::State, observed::Content,
     sdk::Bytes,

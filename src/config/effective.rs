@@ -22,7 +22,7 @@ pub fn effective(config: &Config) -> String {
         let mut put = |key: &str, value: String| {
             let _ = writeln!(text, "{key} = {value}");
         };
-        for (key, value) in pool.storage.keys().written() {
+        for (key, value) in pool.keys.written() {
             put(key, value);
         }
         let policy = &pool.policy;

@@ -91,7 +91,7 @@ impl Config {
         match Config::read(&installed.configuration(), installed.name()) {
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 let config = Config::default_for(installed.name())?;
-                Ok(if installed.lost_configuration() {
+                Ok(if is_lost_of(installed) {
                     config.lost()
                 } else {
                     config
@@ -175,6 +175,15 @@ impl Config {
 /// begins with an empty file, and so does `>`.
 pub fn is_lost(text: &str) -> bool {
     says_nothing(text) && !text.starts_with(DEFAULTS)
+}
+
+/// Whether a driver had a configuration, which `install` leaves with every one, and has none any more: the
+/// file is gone, or says nothing.
+pub fn is_lost_of(installed: &Installed) -> bool {
+    match fs::read_to_string(installed.configuration()) {
+        Ok(text) => is_lost(&text),
+        Err(error) => error.kind() == io::ErrorKind::NotFound && installed.init_line().exists(),
+    }
 }
 
 /// The same configuration as `install` leaves it, which is not taken for one that was lost.

@@ -141,8 +141,8 @@ fn understand(text: &str, name: &str) -> Result<Config, Fault> {
     for (key, value) in pools {
         let (name, place) = (key.get_ref(), key.span());
         let pool = pool(name, value, &place, backend)?;
-        let (key, at) = pool.storage.keys().place();
-        let is_there = |it: &(_, &PoolConfig)| it.1.storage.keys().place().1 == at;
+        let (key, at) = pool.keys.place();
+        let is_there = |it: &(_, &PoolConfig)| it.1.keys.place().1 == at;
         if let Some((other, _)) = read.iter().find(is_there) {
             let what = format!(
                 "pool {name:?}: {key} is that of pool {other:?} too; give each pool a place of its own"
@@ -189,7 +189,7 @@ fn pool(
     let input = |table| de::Deserializer::from(Spanned::new(place.clone(), table));
     let both = Common::deserialize(input(common))
         .and_then(|common| Ok((common, (backend.keys)(input(own))?)));
-    let (common, storage) = both.map_err(|error| {
+    let (common, own) = both.map_err(|error| {
         let mut what = error.message().to_owned();
         // The backend names its own.
         if what.starts_with("unknown field") {
@@ -207,7 +207,7 @@ fn pool(
             largest: common.largest,
             keep_deleted: Some(common.keep_deleted.duration()),
         },
-        storage,
+        keys: own,
     })
 }
 

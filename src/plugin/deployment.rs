@@ -11,7 +11,7 @@ use super::{
     users::refuse_while_mounted,
 };
 use crate::{
-    config::{Config, as_meant},
+    config::{Config, as_meant, is_lost_of},
     installed::Installed,
 };
 use anyhow::{Context, Result, bail, ensure};
@@ -92,7 +92,7 @@ impl<'a> Deployment<'a> {
 
     /// Whether it had a configuration that is gone, and is given none.
     pub fn lost_configuration(&self) -> bool {
-        self.configuration.is_none() && Installed::at(&self.executable()).lost_configuration()
+        self.configuration.is_none() && is_lost_of(&Installed::at(&self.executable()))
     }
 
     /// Makes the plugin directory hold this driver. Returns the names of the files that were

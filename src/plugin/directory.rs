@@ -1,10 +1,10 @@
 //! Where Kubernetes looks for drivers on this node.
 
-use super::{
-    name::DriverName,
-    process::{Component, DEFAULT, Process, configured, processes, with_kubelet_inside},
+use super::name::DriverName;
+use crate::{
+    installed::Installed,
+    processes::{Component, DEFAULT, Process, configured, processes, with_kubelet_inside},
 };
-use crate::installed::Installed;
 use anyhow::{Context, Result, anyhow, bail};
 use std::{
     fs, io,

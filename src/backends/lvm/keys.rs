@@ -1,6 +1,6 @@
 //! What a pool of logical volumes is told.
 
-use super::super::keys::{Keys, quoted, reserve, written_reserve};
+use crate::backends::keys::{Keys, quoted, reserve, written_reserve};
 use flexvol_storage::{
     host::{
         Reserve,

@@ -1,6 +1,6 @@
 //! The file systems that volumes may hold.
 
-use super::check::{Check, Verdict};
+use crate::check::{Check, Verdict};
 use crate::config::Config;
 use flexvol_storage::{
     host::{exec::Tool, kernel},

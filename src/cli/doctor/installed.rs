@@ -1,10 +1,12 @@
 //! The drivers that are installed.
 
-use super::{Subject, check::Check};
+use super::Subject;
 use crate::{
-    config::{Config, Mistake, is_lost},
+    check::Check,
+    config::{Config, Mistake, is_lost, is_lost_of},
     installed::Installed,
-    plugin::{Component, DriverName, init_of, processes},
+    plugin::{DriverName, init_of},
+    processes::{Component, processes},
 };
 use flexvol_storage::sdk::DriverStatus;
 use std::{fs, io, path::Path};
@@ -122,7 +124,7 @@ fn no_configuration(name: &DriverName, installed: &Installed, found: &str) -> Ch
         Ok(says) if says != line && !line.is_empty() => {
             lost("the defaults say something else than kubelet was told")
         }
-        Ok(_) if installed.lost_configuration() => lost(
+        Ok(_) if is_lost_of(installed) => lost(
             "so nobody knows how long deleted volumes are kept, and none is deleted; otherwise the defaults are in force",
         ),
         Ok(_) => Check::ok(about, "none: the defaults are in force"),

@@ -1,6 +1,6 @@
 //! The kernel, and what it lets this process do.
 
-use super::check::{Check, Verdict};
+use crate::check::{Check, Verdict};
 use flexvol_storage::host::{kernel, mountinfo};
 use std::{
     fs::{self, DirBuilder, OpenOptions},

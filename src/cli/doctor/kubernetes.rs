@@ -1,7 +1,10 @@
 //! Kubelet: where it looks for drivers, and whether it and its containers see what drivers mount.
 
-use super::check::Check;
-use crate::plugin::{Component, PluginDir, Process, processes};
+use crate::{
+    check::Check,
+    plugin::PluginDir,
+    processes::{Component, Process, processes},
+};
 use flexvol_storage::host::mountinfo::{self, Mount};
 use nix::sys::statvfs::{FsFlags, statvfs};
 use std::{

@@ -9,7 +9,7 @@ use std::{
 
 /// Kubelet's and the controller manager's default (`pkg/kubelet/apis/config/v1beta1/defaults.go`,
 /// `DefaultVolumePluginDir`).
-pub(super) const DEFAULT: &str = "/usr/libexec/kubernetes/kubelet-plugins/volume/exec/";
+pub const DEFAULT: &str = "/usr/libexec/kubernetes/kubelet-plugins/volume/exec/";
 
 /// Kubelet's default of --root-dir.
 const DEFAULT_ROOT: &str = "/var/lib/kubelet";
@@ -91,7 +91,7 @@ pub fn processes() -> Vec<Process> {
 }
 
 /// A running program that kubelet is a part of, for people.
-pub(super) fn with_kubelet_inside() -> Option<String> {
+pub fn with_kubelet_inside() -> Option<String> {
     fs::read_dir("/proc").ok()?.flatten().find_map(|entry| {
         let pid: u32 = entry.file_name().to_str()?.parse().ok()?;
         let name = fs::read_to_string(entry.path().join("comm")).ok()?;
@@ -183,7 +183,7 @@ impl Arguments {
 /// `volumePluginDir` in the text of a kubelet configuration, YAML or JSON. It stands at the top
 /// level, so in YAML its line begins with it; the value is a plain or quoted scalar. Both are UTF-8,
 /// and what is none on another line is not our business.
-pub(super) fn configured(text: &[u8]) -> Option<OsString> {
+pub fn configured(text: &[u8]) -> Option<OsString> {
     let text = String::from_utf8_lossy(text);
     configured_in(&text).map(OsString::from)
 }

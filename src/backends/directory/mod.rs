@@ -1,67 +1,20 @@
 //! The backend `dir`: a volume is a directory of a file system of the node, limited by its quotas.
 
+mod doctor;
+mod keys;
+
 use super::{
-    Pools, Storage,
-    keys::{Keys, absolute, quoted, reserve, reserve_of_a_directory, written_reserve},
+    DEFAULT_DIRECTORY, Pools,
+    keys::{of, read},
 };
 use flexvol_storage::{
     Asset, Backend, Catalog, Directory, DirectoryBackend, DirectoryDriver, Keeper,
     ManagedDirectories, Mark, Pool, Settings, Upkeep, VolumeDriver, VolumeId,
-    host::{
-        Reserve,
-        fs::quota::Projects,
-        pool::{self, Limited, Remains, Rules},
-    },
+    host::pool::{self, Limited, Remains, Rules},
     sdk::{Bytes, Capabilities, Error, ErrorKind, Options, Result, VolumeName},
 };
-use serde::{Deserialize, Deserializer, de::Error as _};
+use keys::DirKeys;
 use std::{os::fd::OwnedFd, path::PathBuf, rc::Rc, time::Duration};
-
-/// What a pool of directories is told.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct DirKeys {
-    /// The directory, made a pool by `flexvol pool init`.
-    #[serde(deserialize_with = "absolute")]
-    pub path: PathBuf,
-    #[serde(default = "reserve_of_a_directory", deserialize_with = "reserve")]
-    reserve: Reserve,
-    #[serde(default)]
-    overcommit: bool,
-    #[serde(default, deserialize_with = "projects")]
-    projects: Projects,
-}
-
-fn projects<'de, D: Deserializer<'de>>(input: D) -> std::result::Result<Projects, D::Error> {
-    let text = String::deserialize(input)?;
-    text.parse().map_err(D::Error::custom)
-}
-
-impl DirKeys {
-    /// What is left free, what may be promised, and which projects volumes get.
-    pub fn rules(&self) -> Rules {
-        Rules {
-            reserve: self.reserve,
-            overcommit: self.overcommit,
-            projects: self.projects,
-        }
-    }
-}
-
-impl Keys for DirKeys {
-    fn place(&self) -> (&'static str, PathBuf) {
-        ("path", self.path.clone())
-    }
-
-    fn written(&self) -> Vec<(&'static str, String)> {
-        vec![
-            ("path", quoted(&self.path)),
-            ("reserve", written_reserve(self.reserve)),
-            ("overcommit", self.overcommit.to_string()),
-            ("projects", quoted(self.projects.to_string())),
-        ]
-    }
-}
 
 /// A pool of directories.
 struct Directories {
@@ -71,8 +24,20 @@ struct Directories {
     others: Rc<[PathBuf]>,
 }
 
+pub const BACKEND: super::Backend = super::Backend {
+    name: "dir",
+    keys: read::<DirKeys>,
+    formats: false,
+    default_pools: Some(DEFAULT_DIRECTORY),
+    capabilities,
+    open,
+    upkeep,
+    node_checks: |_| Vec::new(),
+    pool_checks: doctor::of_pools,
+};
+
 /// What a driver on this backend can do.
-pub fn capabilities(attach: bool) -> Capabilities {
+fn capabilities(attach: bool) -> Capabilities {
     Capabilities {
         attach,
         // Files of xfs, ext4 and btrfs have labels of their own, and a new directory has the
@@ -84,12 +49,12 @@ pub fn capabilities(attach: bool) -> Capabilities {
 }
 
 /// Opens the driver.
-pub fn open(pools: &Pools, settings: Settings) -> VolumeDriver {
+fn open(pools: &Pools, settings: Settings) -> VolumeDriver {
     DirectoryDriver::over(own(pools), settings)
 }
 
 /// The same driver as people see it.
-pub fn upkeep(pools: &Pools, settings: Settings) -> Result<Box<dyn Upkeep>> {
+fn upkeep(pools: &Pools, settings: Settings) -> Result<Box<dyn Upkeep>> {
     Ok(Box::new(Keeper::<Directory<Directories>>::new(
         own(pools),
         settings,
@@ -98,19 +63,13 @@ pub fn upkeep(pools: &Pools, settings: Settings) -> Result<Box<dyn Upkeep>> {
 
 /// Each pool is opened when a volume of it is asked for.
 fn own(pools: &Pools) -> Vec<Pool<Directories>> {
-    let path = |storage: &Storage| match storage {
-        Storage::Dir(keys) => Some(keys.path.clone()),
-        _ => None,
-    };
-    let own = pools.iter().filter_map(|(name, pool)| {
-        let Storage::Dir(keys) = pool.storage.clone() else {
-            return None;
-        };
-        let others = pools.iter().filter(|(other, _)| *other != name);
-        let others: Rc<[PathBuf]> = others.filter_map(|(_, it)| path(&it.storage)).collect();
-        Some(Pool::new(name, pool.policy.clone(), move || {
+    let own = of::<DirKeys>(pools).map(|(name, policy, keys)| {
+        let others = of::<DirKeys>(pools).filter(|(other, ..)| *other != name);
+        let others: Rc<[PathBuf]> = others.map(|(_, _, other)| other.path.clone()).collect();
+        let keys = keys.clone();
+        Pool::new(name, policy.clone(), move || {
             Directories::open(&keys, others.clone())
-        }))
+        })
     });
     own.collect()
 }

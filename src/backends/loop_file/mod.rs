@@ -1,8 +1,11 @@
 //! The backend `loop`: a volume is a file in a directory of the node, seen through a loop device.
 
+mod doctor;
+mod keys;
+
 use super::{
-    Pools, Storage,
-    keys::{Keys, absolute, quoted, reserve, reserve_of_a_directory, written_reserve},
+    DEFAULT_DIRECTORY, Pools,
+    keys::{of, read},
 };
 use flexvol_storage::{
     Asset, Backend, Block, BlockBackend, BlockDriver, Catalog, Keeper, ManagedBackend, Mark, Pool,
@@ -10,51 +13,8 @@ use flexvol_storage::{
     host::{Allocation, Device, DeviceNumber, block::loop_device, pool},
     sdk::{Bytes, Capabilities, Error, Options, Result, VolumeName},
 };
-use serde::Deserialize;
-use std::{
-    fs::File,
-    path::{Path, PathBuf},
-    time::Duration,
-};
-
-/// What a pool of images is told.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct LoopKeys {
-    /// The directory, made a pool by `flexvol pool init`.
-    #[serde(deserialize_with = "absolute")]
-    pub path: PathBuf,
-    /// Allocate blocks when they are written and not before.
-    #[serde(default)]
-    pub thin: bool,
-    /// What is left free in the pool's file system.
-    #[serde(default = "reserve_of_a_directory", deserialize_with = "reserve")]
-    pub reserve: pool::Reserve,
-}
-
-impl LoopKeys {
-    /// Whether images have their blocks from the beginning.
-    pub fn allocation(&self) -> Allocation {
-        match self.thin {
-            true => Allocation::Thin,
-            false => Allocation::Full,
-        }
-    }
-}
-
-impl Keys for LoopKeys {
-    fn place(&self) -> (&'static str, PathBuf) {
-        ("path", self.path.clone())
-    }
-
-    fn written(&self) -> Vec<(&'static str, String)> {
-        vec![
-            ("path", quoted(&self.path)),
-            ("thin", self.thin.to_string()),
-            ("reserve", written_reserve(self.reserve)),
-        ]
-    }
-}
+use keys::LoopKeys;
+use std::{fs::File, path::Path, time::Duration};
 
 /// A pool of image files.
 struct Images {
@@ -63,32 +23,40 @@ struct Images {
     reserve: pool::Reserve,
 }
 
+pub const BACKEND: super::Backend = super::Backend {
+    name: "loop",
+    keys: read::<LoopKeys>,
+    formats: true,
+    default_pools: Some(DEFAULT_DIRECTORY),
+    capabilities,
+    open,
+    upkeep,
+    node_checks: |_| Vec::new(),
+    pool_checks: doctor::of_pools,
+};
+
 /// What a driver on this backend can do.
-pub fn capabilities(attach: bool) -> Capabilities {
+fn capabilities(attach: bool) -> Capabilities {
     BlockDriver::<Images>::capabilities(attach)
 }
 
 /// Opens the driver.
-pub fn open(pools: &Pools, settings: Settings) -> VolumeDriver {
+fn open(pools: &Pools, settings: Settings) -> VolumeDriver {
     BlockDriver::over(own(pools), settings)
 }
 
 /// The same driver as people see it.
-pub fn upkeep(pools: &Pools, settings: Settings) -> Result<Box<dyn Upkeep>> {
+fn upkeep(pools: &Pools, settings: Settings) -> Result<Box<dyn Upkeep>> {
     Ok(Box::new(Keeper::<Block<Images>>::new(own(pools), settings)))
 }
 
 /// Each pool is opened when a volume of it is asked for.
 fn own(pools: &Pools) -> Vec<Pool<Images>> {
-    let pools = pools.iter().filter_map(|(name, pool)| {
-        let Storage::Loop(keys) = pool.storage.clone() else {
-            return None;
-        };
-        Some(Pool::new(name, pool.policy.clone(), move || {
-            Images::open(&keys)
-        }))
+    let own = of::<LoopKeys>(pools).map(|(name, policy, keys)| {
+        let keys = keys.clone();
+        Pool::new(name, policy.clone(), move || Images::open(&keys))
     });
-    pools.collect()
+    own.collect()
 }
 
 impl Images {

@@ -1,10 +1,10 @@
-//! Volume groups, thin pools, and what they need of the node.
+//! What `doctor` says of volume groups and thin pools, and of what they need on the node.
 
-use super::check::{Check, Verdict};
+use super::keys::LvmKeys;
 use crate::{
-    backends::{LvmKeys, Storage},
-    cli::table::size,
-    config::Config,
+    backends::keys::{Pools, of},
+    check::{Check, Verdict},
+    size::size,
 };
 use flexvol_storage::{
     host::{
@@ -19,18 +19,8 @@ use std::{fs, path::Path};
 /// From here on an administrator should look at a thin pool.
 const NEARLY_FULL: Percent = Percent::of_hundred(80);
 
-/// The program and the parts of the kernel, if any driver needs them.
-pub fn tools(configs: &[&Config]) -> Vec<Check> {
-    let pools = configs.iter().flat_map(|config| config.pools.values());
-    let groups: Vec<&LvmKeys> = pools
-        .filter_map(|pool| match &pool.storage {
-            Storage::Lvm(group) => Some(group),
-            _ => None,
-        })
-        .collect();
-    if groups.is_empty() {
-        return Vec::new();
-    }
+/// The program, and the parts of the kernel.
+pub fn of_node(pools: &[&Pools]) -> Vec<Check> {
     let program = match Tool::find("lvm") {
         Ok(tool) => Check::ok("lvm", tool.path().display().to_string()),
         Err(error) => Check::fail(
@@ -40,7 +30,8 @@ pub fn tools(configs: &[&Config]) -> Vec<Check> {
         ),
     };
     let mut checks = vec![program, module("dm-mod", "dm_mod")];
-    if groups.iter().any(|group| group.place.thin_pool.is_some()) {
+    let mut groups = pools.iter().flat_map(|pools| of::<LvmKeys>(pools));
+    if groups.any(|(_, _, group)| group.place.thin_pool.is_some()) {
         checks.push(module("dm-thin-pool", "dm_thin_pool"));
     }
     checks
@@ -79,8 +70,12 @@ fn module(file: &str, name: &str) -> Check {
 /// given more.
 const HALF: Percent = Percent::of_hundred(50);
 
-/// One pool.
-pub fn check(about: String, group: &LvmKeys) -> Check {
+pub fn of_pools(pools: &Pools) -> Vec<Check> {
+    let checks = of::<LvmKeys>(pools).map(|(name, _, group)| of_pool(name.to_owned(), group));
+    checks.collect()
+}
+
+fn of_pool(about: String, group: &LvmKeys) -> Check {
     let place = &group.place;
     let view = match place.look(Which::All) {
         Ok(view) => view,

@@ -2,13 +2,17 @@
 
 mod catalog;
 mod device;
+mod doctor;
 mod keys;
 mod managed;
 mod tags;
 
-pub use keys::{LvmKeys, is_name_for_lvm};
+pub use keys::is_name_for_lvm;
 
-use super::{Pools, Storage};
+use super::{
+    Pools,
+    keys::{of, read},
+};
 use flexvol_storage::{
     Asset, Backend, Block, BlockDriver, Catalog, Keeper, Mark, Pool, Settings, Upkeep,
     VolumeDriver, VolumeId,
@@ -20,6 +24,7 @@ use flexvol_storage::{
     mark::State,
     sdk::{Bytes, Capabilities, Error, ErrorKind, Options, Result},
 };
+use keys::LvmKeys;
 use std::{
     cell::{OnceCell, RefCell},
     os::fd::AsFd,
@@ -45,31 +50,40 @@ struct Seen {
     view: Rc<View>,
 }
 
+pub const BACKEND: super::Backend = super::Backend {
+    name: "lvm",
+    keys: read::<LvmKeys>,
+    formats: true,
+    default_pools: None,
+    capabilities,
+    open,
+    upkeep,
+    node_checks: doctor::of_node,
+    pool_checks: doctor::of_pools,
+};
+
 /// What a driver on this backend can do.
-pub fn capabilities(attach: bool) -> Capabilities {
+fn capabilities(attach: bool) -> Capabilities {
     BlockDriver::<Group>::capabilities(attach)
 }
 
 /// Opens the driver.
-pub fn open(pools: &Pools, settings: Settings) -> VolumeDriver {
+fn open(pools: &Pools, settings: Settings) -> VolumeDriver {
     BlockDriver::over(own(pools), settings)
 }
 
 /// The same driver as people see it.
-pub fn upkeep(pools: &Pools, settings: Settings) -> Result<Box<dyn Upkeep>> {
+fn upkeep(pools: &Pools, settings: Settings) -> Result<Box<dyn Upkeep>> {
     Ok(Box::new(Keeper::<Block<Group>>::new(own(pools), settings)))
 }
 
+/// Each pool is opened when a volume of it is asked for.
 fn own(pools: &Pools) -> Vec<Pool<Group>> {
-    let pools = pools.iter().filter_map(|(name, pool)| {
-        let Storage::Lvm(keys) = pool.storage.clone() else {
-            return None;
-        };
-        Some(Pool::new(name, pool.policy.clone(), move || {
-            Ok(Group::new(keys.clone()))
-        }))
+    let own = of::<LvmKeys>(pools).map(|(name, policy, keys)| {
+        let keys = keys.clone();
+        Pool::new(name, policy.clone(), move || Ok(Group::new(keys.clone())))
     });
-    pools.collect()
+    own.collect()
 }
 
 impl Group {

@@ -1,0 +1,141 @@
+//! What `doctor` says of a pool that is a directory, whatever its volumes are.
+
+use crate::{
+    check::Check,
+    processes::{Component, processes},
+    size::size,
+};
+use flexvol_storage::{
+    host::{Reserve, pool},
+    sdk::{Bytes, ErrorKind, Result},
+};
+use std::{fs, os::unix::fs::MetadataExt, path::Path};
+
+/// Kubelet evicts pods when less of its file system is free (`nodefs.available<10%`,
+/// pkg/kubelet/apis/config/v1beta1/defaults_linux.go).
+const EVICTION_PERCENT: u64 = 10;
+
+/// Opens the pool, and says why where it cannot be opened.
+pub fn opened(
+    about: String,
+    path: &Path,
+    check: impl FnOnce(String, &pool::Pool) -> Check,
+) -> Check {
+    let error = match pool::Pool::open(path) {
+        Ok(pool) => return check(about, &pool),
+        Err(error) => error,
+    };
+    let shown = path.display();
+    let remedy = match error.kind() {
+        ErrorKind::NotFound => format!(
+            "mount the disk that has it, or make it once: mkdir -p {shown} && flexvol pool init {shown}"
+        ),
+        ErrorKind::Denied => format!("chown root {shown} && chmod go-w {shown}"),
+        _ => format!("see that root can read and write {shown}"),
+    };
+    Check::fail(about, error.report(), remedy)
+}
+
+/// How much room there is.
+pub fn check(
+    about: String,
+    path: &Path,
+    pool: &pool::Pool,
+    reserve: Reserve,
+    available: Result<Bytes>,
+) -> Check {
+    let shown = path.display();
+    let measured = pool
+        .space()
+        .and_then(|space| Ok((space, available?, pool.volume_ids()?.len())));
+    let (space, available, volumes) = match measured {
+        Ok(measured) => measured,
+        // What to turn on is part of what is said.
+        Err(error) if error.kind() == ErrorKind::Configuration => {
+            let remedy =
+                "see the file system's manual, or use the backend loop, which needs none of it";
+            return Check::fail(about, error.report(), remedy);
+        }
+        Err(error) => {
+            return Check::fail(about, error.report(), format!("check the disk of {shown}"));
+        }
+    };
+    let found = format!(
+        "{shown}, id {}, volumes: {volumes}, {} of {} free, {} for volumes",
+        pool.id(),
+        size(space.free),
+        size(space.size),
+        size(available),
+    );
+    let evicts = shares_disk_with_kubelet(path);
+    match advice(&space, available, reserve, evicts) {
+        Some(remedy) => Check::warn(about, found, remedy),
+        None => Check::ok(about, found),
+    }
+}
+
+fn advice(
+    space: &pool::Space,
+    available: Bytes,
+    reserve: Reserve,
+    shares_disk_with_kubelet: bool,
+) -> Option<String> {
+    let threshold = Bytes(space.size.0 / 100 * EVICTION_PERCENT);
+    if shares_disk_with_kubelet && space.free < threshold {
+        return Some(format!(
+            "less than {EVICTION_PERCENT} % is free on kubelet's own disk, so kubelet evicts pods: free {}, or give the pool a disk of its own",
+            size(threshold.saturating_sub(space.free))
+        ));
+    }
+    if available == Bytes(0) {
+        return Some(
+            "nothing can be provisioned or grown: delete volumes, enlarge the disk, or lower `reserve`"
+                .to_owned(),
+        );
+    }
+    let too_little = shares_disk_with_kubelet && reserve.of(space.size) < threshold;
+    too_little.then(|| {
+        format!(
+            "volumes may fill kubelet's own disk to where it evicts pods: set `reserve` to more than {EVICTION_PERCENT}%"
+        )
+    })
+}
+
+fn shares_disk_with_kubelet(pool: &Path) -> bool {
+    let device = |path: &Path| fs::metadata(path).ok().map(|metadata| metadata.dev());
+    let running = processes()
+        .into_iter()
+        .filter(|process| process.component == Component::Kubelet)
+        .map(|process| process.path_from_here(&process.root_dir));
+    let mut roots: Vec<_> = running.collect();
+    if roots.is_empty() {
+        roots.push("/var/lib/kubelet".into());
+    }
+    roots
+        .iter()
+        .any(|root| device(root).is_some() && device(root) == device(pool))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(free: u64, reserve: Reserve, shared: bool) -> String {
+        let space = pool::Space {
+            size: Bytes(1000 << 20),
+            free: Bytes(free << 20),
+        };
+        let available = space.free.saturating_sub(reserve.of(space.size));
+        advice(&space, available, reserve, shared).unwrap_or_default()
+    }
+
+    #[test]
+    fn kubelets_threshold_counts_only_on_its_own_disk() {
+        let reserve = Reserve::Percent(15);
+        assert!(told(90, reserve, true).contains("evicts pods: free 10Mi"));
+        assert!(told(90, reserve, false).contains("nothing can be provisioned"));
+        assert_eq!(told(500, reserve, true), "");
+        assert!(told(500, Reserve::Percent(5), true).contains("set `reserve`"));
+        assert_eq!(told(500, Reserve::Percent(5), false), "");
+    }
+}

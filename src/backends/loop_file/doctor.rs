@@ -1,0 +1,57 @@
+//! What `doctor` says of pools of images.
+
+use super::keys::LoopKeys;
+use crate::{
+    backends::{
+        in_directory::{check, opened},
+        keys::{Pools, of},
+    },
+    check::Check,
+    size::size,
+};
+use flexvol_storage::host::{Allocation, pool};
+
+pub fn of_pools(pools: &Pools) -> Vec<Check> {
+    let checks = of::<LoopKeys>(pools).map(|(name, _, images)| {
+        opened(name.to_owned(), &images.path, |about, pool| {
+            let available = pool.available(images.reserve, images.allocation());
+            let check = check(about, &images.path, pool, images.reserve, available);
+            whole(check, pool, images)
+        })
+    });
+    checks.collect()
+}
+
+/// Volumes that have less than they were promised, by a discard on an older driver's device, by a copy that
+/// shares blocks, or since the pool was thin.
+fn whole(check: Check, pool: &pool::Pool, images: &LoopKeys) -> Check {
+    if images.allocation() == Allocation::Thin {
+        return check;
+    }
+    // Why the pool cannot be read is told above.
+    let missing = pool.missing().unwrap_or_default();
+    if missing.volumes == 0 {
+        return check;
+    }
+    let found = format!(
+        "{}; volumes that lack some of their storage: {}, {} in all",
+        check.found,
+        missing.volumes,
+        size(missing.bytes)
+    );
+    if missing.copy_on_write > 0 {
+        return Check::fail(
+            check.about,
+            format!("{found}; copy-on-write: {}", missing.copy_on_write),
+            format!(
+                "btrfs keeps no room to overwrite an image that lsattr shows without C. Copy it while no pod has it: cd {}/volumes && touch new && chattr +C new && cp --reflink=never --preserve=all IMAGE new && sync new && mv new IMAGE",
+                images.path.display()
+            ),
+        );
+    }
+    Check::fail(
+        check.about,
+        found,
+        "see that so much is free besides `reserve`, and delete the pods that use them: they have all of it when they are mounted next (on btrfs not what a snapshot or copy shares: delete that)",
+    )
+}

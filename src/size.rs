@@ -1,0 +1,39 @@
+//! Sizes as people read them.
+
+use flexvol_storage::sdk::Bytes;
+
+/// A size in the largest unit it reaches, with one digit behind the point unless it is whole,
+/// rounded down: what is shown is there.
+pub fn size(bytes: Bytes) -> String {
+    let Some((unit, name)) = [(40, "Ti"), (30, "Gi"), (20, "Mi"), (10, "Ki")]
+        .into_iter()
+        .find(|(shift, _)| bytes.0 >> shift > 0)
+    else {
+        return bytes.to_string();
+    };
+    let (whole, rest) = (bytes.0 >> unit, bytes.0 & ((1 << unit) - 1));
+    match (rest * 10) >> unit {
+        0 if rest == 0 => format!("{whole}{name}"),
+        tenths => format!("{whole}.{tenths}{name}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_short_and_never_too_large() {
+        for (bytes, text) in [
+            (0, "0"),
+            (1023, "1023"),
+            (1 << 30, "1Gi"),
+            (3 << 29, "1.5Gi"),
+            ((1 << 30) - 1, "1023.9Mi"),
+            ((1 << 30) + 1, "1.0Gi"),
+            (300 << 20, "300Mi"),
+        ] {
+            assert_eq!(size(Bytes(bytes)), text);
+        }
+    }
+}
