@@ -4,11 +4,11 @@ use crate::{
     backend::BlockBackend,
     block_world::BlockWorld,
     converge::World,
-    driver::VolumeDriver,
     inventory::{self, Mounts, VolumeReport},
     kind::{Details, Kind},
     pool::Pool,
     settings::{Policy, Settings},
+    volume_driver::VolumeDriver,
 };
 use flexvol_host::{
     DeviceNumber, VolumeId,

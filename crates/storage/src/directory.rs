@@ -4,11 +4,11 @@ use crate::{
     backend::DirectoryBackend,
     converge::World,
     directory_world::DirectoryWorld,
-    driver::VolumeDriver,
     inventory::{self, Mounts, VolumeReport},
     kind::{Details, Kind},
     pool::Pool,
     settings::{Policy, Settings},
+    volume_driver::VolumeDriver,
 };
 use flexvol_host::{
     VolumeId,

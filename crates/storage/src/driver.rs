@@ -1,14 +1,13 @@
-//! A whole driver over a backend: every callout, for volumes that live on this node.
+//! Every callout, for volumes that live on this node.
 
 use crate::{
     converge::{Reached, converge},
     identify::{Found, Occupant, VolumeOptions, not_here},
-    kind::{Details, Kind, LOCK_DEADLINE},
+    kind::{Details, LOCK_DEADLINE},
     making::Request,
     observed::{Asker, Goal},
-    opened::{AnyPool, Traits, any},
-    pool::Pool,
-    settings::{self, Growth, Namespaces, Policy, Role, Settings},
+    settings::{self, Growth, Namespaces, Policy, Role},
+    volume_driver::VolumeDriver,
 };
 use flexvol_host::{VolumeId, lock};
 use flexvol_sdk::{
@@ -16,25 +15,7 @@ use flexvol_sdk::{
     Volume, VolumeName,
 };
 use serde::Deserialize;
-use std::{fmt, path::Path, rc::Rc};
-
-/// A driver for volumes of this node: gives a backend every callout, crash-safe.
-pub struct VolumeDriver {
-    pub(crate) pools: Vec<AnyPool>,
-    pub(crate) traits: Traits,
-    pub(crate) settings: Settings,
-    /// What else this executable may have mounted, by another configuration.
-    pub(crate) others: Vec<VolumeDriver>,
-}
-
-impl fmt::Debug for VolumeDriver {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("VolumeDriver")
-            .field("pools", &self.pools)
-            .field("settings", &self.settings)
-            .finish_non_exhaustive()
-    }
-}
+use std::path::Path;
 
 /// The parameters of a StorageClass, as `provision` and `capacity` get them.
 #[derive(Debug, Default, Deserialize)]
@@ -46,27 +27,6 @@ struct Parameters {
 }
 
 impl VolumeDriver {
-    pub(crate) fn over<K: Kind>(pools: &Rc<[Pool<K::Backend>]>, settings: Settings) -> Self {
-        VolumeDriver {
-            pools: any::<K>(pools),
-            traits: Traits::of::<K>(),
-            settings,
-            others: Vec::new(),
-        }
-    }
-
-    /// Unmounts volumes of these drivers, too: a configuration may change, or get lost, while volumes
-    /// are mounted, and pods must end all the same.
-    #[must_use]
-    pub fn and_unmount(mut self, others: impl IntoIterator<Item = VolumeDriver>) -> Self {
-        self.others.extend(others);
-        self
-    }
-
-    pub(crate) fn settings(&self) -> &Settings {
-        &self.settings
-    }
-
     pub(crate) fn reach(
         &self,
         found: Found,

@@ -6,13 +6,13 @@
 use crate::{
     backend::Backend,
     converge::{Reached, converge},
-    driver::VolumeDriver,
     kind::{Details, LOCK_DEADLINE},
     mark::Format,
     observed::Goal,
     opened::{AnyPool, Opened},
     pool::Pool,
     settings::{Names, Policy},
+    volume_driver::VolumeDriver,
 };
 use flexvol_host::{
     Uuid, VolumeId,

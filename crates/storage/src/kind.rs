@@ -3,7 +3,7 @@
 use crate::{
     backend::Backend,
     converge::World,
-    inventory::{Mounts, VolumeReport},
+    inventory::{mounts::Mounts, report::VolumeReport},
 };
 use flexvol_host::{
     Uuid, VolumeId,

@@ -95,12 +95,12 @@ mod run;
 mod settings;
 mod stored;
 mod upkeep;
+mod volume_driver;
 
 pub use backend::{Backend, BlockBackend, Catalog, DirectoryBackend};
 pub use block::{Block, BlockDriver};
 pub use converge::{Reached, World, converge};
 pub use directory::{Directory, DirectoryDriver};
-pub use driver::VolumeDriver;
 pub use flexvol_host::VolumeId;
 pub use forecast::{Ending, Forecast};
 pub use inventory::{DeviceReport, Explanation, Inventory, PoolReport, Subject, VolumeReport};
@@ -111,3 +111,4 @@ pub use pool::Pool;
 pub use run::run;
 pub use settings::{Growth, Names, Namespaces, Policy, Role, Settings};
 pub use upkeep::{Adopted, Adoption, Keeper, Leftover, ManagedBackend, ManagedDirectories, Upkeep};
+pub use volume_driver::VolumeDriver;

@@ -5,13 +5,13 @@
 //! that name would make another one.
 
 use crate::{
-    driver::VolumeDriver,
     identify::{Found, not_here},
     kind::{Details, NewVolume},
     mark::Mark,
     observed::Goal,
     opened::AnyPool,
     stored,
+    volume_driver::VolumeDriver,
 };
 use flexvol_host::{VolumeId, clock::Moment, lock::Guard, random};
 use flexvol_sdk::{Bytes, Error, ErrorKind, Filesystem, Handle, Provisioned, Result, VolumeName};

@@ -4,7 +4,7 @@
 use crate::{
     backend::Backend,
     converge::World,
-    inventory::{Mounts, VolumeReport},
+    inventory::{mounts::Mounts, report::VolumeReport},
     kind::{Details, Kind},
     pool::Pool,
 };

@@ -7,12 +7,12 @@ use crate::{
     backend::{BlockBackend, DirectoryBackend},
     block::Block,
     directory::Directory,
-    driver::VolumeDriver,
     inventory::{Explanation, Inventory, PoolReport, Subject, VolumeReport},
     kind::Kind,
     mark::Mark,
     pool::Pool,
     settings::Settings,
+    volume_driver::VolumeDriver,
 };
 use flexvol_host::{Device, VolumeId, pool::Remains};
 use flexvol_sdk::{Bytes, Error, ErrorKind, Handle, Provisioned, Result, VolumeName};

@@ -1,6 +1,9 @@
 //! What there is to tell of a block volume.
 
-use super::{DeviceReport, Mounts, Shown, VolumeReport};
+use super::{
+    mounts::{Mounts, Shown},
+    report::{DeviceReport, VolumeReport},
+};
 use crate::{
     backend::BlockBackend,
     mark::{Format, Mark, State},

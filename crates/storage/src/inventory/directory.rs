@@ -1,6 +1,9 @@
 //! What there is to tell of a directory volume.
 
-use super::{Mounts, Shown, VolumeReport};
+use super::{
+    mounts::{Mounts, Shown},
+    report::VolumeReport,
+};
 use crate::{backend::DirectoryBackend, observed::Content};
 use flexvol_sdk::{Bytes, Result};
 use std::os::fd::AsFd;

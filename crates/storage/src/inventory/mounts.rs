@@ -1,6 +1,6 @@
 //! Where volumes are mounted, looked up for all that are asked for at once.
 
-use super::VolumeReport;
+use super::report::VolumeReport;
 use flexvol_host::{
     DeviceNumber, VolumeId,
     mountinfo::{self, Line, Mount, Subtree},

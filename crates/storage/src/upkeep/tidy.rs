@@ -1,7 +1,7 @@
 //! Removing what killed processes left behind.
 
 use super::{LEFT_OVER, Leftover, ManagedBackend, ManagedDirectories};
-use crate::{backend::Backend, driver::VolumeDriver, pool::Pool};
+use crate::{backend::Backend, pool::Pool, volume_driver::VolumeDriver};
 use flexvol_host::{Device, VolumeId, lock};
 use flexvol_sdk::{ErrorKind, Result, VolumeName};
 use std::{collections::HashSet, time::Duration};

@@ -1,0 +1,50 @@
+//! The pools of one driver, and what its volumes have in common.
+
+use crate::{
+    kind::Kind,
+    opened::{AnyPool, Traits, any},
+    pool::Pool,
+    settings::Settings,
+};
+use std::{fmt, rc::Rc};
+
+/// A driver for volumes of this node: gives a backend every callout, crash-safe.
+pub struct VolumeDriver {
+    pub(crate) pools: Vec<AnyPool>,
+    pub(crate) traits: Traits,
+    pub(crate) settings: Settings,
+    /// What else this executable may have mounted, by another configuration.
+    pub(crate) others: Vec<VolumeDriver>,
+}
+
+impl fmt::Debug for VolumeDriver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("VolumeDriver")
+            .field("pools", &self.pools)
+            .field("settings", &self.settings)
+            .finish_non_exhaustive()
+    }
+}
+
+impl VolumeDriver {
+    pub(crate) fn over<K: Kind>(pools: &Rc<[Pool<K::Backend>]>, settings: Settings) -> Self {
+        VolumeDriver {
+            pools: any::<K>(pools),
+            traits: Traits::of::<K>(),
+            settings,
+            others: Vec::new(),
+        }
+    }
+
+    /// Unmounts volumes of these drivers, too: a configuration may change, or get lost, while volumes
+    /// are mounted, and pods must end all the same.
+    #[must_use]
+    pub fn and_unmount(mut self, others: impl IntoIterator<Item = VolumeDriver>) -> Self {
+        self.others.extend(others);
+        self
+    }
+
+    pub(crate) fn settings(&self) -> &Settings {
+        &self.settings
+    }
+}
