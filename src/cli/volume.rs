@@ -2,7 +2,7 @@
 
 use crate::size::size;
 use flexvol_storage::{
-    VolumeReport, deletion::Deletion, host::clock::Moment, mark::State, observed::Content,
+    VolumeReport, host::clock::Moment, mark::State, observed::Content, retention::Deletion,
     sdk::Bytes,
 };
 use serde_json::{Value, json};

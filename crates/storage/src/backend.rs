@@ -45,16 +45,16 @@ pub trait Catalog {
 
 /// One pool of volumes.
 pub trait Backend: 'static {
-    /// A volume's lock was taken just now: whatever was read before may have changed since.
-    /// Between this and the next call nobody but the caller changes that volume.
-    fn look_anew(&self) {}
+    /// Invalidates cached state. Called immediately after a volume's lock is acquired; until the next
+    /// such call nobody but the caller changes that volume.
+    fn invalidate_cache(&self) {}
 
     /// Makes durable what an earlier call changed of a volume before it died. Called after its lock
     /// was taken: what is found done may be answered as done.
     ///
     /// # Errors
     /// When it may not be durable.
-    fn settle(&self, _volume: &VolumeId) -> Result<()> {
+    fn make_durable(&self, _volume: &VolumeId) -> Result<()> {
         Ok(())
     }
 

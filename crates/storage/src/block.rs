@@ -1,12 +1,13 @@
 //! Volumes with a file system on a block device of this node.
 
+mod world;
+
 use crate::{
     backend::BlockBackend,
-    block_world::BlockWorld,
-    converge::World,
     inventory::{self, Mounts, VolumeReport},
-    kind::{Details, Kind},
+    kind::{CallContext, Kind},
     pool::Pool,
+    reconcile::World,
     settings::{Policy, Settings},
     volume_driver::VolumeDriver,
 };
@@ -18,6 +19,7 @@ use flexvol_host::{
 };
 use flexvol_sdk::{Bytes, Capabilities, Filesystem, Result};
 use std::marker::PhantomData;
+use world::BlockWorld;
 
 /// The kind of volume that is a file system on a block device.
 #[derive(Clone, Copy, Debug)]
@@ -82,9 +84,9 @@ impl<B: BlockBackend> Kind for Block<B> {
         backend: Option<&'a B>,
         volume: VolumeId,
         lock: &'a Guard,
-        details: Details,
+        context: CallContext,
     ) -> Box<dyn World + 'a> {
-        Box::new(BlockWorld::new(backend, volume, lock, details))
+        Box::new(BlockWorld::new(backend, volume, lock, context))
     }
 
     fn look(backend: &B, mounts: &Mounts, report: &mut VolumeReport) -> Result<()> {

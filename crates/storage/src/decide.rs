@@ -6,9 +6,9 @@
 //! the only source of a Success, and it rests on what was measured.
 
 use crate::{
-    deletion::Deletion,
     mark::{Mark, State},
-    observed::{Asker, Asset, Content, DeviceState, Goal, Observed, TargetState},
+    observed::{Asset, Content, DeviceState, Goal, Observed, Requester, TargetState},
+    retention::Deletion,
 };
 use flexvol_host::{clock::Moment, fs::superblock::SPREAD};
 use flexvol_sdk::{Bytes, ErrorKind, Filesystem};
@@ -146,9 +146,9 @@ pub fn decide(seen: &Observed, goal: &Goal) -> Next {
             default,
             offline,
             read_only,
-            asker,
-        } => permitted(mark, asker)
-            .or_else(|| fitting(mark, *filesystem, *default, asker))
+            requester,
+        } => permitted(mark, requester)
+            .or_else(|| fitting(mark, *filesystem, *default, requester))
             .unwrap_or_else(|| {
                 let growth_refused = seen.growth_refused || (*offline && seen.used_by_pods);
                 mounted(
@@ -228,15 +228,15 @@ fn removed(mark: &Mark) -> Next {
     })
 }
 
-fn permitted(mark: &Mark, asker: &Asker) -> Option<Next> {
-    match (asker, &mark.namespace) {
-        (Asker::Anybody | Asker::Node, _) => None,
-        (Asker::Namespace(asker), Some(owner)) if asker == owner => None,
-        (Asker::Namespace(_), _) => Some(refuse(
+fn permitted(mark: &Mark, requester: &Requester) -> Option<Next> {
+    match (requester, &mark.namespace) {
+        (Requester::Anybody | Requester::Node, _) => None,
+        (Requester::Namespace(requester), Some(owner)) if requester == owner => None,
+        (Requester::Namespace(_), _) => Some(refuse(
             ErrorKind::Denied,
             "the volume belongs to a claim in another namespace",
         )),
-        (Asker::Unnamed, _) => Some(refuse(
+        (Requester::Unnamed, _) => Some(refuse(
             ErrorKind::Denied,
             "the call names no pod, so whose volume it may have is not known",
         )),
@@ -249,12 +249,12 @@ fn fitting(
     mark: &Mark,
     asked: Option<Filesystem>,
     default: Filesystem,
-    asker: &Asker,
+    requester: &Requester,
 ) -> Option<Next> {
     let asked = asked?;
-    let (has, how) = match (mark.state, asker) {
+    let (has, how) = match (mark.state, requester) {
         (State::Ready, _) => (mark.filesystem()?, "holds"),
-        (_, Asker::Node) => (mark.filesystem().unwrap_or(default), "was made for"),
+        (_, Requester::Node) => (mark.filesystem().unwrap_or(default), "was made for"),
         _ => (mark.asked?, "was made for"),
     };
     (asked != has).then(|| {

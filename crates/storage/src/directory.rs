@@ -1,12 +1,13 @@
 //! Volumes that are directories of a file system of this node.
 
+mod world;
+
 use crate::{
     backend::DirectoryBackend,
-    converge::World,
-    directory_world::DirectoryWorld,
     inventory::{self, Mounts, VolumeReport},
-    kind::{Details, Kind},
+    kind::{CallContext, Kind},
     pool::Pool,
+    reconcile::World,
     settings::{Policy, Settings},
     volume_driver::VolumeDriver,
 };
@@ -18,6 +19,7 @@ use flexvol_host::{
 };
 use flexvol_sdk::{Bytes, Capabilities, Filesystem, Result};
 use std::marker::PhantomData;
+use world::DirectoryWorld;
 
 /// The kind of volume that is a directory.
 #[derive(Clone, Copy, Debug)]
@@ -78,9 +80,9 @@ impl<B: DirectoryBackend> Kind for Directory<B> {
         backend: Option<&'a B>,
         volume: VolumeId,
         _lock: &'a Guard,
-        details: Details,
+        context: CallContext,
     ) -> Box<dyn World + 'a> {
-        Box::new(DirectoryWorld::new(backend, volume, details))
+        Box::new(DirectoryWorld::new(backend, volume, context))
     }
 
     fn look(backend: &B, mounts: &Mounts, report: &mut VolumeReport) -> Result<()> {

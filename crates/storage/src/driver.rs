@@ -1,11 +1,11 @@
 //! Every callout, for volumes that live on this node.
 
 use crate::{
-    converge::{Reached, converge},
     identify::{Found, Occupant, VolumeOptions, not_here},
-    kind::{Details, LOCK_DEADLINE},
-    making::Request,
-    observed::{Asker, Goal},
+    kind::{CallContext, LOCK_DEADLINE},
+    observed::{Goal, Requester},
+    provision::Request,
+    reconcile::{Reached, reconcile},
     settings::{self, Growth, Namespaces, Policy, Role},
     volume_driver::VolumeDriver,
 };
@@ -30,18 +30,18 @@ impl VolumeDriver {
     pub(crate) fn reach(
         &self,
         found: Found,
-        details: Details,
+        context: CallContext,
         goal: impl FnOnce(&Found) -> Result<Goal>,
     ) -> Result<Reached> {
         let (found, lock) = self.hold(found)?;
-        found.reach(&lock, details, &goal(&found)?)
+        found.reach(&lock, context, &goal(&found)?)
     }
 
     fn mount_on(
         &self,
-        details: Details,
+        context: CallContext,
         volume: &Volume,
-        asker: impl FnOnce(&Policy) -> Asker,
+        requester: impl FnOnce(&Policy) -> Requester,
         read_only: bool,
     ) -> Result<()> {
         let filesystem = volume.known_filesystem()?;
@@ -51,22 +51,22 @@ impl VolumeDriver {
                 default: found.policy.filesystem,
                 offline: self.settings.growth == Growth::Offline,
                 read_only,
-                asker: asker(&found.policy),
+                requester: requester(&found.policy),
             })
         };
-        self.reach(self.identify(volume, None)?, details, goal)?;
+        self.reach(self.identify(volume, None)?, context, goal)?;
         Ok(())
     }
 
     fn unmount_from(&self, dir: &Path) -> Result<()> {
         let unmount = |id, moved| {
             let lock = lock::to_unmount(&id, LOCK_DEADLINE)?;
-            let details = Details {
+            let context = CallContext {
                 moved,
-                ..Details::on(Some(dir))
+                ..CallContext::on(Some(dir))
             };
-            let mut world = (self.traits.world)(id, &lock, details);
-            converge(world.as_mut(), &Goal::Unmounted)?;
+            let mut world = (self.traits.world)(id, &lock, context);
+            reconcile(world.as_mut(), &Goal::Unmounted)?;
             self.tell_unmounted(&id, &lock);
             Ok(())
         };
@@ -118,7 +118,8 @@ impl VolumeDriver {
     }
 }
 
-/// The size a volume may grow to. What it has already it may have, whatever the pool allows by now.
+/// Checks a requested size against the pool's `largest`. A volume that already has that size passes, even if
+/// the limit was lowered since.
 fn admit_growth(found: &Found, asked: Bytes) -> Result<Bytes> {
     let size = settings::in_mebibytes(asked)?;
     match found.policy.expect_allowed(size) {
@@ -152,11 +153,11 @@ impl Driver for VolumeDriver {
     fn mount_device(&self, dir: &Path, _device: &str, volume: &Volume) -> Answer<()> {
         self.expect_attaching()?;
         // The pod is not known yet; `mount` asks whose volume it is before a pod sees it.
-        let asker = |policy: &Policy| match policy.namespaces {
-            Namespaces::Any => Asker::Anybody,
-            Namespaces::Claim => Asker::Node,
+        let requester = |policy: &Policy| match policy.namespaces {
+            Namespaces::Any => Requester::Anybody,
+            Namespaces::Claim => Requester::Node,
         };
-        Ok(self.mount_on(Details::on(Some(dir)), volume, asker, false)?)
+        Ok(self.mount_on(CallContext::on(Some(dir)), volume, requester, false)?)
     }
 
     fn unmount_device(&self, dir: &Path) -> Answer<()> {
@@ -164,16 +165,21 @@ impl Driver for VolumeDriver {
     }
 
     fn mount(&self, request: &MountRequest) -> Answer<()> {
-        let asker = |policy: &Policy| match (policy.namespaces, &request.pod) {
-            (Namespaces::Any, _) => Asker::Anybody,
-            (Namespaces::Claim, Some(pod)) => Asker::Namespace(pod.namespace.clone()),
-            (Namespaces::Claim, None) => Asker::Unnamed,
+        let requester = |policy: &Policy| match (policy.namespaces, &request.pod) {
+            (Namespaces::Any, _) => Requester::Anybody,
+            (Namespaces::Claim, Some(pod)) => Requester::Namespace(pod.namespace.clone()),
+            (Namespaces::Claim, None) => Requester::Unnamed,
         };
-        let details = Details {
+        let context = CallContext {
             fs_group: request.fs_group,
-            ..Details::on(Some(&request.dir))
+            ..CallContext::on(Some(&request.dir))
         };
-        Ok(self.mount_on(details, &request.volume, asker, request.volume.read_only)?)
+        Ok(self.mount_on(
+            context,
+            &request.volume,
+            requester,
+            request.volume.read_only,
+        )?)
     }
 
     fn unmount(&self, dir: &Path) -> Answer<()> {
@@ -194,7 +200,7 @@ impl Driver for VolumeDriver {
                 to: admit_growth(found, size.new)?,
             })
         };
-        let reached = self.reach(self.identify(volume, dir)?, Details::on(dir), goal)?;
+        let reached = self.reach(self.identify(volume, dir)?, CallContext::on(dir), goal)?;
         Ok(Some(reached.size()))
     }
 
@@ -212,7 +218,7 @@ impl Driver for VolumeDriver {
                 read_only: volume.read_only,
             })
         };
-        let reached = self.reach(self.identify(volume, dir)?, Details::on(dir), goal)?;
+        let reached = self.reach(self.identify(volume, dir)?, CallContext::on(dir), goal)?;
         Ok(reached.size())
     }
 

@@ -172,7 +172,7 @@ mod tests {
     use super::*;
     use crate::{
         mark::Mark,
-        observed::{Asker, Asset},
+        observed::{Asset, Requester},
     };
     use flexvol_host::PoolId;
     use flexvol_sdk::{Filesystem, Handle};
@@ -214,7 +214,7 @@ mod tests {
             default: Filesystem::Xfs,
             offline: false,
             read_only: false,
-            asker: Asker::Anybody,
+            requester: Requester::Anybody,
         }
     }
 

@@ -4,13 +4,13 @@
 //! directory where nothing else is told: after a kubelet restart there are no options.
 
 use crate::{
+    any_pool::{AnyPool, Opened},
     backend::Backend,
-    converge::{Reached, converge},
-    kind::{Details, LOCK_DEADLINE},
+    kind::{CallContext, LOCK_DEADLINE},
     mark::Format,
     observed::Goal,
-    opened::{AnyPool, Opened},
     pool::Pool,
+    reconcile::{Reached, reconcile},
     settings::{Names, Policy},
     volume_driver::VolumeDriver,
 };
@@ -27,7 +27,7 @@ use std::{iter, path::Path};
 /// again, and kubelet opens later what it recorded; this path names one volume for ever.
 const IDENTITY_DIR: &str = "/run/flexvol/volumes";
 
-/// So often a mount on a directory is found to be no volume until that is believed.
+/// How many times a mount is looked at before it is treated as no volume of ours: another call may be mounting.
 const LOOKS: usize = 3;
 
 /// What is mounted on a directory.
@@ -70,15 +70,15 @@ impl Found {
 
     pub(crate) fn lock(&self) -> Result<Guard> {
         let lock = lock::volume(&self.id, LOCK_DEADLINE)?;
-        self.backend().look_anew();
-        self.backend().settle(&self.id)?;
+        self.backend().invalidate_cache();
+        self.backend().make_durable(&self.id)?;
         Ok(lock)
     }
 
     /// Brings the volume to `goal`; the caller holds its lock.
-    pub(crate) fn reach(&self, lock: &Guard, details: Details, goal: &Goal) -> Result<Reached> {
-        let mut world = self.opened.world(self.id, lock, details);
-        converge(world.as_mut(), goal)
+    pub(crate) fn reach(&self, lock: &Guard, context: CallContext, goal: &Goal) -> Result<Reached> {
+        let mut world = self.opened.world(self.id, lock, context);
+        reconcile(world.as_mut(), goal)
     }
 }
 
@@ -132,7 +132,7 @@ impl VolumeDriver {
         if found.backend().find(&found.id)?.is_none()
             && let Some(elsewhere) = self.search(found.id)?
         {
-            elsewhere.backend().settle(&elsewhere.id)?;
+            elsewhere.backend().make_durable(&elsewhere.id)?;
             return Ok((elsewhere, lock));
         }
         Ok((found, lock))

@@ -13,9 +13,9 @@ pub use mounts::Mounts;
 pub use report::{DeviceReport, VolumeReport};
 
 use crate::{
+    any_pool::{AnyPool, Opened, Traits},
     forecast::{Forecast, Prospect, forecast},
-    observed::{Asker, Content, DeviceState, Goal, Observed, TargetState},
-    opened::{AnyPool, Opened, Traits},
+    observed::{Content, DeviceState, Goal, Observed, Requester, TargetState},
     settings::Growth,
     stored::expect_own,
     volume_driver::VolumeDriver,
@@ -205,7 +205,7 @@ impl Inventory for VolumeDriver {
             default: pool.policy().filesystem,
             offline,
             read_only: false,
-            asker: Asker::Anybody,
+            requester: Requester::Anybody,
         };
         let growing = volume.mark().and_then(|mark| mark.growing);
         let remembered = volume.asset.size.max(growing.unwrap_or_default());

@@ -2,8 +2,8 @@
 
 use crate::{
     backend::Backend,
-    converge::World,
     inventory::{mounts::Mounts, report::VolumeReport},
+    reconcile::World,
 };
 use flexvol_host::{
     Uuid, VolumeId,
@@ -22,7 +22,7 @@ pub(crate) const LOCK_DEADLINE: Duration = Duration::from_secs(60);
 
 /// What the steps of a callout need to know besides its goal.
 #[derive(Clone, Debug, Default)]
-pub struct Details {
+pub struct CallContext {
     /// The directory the callout is about.
     pub(crate) dir: Option<PathBuf>,
     /// The volume that is to be made.
@@ -45,11 +45,11 @@ pub(crate) struct NewVolume {
     pub(crate) filesystem: Option<Filesystem>,
 }
 
-impl Details {
-    pub(crate) fn on(dir: Option<&Path>) -> Details {
-        Details {
+impl CallContext {
+    pub(crate) fn on(dir: Option<&Path>) -> CallContext {
+        CallContext {
             dir: dir.map(Path::to_owned),
-            ..Details::default()
+            ..CallContext::default()
         }
     }
 }
@@ -92,7 +92,7 @@ pub trait Kind: 'static {
         backend: Option<&'a Self::Backend>,
         volume: VolumeId,
         lock: &'a Guard,
-        details: Details,
+        context: CallContext,
     ) -> Box<dyn World + 'a>;
 
     /// Completes what is told to people of a volume that was found. Nothing is made or changed.

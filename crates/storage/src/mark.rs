@@ -1,4 +1,4 @@
-//! What a volume itself carries about its state.
+//! Volume metadata, stored with the volume as an extended attribute or an LVM tag.
 //!
 //! A mark travels with the volume (an extended attribute of an image, a tag of a logical volume)
 //! and changes atomically with it, so there is no database that could disagree. Its text is one
@@ -10,7 +10,7 @@
 //!
 //! It has the handle, so it is kept where only root reads it, or with the handle sealed.
 
-use crate::deletion::{Deletion, Kept};
+use crate::retention::{Deletion, Kept};
 use flexvol_host::{PoolId, Uuid, clock::UnixTime};
 use flexvol_sdk::{Bytes, Error, ErrorKind, Filesystem, Handle, Result, VolumeName};
 use std::{fmt, time::Duration};

@@ -140,7 +140,7 @@ pub enum Goal {
         /// This use must not write.
         read_only: bool,
         /// Who asks.
-        asker: Asker,
+        requester: Requester,
     },
     /// Its storage has at least this size.
     StorageGrown {
@@ -189,7 +189,7 @@ impl Goal {
 
 /// On whose behalf a volume is mounted.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Asker {
+pub enum Requester {
     /// Nobody's in particular: the pool is open to all.
     Anybody,
     /// A pod's that the caller does not name yet: the volume is mounted on the node's own directory.

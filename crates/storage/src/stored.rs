@@ -2,7 +2,7 @@
 
 use crate::{
     backend::Backend,
-    kind::Details,
+    kind::CallContext,
     mark::{Mark, State},
     observed::Asset,
 };
@@ -58,9 +58,9 @@ impl<'a, B: Backend> Stored<'a, B> {
         self.backend()?.set_mark(&self.volume, mark)
     }
 
-    pub(crate) fn create(&self, size: Bytes, state: State, details: &Details) -> Result<()> {
+    pub(crate) fn create(&self, size: Bytes, state: State, context: &CallContext) -> Result<()> {
         let backend = self.backend()?;
-        let new = details
+        let new = context
             .new
             .as_ref()
             .ok_or_else(|| Error::new(ErrorKind::Bug, "nothing is known of the volume to make"))?;

@@ -1,8 +1,8 @@
 //! The pools of one driver, and what its volumes have in common.
 
 use crate::{
+    any_pool::{AnyPool, Traits, any},
     kind::Kind,
-    opened::{AnyPool, Traits, any},
     pool::Pool,
     settings::Settings,
 };

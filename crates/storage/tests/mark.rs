@@ -8,8 +8,8 @@ use flexvol_host::{
 use flexvol_sdk::{Bytes, ErrorKind, Filesystem, Handle, VolumeName};
 use flexvol_storage::{
     Mark,
-    deletion::{Deletion, Kept},
     mark::{Format, State},
+    retention::{Deletion, Kept},
 };
 use proptest::prelude::*;
 use std::time::Duration;

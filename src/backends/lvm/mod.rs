@@ -151,12 +151,12 @@ impl Group {
         unsynced::note(volume)?;
         let changed = self.change(change);
         match &changed {
-            Ok(_) => self.settle(volume)?,
+            Ok(_) => self.make_durable(volume)?,
             // LVM goes on by itself: nobody knows when there is something to sync.
             Err(error) if error.kind() == ErrorKind::TimedOut => {}
             // LVM also fails after it committed; the note stays for the next call where this fails.
             Err(_) => {
-                if let Err(error) = self.settle(volume) {
+                if let Err(error) = self.make_durable(volume) {
                     log::warn!("what may have changed is not synced: {}", error.report());
                 }
             }
@@ -263,7 +263,7 @@ fn expect_plain(volume: &LogicalVolume) -> Result<()> {
 }
 
 impl Backend for Group {
-    fn settle(&self, volume: &VolumeId) -> Result<()> {
+    fn make_durable(&self, volume: &VolumeId) -> Result<()> {
         if unsynced::is_noted(volume)? {
             self.sync()?;
             unsynced::strike(volume)?;
@@ -271,7 +271,7 @@ impl Backend for Group {
         Ok(())
     }
 
-    fn look_anew(&self) {
+    fn invalidate_cache(&self) {
         self.forget();
     }
 
@@ -357,7 +357,7 @@ impl Backend for Group {
             Err(error) if now.size < to => return Err(error),
             Err(error) => {
                 log::warn!("the volume has its size all the same: {}", error.report());
-                self.settle(volume)?;
+                self.make_durable(volume)?;
             }
             Ok(()) => {}
         }
@@ -380,7 +380,7 @@ impl Backend for Group {
         match removed {
             Err(error) if self.logical_volume(volume)?.is_some() => Err(error),
             // Nobody asks again for a volume that is gone.
-            _ => self.settle(volume),
+            _ => self.make_durable(volume),
         }
     }
 

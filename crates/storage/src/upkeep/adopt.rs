@@ -4,7 +4,7 @@ use super::{Adopted, Adoption, Keeper, ManagedBackend};
 use crate::{
     block::Block,
     identify::named,
-    kind::{Details, Kind, LOCK_DEADLINE},
+    kind::{CallContext, Kind, LOCK_DEADLINE},
     mark::{Format, Mark, State},
     observed::Goal,
     pool::Pool,
@@ -53,7 +53,7 @@ impl<B: ManagedBackend> Keeper<Block<B>> {
                     None => flexvol_host::random::handle()?,
                 };
                 let lock = lock::volume(&VolumeId::of(&handle), LOCK_DEADLINE)?;
-                backend.look_anew();
+                backend.invalidate_cache();
                 let taken = self.take_over(&backend, stray, handle, adoption, pool);
                 if let Err(error) = taken {
                     // There is no such volume, so nobody needs its lock.
@@ -164,7 +164,9 @@ impl<B: ManagedBackend> Keeper<Block<B>> {
         let found = self
             .driver
             .open(self.driver.pool(Some(pool.name()))?, volume)?;
-        let reached = self.driver.reach(found, Details::default(), |_| Ok(goal))?;
+        let reached = self
+            .driver
+            .reach(found, CallContext::default(), |_| Ok(goal))?;
         let mark = reached
             .seen
             .asset

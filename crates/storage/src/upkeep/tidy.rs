@@ -105,7 +105,7 @@ pub(super) fn unfinished<B: ManagedBackend>(
         let Ok(lock) = lock::volume(&volume, Duration::ZERO) else {
             continue;
         };
-        backend.look_anew();
+        backend.invalidate_cache();
         leftovers.push(Leftover {
             what: format!("the storage of volume {volume}, which was never finished"),
             removed: unless(dry_run, || {
@@ -186,7 +186,7 @@ fn unless(dry_run: bool, remove: impl FnOnce() -> Result<()>) -> Result<bool> {
 
 fn free_name<B: Backend>(backend: &B, name: &VolumeName, volume: &VolumeId) -> Result<()> {
     let lock = lock::volume(volume, Duration::ZERO)?;
-    backend.look_anew();
+    backend.invalidate_cache();
     if backend.find(volume)?.is_none() {
         backend.catalog().free(name, volume)?;
     }
@@ -215,7 +215,7 @@ fn idle_device<B: ManagedBackend>(
         Err(busy) if busy.kind() == ErrorKind::Busy => return Ok(None),
         lock => lock?,
     };
-    backend.look_anew();
+    backend.invalidate_cache();
     if !is_leftover(&device)? {
         return Ok(None);
     }

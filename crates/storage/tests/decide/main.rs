@@ -14,7 +14,7 @@ use flexvol_storage::{
     Goal, Mark,
     decide::{Next, Step, decide},
     mark::State,
-    observed::{Asker, Content},
+    observed::{Content, Requester},
 };
 use matrix::ready;
 use model::{DIRECTORIES, Disk, End, GLOBAL, Model, callout};
@@ -29,7 +29,7 @@ fn mount(filesystem: Filesystem, offline: bool, read_only: bool) -> Goal {
         default: Filesystem::Xfs,
         offline,
         read_only,
-        asker: Asker::Namespace("default".to_owned()),
+        requester: Requester::Namespace("default".to_owned()),
     }
 }
 
@@ -40,7 +40,7 @@ fn mount_device(filesystem: Option<Filesystem>, offline: bool) -> Goal {
         default: Filesystem::Xfs,
         offline,
         read_only: false,
-        asker: Asker::Node,
+        requester: Requester::Node,
     }
 }
 
@@ -155,8 +155,8 @@ impl Exploration {
                 self.fault(format!("{step:?} of a volume that is to be kept"), model);
             }
         }
-        if let (Step::Format(kind), Goal::Mounted { asker, .. }) = (step, goal)
-            && *asker == Asker::Node
+        if let (Step::Format(kind), Goal::Mounted { requester, .. }) = (step, goal)
+            && *requester == Requester::Node
             && model
                 .asset
                 .as_ref()
@@ -304,5 +304,5 @@ fn a_cut_anywhere_reaches_the_goal_at_its_retry_and_loses_nothing() {
         model.disk,
         Disk::Filesystem { torn: true, .. }
     )));
-    assert!(exploration.longest < 16, "converge allows 24 steps");
+    assert!(exploration.longest < 16, "reconcile allows 24 steps");
 }

@@ -6,7 +6,7 @@ use crate::{
     mount, mount_device,
 };
 use flexvol_sdk::{Bytes, Filesystem};
-use flexvol_storage::{Goal, deletion::Deletion, mark::State};
+use flexvol_storage::{Goal, mark::State, retention::Deletion};
 use std::{fmt::Write, fs, path::Path, time::Duration};
 
 pub(crate) fn ready(size: u64, device: u64, growing: bool, dirs: &[usize]) -> Model {

@@ -3,10 +3,11 @@
 use flexvol_host::{PoolId, Uuid};
 use flexvol_sdk::{Bytes, Error, ErrorKind, Filesystem, Handle, Result};
 use flexvol_storage::{
-    Asset, Goal, Mark, Observed, World, converge,
+    Asset, Goal, Mark, Observed, World,
     decide::Step,
     mark::{Format, State},
     observed::{Content, DeviceState, TargetState},
+    reconcile,
 };
 
 /// What the disk really holds.
@@ -332,14 +333,14 @@ pub fn callout(start: &Model, dir: usize, goal: &Goal) -> End {
         dir,
         steps: Vec::new(),
     };
-    match converge(&mut world, goal) {
+    match reconcile(&mut world, goal) {
         Ok(_) => End::Success(world.model.released(), world.steps),
         Err(error) if error.kind() == ErrorKind::Bug => End::NoProgress,
         Err(error) => End::Refused(error.kind(), world.model.released(), world.steps),
     }
 }
 
-/// The model as `converge` sees it.
+/// The model as `reconcile` sees it.
 struct Play {
     model: Model,
     dir: usize,

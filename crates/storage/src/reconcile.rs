@@ -50,7 +50,7 @@ const MOST_STEPS: usize = 24;
 ///
 /// # Errors
 /// What [`decide`] refuses, and what a step or an observation could not do.
-pub fn converge(world: &mut dyn World, goal: &Goal) -> Result<Reached> {
+pub fn reconcile(world: &mut dyn World, goal: &Goal) -> Result<Reached> {
     let (mut changed, mut growth_refused) = (false, false);
     for _ in 0..MOST_STEPS {
         let seen = Observed {

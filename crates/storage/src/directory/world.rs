@@ -5,11 +5,11 @@
 
 use crate::{
     backend::DirectoryBackend,
-    converge::World,
     decide::Step,
-    kind::{Details, is_of_the_node},
+    kind::{CallContext, is_of_the_node},
     mark::State,
     observed::{Asset, Content, DeviceState, Goal, Observed, TargetState},
+    reconcile::World,
     stored::Stored,
 };
 use flexvol_host::{
@@ -25,21 +25,21 @@ use std::{os::fd::AsFd, path::Path};
 /// unmounted and nothing else.
 pub(crate) struct DirectoryWorld<'a, B> {
     stored: Stored<'a, B>,
-    details: Details,
+    context: CallContext,
 }
 
 impl<'a, B: DirectoryBackend> DirectoryWorld<'a, B> {
-    pub(crate) fn new(backend: Option<&'a B>, volume: VolumeId, details: Details) -> Self {
+    pub(crate) fn new(backend: Option<&'a B>, volume: VolumeId, context: CallContext) -> Self {
         DirectoryWorld {
             stored: Stored { backend, volume },
-            details,
+            context,
         }
     }
 
     /// Whoever unmounts is content with what the mount table says; for anything else it must be
     /// the directory that the pool has now.
     fn target(&self, asset: Option<&Asset>) -> Result<TargetState> {
-        let Some(dir) = &self.details.dir else {
+        let Some(dir) = &self.context.dir else {
             return Ok(TargetState::Absent);
         };
         let Some(target) = Target::open(dir)? else {
@@ -98,7 +98,7 @@ impl<'a, B: DirectoryBackend> DirectoryWorld<'a, B> {
             Err(error) if !read_only => return Err(error),
             Err(_) => {}
         }
-        if let (Some(group), false) = (self.details.fs_group, read_only) {
+        if let (Some(group), false) = (self.context.fs_group, read_only) {
             ownership::share_with(directory.as_fd(), group)?;
         }
         let target = Target::create(self.dir()?)?;
@@ -106,7 +106,7 @@ impl<'a, B: DirectoryBackend> DirectoryWorld<'a, B> {
     }
 
     fn dir(&self) -> Result<&Path> {
-        self.details
+        self.context
             .dir
             .as_deref()
             .ok_or_else(|| Error::new(ErrorKind::Bug, "mount without a directory"))
@@ -141,7 +141,7 @@ impl<B: DirectoryBackend> World for DirectoryWorld<'_, B> {
                 },
             });
         let offline = asset.is_some() && goal.grows_offline();
-        let elsewhere = |place: &Path| Some(place) != self.details.dir.as_deref();
+        let elsewhere = |place: &Path| Some(place) != self.context.dir.as_deref();
         Ok(Observed {
             used_by_pods: offline && self.is_mounted(elsewhere)?,
             asset,
@@ -153,7 +153,7 @@ impl<B: DirectoryBackend> World for DirectoryWorld<'_, B> {
 
     fn act(&mut self, step: &Step) -> Result<()> {
         match step {
-            Step::Create { size } => self.stored.create(*size, State::Ready, &self.details),
+            Step::Create { size } => self.stored.create(*size, State::Ready, &self.context),
             Step::Mark(mark) => self.stored.set_mark(mark),
             Step::GrowStorage { to } => self.stored.grow(*to),
             Step::GrowFilesystem => {

@@ -1,12 +1,12 @@
-//! Kinds of volumes behind one type, so that what they share is in an executable once and not once
-//! a backend.
+//! Pools of any kind behind one type (type erasure), so that the code they share is in an executable once and
+//! not once a backend.
 
 use crate::{
     backend::Backend,
-    converge::World,
     inventory::{mounts::Mounts, report::VolumeReport},
-    kind::{Details, Kind},
+    kind::{CallContext, Kind},
     pool::Pool,
+    reconcile::World,
 };
 use flexvol_host::{
     VolumeId,
@@ -23,7 +23,7 @@ pub(crate) trait Opened {
         &'a self,
         volume: VolumeId,
         lock: &'a Guard,
-        details: Details,
+        context: CallContext,
     ) -> Box<dyn World + 'a>;
     fn look(&self, mounts: &Mounts, report: &mut VolumeReport) -> Result<()>;
     fn unmounted(&self, volume: &VolumeId, lock: &Guard);
@@ -40,9 +40,9 @@ impl<K: Kind> Opened for Of<K> {
         &'a self,
         volume: VolumeId,
         lock: &'a Guard,
-        details: Details,
+        context: CallContext,
     ) -> Box<dyn World + 'a> {
-        K::world(Some(&self.0), volume, lock, details)
+        K::world(Some(&self.0), volume, lock, context)
     }
 
     fn look(&self, mounts: &Mounts, report: &mut VolumeReport) -> Result<()> {
@@ -76,7 +76,7 @@ pub(crate) struct Traits {
     pub(crate) owner: fn(&Target) -> Result<Option<VolumeId>>,
     pub(crate) is_in_use: fn(&VolumeId) -> Result<bool>,
     /// The volume while its pool is missing.
-    pub(crate) world: for<'a> fn(VolumeId, &'a Guard, Details) -> Box<dyn World + 'a>,
+    pub(crate) world: for<'a> fn(VolumeId, &'a Guard, CallContext) -> Box<dyn World + 'a>,
     pub(crate) answers: fn(&Target) -> Result<bool>,
     pub(crate) shows: fn(&Target, &Mounted, &VolumeReport) -> Result<bool>,
     pub(crate) smallest: fn(Filesystem) -> Bytes,
@@ -89,7 +89,7 @@ impl Traits {
             hears_of_unmounts: K::HEARS_OF_UNMOUNTS,
             owner: K::owner,
             is_in_use: K::is_in_use,
-            world: |volume, lock, details| K::world(None, volume, lock, details),
+            world: |volume, lock, context| K::world(None, volume, lock, context),
             answers: K::answers,
             shows: K::shows,
             smallest: K::smallest,

@@ -5,11 +5,11 @@
 //! that name would make another one.
 
 use crate::{
+    any_pool::AnyPool,
     identify::{Found, not_here},
-    kind::{Details, NewVolume},
+    kind::{CallContext, NewVolume},
     mark::Mark,
     observed::Goal,
-    opened::AnyPool,
     stored,
     volume_driver::VolumeDriver,
 };
@@ -40,16 +40,16 @@ impl VolumeDriver {
             .policy()
             .admit(request.size.max((self.traits.smallest)(filesystem)))?;
         let (handle, found, lock) = self.bind(pool, &request.name)?;
-        let details = Details {
+        let context = CallContext {
             new: Some(NewVolume {
                 handle,
                 name: request.name.clone(),
                 namespace: request.namespace.clone(),
                 filesystem: request.filesystem.filter(|_| self.traits.has_filesystem),
             }),
-            ..Details::default()
+            ..CallContext::default()
         };
-        let reached = match found.reach(&lock, details, &Goal::Provisioned { size }) {
+        let reached = match found.reach(&lock, context, &Goal::Provisioned { size }) {
             Ok(reached) => reached,
             // What goes on in the background may still make the volume.
             Err(error) if error.kind() == ErrorKind::TimedOut => return Err(error),
@@ -124,7 +124,7 @@ impl VolumeDriver {
         dry_run: bool,
     ) -> Result<bool> {
         let found = self.open(pool, volume)?;
-        found.backend().settle(&volume)?;
+        found.backend().make_durable(&volume)?;
         let asset = found.backend().find(&volume)?;
         let Some(mark) = asset.and_then(|asset| asset.mark) else {
             return Ok(false);
@@ -170,7 +170,7 @@ impl VolumeDriver {
             ));
         }
         Ok(found
-            .reach(&lock, Details::default(), &Goal::Restored)?
+            .reach(&lock, CallContext::default(), &Goal::Restored)?
             .changed)
     }
 }
@@ -178,7 +178,7 @@ impl VolumeDriver {
 fn remove(found: &Found, lock: Guard, called: Option<&VolumeName>, goal: &Goal) -> Result<()> {
     let asset = found.backend().find(&found.id)?;
     let marked = asset.and_then(|asset| asset.mark?.name);
-    let reached = found.reach(&lock, Details::default(), goal)?;
+    let reached = found.reach(&lock, CallContext::default(), goal)?;
     for name in marked.iter().chain(called) {
         found.backend().catalog().free(name, &found.id)?;
     }

@@ -4,11 +4,11 @@ mod growth;
 
 use crate::{
     backend::BlockBackend,
-    converge::World,
     decide::Step,
-    kind::{Details, is_of_the_node},
+    kind::{CallContext, is_of_the_node},
     mark::{Format, Mark, State},
     observed::{Content, DeviceState, Goal, Observed, TargetState},
+    reconcile::World,
     stored::Stored,
 };
 use flexvol_host::{
@@ -33,7 +33,7 @@ const ROOM_FOR_MKFS: Bytes = Bytes(64 << 20);
 pub(crate) struct BlockWorld<'a, B> {
     stored: Stored<'a, B>,
     lock: &'a lock::Guard,
-    details: Details,
+    context: CallContext,
     /// Held so that a loop device that frees itself stays between steps.
     device: Option<Device>,
     /// The backend made the device in this callout, or made it fit. One that was only found may
@@ -84,12 +84,12 @@ impl<'a, B: BlockBackend> BlockWorld<'a, B> {
         backend: Option<&'a B>,
         volume: VolumeId,
         lock: &'a lock::Guard,
-        details: Details,
+        context: CallContext,
     ) -> Self {
         BlockWorld {
             stored: Stored { backend, volume },
             lock,
-            details,
+            context,
             device: None,
             fits: false,
             detached: None,
@@ -123,7 +123,7 @@ impl<'a, B: BlockBackend> BlockWorld<'a, B> {
 
     fn target(&mut self) -> Result<TargetState> {
         self.mounted = None;
-        let Some(dir) = &self.details.dir else {
+        let Some(dir) = &self.context.dir else {
             return Ok(TargetState::Absent);
         };
         let Some(target) = Target::open(dir)? else {
@@ -151,7 +151,7 @@ impl<'a, B: BlockBackend> BlockWorld<'a, B> {
                 }
             }
             Some(mounted)
-                if self.details.moved.is_some() && target.btrfs()? == self.details.moved =>
+                if self.context.moved.is_some() && target.btrfs()? == self.context.moved =>
             {
                 TargetState::Ours {
                     read_only: mounted.read_only,
@@ -328,7 +328,7 @@ impl<'a, B: BlockBackend> BlockWorld<'a, B> {
     }
 
     fn dir(&self) -> Result<PathBuf> {
-        self.details
+        self.context
             .dir
             .clone()
             .ok_or_else(|| Error::new(ErrorKind::Bug, "mount without a directory"))
@@ -396,7 +396,7 @@ impl<B: BlockBackend> World for BlockWorld<'_, B> {
 
     fn act(&mut self, step: &Step) -> Result<()> {
         match step {
-            Step::Create { size } => self.stored.create(*size, State::Blank, &self.details),
+            Step::Create { size } => self.stored.create(*size, State::Blank, &self.context),
             Step::Mark(mark) => self.stored.set_mark(mark),
             Step::Map => self.map(),
             Step::Unmap => {
@@ -433,7 +433,7 @@ impl<B: BlockBackend> BlockWorld<'_, B> {
     /// directory and on kubelet's own directory for an attached volume.
     fn is_used_by_pods(&self, number: DeviceNumber) -> Result<bool> {
         mountinfo::is_anywhere(number, |place| {
-            Some(place) != self.details.dir.as_deref() && !is_of_the_node(place)
+            Some(place) != self.context.dir.as_deref() && !is_of_the_node(place)
         })
     }
 }
