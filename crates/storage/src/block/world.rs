@@ -1,32 +1,26 @@
 //! A block volume of this node under its lock: the world in which `decide`'s steps are done.
 
+mod content;
 mod growth;
 
 use crate::{
     backend::BlockBackend,
     decide::Step,
     kind::{CallContext, is_of_the_node},
-    mark::{Format, Mark, State},
+    mark::{Mark, State},
     observed::{Content, DeviceState, Goal, Observed, TargetState},
     reconcile::World,
     stored::Stored,
 };
 use flexvol_host::{
-    Device, DeviceNumber, Uuid, VolumeId,
-    block::probe,
-    fs::{
-        format::{self, Ground},
-        grow,
-    },
+    Device, DeviceNumber, VolumeId,
+    fs::grow,
     lock,
     mount::{self, Detached, Target},
     mountinfo,
 };
-use flexvol_sdk::{Bytes, Error, ErrorKind, Filesystem, Options, Result};
+use flexvol_sdk::{Bytes, Error, ErrorKind, Filesystem, Result};
 use std::path::{Path, PathBuf};
-
-/// The log of a new xfs, the most that any mkfs writes.
-const ROOM_FOR_MKFS: Bytes = Bytes(64 << 20);
 
 /// One volume under its lock. `backend` is absent while its pool is: then it can be unmounted
 /// and nothing else.
@@ -53,30 +47,6 @@ pub(crate) struct BlockWorld<'a, B> {
 #[cold]
 fn went_away() -> Error {
     Error::new(ErrorKind::Bug, "the device went away between two steps")
-}
-
-/// A full pool lets mkfs fail to write, which is all that mkfs can say.
-#[cold]
-fn full(error: &Error) -> Error {
-    Error::new(
-        ErrorKind::Exhausted,
-        "the pool is too full to format the volume",
-    )
-    .because(error.report())
-}
-
-/// The ends were zero when we began to format, so a file system of another identity is somebody else's.
-fn expect_own(device: &Device, begun: Uuid) -> Result<Uuid> {
-    match probe::quick(device) {
-        probe::Content::Formatted(found) if found.uuid != begun => Err(Error::new(
-            ErrorKind::NotBlank,
-            format!(
-                "this driver began to format the volume, and it holds a {} that somebody else made; it was left as it is",
-                found.filesystem
-            ),
-        )),
-        _ => Ok(begun),
-    }
 }
 
 impl<'a, B: BlockBackend> BlockWorld<'a, B> {
@@ -185,118 +155,6 @@ impl<'a, B: BlockBackend> BlockWorld<'a, B> {
             Some(device) => Ok(device.number() == number),
             None => Ok(B::owner(number)? == Some(self.stored.volume)),
         }
-    }
-
-    fn read_content(&mut self, mark: &Mark, asset_size: Bytes) -> Result<Content> {
-        if let Some(content) = &self.content {
-            return Ok(content.clone());
-        }
-        let content = self.read_content_anew(mark, asset_size)?;
-        self.content = Some(content.clone());
-        Ok(content)
-    }
-
-    fn read_content_anew(&mut self, mark: &Mark, asset_size: Bytes) -> Result<Content> {
-        let device = self.device.as_ref().ok_or_else(went_away)?;
-        // Storage that loses its end does so behind its device, which stays as large as it was.
-        let size = device.size()?;
-        if size > asset_size {
-            return Ok(Content::Truncated { size });
-        }
-        let found = match mark.state {
-            State::Blank => probe::prove(device, B::PROOF),
-            State::Formatting | State::Ready | State::Deleting => probe::quick(device),
-        };
-        let superblock = match found {
-            probe::Content::Blank => return Ok(Content::Blank),
-            probe::Content::Foreign(what) => return Ok(Content::Foreign(what)),
-            probe::Content::Unreadable => return Ok(Content::Unreadable),
-            probe::Content::Formatted(superblock) => superblock,
-        };
-        let ours = Format {
-            filesystem: superblock.filesystem,
-            uuid: superblock.uuid,
-        };
-        if mark.state != State::Ready || mark.format != Some(ours) {
-            return Ok(Content::Foreign("another file system"));
-        }
-        if superblock.size > size {
-            return Ok(Content::Truncated {
-                size: superblock.size,
-            });
-        }
-        let detached = match self.detached.take() {
-            Some(detached) => detached,
-            None => growth::mounted(device, ours.filesystem, mark, self.lock)?,
-        };
-        let geometry = grow::measure(detached.file(), device, ours.filesystem)?;
-        if geometry.size > size {
-            return Ok(Content::Truncated {
-                size: geometry.size,
-            });
-        }
-        self.detached = Some(detached);
-        Ok(Content::Ours {
-            size: geometry.size,
-            slack: geometry.slack,
-        })
-    }
-
-    fn format(&mut self, filesystem: Filesystem) -> Result<()> {
-        self.forget();
-        let mark = self.stored.mark()?;
-        let device = self.device()?;
-        let claim = device.claim()?;
-        if mark.state == State::Blank && probe::prove(device, B::PROOF) != probe::Content::Blank {
-            return Err(Error::new(
-                ErrorKind::NotBlank,
-                "the volume was blank a moment ago and is not any more; it was left as it is",
-            ));
-        }
-        let uuid = match mark.format {
-            // One of our own attempts looks like this one, and nothing else does.
-            Some(begun) if mark.state == State::Formatting => {
-                let uuid = expect_own(device, begun.uuid)?;
-                // mkfs.btrfs before 6.8 refuses a UUID that any device has, this one too.
-                probe::wipe_ends(device)?;
-                uuid
-            }
-            _ => Uuid::random()?,
-        };
-        let formatting = Mark {
-            state: State::Formatting,
-            format: Some(Format { filesystem, uuid }),
-            ..mark
-        };
-        self.stored.set_mark(&formatting)?;
-        // mkfs makes an exclusive claim of its own, which ours would refuse. Between the two
-        // only the volume's lock stands, which the child inherits.
-        drop(claim);
-        let thin = self.stored.asset()?.is_some_and(|asset| asset.thin);
-        let ground = Ground {
-            keep_allocation: !thin,
-            proof: B::PROOF,
-        };
-        // What no kernel has mounted may never be mountable, and ready volumes are not formatted again.
-        let made = format::mkfs(device, filesystem, uuid, ground, self.lock).and_then(|()| {
-            Detached::new(device, filesystem).map_err(|refused| {
-                refused.advise("nothing is stored in it yet, and the next mount formats it anew")
-            })
-        });
-        let detached = made.map_err(|error| {
-            // A tool that is missing, or still at work, failed for another reason than a full pool.
-            let is_full = thin && error.kind() == ErrorKind::Storage && {
-                let free = self
-                    .stored
-                    .backend()
-                    .and_then(|it| it.capacity(&Options::default()));
-                free.is_ok_and(|free| free < ROOM_FOR_MKFS)
-            };
-            if is_full { full(&error) } else { error }
-        })?;
-        self.stored.set_mark(&formatting.with_state(State::Ready))?;
-        self.detached = Some(detached);
-        Ok(())
     }
 
     fn map(&mut self) -> Result<()> {

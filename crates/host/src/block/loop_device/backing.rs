@@ -1,0 +1,131 @@
+//! Which file lies under a loop device, and whose it is.
+
+use crate::{
+    VolumeId,
+    block::{device_node, number::DeviceNumber},
+    sys,
+};
+use flexvol_sdk::{Error, Result};
+use linux_raw_sys::loop_device::loop_info64;
+use rustix::{fs::OFlags, io::Errno};
+use std::{
+    fs::{self, File},
+    io,
+    os::{fd::AsFd, unix::fs::MetadataExt},
+    path::Path,
+};
+
+/// Which file, as `stat` tells it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Inode {
+    /// `st_dev`.
+    pub device: u64,
+    /// `st_ino`.
+    pub number: u64,
+}
+
+impl Inode {
+    pub(crate) fn of(file: &File) -> io::Result<Self> {
+        let metadata = file.metadata()?;
+        Ok(Inode {
+            device: metadata.dev(),
+            number: metadata.ino(),
+        })
+    }
+
+    /// `LOOP_GET_STATUS64` encodes the device as `stat` does (`huge_encode_dev`).
+    pub(super) fn under(info: &loop_info64) -> Self {
+        Inode {
+            device: info.lo_device,
+            number: info.lo_inode,
+        }
+    }
+}
+
+/// What lies under a loop device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Backing {
+    /// The file. It may have been deleted meanwhile.
+    pub inode: Inode,
+    /// What [`attach`] was given, or whatever somebody else's loop device is labelled.
+    pub label: String,
+}
+
+/// What lies under a device; `None` where it is no loop device, or nothing is attached to it.
+///
+/// # Errors
+/// What the system calls say.
+pub fn backing(number: DeviceNumber) -> Result<Option<Backing>> {
+    if number.major != device_node::LOOP_MAJOR {
+        return Ok(None);
+    }
+    let failed = |error: io::Error| Error::system("ask the loop device for its file", error);
+    // For reading: udev looks at every device that was opened for writing when it is closed.
+    let (file, _) = match device_node::open(number, OFlags::RDONLY) {
+        Err(error) if is_absent(&error) => return Ok(None),
+        result => result.map_err(failed)?,
+    };
+    let info = sys::loops::status(file.as_fd()).map_err(|error| failed(error.into()))?;
+    Ok(info.map(|info| Backing {
+        inode: Inode::under(&info),
+        label: label_of(&info),
+    }))
+}
+
+/// The volume whose image lies under a device: the id that [`attach`] labelled it with. `None`
+/// where it is no loop device of a volume.
+///
+/// The kernel asks the image before it tells the label, so that the label is not to be had when
+/// the disk below has failed. Unmounting must still be possible then, and for that the name under
+/// which the image was opened is good enough: what is unmounted is told by the caller.
+///
+/// # Errors
+/// As for [`backing`].
+pub fn owner(number: DeviceNumber) -> Result<Option<VolumeId>> {
+    match backing(number) {
+        Ok(backing) => Ok(backing.and_then(|backing| VolumeId::parse(&backing.label).ok())),
+        Err(error) => match name_of_image(number) {
+            Some(volume) => {
+                log::warn!("the disk of volume {volume} fails: {}", error.report());
+                Ok(Some(volume))
+            }
+            None => Err(error),
+        },
+    }
+}
+
+/// From the path that sysfs shows, which the kernel keeps in memory.
+fn name_of_image(number: DeviceNumber) -> Option<VolumeId> {
+    let path = fs::read_to_string(format!("/sys/dev/block/{number}/loop/backing_file")).ok()?;
+    let path = path.trim_end_matches('\n');
+    let path = path.strip_suffix(" (deleted)").unwrap_or(path);
+    VolumeId::parse(Path::new(path).file_name()?.to_str()?).ok()
+}
+
+/// Loop devices come and go while they are looked at.
+pub(super) fn is_absent(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::NotFound
+        || [Errno::NXIO, Errno::NODEV].contains(&Errno::from_io_error(error).unwrap_or(Errno::IO))
+}
+
+pub(super) fn label_of(info: &loop_info64) -> String {
+    let name = &info.lo_file_name;
+    let end = name.iter().position(|&c| c == 0).unwrap_or(name.len());
+    String::from_utf8_lossy(&name[..end]).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_label_fits_or_is_cut_before_the_zero() {
+        let label = |text: &str| label_of(&sys::loops::whole_file(text));
+        assert_eq!(label(""), "");
+        assert_eq!(
+            label("00112233445566778899aabbccddeeff"),
+            "00112233445566778899aabbccddeeff"
+        );
+        assert_eq!(label(&"x".repeat(100)), "x".repeat(63));
+    }
+}

@@ -1,0 +1,113 @@
+//! The superblocks of ext2, ext3 and ext4: `struct ext4_super_block` in `fs/ext4/ext4.h`.
+
+use super::{Found, Superblock, le16, le32, uuid};
+use flexvol_sdk::{Bytes, Filesystem};
+
+/// What ext4 leaves unused at the end of a device, and how its mount state stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ExtDetails {
+    /// The largest part of a last block group that the kernel and `resize2fs` leave out: its own
+    /// metadata and fewer than 50 blocks of data, never more than a group.
+    pub slack: Bytes,
+    /// `s_state` has `EXT4_ERROR_FS`: the kernel found damage, or `resize2fs` did not come to its
+    /// end. The kernel does not grow it then.
+    pub has_errors: bool,
+    /// More blocks than this it cannot number: 2^32 - 1 without the feature `64bit`.
+    pub most_blocks: u64,
+    /// The flag is there and the kernel has counted no error (`s_error_count`): it was `resize2fs`.
+    pub resize_was_cut: bool,
+}
+
+/// Looks for ext2, ext3 and ext4 in the first bytes of a device (at least 2 KiB to find any).
+pub(crate) fn ext(head: &[u8]) -> Found {
+    const MAGIC: u16 = 0xef53;
+    let Some(sb) = head.get(1024..2048) else {
+        return Found::Nothing;
+    };
+    if le16(sb, 0x38) != Some(MAGIC) {
+        return Found::Nothing;
+    }
+    ext_fields(sb).unwrap_or(Found::Other("damaged ext superblock"))
+}
+
+fn ext_fields(sb: &[u8]) -> Option<Found> {
+    const HAS_JOURNAL: u32 = 0x4;
+    const JOURNAL_DEVICE: u32 = 0x8;
+    const SIXTY_FOUR_BIT: u32 = 0x80;
+    // What ext3's own code understood: filetype, recover, meta_bg; sparse_super, large_file,
+    // btree_dir. Anything beyond needs ext4.
+    const EXT3_INCOMPATIBLE: u32 = 0x2 | 0x4 | 0x10;
+    const EXT3_READ_ONLY: u32 = 0x1 | 0x2 | 0x4;
+
+    let revision = le32(sb, 0x4c)?;
+    // Revision 0 has no feature words: what lies there is not initialized.
+    let feature = |at| if revision == 0 { Some(0) } else { le32(sb, at) };
+    let (compatible, incompatible, read_only) = (feature(0x5c)?, feature(0x60)?, feature(0x64)?);
+    if incompatible & JOURNAL_DEVICE != 0 {
+        return Some(Found::Other("ext journal device"));
+    }
+    let log_block = le32(sb, 0x18)?;
+    if log_block > 6 {
+        return None;
+    }
+    let block = 1024u32 << log_block;
+    let high = match incompatible & SIXTY_FOUR_BIT {
+        0 => 0,
+        _ => le32(sb, 0x150)?,
+    };
+    let blocks = u64::from(high) << 32 | u64::from(le32(sb, 0x4)?);
+    let size = Bytes(blocks.checked_mul(u64::from(block))?);
+    let (per_group, inodes) = (le32(sb, 0x20)?, le32(sb, 0x28)?);
+    if blocks == 0 || per_group == 0 || inodes == 0 {
+        return None;
+    }
+    let ext3_features = incompatible & !EXT3_INCOMPATIBLE == 0 && read_only & !EXT3_READ_ONLY == 0;
+    let filesystem = match (ext3_features, compatible & HAS_JOURNAL != 0) {
+        (true, true) => Filesystem::Ext3,
+        (true, false) => return Some(Found::Other("ext2")),
+        (false, _) => Filesystem::Ext4,
+    };
+    Some(Found::Whole(Superblock {
+        filesystem,
+        uuid: uuid(sb, 0x68)?,
+        size,
+        block,
+    }))
+}
+
+/// Further facts of an ext superblock in the first bytes of a device; `None` where [`ext`] finds
+/// no whole one.
+pub(crate) fn ext_details(head: &[u8]) -> Option<ExtDetails> {
+    const ERROR_FS: u16 = 0x2;
+    /// `resize2fs` drops a last group that would have fewer blocks for data; so does `mke2fs`.
+    const LEAST_DATA_BLOCKS: u64 = 50;
+    let Found::Whole(found) = ext(head) else {
+        return None;
+    };
+    let sb = head.get(1024..2048)?;
+    let block = u64::from(found.block);
+    let per_group = u64::from(le32(sb, 0x20)?);
+    let inodes = u64::from(le32(sb, 0x28)?);
+    let inode_size = match le32(sb, 0x4c)? {
+        0 => 128,
+        _ => u64::from(le16(sb, 0x58)?),
+    };
+    let (descriptor, most_blocks) = match le32(sb, 0x60)? & 0x80 {
+        0 => (32, u32::MAX.into()),
+        _ => (u64::from(le16(sb, 0xfe)?).max(32), u64::MAX),
+    };
+    let groups = (found.size.0 / block).div_ceil(per_group);
+    let metadata = inodes.checked_mul(inode_size)?.div_ceil(block)
+        + groups.checked_mul(descriptor)?.div_ceil(block)
+        + u64::from(le16(sb, 0xce)?)
+        + 3;
+    let blocks = (metadata + LEAST_DATA_BLOCKS).min(per_group);
+    let has_errors = le16(sb, 0x3a)? & ERROR_FS != 0;
+    Some(ExtDetails {
+        // Less than a block beyond is lost to rounding.
+        slack: Bytes(blocks.checked_mul(block)? + block - 1),
+        has_errors,
+        most_blocks,
+        resize_was_cut: has_errors && le32(sb, 0x194)? == 0,
+    })
+}

@@ -1,0 +1,159 @@
+//! What the device of a block volume holds: reading it, and formatting it.
+
+use super::{BlockWorld, growth, went_away};
+use crate::{
+    backend::BlockBackend,
+    mark::{Format, Mark, State},
+    observed::Content,
+};
+use flexvol_host::{
+    Device, Uuid,
+    block::probe,
+    fs::{
+        format::{self, Ground},
+        grow,
+    },
+    mount::Detached,
+};
+use flexvol_sdk::{Bytes, Error, ErrorKind, Filesystem, Options, Result};
+
+/// The log of a new xfs, the most that any mkfs writes.
+const ROOM_FOR_MKFS: Bytes = Bytes(64 << 20);
+
+/// A full pool lets mkfs fail to write, which is all that mkfs can say.
+#[cold]
+fn full(error: &Error) -> Error {
+    Error::new(
+        ErrorKind::Exhausted,
+        "the pool is too full to format the volume",
+    )
+    .because(error.report())
+}
+
+/// The ends were zero when we began to format, so a file system of another identity is somebody else's.
+fn expect_own(device: &Device, begun: Uuid) -> Result<Uuid> {
+    match probe::quick(device) {
+        probe::Content::Formatted(found) if found.uuid != begun => Err(Error::new(
+            ErrorKind::NotBlank,
+            format!(
+                "this driver began to format the volume, and it holds a {} that somebody else made; it was left as it is",
+                found.filesystem
+            ),
+        )),
+        _ => Ok(begun),
+    }
+}
+
+impl<B: BlockBackend> BlockWorld<'_, B> {
+    pub(super) fn read_content(&mut self, mark: &Mark, asset_size: Bytes) -> Result<Content> {
+        if let Some(content) = &self.content {
+            return Ok(content.clone());
+        }
+        let content = self.read_content_anew(mark, asset_size)?;
+        self.content = Some(content.clone());
+        Ok(content)
+    }
+
+    fn read_content_anew(&mut self, mark: &Mark, asset_size: Bytes) -> Result<Content> {
+        let device = self.device.as_ref().ok_or_else(went_away)?;
+        // Storage that loses its end does so behind its device, which stays as large as it was.
+        let size = device.size()?;
+        if size > asset_size {
+            return Ok(Content::Truncated { size });
+        }
+        let found = match mark.state {
+            State::Blank => probe::prove(device, B::PROOF),
+            State::Formatting | State::Ready | State::Deleting => probe::quick(device),
+        };
+        let superblock = match found {
+            probe::Content::Blank => return Ok(Content::Blank),
+            probe::Content::Foreign(what) => return Ok(Content::Foreign(what)),
+            probe::Content::Unreadable => return Ok(Content::Unreadable),
+            probe::Content::Formatted(superblock) => superblock,
+        };
+        let ours = Format {
+            filesystem: superblock.filesystem,
+            uuid: superblock.uuid,
+        };
+        if mark.state != State::Ready || mark.format != Some(ours) {
+            return Ok(Content::Foreign("another file system"));
+        }
+        if superblock.size > size {
+            return Ok(Content::Truncated {
+                size: superblock.size,
+            });
+        }
+        let detached = match self.detached.take() {
+            Some(detached) => detached,
+            None => growth::mounted(device, ours.filesystem, mark, self.lock)?,
+        };
+        let geometry = grow::measure(detached.file(), device, ours.filesystem)?;
+        if geometry.size > size {
+            return Ok(Content::Truncated {
+                size: geometry.size,
+            });
+        }
+        self.detached = Some(detached);
+        Ok(Content::Ours {
+            size: geometry.size,
+            slack: geometry.slack,
+        })
+    }
+
+    pub(super) fn format(&mut self, filesystem: Filesystem) -> Result<()> {
+        self.forget();
+        let mark = self.stored.mark()?;
+        let device = self.device()?;
+        let claim = device.claim()?;
+        if mark.state == State::Blank && probe::prove(device, B::PROOF) != probe::Content::Blank {
+            return Err(Error::new(
+                ErrorKind::NotBlank,
+                "the volume was blank a moment ago and is not any more; it was left as it is",
+            ));
+        }
+        let uuid = match mark.format {
+            // One of our own attempts looks like this one, and nothing else does.
+            Some(begun) if mark.state == State::Formatting => {
+                let uuid = expect_own(device, begun.uuid)?;
+                // mkfs.btrfs before 6.8 refuses a UUID that any device has, this one too.
+                probe::wipe_ends(device)?;
+                uuid
+            }
+            _ => Uuid::random()?,
+        };
+        let formatting = Mark {
+            state: State::Formatting,
+            format: Some(Format { filesystem, uuid }),
+            ..mark
+        };
+        self.stored.set_mark(&formatting)?;
+        // mkfs makes an exclusive claim of its own, which ours would refuse. Between the two
+        // only the volume's lock stands, which the child inherits.
+        drop(claim);
+        let thin = self.stored.asset()?.is_some_and(|asset| asset.thin);
+        let ground = Ground {
+            keep_allocation: !thin,
+            proof: B::PROOF,
+        };
+        // What no kernel has mounted may never be mountable, and ready volumes are not formatted again.
+        let made = format::mkfs(device, filesystem, uuid, ground, self.lock).and_then(|()| {
+            Detached::new(device, filesystem).map_err(|refused| {
+                refused.advise("nothing is stored in it yet, and the next mount formats it anew")
+            })
+        });
+        let detached = made.map_err(|error| {
+            // A tool that is missing, or still at work, failed for another reason than a full pool.
+            let is_full = thin && error.kind() == ErrorKind::Storage && {
+                let free = self
+                    .stored
+                    .backend()
+                    .and_then(|it| it.capacity(&Options::default()));
+                free.is_ok_and(|free| free < ROOM_FOR_MKFS)
+            };
+            if is_full { full(&error) } else { error }
+        })?;
+        self.stored.set_mark(&formatting.with_state(State::Ready))?;
+        self.detached = Some(detached);
+        Ok(())
+    }
+}
