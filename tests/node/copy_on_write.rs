@@ -25,6 +25,11 @@ pub const TESTS: &[Test] = &[
         run: found,
     },
     Test {
+        name: "a pool in a btrfs directory that is compressed, or must not be, has volumes in place",
+        needs: LOOP,
+        run: compressed,
+    },
+    Test {
         name: "dir on btrfs: what a snapshot shares is promised to nobody else, and can be overwritten",
         needs: dir::BTRFS,
         run: snapshot,
@@ -129,6 +134,23 @@ fn adopted(points: &Points) {
     pod.mount("rw").success();
     pod.unmount().success();
     points.add(1);
+}
+
+fn compressed(points: &Points) {
+    for flag in ["+c", "+m"] {
+        let sandbox = pool("btrfs");
+        let driver = install(&sandbox, "");
+        let first = PersistentVolume::provision(&driver, "a", "ext4", SIZE).image(&sandbox);
+        sh(&format!("chattr {flag} ."), first.parent().unwrap());
+        let volume = PersistentVolume::provision(&driver, "b", "ext4", SIZE);
+        let pod = Pod::new(&sandbox, &driver, &volume, POD);
+        pod.mount("rw").success();
+        sh("head -c 100M /dev/zero > file; sync file", pod.dir());
+        pod.unmount().success();
+        assert_eq!(blocks(&volume.image(&sandbox)), SIZE);
+        assert_eq!(capacity(&driver).1, 0);
+        points.add(1);
+    }
 }
 
 fn found(points: &Points) {

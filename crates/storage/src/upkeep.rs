@@ -104,6 +104,12 @@ pub trait ManagedDirectories: DirectoryBackend {
     /// # Errors
     /// When the pool cannot be read.
     fn lost_limits(&self) -> Result<Vec<VolumeId>>;
+
+    /// Whether this volume, whose lock is held, is one of those.
+    ///
+    /// # Errors
+    /// When it cannot be known.
+    fn lacks_limit(&self, volume: &VolumeId) -> Result<bool>;
 }
 
 /// What is to be taken over, and as what.

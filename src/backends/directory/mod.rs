@@ -185,4 +185,8 @@ impl ManagedDirectories for Directories {
             limited => limited?.lost(),
         }
     }
+
+    fn lacks_limit(&self, volume: &VolumeId) -> Result<bool> {
+        self.limited()?.is_lost(volume)
+    }
 }

@@ -314,6 +314,8 @@ impl AsFd for Image {
 /// (`FS_NOCOW_FL`): the space that was allocated for a volume would not be what it is written to.
 fn write_in_place(empty: &File) -> io::Result<()> {
     if rustix::fs::fstatfs(empty)?.f_type == BTRFS {
+        // What the directory's compression handed down excludes it (`btrfs_ioctl_setflags`).
+        rustix::fs::ioctl_setflags(empty, IFlags::empty())?;
         rustix::fs::ioctl_setflags(empty, IFlags::NOCOW)?;
     }
     Ok(())

@@ -138,7 +138,11 @@ impl Limited<'_> {
         Ok(volumes)
     }
 
-    fn is_lost(&self, volume: &VolumeId) -> Result<bool> {
+    /// Whether this volume is one of [`Limited::lost`].
+    ///
+    /// # Errors
+    /// What the system calls say.
+    pub fn is_lost(&self, volume: &VolumeId) -> Result<bool> {
         let Some(directory) = self.pool.open_volume("", volume)? else {
             return Ok(false);
         };

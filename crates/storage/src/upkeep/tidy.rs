@@ -166,13 +166,16 @@ pub(super) fn limits<B: ManagedDirectories>(
     leftovers: &mut Vec<Leftover>,
 ) -> Result<()> {
     for volume in backend.lost_limits()? {
-        leftovers.push(Leftover {
-            what: format!("the lack of a limit of volume {volume}"),
-            removed: unless(dry_run, || {
-                let _lock = lock::volume(&volume, Duration::ZERO)?;
-                backend.restore(&volume)
-            }),
-        });
+        // A growth that is under way records the new limit before it sets it.
+        let Ok(_lock) = lock::volume(&volume, Duration::ZERO) else {
+            continue;
+        };
+        if backend.lacks_limit(&volume)? {
+            leftovers.push(Leftover {
+                what: format!("the lack of a limit of volume {volume}"),
+                removed: unless(dry_run, || backend.restore(&volume)),
+            });
+        }
     }
     Ok(())
 }
