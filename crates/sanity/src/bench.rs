@@ -2,16 +2,17 @@
 //! undone at the end whatever the driver left there.
 
 use crate::{
-    call::{Call, Manner},
+    callout::{
+        argument::{self, Options},
+        call::{Call, Manner},
+    },
     check::{Stop, Verdict, not_applicable},
     config::Kind,
     evidence::{Seen, Whose},
     journal::{Made, Record, Traces},
-    json::{self, Options},
-    leftovers,
     subject::Run,
+    system::{self, cleanup},
     volume::{Source, Volume},
-    world,
 };
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
@@ -80,7 +81,7 @@ fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 impl<'a> Bench<'a> {
     pub fn new(run: &'a Run, check: &str) -> Result<Self> {
         let dir = run.scratch.join(check);
-        world::make_directory(&dir).context("make the check's directory")?;
+        system::make_directory(&dir).context("make the check's directory")?;
         Ok(Bench {
             run,
             dir,
@@ -198,7 +199,7 @@ impl<'a> Bench<'a> {
         match argv {
             [callout, options, node, ..] if callout == "attach" => {
                 let members: Options = serde_json::from_str(options).unwrap_or_default();
-                match members.get(json::NAME) {
+                match members.get(argument::NAME) {
                     Some(name) => self.expect_attached(name, node),
                     None => Ok(()),
                 }
@@ -356,7 +357,7 @@ impl<'a> Bench<'a> {
                 }
             }
         }
-        left.extend(leftovers::clear(&self.dir)?);
+        left.extend(cleanup::clear(&self.dir)?);
         for traces in made.volumes.values() {
             left.extend(self.run.release(traces)?);
         }
@@ -375,8 +376,8 @@ impl<'a> Bench<'a> {
             first = first.and(removed);
         }
         locked(&self.volumes).clear();
-        leftovers::clear(&self.dir)?;
-        leftovers::remove(&self.dir)?;
+        cleanup::clear(&self.dir)?;
+        cleanup::remove(&self.dir)?;
         first.and(unwritten)
     }
 }

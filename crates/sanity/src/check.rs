@@ -2,7 +2,8 @@
 
 use crate::{
     bench::Bench,
-    call::{Call, Outcome, masked},
+    callout::call::{Call, Outcome},
+    redact::masked,
 };
 use anyhow::anyhow;
 use std::fmt;

@@ -1,17 +1,17 @@
 //! The command line.
 
 use crate::{
+    callout::argument,
     check::{Check, Level},
-    checks, config,
-    config::Config,
+    checks,
+    config::{self, Config},
     guard,
     journal::{self, Header, Journal},
-    json,
     report::{self, Format, tell},
     run,
     subject::Run,
+    system::block_devices,
     volume::Source,
-    world,
 };
 use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, Parser, ValueEnum};
@@ -259,9 +259,9 @@ fn header(settings: &Settings, config: Config, executable: PathBuf) -> Result<He
         scratch: temporary.join(format!("flexvol-sanity-{tag}")),
         tag,
         shared: settings.share_mounts,
-        loops: world::loops()?,
+        loops: block_devices::loops()?,
         config: Config {
-            secrets: json::Options::new(),
+            secrets: argument::Options::new(),
             ..config
         },
     })

@@ -1,6 +1,6 @@
 //! What is tested and with what: the command line over `sanity.toml`.
 
-use crate::json::Options;
+use crate::callout::argument::Options;
 use anyhow::{Context, Result, anyhow, bail};
 use serde::{Deserialize, Serialize};
 use std::{

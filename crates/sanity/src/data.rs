@@ -5,7 +5,7 @@ use crate::{
     bench::{Bench, Place},
     check::{Stop, Verdict, fault, not_applicable},
     journal::Record,
-    leftovers,
+    system::cleanup,
 };
 use nix::{
     errno::Errno,
@@ -132,7 +132,7 @@ pub fn expect(bench: &Bench, place: &Place, file: &str, bytes: &[u8]) -> Verdict
 pub fn remove(bench: &Bench, place: &Place) -> Result<(), Stop> {
     let directory = place.dir.join(name(bench));
     match directory.symlink_metadata() {
-        Ok(_) => Ok(leftovers::remove(&directory)?),
+        Ok(_) => Ok(cleanup::remove(&directory)?),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(error) => Err(anyhow::Error::from(error)
             .context("look for the tester's directory")

@@ -4,16 +4,18 @@
 
 use crate::{
     bench::Bench,
-    call::{Manner, Outcome},
+    callout::{
+        CALLOUTS,
+        argument::Options,
+        call::{Manner, Outcome},
+        reply::Told,
+    },
     check::Stop,
     first,
     journal::Record,
-    json::Options,
-    leftovers,
-    reply::Told,
-    subject::{CALLOUTS, Run},
+    subject::Run,
+    system::{self, cleanup},
     volume::{Source, Volume},
-    world,
 };
 use anyhow::{Context, Result};
 use std::{collections::BTreeSet, path::Path};
@@ -71,13 +73,13 @@ impl Run {
         let mut doubtful = BTreeSet::new();
         for callout in CALLOUTS.iter().skip(1).filter(|name| self.is_called(name)) {
             let directory = place.join(callout);
-            world::make_directory(&directory).context("make a directory")?;
+            system::make_directory(&directory).context("make a directory")?;
             let argv = self.nobody(callout, &directory);
             if self.call(&argv, &Manner::default())?.not_supported() {
                 doubtful.insert((*callout).to_owned());
             }
         }
-        leftovers::clear(&place)?;
+        cleanup::clear(&place)?;
         Ok(doubtful)
     }
 
@@ -122,7 +124,7 @@ fn asked(bench: &Bench) -> Result<(Volume, BTreeSet<String>), Stop> {
     // What goes wrong here is for the checks to judge.
     let device = bench.attached(&volume, "rw").unwrap_or_default();
     let directory = bench.dir.join("place");
-    world::make_directory(&directory).context("make a directory")?;
+    system::make_directory(&directory).context("make a directory")?;
     let mut doubtful: Vec<_> = run.unknown.iter().collect();
     let place = |name: &str| CALLOUTS.iter().position(|known| *known == name);
     doubtful.sort_by_key(|name| (name.as_str() == "detach", place(name)));

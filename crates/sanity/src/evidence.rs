@@ -3,7 +3,10 @@
 
 use crate::{
     journal::Made,
-    world::{self, Mount},
+    system::{
+        block_devices,
+        mounts::{self, Mount},
+    },
 };
 use anyhow::Result;
 use std::{
@@ -32,8 +35,8 @@ pub struct Whose<'a> {
 impl Seen {
     pub fn now() -> Result<Self> {
         Ok(Seen {
-            mounts: world::mounts()?,
-            loops: world::loops()?,
+            mounts: mounts::all()?,
+            loops: block_devices::loops()?,
         })
     }
 

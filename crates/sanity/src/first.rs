@@ -2,10 +2,9 @@
 //! `init` does alike is seen by nobody afterwards.
 
 use crate::{
-    call::{Call, Manner},
-    own_mounts, process,
+    callout::call::{Call, Manner},
     subject::Run,
-    world,
+    system::{self, command, mount_namespace, mounts},
 };
 use anyhow::{Context, Result};
 use nix::{
@@ -39,15 +38,15 @@ type Things = BTreeMap<String, String>;
 /// Calls `init`. With root it gets mounts, temporary places and a network of its own, in which nobody else
 /// changes anything.
 pub fn init(run: &Run) -> Result<First> {
-    if !world::is_root() {
+    if !system::is_root() {
         return watched(run, Manner::default());
     }
-    own_mounts::apart(|| {
+    mount_namespace::apart(|| {
         unshare(CloneFlags::CLONE_NEWNET).context("leave the network namespace")?;
-        if world::has_tool("ip") {
+        if command::has_tool("ip") {
             let words = ["link", "set", "lo", "up"].map(OsStr::new);
             // Where it fails init finds that network down.
-            let _ = process::tool("ip", &words);
+            let _ = command::tool("ip", &words);
         }
         for place in TEMPORARY {
             empty(Path::new(place), run)?;
@@ -101,11 +100,11 @@ fn empty(place: &Path, run: &Run) -> Result<()> {
         .map(|path| open(path, OFlag::O_PATH | OFlag::O_CLOEXEC, Mode::empty()))
         .collect::<Result<_, _>>()
         .context("keep what the driver has in a temporary place")?;
-    own_mounts::mount_memory(&place, MsFlags::empty())?;
+    mount_namespace::mount_memory(&place, MsFlags::empty())?;
     for (path, file) in kept.iter().zip(&held) {
         if !path.exists() {
-            world::make_directory(path).context("make a place for what the driver has")?;
-            own_mounts::bind(
+            system::make_directory(path).context("make a place for what the driver has")?;
+            mount_namespace::bind(
                 Path::new(&format!("/proc/self/fd/{}", file.as_raw_fd())),
                 path,
             )?;
@@ -117,9 +116,9 @@ fn empty(place: &Path, run: &Run) -> Result<()> {
 fn things(run: &Run) -> Result<Things> {
     let mut things = Things::new();
     // An ordinary user can change neither, and others may meanwhile.
-    if world::is_root() {
+    if system::is_root() {
         things = settings();
-        for mount in world::mounts()? {
+        for mount in mounts::all()? {
             let what = format!(
                 "a mount of {} on {}",
                 mount.filesystem,
@@ -131,7 +130,7 @@ fn things(run: &Run) -> Result<Things> {
     let beside = run.executable.parent().unwrap_or(Path::new("/"));
     things.extend(files(beside, |_| true));
     // As an ordinary user one shares these with others.
-    let own = |about: &fs::Metadata| world::is_root() || about.uid() == geteuid().as_raw();
+    let own = |about: &fs::Metadata| system::is_root() || about.uid() == geteuid().as_raw();
     for place in TEMPORARY {
         things.extend(files(Path::new(place), own));
     }
@@ -165,7 +164,7 @@ fn network() -> Things {
     for line in read("dev").unwrap_or_default().lines().skip(2) {
         let name = line.split(':').next().unwrap_or_default().trim();
         // As an ordinary user one can make none.
-        if world::is_root() {
+        if system::is_root() {
             found.insert(format!("a network interface {name}"), String::new());
         }
     }
@@ -174,7 +173,7 @@ fn network() -> Things {
         let table = read(kind).unwrap_or_default();
         found.extend(listening(kind, &table, &own));
     }
-    if world::is_root() {
+    if system::is_root() {
         let table = read("unix").unwrap_or_default();
         found.extend(listening_locally(&table));
     }

@@ -4,13 +4,12 @@
 //! run undoes the rest by the journal.
 
 use crate::{
-    call::printable,
+    callout::argument::Options,
     config::Config,
     journal::{self, Header},
-    json::Options,
-    leftovers, own_mounts,
+    redact::printable,
     subject::Run,
-    world,
+    system::{self, cleanup, command::WORKER, mount_namespace, mounts, processes},
 };
 use anyhow::{Context, Result, bail, ensure};
 use nix::{
@@ -34,9 +33,6 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-
-/// The variable by which the process that does the run is told: its guard's number and its journal.
-pub const WORKER: &str = "FLEXVOL_SANITY_WORKER";
 
 /// How long what was killed may take to be gone.
 const GOING: Duration = Duration::from_secs(10);
@@ -91,10 +87,10 @@ pub fn watch(header: &Header, secrets: &Options, journals: &Path, keep: bool) ->
 
 /// The tester's own directory, and mounts of its own around it.
 fn place(header: &Header) -> Result<()> {
-    world::make_directory(&header.scratch).context("make the tester's directory")?;
-    if world::is_root() && !header.shared {
-        own_mounts::leave_others()?;
-        own_mounts::mount_memory(&header.scratch, MsFlags::empty())?;
+    system::make_directory(&header.scratch).context("make the tester's directory")?;
+    if system::is_root() && !header.shared {
+        mount_namespace::leave_others()?;
+        mount_namespace::mount_memory(&header.scratch, MsFlags::empty())?;
     }
     Ok(())
 }
@@ -170,16 +166,16 @@ fn undo(path: &Path, lock: Flock<File>, secrets: &Options) -> Result<()> {
     let read = journal::read(path)?;
     end_children()?;
     let scratch = read.header.scratch.clone();
-    let is_mounted = !read.header.shared && !world::mounts_at(&scratch)?.is_empty();
+    let is_mounted = !read.header.shared && !mounts::at(&scratch)?.is_empty();
     let tag = read.header.tag.clone();
     let undone = Run::again(&read, secrets.clone()).undo_all(&read.made);
-    let run = undone.and(leftovers::clear_loops_of(&tag));
+    let run = undone.and(cleanup::clear_loops_of(&tag));
     if scratch.exists() {
-        leftovers::clear(&scratch)?;
+        cleanup::clear(&scratch)?;
         if is_mounted {
-            leftovers::unmount(&scratch)?;
+            cleanup::unmount(&scratch)?;
         }
-        leftovers::remove(&scratch)?;
+        cleanup::remove(&scratch)?;
     }
     run.with_context(|| format!("undo what was made; it is in {}", path.display()))?;
     fs::remove_file(path).context("remove the journal")?;
@@ -216,7 +212,7 @@ pub fn undo_abandoned(executable: &Path, config: &Config, journals: &Path) -> Re
 fn end_children() -> Result<()> {
     let end = Instant::now() + GOING;
     loop {
-        let children = world::processes(|process| process.parent == getpid().as_raw())?;
+        let children = processes::find(|process| process.parent == getpid().as_raw())?;
         if children.is_empty() {
             return Ok(());
         }
@@ -235,8 +231,7 @@ fn end_those_with(scratch: &Path) -> Result<()> {
     let end = Instant::now() + GOING;
     loop {
         let own = getpid().as_raw();
-        let found =
-            world::processes(|process| process.id != own && process.sees_mount_at(scratch))?;
+        let found = processes::find(|process| process.id != own && process.sees_mount_at(scratch))?;
         if found.is_empty() {
             return Ok(());
         }

@@ -1,9 +1,6 @@
 //! Calls of the driver that hang until they are killed.
 
-use crate::{
-    call::PATH,
-    process::{has_ended, kill_group, number, reaped, start},
-};
+use crate::system::command::{PATH, has_ended, kill_group, number, reaped, start};
 use anyhow::{Context, Result};
 use nix::sys::signal::{Signal, kill};
 use std::{

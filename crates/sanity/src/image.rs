@@ -1,7 +1,7 @@
 //! Devices that are not blank: what a driver must never format. Each is a few pieces of bytes, so
 //! that it can be looked for again.
 
-use crate::{check::Stop, process, world};
+use crate::{check::Stop, system::command};
 use anyhow::{Context, Result, ensure};
 use nix::{
     fcntl::OFlag,
@@ -117,7 +117,7 @@ pub fn plant_alone(content: &Path, what: &str, pieces: Pieces) -> Result<Planted
 pub fn filesystems() -> Vec<&'static str> {
     ["ext4", "xfs", "btrfs"]
         .into_iter()
-        .filter(|kind| world::has_tool(&format!("mkfs.{kind}")))
+        .filter(|kind| command::has_tool(&format!("mkfs.{kind}")))
         .collect()
 }
 
@@ -130,7 +130,7 @@ pub fn plant_filesystem(content: &Path, kind: &str) -> Result<Planted, Stop> {
     };
     let mut arguments: Vec<&OsStr> = force.iter().map(OsStr::new).collect();
     arguments.push(content.as_os_str());
-    process::tool(&format!("mkfs.{kind}"), &arguments)?;
+    command::tool(&format!("mkfs.{kind}"), &arguments)?;
     let file = open(content)?;
     let mut head = vec![0; 68 << 10];
     file.read_exact_at(&mut head, 0)

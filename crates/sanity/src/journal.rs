@@ -2,7 +2,7 @@
 //! after it (its guard, or the next run) can undo it. One JSON object a line; the file is locked as long as
 //! the run is watched over.
 
-use crate::{bench::On, config::Config, json::Options, volume::Source};
+use crate::{bench::On, callout::argument::Options, config::Config, volume::Source};
 use anyhow::{Context, Result, ensure};
 use nix::{
     fcntl::{Flock, FlockArg, OFlag},

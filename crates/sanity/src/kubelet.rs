@@ -1,7 +1,11 @@
 //! What kubelet does by itself for a driver that has no `mountdevice`: `FormatAndMount` of
 //! `k8s.io/mount-utils`, `mount_linux.go`, called from `attacher-defaults.go`.
 
-use crate::{image, process, volume::Volume, world};
+use crate::{
+    image,
+    system::{block_devices, command, mounts},
+    volume::Volume,
+};
 use anyhow::{Context, Result, bail, ensure};
 use std::{
     ffi::OsStr,
@@ -20,7 +24,7 @@ pub fn mount_device(device: &str, volume: &Volume, directory: &Path, mode: &str)
     let fs_type = volume.fs_type.as_str();
     let fs_type = if fs_type.is_empty() { "ext4" } else { fs_type };
     let words = ["-p", "-s", "TYPE", "-s", "PTTYPE", "-o", "export", device].map(OsStr::new);
-    let (code, found) = process::code("blkid", &words)?;
+    let (code, found) = command::code("blkid", &words)?;
     match code {
         // Blank, and nothing else.
         Some(2) if mode == "ro" => bail!("{device} has no file system, and is wanted read-only"),
@@ -33,7 +37,7 @@ pub fn mount_device(device: &str, volume: &Volume, directory: &Path, mode: &str)
             };
             let words = force.iter().copied().chain([device]);
             let words: Vec<_> = words.map(OsStr::new).collect();
-            process::tool(&format!("mkfs.{fs_type}"), &words)?;
+            command::tool(&format!("mkfs.{fs_type}"), &words)?;
         }
         Some(0) if found.contains("PTTYPE=") && !found.contains("\nTYPE=") => {
             bail!("{device} has a partition table")
@@ -43,9 +47,9 @@ pub fn mount_device(device: &str, volume: &Volume, directory: &Path, mode: &str)
     }
     let options = format!("{mode},defaults");
     let words = ["-t", fs_type, "-o", &options, device].map(OsStr::new);
-    process::tool("mount", &[&words[..], &[directory.as_os_str()]].concat())?;
+    command::tool("mount", &[&words[..], &[directory.as_os_str()]].concat())?;
     ensure!(
-        !world::mounts_at(directory)?.is_empty(),
+        !mounts::at(directory)?.is_empty(),
         "nothing is mounted after mount's success"
     );
     Ok(())
@@ -81,7 +85,7 @@ fn shows(device: &Path, content: &Path) -> Result<bool> {
         return Ok(false);
     };
     let below = |(other, file): &(_, String)| *other == device && Path::new(file) == content;
-    Ok(device == content || world::loops()?.iter().any(below))
+    Ok(device == content || block_devices::loops()?.iter().any(below))
 }
 
 /// Whether there is nothing but zeros.

@@ -2,11 +2,17 @@
 
 use crate::{
     bench::{Bench, On, Place},
-    call::{Call, Outcome},
+    callout::{
+        argument,
+        call::{Call, Outcome},
+    },
     check::{Stop, Verdict, not_applicable, wrong},
-    json, kubelet, leftovers, own_mounts,
+    kubelet,
+    system::{
+        self, cleanup, mount_namespace,
+        mounts::{self, Mount},
+    },
     volume::Volume,
-    world::{self, Mount},
 };
 use anyhow::Context;
 use std::{fs, path::PathBuf};
@@ -80,7 +86,7 @@ impl Bench<'_> {
             let why = "init says attach: false, and mount is Not supported";
             return Err(not_applicable(why));
         }
-        if run.capabilities.attach && world::mounts_at(&node.dir)?.is_empty() {
+        if run.capabilities.attach && mounts::at(&node.dir)?.is_empty() {
             let call = self.mount(&node, mode)?;
             self.expect_mounted(&node, &call)?;
         }
@@ -113,13 +119,13 @@ impl Bench<'_> {
 
     /// The arguments of the callout that mounts there, with kubelet's directory made.
     pub fn mount_arguments(&self, place: &Place, mode: &str) -> Result<Vec<String>, Stop> {
-        world::make_directory(&place.dir).context("make kubelet's directory")?;
+        system::make_directory(&place.dir).context("make kubelet's directory")?;
         let dir = place.dir.to_string_lossy().into_owned();
         Ok(match place.on {
             On::Pod => {
                 let mut members = place.volume.mount_members(mode, &place.uid);
                 members.extend(self.run.secrets());
-                vec!["mount".to_owned(), dir, json::object(&members)]
+                vec!["mount".to_owned(), dir, argument::object(&members)]
             }
             On::Node => {
                 let json = place.volume.json(mode);
@@ -131,8 +137,7 @@ impl Bench<'_> {
     /// The callout, and what kubelet does by itself where it is Not supported.
     pub fn mount(&self, place: &Place, mode: &str) -> Result<Call, Stop> {
         let call = self.call(&self.mount_arguments(place, mode)?)?;
-        if place.on == On::Node && call.not_supported() && world::mounts_at(&place.dir)?.is_empty()
-        {
+        if place.on == On::Node && call.not_supported() && mounts::at(&place.dir)?.is_empty() {
             kubelet::mount_device(&place.device, &place.volume, &place.dir, mode)?;
         }
         Ok(call)
@@ -145,15 +150,15 @@ impl Bench<'_> {
             return Ok(None);
         }
         let pod = self.place(&place.volume, &place.uid, On::Pod).dir;
-        world::make_directory(&pod).context("make kubelet's directory")?;
-        own_mounts::bind(&place.dir, &pod)?;
+        system::make_directory(&pod).context("make kubelet's directory")?;
+        mount_namespace::bind(&place.dir, &pod)?;
         Ok(Some(pod))
     }
 
     /// Takes away what [`Bench::bound`] made.
     pub fn unbound(&self, pod: Option<PathBuf>) -> Verdict {
         if let Some(pod) = pod {
-            leftovers::unmount(&pod)?;
+            cleanup::unmount(&pod)?;
             fs::remove_dir(&pod).context("remove kubelet's directory")?;
         }
         Ok(())
@@ -191,7 +196,7 @@ impl Bench<'_> {
                 "it did not",
             ));
         }
-        if world::mounts_at(&place.dir)?.is_empty() && !(by_kubelet && place.device.is_empty()) {
+        if mounts::at(&place.dir)?.is_empty() && !(by_kubelet && place.device.is_empty()) {
             return Err(wrong(
                 call,
                 "after Success something is mounted on the directory",
@@ -204,7 +209,7 @@ impl Bench<'_> {
     /// Success, and one mount, however often it was asked for.
     pub fn expect_mounted_once(&self, place: &Place, call: &Call) -> Result<Mount, Stop> {
         self.expect_mounted(place, call)?;
-        let found = <[Mount; 1]>::try_from(world::mounts_at(&place.dir)?);
+        let found = <[Mount; 1]>::try_from(mounts::at(&place.dir)?);
         found.map(|[mount]| mount).map_err(|found| {
             let count = found.len().to_string();
             wrong(call, "one mount on the directory", count)
@@ -222,11 +227,11 @@ impl Bench<'_> {
         }
         if call.not_supported() {
             // kubelet then unmounts by itself (`mount.CleanupMountPoint`).
-            for _ in world::mounts_at(&place.dir)? {
-                leftovers::unmount(&place.dir)?;
+            for _ in mounts::at(&place.dir)? {
+                cleanup::unmount(&place.dir)?;
             }
         }
-        if let Some(mount) = world::mounts_at(&place.dir)?.last() {
+        if let Some(mount) = mounts::at(&place.dir)?.last() {
             return Err(wrong(
                 call,
                 "after Success nothing is mounted on the directory",
@@ -242,7 +247,7 @@ impl Bench<'_> {
         if self.run.capabilities.attach {
             if place.on == On::Pod {
                 let node = self.place(&place.volume, &place.uid, On::Node);
-                if !world::mounts_at(&node.dir)?.is_empty() {
+                if !mounts::at(&node.dir)?.is_empty() {
                     self.unmounted(&node)?;
                 }
             }

@@ -1,7 +1,7 @@
 //! `flexvol-sanity`: runs any FlexVolume driver as Kubernetes does, and says what breaks.
 
 mod bench;
-mod call;
+mod callout;
 mod check;
 mod checks;
 mod cli;
@@ -15,22 +15,18 @@ mod guard;
 mod hanging;
 mod image;
 mod journal;
-mod json;
 mod kubelet;
-mod leftovers;
 mod lifecycle;
-mod own_mounts;
-mod process;
-mod reply;
+mod redact;
 mod report;
 mod run;
 mod shield;
 mod subject;
+mod system;
 mod tour;
 mod victim;
 mod volume;
 mod volumes;
-mod world;
 
 use std::process::ExitCode;
 

@@ -2,12 +2,13 @@
 
 use crate::{
     bench::Bench,
-    call::{Call, shown},
+    callout::call::Call,
     check::{Check, Need, Stop},
     environment,
+    redact::shown,
     subject::Run,
+    system,
     volume::Source,
-    world,
 };
 use std::{
     collections::VecDeque,
@@ -176,7 +177,7 @@ impl Finished {
 /// What the check needs and was not given.
 fn missing(run: &Run, needs: &[Need]) -> Option<String> {
     needs.iter().find_map(|need| match need {
-        Need::Root if !world::is_root() => Some("root".to_owned()),
+        Need::Root if !system::is_root() => Some("root".to_owned()),
         Need::Volume | Need::Fresh | Need::Block if run.source == Source::None => {
             Some("volumes: give --options, or [volume] create and remove in sanity.toml".to_owned())
         }

@@ -5,7 +5,7 @@ use crate::{
     bench::Bench,
     check::{Stop, Verdict, fault},
     evidence::Seen,
-    own_mounts, world,
+    system::{self, mount_namespace, mounts},
 };
 use anyhow::{Context, Result};
 use nix::mount::{MsFlags, mount};
@@ -23,7 +23,7 @@ const WRITABLE: [&str; 8] = [
 
 /// Does the work behind the shield; without root there is none, and no harm that needs root.
 pub fn shielded(bench: &Bench, work: impl FnOnce() -> Verdict + Send) -> Verdict {
-    if !world::is_root() {
+    if !system::is_root() {
         return work();
     }
     apart(bench, || protect(&writable(bench)), work)
@@ -35,7 +35,7 @@ pub fn apart(
     change: impl FnOnce() -> Result<()> + Send,
     work: impl FnOnce() -> Verdict + Send,
 ) -> Verdict {
-    own_mounts::apart(|| {
+    mount_namespace::apart(|| {
         change()?;
         let before = Seen::now()?;
         let verdict = work();
@@ -69,13 +69,13 @@ fn protect(writable: &[PathBuf]) -> Result<()> {
         .filter_map(|path| fs::canonicalize(path).ok())
         .collect();
     for path in &kept {
-        if world::mounts_at(path)?.is_empty() && path.is_dir() {
+        if mounts::at(path)?.is_empty() && path.is_dir() {
             let all = MsFlags::MS_BIND | MsFlags::MS_REC;
             mount(Some(path), path, None::<&str>, all, None::<&str>)
                 .with_context(|| format!("keep {} writable", path.display()))?;
         }
     }
-    for found in world::mounts()? {
+    for found in mounts::all()? {
         if kept.iter().any(|path| found.point.starts_with(path)) {
             continue;
         }
@@ -117,7 +117,7 @@ type Looks = (u32, u32, u32, Vec<std::ffi::OsString>, Vec<u8>);
 impl Decoy {
     pub fn new(bench: &Bench) -> Result<Self> {
         let directory = bench.dir.join("decoy");
-        world::make_directory(&directory).context("make a decoy")?;
+        system::make_directory(&directory).context("make a decoy")?;
         let file = directory.join("file");
         fs::write(&file, "nobody's business\n").context("make a decoy")?;
         let before = seen(&directory, &file)?;

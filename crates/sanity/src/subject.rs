@@ -1,14 +1,16 @@
 //! The driver that is tested, what is known of it, and the arguments it gets.
 
 use crate::{
-    call::Call,
-    call::Manner,
+    callout::{
+        FOR_ATTACHING,
+        argument::{self, Options},
+        call::{Call, Manner},
+        exec,
+        reply::Capabilities,
+    },
     config::Config,
     first::First,
     journal::{Header, Journal, Read, Record},
-    json::{self, Options},
-    process,
-    reply::Capabilities,
     tour::Tour,
     volume::{self, Release, Source, Volume},
 };
@@ -60,33 +62,6 @@ pub struct Run {
     pub tour: OnceLock<Tour>,
 }
 
-/// Callouts that a driver may answer with "Not supported" for ever.
-pub const CALLOUTS: [&str; 12] = [
-    "init",
-    "getvolumename",
-    "attach",
-    "waitforattach",
-    "isattached",
-    "mountdevice",
-    "mount",
-    "unmount",
-    "unmountdevice",
-    "detach",
-    "expandvolume",
-    "expandfs",
-];
-
-/// What is called only of drivers whose `init` says `attach: true` (`NewFlexVolumePlugin` in
-/// `pkg/volume/flexvolume/plugin.go` makes no attachable plugin of the others).
-const FOR_ATTACHING: [&str; 6] = [
-    "attach",
-    "waitforattach",
-    "isattached",
-    "mountdevice",
-    "unmountdevice",
-    "detach",
-];
-
 impl Run {
     pub fn new(header: &Header, secrets: Options, journal: Option<Journal>) -> Self {
         let config = Config {
@@ -103,7 +78,7 @@ impl Run {
                 let inner = |text: String| text[1..text.len() - 1].to_owned();
                 [
                     value.clone(),
-                    json::base64(value.as_bytes()),
+                    argument::base64(value.as_bytes()),
                     inner(quoted),
                     inner(json),
                 ]
@@ -210,7 +185,7 @@ impl Run {
             "mountdevice" => vec![directory, device.to_owned(), json()],
             "mount" => vec![
                 directory,
-                json::object(&volume.mount_members("rw", "sanity-pod")),
+                argument::object(&volume.mount_members("rw", "sanity-pod")),
             ],
             "unmount" | "unmountdevice" => vec![directory],
             "detach" => vec![volume.name.clone(), node],
@@ -226,8 +201,8 @@ impl Run {
         let secrets = self.config.secrets.iter();
         let coded = secrets.map(|(key, value)| {
             (
-                format!("{}{key}", json::SECRET),
-                json::base64(value.as_bytes()),
+                format!("{}{key}", argument::SECRET),
+                argument::base64(value.as_bytes()),
             )
         });
         coded.collect()
@@ -238,7 +213,7 @@ impl Run {
         let up = |shift: u32| bytes.div_ceil(1 << shift).to_string();
         let mut members = self.config.volume.parameters.clone();
         for (key, value) in [
-            (json::NAME, name.to_owned()),
+            (argument::NAME, name.to_owned()),
             ("kubernetes.io/pvc.namespace", "default".to_owned()),
             ("requestBytes", bytes.to_string()),
             ("requestMiB", up(20)),
@@ -247,9 +222,9 @@ impl Run {
             members.insert(key.to_owned(), value);
         }
         if !self.config.fs_type.is_empty() {
-            members.insert(json::FS_TYPE.to_owned(), self.config.fs_type.clone());
+            members.insert(argument::FS_TYPE.to_owned(), self.config.fs_type.clone());
         }
-        vec!["provision".to_owned(), json::object(&members)]
+        vec!["provision".to_owned(), argument::object(&members)]
     }
 
     /// This node, as `attach` gets it.
@@ -281,6 +256,6 @@ impl Run {
     }
 
     pub fn call(&self, argv: &[String], manner: &Manner) -> Result<Call> {
-        process::run(&self.executable, argv, manner, self.deadline)
+        exec::run(&self.executable, argv, manner, self.deadline)
     }
 }

@@ -2,12 +2,11 @@
 
 use crate::{
     bench::Bench,
-    call::Call,
+    callout::{CALLOUTS, argument, call::Call},
     check::Stop,
-    json,
-    subject::{CALLOUTS, Run},
+    subject::Run,
+    system,
     volume::Source,
-    world,
 };
 
 /// What was called.
@@ -46,17 +45,17 @@ fn walk(bench: &Bench) -> Result<Option<String>, Stop> {
     let run = bench.run;
     for callout in CALLOUTS {
         let directory = bench.dir.join("nobody").join(callout);
-        world::make_directory(&directory).map_err(anyhow::Error::from)?;
+        system::make_directory(&directory).map_err(anyhow::Error::from)?;
         bench.call(&run.nobody(callout, &directory))?;
     }
     bench.call(&["sanity-unknown", "{}"])?;
     bench.call(&["mount"])?;
     bench.call(&["mount", "/nowhere", "{\"broken\""])?;
-    if !world::is_root() || run.source == Source::None {
+    if !system::is_root() || run.source == Source::None {
         return Ok(None);
     }
     let volume = bench.volume()?;
-    let name = json::object(&volume.members("rw"));
+    let name = argument::object(&volume.members("rw"));
     bench.call(&["getvolumename", &name])?;
     let place = match bench.up(&volume, "sanity-pod", "rw") {
         Ok(place) => place,

@@ -3,13 +3,14 @@
 
 use crate::{
     bench::Bench,
-    call::Call,
+    callout::{
+        argument::{self, Options},
+        call::Call,
+    },
     check::{Stop, Verdict},
-    json::{self, Options},
-    leftovers, process,
     shield::shielded,
+    system::{self, cleanup, command, mounts},
     volume::Volume,
-    world,
 };
 use anyhow::{Context, Result};
 use std::{
@@ -80,7 +81,7 @@ impl<'a, 'run> Victim<'a, 'run> {
                     }
                     self.told(members, (&volume, &device), judge)?;
                     number += 1;
-                    if members.contains_key(json::NAME) {
+                    if members.contains_key(argument::NAME) {
                         // It may be detached.
                         break;
                     }
@@ -120,13 +121,14 @@ impl<'a, 'run> Victim<'a, 'run> {
     /// Whether this must be told of a blank volume, and the one there is may not be. The pod's keys and the name
     /// alone format nothing.
     fn wants_another(&self, members: &Options) -> bool {
-        let harmless = |key: &String| key.starts_with("kubernetes.io/pod.") || key == json::NAME;
+        let harmless =
+            |key: &String| key.starts_with("kubernetes.io/pod.") || key == argument::NAME;
         self.volume.is_some() && self.used && !members.keys().all(harmless)
     }
 
     fn volume(&mut self, members: &Options) -> Result<Volume, Stop> {
         let bench = self.bench;
-        if !world::is_root() || !bench.run.source.is_fresh() {
+        if !system::is_root() || !bench.run.source.is_fresh() {
             return Ok(bench.run.nobodys());
         }
         if self.wants_another(members)
@@ -153,13 +155,13 @@ fn told<'a>(
 ) -> Result<Option<Told<'a>>, Stop> {
     let own = |callout: &str| bench.dir.join("place").join(callout);
     let mut dir = own(callout);
-    world::make_directory(&dir).context("make a directory")?;
+    system::make_directory(&dir).context("make a directory")?;
     if callout == "detach" {
         taken_down(bench)?;
     }
     if callout == "expandfs" {
         for mounted in ["mountdevice", "mount"].map(own) {
-            if !world::mounts_at(&mounted)?.is_empty() {
+            if !mounts::at(&mounted)?.is_empty() {
                 dir = mounted;
             }
         }
@@ -168,9 +170,9 @@ fn told<'a>(
     if let Some(place) = argv.iter().position(|word| word.starts_with('{')) {
         let mut all: Options = serde_json::from_str(&argv[place]).context("read our own JSON")?;
         all.extend(members.clone());
-        argv[place] = json::object(&all);
+        argv[place] = argument::object(&all);
     } else if callout == "detach"
-        && let Some(name) = members.get(json::NAME)
+        && let Some(name) = members.get(argument::NAME)
     {
         argv[1].clone_from(name);
     } else {
@@ -189,14 +191,14 @@ fn told<'a>(
 fn taken_down(bench: &Bench) -> Verdict {
     for (callout, undone) in [("mount", "unmount"), ("mountdevice", "unmountdevice")] {
         let dir = bench.dir.join("place").join(callout);
-        if world::mounts_below(&dir)?.is_empty() {
+        if mounts::below(&dir)?.is_empty() {
             continue;
         }
         if bench.run.supports(undone) {
             bench.call(&[undone, &dir.to_string_lossy()])?;
         }
-        for mount in world::mounts_below(&dir)?.iter().rev() {
-            leftovers::unmount(&mount.point)?;
+        for mount in mounts::below(&dir)?.iter().rev() {
+            cleanup::unmount(&mount.point)?;
         }
     }
     Ok(())
@@ -206,12 +208,12 @@ impl Told<'_> {
     /// Whether nothing is mounted where the callout was to mount something.
     pub fn mounted_nothing(&self) -> Result<bool> {
         let mounts = ["mount", "mountdevice"].contains(&self.call.callout());
-        Ok(mounts && world::mounts_at(&self.dir)?.is_empty())
+        Ok(mounts && mounts::at(&self.dir)?.is_empty())
     }
 
     /// Whether the file system of the volume has this label.
     pub fn is_labelled(&self, label: &str) -> Result<bool> {
-        let mounted = world::mounts_at(&self.dir)?.pop();
+        let mounted = mounts::at(&self.dir)?.pop();
         let mounted = mounted.map(|mount| format!("/dev/block/{}", mount.device).into());
         let content = self.volume.content.clone();
         for path in content
@@ -229,6 +231,6 @@ impl Told<'_> {
 
 fn label_of(path: &Path) -> Result<String> {
     let words = ["-p", "-o", "value", "-s", "LABEL"].map(OsStr::new);
-    let (_, said) = process::code("blkid", &[&words[..], &[path.as_os_str()]].concat())?;
+    let (_, said) = command::code("blkid", &[&words[..], &[path.as_os_str()]].concat())?;
     Ok(said.trim().to_owned())
 }

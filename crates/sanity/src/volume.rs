@@ -2,9 +2,9 @@
 //! driver's own `provision`.
 
 use crate::{
+    callout::argument::{self, Options},
     config::Hooks,
-    json::{self, Options},
-    process, world,
+    system::{self, command},
 };
 use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
@@ -81,15 +81,15 @@ pub struct Volume {
 impl Volume {
     /// The JSON argument of every callout but `mount`.
     pub fn json(&self, mode: &str) -> String {
-        json::object(&self.members(mode))
+        argument::object(&self.members(mode))
     }
 
     pub fn members(&self, mode: &str) -> Options {
         let mut members = self.options.clone();
-        members.insert(json::FS_TYPE.to_owned(), self.fs_type.clone());
-        members.insert(json::READ_WRITE.to_owned(), mode.to_owned());
+        members.insert(argument::FS_TYPE.to_owned(), self.fs_type.clone());
+        members.insert(argument::READ_WRITE.to_owned(), mode.to_owned());
         if self.release > Release::V1_6 {
-            members.insert(json::NAME.to_owned(), self.name.clone());
+            members.insert(argument::NAME.to_owned(), self.name.clone());
         }
         members
     }
@@ -100,7 +100,7 @@ impl Volume {
         if self.release > Release::V1_6 {
             for (key, value) in [
                 ("kubernetes.io/pod.name", "sanity"),
-                (json::NAMESPACE, "default"),
+                (argument::NAMESPACE, "default"),
                 ("kubernetes.io/pod.uid", uid),
                 ("kubernetes.io/serviceAccount.name", "default"),
             ] {
@@ -113,11 +113,11 @@ impl Volume {
     /// What a kubelet that restarted knows of it (`ConstructVolumeSpec` in plugin.go).
     pub fn reconstructed(&self) -> String {
         let members = [
-            (json::NAME, self.name.as_str()),
-            (json::FS_TYPE, ""),
-            (json::READ_WRITE, "rw"),
+            (argument::NAME, self.name.as_str()),
+            (argument::FS_TYPE, ""),
+            (argument::READ_WRITE, "rw"),
         ];
-        json::object(
+        argument::object(
             &members
                 .map(|(key, value)| (key.to_owned(), value.to_owned()))
                 .into(),
@@ -135,7 +135,7 @@ impl Volume {
 
 /// A sparse image, and options that name it or its loop device.
 pub fn image(directory: &Path, name: &str, bytes: u64, template: &Options) -> Result<Imaged> {
-    world::make_directory(directory).context("make a directory for images")?;
+    system::make_directory(directory).context("make a directory for images")?;
     let image = directory.join(format!("{name}.img"));
     let file = File::create_new(&image).with_context(|| format!("make {}", image.display()))?;
     file.set_len(bytes).context("size an image")?;
@@ -170,7 +170,7 @@ pub struct Imaged {
 /// that a killed run leaves none.
 fn loop_device(image: &Path) -> Result<(PathBuf, File)> {
     let arguments = ["--find".as_ref(), "--show".as_ref(), image.as_os_str()];
-    let device = PathBuf::from(process::tool("losetup", &arguments)?.trim_end());
+    let device = PathBuf::from(command::tool("losetup", &arguments)?.trim_end());
     let held = File::open(&device).with_context(|| format!("open {}", device.display()))?;
     let found = held.metadata().context("look at a loop device")?;
     ensure!(
@@ -179,7 +179,7 @@ fn loop_device(image: &Path) -> Result<(PathBuf, File)> {
     );
     // While somebody has it open the kernel only marks it to be cleared.
     let words = ["--detach".as_ref(), device.as_os_str()];
-    process::tool("losetup", &words)?;
+    command::tool("losetup", &words)?;
     Ok((device, held))
 }
 

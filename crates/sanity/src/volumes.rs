@@ -1,16 +1,17 @@
 //! The volumes of a check: made, written down before that, and removed.
 
 use crate::{
-    bench::Bench,
-    call::{Manner, Outcome},
+    bench::{Bench, On},
+    callout::{
+        argument::Options,
+        call::{Manner, Outcome},
+    },
     check::{Stop, Verdict, wrong},
     data, image,
     journal::{Made, Record, Traces},
-    json::Options,
-    leftovers, process,
     subject::Run,
+    system::{cleanup, command, mounts},
     volume::{self, Source, Volume},
-    world,
 };
 use anyhow::{Context, Result, ensure};
 use std::{
@@ -18,8 +19,6 @@ use std::{
     path::{Path, PathBuf},
     sync::{Arc, atomic::Ordering},
 };
-
-use crate::bench::On;
 
 impl Bench<'_> {
     /// A volume of the check's own, or the one there is.
@@ -60,7 +59,7 @@ impl Bench<'_> {
                     ("SANITY_BYTES", &size),
                     ("SANITY_FSTYPE", &run.config.fs_type),
                 ];
-                let printed = process::hook(&run.config.volume.create, &variables)?;
+                let printed = command::hook(&run.config.volume.create, &variables)?;
                 let mut options = run.config.options.clone();
                 let more: Options = serde_json::from_str(&printed).with_context(|| {
                     format!("options that the create command printed: {printed:?}")
@@ -185,7 +184,7 @@ impl Run {
 
     /// Has the driver unmount what it has mounted still.
     fn unmount(&self, directory: &Path, on: On) -> Result<()> {
-        if self.journal.is_some() && world::mounts_at(directory)?.is_empty() {
+        if self.journal.is_some() && mounts::at(directory)?.is_empty() {
             return Ok(());
         }
         let callout = match on {
@@ -212,7 +211,7 @@ impl Run {
                 let options = traces.options.clone().unwrap_or_default();
                 let options = serde_json::to_string(&options).context("write options")?;
                 let variables = [("SANITY_NAME", name), ("SANITY_OPTIONS", &options)];
-                process::hook(&self.config.volume.remove, &variables).map(drop)
+                command::hook(&self.config.volume.remove, &variables).map(drop)
             }
             Source::Callouts => {
                 let Some(options) = self.options_of(name, traces)? else {
@@ -251,7 +250,7 @@ impl Run {
         let mut named: BTreeSet<_> = options.values().map(Path::new).collect();
         named.retain(|value| shared().all(|given| Path::new(given) != *value));
         // Nor is what was there before any volume of the run: then the driver names somebody's file.
-        leftovers::release(|one| named.contains(Path::new(&one.1)) && !self.loops.contains(one))
+        cleanup::release(|one| named.contains(Path::new(&one.1)) && !self.loops.contains(one))
     }
 
     /// The options of a volume whose making was cut: making it again tells them.

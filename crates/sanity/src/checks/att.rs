@@ -2,10 +2,11 @@
 
 use crate::{
     bench::Bench,
-    call::{Call, Exit, Manner, Outcome, To},
+    callout::call::{Call, Exit, Manner, Outcome},
     check::{Check, Level, Need, Stop, Verdict, not_applicable, wrong},
     checks::mnt::TEXT,
     data,
+    system::command::SignalTo,
     volume::{Source, Volume},
 };
 use nix::sys::signal::Signal;
@@ -247,7 +248,7 @@ fn terminated(bench: &Bench) -> Verdict {
     bench.needs_attach()?;
     bench.needs_callout("waitforattach")?;
     let manner = Manner {
-        signal: Some((Duration::from_secs(1), Signal::SIGTERM, To::Driver)),
+        signal: Some((Duration::from_secs(1), Signal::SIGTERM, SignalTo::Process)),
         deadline: Some(Duration::from_secs(11)),
         ..Manner::default()
     };

@@ -2,9 +2,11 @@
 
 use crate::{
     bench::Bench,
-    call::{Call, Outcome},
+    callout::{
+        CALLOUTS,
+        call::{Call, Outcome},
+    },
     check::{Check, Level, Verdict, readable, wrong},
-    subject::CALLOUTS,
 };
 
 pub const CHECKS: &[Check] = &[

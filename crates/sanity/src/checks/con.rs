@@ -2,10 +2,11 @@
 
 use crate::{
     bench::{Bench, Place},
-    call::{Call, To},
+    callout::call::Call,
     check::{Check, Level, Need, Stop, Verdict, fault, readable, wrong},
     checks::{kill::Cuts, mnt::TEXT},
-    data, world,
+    data,
+    system::{command::SignalTo, mounts},
 };
 use std::{thread, time::Duration};
 
@@ -120,7 +121,7 @@ fn race(bench: &Bench) -> Verdict {
     for call in together(bench, &vec![argv; 8])? {
         bench.expect_mounted(&place, &call)?;
     }
-    let found = world::mounts_at(&place.dir)?.len();
+    let found = mounts::at(&place.dir)?.len();
     if found != 1 {
         return Err(fault("one mount on the directory", format!("{found}")));
     }
@@ -140,7 +141,7 @@ fn against(bench: &Bench) -> Verdict {
         for call in together(bench, &calls)? {
             readable(&call)?;
         }
-        let found = world::mounts_at(&place.dir)?.len();
+        let found = mounts::at(&place.dir)?.len();
         if found > 1 {
             return Err(fault(
                 "one mount on the directory, or none",
@@ -209,7 +210,7 @@ fn stale_lock(bench: &Bench) -> Verdict {
         let call = bench.unmount(&place)?;
         bench.expect_unmounted(&place, &call)?;
         bench.mount_arguments(&place, "rw")?;
-        cuts.cut(bench, &argv, (round, 7), To::Driver)?;
+        cuts.cut(bench, &argv, (round, 7), SignalTo::Process)?;
         let call = bench.call(&argv)?;
         bench.expect_mounted(&place, &call)?;
         if call.took > first.took * 4 + Duration::from_secs(20) {
@@ -246,7 +247,7 @@ fn parallel(bench: &Bench) -> Verdict {
         }
     }
     for place in &places {
-        let found = world::mounts_at(&place.dir)?.len();
+        let found = mounts::at(&place.dir)?.len();
         if found > 1 {
             return Err(fault(
                 "one mount on each directory, or none",

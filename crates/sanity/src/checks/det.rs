@@ -2,13 +2,14 @@
 
 use crate::{
     bench::{Bench, Place},
-    call::Outcome,
+    callout::call::Outcome,
     check::{Check, Level, Need, Verdict, wrong},
     checks::{
         att::{attach_or_none, attachable, detach, is_attached, still_attached},
         mnt::TEXT,
     },
-    data, world,
+    data,
+    system::mounts,
 };
 
 pub const CHECKS: &[Check] = &[
@@ -195,7 +196,7 @@ fn busy(bench: &Bench) -> Verdict {
             return Err(wrong(&call, "Success or a Failure", "no reply"));
         }
         let dir = pod.clone().unwrap_or(place.dir.clone());
-        if world::mounts_at(&dir)?.is_empty() {
+        if mounts::at(&dir)?.is_empty() {
             return Err(wrong(&call, "the volume is mounted still", "it is not"));
         }
         let seen = Place {

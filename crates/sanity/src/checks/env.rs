@@ -2,11 +2,14 @@
 
 use crate::{
     bench::Bench,
-    call::{Call, Exit, Manner, Outcome},
+    callout::{
+        call::{Call, Exit, Manner, Outcome},
+        exec,
+    },
     check::{Check, Level, Need, Stop, Verdict, not_applicable, wrong},
-    own_mounts, process, shield,
+    shield,
+    system::{self, command, mount_namespace},
     volume::Source,
-    world,
 };
 use anyhow::Context;
 use nix::{
@@ -50,7 +53,7 @@ pub const CHECKS: &[Check] = &[
         source: "DriverCall.Run sets no environment, 1.6 to 1.37",
         run: |bench| {
             // Without the program there are no languages either.
-            let known = process::code("locale", &["-a".as_ref()]);
+            let known = command::code("locale", &["-a".as_ref()]);
             let environment = foreign(&known.map_or_else(|_| String::new(), |(_, known)| known));
             if environment.is_empty() {
                 bench.note(format!(
@@ -129,7 +132,7 @@ fn usual_answers(bench: &Bench) -> Result<Vec<(Vec<String>, &'static str)>, Stop
         "sanity-unknown",
     ] {
         let dir = bench.dir.join("nobody").join(callout);
-        world::make_directory(&dir).context("make a directory")?;
+        system::make_directory(&dir).context("make a directory")?;
         let argv = bench.run.nobody(callout, &dir);
         let answer = kind(&bench.call(&argv)?);
         usual.push((argv, answer));
@@ -140,7 +143,7 @@ fn usual_answers(bench: &Bench) -> Result<Vec<(Vec<String>, &'static str)>, Stop
 /// Compares answers with those in the usual environment; with root also a whole life.
 fn same_answers(bench: &Bench, manner: &Manner) -> Verdict {
     // What the machine lacks for this is not the driver's fault.
-    let none = process::run(Path::new("/bin/true"), &[], manner, bench.run.deadline)?;
+    let none = exec::run(Path::new("/bin/true"), &[], manner, bench.run.deadline)?;
     if none.exit != Exit::Code(0) {
         let said = String::from_utf8_lossy(&none.stderr).trim().to_owned();
         return Err(Stop::Left(format!(
@@ -158,7 +161,7 @@ fn as_usual(bench: &Bench, usual: &[(Vec<String>, &'static str)], manner: &Manne
             return Err(wrong(&call, format!("{usual}, as usual"), kind(&call)));
         }
     }
-    if !world::is_root() || bench.run.source == Source::None {
+    if !system::is_root() || bench.run.source == Source::None {
         return Ok(());
     }
     let volume = bench.volume()?;
@@ -188,7 +191,7 @@ fn without_a_log(bench: &Bench) -> Verdict {
         ],
         ..Manner::default()
     };
-    let read_only = || own_mounts::mount_memory(Path::new(LOGS), MsFlags::MS_RDONLY);
+    let read_only = || mount_namespace::mount_memory(Path::new(LOGS), MsFlags::MS_RDONLY);
     shield::apart(bench, read_only, || as_usual(bench, &usual, &manner))
 }
 
@@ -211,13 +214,13 @@ fn untouched(bench: &Bench) -> Verdict {
     watch
         .add_watch(directory, events)
         .context("watch the driver's directory")?;
-    for callout in crate::subject::CALLOUTS {
+    for callout in crate::callout::CALLOUTS {
         let dir = bench.dir.join("nobody").join(callout);
-        world::make_directory(&dir).context("make a directory")?;
+        system::make_directory(&dir).context("make a directory")?;
         let call = bench.call(&bench.run.nobody(callout, &dir))?;
         changed(&watch, &call)?;
     }
-    if world::is_root() && bench.run.source != Source::None {
+    if system::is_root() && bench.run.source != Source::None {
         let volume = bench.volume()?;
         let place = bench.last_stage(&volume, "sanity-pod", "rw")?;
         let call = bench.mount(&place, "rw")?;

@@ -2,13 +2,13 @@
 
 use crate::{
     bench::{Bench, On, Place},
-    call::{Call, Outcome, To},
+    callout::call::{Call, Outcome},
     check::{Check, Level, Need, Stop, Verdict, fault, not_applicable, wrong},
     checks::kill::Cuts,
     config::Kind,
     data,
+    system::{block_devices, command::SignalTo, mounts},
     volume::Release,
-    world,
 };
 use anyhow::{Context, Result};
 use std::path::Path;
@@ -115,8 +115,8 @@ fn device(bench: &Bench, place: &Place) -> Result<Option<u64>> {
     if bench.run.config.volume.kind == Kind::Directory {
         return Ok(None);
     }
-    let mount = world::mounts_at(&place.dir)?.pop();
-    Ok(mount.and_then(|mount| world::device_size(&mount.device)))
+    let mount = mounts::at(&place.dir)?.pop();
+    Ok(mount.and_then(|mount| block_devices::size(&mount.device)))
 }
 
 /// A mounted volume as the kernel has it.
@@ -349,7 +349,7 @@ fn interrupted(bench: &Bench) -> Verdict {
     for step in 2..=6 {
         let argv = bench.expand_arguments(place, size(step), old);
         // Spread over the time that a growth takes.
-        cuts.cut(bench, &argv, (step, 7), To::Group)?;
+        cuts.cut(bench, &argv, (step, 7), SignalTo::Group)?;
         let call = bench.call(&argv)?;
         if !call.succeeded() {
             return Err(wrong(&call, "the repetition succeeds", "it does not"));
@@ -374,7 +374,7 @@ fn any_directory(bench: &Bench) -> Verdict {
     let place = &base.place;
     let node = bench.place(&place.volume, &place.uid, On::Node);
     let mut places = vec![place.clone()];
-    if place.on == On::Pod && !world::mounts_at(&node.dir)?.is_empty() {
+    if place.on == On::Pod && !mounts::at(&node.dir)?.is_empty() {
         places.push(Place {
             device: place.device.clone(),
             ..node.clone()

@@ -2,14 +2,13 @@
 
 use crate::{
     bench::Bench,
-    call::{Call, Manner},
+    callout::call::{Call, Manner},
     check::{Check, Fault, Level, Need, Stop, Verdict, fault, wrong},
     checks::mnt::TEXT,
     data,
     image::{self, Planted},
-    process,
+    system::{block_devices, command},
     volume::{Source, Volume},
-    world,
 };
 use anyhow::{Context, Result};
 use std::{fs, path::Path};
@@ -172,7 +171,7 @@ fn attempt(bench: &Bench, volume: &Volume, mode: &str) -> Result<Call, Stop> {
 
 /// Has what was written through devices of the volume arrive in its content.
 fn settle(bench: &Bench, volume: &Volume, content: &Path) -> Result<()> {
-    for (device, file) in world::loops()? {
+    for (device, file) in block_devices::loops()? {
         if Path::new(&file) == content {
             // It may just have gone, and then it was synced.
             if let Ok(device) = fs::File::open(device) {
@@ -265,7 +264,7 @@ fn unreadable(bench: &Bench) -> Verdict {
     let (volume, content) = bench.block_volume()?;
     let path = content.to_string_lossy().into_owned();
     let planted = image::plant(&content, "data", vec![])?;
-    process::hook(
+    command::hook(
         command,
         &[("SANITY_CONTENT", &path), ("SANITY_NAME", &volume.name)],
     )?;

@@ -2,7 +2,7 @@
 
 use crate::{
     bench::Bench,
-    call::Outcome,
+    callout::call::Outcome,
     check::{Check, Level, Need, Verdict, wrong},
     volume::Volume,
 };

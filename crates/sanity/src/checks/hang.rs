@@ -2,10 +2,11 @@
 
 use crate::{
     bench::{Bench, Place},
-    call::{Call, Exit, PATH},
+    callout::call::{Call, Exit},
     check::{Check, Level, Need, Stop, Verdict, wrong},
     hanging::Hanging,
-    own_mounts, shield,
+    shield,
+    system::{command::PATH, mount_namespace},
 };
 use anyhow::{Context, Result};
 use nix::{
@@ -130,7 +131,7 @@ fn without_end(directory: &Path, mark: &Path) -> Result<()> {
     let mode = fs::Permissions::from_mode(0o755);
     fs::set_permissions(&program, mode).context("make it one")?;
     for tool in tools() {
-        own_mounts::bind(&program, &tool)?;
+        mount_namespace::bind(&program, &tool)?;
     }
     Ok(())
 }

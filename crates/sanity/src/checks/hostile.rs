@@ -2,12 +2,14 @@
 
 use crate::{
     bench::{Bench, On},
-    call::Outcome,
+    callout::{
+        argument::{self, Options},
+        call::Outcome,
+    },
     check::{Check, Level, Need, Stop, Verdict, fault, readable, wrong},
-    json::{self, Options},
     shield::Decoy,
+    system::mounts,
     victim::Victim,
-    world,
 };
 use anyhow::Context;
 use std::{fs, os::unix::fs::MetadataExt, path::Path};
@@ -106,18 +108,18 @@ fn with(key: &str, value: &str) -> Options {
 fn reserved(bench: &Bench) -> Verdict {
     let long = "x".repeat(4096);
     let values = [
-        (json::FS_TYPE, "sanity-no-such-fs"),
-        (json::FS_TYPE, "../../bin/sh"),
-        (json::FS_TYPE, "--help"),
-        (json::READ_WRITE, "maybe"),
-        (json::READ_WRITE, ""),
-        (json::NAME, ""),
-        (json::NAMESPACE, ""),
-        (json::FS_GROUP, "-1"),
-        (json::FS_GROUP, "99999999999999999999"),
+        (argument::FS_TYPE, "sanity-no-such-fs"),
+        (argument::FS_TYPE, "../../bin/sh"),
+        (argument::FS_TYPE, "--help"),
+        (argument::READ_WRITE, "maybe"),
+        (argument::READ_WRITE, ""),
+        (argument::NAME, ""),
+        (argument::NAMESPACE, ""),
+        (argument::FS_GROUP, "-1"),
+        (argument::FS_GROUP, "99999999999999999999"),
         ("kubernetes.io/secret/key", "no base64!"),
-        (json::NAME, &long),
-        (json::FS_TYPE, &long),
+        (argument::NAME, &long),
+        (argument::FS_TYPE, &long),
     ];
     let mut victim = Victim::new(bench);
     let targets = values.map(|(key, value)| with(key, value));
@@ -134,9 +136,9 @@ fn targets(bench: &Bench, value: &str) -> Vec<Options> {
         .keys()
         .chain(&bench.run.option_keys);
     let pods = [
-        json::NAME,
-        json::FS_TYPE,
-        json::NAMESPACE,
+        argument::NAME,
+        argument::FS_TYPE,
+        argument::NAMESPACE,
         "kubernetes.io/pod.name",
     ];
     let mut keys: Vec<_> = own.map(String::as_str).chain(pods).collect();
@@ -265,7 +267,7 @@ fn spaces(bench: &Bench) -> Verdict {
     let again = bench.mount(&place, "rw")?;
     bench.expect_mounted_once(&place, &again)?;
     bench.down(&place)?;
-    let left: Vec<_> = world::mounts_below(&bench.dir.join(name))?;
+    let left: Vec<_> = mounts::below(&bench.dir.join(name))?;
     if left.is_empty() {
         Ok(())
     } else {

@@ -2,9 +2,11 @@
 
 use crate::{
     bench::Bench,
-    call::{Call, Outcome},
+    callout::{
+        call::{Call, Outcome},
+        reply::{Reply, Told},
+    },
     check::{Check, Level, Stop, Verdict, wrong},
-    reply::{Reply, Told},
 };
 use anyhow::anyhow;
 use std::time::Duration;

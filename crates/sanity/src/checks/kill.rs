@@ -2,11 +2,12 @@
 
 use crate::{
     bench::{Bench, Place},
-    call::{Call, Manner, To},
+    callout::call::{Call, Manner},
     check::{Check, Level, Need, Stop, Verdict, fault, wrong},
     checks::mnt::TEXT,
     config::Kind,
-    data, world,
+    data,
+    system::{block_devices, command::SignalTo, mounts},
 };
 use anyhow::Result;
 use nix::sys::signal::Signal;
@@ -57,11 +58,11 @@ pub const CHECKS: &[Check] = &[
     },
 ];
 
-fn to(step: u32) -> To {
+fn to(step: u32) -> SignalTo {
     if step.is_multiple_of(2) {
-        To::Group
+        SignalTo::Group
     } else {
-        To::Driver
+        SignalTo::Process
     }
 }
 
@@ -90,7 +91,7 @@ impl Cuts {
         bench: &Bench,
         argv: &[String],
         (step, of): (u32, u32),
-        to: To,
+        to: SignalTo,
     ) -> Result<(), Stop> {
         let manner = Manner {
             signal: Some((self.took * step / of, Signal::SIGKILL, to)),
@@ -215,7 +216,7 @@ fn attachments(bench: &Bench) -> Result<Vec<Cuts>, Stop> {
     };
     let mut attaches = Cuts::new("an attach", usual(&attach)?.took);
     let device = bench.attached(&volume, "rw")?;
-    let file = world::file_below(Path::new(&device)).unwrap_or_default();
+    let file = block_devices::file_below(Path::new(&device)).unwrap_or_default();
     let mut detaches = Cuts::new("a detach", usual(&detach)?.took);
     let stays = devices(&file, 0)?;
     for step in 1..=POINTS {
@@ -250,7 +251,7 @@ fn repeated(bench: &Bench, place: &Place, kept: bool) -> Verdict {
     if !bench.run.config.volume.read_only {
         data::write(bench, place, "written", TEXT)?;
     }
-    match world::backing(&mount.device) {
+    match block_devices::backing(&mount.device) {
         Some(file) => one_device(bench, &call, &file),
         None => Ok(()),
     }
@@ -274,7 +275,7 @@ fn one_device(bench: &Bench, call: &Call, file: &str) -> Verdict {
 fn devices(file: &str, most: usize) -> Result<usize> {
     let end = Instant::now() + Duration::from_secs(1);
     loop {
-        let loops = world::loops()?;
+        let loops = block_devices::loops()?;
         let found = loops.iter().filter(|(_, other)| other == file).count();
         if found <= most || Instant::now() > end {
             return Ok(found);
@@ -326,11 +327,13 @@ fn counted(bench: &Bench) -> Result<BTreeMap<String, usize>> {
     // An autoclear loop device may take a moment.
     thread::sleep(Duration::from_millis(200));
     let mut counts = BTreeMap::new();
-    counts.insert("mounts".to_owned(), world::mounts()?.len());
+    counts.insert("mounts".to_owned(), mounts::all()?.len());
     let ours = |file: &String| {
         bench.run.config.volume.content.is_some() || file.contains("flexvol-sanity-")
     };
-    let loops = world::loops()?.into_iter().filter(|(_, file)| ours(file));
+    let loops = block_devices::loops()?
+        .into_iter()
+        .filter(|(_, file)| ours(file));
     let mut devices = BTreeMap::<String, usize>::new();
     for (_, file) in loops {
         *devices

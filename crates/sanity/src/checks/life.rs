@@ -2,12 +2,12 @@
 
 use crate::{
     bench::{Bench, On, Place},
-    call::Call,
+    callout::{argument, call::Call},
     check::{Check, Level, Need, Stop, Verdict, readable, wrong},
     checks::mnt::{TEXT, mount_with},
-    data, json,
+    data,
+    system::mounts,
     volume::Release,
-    world,
 };
 
 pub const CHECKS: &[Check] = &[
@@ -131,9 +131,9 @@ fn with_group(bench: &Bench, place: &Place, release: Release) -> Result<Call, St
         return bench.mount(place, "rw");
     }
     let key = if release < Release::V1_25 {
-        json::FS_GROUP_BEFORE
+        argument::FS_GROUP_BEFORE
     } else {
-        json::FS_GROUP
+        argument::FS_GROUP
     };
     mount_with(bench, place, &[(key, "4711")])
 }
@@ -207,7 +207,7 @@ fn reordered(bench: &Bench) -> Verdict {
         }
         readable(&bench.call(&bench.run.arguments("detach", &volume, &bench.dir, ""))?)?;
     }
-    if world::mounts_at(&place.dir)?.is_empty() {
+    if mounts::at(&place.dir)?.is_empty() {
         return Err(crate::check::fault("the pod's mount stays", "it is gone"));
     }
     let call = bench.mount(&place, "rw")?;

@@ -2,13 +2,14 @@
 
 use crate::{
     bench::{Bench, Place},
-    call::Call,
+    callout::{
+        argument::{self, FS_GROUP, FS_GROUP_BEFORE, Options},
+        call::Call,
+    },
     check::{Check, Level, Need, Stop, Verdict, wrong},
     data,
-    json::{self, FS_GROUP, FS_GROUP_BEFORE, Options},
-    leftovers, own_mounts,
+    system::{self, cleanup, mount_namespace, mounts},
     volume::Release,
-    world,
 };
 use anyhow::Context;
 use std::{fs, io::ErrorKind, os::unix::fs::MetadataExt, path::Path};
@@ -155,11 +156,11 @@ fn repeat(bench: &Bench) -> Verdict {
 
 /// Mounts what is mounted.
 fn again(bench: &Bench, place: &Place) -> Verdict {
-    let before = world::mounts_at(&place.dir)?.len();
+    let before = mounts::at(&place.dir)?.len();
     for _ in 0..3 {
         let call = bench.mount(place, "rw")?;
         bench.expect_mounted(place, &call)?;
-        let now = world::mounts_at(&place.dir)?.len();
+        let now = mounts::at(&place.dir)?.len();
         if now != before {
             return Err(wrong(
                 &call,
@@ -187,11 +188,11 @@ fn other_thing(bench: &Bench) -> Verdict {
 
 /// Mounts a volume where something else is mounted.
 fn onto_other(bench: &Bench, place: &Place, other: &Path) -> Result<Call, Stop> {
-    world::make_directory(&place.dir).context("make kubelet's directory")?;
-    own_mounts::bind(other, &place.dir)?;
+    system::make_directory(&place.dir).context("make kubelet's directory")?;
+    mount_namespace::bind(other, &place.dir)?;
     let call = bench.mount(place, "rw")?;
     if call.failed() {
-        leftovers::unmount(&place.dir)?;
+        cleanup::unmount(&place.dir)?;
         return Ok(call);
     }
     if !call.succeeded() {
@@ -216,10 +217,10 @@ fn missing_volume(bench: &Bench) -> Verdict {
             continue;
         }
         let dir = bench.dir.join(callout);
-        world::make_directory(&dir).context("make a directory")?;
+        system::make_directory(&dir).context("make a directory")?;
         let call = bench.call(&bench.run.nobody(callout, &dir))?;
         if call.succeeded() {
-            let mounted = !world::mounts_at(&dir)?.is_empty();
+            let mounted = !mounts::at(&dir)?.is_empty();
             let found = if mounted {
                 "Success, something is mounted"
             } else {
@@ -227,7 +228,7 @@ fn missing_volume(bench: &Bench) -> Verdict {
             };
             return Err(wrong(&call, "a Failure", found));
         }
-        if !world::mounts_below(&dir)?.is_empty() {
+        if !mounts::below(&dir)?.is_empty() {
             return Err(wrong(
                 &call,
                 "nothing is mounted after a Failure",
@@ -244,7 +245,7 @@ pub fn mount_with(bench: &Bench, place: &Place, more: &[(&str, &str)]) -> Result
     let last = argv.len() - 1;
     let mut members: Options = serde_json::from_str(&argv[last]).context("read our own JSON")?;
     members.extend(more.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())));
-    argv[last] = json::object(&members);
+    argv[last] = argument::object(&members);
     bench.call(&argv)
 }
 
@@ -276,7 +277,7 @@ fn nonempty(bench: &Bench) -> Verdict {
     bench.needs_mounting()?;
     let volume = bench.volume()?;
     let place = bench.last_stage(&volume, "sanity-pod", "rw")?;
-    world::make_directory(&place.dir).context("make kubelet's directory")?;
+    system::make_directory(&place.dir).context("make kubelet's directory")?;
     let file = place.dir.join("left-by-somebody");
     fs::write(&file, TEXT).context("write into the directory")?;
     let call = bench.mount(&place, "rw")?;

@@ -2,9 +2,12 @@
 
 use crate::{
     bench::Bench,
-    call::{Call, Exit, LINGER},
+    callout::{
+        call::{Call, Exit},
+        reply::{self, Status},
+    },
     check::{Check, Level, Stop, Verdict, not_applicable, wrong},
-    reply::{self, Status},
+    system::command::LINGER,
     tour,
 };
 
@@ -154,7 +157,7 @@ pub const CHECKS: &[Check] = &[
         source: "klog.Warningf in DriverCall.Run, driver-call.go, 1.6 to 1.37",
         run: |bench| {
             bench.needs_callout("mount")?;
-            let secret = crate::json::base64(b"sanity");
+            let secret = crate::callout::argument::base64(b"sanity");
             let json = format!(
                 r#"{{"kubernetes.io/pvOrVolumeName":"sanity-{}-nobody","kubernetes.io/secret/key":"{secret}"}}"#,
                 bench.run.tag

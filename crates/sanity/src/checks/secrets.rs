@@ -2,11 +2,10 @@
 
 use crate::{
     bench::Bench,
-    call::Call,
+    callout::{argument, call::Call},
     check::{Check, Level, Stop, Verdict, fault, wrong},
-    json,
+    system::{self, mounts},
     volume::Source,
-    world,
 };
 use anyhow::Context;
 use std::{
@@ -47,7 +46,7 @@ pub const CHECKS: &[Check] = &[
 /// A secret that nobody else has.
 fn secret(bench: &Bench, what: &str) -> (String, String) {
     let plain = format!("sanity-{}-{what}-secret", bench.run.tag);
-    let encoded = json::base64(plain.as_bytes());
+    let encoded = argument::base64(plain.as_bytes());
     (plain, encoded)
 }
 
@@ -60,29 +59,29 @@ fn secrets(bench: &Bench) -> Verdict {
     bench.needs_callout("mount")?;
     let (plain, encoded) = secret(bench, "echo");
     let words = [plain.as_str(), encoded.as_str()];
-    let key = format!("{}key", json::SECRET);
+    let key = format!("{}key", argument::SECRET);
     let started = SystemTime::now();
     let nobody = bench.dir.join("nobody");
-    world::make_directory(&nobody).context("make a directory")?;
+    system::make_directory(&nobody).context("make a directory")?;
     let mut members = bench.run.nobodys().mount_members("rw", "sanity-pod");
     members.insert(key.clone(), encoded.clone());
     let mut calls = vec![vec![
         "mount".to_owned(),
         nobody.to_string_lossy().into_owned(),
-        json::object(&members),
+        argument::object(&members),
     ]];
     let mut place = None;
-    if world::is_root() && bench.run.source != Source::None {
+    if system::is_root() && bench.run.source != Source::None {
         let volume = bench.volume()?;
         let stage = bench.last_stage(&volume, "sanity-pod", "rw")?;
         if stage.on == crate::bench::On::Pod {
-            world::make_directory(&stage.dir).context("make a directory")?;
+            system::make_directory(&stage.dir).context("make a directory")?;
             let mut members = stage.volume.mount_members("rw", "sanity-pod");
             members.insert(key, encoded.clone());
             calls.push(vec![
                 "mount".to_owned(),
                 stage.dir.to_string_lossy().into_owned(),
-                json::object(&members),
+                argument::object(&members),
             ]);
             place = Some(stage);
         }
@@ -112,9 +111,7 @@ fn secrets(bench: &Bench) -> Verdict {
             ));
         }
     }
-    if let Some(place) =
-        place.filter(|place| world::mounts_at(&place.dir).is_ok_and(|m| !m.is_empty()))
-    {
+    if let Some(place) = place.filter(|place| mounts::at(&place.dir).is_ok_and(|m| !m.is_empty())) {
         bench.down(&place)?;
     }
     Ok(())
@@ -223,7 +220,7 @@ fn broken_json(bench: &Bench) -> Verdict {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{journal::header, json::Options, subject::Run};
+    use crate::{callout::argument::Options, journal::header, subject::Run};
 
     #[test]
     fn a_file_that_was_written_at_once_is_looked_at() {

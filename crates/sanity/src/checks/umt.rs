@@ -5,7 +5,8 @@ use crate::{
     check::{Check, Level, Need, Stop, Verdict, not_applicable, wrong},
     checks::mnt::TEXT,
     config::Kind,
-    data, process, world,
+    data,
+    system::{command, mounts},
 };
 use anyhow::Context;
 use std::{
@@ -151,7 +152,7 @@ fn dead(bench: &Bench) -> Verdict {
             ("SANITY_NAME", volume.name.as_str()),
             ("SANITY_TARGET", &target),
         ];
-        process::hook(command, &variables)?;
+        command::hook(command, &variables)?;
     }
     let mut call = bench.unmount(&place)?;
     for _ in 0..2 {
@@ -168,19 +169,19 @@ fn dead(bench: &Bench) -> Verdict {
 /// `ext4_force_shutdown`); never of a file system that anybody else has.
 fn shut_down(bench: &Bench, place: &Place) -> Verdict {
     let left = |why: &str| Err(Stop::Left(why.to_owned()));
-    let mount = world::mounts_at(&place.dir)?.pop();
+    let mount = mounts::at(&place.dir)?.pop();
     let Some(mount) = mount.filter(|mount| ["xfs", "ext4"].contains(&mount.filesystem.as_str()))
     else {
         return left("a way to end a volume's server: give [volume] kill_server");
     };
-    if !world::is_alone(&mount, &bench.run.scratch)? {
+    if !mounts::is_alone(&mount, &bench.run.scratch)? {
         return left("a volume whose file system is its own, or [volume] kill_server");
     }
-    if !world::has_tool("xfs_io") {
+    if !command::has_tool("xfs_io") {
         return left("xfs_io (package xfsprogs), or [volume] kill_server");
     }
     let words = ["-x", "-c", "shutdown"].map(OsStr::new);
-    process::tool("xfs_io", &[&words[..], &[place.dir.as_os_str()]].concat())?;
+    command::tool("xfs_io", &[&words[..], &[place.dir.as_os_str()]].concat())?;
     // What was read before can be read still on an ext4.
     if data::try_write(bench, place, "dead", TEXT).is_ok() {
         let why = "the file system was shut down, and can be written still";
@@ -236,7 +237,7 @@ fn stays(bench: &Bench, place: &Place) -> Verdict {
         };
         return Err(wrong(&call, "a Failure while a file is open", found));
     }
-    if world::mounts_at(&place.dir)?.is_empty() {
+    if mounts::at(&place.dir)?.is_empty() {
         return Err(wrong(&call, "the volume is mounted still", "it is not"));
     }
     Ok(())

@@ -1,8 +1,8 @@
 //! How what a broken driver left is removed, and nothing else.
 
-use crate::{
-    process,
-    world::{backing, loops, mounts_below, number},
+use super::{
+    block_devices::{backing, loops, number},
+    command, mounts,
 };
 use anyhow::{Context, Result, ensure};
 use nix::{
@@ -41,7 +41,7 @@ const GOING: Duration = Duration::from_millis(500);
 /// Returns what a driver should have removed.
 pub fn clear(directory: &Path) -> Result<Vec<String>> {
     let mut left = Vec::new();
-    let mut mounted = mounts_below(directory)?;
+    let mut mounted = mounts::below(directory)?;
     mounted.reverse();
     for mount in mounted.iter().filter(|mount| mount.point != directory) {
         left.push(format!(
@@ -59,9 +59,9 @@ pub fn clear(directory: &Path) -> Result<Vec<String>> {
 /// returns which these were.
 pub fn release(which: impl Fn(&(PathBuf, String)) -> bool) -> Result<Vec<String>> {
     let theirs = || -> Result<Vec<_>> {
-        let mut loops = loops()?;
-        loops.retain(&which);
-        Ok(loops)
+        let mut all = loops()?;
+        all.retain(&which);
+        Ok(all)
     };
     let end = Instant::now() + GOING;
     while !theirs()?.is_empty() && Instant::now() < end {
@@ -141,7 +141,7 @@ fn detach(device: &Path, file: &str) -> Result<()> {
     let about = held.metadata().context("look at a loop device")?;
     if backing(&number(&about)).is_some_and(|shown| shown == file) {
         let words = ["--detach".as_ref(), device.as_os_str()];
-        process::tool("losetup", &words)?;
+        command::tool("losetup", &words)?;
     }
     Ok(())
 }

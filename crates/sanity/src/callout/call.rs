@@ -2,15 +2,13 @@
 //! arguments and nothing on standard input, everything that is written taken together, and everybody
 //! waits until all of it is closed.
 
-use crate::reply::{self, Reply, Status};
+use crate::{
+    callout::reply::{self, Reply, Status},
+    redact::{masked, printable, quoted},
+    system::command::{PATH, SignalTo},
+};
 use nix::sys::signal::Signal;
 use std::{ffi::OsString, fmt::Write as _, path::PathBuf, time::Duration};
-
-/// What programs find on a node under systemd.
-pub const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-
-/// How long output may stay open after the driver's end before that is worth a word.
-pub const LINGER: Duration = Duration::from_millis(500);
 
 /// How a call differs from kubelet's usual one.
 #[derive(Clone, Debug, Default)]
@@ -22,7 +20,7 @@ pub struct Manner {
     /// The environment, instead of a [`PATH`] alone.
     pub environment: Option<Vec<(String, String)>>,
     /// A signal after a while, to the driver alone or to its whole process group.
-    pub signal: Option<(Duration, Signal, To)>,
+    pub signal: Option<(Duration, Signal, SignalTo)>,
     /// Another limit than the usual one.
     pub deadline: Option<Duration>,
 }
@@ -35,13 +33,6 @@ impl Manner {
         let given = given.map(|(key, value)| (key.as_str(), value.as_str()));
         usual.into_iter().chain(given)
     }
-}
-
-/// Whom a signal reaches.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum To {
-    Driver,
-    Group,
 }
 
 /// How the driver ended.
@@ -147,8 +138,8 @@ impl Call {
         let mut line = words.join(" ") + " </dev/null";
         if let Some((after, signal, to)) = self.manner.signal {
             let whom = match to {
-                To::Driver => "it",
-                To::Group => "its process group",
+                SignalTo::Process => "it",
+                SignalTo::Group => "its process group",
             };
             // Writing to a string does not fail.
             let _ = write!(line, " # {signal} to {whom} after {} ms", after.as_millis());
@@ -179,56 +170,6 @@ impl Call {
         };
         let _ = write!(text, ", {:.3} s)", self.took.as_secs_f64());
         text
-    }
-}
-
-/// The text without the words that nobody should see.
-pub fn masked(mut text: String, masks: &[String]) -> String {
-    for mask in masks.iter().filter(|mask| !mask.is_empty()) {
-        text = text.replace(mask.as_str(), "***");
-    }
-    text
-}
-
-/// The text without what a terminal obeys; lines stay lines.
-pub fn printable(text: &str) -> String {
-    let mut printable = String::with_capacity(text.len());
-    for c in text.chars() {
-        if c.is_control() && c != '\n' {
-            printable.extend(c.escape_default());
-        } else {
-            printable.push(c);
-        }
-    }
-    printable
-}
-
-/// What people may see of a text that others wrote.
-pub fn shown(text: String, masks: &[String]) -> String {
-    printable(&masked(text, masks))
-}
-
-/// A word as a shell reads it back.
-pub fn quoted(word: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,@%+~".contains(c);
-    if !word.is_empty() && word.chars().all(plain) {
-        word.to_owned()
-    } else if word.chars().any(char::is_control) {
-        let mut text = String::from("$'");
-        for c in word.chars() {
-            match c {
-                '\\' | '\'' => text.extend(['\\', c]),
-                c if c.is_control() => {
-                    for byte in c.encode_utf8(&mut [0; 4]).bytes() {
-                        let _ = write!(text, "\\x{byte:02x}");
-                    }
-                }
-                c => text.push(c),
-            }
-        }
-        text + "'"
-    } else {
-        format!("'{}'", word.replace('\'', r"'\''"))
     }
 }
 
@@ -325,7 +266,7 @@ mod tests {
         let manner = Manner {
             through: ["sh", "-c", r#"exec "$0" <&-"#].map(OsString::from).into(),
             environment: Some(vec![("LANG".to_owned(), "tr_TR".to_owned())]),
-            signal: Some((Duration::from_millis(7), Signal::SIGKILL, To::Group)),
+            signal: Some((Duration::from_millis(7), Signal::SIGKILL, SignalTo::Group)),
             ..Manner::default()
         };
         assert_eq!(

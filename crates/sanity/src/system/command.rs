@@ -1,7 +1,6 @@
-//! Programs that are run, signalled and ended: the driver as kubelet runs it (`DriverCall.Run` in
-//! `pkg/volume/flexvolume/driver-call.go`), and the vendor's and the system's commands. None is waited
-//! for longer than its deadline, and no process group is signalled whose leader was reaped: its number may
-//! be somebody else's by then.
+//! Programs that are run, signalled and ended: the driver, and the vendor's and the system's commands.
+//! None is waited for longer than its deadline, and no process group is signalled whose leader was reaped:
+//! its number may be somebody else's by then.
 
 use anyhow::{Context, Result, bail, ensure};
 use nix::{
@@ -15,7 +14,7 @@ use nix::{
 use std::{
     ffi::OsStr,
     io::Read,
-    os::unix::process::{CommandExt, ExitStatusExt},
+    os::unix::process::CommandExt,
     path::Path,
     process::{Child, Command, ExitStatus, Stdio},
     sync::{Arc, Mutex, PoisonError, mpsc},
@@ -23,50 +22,20 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::call::{Call, Exit, LINGER, Manner, PATH, To};
+/// What programs find on a node under systemd.
+pub const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// How long output may stay open after the driver's end before that is worth a word.
+pub const LINGER: Duration = Duration::from_millis(500);
+
+/// The variable by which the process that does the run is told: its guard's number and its journal.
+pub const WORKER: &str = "FLEXVOL_SANITY_WORKER";
 
 /// How long a vendor's command or one of the system's may take.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 /// How long what was killed may take to end: one that the kernel holds is left behind.
 const LAST: Duration = Duration::from_secs(10);
-
-/// Runs the driver once.
-///
-/// # Errors
-/// When the process cannot be started; whatever it does then is in the [`Call`].
-pub fn run(
-    executable: &Path,
-    argv: &[String],
-    manner: &Manner,
-    deadline: Duration,
-) -> Result<Call> {
-    let mut line = manner.through.clone();
-    line.push(executable.into());
-    let mut command = Command::new(&line[0]);
-    command.args(&line[1..]).args(argv).env_clear();
-    command.envs(manner.variables());
-    let deadline = manner.deadline.unwrap_or(deadline);
-    let ran = supervise(&mut command, deadline, manner.signal)
-        .with_context(|| format!("run {}", line[0].display()))?;
-    let exit = match ran.status {
-        Some(status) if !ran.open => status.code().map_or_else(
-            || Exit::Signal(status.signal().unwrap_or_default()),
-            Exit::Code,
-        ),
-        _ => Exit::Deadline,
-    };
-    Ok(Call {
-        executable: executable.to_owned(),
-        argv: argv.to_owned(),
-        manner: manner.clone(),
-        stdout: ran.stdout,
-        stderr: ran.stderr,
-        exit,
-        took: ran.took,
-        lingered: ran.lingered,
-    })
-}
 
 /// Runs one of the vendor's commands and returns what it printed.
 ///
@@ -77,7 +46,7 @@ pub fn hook(command: &[String], variables: &[(&str, &str)]) -> Result<String> {
     let mut line = Command::new(program);
     line.args(arguments)
         .envs(variables.iter().copied())
-        .env_remove(crate::guard::WORKER);
+        .env_remove(WORKER);
     printed(&mut line, &command.join(" "))
 }
 
@@ -113,23 +82,31 @@ fn printed(command: &mut Command, name: &str) -> Result<String> {
     Ok(String::from_utf8_lossy(&ran.stdout).into_owned())
 }
 
-/// What became of a program.
-struct Ran {
-    /// Nothing if it had to be killed.
-    status: Option<ExitStatus>,
-    stdout: Vec<u8>,
-    stderr: Vec<u8>,
-    took: Duration,
-    /// How long output stayed open after its end.
-    lingered: Duration,
-    /// The output was open still at the deadline.
-    open: bool,
+/// Whom a signal reaches.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum SignalTo {
+    Process,
+    Group,
 }
 
-fn supervise(
+/// What became of a program.
+#[derive(Debug)]
+pub struct Ran {
+    /// Nothing if it had to be killed.
+    pub status: Option<ExitStatus>,
+    pub stdout: Vec<u8>,
+    pub stderr: Vec<u8>,
+    pub took: Duration,
+    /// How long output stayed open after its end.
+    pub lingered: Duration,
+    /// The output was open still at the deadline.
+    pub open: bool,
+}
+
+pub fn supervise(
     command: &mut Command,
     deadline: Duration,
-    signal: Option<(Duration, Signal, To)>,
+    signal: Option<(Duration, Signal, SignalTo)>,
 ) -> Result<Ran> {
     command
         .current_dir("/")
@@ -162,6 +139,12 @@ fn supervise(
         lingered,
         open,
     })
+}
+
+/// Whether a program is on this machine.
+pub fn has_tool(name: &str) -> bool {
+    PATH.split(':')
+        .any(|directory| Path::new(directory).join(name).is_file())
 }
 
 /// A file that was just written may still be open in a child that another thread started and that
@@ -219,7 +202,7 @@ fn ends(
     child: &Child,
     started: Instant,
     end: Instant,
-    mut signal: Option<(Duration, Signal, To)>,
+    mut signal: Option<(Duration, Signal, SignalTo)>,
 ) -> nix::Result<bool> {
     let mut pause = Duration::from_micros(200);
     loop {
@@ -231,8 +214,8 @@ fn ends(
             && now >= started + after
         {
             let _ = match to {
-                To::Driver => kill(number(child), which),
-                To::Group => killpg(number(child), which),
+                SignalTo::Process => kill(number(child), which),
+                SignalTo::Group => killpg(number(child), which),
             };
             signal = None;
         }
@@ -290,46 +273,6 @@ impl Stream {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::call::Outcome;
-
-    fn shell(script: &str, manner: &Manner) -> Call {
-        let argv = ["-c".to_owned(), script.to_owned()];
-        run(Path::new("/bin/sh"), &argv, manner, Duration::from_secs(2)).unwrap()
-    }
-
-    #[test]
-    fn both_outputs_are_taken_together() {
-        let call = shell(
-            "echo '{\"status\":\"Success\"}'; echo warning >&2",
-            &Manner::default(),
-        );
-        assert!(matches!(call.outcome(), Outcome::Broken(_)));
-        assert_eq!(call.stderr, b"warning\n");
-    }
-
-    #[test]
-    fn a_driver_without_end_is_killed_with_its_children() {
-        let call = shell("sleep 60 & sleep 60", &Manner::default());
-        assert_eq!(call.exit, Exit::Deadline);
-        assert!(call.took < Duration::from_secs(10));
-    }
-
-    #[test]
-    fn a_child_that_keeps_the_output_is_noticed() {
-        let call = shell("sleep 1 & echo '{}'", &Manner::default());
-        assert!(call.lingered > LINGER, "{:?}", call.lingered);
-        assert_eq!(call.exit, Exit::Code(0));
-    }
-
-    #[test]
-    fn a_signal_reaches_the_driver_and_is_seen_to_end_it() {
-        let manner = Manner {
-            signal: Some((Duration::from_millis(50), Signal::SIGKILL, To::Driver)),
-            ..Manner::default()
-        };
-        assert!(shell("exec sleep 60", &manner).was_killed());
-        assert!(!shell("true", &manner).was_killed());
-    }
 
     #[test]
     fn commands_say_what_they_printed_or_why_they_failed() {
