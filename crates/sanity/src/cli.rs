@@ -5,11 +5,11 @@ use crate::{
     check::{Check, Level},
     checks,
     config::{self, Config},
-    guard,
-    journal::{self, Header, Journal},
+    discover, guard,
+    journal::{self, Journal, record::Header},
     report::{self, Format, tell},
-    run,
-    subject::Run,
+    run::Run,
+    runner,
     system::block_devices,
     volume::Source,
 };
@@ -159,7 +159,7 @@ pub fn run() -> Result<ExitCode> {
             prepared(&settings, |run| {
                 let progress = telling.format == Format::Pretty;
                 let jobs = telling.jobs(&run.source);
-                let results = run::run(run, &checks, jobs, settings.keep, progress);
+                let results = runner::run(run, &checks, jobs, settings.keep, progress);
                 let report = report::Report::new(run, results);
                 tell(&report.text(telling.format))?;
                 if let Some(path) = &telling.report {
@@ -229,7 +229,7 @@ fn prepared(settings: &Settings, work: impl FnOnce(&Run) -> Result<ExitCode>) ->
     };
     let header = journal::read(&journal)?.header;
     let mut run = Run::new(&header, config.secrets, Some(Journal::open(&journal)?));
-    run.discover()?;
+    discover::discover(&mut run)?;
     work(&run)
 }
 

@@ -10,95 +10,92 @@ use crate::{
         call::{Manner, Outcome},
         reply::Told,
     },
-    check::Stop,
-    first,
-    journal::Record,
-    subject::Run,
+    journal::record::Record,
+    run::{Run, first_init},
     system::{self, cleanup},
+    verdict::Stop,
     volume::{Source, Volume},
 };
 use anyhow::{Context, Result};
 use std::{collections::BTreeSet, path::Path};
 
-impl Run {
-    /// Asks the driver what it does not do at all, and how volumes are had.
-    pub fn discover(&mut self) -> Result<()> {
-        self.first = Some(first::init(self)?);
-        let init = self.call(&["init".to_owned()], &Manner::default())?;
-        if let Outcome::Success(reply) = init.outcome()
-            && let Told::Some(_, capabilities) = reply.capabilities
-        {
-            self.capabilities = capabilities;
-        }
-        self.unknown = self.doubtful()?;
-        let guess = self.source == Source::None;
-        if guess {
-            self.source = Source::Callouts;
-        }
-        self.gone = self.like_existing();
-        self.record_known()?;
-        let bench = Bench::new(self, "discover")?;
-        let found = asked(&bench);
-        let closed = bench.close(false);
-        match found {
-            Ok((volume, unsupported)) => {
-                closed.cleared?;
-                self.option_keys.extend(volume.options.keys().cloned());
-                if self.source.is_fresh() && self.source != Source::Images {
-                    self.gone = removed(&volume.options, &self.tag);
-                }
-                self.unknown.clear();
-                self.unsupported = unsupported;
+/// Asks the driver what it does not do at all, and how volumes are had.
+pub fn discover(run: &mut Run) -> Result<()> {
+    run.first = Some(first_init::init(run)?);
+    let init = run.call(&["init".to_owned()], &Manner::default())?;
+    if let Outcome::Success(reply) = init.outcome()
+        && let Told::Some(_, capabilities) = reply.capabilities
+    {
+        run.capabilities = capabilities;
+    }
+    run.unknown = doubtful(run)?;
+    let guess = run.source == Source::None;
+    if guess {
+        run.source = Source::Callouts;
+    }
+    run.gone = like_existing(run);
+    record_known(run)?;
+    let bench = Bench::new(run, "discover")?;
+    let found = asked(&bench);
+    let closed = bench.close(false);
+    match found {
+        Ok((volume, unsupported)) => {
+            closed.cleared?;
+            run.option_keys.extend(volume.options.keys().cloned());
+            if run.source.is_fresh() && run.source != Source::Images {
+                run.gone = removed(&volume.options, &run.tag);
             }
-            // It has no such callout, which is nothing to complain about.
-            Err(_) if guess => self.source = Source::None,
-            // The checks that need a volume say so.
-            Err(_) => {}
+            run.unknown.clear();
+            run.unsupported = unsupported;
         }
-        self.record_known()
+        // It has no such callout, which is nothing to complain about.
+        Err(_) if guess => run.source = Source::None,
+        // The checks that need a volume say so.
+        Err(_) => {}
     }
+    record_known(run)
+}
 
-    /// Writes down what one needs to know of the driver to undo what is made with it.
-    fn record_known(&self) -> Result<()> {
-        self.record(&Record::Known {
-            source: self.source.clone(),
-            attach: self.capabilities.attach,
-            unsupported: &self.unsupported | &self.unknown,
-        })
-    }
+/// Writes down what one needs to know of the driver to undo what is made with it.
+fn record_known(run: &Run) -> Result<()> {
+    run.record(&Record::Known {
+        source: run.source.clone(),
+        attach: run.capabilities.attach,
+        unsupported: &run.unsupported | &run.unknown,
+    })
+}
 
-    /// What is called Not supported of a volume that does not exist.
-    fn doubtful(&self) -> Result<BTreeSet<String>> {
-        let place = self.scratch.join("nobody");
-        let mut doubtful = BTreeSet::new();
-        for callout in CALLOUTS.iter().skip(1).filter(|name| self.is_called(name)) {
-            let directory = place.join(callout);
-            system::make_directory(&directory).context("make a directory")?;
-            let argv = self.nobody(callout, &directory);
-            if self.call(&argv, &Manner::default())?.not_supported() {
-                doubtful.insert((*callout).to_owned());
-            }
+/// What is called Not supported of a volume that does not exist.
+fn doubtful(run: &Run) -> Result<BTreeSet<String>> {
+    let place = run.scratch.join("nobody");
+    let mut doubtful = BTreeSet::new();
+    for callout in CALLOUTS.iter().skip(1).filter(|name| run.is_called(name)) {
+        let directory = place.join(callout);
+        system::make_directory(&directory).context("make a directory")?;
+        let argv = run.nobody(callout, &directory);
+        if run.call(&argv, &Manner::default())?.not_supported() {
+            doubtful.insert((*callout).to_owned());
         }
-        cleanup::clear(&place)?;
-        Ok(doubtful)
     }
+    cleanup::clear(&place)?;
+    Ok(doubtful)
+}
 
-    /// Options like those of the configuration, for a volume that does not exist.
-    fn like_existing(&self) -> Options {
-        let nobody = format!("sanity-{}-nobody", self.tag);
-        let image = self.scratch.join(format!("{nobody}.img"));
-        let other = |text: &String| match self.source {
-            Source::Images => text
-                .replace("{image}", &image.to_string_lossy())
-                .replace("{device}", &format!("/dev/{nobody}"))
-                .replace("{name}", &nobody),
-            _ => format!("{text}-{nobody}"),
-        };
-        let options = self.config.options.iter();
-        options
-            .map(|(key, text)| (key.clone(), other(text)))
-            .collect()
-    }
+/// Options like those of the configuration, for a volume that does not exist.
+fn like_existing(run: &Run) -> Options {
+    let nobody = format!("sanity-{}-nobody", run.tag);
+    let image = run.scratch.join(format!("{nobody}.img"));
+    let other = |text: &String| match run.source {
+        Source::Images => text
+            .replace("{image}", &image.to_string_lossy())
+            .replace("{device}", &format!("/dev/{nobody}"))
+            .replace("{name}", &nobody),
+        _ => format!("{text}-{nobody}"),
+    };
+    let options = run.config.options.iter();
+    options
+        .map(|(key, text)| (key.clone(), other(text)))
+        .collect()
 }
 
 /// Options of a volume that was removed. A device's name may be another device's by now.

@@ -4,11 +4,12 @@
 //! run undoes the rest by the journal.
 
 use crate::{
+    bench::teardown,
     callout::argument::Options,
     config::Config,
-    journal::{self, Header},
+    journal::{self, record::Header},
     redact::printable,
-    subject::Run,
+    run::Run,
     system::{self, cleanup, command::WORKER, mount_namespace, mounts, processes},
 };
 use anyhow::{Context, Result, bail, ensure};
@@ -168,7 +169,7 @@ fn undo(path: &Path, lock: Flock<File>, secrets: &Options) -> Result<()> {
     let scratch = read.header.scratch.clone();
     let is_mounted = !read.header.shared && !mounts::at(&scratch)?.is_empty();
     let tag = read.header.tag.clone();
-    let undone = Run::again(&read, secrets.clone()).undo_all(&read.made);
+    let undone = teardown::undo_all(&Run::again(&read, secrets.clone()), &read.made);
     let run = undone.and(cleanup::clear_loops_of(&tag));
     if scratch.exists() {
         cleanup::clear(&scratch)?;

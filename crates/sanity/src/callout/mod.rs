@@ -3,6 +3,7 @@
 pub mod argument;
 pub mod call;
 pub mod exec;
+pub mod hanging;
 pub mod reply;
 
 /// Callouts that a driver may answer with "Not supported" for ever.

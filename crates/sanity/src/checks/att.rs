@@ -1,12 +1,14 @@
 //! The controller attaches and detaches, kubelet waits for the device.
 
 use crate::{
-    bench::Bench,
+    bench::{
+        Bench,
+        files::{self, TEXT},
+    },
     callout::call::{Call, Exit, Manner, Outcome},
-    check::{Check, Level, Need, Stop, Verdict, not_applicable, wrong},
-    checks::mnt::TEXT,
-    data,
+    check::{Check, Level, Need},
     system::command::SignalTo,
+    verdict::{Stop, Verdict, not_applicable, wrong},
     volume::{Source, Volume},
 };
 use nix::sys::signal::Signal;
@@ -231,7 +233,7 @@ fn read_only_first(bench: &Bench) -> Verdict {
         return Ok(());
     }
     let place = bench.up(&volume, "sanity-pod", "rw")?;
-    if let Err(error) = data::try_write(bench, &place, "sanity", TEXT) {
+    if let Err(error) = files::try_write(bench, &place, "sanity", TEXT) {
         return Err(wrong(
             &call,
             "a device that can be written",

@@ -6,7 +6,8 @@ use crate::{
         CALLOUTS,
         call::{Call, Outcome},
     },
-    check::{Check, Level, Verdict, readable, wrong},
+    check::{Check, Level},
+    verdict::{Verdict, readable, wrong},
 };
 
 pub const CHECKS: &[Check] = &[

@@ -1,12 +1,15 @@
 //! Several at a time.
 
 use crate::{
-    bench::{Bench, Place},
+    bench::{
+        Bench, Place,
+        files::{self, TEXT},
+    },
     callout::call::Call,
-    check::{Check, Level, Need, Stop, Verdict, fault, readable, wrong},
-    checks::{kill::Cuts, mnt::TEXT},
-    data,
+    check::{Check, Level, Need},
+    checks::kill::Cuts,
     system::{command::SignalTo, mounts},
+    verdict::{Stop, Verdict, fault, readable, wrong},
 };
 use std::{thread, time::Duration};
 
@@ -125,7 +128,7 @@ fn race(bench: &Bench) -> Verdict {
     if found != 1 {
         return Err(fault("one mount on the directory", format!("{found}")));
     }
-    data::write(bench, &place, "sanity", TEXT)?;
+    files::write(bench, &place, "sanity", TEXT)?;
     bench.down(&place)?;
     bench.done_with(&volume)
 }
@@ -170,7 +173,7 @@ fn two_volumes(bench: &Bench) -> Verdict {
         .collect::<Result<_, Stop>>()?;
     for (call, place) in together(bench, &calls)?.iter().zip(&places) {
         bench.expect_mounted(place, call)?;
-        data::write(bench, place, "whose", place.volume.name.as_bytes())?;
+        files::write(bench, place, "whose", place.volume.name.as_bytes())?;
     }
     for place in &places {
         own(bench, place)?;
@@ -187,7 +190,7 @@ fn two_volumes(bench: &Bench) -> Verdict {
 
 /// Whether the name that was written to the volume is its own.
 fn own(bench: &Bench, place: &Place) -> Verdict {
-    let found = data::read(bench, place, "whose").unwrap_or_default();
+    let found = files::read(bench, place, "whose").unwrap_or_default();
     if found == place.volume.name.as_bytes() {
         return Ok(());
     }

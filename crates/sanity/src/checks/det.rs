@@ -1,15 +1,15 @@
 //! The controller asks where a volume is attached, and detaches it.
 
 use crate::{
-    bench::{Bench, Place},
-    callout::call::Outcome,
-    check::{Check, Level, Need, Verdict, wrong},
-    checks::{
-        att::{attach_or_none, attachable, detach, is_attached, still_attached},
-        mnt::TEXT,
+    bench::{
+        Bench, Place,
+        files::{self, TEXT},
     },
-    data,
+    callout::call::Outcome,
+    check::{Check, Level, Need},
+    checks::att::{attach_or_none, attachable, detach, is_attached, still_attached},
     system::mounts,
+    verdict::{Verdict, wrong},
 };
 
 pub const CHECKS: &[Check] = &[
@@ -203,7 +203,7 @@ fn busy(bench: &Bench) -> Verdict {
             dir,
             ..place.clone()
         };
-        let written = data::try_write(bench, &seen, "sanity", TEXT);
+        let written = files::try_write(bench, &seen, "sanity", TEXT);
         if let Err(error) = written
             && !bench.run.config.volume.read_only
         {

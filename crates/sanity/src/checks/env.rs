@@ -1,14 +1,14 @@
 //! Where a driver runs.
 
 use crate::{
-    bench::Bench,
+    bench::{Bench, sandbox},
     callout::{
         call::{Call, Exit, Manner, Outcome},
         exec,
     },
-    check::{Check, Level, Need, Stop, Verdict, not_applicable, wrong},
-    shield,
+    check::{Check, Level, Need},
     system::{self, command, mount_namespace},
+    verdict::{Stop, Verdict, not_applicable, wrong},
     volume::Source,
 };
 use anyhow::Context;
@@ -192,7 +192,7 @@ fn without_a_log(bench: &Bench) -> Verdict {
         ..Manner::default()
     };
     let read_only = || mount_namespace::mount_memory(Path::new(LOGS), MsFlags::MS_RDONLY);
-    shield::apart(bench, read_only, || as_usual(bench, &usual, &manner))
+    sandbox::apart(bench, read_only, || as_usual(bench, &usual, &manner))
 }
 
 fn untouched(bench: &Bench) -> Verdict {

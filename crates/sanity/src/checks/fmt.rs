@@ -1,14 +1,18 @@
 //! What a driver formats, and what it must not.
 
 use crate::{
-    bench::Bench,
+    bench::{
+        Bench,
+        files::{self, TEXT},
+    },
     callout::call::{Call, Manner},
-    check::{Check, Fault, Level, Need, Stop, Verdict, fault, wrong},
-    checks::mnt::TEXT,
-    data,
-    image::{self, Planted},
+    check::{Check, Level, Need},
     system::{block_devices, command},
-    volume::{Source, Volume},
+    verdict::{Fault, Stop, Verdict, fault, wrong},
+    volume::{
+        Source, Volume, content,
+        planted::{self, Planted},
+    },
 };
 use anyhow::{Context, Result};
 use std::{fs, path::Path};
@@ -107,11 +111,11 @@ fn blank(bench: &Bench) -> Verdict {
     let volume = bench.volume()?;
     for round in 0..3 {
         let place = bench.up(&volume, "sanity-pod", "rw")?;
-        if round > 0 && data::read(bench, &place, "once").as_deref() != Some(TEXT) {
+        if round > 0 && files::read(bench, &place, "once").as_deref() != Some(TEXT) {
             let found = "it is gone: formatted again";
             return Err(fault("the file of the last mount", found));
         }
-        data::write(bench, &place, "once", TEXT)?;
+        files::write(bench, &place, "once", TEXT)?;
         bench.down(&place)?;
     }
     Ok(())
@@ -189,7 +193,7 @@ fn settle(bench: &Bench, volume: &Volume, content: &Path) -> Result<()> {
 
 fn foreign(bench: &Bench) -> Verdict {
     bench.needs_device()?;
-    let kinds = image::filesystems();
+    let kinds = planted::filesystems();
     if kinds.len() < 2 {
         return Err(Stop::Left(
             "two of mkfs.ext4, mkfs.xfs and mkfs.btrfs".to_owned(),
@@ -197,7 +201,7 @@ fn foreign(bench: &Bench) -> Verdict {
     }
     for kind in kinds {
         spared(bench, "rw", |content| {
-            image::plant_filesystem(content, kind)
+            Ok(planted::plant_filesystem(content, kind)?)
         })?;
     }
     Ok(())
@@ -205,9 +209,9 @@ fn foreign(bench: &Bench) -> Verdict {
 
 fn unsigned(bench: &Bench) -> Verdict {
     bench.needs_device()?;
-    for (what, pieces) in image::unsigned(bench.run.bytes) {
+    for (what, pieces) in planted::unsigned(bench.run.bytes) {
         spared(bench, "rw", |content| {
-            Ok(image::plant_alone(content, what, pieces)?)
+            Ok(planted::plant_alone(content, what, pieces)?)
         })?;
     }
     Ok(())
@@ -215,9 +219,9 @@ fn unsigned(bench: &Bench) -> Verdict {
 
 fn tables(bench: &Bench) -> Verdict {
     bench.needs_device()?;
-    for (what, pieces) in image::tables() {
+    for (what, pieces) in planted::tables() {
         spared(bench, "rw", |content| {
-            Ok(image::plant(content, what, pieces)?)
+            Ok(planted::plant(content, what, pieces)?)
         })?;
     }
     Ok(())
@@ -225,9 +229,9 @@ fn tables(bench: &Bench) -> Verdict {
 
 fn containers(bench: &Bench) -> Verdict {
     bench.needs_device()?;
-    for (what, pieces) in image::containers() {
+    for (what, pieces) in planted::containers() {
         spared(bench, "rw", |content| {
-            Ok(image::plant(content, what, pieces)?)
+            Ok(planted::plant(content, what, pieces)?)
         })?;
     }
     Ok(())
@@ -235,7 +239,7 @@ fn containers(bench: &Bench) -> Verdict {
 
 fn ambivalent(bench: &Bench) -> Verdict {
     bench.needs_device()?;
-    let kinds = image::filesystems();
+    let kinds = planted::filesystems();
     if !kinds.contains(&"ext4") || !kinds.contains(&"xfs") {
         return Err(Stop::Left("mkfs.ext4 and mkfs.xfs".to_owned()));
     }
@@ -243,13 +247,13 @@ fn ambivalent(bench: &Bench) -> Verdict {
         let stale = bench.dir.join("stale");
         let file = fs::File::create_new(&stale).context("make an image")?;
         file.set_len(bench.run.bytes).context("size an image")?;
-        image::plant_filesystem(&stale, "xfs")?;
-        let planted = image::plant_filesystem(content, "ext4")?;
+        planted::plant_filesystem(&stale, "xfs")?;
+        let planted = planted::plant_filesystem(content, "ext4")?;
         let mut superblock = vec![0; 512];
         std::os::unix::fs::FileExt::read_exact_at(&file, &mut superblock, 0)
             .context("read an image")?;
         // The boot block of an ext4 is nobody's, so an older file system's may still be there.
-        image::plant_alone(content, "a stale superblock of xfs", vec![(0, superblock)])?;
+        planted::plant_alone(content, "a stale superblock of xfs", vec![(0, superblock)])?;
         Ok(planted)
     })
 }
@@ -263,7 +267,7 @@ fn unreadable(bench: &Bench) -> Verdict {
     }
     let (volume, content) = bench.block_volume()?;
     let path = content.to_string_lossy().into_owned();
-    let planted = image::plant(&content, "data", vec![])?;
+    let planted = planted::plant(&content, "data", vec![])?;
     command::hook(
         command,
         &[("SANITY_CONTENT", &path), ("SANITY_NAME", &volume.name)],
@@ -286,9 +290,9 @@ fn unreadable(bench: &Bench) -> Verdict {
 
 fn read_only(bench: &Bench) -> Verdict {
     bench.needs_device()?;
-    for (what, pieces) in image::unsigned(bench.run.bytes) {
+    for (what, pieces) in planted::unsigned(bench.run.bytes) {
         spared(bench, "ro", |content| {
-            Ok(image::plant_alone(content, what, pieces)?)
+            Ok(planted::plant_alone(content, what, pieces)?)
         })?;
     }
     // Who made it knows that it is blank.
@@ -298,7 +302,7 @@ fn read_only(bench: &Bench) -> Verdict {
     let (volume, content) = bench.block_volume()?;
     let attempt = attempt(bench, &volume, "ro");
     settle(bench, &volume, &content)?;
-    if !image::is_blank(&content)? {
+    if !content::is_blank(&content)? {
         let expected = "the volume stays as it is";
         return Err(match attempt {
             Ok(call) => wrong(&call, expected, "it was written to"),

@@ -3,7 +3,8 @@
 use crate::{
     bench::Bench,
     callout::call::Outcome,
-    check::{Check, Level, Need, Verdict, wrong},
+    check::{Check, Level, Need},
+    verdict::{Verdict, wrong},
     volume::Volume,
 };
 

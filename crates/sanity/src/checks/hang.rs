@@ -1,12 +1,14 @@
 //! A callout hangs, and others come.
 
 use crate::{
-    bench::{Bench, Place},
-    callout::call::{Call, Exit},
-    check::{Check, Level, Need, Stop, Verdict, wrong},
-    hanging::Hanging,
-    shield,
+    bench::{Bench, Place, sandbox},
+    callout::{
+        call::{Call, Exit},
+        hanging::Hanging,
+    },
+    check::{Check, Level, Need},
     system::{command::PATH, mount_namespace},
+    verdict::{Stop, Verdict, wrong},
 };
 use anyhow::{Context, Result};
 use nix::{
@@ -104,7 +106,7 @@ fn in_a_tool(bench: &Bench) -> Verdict {
         }
         Ok(())
     };
-    shield::apart(bench, || without_end(&bench.dir, &mark), start)?;
+    sandbox::apart(bench, || without_end(&bench.dir, &mark), start)?;
     if hanging.is_none() {
         bench.note("it runs neither mkfs nor mount: none could be made to hang");
     } else {

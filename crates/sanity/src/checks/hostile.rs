@@ -1,15 +1,15 @@
 //! Names and values that somebody chose to do harm, or that are merely unusual.
 
 use crate::{
-    bench::{Bench, On},
+    bench::{Bench, sandbox::Decoy, victim::Victim},
     callout::{
         argument::{self, Options},
         call::Outcome,
     },
-    check::{Check, Level, Need, Stop, Verdict, fault, readable, wrong},
-    shield::Decoy,
+    check::{Check, Level, Need},
     system::mounts,
-    victim::Victim,
+    verdict::{Stop, Verdict, fault, readable, wrong},
+    volume::On,
 };
 use anyhow::Context;
 use std::{fs, os::unix::fs::MetadataExt, path::Path};

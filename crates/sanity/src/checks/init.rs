@@ -6,7 +6,8 @@ use crate::{
         call::{Call, Outcome},
         reply::{Reply, Told},
     },
-    check::{Check, Level, Stop, Verdict, wrong},
+    check::{Check, Level},
+    verdict::{Stop, Verdict, wrong},
 };
 use anyhow::anyhow;
 use std::time::Duration;

@@ -1,13 +1,15 @@
 //! Drivers that are killed, callers that go away, and what is left after many rounds.
 
 use crate::{
-    bench::{Bench, Place},
+    bench::{
+        Bench, Place,
+        files::{self, TEXT},
+    },
     callout::call::{Call, Manner},
-    check::{Check, Level, Need, Stop, Verdict, fault, wrong},
-    checks::mnt::TEXT,
+    check::{Check, Level, Need},
     config::Kind,
-    data,
     system::{block_devices, command::SignalTo, mounts},
+    verdict::{Stop, Verdict, fault, wrong},
 };
 use anyhow::Result;
 use nix::sys::signal::Signal;
@@ -168,7 +170,7 @@ fn mounts(bench: &Bench) -> Result<[Cuts; 3], Stop> {
     let volume = bench.volume()?;
     let place = bench.up(&volume, "sanity-pod", "rw")?;
     if !bench.run.config.volume.read_only {
-        data::write(bench, &place, "kept", TEXT)?;
+        files::write(bench, &place, "kept", TEXT)?;
     }
     let unmounted = bench.unmount(&place)?;
     bench.expect_unmounted(&place, &unmounted)?;
@@ -198,7 +200,7 @@ fn attachments(bench: &Bench) -> Result<Vec<Cuts>, Stop> {
     let volume = bench.volume()?;
     let place = bench.up(&volume, "sanity-pod", "rw")?;
     if !run.config.volume.read_only {
-        data::write(bench, &place, "kept", TEXT)?;
+        files::write(bench, &place, "kept", TEXT)?;
     }
     bench.down(&place)?;
     let [attach, detach] =
@@ -241,7 +243,7 @@ fn attachments(bench: &Bench) -> Result<Vec<Cuts>, Stop> {
 fn repeated(bench: &Bench, place: &Place, kept: bool) -> Verdict {
     let call = bench.mount(place, "rw")?;
     let mount = bench.expect_mounted_once(place, &call)?;
-    if kept && data::read(bench, place, "kept").as_deref() != Some(TEXT) {
+    if kept && files::read(bench, place, "kept").as_deref() != Some(TEXT) {
         return Err(wrong(
             &call,
             "the file that was there",
@@ -249,7 +251,7 @@ fn repeated(bench: &Bench, place: &Place, kept: bool) -> Verdict {
         ));
     }
     if !bench.run.config.volume.read_only {
-        data::write(bench, place, "written", TEXT)?;
+        files::write(bench, place, "written", TEXT)?;
     }
     match block_devices::backing(&mount.device) {
         Some(file) => one_device(bench, &call, &file),

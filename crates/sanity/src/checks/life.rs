@@ -1,13 +1,16 @@
 //! Whole lives: of several releases of Kubernetes, and with calls repeated, lost and out of order.
 
 use crate::{
-    bench::{Bench, On, Place},
+    bench::{
+        Bench, Place,
+        files::{self, TEXT},
+    },
     callout::{argument, call::Call},
-    check::{Check, Level, Need, Stop, Verdict, readable, wrong},
-    checks::mnt::{TEXT, mount_with},
-    data,
+    check::{Check, Level, Need},
+    checks::mnt::mount_with,
     system::mounts,
-    volume::Release,
+    verdict::{Stop, Verdict, readable, wrong},
+    volume::{On, Release},
 };
 
 pub const CHECKS: &[Check] = &[
@@ -95,11 +98,11 @@ fn write(bench: &Bench, place: &Place) -> Verdict {
     if bench.run.config.volume.read_only {
         return Ok(());
     }
-    data::write(bench, place, "life", TEXT)
+    files::write(bench, place, "life", TEXT)
 }
 
 fn read(bench: &Bench, call: &Call, place: &Place) -> Verdict {
-    match data::read(bench, place, "life") {
+    match files::read(bench, place, "life") {
         Some(found) if found == TEXT => Ok(()),
         _ if bench.run.config.volume.read_only => Ok(()),
         _ => Err(wrong(
@@ -208,7 +211,7 @@ fn reordered(bench: &Bench) -> Verdict {
         readable(&bench.call(&bench.run.arguments("detach", &volume, &bench.dir, ""))?)?;
     }
     if mounts::at(&place.dir)?.is_empty() {
-        return Err(crate::check::fault("the pod's mount stays", "it is gone"));
+        return Err(crate::verdict::fault("the pod's mount stays", "it is gone"));
     }
     let call = bench.mount(&place, "rw")?;
     bench.expect_mounted(&place, &call)?;

@@ -1,14 +1,14 @@
 //! A volume gets to a pod: by `mount`, or by `mountdevice` where kubelet does the rest.
 
 use crate::{
-    bench::{Bench, Place},
+    bench::{Bench, Place, files},
     callout::{
         argument::{self, FS_GROUP, FS_GROUP_BEFORE, Options},
         call::Call,
     },
-    check::{Check, Level, Need, Stop, Verdict, wrong},
-    data,
+    check::{Check, Level, Need},
     system::{self, cleanup, mount_namespace, mounts},
+    verdict::{Stop, Verdict, wrong},
     volume::Release,
 };
 use anyhow::Context;
@@ -114,14 +114,11 @@ pub const CHECKS: &[Check] = &[
     },
 ];
 
-/// What is written everywhere and looked for again.
-pub const TEXT: &[u8] = b"flexvol-sanity was here\n";
-
 fn happy(bench: &Bench) -> Verdict {
     let volume = bench.volume()?;
     let place = bench.up(&volume, "sanity-pod", "rw")?;
-    data::write(bench, &place, "sanity", TEXT)?;
-    data::expect(bench, &place, "sanity", TEXT)?;
+    files::write(bench, &place, "sanity", files::TEXT)?;
+    files::expect(bench, &place, "sanity", files::TEXT)?;
     bench.down(&place)
 }
 
@@ -136,7 +133,7 @@ fn read_only(bench: &Bench) -> Verdict {
     let place = bench.last_stage(&volume, "sanity-reader", "ro")?;
     let call = bench.mount(&place, "ro")?;
     bench.expect_mounted(&place, &call)?;
-    match data::try_write(bench, &place, "sanity", TEXT) {
+    match files::try_write(bench, &place, "sanity", files::TEXT) {
         Ok(()) => Err(wrong(&call, "writing fails", "a file was written")),
         Err(error) if error.kind() == ErrorKind::ReadOnlyFilesystem => bench.down(&place),
         Err(error) => Err(wrong(&call, "writing fails with EROFS", error.to_string())),
@@ -251,7 +248,7 @@ pub fn mount_with(bench: &Bench, place: &Place, more: &[(&str, &str)]) -> Result
 
 fn groups(bench: &Bench) -> Verdict {
     if bench.run.capabilities.fs_group {
-        return Err(crate::check::not_applicable(
+        return Err(crate::verdict::not_applicable(
             "init says fsGroup: true: kubelet gives the files to the group",
         ));
     }
@@ -279,7 +276,7 @@ fn nonempty(bench: &Bench) -> Verdict {
     let place = bench.last_stage(&volume, "sanity-pod", "rw")?;
     system::make_directory(&place.dir).context("make kubelet's directory")?;
     let file = place.dir.join("left-by-somebody");
-    fs::write(&file, TEXT).context("write into the directory")?;
+    fs::write(&file, files::TEXT).context("write into the directory")?;
     let call = bench.mount(&place, "rw")?;
     if call.succeeded() {
         bench.expect_mounted(&place, &call)?;
@@ -289,7 +286,7 @@ fn nonempty(bench: &Bench) -> Verdict {
         return Err(wrong(&call, "Success or a Failure", "no reply"));
     }
     match fs::read(&file) {
-        Ok(read) if read == TEXT => Ok(()),
+        Ok(read) if read == files::TEXT => Ok(()),
         _ => Err(wrong(
             &call,
             "the file in the directory is there afterwards",

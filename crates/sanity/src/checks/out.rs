@@ -1,14 +1,14 @@
 //! What a driver writes, whatever it does.
 
 use crate::{
-    bench::Bench,
+    bench::{Bench, tour},
     callout::{
         call::{Call, Exit},
         reply::{self, Status},
     },
-    check::{Check, Level, Stop, Verdict, not_applicable, wrong},
+    check::{Check, Level},
     system::command::LINGER,
-    tour,
+    verdict::{Stop, Verdict, not_applicable, wrong},
 };
 
 pub const CHECKS: &[Check] = &[

@@ -3,8 +3,9 @@
 use crate::{
     bench::Bench,
     callout::{argument, call::Call},
-    check::{Check, Level, Stop, Verdict, fault, wrong},
+    check::{Check, Level},
     system::{self, mounts},
+    verdict::{Stop, Verdict, fault, wrong},
     volume::Source,
 };
 use anyhow::Context;
@@ -74,7 +75,7 @@ fn secrets(bench: &Bench) -> Verdict {
     if system::is_root() && bench.run.source != Source::None {
         let volume = bench.volume()?;
         let stage = bench.last_stage(&volume, "sanity-pod", "rw")?;
-        if stage.on == crate::bench::On::Pod {
+        if stage.on == crate::volume::On::Pod {
             system::make_directory(&stage.dir).context("make a directory")?;
             let mut members = stage.volume.mount_members("rw", "sanity-pod");
             members.insert(key, encoded.clone());
@@ -220,7 +221,7 @@ fn broken_json(bench: &Bench) -> Verdict {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{callout::argument::Options, journal::header, subject::Run};
+    use crate::{callout::argument::Options, journal::record::header, run::Run};
 
     #[test]
     fn a_file_that_was_written_at_once_is_looked_at() {

@@ -1,12 +1,14 @@
 //! A volume is taken from a pod.
 
 use crate::{
-    bench::{Bench, Place},
-    check::{Check, Level, Need, Stop, Verdict, not_applicable, wrong},
-    checks::mnt::TEXT,
+    bench::{
+        Bench, Place,
+        files::{self, TEXT},
+    },
+    check::{Check, Level, Need},
     config::Kind,
-    data,
     system::{command, mounts},
+    verdict::{Stop, Verdict, not_applicable, wrong},
 };
 use anyhow::Context;
 use std::{
@@ -183,7 +185,7 @@ fn shut_down(bench: &Bench, place: &Place) -> Verdict {
     let words = ["-x", "-c", "shutdown"].map(OsStr::new);
     command::tool("xfs_io", &[&words[..], &[place.dir.as_os_str()]].concat())?;
     // What was read before can be read still on an ext4.
-    if data::try_write(bench, place, "dead", TEXT).is_ok() {
+    if files::try_write(bench, place, "dead", TEXT).is_ok() {
         let why = "the file system was shut down, and can be written still";
         return Err(Stop::Error(anyhow::anyhow!(why)));
     }
@@ -207,12 +209,12 @@ fn busy(bench: &Bench) -> Verdict {
     let held = if bench.run.config.volume.read_only {
         File::open(&place.dir).context("open the volume")?
     } else {
-        data::write(bench, &place, "open", TEXT)?;
-        data::open(bench, &place, "held").context("make a file in the volume")?
+        files::write(bench, &place, "open", TEXT)?;
+        files::open(bench, &place, "held").context("make a file in the volume")?
     };
     stays(bench, &place)?;
     if !bench.run.config.volume.read_only {
-        data::expect(bench, &place, "open", TEXT)?;
+        files::expect(bench, &place, "open", TEXT)?;
     }
     drop(held);
     let node = bench.node_place(&place);
@@ -248,9 +250,9 @@ fn keeps_data(bench: &Bench) -> Verdict {
     for round in 0..3 {
         let place = bench.up(&volume, &format!("sanity-pod-{round}"), "rw")?;
         if round > 0 {
-            data::expect(bench, &place, "kept", TEXT)?;
+            files::expect(bench, &place, "kept", TEXT)?;
         }
-        data::write(bench, &place, "kept", TEXT)?;
+        files::write(bench, &place, "kept", TEXT)?;
         bench.down(&place)?;
     }
     Ok(())

@@ -1,7 +1,7 @@
 //! One JSON object with everything.
 
 use super::{Report, reason, word};
-use crate::{callout::call::Call, run::Ended};
+use crate::{callout::call::Call, check::result::Ended};
 use serde_json::{Value, json};
 
 impl Report {

@@ -1,7 +1,7 @@
 //! JUnit's XML.
 
 use super::{Report, reason};
-use crate::{check::Level, run::Ended};
+use crate::check::{Level, result::Ended};
 use std::fmt::Write as _;
 
 impl Report {
@@ -78,8 +78,8 @@ fn escaped(text: &str) -> String {
 mod tests {
     use super::*;
     use crate::{
+        check::result::{Failure, Finished},
         checks,
-        run::{Failure, Finished},
     };
     use std::time::Duration;
 

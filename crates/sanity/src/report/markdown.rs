@@ -1,7 +1,7 @@
 //! Plain language, to be pasted into somebody's issue.
 
 use super::{Report, reason};
-use crate::{check::Level, run::Ended};
+use crate::check::{Level, result::Ended};
 use std::fmt::Write as _;
 
 impl Report {

@@ -8,9 +8,11 @@ mod pretty;
 pub use pretty::{explained, progress};
 
 use crate::{
-    check::Level,
-    run::{Ended, Failure, Finished},
-    subject::Run,
+    check::{
+        Level,
+        result::{Ended, Failure, Finished},
+    },
+    run::Run,
 };
 use anyhow::{Context, Result};
 use clap::ValueEnum;

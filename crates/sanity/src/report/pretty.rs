@@ -1,9 +1,9 @@
 //! For people at a terminal.
 
 use super::{Report, reason, word};
-use crate::{
-    check::{Check, Level},
-    run::{Ended, Finished},
+use crate::check::{
+    Check, Level,
+    result::{Ended, Finished},
 };
 use std::fmt::Write as _;
 

@@ -3,9 +3,9 @@
 
 use crate::{
     bench::{Bench, Place},
-    check::{Stop, Verdict, fault, not_applicable},
-    journal::Record,
+    journal::record::Record,
     system::cleanup,
+    verdict::{Stop, Verdict, fault, not_applicable},
 };
 use nix::{
     errno::Errno,
@@ -26,6 +26,9 @@ use std::{
 const DIRECTORY: OFlag = OFlag::O_DIRECTORY
     .union(OFlag::O_NOFOLLOW)
     .union(OFlag::O_CLOEXEC);
+
+/// What is written everywhere and looked for again.
+pub const TEXT: &[u8] = b"flexvol-sanity was here\n";
 
 fn top(volume: &Path) -> io::Result<File> {
     let flags = OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW;

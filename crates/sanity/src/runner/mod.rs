@@ -1,13 +1,16 @@
 //! Runs checks side by side, and those that want the machine for themselves one by one.
 
+mod environment;
+
 use crate::{
     bench::Bench,
-    callout::call::Call,
-    check::{Check, Need, Stop},
-    environment,
-    redact::shown,
-    subject::Run,
+    check::{
+        Check, Need,
+        result::{Ended, Failure, Finished},
+    },
+    run::Run,
     system,
+    verdict::Stop,
     volume::Source,
 };
 use std::{
@@ -16,41 +19,6 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-
-/// How a check ended.
-#[derive(Debug)]
-pub enum Ended {
-    Passed,
-    Failed(Box<Failure>),
-    NotApplicable(String),
-    /// Not run, for want of this.
-    Left(String),
-    /// The tester could not run it.
-    Error(String),
-}
-
-/// What was wrong, and what one needs to see it.
-#[derive(Debug)]
-pub struct Failure {
-    pub expected: String,
-    pub found: String,
-    /// The call that was wrong, or the last one before that was seen.
-    pub call: Option<Call>,
-    /// Mounts and loop devices that came or went from the check's beginning to its failure.
-    pub changes: Vec<String>,
-}
-
-#[derive(Debug)]
-pub struct Finished {
-    pub check: &'static Check,
-    pub ended: Ended,
-    pub notes: Vec<String>,
-    /// What was called, in its order.
-    pub calls: Vec<Call>,
-    /// What the driver should have removed and the tester did.
-    pub left: Vec<String>,
-    pub took: Duration,
-}
 
 /// Runs the checks and returns how they ended, in the order of the checks.
 pub fn run(
@@ -154,24 +122,6 @@ fn one(run: &Run, check: &'static Check, keep: bool) -> Finished {
     }
     finished.took = started.elapsed();
     finished.shown(&run.masks)
-}
-
-impl Finished {
-    /// As people may see it, whoever wrote it.
-    fn shown(mut self, masks: &[String]) -> Self {
-        let mask = |text: &mut String| *text = shown(std::mem::take(text), masks);
-        match &mut self.ended {
-            Ended::Passed => {}
-            Ended::Failed(failure) => {
-                mask(&mut failure.expected);
-                mask(&mut failure.found);
-                failure.changes.iter_mut().for_each(mask);
-            }
-            Ended::NotApplicable(why) | Ended::Left(why) | Ended::Error(why) => mask(why),
-        }
-        self.notes.iter_mut().chain(&mut self.left).for_each(mask);
-        self
-    }
 }
 
 /// What the check needs and was not given.

@@ -3,19 +3,11 @@
 use crate::{
     bench::Bench,
     callout::{CALLOUTS, argument, call::Call},
-    check::Stop,
-    subject::Run,
+    run::{Run, Tour},
     system,
+    verdict::Stop,
     volume::Source,
 };
-
-/// What was called.
-#[derive(Debug)]
-pub struct Tour {
-    pub calls: Vec<Call>,
-    /// Which callouts it did not come to, and why.
-    pub cut: Option<String>,
-}
 
 /// The tour, made once in a run.
 pub fn of<'a>(bench: &Bench<'a>) -> Result<&'a Tour, Stop> {

@@ -1,14 +1,14 @@
 //! A volume grows. Stock Kubernetes runs `expandfs` alone, on the node.
 
 use crate::{
-    bench::{Bench, On, Place},
+    bench::{Bench, Place, files},
     callout::call::{Call, Outcome},
-    check::{Check, Level, Need, Stop, Verdict, fault, not_applicable, wrong},
+    check::{Check, Level, Need},
     checks::kill::Cuts,
     config::Kind,
-    data,
     system::{block_devices, command::SignalTo, mounts},
-    volume::Release,
+    verdict::{Stop, Verdict, fault, not_applicable, wrong},
+    volume::{On, Release},
 };
 use anyhow::{Context, Result};
 use std::path::Path;
@@ -314,7 +314,7 @@ fn data(bench: &Bench) -> Verdict {
     let base = mounted(bench)?;
     let mut place = base.place;
     for round in 1..=3 {
-        data::write(bench, &place, &format!("round-{round}"), &pattern(round))?;
+        files::write(bench, &place, &format!("round-{round}"), &pattern(round))?;
         expand(
             bench,
             &place,
@@ -326,7 +326,7 @@ fn data(bench: &Bench) -> Verdict {
             place = bench.up(&place.volume, "sanity-later", "rw")?;
         }
         for earlier in 1..=round {
-            let read = data::read(bench, &place, &format!("round-{earlier}"));
+            let read = files::read(bench, &place, &format!("round-{earlier}"));
             if read != Some(pattern(earlier)) {
                 let found = format!("file {earlier} is gone or has other content");
                 return Err(fault(format!("{round} files as they were written"), found));
@@ -342,7 +342,7 @@ fn interrupted(bench: &Bench) -> Verdict {
     let size = |step: u32| base.bytes + u64::from(step) * 32 * MIB;
     let writes = !bench.run.config.volume.read_only;
     if writes {
-        data::write(bench, place, "before", &pattern(7))?;
+        files::write(bench, place, "before", &pattern(7))?;
     }
     let first = expanded(bench, place, size(1), old)?;
     let mut cuts = Cuts::new("a growth", first.took);
@@ -356,14 +356,14 @@ fn interrupted(bench: &Bench) -> Verdict {
         }
         base.has(bench, &call, place, size(step))?;
         if writes {
-            data::expect(bench, place, "before", &pattern(7))?;
+            files::expect(bench, place, "before", &pattern(7))?;
         }
     }
     bench.down(place)?;
     if writes {
         // As it is on the storage.
         let later = bench.up(&place.volume, "sanity-later", "rw")?;
-        data::expect(bench, &later, "before", &pattern(7))?;
+        files::expect(bench, &later, "before", &pattern(7))?;
         bench.down(&later)?;
     }
     cuts.met(bench)

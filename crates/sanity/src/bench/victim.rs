@@ -2,14 +2,13 @@
 //! exist a driver may refuse everything without a look.
 
 use crate::{
-    bench::Bench,
+    bench::{Bench, sandbox::sandboxed},
     callout::{
         argument::{self, Options},
         call::Call,
     },
-    check::{Stop, Verdict},
-    shield::shielded,
     system::{self, cleanup, command, mounts},
+    verdict::{Stop, Verdict},
     volume::Volume,
 };
 use anyhow::{Context, Result};
@@ -63,7 +62,7 @@ impl<'a, 'run> Victim<'a, 'run> {
         }
     }
 
-    /// Calls every callout that takes what is changed, behind the shield: members of its JSON, or the name of
+    /// Calls every callout that takes what is changed, in the sandbox: members of its JSON, or the name of
     /// `detach`. One after the other what each of the targets has.
     pub fn tell(&mut self, mut targets: &[Options], judge: Judge) -> Verdict {
         while let Some(first) = targets.first() {
@@ -73,8 +72,8 @@ impl<'a, 'run> Victim<'a, 'run> {
                 None => String::new(),
             };
             let mut number = 0;
-            shielded(self.bench, || {
-                // Going behind it costs more than a call.
+            sandboxed(self.bench, || {
+                // Entering it costs more than a call.
                 for members in targets {
                     if number > 0 && self.wants_another(members) {
                         break;

@@ -1,17 +1,13 @@
 //! Devices that are not blank: what a driver must never format. Each is a few pieces of bytes, so
 //! that it can be looked for again.
 
-use crate::{check::Stop, system::command};
-use anyhow::{Context, Result, ensure};
-use nix::{
-    fcntl::OFlag,
-    unistd::{Whence, lseek},
-};
+use super::content;
+use crate::system::command;
+use anyhow::{Context, Result};
 use std::{
     ffi::OsStr,
-    fs::{File, OpenOptions},
     io::{Seek, SeekFrom},
-    os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt},
+    os::unix::fs::FileExt,
     path::Path,
 };
 
@@ -101,7 +97,7 @@ pub fn plant(content: &Path, what: &str, mut pieces: Pieces) -> Result<Planted> 
 
 /// Data alone, without anything behind it.
 pub fn plant_alone(content: &Path, what: &str, pieces: Pieces) -> Result<Planted> {
-    let file = open(content)?;
+    let file = content::open(content)?;
     for (offset, bytes) in &pieces {
         file.write_all_at(bytes, *offset)
             .context("write to the volume's content")?;
@@ -122,7 +118,7 @@ pub fn filesystems() -> Vec<&'static str> {
 }
 
 /// A file system with data in its free space, which no mount touches.
-pub fn plant_filesystem(content: &Path, kind: &str) -> Result<Planted, Stop> {
+pub fn plant_filesystem(content: &Path, kind: &str) -> Result<Planted> {
     let force: &[&str] = match kind {
         "ext4" => &["-q", "-F", "-E", "nodiscard"],
         "xfs" => &["-q", "-f", "-K"],
@@ -131,7 +127,7 @@ pub fn plant_filesystem(content: &Path, kind: &str) -> Result<Planted, Stop> {
     let mut arguments: Vec<&OsStr> = force.iter().map(OsStr::new).collect();
     arguments.push(content.as_os_str());
     command::tool(&format!("mkfs.{kind}"), &arguments)?;
-    let file = open(content)?;
+    let file = content::open(content)?;
     let mut head = vec![0; 68 << 10];
     file.read_exact_at(&mut head, 0)
         .context("read the new file system")?;
@@ -156,38 +152,10 @@ pub fn plant_filesystem(content: &Path, kind: &str) -> Result<Planted, Stop> {
     })
 }
 
-/// To be written: a device that nobody has, or a file.
-pub fn open(content: &Path) -> Result<File> {
-    let kind = std::fs::metadata(content)
-        .with_context(|| format!("look at {}", content.display()))?
-        .file_type();
-    ensure!(
-        kind.is_block_device() || kind.is_file(),
-        "{} is neither a file nor a device",
-        content.display()
-    );
-    // Of a device: fails if it is mounted or claimed anywhere.
-    let alone = if kind.is_block_device() {
-        OFlag::O_EXCL
-    } else {
-        OFlag::O_NOFOLLOW
-    };
-    OpenOptions::new()
-        .read(true)
-        .write(true)
-        .custom_flags(alone.bits())
-        .open(content)
-        .with_context(|| format!("open {} for itself", content.display()))
-}
-
-fn open_to_read(content: &Path) -> Result<File> {
-    File::open(content).with_context(|| format!("open {}", content.display()))
-}
-
 impl Planted {
     /// What is no longer as it was written, if anything.
     pub fn changed(&self, content: &Path) -> Result<Option<String>> {
-        let file = open_to_read(content)?;
+        let file = content::open_to_read(content)?;
         for (offset, bytes) in &self.pieces {
             let mut now = vec![0; bytes.len()];
             file.read_exact_at(&mut now, *offset)
@@ -203,39 +171,6 @@ impl Planted {
     }
 }
 
-/// Whether nobody has written anything there: wherever a file can have data, and at both ends of a
-/// device, whose middle may have what was deleted long ago.
-pub fn is_blank(content: &Path) -> Result<bool> {
-    const END: u64 = 1 << 20;
-    let mut file = open_to_read(content)?;
-    let size = file
-        .seek(SeekFrom::End(0))
-        .context("measure the volume's content")?;
-    let is_file = file.metadata().context("look at the content")?.is_file();
-    let mut at = 0;
-    let mut block = vec![0; 1 << 16];
-    while at < size {
-        if is_file {
-            let from = i64::try_from(at).context("seek in the volume's content")?;
-            match lseek(&file, from, Whence::SeekData) {
-                Ok(data) => at = u64::try_from(data).unwrap_or(at),
-                Err(nix::Error::ENXIO) => return Ok(true),
-                Err(error) => return Err(error).context("seek in the volume's content"),
-            }
-        } else if at >= END && at < size.saturating_sub(END) {
-            at = size - END;
-        }
-        let read = file
-            .read_at(&mut block, at)
-            .context("read the volume's content")?;
-        if block[..read].iter().any(|byte| *byte != 0) {
-            return Ok(false);
-        }
-        at += read.max(1) as u64;
-    }
-    Ok(true)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -244,18 +179,18 @@ mod tests {
     fn what_was_planted_is_found_again_and_missed_when_it_is_gone() {
         let file = tempfile::NamedTempFile::new().unwrap();
         file.as_file().set_len(64 << 20).unwrap();
-        assert!(is_blank(file.path()).unwrap());
+        assert!(content::is_blank(file.path()).unwrap());
         for (what, pieces) in containers().into_iter().chain(tables()) {
             let planted = plant(file.path(), what, pieces.clone()).unwrap();
             assert_eq!(planted.changed(file.path()).unwrap(), None);
-            assert!(!is_blank(file.path()).unwrap());
+            assert!(!content::is_blank(file.path()).unwrap());
             file.as_file()
                 .write_all_at(&[0xff; 8], pieces[0].0)
                 .unwrap();
             assert!(planted.changed(file.path()).unwrap().is_some());
             file.as_file().write_all_at(&[0; 8192], 0).unwrap();
             file.as_file().write_all_at(&[0; 4096], DATA).unwrap();
-            assert!(is_blank(file.path()).unwrap());
+            assert!(content::is_blank(file.path()).unwrap());
         }
     }
 }

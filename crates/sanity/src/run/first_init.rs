@@ -2,8 +2,8 @@
 //! `init` does alike is seen by nobody afterwards.
 
 use crate::{
-    callout::call::{Call, Manner},
-    subject::Run,
+    callout::call::Manner,
+    run::{FirstInit, Run},
     system::{self, command, mount_namespace, mounts},
 };
 use anyhow::{Context, Result};
@@ -22,13 +22,6 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// The call, and what was another afterwards.
-#[derive(Debug)]
-pub struct First {
-    pub call: Call,
-    pub changes: Vec<String>,
-}
-
 /// Where programs put what they need for a while.
 const TEMPORARY: [&str; 3] = ["/tmp", "/var/tmp", "/dev/shm"];
 
@@ -37,7 +30,7 @@ type Things = BTreeMap<String, String>;
 
 /// Calls `init`. With root it gets mounts, temporary places and a network of its own, in which nobody else
 /// changes anything.
-pub fn init(run: &Run) -> Result<First> {
+pub fn init(run: &Run) -> Result<FirstInit> {
     if !system::is_root() {
         return watched(run, Manner::default());
     }
@@ -59,7 +52,7 @@ pub fn init(run: &Run) -> Result<First> {
     })?
 }
 
-fn watched(run: &Run, manner: Manner) -> Result<First> {
+fn watched(run: &Run, manner: Manner) -> Result<FirstInit> {
     let before = things(run)?;
     let call = run.call(&["init".to_owned()], &manner)?;
     let after = things(run)?;
@@ -70,7 +63,7 @@ fn watched(run: &Run, manner: Manner) -> Result<First> {
             Some(was) if was != now => Some(format!("{what} was changed")),
             Some(_) => None,
         });
-    Ok(First {
+    Ok(FirstInit {
         changes: changes.collect(),
         call,
     })

@@ -1,4 +1,8 @@
-//! The driver that is tested, what is known of it, and the arguments it gets.
+//! The driver that is tested, and what is known of it.
+
+mod arguments;
+pub mod first_init;
+mod undo;
 
 use crate::{
     callout::{
@@ -9,15 +13,16 @@ use crate::{
         reply::Capabilities,
     },
     config::Config,
-    first::First,
-    journal::{Header, Journal, Read, Record},
-    tour::Tour,
-    volume::{self, Release, Source, Volume},
+    journal::{
+        Journal, Read,
+        record::{Header, Record},
+    },
+    volume::{Release, Source, Volume, content},
 };
 use anyhow::Result;
 use std::{
     collections::BTreeSet,
-    path::{Path, PathBuf},
+    path::PathBuf,
     sync::{
         OnceLock,
         atomic::{AtomicBool, AtomicUsize},
@@ -44,7 +49,7 @@ pub struct Run {
     /// Where what is made is written down; none where it is only undone.
     pub journal: Option<Journal>,
     /// How its first `init` went; none where nothing is checked.
-    pub first: Option<First>,
+    pub first: Option<FirstInit>,
     /// What the driver said of itself.
     pub capabilities: Capabilities,
     /// What it does not do at all.
@@ -60,6 +65,21 @@ pub struct Run {
     /// The tester's files could not be removed from a volume that stays.
     pub keeps_files: AtomicBool,
     pub tour: OnceLock<Tour>,
+}
+
+/// The very first `init`, and what was another afterwards.
+#[derive(Debug)]
+pub struct FirstInit {
+    pub call: Call,
+    pub changes: Vec<String>,
+}
+
+/// Every callout once or more, as all checks of the output look at them.
+#[derive(Debug)]
+pub struct Tour {
+    pub calls: Vec<Call>,
+    /// Which callouts it did not come to, and why.
+    pub cut: Option<String>,
 }
 
 impl Run {
@@ -151,7 +171,7 @@ impl Run {
     pub fn provisioned(&self, name: &str, options: Options) -> Result<Volume> {
         let template = self.config.volume.content.as_deref();
         let content = template
-            .map(|template| volume::content(template, name, &options, &self.source))
+            .map(|template| content::locate(template, name, &options, &self.source))
             .transpose()?;
         Ok(Volume {
             name: name.to_owned(),
@@ -159,72 +179,6 @@ impl Run {
             options,
             ..self.unmade()
         })
-    }
-
-    /// The arguments of a callout for it, on this directory.
-    pub fn nobody(&self, callout: &str, directory: &Path) -> Vec<String> {
-        self.arguments(callout, &self.nobodys(), directory, "")
-    }
-
-    /// The arguments of a callout, in the order of Kubernetes 1.6 to 1.37.
-    pub fn arguments(
-        &self,
-        callout: &str,
-        volume: &Volume,
-        directory: &Path,
-        device: &str,
-    ) -> Vec<String> {
-        let json = || volume.json("rw");
-        let node = self.node().to_owned();
-        let directory = directory.to_string_lossy().into_owned();
-        let size = volume.bytes.to_string();
-        let rest = match callout {
-            "getvolumename" => vec![json()],
-            "attach" | "isattached" => vec![json(), node],
-            "waitforattach" => vec![device.to_owned(), json()],
-            "mountdevice" => vec![directory, device.to_owned(), json()],
-            "mount" => vec![
-                directory,
-                argument::object(&volume.mount_members("rw", "sanity-pod")),
-            ],
-            "unmount" | "unmountdevice" => vec![directory],
-            "detach" => vec![volume.name.clone(), node],
-            "expandvolume" => vec![json(), directory, size.clone(), size],
-            "expandfs" => vec![json(), device.to_owned(), directory, size.clone(), size],
-            _ => Vec::new(),
-        };
-        std::iter::once(callout.to_owned()).chain(rest).collect()
-    }
-
-    /// What `mount` gets of the volume's secret.
-    pub fn secrets(&self) -> Options {
-        let secrets = self.config.secrets.iter();
-        let coded = secrets.map(|(key, value)| {
-            (
-                format!("{}{key}", argument::SECRET),
-                argument::base64(value.as_bytes()),
-            )
-        });
-        coded.collect()
-    }
-
-    /// The arguments of the driver's own `provision`.
-    pub fn provision(&self, name: &str, bytes: u64) -> Vec<String> {
-        let up = |shift: u32| bytes.div_ceil(1 << shift).to_string();
-        let mut members = self.config.volume.parameters.clone();
-        for (key, value) in [
-            (argument::NAME, name.to_owned()),
-            ("kubernetes.io/pvc.namespace", "default".to_owned()),
-            ("requestBytes", bytes.to_string()),
-            ("requestMiB", up(20)),
-            ("requestGiB", up(30)),
-        ] {
-            members.insert(key.to_owned(), value);
-        }
-        if !self.config.fs_type.is_empty() {
-            members.insert(argument::FS_TYPE.to_owned(), self.config.fs_type.clone());
-        }
-        vec!["provision".to_owned(), argument::object(&members)]
     }
 
     /// This node, as `attach` gets it.

@@ -2,9 +2,8 @@
 //! `k8s.io/mount-utils`, `mount_linux.go`, called from `attacher-defaults.go`.
 
 use crate::{
-    image,
     system::{block_devices, command, mounts},
-    volume::Volume,
+    volume::{Volume, content},
 };
 use anyhow::{Context, Result, bail, ensure};
 use std::{
@@ -59,7 +58,7 @@ pub fn mount_device(device: &str, volume: &Volume, directory: &Path, mode: &str)
 /// device that nobody has and that has nothing on it. Of the volume's own content it is enough that
 /// nothing stands at its ends: what is between may have been deleted long ago.
 fn expect_blank(device: &Path, content: Option<&Path>) -> Result<()> {
-    let opened = image::open(device)?;
+    let opened = content::open(device)?;
     let kind = opened.metadata().context("look at the device")?.file_type();
     let device_name = device.display();
     ensure!(kind.is_block_device(), "{device_name} is no block device");
@@ -68,7 +67,7 @@ fn expect_blank(device: &Path, content: Option<&Path>) -> Result<()> {
         None => false,
     };
     let blank = if is_own {
-        image::is_blank(device)?
+        content::is_blank(device)?
     } else {
         is_zero(opened).context("read the device")?
     };

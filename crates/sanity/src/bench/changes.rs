@@ -2,7 +2,7 @@
 //! the check's beginning to the moment it failed.
 
 use crate::{
-    journal::Made,
+    journal::record::Made,
     system::{
         block_devices,
         mounts::{self, Mount},
@@ -16,7 +16,7 @@ use std::{
 
 /// The mount table of this thread and the loop devices of the machine, at one moment.
 #[derive(Clone, Debug)]
-pub struct Seen {
+pub struct Snapshot {
     mounts: Vec<Mount>,
     /// Device and file.
     loops: Vec<(PathBuf, String)>,
@@ -32,9 +32,9 @@ pub struct Whose<'a> {
     pub made: &'a Made,
 }
 
-impl Seen {
+impl Snapshot {
     pub fn now() -> Result<Self> {
-        Ok(Seen {
+        Ok(Snapshot {
             mounts: mounts::all()?,
             loops: block_devices::loops()?,
         })
@@ -42,7 +42,7 @@ impl Seen {
 
     /// One line for each mount and loop device that came or went since then, but for those that other checks
     /// have in their directories.
-    pub fn changes(&self, after: &Seen, whose: &Whose) -> Vec<String> {
+    pub fn changes(&self, after: &Snapshot, whose: &Whose) -> Vec<String> {
         let ours =
             |path: &Path| !path.starts_with(whose.scratch) || path.starts_with(whose.directory);
         let mut changes = Vec::new();
@@ -108,7 +108,7 @@ impl Whose<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::journal::Traces;
+    use crate::journal::record::Traces;
 
     fn mount(point: &str) -> Mount {
         Mount {
@@ -123,11 +123,11 @@ mod tests {
 
     #[test]
     fn changes_are_told_but_for_those_of_other_checks() {
-        let before = Seen {
+        let before = Snapshot {
             mounts: vec![mount("/"), mount("/s/check/a")],
             loops: vec![("/dev/loop1".into(), "/pool/handle".to_owned())],
         };
-        let after = Seen {
+        let after = Snapshot {
             mounts: vec![mount("/"), mount("/"), mount("/s/other/a")],
             loops: vec![
                 ("/dev/loop2".into(), "/s/other/image".to_owned()),

@@ -1,18 +1,17 @@
 //! The way of a volume to a pod and back, as kubelet and the controller go it.
 
 use crate::{
-    bench::{Bench, On, Place},
+    bench::{Bench, Place},
     callout::{
         argument,
         call::{Call, Outcome},
     },
-    check::{Stop, Verdict, not_applicable, wrong},
-    kubelet,
     system::{
         self, cleanup, mount_namespace,
         mounts::{self, Mount},
     },
-    volume::Volume,
+    verdict::{Stop, Verdict, not_applicable, wrong},
+    volume::{On, Volume, format_and_mount},
 };
 use anyhow::Context;
 use std::{fs, path::PathBuf};
@@ -138,7 +137,7 @@ impl Bench<'_> {
     pub fn mount(&self, place: &Place, mode: &str) -> Result<Call, Stop> {
         let call = self.call(&self.mount_arguments(place, mode)?)?;
         if place.on == On::Node && call.not_supported() && mounts::at(&place.dir)?.is_empty() {
-            kubelet::mount_device(&place.device, &place.volume, &place.dir, mode)?;
+            format_and_mount::mount_device(&place.device, &place.volume, &place.dir, mode)?;
         }
         Ok(call)
     }

@@ -2,10 +2,9 @@
 //! which the machine can only be read, and with a decoy to be led to.
 
 use crate::{
-    bench::Bench,
-    check::{Stop, Verdict, fault},
-    evidence::Seen,
+    bench::{Bench, changes::Snapshot},
     system::{self, mount_namespace, mounts},
+    verdict::{Stop, Verdict, fault},
 };
 use anyhow::{Context, Result};
 use nix::mount::{MsFlags, mount};
@@ -21,8 +20,8 @@ const WRITABLE: [&str; 8] = [
     "/dev", "/proc", "/run", "/sys", "/tmp", "/var/log", "/var/run", "/var/tmp",
 ];
 
-/// Does the work behind the shield; without root there is none, and no harm that needs root.
-pub fn shielded(bench: &Bench, work: impl FnOnce() -> Verdict + Send) -> Verdict {
+/// Does the work in the sandbox; without root there is none, and no harm that needs root.
+pub fn sandboxed(bench: &Bench, work: impl FnOnce() -> Verdict + Send) -> Verdict {
     if !system::is_root() {
         return work();
     }
@@ -37,7 +36,7 @@ pub fn apart(
 ) -> Verdict {
     mount_namespace::apart(|| {
         change()?;
-        let before = Seen::now()?;
+        let before = Snapshot::now()?;
         let verdict = work();
         if verdict.is_err() {
             bench.look_since(&before)?;
@@ -158,7 +157,7 @@ mod tests {
 
     #[test]
     fn the_manual_has_every_place_that_stays_writable() {
-        let manual = include_str!("../README.md");
+        let manual = include_str!("../../README.md");
         let from = manual.find("can only be read but for").unwrap();
         let list = &manual[from..from + manual[from..].find("what `writes`").unwrap()];
         let told: Vec<_> = list.split('`').skip(1).step_by(2).collect();

@@ -1,6 +1,6 @@
 //! Whether the machine lacks what every driver needs: then what failed is not the driver's fault.
 
-use crate::subject::Run;
+use crate::run::Run;
 use std::{fs, path::Path};
 
 const MIB: u64 = 1 << 20;

@@ -1,0 +1,227 @@
+//! What a check works with: calls of the driver that are kept, and what was made for it, which is
+//! undone at the end whatever the driver left there.
+
+pub mod changes;
+pub mod files;
+mod lifecycle;
+mod requirements;
+pub mod sandbox;
+pub mod teardown;
+pub mod tour;
+pub mod victim;
+mod volumes;
+
+use crate::{
+    bench::changes::{Snapshot, Whose},
+    callout::{
+        argument::{self, Options},
+        call::{Call, Manner},
+    },
+    journal::record::{Made, Record, Traces},
+    run::Run,
+    system,
+    verdict::Stop,
+    volume::{On, Volume},
+};
+use anyhow::{Context, Result};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+/// A directory of kubelet's for a volume.
+#[derive(Clone, Debug)]
+pub struct Place {
+    pub volume: Volume,
+    pub uid: String,
+    pub dir: PathBuf,
+    pub on: On,
+    /// What `waitforattach` answered.
+    pub device: String,
+}
+
+/// One check's share of a run.
+#[derive(Debug)]
+pub struct Bench<'a> {
+    pub run: &'a Run,
+    pub dir: PathBuf,
+    calls: Mutex<Vec<Call>>,
+    volumes: Mutex<Vec<Volume>>,
+    made: Mutex<Made>,
+    notes: Mutex<Vec<String>>,
+    manner: Mutex<Manner>,
+    before: Snapshot,
+    /// What was different from `before` when it was looked at.
+    changes: Mutex<Option<Vec<String>>>,
+    /// Kubelet restarts after every callout.
+    restarting: AtomicBool,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl<'a> Bench<'a> {
+    pub fn new(run: &'a Run, check: &str) -> Result<Self> {
+        let dir = run.scratch.join(check);
+        system::make_directory(&dir).context("make the check's directory")?;
+        Ok(Bench {
+            run,
+            dir,
+            calls: Mutex::default(),
+            volumes: Mutex::default(),
+            made: Mutex::default(),
+            notes: Mutex::default(),
+            manner: Mutex::default(),
+            before: Snapshot::now()?,
+            changes: Mutex::default(),
+            restarting: AtomicBool::new(false),
+        })
+    }
+
+    /// Something measured that is worth a line in the report.
+    pub fn note(&self, text: impl Into<String>) {
+        locked(&self.notes).push(text.into());
+    }
+
+    /// Looks once at what came and went since the check began, while it is there still.
+    pub fn look(&self) -> Result<()> {
+        self.look_since(&self.before)
+    }
+
+    /// The same where the mounts are others, or were changed for the check.
+    pub fn look_since(&self, before: &Snapshot) -> Result<()> {
+        let mut changes = locked(&self.changes);
+        if changes.is_none() {
+            let whose = Whose {
+                scratch: &self.run.scratch,
+                directory: &self.dir,
+                made: &locked(&self.made),
+            };
+            *changes = Some(before.changes(&Snapshot::now()?, &whose));
+        }
+        Ok(())
+    }
+
+    /// Writes down what is about to be made, once.
+    pub fn record(&self, record: Record) -> Result<()> {
+        let mut made = locked(&self.made);
+        let mut after = made.clone();
+        after.note(&record);
+        if after != *made {
+            self.run.record(&record)?;
+            *made = after;
+        }
+        Ok(())
+    }
+
+    /// Takes over what others made, to undo it.
+    pub fn adopt(&self, volumes: BTreeMap<String, Traces>) {
+        locked(&self.made).volumes = volumes;
+    }
+
+    pub fn traces(&self, volume: &str) -> Traces {
+        let made = locked(&self.made);
+        made.volumes.get(volume).cloned().unwrap_or_default()
+    }
+
+    /// Keeps a volume's device open until the check ends.
+    pub fn keep(&self, volume: Volume) {
+        locked(&self.volumes).push(volume);
+    }
+
+    pub fn let_go(&self, volume: &Volume) {
+        locked(&self.volumes).retain(|other| other.name != volume.name);
+    }
+
+    pub fn call<S: AsRef<str>>(&self, argv: &[S]) -> Result<Call, Stop> {
+        let manner = locked(&self.manner).clone();
+        self.call_as(argv, &manner)
+    }
+
+    /// From here on every call is made like this.
+    pub fn always(&self, manner: Manner) {
+        *locked(&self.manner) = manner;
+    }
+
+    /// From here on kubelet restarts after every callout.
+    pub fn restart_always(&self) {
+        self.restarting.store(true, Ordering::Relaxed);
+    }
+
+    pub fn call_as<S: AsRef<str>>(&self, argv: &[S], manner: &Manner) -> Result<Call, Stop> {
+        let argv: Vec<_> = argv.iter().map(|word| word.as_ref().to_owned()).collect();
+        self.expect_traces(&argv)?;
+        let call = self.run.call(&argv, manner)?;
+        locked(&self.calls).push(call.clone());
+        if self.restarting.load(Ordering::Relaxed) {
+            self.restarted()?;
+        }
+        Ok(call)
+    }
+
+    /// What a new kubelet calls before anything else.
+    fn restarted(&self) -> Result<(), Stop> {
+        let mut calls = vec![vec!["init".to_owned()]];
+        for volume in locked(&self.volumes).iter() {
+            calls.push(vec!["getvolumename".to_owned(), volume.reconstructed()]);
+        }
+        for argv in calls {
+            let call = self.run.call(&argv, &Manner::default())?;
+            locked(&self.calls).push(call.clone());
+            if !call.succeeded() && (argv[0] == "init" || !call.not_supported()) {
+                let expected = "Success, as before kubelet restarted";
+                return Err(crate::verdict::wrong(&call, expected, "something else"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes down what a call may leave, before it is made.
+    pub fn expect_traces(&self, argv: &[String]) -> Result<()> {
+        match argv {
+            [callout, options, node, ..] if callout == "attach" => {
+                let members: Options = serde_json::from_str(options).unwrap_or_default();
+                match members.get(argument::NAME) {
+                    Some(name) => self.expect_attached(name, node),
+                    None => Ok(()),
+                }
+            }
+            [callout, directory, ..] if callout == "mount" || callout == "mountdevice" => {
+                let directory = Path::new(directory);
+                if !directory.starts_with(&self.dir) {
+                    return Ok(());
+                }
+                self.record(Record::Mount {
+                    directory: directory.to_owned(),
+                    on: if callout == "mount" {
+                        On::Pod
+                    } else {
+                        On::Node
+                    },
+                })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Writes down that one of the check's own volumes may be attached to a node.
+    pub fn expect_attached(&self, volume: &str, node: &str) -> Result<()> {
+        if !locked(&self.made).volumes.contains_key(volume) {
+            return Ok(());
+        }
+        self.record(Record::Attach {
+            name: volume.to_owned(),
+            node: node.to_owned(),
+        })
+    }
+
+    /// Kubelet's root directory.
+    pub fn root(&self) -> PathBuf {
+        self.dir.join("kubelet")
+    }
+}

@@ -1,0 +1,101 @@
+//! What a check cannot do without of a driver.
+
+use super::Bench;
+use crate::{
+    config::Kind,
+    verdict::{Stop, Verdict, not_applicable},
+};
+
+impl Bench<'_> {
+    /// Stops unless `init` says that volumes are attached.
+    pub fn needs_attach(&self) -> Verdict {
+        if self.run.capabilities.attach {
+            Ok(())
+        } else {
+            Err(not_applicable("init says attach: false"))
+        }
+    }
+
+    /// Stops if the driver never does this.
+    pub fn needs_callout(&self, callout: &str) -> Verdict {
+        let run = self.run;
+        if !run.is_called(callout) {
+            return Err(not_applicable("init says attach: false"));
+        }
+        if run.unsupported.contains(callout) {
+            return Err(not_applicable(format!("{callout} is Not supported")));
+        }
+        if run.unknown.contains(callout) {
+            let why = format!("a volume: {callout} is Not supported of one that does not exist");
+            return Err(Stop::Left(why));
+        }
+        Ok(())
+    }
+
+    /// Stops if kubelet takes the driver's volumes off their directories by itself.
+    pub fn needs_unmounting(&self) -> Verdict {
+        if self.run.supports("unmount") || self.run.supports("unmountdevice") {
+            return Ok(());
+        }
+        // Which of them it is depends on how the driver is used.
+        let last = if self.run.supports("mount") || !self.run.capabilities.attach {
+            "unmount"
+        } else {
+            "unmountdevice"
+        };
+        self.needs_callout(last)
+    }
+
+    /// Stops if kubelet mounts the driver's volumes by itself.
+    pub fn needs_mounting(&self) -> Verdict {
+        if !self.run.mounts_nothing() {
+            return Ok(());
+        }
+        if self.run.unknown.contains("mount") {
+            return self.needs_callout("mount");
+        }
+        let why = "mountdevice and mount are Not supported: kubelet mounts the device";
+        Err(not_applicable(why))
+    }
+
+    /// Stops if volumes are no devices, or the driver formats none.
+    pub fn needs_device(&self) -> Verdict {
+        if self.run.config.volume.kind == Kind::Directory {
+            let why = "the configuration says kind = \"directory\": nothing is formatted";
+            return Err(not_applicable(why));
+        }
+        self.needs_mounting()?;
+        // Where neither callout names a device kubelet has none to format (`MountDevice` in
+        // pkg/volume/flexvolume/attacher.go), and the driver formats in `mount`.
+        let is_named = self.run.supports("attach") || self.run.supports("waitforattach");
+        if self.run.capabilities.attach && is_named && self.run.unsupported.contains("mountdevice")
+        {
+            let why = "mountdevice is Not supported: kubelet formats the device";
+            return Err(not_applicable(why));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{callout::argument::Options, journal::record::header, run::Run};
+
+    #[test]
+    fn what_kubelet_formats_the_driver_does_not() {
+        let place = tempfile::tempdir().unwrap();
+        let mut run = Run::new(&header(place.path()), Options::new(), None);
+        let needs = |run: &Run| Bench::new(run, "fmt").unwrap().needs_device();
+        run.unsupported = ["mountdevice".to_owned()].into();
+        run.capabilities.attach = false;
+        assert!(needs(&run).is_ok(), "it is not called at all");
+        run.capabilities.attach = true;
+        assert!(matches!(needs(&run), Err(Stop::NotApplicable(_))));
+        run.unsupported.clear();
+        assert!(needs(&run).is_ok());
+        let silent = ["attach", "waitforattach", "mountdevice"];
+        run.unsupported = silent.map(str::to_owned).into();
+        assert!(needs(&run).is_ok(), "kubelet has no device to format");
+    }
+}

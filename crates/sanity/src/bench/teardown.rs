@@ -1,0 +1,137 @@
+//! The end of a check: what it made is undone, whatever the driver left there.
+
+use super::{Bench, files, locked};
+use crate::{
+    callout::call::{Call, Manner},
+    journal::record::{Made, Record},
+    run::Run,
+    system::cleanup,
+    verdict::Stop,
+    volume::Source,
+};
+use anyhow::{Context, Result};
+use std::sync::{Mutex, PoisonError, atomic::Ordering};
+
+/// What is left of a check when it has ended.
+#[derive(Debug)]
+pub struct Closed {
+    pub calls: Vec<Call>,
+    pub notes: Vec<String>,
+    /// What [`Bench::look`] saw.
+    pub changes: Vec<String>,
+    /// What the driver should have removed when it unmounted and detached.
+    pub left: Vec<String>,
+    pub cleared: Result<()>,
+}
+
+/// Undoes what a run that is over had made, the tester's files in a volume that stays with it.
+pub fn undo_all(run: &Run, made: &Made) -> Result<()> {
+    let undone = run.undo(made);
+    if run.source == Source::Existing {
+        let bench = Bench::new(run, "undo")?;
+        bench.adopt(made.volumes.clone());
+        bench.close(false).cleared?;
+    }
+    undone
+}
+
+impl Bench<'_> {
+    /// Undoes everything the check made, and removes what the driver left; nothing of it if it is to be
+    /// kept for a look.
+    pub fn close(self, keep: bool) -> Closed {
+        let mut left = Vec::new();
+        let cleared = if keep { Ok(()) } else { self.clear(&mut left) };
+        let inner =
+            |mutex: Mutex<Vec<String>>| mutex.into_inner().unwrap_or_else(PoisonError::into_inner);
+        Closed {
+            calls: self
+                .calls
+                .into_inner()
+                .unwrap_or_else(PoisonError::into_inner),
+            notes: inner(self.notes),
+            changes: self
+                .changes
+                .into_inner()
+                .unwrap_or_else(PoisonError::into_inner)
+                .unwrap_or_default(),
+            left,
+            cleared,
+        }
+    }
+
+    fn clear(&self, left: &mut Vec<String>) -> Result<()> {
+        self.restarting.store(false, Ordering::Relaxed);
+        *locked(&self.manner) = Manner::default();
+        let mut made = locked(&self.made).clone();
+        let unwritten = if self.run.source == Source::Existing {
+            let unwritten = self.unwrite(&made);
+            made = locked(&self.made).clone();
+            if unwritten.is_err() {
+                self.run.keeps_files.store(true, Ordering::Relaxed);
+            }
+            unwritten
+        } else {
+            Ok(())
+        };
+        let mounts = Made {
+            mounts: std::mem::take(&mut made.mounts),
+            ..Made::default()
+        };
+        let mut first = self.run.undo(&mounts);
+        if self.run.capabilities.attach {
+            for (name, traces) in &made.volumes {
+                for node in &traces.nodes {
+                    let argv = ["detach".to_owned(), name.clone(), node.clone()];
+                    first = first.and(self.run.call(&argv, &Manner::default()).map(drop));
+                }
+            }
+        }
+        left.extend(cleanup::clear(&self.dir)?);
+        for traces in made.volumes.values() {
+            left.extend(self.run.release(traces)?);
+        }
+        for (directory, _) in mounts.mounts {
+            self.record(Record::Unmounted { directory })?;
+        }
+        for (name, mut traces) in made.volumes {
+            // They are detached.
+            traces.nodes.clear();
+            let removed = self.run.remove(&name, &traces);
+            // Whoever comes after the run tries again what could not be removed from a volume that
+            // stays, whichever check wrote it.
+            if removed.is_ok() && !self.run.keeps_files.load(Ordering::Relaxed) {
+                self.record(Record::Gone { name })?;
+            }
+            first = first.and(removed);
+        }
+        locked(&self.volumes).clear();
+        cleanup::clear(&self.dir)?;
+        cleanup::remove(&self.dir)?;
+        first.and(unwritten)
+    }
+
+    /// Removes the tester's files from a volume that stays.
+    ///
+    /// # Errors
+    /// When they may be there still.
+    fn unwrite(&self, made: &Made) -> Result<()> {
+        let mut first = Ok(());
+        for (name, traces) in &made.volumes {
+            let options = traces.options.clone().filter(|_| traces.written);
+            let Some(options) = options else { continue };
+            let removed = (|| {
+                let volume = self.run.provisioned(name, options)?;
+                let place = self.up(&volume, "sanity-last", "rw")?;
+                let removed = files::remove(self, &place);
+                // What the driver does not take down the tester does.
+                let _ = self.down(&place);
+                removed
+            })();
+            let removed = removed.map_err(|stop: Stop| stop.error(&self.run.masks));
+            first = first.and(removed.with_context(|| {
+                format!("remove the directory {} from the volume", files::name(self))
+            }));
+        }
+        first
+    }
+}
