@@ -13,79 +13,72 @@ use crate::{
 };
 use std::{thread, time::Duration};
 
+/// What most checks of the group need, and where their rules come from.
+const NEEDS: &[Need] = &[Need::Root, Need::Fresh];
+const SOURCE: &str = "nestedpendingoperations.go: one operation a volume, in one process, and not for unmounts; nothing between processes";
+
 pub const CHECKS: &[Check] = &[
-    check(
-        "con.same-mount-8x",
-        Level::Must,
-        "eight mounts of a new volume at once: all succeed, and there is one mount, three times over",
-        "kubelet and its restarted self, or the pods of a driver without attach, call at the same time",
-        "the example for LVM: of two, both failed, or one, with mkfs against mkfs",
-        "take a lock of the volume, and look at the mounts under it",
-        same_mount,
-    ),
-    check(
-        "con.mount-vs-unmount",
-        Level::Must,
-        "mounts and unmounts of one directory at once leave it mounted once or not at all",
-        "an answer that was lost is repeated while the next operation has begun",
-        "drivers that look, and act on what they saw later",
-        "look and act under one lock",
-        against,
-    ),
-    check(
-        "con.two-volumes-parallel",
-        Level::Should,
-        "two volumes are mounted at once, and each has its own data",
-        "different volumes are always worked on in parallel; a lock for all adds up to minutes",
-        "drivers that find their device by what is new in /dev",
-        "lock by volume; find devices by identity",
-        two_volumes,
-    ),
-    check(
-        "con.stale-lock",
-        Level::Must,
-        "after a driver was killed with -9 the next call is answered as if nothing had been",
-        "a lock that stays locks the volume out for ever, over every restart of kubelet",
-        "drivers with a file of their process id, or a record in etcd, as a lock",
-        "use flock, which ends with the process",
-        stale_lock,
-    ),
     Check {
+        name: "con.same-mount-8x",
+        level: Level::Must,
+        needs: NEEDS,
+        alone: false,
+        what: "eight mounts of a new volume at once: all succeed, and there is one mount, three times over",
+        why: "kubelet and its restarted self, or the pods of a driver without attach, call at the same time",
+        broke: "the example for LVM: of two, both failed, or one, with mkfs against mkfs",
+        mend: "take a lock of the volume, and look at the mounts under it",
+        source: SOURCE,
+        run: same_mount,
+    },
+    Check {
+        name: "con.mount-vs-unmount",
+        level: Level::Must,
+        needs: NEEDS,
+        alone: false,
+        what: "mounts and unmounts of one directory at once leave it mounted once or not at all",
+        why: "an answer that was lost is repeated while the next operation has begun",
+        broke: "drivers that look, and act on what they saw later",
+        mend: "look and act under one lock",
+        source: SOURCE,
+        run: against,
+    },
+    Check {
+        name: "con.two-volumes-parallel",
+        level: Level::Should,
+        needs: NEEDS,
+        alone: false,
+        what: "two volumes are mounted at once, and each has its own data",
+        why: "different volumes are always worked on in parallel; a lock for all adds up to minutes",
+        broke: "drivers that find their device by what is new in /dev",
+        mend: "lock by volume; find devices by identity",
+        source: SOURCE,
+        run: two_volumes,
+    },
+    Check {
+        name: "con.stale-lock",
+        level: Level::Must,
+        needs: NEEDS,
+        alone: false,
+        what: "after a driver was killed with -9 the next call is answered as if nothing had been",
+        why: "a lock that stays locks the volume out for ever, over every restart of kubelet",
+        broke: "drivers with a file of their process id, or a record in etcd, as a lock",
+        mend: "use flock, which ends with the process",
+        source: SOURCE,
+        run: stale_lock,
+    },
+    Check {
+        name: "con.parallel-64",
+        level: Level::Must,
+        needs: NEEDS,
         alone: true,
-        ..check(
-            "con.parallel-64",
-            Level::Must,
-            "64 callouts at a time on eight volumes: every answer is whole, and afterwards every volume works",
-            "a node that restarts mounts everything it has at once",
-            "drivers that wait for one lock longer than kubelet waits for them",
-            "lock by volume, and for as long as needed only",
-            parallel,
-        )
+        what: "64 callouts at a time on eight volumes: every answer is whole, and afterwards every volume works",
+        why: "a node that restarts mounts everything it has at once",
+        broke: "drivers that wait for one lock longer than kubelet waits for them",
+        mend: "lock by volume, and for as long as needed only",
+        source: SOURCE,
+        run: parallel,
     },
 ];
-
-const fn check(
-    name: &'static str,
-    level: Level,
-    what: &'static str,
-    why: &'static str,
-    broke: &'static str,
-    mend: &'static str,
-    run: fn(&Bench) -> Verdict,
-) -> Check {
-    Check {
-        name,
-        level,
-        needs: &[Need::Root, Need::Fresh],
-        alone: false,
-        what,
-        why,
-        broke,
-        mend,
-        source: "nestedpendingoperations.go: one operation a volume, in one process, and not for unmounts; nothing between processes",
-        run,
-    }
-}
 
 /// The same call from many threads at once.
 fn together(bench: &Bench, calls: &[Vec<String>]) -> Result<Vec<Call>, Stop> {

@@ -1,191 +1,109 @@
 //! A volume grows. Stock Kubernetes runs `expandfs` alone, on the node.
 
+mod measure;
+
 use crate::{
     bench::{Bench, Place, files},
     callout::call::{Call, Outcome},
     check::{Check, Level, Need},
     checks::kill::Cuts,
-    config::Kind,
-    system::{block_devices, command::SignalTo, mounts},
+    system::{command::SignalTo, mounts},
     verdict::{Stop, Verdict, fault, not_applicable, wrong},
     volume::{On, Release},
 };
-use anyhow::{Context, Result};
-use std::path::Path;
+use anyhow::Result;
+use measure::{Base, MIB, size};
+
+/// What most checks of the group need, and where their rules come from.
+const NEEDS: &[Need] = &[Need::Root, Need::Fresh];
+const SOURCE: &str = "expandFS in operation_generator.go and NodeExpand in pkg/volume/flexvolume/expander.go, 1.13 to 1.37";
 
 pub const CHECKS: &[Check] = &[
-    check(
-        "exp.grow-online",
-        Level::Must,
-        "expandfs grows a mounted volume, as the kernel counts it, or says why and grows it before the next pod starts",
-        "the claim gets the size that was asked for whatever happened: a Success without growth is found when the disk is full",
-        "of 23 drivers one had expandfs, and that said Success for file systems it did not know",
-        "grow storage and file system in expandfs, and compare the file system's size with NEW before answering",
-        grow,
-    ),
-    check(
-        "exp.repeat-noop",
-        Level::Must,
-        "expandfs to a size that is there succeeds and changes nothing",
-        "kubelet repeats it, 1.24 and 1.28 twice for every start of a pod",
-        "drivers that pass on lvextend's \"matches existing size\"",
-        "Success if the file system has NEW bytes or more",
-        repeat,
-    ),
-    check(
-        "exp.shrink-refused",
-        Level::Must,
-        "expandfs to less never makes anything smaller",
-        "OLD and NEW come from objects that people edit; a cut device destroys its file system",
-        "drivers that hand NEW to a command that also shrinks",
-        "compare with the size there is; Failure, or Success without a change",
-        shrink,
-    ),
-    check(
-        "exp.not-multiple-of-sector",
-        Level::Should,
-        "a size that is no multiple of a block is reached, or refused",
-        "claims of 1G and of 1.5Gi are as good as those of 1Gi",
-        "drivers that cut the size down, and so have less than was asked for",
-        "round up to what the storage can make",
-        odd,
-    ),
-    check(
-        "exp.data-intact",
-        Level::Must,
-        "what was written before and between growths has its checksum after them",
-        "this is what volumes are for",
-        "drivers that format when the size of the file system is not that of the device",
-        "never format in expandfs",
-        data,
-    ),
-    check(
-        "exp.interrupted-resumes",
-        Level::Must,
-        "a growth that was killed is completed by its repetition, with the data that was there",
-        "kubelet may be restarted at any time, and repeats the call until it succeeds",
-        "drivers that grow the file system only if they just grew the device",
-        "look at device and file system separately, every time",
-        interrupted,
-    ),
-    check(
-        "exp.any-directory",
-        Level::Must,
-        "expandfs takes the node's directory or the pod's, with or without a device",
-        "1.13 to 1.23 hand over the node's directory, later ones the pod's; without attach the device is empty",
-        "scripts that lose the empty argument, or look for the device they are not given",
-        "find the volume by its identity and its file system by what is mounted",
-        any_directory,
-    ),
-];
-
-const fn check(
-    name: &'static str,
-    level: Level,
-    what: &'static str,
-    why: &'static str,
-    broke: &'static str,
-    mend: &'static str,
-    run: fn(&Bench) -> Verdict,
-) -> Check {
     Check {
-        name,
-        level,
-        needs: &[Need::Root, Need::Fresh],
+        name: "exp.grow-online",
+        level: Level::Must,
+        needs: NEEDS,
         alone: false,
-        what,
-        why,
-        broke,
-        mend,
-        source: "expandFS in operation_generator.go and NodeExpand in pkg/volume/flexvolume/expander.go, 1.13 to 1.37",
-        run,
-    }
-}
-
-const MIB: u64 = 1 << 20;
-
-/// Bytes of the file system that is mounted there, as statfs counts them.
-fn size(directory: &Path) -> Result<u64> {
-    let found = nix::sys::statvfs::statvfs(directory).context("ask for the size of the volume")?;
-    Ok(found.blocks() * found.fragment_size())
-}
-
-/// Bytes of the device that is mounted there, where it is the volume's own.
-fn device(bench: &Bench, place: &Place) -> Result<Option<u64>> {
-    if bench.run.config.volume.kind == Kind::Directory {
-        return Ok(None);
-    }
-    let mount = mounts::at(&place.dir)?.pop();
-    Ok(mount.and_then(|mount| block_devices::size(&mount.device)))
-}
-
-/// A mounted volume as the kernel has it.
-struct Base {
-    place: Place,
-    /// In statfs: without the file system's own journals, inodes and bitmaps, which differ.
-    filesystem: u64,
-    device: Option<u64>,
-    /// What it has at least: the backend may have rounded up what was asked for.
-    bytes: u64,
-}
-
-impl Base {
-    fn of(bench: &Bench, place: Place) -> Result<Self> {
-        let (filesystem, device) = (size(&place.dir)?, device(bench, &place)?);
-        // One that is shared may be any size.
-        let least = match bench.run.config.volume.kind {
-            Kind::Block => place.volume.bytes.max(filesystem),
-            Kind::Directory => place.volume.bytes,
-        };
-        Ok(Base {
-            bytes: device.map_or(least, |device| least.max(device)),
-            place,
-            filesystem,
-            device,
-        })
-    }
-
-    /// Success was said for this size, and the kernel must have it. Of what was added a part is the
-    /// file system's own.
-    fn has(&self, bench: &Bench, call: &Call, place: &Place, bytes: u64) -> Verdict {
-        let added = bytes.saturating_sub(self.bytes);
-        let least = self.filesystem + (added - added / 8).saturating_sub(16 * MIB);
-        let now = size(&place.dir)?;
-        if now < least.min(bytes) {
-            let expected =
-                format!("a file system of {bytes} bytes, of which {least} are for files");
-            return Err(wrong(call, expected, format!("{now} in statfs")));
-        }
-        match device(bench, place)? {
-            Some(device) if device < bytes => Err(wrong(
-                call,
-                format!("a device of {bytes} bytes"),
-                format!("{device}"),
-            )),
-            _ => Ok(()),
-        }
-    }
-
-    /// Nothing may be smaller than it was. A file system does not notice that its device was cut.
-    fn is_whole(&self, bench: &Bench, call: &Call) -> Verdict {
-        let now = size(&self.place.dir)?;
-        if now < self.filesystem {
-            let expected = format!("{} bytes as before", self.filesystem);
-            return Err(wrong(call, expected, format!("{now}")));
-        }
-        let has = device(bench, &self.place)?;
-        if has < self.device {
-            let had = self.device.unwrap_or_default();
-            let expected = format!("a device of {had} bytes as before");
-            return Err(wrong(
-                call,
-                expected,
-                format!("{}", has.unwrap_or_default()),
-            ));
-        }
-        Ok(())
-    }
-}
+        what: "expandfs grows a mounted volume, as the kernel counts it, or says why and grows it before the next pod starts",
+        why: "the claim gets the size that was asked for whatever happened: a Success without growth is found when the disk is full",
+        broke: "of 23 drivers one had expandfs, and that said Success for file systems it did not know",
+        mend: "grow storage and file system in expandfs, and compare the file system's size with NEW before answering",
+        source: SOURCE,
+        run: grow,
+    },
+    Check {
+        name: "exp.repeat-noop",
+        level: Level::Must,
+        needs: NEEDS,
+        alone: false,
+        what: "expandfs to a size that is there succeeds and changes nothing",
+        why: "kubelet repeats it, 1.24 and 1.28 twice for every start of a pod",
+        broke: "drivers that pass on lvextend's \"matches existing size\"",
+        mend: "Success if the file system has NEW bytes or more",
+        source: SOURCE,
+        run: repeat,
+    },
+    Check {
+        name: "exp.shrink-refused",
+        level: Level::Must,
+        needs: NEEDS,
+        alone: false,
+        what: "expandfs to less never makes anything smaller",
+        why: "OLD and NEW come from objects that people edit; a cut device destroys its file system",
+        broke: "drivers that hand NEW to a command that also shrinks",
+        mend: "compare with the size there is; Failure, or Success without a change",
+        source: SOURCE,
+        run: shrink,
+    },
+    Check {
+        name: "exp.not-multiple-of-sector",
+        level: Level::Should,
+        needs: NEEDS,
+        alone: false,
+        what: "a size that is no multiple of a block is reached, or refused",
+        why: "claims of 1G and of 1.5Gi are as good as those of 1Gi",
+        broke: "drivers that cut the size down, and so have less than was asked for",
+        mend: "round up to what the storage can make",
+        source: SOURCE,
+        run: odd,
+    },
+    Check {
+        name: "exp.data-intact",
+        level: Level::Must,
+        needs: NEEDS,
+        alone: false,
+        what: "what was written before and between growths has its checksum after them",
+        why: "this is what volumes are for",
+        broke: "drivers that format when the size of the file system is not that of the device",
+        mend: "never format in expandfs",
+        source: SOURCE,
+        run: data,
+    },
+    Check {
+        name: "exp.interrupted-resumes",
+        level: Level::Must,
+        needs: NEEDS,
+        alone: false,
+        what: "a growth that was killed is completed by its repetition, with the data that was there",
+        why: "kubelet may be restarted at any time, and repeats the call until it succeeds",
+        broke: "drivers that grow the file system only if they just grew the device",
+        mend: "look at device and file system separately, every time",
+        source: SOURCE,
+        run: interrupted,
+    },
+    Check {
+        name: "exp.any-directory",
+        level: Level::Must,
+        needs: NEEDS,
+        alone: false,
+        what: "expandfs takes the node's directory or the pod's, with or without a device",
+        why: "1.13 to 1.23 hand over the node's directory, later ones the pod's; without attach the device is empty",
+        broke: "scripts that lose the empty argument, or look for the device they are not given",
+        mend: "find the volume by its identity and its file system by what is mounted",
+        source: SOURCE,
+        run: any_directory,
+    },
+];
 
 /// A mounted volume of a driver that grows.
 fn mounted(bench: &Bench) -> Result<Base, Stop> {
