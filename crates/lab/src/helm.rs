@@ -1,6 +1,6 @@
 //! Helm, built from its Go module and kept for the next time.
 
-use crate::{kept, tool::run};
+use crate::{cache, command::run};
 use anyhow::{Context, Result};
 use std::{
     fs::{self, File},
@@ -16,7 +16,7 @@ const VERSION: &str = "v3.22.0";
 /// # Errors
 /// When its module cannot be had or does not build.
 pub fn program() -> Result<PathBuf> {
-    let home = kept::directory("helm")?.join(VERSION);
+    let home = cache::directory("helm")?.join(VERSION);
     fs::create_dir_all(&home).context("make the directory for helm")?;
     // Two builds at once would write the same file.
     let lock = File::create(home.join("lock")).context("make the lock of the build")?;

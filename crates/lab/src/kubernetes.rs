@@ -17,8 +17,8 @@ mod paths;
 
 mod version;
 
-pub use crate::tool::{run, run_with};
-use crate::{kept, tool};
+pub use crate::command::{run, run_with};
+use crate::{cache, command};
 pub use build::Programs;
 pub use cluster::Cluster;
 pub use components::{Component, Pods};

@@ -1,8 +1,8 @@
 //! Real machines for tests, on one machine: Kubernetes nodes in namespaces of their own, built from
 //! source, and a virtual machine with a Linux of its own. Both are gone without a trace.
 
+mod cache;
+mod command;
 pub mod helm;
-mod kept;
 pub mod kubernetes;
-mod tool;
 pub mod vm;

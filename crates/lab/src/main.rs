@@ -5,11 +5,11 @@
 
 mod chart;
 mod machine;
+mod matrix_table;
 mod project;
+mod release_matrix;
 mod report;
 mod requirements;
-mod results;
-mod suite;
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, Parser, Subcommand};
@@ -215,7 +215,7 @@ impl Kubernetes {
             }
             Kubernetes::Down(which) => Cluster::down(&which.directory()),
             Kubernetes::Contract { which, flags } => {
-                let error = suite::contract(which.version)?.args(flags).exec();
+                let error = release_matrix::contract(which.version)?.args(flags).exec();
                 Err(error).context("run the tests")
             }
             Kubernetes::Requirements(verb) => verb.run(),
@@ -225,7 +225,7 @@ impl Kubernetes {
                 jobs,
                 write,
                 arguments,
-            } => suite::run(&which.versions(every), jobs, write, &arguments),
+            } => release_matrix::run(&which.versions(every), jobs, write, &arguments),
         }
     }
 }

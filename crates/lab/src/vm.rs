@@ -12,9 +12,11 @@ mod image;
 mod machine;
 mod monitor;
 mod packages;
+mod setup;
 mod snapshot;
 
 pub use channel::Said;
 pub use emulator::{DISK_BYTES, DISKS};
-pub use machine::{Machine, Outcome, Setup, quoted};
+pub use machine::{Machine, Outcome, quoted};
+pub use setup::Setup;
 pub use snapshot::directory;

@@ -1,9 +1,9 @@
 //! Kubernetes' programs, built from its published Go module and kept for the next time.
 
 use super::{
+    command::run,
     module::{KUBERNETES, go, kept, write_module},
     openapi,
-    tool::run,
     version::Version,
 };
 use anyhow::{Context, Result};

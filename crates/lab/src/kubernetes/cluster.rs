@@ -2,11 +2,11 @@
 
 use super::{
     build::Programs,
+    command::{run, run_with},
     components::{Component, KEY, Pods, TOKENS},
     containerd, control_groups, data_disk, image, kubelet,
     node::{self, Node, Until, wait_until},
     paths::{CONFIGURATION, Home, KEPT, KUBECONFIG, PLUGINS, PROGRAMS},
-    tool::{run, run_with},
     version::Version,
 };
 use anyhow::{Context, Result, bail, ensure};

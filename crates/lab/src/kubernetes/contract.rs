@@ -2,8 +2,8 @@
 //! does, on the drivers that were built here.
 
 use super::{
+    command::run,
     module::{go, kept, write_module},
-    tool::run,
     version::Version,
 };
 use anyhow::{Context, Result};

@@ -1,8 +1,8 @@
 //! The node's data disk: a file of the machine with a file system in it.
 
 use super::{
+    command::run,
     paths::{DISK, Home},
-    tool::run,
 };
 use anyhow::{Context, Result};
 use std::{fs, fs::File, process::Command};

@@ -1,7 +1,7 @@
 //! The container images of the lab, made from files at hand: the machine's own busybox, or static
 //! executables that were just built.
 
-use super::tool::run;
+use super::command::run;
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 use std::{

@@ -1,6 +1,6 @@
 //! Go modules that use Kubernetes from outside its source.
 
-use super::{kept, tool::run, version::Version};
+use super::{cache, command::run, version::Version};
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 use std::{
@@ -17,7 +17,7 @@ const OLD_GO: &str = "/usr/lib/go-1.19/bin/go";
 
 /// Where what is built for a release is kept between runs.
 pub fn kept(version: Version) -> Result<PathBuf> {
-    Ok(kept::directory("kubernetes")?.join(version.to_string()))
+    Ok(cache::directory("kubernetes")?.join(version.to_string()))
 }
 
 /// A Go of the release's time.

@@ -3,9 +3,9 @@
 //! and how it leaves nothing behind.
 
 use super::{
+    command::run,
     data_disk,
     paths::{ADDRESS, Home, KEPT, KUBECONFIG, PROGRAMS, RUN, SERVICE},
-    tool::run,
 };
 use anyhow::{Context, Result, bail, ensure};
 use nix::{

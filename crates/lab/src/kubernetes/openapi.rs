@@ -3,7 +3,7 @@
 //! It is in Kubernetes' source since 1.24; before, upstream's build generated it first
 //! (`build/root/Makefile.generated_files`, `gen_openapi`), and its Go module left it out.
 
-use super::tool::run;
+use super::command::run;
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
 use std::{

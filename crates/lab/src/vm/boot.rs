@@ -1,9 +1,6 @@
 //! How a machine comes to run: from the snapshot, or by booting.
 
-use super::{
-    machine::{Machine, Setup},
-    snapshot,
-};
+use super::{machine::Machine, setup::Setup, snapshot};
 use anyhow::Result;
 
 impl Machine {

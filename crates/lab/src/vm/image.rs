@@ -1,7 +1,7 @@
 //! The kernel and the files the machine starts with: its root, in memory.
 
 use super::packages::{self, unpack};
-use crate::tool::run;
+use crate::command::run;
 use anyhow::{Context, Result, ensure};
 use std::{
     collections::{HashMap, HashSet},

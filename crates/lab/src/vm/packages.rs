@@ -1,6 +1,6 @@
 //! What the machine is made of: Debian packages by name, and what they depend on.
 
-use crate::tool::run;
+use crate::command::run;
 use anyhow::{Context, Result, bail, ensure};
 use std::{
     fs,

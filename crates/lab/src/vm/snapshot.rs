@@ -4,10 +4,11 @@
 use super::{
     emulator,
     image::Image,
-    machine::{Machine, Setup},
+    machine::Machine,
     packages::{KERNEL, NEWER_KERNEL},
+    setup::Setup,
 };
-use crate::kept;
+use crate::cache;
 use anyhow::{Context, Result, bail};
 use serde_json::json;
 use std::{
@@ -33,7 +34,7 @@ const SOURCES: [&str; 5] = [
 /// # Errors
 /// When there is no cache directory.
 pub fn directory() -> Result<PathBuf> {
-    kept::directory("vm")
+    cache::directory("vm")
 }
 
 /// The image and the state, built if they are not there.

@@ -1,4 +1,4 @@
-//! Where what was made once is kept for the next time.
+//! The directories of the lab in the cache of its user, where what was made once is kept.
 
 use anyhow::{Context, Result};
 use std::{env, path::PathBuf};

@@ -1,10 +1,10 @@
 //! Everything that is tested with a real Kubernetes, one release after the other.
 
 use crate::{
+    matrix_table::Table,
     project::project,
     report::{Scenario, read_report},
     requirements,
-    results::Table,
 };
 use anyhow::{Context, Result, ensure};
 use flexvol_lab::kubernetes::{Programs, Version, contract};
