@@ -172,12 +172,7 @@ pub fn run() -> Result<ExitCode> {
         Sanity::List { which } => {
             let mut lines = String::new();
             for check in which.checks()? {
-                let needs: Vec<_> = check.needs.iter().map(ToString::to_string).collect();
-                let needs = if needs.is_empty() {
-                    "nothing".to_owned()
-                } else {
-                    needs.join(", ")
-                };
+                let needs = check.needs_in_words();
                 lines += &format!("{:32} {:6} needs {needs}\n", check.name, check.level);
             }
             tell(&lines)?;

@@ -20,7 +20,7 @@ use crate::{
     journal::record::{Made, Record, Traces},
     run::Run,
     system,
-    verdict::Stop,
+    verdict::{Stop, wrong},
     volume::{On, Volume},
 };
 use anyhow::{Context, Result};
@@ -175,7 +175,7 @@ impl<'a> Bench<'a> {
             locked(&self.calls).push(call.clone());
             if !call.succeeded() && (argv[0] == "init" || !call.not_supported()) {
                 let expected = "Success, as before kubelet restarted";
-                return Err(crate::verdict::wrong(&call, expected, "something else"));
+                return Err(wrong(&call, expected, "something else"));
             }
         }
         Ok(())

@@ -24,6 +24,10 @@ pub struct Closed {
     pub cleared: Result<()>,
 }
 
+fn unlocked<T>(mutex: Mutex<T>) -> T {
+    mutex.into_inner().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Undoes what a run that is over had made, the tester's files in a volume that stays with it.
 pub fn undo_all(run: &Run, made: &Made) -> Result<()> {
     let undone = run.undo(made);
@@ -41,19 +45,10 @@ impl Bench<'_> {
     pub fn close(self, keep: bool) -> Closed {
         let mut left = Vec::new();
         let cleared = if keep { Ok(()) } else { self.clear(&mut left) };
-        let inner =
-            |mutex: Mutex<Vec<String>>| mutex.into_inner().unwrap_or_else(PoisonError::into_inner);
         Closed {
-            calls: self
-                .calls
-                .into_inner()
-                .unwrap_or_else(PoisonError::into_inner),
-            notes: inner(self.notes),
-            changes: self
-                .changes
-                .into_inner()
-                .unwrap_or_else(PoisonError::into_inner)
-                .unwrap_or_default(),
+            calls: unlocked(self.calls),
+            notes: unlocked(self.notes),
+            changes: unlocked(self.changes).unwrap_or_default(),
             left,
             cleared,
         }

@@ -71,3 +71,14 @@ pub struct Check {
     pub source: &'static str,
     pub run: fn(&Bench) -> Verdict,
 }
+
+impl Check {
+    /// What it cannot do without, in words.
+    pub fn needs_in_words(&self) -> String {
+        let needs: Vec<_> = self.needs.iter().map(ToString::to_string).collect();
+        if needs.is_empty() {
+            return "nothing".to_owned();
+        }
+        needs.join(", ")
+    }
+}

@@ -3,6 +3,7 @@
 use crate::{
     bench::{Bench, sandbox},
     callout::{
+        CALLOUTS,
         call::{Call, Exit, Manner, Outcome},
         exec,
     },
@@ -214,7 +215,7 @@ fn untouched(bench: &Bench) -> Verdict {
     watch
         .add_watch(directory, events)
         .context("watch the driver's directory")?;
-    for callout in crate::callout::CALLOUTS {
+    for callout in CALLOUTS {
         let dir = bench.dir.join("nobody").join(callout);
         system::make_directory(&dir).context("make a directory")?;
         let call = bench.call(&bench.run.nobody(callout, &dir))?;

@@ -9,7 +9,7 @@ use crate::{
     check::{Check, Level, Need},
     checks::mnt::mount_with,
     system::mounts,
-    verdict::{Stop, Verdict, readable, wrong},
+    verdict::{Stop, Verdict, fault, readable, wrong},
     volume::{On, Release},
 };
 
@@ -210,7 +210,7 @@ fn reordered(bench: &Bench) -> Verdict {
         readable(&bench.call(&bench.run.arguments("detach", &volume, &bench.dir, ""))?)?;
     }
     if mounts::at(&place.dir)?.is_empty() {
-        return Err(crate::verdict::fault("the pod's mount stays", "it is gone"));
+        return Err(fault("the pod's mount stays", "it is gone"));
     }
     let call = bench.mount(&place, "rw")?;
     bench.expect_mounted(&place, &call)?;

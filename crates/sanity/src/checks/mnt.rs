@@ -8,7 +8,7 @@ use crate::{
     },
     check::{Check, Level, Need},
     system::{self, cleanup, mount_namespace, mounts},
-    verdict::{Stop, Verdict, wrong},
+    verdict::{Stop, Verdict, not_applicable, wrong},
     volume::Release,
 };
 use anyhow::Context;
@@ -248,7 +248,7 @@ pub fn mount_with(bench: &Bench, place: &Place, more: &[(&str, &str)]) -> Result
 
 fn groups(bench: &Bench) -> Verdict {
     if bench.run.capabilities.fs_group {
-        return Err(crate::verdict::not_applicable(
+        return Err(not_applicable(
             "init says fsGroup: true: kubelet gives the files to the group",
         ));
     }

@@ -3,6 +3,7 @@
 use crate::{
     bench::{Bench, tour},
     callout::{
+        argument,
         call::{Call, Exit},
         reply::{self, Status},
     },
@@ -157,7 +158,7 @@ pub const CHECKS: &[Check] = &[
         source: "klog.Warningf in DriverCall.Run, driver-call.go, 1.6 to 1.37",
         run: |bench| {
             bench.needs_callout("mount")?;
-            let secret = crate::callout::argument::base64(b"sanity");
+            let secret = argument::base64(b"sanity");
             let json = format!(
                 r#"{{"kubernetes.io/pvOrVolumeName":"sanity-{}-nobody","kubernetes.io/secret/key":"{secret}"}}"#,
                 bench.run.tag

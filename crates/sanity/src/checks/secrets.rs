@@ -6,7 +6,7 @@ use crate::{
     check::{Check, Level},
     system::{self, mounts},
     verdict::{Stop, Verdict, fault, wrong},
-    volume::Source,
+    volume::{On, Source},
 };
 use anyhow::Context;
 use std::{
@@ -75,7 +75,7 @@ fn secrets(bench: &Bench) -> Verdict {
     if system::is_root() && bench.run.source != Source::None {
         let volume = bench.volume()?;
         let stage = bench.last_stage(&volume, "sanity-pod", "rw")?;
-        if stage.on == crate::volume::On::Pod {
+        if stage.on == On::Pod {
             system::make_directory(&stage.dir).context("make a directory")?;
             let mut members = stage.volume.mount_members("rw", "sanity-pod");
             members.insert(key, encoded.clone());

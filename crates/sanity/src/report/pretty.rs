@@ -31,12 +31,7 @@ pub fn progress(one: &Finished, number: usize, of: usize) -> String {
 
 /// What a check is about.
 pub fn explained(check: &Check) -> String {
-    let needs: Vec<_> = check.needs.iter().map(ToString::to_string).collect();
-    let needs = if needs.is_empty() {
-        "nothing".to_owned()
-    } else {
-        needs.join(", ")
-    };
+    let needs = check.needs_in_words();
     format!(
         "{} ({}, needs {needs})\n  rule: {}\n  why: {}\n  who broke it: {}\n  how to mend: {}\n  source: {}\n",
         check.name, check.level, check.what, check.why, check.broke, check.mend, check.source

@@ -8,6 +8,7 @@ use crate::{
         Check, Need,
         result::{Ended, Failure, Finished},
     },
+    report,
     run::Run,
     system,
     verdict::Stop,
@@ -36,9 +37,9 @@ pub fn run(
             let one = one(run, check, keep);
             let mut finished = lock(&finished);
             if progress {
-                let line = crate::report::progress(&one, finished.len() + 1, checks.len());
+                let line = report::progress(&one, finished.len() + 1, checks.len());
                 // The report is tried too, and says what is wrong.
-                let _ = crate::report::tell(&format!("{line}\n"));
+                let _ = report::tell(&format!("{line}\n"));
             }
             finished.push(one);
         }
