@@ -1,4 +1,4 @@
-//! A callout hangs, and others come.
+//! Checks of callouts that hang while others come.
 
 use crate::{
     bench::{Bench, Place, sandbox},

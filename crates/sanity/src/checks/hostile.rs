@@ -1,4 +1,4 @@
-//! Names and values that somebody chose to do harm, or that are merely unusual.
+//! Checks of names and values that somebody chose to do harm, or that are merely unusual.
 
 use crate::{
     bench::{Bench, sandbox::Decoy, victim::Victim},

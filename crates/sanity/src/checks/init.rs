@@ -1,4 +1,4 @@
-//! What a driver says of itself.
+//! Checks of `init`: what a driver says of itself.
 
 use crate::{
     bench::Bench,

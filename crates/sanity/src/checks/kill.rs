@@ -1,4 +1,4 @@
-//! Drivers that are killed, callers that go away, and what is left after many rounds.
+//! Checks of drivers that are killed, callers that go away, and what is left after many rounds.
 
 use crate::{
     bench::{

@@ -1,45 +1,45 @@
 //! The checks, one file a group.
 
-mod att;
-mod cli;
-mod con;
-mod det;
-mod env;
-mod exp;
-mod fmt;
-mod gvn;
+mod arguments;
+mod attach;
+mod concurrency;
+mod detach;
+mod environment;
+mod expand;
+mod format;
 mod hang;
 mod hostile;
 mod init;
 mod kill;
-mod life;
-mod mnt;
-mod out;
+mod lifecycle;
+mod mount;
+mod output;
 mod secrets;
-mod umt;
+mod unmount;
+mod volume_name;
 
 use crate::check::Check;
 
 /// All of them, in the order of the list.
 pub fn all() -> impl Iterator<Item = &'static Check> {
     [
-        out::CHECKS,
+        output::CHECKS,
         secrets::CHECKS,
         hang::CHECKS,
-        env::CHECKS,
-        cli::CHECKS,
+        environment::CHECKS,
+        arguments::CHECKS,
         hostile::CHECKS,
         init::CHECKS,
-        gvn::CHECKS,
-        att::CHECKS,
-        det::CHECKS,
-        mnt::CHECKS,
-        umt::CHECKS,
-        fmt::CHECKS,
-        exp::CHECKS,
-        con::CHECKS,
+        volume_name::CHECKS,
+        attach::CHECKS,
+        detach::CHECKS,
+        mount::CHECKS,
+        unmount::CHECKS,
+        format::CHECKS,
+        expand::CHECKS,
+        concurrency::CHECKS,
         kill::CHECKS,
-        life::CHECKS,
+        lifecycle::CHECKS,
     ]
     .into_iter()
     .flatten()

@@ -1,4 +1,4 @@
-//! What a driver gives away.
+//! Checks that a driver gives no secret away.
 
 use crate::{
     bench::Bench,

@@ -1,4 +1,4 @@
-//! Where a driver runs.
+//! Checks of what a driver needs of, and does to, the place where it runs.
 
 use crate::{
     bench::{Bench, sandbox},

@@ -1,4 +1,4 @@
-//! Arguments that are wrong, too few, too many or hostile.
+//! Checks of arguments that are wrong, too few, too many or hostile.
 
 use crate::{
     bench::Bench,

@@ -1,4 +1,4 @@
-//! The controller attaches and detaches, kubelet waits for the device.
+//! Checks of `attach` and `waitforattach`, by the controller and by kubelet.
 
 use crate::{
     bench::{

@@ -1,4 +1,4 @@
-//! The controller asks where a volume is attached, and detaches it.
+//! Checks of `isattached` and `detach`, by the controller.
 
 use crate::{
     bench::{
@@ -7,7 +7,7 @@ use crate::{
     },
     callout::call::Outcome,
     check::{Check, Level, Need},
-    checks::att::{attach_or_none, attachable, detach, is_attached, still_attached},
+    checks::attach::{attach_or_none, attachable, detach, is_attached, still_attached},
     system::mounts,
     verdict::{Verdict, wrong},
 };

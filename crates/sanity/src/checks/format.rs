@@ -1,4 +1,4 @@
-//! What a driver formats, and what it must not.
+//! Checks of what a driver formats, and what it must not.
 
 use crate::{
     bench::{

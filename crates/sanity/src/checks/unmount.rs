@@ -1,4 +1,4 @@
-//! A volume is taken from a pod.
+//! Checks of unmounting.
 
 use crate::{
     bench::{

@@ -1,4 +1,4 @@
-//! A volume grows. Stock Kubernetes runs `expandfs` alone, on the node.
+//! Checks of growing: stock Kubernetes runs `expandfs` alone, on the node.
 
 mod measure;
 

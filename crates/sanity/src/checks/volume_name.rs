@@ -1,4 +1,4 @@
-//! The name that a driver may give to a volume.
+//! Checks of `getvolumename`: the name that a driver may give to a volume.
 
 use crate::{
     bench::Bench,

@@ -1,4 +1,4 @@
-//! What a driver writes, whatever it does.
+//! Checks of what a driver writes, whatever it does.
 
 use crate::{
     bench::{Bench, tour},

@@ -1,4 +1,4 @@
-//! A volume gets to a pod: by `mount`, or by `mountdevice` where kubelet does the rest.
+//! Checks of mounting: by `mount`, or by `mountdevice` where kubelet does the rest.
 
 use crate::{
     bench::{Bench, Place, files},

@@ -1,4 +1,4 @@
-//! Several at a time.
+//! Checks of several callouts at a time.
 
 use crate::{
     bench::{

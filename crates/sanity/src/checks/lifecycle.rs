@@ -1,4 +1,4 @@
-//! Whole lives: of several releases of Kubernetes, and with calls repeated, lost and out of order.
+//! Checks of whole lives: of several releases of Kubernetes, and with calls repeated, lost and out of order.
 
 use crate::{
     bench::{
@@ -7,7 +7,7 @@ use crate::{
     },
     callout::{argument, call::Call},
     check::{Check, Level, Need},
-    checks::mnt::mount_with,
+    checks::mount::mount_with,
     system::mounts,
     verdict::{Stop, Verdict, fault, readable, wrong},
     volume::{On, Release},
