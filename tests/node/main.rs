@@ -42,6 +42,7 @@ mod offline;
 mod orphan;
 mod other_backend;
 mod people;
+mod pieces;
 mod promised;
 mod readable;
 #[path = "../recordings/mod.rs"]
@@ -103,6 +104,7 @@ const BY_KERNEL: &[&[Test]] = &[
     promised::TESTS,
     copied::TESTS,
     copy_on_write::TESTS,
+    pieces::TESTS,
     anywhere::REFUSED,
 ];
 

@@ -16,6 +16,7 @@ mod directory;
 mod id;
 mod image;
 mod immutable;
+mod lacking;
 mod leftovers;
 mod limited;
 pub(crate) mod links;
@@ -25,14 +26,16 @@ pub use damaged::Damaged;
 pub use directory::{Directory, Remains};
 pub use id::PoolId;
 pub use image::Image;
+pub use lacking::Missing;
 pub use limited::{Limited, Rules};
 pub(crate) use space::FIRST_BLOCKS;
-pub use space::{Missing, Reserve, Space};
+pub use space::{Reserve, Space};
 
 use crate::{VolumeId, fs::confine};
 pub use adopt::Stray;
 use flexvol_sdk::{Bytes, Error, ErrorKind, Handle, Result, VolumeName};
 use id::{name_pool, read_id};
+use lacking::Seen;
 use rustix::{
     fs::{AtFlags, Dir, Mode, OFlags},
     io::Errno,
@@ -136,28 +139,69 @@ impl Pool {
         reserve: Reserve,
     ) -> Result<Image> {
         let image = self.existing_image(volume)?;
-        let lacks = match allocation {
-            Allocation::Full => image.lacks()?,
-            Allocation::Thin => Bytes(0),
-        };
-        if lacks > Bytes(0) {
-            let refilled = image
-                .expect_in_place()
-                .and_then(|()| image.refill(reserve, self));
-            match refilled.and_then(|()| image.lacks()) {
-                Ok(Bytes(0)) => {
-                    log::info!("volume {volume} lacked {lacks} of its storage and has it again")
-                }
-                Ok(still) => log::error!(
-                    "volume {volume} shares {still} of its storage with a copy, and writing there may fail: the pool's file system cannot part them"
-                ),
-                Err(error) => log::error!(
-                    "volume {volume} lacks {lacks} of its storage, and writing there may fail: {}",
+        if allocation == Allocation::Full {
+            let seen = image.look()?;
+            if let Err(error) = self.restore(&image, seen, volume, reserve) {
+                log::error!(
+                    "volume {volume} lacks {} of its storage, and writing there may fail: {}",
+                    seen.lacks(),
                     error.report()
-                ),
+                );
             }
         }
         Ok(image)
+    }
+
+    /// Gives a volume what a cut [`Pool::take`] did not.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Exhausted`] where the pool has no room for it; otherwise as for [`Pool::existing_image`].
+    pub fn complete(
+        &self,
+        volume: &VolumeId,
+        allocation: Allocation,
+        reserve: Reserve,
+    ) -> Result<()> {
+        let image = self.existing_image(volume)?;
+        if allocation == Allocation::Thin {
+            return Ok(());
+        }
+        let seen = image.look()?;
+        match seen.is_in_place() {
+            true => self.restore(&image, seen, volume, reserve),
+            // Nothing that is taken over is so: it became so later.
+            false => Ok(()),
+        }
+    }
+
+    fn restore(
+        &self,
+        image: &Image,
+        seen: Seen,
+        volume: &VolumeId,
+        reserve: Reserve,
+    ) -> Result<()> {
+        let lacks = seen.lacks();
+        if lacks == Bytes(0) {
+            if seen.unknown() > Bytes(0) {
+                log::warn!(
+                    "volume {volume} is in very many pieces, so it is not known of {} whether a copy shares it",
+                    seen.unknown()
+                );
+            }
+            return Ok(());
+        }
+        image.expect_in_place()?;
+        image.refill(reserve, self)?;
+        match image.look()?.may_lack() {
+            Bytes(0) => {
+                log::info!("volume {volume} lacked {lacks} of its storage and has it again");
+            }
+            still => log::error!(
+                "volume {volume} shares up to {still} of its storage with a copy, and writing there may fail: the pool's file system cannot part them, or it is in too many pieces"
+            ),
+        }
+        Ok(())
     }
 
     /// Makes a volume's image, marked and on disk; it appears complete or not at all.
@@ -173,12 +217,13 @@ impl Pool {
         allocation: Allocation,
         reserve: Reserve,
     ) -> Result<()> {
-        let _lock = self.lock()?;
-        let (wanted, owed) = match allocation {
-            Allocation::Full => (size, self.missing()?.bytes),
-            Allocation::Thin => (FIRST_BLOCKS, Bytes(0)),
+        let wanted = match allocation {
+            Allocation::Full => size,
+            Allocation::Thin => FIRST_BLOCKS,
         };
-        self.expect_room(wanted, reserve, owed)?;
+        let others = self.look(allocation)?;
+        let lock = self.lock()?;
+        self.expect_room(wanted, reserve, others.owed(self, &lock)?)?;
         let file = Image::nameless(&self.volumes, size, mark, allocation)?;
         let linked = link(&file, &self.volumes, &volume.to_string())?;
         // Also where it was there: of a process, perhaps, that was killed before it could.

@@ -49,6 +49,14 @@ pub trait ManagedBackend: BlockBackend {
     /// When it is not one afterwards.
     fn take(&self, stray: Self::Stray, volume: &VolumeId, mark: &Mark) -> Result<()>;
 
+    /// Does what a [`ManagedBackend::take`] that was cut had still to do for the volume it made.
+    ///
+    /// # Errors
+    /// When something may be left to do.
+    fn complete(&self, _volume: &VolumeId) -> Result<()> {
+        Ok(())
+    }
+
     /// Names without a volume that are older than `age`.
     ///
     /// # Errors

@@ -30,12 +30,29 @@ fn whole(check: Check, pool: &pool::Pool, images: &LoopKeys) -> Check {
     }
     // Why the pool cannot be read is told above.
     let missing = pool.missing().unwrap_or_default();
-    if missing.volumes == 0 {
+    let found = match missing.unknown_volumes {
+        0 => check.found.clone(),
+        volumes => format!(
+            "{}; volumes in so many pieces that it is not known whether they have all of their storage: {volumes}, up to {} in all",
+            check.found,
+            size(missing.unknown)
+        ),
+    };
+    if missing.volumes == 0 && missing.unknown_volumes == 0 {
         return check;
     }
+    if missing.volumes == 0 {
+        return Check::warn(
+            check.about,
+            found,
+            format!(
+                "so much is promised to nobody else. A copy of an image is in fewer pieces: while no pod has it, cd {}/volumes && cp --reflink=never --sparse=never --preserve=all IMAGE new && sync new && mv new IMAGE (on btrfs first touch new && chattr +C new)",
+                images.path.display()
+            ),
+        );
+    }
     let found = format!(
-        "{}; volumes that lack some of their storage: {}, {} in all",
-        check.found,
+        "{found}; volumes that lack some of their storage: {}, {} in all",
         missing.volumes,
         size(missing.bytes)
     );

@@ -108,7 +108,19 @@ impl Backend for Images {
 
     fn missing(&self) -> Result<Option<Bytes>> {
         match self.allocation {
-            Allocation::Full => Ok(Some(self.pool.missing()?.bytes)),
+            Allocation::Full => {
+                let missing = self.pool.missing()?;
+                if missing.unknown > Bytes(0) {
+                    log::warn!(
+                        "volumes in very many pieces: {}; it is not known whether they lack up to {} of their storage",
+                        missing.unknown_volumes,
+                        missing.unknown
+                    );
+                }
+                // Nothing, and what is not known, is not nothing.
+                let known = missing.bytes > Bytes(0) || missing.unknown == Bytes(0);
+                Ok(known.then_some(missing.bytes))
+            }
             Allocation::Thin => Ok(None),
         }
     }
@@ -165,6 +177,10 @@ impl ManagedBackend for Images {
             self.allocation,
             self.reserve,
         )
+    }
+
+    fn complete(&self, volume: &VolumeId) -> Result<()> {
+        self.pool.complete(volume, self.allocation, self.reserve)
     }
 
     fn dangling_names(&self, age: Duration) -> Result<Vec<(VolumeName, VolumeId)>> {

@@ -18,9 +18,35 @@ use std::{
     },
 };
 
-/// Whoever may write to a volume can cut its image into pieces as small as a block, so that looking at
-/// all of them has an end: no file below 16 GiB has more, and this many take two seconds.
-const MOST_EXTENTS: usize = 1 << 22;
+/// How many extents are read. Whoever may write to a volume can cut its image into pieces as small as a
+/// block, and a million of them take half a second, or two where they are shared.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Allowance {
+    /// Of each file: one with many leaves something for the others.
+    each: usize,
+    /// Of all files, beyond that.
+    common: usize,
+}
+
+impl Allowance {
+    /// For a look that others need not wait for.
+    pub(crate) const PATIENT: Self = Allowance {
+        each: 1 << 16,
+        common: 1 << 19,
+    };
+
+    /// For a look for which others wait: ten milliseconds.
+    pub(crate) const HURRIED: Self = Allowance {
+        each: 0,
+        common: 1 << 14,
+    };
+
+    /// For a file that must be known, and that nobody else writes to.
+    pub(crate) const WITHOUT_END: Self = Allowance {
+        each: usize::MAX,
+        common: 0,
+    };
+}
 
 /// XFS copies what it unshares through the page cache and keeps others from the file meanwhile.
 const STEP: u64 = 64 << 20;
@@ -28,20 +54,15 @@ const STEP: u64 = 64 << 20;
 /// ext2 to ext4, and tmpfs.
 const WITHOUT_SHARING: [i64; 2] = [0xef53, 0x0102_1994];
 
-/// What a file has.
+/// What a file has of its first bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Blocks {
     /// What has blocks, or where these cannot be told apart, what it has in all.
     pub(crate) all: Bytes,
-    /// What of it needs new blocks when it is overwritten.
-    pub(crate) moving: Bytes,
-}
-
-impl Blocks {
-    /// What can be written, again and again, without new blocks.
-    pub(crate) fn own(self) -> Bytes {
-        self.all.saturating_sub(self.moving)
-    }
+    /// What of it can be written, again and again, without new blocks.
+    pub(crate) own: Bytes,
+    /// Of this it is not known, because the file is in more pieces than were read.
+    pub(crate) unread: Bytes,
 }
 
 /// A part of a file that has blocks, below the end that was asked for.
@@ -71,30 +92,36 @@ pub(crate) fn is_written_in_place(file: impl AsFd) -> io::Result<bool> {
 /// Where nothing is shared this is one look at `st_blocks`, which counts 512 bytes whatever the block of
 /// the file system is, and also what lies behind the end and the file system's map of the file (ext4: at
 /// most 12 bytes for a block of 4 KiB): so much of a hole may be missed. Elsewhere the extents are asked
-/// for; what lies behind more of them than are read is taken for shared.
-pub(crate) fn blocks(file: &File, below: Bytes) -> io::Result<Blocks> {
-    let metadata = file.metadata()?;
+/// for, unless all of them are written elsewhere.
+pub(crate) fn blocks(file: &File, below: Bytes, allowance: &mut Allowance) -> io::Result<Blocks> {
+    let all = Bytes(file.metadata()?.blocks() * 512);
     let counted = Blocks {
-        all: Bytes(metadata.blocks() * 512),
-        moving: Bytes(0),
+        all,
+        own: all,
+        unread: Bytes(0),
     };
-    if counted.all == Bytes(0) || !may_share(file)? {
+    if all == Bytes(0) || !may_share(file)? {
         return Ok(counted);
     }
-    let in_place = is_written_in_place(file)?;
+    if !is_written_in_place(file)? {
+        return Ok(Blocks {
+            own: Bytes(0),
+            ..counted
+        });
+    }
     let mut found = Blocks::default();
-    let walked = walk(file.as_fd(), below.0, |extent| {
+    let walked = walk(file.as_fd(), below.0, allowance, |extent| {
         found.all.0 += extent.length;
         // Compressed is what has less than it says.
-        if !in_place || extent.flags & (FIEMAP_EXTENT_SHARED | FIEMAP_EXTENT_ENCODED) != 0 {
-            found.moving.0 += extent.length;
+        if extent.flags & (FIEMAP_EXTENT_SHARED | FIEMAP_EXTENT_ENCODED) == 0 {
+            found.own.0 += extent.length;
         }
         Ok(())
     });
     match walked {
         Ok(unread) => {
-            found.all.0 += unread;
-            found.moving.0 += unread;
+            found.unread = Bytes(unread);
+            found.all.0 += unread.min(all.saturating_sub(found.all).0);
             Ok(found)
         }
         Err(error) if is_unsupported(&error) => Ok(counted),
@@ -111,23 +138,27 @@ pub(crate) fn unshare(file: &File, below: Bytes) -> io::Result<()> {
     if !may_share(file)? {
         return Ok(());
     }
-    // What is behind the last extent that is read is not known to be shared.
-    let walked = walk(file.as_fd(), below.0, |extent| {
-        // Not the whole file at once: kernels were wrong about what is in holes (Linux 6.12, "xfs: don't
-        // allocate COW extents when unsharing a hole").
-        if extent.flags & FIEMAP_EXTENT_SHARED == 0 {
-            return Ok(());
-        }
-        let end = extent.start + extent.length;
-        let mut at = extent.start;
-        while at < end {
-            let length = STEP.min(end - at);
-            let flags = FallocateFlags::UNSHARE_RANGE | FallocateFlags::KEEP_SIZE;
-            fallocate(file, flags, at, length)?;
-            at += length;
-        }
-        Ok(())
-    });
+    let walked = walk(
+        file.as_fd(),
+        below.0,
+        &mut { Allowance::WITHOUT_END },
+        |extent| {
+            // Not the whole file at once: kernels were wrong about what is in holes (Linux 6.12, "xfs: don't
+            // allocate COW extents when unsharing a hole").
+            if extent.flags & FIEMAP_EXTENT_SHARED == 0 {
+                return Ok(());
+            }
+            let end = extent.start + extent.length;
+            let mut at = extent.start;
+            while at < end {
+                let length = STEP.min(end - at);
+                let flags = FallocateFlags::UNSHARE_RANGE | FallocateFlags::KEEP_SIZE;
+                fallocate(file, flags, at, length)?;
+                at += length;
+            }
+            Ok(())
+        },
+    );
     match walked {
         Err(error) if is_unsupported(&error) => Ok(()),
         walked => walked.map(|_| ()),
@@ -138,18 +169,21 @@ pub(crate) fn unshare(file: &File, below: Bytes) -> io::Result<()> {
 fn walk(
     file: BorrowedFd<'_>,
     below: u64,
+    allowance: &mut Allowance,
     mut show: impl FnMut(Extent) -> io::Result<()>,
 ) -> io::Result<u64> {
-    let (mut at, mut seen) = (0, 0);
+    let (mut at, mut left) = (0, allowance.each);
     while at < below {
-        if seen >= MOST_EXTENTS {
+        if left == 0 && allowance.common == 0 {
             return Ok(below - at);
         }
         let found = fiemap::extents(file, at, below - at)?;
         let Some(last) = found.last().copied() else {
             break;
         };
-        seen += found.len();
+        let beyond = found.len().saturating_sub(left);
+        left = left.saturating_sub(found.len());
+        allowance.common = allowance.common.saturating_sub(beyond);
         for extent in found {
             let start = extent.start.max(at);
             let end = extent.start.saturating_add(extent.length).min(below);

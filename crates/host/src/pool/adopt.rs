@@ -1,10 +1,20 @@
 //! Taking an image over that somebody else made.
 
 use super::{Allocation, Pool, Reserve, sync};
-use crate::{VolumeId, block::loop_device, fs::confine, pool::image::Image, sys};
+use crate::{
+    VolumeId,
+    block::loop_device,
+    fs::{
+        attribute::{self, MARK},
+        confine,
+        extents::Allowance,
+    },
+    pool::image::Image,
+    sys,
+};
 use flexvol_sdk::{Error, ErrorKind, Result};
 use rustix::{
-    fs::{AtFlags, Gid, Mode, OFlags, RenameFlags, Uid},
+    fs::{AtFlags, Gid, Mode, OFlags, RenameFlags, Stat, Uid},
     io::Errno,
 };
 use std::{
@@ -29,6 +39,25 @@ impl Stray {
     #[must_use]
     pub fn image(&self) -> &Image {
         &self.image
+    }
+
+    /// Makes the file root's alone.
+    fn own(&self) -> Result<()> {
+        let file = self.image.file();
+        rustix::fs::fchown(file, Some(Uid::ROOT), Some(Gid::ROOT))
+            .and_then(|()| rustix::fs::fchmod(file, Mode::RUSR | Mode::WUSR))
+            .map_err(|error| failed(self, error))?;
+        self.expect_alone()
+    }
+
+    /// Gives the file back to whose it was.
+    fn give_back(&self, before: &Stat) -> Result<()> {
+        let file = self.image.file();
+        let owner = (Uid::from_raw(before.st_uid), Gid::from_raw(before.st_gid));
+        let mode = Mode::from_raw_mode(before.st_mode & 0o7777);
+        rustix::fs::fchown(file, Some(owner.0), Some(owner.1))
+            .and_then(|()| rustix::fs::fchmod(file, mode))
+            .map_err(|error| failed(self, error))
     }
 
     /// A lease is granted only while no other description of the file is open, be it a program's or a
@@ -108,14 +137,16 @@ impl Pool {
         Ok(Some(stray))
     }
 
-    /// Makes the file a volume: root's alone, with [`Allocation::Full`] all of it with blocks of its own,
-    /// marked, and moved into the pool, in this order, so that a cut leaves it where it was or makes it
-    /// a whole volume. Whoever calls again after a cut gives the same volume again.
+    /// Makes the file a volume: root's alone, marked, moved into the pool, and with [`Allocation::Full`] all
+    /// of it with blocks of its own, in this order. What it lacks in the pool is owed to it, so that it is
+    /// copied without the pool's lock. A cut leaves the file where it was, or a volume that
+    /// [`Pool::complete`], its next growth or its next mount completes. Whoever calls again after a cut gives
+    /// the same volume again.
     ///
     /// # Errors
     /// [`ErrorKind::Exhausted`] where the pool has no room for what the file lacks;
     /// [`ErrorKind::Conflict`] where the volume has an image, the file was exchanged meanwhile, or a Btrfs
-    /// keeps no room for it.
+    /// keeps no room for it. The file is where it was then.
     pub fn take(
         &self,
         stray: Stray,
@@ -124,63 +155,85 @@ impl Pool {
         allocation: Allocation,
         reserve: Reserve,
     ) -> Result<()> {
-        let failed = |error: Errno| {
-            Error::system("move the image into the pool", error)
-                .because(stray.path.display().to_string())
+        let image = &stray.image;
+        let before = rustix::fs::fstat(image).map_err(|error| failed(&stray, error))?;
+        let seen = match allocation {
+            Allocation::Full => {
+                image.expect_in_place()?;
+                Some(image.look_below(None, Allowance::WITHOUT_END)?)
+            }
+            Allocation::Thin => None,
         };
-        let _lock = self.lock()?;
-        let file = stray.image.file();
-        let before = rustix::fs::fstat(file).map_err(failed)?;
-        rustix::fs::fchown(file, Some(Uid::ROOT), Some(Gid::ROOT)).map_err(failed)?;
-        rustix::fs::fchmod(file, Mode::RUSR | Mode::WUSR).map_err(failed)?;
-        let moved = stray
-            .expect_alone()
-            .and_then(|()| match allocation {
-                Allocation::Full => stray.image.make_whole(reserve, self),
-                Allocation::Thin => Ok(()),
-            })
-            .and_then(|()| stray.image.set_mark(mark))
-            .and_then(|()| self.move_in(&stray, volume));
-        if moved.is_err() {
-            let owner = (Uid::from_raw(before.st_uid), Gid::from_raw(before.st_gid));
-            rustix::fs::fchown(file, Some(owner.0), Some(owner.1)).map_err(failed)?;
-            let mode = Mode::from_raw_mode(before.st_mode & 0o7777);
-            rustix::fs::fchmod(file, mode).map_err(failed)?;
+        let others = self.look(allocation)?;
+        // What is below the lock has little to write out then.
+        image
+            .file()
+            .sync_all()
+            .map_err(|error| Error::system("write out the image", error))?;
+        let lock = self.lock()?;
+        let moved = stray.own().and_then(|()| {
+            if let Some(seen) = seen {
+                let lacks = image.look_again(seen, &lock)?.may_lack();
+                self.expect_room(lacks, reserve, others.owed(self, &lock)?)?;
+            }
+            image.set_mark(mark)?;
+            self.move_in(&stray, volume)
+        });
+        drop(lock);
+        if let Err(error) = moved {
+            stray.give_back(&before)?;
+            return Err(error);
         }
-        moved
+        let Some(seen) = seen else {
+            return Ok(());
+        };
+        let Err(error) = image.fill(&seen).and_then(|()| image.expect_whole()) else {
+            return Ok(());
+        };
+        // Where that fails it stays a volume of which is known what it lacks.
+        self.move_back(&stray, volume)?;
+        stray.give_back(&before)?;
+        attribute::remove(image.file(), MARK)?;
+        Err(error)
+    }
+
+    fn move_back(&self, stray: &Stray, volume: &VolumeId) -> Result<()> {
+        let (name, volume) = (stray.name.as_str(), volume.to_string());
+        let back = RenameFlags::NOREPLACE;
+        rustix::fs::renameat_with(&self.volumes, &volume, &stray.parent, name, back)
+            .map_err(|error| failed(stray, error))?;
+        sync(&self.volumes)?;
+        sync(&stray.parent)
     }
 
     fn move_in(&self, stray: &Stray, volume: &VolumeId) -> Result<()> {
-        let failed = |error: Errno| {
-            Error::system("move the image into the pool", error)
-                .because(stray.path.display().to_string())
-        };
-        let name = stray.name.as_str();
-        let volume = volume.to_string();
+        let name = volume.to_string();
         rustix::fs::renameat_with(
             &stray.parent,
-            name,
+            &stray.name,
             &self.volumes,
-            &volume,
+            &name,
             RenameFlags::NOREPLACE,
         )
         .map_err(|error| match error {
             Errno::EXIST => Error::new(ErrorKind::Conflict, "the volume already has an image"),
             Errno::XDEV => unfit("is reached through another mount than the pool; name it by a path on the pool's own mount"),
-            error => failed(error),
+            error => failed(stray, error),
         })?;
-        let moved = rustix::fs::statat(&self.volumes, &volume, AtFlags::SYMLINK_NOFOLLOW)
-            .map_err(failed)?;
+        let moved = rustix::fs::statat(&self.volumes, &name, AtFlags::SYMLINK_NOFOLLOW)
+            .map_err(|error| failed(stray, error))?;
         if moved.st_ino != stray.image.inode().number {
             // Somebody put another file there between the look and the move: give that back.
-            let back = RenameFlags::NOREPLACE;
-            rustix::fs::renameat_with(&self.volumes, &volume, &stray.parent, name, back)
-                .map_err(failed)?;
+            self.move_back(stray, volume)?;
             return Err(unfit("was exchanged for another file meanwhile"));
         }
         sync(&stray.parent)?;
         sync(&self.volumes)
     }
+}
+
+fn failed(stray: &Stray, error: Errno) -> Error {
+    Error::system("move the image into the pool", error).because(stray.path.display().to_string())
 }
 
 fn in_use() -> Error {

@@ -4,10 +4,12 @@ use crate::{
     block::loop_device::Inode,
     fs::{
         attribute::{self, MARK},
-        confine, extents,
+        confine,
+        extents::{self, Allowance},
         subvolume::BTRFS,
     },
-    pool::{Allocation, FIRST_BLOCKS, Pool, Reserve},
+    lock::PoolGuard,
+    pool::{Allocation, FIRST_BLOCKS, Pool, Reserve, lacking::Seen},
 };
 use flexvol_sdk::{Bytes, Error, ErrorKind, Result};
 use rustix::{
@@ -29,6 +31,13 @@ const STEP: Bytes = Bytes::GIB;
 
 /// How little is worth another try.
 const SMALLEST_STEP: Bytes = Bytes::MIB;
+
+/// Whether what has blocks here and there is tried in smaller parts where the whole is too much.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stubborn {
+    Yes,
+    No,
+}
 
 /// An open image: a regular file of root's with exactly one name.
 #[derive(Debug)]
@@ -146,7 +155,7 @@ impl Image {
         reserve: Reserve,
         pool: &Pool,
     ) -> Result<()> {
-        if allocation == Allocation::Full && self.lacks()? > Bytes(0) {
+        if allocation == Allocation::Full && self.look()?.lacks() > Bytes(0) {
             self.refill(reserve, pool)?;
         }
         self.extend_in_memory(to, allocation, reserve, pool)?;
@@ -163,12 +172,28 @@ impl Image {
         reserve: Reserve,
         pool: &Pool,
     ) -> Result<()> {
-        let _lock = pool.lock()?;
+        let longest = to.max(self.size()?);
+        let has = match allocation {
+            Allocation::Full => Some(self.look_below(Some(longest), Allowance::PATIENT)?),
+            Allocation::Thin => None,
+        };
+        let others = pool.look(allocation)?;
+        let lock = pool.lock()?;
         let size = self.size()?;
         let to = to.max(size);
-        let missing = self.missing(to, allocation)?;
-        pool.expect_room(missing, reserve, pool.owed_to_others(self, allocation)?)?;
-        self.take(to, allocation).map_err(|error| {
+        let has = has.map(|has| self.look_again(has, &lock)).transpose()?;
+        let missing = match has {
+            Some(has) => has.may_lack(),
+            None if to > size => FIRST_BLOCKS,
+            None => Bytes(0),
+        };
+        pool.expect_room(missing, reserve, others.owed_to_others(self, pool, &lock)?)?;
+        let allocated = match has {
+            // What is below its size it has by now.
+            Some(has) if !has.has_everywhere(to) => self.allocate(size, to, Stubborn::No),
+            _ => Ok(()),
+        };
+        allocated.and_then(|()| self.lengthen(to)).map_err(|error| {
             // Same size, but the blocks behind it are freed.
             if let Err(error) = self.file.set_len(size.0) {
                 log::warn!("blocks behind the end of an image stay allocated: {error}");
@@ -183,23 +208,35 @@ impl Image {
     /// # Errors
     /// As for [`Image::extend`].
     pub(crate) fn refill(&self, reserve: Reserve, pool: &Pool) -> Result<()> {
+        let (seen, others) = (self.look()?, pool.look(Allocation::Full)?);
         let lock = pool.lock()?;
-        self.fill(reserve, pool)?;
-        // What is shared is owed to this image until it is not, so nobody else is promised it; copying
-        // it takes long.
+        let seen = self.look_again(seen, &lock)?;
+        let owed = others.owed_to_others(self, pool, &lock)?;
+        pool.expect_room(seen.may_lack(), reserve, owed)?;
         drop(lock);
-        self.unshare()
+        self.fill(&seen)
     }
 
-    /// The same below the pool's lock, for an image of which the pool does not know yet.
+    /// Gives the image of a pool what it lacks. That takes long where it is copied, and needs no lock: until
+    /// the image has it, it is owed to it, so nobody else is promised it.
+    pub(crate) fn fill(&self, seen: &Seen) -> Result<()> {
+        let size = self.size()?;
+        if !seen.has_everywhere(size) {
+            // Not synced: what a power cut takes away again is missing at the next look.
+            self.allocate(Bytes(0), size, Stubborn::Yes)
+                .map_err(|error| Error::system("allocate the volume's image", error))?;
+        }
+        extents::unshare(&self.file, size).map_err(|error| {
+            Error::system("give the volume's image what it shares with a copy", error)
+        })
+    }
+
+    /// That it has all blocks of its own, and they are written in place.
     ///
     /// # Errors
     /// [`ErrorKind::Conflict`] where the file system keeps no room for it whatever is done.
-    pub(crate) fn make_whole(&self, reserve: Reserve, pool: &Pool) -> Result<()> {
-        self.expect_in_place()?;
-        self.fill(reserve, pool)?;
-        self.unshare()?;
-        match self.lacks()? {
+    pub(crate) fn expect_whole(&self) -> Result<()> {
+        match self.look_below(None, Allowance::WITHOUT_END)?.may_lack() {
             Bytes(0) => Ok(()),
             _ => Err(unkept("shares blocks with a copy or a snapshot")),
         }
@@ -214,68 +251,41 @@ impl Image {
         }
     }
 
-    fn fill(&self, reserve: Reserve, pool: &Pool) -> Result<()> {
-        let (size, full) = (self.size()?, Allocation::Full);
-        let missing = self.missing(size, full)?;
-        pool.expect_room(missing, reserve, pool.owed_to_others(self, full)?)?;
-        // Not synced: what a power cut takes away again is missing at the next look.
-        self.allocate(size)
-            .map_err(|error| Error::system("allocate the volume's image", error))
+    /// What it has of its size.
+    pub(crate) fn look(&self) -> Result<Seen> {
+        self.look_below(None, Allowance::PATIENT)
     }
 
-    fn unshare(&self) -> Result<()> {
-        extents::unshare(&self.file, self.size()?).map_err(|error| {
-            Error::system("give the volume's image what it shares with a copy", error)
-        })
+    /// What it has of so many bytes, or of its size.
+    pub(crate) fn look_below(&self, below: Option<Bytes>, mut most: Allowance) -> Result<Seen> {
+        Seen::of(&self.file, below, &mut most).map_err(unseen)
     }
 
-    /// How much of the image has no blocks of its own.
-    pub(crate) fn lacks(&self) -> Result<Bytes> {
-        self.missing(self.size()?, Allocation::Full)
+    /// The same as it is now.
+    pub(crate) fn look_again(&self, seen: Seen, lock: &PoolGuard) -> Result<Seen> {
+        seen.again(&self.file, lock).map_err(unseen)
     }
 
-    /// What the image must be given to have this size.
-    fn missing(&self, size: Bytes, allocation: Allocation) -> Result<Bytes> {
-        match allocation {
-            Allocation::Full => {
-                let blocks = extents::blocks(&self.file, size);
-                let blocks =
-                    blocks.map_err(|error| Error::system("examine the volume's image", error))?;
-                Ok(size.saturating_sub(blocks.own()))
-            }
-            Allocation::Thin if size > self.size()? => Ok(FIRST_BLOCKS),
-            Allocation::Thin => Ok(Bytes(0)),
-        }
-    }
-
-    /// Blocks first, then the size: nobody sees a part of the image that has none.
-    fn take(&self, size: Bytes, allocation: Allocation) -> io::Result<()> {
-        if allocation == Allocation::Full {
-            self.allocate(size)?;
-        }
+    fn lengthen(&self, size: Bytes) -> io::Result<()> {
         if self.file.metadata()?.len() < size.0 {
             self.file.set_len(size.0)?;
         }
         Ok(())
     }
 
-    /// Gives blocks to everything below `size` that has none.
-    fn allocate(&self, size: Bytes) -> io::Result<()> {
-        if extents::blocks(&self.file, size)?.all >= size {
-            return Ok(());
-        }
-        let length = self.file.metadata()?.len();
-        let trimmed = extents::blocks(&self.file, Bytes(length))?.all < Bytes(length);
-        let mut at = if trimmed { 0 } else { length };
+    /// Gives blocks to everything between the two that has none.
+    fn allocate(&self, from: Bytes, to: Bytes, stubborn: Stubborn) -> io::Result<()> {
         // XFS asks for as much free space as it is told to allocate, even where nothing is missing
         // (xfs_bmap_util.c, `xfs_alloc_file_space`), so it is told a part at a time, and a smaller one
         // where that is too much.
-        let mut step = STEP;
-        while at < size.0 {
-            let length = step.0.min(size.0 - at);
+        let (mut at, mut step) = (from.0, STEP);
+        while at < to.0 {
+            let length = step.0.min(to.0 - at);
             match rustix::fs::fallocate(&self.file, FallocateFlags::KEEP_SIZE, at, length) {
                 Ok(()) => at += length,
-                Err(Errno::NOSPC) if trimmed && step > SMALLEST_STEP => step = Bytes(step.0 / 2),
+                Err(Errno::NOSPC) if stubborn == Stubborn::Yes && step > SMALLEST_STEP => {
+                    step = Bytes(step.0 / 2);
+                }
                 Err(error) => return Err(error.into()),
             }
         }
@@ -296,8 +306,13 @@ impl Image {
                 .map_err(|error| Error::system("prepare the volume's image", error))?;
         }
         let image = Image::of(file)?;
-        image
-            .take(size, allocation)
+        // Blocks first, then the size: nobody sees a part of an image that has none.
+        let allocated = match allocation {
+            Allocation::Full => image.allocate(Bytes(0), size, Stubborn::No),
+            Allocation::Thin => Ok(()),
+        };
+        allocated
+            .and_then(|()| image.lengthen(size))
             .map_err(|error| Error::system("allocate the volume's image", error))?;
         image.set_mark(mark)?;
         Ok(image.file)
@@ -332,6 +347,10 @@ pub(crate) fn nameless(directory: &File) -> Result<File> {
         )),
         Err(error) => Err(Error::system("make a file in the pool", error)),
     }
+}
+
+fn unseen(error: io::Error) -> Error {
+    Error::system("examine the volume's image", error)
 }
 
 /// Whoever copies it has the room for both, and decides about the old one.

@@ -1,19 +1,16 @@
 //! What a pool has, and what volumes may take of it.
 
-use super::{Allocation, Image, Pool, id::ID_FILE};
+use super::{Allocation, Pool, id::ID_FILE};
 use crate::{
     DeviceNumber,
     deadline::Deadline,
-    fs::{confine, extents},
+    fs::confine,
     lock::{self, PoolGuard},
     mount,
 };
 use flexvol_sdk::{Bytes, Error, ErrorKind, Result};
-use rustix::{
-    fs::{AtFlags, FileType, OFlags, statat},
-    io::Errno,
-};
-use std::{io, path::Path, time::Duration};
+use rustix::fs::OFlags;
+use std::{path::Path, time::Duration};
 
 /// Allocating blocks is a matter of milliseconds on file systems that can do it at all.
 const LOCK_DEADLINE: Duration = Duration::from_secs(30);
@@ -48,17 +45,6 @@ pub struct Space {
     pub size: Bytes,
     /// What processes without privileges may still take.
     pub free: Bytes,
-}
-
-/// What volumes were promised as a whole and do not have.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Missing {
-    /// How much it is.
-    pub bytes: Bytes,
-    /// How many volumes lack something.
-    pub volumes: usize,
-    /// How many of these are copy-on-write, which no mount changes.
-    pub copy_on_write: usize,
 }
 
 impl Pool {
@@ -114,10 +100,8 @@ impl Pool {
     /// # Errors
     /// As for [`Pool::space`] and [`Pool::missing`].
     pub fn available(&self, reserve: Reserve, allocation: Allocation) -> Result<Bytes> {
-        let owed = match allocation {
-            Allocation::Full => self.missing()?.bytes,
-            Allocation::Thin => Bytes(0),
-        };
+        // Before what is free is: an image that gets meanwhile what it lacks is counted twice, not never.
+        let owed = self.look(allocation)?.missing().at_most();
         self.left(reserve, owed)
     }
 
@@ -125,61 +109,6 @@ impl Pool {
         let space = self.space()?;
         let kept = reserve.of(space.size).0.saturating_add(owed.0);
         Ok(space.free.saturating_sub(Bytes(kept)))
-    }
-
-    /// What the images of the pool lack of their size: what was never allocated, was given back by a
-    /// discard, is shared with a copy, or is copy-on-write. Where nothing is shared each image is one system call.
-    ///
-    /// # Errors
-    /// What the system calls say.
-    pub fn missing(&self) -> Result<Missing> {
-        self.missing_but(None)
-    }
-
-    fn missing_but(&self, inode: Option<u64>) -> Result<Missing> {
-        let failed = |error: io::Error| Error::system("examine an image", error);
-        let may_share = extents::may_share(&self.volumes).map_err(failed)?;
-        let mut missing = Missing::default();
-        for volume in self.volume_ids()? {
-            let name = volume.to_string();
-            let found = match statat(&self.volumes, &name, AtFlags::SYMLINK_NOFOLLOW) {
-                // Removed meanwhile.
-                Err(Errno::NOENT) => continue,
-                found => found.map_err(|error| failed(error.into()))?,
-            };
-            if !FileType::from_raw_mode(found.st_mode).is_file() || Some(found.st_ino) == inode {
-                continue;
-            }
-            let size = Bytes(u64::try_from(found.st_size).unwrap_or(0));
-            let (has, in_place) = if may_share {
-                // Not O_NONBLOCK, for the same reason as an image that is to be used.
-                let file = match confine::open(&self.volumes, &name, OFlags::RDONLY) {
-                    Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-                    file => file.map_err(failed)?,
-                };
-                let blocks = extents::blocks(&file, size).map_err(failed)?;
-                let in_place = extents::is_written_in_place(&file).map_err(failed)?;
-                (blocks.own(), in_place)
-            } else {
-                let blocks = u64::try_from(found.st_blocks).unwrap_or(0);
-                (Bytes(blocks.saturating_mul(512)), true)
-            };
-            let lacks = size.saturating_sub(has);
-            if lacks > Bytes(0) {
-                missing.volumes += 1;
-                missing.copy_on_write += usize::from(!in_place);
-                missing.bytes = Bytes(missing.bytes.0.saturating_add(lacks.0));
-            }
-        }
-        Ok(missing)
-    }
-
-    /// What all images but this one lack, where that counts.
-    pub(crate) fn owed_to_others(&self, image: &Image, allocation: Allocation) -> Result<Bytes> {
-        match allocation {
-            Allocation::Full => Ok(self.missing_but(Some(image.inode().number))?.bytes),
-            Allocation::Thin => Ok(Bytes(0)),
-        }
     }
 
     /// Held while space is counted and taken, so that two volumes cannot be promised the same.

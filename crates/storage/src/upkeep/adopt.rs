@@ -41,6 +41,10 @@ impl<B: ManagedBackend> Keeper<Block<B>> {
                 if mark.namespace.as_ref() != Some(&adoption.namespace) {
                     return Err(taken());
                 }
+                let volume = VolumeId::of(&handle);
+                let _lock = lock::volume(&volume, LOCK_DEADLINE)?;
+                backend.invalidate_cache();
+                backend.complete(&volume)?;
                 (handle, false)
             }
             (Ok(None), _, _) => {
