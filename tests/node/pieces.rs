@@ -188,16 +188,22 @@ fn looked_at(points: &Points) {
     let sandbox = pool(4096);
     let driver = install(&sandbox, "");
     let cut_up = PersistentVolume::provision(&driver, "a", "xfs", 800 * MIB);
-    cut(&sandbox, &cut_up.image(&sandbox));
+    let image = cut_up.image(&sandbox);
+    cut(&sandbox, &image);
     let other = PersistentVolume::provision(&driver, "b", "xfs", 300 * MIB);
     let (new, old) = ((400 * MIB).to_string(), (300 * MIB).to_string());
-    let (json, asked) = (other.json("rw"), request("c", 300 * MIB));
+    let json = other.json("rw");
     let pod = Pod::new(&sandbox, &driver, &other, POD);
     let dir = pod.dir().to_str().unwrap();
+    // More than there would be if it were forgotten what was seen of an image that is written meanwhile.
+    let asked = request("c", capacity(&driver).0 - 1200 * MIB);
     let grow = ["expandvolume", &json, dir, &new, &old];
     let make = ["provision", &asked];
-    for (name, slow) in [("d", &make[..]), ("e", &grow[..])] {
+    for (name, slow) in [("d", &grow[..]), ("e", &make[..])] {
         let stopped = Stopped::at(&sandbox, &driver, "ioctl", 100, slow);
+        let file = File::options().write(true).open(&image).unwrap();
+        file.write_all_at(&[0; 4096], 0).unwrap();
+        file.sync_all().unwrap();
         driver
             .call(&["provision", &request(name, 300 * MIB)])
             .success();
