@@ -9,13 +9,23 @@ use nix::sys::{
     stat::{UtimensatFlags, utimensat},
     time::{TimeSpec, TimeValLike},
 };
-use std::{fs, os::unix::fs::symlink, path::Path, process::Command, time::SystemTime};
+use std::{
+    collections::BTreeMap, fs, os::unix::fs::symlink, path::Path, process::Command,
+    time::SystemTime,
+};
 
-pub const TESTS: &[Test] = &[Test {
-    name: "gc: removes names, loops and locks that nobody has, and nothing else",
-    needs: &[Need::Root, Need::Tool("mkfs.xfs", "xfsprogs")],
-    run: leftovers,
-}];
+pub const TESTS: &[Test] = &[
+    Test {
+        name: "gc: removes names, loops and locks that nobody has, and nothing else",
+        needs: &[Need::Root, Need::Tool("mkfs.xfs", "xfsprogs")],
+        run: leftovers,
+    },
+    Test {
+        name: "a callout on a handle that no pool has leaves no lock behind",
+        needs: &[Need::Root],
+        run: unknown_handles,
+    },
+];
 
 const GONE: &str = "00112233445566778899aabbccddeeff";
 const DELETED: &str = "20112233445566778899aabbccddeeff";
@@ -29,6 +39,55 @@ fn age(path: &Path) {
     let then = TimeSpec::seconds(i64::try_from(now.as_secs()).unwrap() - 7200);
     let flags = UtimensatFlags::NoFollowSymlink;
     utimensat(nix::fcntl::AT_FDCWD, path, &then, &then, flags).unwrap();
+}
+
+fn unknown_handles(points: &Points) {
+    let sandbox = sandbox();
+    let driver = sandbox.install("flexvol.test/disk", false, "reserve = \"64Mi\"");
+    let mut volume = PersistentVolume::provision(&driver, "a", "xfs", 320 << 20);
+    driver.call(&["delete", &volume.json("rw")]).success();
+    for handle in [volume.handle().to_owned(), GONE.to_owned()] {
+        for pool in [true, false] {
+            volume.options = BTreeMap::from([("handle".to_owned(), handle.clone())]);
+            if pool {
+                let pool = ("pool".to_owned(), "default".to_owned());
+                volume.options.extend([pool]);
+            }
+            let lock = Path::new("/run/flexvol/lock").join(volume.id());
+            let pod = Pod::new(&sandbox, &driver, &volume, "a");
+            let json = volume.json("rw");
+            let dir = pod.dir().to_str().unwrap();
+            let grow = ["expandvolume", &json, dir, "671088640", "335544320"];
+            for (what, call) in [
+                ("mount", pod.mount("rw")),
+                ("expandvolume", driver.call(&grow)),
+                (
+                    "expandfs",
+                    driver.call(&pod.expand_arguments(640 << 20, 320 << 20)),
+                ),
+            ] {
+                call.failure();
+                assert!(!lock.exists(), "{what}");
+                points.add(1);
+            }
+            driver.call(&["delete", &json]).success();
+            assert!(!lock.exists(), "delete");
+        }
+    }
+    // Of one that is there the lock stays, whatever is refused.
+    let volume = PersistentVolume::provision(&driver, "b", "xfs", 320 << 20);
+    let lock = Path::new("/run/flexvol/lock").join(volume.id());
+    let json = volume.json("rw");
+    let dir = sandbox.disk();
+    let grow = [
+        "expandvolume",
+        &json,
+        dir.to_str().unwrap(),
+        "1125899906842624",
+        "335544320",
+    ];
+    driver.call(&grow).failure();
+    assert!(lock.exists());
 }
 
 fn leftovers(points: &Points) {

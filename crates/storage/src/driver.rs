@@ -4,7 +4,7 @@ use crate::{
     identify::{Found, Occupant, VolumeOptions, not_here},
     kind::{CallContext, LOCK_DEADLINE},
     observed::{Goal, Requester},
-    provision::Request,
+    provision::{Request, retire},
     reconcile::{Reached, reconcile},
     settings::{self, Growth, Namespaces, Policy, Role},
     volume_driver::VolumeDriver,
@@ -34,7 +34,12 @@ impl VolumeDriver {
         goal: impl FnOnce(&Found) -> Result<Goal>,
     ) -> Result<Reached> {
         let (found, lock) = self.hold(found)?;
-        found.reach(&lock, context, &goal(&found)?)
+        let reached = goal(&found).and_then(|goal| found.reach(&lock, context, &goal));
+        // Whoever holds a volume that the named pool lacks has asked all pools for it.
+        if reached.is_err() && matches!(found.backend().find(&found.id), Ok(None)) {
+            retire(lock);
+        }
+        reached
     }
 
     fn mount_on(

@@ -219,7 +219,7 @@ fn give_up(found: &Found, name: &VolumeName, lock: Guard) {
 }
 
 /// Nobody will lock a volume again that is gone, so a lock's file that stays costs a name in /run.
-fn retire(lock: Guard) {
+pub(crate) fn retire(lock: Guard) {
     if let Err(error) = lock.retire() {
         log::debug!("cannot remove the lock: {}", error.report());
     }
