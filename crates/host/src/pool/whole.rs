@@ -1,0 +1,86 @@
+//! Giving images what they lack of what they were promised.
+
+use super::{Allocation, Image, Pool, Reserve, lacking::Seen};
+use crate::VolumeId;
+use flexvol_sdk::{Bytes, Result};
+
+impl Pool {
+    /// Opens a volume's image that is about to be used. With [`Allocation::Full`] what is missing of
+    /// its blocks is allocated again, and what a copy shares is its own again; where the pool has no room for
+    /// that, or a Btrfs keeps none, the image is used as it is: what was written is there, and who needs it
+    /// is served.
+    ///
+    /// # Errors
+    /// As for [`Pool::existing_image`].
+    pub fn whole_image(
+        &self,
+        volume: &VolumeId,
+        allocation: Allocation,
+        reserve: Reserve,
+    ) -> Result<Image> {
+        let image = self.existing_image(volume)?;
+        if allocation == Allocation::Full {
+            let seen = image.look()?;
+            if let Err(error) = self.restore(&image, seen, volume, reserve) {
+                log::error!(
+                    "volume {volume} lacks {} of its storage, and writing there may fail: {}",
+                    seen.lacks(),
+                    error.report()
+                );
+            }
+        }
+        Ok(image)
+    }
+
+    /// Gives a volume what a cut [`Pool::take`] did not.
+    ///
+    /// # Errors
+    /// [`Exhausted`](flexvol_sdk::ErrorKind::Exhausted) where the pool has no room for it; otherwise as for [`Pool::existing_image`].
+    pub fn complete(
+        &self,
+        volume: &VolumeId,
+        allocation: Allocation,
+        reserve: Reserve,
+    ) -> Result<()> {
+        let image = self.existing_image(volume)?;
+        if allocation == Allocation::Thin {
+            return Ok(());
+        }
+        let seen = image.look()?;
+        match seen.is_in_place() {
+            true => self.restore(&image, seen, volume, reserve),
+            // Nothing that is taken over is so: it became so later.
+            false => Ok(()),
+        }
+    }
+
+    fn restore(
+        &self,
+        image: &Image,
+        seen: Seen,
+        volume: &VolumeId,
+        reserve: Reserve,
+    ) -> Result<()> {
+        let lacks = seen.lacks();
+        if lacks == Bytes(0) {
+            if seen.unknown() > Bytes(0) {
+                log::warn!(
+                    "volume {volume} is in very many pieces, so it is not known of {} whether a copy shares it",
+                    seen.unknown()
+                );
+            }
+            return Ok(());
+        }
+        image.expect_in_place()?;
+        image.refill(reserve, self)?;
+        match image.look()?.may_lack() {
+            Bytes(0) => {
+                log::info!("volume {volume} lacked {lacks} of its storage and has it again");
+            }
+            still => log::error!(
+                "volume {volume} shares up to {still} of its storage with a copy, and writing there may fail: the pool's file system cannot part them, or it is in too many pieces"
+            ),
+        }
+        Ok(())
+    }
+}
