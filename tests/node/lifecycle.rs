@@ -1,9 +1,9 @@
 //! The life of a volume as kubelet leads it, on a real node's loop devices and file systems.
 
-use crate::{lvm::GROWERS, sandbox};
+use crate::{lvm::GROWERS, sandbox, sandbox_with};
 use flexvol_testing::{
-    Baseline, Call, Driver, Hidden, Need, Outcome, PersistentVolume, Pod, Points, Sandbox, Test,
-    below, has_sys_resource, request,
+    Baseline, Call, Driver, Hidden, Need, Outcome, PersistentVolume, Pod, Points, PoolFilesystem,
+    Sandbox, Test, below, has_sys_resource, request,
 };
 use std::{
     fs::{self, File, Permissions},
@@ -72,7 +72,10 @@ pub const TESTS: &[Test] = &[
 /// Without CAP_SYS_RESOURCE only the tools grow it, and they take as long as it is large.
 fn large_grows_without_pods(_: &Points) {
     const GIB: u64 = 1 << 30;
-    let sandbox = sandbox();
+    let sandbox = sandbox_with(PoolFilesystem {
+        mebibytes: 8192,
+        ..PoolFilesystem::default()
+    });
     let more = "reserve = \"64Mi\"\nthin = true";
     let driver = sandbox.install("flexvol.test/large", false, more);
     let volume = PersistentVolume::provision(&driver, "large", "ext4", 64 * GIB);

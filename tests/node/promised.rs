@@ -40,6 +40,11 @@ pub const TESTS: &[Test] = &[
         needs: &[Need::Root, Need::Tool("mkfs.xfs", "xfsprogs")],
         run: thin,
     },
+    Test {
+        name: "a thin volume is at most sixteen times its pool",
+        needs: &[Need::Root, Need::Tool("mkfs.xfs", "xfsprogs")],
+        run: too_large,
+    },
 ];
 
 const MIB: u64 = 1 << 20;
@@ -238,4 +243,25 @@ fn thin(_: &Points) {
     let reply = driver.call(&["capacity", "{}"]).success();
     assert!(!reply.object().unwrap().contains_key("missing"), "{reply}");
     pod.unmount().success();
+}
+
+/// A file system has metadata, on its disk and in the kernel's memory, by its size alone.
+fn too_large(points: &Points) {
+    let sandbox = pool("xfs");
+    let driver = install(&sandbox, "thin = true");
+    let most = 16 * 700 * MIB;
+    for size in [1 << 44, 1 << 50, 1 << 62] {
+        expect_exhausted(&driver.call(&["provision", &request("a", size)]));
+        points.add(1);
+    }
+    let volume = PersistentVolume::provision(&driver, "a", "xfs", 300 * MIB);
+    let pod = Pod::new(&sandbox, &driver, &volume, POD);
+    pod.mount("rw").success();
+    expect_exhausted(&driver.call(&pod.expand_arguments(1 << 44, 300 * MIB)));
+    driver
+        .call(&pod.expand_arguments(most, 300 * MIB))
+        .success();
+    pod.unmount().success();
+    driver.call(&["delete", &volume.json("rw")]).success();
+    points.add(2);
 }

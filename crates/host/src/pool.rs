@@ -140,7 +140,10 @@ impl Pool {
     ) -> Result<()> {
         let wanted = match allocation {
             Allocation::Full => size,
-            Allocation::Thin => FIRST_BLOCKS,
+            Allocation::Thin => {
+                self.expect_not_too_large(size)?;
+                FIRST_BLOCKS
+            }
         };
         let others = self.look(allocation)?;
         let lock = self.lock()?;

@@ -184,7 +184,10 @@ impl Image {
         let has = has.map(|has| self.look_again(has, &lock)).transpose()?;
         let missing = match has {
             Some(has) => has.may_lack(),
-            None if to > size => FIRST_BLOCKS,
+            None if to > size => {
+                pool.expect_not_too_large(to)?;
+                FIRST_BLOCKS
+            }
             None => Bytes(0),
         };
         pool.expect_room(missing, reserve, others.owed_to_others(self, pool, &lock)?)?;

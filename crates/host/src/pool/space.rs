@@ -15,6 +15,9 @@ use std::{path::Path, time::Duration};
 /// Allocating blocks is a matter of milliseconds on file systems that can do it at all.
 const LOCK_DEADLINE: Duration = Duration::from_secs(30);
 
+/// So many times its pool's file system a thin volume may be large.
+const LARGEST_THIN: u64 = 16;
+
 /// What a thin volume must find free: a pool that has nothing to give promises nothing either.
 pub(crate) const FIRST_BLOCKS: Bytes = Bytes::MIB;
 
@@ -109,6 +112,23 @@ impl Pool {
         let space = self.space()?;
         let kept = reserve.of(space.size).0.saturating_add(owed.0);
         Ok(space.free.saturating_sub(Bytes(kept)))
+    }
+
+    /// Checks that a volume that takes its blocks when they are written is not larger than a few pools: by its
+    /// size alone a file system takes memory of the kernel and blocks of the pool (XFS 2 KiB and 24 KiB for each
+    /// allocation group), and making one takes hours.
+    pub(crate) fn expect_not_too_large(&self, thin: Bytes) -> Result<()> {
+        let pool = self.space()?.size;
+        let most = Bytes(pool.0.saturating_mul(LARGEST_THIN));
+        if thin <= most {
+            return Ok(());
+        }
+        Err(Error::new(
+            ErrorKind::Exhausted,
+            format!(
+                "the volume would have {thin}, and a thin one has at most {most}, {LARGEST_THIN} times its pool"
+            ),
+        ))
     }
 
     /// Held while space is counted and taken, so that two volumes cannot be promised the same.
