@@ -52,9 +52,12 @@ fn grown(observed: &Observed, volume: &Volume) -> Step {
     let ordered = order.size.max(least);
     if claim.may_grow() && ordered != target.max(least) {
         return match &claim.beyond {
-            Some(why) if target > ordered && asks(claim) => {
-                unreached(claim, Step::Stuck(why.clone()))
+            // Of what tells no sizes the claim knows best what it has.
+            Some(_) if target > ordered && reached.is_none() && !asks(claim) => {
+                unreached(claim, Step::Rest)
             }
+            // Also where Kubernetes' own expander has said that the claim has it.
+            Some(why) if target > ordered => unreached(claim, Step::Stuck(why.clone())),
             _ => Step::Resize(target),
         };
     }
@@ -149,6 +152,18 @@ pub(super) mod tests {
         assert_eq!(allowed(false, 20, 10), resize);
         let told = Step::SayFailure("at most 15".to_owned());
         assert_eq!(allowed(true, 20, 10), told);
+        // Kubernetes' own expander has said that the claim has it.
+        let said = |tells: bool| {
+            let mut observed = observed(20, 10);
+            if !tells {
+                observed.order.as_mut().unwrap().answer = Answer::Present(None);
+            }
+            let claim = observed.claim.as_mut().unwrap();
+            (claim.capacity, claim.beyond) = (Bytes(20), Some("at most 15".to_owned()));
+            decide(&observed)
+        };
+        assert_eq!(said(true), Step::Stuck("at most 15".to_owned()));
+        assert_eq!(said(false), Step::Rest, "kubelet may have grown it");
         // Its class allowed it once.
         let raise = Step::SizeVolume(Bytes(20));
         assert_eq!(allowed(true, 20, 20), raise);
@@ -186,6 +201,7 @@ pub(super) mod tests {
                 binding: Binding::This,
                 deleting: false,
                 beyond: None,
+                most: None,
                 awaits_node: None,
                 failure: None,
             }),

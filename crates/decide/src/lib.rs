@@ -43,7 +43,12 @@ pub enum Step {
         node: Option<String>,
     },
     /// Orders anew what the volume says of its storage: its order is gone.
-    Recall(Wanted),
+    Recall {
+        /// Whether the storage shall be there.
+        wanted: Wanted,
+        /// What it has, as far as that is known, and no more than its class allows.
+        size: Bytes,
+    },
     /// Creates the persistent volume.
     Publish,
     /// Notes in the order that a persistent volume is about to be made.

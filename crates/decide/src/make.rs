@@ -5,7 +5,7 @@
 //! seen, or Kubernetes says `Bound`.
 
 use super::{Answer, Away, Binding, Claim, Observed, Order, Published, Step, Wanted, Wish};
-use flexvol_sdk::ErrorClass;
+use flexvol_sdk::{Bytes, ErrorClass};
 
 /// There is no persistent volume yet, or no more.
 pub(super) fn making(observed: &Observed) -> Step {
@@ -147,7 +147,7 @@ pub(super) fn settling(observed: &Observed) -> Option<Step> {
         {
             None
         }
-        None => Some(Step::Recall(Wanted::Present)),
+        None => recalling(observed),
         Some(order) if order.published != Published::Seen => Some(Step::NotePublished),
         // Kubernetes binds by two writes, of the claim and of its status, on the condition that nobody writes in
         // between (`bind` in pkg/controller/volume/persistentvolume/pv_controller.go); kubelet waits for the second.
@@ -157,6 +157,24 @@ pub(super) fn settling(observed: &Observed) -> Option<Step> {
         }
         Some(_) => None,
     }
+}
+
+/// The order of a volume that stays is gone. What the volume says Kubernetes' own expander may have raised to what
+/// nobody may have, so no more is ordered than the claim has, and nothing where no claim has the volume: the next one
+/// may be of another class.
+fn recalling(observed: &Observed) -> Option<Step> {
+    let (claim, volume) = (observed.claim.as_ref()?, observed.volume.as_ref()?);
+    if !observed.is_claimed() {
+        return (claim.held && claim.is_served()).then_some(Step::LetClaimGo);
+    }
+    let had = claim.is_bound().then_some(claim.capacity);
+    let bounds = [had, claim.most].into_iter().flatten();
+    Some(Step::Recall {
+        wanted: Wanted::Present,
+        size: bounds
+            .filter(|size| *size > Bytes(0))
+            .fold(volume.capacity, Bytes::min),
+    })
 }
 
 #[cfg(test)]
@@ -296,6 +314,28 @@ mod tests {
             let step = named(Published::Seen, wish);
             assert!(matches!(step, Step::Stuck(_)), "{step:?}");
         }
+    }
+
+    #[test]
+    fn an_order_is_made_anew_of_no_more_than_the_claim_has_and_may_have() {
+        let recalled = |capacity: u64, most: Option<u64>| {
+            let mut observed = observed(30, 10);
+            observed.order = None;
+            observed.volume.as_mut().unwrap().capacity = Bytes(30);
+            let claim = observed.claim.as_mut().unwrap();
+            (claim.capacity, claim.most) = (Bytes(capacity), most.map(Bytes));
+            match decide(&observed) {
+                Step::Recall { size, .. } => size.0,
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(recalled(10, None), 10);
+        assert_eq!(recalled(30, Some(20)), 20);
+        assert_eq!(recalled(40, Some(50)), 30);
+        assert_eq!(recalled(0, None), 30, "the claim does not say what it has");
+        let mut kept = observed(10, 10);
+        (kept.order, kept.claim) = (None, None);
+        assert_eq!(decide(&kept), Step::Rest, "nobody has the volume");
     }
 
     #[test]

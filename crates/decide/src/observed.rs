@@ -101,8 +101,10 @@ pub struct Claim {
     pub binding: Binding,
     /// It is being deleted.
     pub deleting: bool,
-    /// Why its class allows no storage of the size that it asks for, or no growth if it asks for that.
+    /// Why its class allows no storage of the size that it asks for or says to have, or no growth if it asks for that.
     pub beyond: Option<String>,
+    /// The largest size that its class allows, if it says one.
+    pub most: Option<Bytes>,
     /// Its status says that kubelet has to grow the file system, to this size.
     pub awaits_node: Option<Bytes>,
     /// Why its storage did not grow, as its status says.

@@ -17,7 +17,10 @@ pub(super) fn removing(observed: &Observed, volume: &Volume) -> Option<Step> {
             Step::Rest
         }),
         // Nothing but the node can say that the storage is gone, and before the volume was let go of it did.
-        (Reclaim::Delete, None) if volume.held => Some(Step::Recall(Wanted::Absent)),
+        (Reclaim::Delete, None) if volume.held => Some(Step::Recall {
+            wanted: Wanted::Absent,
+            size: volume.capacity,
+        }),
         (Reclaim::Delete, None) => Some(Step::Rest),
         (Reclaim::Delete, Some(order)) => Some(match (order.wanted, order.answer) {
             (Wanted::Present, _) if order.published != Published::Seen => Step::NotePublished,
@@ -34,6 +37,7 @@ pub(super) fn removing(observed: &Observed, volume: &Volume) -> Option<Step> {
 mod tests {
     use super::super::{Binding, decide, grow::tests::observed};
     use super::*;
+    use flexvol_sdk::Bytes;
 
     #[test]
     fn a_released_volume_goes_unless_a_claim_has_it_or_is_about_to() {
@@ -66,7 +70,11 @@ mod tests {
             (volume.released, volume.deleting, volume.held) = (true, true, held);
             decide(&observed)
         };
-        assert_eq!(unordered(true), Step::Recall(Wanted::Absent));
+        let recalled = Step::Recall {
+            wanted: Wanted::Absent,
+            size: Bytes(10),
+        };
+        assert_eq!(unordered(true), recalled);
         assert_eq!(unordered(false), Step::Rest);
     }
 }

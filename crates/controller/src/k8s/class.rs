@@ -21,6 +21,12 @@ pub(crate) fn beyond(class: &StorageClass, asked: Bytes) -> Option<String> {
     }
 }
 
+/// The largest size that a class allows, if it says one.
+pub(crate) fn most(class: &StorageClass) -> Option<Bytes> {
+    let text = class.metadata.annotations.as_ref()?.get(LARGEST)?;
+    text.parse().ok()
+}
+
 /// Whether a class has volumes on nodes with these labels: with all that one of its terms asks for.
 pub(crate) fn allows_node(class: &StorageClass, labels: Option<&BTreeMap<String, String>>) -> bool {
     let terms = class.allowed_topologies.as_deref().unwrap_or_default();

@@ -80,7 +80,7 @@ pub async fn read(
         live.put_claim(read_claim(client, &uid, &place).await?);
     }
     if let Some(claim) = &live.claim
-        && needs_class(claim, ours)
+        && needs_class(claim, live.order.as_ref(), ours)
         && let Some(class) = claim::class_name(claim)
     {
         let classes: Api<StorageClass> = Api::all(client.clone());
@@ -111,12 +111,15 @@ fn named(claim: &ClaimReference) -> (String, String) {
     (claim.namespace.clone(), claim.name.clone())
 }
 
-fn needs_class(claim: &PersistentVolumeClaim, ours: &Ours) -> bool {
+fn needs_class(claim: &PersistentVolumeClaim, order: Option<&NodeVolume>, ours: &Ours) -> bool {
     // Without a class it is refused.
-    matches!(
+    let waits = matches!(
         provisioning::wish(claim, None, ours),
         decide::Wish::Refused(_)
-    ) || grows(claim)
+    );
+    // More may be ordered also of one that asks for nothing.
+    let is_ordered = order.is_some_and(|order| capacity(claim) <= Bytes(order.spec.size));
+    waits || is_bound(claim) && (grows(claim) || !is_ordered)
 }
 
 impl Live {
@@ -192,16 +195,18 @@ impl Live {
     fn claim_of(&self, claim: &PersistentVolumeClaim, name: &str, ours: &Ours) -> decide::Claim {
         let spec = claim.spec.clone().unwrap_or_default();
         let request = claim::request(&spec).unwrap_or_default();
+        // It is written after the binding, and until then nothing has to grow.
+        let capacity = if is_bound(claim) {
+            capacity(claim)
+        } else {
+            request
+        };
+        let class = self.class.as_ref();
         decide::Claim {
             held: has_finalizer(&claim.metadata, CLAIM_FINALIZER),
-            wish: provisioning::wish(claim, self.class.as_ref(), ours),
+            wish: provisioning::wish(claim, class, ours),
             request,
-            // It is written after the binding, and until then nothing has to grow.
-            capacity: if is_bound(claim) {
-                capacity(claim)
-            } else {
-                request
-            },
+            capacity,
             // Whoever has written the name, it is not undone.
             binding: match spec.volume_name.as_deref() {
                 _ if self.claim_is_cut => Binding::Unknown,
@@ -211,11 +216,10 @@ impl Live {
                 Some(_) => Binding::Named,
             },
             deleting: claim.metadata.deletion_timestamp.is_some(),
-            beyond: self
-                .class
-                .as_ref()
-                .and_then(|class| class::beyond(class, request))
-                .or_else(|| class::forbids(self.class.as_ref(), claim)),
+            beyond: class
+                .and_then(|class| class::beyond(class, request.max(capacity)))
+                .or_else(|| class::forbids(class, claim)),
+            most: class.and_then(class::most),
             awaits_node: awaits_node(claim),
             failure: failure(claim),
         }

@@ -16,6 +16,7 @@ mod large;
 mod large_claims;
 mod leading;
 mod life;
+mod limited;
 mod lost;
 mod lowered;
 mod patience;
@@ -222,6 +223,11 @@ fn a_claim_that_was_replaced_without_its_provisioner_grows() {
 #[test]
 fn whoever_asks_for_growth_that_nobody_can_do_is_told() {
     fixed::told();
+}
+
+#[test]
+fn no_node_is_asked_for_more_than_a_class_allows_whoever_judges_the_claim() {
+    limited::by_the_controller();
 }
 
 #[test]

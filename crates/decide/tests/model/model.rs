@@ -192,7 +192,9 @@ impl World {
                 Some(false) => Binding::Another,
             },
             deleting: claim.deleting,
-            beyond: None,
+            beyond: (self.most() < claim.request.max(claim.capacity))
+                .then(|| "its class allows less".to_owned()),
+            most: Some(bytes(self.most())),
             awaits_node: claim.awaits_node.map(bytes),
             failure: claim.failure.clone(),
         });
@@ -243,6 +245,14 @@ impl World {
             unbindable: ordered
                 .filter(|node| self.is_taken(*node))
                 .map(|_| "another node has its hostname".to_owned()),
+        }
+    }
+
+    /// The largest size that the class allows.
+    fn most(&self) -> u64 {
+        match self.setting.tenant {
+            Some(Tenant::Outgrows) => MIDDLE,
+            _ => HUGE,
         }
     }
 

@@ -75,8 +75,8 @@ impl Act<'_> {
                         .context("order storage")?,
                 );
             }
-            Step::Recall(wanted) => {
-                let order = recalled(self.name, volume(live)?, *wanted)?;
+            Step::Recall { wanted, size } => {
+                let order = recalled(self.name, volume(live)?, *wanted, *size)?;
                 live.order = Some(
                     self.create(&self.all(), order)
                         .await

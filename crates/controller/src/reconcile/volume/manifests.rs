@@ -44,6 +44,7 @@ pub(crate) fn recalled(
     name: &str,
     volume: &PersistentVolume,
     wanted: decide::Wanted,
+    size: Bytes,
 ) -> Result<Value> {
     let annotations = volume.metadata.annotations.as_ref();
     let node = annotations
@@ -60,7 +61,9 @@ pub(crate) fn recalled(
             decide::Wanted::Present => "Present",
             decide::Wanted::Absent => "Absent",
         },
-        "size": storage(spec.capacity.as_ref()).0,
+        "size": size.0,
+        // What the volume says may have been measured.
+        "most": Some(storage(spec.capacity.as_ref()).0).filter(|said| *said > size.0),
         "publishing": true,
         "published": true,
         "claim": {"namespace": claim.namespace, "name": claim.name, "uid": claim.uid},

@@ -1,6 +1,6 @@
 //! What must hold.
 
-use super::{Absence, BIG, HUGE, Tenant, World, bytes};
+use super::{Absence, BIG, ClaimObject, HUGE, OrderObject, Tenant, World, bytes};
 use flexvol_decide::{Answer, Published, Step, Wanted, decide};
 
 impl World {
@@ -48,10 +48,15 @@ impl World {
         if next.counts().any(|size| size > BIG) {
             return Err("a size is counted that nobody asked for".to_owned());
         }
+        let wanted = |order: &&OrderObject| order.wanted == Wanted::Present;
+        let ordered = next.order.as_ref().filter(wanted).map(|order| order.size);
+        if ordered.is_some_and(|size| size > next.most()) {
+            return Err("more is asked of a node than the class allows".to_owned());
+        }
         if next.overtaken {
             return Err("a claim was written between Kubernetes' two writes".to_owned());
         }
-        let recalls = || matches!(decide(&self.observe()), Step::Recall(_));
+        let recalls = || matches!(decide(&self.observe()), Step::Recall { .. });
         if self.let_go && self.volume.is_some() && recalls() {
             return Err("a volume that was let go of is recalled".to_owned());
         }
@@ -197,10 +202,12 @@ impl World {
         let stored = self.storage.iter().flatten().count();
         match &self.claim {
             Some(claim) if claim.is_bound() => {
-                if claim.capacity != claim.request.max(claim.capacity) {
+                let is_refused = self.is_refused(claim);
+                if claim.capacity < claim.request && !is_refused {
                     return wrong("the claim has not grown");
                 }
-                if !claim.deleting && claim.capacity < self.measured() {
+                // Of what is refused quota counts the request.
+                if !claim.deleting && !is_refused && claim.capacity < self.measured() {
                     return wrong("more is had than is counted");
                 }
                 if stored != 1 || self.volume.is_none() || self.order.is_none() {
@@ -209,8 +216,8 @@ impl World {
                 if claim.held {
                     return wrong("a settled claim is still held");
                 }
-                if claim.failure.is_some() {
-                    return wrong("a settled claim says a failure");
+                if claim.failure.is_some() != is_refused {
+                    return wrong("a claim does not say whether its storage fails to grow");
                 }
             }
             Some(claim) if self.is_spoiled() => {
@@ -239,6 +246,11 @@ impl World {
             }
         }
         Ok(())
+    }
+
+    /// It asks for more than it has, which its class does not allow.
+    fn is_refused(&self, claim: &ClaimObject) -> bool {
+        claim.capacity < claim.request && self.most() < claim.request
     }
 
     /// Its author made Kubernetes bind a claim that is being deleted, and no pod starts with it.

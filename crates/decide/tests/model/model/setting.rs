@@ -23,13 +23,15 @@ pub struct Setting {
     pub boasts: bool,
 }
 
-/// What the author of a claim writes into it, beside its size.
+/// What the author of a claim writes into it, beside a size that it may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Tenant {
     /// What says what it is bound to.
     Binds,
     /// What says who shall make its volume, and where.
     Chooses,
+    /// More than its class allows, and no webhook judges it.
+    Outgrows,
 }
 
 impl Setting {
@@ -56,6 +58,10 @@ impl Setting {
                     ..bits(number)
                 })
             });
+        let outgrown = (0..4).map(move |number| Setting {
+            tenant: Some(Tenant::Outgrows),
+            ..bits(0b00010 | number << 2)
+        });
         let sizeless = (0..4).map(move |number| Setting {
             sizeless: true,
             // A file system grows, or nobody grows it.
@@ -66,6 +72,7 @@ impl Setting {
             ..bits(0b10010 | number << 2)
         });
         of_tenants
+            .chain(outgrown)
             .chain(sizeless)
             .chain(boasts)
             .chain((0..32).map(bits))

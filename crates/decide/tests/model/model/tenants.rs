@@ -1,6 +1,7 @@
-//! What the author of a claim may write into it, beside its size and its deletion: everything but its status.
+//! What the author of a claim may write into it, beside its deletion and a size that it may have: everything but its
+//! status.
 
-use super::{ClaimObject, Tenant, VolumeObject, World};
+use super::{BIG, ClaimObject, MIDDLE, Tenant, VolumeObject, World};
 
 impl World {
     pub(super) fn tenant(&self) -> Vec<(&'static str, World)> {
@@ -31,6 +32,21 @@ impl World {
                         claim.completed = !claim.completed;
                     },
                 );
+            }
+            Tenant::Outgrows => {
+                if self.volume.is_none() || !claim.is_bound() {
+                    return all;
+                }
+                if claim.request < BIG {
+                    add("its author asks for more than its class allows", &|claim| {
+                        claim.request = BIG;
+                    });
+                }
+                if claim.request != MIDDLE && claim.capacity < MIDDLE {
+                    add("its author asks for what its class allows", &|claim| {
+                        claim.request = MIDDLE;
+                    });
+                }
             }
             Tenant::Chooses => {
                 add("its author writes our finalizer", &|claim| {

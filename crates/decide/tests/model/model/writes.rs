@@ -53,12 +53,12 @@ impl World {
                     });
                 }
             }
-            Step::Recall(wanted) => {
+            Step::Recall { wanted, size } => {
                 if let (None, Some(volume)) = (&self.order, &self.volume) {
                     self.order = Some(OrderObject {
                         node: volume.node,
                         wanted: *wanted,
-                        size: volume.capacity,
+                        size: size.0,
                         published: Published::Seen,
                         recalled: true,
                         answer: Answer::None,
@@ -152,7 +152,7 @@ pub(super) fn writes(step: &Step) -> bool {
 pub(super) fn target(step: &Step) -> Target {
     match step {
         Step::Order { .. }
-        | Step::Recall(_)
+        | Step::Recall { .. }
         | Step::NotePublishing
         | Step::NotePublished
         | Step::Revoke

@@ -1,0 +1,67 @@
+//! The largest size that a class allows, where no webhook has judged what a claim asks for.
+
+use crate::world::{MEBI, World, tell};
+use flexvol_apiserver::Key;
+use serde_json::{Value, json};
+
+fn limited(largest: &str) -> Value {
+    json!({"metadata": {"name": "limited", "annotations": {"flexvol.dev/largest": largest}}})
+}
+
+fn order(world: &World) -> Value {
+    let mut orders = world.server.store().all("NodeVolume");
+    orders.pop().unwrap_or_default()
+}
+
+/// Kubernetes' own expander has written into the volume what was asked for, and the order is removed by force and
+/// made anew from that.
+pub fn by_the_controller() {
+    tell(World::start(), |world| {
+        world.start_on_a_node();
+        world.class("limited", &limited("5Mi"));
+        world.claim("data", "limited");
+        world.eventually("its author to be told", |world| {
+            world.told("allows at most 5Mi, and 10Mi is asked for")
+        })?;
+        assert!(order(world).is_null());
+        let class = Key::new("StorageClass", "", "limited");
+        let allow = |world: &World, largest: &str| {
+            let allowed = limited(largest);
+            world.server.store().merge(&class, &allowed).unwrap();
+        };
+        allow(world, "20Mi");
+        world.eventually("the claim to be bound and let go of", |world| {
+            let finalizers = &world.the_claim("data")["metadata"]["finalizers"];
+            world.is_bound("data") && !finalizers.to_string().contains("flexvol.dev")
+        })?;
+
+        world.ask_for("data", "100Mi");
+        let words = "allows at most 20Mi, and 100Mi is asked for";
+        world.eventually("its author to be told", |world| {
+            let conditions = &world.the_claim("data")["status"]["conditions"];
+            world.told(words) && conditions.to_string().contains(words)
+        })?;
+        assert_eq!(order(world)["spec"]["size"], 10 * MEBI);
+        let volume = &world.server.store().all("PersistentVolume")[0];
+        assert_eq!(volume["spec"]["capacity"]["storage"], "100Mi");
+
+        let before = order(world)["metadata"].clone();
+        let key = Key::new("NodeVolume", "", before["name"].as_str().unwrap());
+        let free = json!({"metadata": {"finalizers": null}});
+        world.server.store().merge(&key, &free).unwrap();
+        world.server.store().remove(&key).unwrap();
+        world.eventually("the order to be made anew and answered", |world| {
+            let order = order(world);
+            order["metadata"]["uid"] != before["uid"] && order["status"]["found"] == "Present"
+        })?;
+        assert_eq!(order(world)["spec"]["size"], 10 * MEBI);
+        assert_eq!(Vec::from_iter(world.storage().into_values()), [10 * MEBI]);
+
+        allow(world, "100Mi");
+        world.eventually("the claim to have grown", |world| {
+            world.the_claim("data")["status"]["capacity"]["storage"] == "100Mi"
+        })?;
+        world.delete_claim("data");
+        world.eventually("nothing to be left", World::nothing_is_left)
+    });
+}
