@@ -220,6 +220,7 @@ pub(super) mod tests {
                 size: Bytes(ordered),
                 most: Bytes(ordered),
                 answered: true,
+                outdated: false,
                 published: Published::Seen,
                 answer: Answer::Present(Some(Bytes(ordered))),
                 problem: None,

@@ -53,6 +53,7 @@ pub(super) fn making(observed: &Observed) -> Step {
                 }
             }
             Some(Wish::OfOthers) if order.published > Published::No => Step::Rest,
+            Some(Wish::Storage { .. }) if order.outdated => Step::Revoke,
             Some(Wish::Storage { node: Some(node) }) if *node != order.node => Step::Revoke,
             Some(Wish::Storage { .. }) if !held => Step::HoldClaim,
             Some(Wish::Storage { node }) => match answer {
@@ -271,6 +272,20 @@ mod tests {
         let gone = refused(Published::Soon, true, Answer::None, true);
         assert_eq!(gone, Step::Revoke);
         assert_eq!(refused(Published::No, true, there, false), Step::Revoke);
+    }
+
+    #[test]
+    fn what_was_ordered_of_a_class_that_was_made_anew_is_ordered_anew_unless_it_is_about_to_be_made()
+     {
+        let outdated = |published: Published| {
+            waits(|claim, order| {
+                (claim.held, claim.wish) = (true, Wish::Storage { node: None });
+                (order.outdated, order.published) = (true, published);
+            })
+        };
+        assert_eq!(outdated(Published::No), Step::Revoke);
+        // A late leader may make the volume at any moment.
+        assert_eq!(outdated(Published::Soon), Step::Publish);
     }
 
     #[test]

@@ -188,6 +188,8 @@ pub struct Order {
     pub size: Bytes,
     /// The largest that was ever ordered.
     pub most: Bytes,
+    /// It was ordered with other parameters than the claim's class has now: classes are deleted and made anew.
+    pub outdated: bool,
     /// How far its persistent volume is.
     pub published: Published,
     /// What the node found after its last call.

@@ -28,6 +28,7 @@ use k8s_openapi::api::{
 };
 use kube::{Api, Client};
 use orders::LASTING;
+use std::collections::BTreeMap;
 
 /// The objects of one volume.
 #[derive(Clone, Debug, Default)]
@@ -151,11 +152,19 @@ impl Live {
     /// meanwhile with other parameters nothing was ordered.
     pub(crate) fn ordered(&self) -> Option<(&str, &str, Bytes)> {
         let (order, class) = (self.order.as_ref()?, self.class.as_ref()?);
-        if order.spec.parameters != class.parameters.clone().unwrap_or_default() {
+        if !has_parameters(order, class) {
             return None;
         }
         let class = class.metadata.name.as_deref()?;
         Some((&order.spec.node, class, Bytes(order.spec.size)))
+    }
+
+    /// Whether the claim's class, if it was read, is of another driver or has other parameters than an order.
+    fn is_outdated(&self, order: &NodeVolume, ours: &Ours) -> bool {
+        self.class.as_ref().is_some_and(|class| {
+            let driver = ours.driver_of(&class.provisioner);
+            driver != Some(&*order.spec.driver) || !has_parameters(order, class)
+        })
     }
 
     /// Whether the node had no room for it.
@@ -181,7 +190,10 @@ impl Live {
                 .as_ref()
                 .map(|claim| self.claim_of(claim, name, ours)),
             volume: self.volume.as_ref().map(|volume| volume_of(volume, ours)),
-            order: self.order.as_ref().map(|order| order_of(order, ours)),
+            order: self.order.as_ref().map(|order| decide::Order {
+                outdated: self.is_outdated(order, ours),
+                ..order_of(order, ours)
+            }),
             away: self.away.clone(),
             unbindable: self.unbindable().map(str::to_owned),
         }
@@ -224,6 +236,12 @@ impl Live {
             failure: failure(claim),
         }
     }
+}
+
+/// Whether an order has the parameters of a class.
+fn has_parameters(order: &NodeVolume, class: &StorageClass) -> bool {
+    let none = BTreeMap::new();
+    order.spec.parameters == *class.parameters.as_ref().unwrap_or(&none)
 }
 
 pub(crate) fn volume_of(volume: &PersistentVolume, ours: &Ours) -> decide::Volume {

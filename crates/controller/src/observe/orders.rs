@@ -33,6 +33,8 @@ pub(crate) fn order_of(order: &NodeVolume, ours: &Ours) -> decide::Order {
             Some(Wanted::Absent) => Answer::Absent,
         },
         answered: current,
+        // Whoever has read the class finds it out.
+        outdated: false,
         problem: status.problem.filter(|_| current).map(|problem| Problem {
             class: problem.class(),
             message: problem.message,

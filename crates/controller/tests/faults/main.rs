@@ -216,6 +216,11 @@ fn a_claim_that_is_too_large_to_be_understood_loses_nothing_and_that_is_told() {
 }
 
 #[test]
+fn storage_of_a_class_that_is_replaced_while_it_is_made_is_made_anew() {
+    replaced::class();
+}
+
+#[test]
 fn a_claim_that_was_replaced_without_its_provisioner_grows() {
     replaced::grows();
 }

@@ -1,6 +1,7 @@
-//! Claims that somebody replaced, with what Kubernetes has written into them.
+//! Claims that somebody replaced, with what Kubernetes has written into them, and classes.
 
 use crate::world::{World, tell};
+use flexvol_apiserver::Key;
 use serde_json::json;
 
 pub fn grows() {
@@ -19,5 +20,29 @@ pub fn grows() {
         world.eventually("the claim to have grown", |world| {
             world.the_claim("data")["status"]["capacity"]["storage"] == "20Mi"
         })
+    });
+}
+
+/// Nobody has seen the volume: its claim gets one as its class is now.
+pub fn class() {
+    tell(World::start(), |world| {
+        world.start_on_a_node();
+        world.class(
+            "pool",
+            &json!({"parameters": {"pool": "old", "fault": "late"}}),
+        );
+        world.claim("data", "pool");
+        world.eventually("storage to be made", |world| !world.storage().is_empty())?;
+        let class = Key::new("StorageClass", "", "pool");
+        world.server.store().remove(&class).unwrap();
+        world.class("pool", &json!({"parameters": {"pool": "new"}}));
+        world.eventually("the claim to be bound", |world| world.is_bound("data"))?;
+        let volume = &world.server.store().all("PersistentVolume")[0];
+        assert_eq!(volume["spec"]["flexVolume"]["options"]["pool"], "new");
+        let storage = Vec::from_iter(world.storage().into_keys());
+        assert_eq!(storage.len(), 1, "{storage:?}");
+        assert!(storage[0].starts_with("node/new."), "{storage:?}");
+        world.delete_claim("data");
+        world.eventually("nothing to be left", World::nothing_is_left)
     });
 }

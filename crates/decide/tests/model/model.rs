@@ -85,6 +85,8 @@ struct OrderObject {
     published: Published,
     /// It was made from the volume: the storage is there already.
     recalled: bool,
+    /// Its class has other parameters since.
+    outdated: bool,
     answer: Answer,
     full: bool,
 }
@@ -217,6 +219,7 @@ impl World {
             size: bytes(order.size),
             most: bytes(order.size),
             answered: true,
+            outdated: order.outdated,
             published: order.published,
             answer: order.answer,
             problem: order.full.then(|| Problem {

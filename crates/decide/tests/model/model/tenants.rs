@@ -1,7 +1,8 @@
 //! What the author of a claim may write into it, beside its deletion and a size that it may have: everything but its
 //! status.
 
-use super::{BIG, ClaimObject, MIDDLE, Tenant, VolumeObject, World};
+use super::{BIG, ClaimObject, MIDDLE, OrderObject, Tenant, VolumeObject, World};
+use flexvol_decide::Published;
 
 impl World {
     pub(super) fn tenant(&self) -> Vec<(&'static str, World)> {
@@ -9,6 +10,14 @@ impl World {
         let (Some(claim), Some(tenant)) = (&self.claim, self.setting.tenant) else {
             return all;
         };
+        let is_young = |order: &&mut OrderObject| order.published == Published::No;
+        let mut next = self.clone();
+        if let Some(order) = next.order.as_mut().filter(is_young)
+            && tenant == Tenant::Chooses
+        {
+            order.outdated = true;
+            all.push(("its class is made anew with other parameters", next));
+        }
         let mut add = |name, write: &dyn Fn(&mut ClaimObject)| {
             let mut next = self.clone();
             write(next.claim.as_mut().unwrap());

@@ -48,6 +48,7 @@ impl World {
                         size: SMALL,
                         published: Published::No,
                         recalled: false,
+                        outdated: false,
                         answer: Answer::None,
                         full: false,
                     });
@@ -61,6 +62,7 @@ impl World {
                         size: size.0,
                         published: Published::Seen,
                         recalled: true,
+                        outdated: false,
                         answer: Answer::None,
                         full: false,
                     });
