@@ -63,6 +63,8 @@ struct Known {
     full: BTreeMap<String, Full>,
     /// What its driver could not make, for another reason, by class.
     failing: BTreeMap<String, Failing>,
+    /// No volume could be bound to it.
+    unbindable: Option<Full>,
     /// What was ordered of it, and its agent may not have told of yet.
     load: Load,
     /// Why pods may not run there, as it was last seen.
@@ -96,6 +98,7 @@ impl Nodes {
             told: false,
             full: BTreeMap::new(),
             failing: BTreeMap::new(),
+            unbindable: None,
             load: Load::default(),
             barred: None,
         };
@@ -113,6 +116,7 @@ impl Nodes {
         };
         now.load = std::mem::take(&mut before.load);
         now.barred = before.barred;
+        now.unbindable = before.unbindable.take();
         if before.status.seen == now.status.seen {
             (now.heard, now.told) = (before.heard, before.told);
         } else {
@@ -275,9 +279,20 @@ impl Nodes {
         }
     }
 
-    /// A node's driver has made a volume of this size.
+    /// No volume could be bound to a node: the scheduler does not see that, so it is not offered that node for ever
+    /// longer. What comes while it is not counts no more than once.
+    pub fn unbindable(&self, node: &str) {
+        if let Some(known) = self.all().get_mut(node)
+            && !known.is_unbindable()
+        {
+            known.unbindable = Some(Full::now(Bytes(1), known.unbindable.take()));
+        }
+    }
+
+    /// A node's driver has made a volume of this size, and that was bound to it.
     pub fn had_room(&self, node: &str, class: &str, size: Bytes) {
         if let Some(known) = self.all().get_mut(node) {
+            known.unbindable = None;
             if let Some(failing) = known.failing.get_mut(class) {
                 failing.made_one();
             }
@@ -314,6 +329,10 @@ impl Known {
         };
         let largest = self.full.get(class).and_then(Full::largest);
         largest.map_or(told, |largest| told.at_most(largest))
+    }
+
+    fn is_unbindable(&self) -> bool {
+        self.unbindable.as_ref().is_some_and(Full::pauses)
     }
 
     fn is_silent(&self, silence: Duration) -> bool {

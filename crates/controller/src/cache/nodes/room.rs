@@ -51,7 +51,9 @@ impl Nodes {
         let able = all.iter().filter(|(node, known)| {
             !known.is_silent(self.silence) && known.lacks_driver(node, driver).is_none()
         });
-        let fails = |known: &Known| known.failing.get(class).is_some_and(Failing::for_all);
+        let fails = |known: &Known| {
+            known.is_unbindable() || known.failing.get(class).is_some_and(Failing::for_all)
+        };
         // Where all fail, whichever the scheduler takes is as good as another.
         let all_fail = able.clone().all(|(_, known)| fails(known));
         // Kubernetes counts no further.

@@ -75,6 +75,34 @@ fn what_a_node_could_not_make_of_a_class_says_nothing_of_one_that_replaces_it() 
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_node_to_which_nothing_can_be_bound_is_not_offered_for_ever_longer() {
+    let nodes = Nodes::new(Duration::from_secs(3600));
+    let offered = || {
+        for name in ["taken", "free"] {
+            nodes.put(node(name, 0, Some(30)));
+        }
+        nodes.rooms("a/b", "class").len()
+    };
+    assert_eq!(offered(), 2);
+    for minutes in [1, 2, 4] {
+        nodes.unbindable("taken");
+        // Another claim.
+        nodes.unbindable("taken");
+        tokio::time::advance(Duration::from_secs(minutes * 60 - 1)).await;
+        assert_eq!(offered(), 1, "{minutes}");
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert_eq!(offered(), 2, "{minutes}");
+    }
+    nodes.had_room("taken", "class", Bytes(1));
+    nodes.unbindable("taken");
+    nodes.unbindable("free");
+    assert_eq!(offered(), 2, "one is as good as the other");
+    tokio::time::advance(Duration::from_secs(60)).await;
+    nodes.unbindable("free");
+    assert_eq!(offered(), 1);
+}
+
 #[test]
 fn a_driver_that_tells_no_capacity_is_tried() {
     let nodes = nodes(&[("one", None)]);

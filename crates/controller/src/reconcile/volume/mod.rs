@@ -313,6 +313,9 @@ impl Controller {
                         namespace: &order.spec.claim.namespace,
                     };
                     self.nodes.failed(node, class, asker, error, words);
+                    if unbindable.is_some() {
+                        self.nodes.unbindable(node);
+                    }
                 }
             }
             Step::Publish => {

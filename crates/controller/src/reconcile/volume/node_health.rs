@@ -81,6 +81,7 @@ async fn chosen(client: &Client, nodes: &Nodes, live: &Live, ours: &Ours) -> Res
         }
     }
     if let Err(why) = placement::hostname_of(client, &node).await? {
+        nodes.unbindable(&node);
         return Ok(Some(Away {
             why: format!("{why}; another node is asked for"),
             lost: true,
@@ -141,9 +142,15 @@ fn words(node: &str, known: NodeState, silence: &Silence, order: Option<&NodeVol
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::client::Read;
+    use crate::{
+        api::labels::{PROVISIONER, SELECTED_NODE},
+        client::{Budget, Fence, Read, connect},
+        support::metrics::Metrics,
+    };
+    use flexvol_apiserver::{Key, Server};
     use k8s_openapi::api::core::v1::Node;
     use serde_json::{from_value, json};
+    use std::time::Duration;
 
     #[test]
     fn only_a_kubelet_that_says_so_is_not_ready() {
@@ -160,6 +167,61 @@ mod tests {
         let mut cut = ready("True");
         cut.cut = true;
         assert_eq!(NodeState::of(Some(&cut)), NodeState::Unready);
+    }
+
+    /// The scheduler chose a node whose label another one has too.
+    #[test]
+    fn a_chosen_node_to_which_nothing_can_be_bound_is_not_offered_any_more() {
+        let server = Server::start().unwrap();
+        for name in ["taken", "thief"] {
+            let labels = json!({"kubernetes.io/hostname": "taken"});
+            let node = json!({"metadata": {"name": name, "labels": labels}});
+            let key = Key::new("Node", "", name);
+            server.store().create(&key, node).unwrap();
+        }
+        let nodes = Nodes::new(Duration::from_secs(3600));
+        for name in ["taken", "free"] {
+            let status = json!({"drivers": {"a/b": {}}, "capacities": {"late": 10}});
+            let node = json!({
+                "apiVersion": "", "kind": "", "metadata": {"name": name}, "status": status,
+            });
+            nodes.put(from_value(node).unwrap());
+        }
+        let rooms = || nodes.rooms("a/b", "late").into_iter().map(|room| room.node);
+        assert_eq!(Vec::from_iter(rooms()), ["free", "taken"]);
+        let claim = json!({
+            "metadata": {"uid": "1", "annotations": {PROVISIONER[0]: "a/b", SELECTED_NODE: "taken"}},
+            "spec": {
+                "storageClassName": "late", "accessModes": ["ReadWriteOnce"],
+                "resources": {"requests": {"storage": "1"}},
+            },
+        });
+        let class = json!({
+            "metadata": {"name": "late"}, "provisioner": "a/b",
+            "volumeBindingMode": "WaitForFirstConsumer",
+        });
+        let live = Live {
+            claim: Some(from_value(claim).unwrap()),
+            class: Some(from_value(class).unwrap()),
+            ..Live::default()
+        };
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), server.kubeconfig()).unwrap();
+        let found = async {
+            let budget = Budget {
+                rate: 100.0,
+                burst: 10,
+            };
+            let (fence, metrics) = (Fence::default(), Metrics::default());
+            let client = connect(Some(file.path()), budget, fence, metrics).await;
+            away(&client.unwrap(), &nodes, &live, &Ours::from(["a/b"])).await
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build();
+        let found = runtime.unwrap().block_on(found).unwrap().unwrap();
+        assert!(found.lost && found.why.contains("node thief has its label"));
+        assert_eq!(Vec::from_iter(rooms()), ["free"]);
     }
 
     #[test]
