@@ -16,6 +16,7 @@ mod claims;
 mod review;
 mod server;
 mod set_annotations;
+mod set_claims;
 mod set_templates;
 
 use crate::{api::drivers::Ours, support::metrics::Metrics};

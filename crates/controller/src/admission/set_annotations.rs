@@ -1,89 +1,30 @@
 //! Sizes in the annotations of stateful sets, whoever writes them: people, or [`super::set_templates`]. And
 //! the annotation that lets pods be stopped for growth.
 
-use super::review::{Update, Verdict};
-use crate::{
-    api::labels::is_object_name,
-    k8s::{
-        claim::class_text,
-        class::beyond,
-        stateful_set::{claim_name, ordinals, restarts, size, template, too_large, wanted},
-    },
+use super::{
+    review::{Update, Verdict},
+    set_claims::{claims, class_of, refused_if_cut},
 };
-use anyhow::{Context, Result};
+use crate::k8s::{
+    class::beyond,
+    stateful_set::{restarts, size, template, too_large, wanted},
+};
+use anyhow::Result;
 use flexvol_sdk::Bytes;
 use k8s_openapi::api::{
     apps::v1::StatefulSet, core::v1::PersistentVolumeClaim, storage::v1::StorageClass,
 };
-use kube::{Api, Client, ResourceExt, api::ListParams};
-use std::cmp::Reverse;
-
-/// What the default class is annotated with (`pkg/volume/util/storageclass.go` in Kubernetes).
-const DEFAULT_CLASS: [&str; 2] = [
-    "storageclass.kubernetes.io/is-default-class",
-    "storageclass.beta.kubernetes.io/is-default-class",
-];
-
-/// So many claims of a set are looked at before a size is accepted; the controller looks at all.
-const MOST_CLAIMS: u32 = 500;
-
-/// The storage class of a template: its own, or the one that its first claim was given by default, or
-/// would be given now.
-pub(super) async fn class_of(
-    client: &Client,
-    set: &StatefulSet,
-    name: &str,
-) -> Result<Option<StorageClass>> {
-    let classes: Api<StorageClass> = Api::all(client.clone());
-    let class = match template(set, name).and_then(class_text) {
-        Some(class) => Some(class.to_owned()),
-        None => class_of_first_claim(client, set, name).await?,
-    };
-    let Some(class) = class else {
-        let all = classes.list(&ListParams::default()).await;
-        return Ok(by_default(all.context("list the storage classes")?.items));
-    };
-    if !is_object_name(&class) {
-        return Ok(None);
-    }
-    let class = classes.get_opt(&class).await;
-    class.context("read the storage class")
-}
-
-/// Also of a set with no pods, whose claims may be there still.
-async fn class_of_first_claim(
-    client: &Client,
-    set: &StatefulSet,
-    template: &str,
-) -> Result<Option<String>> {
-    let first = claim_name(set, template, ordinals(set).start);
-    let Some(claims) = claims_near(client, set).filter(|_| is_object_name(&first)) else {
-        return Ok(None);
-    };
-    let claim = claims.get_opt(&first).await.context("read a claim")?;
-    Ok(claim.as_ref().and_then(class_text).map(str::to_owned))
-}
-
-/// The class of claims that name none (`GetDefaultClass` in Kubernetes' `pkg/volume/util/storageclass.go`).
-fn by_default(classes: Vec<StorageClass>) -> Option<StorageClass> {
-    let is_default = |class: &StorageClass| {
-        let annotations = class.metadata.annotations.as_ref();
-        let text = |key: &&str| annotations?.get(*key).map(String::as_str);
-        DEFAULT_CLASS.iter().any(|key| text(key) == Some("true"))
-    };
-    let defaults = classes.into_iter().filter(is_default);
-    // The newest, and of several the one whose name comes first.
-    defaults.max_by_key(|class| {
-        let made = class.metadata.creation_timestamp.as_ref().map(|at| at.0);
-        (made, Reverse(class.name_any()))
-    })
-}
+use kube::{Client, ResourceExt};
 
 /// Judges what is new in annotations.
 ///
 /// # Errors
 /// When what has to be known cannot be read.
 pub async fn judge(client: &Client, update: &Update<StatefulSet>) -> Result<Verdict> {
+    refused_if_cut(judge_known(client, update).await)
+}
+
+async fn judge_known(client: &Client, update: &Update<StatefulSet>) -> Result<Verdict> {
     if let Some(why) = meaningless(update) {
         return Ok(Verdict::refused(why));
     }
@@ -114,44 +55,6 @@ fn changed(update: &Update<StatefulSet>) -> Vec<(String, Result<Bytes, String>)>
 fn meaningless(update: &Update<StatefulSet>) -> Option<String> {
     let why = restarts(&update.new).err()?;
     (restarts(&update.old).err().as_ref() != Some(&why)).then_some(why)
-}
-
-/// The claims of the set's namespace, if that can be one.
-fn claims_near(client: &Client, set: &StatefulSet) -> Option<Api<PersistentVolumeClaim>> {
-    let namespace = set.namespace().filter(|name| is_object_name(name))?;
-    Some(Api::namespaced(client.clone(), &namespace))
-}
-
-/// The claims of a template that are there, as far as they carry labels and are not too many.
-async fn claims(
-    client: &Client,
-    set: &StatefulSet,
-    template: &str,
-) -> Result<Vec<PersistentVolumeClaim>> {
-    let Some(claims) = claims_near(client, set) else {
-        return Ok(Vec::new());
-    };
-    // Kubernetes labels them with what the set selects (`pkg/controller/statefulset`).
-    let labels = set.spec.selector.match_labels.iter().flatten();
-    let labels: Vec<_> = labels
-        .map(|(key, value)| format!("{key}={value}"))
-        .collect();
-    if labels.is_empty() {
-        return Ok(Vec::new());
-    }
-    let listed = ListParams::default()
-        .labels(&labels.join(","))
-        .limit(MOST_CLAIMS);
-    let mut found = claims.list(&listed).await.context("list claims")?.items;
-    found.retain(|claim| is_claim_of(set, template, &claim.name_any()));
-    Ok(found)
-}
-
-fn is_claim_of(set: &StatefulSet, template: &str, name: &str) -> bool {
-    let ordinal = name.rsplit('-').next().and_then(|text| text.parse().ok());
-    ordinal.is_some_and(|ordinal| {
-        ordinals(set).contains(&ordinal) && claim_name(set, template, ordinal) == name
-    })
 }
 
 /// Why claims of a template cannot have a size.
@@ -189,6 +92,11 @@ fn impossible(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{
+        client::{Budget, Fence, connect},
+        support::metrics::Metrics,
+    };
+    use flexvol_apiserver::{Key, Server};
     use serde_json::{Value, from_value, json};
 
     const GIB: u64 = 1 << 30;
@@ -208,36 +116,6 @@ mod tests {
             },
         });
         from_value(set).unwrap()
-    }
-
-    #[test]
-    fn the_default_class_is_the_one_that_kubernetes_would_give() {
-        let class = |name: &str, default: &str, at: &str| -> StorageClass {
-            let annotations = json!({DEFAULT_CLASS[0]: default});
-            from_value(json!({
-                "metadata": {
-                    "name": name, "annotations": annotations,
-                    "creationTimestamp": format!("2026-11-22T12:00:0{at}Z"),
-                },
-                "provisioner": "example.com/disk",
-            }))
-            .unwrap()
-        };
-        let name = |classes: &[StorageClass]| by_default(classes.to_vec()).map(|it| it.name_any());
-        assert_eq!(name(&[]), None);
-        let (newest, other) = (class("x", "false", "9"), class("o", "yes", "9"));
-        assert_eq!(name(&[newest.clone(), other]), None);
-        let (old, b, a) = (
-            class("old", "true", "1"),
-            class("b", "true", "2"),
-            class("a", "true", "2"),
-        );
-        assert_eq!(name(&[old.clone(), newest]), Some("old".to_owned()));
-        assert_eq!(name(&[old, b, a]), Some("a".to_owned()));
-        let mut beta = class("beta", "false", "3");
-        let annotations = json!({DEFAULT_CLASS[1]: "true"});
-        beta.metadata.annotations = from_value(annotations).unwrap();
-        assert_eq!(name(&[beta]), Some("beta".to_owned()));
     }
 
     #[test]
@@ -273,23 +151,72 @@ mod tests {
         assert_eq!(update(Some("always"), Some("always")), None);
     }
 
+    /// What an annotation for 3Gi is answered, of a set without a class whose first claim is as given.
+    fn judged(claim: Value) -> Verdict {
+        let server = Server::start().unwrap();
+        let make = |kind: &str, namespace: &str, name: &str, mut object: Value| {
+            object["metadata"]["name"] = name.into();
+            let key = Key::new(kind, namespace, name);
+            server.store().create(&key, object).unwrap();
+        };
+        let default = json!({
+            "metadata": {"annotations": {"storageclass.kubernetes.io/is-default-class": "true"}},
+            "provisioner": "csi.example", "allowVolumeExpansion": true,
+        });
+        make("StorageClass", "", "default", default);
+        let disk = json!({"provisioner": "example.com/disk", "allowVolumeExpansion": false});
+        make("StorageClass", "", "disk", disk);
+        make("PersistentVolumeClaim", "ns", "data-db-0", claim);
+        let [old, new] = [None, Some("3Gi")].map(|grown| {
+            let mut set = set(grown);
+            set.metadata.namespace = Some("ns".to_owned());
+            set.spec.selector.match_labels = from_value(json!({"app": "db"})).unwrap();
+            set
+        });
+        let update = Update {
+            uid: String::new(),
+            new,
+            old,
+        };
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), server.kubeconfig()).unwrap();
+        let judged = async {
+            let budget = Budget {
+                rate: 100.0,
+                burst: 10,
+            };
+            let (fence, metrics) = (Fence::default(), Metrics::default());
+            let client = connect(Some(file.path()), budget, fence, metrics).await;
+            judge(&client.unwrap(), &update).await
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build();
+        runtime.unwrap().block_on(judged).unwrap()
+    }
+
     #[test]
-    fn claims_of_other_templates_sets_and_ordinals_are_not_looked_at() {
-        let mut set = set(None);
-        set.spec.replicas = Some(2);
-        for own in ["data-db-0", "data-db-1"] {
-            assert!(is_claim_of(&set, "data", own), "{own}");
-        }
-        for others in [
-            "data-db-2",
-            "log-db-0",
-            "data-db-x-0",
-            "data-db-01",
-            "data-db",
-            "",
-        ] {
-            assert!(!is_claim_of(&set, "data", others), "{others}");
-        }
+    fn a_claim_that_is_too_large_to_be_understood_is_not_judged_by_what_was_read() {
+        let claim = |finalizers: usize, conditions: usize| {
+            let finalizers = (0..finalizers).map(|number| format!("a/{number:0>1000}"));
+            let condition = json!({"type": "Mine", "status": "True", "message": "x".repeat(1000)});
+            json!({
+                "metadata": {
+                    "namespace": "ns", "labels": {"app": "db"},
+                    "finalizers": Vec::from_iter(finalizers),
+                },
+                "spec": {"storageClassName": "disk"},
+                "status": {"conditions": vec![condition; conditions]},
+            })
+        };
+        let why = |claim| judged(claim).refusal.unwrap_or_default();
+        let by_class = why(claim(0, 0));
+        assert!(by_class.contains("storage class \"disk\""), "{by_class}");
+        // A list tells no more of it.
+        assert_eq!(why(claim(0, 30)), by_class);
+        let cut = why(claim(100, 0));
+        let told = "claim data-db-0 is too large to be understood";
+        assert!(cut.starts_with(told), "{cut}");
     }
 
     #[test]

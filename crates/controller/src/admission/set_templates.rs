@@ -9,7 +9,7 @@
 
 use super::{
     review::{Update, Verdict},
-    set_annotations::class_of,
+    set_claims::{class_of, refused_if_cut},
 };
 use crate::{
     api::{drivers::Ours, labels::GROW},
@@ -53,6 +53,10 @@ fn edits(update: &Update<StatefulSet>) -> Vec<Edit> {
 /// # Errors
 /// When what has to be known cannot be read.
 pub async fn edit(client: &Client, ours: &Ours, update: &Update<StatefulSet>) -> Result<Verdict> {
+    refused_if_cut(edit_known(client, ours, update).await)
+}
+
+async fn edit_known(client: &Client, ours: &Ours, update: &Update<StatefulSet>) -> Result<Verdict> {
     let mut edits_of_ours = Vec::new();
     for edit in edits(update) {
         let class = class_of(client, &update.old, &edit.template).await?;

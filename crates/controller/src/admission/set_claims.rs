@@ -1,0 +1,232 @@
+//! The claims of a stateful set that are there, and the class that they have, or are going to get.
+//!
+//! Of an object that is too large only a part is read, and by that nothing is judged.
+
+use super::review::Verdict;
+use crate::{
+    api::labels::is_object_name,
+    client::Read,
+    k8s::{
+        claim::class_text,
+        stateful_set::{claim_name, ordinals, template},
+    },
+};
+use anyhow::{Context, Result};
+use k8s_openapi::api::{
+    apps::v1::StatefulSet, core::v1::PersistentVolumeClaim, storage::v1::StorageClass,
+};
+use kube::{Api, Client, ResourceExt, api::ListParams};
+use std::{cmp::Reverse, fmt};
+
+/// What the default class is annotated with (`pkg/volume/util/storageclass.go` in Kubernetes).
+const DEFAULT_CLASS: [&str; 2] = [
+    "storageclass.kubernetes.io/is-default-class",
+    "storageclass.beta.kubernetes.io/is-default-class",
+];
+
+/// So many claims of a set are looked at before a size is accepted; the controller looks at all.
+const MOST_CLAIMS: u32 = 500;
+
+/// So many claims of a set that a list does not tell whole are read one by one.
+const MOST_CUT: usize = 8;
+
+type Claims = Api<Read<PersistentVolumeClaim>>;
+
+/// There is more of a claim than is read, so nobody knows what it has, or of which class it is.
+#[derive(Debug)]
+struct Cut(String);
+
+impl fmt::Display for Cut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = &self.0;
+        write!(
+            f,
+            "claim {name} is too large to be understood, so nobody knows whether the set's claims can grow; take finalizers and conditions from it"
+        )
+    }
+}
+
+impl std::error::Error for Cut {}
+
+/// What hangs on what is not known is refused, and its author is told.
+pub(super) fn refused_if_cut(judged: Result<Verdict>) -> Result<Verdict> {
+    judged.or_else(|error| {
+        let Cut(name) = error.downcast()?;
+        Ok(Verdict::refused(Cut(name).to_string()))
+    })
+}
+
+/// The storage class of a template: its own, or the one that its first claim was given by default, or
+/// would be given now.
+pub(super) async fn class_of(
+    client: &Client,
+    set: &StatefulSet,
+    name: &str,
+) -> Result<Option<StorageClass>> {
+    let classes: Api<StorageClass> = Api::all(client.clone());
+    let class = match template(set, name).and_then(class_text) {
+        Some(class) => Some(class.to_owned()),
+        None => class_of_first_claim(client, set, name).await?,
+    };
+    let Some(class) = class else {
+        let all = classes.list(&ListParams::default()).await;
+        return Ok(by_default(all.context("list the storage classes")?.items));
+    };
+    if !is_object_name(&class) {
+        return Ok(None);
+    }
+    let class = classes.get_opt(&class).await;
+    class.context("read the storage class")
+}
+
+/// Also of a set with no pods, whose claims may be there still.
+async fn class_of_first_claim(
+    client: &Client,
+    set: &StatefulSet,
+    template: &str,
+) -> Result<Option<String>> {
+    let first = claim_name(set, template, ordinals(set).start);
+    let Some(claims) = claims_near(client, set).filter(|_| is_object_name(&first)) else {
+        return Ok(None);
+    };
+    let claim = whole_claim(&claims, &first).await?;
+    Ok(claim.as_ref().and_then(class_text).map(str::to_owned))
+}
+
+/// A claim of which all was read.
+///
+/// # Errors
+/// [`Cut`], when there is more of it.
+async fn whole_claim(claims: &Claims, name: &str) -> Result<Option<PersistentVolumeClaim>> {
+    let claim = claims.get_opt(name).await.context("read a claim")?;
+    if claim.as_ref().is_some_and(|claim| claim.cut) {
+        return Err(Cut(name.to_owned()).into());
+    }
+    Ok(claim.map(|claim| claim.object))
+}
+
+/// The class of claims that name none (`GetDefaultClass` in Kubernetes' `pkg/volume/util/storageclass.go`).
+fn by_default(classes: Vec<StorageClass>) -> Option<StorageClass> {
+    let is_default = |class: &StorageClass| {
+        let annotations = class.metadata.annotations.as_ref();
+        let text = |key: &&str| annotations?.get(*key).map(String::as_str);
+        DEFAULT_CLASS.iter().any(|key| text(key) == Some("true"))
+    };
+    let defaults = classes.into_iter().filter(is_default);
+    // The newest, and of several the one whose name comes first.
+    defaults.max_by_key(|class| {
+        let made = class.metadata.creation_timestamp.as_ref().map(|at| at.0);
+        (made, Reverse(class.name_any()))
+    })
+}
+
+/// The claims of the set's namespace, if that can be one.
+fn claims_near(client: &Client, set: &StatefulSet) -> Option<Claims> {
+    let namespace = set.namespace().filter(|name| is_object_name(name))?;
+    Some(Api::namespaced(client.clone(), &namespace))
+}
+
+/// The claims of a template that are there, as far as they carry labels and are not too many.
+pub(super) async fn claims(
+    client: &Client,
+    set: &StatefulSet,
+    template: &str,
+) -> Result<Vec<PersistentVolumeClaim>> {
+    let Some(claims) = claims_near(client, set) else {
+        return Ok(Vec::new());
+    };
+    // Kubernetes labels them with what the set selects (`pkg/controller/statefulset`).
+    let labels = set.spec.selector.match_labels.iter().flatten();
+    let labels: Vec<_> = labels
+        .map(|(key, value)| format!("{key}={value}"))
+        .collect();
+    if labels.is_empty() {
+        return Ok(Vec::new());
+    }
+    let listed = ListParams::default()
+        .labels(&labels.join(","))
+        .limit(MOST_CLAIMS);
+    let found = claims.list(&listed).await.context("list claims")?.items;
+    let (mut all, mut cut) = (Vec::new(), 0);
+    for claim in found {
+        let name = claim.name_any();
+        if !is_claim_of(set, template, &name) {
+            continue;
+        }
+        if !claim.cut {
+            all.push(claim.object);
+            continue;
+        }
+        cut += 1;
+        if cut > MOST_CUT {
+            return Err(Cut(name).into());
+        }
+        all.extend(whole_claim(&claims, &name).await?);
+    }
+    Ok(all)
+}
+
+fn is_claim_of(set: &StatefulSet, template: &str, name: &str) -> bool {
+    let ordinal = name.rsplit('-').next().and_then(|text| text.parse().ok());
+    ordinal.is_some_and(|ordinal| {
+        ordinals(set).contains(&ordinal) && claim_name(set, template, ordinal) == name
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{from_value, json};
+
+    #[test]
+    fn the_default_class_is_the_one_that_kubernetes_would_give() {
+        let class = |name: &str, default: &str, at: &str| -> StorageClass {
+            let annotations = json!({DEFAULT_CLASS[0]: default});
+            from_value(json!({
+                "metadata": {
+                    "name": name, "annotations": annotations,
+                    "creationTimestamp": format!("2026-11-22T12:00:0{at}Z"),
+                },
+                "provisioner": "example.com/disk",
+            }))
+            .unwrap()
+        };
+        let name = |classes: &[StorageClass]| by_default(classes.to_vec()).map(|it| it.name_any());
+        assert_eq!(name(&[]), None);
+        let (newest, other) = (class("x", "false", "9"), class("o", "yes", "9"));
+        assert_eq!(name(&[newest.clone(), other]), None);
+        let (old, b, a) = (
+            class("old", "true", "1"),
+            class("b", "true", "2"),
+            class("a", "true", "2"),
+        );
+        assert_eq!(name(&[old.clone(), newest]), Some("old".to_owned()));
+        assert_eq!(name(&[old, b, a]), Some("a".to_owned()));
+        let mut beta = class("beta", "false", "3");
+        let annotations = json!({DEFAULT_CLASS[1]: "true"});
+        beta.metadata.annotations = from_value(annotations).unwrap();
+        assert_eq!(name(&[beta]), Some("beta".to_owned()));
+    }
+
+    #[test]
+    fn claims_of_other_templates_sets_and_ordinals_are_not_looked_at() {
+        let set = json!({
+            "metadata": {"name": "db"},
+            "spec": {"replicas": 2, "serviceName": "db", "selector": {}, "template": {}},
+        });
+        let set: StatefulSet = from_value(set).unwrap();
+        for own in ["data-db-0", "data-db-1"] {
+            assert!(is_claim_of(&set, "data", own), "{own}");
+        }
+        for others in [
+            "data-db-2",
+            "log-db-0",
+            "data-db-x-0",
+            "data-db-01",
+            "data-db",
+            "",
+        ] {
+            assert!(!is_claim_of(&set, "data", others), "{others}");
+        }
+    }
+}
