@@ -20,7 +20,8 @@ pub(super) fn growing(observed: &Observed, volume: &Volume) -> Step {
     let is_bound = observed.claim.as_ref().is_some_and(Claim::is_bound);
     let boast = observed.order.as_ref().and_then(Order::boast);
     match boast.filter(|_| is_bound && step == Step::Rest) {
-        Some(why) => Step::Stuck(why),
+        // Drivers have smallest sizes, so it may stay so for good.
+        Some(why) => Step::Tell(why),
         None => step,
     }
 }
@@ -297,7 +298,7 @@ pub(super) mod tests {
         let order = unanswered.order.as_mut().unwrap();
         (order.answer, order.answered) = (Answer::Present(Some(Bytes(huge))), false);
         match decide(&unanswered) {
-            Step::Stuck(_) => {}
+            Step::Tell(_) => {}
             other => panic!("the node has not measured anew: {other:?}"),
         }
         // A former order asked for more.
@@ -308,7 +309,7 @@ pub(super) mod tests {
         let rounded = Step::SizeVolume(Bytes(900 * gibi));
         assert_eq!(says(large, 900 * gibi, large, gibi), rounded);
         match says(20, huge, 20, 20) {
-            Step::Stuck(why) => assert!(why.starts_with("node n says that"), "{why}"),
+            Step::Tell(why) => assert!(why.starts_with("node n says that"), "{why}"),
             other => panic!("{other:?}"),
         }
     }

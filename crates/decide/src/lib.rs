@@ -31,6 +31,8 @@ const TOO_LARGE: &str = "the claim is too large to be understood, so it and its 
 pub enum Step {
     /// Nothing, until something changes.
     Rest,
+    /// Nothing, until something changes, and whoever looks after the volume is told something about it.
+    Tell(String),
     /// Nothing, but the claim's author is told why.
     Refuse(String),
     /// Nothing, but whoever looks after the volume is told why.

@@ -46,7 +46,7 @@ impl Act<'_> {
     /// When it was refused, also because the object has changed.
     pub async fn step(&self, step: &Step, live: &mut Live) -> Result<()> {
         match step {
-            Step::Rest | Step::Refuse(_) | Step::Stuck(_) => {}
+            Step::Rest | Step::Tell(_) | Step::Refuse(_) | Step::Stuck(_) => {}
             Step::HoldClaim => {
                 let claim = claim(live)?;
                 self.patch_claim(

@@ -8,6 +8,8 @@ mod node_health;
 mod node_state;
 mod placement;
 mod reschedule;
+#[cfg(test)]
+mod tests;
 
 use crate::{
     api::{
@@ -220,10 +222,17 @@ impl Controller {
         for _ in 0..STEPS {
             let step = self.next(name, &mut live).await?;
             match &step {
-                Step::Rest if live.claim.as_ref().is_some_and(claim::grows) => {
-                    return Ok(Outcome::InVain(OTHERS));
+                Step::Rest | Step::Tell(_) => {
+                    if let Step::Tell(why) = &step {
+                        self.tell(&live, why);
+                    }
+                    let grows = live.claim.as_ref().is_some_and(claim::grows);
+                    return Ok(if grows {
+                        Outcome::InVain(OTHERS)
+                    } else {
+                        Outcome::Settled
+                    });
                 }
-                Step::Rest => return Ok(Outcome::Settled),
                 Step::Refuse(why) | Step::Stuck(why) => {
                     self.tell(&live, why);
                     if live.order.is_none() && live.away.is_some() {

@@ -20,7 +20,7 @@ impl World {
             self.claim.as_ref().is_some_and(|claim| !claim.deleting) && self.volume.is_some();
         self.overtaken |= self.binding && stays && target(step) == Target::Claim && writes(step);
         match step {
-            Step::Rest | Step::Refuse(_) | Step::Stuck(_) => {}
+            Step::Rest | Step::Tell(_) | Step::Refuse(_) | Step::Stuck(_) => {}
             Step::HoldClaim | Step::LetClaimGo => {
                 if let Some(claim) = &mut self.claim {
                     // The API server takes no new finalizer for what is being deleted.
@@ -148,7 +148,10 @@ impl World {
 
 /// Whether a step changes an object.
 pub(super) fn writes(step: &Step) -> bool {
-    !matches!(step, Step::Rest | Step::Refuse(_) | Step::Stuck(_))
+    !matches!(
+        step,
+        Step::Rest | Step::Tell(_) | Step::Refuse(_) | Step::Stuck(_)
+    )
 }
 
 pub(super) fn target(step: &Step) -> Target {
