@@ -152,6 +152,19 @@ pub const KINDS: &[Kind] = &[
         .in_namespaces()
         .with_status(),
     kind("", "v1", "Pod", "pods").in_namespaces().with_status(),
+    kind("", "v1", "Secret", "secrets").in_namespaces(),
+    kind(
+        "admissionregistration.k8s.io",
+        "v1",
+        "MutatingWebhookConfiguration",
+        "mutatingwebhookconfigurations",
+    ),
+    kind(
+        "admissionregistration.k8s.io",
+        "v1",
+        "ValidatingWebhookConfiguration",
+        "validatingwebhookconfigurations",
+    ),
     kind("apps", "v1", "StatefulSet", "statefulsets")
         .in_namespaces()
         .with_status(),

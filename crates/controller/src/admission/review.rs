@@ -1,7 +1,13 @@
 //! The questions of API servers and the answers to them (`k8s.io/api/admission/v1`).
 
-use anyhow::{Context, Result, ensure};
-use k8s_openapi::ByteString;
+use crate::{
+    api::labels::{CLASS, GROW},
+    client::prune::{Keep, Prune},
+};
+use anyhow::{Context, Result, anyhow, ensure};
+use http_body_util::BodyExt;
+use hyper::body::Body;
+use k8s_openapi::{ByteString, api::apps::v1::StatefulSet};
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
@@ -18,47 +24,119 @@ pub struct Update<K> {
     pub old: K,
 }
 
-/// What nothing is judged by. Strangers may send long lists of empty things there, each of which
-/// would be a hundred times as large in memory.
-const UNREAD: [(&str, &str); 4] = [
-    ("/metadata", "managedFields"),
-    ("/metadata", "ownerReferences"),
-    ("/spec", "template"),
-    ("/status", "conditions"),
-];
+/// A question has an object twice, and no object that etcd takes is larger than a mebibyte and a half. What is longer
+/// passes without being judged.
+const LONGEST: usize = 4 << 20;
+
+/// How much of a question is kept while it arrives, whatever its author wrote into it. What is judged is seldom a
+/// tenth of that, and becomes twenty times as large in memory.
+const KEPT: usize = 64 << 10;
 
 /// How many claim templates a set may have to be judged.
 const MOST_TEMPLATES: usize = 64;
 
-/// Reads a question about an update.
-///
-/// # Errors
-/// When it is none, or about a set with too many claim templates.
-pub fn read<K: DeserializeOwned>(body: &[u8]) -> Result<Update<K>> {
-    #[derive(Deserialize)]
-    struct Review {
-        request: Update<Value>,
-    }
-    let review: Review = serde_json::from_slice(body).context("read the admission review")?;
-    let Update { uid, new, old } = review.request;
-    let [new, old] = [needed(new)?, needed(old)?];
-    Ok(Update { uid, new, old })
+const WORD: Keep = Keep::WORD;
+const STORAGE: Keep = Keep::Members(&[("storage", WORD)]);
+const CLASS_OF_CLAIM: Keep = Keep::Members(&[(CLASS, WORD)]);
+
+macro_rules! review {
+    ($($name:literal: $keep:expr),* $(,)?) => {
+        Keep::Whole(KEPT, &Keep::Members(&[("request", Keep::Members(&[
+            ("uid", WORD),
+            ("object", Keep::Members(&[$(($name, $keep)),*])),
+            ("oldObject", Keep::Members(&[$(($name, $keep)),*])),
+        ]))]))
+    };
 }
 
-/// The parts of an object that are judged.
-fn needed<K: DeserializeOwned>(mut object: Value) -> Result<K> {
-    for (place, key) in UNREAD {
-        if let Some(Value::Object(parts)) = object.pointer_mut(place) {
-            parts.remove(key);
-        }
+/// What an update of a claim is judged by.
+pub static CLAIM: Keep = review!(
+    "metadata": Keep::Members(&[
+        ("name", WORD), ("namespace", WORD), ("uid", WORD), ("deletionTimestamp", WORD),
+        ("annotations", CLASS_OF_CLAIM),
+    ]),
+    "spec": Keep::Members(&[
+        ("volumeName", WORD), ("storageClassName", WORD),
+        ("resources", Keep::Members(&[("requests", STORAGE)])),
+    ]),
+    "status": Keep::Members(&[("phase", WORD), ("capacity", STORAGE)]),
+);
+
+/// What an update of a stateful set is judged by.
+pub static SET: Keep = review!(
+    "metadata": Keep::Members(&[
+        ("name", WORD), ("namespace", WORD), ("uid", WORD), ("deletionTimestamp", WORD),
+        ("annotations", Keep::Begins(GROW, &WORD)),
+    ]),
+    "spec": Keep::Members(&[
+        ("replicas", WORD),
+        ("ordinals", Keep::Members(&[("start", WORD)])),
+        ("selector", Keep::Members(&[("matchLabels", Keep::Each(&WORD))])),
+        // An edit is put back by its place among them.
+        ("volumeClaimTemplates", Keep::Members(&[
+            ("metadata", Keep::Members(&[("name", WORD), ("annotations", CLASS_OF_CLAIM)])),
+            ("spec", Keep::Members(&[
+                ("storageClassName", WORD),
+                ("resources", Keep::Members(&[("requests", STORAGE)])),
+            ])),
+        ])),
+    ]),
+    "status": Keep::Members(&[("replicas", WORD)]),
+);
+
+/// What is needed of a question, while it arrives: the rest of it is never in memory.
+///
+/// # Errors
+/// When it does not arrive, or there is more of it than may be kept.
+pub async fn arrive<B>(needed: &'static Keep, mut body: B) -> Result<Vec<u8>>
+where
+    B: Body + Unpin,
+    B::Data: AsRef<[u8]>,
+{
+    let (mut prune, mut kept, mut length) = (Prune::new(needed), Vec::new(), 0);
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|_| anyhow!("the question did not arrive"))?;
+        let Ok(part) = frame.into_data() else {
+            continue;
+        };
+        length += part.as_ref().len();
+        ensure!(length <= LONGEST, "the question is too long");
+        kept.append(&mut prune.next(part.as_ref())?);
+        // Between values there may be any number of spaces.
+        ensure!(
+            kept.len() <= KEPT,
+            "there is too much between the question's values"
+        );
     }
-    let templates = object.pointer("/spec/volumeClaimTemplates");
-    let templates = templates.and_then(Value::as_array).map_or(0, Vec::len);
-    ensure!(
-        templates <= MOST_TEMPLATES,
-        "the set has {templates} claim templates, and more than {MOST_TEMPLATES} are not judged"
-    );
-    serde_json::from_value(object).context("read the object")
+    Ok(kept)
+}
+
+/// Reads what was kept of a question about an update.
+///
+/// # Errors
+/// When it is none.
+pub fn read<K: DeserializeOwned>(kept: &[u8]) -> Result<Update<K>> {
+    #[derive(Deserialize)]
+    #[serde(bound = "K: DeserializeOwned")]
+    struct Review<K> {
+        request: Update<K>,
+    }
+    let review: Review<K> = serde_json::from_slice(kept).context("read the admission review")?;
+    Ok(review.request)
+}
+
+impl Update<StatefulSet> {
+    /// # Errors
+    /// When the set has too many claim templates to be judged.
+    pub fn is_usual(&self) -> Result<()> {
+        let templates = self.new.spec.volume_claim_templates.iter().flatten();
+        let templates = templates.count();
+        ensure!(
+            templates <= MOST_TEMPLATES,
+            "the set has {templates} claim templates, and more than {MOST_TEMPLATES} are not judged"
+        );
+        Ok(())
+    }
 }
 
 /// What is thought of an update.
@@ -124,7 +202,7 @@ impl Verdict {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use k8s_openapi::api::{apps::v1::StatefulSet, core::v1::PodTemplateSpec};
+    use k8s_openapi::api::core::v1::PodTemplateSpec;
 
     fn response(verdict: &Verdict) -> Value {
         let answer: Value = serde_json::from_str(&verdict.answer("u-1")).unwrap();
@@ -160,26 +238,80 @@ mod tests {
         assert!(self::response(&Verdict::allowed()).get("patch").is_none());
     }
 
-    #[test]
-    fn lists_of_strangers_stay_small() {
-        let question = |object: Value| {
-            let request = json!({"uid": "u", "object": object, "oldObject": {}});
-            json!({"request": request}).to_string()
-        };
-        let many = vec![json!({}); 10_000];
-        let bloated = question(json!({
-            "metadata": {"name": "db", "managedFields": many, "ownerReferences": many},
-            "spec": {"serviceName": "db", "template": {"spec": {"volumes": many}}},
-        }));
-        let set = read::<StatefulSet>(bloated.as_bytes()).unwrap().new;
-        assert_eq!(set.metadata.name.as_deref(), Some("db"));
-        assert_eq!(set.metadata.managed_fields, None);
-        assert_eq!(set.metadata.owner_references, None);
-        assert_eq!(set.spec.template, PodTemplateSpec::default());
+    /// What is kept of a question that arrives in parts.
+    async fn kept(needed: &'static Keep, question: &str) -> Result<String> {
+        let parts: Vec<_> = question.as_bytes().chunks(9999).collect();
+        let parts = parts.into_iter().map(|part| {
+            let part = hyper::body::Bytes::copy_from_slice(part);
+            Ok::<_, std::io::Error>(hyper::body::Frame::data(part))
+        });
+        let body = http_body_util::StreamBody::new(futures_util::stream::iter(parts));
+        Ok(String::from_utf8(arrive(needed, body).await?).unwrap())
+    }
 
-        let templates = question(json!({"spec": {"volumeClaimTemplates": many}}));
-        let error = read::<StatefulSet>(templates.as_bytes()).unwrap_err();
-        assert!(error.to_string().contains("10000 claim templates"));
+    #[tokio::test]
+    async fn what_nothing_is_judged_by_is_not_kept() {
+        let many = vec![json!({}); 10_000];
+        let mut deep = json!([]);
+        for _ in 0..50 {
+            deep = json!([deep]);
+        }
+        let object = json!({
+            "metadata": {
+                "name": "db", "managedFields": many, "ownerReferences": many,
+                "annotations": {"grow.flexvol.dev/data": "2Gi", "other": "x".repeat(99_999)},
+            },
+            "spec": {
+                "serviceName": "db", "template": {"spec": {"volumes": many}}, "more": deep,
+                "volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": {"selector": many}}],
+            },
+            "status": {"conditions": many},
+        });
+        let request = json!({"uid": "u", "object": object, "oldObject": {}, "options": many});
+        let question = json!({"kind": "AdmissionReview", "request": request}).to_string();
+        let kept = kept(&SET, &question).await.unwrap();
+        assert!(kept.len() < 250, "{kept}");
+        let update: Update<StatefulSet> = read(kept.as_bytes()).unwrap();
+        assert_eq!(update.uid, "u");
+        assert_eq!(update.new.metadata.name.as_deref(), Some("db"));
+        assert_eq!(update.new.metadata.annotations.unwrap().len(), 1);
+        assert_eq!(update.new.spec.template, PodTemplateSpec::default());
+        assert_eq!(update.new.spec.volume_claim_templates.unwrap().len(), 1);
+    }
+
+    #[tokio::test]
+    async fn what_would_be_too_large_is_not_judged() {
+        let question =
+            |object: Value| json!({"request": {"uid": "u", "object": object, "oldObject": {}}});
+        let templates = |count: usize| {
+            question(json!({"spec": {"volumeClaimTemplates": vec![json!({}); count]}}))
+        };
+        let labels = |count: usize| {
+            let all: Value = (0..count).map(|n| (n.to_string(), json!("x"))).collect();
+            question(json!({"spec": {"selector": {"matchLabels": all}}}))
+        };
+        assert!(kept(&SET, &labels(3000).to_string()).await.is_ok());
+        for too_large in [templates(300), labels(9000)] {
+            assert!(kept(&SET, &too_large.to_string()).await.is_err());
+        }
+        for too_large in [
+            "[".repeat(KEPT),
+            " ".repeat(KEPT + 1),
+            "{},".repeat(KEPT),
+            format!(r#"{{"request":{}"#, "[".repeat(KEPT)),
+            format!(r#"{{"request":{{{}"#, r#""uid":"u","#.repeat(KEPT)),
+            format!(r#"{{"other":"{}"}}"#, "x".repeat(LONGEST)),
+        ] {
+            assert!(kept(&CLAIM, &too_large).await.is_err());
+        }
+        let several = kept(&SET, &templates(65).to_string()).await.unwrap();
+        let error = read::<StatefulSet>(several.as_bytes()).unwrap().is_usual();
+        assert!(
+            error
+                .unwrap_err()
+                .to_string()
+                .contains("65 claim templates")
+        );
     }
 
     #[test]

@@ -14,7 +14,6 @@ use crate::{
 };
 use anyhow::{Context, Result};
 use http::{Request, Response, StatusCode};
-use http_body_util::{BodyExt, Limited};
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use kube::Client;
@@ -50,8 +49,8 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// An API server keeps a connection for its next question, and no longer than this.
 const IDLE: Duration = Duration::from_secs(120);
 
-/// A question has an object twice. What is longer passes without being judged.
-const LONGEST: usize = 1 << 20;
+/// How much of what arrives waits to be looked at.
+const BUFFER: usize = 32 << 10;
 
 /// How many questions are judged at once: each is many times as large in memory.
 static TURNS: Semaphore = Semaphore::const_new(4);
@@ -154,6 +153,7 @@ async fn connected(acceptor: TlsAcceptor, stream: TcpStream, judge: Judge, place
     let _ = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(IDLE)
+        .max_buf_size(BUFFER)
         .serve_connection(TokioIo::new(stream), service)
         .await;
 }
@@ -162,14 +162,19 @@ impl Judge {
     async fn asked(&self, request: Request<Incoming>) -> Response<String> {
         let until = Instant::now() + PATIENCE;
         let path = request.uri().path().to_owned();
-        let body = Limited::new(request.into_body(), LONGEST).collect();
-        match timeout_at(until, body).await {
-            Ok(Ok(body)) => self.answer(&path, &body.to_bytes(), until).await,
-            _ => plain(StatusCode::BAD_REQUEST, "the question did not arrive\n"),
+        let needed = match path.as_str() {
+            "/claims" => &review::CLAIM,
+            _ => &review::SET,
+        };
+        let question = review::arrive(needed, request.into_body());
+        let question = timeout_at(until, question).await;
+        match question.unwrap_or_else(|_| Err(anyhow::anyhow!("the question did not arrive"))) {
+            Ok(question) => self.answer(&path, &question, until).await,
+            Err(error) => plain(StatusCode::BAD_REQUEST, &format!("{error:#}\n")),
         }
     }
 
-    async fn answer(&self, path: &str, body: &[u8], until: Instant) -> Response<String> {
+    async fn answer(&self, path: &str, question: &[u8], until: Instant) -> Response<String> {
         let Judge {
             client,
             ours,
@@ -180,16 +185,16 @@ impl Judge {
             "/claims" => {
                 let judge =
                     |update| async move { claims::judge(client, ours, *silence, &update).await };
-                self.judged("claim", body, until, judge).await
+                self.judged("claim", question, until, judge).await
             }
             "/sets" => {
                 let judge = |update| async move { set_annotations::judge(client, &update).await };
-                self.judged("set", body, until, judge).await
+                self.judged("set", question, until, judge).await
             }
             "/templates" => {
                 let judge =
                     |update| async move { set_templates::edit(client, ours, &update).await };
-                self.judged("template", body, until, judge).await
+                self.judged("template", question, until, judge).await
             }
             _ => return plain(StatusCode::NOT_FOUND, "ask /claims, /sets or /templates\n"),
         };
@@ -210,7 +215,7 @@ impl Judge {
     async fn judged<K, F>(
         &self,
         what: &str,
-        body: &[u8],
+        question: &[u8],
         until: Instant,
         judge: impl FnOnce(review::Update<K>) -> F,
     ) -> Result<String>
@@ -225,7 +230,7 @@ impl Judge {
             // It passes: an answer would have to name the question, which was not read.
             anyhow::bail!(BUSY);
         };
-        let update = review::read::<K>(body)?;
+        let update = review::read::<K>(question)?;
         let uid = update.uid.clone();
         let judged = timeout_at(until, judge(update)).await;
         let judged = judged.unwrap_or_else(|_| Err(anyhow::anyhow!("it took too long")));

@@ -21,6 +21,7 @@ use kube::{Client, ResourceExt};
 /// # Errors
 /// When what has to be known cannot be read.
 pub async fn judge(client: &Client, update: &Update<StatefulSet>) -> Result<Verdict> {
+    update.is_usual()?;
     refused_if_cut(judge_known(client, update).await)
 }
 

@@ -53,6 +53,7 @@ fn edits(update: &Update<StatefulSet>) -> Vec<Edit> {
 /// # Errors
 /// When what has to be known cannot be read.
 pub async fn edit(client: &Client, ours: &Ours, update: &Update<StatefulSet>) -> Result<Verdict> {
+    update.is_usual()?;
     refused_if_cut(edit_known(client, ours, update).await)
 }
 

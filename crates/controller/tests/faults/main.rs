@@ -10,6 +10,7 @@ mod away;
 mod candidates;
 mod claim_authors;
 mod fixed;
+mod flood;
 mod found;
 mod hostnames;
 mod large;
@@ -299,6 +300,11 @@ fn pods_with_hundreds_of_claims_cost_no_memory() {
 #[test]
 fn a_node_that_answers_with_long_words_costs_no_memory() {
     large::answers();
+}
+
+#[test]
+fn whoever_floods_the_webhooks_with_large_and_deep_questions_costs_no_memory() {
+    flood::questions();
 }
 
 #[test]

@@ -1,0 +1,237 @@
+//! Whoever reaches a port of the controller may send what it likes, from as many addresses as it has.
+
+use crate::world::{World, tell};
+use k8s_openapi::ByteString;
+use serde_json::{Value, json};
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
+};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpSocket, TcpStream},
+    runtime::Runtime,
+};
+use tokio_rustls::{
+    TlsConnector,
+    client::TlsStream,
+    rustls::{
+        ClientConfig, RootCertStore,
+        crypto::ring,
+        pki_types::{CertificateDer, ServerName, pem::PemObject},
+    },
+};
+
+/// The most that the controller may need, in MiB: half of it, or more, it needs without a flood.
+const MOST: u64 = 72;
+
+/// How long it is flooded.
+const LONG: Duration = Duration::from_secs(8);
+
+/// The controller's ports.
+struct Ports {
+    webhooks: SocketAddr,
+}
+
+/// Starts a controller that serves webhooks, and waits until it does.
+fn serve(world: &mut World) -> Result<Ports, String> {
+    let free = || {
+        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        free.local_addr().unwrap()
+    };
+    let ports = Ports { webhooks: free() };
+    world.make(
+        "Secret",
+        json!({"metadata": {"name": "flexvol-webhook", "namespace": "flexvol"}}),
+    );
+    let webhooks = format!("--webhooks={}", ports.webhooks);
+    world.node("node");
+    world.start_controller(&["--rate=1000", &webhooks]);
+    world.start_agent("node", &[]);
+    world.eventually("a certificate to be there", |world| {
+        authority(world).is_some()
+    })?;
+    Ok(ports)
+}
+
+fn authority(world: &World) -> Option<CertificateDer<'static>> {
+    let secret = world.get("Secret", "flexvol", "flexvol-webhook");
+    let pem: ByteString = serde_json::from_value(secret["data"]["ca.crt"].clone()).ok()?;
+    CertificateDer::from_pem_slice(&pem.0).ok()
+}
+
+/// Whom API servers trust.
+fn connector(world: &World) -> TlsConnector {
+    let mut roots = RootCertStore::empty();
+    roots.add(authority(world).unwrap()).unwrap();
+    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    TlsConnector::from(Arc::new(config))
+}
+
+/// From one of this machine's own addresses, as from a pod's.
+async fn connect(from: u8, to: SocketAddr) -> std::io::Result<TcpStream> {
+    let socket = TcpSocket::new_v4()?;
+    socket.bind(([127, 0, 0, from], 0).into())?;
+    socket.connect(to).await
+}
+
+async fn secured(
+    connector: &TlsConnector,
+    from: u8,
+    to: SocketAddr,
+) -> std::io::Result<TlsStream<TcpStream>> {
+    let name = ServerName::try_from("flexvol-webhook.flexvol.svc").unwrap();
+    connector.connect(name, connect(from, to).await?).await
+}
+
+/// What is answered to a question, with its head.
+async fn asked(
+    connector: &TlsConnector,
+    from: u8,
+    to: SocketAddr,
+    path: &str,
+    body: &str,
+) -> std::io::Result<String> {
+    let mut stream = secured(connector, from, to).await?;
+    let head = format!(
+        "POST {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {}\r\n\r\n",
+        body.len()
+    );
+    stream.write_all(head.as_bytes()).await?;
+    stream.write_all(body.as_bytes()).await?;
+    let mut answer = String::new();
+    // Whoever closes a connection need not say so.
+    let _ = stream.read_to_string(&mut answer).await;
+    Ok(answer)
+}
+
+/// Questions of almost a mebibyte, each of which is many times as large once it is read.
+fn large() -> Vec<(&'static str, String)> {
+    let question =
+        |object: &str| format!(r#"{{"request":{{"uid":"u","object":{object},"oldObject":{{}}}}}}"#);
+    let many = |one: &str, bytes: usize| vec![one; bytes / (one.len() + 1)].join(",");
+    let most = 1_040_000;
+    let deep = format!(r#"{{"a":[{}]}}"#, many("[[[[[[[[]]]]]]]]", most));
+    let wide = format!(r#"{{"a":[{}]}}"#, many("{}", most));
+    let named = {
+        let pairs: Vec<_> = (0..most / 12).map(|n| format!(r#""{n:x}":{{}}"#)).collect();
+        format!(
+            r#"{{"spec":{{"selector":{{"matchLabels":{{{}}}}}}}}}"#,
+            pairs.join(",")
+        )
+    };
+    let annotated = {
+        let pairs: Vec<_> = (0..most / 30)
+            .map(|n| format!(r#""grow.flexvol.dev/{n:x}":"1Gi""#))
+            .collect();
+        format!(
+            r#"{{"metadata":{{"annotations":{{{}}}}}}}"#,
+            pairs.join(",")
+        )
+    };
+    let claims = format!(r#"{{"status":{{"conditions":[{}]}}}}"#, many("{}", most));
+    let templates = format!(
+        r#"{{"spec":{{"volumeClaimTemplates":[{}]}}}}"#,
+        many("{}", most)
+    );
+    let open = format!("{}1", "[".repeat(most));
+    let unended = format!(r#"{{"request":{}"#, "[".repeat(most));
+    vec![
+        ("/sets", question(&deep)),
+        ("/claims", question(&wide)),
+        ("/sets", question(&named)),
+        ("/templates", question(&annotated)),
+        ("/claims", question(&claims)),
+        ("/templates", question(&templates)),
+        ("/claims", open),
+        ("/sets", unended),
+    ]
+}
+
+pub fn questions() {
+    tell(World::start(), |world| {
+        let ports = serve(world)?;
+        let (connector, runtime) = (connector(world), Runtime::new().unwrap());
+        let (questions, answered) = (Arc::new(large()), Arc::new(AtomicUsize::new(0)));
+        for number in 0..64_usize {
+            let (connector, to) = (connector.clone(), ports.webhooks);
+            let (questions, answered) = (Arc::clone(&questions), Arc::clone(&answered));
+            runtime.spawn(async move {
+                let from = 2 + u8::try_from(number % 8).unwrap();
+                for (path, body) in questions.iter().cycle().skip(number) {
+                    if asked(&connector, from, to, path, body).await.is_ok() {
+                        answered.fetch_add(1, Ordering::Relaxed);
+                    }
+                }
+            });
+        }
+        world.claim("data", "plain");
+        let begun = Instant::now();
+        world.eventually("a claim to be bound meanwhile", |world| {
+            world.is_bound("data") && begun.elapsed() > LONG
+        })?;
+        drop(runtime);
+        let most = world.memory("controller", "VmHWM:") >> 10;
+        let answered = answered.load(Ordering::Relaxed);
+        println!("flexvol-controller: {most} MiB beside {answered} large questions");
+        assert!(answered > 40, "{answered} questions are no flood");
+        assert!(most <= MOST, "the controller needs {most} MiB");
+        edited(&connector, &ports)
+    });
+}
+
+/// And it answers as it should.
+fn edited(connector: &TlsConnector, ports: &Ports) -> Result<(), String> {
+    let set = |size: &str| {
+        json!({
+            "metadata": {
+                "name": "db", "namespace": "default",
+                "managedFields": vec![json!({"manager": "x".repeat(999)}); 1500],
+            },
+            "spec": {
+                "serviceName": "db", "selector": {}, "template": {"spec": {"containers": []}},
+                "volumeClaimTemplates": [
+                    {"metadata": {"name": "other"}, "spec": {}},
+                    {"metadata": {"name": "data"}, "spec": {
+                        "storageClassName": "plain", "resources": {"requests": {"storage": size}},
+                    }},
+                ],
+            },
+        })
+    };
+    let request = json!({"uid": "u-1", "object": set("20Mi"), "oldObject": set("10Mi")});
+    let question = json!({"request": request}).to_string();
+    assert!(
+        question.len() > 2 << 20,
+        "two objects, almost as large as etcd takes them"
+    );
+    let runtime = Runtime::new().unwrap();
+    let answer = asked(connector, 1, ports.webhooks, "/templates", &question);
+    let answer = runtime
+        .block_on(answer)
+        .map_err(|error| error.to_string())?;
+    let body = answer.split("\r\n\r\n").nth(1).unwrap_or_default();
+    let answer: Value = serde_json::from_str(body).map_err(|error| format!("{error}: {answer}"))?;
+    let patch: ByteString = serde_json::from_value(answer["response"]["patch"].clone()).unwrap();
+    let patch: Value = serde_json::from_slice(&patch.0).unwrap();
+    assert_eq!(
+        patch,
+        json!([
+            {
+                "op": "replace", "value": "10Mi",
+                "path": "/spec/volumeClaimTemplates/1/spec/resources/requests/storage",
+            },
+            {"op": "add", "path": "/metadata/annotations", "value": {}},
+            {"op": "add", "path": "/metadata/annotations/grow.flexvol.dev~1data", "value": "20Mi"},
+        ])
+    );
+    Ok(())
+}
