@@ -180,7 +180,7 @@ async fn webhooks(
         silence: Duration::from_secs(arguments.silence_seconds),
     };
     let (writer, leading) = (writer.clone(), Arc::clone(leading));
-    let certified = admission::start(settings, writer, reader, leading, metrics.clone()).await?;
+    let certified = admission::start(settings, writer, reader, leading, metrics.clone())?;
     Ok(Arc::new(certified))
 }
 

@@ -53,7 +53,7 @@ pub struct Settings {
 ///
 /// # Errors
 /// When the address cannot be listened on.
-pub async fn start(
+pub fn start(
     settings: Settings,
     writer: Client,
     reader: Client,
@@ -67,7 +67,7 @@ pub async fn start(
         silence: settings.silence,
         metrics,
     };
-    server::serve(settings.address, Arc::clone(&shown), judge).await?;
+    server::serve(settings.address, Arc::clone(&shown), judge)?;
     let keeper = cert_rotation::Keeper {
         client: writer,
         namespace: settings.namespace,

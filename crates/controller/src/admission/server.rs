@@ -21,6 +21,7 @@ use serde::de::DeserializeOwned;
 use std::{
     convert::Infallible,
     net::SocketAddr,
+    pin::pin,
     sync::{
         Arc, PoisonError, RwLock,
         atomic::{AtomicBool, Ordering},
@@ -29,8 +30,8 @@ use std::{
 };
 use tokio::{
     net::TcpStream,
-    sync::Semaphore,
-    time::{Instant, timeout, timeout_at},
+    sync::{Notify, Semaphore},
+    time::{Instant, timeout_at},
 };
 use tokio_rustls::{
     TlsAcceptor,
@@ -45,6 +46,12 @@ use tokio_rustls::{
 /// How long a question may take, with its turn: the API server waits for three seconds
 /// (`deploy/cluster/webhooks.yaml`).
 const PATIENCE: Duration = Duration::from_secs(2);
+
+/// How many connections there are at most.
+const PLACES: usize = 64;
+
+/// How long whoever connects has until its first question has begun.
+const FIRST: Duration = Duration::from_secs(5);
 
 /// An API server keeps a connection for its next question, and no longer than this.
 const IDLE: Duration = Duration::from_secs(120);
@@ -125,41 +132,46 @@ pub struct Judge {
 ///
 /// # Errors
 /// When the address cannot be listened on.
-pub async fn serve(address: SocketAddr, shown: Arc<Shown>, judge: Judge) -> Result<()> {
+pub fn serve(address: SocketAddr, shown: Arc<Shown>, judge: Judge) -> Result<()> {
     let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
         .context("prepare TLS")?
         .with_no_client_auth()
         .with_cert_resolver(shown);
     let acceptor = TlsAcceptor::from(Arc::new(config));
-    accept(address, move |stream, place| {
+    accept(address, PLACES, move |stream, place| {
         connected(acceptor.clone(), stream, judge.clone(), place)
     })
-    .await
 }
 
 async fn connected(acceptor: TlsAcceptor, stream: TcpStream, judge: Judge, place: Place) {
-    let Ok(Ok(stream)) = timeout(Duration::from_secs(5), acceptor.accept(stream)).await else {
+    let until = Instant::now() + FIRST;
+    let Ok(Ok(stream)) = timeout_at(until, acceptor.accept(stream)).await else {
         return;
     };
+    let first = Arc::new(Notify::new());
+    let begun = Arc::clone(&first);
     let service = service_fn(move |request: Request<Incoming>| {
+        begun.notify_one();
         let (judge, place) = (judge.clone(), place.clone());
-        async move {
-            let _answering = place.answers();
-            Ok::<_, Infallible>(judge.asked(request).await)
-        }
+        async move { Ok::<_, Infallible>(judge.asked(request, &place).await) }
     });
-    // It ends when the other side goes, or when somebody else needs its place.
-    let _ = http1::Builder::new()
+    let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(IDLE)
         .max_buf_size(BUFFER)
-        .serve_connection(TokioIo::new(stream), service)
-        .await;
+        .serve_connection(TokioIo::new(stream), service);
+    let mut connection = pin!(connection);
+    tokio::select! {
+        _ = connection.as_mut() => return,
+        begun = timeout_at(until, first.notified()) => if begun.is_err() { return },
+    }
+    // It ends when the other side goes, or when somebody else needs its place.
+    let _ = connection.await;
 }
 
 impl Judge {
-    async fn asked(&self, request: Request<Incoming>) -> Response<String> {
+    async fn asked(&self, request: Request<Incoming>, place: &Place) -> Response<String> {
         let until = Instant::now() + PATIENCE;
         let path = request.uri().path().to_owned();
         let needed = match path.as_str() {
@@ -169,7 +181,10 @@ impl Judge {
         let question = review::arrive(needed, request.into_body());
         let question = timeout_at(until, question).await;
         match question.unwrap_or_else(|_| Err(anyhow::anyhow!("the question did not arrive"))) {
-            Ok(question) => self.answer(&path, &question, until).await,
+            Ok(question) => {
+                let _answering = place.answers();
+                self.answer(&path, &question, until).await
+            }
             Err(error) => plain(StatusCode::BAD_REQUEST, &format!("{error:#}\n")),
         }
     }

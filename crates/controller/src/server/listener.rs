@@ -1,26 +1,32 @@
 //! Listening on a port that strangers reach.
 //!
-//! Whoever connects does not say who it is, so a port has a number of places, and when all are taken, who
-//! has been idle for longest loses its own: strangers who only hold connections keep nobody out, neither
-//! the API server, which asks again, nor kubelet, which would end a process that does not answer.
+//! Whoever connects does not say who it is, so a port has a number of places, and whoever comes when all are taken
+//! gets that of somebody else: of the address that has most of them, and there of whoever has been silent, or has not
+//! finished a question, for longest. Strangers who hold connections, or make ever more of them, keep nobody out,
+//! neither the API server nor kubelet, which would end a process that does not answer.
 
 use crate::support::log;
 use anyhow::{Context, Result};
 use nix::errno::Errno;
 use std::{
+    cmp::Reverse,
+    collections::HashMap,
     io,
-    net::{Ipv4Addr, Ipv6Addr, SocketAddr},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 use tokio::{
-    net::{TcpListener, TcpStream},
-    task::JoinHandle,
+    net::{TcpListener, TcpSocket, TcpStream},
+    task::{JoinHandle, yield_now},
     time::{Instant, sleep},
 };
 
-/// How many connections a port has at most.
-const PLACES: usize = 32;
+/// How many connections wait to be accepted, if the kernel lets them: more come at once from many strangers.
+const WAITING: u32 = 4096;
+
+/// After so many of them it is looked what others ask.
+const AT_ONCE: usize = 16;
 
 /// One of a port's places, of whoever is connected.
 #[derive(Clone, Debug)]
@@ -58,12 +64,6 @@ impl Place {
     fn now(&self) -> MutexGuard<'_, Use> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
-
-    /// Since when nothing is being answered.
-    fn idle_since(&self) -> Option<Instant> {
-        let now = self.now();
-        (!now.answering).then_some(now.since)
-    }
 }
 
 impl Drop for Answering {
@@ -72,33 +72,43 @@ impl Drop for Answering {
     }
 }
 
-/// Listens for ever, in a task of its own, and gives every connection one, and a place.
+/// Listens for ever, in a task of its own, and gives every connection one, and one of so many places.
 ///
 /// # Errors
 /// When the address cannot be listened on.
-pub(crate) async fn accept<F>(
+pub(crate) fn accept<F>(
     address: SocketAddr,
+    places: usize,
     connected: impl Fn(TcpStream, Place) -> F + Send + 'static,
 ) -> Result<()>
 where
     F: Future<Output = ()> + Send + 'static,
 {
-    let listener = bind(address)
-        .await
-        .with_context(|| format!("listen on {address}"))?;
-    tokio::spawn(all(listener, connected));
+    let listener = bind(address).with_context(|| format!("listen on {address}"))?;
+    tokio::spawn(all(listener, places, connected));
     Ok(())
 }
 
 /// `[::]` is all addresses of both kinds, and where there are none of the one kind, those of the other.
-async fn bind(address: SocketAddr) -> io::Result<TcpListener> {
-    match TcpListener::bind(address).await {
+fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+    match listen(address) {
         Err(error) => match instead(address, &error) {
-            Some(other) => TcpListener::bind(other).await,
+            Some(other) => listen(other),
             None => Err(error),
         },
         bound => bound,
     }
+}
+
+fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = match address {
+        SocketAddr::V4(_) => TcpSocket::new_v4(),
+        SocketAddr::V6(_) => TcpSocket::new_v6(),
+    }?;
+    // As `TcpListener::bind` does.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(WAITING)
 }
 
 /// Where else to listen than on `[::]`, if it could not be had because the node has no IPv6.
@@ -109,20 +119,24 @@ fn instead(address: SocketAddr, error: &io::Error) -> Option<SocketAddr> {
         .then(|| (Ipv4Addr::UNSPECIFIED, address.port()).into())
 }
 
-async fn all<F>(listener: TcpListener, connected: impl Fn(TcpStream, Place) -> F)
+async fn all<F>(listener: TcpListener, places: usize, connected: impl Fn(TcpStream, Place) -> F)
 where
     F: Future<Output = ()> + Send + 'static,
 {
-    let mut places = Vec::new();
+    let (mut taken, mut lost) = (Vec::new(), 0);
     loop {
         match listener.accept().await {
-            // Whoever finds no place is not answered, as if we were not there.
-            Ok((stream, _)) if has_room(&mut places) => {
+            Ok((stream, peer)) => {
+                let from = host(peer.ip());
+                lost += usize::from(make_room(&mut taken, places, from));
                 let place = Place::new();
                 let task = tokio::spawn(connected(stream, place.clone()));
-                places.push((place, task));
+                taken.push(Taken { from, place, task });
+                if lost >= AT_ONCE {
+                    lost = 0;
+                    yield_now().await;
+                }
             }
-            Ok(_) => {}
             Err(error) => {
                 let error = error.to_string();
                 log::warn("cannot accept a connection", &[("error", &error)]);
@@ -132,26 +146,53 @@ where
     }
 }
 
-/// Whether there is another place, maybe of one who was idle.
-fn has_room(places: &mut Vec<(Place, JoinHandle<()>)>) -> bool {
-    places.retain(|(_, task)| !task.is_finished());
-    if places.len() < PLACES {
-        return true;
+/// A place that somebody has.
+struct Taken {
+    from: IpAddr,
+    place: Place,
+    task: JoinHandle<()>,
+}
+
+/// Whose address this is: with IPv6 anybody has as many as there are behind one prefix.
+fn host(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => {
+            let prefix = u128::from(address) >> 64 << 64;
+            Ipv6Addr::from(prefix).into()
+        }
+        address @ IpAddr::V4(_) => address,
     }
-    let idle = places.iter().enumerate();
-    let idle = idle.filter_map(|(at, (place, _))| Some((place.idle_since()?, at)));
-    let Some((_, at)) = idle.min() else {
+}
+
+/// Makes a place for whoever comes from there. Says whether somebody lost it for that.
+fn make_room(taken: &mut Vec<Taken>, places: usize, from: IpAddr) -> bool {
+    taken.retain(|one| !one.task.is_finished());
+    if taken.len() < places {
         return false;
-    };
-    let (_, task) = places.swap_remove(at);
-    task.abort();
+    }
+    let mut shares = HashMap::from([(from, 1)]);
+    for one in &*taken {
+        *shares.entry(one.from).or_default() += 1;
+    }
+    let last = taken.iter().enumerate().max_by_key(|(_, one)| {
+        let now = one.place.now();
+        (shares[&one.from], !now.answering, Reverse(now.since))
+    });
+    if let Some((at, _)) = last {
+        taken.swap_remove(at).task.abort();
+    }
     true
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::{
+        io::{AsyncReadExt, AsyncWriteExt},
+        time::timeout,
+    };
+
+    const PLACES: usize = 8;
 
     /// Answers every byte by itself, and a zero never.
     async fn echo(mut stream: TcpStream, place: Place) {
@@ -169,9 +210,9 @@ mod tests {
 
     #[tokio::test]
     async fn who_listens_on_all_addresses_is_found_by_ipv4_also_where_there_is_no_ipv6() {
-        let listener = bind("[::]:0".parse().unwrap()).await.unwrap();
+        let listener = bind("[::]:0".parse().unwrap()).unwrap();
         let port = listener.local_addr().unwrap().port();
-        tokio::spawn(all(listener, echo));
+        tokio::spawn(all(listener, PLACES, echo));
         let mut stream = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
         assert!(says(&mut stream).await);
         let failed = |errno: Errno| io::Error::from_raw_os_error(errno as i32);
@@ -193,7 +234,7 @@ mod tests {
     async fn who_is_idle_for_longest_makes_room_and_who_is_being_answered_does_not() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        tokio::spawn(all(listener, echo));
+        tokio::spawn(all(listener, PLACES, echo));
         let connect = async || TcpStream::connect(address).await.unwrap();
         let mut first = connect().await;
         assert!(says(&mut first).await);
@@ -210,23 +251,43 @@ mod tests {
         let mut more = connect().await;
         assert!(says(&mut more).await);
         assert!(!says(&mut idle).await, "nobody was idle for longer");
-        assert!(says(&mut first).await);
-        others.push(more);
-        others.push(first);
-        for other in &mut others {
-            other.write_all(&[0]).await.unwrap();
+        first.write_all(&[0]).await.unwrap();
+        for _ in 0..2 * PLACES {
+            assert!(says(&mut connect().await).await);
         }
-        // Each is being answered once its question was read.
-        let mut refused = false;
-        for _ in 0..200 {
-            let mut late = connect().await;
-            refused = !says(&mut late).await;
-            if refused {
-                break;
-            }
-            late.write_all(&[0]).await.unwrap();
-            others.push(late);
+        let still = timeout(Duration::from_millis(50), first.read(&mut [0])).await;
+        assert!(still.is_err(), "it is being answered");
+    }
+
+    #[tokio::test]
+    async fn whoever_has_most_places_makes_room_and_whoever_comes_has_one() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(all(listener, PLACES, echo));
+        let connect = async |from: u8| {
+            let socket = TcpSocket::new_v4().unwrap();
+            socket.bind(([127, 0, 0, from], 0).into()).unwrap();
+            socket.connect(address).await.unwrap()
+        };
+        let mut quiet = connect(2).await;
+        assert!(says(&mut quiet).await);
+        let mut many = Vec::new();
+        for _ in 0..4 * PLACES {
+            many.push(connect(3).await);
+            let last = many.last_mut().unwrap();
+            assert!(says(last).await);
+            last.write_all(&[0]).await.unwrap();
         }
-        assert!(refused, "there are more than {PLACES} connections");
+        assert!(says(&mut quiet).await, "others have more");
+        assert!(says(&mut connect(4).await).await);
+    }
+
+    #[test]
+    fn addresses_of_one_host_count_as_one() {
+        let of = |text: &str| host(text.parse().unwrap());
+        assert_eq!(of("::ffff:10.0.0.1"), of("10.0.0.1"));
+        assert_ne!(of("10.0.0.1"), of("10.0.0.2"));
+        assert_eq!(of("fd00:1:2:3::1"), of("fd00:1:2:3:ffff::2"));
+        assert_ne!(of("fd00:1:2:3::1"), of("fd00:1:2:4::1"));
     }
 }

@@ -1,21 +1,40 @@
 //! What others may ask this process: `/healthz`, `/readyz`, `/metrics`.
 
 use crate::{server::listener::accept, support::metrics::Metrics};
-use anyhow::Result;
+use anyhow::{Context, Result};
 use http::{Request, Response, StatusCode};
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use std::{convert::Infallible, net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    convert::Infallible, future::pending, net::SocketAddr, sync::Arc, thread, time::Duration,
+};
+use tokio::{runtime::Builder, sync::oneshot};
+
+/// How many may ask at once.
+const PLACES: usize = 128;
 
 /// Says whether the process is ready.
 pub type Ready = Arc<dyn Fn() -> bool + Send + Sync>;
 
-/// Listens for ever, in a task of its own.
+/// Listens for ever, in a thread of its own: whatever else there is to do, kubelet has its answer in time.
 ///
 /// # Errors
 /// When the address cannot be listened on.
 pub async fn serve(address: SocketAddr, metrics: Metrics, ready: Ready) -> Result<()> {
-    accept(address, move |stream, place| {
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    let (listens, bound) = oneshot::channel();
+    thread::spawn(move || {
+        runtime.block_on(async {
+            // Whoever waits for it may be gone, and then all ends.
+            let _ = listens.send(listen(address, metrics, ready));
+            pending::<()>().await;
+        });
+    });
+    bound.await.context("listen for probes")?
+}
+
+fn listen(address: SocketAddr, metrics: Metrics, ready: Ready) -> Result<()> {
+    accept(address, PLACES, move |stream, place| {
         let (metrics, ready) = (metrics.clone(), Arc::clone(&ready));
         let service = service_fn(move |request: Request<Incoming>| {
             let _answering = place.answers();
@@ -27,11 +46,11 @@ pub async fn serve(address: SocketAddr, metrics: Metrics, ready: Ready) -> Resul
             let _ = http1::Builder::new()
                 .timer(TokioTimer::new())
                 .header_read_timeout(Duration::from_secs(5))
+                .max_buf_size(8 << 10)
                 .serve_connection(TokioIo::new(stream), service)
                 .await;
         }
     })
-    .await
 }
 
 fn answer(path: &str, metrics: &Metrics, ready: &Ready) -> Response<String> {

@@ -15,6 +15,7 @@ use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpSocket, TcpStream},
     runtime::Runtime,
+    time::{sleep, timeout},
 };
 use tokio_rustls::{
     TlsConnector,
@@ -32,8 +33,14 @@ const MOST: u64 = 72;
 /// How long it is flooded.
 const LONG: Duration = Duration::from_secs(8);
 
+/// A probe that takes longer is late, and so many in a row are what kubelet ends a program for: one may be where the
+/// machine is busy with other tests.
+const PROBE: Duration = Duration::from_secs(1);
+const LATE: usize = 3;
+
 /// The controller's ports.
 struct Ports {
+    probes: SocketAddr,
     webhooks: SocketAddr,
 }
 
@@ -43,14 +50,20 @@ fn serve(world: &mut World) -> Result<Ports, String> {
         let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         free.local_addr().unwrap()
     };
-    let ports = Ports { webhooks: free() };
+    let ports = Ports {
+        probes: free(),
+        webhooks: free(),
+    };
     world.make(
         "Secret",
         json!({"metadata": {"name": "flexvol-webhook", "namespace": "flexvol"}}),
     );
-    let webhooks = format!("--webhooks={}", ports.webhooks);
+    let [probes, webhooks] = [
+        format!("--listen={}", ports.probes),
+        format!("--webhooks={}", ports.webhooks),
+    ];
     world.node("node");
-    world.start_controller(&["--rate=1000", &webhooks]);
+    world.start_controller(&["--rate=1000", &probes, &webhooks]);
     world.start_agent("node", &[]);
     world.eventually("a certificate to be there", |world| {
         authority(world).is_some()
@@ -234,4 +247,67 @@ fn edited(connector: &TlsConnector, ports: &Ports) -> Result<(), String> {
         ])
     );
     Ok(())
+}
+
+/// Says nothing, or begins to, and connects again whenever that is cut.
+async fn hold(from: u8, to: SocketAddr, says: &'static [u8]) {
+    loop {
+        if let Ok(mut stream) = connect(from, to).await {
+            let _ = stream.write_all(says).await;
+            let mut answer = [0; 999];
+            while matches!(stream.read(&mut answer).await, Ok(1..)) {}
+        }
+        sleep(Duration::from_millis(20)).await;
+    }
+}
+
+async fn probe(to: SocketAddr, path: &str) -> std::io::Result<String> {
+    let mut stream = connect(1, to).await?;
+    let head = format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
+    stream.write_all(head.as_bytes()).await?;
+    let mut said = String::new();
+    stream.read_to_string(&mut said).await?;
+    Ok(said)
+}
+
+pub fn connections() {
+    tell(World::start(), |world| {
+        let ports = serve(world)?;
+        let runtime = Runtime::new().unwrap();
+        let ready = async || matches!(probe(ports.probes, "/readyz").await, Ok(said) if said.starts_with("HTTP/1.1 200"));
+        world.eventually("it to be ready", |_| runtime.block_on(ready()))?;
+        let says: [&'static [u8]; 3] = [
+            b"",
+            b"GET /metrics HTTP/1.1\r\n",
+            b"GET /metrics HTTP/1.1\r\n\r\n",
+        ];
+        for from in 2..14 {
+            let says = says[usize::from(from) % says.len()];
+            for to in [ports.probes, ports.webhooks] {
+                // Together they are more than there are places.
+                for _ in 0..16 {
+                    runtime.spawn(hold(from, to, says));
+                }
+            }
+        }
+        let (begun, mut probes, mut late, mut slowest) = (Instant::now(), 0, 0, Duration::ZERO);
+        while begun.elapsed() < LONG {
+            for path in ["/healthz", "/readyz"] {
+                let asked = Instant::now();
+                let said = async { timeout(PROBE, probe(ports.probes, path)).await };
+                match runtime.block_on(said) {
+                    Ok(Ok(said)) if said.starts_with("HTTP/1.1 200") => late = 0,
+                    Ok(said) => return Err(format!("probe {probes}, {path}: {said:?}")),
+                    Err(_) if late + 1 < LATE => late += 1,
+                    Err(_) => return Err(format!("{LATE} probes were not answered in time")),
+                }
+                (probes, slowest) = (probes + 1, slowest.max(asked.elapsed()));
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        runtime.shutdown_background();
+        println!("{probes} probes were answered, the slowest after {slowest:?}");
+        assert!(probes > 10, "{probes} probes tell nothing");
+        Ok(())
+    });
 }

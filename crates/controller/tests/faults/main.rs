@@ -308,6 +308,11 @@ fn whoever_floods_the_webhooks_with_large_and_deep_questions_costs_no_memory() {
 }
 
 #[test]
+fn whoever_floods_a_port_with_connections_keeps_no_probe_from_its_answer() {
+    flood::connections();
+}
+
+#[test]
 fn a_set_that_is_too_large_to_be_understood_is_left_alone_and_that_is_told() {
     large::too_large();
 }
