@@ -229,6 +229,7 @@ pub(super) mod tests {
             }),
             away: None,
             unbindable: None,
+            stalled: false,
         }
     }
 

@@ -64,7 +64,7 @@ pub(super) fn making(observed: &Observed) -> Step {
                     // Before the volume is there: from now on storage is not taken from a claim that wants it.
                     Step::NotePublishing
                 }
-                _ if !gives_up(order) && observed.unbindable.is_none() => waiting(observed, order),
+                _ if !gives_up(observed, order) => waiting(observed, order),
                 // The scheduler has to forget the node before it can choose another.
                 _ if node.is_some() => Step::Reschedule,
                 _ => Step::Revoke,
@@ -101,10 +101,12 @@ fn unordered(observed: &Observed) -> Step {
 }
 
 /// Whether another node is to be asked. What the driver says is for people: a pool that is not there may be
-/// there in a moment, or never.
-fn gives_up(order: &Order) -> bool {
+/// there in a moment, or never. And what an agent says of its driver, and how often that failed, it may have made up.
+fn gives_up(observed: &Observed, order: &Order) -> bool {
     let problem = order.problem.as_ref();
-    problem.is_some_and(|problem| problem.lasts || problem.class == ErrorClass::Exhausted)
+    observed.stalled
+        || observed.unbindable.is_some()
+        || problem.is_some_and(|problem| problem.lasts || problem.class == ErrorClass::Exhausted)
 }
 
 /// Nothing was ordered yet of the node that the scheduler chose, and that is away.
@@ -182,6 +184,7 @@ fn recalling(observed: &Observed) -> Option<Step> {
 mod tests {
     use super::super::{Problem, decide, grow::tests::observed};
     use super::*;
+    use flexvol_sdk::Bytes;
 
     fn waits(change: impl Fn(&mut Claim, &mut Order)) -> Step {
         decide(&waiting_for(change))
@@ -245,6 +248,28 @@ mod tests {
         let told = Step::Stuck("taken".to_owned());
         assert_eq!(unbindable(Published::Soon, None), told);
         assert_eq!(unbindable(Published::Soon, Some("n")), told);
+    }
+
+    #[test]
+    fn who_makes_nothing_for_too_long_loses_the_volume_whatever_it_says() {
+        let stalled = |answer: Answer, published: Published, node: Option<&str>| {
+            let mut observed = waiting_for(|claim, order| {
+                let node = node.map(str::to_owned);
+                claim.wish = Wish::Storage { node };
+                (order.answer, order.published) = (answer, published);
+            });
+            observed.stalled = true;
+            decide(&observed)
+        };
+        let less = Answer::Present(Some(Bytes(1)));
+        for answer in [Answer::None, Answer::Absent, less] {
+            assert_eq!(stalled(answer, Published::No, None), Step::Revoke);
+            assert_eq!(stalled(answer, Published::No, Some("n")), Step::Reschedule);
+        }
+        // It is there after all.
+        let made = Answer::Present(Some(Bytes(10)));
+        assert_eq!(stalled(made, Published::No, None), Step::NotePublishing);
+        assert_eq!(stalled(made, Published::Soon, None), Step::Publish);
     }
 
     #[test]

@@ -47,6 +47,9 @@ pub struct Live {
     pub away: Option<Away>,
     /// The hostname to which volumes of the ordered node are bound, or why none can be; others find it out.
     pub hostname: Option<Result<String, String>>,
+    /// Why another node than the ordered one is asked, if nothing has come of the order for too long; others find it
+    /// out.
+    pub stalled: Option<String>,
 }
 
 /// Reads them. `claim` says where the claim was last seen that the volume is named after, if nothing else
@@ -196,6 +199,7 @@ impl Live {
             }),
             away: self.away.clone(),
             unbindable: self.unbindable().map(str::to_owned),
+            stalled: self.stalled.is_some(),
         }
     }
 

@@ -110,6 +110,11 @@ fn a_node_whose_driver_hangs_gets_no_new_volume_while_there_is_another() {
 }
 
 #[test]
+fn a_node_that_says_it_has_room_and_makes_nothing_keeps_no_claim() {
+    unable::boasting();
+}
+
+#[test]
 fn a_node_that_keeps_pods_out_gets_no_volume_while_there_is_another() {
     unable::podless();
 }

@@ -1,8 +1,16 @@
 //! Nodes that cannot have a volume, and do not say so, or on which no pod runs.
 
-use crate::world::{World, tell};
+use crate::{
+    programs::DRIVER,
+    world::{World, tell},
+};
+use flexvol_apiserver::Key;
+use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
 
 /// A driver whose pool is not there.
 const POOLLESS: &str = r#"#!/bin/sh
@@ -263,4 +271,81 @@ pub fn hanging() {
         assert!(of_big.next().is_none());
         Ok(())
     });
+}
+
+/// A node whose agent promises more than others have, and answers each order as if it were about to be done.
+pub fn boasting() {
+    tell(World::start(), |world| {
+        for node in ["liar", "small"] {
+            world.node(node);
+        }
+        world.start_controller(&["--rate=1000", "--silence-seconds=3"]);
+        world.start_agent("small", &["--heartbeat-seconds=1"]);
+        world.make("StorageNode", json!({"metadata": {"name": "liar"}}));
+        lie(world);
+        known(world, 2)?;
+        let begun = Instant::now();
+        world.eventually("it to be believed", |world| {
+            lie(world);
+            begun.elapsed() > Duration::from_secs(1)
+        })?;
+        let names = names(4);
+        for name in &names {
+            world.claim(name, "plain");
+        }
+        world.eventually("all claims to be bound", |world| {
+            lie(world);
+            names.iter().all(|name| world.is_bound(name))
+        })?;
+        assert_eq!(world.nodes_of_storage(), ["small"; 4]);
+        assert!(world.told("node liar has not made the volume in 12 s, whatever it says"));
+        world.claim("late", "plain");
+        let begun = Instant::now();
+        world.eventually("a later one to be bound", |world| {
+            lie(world);
+            world.is_bound("late")
+        })?;
+        assert!(
+            begun.elapsed() < Duration::from_secs(12),
+            "it was asked first"
+        );
+        assert_eq!(world.nodes_of_storage(), ["small"; 5]);
+        Ok(())
+    });
+}
+
+/// What such an agent writes, each second anew.
+fn lie(world: &World) {
+    let now = Timestamp::now();
+    let seen = world.get("StorageNode", "", "liar")["status"]["seen"].clone();
+    let seen = seen
+        .as_str()
+        .and_then(|seen| seen.parse::<Timestamp>().ok());
+    let is_recent = seen.is_some_and(|seen| now.duration_since(seen).as_secs() < 1);
+    let mut store = world.server.store();
+    if !is_recent {
+        let status = json!({
+            "drivers": {DRIVER: {}}, "capacities": {"plain": i64::MAX}, "seen": now.to_string(),
+        });
+        let key = Key::new("StorageNode", "", "liar");
+        store.merge_status(&key, &status).unwrap();
+    }
+    for order in store.all("NodeVolume") {
+        if order["spec"]["node"] != "liar" {
+            continue;
+        }
+        let generation = &order["metadata"]["generation"];
+        let status = if order["spec"]["wanted"] == "Absent" {
+            json!({"found": "Absent", "problem": null, "observedGeneration": generation})
+        } else {
+            let problem = json!({"class": "retryable", "message": "it is about to be made"});
+            json!({"failures": 1, "problem": problem, "observedGeneration": generation})
+        };
+        if order["status"]["observedGeneration"] != *generation {
+            let name = order["metadata"]["name"].as_str().unwrap();
+            store
+                .merge_status(&Key::new("NodeVolume", "", name), &status)
+                .unwrap();
+        }
+    }
 }

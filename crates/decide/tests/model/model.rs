@@ -248,6 +248,11 @@ impl World {
             unbindable: ordered
                 .filter(|node| self.is_taken(*node))
                 .map(|_| "another node has its hostname".to_owned()),
+            stalled: self.order.as_ref().is_some_and(|order| {
+                self.is_stalled(order.node)
+                    && order.wanted == Wanted::Present
+                    && order.published == Published::No
+            }),
         }
     }
 
@@ -273,7 +278,7 @@ impl World {
         };
         let step = decide(&self.observe());
         let may_be_late = !self.setting.lowers && !self.setting.sizeless;
-        let all_there = matches!(self.away, None | Some(Absence::Taken));
+        let all_there = matches!(self.away, None | Some(Absence::Taken | Absence::Stalled));
         if writes(&step) && all_there && may_be_late {
             let mut next = self.clone();
             let node = self.order.as_ref().map(|order| order.node);

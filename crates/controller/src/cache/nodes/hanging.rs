@@ -1,4 +1,7 @@
-//! Nodes' drivers that do not end their calls, as the answers to orders tell.
+//! Nodes' drivers that do not end their calls, or of whose calls nothing comes, as the answers to orders tell.
+//!
+//! An agent that is broken, or lies, answers what it likes: of an order for a volume that is not there yet its answers
+//! prove nothing but that there is one.
 
 use crate::{
     agent::action::{Duty, duty},
@@ -12,6 +15,9 @@ use tokio::time::Instant;
 /// An order that is not answered for so long is of a driver that hangs, or has much to do.
 const LONG: Duration = Duration::from_secs(60);
 
+/// A node and a driver of which nothing came count as hanging for so long after that.
+const REMEMBERED: Duration = Duration::from_secs(3600);
+
 /// What is waited for, by node and driver.
 #[derive(Debug, Default)]
 pub(super) struct Hanging(BTreeMap<(String, String), Calls>);
@@ -23,6 +29,8 @@ struct Calls {
     open: BTreeMap<String, Open>,
     /// Nobody knows how the last one ended, and none has ended well since.
     uncertain: bool,
+    /// When it was found last that nothing had come of an order.
+    stalled: Option<Instant>,
 }
 
 /// An order that its node has not done.
@@ -31,6 +39,10 @@ struct Open {
     generation: Option<i64>,
     /// When this was seen, unless it was answered.
     since: Option<Instant>,
+    /// Since when its volume has not been made, whatever was answered.
+    unmade: Option<Instant>,
+    /// Somebody was told that nothing comes of it.
+    told: bool,
 }
 
 impl Hanging {
@@ -45,21 +57,58 @@ impl Hanging {
             self.done(&place, &name, order.spec.wanted == Wanted::Present);
             return;
         }
+        let spec = &order.spec;
+        let is_unmade = spec.wanted == Wanted::Present && !spec.publishing && !spec.published;
         let answered = Some(status.observed_generation) == generation;
         let problem = status.problem.filter(|_| answered);
         let uncertain = problem.map(|problem| problem.class() == ErrorClass::Uncertain);
-        if uncertain == Some(false) {
+        if uncertain == Some(false) && !is_unmade {
             self.done(&place, &name, duty != Duty::Delete);
             return;
         }
         let calls = self.0.entry(place).or_default();
-        calls.uncertain |= uncertain.is_some();
-        let since = match calls.open.get(&name) {
+        calls.uncertain |= uncertain == Some(true);
+        let before = calls.open.get(&name);
+        // What was answered before is no answer since.
+        if uncertain == Some(false) && before.is_some() {
+            calls.uncertain = false;
+        }
+        let since = match before {
             _ if answered => None,
             Some(open) if open.generation == generation => open.since,
             _ => Some(Instant::now()),
         };
-        calls.open.insert(name, Open { generation, since });
+        let unmade = before.and_then(|open| open.unmade);
+        let open = Open {
+            generation,
+            since,
+            unmade: is_unmade.then(|| unmade.unwrap_or_else(Instant::now)),
+            told: before.is_some_and(|open| open.told),
+        };
+        calls.open.insert(name, open);
+    }
+
+    /// The orders of which nothing has come for so long since this was asked last.
+    pub fn stalled(&mut self, longest: Duration) -> Vec<String> {
+        let mut stalled = Vec::new();
+        for calls in self.0.values_mut() {
+            for (name, open) in &mut calls.open {
+                if !open.told && open.is_stalled(longest) {
+                    open.told = true;
+                    calls.stalled = Some(Instant::now());
+                    stalled.push(name.clone());
+                }
+            }
+        }
+        self.0.retain(|_, calls| !calls.is_empty());
+        stalled
+    }
+
+    /// Whether nothing has come of an order of the node for so long.
+    pub fn is_stalled(&self, node: &str, driver: &str, name: &str, longest: Duration) -> bool {
+        let calls = self.0.get(&(node.to_owned(), driver.to_owned()));
+        let open = calls.and_then(|calls| calls.open.get(name));
+        open.is_some_and(|open| open.is_stalled(longest))
     }
 
     /// Orders of these names are there no more.
@@ -95,15 +144,29 @@ impl Hanging {
     pub fn has(&self, node: &str, driver: &str) -> bool {
         let calls = self.0.get(&(node.to_owned(), driver.to_owned()));
         calls.is_some_and(|calls| {
-            let mut since = calls.open.values().filter_map(|open| open.since);
-            calls.uncertain || since.any(|since| since.elapsed() >= LONG)
+            let mut since = calls
+                .open
+                .values()
+                .flat_map(|open| open.since.into_iter().chain(open.unmade));
+            calls.uncertain || calls.stalls() || since.any(|since| since.elapsed() >= LONG)
         })
     }
 }
 
 impl Calls {
     fn is_empty(&self) -> bool {
-        self.open.is_empty() && !self.uncertain
+        self.open.is_empty() && !self.uncertain && !self.stalls()
+    }
+
+    fn stalls(&self) -> bool {
+        self.stalled
+            .is_some_and(|since| since.elapsed() < REMEMBERED)
+    }
+}
+
+impl Open {
+    fn is_stalled(&self, longest: Duration) -> bool {
+        self.unmade.is_some_and(|since| since.elapsed() >= longest)
     }
 }
 
@@ -172,6 +235,37 @@ mod tests {
             all.seen(&order(name, "Present", &answer));
             assert!(!all.has("n", "a/b"), "{name}");
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_node_that_answers_and_makes_nothing_counts_as_hanging_until_an_hour_after() {
+        let mut all = Hanging::default();
+        let longest = LONG * 13;
+        for class in ["retryable", "uncertain", "retryable", "retryable"] {
+            all.seen(&order("one", "Present", &failed(class, 1)));
+            all.seen(&order("made", "Present", &failed("retryable", 1)));
+            all.seen(&order("two", "Absent", &failed("retryable", 2)));
+            tokio::time::advance(LONG / 4).await;
+        }
+        let made = json!({"found": "Present", "size": 2, "observedGeneration": 1});
+        all.seen(&order("made", "Present", &made));
+        assert!(all.has("n", "a/b") && all.stalled(longest).is_empty());
+        tokio::time::advance(longest - LONG).await;
+        let less = json!({"found": "Present", "size": 1, "observedGeneration": 1});
+        all.seen(&order("one", "Present", &less));
+        assert_eq!(all.stalled(longest), ["one"]);
+        assert!(all.stalled(longest).is_empty(), "it was told");
+        assert!(all.is_stalled("n", "a/b", "one", longest));
+        assert!(!all.is_stalled("n", "a/b", "made", longest));
+        all.seen(&order("one", "Absent", &json!({"found": "Absent"})));
+        assert!(!all.is_stalled("n", "a/b", "one", longest));
+        all.gone(["one"].into_iter());
+        tokio::time::advance(REMEMBERED - LONG).await;
+        assert!(all.has("n", "a/b"));
+        tokio::time::advance(LONG).await;
+        assert!(!all.has("n", "a/b"));
+        all.gone([].into_iter());
+        assert!(all.0.is_empty());
     }
 
     #[tokio::test(start_paused = true)]

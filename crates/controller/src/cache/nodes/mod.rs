@@ -40,6 +40,10 @@ pub const SILENCE: Duration = Duration::from_secs(200);
 /// After how many times that, by the clocks of two hosts, an agent was silent already when this process began.
 const SILENCES_BEFORE: u32 = 3;
 
+/// After how many times that an order of which nothing has come is given to another node: longer than an agent waits
+/// for a driver.
+const SILENCES_WITHOUT_VOLUME: u32 = 4;
+
 /// The nodes that have, or had, an agent.
 #[derive(Debug)]
 pub struct Nodes {
@@ -224,6 +228,30 @@ impl Nodes {
     /// An order of a node is as seen.
     pub(crate) fn order_seen(&self, order: &NodeVolume) {
         self.hanging().seen(order);
+    }
+
+    /// The volumes of whose orders nothing has come for too long, since this was asked last.
+    pub(crate) fn stalled(&self) -> Vec<String> {
+        self.hanging().stalled(self.longest_making())
+    }
+
+    /// Why another node is asked for the volume of an order, if nothing has come of that for too long.
+    pub(crate) fn stalls(&self, order: &NodeVolume) -> Option<String> {
+        let (longest, spec) = (self.longest_making(), &order.spec);
+        let name = order.metadata.name.as_deref().unwrap_or_default();
+        let hanging = self.hanging();
+        let stalls = hanging.is_stalled(&spec.node, &spec.driver, name, longest);
+        stalls.then(|| {
+            format!(
+                "node {} has not made the volume in {} s, whatever it says; another node is asked",
+                spec.node,
+                longest.as_secs()
+            )
+        })
+    }
+
+    fn longest_making(&self) -> Duration {
+        self.silence * SILENCES_WITHOUT_VOLUME
     }
 
     /// A class is as seen. What nodes could not make of one of its name that it has replaced says nothing of it.

@@ -102,7 +102,7 @@ impl Act<'_> {
             }
             Step::Forget => {
                 self.forget(order(live)?).await?;
-                (live.order, live.hostname) = (None, None);
+                (live.order, live.hostname, live.stalled) = (None, None, None);
             }
             Step::DeleteVolume => {
                 let api: Api<PersistentVolume> = self.all();

@@ -119,6 +119,9 @@ impl Controller {
                     }
                 }
             }
+            for name in self.nodes.stalled() {
+                self.look_at(&name);
+            }
             let too_soon = looked.is_some_and(|then| then.elapsed() < OFFERS);
             if !too_soon && self.offered.swap(false, Ordering::Relaxed) {
                 let nodeless = {

@@ -215,6 +215,8 @@ impl Controller {
         }
         let mut live = observe::read(&self.client, name, place, &self.ours).await?;
         live.away = away(&self.client, &self.nodes, &live, &self.ours).await?;
+        let order = live.order.as_ref();
+        live.stalled = order.and_then(|order| self.nodes.stalls(order));
         if let Some(claim) = live.claim.as_ref().filter(|claim| claim::grows(claim)) {
             // So that the answer of the node is a reason to look again.
             self.claim_grows(name, claim);
@@ -243,7 +245,7 @@ impl Controller {
                 // Also if it cannot be written.
                 Step::SayFailure(why) => self.tell(&live, why),
                 Step::Revoke => {
-                    if let Some(why) = live.unbindable() {
+                    if let Some(why) = live.unbindable().or(live.stalled.as_deref()) {
                         self.tell(&live, why);
                     }
                 }
@@ -315,8 +317,9 @@ impl Controller {
                 let failed = live.kept_failing();
                 let failed = failed.map(|problem| (problem.class(), &*problem.message));
                 // Its hostname may be its own again when the next node is chosen, and another's after that.
-                let unbindable = live.unbindable().map(|why| (ErrorClass::Retryable, why));
-                if let (Some(order), Some((error, words))) = (&live.order, unbindable.or(failed)) {
+                let own = live.unbindable().or(live.stalled.as_deref());
+                let own = own.map(|why| (ErrorClass::Retryable, why));
+                if let (Some(order), Some((error, words))) = (&live.order, own.or(failed)) {
                     let asker = Asker {
                         volume: name,
                         namespace: &order.spec.claim.namespace,
@@ -399,7 +402,7 @@ impl Controller {
             Step::Reschedule => {
                 let full = "the node that the scheduler chose has no room for the volume";
                 let away = live.away.as_ref().map(|away| away.why.as_str());
-                let why = live.unbindable().or(away);
+                let why = live.unbindable().or(live.stalled.as_deref()).or(away);
                 normal("Rescheduling", why.unwrap_or(full));
             }
             _ => {}

@@ -12,15 +12,21 @@ pub(super) enum Absence {
     Removed,
     /// It works, but no volume can be bound to it: another node has its hostname.
     Taken,
+    /// It answers, and makes nothing.
+    Stalled,
 }
 
 impl World {
     pub(super) fn is_away(&self, node: Node) -> bool {
-        node == 0 && self.away.is_some() && !self.is_taken(node)
+        node == 0 && self.away.is_some() && !self.is_taken(node) && !self.is_stalled(node)
     }
 
     pub(super) fn is_taken(&self, node: Node) -> bool {
         node == 0 && self.away == Some(Absence::Taken)
+    }
+
+    pub(super) fn is_stalled(&self, node: Node) -> bool {
+        node == 0 && self.away == Some(Absence::Stalled)
     }
 
     /// The scheduler would not choose it.

@@ -1,7 +1,7 @@
 //! What Kubernetes and the nodes do by themselves.
 
 use super::{Actor, HUGE, Node, Phase, World, bytes, writes};
-use flexvol_decide::{Answer, Wanted, decide};
+use flexvol_decide::{Answer, Published, Wanted, decide};
 
 impl World {
     pub(super) fn scheduler(&self, node: Node) -> Option<World> {
@@ -41,7 +41,10 @@ impl World {
             Actor::Scheduler => {
                 let all = [0, 1];
                 let fits = |node: &Node| {
-                    !self.full[*node] && !self.is_lost(*node) && !self.is_taken(*node)
+                    !self.full[*node]
+                        && !self.is_lost(*node)
+                        && !self.is_taken(*node)
+                        && !self.is_stalled(*node)
                 };
                 next = self.scheduler(all.into_iter().find(fits).unwrap_or(0))?;
             }
@@ -167,6 +170,11 @@ impl World {
         }
         let done = match (order.wanted, order.answer) {
             (Wanted::Absent, Answer::Absent) => true,
+            (Wanted::Present, _)
+                if self.is_stalled(order.node) && order.published == Published::No =>
+            {
+                true
+            }
             (Wanted::Present, Answer::Present(size)) => {
                 size.is_none_or(|size| size.0 >= order.size)
             }

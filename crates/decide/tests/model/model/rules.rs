@@ -109,6 +109,7 @@ impl World {
     pub fn at_rest(&self) -> Result<(), String> {
         match self.away {
             Some(Absence::Taken) => self.as_far_as_it_can_be_bound(),
+            Some(Absence::Stalled) => self.as_it_shall_be(),
             Some(_) => self.as_far_as_it_can(),
             None => self.as_it_shall_be(),
         }

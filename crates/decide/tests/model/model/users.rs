@@ -113,6 +113,9 @@ impl World {
             add("another node takes a node's hostname", &|world| {
                 world.away = Some(Absence::Taken);
             });
+            add("a node makes nothing any more", &|world| {
+                world.away = Some(Absence::Stalled);
+            });
         }
         match self.away {
             None if self.has_no_accident() && !self.setting.is_calm() => {

@@ -34,7 +34,10 @@ impl World {
             }
             Step::Order { node } => {
                 let fits = |node: &usize| {
-                    !self.full[*node] && !self.is_away(*node) && !self.is_taken(*node)
+                    !self.full[*node]
+                        && !self.is_away(*node)
+                        && !self.is_taken(*node)
+                        && !self.is_stalled(*node)
                 };
                 let room = [0, 1].into_iter().find(fits);
                 let node = node
