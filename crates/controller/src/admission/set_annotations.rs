@@ -3,7 +3,7 @@
 
 use super::{
     review::{Update, Verdict},
-    set_claims::{claims, class_of, refused_if_cut},
+    set_claims::{claims, class_of, is_claim_of, refused_if_cut},
 };
 use crate::k8s::{
     class::beyond,
@@ -29,14 +29,26 @@ async fn judge_known(client: &Client, update: &Update<StatefulSet>) -> Result<Ve
     if let Some(why) = meaningless(update) {
         return Ok(Verdict::refused(why));
     }
+    // Before anything is looked up: there is one annotation for each template at most.
+    let mut sizes = Vec::new();
     for (template, size) in changed(update) {
-        let size = match size {
-            Ok(size) => size,
+        match size {
+            Ok(size) => sizes.push((template, size)),
             Err(why) => return Ok(Verdict::refused(format!("{why}; mend or remove it"))),
-        };
-        let class = class_of(client, &update.new, &template).await?;
-        let claims = claims(client, &update.new, &template).await?;
-        if let Some(why) = impossible(&update.new, &template, size, class.as_ref(), &claims) {
+        }
+    }
+    if sizes.is_empty() {
+        return Ok(Verdict::allowed());
+    }
+    let set = &update.new;
+    let templates: Vec<_> = sizes.iter().map(|(template, _)| &**template).collect();
+    let all = claims(client, set, &templates).await?;
+    for (template, size) in sizes {
+        let class = class_of(client, set, &template).await?;
+        let of_template =
+            |claim: &&PersistentVolumeClaim| is_claim_of(set, &template, &claim.name_any());
+        let claims: Vec<_> = all.iter().filter(of_template).collect();
+        if let Some(why) = impossible(set, &template, size, class.as_ref(), &claims) {
             return Ok(Verdict::refused(why));
         }
     }
@@ -64,7 +76,7 @@ fn impossible(
     name: &str,
     asked: Bytes,
     class: Option<&StorageClass>,
-    claims: &[PersistentVolumeClaim],
+    claims: &[&PersistentVolumeClaim],
 ) -> Option<String> {
     let begun = template(set, name).and_then(size).map(|(_, size)| size);
     if let Some(begun) = begun.filter(|begun| asked < *begun) {
@@ -98,7 +110,13 @@ mod tests {
         support::metrics::Metrics,
     };
     use flexvol_apiserver::{Key, Server};
+    use kube::client::Body;
     use serde_json::{Value, from_value, json};
+    use std::sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    };
+    use tower::BoxError;
 
     const GIB: u64 = 1 << 30;
 
@@ -130,6 +148,56 @@ mod tests {
         let change = ("data".to_owned(), Ok(Bytes(4 * GIB)));
         assert_eq!(changed(&update(Some("4Gi"))), [change]);
         assert_eq!(changed(&update(None)), []);
+    }
+
+    #[tokio::test]
+    async fn a_set_with_many_annotations_costs_the_api_server_few_requests() {
+        let asked = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&asked);
+        let nothing = tower::service_fn(move |_: http::Request<Body>| {
+            counted.fetch_add(1, Ordering::Relaxed);
+            let list = json!({"metadata": {}, "items": [], "kind": "List", "apiVersion": "v1"});
+            async move {
+                Ok::<_, BoxError>(http::Response::new(Body::from(
+                    list.to_string().into_bytes(),
+                )))
+            }
+        });
+        let client = Client::new(nothing, "default");
+        let update = |templates: usize, annotations: usize| {
+            let sizes: Value = (0..annotations)
+                .map(|number| (format!("grow.flexvol.dev/t{number}"), json!("2Gi")))
+                .collect();
+            let templates: Vec<_> = (0..templates)
+                .map(|number| json!({
+                    "metadata": {"name": format!("t{number}")}, "spec": {"storageClassName": ""},
+                }))
+                .collect();
+            let set: Value = json!({
+                "metadata": {"name": "db", "namespace": "ns", "annotations": sizes},
+                "spec": {
+                    "serviceName": "db", "selector": {"matchLabels": {"app": "db"}}, "template": {},
+                    "volumeClaimTemplates": templates,
+                },
+            });
+            Update {
+                uid: String::new(),
+                new: from_value(set).unwrap(),
+                old: StatefulSet::default(),
+            }
+        };
+        let requests = async |templates: usize, annotations: usize| {
+            asked.store(0, Ordering::Relaxed);
+            let verdict = judge(&client, &update(templates, annotations)).await;
+            (
+                verdict.map(|verdict| verdict.refusal.is_some()).ok(),
+                asked.load(Ordering::Relaxed),
+            )
+        };
+        assert_eq!(requests(16, 16).await, (Some(false), 1));
+        assert_eq!(requests(16, 250).await, (Some(true), 0));
+        assert_eq!(requests(17, 17).await, (None, 0));
+        assert_eq!(requests(16, 0).await, (Some(false), 0));
     }
 
     #[test]
@@ -243,19 +311,16 @@ mod tests {
             "status": {"capacity": {"storage": "3Gi"}},
         }))
         .unwrap();
-        let why = |asked: u64, grows: bool, claims: &[PersistentVolumeClaim]| {
+        let why = |asked: u64, grows: bool, claims: &[&PersistentVolumeClaim]| {
             impossible(&set, "data", Bytes(asked), Some(&class(grows)), claims)
         };
         let says = |why: Option<String>, text: &str| {
             let why = why.unwrap();
             assert!(why.contains(text), "{why}");
         };
-        assert_eq!(why(4 * GIB, true, std::slice::from_ref(&claim)), None);
-        assert_eq!(why(2 * GIB, true, &[rounded_up]), None);
-        says(
-            why(2 * GIB, true, std::slice::from_ref(&claim)),
-            "claim data-db-1 has 3Gi",
-        );
+        assert_eq!(why(4 * GIB, true, &[&claim]), None);
+        assert_eq!(why(2 * GIB, true, &[&rounded_up]), None);
+        says(why(2 * GIB, true, &[&claim]), "claim data-db-1 has 3Gi");
         says(why(GIB / 2, true, &[]), "are made with 1Gi");
         says(why(4 * GIB, false, &[]), "allowVolumeExpansion");
         says(why(6 * GIB, true, &[]), "allows at most 5Gi");

@@ -126,11 +126,11 @@ fn claims_near(client: &Client, set: &StatefulSet) -> Option<Claims> {
     Some(Api::namespaced(client.clone(), &namespace))
 }
 
-/// The claims of a template that are there, as far as they carry labels and are not too many.
+/// The claims of these templates that are there, as far as they carry labels and are not too many.
 pub(super) async fn claims(
     client: &Client,
     set: &StatefulSet,
-    template: &str,
+    templates: &[&str],
 ) -> Result<Vec<PersistentVolumeClaim>> {
     let Some(claims) = claims_near(client, set) else {
         return Ok(Vec::new());
@@ -150,7 +150,10 @@ pub(super) async fn claims(
     let (mut all, mut cut) = (Vec::new(), 0);
     for claim in found {
         let name = claim.name_any();
-        if !is_claim_of(set, template, &name) {
+        if !templates
+            .iter()
+            .any(|template| is_claim_of(set, template, &name))
+        {
             continue;
         }
         if !claim.cut {
@@ -166,7 +169,7 @@ pub(super) async fn claims(
     Ok(all)
 }
 
-fn is_claim_of(set: &StatefulSet, template: &str, name: &str) -> bool {
+pub(super) fn is_claim_of(set: &StatefulSet, template: &str, name: &str) -> bool {
     let ordinal = name.rsplit('-').next().and_then(|text| text.parse().ok());
     ordinal.is_some_and(|ordinal| {
         ordinals(set).contains(&ordinal) && claim_name(set, template, ordinal) == name

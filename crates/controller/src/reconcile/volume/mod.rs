@@ -325,7 +325,7 @@ impl Controller {
                         namespace: &order.spec.claim.namespace,
                     };
                     self.nodes.failed(node, class, asker, error, words);
-                    if unbindable.is_some() {
+                    if live.unbindable().is_some() {
                         self.nodes.unbindable(node);
                     }
                 }
