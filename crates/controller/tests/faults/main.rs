@@ -343,6 +343,11 @@ fn whoever_has_a_claim_that_others_let_nobody_write_is_told() {
 }
 
 #[test]
+fn whoever_has_a_claim_whose_volume_the_api_server_refuses_is_told() {
+    refused::volume();
+}
+
+#[test]
 fn what_no_event_can_say_is_in_the_log() {
     refused::events();
 }

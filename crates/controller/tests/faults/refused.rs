@@ -56,6 +56,30 @@ pub fn by_admission() {
     });
 }
 
+/// The driver answered options that no persistent volume may have (`validateFlexVolumeSource` in
+/// pkg/apis/core/validation).
+pub fn volume() {
+    tell(World::start(), |world| {
+        world.start_on_a_node();
+        let write = "POST PersistentVolume ";
+        let why = "spec.flexVolume.options: Invalid value: \"kubernetes.io/x\": must not use reserved namespaces";
+        world.server.refuse(write, refused(422, "Invalid", why));
+        world.claim("data", "plain");
+        world.eventually("its author to be told", |world| {
+            world.told("must not use reserved namespaces")
+        })?;
+        let begun = Instant::now();
+        world.eventually("some time to pass", |_| {
+            begun.elapsed() > Duration::from_secs(10)
+        })?;
+        let tried = world.server.requests().into_iter();
+        let tried = tried.filter(|request| request == write).count();
+        assert!(tried <= 8, "it was tried {tried} times");
+        world.server.refuse(write, None);
+        world.eventually("the claim to be bound", |world| world.is_bound("data"))
+    });
+}
+
 /// No event can be made in a namespace that is being deleted.
 pub fn events() {
     tell(World::start(), |world| {
