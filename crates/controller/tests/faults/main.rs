@@ -283,6 +283,11 @@ fn a_set_of_ten_thousand_claims_delays_no_other_set() {
 }
 
 #[test]
+fn a_set_that_is_edited_all_the_time_is_looked_at_now_and_then() {
+    patience::touched_sets();
+}
+
+#[test]
 fn a_tenant_who_writes_large_objects_costs_no_memory() {
     tenants::large_claims();
 }

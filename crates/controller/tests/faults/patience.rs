@@ -123,3 +123,26 @@ pub fn huge_sets() {
         })
     });
 }
+
+pub fn touched_sets() {
+    tell(World::start(), |world| {
+        world.start_controller(&["--rate=1000"]);
+        world.make("StatefulSet", set("db", 1, 1));
+        let looks = |world: &World| asked(world, "GET StatefulSet db");
+        world.eventually("the set to be looked at", |world| looks(world) > 0)?;
+        let (begun, before) = (Instant::now(), looks(world));
+        let key = Key::new("StatefulSet", "default", "db");
+        let mut edits = 0;
+        world.eventually("it to be edited for a while", |world| {
+            edits += 1;
+            let labels = json!({"metadata": {"labels": {"edit": edits.to_string()}}});
+            world.server.store().merge(&key, &labels).unwrap();
+            begun.elapsed() > Duration::from_secs(4)
+        })?;
+        let more = looks(world) - before;
+        assert!(more <= 2, "{edits} edits made {more} looks");
+        let grown = json!({"metadata": {"annotations": {"grow.flexvol.dev/t0": "no size"}}});
+        world.server.store().merge(&key, &grown).unwrap();
+        world.eventually("the last one to be seen", |world| world.told("no size"))
+    });
+}

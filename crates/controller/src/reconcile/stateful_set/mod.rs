@@ -40,8 +40,10 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
+use tokio::time::Instant;
 
-/// A set of which a claim was asked to grow is looked at again after this.
+/// A set of which a claim was asked to grow is looked at again after this, and no set is sooner because of news of it:
+/// who edits one all the time keeps no other waiting.
 const SOON: Duration = Duration::from_secs(5);
 
 /// How soon a set is looked at again that has claims which wait for something, if it does not change.
@@ -112,6 +114,8 @@ pub struct Sets {
     events: Arc<Events>,
     /// By set.
     rounds: Mutex<HashMap<String, Round>>,
+    /// When sets were looked at last.
+    looked: Mutex<HashMap<String, Instant>>,
 }
 
 impl std::fmt::Debug for Sets {
@@ -128,6 +132,7 @@ impl Sets {
             queue: Queue::new(Duration::from_secs(300)),
             events,
             rounds: Mutex::default(),
+            looked: Mutex::default(),
         })
     }
 
@@ -136,6 +141,7 @@ impl Sets {
         tokio::spawn(async move { this.watch().await });
         loop {
             let key = self.queue.next().await;
+            self.looks(&key);
             let outcome = match self.set(&key).await {
                 Ok(outcome) => outcome,
                 Err(error) if is_conflict(&error) => Outcome::After(Duration::from_millis(100)),
@@ -161,7 +167,7 @@ impl Sets {
                         let namespace = set.namespace().unwrap_or_default();
                         let key = format!("{namespace}/{}", set.name_any());
                         // Namespaces take turns.
-                        self.queue.push(&namespace, &key);
+                        self.queue.push_by(&namespace, &key, self.due(&key));
                     }
                 }
                 Ok(Event::Delete(_) | Event::Init | Event::InitDone) => {}
@@ -171,6 +177,20 @@ impl Sets {
                 }
             }
         }
+    }
+
+    fn looks(&self, key: &str) {
+        let mut looked = self.looked.lock().unwrap_or_else(PoisonError::into_inner);
+        looked.retain(|_, at| at.elapsed() < SOON);
+        looked.insert(key.to_owned(), Instant::now());
+    }
+
+    /// When a set of which there is news may be looked at.
+    fn due(&self, key: &str) -> Instant {
+        let looked = self.looked.lock().unwrap_or_else(PoisonError::into_inner);
+        looked
+            .get(key)
+            .map_or_else(Instant::now, |looked| *looked + SOON)
     }
 
     async fn set(&self, key: &str) -> Result<Outcome> {
