@@ -110,7 +110,7 @@ impl Nodes {
         let Some(before) = all.get_mut(&name) else {
             let seen = now.status.seen.as_ref();
             let seen = seen.and_then(|seen| seen.parse::<Timestamp>().ok());
-            let longest = self.silence * SILENCES_BEFORE;
+            let longest = self.silence.saturating_mul(SILENCES_BEFORE);
             let is_old = |seen| Timestamp::now().duration_since(seen).unsigned_abs() > longest;
             if seen.is_some_and(is_old) {
                 now.heard = None;
@@ -251,7 +251,7 @@ impl Nodes {
     }
 
     fn longest_making(&self) -> Duration {
-        self.silence * SILENCES_WITHOUT_VOLUME
+        self.silence.saturating_mul(SILENCES_WITHOUT_VOLUME)
     }
 
     /// A class is as seen. What nodes could not make of one of its name that it has replaced says nothing of it.
