@@ -131,12 +131,9 @@ impl Driver for Gossip {
         self.tell(Some(volume), format!("{volume:?}"), size.new)
     }
     fn provision(&self, volume: &Volume, size: Bytes) -> Answer<Provisioned> {
-        let done = Provisioned {
-            options: volume.options.clone().into(),
-            size,
-            handle: flexvol_sdk::Handle::from_bytes([7; 16]),
-            filesystem: volume.filesystem.clone(),
-        };
+        let mut done = Provisioned::new(flexvol_sdk::Handle::from_bytes([7; 16]), size)
+            .with_filesystem(volume.filesystem.clone());
+        done.options = volume.options.clone().into();
         self.tell(Some(volume), format!("{volume:?}"), done)
     }
     fn delete(&self, volume: &Volume) -> Answer<()> {

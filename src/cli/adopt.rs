@@ -53,16 +53,13 @@ impl Adopt {
     pub fn run(self, here: &Installed) -> Result<()> {
         let chosen = self.configured.choose(here)?;
         let place = self.cluster.place(&chosen)?;
+        let mut adoption = Adoption::of(&self.file, self.name.clone(), &self.namespace);
+        adoption.size = self.size;
+        adoption.format = self.format;
+        adoption.pool = self.pool;
         let adopted = chosen
             .upkeep()?
-            .adopt(&Adoption {
-                path: self.file.clone(),
-                name: self.name.clone(),
-                namespace: self.namespace.clone(),
-                size: self.size,
-                format: self.format,
-                pool: self.pool,
-            })
+            .adopt(&adoption)
             .with_context(|| format!("take over {}", self.file.display()))?;
         let what = if adopted.changed {
             "was taken over"

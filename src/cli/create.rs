@@ -75,13 +75,11 @@ impl Create {
         if let Some(pool) = &self.pool {
             parameters = Options::from_iter([("pool", pool.as_str())]);
         }
-        let request = Volume {
-            name: Some(self.name.clone()),
-            filesystem: self.fs.map(Into::into),
-            claim_namespace: Some(self.namespace.clone()),
-            options: parameters,
-            ..Volume::default()
-        };
+        let mut request = Volume::default();
+        request.name = Some(self.name.clone());
+        request.filesystem = self.fs.map(Into::into);
+        request.claim_namespace = Some(self.namespace.clone());
+        request.options = parameters;
         if let Some(existing) = &existing {
             let mark = existing.mark();
             if let Some(namespace) = mark.and_then(|mark| mark.namespace.as_deref())

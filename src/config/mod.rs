@@ -162,12 +162,12 @@ impl Config {
 
     /// What the whole driver heeds.
     pub fn settings(&self) -> Settings {
-        Settings {
-            attach: self.attach,
-            role: self.role,
-            growth: self.growth,
-            names: self.names,
-        }
+        let mut settings = Settings::default();
+        settings.attach = self.attach;
+        settings.role = self.role;
+        settings.growth = self.growth;
+        settings.names = self.names;
+        settings
     }
 }
 

@@ -200,15 +200,12 @@ fn pool(
             ..fault(&what)
         }
     })?;
-    Ok(PoolConfig {
-        policy: Policy {
-            namespaces: common.namespaces,
-            filesystem: common.filesystem.unwrap_or(Policy::default().filesystem),
-            largest: common.largest,
-            keep_deleted: Some(common.keep_deleted.duration()),
-        },
-        keys: own,
-    })
+    let mut policy = Policy::default();
+    policy.namespaces = common.namespaces;
+    policy.filesystem = common.filesystem.unwrap_or(policy.filesystem);
+    policy.largest = common.largest;
+    policy.keep_deleted = Some(common.keep_deleted.duration());
+    Ok(PoolConfig { policy, keys: own })
 }
 
 /// One word of a few. What serde derives takes a table that has the word for its key, too.

@@ -162,12 +162,8 @@ mod tests {
             Ok(r.new)
         }
         fn provision(&self, _: &Volume, size: Bytes) -> Answer<Provisioned> {
-            Ok(Provisioned {
-                options: [].into(),
-                size,
-                handle: Handle::from_bytes([1; 16]),
-                filesystem: Some(Filesystem::Xfs.into()),
-            })
+            Ok(Provisioned::new(Handle::from_bytes([1; 16]), size)
+                .with_filesystem(Some(Filesystem::Xfs.into())))
         }
         fn delete(&self, _: &Volume) -> Answer<()> {
             Ok(())

@@ -50,6 +50,7 @@ pub fn not_supported<T>() -> Answer<T> {
 
 /// What `provision` made.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Provisioned {
     /// The options a persistent volume must carry so that later callouts find this volume.
     pub options: BTreeMap<String, String>,
@@ -59,6 +60,33 @@ pub struct Provisioned {
     pub handle: Handle,
     /// The file system it will hold; `None` where that is not decided yet.
     pub filesystem: Option<FsType>,
+}
+
+impl Provisioned {
+    /// A volume whose size is what it has, and that no option is needed to find.
+    #[must_use]
+    pub fn new(handle: Handle, size: Bytes) -> Self {
+        Provisioned {
+            options: BTreeMap::new(),
+            size,
+            handle,
+            filesystem: None,
+        }
+    }
+
+    /// Another option that a persistent volume must carry.
+    #[must_use]
+    pub fn with_option(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
+        self.options.insert(key.into(), value.into());
+        self
+    }
+
+    /// The file system that it will hold, where that is decided.
+    #[must_use]
+    pub fn with_filesystem(mut self, filesystem: Option<FsType>) -> Self {
+        self.filesystem = filesystem;
+        self
+    }
 }
 
 /// A FlexVolume driver. Every method answers Not supported until it is written.

@@ -168,6 +168,7 @@ impl fmt::Display for VolumeName {
 
 /// The JSON argument of a callout, with the keys Kubernetes itself writes split off.
 #[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub struct Volume {
     /// `kubernetes.io/pvOrVolumeName`; absent from callers that name no volume (`capacity`).
     pub name: Option<VolumeName>,
@@ -193,6 +194,7 @@ impl Volume {
 
 /// The pod a volume is mounted for; only `mount` names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Pod {
     /// `kubernetes.io/pod.namespace`.
     pub namespace: String,
@@ -204,6 +206,7 @@ pub struct Pod {
 
 /// Everything `mount` is told.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct MountRequest {
     /// The directory of the pod, made by kubelet.
     pub dir: PathBuf,
@@ -219,6 +222,7 @@ pub struct MountRequest {
 
 /// The sizes of an expansion, in bytes as kubelet writes them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Resize {
     /// At least this much is asked for.
     pub new: Bytes,

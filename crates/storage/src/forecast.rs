@@ -22,6 +22,7 @@ pub(crate) struct Prospect {
 
 /// The steps to a goal, as far as they can be told beforehand.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Forecast {
     /// What would be done, in order.
     pub steps: Vec<Step>,
@@ -192,12 +193,7 @@ mod tests {
         };
         Prospect {
             seen: Observed {
-                asset: Some(Asset {
-                    size: GIB,
-                    mark: Some(mark),
-                    thin: false,
-                    promised: false,
-                }),
+                asset: Some(Asset::new(GIB, Some(mark))),
                 device: None,
                 target: TargetState::Free,
                 used_by_pods: false,

@@ -29,6 +29,7 @@ use std::path::{Path, PathBuf};
 
 /// One pool, as it is now.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct PoolReport {
     /// Its name in the configuration.
     pub name: String,
@@ -65,6 +66,7 @@ impl Subject {
 
 /// One volume, what stands in its way and what would happen to it.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct Explanation {
     /// The volume.
     pub volume: VolumeReport,

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 /// The storage behind a volume.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub struct Asset {
     /// Its size, as far as the storage is concerned.
     pub size: Bytes,
@@ -19,17 +20,33 @@ pub struct Asset {
 }
 
 impl Asset {
+    /// Storage with all its blocks.
+    #[must_use]
+    pub fn new(size: Bytes, mark: Option<Mark>) -> Asset {
+        Asset {
+            size,
+            mark,
+            thin: false,
+            promised: false,
+        }
+    }
+
+    /// The same storage, whose blocks are allocated when they are written if it is `thin`; its growth may
+    /// then be only a promise.
+    #[must_use]
+    pub fn with_thin(mut self, thin: bool, promised: bool) -> Asset {
+        self.thin = thin;
+        self.promised = promised;
+        self
+    }
+
     /// Storage whose mark is this text.
     ///
     /// # Errors
     /// As for [`Mark::decode`].
     pub fn marked(size: Bytes, mark: Option<String>) -> Result<Asset> {
-        Ok(Asset {
-            size,
-            mark: mark.map(|text| Mark::decode(&text)).transpose()?,
-            thin: false,
-            promised: false,
-        })
+        let mark = mark.map(|text| Mark::decode(&text)).transpose()?;
+        Ok(Asset::new(size, mark))
     }
 
     /// An image with all its blocks.

@@ -15,7 +15,6 @@ use crate::{
 };
 use flexvol_host::{VolumeId, clock::Moment, lock::Guard, random};
 use flexvol_sdk::{Bytes, Error, ErrorKind, Filesystem, Handle, Provisioned, Result, VolumeName};
-use std::collections::BTreeMap;
 
 /// How often a name is taken again that another call takes away; each time one of the others has
 /// come to its end.
@@ -67,18 +66,14 @@ impl VolumeDriver {
             Some(mark) => expect_same(mark, request)?,
             None => None,
         };
-        Ok(Provisioned {
-            options: BTreeMap::from([
-                ("handle".to_owned(), handle.to_string()),
-                ("pool".to_owned(), found.pool),
-            ]),
-            size: reached.size(),
-            handle,
-            filesystem: self
-                .traits
-                .has_filesystem
-                .then(|| made.unwrap_or(filesystem).into()),
-        })
+        let filesystem = self
+            .traits
+            .has_filesystem
+            .then(|| made.unwrap_or(filesystem));
+        Ok(Provisioned::new(handle, reached.size())
+            .with_option("handle", handle.to_string())
+            .with_option("pool", found.pool)
+            .with_filesystem(filesystem.map(Into::into)))
     }
 
     /// The volume that has the name, with its handle and under its lock.

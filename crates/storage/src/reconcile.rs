@@ -24,6 +24,7 @@ pub trait World {
 
 /// A goal that was reached: measured, never inferred.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Reached {
     /// Whether anything had to be done.
     pub changed: bool,

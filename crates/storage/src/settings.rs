@@ -50,6 +50,7 @@ pub enum Namespaces {
 
 /// What an administrator decides for a whole driver.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Settings {
     /// Kubernetes attaches volumes before it mounts them.
     pub attach: bool,
@@ -63,6 +64,7 @@ pub struct Settings {
 
 /// What an administrator decides for one pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Policy {
     /// Which pods may mount its volumes.
     pub namespaces: Namespaces,

@@ -122,6 +122,7 @@ pub trait ManagedDirectories: DirectoryBackend {
 
 /// What is to be taken over, and as what.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Adoption {
     /// Where it is.
     pub path: PathBuf,
@@ -137,8 +138,24 @@ pub struct Adoption {
     pub pool: Option<String>,
 }
 
+impl Adoption {
+    /// As large as it is, into the only pool, and only with a file system.
+    #[must_use]
+    pub fn of(path: impl Into<PathBuf>, name: VolumeName, namespace: impl Into<String>) -> Self {
+        Adoption {
+            path: path.into(),
+            name,
+            namespace: namespace.into(),
+            size: None,
+            format: false,
+            pool: None,
+        }
+    }
+}
+
 /// A volume that was taken over.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Adopted {
     /// The volume, as `provision` would have answered it.
     pub volume: Provisioned,
@@ -148,6 +165,7 @@ pub struct Adopted {
 
 /// Something that was left behind.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct Leftover {
     /// What it is, for people.
     pub what: String,

@@ -120,11 +120,10 @@ impl Backend for Directories {
             return Ok(None);
         };
         let size = self.limited()?.size(&directory)?;
-        Ok(Some(Asset {
-            thin: self.rules.overcommit,
-            promised: self.rules.overcommit,
-            ..Asset::marked(size, directory.mark()?)?
-        }))
+        let thin = self.rules.overcommit;
+        Ok(Some(
+            Asset::marked(size, directory.mark()?)?.with_thin(thin, thin),
+        ))
     }
 
     fn create(&self, volume: &VolumeId, size: Bytes, mark: &Mark) -> Result<()> {

@@ -78,11 +78,8 @@ impl Backend for Images {
         let Some(image) = self.pool.image(volume)? else {
             return Ok(None);
         };
-        Ok(Some(Asset {
-            thin: self.allocation == Allocation::Thin,
-            promised: self.allocation == Allocation::Thin,
-            ..Asset::of_image(image)?
-        }))
+        let thin = self.allocation == Allocation::Thin;
+        Ok(Some(Asset::of_image(image)?.with_thin(thin, thin)))
     }
 
     fn create(&self, volume: &VolumeId, size: Bytes, mark: &Mark) -> Result<()> {

@@ -290,13 +290,11 @@ impl Backend for Group {
             Some(tag) => Some(opened(tag, volume, &self.facts()?.key()?)?),
             None => None,
         };
-        Ok(Some(Asset {
-            size: found.size,
-            mark,
-            thin: self.place.thin_pool.is_some(),
-            // With `overcommit` a thin pool is still asked how much it has.
-            promised: false,
-        }))
+        // With `overcommit` a thin pool is still asked how much it has.
+        let promised = false;
+        Ok(Some(
+            Asset::new(found.size, mark).with_thin(self.place.thin_pool.is_some(), promised),
+        ))
     }
 
     fn create(&self, volume: &VolumeId, size: Bytes, mark: &Mark) -> Result<()> {

@@ -12,12 +12,9 @@ fn replies_are_written_word_for_word() {
         attach: false,
         ..Capabilities::default()
     };
-    let provisioned = Provisioned {
-        options: [("pool".to_owned(), "fast".to_owned())].into(),
-        size: Bytes::GIB,
-        handle: Handle::from_bytes([0xab; 16]),
-        filesystem: Some(Filesystem::Xfs.into()),
-    };
+    let provisioned = Provisioned::new(Handle::from_bytes([0xab; 16]), Bytes::GIB)
+        .with_option("pool", "fast")
+        .with_filesystem(Some(Filesystem::Xfs.into()));
     let full = Error::new(ErrorKind::Exhausted, "the pool is full").because("/pool");
     for (reply, line) in [
         (DriverStatus::success(), r#"{"status":"Success"}"#),

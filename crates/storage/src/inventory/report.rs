@@ -10,6 +10,7 @@ use std::path::PathBuf;
 
 /// One volume, as it is now.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct VolumeReport {
     /// What it is called on the node.
     pub id: VolumeId,
@@ -32,6 +33,7 @@ pub struct VolumeReport {
 
 /// A volume's block device.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct DeviceReport {
     /// Which one.
     pub number: DeviceNumber,

@@ -17,7 +17,6 @@ use flexvol_host::{
     mount::Detached,
 };
 use flexvol_sdk::{Bytes, Error, ErrorKind, Filesystem, Handle, Provisioned, Result};
-use std::collections::BTreeMap;
 
 impl<B: ManagedBackend> Keeper<Block<B>> {
     pub(super) fn take(&self, adoption: &Adoption) -> Result<Adopted> {
@@ -176,18 +175,12 @@ impl<B: ManagedBackend> Keeper<Block<B>> {
             .asset
             .as_ref()
             .and_then(|asset| asset.mark.as_ref());
+        let format = mark.and_then(|mark| mark.format);
         Ok(Adopted {
-            volume: Provisioned {
-                options: BTreeMap::from([
-                    ("handle".to_owned(), handle.to_string()),
-                    ("pool".to_owned(), pool.name().to_owned()),
-                ]),
-                size: reached.size(),
-                handle,
-                filesystem: mark
-                    .and_then(|mark| mark.format)
-                    .map(|format| format.filesystem.into()),
-            },
+            volume: Provisioned::new(handle, reached.size())
+                .with_option("handle", handle.to_string())
+                .with_option("pool", pool.name())
+                .with_filesystem(format.map(|format| format.filesystem.into())),
             changed: taken || reached.changed,
         })
     }

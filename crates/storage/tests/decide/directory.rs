@@ -49,12 +49,8 @@ impl Model {
 
     fn seen(&self, dir: usize, goal: &Goal) -> Observed {
         let asset = self.asset.as_ref().filter(|_| *goal != Goal::Unmounted);
-        let asset = asset.map(|(size, mark)| Asset {
-            size: Bytes(*size),
-            mark: Some(mark.clone()),
-            thin: true,
-            promised: true,
-        });
+        let asset = asset
+            .map(|(size, mark)| Asset::new(Bytes(*size), Some(mark.clone())).with_thin(true, true));
         let in_use = goal.ends_use() && self.mounts.iter().any(Option::is_some);
         let device = asset
             .as_ref()

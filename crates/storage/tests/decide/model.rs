@@ -112,12 +112,7 @@ impl Model {
             read_only: mount.read_only,
         });
         let asset = self.asset.as_ref().filter(|_| !unmounting);
-        let asset = asset.map(|(size, mark)| Asset {
-            size: Bytes(*size),
-            mark: Some(mark.clone()),
-            thin: false,
-            promised: false,
-        });
+        let asset = asset.map(|(size, mark)| Asset::new(Bytes(*size), Some(mark.clone())));
         let device = self
             .mapped
             .filter(|_| asset.is_some())
