@@ -5,7 +5,7 @@
 //! seen, or Kubernetes says `Bound`.
 
 use super::{Answer, Away, Binding, Claim, Observed, Order, Published, Step, Wanted, Wish};
-use flexvol_sdk::{Bytes, ErrorClass};
+use flexvol_sdk::ErrorClass;
 
 /// There is no persistent volume yet, or no more.
 pub(super) fn making(observed: &Observed) -> Step {
@@ -162,21 +162,25 @@ pub(super) fn settling(observed: &Observed) -> Option<Step> {
     }
 }
 
-/// The order of a volume that stays is gone. What the volume says Kubernetes' own expander may have raised to what
-/// nobody may have, so no more is ordered than the claim has, and nothing where no claim has the volume: the next one
-/// may be of another class.
+/// The order of a volume that stays is gone. What volume and claim say is had, or was written by Kubernetes' own
+/// expander, and what the claim asks for may have been had already; nobody knows. Less than there is may cut data off where a
+/// driver shrinks, and more than the class allows nobody may have. Nothing is ordered where no claim has the volume:
+/// the next one may be of another class.
 fn recalling(observed: &Observed) -> Option<Step> {
     let (claim, volume) = (observed.claim.as_ref()?, observed.volume.as_ref()?);
     if !observed.is_claimed() {
         return (claim.held && claim.is_served()).then_some(Step::LetClaimGo);
     }
-    let had = claim.is_bound().then_some(claim.capacity);
-    let bounds = [had, claim.most].into_iter().flatten();
-    Some(Step::Recall {
-        wanted: Wanted::Present,
-        size: bounds
-            .filter(|size| *size > Bytes(0))
-            .fold(volume.capacity, Bytes::min),
+    let (has, asked) = (volume.capacity.max(claim.capacity), claim.request);
+    let size = has.max(claim.most.map_or(asked, |most| asked.min(most)));
+    Some(match claim.most.filter(|most| *most < has) {
+        Some(most) => Step::Stuck(format!(
+            "the NodeVolume is gone, and volume or claim say {has} where the class allows at most {most}; let the class allow {has}, or make the NodeVolume by hand with the size that the storage has"
+        )),
+        None => Step::Recall {
+            wanted: Wanted::Present,
+            size,
+        },
     })
 }
 
@@ -357,22 +361,26 @@ mod tests {
     }
 
     #[test]
-    fn an_order_is_made_anew_of_no_more_than_the_claim_has_and_may_have() {
-        let recalled = |capacity: u64, most: Option<u64>| {
+    fn an_order_is_made_anew_of_what_may_be_there_and_of_no_more_than_the_class_allows() {
+        let recalled = |request: u64, most: Option<u64>| {
             let mut observed = observed(30, 10);
             observed.order = None;
             observed.volume.as_mut().unwrap().capacity = Bytes(30);
             let claim = observed.claim.as_mut().unwrap();
-            (claim.capacity, claim.most) = (Bytes(capacity), most.map(Bytes));
+            (claim.request, claim.most) = (Bytes(request), most.map(Bytes));
             match decide(&observed) {
-                Step::Recall { size, .. } => size.0,
+                Step::Recall { size, .. } => Some(size.0),
+                Step::Stuck(_) => None,
                 other => panic!("{other:?}"),
             }
         };
-        assert_eq!(recalled(10, None), 10);
-        assert_eq!(recalled(30, Some(20)), 20);
-        assert_eq!(recalled(40, Some(50)), 30);
-        assert_eq!(recalled(0, None), 30, "the claim does not say what it has");
+        // The volume is told first what the node has.
+        assert_eq!(recalled(10, None), Some(30));
+        assert_eq!(recalled(30, Some(20)), None);
+        assert_eq!(recalled(10, Some(20)), None);
+        // What is asked for may have been had, and not yet told.
+        assert_eq!(recalled(40, Some(50)), Some(40));
+        assert_eq!(recalled(60, Some(50)), Some(50));
         let mut kept = observed(10, 10);
         (kept.order, kept.claim) = (None, None);
         assert_eq!(decide(&kept), Step::Rest, "nobody has the volume");

@@ -153,6 +153,7 @@ async fn connected(acceptor: TlsAcceptor, stream: TcpStream, judge: Judge, place
     let begun = Arc::clone(&first);
     let service = service_fn(move |request: Request<Incoming>| {
         begun.notify_one();
+        place.asks();
         let (judge, place) = (judge.clone(), place.clone());
         async move { Ok::<_, Infallible>(judge.asked(request, &place).await) }
     });

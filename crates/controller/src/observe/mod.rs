@@ -123,7 +123,7 @@ fn needs_class(claim: &PersistentVolumeClaim, order: Option<&NodeVolume>, ours: 
     );
     // More may be ordered also of one that asks for nothing.
     let is_ordered = order.is_some_and(|order| capacity(claim) <= Bytes(order.spec.size));
-    waits || is_bound(claim) && (grows(claim) || !is_ordered)
+    waits || order.is_none() || is_bound(claim) && (grows(claim) || !is_ordered)
 }
 
 impl Live {

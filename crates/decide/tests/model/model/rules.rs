@@ -53,6 +53,14 @@ impl World {
         if ordered.is_some_and(|size| size > next.most()) {
             return Err("more is asked of a node than the class allows".to_owned());
         }
+        // Where somebody removed an order by force, nobody knows what a late leader missed meanwhile, nor what a
+        // former claim had.
+        let is_new = self.order.is_none() && self.late.is_none() && !self.handed_on;
+        if let Some(order) = next.order.as_ref().filter(wanted).filter(|_| is_new)
+            && next.storage[order.node].is_some_and(|size| order.size < size)
+        {
+            return Err("a node is asked for less than there is".to_owned());
+        }
         if next.overtaken {
             return Err("a claim was written between Kubernetes' two writes".to_owned());
         }
@@ -198,6 +206,15 @@ impl World {
     fn as_it_shall_be(&self) -> Result<(), String> {
         let wrong = |what: &str| Err(format!("{what}: {self:?}"));
         if self.forced {
+            return Ok(());
+        }
+        let said = self.volume.as_ref().map(|volume| volume.capacity);
+        let said = said.max(self.claim.as_ref().map(|claim| claim.capacity));
+        if self.order.is_none()
+            && said > Some(self.most())
+            && matches!(decide(&self.observe()), Step::Stuck(_))
+        {
+            // What it has, or what Kubernetes' expander wrote: people are told.
             return Ok(());
         }
         let stored = self.storage.iter().flatten().count();
