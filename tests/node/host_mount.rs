@@ -44,6 +44,11 @@ pub const TESTS: &[Test] = &[
         run: both_ways,
     },
     Test {
+        name: "a btrfs with another device than its own is refused, and not mounted",
+        needs: &[Need::Root, BTRFS, Need::Tool("btrfs", "btrfs-progs")],
+        run: other_device,
+    },
+    Test {
         name: "what an ext's superblock asks for harms no node",
         needs: &[Need::Root, E2FS, Need::Tool("tune2fs", "e2fsprogs")],
         run: policies,
@@ -103,6 +108,31 @@ fn dropped(_: &Points) {
     assert_eq!(device.claim().unwrap_err().kind(), ErrorKind::Busy);
     drop(mount);
     unused(&device);
+}
+
+fn other_device(_: &Points) {
+    let bench = Bench::new();
+    let device = bench.formatted(Filesystem::Btrfs, 300);
+    let other = attach(&bench.image(300));
+    let directory = bench.directory("mounted");
+    mount(&device, Filesystem::Btrfs, &directory, false);
+    let add = ["device", "add", "-f"].map(OsStr::new);
+    let add = [add[0], add[1], add[2], other.path().as_os_str()];
+    run("btrfs", add, &directory);
+    let refused = Detached::new(&device, Filesystem::Btrfs).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Storage);
+    let name = other.path().file_name().unwrap().to_str().unwrap();
+    assert!(refused.to_string().contains(name), "{refused}");
+    let remove = [
+        OsStr::new("device"),
+        OsStr::new("remove"),
+        other.path().as_os_str(),
+    ];
+    run("btrfs", remove, &directory);
+    drop(Detached::new(&device, Filesystem::Btrfs).unwrap());
+    unmount(&directory);
+    unused(&device);
+    unused(&other);
 }
 
 fn both_ways(points: &Points) {

@@ -50,6 +50,7 @@ mod recordings;
 mod refused_format;
 mod replay;
 mod restarts;
+mod same_uuid;
 mod secrets;
 mod service;
 mod spec;
@@ -99,6 +100,7 @@ const BY_KERNEL: &[&[Test]] = &[
     other_backend::TESTS,
     lifecycle::TESTS,
     restarts::TESTS,
+    same_uuid::TESTS,
     torn::TESTS,
     people::TESTS,
     promised::TESTS,

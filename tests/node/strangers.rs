@@ -16,7 +16,7 @@ use std::{
 
 const MIB: u64 = 1 << 20;
 
-const BTRFS: &[Need] = &[
+pub const BTRFS: &[Need] = &[
     Need::Root,
     Need::Filesystem("btrfs"),
     Need::Tool("btrfs", "btrfs-progs"),
@@ -195,15 +195,15 @@ fn namesake(points: &Points) {
 }
 
 /// A loop device as a node has others, until this is dropped.
-struct Attached(PathBuf);
+pub struct Attached(PathBuf);
 
 impl Attached {
-    fn new(image: &Path) -> Self {
+    pub fn new(image: &Path) -> Self {
         let device = run("losetup", &["--show", "-f", image.to_str().unwrap()]);
         Attached(device.trim().into())
     }
 
-    fn path(&self) -> &str {
+    pub fn path(&self) -> &str {
         self.0.to_str().unwrap()
     }
 }
@@ -216,7 +216,7 @@ impl Drop for Attached {
 }
 
 #[track_caller]
-fn run(program: &str, arguments: &[&str]) -> String {
+pub fn run(program: &str, arguments: &[&str]) -> String {
     let output = Command::new(program).args(arguments).output().unwrap();
     assert!(
         output.status.success(),

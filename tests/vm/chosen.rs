@@ -5,6 +5,8 @@
 /// Their names.
 pub const ALSO: &[&str] = &[
     "32 images attached at once get 32 devices",
+    "a btrfs volume is mounted from its own disk, whatever another disk says that it is",
+    "a btrfs with another device than its own is refused, and not mounted",
     "a dead file system is unmounted",
     "a file system whose device was cut is left alone",
     "a full pool refuses, and its neighbours keep writing",

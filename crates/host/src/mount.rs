@@ -7,6 +7,7 @@ mod attributes;
 mod bind;
 mod detached;
 mod holding;
+mod own_device;
 mod target;
 
 pub use bind::bind;

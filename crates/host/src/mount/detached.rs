@@ -1,6 +1,6 @@
 //! Mounts that nobody sees yet.
 
-use super::{Target, descriptor_path, target::Flush};
+use super::{Target, descriptor_path, own_device, target::Flush};
 use crate::block::device::Device;
 use flexvol_sdk::{Error, ErrorKind, Filesystem, Result};
 use nix::{
@@ -94,9 +94,17 @@ impl Detached {
     /// # Errors
     /// [`ErrorKind::Busy`] when the device is in use in another way, or its file system is mounted
     /// read-only. [`ErrorKind::Configuration`] when the kernel has no such file system.
-    /// [`ErrorKind::Storage`] when it does not accept this one; the log has its reason. That never
-    /// means the device is blank.
+    /// [`ErrorKind::Storage`] when it does not accept this one, the log has its reason, or mounts
+    /// another one in its place. That never means the device is blank.
     pub fn new(device: &Device, filesystem: Filesystem) -> Result<Self> {
+        let mounted = || Detached::of_any_device(device, filesystem);
+        match filesystem {
+            Filesystem::Btrfs => own_device::mounted_from(device, mounted),
+            _ => mounted(),
+        }
+    }
+
+    fn of_any_device(device: &Device, filesystem: Filesystem) -> Result<Self> {
         let source = Source {
             path: device.path().to_owned(),
             filesystem,
@@ -184,6 +192,12 @@ impl Detached {
                 log::error!("cannot undo a mount: {}", error.report());
             }
         })
+    }
+}
+
+impl AsFd for Detached {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file()
     }
 }
 

@@ -1,0 +1,85 @@
+//! Disks that say that they are the file system of a volume. What a kernel before 6.7 makes of them shows
+//! in the virtual machine.
+
+use crate::{
+    sandbox,
+    strangers::{Attached, BTRFS, run},
+};
+use flexvol_testing::{PersistentVolume, Pod, Points, Test};
+use std::{
+    fs::{self, File},
+    os::unix::fs::FileExt,
+    process::Command,
+};
+
+pub const TESTS: &[Test] = &[Test {
+    name: "a btrfs volume is mounted from its own disk, whatever another disk says that it is",
+    needs: BTRFS,
+    run: another_disk,
+}];
+
+const MIB: u64 = 1 << 20;
+
+/// The UUID of the btrfs in a file, as every container reads it in /sys/fs/btrfs.
+fn uuid_in(image: &File) -> String {
+    let mut bytes = [0; 16];
+    image.read_exact_at(&mut bytes, 0x10020).unwrap();
+    let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    let parts = [0..8, 8..12, 12..16, 16..20, 20..32].map(|part| &digits[part]);
+    parts.join("-")
+}
+
+fn another_disk(points: &Points) {
+    let sandbox = sandbox();
+    let driver = sandbox.install("flexvol.test/same", false, "reserve = \"0%\"");
+    let volume = PersistentVolume::provision(&driver, "data", "btrfs", 300 * MIB);
+    let pod = Pod::new(&sandbox, &driver, &volume, "one");
+    pod.mount("rw").success();
+    fs::write(pod.dir().join("file"), "ours").unwrap();
+    pod.unmount().success();
+    let uuid = uuid_in(&File::open(volume.image(&sandbox)).unwrap());
+
+    // Written elsewhere by somebody with a raw disk, and more often than the volume.
+    let file = sandbox.path("other-disk");
+    File::create(&file).unwrap().set_len(300 * MIB).unwrap();
+    run("mkfs.btrfs", &["-q", "-U", &uuid, file.to_str().unwrap()]);
+    let other = Attached::new(&file);
+    let place = sandbox.path("elsewhere");
+    fs::create_dir(&place).unwrap();
+    let elsewhere = place.to_str().unwrap();
+    run("mount", &["-t", "btrfs", other.path(), elsewhere]);
+    fs::write(place.join("file"), "theirs").unwrap();
+    for at in 0..80 {
+        fs::write(place.join("more"), [at]).unwrap();
+        run("btrfs", &["filesystem", "sync", elsewhere]);
+    }
+    run("umount", &[elsewhere]);
+
+    // As udev does whenever a disk comes.
+    let scan = || run("btrfs", &["device", "scan", other.path()]);
+    let is_ours = || fs::read(pod.dir().join("file")).unwrap() == b"ours";
+    let grow = |mebibytes: u64| pod.expand_arguments(mebibytes * MIB, 300 * MIB);
+    scan();
+    pod.mount("rw").success();
+    assert!(is_ours());
+    pod.unmount().success();
+    points.add(1);
+
+    scan();
+    driver.call(&grow(400)).success();
+    scan();
+    pod.mount("ro").success();
+    assert!(is_ours());
+    pod.unmount().success();
+    points.add(2);
+
+    pod.mount("rw").success();
+    assert!(is_ours());
+    // Those that mix them up refuse it by now.
+    let mut again = Command::new("btrfs");
+    again.args(["device", "scan", other.path()]);
+    let _ = again.output().unwrap();
+    driver.call(&grow(450)).success();
+    pod.unmount().success();
+    driver.call(&["delete", &volume.json("rw")]).success();
+}
