@@ -19,7 +19,8 @@ pub enum Verb {
     /// Make a directory, or a volume group, a pool by giving it an id
     ///
     /// Without its id a pool counts as not mounted, so that a missing data disk is never taken
-    /// for an empty pool. Doing it again changes nothing.
+    /// for an empty pool. Doing it again changes nothing, but where the node remembers another
+    /// group of that name: from then on it takes this one for the pool.
     Init {
         /// An absolute path; the directory is made if it is missing
         #[arg(required_unless_present = "group")]

@@ -7,7 +7,7 @@
 //! A volume is the logical volume `flexvol-<volume id>` with its mark as one tag. LVM replaces tags
 //! atomically, in one commit of the group's metadata. A group, or a thin pool in one, is a pool
 //! only if it carries a tag with a pool's key: nothing is ever made in a group that an
-//! administrator did not mean.
+//! administrator did not mean. The node remembers which one its pool is.
 
 mod change;
 mod command;
@@ -19,6 +19,7 @@ mod names;
 mod percent;
 mod place;
 mod pool_tag;
+mod remembered;
 mod report;
 mod space;
 mod sync;

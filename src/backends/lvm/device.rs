@@ -39,6 +39,7 @@ impl BlockBackend for Group {
 
     fn map(&self, volume: &VolumeId, hint: Option<u32>) -> Result<Device> {
         let known = self.existing(volume)?;
+        self.place.remember_first(&*self.facts()?);
         self.wipe_grown(volume, &known, has_state(&known, State::Blank)?)?;
         lvm::device(&self.place, &known.name, &known.uuid, known.size, hint)
     }

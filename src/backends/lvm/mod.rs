@@ -307,8 +307,10 @@ impl Backend for Group {
         let claim = device.claim()?;
         probe::wipe_ends(&device)?;
         drop((claim, device));
-        let mark = self.tag(volume, mark)?;
-        self.commit(volume, |place| place.retag(&name, Some(UNFINISHED), &mark))
+        let (mark, view) = (self.tag(volume, mark)?, self.facts()?);
+        self.commit(volume, |place| place.retag(&name, Some(UNFINISHED), &mark))?;
+        self.place.remember_first(&view);
+        Ok(())
     }
 
     fn set_mark(&self, volume: &VolumeId, mark: &Mark) -> Result<()> {

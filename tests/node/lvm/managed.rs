@@ -115,7 +115,8 @@ fn explained(points: &Points) {
             .any(|line| line.contains("pool default"))
     );
 
-    // Two pools of one name, as when another node's disk is attached.
+    // Two pools of one name, as when another node's disk is attached, on a node that remembers neither.
+    fs::remove_dir_all("/var/lib/flexvol/groups").unwrap();
     lvm(&["vgchange", "-qq", "-an", GROUP]);
     let filter = "devices{filter=[\"a|/dev/vdb|\",\"r|.*|\"]}";
     lvm(&[

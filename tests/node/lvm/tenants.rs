@@ -1,8 +1,12 @@
 //! Disks of the node that others write as they like: raw disks of pods and of virtual machines.
 
 use super::{GROUP, NEEDS, Node, SIZE, flexvol, lvm, output};
-use flexvol_testing::{Points, Test, disks, request};
-use std::{fs, os::unix::fs::FileExt};
+use flexvol_testing::{PersistentVolume, Points, Test, disks, request};
+use std::{
+    fs,
+    os::unix::fs::{FileExt, PermissionsExt},
+    path::Path,
+};
 
 pub const TESTS: &[Test] = &[
     Test {
@@ -15,7 +19,122 @@ pub const TESTS: &[Test] = &[
         needs: NEEDS,
         run: forged,
     },
+    Test {
+        name: "lvm: a tenant's group that says it is the pool is passed over",
+        needs: NEEDS,
+        run: pretended,
+    },
+    Test {
+        name: "lvm: a tenant's group does not become the pool while the pool's disks are away",
+        needs: NEEDS,
+        run: taken_over,
+    },
 ];
+
+/// Where the node remembers which group its pool is.
+const RECORD: &str = "/var/lib/flexvol/groups/vg0";
+
+/// A group of the pool's name on a disk, with a tag of a pool that its owner made up. It is made as on
+/// another node.
+fn pretend(disk: &str) {
+    let only = format!("devices{{filter=[\"a|^{disk}$|\",\"r|.*|\"]}}");
+    let on = |verb: &str, words: &[&str]| lvm(&[&[verb, "-qq", "--config", &only], words].concat());
+    on("vgcreate", &["-y", GROUP, disk]);
+    let uuid = on("vgs", &["--noheadings", "-o", "vg_uuid", GROUP]);
+    let (key, uuid) = ("0".repeat(32), uuid.trim().replace('-', ""));
+    let tag = format!("flexvol-pool=1:key={key}:group={uuid}");
+    on("vgchange", &["--addtag", &tag, GROUP]);
+}
+
+fn pretended(points: &Points) {
+    let node = Node::linear();
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    let (record, volumes) = (Path::new(RECORD), ["first", "second", "third"]);
+    let remembered = fs::read(record).unwrap();
+    // As of a pool that was made by an earlier version, and once where it cannot be written.
+    fs::remove_file(record).unwrap();
+    let kept = "mount -t tmpfs -o ro none /var/lib";
+    let words = ["provision", &request(volumes[0], SIZE)];
+    let made = node.driver.call_where(kept, &words).success();
+    let first = PersistentVolume::from_reply(volumes[0], "ext4", &made);
+    assert!(!record.exists());
+    let second = node.provision(volumes[1], "ext4");
+    assert_eq!(fs::read(record).unwrap(), remembered);
+    fs::remove_file(record).unwrap();
+    let (pod, content) = node.written(&first);
+    assert_eq!(fs::read(record).unwrap(), remembered);
+    assert_eq!(mode(record), 0o600);
+    assert_eq!(mode(record.parent().unwrap()), 0o700);
+    assert_eq!(fs::read_dir(record.parent().unwrap()).unwrap().count(), 1);
+    points.add(2);
+
+    lvm(&["vgchange", "-qq", "-an", GROUP]);
+    let disk = disks()[3].to_str().unwrap().to_owned();
+    pretend(&disk);
+    node.driver.call(&["capacity", "{}"]).success();
+    pod.mount("rw").success();
+    node.expand(&first, super::GROWN).success();
+    assert!(fs::read(pod.dir().join("file")).unwrap() == content);
+    pod.unmount().success();
+    let third = node.provision(volumes[2], "ext4");
+    let config = node.configuration();
+    assert!(flexvol(&["list", "--config", &config]).contains(volumes[1]));
+    flexvol(&["pool", "init", "--group", GROUP]);
+    for volume in [&first, &second, &third] {
+        node.delete(volume).success();
+    }
+    let lists = |disk: &str| lvm(&["lvs", "-qq", "--noheadings", "--devices", disk, GROUP]);
+    assert_eq!(lists(&disk), "");
+    points.add(1);
+}
+
+/// Takes a disk of the virtual machine away.
+fn detach(disk: &Path) {
+    let name = disk.file_name().unwrap().to_str().unwrap();
+    let device = fs::canonicalize(format!("/sys/block/{name}/device")).unwrap();
+    let driver = "/sys/bus/virtio/drivers/virtio_blk/unbind";
+    fs::write(driver, device.file_name().unwrap().as_encoded_bytes()).unwrap();
+    assert!(!disk.exists());
+}
+
+fn taken_over(points: &Points) {
+    let node = Node::linear();
+    let volume = node.provision("pv", "ext4");
+    let (pod, _) = node.written(&volume);
+    lvm(&["vgchange", "-qq", "-an", GROUP]);
+    let list = disks();
+    for disk in &list[..2] {
+        detach(disk);
+    }
+    let missing = node.driver.call(&["capacity", "{}"]).failure();
+    assert!(missing.contains("are its disks attached"), "{missing}");
+    let disk = list[3].to_str().unwrap();
+    pretend(disk);
+    let lists = || lvm(&["lvs", "-qq", "--noheadings", GROUP]);
+    for call in [
+        node.driver.call(&["capacity", "{}"]),
+        node.driver.call(&["provision", &request("other", SIZE)]),
+        pod.mount("rw"),
+        node.expand(&volume, super::GROWN),
+        node.delete(&volume),
+    ] {
+        let refused = call.failure();
+        assert!(refused.contains("has its name"), "{refused}");
+        assert!(refused.contains("pool init --group vg0`"), "{refused}");
+        assert_eq!(lists(), "");
+        points.add(1);
+    }
+    let plugins = node.sandbox.plugins();
+    let words = ["doctor", "--plugin-dir", plugins.to_str().unwrap()];
+    let said = output(crate::executable().to_str().unwrap(), &words);
+    let said = String::from_utf8(said.stdout).unwrap();
+    assert!(said.contains("has its name"), "{said}");
+    // Unless somebody says that it is the pool.
+    flexvol(&["pool", "init", "--group", GROUP]);
+    node.driver.call(&["capacity", "{}"]).success();
+    node.provision("other", "ext4");
+    points.add(2);
+}
 
 fn same_name(points: &Points) {
     let node = Node::linear();

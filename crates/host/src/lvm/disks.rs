@@ -30,7 +30,8 @@ impl Place {
         command::change(doing, words, &self.disks().unwrap_or_default(), &[])
     }
 
-    /// The disks of the one group of this name that is a pool, or has a thin pool that is one.
+    /// The disks of the one group of this name that is a pool, or has a thin pool that is one: the pool
+    /// that the node remembers, where it does.
     pub(super) fn disks_of_the_pool(&self, said: &str) -> Result<Vec<String>> {
         let group = format!("vg_name=\"{}\"", self.group);
         let of_thin_pools = match &self.thin_pool {
@@ -43,12 +44,14 @@ impl Place {
         if self.thin_pool.is_none() {
             found.extend(tagged("vgs", "vg_uuid,vg_tags", &group)?);
         }
-        let pools: BTreeSet<_> = found.iter().filter_map(TagRow::group_of_pool).collect();
+        let known = self.remembered_of_group()?;
+        let pools = found.iter().filter_map(|row| row.group_of_pool(&known));
+        let pools: BTreeSet<_> = pools.collect();
         let mut pools = pools.into_iter();
         let (Some(uuid), None) = (pools.next(), pools.next()) else {
             return Err(Error::new(
                 ErrorKind::Storage,
-                "several volume groups have this name; detach one, or give it another with `vgrename` and its UUID",
+                "several volume groups have this name, and which is the pool cannot be told; detach the others, or give them other names with `vgrename` and their UUIDs",
             )
             .because(said.to_owned()));
         };

@@ -39,8 +39,14 @@ impl Place {
     ///
     /// # Errors
     /// [`ErrorKind::NotFound`] where there is no such group or thin pool,
-    /// [`ErrorKind::Conflict`] where there are several groups of this name.
+    /// [`ErrorKind::Conflict`] where it is not the pool that the node remembers.
     pub fn look(&self, which: Which<'_>) -> Result<View> {
+        let view = self.look_at_any(which)?;
+        self.expect_remembered(&view)?;
+        Ok(view)
+    }
+
+    fn look_at_any(&self, which: Which<'_>) -> Result<View> {
         let thin_pool = self.thin_pool.as_deref();
         let selection = match (which, thin_pool) {
             (Which::All, None) => None,
@@ -73,12 +79,18 @@ impl Place {
 
     /// Gives the place a pool's key, unless it has one; the flag tells whether it had none. A thin
     /// pool is also told to fail writes that find it full, at once. A copy of a group keeps the key
-    /// that it was copied with, and so its volumes.
+    /// that it was copied with, and so its volumes. The node remembers that this is its pool.
     ///
     /// # Errors
     /// As for [`Place::look`]; [`ErrorKind::Configuration`] for a thin pool that does not zero
     /// its blocks, and [`ErrorKind::Conflict`] for a copy while the original is there.
     pub fn init(&self) -> Result<(PoolId, bool)> {
+        let (id, made) = self.tag()?;
+        self.remember(id)?;
+        Ok((id, made))
+    }
+
+    fn tag(&self) -> Result<(PoolId, bool)> {
         let place = match &self.thin_pool {
             Some(pool) => {
                 self.thin_pool()?.expect_zeroes()?;
@@ -93,7 +105,7 @@ impl Place {
             }
             None => ("vgchange", self.group.clone()),
         };
-        let view = self.look(Which::All)?;
+        let view = self.look_at_any(Which::All)?;
         let copied = view.pool_tag()?;
         let key = match &copied {
             // With another key nothing of theirs can be read.
@@ -118,7 +130,7 @@ impl Place {
         self.change("make it a pool", &words, &[])?;
         sync(&self.disks()?)?;
         // Somebody else may have done the same at the same time; then there are two tags.
-        Ok((self.look(Which::All)?.id()?, true))
+        Ok((self.look_at_any(Which::All)?.id()?, true))
     }
 
     /// Checks that nothing in another group is this pool too.

@@ -171,11 +171,14 @@ impl TagRow {
 }
 
 impl TagRow {
-    /// The group's UUID, where it, or this thin pool in it, is a pool.
-    pub(super) fn group_of_pool(&self) -> Option<String> {
+    /// The group's UUID, where it, or this thin pool in it, is a pool: one of those that are known, where
+    /// any is.
+    pub(super) fn group_of_pool(&self, known: &[PoolId]) -> Option<String> {
         let group = bare(&self.vg_uuid);
+        let is_known = |tag: &str| known.is_empty() || known.iter().any(|id| is_of_pool(tag, *id));
         let mut tags = tags(&self.tags).into_iter();
-        tags.any(|tag| is_of_group(&tag, &group)).then_some(group)
+        tags.any(|tag| is_of_group(&tag, &group) && is_known(&tag))
+            .then_some(group)
     }
 }
 
