@@ -6,6 +6,8 @@
 pub const ALSO: &[&str] = &[
     "32 images attached at once get 32 devices",
     "a btrfs volume is mounted from its own disk, whatever another disk says that it is",
+    "a btrfs that a pod gave a device is unmounted, and mounted when it is taken out",
+    "a btrfs that a pod moved off its volume keeps that from being deleted, and is unmounted",
     "a btrfs with another device than its own is refused, and not mounted",
     "a dead file system is unmounted",
     "a file system whose device was cut is left alone",
