@@ -46,6 +46,11 @@ pub const TESTS: &[Test] = &[
         run: unknown,
     },
     Test {
+        name: "pieces: an image in more pieces than are looked at grows by blocks of its own, also in a full pool",
+        needs: &[Need::Root, XFS],
+        run: grown,
+    },
+    Test {
         name: "adopt: whoever parts a shared image keeps nobody from the pool, nor loses what he needs",
         needs: TRACED,
         run: parted_slowly,
@@ -277,6 +282,43 @@ fn unknown(_: &Points) {
     let found = fs::metadata(&image).unwrap();
     assert_eq!(found.ino(), inode);
     assert!(found.blocks() * 512 >= SIZE);
+}
+
+fn grown(points: &Points) {
+    const SIZE: u64 = 3 << 30;
+    const MORE: u64 = 8 * MIB;
+    let sandbox = pool(8 << 10);
+    let driver = install(&sandbox, "");
+    let volume = PersistentVolume::provision(&driver, "a", "xfs", SIZE);
+    let image = volume.image(&sandbox);
+    cut(&sandbox, &image);
+    let json = volume.json("rw");
+    let dir = sandbox.disk();
+    let grow = |from: u64| {
+        let before = blocks(&image);
+        let (new, old) = ((from + MORE).to_string(), from.to_string());
+        let dir = dir.to_str().unwrap();
+        driver
+            .call(&["expandvolume", &json, dir, &new, &old])
+            .success();
+        settle(&sandbox);
+        assert_eq!(fs::metadata(&image).unwrap().len(), from + MORE);
+        let gained = blocks(&image) - before;
+        assert!(gained >= MORE, "{gained}");
+        points.add(1);
+    };
+    grow(SIZE);
+    // Less is left than what is in pieces that others than this volume are not promised.
+    let room = nix::sys::statvfs::statvfs(&sandbox.disk()).unwrap();
+    let room = room.blocks_available() * room.fragment_size();
+    let filler = File::create_new(sandbox.disk().join("filler")).unwrap();
+    let filled = signed(room - 200 * MIB);
+    fallocate(&filler, FallocateFlags::empty(), 0, filled).unwrap();
+    grow(SIZE + MORE);
+    // Its only hole is found, wherever it is.
+    punch(&image, SIZE - MIB, MIB);
+    settle(&sandbox);
+    grow(SIZE + 2 * MORE);
 }
 
 const ADOPTED: u64 = 400 * MIB;

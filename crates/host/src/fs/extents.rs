@@ -29,6 +29,12 @@ pub(crate) struct Allowance {
 }
 
 impl Allowance {
+    /// For the one file that a call is about: as a rule it ends in sight. Eight seconds.
+    pub(crate) const ONE: Self = Allowance {
+        each: 1 << 24,
+        common: 0,
+    };
+
     /// For a look that others need not wait for.
     pub(crate) const PATIENT: Self = Allowance {
         each: 1 << 16,

@@ -174,7 +174,7 @@ impl Image {
     ) -> Result<()> {
         let longest = to.max(self.size()?);
         let has = match allocation {
-            Allocation::Full => Some(self.look_below(Some(longest), Allowance::PATIENT)?),
+            Allocation::Full => Some(self.look_below(Some(longest), Allowance::ONE)?),
             Allocation::Thin => None,
         };
         let others = pool.look(allocation)?;
@@ -193,7 +193,7 @@ impl Image {
         pool.expect_room(missing, reserve, others.owed_to_others(self, pool, &lock)?)?;
         let allocated = match has {
             // What is below its size it has by now.
-            Some(has) if !has.has_everywhere(to) => self.allocate(size, to, Stubborn::No),
+            Some(has) if !has.surely_has_everywhere(to) => self.allocate(size, to, Stubborn::No),
             _ => Ok(()),
         };
         allocated.and_then(|()| self.lengthen(to)).map_err(|error| {
@@ -256,7 +256,7 @@ impl Image {
 
     /// What it has of its size.
     pub(crate) fn look(&self) -> Result<Seen> {
-        self.look_below(None, Allowance::PATIENT)
+        self.look_below(None, Allowance::ONE)
     }
 
     /// What it has of so many bytes, or of its size.

@@ -89,6 +89,11 @@ impl Seen {
         self.blocks.all >= size
     }
 
+    /// The same by its extents alone: a file system counts blocks of its map of the file, too.
+    pub(crate) fn surely_has_everywhere(&self, size: Bytes) -> bool {
+        self.blocks.unread == Bytes(0) && self.has_everywhere(size)
+    }
+
     pub(crate) fn is_in_place(&self) -> bool {
         self.in_place
     }
