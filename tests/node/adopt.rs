@@ -11,7 +11,7 @@ use flexvol_testing::{
 use std::{
     fs::{self, File},
     os::unix::{
-        fs::{FileExt, MetadataExt, symlink},
+        fs::{FileExt, MetadataExt, chown, symlink},
         process::ExitStatusExt,
     },
     path::{Path, PathBuf},
@@ -71,6 +71,15 @@ pub const TESTS: &[Test] = &[
             Need::Tool("strace", "strace"),
         ],
         run: killed,
+    },
+    Test {
+        name: "adopt: an image that cannot be written out in the pool is given back as it was",
+        needs: &[
+            Need::Root,
+            Need::Tool("mkfs.xfs", "xfsprogs"),
+            Need::Tool("strace", "strace"),
+        ],
+        run: unsynced,
     },
     Test {
         name: "adopt: an image in use, a copy and whatever is no plain file are refused",
@@ -484,4 +493,51 @@ fn killed(points: &Points) {
         before.expect(&sandbox, &format!("killed at {call} {nth}"));
         points.add(1);
     }
+}
+
+fn unsynced(points: &Points) {
+    let sandbox = sandbox();
+    let driver = install(&sandbox);
+    let path = image(&sandbox, "image", "xfs");
+    chown(&path, Some(12345), Some(54321)).unwrap();
+    let inode = fs::metadata(&path).unwrap().ino();
+    let arguments = ["adopt", path.to_str().unwrap(), "--name", "data"];
+    let arguments = [&arguments[..], &["-o", "json"]].concat();
+    // What is the file's, its mark, its old directory, and the pool's.
+    for (call, when) in [
+        ("fsync", "2"),
+        ("fsync", "3"),
+        ("fsync", "4"),
+        ("fsync", "5"),
+        ("fsync", "6"),
+        ("fsync", "7"),
+        ("fsync", "6+"),
+        ("fsync", "7+"),
+        ("renameat2", "1"),
+    ] {
+        let failed = Command::new("strace")
+            .args(["-f", "-o", "/dev/null", "-e", &format!("trace={call}")])
+            .args(["-e", &format!("inject={call}:error=EIO:when={when}")])
+            .arg(driver.executable())
+            .args(&arguments)
+            .output()
+            .unwrap();
+        assert!(!failed.status.success(), "{call} {when}: {failed:?}");
+        let found = fs::metadata(&path).unwrap();
+        assert_eq!(
+            (found.ino(), found.uid(), found.gid()),
+            (inode, 12345, 54321),
+            "{call} {when}"
+        );
+        let marked = rustix::fs::getxattr(&path, "trusted.flexvol", &mut [0_u8; 4096]);
+        assert_eq!(marked, Err(rustix::io::Errno::NODATA), "{call} {when}");
+        let volumes = fs::read_dir(sandbox.pool().join("volumes")).unwrap();
+        assert_eq!(volumes.count(), 0, "{call} {when}");
+        points.add(1);
+    }
+    let volume = persistent_volume(&said_json(&driver, &arguments));
+    let pod = Pod::new(&sandbox, &driver, &volume, "a");
+    let _ = pod.mount("rw").success();
+    assert_eq!(fs::read(pod.dir().join("file")).unwrap(), b"kept");
+    let _ = pod.unmount().success();
 }

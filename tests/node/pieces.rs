@@ -51,6 +51,16 @@ pub const TESTS: &[Test] = &[
         run: grown,
     },
     Test {
+        name: "pieces: a shared image in many pieces is parted in few steps",
+        needs: TRACED,
+        run: parted_at_once,
+    },
+    Test {
+        name: "pieces: what is copied while a volume gets back what it lost takes nobody's space",
+        needs: TRACED,
+        run: copied_meanwhile,
+    },
+    Test {
         name: "adopt: whoever parts a shared image keeps nobody from the pool, nor loses what he needs",
         needs: TRACED,
         run: parted_slowly,
@@ -64,6 +74,11 @@ pub const TESTS: &[Test] = &[
         name: "adopt: an image that cannot be parted after all is given back",
         needs: TRACED,
         run: given_back,
+    },
+    Test {
+        name: "adopt: an image that can be neither parted nor given back stays a volume, and is completed",
+        needs: TRACED,
+        run: kept,
     },
 ];
 
@@ -321,6 +336,76 @@ fn grown(points: &Points) {
     grow(SIZE + 2 * MORE);
 }
 
+fn parted_at_once(_: &Points) {
+    let sandbox = pool(2048);
+    let driver = install(&sandbox, "");
+    let volume = PersistentVolume::provision(&driver, "a", "xfs", 320 * MIB);
+    let image = volume.image(&sandbox);
+    cut(&sandbox, &image);
+    // A hole, in which nothing is parted.
+    punch(&image, 80 * MIB, 8 * MIB);
+    copy(&image, &sandbox.disk().join("copy"));
+    settle(&sandbox);
+    assert_eq!(capacity(&driver).1, 164 * MIB);
+    let log = sandbox.path("calls.log");
+    let dir = sandbox.disk();
+    let (new, old) = ((328 * MIB).to_string(), (320 * MIB).to_string());
+    let grown = Command::new("strace")
+        .args(["-f", "-e", "trace=fallocate", "-o"])
+        .arg(&log)
+        .arg(driver.executable())
+        .args(["expandvolume", &volume.json("rw"), dir.to_str().unwrap()])
+        .args([new, old])
+        .output()
+        .unwrap();
+    assert!(grown.status.success(), "{grown:?}");
+    let log = fs::read_to_string(log).unwrap();
+    let calls = log
+        .lines()
+        .filter(|line| line.contains("UNSHARE") || line.contains("0x41"));
+    let calls = calls.count();
+    assert!((5..=8).contains(&calls), "{calls} of {log}");
+    assert_eq!(capacity(&driver).1, 0);
+}
+
+fn copied_meanwhile(_: &Points) {
+    const SIZE: u64 = 400 * MIB;
+    let sandbox = pool(2048);
+    let driver = install(&sandbox, "");
+    let volume = PersistentVolume::provision(&driver, "a", "xfs", SIZE);
+    let image = volume.image(&sandbox);
+    let file = File::options().write(true).open(&image).unwrap();
+    for at in (0..SIZE).step_by(1 << 20) {
+        file.write_all_at(&[1; 1 << 20], at).unwrap();
+    }
+    drop(file);
+    punch(&image, 0, MIB);
+    settle(&sandbox);
+    let json = volume.json("rw");
+    let dir = sandbox.disk();
+    let (new, old) = ((SIZE + MIB).to_string(), SIZE.to_string());
+    let grow = ["expandvolume", &json, dir.to_str().unwrap(), &new, &old];
+    let stopped = Stopped::at(&sandbox, &driver, "fallocate", 1, &grow);
+    copy(&image, &sandbox.disk().join("copy"));
+    settle(&sandbox);
+    let said = stopped.goes_on();
+    assert!(said.contains("was copied meanwhile"), "{said}");
+    let missing = capacity(&driver).1;
+    assert!(missing >= SIZE - 2 * MIB, "{missing}");
+    // Now it is known.
+    driver.call(&grow).success();
+    assert_eq!(capacity(&driver).1, 0);
+}
+
+fn copy(from: &Path, to: &Path) {
+    let copied = Command::new("cp")
+        .arg("--reflink=always")
+        .args([from, to])
+        .status()
+        .unwrap();
+    assert!(copied.success());
+}
+
 const ADOPTED: u64 = 400 * MIB;
 
 /// An ext4 full of data, all of it shared with a copy, and what is in it.
@@ -337,13 +422,7 @@ fn shared(sandbox: &Sandbox) -> (PathBuf, Vec<u8>) {
         .status()
         .unwrap();
     assert!(made.success());
-    let copied = Command::new("cp")
-        .arg("--reflink=always")
-        .arg(&path)
-        .arg(sandbox.disk().join("copy"))
-        .status()
-        .unwrap();
-    assert!(copied.success());
+    copy(&path, &sandbox.disk().join("copy"));
     settle(sandbox);
     let content = fs::read(&path).unwrap();
     (path, content)
@@ -456,6 +535,41 @@ fn given_back(_: &Points) {
     );
     assert_eq!(capacity(&driver).1, 0);
     let volume = persistent_volume(&said_json(&driver, &adopt));
+    expect_same(&volume.image(&sandbox), &content);
+    assert_eq!(capacity(&driver).1, 0);
+}
+
+fn kept(_: &Points) {
+    let sandbox = pool(2048);
+    let driver = install(&sandbox, "");
+    let (path, content) = shared(&sandbox);
+    chown(&path, Some(12345), Some(54321)).unwrap();
+    let adopt = ["adopt", path.to_str().unwrap(), "--name", "a", "-o", "json"];
+    let failed = Command::new("strace")
+        .args(["-f", "-o", "/dev/null", "-e", "trace=fallocate,renameat2"])
+        .args(["-e", "inject=fallocate:error=ENOSPC:when=2+"])
+        .args(["-e", "inject=renameat2:error=EIO:when=2"])
+        .arg(driver.executable())
+        .args(adopt)
+        .output()
+        .unwrap();
+    assert!(!failed.status.success(), "{failed:?}");
+    let said = String::from_utf8(failed.stderr).unwrap();
+    for part in ["No space left", "is a volume", "Input/output error"] {
+        assert!(said.contains(part), "{said}");
+    }
+    assert!(!path.exists());
+    let handle = fs::read_link(sandbox.pool().join("names/a")).unwrap();
+    let images = fs::read_dir(sandbox.pool().join("volumes")).unwrap();
+    let images: Vec<_> = images.map(|entry| entry.unwrap().path()).collect();
+    assert_eq!(images.len(), 1, "{images:?}");
+    let found = fs::metadata(&images[0]).unwrap();
+    assert_eq!((found.uid(), found.gid(), found.mode()), (0, 0, 0o100_600));
+    let lock = Path::new("/run/flexvol/lock").join(images[0].file_name().unwrap());
+    assert!(lock.exists(), "{}", lock.display());
+    assert!(capacity(&driver).1 > 0);
+    let volume = persistent_volume(&said_json(&driver, &adopt));
+    assert_eq!(handle.to_str(), Some(volume.handle()));
     expect_same(&volume.image(&sandbox), &content);
     assert_eq!(capacity(&driver).1, 0);
 }

@@ -35,8 +35,13 @@ impl VolumeDriver {
     ) -> Result<Reached> {
         let (found, lock) = self.hold(found)?;
         let reached = goal(&found).and_then(|goal| found.reach(&lock, context, &goal));
-        // Whoever holds a volume that the named pool lacks has asked all pools for it.
-        if reached.is_err() && matches!(found.backend().find(&found.id), Ok(None)) {
+        // Whoever holds a volume that the named pool lacks has asked all pools for it. What goes on in the
+        // background after its time is over may still make it.
+        if reached
+            .as_ref()
+            .is_err_and(|error| error.kind() != ErrorKind::TimedOut)
+            && matches!(found.backend().find(&found.id), Ok(None))
+        {
             retire(lock);
         }
         reached

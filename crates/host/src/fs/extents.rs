@@ -11,11 +11,13 @@ use rustix::{
 };
 use std::{
     fs::File,
-    io,
+    io, mem,
+    ops::{ControlFlow, Range},
     os::{
         fd::{AsFd, BorrowedFd},
         unix::fs::MetadataExt,
     },
+    time::Instant,
 };
 
 /// How many extents are read. Whoever may write to a volume can cut its image into pieces as small as a
@@ -35,17 +37,22 @@ impl Allowance {
         common: 0,
     };
 
-    /// For a look that others need not wait for.
-    pub(crate) const PATIENT: Self = Allowance {
-        each: 1 << 16,
-        common: 1 << 19,
-    };
+    /// For a look at so many files that others need not wait for: two seconds, or four where they are shared.
+    pub(crate) fn patient(files: usize) -> Self {
+        Allowance {
+            each: (1 << 16).min((1 << 21) / files.max(1)),
+            common: 1 << 19,
+        }
+    }
 
-    /// For a look for which others wait: ten milliseconds.
-    pub(crate) const HURRIED: Self = Allowance {
-        each: 0,
-        common: 1 << 14,
-    };
+    /// For a look for which others wait: some ten milliseconds. Whoever comes first leaves something to small
+    /// and new files.
+    pub(crate) fn hurried(files: usize) -> Self {
+        Allowance {
+            each: (1 << 10).min((1 << 15) / files.max(1)),
+            common: 1 << 14,
+        }
+    }
 
     /// For a file that must be known, and that nobody else writes to.
     pub(crate) const WITHOUT_END: Self = Allowance {
@@ -81,6 +88,11 @@ struct Extent {
 /// Whether files may share blocks on the file system of `file`.
 pub(crate) fn may_share(file: impl AsFd) -> io::Result<bool> {
     Ok(!WITHOUT_SHARING.contains(&fstatfs(file)?.f_type))
+}
+
+/// Whether the file system can give blocks of its own to what a file shares.
+pub(crate) fn can_unshare(file: impl AsFd) -> io::Result<bool> {
+    Ok(fstatfs(file)?.f_type != BTRFS)
 }
 
 /// Whether what is not shared is overwritten where it is. Btrfs writes elsewhere and frees the old extent
@@ -122,7 +134,7 @@ pub(crate) fn blocks(file: &File, below: Bytes, allowance: &mut Allowance) -> io
         if extent.flags & (FIEMAP_EXTENT_SHARED | FIEMAP_EXTENT_ENCODED) == 0 {
             found.own.0 += extent.length;
         }
-        Ok(())
+        Ok(ControlFlow::Continue(()))
     });
     match walked {
         Ok(unread) => {
@@ -136,47 +148,73 @@ pub(crate) fn blocks(file: &File, below: Bytes, allowance: &mut Allowance) -> io
 }
 
 /// Gives blocks of its own to what a file shares of its first `below` bytes, where the file system can
-/// (Btrfs cannot).
+/// (Btrfs cannot): to at most `budget` bytes, and until `end`. Whether nothing was left for that.
 ///
 /// # Errors
 /// ENOSPC where it has none; what was done until then stays done.
-pub(crate) fn unshare(file: &File, below: Bytes) -> io::Result<()> {
+pub(crate) fn unshare(
+    file: &File,
+    below: Bytes,
+    budget: Bytes,
+    end: Option<Instant>,
+) -> io::Result<bool> {
     if !may_share(file)? {
-        return Ok(());
+        return Ok(true);
     }
+    let (mut budget, mut is_left) = (budget.0, false);
+    // Each call writes out what it copied, so small extents are taken together, with what is between them.
+    let (mut part, mut mapped) = (0..0, 0);
     let walked = walk(
         file.as_fd(),
         below.0,
         &mut { Allowance::WITHOUT_END },
         |extent| {
-            // Not the whole file at once: kernels were wrong about what is in holes (Linux 6.12, "xfs: don't
-            // allocate COW extents when unsharing a hole").
-            if extent.flags & FIEMAP_EXTENT_SHARED == 0 {
-                return Ok(());
+            if extent.start != mapped || extent.start - part.start >= STEP {
+                let next = extent.start..extent.start;
+                is_left = !unshare_part(file, mem::replace(&mut part, next), end)?;
             }
-            let end = extent.start + extent.length;
-            let mut at = extent.start;
-            while at < end {
-                let length = STEP.min(end - at);
-                let flags = FallocateFlags::UNSHARE_RANGE | FallocateFlags::KEEP_SIZE;
-                fallocate(file, flags, at, length)?;
-                at += length;
+            mapped = extent.start + extent.length;
+            if extent.flags & FIEMAP_EXTENT_SHARED != 0 && !is_left {
+                let paid = extent.length.min(budget);
+                budget -= paid;
+                part.end = extent.start + paid;
+                is_left = paid < extent.length;
             }
-            Ok(())
+            Ok(match is_left {
+                true => ControlFlow::Break(()),
+                false => ControlFlow::Continue(()),
+            })
         },
     );
-    match walked {
-        Err(error) if is_unsupported(&error) => Ok(()),
-        walked => walked.map(|_| ()),
+    match walked.and_then(|_| unshare_part(file, part, end)) {
+        Err(error) if is_unsupported(&error) => Ok(true),
+        Err(error) => Err(error),
+        Ok(done) => Ok(done && !is_left),
     }
 }
 
-/// Shows every extent of the first `below` bytes; how much of these lies behind the last that was read.
+/// `part` has no holes: kernels were wrong about these (Linux 6.12, "xfs: don't allocate COW extents when
+/// unsharing a hole").
+fn unshare_part(file: &File, part: Range<u64>, end: Option<Instant>) -> io::Result<bool> {
+    let mut at = part.start;
+    while at < part.end {
+        if end.is_some_and(|end| Instant::now() >= end) {
+            return Ok(false);
+        }
+        let length = STEP.min(part.end - at);
+        let flags = FallocateFlags::UNSHARE_RANGE | FallocateFlags::KEEP_SIZE;
+        fallocate(file, flags, at, length)?;
+        at += length;
+    }
+    Ok(true)
+}
+
+/// Shows the extents of the first `below` bytes until it is told to end; how much of these lies behind the last that was read.
 fn walk(
     file: BorrowedFd<'_>,
     below: u64,
     allowance: &mut Allowance,
-    mut show: impl FnMut(Extent) -> io::Result<()>,
+    mut show: impl FnMut(Extent) -> io::Result<ControlFlow<()>>,
 ) -> io::Result<u64> {
     let (mut at, mut left) = (0, allowance.each);
     while at < below {
@@ -194,12 +232,15 @@ fn walk(
             let start = extent.start.max(at);
             let end = extent.start.saturating_add(extent.length).min(below);
             if start < end {
-                show(Extent {
+                let shown = show(Extent {
                     start,
                     length: end - start,
                     flags: extent.flags,
                 })?;
                 at = end;
+                if shown.is_break() {
+                    return Ok(below - at);
+                }
             }
         }
         let end = last.start.saturating_add(last.length);

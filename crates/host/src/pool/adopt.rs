@@ -34,6 +34,13 @@ pub struct Stray {
     path: PathBuf,
 }
 
+/// What is changed of it.
+struct Before {
+    stat: Stat,
+    /// One that cannot be read says nothing.
+    mark: Option<String>,
+}
+
 impl Stray {
     /// The file, as loop devices want it.
     #[must_use]
@@ -50,14 +57,34 @@ impl Stray {
         self.expect_alone()
     }
 
-    /// Gives the file back to whose it was.
-    fn give_back(&self, before: &Stat) -> Result<()> {
+    /// Gives the file back to whose it was, as it was, because of this error.
+    fn give_back(&self, before: &Before, error: Error) -> Error {
         let file = self.image.file();
-        let owner = (Uid::from_raw(before.st_uid), Gid::from_raw(before.st_gid));
-        let mode = Mode::from_raw_mode(before.st_mode & 0o7777);
-        rustix::fs::fchown(file, Some(owner.0), Some(owner.1))
+        let owner = (before.stat.st_uid, before.stat.st_gid);
+        let mode = Mode::from_raw_mode(before.stat.st_mode & 0o7777);
+        let unmarked = match &before.mark {
+            Some(mark) => attribute::write(file, MARK, mark),
+            None => attribute::remove(file, MARK),
+        };
+        let given = unmarked.and_then(|()| {
+            rustix::fs::fchown(
+                file,
+                Some(Uid::from_raw(owner.0)),
+                Some(Gid::from_raw(owner.1)),
+            )
             .and_then(|()| rustix::fs::fchmod(file, mode))
             .map_err(|error| failed(self, error))
+        });
+        match given {
+            Ok(()) => error,
+            Err(second) => error.advise(format_args!(
+                "the file is where it was, but may be root's now ({}); it was of user {} and group {}, with mode {:o}",
+                second.report(),
+                owner.0,
+                owner.1,
+                mode.bits()
+            )),
+        }
     }
 
     /// A lease is granted only while no other description of the file is open, be it a program's or a
@@ -156,11 +183,16 @@ impl Pool {
         reserve: Reserve,
     ) -> Result<()> {
         let image = &stray.image;
-        let before = rustix::fs::fstat(image).map_err(|error| failed(&stray, error))?;
+        let before = Before {
+            stat: rustix::fs::fstat(image).map_err(|error| failed(&stray, error))?,
+            mark: image.mark().ok().flatten(),
+        };
         let seen = match allocation {
             Allocation::Full => {
                 image.expect_in_place()?;
-                Some(image.look_below(None, Allowance::WITHOUT_END)?)
+                let seen = image.look_below(None, Allowance::WITHOUT_END)?;
+                image.expect_partable(&seen)?;
+                Some(seen)
             }
             Allocation::Thin => None,
         };
@@ -172,59 +204,71 @@ impl Pool {
             .map_err(|error| Error::system("write out the image", error))?;
         let lock = self.lock()?;
         let moved = stray.own().and_then(|()| {
+            let seen = seen.map(|seen| image.look_again(seen, &lock)).transpose()?;
             if let Some(seen) = seen {
-                let lacks = image.look_again(seen, &lock)?.may_lack();
-                self.expect_room(lacks, reserve, others.owed(self, &lock)?)?;
+                self.expect_room(seen.may_lack(), reserve, others.owed(self, &lock)?)?;
             }
             image.set_mark(mark)?;
-            self.move_in(&stray, volume)
+            self.move_in(&stray, volume)?;
+            Ok(seen)
         });
+        let seen = match moved {
+            Ok(seen) => seen,
+            Err(error) => return Err(stray.give_back(&before, error)),
+        };
+        let settled = self.settle(&stray, volume);
         drop(lock);
-        if let Err(error) = moved {
-            stray.give_back(&before)?;
-            return Err(error);
-        }
-        let Some(seen) = seen else {
-            return Ok(());
-        };
-        let Err(error) = image.fill(&seen).and_then(|()| image.expect_whole()) else {
-            return Ok(());
-        };
-        // Where that fails it stays a volume of which is known what it lacks.
-        self.move_back(&stray, volume)?;
-        stray.give_back(&before)?;
-        attribute::remove(image.file(), MARK)?;
-        Err(error)
+        let taken = settled.and_then(|()| match seen {
+            Some(seen) => image.fill(&seen, None).and_then(|()| image.expect_whole()),
+            None => Ok(()),
+        });
+        // A volume is root's alone, so first it must be none.
+        taken.map_err(|error| match self.move_back(&stray, volume) {
+            Ok(()) => stray.give_back(&before, error),
+            Err(second) => error.advise(format_args!(
+                "nor can it be given back ({}), so it is a volume of the pool now, and may lack some of its storage; take it over again as before, and it is completed",
+                second.report()
+            )),
+        })
     }
 
+    /// Fails only where it stays a volume.
     fn move_back(&self, stray: &Stray, volume: &VolumeId) -> Result<()> {
         let (name, volume) = (stray.name.as_str(), volume.to_string());
         let back = RenameFlags::NOREPLACE;
         rustix::fs::renameat_with(&self.volumes, &volume, &stray.parent, name, back)
             .map_err(|error| failed(stray, error))?;
-        sync(&self.volumes)?;
-        sync(&stray.parent)
+        if let Err(error) = sync(&self.volumes).and_then(|()| sync(&stray.parent)) {
+            log::warn!(
+                "after a power cut {volume} may be a volume, though it was not taken over: {}",
+                error.report()
+            );
+        }
+        Ok(())
     }
 
     fn move_in(&self, stray: &Stray, volume: &VolumeId) -> Result<()> {
-        let name = volume.to_string();
         rustix::fs::renameat_with(
             &stray.parent,
             &stray.name,
             &self.volumes,
-            &name,
+            volume.to_string(),
             RenameFlags::NOREPLACE,
         )
         .map_err(|error| match error {
             Errno::EXIST => Error::new(ErrorKind::Conflict, "the volume already has an image"),
             Errno::XDEV => unfit("is reached through another mount than the pool; name it by a path on the pool's own mount"),
             error => failed(stray, error),
-        })?;
-        let moved = rustix::fs::statat(&self.volumes, &name, AtFlags::SYMLINK_NOFOLLOW)
-            .map_err(|error| failed(stray, error))?;
+        })
+    }
+
+    /// That what was moved is this file, and stays there.
+    fn settle(&self, stray: &Stray, volume: &VolumeId) -> Result<()> {
+        let moved =
+            rustix::fs::statat(&self.volumes, volume.to_string(), AtFlags::SYMLINK_NOFOLLOW)
+                .map_err(|error| failed(stray, error))?;
         if moved.st_ino != stray.image.inode().number {
-            // Somebody put another file there between the look and the move: give that back.
-            self.move_back(stray, volume)?;
+            // Somebody put another file there between the look and the move.
             return Err(unfit("was exchanged for another file meanwhile"));
         }
         sync(&stray.parent)?;

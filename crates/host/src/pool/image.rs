@@ -24,6 +24,7 @@ use std::{
         fd::{AsFd, AsRawFd, BorrowedFd},
         unix::fs::MetadataExt,
     },
+    time::{Duration, Instant},
 };
 
 /// How much is allocated by one system call.
@@ -31,6 +32,9 @@ const STEP: Bytes = Bytes::GIB;
 
 /// How little is worth another try.
 const SMALLEST_STEP: Bytes = Bytes::MIB;
+
+/// How long a call takes that parts what an image shares. The next one goes on.
+pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Whether what has blocks here and there is tried in smaller parts where the whole is too much.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -155,8 +159,11 @@ impl Image {
         reserve: Reserve,
         pool: &Pool,
     ) -> Result<()> {
-        if allocation == Allocation::Full && self.look()?.lacks() > Bytes(0) {
-            self.refill(reserve, pool)?;
+        if allocation == Allocation::Full {
+            let seen = self.look()?;
+            if seen.lacks() > Bytes(0) {
+                self.refill(seen, reserve, pool, Some(Instant::now() + PATIENCE))?;
+            }
         }
         self.extend_in_memory(to, allocation, reserve, pool)?;
         // Without the pool's lock: this writes out whatever a pod has written, too.
@@ -209,29 +216,53 @@ impl Image {
     /// not where the file system cannot (Btrfs).
     ///
     /// # Errors
-    /// As for [`Image::extend`].
-    pub(crate) fn refill(&self, reserve: Reserve, pool: &Pool) -> Result<()> {
-        let (seen, others) = (self.look()?, pool.look(Allocation::Full)?);
+    /// As for [`Image::extend`], and for [`Image::fill`].
+    pub(crate) fn refill(
+        &self,
+        seen: Seen,
+        reserve: Reserve,
+        pool: &Pool,
+        end: Option<Instant>,
+    ) -> Result<()> {
+        let others = pool.look(Allocation::Full)?;
         let lock = pool.lock()?;
         let seen = self.look_again(seen, &lock)?;
         let owed = others.owed_to_others(self, pool, &lock)?;
         pool.expect_room(seen.may_lack(), reserve, owed)?;
         drop(lock);
-        self.fill(&seen)
+        self.fill(&seen, end)
     }
 
     /// Gives the image of a pool what it lacks. That takes long where it is copied, and needs no lock: until
     /// the image has it, it is owed to it, so nobody else is promised it.
-    pub(crate) fn fill(&self, seen: &Seen) -> Result<()> {
+    ///
+    /// # Errors
+    /// [`ErrorKind::Busy`] where it shares more than was seen, or still shares something at `end`; what was
+    /// done stays done.
+    pub(crate) fn fill(&self, seen: &Seen, end: Option<Instant>) -> Result<()> {
         let size = self.size()?;
         if !seen.has_everywhere(size) {
             // Not synced: what a power cut takes away again is missing at the next look.
             self.allocate(Bytes(0), size, Stubborn::Yes)
                 .map_err(|error| Error::system("allocate the volume's image", error))?;
         }
-        extents::unshare(&self.file, size).map_err(|error| {
-            Error::system("give the volume's image what it shares with a copy", error)
-        })
+        // No more than there was room for.
+        let parted = extents::unshare(&self.file, size, seen.may_share(), end);
+        match parted {
+            Ok(true) => Ok(()),
+            Ok(false) if end.is_some_and(|end| Instant::now() >= end) => Err(Error::new(
+                ErrorKind::Busy,
+                "the volume's image shares so much with a copy that parting them takes more than a minute; the next call goes on with it",
+            )),
+            Ok(false) => Err(Error::new(
+                ErrorKind::Busy,
+                "the volume's image was copied meanwhile, and shares more with the copy than there was room for; try again",
+            )),
+            Err(error) => Err(Error::system(
+                "give the volume's image what it shares with a copy",
+                error,
+            )),
+        }
     }
 
     /// That it has all blocks of its own, and they are written in place.
@@ -241,8 +272,19 @@ impl Image {
     pub(crate) fn expect_whole(&self) -> Result<()> {
         match self.look_below(None, Allowance::WITHOUT_END)?.may_lack() {
             Bytes(0) => Ok(()),
-            _ => Err(unkept("shares blocks with a copy or a snapshot")),
+            _ => Err(shared()),
         }
+    }
+
+    /// That nothing keeps it from getting all blocks of its own: Btrfs does not part what is shared.
+    ///
+    /// # Errors
+    /// As for [`Image::expect_whole`].
+    pub(crate) fn expect_partable(&self, seen: &Seen) -> Result<()> {
+        if seen.may_share() > Bytes(0) && !extents::can_unshare(&self.file).map_err(unseen)? {
+            return Err(shared());
+        }
+        Ok(())
     }
 
     /// That what it has is written in place. Nothing makes a file so that has blocks already.
@@ -354,6 +396,10 @@ pub(crate) fn nameless(directory: &File) -> Result<File> {
 
 fn unseen(error: io::Error) -> Error {
     Error::system("examine the volume's image", error)
+}
+
+fn shared() -> Error {
+    unkept("shares blocks with a copy or a snapshot")
 }
 
 /// Whoever copies it has the room for both, and decides about the old one.

@@ -59,10 +59,13 @@ impl Seen {
         below: Option<Bytes>,
         allowance: &mut Allowance,
     ) -> io::Result<Self> {
-        let stat = fstat(file)?;
+        let mut stat = fstat(file)?;
         let below = below.unwrap_or(size_of(&stat));
+        let blocks = extents::blocks(file, below, allowance)?;
+        // What it gets meanwhile, and loses later, is not what was read.
+        stat.st_blocks = stat.st_blocks.max(fstat(file)?.st_blocks);
         Ok(Seen {
-            blocks: extents::blocks(file, below, allowance)?,
+            blocks,
             in_place: extents::is_written_in_place(file)?,
             stat,
             below,
@@ -92,6 +95,11 @@ impl Seen {
     /// The same by its extents alone: a file system counts blocks of its map of the file, too.
     pub(crate) fn surely_has_everywhere(&self, size: Bytes) -> bool {
         self.blocks.unread == Bytes(0) && self.has_everywhere(size)
+    }
+
+    /// What a copy may share of it.
+    pub(crate) fn may_share(&self) -> Bytes {
+        self.blocks.all.saturating_sub(self.blocks.own)
     }
 
     pub(crate) fn is_in_place(&self) -> bool {
@@ -130,11 +138,16 @@ impl Seen {
     }
 
     /// What is known of the file as it is now, without another look. What is written gets blocks of its own,
-    /// so that no more of these are gone than blocks are.
+    /// so that no more of these are gone than blocks are. Blocks that are there beyond are its own, and all of
+    /// them can be in the part by which it grew.
     fn after(mut self, now: Stat, below: Bytes) -> Self {
-        let gone = counted(&self.stat).saturating_sub(counted(&now));
-        let gone = gone.min(self.blocks.own);
-        self.blocks.own = self.blocks.own.saturating_sub(gone);
+        let (before, after) = (counted(&self.stat), counted(&now));
+        let gone = before.saturating_sub(after).min(self.blocks.own);
+        let gained = after.saturating_sub(before);
+        let gained = gained.min(below.saturating_sub(self.below));
+        for blocks in [&mut self.blocks.all, &mut self.blocks.own] {
+            *blocks = Bytes(blocks.saturating_sub(gone).0.saturating_add(gained.0));
+        }
         self.blocks.unread.0 += gone.0;
         Seen {
             stat: now,
@@ -148,7 +161,7 @@ impl Seen {
         if self.is_as_before(&fstat(file)?) {
             return Ok(self);
         }
-        let new = Seen::of(file, Some(self.below), &mut { Allowance::HURRIED })?;
+        let new = Seen::of(file, Some(self.below), &mut Allowance::hurried(1))?;
         Ok(new.or(self))
     }
 
@@ -200,7 +213,7 @@ impl Look {
 
     /// What all images lack at most, as they are now.
     pub(crate) fn owed(&self, pool: &Pool, _lock: &PoolGuard) -> Result<Bytes> {
-        let now = pool.look_since(self, Allowance::HURRIED)?;
+        let now = pool.look_since(self, Allowance::hurried)?;
         Ok(now.missing().at_most())
     }
 
@@ -211,7 +224,7 @@ impl Look {
         pool: &Pool,
         _lock: &PoolGuard,
     ) -> Result<Bytes> {
-        let now = pool.look_since(self, Allowance::HURRIED)?;
+        let now = pool.look_since(self, Allowance::hurried)?;
         Ok(now.missing_but(Some(image.inode().number)).at_most())
     }
 }
@@ -232,10 +245,10 @@ impl Pool {
             allocation,
             images: BTreeMap::new(),
         };
-        self.look_since(&nothing, Allowance::PATIENT)
+        self.look_since(&nothing, Allowance::patient)
     }
 
-    fn look_since(&self, before: &Look, mut allowance: Allowance) -> Result<Look> {
+    fn look_since(&self, before: &Look, allowance: fn(usize) -> Allowance) -> Result<Look> {
         let failed = |error: io::Error| Error::system("examine an image", error);
         let mut look = Look {
             allocation: before.allocation,
@@ -245,7 +258,9 @@ impl Pool {
             return Ok(look);
         }
         let may_share = extents::may_share(&self.volumes).map_err(failed)?;
-        for volume in self.volume_ids()? {
+        let volumes = self.volume_ids()?;
+        let mut allowance = allowance(volumes.len());
+        for volume in volumes {
             let name = volume.to_string();
             let now = match statat(&self.volumes, &name, AtFlags::SYMLINK_NOFOLLOW) {
                 // Removed meanwhile.
@@ -283,3 +298,6 @@ fn counted(stat: &Stat) -> Bytes {
     let blocks = u64::try_from(stat.st_blocks).unwrap_or(0);
     Bytes(blocks.saturating_mul(512))
 }
+
+#[cfg(test)]
+mod tests;

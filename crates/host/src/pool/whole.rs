@@ -1,13 +1,14 @@
 //! Giving images what they lack of what they were promised.
 
-use super::{Allocation, Image, Pool, Reserve, lacking::Seen};
-use crate::VolumeId;
+use super::{Allocation, Image, Pool, Reserve, image::PATIENCE, lacking::Seen};
+use crate::{VolumeId, fs::extents::Allowance};
 use flexvol_sdk::{Bytes, Result};
+use std::time::Instant;
 
 impl Pool {
     /// Opens a volume's image that is about to be used. With [`Allocation::Full`] what is missing of
     /// its blocks is allocated again, and what a copy shares is its own again; where the pool has no room for
-    /// that, or a Btrfs keeps none, the image is used as it is: what was written is there, and who needs it
+    /// that, a Btrfs keeps none, or it takes more than a minute, the image is used as it is: what was written is there, and who needs it
     /// is served.
     ///
     /// # Errors
@@ -21,7 +22,13 @@ impl Pool {
         let image = self.existing_image(volume)?;
         if allocation == Allocation::Full {
             let seen = image.look()?;
-            if let Err(error) = self.restore(&image, seen, volume, reserve) {
+            if let Err(error) = self.restore(
+                &image,
+                seen,
+                volume,
+                reserve,
+                Some(Instant::now() + PATIENCE),
+            ) {
                 log::error!(
                     "volume {volume} lacks {} of its storage, and writing there may fail: {}",
                     seen.lacks(),
@@ -35,7 +42,9 @@ impl Pool {
     /// Gives a volume what a cut [`Pool::take`] did not.
     ///
     /// # Errors
-    /// [`Exhausted`](flexvol_sdk::ErrorKind::Exhausted) where the pool has no room for it; otherwise as for [`Pool::existing_image`].
+    /// [`Exhausted`](flexvol_sdk::ErrorKind::Exhausted) where the pool has no room for it;
+    /// [`Conflict`](flexvol_sdk::ErrorKind::Conflict) where a Btrfs keeps none; otherwise as for
+    /// [`Pool::existing_image`].
     pub fn complete(
         &self,
         volume: &VolumeId,
@@ -46,9 +55,11 @@ impl Pool {
         if allocation == Allocation::Thin {
             return Ok(());
         }
-        let seen = image.look()?;
+        let seen = image.look_below(None, Allowance::WITHOUT_END)?;
         match seen.is_in_place() {
-            true => self.restore(&image, seen, volume, reserve),
+            true => self
+                .restore(&image, seen, volume, reserve, None)
+                .and_then(|()| image.expect_whole()),
             // Nothing that is taken over is so: it became so later.
             false => Ok(()),
         }
@@ -60,6 +71,7 @@ impl Pool {
         seen: Seen,
         volume: &VolumeId,
         reserve: Reserve,
+        end: Option<Instant>,
     ) -> Result<()> {
         let lacks = seen.lacks();
         if lacks == Bytes(0) {
@@ -72,7 +84,7 @@ impl Pool {
             return Ok(());
         }
         image.expect_in_place()?;
-        image.refill(reserve, self)?;
+        image.refill(seen, reserve, self, end)?;
         match image.look()?.may_lack() {
             Bytes(0) => {
                 log::info!("volume {volume} lacked {lacks} of its storage and has it again");

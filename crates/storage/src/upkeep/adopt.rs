@@ -8,6 +8,8 @@ use crate::{
     mark::{Format, Mark, State},
     observed::Goal,
     pool::Pool,
+    provision::retire,
+    stored::expect_own,
 };
 use flexvol_host::{
     Device, VolumeId,
@@ -41,6 +43,7 @@ impl<B: ManagedBackend> Keeper<Block<B>> {
                     return Err(taken());
                 }
                 let volume = VolumeId::of(&handle);
+                expect_own(&mark, &volume, &backend)?;
                 let _lock = lock::volume(&volume, LOCK_DEADLINE)?;
                 backend.invalidate_cache();
                 backend.complete(&volume)?;
@@ -59,8 +62,13 @@ impl<B: ManagedBackend> Keeper<Block<B>> {
                 backend.invalidate_cache();
                 let taken = self.take_over(&backend, stray, handle, adoption, pool);
                 if let Err(error) = taken {
-                    // There is no such volume, so nobody needs its lock.
-                    lock.retire()?;
+                    backend.invalidate_cache();
+                    // What goes on in the background may still use it, and what could not be given back is a volume.
+                    if error.kind() != ErrorKind::TimedOut
+                        && matches!(backend.find(&VolumeId::of(&handle)), Ok(None))
+                    {
+                        retire(lock);
+                    }
                     return Err(error);
                 }
                 (handle, true)
