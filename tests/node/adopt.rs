@@ -503,16 +503,16 @@ fn unsynced(points: &Points) {
     let inode = fs::metadata(&path).unwrap().ino();
     let arguments = ["adopt", path.to_str().unwrap(), "--name", "data"];
     let arguments = [&arguments[..], &["-o", "json"]].concat();
-    // What is the file's, its mark, its old directory, and the pool's.
+    // What is the pool's, the old directory's, the mark's, and the file's.
     for (call, when) in [
-        ("fsync", "2"),
-        ("fsync", "3"),
-        ("fsync", "4"),
-        ("fsync", "5"),
-        ("fsync", "6"),
         ("fsync", "7"),
-        ("fsync", "6+"),
         ("fsync", "7+"),
+        ("fsync", "6"),
+        ("fsync", "6+"),
+        ("fsync", "5"),
+        ("fsync", "4"),
+        ("fsync", "3"),
+        ("fsync", "2"),
         ("renameat2", "1"),
     ] {
         let failed = Command::new("strace")

@@ -41,6 +41,7 @@ const LOOP: &[Need] = &[
     Need::Tool("mkfs.btrfs", "btrfs-progs"),
     Need::Tool("mkfs.ext4", "e2fsprogs"),
     Need::Tool("chattr", "e2fsprogs"),
+    Need::Tool("strace", "strace"),
 ];
 const MIB: u64 = 1 << 20;
 const SIZE: u64 = 300 * MIB;
@@ -102,13 +103,34 @@ fn adopted(points: &Points) {
     );
     let shared = adopt("c/shared");
     let shared: Vec<_> = shared.iter().map(String::as_str).collect();
-    let why = complaint(&driver, &shared);
+    // Without being moved before.
+    let refused = Command::new("strace")
+        .args(["-f", "-o", "/dev/null", "-e", "trace=renameat2"])
+        .args(["-e", "inject=renameat2:error=EIO"])
+        .arg(driver.executable())
+        .args(&shared)
+        .output()
+        .unwrap();
+    let why = String::from_utf8(refused.stderr).unwrap();
     assert!(why.contains("shares blocks"), "{why}");
     fs::remove_file(disk.join("c/shared")).unwrap();
     settle(&disk);
     let whole = adopt("new");
     let whole: Vec<_> = whole.iter().map(String::as_str).collect();
     let volume = persistent_volume(&said_json(&driver, &whole));
+    // A second time says how it is then.
+    let copy = format!(
+        "cp --reflink=always '{}' c/copy",
+        volume.image(&sandbox).display()
+    );
+    sh(&copy, &disk);
+    settle(&disk);
+    let why = complaint(&driver, &whole);
+    assert!(why.contains("shares blocks"), "{why}");
+    fs::remove_file(disk.join("c/copy")).unwrap();
+    settle(&disk);
+    let again = persistent_volume(&said_json(&driver, &whole));
+    assert_eq!(again.handle(), volume.handle());
     let (room, missing) = capacity(&driver);
     assert_eq!(missing, 0);
     points.add(2);

@@ -511,8 +511,20 @@ fn given_back(_: &Points) {
     let driver = install(&sandbox, "");
     let (path, content) = shared(&sandbox);
     let inode = fs::metadata(&path).unwrap().ino();
-    chown(&path, Some(12345), Some(54321)).unwrap();
     let adopt = ["adopt", path.to_str().unwrap(), "--name", "a", "-o", "json"];
+    // When it is in its place again, and root's yet.
+    let died = Command::new("strace")
+        .args(["-f", "-o", "/dev/null", "-e", "trace=fallocate,fchown"])
+        .args(["-e", "inject=fallocate:error=ENOSPC:when=2+"])
+        .args(["-e", "inject=fchown:error=EIO:signal=KILL:when=2"])
+        .arg(driver.executable())
+        .args(adopt)
+        .output()
+        .unwrap();
+    assert_eq!(died.status.signal(), Some(9), "{died:?}");
+    let found = fs::metadata(&path).unwrap();
+    assert_eq!((found.ino(), found.uid()), (inode, 0));
+    chown(&path, Some(12345), Some(54321)).unwrap();
     let failed = Command::new("strace")
         .args(["-f", "-o", "/dev/null", "-e", "trace=fallocate"])
         .args(["-e", "inject=fallocate:error=ENOSPC:when=2+"])

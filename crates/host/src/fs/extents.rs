@@ -31,13 +31,13 @@ pub(crate) struct Allowance {
 }
 
 impl Allowance {
-    /// For the one file that a call is about: as a rule it ends in sight. Eight seconds.
+    /// For the one file that a call is about: eight seconds, or half a minute where it is shared.
     pub(crate) const ONE: Self = Allowance {
         each: 1 << 24,
         common: 0,
     };
 
-    /// For a look at so many files that others need not wait for: two seconds, or four where they are shared.
+    /// For a look at so many files that others need not wait for: a second, or five where they are shared.
     pub(crate) fn patient(files: usize) -> Self {
         Allowance {
             each: (1 << 16).min((1 << 21) / files.max(1)),
