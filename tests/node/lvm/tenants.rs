@@ -1,6 +1,6 @@
 //! Disks of the node that others write as they like: raw disks of pods and of virtual machines.
 
-use super::{GROUP, MIB, NEEDS, Node, SIZE, flexvol, lvm, output, run};
+use super::{GROUP, NEEDS, Node, SIZE, flexvol, lvm, output};
 use flexvol_testing::{PersistentVolume, Points, Test, disks, request};
 use std::{
     fs,
@@ -28,11 +28,6 @@ pub const TESTS: &[Test] = &[
         name: "lvm: a tenant's group does not become the pool while the pool's disks are away",
         needs: NEEDS,
         run: taken_over,
-    },
-    Test {
-        name: "lvm: a volume that grows has nothing of its neighbour at its end",
-        needs: NEEDS,
-        run: neighbour,
     },
 ];
 
@@ -237,58 +232,4 @@ fn head(disk: &std::path::Path) -> Vec<u8> {
         .read_exact_at(&mut head, 0)
         .unwrap();
     head
-}
-
-/// A superblock of an old format of md (`mdp_super_t`, version 0.90), which lies at the end of its device.
-fn part_of_a_raid() -> Vec<u8> {
-    let mut words = [0_u32; 1024];
-    let set = [
-        (0, 0xa92b_4efc),
-        (2, 90),
-        (5, 1),
-        (7, 1),
-        (8, 1000),
-        (9, 1),
-        (10, 1),
-        (33, 1),
-        (34, 1),
-        (35, 1),
-    ];
-    for (at, word) in set {
-        words[at] = word;
-    }
-    words[38] = words.iter().fold(0, |sum, word| sum.wrapping_add(*word));
-    words.iter().flat_map(|word| word.to_le_bytes()).collect()
-}
-
-fn neighbour(points: &Points) {
-    let node = Node::linear();
-    lvm(&["lvcreate", "-qq", "-y", "-L", "800M", "-n", "old", GROUP]);
-    let old = format!("/dev/{GROUP}/old");
-    let file = fs::File::options().write(true).open(&old).unwrap();
-    let content = part_of_a_raid().repeat(256);
-    for at in 0..800 {
-        file.write_all_at(&content, at * MIB).unwrap();
-    }
-    file.sync_all().unwrap();
-    drop(file);
-    let kind = |device: &str| run("blkid", &["-p", "-o", "value", "-s", "TYPE", device]);
-    assert_eq!(kind(&old).trim(), "linux_raid_member");
-    lvm(&["lvremove", "-qq", "-y", &format!("{GROUP}/old")]);
-    for (at, filesystem) in ["ext4", "xfs", "btrfs"].into_iter().enumerate() {
-        let volume = node.provision("pv", filesystem);
-        let (pod, content) = node.written(&volume);
-        pod.mount("rw").success();
-        let to = super::GROWN + 64 * MIB * at as u64;
-        node.expand(&volume, to).success();
-        assert!(fs::read(pod.dir().join("file")).unwrap() == content);
-        pod.unmount().success();
-        lvm(&["lvchange", "-qq", "-ay", &super::path(&volume)]);
-        assert_eq!(
-            kind(&format!("/dev/{}", super::path(&volume))).trim(),
-            filesystem
-        );
-        node.delete(&volume).success();
-        points.add(1);
-    }
 }

@@ -125,24 +125,6 @@ fn read_head(file: &fs::File, head: &mut Vec<u8>) -> io::Result<()> {
     Ok(())
 }
 
-/// From where on a mounted file system has nothing on its device; `None` where it reaches the end, and
-/// for an ext with errors: a `resize2fs` that was cut may have moved data to behind where that ends.
-///
-/// # Errors
-/// As for [`measure`].
-pub fn unused_from(
-    mount: BorrowedFd<'_>,
-    device: &Device,
-    filesystem: Filesystem,
-) -> Result<Option<Bytes>> {
-    let is_ext = matches!(filesystem, Filesystem::Ext3 | Filesystem::Ext4);
-    if is_ext && ext_superblock(device)?.1.has_errors {
-        return Ok(None);
-    }
-    let measured = measure(mount, device, filesystem)?;
-    Ok((!measured.fills(device.size()?)).then_some(measured.size))
-}
-
 fn xfs_slack(block: u64) -> Bytes {
     Bytes((XFS_LEAST_GROUP * block).saturating_sub(1))
 }

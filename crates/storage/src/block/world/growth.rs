@@ -7,13 +7,7 @@ use crate::{
     mark::{Mark, State},
     observed::Content,
 };
-use flexvol_host::{
-    Device,
-    block::probe::{self, Proof},
-    fs::grow,
-    lock,
-    mount::Detached,
-};
+use flexvol_host::{Device, fs::grow, lock, mount::Detached};
 use flexvol_sdk::{Bytes, Error, ErrorKind, Filesystem, Result};
 
 /// Up to this size the tools check and grow a file system while a pod waits: `e2fsck` reads at most a
@@ -94,9 +88,6 @@ impl<B: BlockBackend> BlockWorld<'_, B> {
         })?;
         let before = self.content.take();
         let device = self.device()?;
-        if B::PROOF == Proof::Ends && !self.stored.asset()?.is_some_and(|asset| asset.thin) {
-            wipe_behind(&detached, device, filesystem)?;
-        }
         let grown = grow::online(detached.file(), device, filesystem);
         drop(detached);
         if let Err(refused) = grown {
@@ -144,22 +135,6 @@ impl<B: BlockBackend> BlockWorld<'_, B> {
             outcome => outcome,
         }
     }
-}
-
-/// Zeroes the last of what lies behind the file system before that grows onto it. It holds what others had
-/// there, and at the end of a device that may look like another file system, or a part of a RAID that the
-/// node would assemble. A kernel that protects mounted devices from writers lets it stay.
-fn wipe_behind(detached: &Detached, device: &Device, filesystem: Filesystem) -> Result<()> {
-    let Some(from) = grow::unused_from(detached.file(), device, filesystem)? else {
-        return Ok(());
-    };
-    if let Err(error) = probe::wipe_grown(device, from) {
-        log::warn!(
-            "what others left at the device's end stays: {}",
-            error.report()
-        );
-    }
-    Ok(())
 }
 
 /// Whether there are tools that grow such a file system, and mend what they were cut in.
