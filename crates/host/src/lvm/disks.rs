@@ -49,11 +49,11 @@ impl Place {
         let pools: BTreeSet<_> = pools.collect();
         let mut pools = pools.into_iter();
         let (Some(uuid), None) = (pools.next(), pools.next()) else {
-            return Err(Error::new(
-                ErrorKind::Storage,
-                "several volume groups have this name, and which is the pool cannot be told; detach the others, or give them other names with `vgrename` and their UUIDs",
-            )
-            .because(said.to_owned()));
+            let what = match known.is_empty() {
+                true => "several volume groups have this name, and which is the pool cannot be told; detach the others, or give them other names with `vgrename` and their UUIDs",
+                false => "several volume groups have this name, and none, or more than one, is the pool that the node remembers; attach its disks, or where it was replaced, remove its file in /var/lib/flexvol/groups and detach the others",
+            };
+            return Err(Error::new(ErrorKind::Storage, what).because(said.to_owned()));
         };
         let members: Vec<MemberRow> = of("vgs", MemberRow::FIELDS, &["-S", &group], &[])?;
         let own = members.into_iter().filter(|disk| disk.is_of(&uuid));
