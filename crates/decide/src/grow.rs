@@ -129,7 +129,7 @@ fn kubelet_acts(observed: &Observed, claim: &Claim) -> Step {
     if claim.failure.is_some() {
         return Step::TakeFailureBack;
     }
-    match &observed.away {
+    match observed.away() {
         Some(away) if away.lost => Step::Stuck(away.why.clone()),
         _ => Step::Rest,
     }
@@ -350,6 +350,7 @@ pub(super) mod tests {
         observed.volume.as_mut().unwrap().capacity = Bytes(20);
         observed.claim.as_mut().unwrap().awaits_node = Some(Bytes(20));
         observed.away = Some(Away {
+            node: observed.order.as_ref().unwrap().node.clone(),
             why: "the node is lost".to_owned(),
             lost: true,
             removed: false,

@@ -15,7 +15,7 @@ pub(super) fn making(observed: &Observed) -> Step {
     };
     let claim = observed.claim.as_ref();
     let names_this = |claim: &Claim| matches!(claim.binding, Binding::This | Binding::Named);
-    let is_removed = observed.away.as_ref().is_some_and(|away| away.removed);
+    let is_removed = observed.away().is_some_and(|away| away.removed);
     match (order.wanted, order.answer) {
         (Wanted::Absent, Answer::Absent) => Step::Forget,
         (Wanted::Absent, _) if is_removed && order.published != Published::Seen => Step::Forget,
@@ -90,7 +90,7 @@ fn unordered(observed: &Observed) -> Step {
                     .to_owned(),
             )
         }
-        Some(Wish::Storage { node: Some(_) }) if observed.away.is_some() => elsewhere(observed),
+        Some(Wish::Storage { node: Some(_) }) if observed.away().is_some() => elsewhere(observed),
         Some(Wish::Storage { .. }) if !held => Step::HoldClaim,
         Some(Wish::Storage { node }) => Step::Order { node: node.clone() },
         // Another controller, which serves that provisioner, may hold it.
@@ -111,7 +111,7 @@ fn gives_up(observed: &Observed, order: &Order) -> bool {
 
 /// Nothing was ordered yet of the node that the scheduler chose, and that is away.
 fn elsewhere(observed: &Observed) -> Step {
-    match &observed.away {
+    match observed.away() {
         Some(Away { lost: true, .. }) => Step::Reschedule,
         Some(Away { why, .. }) => Step::Stuck(why.clone()),
         None => Step::Rest,
@@ -123,7 +123,7 @@ fn elsewhere(observed: &Observed) -> Step {
 /// node is there, quota counts the claim as long as the storage: a driver that is slow is not given more and more.
 pub(super) fn ending(observed: &Observed, order: &Order) -> Step {
     let claim = observed.claim.as_ref();
-    if observed.away.is_some() && claim.is_some_and(|claim| claim.held && claim.deleting) {
+    if observed.away().is_some() && claim.is_some_and(|claim| claim.held && claim.deleting) {
         return Step::LetClaimGo;
     }
     waiting(observed, order)
@@ -131,7 +131,7 @@ pub(super) fn ending(observed: &Observed, order: &Order) -> Step {
 
 /// The node has to act. What it was asked to do it may have done, so nobody else is asked.
 pub(super) fn waiting(observed: &Observed, order: &Order) -> Step {
-    match (&observed.away, &order.problem) {
+    match (observed.away(), &order.problem) {
         (Some(away), _) => Step::Stuck(away.why.clone()),
         (None, Some(problem)) => Step::Stuck(problem.message.clone()),
         (None, None) => Step::Rest,
@@ -325,6 +325,7 @@ mod tests {
                 (order.published, order.wanted) = (published, wanted);
             });
             observed.away = Some(Away {
+                node: observed.order.as_ref().unwrap().node.clone(),
                 why: "silent".to_owned(),
                 lost: true,
                 removed: false,
@@ -338,6 +339,29 @@ mod tests {
             assert_eq!(ends(false, published, Wanted::Absent), told);
         }
         assert_eq!(ends(true, Published::Soon, Wanted::Present), Step::Revoke);
+    }
+
+    #[test]
+    fn what_became_of_a_node_says_nothing_of_another_one() {
+        let away = |of: &str, order: bool, chosen: Option<&str>| {
+            let mut observed = waiting_for(|claim, order| {
+                let node = chosen.map(str::to_owned);
+                (claim.wish, order.answer) = (Wish::Storage { node }, Answer::None);
+            });
+            observed.order = observed.order.filter(|_| order);
+            observed.away = Some(Away {
+                node: of.to_owned(),
+                why: "gone".to_owned(),
+                lost: true,
+                removed: true,
+            });
+            decide(&observed)
+        };
+        assert_eq!(away("n", true, None), Step::Forget);
+        assert_eq!(away("m", true, None), Step::Rest);
+        assert_eq!(away("m", false, Some("m")), Step::Reschedule);
+        let node = Some("n".to_owned());
+        assert_eq!(away("m", false, Some("n")), Step::Order { node });
     }
 
     #[test]

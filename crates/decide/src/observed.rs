@@ -12,7 +12,7 @@ pub struct Observed {
     pub volume: Option<Volume>,
     /// What was ordered of the node.
     pub order: Option<Order>,
-    /// What became of the node that has to act, if it does not.
+    /// What became of a node that has to act, or had to, if it does not.
     pub away: Option<Away>,
     /// Why no volume can be bound to the node that was ordered, as far as that was asked: it is before one is made.
     pub unbindable: Option<String>,
@@ -23,6 +23,8 @@ pub struct Observed {
 /// A node that nothing has been heard of for too long, or that the scheduler chose and that has no room.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Away {
+    /// The node.
+    pub node: String,
     /// Which, since when, and what to do.
     pub why: String,
     /// Another one is to be chosen, if nothing was ordered yet: Kubernetes misses it too, or it cannot.
@@ -34,6 +36,17 @@ pub struct Away {
 impl Observed {
     pub(super) fn wish(&self) -> Option<&Wish> {
         self.claim.as_ref().map(|claim| &claim.wish)
+    }
+
+    /// What became of the node that has to act: the one that was ordered, or else the one that the scheduler chose.
+    /// Of another one, which had to act before, it says nothing.
+    pub(super) fn away(&self) -> Option<&Away> {
+        let node = match (&self.order, self.wish()) {
+            (Some(order), _) => &order.node,
+            (None, Some(Wish::Storage { node: Some(node) })) => node,
+            _ => return None,
+        };
+        self.away.as_ref().filter(|away| away.node == *node)
     }
 
     pub(super) fn claim_is_held(&self) -> bool {

@@ -330,3 +330,20 @@ pub fn removed() {
         world.eventually("nothing to be left", World::nothing_is_left)
     });
 }
+
+/// Others are there when that is found out.
+pub fn removed_beside_others() {
+    tell(ordered_of_the_dead(), |world| {
+        remove_machine(world)?;
+        for node in ["two", "three", "four"] {
+            world.node(node);
+            world.start_agent(node, &[HEARTBEAT]);
+        }
+        world.eventually("the claim to be bound", |world| world.is_bound("data"))?;
+        let asked = world.server.requests().into_iter();
+        let orders = asked.filter(|request| request.starts_with("POST NodeVolume"));
+        assert_eq!(orders.count(), 2, "of two nodes it was ordered");
+        world.delete_claim("data");
+        world.eventually("nothing to be left", World::nothing_is_left)
+    });
+}

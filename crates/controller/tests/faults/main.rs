@@ -75,6 +75,11 @@ fn what_was_ordered_of_a_machine_that_is_removed_is_ordered_elsewhere_or_goes() 
 }
 
 #[test]
+fn what_was_ordered_of_a_machine_that_is_removed_is_ordered_of_one_other_node() {
+    away::removed_beside_others();
+}
+
+#[test]
 fn a_claim_whose_author_says_its_volumes_name_is_bound_to_it() {
     claim_authors::name();
 }

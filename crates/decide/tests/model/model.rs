@@ -236,6 +236,7 @@ impl World {
             self.is_away(*node) || self.is_taken(*node) && ordered.is_none()
         };
         let away = node.filter(is_away).map(|node| Away {
+            node: NAMES[node].to_owned(),
             why: "the node is away".to_owned(),
             lost: self.is_lost(node) || self.is_taken(node),
             removed: self.away == Some(Absence::Removed),

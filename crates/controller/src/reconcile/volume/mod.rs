@@ -275,10 +275,10 @@ impl Controller {
             self.note_room(name, &step, &live);
             if step == Step::Reschedule {
                 self.asked.asked(name);
-                if live.order.is_none() {
-                    // The next node is not the one that is away.
-                    live.away = None;
-                }
+            }
+            if step == Step::Forget {
+                // Another node has to act, if the scheduler has chosen one already.
+                live.away = away(&self.client, &self.nodes, &live, &self.ours).await?;
             }
         }
         anyhow::bail!("the volume needs more than {STEPS} steps")

@@ -39,6 +39,7 @@ pub(crate) async fn away(
     let found = read(client, node).await?;
     let known = NodeState::of(found.as_ref());
     Ok(Some(Away {
+        node: node.clone(),
         why: words(node, known, &silence, Some(order)),
         lost: known != NodeState::Ready,
         removed: known == NodeState::Missing,
@@ -61,6 +62,7 @@ async fn chosen(client: &Client, nodes: &Nodes, live: &Live, ours: &Ours) -> Res
         if let Some(silence) = silence {
             let known = NodeState::of(found.as_ref());
             return Ok(Some(Away {
+                node: node.clone(),
                 why: words(&node, known, &silence, None),
                 // One that never had an agent may never get one.
                 lost: known != NodeState::Ready || silence == Silence::Never,
@@ -72,6 +74,7 @@ async fn chosen(client: &Client, nodes: &Nodes, live: &Live, ours: &Ours) -> Res
             .and_then(|node| node.object.metadata.labels.as_ref());
         if !class::allows_node(class, labels) {
             return Ok(Some(Away {
+                node: node.clone(),
                 why: format!(
                     "node {node} has not the labels that the class's allowedTopologies ask for; another node is asked for"
                 ),
@@ -83,6 +86,7 @@ async fn chosen(client: &Client, nodes: &Nodes, live: &Live, ours: &Ours) -> Res
     if let Err(why) = placement::hostname_of(client, &node).await? {
         nodes.unbindable(&node);
         return Ok(Some(Away {
+            node,
             why: format!("{why}; another node is asked for"),
             lost: true,
             removed: false,
@@ -103,6 +107,7 @@ async fn chosen(client: &Client, nodes: &Nodes, live: &Live, ours: &Ours) -> Res
     };
     if let Some(why) = nodes.refuses(name, asker) {
         return Ok(Some(Away {
+            node,
             why,
             lost: false,
             removed: false,
@@ -110,6 +115,7 @@ async fn chosen(client: &Client, nodes: &Nodes, live: &Live, ours: &Ours) -> Res
     }
     let lacks = nodes.lacks(&node, driver, name, size.unwrap_or_default(), asker);
     Ok(lacks.map(|why| Away {
+        node,
         why: format!("{why}; another node is asked for"),
         lost: true,
         removed: false,
