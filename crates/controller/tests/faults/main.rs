@@ -80,6 +80,12 @@ fn what_was_ordered_of_a_machine_that_is_removed_is_ordered_of_one_other_node() 
 }
 
 #[test]
+fn what_an_agent_makes_that_lives_is_deleted_by_it_though_its_node_was_deleted() {
+    away::node_deleted_while_its_agent_lives();
+    away::node_forgotten_while_its_agent_lives();
+}
+
+#[test]
 fn a_claim_whose_author_says_its_volumes_name_is_bound_to_it() {
     claim_authors::name();
 }

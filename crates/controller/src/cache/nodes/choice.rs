@@ -153,7 +153,7 @@ impl Nodes {
             let has_driver = |known: &Known| known.status.drivers.contains_key(driver);
             all.iter().filter(move |(_, known)| has_driver(known))
         };
-        let heard = || able().filter(|(_, known)| !known.is_silent(self.silence));
+        let heard = || able().filter(|(_, known)| known.may_be_asked(self.silence));
         let answers = heard().next().is_some();
         let hanging = self.hanging();
         let mut others = Vec::new();
@@ -178,7 +178,7 @@ impl Nodes {
                 });
             }
         }
-        let silent = able().find(|(_, known)| known.is_silent(self.silence));
+        let silent = able().find(|(_, known)| !known.may_be_asked(self.silence));
         others.extend(silent.map(|(node, known)| {
             format!("the agent of node {node} {}", Silence::since(&known.status))
         }));

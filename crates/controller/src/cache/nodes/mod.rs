@@ -8,6 +8,7 @@
 mod choice;
 mod failing;
 mod full;
+mod gone;
 mod hanging;
 mod load;
 mod room;
@@ -22,6 +23,7 @@ use crate::api::v1alpha1::{NodeVolume, StorageNode, StorageNodeStatus};
 use failing::Failing;
 use flexvol_sdk::{Bytes, ErrorClass};
 use full::Full;
+use gone::Gone;
 use hanging::Hanging;
 use k8s_openapi::jiff::Timestamp;
 use load::Load;
@@ -48,6 +50,10 @@ const SILENCES_WITHOUT_VOLUME: u32 = 4;
 #[derive(Debug)]
 pub struct Nodes {
     all: Mutex<BTreeMap<String, Known>>,
+    /// Those of which the object with their agents' words was removed: that ends no agent.
+    gone: Mutex<BTreeMap<String, Gone>>,
+    /// Since when this process listens.
+    began: Instant,
     /// Orders may be seen before their nodes.
     hanging: Mutex<Hanging>,
     /// The UIDs of classes, by name.
@@ -59,8 +65,12 @@ pub struct Nodes {
 struct Known {
     uid: String,
     status: StorageNodeStatus,
-    /// When its last heartbeat was seen here; none if Kubernetes missed the node after that.
-    heard: Option<Instant>,
+    /// When its last heartbeat was seen here, or since when it is known.
+    heard: Instant,
+    /// Its last words were so old by then that it was silent already.
+    was_silent: bool,
+    /// Kubernetes missed the node after that: nothing new is asked of it.
+    missed: bool,
     /// Somebody was told that it is silent.
     told: bool,
     /// What its driver had no room for, by class.
@@ -85,6 +95,8 @@ impl Nodes {
     pub fn new(silence: Duration) -> Self {
         Nodes {
             all: Mutex::default(),
+            gone: Mutex::default(),
+            began: Instant::now(),
             hanging: Mutex::default(),
             classes: Mutex::default(),
             silence,
@@ -98,7 +110,9 @@ impl Nodes {
         let mut now = Known {
             uid: node.metadata.uid.unwrap_or_default(),
             status: node.status,
-            heard: Some(Instant::now()),
+            heard: Instant::now(),
+            was_silent: false,
+            missed: false,
             told: false,
             full: BTreeMap::new(),
             failing: BTreeMap::new(),
@@ -112,9 +126,8 @@ impl Nodes {
             let seen = seen.and_then(|seen| seen.parse::<Timestamp>().ok());
             let longest = self.silence.saturating_mul(SILENCES_BEFORE);
             let is_old = |seen| Timestamp::now().duration_since(seen).unsigned_abs() > longest;
-            if seen.is_some_and(is_old) {
-                now.heard = None;
-            }
+            now.was_silent = seen.is_some_and(is_old);
+            self.gone().remove(&name);
             all.insert(name, now);
             return true;
         };
@@ -123,6 +136,7 @@ impl Nodes {
         now.unbindable = before.unbindable.take();
         if before.status.seen == now.status.seen {
             (now.heard, now.told) = (before.heard, before.told);
+            (now.was_silent, now.missed) = (before.was_silent, before.missed);
         } else {
             now.load.told();
         }
@@ -132,7 +146,7 @@ impl Nodes {
             // It can tell again.
             had.contains_key(class) || !has.contains_key(class)
         });
-        let is_back = before.is_silent(self.silence) && !now.is_silent(self.silence);
+        let is_back = !before.may_be_asked(self.silence) && now.may_be_asked(self.silence);
         let better = is_back || offers_more(&before.status, &now.status);
         now.full = std::mem::take(&mut before.full);
         now.full.retain(|class, _| {
@@ -148,27 +162,51 @@ impl Nodes {
         better
     }
 
-    /// What an agent said was removed.
+    /// What an agent said was removed: nothing new is asked of the node, and of what was asked of it the agent may
+    /// speak yet.
     pub fn remove(&self, name: &str) {
-        self.all().remove(name);
+        let mut all = self.all();
+        if let Some(known) = all.remove(name) {
+            self.gone().insert(name.to_owned(), Gone::from(known));
+        }
         self.hanging().forget(name);
     }
 
-    /// Kubernetes misses the node: its agent is away until it is heard of again.
+    /// Kubernetes misses the node: nothing new is asked of it until its agent is heard of again.
     pub fn miss(&self, name: &str) {
         if let Some(known) = self.all().get_mut(name) {
-            known.heard = None;
+            known.missed = true;
         }
     }
 
-    /// How long nothing was heard of a node's agent, if that is too long.
+    /// How long nothing was heard of the agent of a node that has something to do, if that is too long.
     pub fn silence(&self, name: &str) -> Option<Silence> {
+        let all = self.all();
+        if let Some(known) = all.get(name) {
+            let silent = known.is_silent(self.silence);
+            return silent.then(|| Silence::since(&known.status));
+        }
+        let gone = self.gone();
+        gone.get(name)
+            .map_or(Some(Silence::Never), |gone| gone.silence(self.silence))
+    }
+
+    /// Why nothing new is asked of a node: its agent is silent, or what that said was removed, or Kubernetes misses
+    /// the node.
+    pub fn absence(&self, name: &str) -> Option<Silence> {
         match self.all().get(name) {
             None => Some(Silence::Never),
-            Some(known) => known
-                .is_silent(self.silence)
-                .then(|| Silence::since(&known.status)),
+            Some(known) if known.may_be_asked(self.silence) => None,
+            Some(known) => Some(Silence::since(&known.status)),
         }
+    }
+
+    /// Whether this process has listened to a node's agent for as long as makes one silent, and has heard nothing.
+    pub fn is_unheard(&self, name: &str) -> bool {
+        let all = self.all();
+        let known = all.get(name).map(|known| known.heard);
+        let heard = known.or_else(|| Some(self.gone().get(name)?.heard()));
+        heard.unwrap_or(self.began).elapsed() >= self.silence
     }
 
     /// The nodes of whose agents nothing is heard, and when each said something last, by its clock.
@@ -192,11 +230,12 @@ impl Nodes {
         let fell = all
             .iter_mut()
             .filter(|(_, known)| known.is_silent(self.silence) && !known.told);
-        fell.map(|(name, known)| {
+        let fell = fell.map(|(name, known)| {
             known.told = true;
             name.clone()
-        })
-        .collect()
+        });
+        fell.chain(gone::fell_silent(&mut self.gone(), self.silence))
+            .collect()
     }
 
     /// The node that the scheduler chose, if its agent can make volumes of the driver.
@@ -334,6 +373,11 @@ impl Nodes {
         self.hanging.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Taken after the others.
+    fn gone(&self) -> MutexGuard<'_, BTreeMap<String, Gone>> {
+        self.gone.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn all(&self) -> MutexGuard<'_, BTreeMap<String, Known>> {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -364,7 +408,11 @@ impl Known {
     }
 
     fn is_silent(&self, silence: Duration) -> bool {
-        self.heard.is_none_or(|heard| heard.elapsed() >= silence)
+        self.was_silent || self.heard.elapsed() >= silence
+    }
+
+    fn may_be_asked(&self, silence: Duration) -> bool {
+        !self.missed && !self.is_silent(silence)
     }
 }
 

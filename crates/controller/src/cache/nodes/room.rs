@@ -49,7 +49,7 @@ impl Nodes {
     pub fn rooms(&self, driver: &str, class: &str) -> Vec<Room> {
         let all = self.all();
         let able = all.iter().filter(|(node, known)| {
-            !known.is_silent(self.silence) && known.lacks_driver(node, driver).is_none()
+            known.may_be_asked(self.silence) && known.lacks_driver(node, driver).is_none()
         });
         let fails = |known: &Known| {
             known.is_unbindable() || known.failing.get(class).is_some_and(Failing::for_all)

@@ -316,6 +316,7 @@ fn an_agent_that_was_dead_before_is_not_heard_of_until_it_speaks() {
     nodes.remove("one");
     nodes.put(said(601));
     assert!(nodes.silence("one").is_some());
+    assert!(!nodes.is_unheard("one"), "nobody has listened yet");
     assert!(nodes.put(said(600)), "it speaks");
     assert_eq!(nodes.silence("one"), None);
 }
@@ -401,13 +402,38 @@ fn a_node_that_kubernetes_misses_is_not_chosen_until_its_agent_speaks() {
         nodes.with_room("a/b", "class", Bytes(5), of("v")).unwrap(),
         "one"
     );
-    assert_eq!(nodes.fell_silent(), ["two"]);
-    nodes.put(node("two", 1, Some(30)));
+    assert!(nodes.absence("two").is_some());
+    // What was asked of it its agent does.
+    assert_eq!(nodes.silence("two"), None);
+    assert!(nodes.fell_silent().is_empty());
+    assert!(nodes.put(node("two", 1, Some(30))), "it is back");
     assert_eq!(
         nodes.with_room("a/b", "class", Bytes(5), of("v")).unwrap(),
         "two"
     );
     assert_eq!(nodes.silence("three"), Some(Silence::Never));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_agent_whose_words_are_removed_is_silent_when_it_was_not_heard_for_as_long_as_others() {
+    let nodes = nodes(&[("one", Some(10)), ("two", Some(30))]);
+    tokio::time::advance(SILENCE / 2).await;
+    nodes.put(node("two", 1, Some(30)));
+    for name in ["one", "two"] {
+        nodes.remove(name);
+        assert_eq!(nodes.silence(name), None);
+        assert_eq!(nodes.absence(name), Some(Silence::Never));
+    }
+    tokio::time::advance(SILENCE / 2).await;
+    let silence = nodes.silence("one").unwrap();
+    assert_eq!(silence.to_string(), "was last heard of at 12:00:00");
+    assert_eq!(nodes.fell_silent(), ["one"]);
+    assert!(nodes.fell_silent().is_empty(), "it is told once");
+    assert!(nodes.is_unheard("one") && !nodes.is_unheard("two"));
+    nodes.put(node("one", 2, Some(10)));
+    assert!(!nodes.is_unheard("one") && nodes.silence("one").is_none());
+    assert!(nodes.is_unheard("three"), "it listened to all for so long");
+    assert!(!Nodes::new(SILENCE).is_unheard("three"));
 }
 
 #[test]

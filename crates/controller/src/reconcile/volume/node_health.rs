@@ -42,7 +42,8 @@ pub(crate) async fn away(
         node: node.clone(),
         why: words(node, known, &silence, Some(order)),
         lost: known != NodeState::Ready,
-        removed: known == NodeState::Missing,
+        // Until then all writes of late leaders have failed, and whoever lives has spoken.
+        removed: known == NodeState::Missing && nodes.is_unheard(node),
     }))
 }
 
@@ -56,7 +57,7 @@ async fn chosen(client: &Client, nodes: &Nodes, live: &Live, ours: &Ours) -> Res
         Wish::Storage { node: Some(node) } if is_object_name(&node) => node,
         _ => return Ok(None),
     };
-    let silence = nodes.silence(&node);
+    let silence = nodes.absence(&node);
     if silence.is_some() || class.allowed_topologies.is_some() {
         let found = read(client, &node).await?;
         if let Some(silence) = silence {
@@ -66,7 +67,7 @@ async fn chosen(client: &Client, nodes: &Nodes, live: &Live, ours: &Ours) -> Res
                 why: words(&node, known, &silence, None),
                 // One that never had an agent may never get one.
                 lost: known != NodeState::Ready || silence == Silence::Never,
-                removed: known == NodeState::Missing,
+                removed: false,
             }));
         }
         let labels = found

@@ -1,0 +1,53 @@
+//! Nodes of which the object with their agents' words was removed. Their agents may live, and speak again.
+
+use super::{Known, Silence};
+use std::{collections::BTreeMap, time::Duration};
+use tokio::time::Instant;
+
+/// How long it is known when such an agent was last heard of: there is no end of names.
+const REMEMBERED: Duration = Duration::from_secs(24 * 3600);
+
+#[derive(Debug)]
+pub(super) struct Gone {
+    /// When its last heartbeat was seen here.
+    heard: Instant,
+    /// The same by its own clock.
+    seen: Silence,
+    /// Somebody was told that it is silent.
+    told: bool,
+}
+
+impl From<Known> for Gone {
+    fn from(known: Known) -> Self {
+        Gone {
+            heard: known.heard,
+            seen: Silence::since(&known.status),
+            told: known.told,
+        }
+    }
+}
+
+impl Gone {
+    pub fn heard(&self) -> Instant {
+        self.heard
+    }
+
+    /// How long nothing was heard of it, if that is too long.
+    pub fn silence(&self, longest: Duration) -> Option<Silence> {
+        (self.heard.elapsed() >= longest).then(|| self.seen.clone())
+    }
+}
+
+/// Those that were not silent when this was asked last.
+pub(super) fn fell_silent(all: &mut BTreeMap<String, Gone>, longest: Duration) -> Vec<String> {
+    let longest_known = REMEMBERED.max(longest * 2);
+    all.retain(|_, gone| gone.heard.elapsed() < longest_known);
+    let fell = all
+        .iter_mut()
+        .filter(|(_, gone)| !gone.told && gone.silence(longest).is_some());
+    fell.map(|(name, gone)| {
+        gone.told = true;
+        name.clone()
+    })
+    .collect()
+}
