@@ -207,6 +207,7 @@ pub(super) mod tests {
                 failure: None,
             }),
             volume: Some(Volume {
+                node: Some("n".to_owned()),
                 ours: true,
                 held: true,
                 deleting: false,

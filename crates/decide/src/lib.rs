@@ -102,7 +102,8 @@ pub fn decide(observed: &Observed) -> Step {
             Some(Wish::Nothing) if observed.claim_is_held() => letting_go(observed),
             _ => Step::Rest,
         },
-        Some(volume) => remove::removing(observed, volume)
+        Some(volume) => make::unmaking(observed, volume)
+            .or_else(|| remove::removing(observed, volume))
             .or_else(|| make::settling(observed))
             .unwrap_or_else(|| grow::growing(observed, volume)),
         None => make::making(observed),

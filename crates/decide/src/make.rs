@@ -4,7 +4,7 @@
 //! finalizers, and, in effect, the phase `Lost`. So storage is kept for data only when the persistent volume was
 //! seen, or Kubernetes says `Bound`.
 
-use super::{Answer, Away, Binding, Claim, Observed, Order, Published, Step, Wanted, Wish};
+use super::{Answer, Away, Binding, Claim, Observed, Order, Published, Step, Volume, Wanted, Wish};
 use flexvol_sdk::ErrorClass;
 
 /// There is no persistent volume yet, or no more.
@@ -31,9 +31,8 @@ pub(super) fn making(observed: &Observed) -> Step {
         }
         // It is bound to a volume that is gone before a leader saw it, or whose order somebody made anew.
         (Wanted::Present, _) if claim.is_some_and(Claim::is_bound) => Step::NotePublished,
-        // It was never anybody's, and the machine that may have it is gone. Until a node counts as silent all writes
-        // of late leaders have failed.
-        (Wanted::Present, _) if is_removed && order.published != Published::Seen => Step::Forget,
+        // It was never anybody's, and the machine that may have it is gone. If it is not, it is told first.
+        (Wanted::Present, _) if is_removed && order.published != Published::Seen => Step::Revoke,
         // A claim that Kubernetes has bound to nothing, or to another volume, was never bound to this one.
         (Wanted::Present, answer) => match observed.wish() {
             // A late leader may make the volume at any moment.
@@ -136,6 +135,26 @@ pub(super) fn waiting(observed: &Observed, order: &Order) -> Step {
         (None, Some(problem)) => Step::Stuck(problem.message.clone()),
         (None, None) => Step::Rest,
     }
+}
+
+/// The order is of another node than the volume: what may be there is nobody's, and the volume's own is ordered anew
+/// when it has gone.
+pub(super) fn unmaking(observed: &Observed, volume: &Volume) -> Option<Step> {
+    let order = observed.order.as_ref();
+    let order = order.filter(|order| volume.is_elsewhere(order))?;
+    let is_removed = observed.away().is_some_and(|away| away.removed);
+    Some(match (order.wanted, order.answer) {
+        // Somebody has edited one of both.
+        _ if order.published == Published::Seen => Step::Stuck(format!(
+            "the persistent volume says that its storage is on node {}, by its annotation flexvol.dev/node, and its NodeVolume is of node {}, so both are left as they are; correct the annotation",
+            volume.node.as_deref().unwrap_or_default(),
+            order.node
+        )),
+        (Wanted::Present, _) => Step::Revoke,
+        (Wanted::Absent, Answer::Absent) => Step::Forget,
+        (Wanted::Absent, _) if is_removed => Step::Forget,
+        (Wanted::Absent, _) => ending(observed, order),
+    })
 }
 
 /// There is a persistent volume that stays: what remains to be done of its making.
@@ -357,7 +376,7 @@ mod tests {
             });
             decide(&observed)
         };
-        assert_eq!(away("n", true, None), Step::Forget);
+        assert_eq!(away("n", true, None), Step::Revoke);
         assert_eq!(away("m", true, None), Step::Rest);
         assert_eq!(away("m", false, Some("m")), Step::Reschedule);
         let node = Some("n".to_owned());

@@ -158,6 +158,8 @@ pub enum Reclaim {
 pub struct Volume {
     /// We made it, and it is of our driver.
     pub ours: bool,
+    /// The node that has its storage, as we wrote it there.
+    pub node: Option<String>,
     /// It carries our finalizer.
     pub held: bool,
     /// It is being deleted.
@@ -168,6 +170,15 @@ pub struct Volume {
     pub reclaim: Reclaim,
     /// The size it says.
     pub capacity: Bytes,
+}
+
+impl Volume {
+    /// Whether an order is of another node than the one that has the storage: a leader that was late made the volume
+    /// after its order had been forgotten, and another was made.
+    #[must_use]
+    pub fn is_elsewhere(&self, order: &Order) -> bool {
+        self.node.as_ref().is_some_and(|node| *node != order.node)
+    }
 }
 
 /// Whether storage shall be there.

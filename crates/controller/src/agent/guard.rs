@@ -6,7 +6,7 @@ use crate::{
         labels::claim_uid,
         v1alpha1::{ClaimReference, NodeVolume, Wanted},
     },
-    decide::Observed,
+    decide::{Observed, Published},
     k8s::volume::handed_on,
     observe,
 };
@@ -58,6 +58,14 @@ fn still_wants(now: &NodeVolume, order: &NodeVolume) -> bool {
 
 /// Why the storage of a volume must not be deleted.
 fn in_use(observed: &Observed) -> Option<&'static str> {
+    // It was never a volume's: that of its name was made on another node, and is in use there.
+    if let (Some(volume), Some(order)) = (&observed.volume, &observed.order)
+        && volume.is_elsewhere(order)
+        && volume.ours
+        && order.published != Published::Seen
+    {
+        return None;
+    }
     if observed.is_claimed() {
         return Some("a claim has the volume, whose storage is therefore not deleted");
     }

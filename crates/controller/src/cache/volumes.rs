@@ -253,7 +253,8 @@ impl Known {
             Answer::None | Answer::Absent => false,
         };
         let stays = order.wanted == Wanted::Present && !volume.released && !volume.deleting;
-        reached && stays && order.published == Published::Seen && order.problem.is_none()
+        let is_there = reached && !volume.is_elsewhere(order);
+        is_there && stays && order.published == Published::Seen && order.problem.is_none()
     }
 
     /// Nobody asks anything of it any more, and it says `Retain`.

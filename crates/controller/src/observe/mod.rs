@@ -8,7 +8,7 @@ pub(crate) use orders::order_of;
 use crate::{
     api::{
         drivers::Ours,
-        labels::{CLAIM_FINALIZER, VOLUME_FINALIZER, claim_uid, volume_name},
+        labels::{CLAIM_FINALIZER, NODE_ANNOTATION, VOLUME_FINALIZER, claim_uid, volume_name},
         v1alpha1::{ClaimReference, NodeVolume, ProblemReport},
     },
     client::Read,
@@ -250,9 +250,13 @@ fn has_parameters(order: &NodeVolume, class: &StorageClass) -> bool {
 
 pub(crate) fn volume_of(volume: &PersistentVolume, ours: &Ours) -> decide::Volume {
     let spec = volume.spec.as_ref();
+    let annotations = volume.metadata.annotations.as_ref();
     let policy = spec.and_then(|spec| spec.persistent_volume_reclaim_policy.as_deref());
     decide::Volume {
         ours: is_ours(volume, ours),
+        node: annotations
+            .and_then(|all| all.get(NODE_ANNOTATION))
+            .cloned(),
         held: has_finalizer(&volume.metadata, VOLUME_FINALIZER),
         deleting: volume.metadata.deletion_timestamp.is_some(),
         // Of a volume that people take from its former claim Kubernetes says so for a while yet.

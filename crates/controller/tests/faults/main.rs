@@ -20,6 +20,7 @@ mod life;
 mod limited;
 mod lost;
 mod lowered;
+mod misplaced;
 mod patience;
 mod programs;
 mod refused;
@@ -83,6 +84,11 @@ fn what_was_ordered_of_a_machine_that_is_removed_is_ordered_of_one_other_node() 
 fn what_an_agent_makes_that_lives_is_deleted_by_it_though_its_node_was_deleted() {
     away::node_deleted_while_its_agent_lives();
     away::node_forgotten_while_its_agent_lives();
+}
+
+#[test]
+fn a_volume_that_is_made_late_on_another_node_than_was_ordered_since_grows_and_goes_there() {
+    misplaced::made_late();
 }
 
 #[test]

@@ -202,6 +202,7 @@ impl World {
         });
         let volume = self.volume.as_ref().map(|volume| Volume {
             ours: true,
+            node: Some(NAMES[volume.node].to_owned()),
             held: volume.held,
             deleting: volume.deleting,
             released: volume.released,
@@ -280,7 +281,9 @@ impl World {
         let step = decide(&self.observe());
         let may_be_late = !self.setting.lowers && !self.setting.sizeless;
         let all_there = matches!(self.away, None | Some(Absence::Taken | Absence::Stalled));
-        if writes(&step) && all_there && may_be_late {
+        // Its machine may be removed before that is written, and nothing is its condition but that there is no volume.
+        let outlives_machine = step == Step::Publish && self.away == Some(Absence::Lost);
+        if writes(&step) && (all_there || outlives_machine) && may_be_late {
             let mut next = self.clone();
             let node = self.order.as_ref().map(|order| order.node);
             next.late = Some((step.clone(), node));

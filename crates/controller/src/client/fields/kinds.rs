@@ -3,8 +3,8 @@
 use super::Kind;
 use crate::{
     api::labels::{
-        CLAIM_FINALIZER, CLASS, DOMAIN, GROW, HOSTNAME, PROVISIONED_BY, PROVISIONER, REVISION,
-        SELECTED_NODE, VOLUME_FINALIZER,
+        CLAIM_FINALIZER, CLASS, DOMAIN, GROW, HOSTNAME, NODE_ANNOTATION, PROVISIONED_BY,
+        PROVISIONER, REVISION, SELECTED_NODE, VOLUME_FINALIZER,
     },
     client::prune::Keep,
 };
@@ -235,7 +235,7 @@ const ONE_NODE: Keep = object!(
 /// Its options are a node's words.
 const VOLUME: Keep = object!(
     "metadata": metadata!(
-        "annotations": Keep::Members(&[(PROVISIONED_BY, WORD)]),
+        "annotations": Keep::Members(&[(PROVISIONED_BY, WORD), (NODE_ANNOTATION, WORD)]),
         "finalizers": Keep::Words(&[VOLUME_FINALIZER]),
     ),
     "spec": Keep::Members(&[

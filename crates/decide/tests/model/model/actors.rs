@@ -186,6 +186,9 @@ impl World {
         let allowed = order.wanted == Wanted::Present
             || match &self.volume {
                 None => self.unused(),
+                Some(volume) if volume.node != order.node && order.published < Published::Seen => {
+                    true
+                }
                 Some(volume) => {
                     let may_get_it = self.claim.as_ref().is_some_and(|claim| match claim.named {
                         None => !volume.deleting,

@@ -14,6 +14,13 @@ impl World {
                 }
                 (Some(_), None) => {
                     let is_empty = self.forced || self.is_forged();
+                    let is_used = self
+                        .volume
+                        .as_ref()
+                        .is_none_or(|volume| volume.node == node);
+                    if !is_used {
+                        continue;
+                    }
                     if !self.unused() && (self.data || !is_empty) {
                         return Err("the storage of a bound claim was deleted".to_owned());
                     }
@@ -36,6 +43,7 @@ impl World {
         }
         if let (Some(volume), true) = (&next.volume, self.volume.is_none())
             && next.storage[volume.node].is_none()
+            && (volume.node != 0 || !is_removed)
             // Of a late leader, for a claim that wants none any more: it will be released.
             && next
                 .claim
