@@ -6,7 +6,7 @@ use crate::{
     client::{Refusal, refusal, words},
     support::{log, work_queue::pause_after},
 };
-use anyhow::{Context, Result};
+use anyhow::{Context, Error, Result};
 use flexvol_sdk::ErrorClass;
 use k8s_openapi::{api::storage::v1::StorageClass, jiff::Timestamp};
 use kube::{
@@ -20,7 +20,10 @@ use std::{
     sync::atomic::Ordering,
     time::Duration,
 };
-use tokio::time::{Instant, sleep, timeout};
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep, timeout},
+};
 
 /// How often it is told, at least, unless the agent was told otherwise.
 pub const HEARTBEAT: Duration = Duration::from_secs(60);
@@ -56,28 +59,61 @@ fn chance() -> f64 {
 }
 
 impl Agent {
+    /// Looks what is on the node, and tells that and, as often as a heartbeat, that it is there, however long it looks.
     pub(super) async fn report(&self) {
-        let (mut told, mut failures) = (None, 0u32);
+        let (found, mut seen) = watch::channel(None);
+        tokio::join!(self.measure(&found), self.tell(&mut seen));
+    }
+
+    async fn measure(&self, found: &watch::Sender<Option<StorageNodeStatus>>) {
+        let mut failures = 0;
         loop {
-            if let Err(error) = self.report_once(&mut told).await {
-                let error = words(&error);
-                log::warn("cannot tell what is on the node", &[("error", &error)]);
-                told = None;
-                failures = failures.saturating_add(1);
-                sleep(pause(failures, self.heartbeat, chance())).await;
-                continue;
+            match self.look().await {
+                Ok(status) => {
+                    failures = 0;
+                    found.send_replace(Some(status));
+                    // Whichever is first; several changes in a second are told at once.
+                    let _ = timeout(self.heartbeat, self.changed.notified()).await;
+                    sleep(SOON).await;
+                }
+                Err(error) => self.fail(&error, &mut failures).await,
             }
-            failures = 0;
-            self.told.store(true, Ordering::Relaxed);
-            // Whichever is first; several changes in a second are told at once.
-            let _ = timeout(self.heartbeat, self.changed.notified()).await;
-            sleep(SOON).await;
         }
     }
 
-    /// Tells what is there, unless that was told less than a period ago.
-    async fn report_once(&self, told: &mut Option<Told>) -> Result<()> {
-        let status = self.look().await?;
+    async fn tell(&self, found: &mut watch::Receiver<Option<StorageNodeStatus>>) {
+        let (mut told, mut failures) = (None, 0);
+        loop {
+            let status = found.borrow_and_update().clone();
+            if let Some(status) = status {
+                if let Err(error) = self.tell_once(status, &mut told).await {
+                    told = None;
+                    self.fail(&error, &mut failures).await;
+                    continue;
+                }
+                failures = 0;
+                self.told.store(true, Ordering::Relaxed);
+            }
+            let since = told.as_ref().map(|told| told.when.elapsed());
+            let left = self.heartbeat.saturating_sub(since.unwrap_or_default());
+            let _ = timeout(left.max(SOON), found.changed()).await;
+        }
+    }
+
+    async fn fail(&self, error: &Error, failures: &mut u32) {
+        let error = words(error);
+        log::warn("cannot tell what is on the node", &[("error", &error)]);
+        *failures = failures.saturating_add(1);
+        sleep(pause(*failures, self.heartbeat, chance())).await;
+    }
+
+    /// Tells what was found, unless that was told less than a period ago.
+    async fn tell_once(
+        &self,
+        mut status: StorageNodeStatus,
+        told: &mut Option<Told>,
+    ) -> Result<()> {
+        status.seen = Some(Timestamp::now().to_string());
         let is_old = |told: &Told| {
             told.when.elapsed() >= self.heartbeat || !says_the_same(&told.node.status, &status)
         };
@@ -132,10 +168,7 @@ impl Agent {
     }
 
     async fn look(&self) -> Result<StorageNodeStatus> {
-        let mut status = StorageNodeStatus {
-            seen: Some(Timestamp::now().to_string()),
-            ..StorageNodeStatus::default()
-        };
+        let mut status = StorageNodeStatus::default();
         let drivers = Drivers {
             deadline: self.drivers.deadline.min(PATIENCE),
             ..self.drivers.clone()

@@ -280,6 +280,11 @@ fn an_agent_is_ready_when_it_has_told_what_is_on_its_node() {
 }
 
 #[test]
+fn an_agent_is_not_silent_while_its_drivers_are_slow_to_tell_what_room_there_is() {
+    untold::slow_capacity();
+}
+
+#[test]
 fn what_volumes_lack_is_measured_where_their_driver_knows_it() {
     untold::missing_bytes();
 }

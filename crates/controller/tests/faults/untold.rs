@@ -1,10 +1,12 @@
 //! What an agent says of itself, and what it cannot say of its node.
 
-use crate::world::{World, tell};
+use crate::world::{SCRIPT, World, tell};
 use serde_json::json;
 use std::{
+    fs,
     io::{Read, Write},
     net::{SocketAddr, TcpListener, TcpStream},
+    time::{Duration, Instant},
 };
 
 /// A driver that knows what volumes lack in one pool, and not in the other.
@@ -83,5 +85,30 @@ pub fn missing_bytes() {
         world.eventually("nothing to be missing", |_| missing(address) == whole)?;
         world.install_script("node", &LACKING.replace(r#","missing":4096"#, ""));
         world.eventually("nothing to be known", |_| missing(address).is_empty())
+    });
+}
+
+/// Telling all room takes longer than an agent may be silent.
+pub fn slow_capacity() {
+    tell(World::start(), |world| {
+        world.node("node");
+        for number in 0..12 {
+            world.class(&format!("c{number}"), &json!({}));
+        }
+        let storage = world.path("node/storage");
+        fs::create_dir_all(&storage).unwrap();
+        let script = SCRIPT.replace("/var/lib/lab/plain", &storage);
+        world.install_script("node", &script.replace("capacity)", "capacity) sleep 1;"));
+        world.start_controller(&["--rate=1000", "--silence-seconds=6"]);
+        world.start_agent("node", &["--heartbeat-seconds=1"]);
+        world.eventually("the node to be known", |world| {
+            !world.get("StorageNode", "", "node")["status"]["drivers"].is_null()
+        })?;
+        let begun = Instant::now();
+        world.eventually("room to be measured again", |_| {
+            begun.elapsed() > Duration::from_secs(15)
+        })?;
+        assert!(!world.log().contains("a node's agent is silent"));
+        Ok(())
     });
 }

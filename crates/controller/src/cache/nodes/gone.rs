@@ -40,7 +40,7 @@ impl Gone {
 
 /// Those that were not silent when this was asked last.
 pub(super) fn fell_silent(all: &mut BTreeMap<String, Gone>, longest: Duration) -> Vec<String> {
-    let longest_known = REMEMBERED.max(longest * 2);
+    let longest_known = REMEMBERED.max(longest.saturating_mul(2));
     all.retain(|_, gone| gone.heard.elapsed() < longest_known);
     let fell = all
         .iter_mut()
