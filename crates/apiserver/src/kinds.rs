@@ -165,6 +165,7 @@ pub const KINDS: &[Kind] = &[
         "ValidatingWebhookConfiguration",
         "validatingwebhookconfigurations",
     ),
+    kind("apps", "v1", "Deployment", "deployments").in_namespaces(),
     kind("apps", "v1", "StatefulSet", "statefulsets")
         .in_namespaces()
         .with_status(),
@@ -175,5 +176,12 @@ pub const KINDS: &[Kind] = &[
     kind("flexvol.dev", "v1alpha1", "StorageNode", "storagenodes")
         .with_status()
         .custom(),
+    kind(
+        "storage.k8s.io",
+        "v1",
+        "CSIStorageCapacity",
+        "csistoragecapacities",
+    )
+    .in_namespaces(),
     kind("storage.k8s.io", "v1", "StorageClass", "storageclasses"),
 ];

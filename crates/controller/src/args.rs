@@ -63,6 +63,10 @@ pub struct ControllerArguments {
     /// The namespace of the lease [default: $POD_NAMESPACE, or else flexvol]
     #[arg(long)]
     pub namespace: Option<String>,
+    /// The Deployment of this process, in the same namespace, with which goes what the scheduler is told of
+    /// room [default: it goes with what agents say of their nodes]
+    #[arg(long, value_name = "NAME")]
+    pub deployment: Option<String>,
     /// Who this process is; no two that run may have the same [default: $POD_NAME]
     #[arg(long, value_name = "NAME")]
     pub identity: Option<String>,

@@ -147,6 +147,7 @@ async fn controller(arguments: ControllerArguments) -> Result<()> {
     tokio::spawn(storage_capacity::tell(
         teller,
         namespace,
+        arguments.deployment,
         Arc::clone(&controller),
     ));
     controller.run().await;

@@ -26,6 +26,7 @@ mod programs;
 mod refused;
 mod replaced;
 mod retained;
+mod room;
 mod rounds;
 mod tenants;
 mod unable;
@@ -352,6 +353,11 @@ fn a_set_that_is_too_large_to_be_understood_is_left_alone_and_that_is_told() {
 #[test]
 fn a_tenant_who_edits_claims_all_the_time_delays_nobody_for_long() {
     tenants::touched_claims();
+}
+
+#[test]
+fn what_the_scheduler_is_told_of_room_goes_with_what_was_installed() {
+    room::owned();
 }
 
 #[test]

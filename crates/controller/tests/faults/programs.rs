@@ -74,7 +74,7 @@ impl World {
         self.start_program(node, "agent", &[&own[..], more].concat());
     }
 
-    fn install(&self, node: &str) {
+    pub fn install(&self, node: &str) {
         let storage = self.path(&format!("{node}/storage"));
         fs::create_dir_all(&storage).unwrap();
         let log = format!("#!/bin/sh\necho \"$*\" >>{}\n", self.path("calls"));
@@ -99,7 +99,8 @@ impl World {
         self.start_program_of(name, verb, DRIVER, more);
     }
 
-    fn start_program_of(&mut self, name: &str, verb: &str, driver: &str, more: &[&str]) {
+    /// Starts a program for another driver, or for one that has another name too.
+    pub fn start_program_of(&mut self, name: &str, verb: &str, driver: &str, more: &[&str]) {
         let own = [
             verb.to_owned(),
             format!("--driver={driver}"),

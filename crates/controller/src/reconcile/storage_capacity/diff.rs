@@ -8,7 +8,9 @@ use crate::{
     cache::nodes::Room,
 };
 use flexvol_sdk::Bytes;
-use k8s_openapi::api::storage::v1::CSIStorageCapacity;
+use k8s_openapi::{
+    api::storage::v1::CSIStorageCapacity, apimachinery::pkg::apis::meta::v1::OwnerReference,
+};
 use serde_json::{Value, json};
 use std::{cmp::Reverse, collections::BTreeMap};
 
@@ -37,7 +39,7 @@ pub struct Offer {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fact {
-    /// The UID of what the node's agent says.
+    /// The UID of its owner: of what was installed, or else of what the node's agent says.
     pub of: String,
     /// The label by which pods are sent to the node.
     pub hostname: String,
@@ -65,8 +67,8 @@ pub fn fact(object: &CSIStorageCapacity) -> Fact {
     }
 }
 
-/// What has to be written. What is said of a former agent, or by another label, is taken back before it
-/// is said anew: neither can be changed, and with the agent's own words Kubernetes deletes it.
+/// What has to be written. What another owner has, or what is said by another label, is taken back before it
+/// is said anew: a label cannot be changed, and with its owner Kubernetes deletes it.
 pub fn changes<'a>(wanted: &'a Wanted, told: &'a Told) -> BTreeMap<&'a str, Change<'a>> {
     let mut changes = BTreeMap::new();
     for (name, fact) in told {
@@ -129,12 +131,13 @@ pub fn object_name(class: &str, node: &str) -> String {
     format!("flexvol-{:016x}", checksum(&format!("{class}/{node}")))
 }
 
-pub fn offer(class: String, room: Room, hostname: String) -> Offer {
+/// With its owner it goes.
+pub fn offer(class: String, room: Room, hostname: String, owner: Option<&OwnerReference>) -> Offer {
     Offer {
         class,
         node: room.node,
         fact: Fact {
-            of: room.uid,
+            of: owner.map_or(room.uid, |owner| owner.uid.clone()),
             hostname,
             largest: room.largest,
         },
@@ -156,19 +159,21 @@ pub fn unshared(labels: BTreeMap<String, Option<String>>) -> BTreeMap<String, Op
     labels.collect()
 }
 
-pub fn capacity(name: &str, offer: &Offer) -> Value {
+pub fn capacity(name: &str, offer: &Offer, owner: Option<&OwnerReference>) -> Value {
+    let of_node = || OwnerReference {
+        api_version: StorageNode::api_version(),
+        kind: "StorageNode".to_owned(),
+        name: offer.node.clone(),
+        uid: offer.fact.of.clone(),
+        ..OwnerReference::default()
+    };
     json!({
         "apiVersion": "storage.k8s.io/v1",
         "kind": "CSIStorageCapacity",
         "metadata": {
             "name": name,
             "labels": {MANAGED: "true"},
-            "ownerReferences": [{
-                "apiVersion": StorageNode::api_version(),
-                "kind": "StorageNode",
-                "name": offer.node,
-                "uid": offer.fact.of,
-            }],
+            "ownerReferences": [owner.cloned().unwrap_or_else(of_node)],
         },
         "storageClassName": offer.class,
         "capacity": offer.fact.largest.to_string(),
@@ -187,7 +192,7 @@ mod tests {
             uid: uid.to_owned(),
             largest: Bytes(largest),
         };
-        offer("disk".to_owned(), room, hostname.to_owned())
+        offer("disk".to_owned(), room, hostname.to_owned(), None)
     }
 
     fn wanted(offers: &[Offer]) -> Wanted {
@@ -326,8 +331,21 @@ mod tests {
     fn what_was_told_is_read_as_it_was_said() {
         for largest in [0, 1, 10 << 20, i64::MAX.unsigned_abs()] {
             let said = of("a", "1", "host", largest);
-            let object = capacity("name", &said);
+            let object = capacity("name", &said, None);
             assert_eq!(fact(&from_value(object).unwrap()), said.fact);
         }
+        let owner = OwnerReference {
+            uid: "2".to_owned(),
+            ..OwnerReference::default()
+        };
+        let room = Room {
+            node: "a".to_owned(),
+            uid: "1".to_owned(),
+            largest: Bytes(1),
+        };
+        let said = offer("disk".to_owned(), room, "host".to_owned(), Some(&owner));
+        assert_eq!(said.fact.of, "2");
+        let object = capacity("name", &said, Some(&owner));
+        assert_eq!(fact(&from_value(object).unwrap()), said.fact);
     }
 }

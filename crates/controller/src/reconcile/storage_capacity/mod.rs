@@ -19,9 +19,13 @@ use anyhow::{Context, Error, Result};
 use diff::{
     Change, Fact, Told, Wanted, capacity, changes, fact, next, object_name, offer, unshared,
 };
-use k8s_openapi::api::{
-    core::v1::Node,
-    storage::v1::{CSIStorageCapacity, StorageClass},
+use k8s_openapi::{
+    api::{
+        apps::v1::Deployment,
+        core::v1::Node,
+        storage::v1::{CSIStorageCapacity, StorageClass},
+    },
+    apimachinery::pkg::apis::meta::v1::OwnerReference,
 };
 use kube::{
     Api, Client, ResourceExt,
@@ -48,19 +52,30 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 struct Known {
     since: Instant,
     told: Told,
+    /// With what was installed it goes.
+    owner: Option<OwnerReference>,
     /// Of each node, if it has one of its own.
     hostnames: BTreeMap<String, Option<String>>,
     /// When nodes were listed last.
     listed: Option<Instant>,
 }
 
-/// Tells the scheduler for ever of the room for the controller's drivers, in objects of this namespace.
-pub async fn tell(client: Client, namespace: String, controller: Arc<Controller>) {
+/// Tells the scheduler for ever of the room for the controller's drivers, in objects of this namespace. They are a
+/// Deployment's of it, if one is said, and go with that: the scheduler believes the objects of all namespaces, and
+/// those of a controller that was there once nobody would correct.
+pub async fn tell(
+    client: Client,
+    namespace: String,
+    deployment: Option<String>,
+    controller: Arc<Controller>,
+) {
     if !controller.ours.any_scheduled() {
         return;
     }
     let mut teller = Teller {
         told: Api::namespaced(client.clone(), &namespace),
+        deployments: Api::namespaced(client.clone(), &namespace),
+        deployment,
         client,
         known: None,
         last: String::new(),
@@ -102,6 +117,8 @@ fn refused(error: &Error) -> Option<Refusal> {
 struct Teller {
     client: Client,
     told: Api<CSIStorageCapacity>,
+    deployments: Api<Deployment>,
+    deployment: Option<String>,
     known: Option<Known>,
     /// The name of what was written last: the others have their turn before it comes again.
     last: String,
@@ -123,7 +140,7 @@ impl Teller {
         let changes = changes(&wanted, &before);
         for (name, change) in next(changes, &before, &self.last, wanted.len()) {
             name.clone_into(&mut self.last);
-            match self.write(name, &change).await {
+            match self.write(name, &change, known.owner.as_ref()).await {
                 Ok(Some(fact)) => drop(known.told.insert(name.to_owned(), fact)),
                 Ok(None) => drop(known.told.remove(name)),
                 // Somebody else has written, which is seen in the next round.
@@ -154,9 +171,30 @@ impl Teller {
         Ok(Known {
             since: Instant::now(),
             told,
+            owner: self.owner().await?,
             hostnames: BTreeMap::new(),
             listed: None,
         })
+    }
+
+    async fn owner(&self) -> Result<Option<OwnerReference>> {
+        let Some(name) = &self.deployment else {
+            return Ok(None);
+        };
+        let found = self.deployments.get_opt(name).await;
+        let found = found.context("read the Deployment that has what is told")?;
+        let found = found.with_context(|| {
+            format!(
+                "there is no Deployment {name}; give --deployment the name of this process's own"
+            )
+        })?;
+        Ok(Some(OwnerReference {
+            api_version: "apps/v1".to_owned(),
+            kind: "Deployment".to_owned(),
+            name: name.clone(),
+            uid: found.metadata.uid.unwrap_or_default(),
+            ..OwnerReference::default()
+        }))
     }
 
     async fn wanted(&self, controller: &Controller, known: &mut Known) -> Result<Wanted> {
@@ -182,7 +220,7 @@ impl Teller {
             let hostname = known.hostnames.get(&room.node)?.clone()?;
             Some((
                 object_name(&class, &room.node),
-                offer(class, room, hostname),
+                offer(class, room, hostname, known.owner.as_ref()),
             ))
         });
         Ok(named.collect())
@@ -202,10 +240,16 @@ impl Teller {
     }
 
     /// Writes one object, and returns what it says from now on, if it is there.
-    async fn write(&self, name: &str, change: &Change<'_>) -> Result<Option<Fact>> {
+    async fn write(
+        &self,
+        name: &str,
+        change: &Change<'_>,
+        owner: Option<&OwnerReference>,
+    ) -> Result<Option<Fact>> {
         match change {
             Change::Tell(offer) => {
-                let object = serde_json::from_value(capacity(name, offer)).context("make it")?;
+                let object =
+                    serde_json::from_value(capacity(name, offer, owner)).context("make it")?;
                 let made = self.told.create(&PostParams::default(), &object).await;
                 let (class, node) = (&offer.class, &offer.node);
                 made.with_context(|| format!("tell the room of class {class} on node {node}"))?;
