@@ -18,9 +18,16 @@ const LONG: Duration = Duration::from_secs(60);
 /// A node and a driver of which nothing came count as hanging for so long after that.
 const REMEMBERED: Duration = Duration::from_secs(3600);
 
-/// What is waited for, by node and driver.
+/// A node, and a driver.
+type Place = (String, String);
+
+/// What is waited for.
 #[derive(Debug, Default)]
-pub(super) struct Hanging(BTreeMap<(String, String), Calls>);
+pub(super) struct Hanging {
+    calls: BTreeMap<Place, Calls>,
+    /// Where each open order is, by its name: while a watch was broken it may have been made anew elsewhere.
+    places: BTreeMap<String, Place>,
+}
 
 /// The calls of one driver on one node.
 #[derive(Debug, Default)]
@@ -50,6 +57,9 @@ impl Hanging {
     pub fn seen(&mut self, order: &NodeVolume) {
         let place = (order.spec.node.clone(), order.spec.driver.clone());
         let name = order.name_any();
+        if self.places.get(&name).is_some_and(|known| *known != place) {
+            self.close(&name);
+        }
         let status = order.status.clone().unwrap_or_default();
         let generation = order.metadata.generation;
         let duty = duty(&order.spec, &status);
@@ -66,7 +76,8 @@ impl Hanging {
             self.done(&place, &name, duty != Duty::Delete);
             return;
         }
-        let calls = self.0.entry(place).or_default();
+        self.places.insert(name.clone(), place.clone());
+        let calls = self.calls.entry(place).or_default();
         calls.uncertain |= uncertain == Some(true);
         let before = calls.open.get(&name);
         // What was answered before is no answer since.
@@ -91,7 +102,7 @@ impl Hanging {
     /// The orders of which nothing has come for so long since this was asked last.
     pub fn stalled(&mut self, longest: Duration) -> Vec<String> {
         let mut stalled = Vec::new();
-        for calls in self.0.values_mut() {
+        for calls in self.calls.values_mut() {
             for (name, open) in &mut calls.open {
                 if !open.told && open.is_stalled(longest) {
                     open.told = true;
@@ -100,13 +111,13 @@ impl Hanging {
                 }
             }
         }
-        self.0.retain(|_, calls| !calls.is_empty());
+        self.calls.retain(|_, calls| !calls.is_empty());
         stalled
     }
 
     /// Whether nothing has come of an order of the node for so long.
     pub fn is_stalled(&self, node: &str, driver: &str, name: &str, longest: Duration) -> bool {
-        let calls = self.0.get(&(node.to_owned(), driver.to_owned()));
+        let calls = self.calls.get(&(node.to_owned(), driver.to_owned()));
         let open = calls.and_then(|calls| calls.open.get(name));
         open.is_some_and(|open| open.is_stalled(longest))
     }
@@ -114,35 +125,42 @@ impl Hanging {
     /// Orders of these names are there no more.
     pub fn gone<'a>(&mut self, names: impl Iterator<Item = &'a str>) {
         for name in names {
-            for calls in self.0.values_mut() {
-                calls.open.remove(name);
-            }
+            self.close(name);
         }
-        self.0.retain(|_, calls| !calls.is_empty());
+        self.calls.retain(|_, calls| !calls.is_empty());
     }
 
     /// What is known of a node is forgotten with it.
     pub fn forget(&mut self, node: &str) {
-        self.0.retain(|(of, _), _| of != node);
+        self.calls.retain(|(of, _), _| of != node);
+        self.places.retain(|_, (of, _)| of != node);
+    }
+
+    /// Whether an order was waited for, which is not any more.
+    fn close(&mut self, name: &str) -> bool {
+        let place = self.places.remove(name);
+        let calls = place.and_then(|place| self.calls.get_mut(&place));
+        calls.is_some_and(|calls| calls.open.remove(name).is_some())
     }
 
     /// The node has answered. A volume that it made or grew tells that others can be had, too; a deletion does not.
-    fn done(&mut self, place: &(String, String), name: &str, tells: bool) {
-        let Some(calls) = self.0.get_mut(place) else {
+    fn done(&mut self, place: &Place, name: &str, tells: bool) {
+        let was_open = self.close(name);
+        let Some(calls) = self.calls.get_mut(place) else {
             return;
         };
         // What was answered before is no answer since.
-        if calls.open.remove(name).is_some() && tells {
+        if was_open && tells {
             calls.uncertain = false;
         }
         if calls.is_empty() {
-            self.0.remove(place);
+            self.calls.remove(place);
         }
     }
 
     /// Whether a node's driver hangs.
     pub fn has(&self, node: &str, driver: &str) -> bool {
-        let calls = self.0.get(&(node.to_owned(), driver.to_owned()));
+        let calls = self.calls.get(&(node.to_owned(), driver.to_owned()));
         calls.is_some_and(|calls| {
             let mut since = calls
                 .open
@@ -207,12 +225,12 @@ mod tests {
         assert!(!all.has("n", "a/c") && !all.has("m", "a/b"));
         let made = json!({"found": "Present", "size": 2, "observedGeneration": 1});
         all.seen(&order("one", "Present", &made));
-        assert!(!all.has("n", "a/b") && all.0.is_empty());
+        assert!(!all.has("n", "a/b") && all.calls.is_empty() && all.places.is_empty());
         all.seen(&order("two", "Absent", &made));
         tokio::time::advance(LONG).await;
         assert!(all.has("n", "a/b"));
         all.gone(["two"].into_iter());
-        assert!(all.0.is_empty());
+        assert!(all.calls.is_empty() && all.places.is_empty());
     }
 
     #[test]
@@ -265,7 +283,22 @@ mod tests {
         tokio::time::advance(LONG).await;
         assert!(!all.has("n", "a/b"));
         all.gone([].into_iter());
-        assert!(all.0.is_empty());
+        assert!(all.calls.is_empty() && all.places.is_empty());
+    }
+
+    /// While the watch was broken it was taken back, and made anew.
+    #[tokio::test(start_paused = true)]
+    async fn an_order_that_is_of_another_node_when_it_is_seen_again_is_waited_for_there_alone() {
+        for answer in [json!({}), json!({"found": "Present", "size": 2})] {
+            let mut all = Hanging::default();
+            all.seen(&order("one", "Present", &json!({})));
+            let mut anew = order("one", "Present", &answer);
+            anew.spec.node = "m".to_owned();
+            all.seen(&anew);
+            tokio::time::advance(LONG * 60).await;
+            assert!(!all.has("n", "a/b"));
+            assert_eq!(all.has("m", "a/b"), answer == json!({}));
+        }
     }
 
     #[tokio::test(start_paused = true)]
