@@ -15,9 +15,10 @@ use crate::{
     api::{
         drivers::Ours,
         labels::{NODE_LABEL, node_label},
-        v1alpha1::NodeVolume,
+        v1alpha1::{NodeVolume, NodeVolumeStatus, Wanted},
     },
     client::{fields::page, is_conflict, words},
+    k8s::meta::uid,
     support::{
         log,
         metrics::Metrics,
@@ -33,12 +34,12 @@ use kube::{
     Api, Client, ResourceExt,
     runtime::{WatchStreamExt, watcher, watcher::Event},
 };
-use status::{failed, record, succeeded, ungrown};
+use status::{failed, record, succeeded, ungrown, unknown};
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, HashSet},
     fmt,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
     time::{Duration, Instant},
@@ -65,6 +66,8 @@ pub struct Agent {
     told: AtomicBool,
     /// Of the drivers that have answered: whether kubelet has to grow their file systems.
     capabilities: Mutex<BTreeMap<String, bool>>,
+    /// The UIDs of the orders that are not published, of whose storage this process knows.
+    looked: Mutex<HashSet<String>>,
     /// The room on the node may have changed.
     changed: Notify,
     /// How often the node is told to be there.
@@ -98,6 +101,7 @@ impl Agent {
             seen: AtomicBool::new(false),
             told: AtomicBool::new(false),
             capabilities: Mutex::default(),
+            looked: Mutex::default(),
             changed: Notify::new(),
             heartbeat,
         })
@@ -139,7 +143,7 @@ impl Agent {
                     let name = order.name_any();
                     let answer = order.status.clone().unwrap_or_default();
                     let answered = Some(answer.observed_generation) == order.metadata.generation;
-                    if due(&order.spec, &answer, answered) == Duty::Nothing {
+                    if self.due(&order, &answer, answered) == Duty::Nothing {
                         continue;
                     }
                     // Namespaces take turns.
@@ -153,7 +157,9 @@ impl Agent {
                     }
                 }
                 Ok(Event::InitDone) => self.seen.store(true, Ordering::Relaxed),
-                Ok(Event::Delete(_) | Event::Init) => {}
+                Ok(Event::Delete(order)) => drop(self.looked().remove(uid(&order.metadata))),
+                // What goes meanwhile nobody tells.
+                Ok(Event::Init) => self.looked().clear(),
                 Err(error) => {
                     let error = error.to_string();
                     log::warn("the watch of orders broke off", &[("error", &error)]);
@@ -187,7 +193,7 @@ impl Agent {
         }
         let before = order.status.clone().unwrap_or_default();
         let answered = Some(before.observed_generation) == order.metadata.generation;
-        let duty = due(&order.spec, &before, answered);
+        let duty = self.due(&order, &before, answered);
         let Some(arguments) = arguments(&duty, name, &order.spec, &before) else {
             return Ok(Outcome::Settled);
         };
@@ -204,6 +210,9 @@ impl Agent {
                 result.and_then(|reply| bounds::kept(driver, reply))
             }
         };
+        if result.is_ok() {
+            self.looked().insert(uid(&order.metadata).to_owned());
+        }
         let callout = &arguments[0];
         let word = if result.is_ok() { "done" } else { "failed" };
         self.metrics.operated(callout, word);
@@ -225,6 +234,8 @@ impl Agent {
                         let nobody_else = !on_node || !order.spec.published;
                         ungrown(&before, driver, *new > *old && nobody_else)
                     }
+                    // What was found before may not be there.
+                    (Duty::Provision, _) => failed(&unknown(&before), failure),
                     _ => failed(&before, failure),
                 }
             }
@@ -241,6 +252,26 @@ impl Agent {
             // Counted in the answer, so that a new agent goes on as slowly.
             failures => Outcome::After(pause_after(failures, LONGEST_PAUSE)),
         })
+    }
+
+    /// What to call next. Before a volume is published, what a former agent found is looked for: the machine may have
+    /// been replaced under its name.
+    fn due(&self, order: &NodeVolume, answer: &NodeVolumeStatus, answered: bool) -> Duty {
+        match due(&order.spec, answer, answered) {
+            Duty::Nothing
+                if order.spec.wanted == Wanted::Present
+                    && !order.spec.publishing
+                    && !order.spec.published
+                    && !self.looked().contains(uid(&order.metadata)) =>
+            {
+                Duty::Provision
+            }
+            duty => duty,
+        }
+    }
+
+    fn looked(&self) -> MutexGuard<'_, HashSet<String>> {
+        self.looked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn grows_on_node(&self, driver: &str) -> Result<bool, Failure> {

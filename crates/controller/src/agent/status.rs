@@ -113,6 +113,15 @@ pub(super) fn ungrown(before: &NodeVolumeStatus, driver: &str, hopeless: bool) -
     }
 }
 
+/// The same answer, without what was found.
+pub(super) fn unknown(before: &NodeVolumeStatus) -> NodeVolumeStatus {
+    NodeVolumeStatus {
+        found: None,
+        size: None,
+        ..before.clone()
+    }
+}
+
 /// The answer after a call that failed.
 pub(super) fn failed(before: &NodeVolumeStatus, failure: Failure) -> NodeVolumeStatus {
     NodeVolumeStatus {

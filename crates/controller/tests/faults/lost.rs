@@ -55,3 +55,35 @@ pub fn agent_killed() {
         world.eventually("nothing to be left", World::nothing_is_left)
     });
 }
+
+/// A machine is replaced under its name after its agent has answered, and before the volume is published.
+pub fn replaced() {
+    tell(World::start(), |world| {
+        world.node("node");
+        world.class("late", &json!({"parameters": {"fault": "late"}}));
+        world.start_controller(&["--rate=1000"]);
+        world.start_agent("node", &[]);
+        world.claim("data", "late");
+        world.eventually("the storage to be made", |world| {
+            !world.storage().is_empty()
+        })?;
+        world.kill("controller");
+        world.eventually("that to be told", |world| {
+            let order = world.server.store().all("NodeVolume").pop().unwrap();
+            order["status"]["found"] == "Present"
+        })?;
+        world.kill("node");
+        let storage = world.path("node/storage");
+        fs::remove_dir_all(&storage).unwrap();
+        fs::create_dir_all(&storage).unwrap();
+        world.start_agent("node", &[]);
+        world.eventually("the storage to be made again", |world| {
+            !world.storage().is_empty()
+        })?;
+        world.start_controller(&["--rate=1000"]);
+        world.eventually("the claim to be bound", |world| world.is_bound("data"))?;
+        assert_eq!(world.storage().len(), 1);
+        world.delete_claim("data");
+        world.eventually("nothing to be left", World::nothing_is_left)
+    });
+}

@@ -203,6 +203,11 @@ fn what_a_driver_made_and_nobody_was_told_of_is_deleted_where_it_is() {
 }
 
 #[test]
+fn storage_that_was_lost_with_its_machine_before_it_was_a_volume_is_made_again() {
+    lost::replaced();
+}
+
+#[test]
 fn storage_that_is_to_be_retained_is_not_deleted_by_an_agent_that_reads_late() {
     retained::read_late();
 }
