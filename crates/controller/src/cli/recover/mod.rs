@@ -291,7 +291,7 @@ impl Recovery<'_> {
                 let deleted = self.claims.delete(name, &parameters).await;
                 deleted.map(drop).context("delete the claim")?;
             }
-            Move::Offer => self.write(volume, note.to_offer()).await?,
+            Move::Offer(claim) => self.write(volume, note.to_offer(claim)).await?,
             Move::Make => {
                 let parameters = PostParams::default();
                 let made = self.claims.create(&parameters, note.claim()).await;

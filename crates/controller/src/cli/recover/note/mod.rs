@@ -49,10 +49,11 @@ pub(super) enum Move {
     Keep,
     /// The claim is deleted, if it is of this version.
     Delete(String),
-    /// The volume is said to be for the claim that comes, and to have the size with which it comes.
-    Offer,
-    /// The claim is made.
+    /// The claim is made: it names the volume, and waits for it.
     Make,
+    /// The volume is said to be for the claim of this UID, which has come, and to have the size with which it comes. By
+    /// the name alone whoever makes a claim of that name in a later namespace of that name would get its data.
+    Offer(String),
     /// The claim, if it is of this version, asks for what its storage has beyond that.
     Raise(String),
     /// The volume gets its reclaim policy back, and loses the note: the last move.
@@ -68,7 +69,7 @@ impl fmt::Display for Move {
         f.write_str(match self {
             Move::Keep => "keep the persistent volume",
             Move::Delete(_) => "delete the claim",
-            Move::Offer => "offer the persistent volume to the claim that comes",
+            Move::Offer(_) => "offer the persistent volume to the claim that comes",
             Move::Make => "make the claim anew",
             Move::Raise(_) => "ask for what the storage has",
             Move::GiveBack => "give the persistent volume its reclaim policy back",
@@ -158,15 +159,15 @@ impl Note {
         }))
     }
 
-    /// A patch for a volume that no claim has.
-    pub(super) fn to_offer(&self) -> Value {
+    /// A patch for a volume that no claim has, and the claim of this UID shall have.
+    pub(super) fn to_offer(&self, uid: &str) -> Value {
         let meta = &self.claim.metadata;
         json!({"spec": {
             "capacity": {"storage": self.base().to_string()},
             "claimRef": {
                 "apiVersion": "v1", "kind": "PersistentVolumeClaim",
                 "namespace": meta.namespace, "name": meta.name,
-                "uid": null, "resourceVersion": null,
+                "uid": uid, "resourceVersion": null,
             },
         }})
     }
@@ -208,16 +209,14 @@ impl Note {
         }
         let spec = volume.spec.as_ref();
         let size = storage(spec.and_then(|spec| spec.capacity.as_ref()));
-        let is_offered = size == self.base() && holder.is_some_and(|holder| holder.uid.is_none());
         match claim {
-            None if is_offered => Move::Make,
-            None => Move::Offer,
+            None => Move::Make,
             Some(claim) if claim.metadata.deletion_timestamp.is_some() => Move::Wait(format!(
                 "the claim to go, which {} hold (kubernetes.io/pvc-protection: while a pod names it)",
                 claim.finalizers().join(", ")
             )),
             Some(claim) if is_former(&claim) => self.goes(claim, volume),
-            Some(claim) => self.comes(claim, volume, is_offered),
+            Some(claim) => self.comes(claim, volume, size),
         }
     }
 
@@ -233,12 +232,7 @@ impl Note {
     }
 
     /// A claim of that name that is not the former one.
-    fn comes(
-        &self,
-        claim: &PersistentVolumeClaim,
-        volume: &PersistentVolume,
-        is_offered: bool,
-    ) -> Move {
+    fn comes(&self, claim: &PersistentVolumeClaim, volume: &PersistentVolume, size: Bytes) -> Move {
         let name = volume.name_any();
         let spec = claim.spec.clone().unwrap_or_default();
         let asked = request(&spec).unwrap_or_default();
@@ -262,10 +256,10 @@ impl Note {
         let is_its = holder(volume)
             .and_then(|holder| holder.uid.as_deref())
             .is_some_and(|holder| holder == uid(&claim.metadata));
-        if is_its || is_offered {
+        if is_its && size == self.base() {
             return Move::Wait(format!("the claim to be bound to persistent volume {name}"));
         }
-        Move::Offer
+        Move::Offer(uid(&claim.metadata).to_owned())
     }
 }
 

@@ -46,7 +46,7 @@ impl Cluster {
                 });
                 merge(self.claim.as_mut().unwrap(), &json!({"metadata": meta}));
             }
-            Move::Offer => merge(&mut self.volume, &note.to_offer()),
+            Move::Offer(uid) => merge(&mut self.volume, &note.to_offer(uid)),
             Move::Make => {
                 let mut claim = to_value(note.claim()).unwrap();
                 claim["metadata"]["uid"] = "2".into();
@@ -76,7 +76,8 @@ impl Cluster {
             "Kubernetes binds none that is too small"
         );
         claim["status"] = json!({"phase": "Bound", "capacity": capacity});
-        self.volume["spec"]["claimRef"]["uid"] = claim["metadata"]["uid"].clone();
+        let holder = &self.volume["spec"]["claimRef"]["uid"];
+        assert_eq!(*holder, claim["metadata"]["uid"], "it is another one's");
     }
 }
 
@@ -103,10 +104,12 @@ fn each_move_leads_to_the_next_and_the_note_alone_knows_them() {
             let next = note.next(&cluster.volume(), cluster.claim().as_ref());
             let kept = &cluster.volume["spec"]["persistentVolumeReclaimPolicy"];
             assert_eq!(kept, "Retain", "{next}");
+            let holder = &cluster.volume["spec"]["claimRef"]["uid"];
+            assert!(holder.is_string(), "whoever takes the name has it: {next}");
             cluster.act(&next, &note);
             moves.push(next.to_string().split(' ').next().unwrap().to_owned());
         }
-        let mut all = vec!["delete", "wait", "offer", "make", "wait"];
+        let mut all = vec!["delete", "wait", "make", "offer", "wait"];
         all.extend(size.map(|_| "ask"));
         all.push("give");
         assert_eq!(moves, all);
@@ -143,16 +146,9 @@ fn no_claim_is_deleted_whose_volume_is_not_kept_or_not_its_own() {
 
 #[test]
 fn a_claim_that_somebody_else_made_gets_the_volume_or_is_told_of() {
-    let next = |volume: &str, asked: &str, held_by: Option<&str>| {
+    let next = |volume: &str, asked: &str, held_by: &str| {
         let (note, mut cluster) = noted(None);
-        if let Some(uid) = held_by {
-            merge(
-                &mut cluster.volume,
-                &json!({"spec": {"claimRef": {"uid": uid}}}),
-            );
-        } else {
-            merge(&mut cluster.volume, &note.to_offer());
-        }
+        merge(&mut cluster.volume, &note.to_offer(held_by));
         let change = json!({
             "metadata": {"uid": "3"},
             "spec": {"volumeName": volume, "resources": {"requests": {"storage": asked}}},
@@ -166,19 +162,12 @@ fn a_claim_that_somebody_else_made_gets_the_volume_or_is_told_of() {
         other => panic!("{other}"),
     };
     let other = "with persistent volume pvc-3";
-    stops(next("pvc-3", "10Mi", None), other);
+    stops(next("pvc-3", "10Mi", "3"), other);
     for volume in ["", "pvc-1"] {
-        assert_eq!(
-            next(volume, "10Mi", Some("1")),
-            Move::Offer,
-            "of the former"
-        );
-        assert!(
-            matches!(next(volume, "10Mi", None), Move::Wait(_)),
-            "offered"
-        );
-        assert!(matches!(next(volume, "10Mi", Some("3")), Move::Wait(_)));
-        stops(next(volume, "30Mi", None), "asks for 30Mi");
+        let offered = Move::Offer("3".to_owned());
+        assert_eq!(next(volume, "10Mi", "1"), offered, "of the former");
+        assert!(matches!(next(volume, "10Mi", "3"), Move::Wait(_)));
+        stops(next(volume, "30Mi", "3"), "asks for 30Mi");
     }
 }
 
@@ -197,7 +186,7 @@ fn nothing_is_given_back_to_a_claim_that_is_being_deleted() {
     let next = note.next(&cluster.volume(), cluster.claim().as_ref());
     assert!(matches!(next, Move::Wait(_)), "{next}");
     cluster.claim = None;
-    assert_eq!(note.next(&cluster.volume(), None), Move::Offer);
+    assert_eq!(note.next(&cluster.volume(), None), Move::Make);
     let deletes = json!({"spec": {"persistentVolumeReclaimPolicy": "Delete"}});
     merge(&mut cluster.volume, &deletes);
     assert_eq!(note.next(&cluster.volume(), None), Move::Keep);
@@ -218,19 +207,13 @@ fn a_volume_that_was_given_to_another_claim_stays_there() {
     let (note, mut cluster) = noted(None);
     cluster.claim = None;
     let next = |cluster: &Cluster| note.next(&cluster.volume(), None);
-    assert_eq!(next(&cluster), Move::Offer);
+    assert_eq!(next(&cluster), Move::Make);
     let rescued = json!({"spec": {"claimRef": {"name": "restored", "uid": "9"}}});
     merge(&mut cluster.volume, &rescued);
     let said = next(&cluster).to_string();
     assert!(said.contains("to claim ns/restored"), "{said}");
     merge(&mut cluster.volume, &json!({"spec": {"claimRef": null}}));
-    merge(
-        &mut cluster.volume,
-        &json!({"spec": {"capacity": {"storage": "10Mi"}}}),
-    );
-    assert_eq!(next(&cluster), Move::Offer, "taken from its former claim");
-    merge(&mut cluster.volume, &note.to_offer());
-    assert_eq!(next(&cluster), Move::Make);
+    assert_eq!(next(&cluster), Move::Make, "taken from its former claim");
 }
 
 #[test]
