@@ -1,7 +1,7 @@
 //! Volumes that grow only while no pod uses them: pods of their set are stopped for it, one at a time.
 //!
-//! Only where the set says so. Nothing is remembered: pods, claims and orders are read as they are, and
-//! once more before a pod is stopped. It is stopped by the eviction API, so a disruption budget is asked.
+//! Only where the set says so. Nothing is remembered but for which growth a pod was stopped: pods, claims and orders
+//! are read as they are, and once more before a pod is stopped. It is stopped by the eviction API, so a disruption budget is asked.
 
 use super::{
     SOON, Sets, WAITS,
@@ -29,12 +29,13 @@ use std::time::Duration;
 impl Sets {
     /// Stops the last pod whose claims wait for it, if it may be stopped.
     pub(super) async fn offline(&self, set: &StatefulSet, last: i32) -> Result<Outcome> {
-        let seen = self.moment(set, last).await?;
+        let namespace = set.namespace().unwrap_or_default();
+        let mut seen = self.moment(set, last).await?;
+        self.stopped.mark(&namespace, &mut seen.claims);
         let (pod, uid) = match decide(&seen, Timestamp::now()) {
             Decision::Evict { name, uid } => (name, uid),
             Decision::Wait(why) => return Ok(self.waits(set, &seen, &why)),
         };
-        let namespace = set.namespace().unwrap_or_default();
         let Some(again) = self.read(&namespace, &set.name_any()).await? else {
             return Ok(Outcome::Settled);
         };
@@ -42,7 +43,8 @@ impl Sets {
         if !same || again.metadata.deletion_timestamp.is_some() {
             return Ok(Outcome::After(SOON));
         }
-        let seen = self.moment(&again, last).await?;
+        let mut seen = self.moment(&again, last).await?;
+        self.stopped.mark(&namespace, &mut seen.claims);
         match decide(&seen, Timestamp::now()) {
             Decision::Evict { uid: now, .. } if now == uid => {
                 self.evict(&again, &seen, &pod, &uid).await
@@ -105,6 +107,7 @@ impl Sets {
             // A pod with two budgets is not evicted, and the answer is no HTTP error.
             Ok(status) if Status::is_failure(&status) => status,
             Ok(_) => {
+                self.stopped.add(&namespace, &seen.claims);
                 log::info("a pod is stopped", &[("pod", name), ("claims", &claims)]);
                 let text = format!("pod {name} was evicted; until it is back, {claims} can grow");
                 self.events.say(set, Tone::Normal, "Resizing", &text);

@@ -5,12 +5,13 @@
 //! made anew, and no claim is made or deleted. Pods are left alone too, unless another annotation says
 //! that they may be stopped for it (`offline`). A claim that a set makes later has the template's size,
 //! and grows as soon as it is bound. What was begun goes on by itself: each claim is compared with the
-//! annotation, and nothing is remembered but whose turn it is.
+//! annotation, and nothing is remembered but whose turn it is, and for which growth a pod was stopped.
 
 mod evict;
 mod needs;
 mod restart;
 mod snapshot;
+mod stopped;
 
 use crate::{
     api::{
@@ -40,6 +41,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
+use stopped::Stopped;
 use tokio::time::Instant;
 
 /// A set of which a claim was asked to grow is looked at again after this, and no set is sooner because of news of it:
@@ -116,6 +118,7 @@ pub struct Sets {
     rounds: Mutex<HashMap<String, Round>>,
     /// When sets were looked at last.
     looked: Mutex<HashMap<String, Instant>>,
+    stopped: Stopped,
 }
 
 impl std::fmt::Debug for Sets {
@@ -133,6 +136,7 @@ impl Sets {
             events,
             rounds: Mutex::default(),
             looked: Mutex::default(),
+            stopped: Stopped::default(),
         })
     }
 

@@ -62,6 +62,8 @@ pub(super) struct Claim {
     pub pending: Option<Timestamp>,
     /// When its storage had grown at the latest, which may be after its file system was to grow.
     pub stored: Option<Timestamp>,
+    /// This process has stopped a pod for that.
+    pub stopped: bool,
 }
 
 /// What to do.
@@ -183,7 +185,8 @@ fn waits_for<'a>(pod: &'a Pod, claims: &[Claim], now: Timestamp) -> Result<&'a P
         return Err(Why::Storage(claim.name.clone()));
     }
     // Times are of whole seconds: what happened in one counts as done in the order that ends.
-    let since_made = |claim: &&Claim| claim.pending >= Some(pod.made);
+    // And they are of two clocks, so the one that is ahead is no reason to stop what replaces a pod.
+    let since_made = |claim: &&Claim| !claim.stopped && claim.pending >= Some(pod.made);
     let newest = claims.iter().filter(since_made).max_by_key(|c| c.pending);
     let Some(since) = newest.and_then(|claim| claim.pending) else {
         return Err(match claims.first() {
@@ -204,7 +207,7 @@ fn waits_for<'a>(pod: &'a Pod, claims: &[Claim], now: Timestamp) -> Result<&'a P
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
     fn at(second: i64) -> Timestamp {
@@ -227,6 +230,7 @@ mod tests {
             name: name.to_owned(),
             pending: pending.map(at),
             stored: None,
+            stopped: false,
         }
     }
 
@@ -246,6 +250,20 @@ mod tests {
         Decision::Evict {
             name: format!("db-{ordinal}"),
             uid: format!("u-{ordinal}"),
+        }
+    }
+
+    /// A set of one pod, of which a claim was to grow then.
+    pub fn alone(made: Timestamp, since: Timestamp) -> Moment {
+        let mut own = pod(0, State::Ready);
+        own.made = made;
+        Moment {
+            rolls: false,
+            ordinals: 0..1,
+            pods: vec![own],
+            last: 0,
+            claims: vec![claim("data-db-0", Some(since.as_second()))],
+            kept_out: None,
         }
     }
 

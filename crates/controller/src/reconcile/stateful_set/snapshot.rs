@@ -88,6 +88,7 @@ impl Sets {
                 name: name.to_owned(),
                 pending: None,
                 stored: None,
+                stopped: false,
             }));
         }
         let Some(claim) = claim.map(|claim| claim.object).filter(grows) else {
@@ -110,6 +111,7 @@ impl Sets {
                     .as_ref(),
             ),
             stored: order.as_ref().and_then(written),
+            stopped: false,
         }))
     }
 }

@@ -1,0 +1,72 @@
+//! For which growths a pod was stopped.
+//!
+//! When a claim was to grow is told by one clock, and when a pod was made by another. What this process has done
+//! itself is known by neither.
+
+use super::restart::Claim;
+use std::{
+    collections::HashMap,
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+use tokio::time::Instant;
+
+/// No two clocks differ by that.
+const REMEMBERED: Duration = Duration::from_secs(24 * 3600);
+
+/// By the place of each claim, and since when it was to grow.
+#[derive(Debug, Default)]
+pub(super) struct Stopped(Mutex<HashMap<String, Instant>>);
+
+impl Stopped {
+    /// A pod was stopped so that these grow.
+    pub fn add(&self, namespace: &str, claims: &[Claim]) {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|_, at| at.elapsed() < REMEMBERED);
+        all.extend(
+            claims
+                .iter()
+                .map(|claim| (key(namespace, claim), Instant::now())),
+        );
+    }
+
+    /// Marks those for which one was.
+    pub fn mark(&self, namespace: &str, claims: &mut [Claim]) {
+        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        for claim in claims {
+            claim.stopped = all.contains_key(&key(namespace, claim));
+        }
+    }
+}
+
+fn key(namespace: &str, claim: &Claim) -> String {
+    let since = claim.pending.map(|since| since.to_string());
+    format!("{namespace}/{} {}", claim.name, since.unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reconcile::stateful_set::restart::{Decision, decide, tests::alone};
+    use k8s_openapi::jiff::Timestamp;
+
+    /// The clock by which a claim was to grow is ahead by five minutes, and the growth fails on the node each time.
+    #[test]
+    fn a_pod_is_stopped_once_for_a_growth_whichever_clock_is_ahead() {
+        let at = |second: i64| Timestamp::from_second(second).unwrap();
+        let (stopped, mut times) = (Stopped::default(), 0);
+        for (asked_at, all) in [(1300, 1), (2300, 2)] {
+            let mut made = asked_at - 1200;
+            for second in (asked_at..asked_at + 700).step_by(10) {
+                let mut seen = alone(at(made), at(asked_at));
+                stopped.mark("ns", &mut seen.claims);
+                if let Decision::Evict { .. } = decide(&seen, at(second)) {
+                    times += 1;
+                    stopped.add("ns", &seen.claims);
+                    made = second - 300 + 10;
+                }
+            }
+            assert_eq!(times, all);
+        }
+    }
+}
