@@ -2,7 +2,7 @@
 
 use crate::{
     api::{drivers::Driver, labels::GROW, v1alpha1::NodeVolume},
-    decide::Answer,
+    decide::{Answer, believed},
     k8s::{
         claim::{capacity, request},
         pod::{Pod, claims_of},
@@ -79,14 +79,14 @@ pub(super) fn plan(found: &Found, size: Option<Bytes>) -> Result<Plan, String> {
     }
     let spec = claim.spec.clone().unwrap_or_default();
     let (asked, base) = (request(&spec)?, capacity(claim));
-    let measured = match found
-        .order
-        .as_ref()
-        .map(|order| order_of(order, &any).answer)
-    {
-        Some(Answer::Present(size)) => size,
+    let order = found.order.as_ref().map(|order| order_of(order, &any));
+    let measured = order.and_then(|order| match order.answer {
+        // What a node says that nothing explains tells nothing.
+        Answer::Present(said) => {
+            said.filter(|said| believed(*said, order.size, order.most) == *said)
+        }
         _ => None,
-    };
+    });
     // What the claim says was had once, and nothing becomes smaller.
     let has = measured.unwrap_or(base).max(base);
     if asked <= has {
@@ -282,6 +282,7 @@ pub(super) mod tests {
         assert!(refused(Some(20), Some(15)).contains("nothing makes it smaller"));
         assert!(refused(Some(10), Some(30)).contains("edit it"));
         assert!(refused(Some(30), None).contains("nothing to take back"));
+        assert_eq!(to(Some(1 << 20), None), Ok(10), "its node boasts");
     }
 
     #[test]
