@@ -102,7 +102,7 @@ pub fn decide(observed: &Observed) -> Step {
             Some(Wish::Nothing) if observed.claim_is_held() => letting_go(observed),
             _ => Step::Rest,
         },
-        Some(volume) => make::unmaking(observed, volume)
+        Some(volume) => remove::misplaced(observed, volume)
             .or_else(|| remove::removing(observed, volume))
             .or_else(|| make::settling(observed))
             .unwrap_or_else(|| grow::growing(observed, volume)),

@@ -4,7 +4,7 @@
 //! finalizers, and, in effect, the phase `Lost`. So storage is kept for data only when the persistent volume was
 //! seen, or Kubernetes says `Bound`.
 
-use super::{Answer, Away, Binding, Claim, Observed, Order, Published, Step, Volume, Wanted, Wish};
+use super::{Answer, Away, Binding, Claim, Observed, Order, Published, Step, Wanted, Wish};
 use flexvol_sdk::ErrorClass;
 
 /// There is no persistent volume yet, or no more.
@@ -135,26 +135,6 @@ pub(super) fn waiting(observed: &Observed, order: &Order) -> Step {
         (None, Some(problem)) => Step::Stuck(problem.message.clone()),
         (None, None) => Step::Rest,
     }
-}
-
-/// The order is of another node than the volume: what may be there is nobody's, and the volume's own is ordered anew
-/// when it has gone.
-pub(super) fn unmaking(observed: &Observed, volume: &Volume) -> Option<Step> {
-    let order = observed.order.as_ref();
-    let order = order.filter(|order| volume.is_elsewhere(order))?;
-    let is_removed = observed.away().is_some_and(|away| away.removed);
-    Some(match (order.wanted, order.answer) {
-        // Somebody has edited one of both.
-        _ if order.published == Published::Seen => Step::Stuck(format!(
-            "the persistent volume says that its storage is on node {}, by its annotation flexvol.dev/node, and its NodeVolume is of node {}, so both are left as they are; correct the annotation",
-            volume.node.as_deref().unwrap_or_default(),
-            order.node
-        )),
-        (Wanted::Present, _) => Step::Revoke,
-        (Wanted::Absent, Answer::Absent) => Step::Forget,
-        (Wanted::Absent, _) if is_removed => Step::Forget,
-        (Wanted::Absent, _) => ending(observed, order),
-    })
 }
 
 /// There is a persistent volume that stays: what remains to be done of its making.

@@ -33,6 +33,26 @@ pub(super) fn removing(observed: &Observed, volume: &Volume) -> Option<Step> {
     }
 }
 
+/// The order is of another node than the volume: what may be there is nobody's, and the volume's own is ordered anew
+/// when it has gone.
+pub(super) fn misplaced(observed: &Observed, volume: &Volume) -> Option<Step> {
+    let order = observed.order.as_ref();
+    let order = order.filter(|order| volume.is_elsewhere(order))?;
+    let is_removed = observed.away().is_some_and(|away| away.removed);
+    Some(match (order.wanted, order.answer) {
+        // Somebody has edited one of both.
+        _ if order.published == Published::Seen => Step::Stuck(format!(
+            "the persistent volume says that its storage is on node {}, by its annotation flexvol.dev/node, and its NodeVolume is of node {}, so both are left as they are; correct the annotation",
+            volume.node.as_deref().unwrap_or_default(),
+            order.node
+        )),
+        (Wanted::Present, _) => Step::Revoke,
+        (Wanted::Absent, Answer::Absent) => Step::Forget,
+        (Wanted::Absent, _) if is_removed => Step::Forget,
+        (Wanted::Absent, _) => ending(observed, order),
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::{Binding, decide, grow::tests::observed};
@@ -59,6 +79,31 @@ mod tests {
         }
         assert_eq!(released(Some(Binding::None), true), Step::Revoke);
         assert_eq!(released(Some(Binding::This), true), Step::Rest);
+    }
+
+    #[test]
+    fn an_order_of_another_node_than_the_volumes_goes_unless_that_may_have_data() {
+        let of = |published: Published, wanted: Wanted, answer: Answer| {
+            let mut observed = observed(20, 10);
+            let order = observed.order.as_mut().unwrap();
+            order.node = "m".to_owned();
+            (order.published, order.wanted, order.answer) = (published, wanted, answer);
+            decide(&observed)
+        };
+        let there = Answer::Present(Some(Bytes(10)));
+        for published in [Published::No, Published::Soon] {
+            let of = |wanted, answer| of(published, wanted, answer);
+            assert_eq!(of(Wanted::Present, there), Step::Revoke);
+            assert_eq!(of(Wanted::Absent, there), Step::Rest);
+            assert_eq!(of(Wanted::Absent, Answer::Absent), Step::Forget);
+        }
+        for wanted in [Wanted::Present, Wanted::Absent] {
+            let step = of(Published::Seen, wanted, Answer::Absent);
+            let Step::Stuck(why) = step else {
+                panic!("{step:?}")
+            };
+            assert!(why.contains("is on node n") && why.contains("is of node m"));
+        }
     }
 
     #[test]

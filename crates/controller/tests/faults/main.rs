@@ -9,6 +9,7 @@ mod alone;
 mod away;
 mod candidates;
 mod claim_authors;
+mod deleted;
 mod fixed;
 mod flood;
 mod found;
@@ -83,8 +84,8 @@ fn what_was_ordered_of_a_machine_that_is_removed_is_ordered_of_one_other_node() 
 
 #[test]
 fn what_an_agent_makes_that_lives_is_deleted_by_it_though_its_node_was_deleted() {
-    away::node_deleted_while_its_agent_lives();
-    away::node_forgotten_while_its_agent_lives();
+    deleted::node();
+    deleted::node_and_words();
 }
 
 #[test]

@@ -1,8 +1,9 @@
 //! How long nothing was heard of a node's agent.
 
+use super::{Nodes, gone::fell_silent};
 use crate::api::v1alpha1::StorageNodeStatus;
 use k8s_openapi::jiff::Timestamp;
-use std::{fmt, time::Duration};
+use std::{collections::BTreeMap, fmt, time::Duration};
 
 /// Nothing is heard of an agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,6 +26,74 @@ impl Silence {
 
     pub(super) fn since(status: &StorageNodeStatus) -> Self {
         status.seen.clone().map_or(Silence::Never, Silence::Since)
+    }
+}
+
+impl Nodes {
+    /// Kubernetes misses the node: nothing new is asked of it until its agent is heard of again.
+    pub fn miss(&self, name: &str) {
+        if let Some(known) = self.all().get_mut(name) {
+            known.missed = true;
+        }
+    }
+
+    /// How long nothing was heard of the agent of a node that has something to do, if that is too long.
+    pub fn silence(&self, name: &str) -> Option<Silence> {
+        let all = self.all();
+        if let Some(known) = all.get(name) {
+            let silent = known.is_silent(self.silence);
+            return silent.then(|| Silence::since(&known.status));
+        }
+        let gone = self.gone();
+        gone.get(name)
+            .map_or(Some(Silence::Never), |gone| gone.silence(self.silence))
+    }
+
+    /// Why nothing new is asked of a node: its agent is silent, or what that said was removed, or Kubernetes misses
+    /// the node.
+    pub fn absence(&self, name: &str) -> Option<Silence> {
+        match self.all().get(name) {
+            None => Some(Silence::Never),
+            Some(known) if known.may_be_asked(self.silence) => None,
+            Some(known) => Some(Silence::since(&known.status)),
+        }
+    }
+
+    /// Whether this process has listened to a node's agent for as long as makes one silent, and has heard nothing.
+    pub fn is_unheard(&self, name: &str) -> bool {
+        let all = self.all();
+        let known = all.get(name).map(|known| known.heard);
+        let heard = known.or_else(|| Some(self.gone().get(name)?.heard()));
+        heard.unwrap_or(self.began).elapsed() >= self.silence
+    }
+
+    /// The nodes of whose agents nothing is heard, and when each said something last, by its clock.
+    pub fn silent(&self) -> BTreeMap<String, Option<String>> {
+        let all = self.all();
+        let silent = all
+            .iter()
+            .filter(|(_, known)| known.is_silent(self.silence));
+        let silent = silent.map(|(name, known)| (name.clone(), known.status.seen.clone()));
+        silent.collect()
+    }
+
+    /// After how long an agent counts as away.
+    pub fn longest_silence(&self) -> Duration {
+        self.silence
+    }
+
+    /// The nodes that were not silent when this was asked last.
+    pub fn fell_silent(&self) -> Vec<String> {
+        let mut all = self.all();
+        let fell = all
+            .iter_mut()
+            .filter(|(_, known)| known.is_silent(self.silence) && !known.told);
+        let fell = fell.map(|(name, known)| {
+            known.told = true;
+            name.clone()
+        });
+        fell.chain(fell_silent(&mut self.gone(), self.silence))
+            .collect()
     }
 }
 
