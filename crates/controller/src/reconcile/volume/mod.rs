@@ -277,6 +277,10 @@ impl Controller {
                 self.asked.asked(name);
             }
             if step == Step::Forget {
+                if live.volume.is_some() {
+                    // From what its order is made anew nobody has read.
+                    return Ok(Outcome::After(Duration::ZERO));
+                }
                 // Another node has to act, if the scheduler has chosen one already.
                 live.away = away(&self.client, &self.nodes, &live, &self.ours).await?;
             }
