@@ -50,8 +50,12 @@ impl Place {
         let mut pools = pools.into_iter();
         let (Some(uuid), None) = (pools.next(), pools.next()) else {
             let what = match known.is_empty() {
-                true => "several volume groups have this name, and which is the pool cannot be told; detach the others, or give them other names with `vgrename` and their UUIDs",
-                false => "several volume groups have this name, and none, or more than one, is the pool that the node remembers; attach its disks, or where it was replaced, remove its file in /var/lib/flexvol/groups and detach the others",
+                true => {
+                    "several volume groups have this name, and which is the pool cannot be told; detach the others, or give them other names with `vgrename` and their UUIDs"
+                }
+                false => {
+                    "several volume groups have this name, and none, or more than one, is the pool that the node remembers; attach its disks, or where it was replaced, remove its file in /var/lib/flexvol/groups and detach the others"
+                }
             };
             return Err(Error::new(ErrorKind::Storage, what).because(said.to_owned()));
         };

@@ -1,0 +1,154 @@
+use super::*;
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+#[tokio::test(start_paused = true)]
+async fn a_name_that_changes_while_it_is_worked_on_comes_again_and_never_twice_at_once() {
+    let queue = Queue::new(MINUTE);
+    queue.push("", "a");
+    queue.push("", "a");
+    assert_eq!(queue.next().await, "a");
+    queue.push("", "a");
+    assert_eq!(queue.waiting(), 0, "somebody works on it");
+    queue.done("a", Outcome::Settled);
+    assert_eq!(queue.next().await, "a");
+    queue.done("a", Outcome::Settled);
+    assert_eq!(queue.waiting(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn news_of_a_failure_does_not_shorten_its_pause() {
+    let queue = Queue::new(MINUTE);
+    queue.push("", "a");
+    let before = Instant::now();
+    assert_eq!(queue.next().await, "a");
+    queue.push_later("", "a", MINUTE);
+    queue.done("a", Outcome::After(Duration::from_secs(4)));
+    queue.push_later("", "a", Duration::ZERO);
+    assert_eq!(queue.next().await, "a");
+    assert_eq!((Instant::now() - before).as_secs(), 4);
+    queue.done("a", Outcome::Settled);
+    queue.push_later("", "a", Duration::from_secs(2));
+    assert_eq!(queue.next().await, "a", "nobody else would look");
+    assert_eq!((Instant::now() - before).as_secs(), 6);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_name_that_fails_waits_twice_as_long_each_time() {
+    let queue = Queue::new(Duration::from_secs(6));
+    queue.push("", "a");
+    let mut pauses = Vec::new();
+    for _ in 0..5 {
+        let before = Instant::now();
+        assert_eq!(queue.next().await, "a");
+        pauses.push((Instant::now() - before).as_secs());
+        queue.done("a", Outcome::Failed);
+    }
+    assert_eq!(pauses, [0, 1, 2, 4, 6]);
+    queue.push("", "a");
+    assert_eq!(queue.next().await, "a", "a change is looked at, at once");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_waits_in_vain_is_looked_at_ever_more_rarely_until_it_changes() {
+    let hour = MINUTE * 60;
+    let pace = Pace {
+        first: MINUTE,
+        longest: hour,
+    };
+    let queue = Queue::new(MINUTE);
+    queue.push("", "a");
+    let mut pauses = Vec::new();
+    for _ in 0..9 {
+        let before = Instant::now();
+        assert_eq!(queue.next().await, "a");
+        pauses.push((Instant::now() - before).as_secs() / 60);
+        queue.done("a", Outcome::InVain(pace));
+    }
+    assert_eq!(pauses, [0, 1, 2, 4, 8, 16, 32, 60, 60]);
+    let wait = async |changes: bool| {
+        let before = Instant::now();
+        assert_eq!(queue.next().await, "a");
+        if changes {
+            queue.push("", "a");
+        }
+        queue.done("a", Outcome::InVain(pace));
+        before.elapsed().as_secs() / 60
+    };
+    assert_eq!(wait(false).await, 60);
+    queue.push("", "a");
+    assert_eq!(wait(false).await, 0, "a change is looked at, at once");
+    assert_eq!(wait(false).await, 1, "and then all begins anew");
+    assert_eq!(wait(true).await, 2);
+    assert_eq!(wait(false).await, 0, "it changed while it was looked at");
+    assert_eq!(wait(false).await, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_pushed_while_it_waits_is_not_looked_at_once_more_when_it_was_due() {
+    let queue = Queue::new(MINUTE);
+    queue.push("", "a");
+    assert_eq!(queue.next().await, "a");
+    queue.done("a", Outcome::After(Duration::from_secs(4)));
+    queue.push("", "a");
+    assert_eq!(queue.next().await, "a");
+    queue.done("a", Outcome::Settled);
+    let more = tokio::time::timeout(MINUTE, queue.next()).await;
+    assert!(more.is_err(), "{more:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_has_many_names_delays_another_by_one() {
+    let queue = Queue::new(MINUTE);
+    for number in 0..300 {
+        queue.push("many", &format!("m{number}"));
+    }
+    queue.push("few", "f0");
+    queue.push("few", "f1");
+    queue.push("", "nobody's");
+    let mut had = Vec::new();
+    for _ in 0..6 {
+        let name = queue.next().await;
+        queue.done(&name, Outcome::After(MINUTE));
+        had.push(name);
+    }
+    assert_eq!(had, ["m0", "f0", "nobody's", "m1", "f1", "m2"]);
+    assert_eq!(queue.waiting(), 297);
+    while queue.waiting() > 0 {
+        let name = queue.next().await;
+        queue.done(&name, Outcome::Settled);
+    }
+    // Those that wait again are still whose they were.
+    tokio::time::advance(MINUTE).await;
+    let mut again = Vec::new();
+    for _ in 0..6 {
+        let name = queue.next().await;
+        queue.done(&name, Outcome::Settled);
+        again.push(name);
+    }
+    assert_eq!(again, ["f0", "m0", "nobody's", "f1", "m1", "m2"]);
+    let state = queue.state();
+    assert!(state.owners.is_empty() && state.ready.of.is_empty() && state.due.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_has_time_is_looked_at_once_and_then() {
+    let queue = Queue::new(MINUTE);
+    let begun = Instant::now();
+    let seconds = |seconds| begun + Duration::from_secs(seconds);
+    queue.push_by("", "a", seconds(5));
+    queue.push_by("", "a", seconds(9));
+    assert_eq!(queue.next().await, "a");
+    assert_eq!(begun.elapsed().as_secs(), 5);
+    queue.push_by("", "a", seconds(10));
+    queue.done("a", Outcome::Settled);
+    assert_eq!(queue.next().await, "a", "it changed while it was looked at");
+    assert_eq!(begun.elapsed().as_secs(), 10);
+    queue.done("a", Outcome::After(MINUTE));
+    queue.push_by("", "a", seconds(15));
+    assert_eq!(queue.next().await, "a");
+    assert_eq!(begun.elapsed().as_secs(), 15);
+    queue.done("a", Outcome::Settled);
+    let more = tokio::time::timeout(MINUTE * 2, queue.next()).await;
+    assert!(more.is_err(), "{more:?}");
+}

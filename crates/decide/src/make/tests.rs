@@ -1,0 +1,235 @@
+use super::super::{Problem, decide, grow::tests::observed};
+use super::*;
+use flexvol_sdk::Bytes;
+
+fn waits(change: impl Fn(&mut Claim, &mut Order)) -> Step {
+    decide(&waiting_for(change))
+}
+
+/// A claim that has no volume, and wants one.
+fn waiting_for(change: impl Fn(&mut Claim, &mut Order)) -> Observed {
+    let mut observed = observed(10, 10);
+    observed.volume = None;
+    let (claim, order) = (observed.claim.as_mut(), observed.order.as_mut());
+    let (claim, order) = (claim.unwrap(), order.unwrap());
+    (claim.held, claim.binding) = (true, Binding::None);
+    claim.wish = Wish::Storage { node: None };
+    order.published = Published::No;
+    change(claim, order);
+    observed
+}
+
+#[test]
+fn who_fails_again_and_again_for_whatever_reason_loses_the_volume() {
+    let failed = |class: ErrorClass, lasts: bool, node: Option<&str>| {
+        waits(|claim, order| {
+            order.answer = Answer::None;
+            let message = "no pool".to_owned();
+            order.problem = Some(Problem {
+                class,
+                message,
+                lasts,
+            });
+            let node = node.map(str::to_owned);
+            claim.wish = Wish::Storage { node };
+        })
+    };
+    let told = Step::Stuck("no pool".to_owned());
+    for class in [
+        ErrorClass::Retryable,
+        ErrorClass::Infeasible,
+        ErrorClass::Uncertain,
+    ] {
+        assert_eq!(failed(class, false, None), told);
+        assert_eq!(failed(class, true, None), Step::Revoke);
+        assert_eq!(failed(class, true, Some("n")), Step::Reschedule);
+    }
+    assert_eq!(failed(ErrorClass::Exhausted, false, None), Step::Revoke);
+}
+
+#[test]
+fn what_no_volume_can_be_bound_to_goes_elsewhere_until_one_is_about_to_be_made() {
+    let unbindable = |published: Published, node: Option<&str>| {
+        let mut observed = waiting_for(|claim, order| {
+            let node = node.map(str::to_owned);
+            claim.wish = Wish::Storage { node };
+            order.published = published;
+        });
+        observed.unbindable = Some("taken".to_owned());
+        decide(&observed)
+    };
+    assert_eq!(unbindable(Published::No, None), Step::Revoke);
+    assert_eq!(unbindable(Published::No, Some("n")), Step::Reschedule);
+    // A late leader may make the volume, and may have found that it could.
+    let told = Step::Stuck("taken".to_owned());
+    assert_eq!(unbindable(Published::Soon, None), told);
+    assert_eq!(unbindable(Published::Soon, Some("n")), told);
+}
+
+#[test]
+fn who_makes_nothing_for_too_long_loses_the_volume_whatever_it_says() {
+    let stalled = |answer: Answer, published: Published, node: Option<&str>| {
+        let mut observed = waiting_for(|claim, order| {
+            let node = node.map(str::to_owned);
+            claim.wish = Wish::Storage { node };
+            (order.answer, order.published) = (answer, published);
+        });
+        observed.stalled = true;
+        decide(&observed)
+    };
+    let less = Answer::Present(Some(Bytes(1)));
+    for answer in [Answer::None, Answer::Absent, less] {
+        assert_eq!(stalled(answer, Published::No, None), Step::Revoke);
+        assert_eq!(stalled(answer, Published::No, Some("n")), Step::Reschedule);
+    }
+    // It is there after all.
+    let made = Answer::Present(Some(Bytes(10)));
+    assert_eq!(stalled(made, Published::No, None), Step::NotePublishing);
+    assert_eq!(stalled(made, Published::Soon, None), Step::Publish);
+}
+
+#[test]
+fn what_is_about_to_be_made_is_not_taken_back_because_its_class_is_gone() {
+    let refused = |published: Published, held: bool, answer: Answer, fails: bool| {
+        waits(|claim, order| {
+            claim.wish = Wish::Refused("no class".to_owned());
+            claim.held = held;
+            (order.published, order.answer) = (published, answer);
+            order.problem = fails.then(|| Problem {
+                class: ErrorClass::Retryable,
+                message: "gone".to_owned(),
+                lasts: false,
+            });
+        })
+    };
+    let there = Answer::Present(None);
+    let told = Step::Refuse("no class".to_owned());
+    // A late leader may make it at any moment, and the class may come back.
+    assert_eq!(refused(Published::Soon, true, there, false), told);
+    assert_eq!(
+        refused(Published::Soon, false, there, false),
+        Step::HoldClaim
+    );
+    let gone = refused(Published::Soon, true, Answer::None, true);
+    assert_eq!(gone, Step::Revoke);
+    assert_eq!(refused(Published::No, true, there, false), Step::Revoke);
+}
+
+#[test]
+fn what_was_ordered_of_a_class_that_was_made_anew_is_ordered_anew_unless_it_is_about_to_be_made() {
+    let outdated = |published: Published| {
+        waits(|claim, order| {
+            (claim.held, claim.wish) = (true, Wish::Storage { node: None });
+            (order.outdated, order.published) = (true, published);
+        })
+    };
+    assert_eq!(outdated(Published::No), Step::Revoke);
+    // A late leader may make the volume at any moment.
+    assert_eq!(outdated(Published::Soon), Step::Publish);
+}
+
+#[test]
+fn a_claim_that_ends_does_not_wait_until_storage_is_gone_that_it_never_had() {
+    let ends = |deleting: bool, published: Published, wanted: Wanted| {
+        let mut observed = waiting_for(|claim, order| {
+            (claim.deleting, claim.wish) = (deleting, Wish::Nothing);
+            (order.published, order.wanted) = (published, wanted);
+        });
+        observed.away = Some(Away {
+            node: observed.order.as_ref().unwrap().node.clone(),
+            why: "silent".to_owned(),
+            lost: true,
+            removed: false,
+        });
+        decide(&observed)
+    };
+    let told = Step::Stuck("silent".to_owned());
+    for published in [Published::No, Published::Soon, Published::Seen] {
+        let of_order = |wanted: Wanted| ends(true, published, wanted);
+        assert_eq!(of_order(Wanted::Absent), Step::LetClaimGo);
+        assert_eq!(ends(false, published, Wanted::Absent), told);
+    }
+    assert_eq!(ends(true, Published::Soon, Wanted::Present), Step::Revoke);
+}
+
+#[test]
+fn what_became_of_a_node_says_nothing_of_another_one() {
+    let away = |of: &str, order: bool, chosen: Option<&str>| {
+        let mut observed = waiting_for(|claim, order| {
+            let node = chosen.map(str::to_owned);
+            (claim.wish, order.answer) = (Wish::Storage { node }, Answer::None);
+        });
+        observed.order = observed.order.filter(|_| order);
+        observed.away = Some(Away {
+            node: of.to_owned(),
+            why: "gone".to_owned(),
+            lost: true,
+            removed: true,
+        });
+        decide(&observed)
+    };
+    assert_eq!(away("n", true, None), Step::Revoke);
+    assert_eq!(away("m", true, None), Step::Rest);
+    assert_eq!(away("m", false, Some("m")), Step::Reschedule);
+    let node = Some("n".to_owned());
+    assert_eq!(away("m", false, Some("n")), Step::Order { node });
+}
+
+#[test]
+fn a_name_in_a_claim_binds_nothing_unless_the_volume_was_seen() {
+    let named = |published: Published, wish: Wish| {
+        waits(|claim, order| {
+            (claim.binding, claim.wish) = (Binding::Named, wish.clone());
+            order.published = published;
+        })
+    };
+    let wants = || Wish::Storage { node: None };
+    assert_eq!(named(Published::No, wants()), Step::NotePublishing);
+    assert_eq!(named(Published::Soon, wants()), Step::Publish);
+    for published in [Published::No, Published::Soon] {
+        assert_eq!(named(published, Wish::Nothing), Step::Revoke);
+    }
+    for wish in [wants(), Wish::Nothing] {
+        let step = named(Published::Seen, wish);
+        assert!(matches!(step, Step::Stuck(_)), "{step:?}");
+    }
+}
+
+#[test]
+fn an_order_is_made_anew_of_what_may_be_there_and_of_no_more_than_the_class_allows() {
+    let recalled = |request: u64, most: Option<u64>| {
+        let mut observed = observed(30, 10);
+        observed.order = None;
+        observed.volume.as_mut().unwrap().capacity = Bytes(30);
+        let claim = observed.claim.as_mut().unwrap();
+        (claim.request, claim.most) = (Bytes(request), most.map(Bytes));
+        match decide(&observed) {
+            Step::Recall { size, .. } => Some(size.0),
+            Step::Stuck(_) => None,
+            other => panic!("{other:?}"),
+        }
+    };
+    // The volume is told first what the node has.
+    assert_eq!(recalled(10, None), Some(30));
+    assert_eq!(recalled(30, Some(20)), None);
+    assert_eq!(recalled(10, Some(20)), None);
+    // What is asked for may have been had, and not yet told.
+    assert_eq!(recalled(40, Some(50)), Some(40));
+    assert_eq!(recalled(60, Some(50)), Some(50));
+    let mut kept = observed(10, 10);
+    (kept.order, kept.claim) = (None, None);
+    assert_eq!(decide(&kept), Step::Rest, "nobody has the volume");
+}
+
+#[test]
+fn a_claim_is_held_until_kubernetes_has_bound_it_or_it_is_deleted() {
+    let settles = |binding: Binding, deleting: bool| {
+        let mut observed = observed(10, 10);
+        let claim = observed.claim.as_mut().unwrap();
+        (claim.held, claim.binding, claim.deleting) = (true, binding, deleting);
+        decide(&observed)
+    };
+    assert_eq!(settles(Binding::Named, false), Step::Rest);
+    assert_eq!(settles(Binding::Named, true), Step::LetClaimGo);
+    assert_eq!(settles(Binding::This, false), Step::LetClaimGo);
+}
