@@ -136,6 +136,10 @@ pub(super) fn waiting(observed: &Observed, order: &Order) -> Step {
     match (observed.away(), &order.problem) {
         (Some(away), _) => Step::Stuck(away.why.clone()),
         (None, Some(problem)) => Step::Stuck(problem.message.clone()),
+        (None, None) if observed.stalled && order.wanted == Wanted::Absent => Step::Stuck(format!(
+            "node {} was asked to delete the storage, and has not; look at its agent and its driver",
+            order.node
+        )),
         (None, None) => Step::Rest,
     }
 }
@@ -177,7 +181,7 @@ fn recalling(observed: &Observed) -> Option<Step> {
     let size = has.max(claim.most.map_or(asked, |most| asked.min(most)));
     Some(match claim.most.filter(|most| *most < has) {
         Some(most) => Step::Stuck(format!(
-            "the NodeVolume is gone, and volume or claim say {has} where the class allows at most {most}; let the class allow {has}, or make the NodeVolume by hand with the size that the storage has"
+            "the NodeVolume is gone, and volume or claim say {has} where the class allows at most {most}; let the class allow {has}, or make the NodeVolume by hand, published, on the volume's node and with the size that its storage has"
         )),
         None => Step::Recall {
             wanted: Wanted::Present,

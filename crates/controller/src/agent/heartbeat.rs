@@ -58,6 +58,17 @@ fn chance() -> f64 {
     f64::from(u16::from_le_bytes([low, high])) / f64::from(u16::MAX)
 }
 
+/// After how many heartbeats what was measured is not told any more.
+const STALE: u32 = 3;
+
+/// What room there was long ago nobody knows of now.
+fn forget_rooms(status: &mut Option<StorageNodeStatus>) -> bool {
+    let rooms = status
+        .as_mut()
+        .map(|status| std::mem::take(&mut status.capacities));
+    rooms.is_some_and(|rooms| !rooms.is_empty())
+}
+
 impl Agent {
     /// Looks what is on the node, and tells that and, as often as a heartbeat, that it is there, however long it looks.
     pub(super) async fn report(&self) {
@@ -66,17 +77,22 @@ impl Agent {
     }
 
     async fn measure(&self, found: &watch::Sender<Option<StorageNodeStatus>>) {
-        let mut failures = 0;
+        let (mut failures, mut measured) = (0, Instant::now());
         loop {
             match self.look().await {
                 Ok(status) => {
-                    failures = 0;
+                    (failures, measured) = (0, Instant::now());
                     found.send_replace(Some(status));
                     // Whichever is first; several changes in a second are told at once.
                     let _ = timeout(self.heartbeat, self.changed.notified()).await;
                     sleep(SOON).await;
                 }
-                Err(error) => self.fail(&error, &mut failures).await,
+                Err(error) => {
+                    if measured.elapsed() >= self.heartbeat * STALE {
+                        found.send_if_modified(forget_rooms);
+                    }
+                    self.fail(&error, &mut failures).await;
+                }
             }
         }
     }

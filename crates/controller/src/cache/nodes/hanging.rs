@@ -38,6 +38,8 @@ struct Calls {
     uncertain: bool,
     /// When it was found last that nothing had come of an order.
     stalled: Option<Instant>,
+    /// When something was done last.
+    done: Option<Instant>,
 }
 
 /// An order that its node has not done.
@@ -46,8 +48,8 @@ struct Open {
     generation: Option<i64>,
     /// When this was seen, unless it was answered.
     since: Option<Instant>,
-    /// Since when its volume has not been made, whatever was answered.
-    unmade: Option<Instant>,
+    /// Since when its volume has not been made, whatever was answered, or its storage not been deleted.
+    undone: Option<Instant>,
     /// Somebody was told that nothing comes of it.
     told: bool,
 }
@@ -89,12 +91,14 @@ impl Hanging {
             Some(open) if open.generation == generation => open.since,
             _ => Some(Instant::now()),
         };
-        let unmade = before.and_then(|open| open.unmade);
+        let same = before.filter(|open| open.generation == generation);
+        let undone = same.and_then(|open| open.undone);
+        let is_undone = is_unmade || spec.wanted == Wanted::Absent;
         let open = Open {
             generation,
             since,
-            unmade: is_unmade.then(|| unmade.unwrap_or_else(Instant::now)),
-            told: before.is_some_and(|open| open.told),
+            undone: is_undone.then(|| undone.unwrap_or_else(Instant::now)),
+            told: same.is_some_and(|open| open.told),
         };
         calls.open.insert(name, open);
     }
@@ -104,7 +108,7 @@ impl Hanging {
         let mut stalled = Vec::new();
         for calls in self.calls.values_mut() {
             for (name, open) in &mut calls.open {
-                if !open.told && open.is_stalled(longest) {
+                if !open.told && open.is_stalled(calls.done, longest) {
                     open.told = true;
                     calls.stalled = Some(Instant::now());
                     stalled.push(name.clone());
@@ -117,9 +121,11 @@ impl Hanging {
 
     /// Whether nothing has come of an order of the node for so long.
     pub fn is_stalled(&self, node: &str, driver: &str, name: &str, longest: Duration) -> bool {
-        let calls = self.calls.get(&(node.to_owned(), driver.to_owned()));
-        let open = calls.and_then(|calls| calls.open.get(name));
-        open.is_some_and(|open| open.is_stalled(longest))
+        let Some(calls) = self.calls.get(&(node.to_owned(), driver.to_owned())) else {
+            return false;
+        };
+        let open = calls.open.get(name);
+        open.is_some_and(|open| open.is_stalled(calls.done, longest))
     }
 
     /// Orders of these names are there no more.
@@ -153,6 +159,9 @@ impl Hanging {
         if was_open && tells {
             calls.uncertain = false;
         }
+        if was_open {
+            calls.done = Some(Instant::now());
+        }
         if calls.is_empty() {
             self.calls.remove(place);
         }
@@ -165,7 +174,7 @@ impl Hanging {
             let mut since = calls
                 .open
                 .values()
-                .flat_map(|open| open.since.into_iter().chain(open.unmade));
+                .flat_map(|open| open.since.into_iter().chain(open.undone));
             calls.uncertain || calls.stalls() || since.any(|since| since.elapsed() >= LONG)
         })
     }
@@ -183,8 +192,14 @@ impl Calls {
 }
 
 impl Open {
-    fn is_stalled(&self, longest: Duration) -> bool {
-        self.unmade.is_some_and(|since| since.elapsed() >= longest)
+    /// What was never answered may wait for its turn behind what is done meanwhile.
+    fn is_stalled(&self, done: Option<Instant>, longest: Duration) -> bool {
+        let turn = done.filter(|_| self.since.is_some());
+        self.undone.is_some_and(|since| {
+            Some(since)
+                .max(turn)
+                .is_some_and(|it| it.elapsed() >= longest)
+        })
     }
 }
 
@@ -253,6 +268,27 @@ mod tests {
             all.seen(&order(name, "Present", &answer));
             assert!(!all.has("n", "a/b"), "{name}");
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_deletion_that_is_not_done_stalls_and_what_waits_for_its_turn_does_not() {
+        const LONGEST: Duration = Duration::from_secs(800);
+        let mut all = Hanging::default();
+        let made = json!({"found": "Present", "size": 2, "observedGeneration": 1});
+        for name in ["one", "two"] {
+            all.seen(&order(name, "Present", &json!({})));
+        }
+        tokio::time::advance(LONGEST / 2).await;
+        all.seen(&order("one", "Present", &made));
+        tokio::time::advance(LONGEST / 2).await;
+        assert!(all.stalled(LONGEST).is_empty(), "the driver makes others");
+        tokio::time::advance(LONGEST / 2).await;
+        assert_eq!(all.stalled(LONGEST), ["two"]);
+        all.seen(&order("one", "Absent", &made));
+        assert!(!all.is_stalled("n", "a/b", "one", LONGEST));
+        tokio::time::advance(LONGEST).await;
+        assert_eq!(all.stalled(LONGEST), ["one"]);
+        assert!(all.stalled(LONGEST).is_empty(), "it is told once");
     }
 
     #[tokio::test(start_paused = true)]

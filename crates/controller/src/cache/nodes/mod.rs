@@ -19,7 +19,7 @@ pub use failing::Asker;
 pub use room::Room;
 pub use silence::Silence;
 
-use crate::api::v1alpha1::{NodeVolume, StorageNode, StorageNodeStatus};
+use crate::api::v1alpha1::{NodeVolume, StorageNode, StorageNodeStatus, Wanted};
 use failing::Failing;
 use flexvol_sdk::{Bytes, ErrorClass};
 use full::Full;
@@ -31,7 +31,7 @@ use room::Estimate;
 use std::{
     collections::BTreeMap,
     fmt,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Mutex, MutexGuard, OnceLock, PoisonError},
     time::Duration,
 };
 use tokio::time::Instant;
@@ -52,8 +52,8 @@ pub struct Nodes {
     all: Mutex<BTreeMap<String, Known>>,
     /// Those of which the object with their agents' words was removed: that ends no agent.
     gone: Mutex<BTreeMap<String, Gone>>,
-    /// Since when this process listens.
-    began: Instant,
+    /// Since when this process listens to agents: one that waits to lead does not.
+    listens: OnceLock<Instant>,
     /// Orders may be seen before their nodes.
     hanging: Mutex<Hanging>,
     /// The UIDs of classes, by name.
@@ -96,11 +96,16 @@ impl Nodes {
         Nodes {
             all: Mutex::default(),
             gone: Mutex::default(),
-            began: Instant::now(),
+            listens: OnceLock::new(),
             hanging: Mutex::default(),
             classes: Mutex::default(),
             silence,
         }
+    }
+
+    /// From now on this process hears what agents say.
+    pub fn listen(&self) {
+        let _ = self.listens.set(Instant::now());
     }
 
     /// An agent has said something, or its words were read again. Says whether more can be had of the
@@ -208,18 +213,22 @@ impl Nodes {
         self.hanging().stalled(self.longest_making())
     }
 
-    /// Why another node is asked for the volume of an order, if nothing has come of that for too long.
+    /// What is said of an order of which nothing has come for too long.
     pub(crate) fn stalls(&self, order: &NodeVolume) -> Option<String> {
         let (longest, spec) = (self.longest_making(), &order.spec);
         let name = order.metadata.name.as_deref().unwrap_or_default();
         let hanging = self.hanging();
         let stalls = hanging.is_stalled(&spec.node, &spec.driver, name, longest);
-        stalls.then(|| {
-            format!(
-                "node {} has not made the volume in {} s, whatever it says; another node is asked",
-                spec.node,
-                longest.as_secs()
-            )
+        let seconds = longest.as_secs();
+        stalls.then(|| match spec.wanted {
+            Wanted::Present => format!(
+                "node {} has not made the volume in {seconds} s, whatever it says; another node is asked",
+                spec.node
+            ),
+            Wanted::Absent => format!(
+                "node {} has not deleted the storage in {seconds} s; look at its agent and its driver",
+                spec.node
+            ),
         })
     }
 

@@ -64,7 +64,8 @@ impl Nodes {
         let all = self.all();
         let known = all.get(name).map(|known| known.heard);
         let heard = known.or_else(|| Some(self.gone().get(name)?.heard()));
-        heard.unwrap_or(self.began).elapsed() >= self.silence
+        let since = heard.or_else(|| self.listens.get().copied());
+        since.is_some_and(|since| since.elapsed() >= self.silence)
     }
 
     /// The nodes of whose agents nothing is heard, and when each said something last, by its clock.

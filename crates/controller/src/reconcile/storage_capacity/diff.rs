@@ -49,7 +49,7 @@ pub struct Fact {
 #[derive(Debug, PartialEq, Eq)]
 pub enum Change<'a> {
     Tell(&'a Offer),
-    Correct(&'a Fact),
+    Correct(&'a Offer),
     TakeBack,
 }
 
@@ -67,14 +67,14 @@ pub fn fact(object: &CSIStorageCapacity) -> Fact {
     }
 }
 
-/// What has to be written. What another owner has, or what is said by another label, is taken back before it
-/// is said anew: a label cannot be changed, and with its owner Kubernetes deletes it.
+/// What has to be written. What is said by another label is taken back before it is said anew: a label cannot be
+/// changed. What another owner has is given to this one where it stands, so that pods can be placed all the while.
 pub fn changes<'a>(wanted: &'a Wanted, told: &'a Told) -> BTreeMap<&'a str, Change<'a>> {
     let mut changes = BTreeMap::new();
     for (name, fact) in told {
-        let change = match wanted.get(name).map(|offer| &offer.fact) {
-            Some(now) if now.of == fact.of && now.hostname == fact.hostname => {
-                if is_exact(now.largest, fact.largest) {
+        let change = match wanted.get(name) {
+            Some(now) if now.fact.hostname == fact.hostname => {
+                if now.fact.of == fact.of && is_exact(now.fact.largest, fact.largest) {
                     continue;
                 }
                 Change::Correct(now)
@@ -99,7 +99,8 @@ fn wrong(name: &str, change: &Change<'_>, told: &Told) -> u64 {
     let told = told.get(name).map(|fact| fact.largest.0);
     match (change, told) {
         (Change::Correct(now), Some(told)) => {
-            let (small, large) = (now.largest.0.min(told), now.largest.0.max(told));
+            let now = now.fact.largest.0;
+            let (small, large) = (now.min(told), now.max(told));
             let times = u128::from(large) * EXACT / u128::from(small.max(1));
             u64::try_from(times).unwrap_or(u64::MAX)
         }
@@ -159,7 +160,8 @@ pub fn unshared(labels: BTreeMap<String, Option<String>>) -> BTreeMap<String, Op
     labels.collect()
 }
 
-pub fn capacity(name: &str, offer: &Offer, owner: Option<&OwnerReference>) -> Value {
+/// What has an offer: what was installed, or else the node.
+pub fn owner(offer: &Offer, installed: Option<&OwnerReference>) -> OwnerReference {
     let of_node = || OwnerReference {
         api_version: StorageNode::api_version(),
         kind: "StorageNode".to_owned(),
@@ -167,13 +169,17 @@ pub fn capacity(name: &str, offer: &Offer, owner: Option<&OwnerReference>) -> Va
         uid: offer.fact.of.clone(),
         ..OwnerReference::default()
     };
+    installed.cloned().unwrap_or_else(of_node)
+}
+
+pub fn capacity(name: &str, offer: &Offer, installed: Option<&OwnerReference>) -> Value {
     json!({
         "apiVersion": "storage.k8s.io/v1",
         "kind": "CSIStorageCapacity",
         "metadata": {
             "name": name,
             "labels": {MANAGED: "true"},
-            "ownerReferences": [owner.cloned().unwrap_or_else(of_node)],
+            "ownerReferences": [owner(offer, installed)],
         },
         "storageClassName": offer.class,
         "capacity": offer.fact.largest.to_string(),
@@ -215,7 +221,7 @@ mod tests {
         assert!(changes(&wanted(&is), &told(&is)).is_empty());
         let grown = of("b", "2", "b", 30);
         let more = wanted(&[is[0].clone(), grown.clone()]);
-        let correct = [("b", Change::Correct(&grown.fact))].into();
+        let correct = [("b", Change::Correct(&grown))].into();
         assert_eq!(changes(&more, &told(&is)), correct);
         let one = wanted(&is[..1]);
         let take_back = [("b", Change::TakeBack)].into();
@@ -225,13 +231,14 @@ mod tests {
     }
 
     #[test]
-    fn what_a_former_agent_said_or_another_label_names_is_taken_back_before_it_is_said_anew() {
+    fn what_another_label_names_is_taken_back_and_what_another_owner_has_stays_and_is_given_to_this_one()
+     {
         let now = of("a", "2", "a", 30);
         let wanted = wanted(std::slice::from_ref(&now));
-        for former in [of("a", "1", "a", 30), of("a", "2", "b", 30)] {
-            let take_back = [("a", Change::TakeBack)].into();
-            assert_eq!(changes(&wanted, &told(&[former])), take_back);
-        }
+        let take_back = [("a", Change::TakeBack)].into();
+        assert_eq!(changes(&wanted, &told(&[of("a", "2", "b", 30)])), take_back);
+        let correct = [("a", Change::Correct(&now))].into();
+        assert_eq!(changes(&wanted, &told(&[of("a", "1", "a", 30)])), correct);
         let tell = [("a", Change::Tell(&now))].into();
         assert_eq!(changes(&wanted, &Told::new()), tell);
     }

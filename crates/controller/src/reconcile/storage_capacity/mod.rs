@@ -255,13 +255,15 @@ impl Teller {
                 made.with_context(|| format!("tell the room of class {class} on node {node}"))?;
                 Ok(Some(offer.fact.clone()))
             }
-            Change::Correct(fact) => {
-                let patch = json!({"capacity": fact.largest.to_string()});
+            Change::Correct(offer) => {
+                let patch = json!({
+                    "capacity": offer.fact.largest.to_string(),
+                    "metadata": {"ownerReferences": [diff::owner(offer, owner)]},
+                });
                 let patch = Patch::Merge(&patch);
                 let patched = self.told.patch(name, &PatchParams::default(), &patch).await;
-                patched
-                    .with_context(|| format!("correct {name}, the room on {}", fact.hostname))?;
-                Ok(Some((*fact).clone()))
+                patched.with_context(|| format!("correct {name}, the room on {}", offer.node))?;
+                Ok(Some(offer.fact.clone()))
             }
             Change::TakeBack => match self.told.delete(name, &DeleteParams::default()).await {
                 Err(error) if refusal(&error) != Refusal::Missing => {

@@ -75,6 +75,7 @@ impl Lists {
 
 impl Controller {
     pub(crate) fn watch_all(self: &Arc<Self>) {
+        self.nodes.listen();
         let this = Arc::clone(self);
         self.watch(
             move |claim: &PersistentVolumeClaim, presence| this.claim_seen(claim, presence),
