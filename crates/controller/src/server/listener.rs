@@ -2,14 +2,15 @@
 //!
 //! Whoever connects does not say who it is, so a port has a number of places, and whoever comes when all are taken
 //! gets that of somebody else: of the address that has most of them, if that is more than a quarter, and there, or
-//! among all, of whoever has been silent, or has not finished a question, for longest. Of those that are being
-//! answered the last comes first: the others are nearer to their answer. Strangers who hold connections, or make ever more of them, keep nobody out,
-//! neither the API server nor kubelet, which would end a process that does not answer.
+//! among all, of whoever has been silent, or has not finished a question, for longest. Strangers who hold connections,
+//! or make ever more of them, keep nobody out, neither the API server nor kubelet, which would end a process that does
+//! not answer.
 
 use crate::support::log;
 use anyhow::{Context, Result};
 use nix::errno::Errno;
 use std::{
+    cmp::Reverse,
     collections::HashMap,
     io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
@@ -179,17 +180,11 @@ fn make_room(taken: &mut Vec<Taken>, places: usize, from: IpAddr) -> bool {
     for one in &*taken {
         *shares.entry(one.from).or_default() += 1;
     }
-    let at = Instant::now();
     let last = taken.iter().enumerate().max_by_key(|(_, one)| {
         let share = shares[&one.from];
         let crowds = (share > places / 4).then_some(share);
         let now = one.place.now();
-        let age = at.duration_since(now.since);
-        let turn = match now.answering {
-            true => Duration::MAX - age,
-            false => age,
-        };
-        (crowds, !now.answering, turn)
+        (crowds, !now.answering, Reverse(now.since))
     });
     if let Some((at, _)) = last {
         taken.swap_remove(at).task.abort();

@@ -47,7 +47,7 @@ impl Inode {
 pub struct Backing {
     /// The file. It may have been deleted meanwhile.
     pub inode: Inode,
-    /// What [`attach`] was given, or whatever somebody else's loop device is labelled.
+    /// What [`super::attach`] was given, or whatever somebody else's loop device is labelled.
     pub label: String,
 }
 
@@ -72,7 +72,7 @@ pub fn backing(number: DeviceNumber) -> Result<Option<Backing>> {
     }))
 }
 
-/// The volume whose image lies under a device: the id that [`attach`] labelled it with. `None`
+/// The volume whose image lies under a device: the id that [`super::attach`] labelled it with. `None`
 /// where it is no loop device of a volume.
 ///
 /// The kernel asks the image before it tells the label, so that the label is not to be had when
