@@ -9,10 +9,16 @@
 
 #[path = "../../src/backends/mod.rs"]
 mod backends;
+#[path = "../../src/check.rs"]
+mod check;
 #[path = "../../src/config/mod.rs"]
 mod config;
 #[path = "../../src/installed.rs"]
 mod installed;
+#[path = "../../src/processes.rs"]
+mod processes;
+#[path = "../../src/size.rs"]
+mod size;
 
 use config::{Config, effective};
 use flexvol_sdk::Bytes;
