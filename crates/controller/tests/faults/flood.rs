@@ -1,6 +1,9 @@
 //! Whoever reaches a port of the controller may send what it likes, from as many addresses as it has.
 
-use crate::world::{World, tell};
+use crate::{
+    programs::free_address,
+    world::{World, tell},
+};
 use k8s_openapi::ByteString;
 use serde_json::{Value, json};
 use std::{
@@ -46,13 +49,9 @@ struct Ports {
 
 /// Starts a controller that serves webhooks, and waits until it does.
 fn serve(world: &mut World) -> Result<Ports, String> {
-    let free = || {
-        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        free.local_addr().unwrap()
-    };
     let ports = Ports {
-        probes: free(),
-        webhooks: free(),
+        probes: free_address(),
+        webhooks: free_address(),
     };
     world.make(
         "Secret",

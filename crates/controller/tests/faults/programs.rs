@@ -4,9 +4,11 @@ use crate::world::{PATIENCE, SCRIPT, World};
 use std::{
     collections::BTreeMap,
     fs::{self, File},
+    net::{SocketAddr, TcpListener},
     os::unix::fs::PermissionsExt,
     path::Path,
-    process::{Child, Command, Stdio},
+    process::{self, Child, Command, Stdio},
+    sync::atomic::{AtomicU16, Ordering},
     thread,
     time::{Duration, Instant},
 };
@@ -211,6 +213,20 @@ impl Drop for Programs {
             // It may have ended by itself.
             let _ = program.kill();
             let _ = program.wait();
+        }
+    }
+}
+
+/// An address for a program to listen on: each once, and none that the kernel gives to whoever connects
+/// (`net.ipv4.ip_local_port_range`), as a flood does.
+pub fn free_address() -> SocketAddr {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let first = u16::try_from(process::id() % 10_000).unwrap_or_default();
+    loop {
+        let next = NEXT.fetch_add(1, Ordering::Relaxed);
+        let port = 10_000 + (first + next) % 20_000;
+        if let Ok(free) = TcpListener::bind(("127.0.0.1", port)) {
+            return free.local_addr().unwrap();
         }
     }
 }

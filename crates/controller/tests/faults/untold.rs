@@ -1,11 +1,14 @@
 //! What an agent says of itself, and what it cannot say of its node.
 
-use crate::world::{SCRIPT, World, tell};
+use crate::{
+    programs::free_address,
+    world::{SCRIPT, World, tell},
+};
 use serde_json::json;
 use std::{
     fs,
     io::{Read, Write},
-    net::{SocketAddr, TcpListener, TcpStream},
+    net::{SocketAddr, TcpStream},
     time::{Duration, Instant},
 };
 
@@ -18,11 +21,6 @@ capacity*) echo '{"status":"Success","capacity":1048576,"missing":4096}' ;;
 *) echo '{"status":"Not supported"}' && exit 1 ;;
 esac
 "#;
-
-fn free_address() -> SocketAddr {
-    let free = TcpListener::bind("127.0.0.1:0").unwrap();
-    free.local_addr().unwrap()
-}
 
 fn ask(address: SocketAddr, path: &str) -> String {
     // While the program starts nobody listens.
