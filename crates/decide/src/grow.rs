@@ -230,7 +230,7 @@ pub(super) mod tests {
             }),
             away: None,
             unbindable: None,
-            stalled: false,
+            stalled: None,
         }
     }
 

@@ -106,7 +106,7 @@ fn unordered(observed: &Observed) -> Step {
 /// there in a moment, or never. And what an agent says of its driver, and how often that failed, it may have made up.
 fn gives_up(observed: &Observed, order: &Order) -> bool {
     let problem = order.problem.as_ref();
-    observed.stalled
+    observed.stalled.is_some()
         || observed.unbindable.is_some()
         || problem.is_some_and(|problem| problem.lasts || problem.class == ErrorClass::Exhausted)
 }
@@ -136,11 +136,10 @@ pub(super) fn waiting(observed: &Observed, order: &Order) -> Step {
     match (observed.away(), &order.problem) {
         (Some(away), _) => Step::Stuck(away.why.clone()),
         (None, Some(problem)) => Step::Stuck(problem.message.clone()),
-        (None, None) if observed.stalled && order.wanted == Wanted::Absent => Step::Stuck(format!(
-            "node {} was asked to delete the storage, and has not; look at its agent and its driver",
-            order.node
-        )),
-        (None, None) => Step::Rest,
+        (None, None) => match &observed.stalled {
+            Some(why) if order.wanted == Wanted::Absent => Step::Stuck(why.clone()),
+            _ => Step::Rest,
+        },
     }
 }
 
@@ -169,9 +168,9 @@ pub(super) fn settling(observed: &Observed) -> Option<Step> {
 }
 
 /// The order of a volume that stays is gone. What volume and claim say is had, or was written by Kubernetes' own
-/// expander, and what the claim asks for may have been had already; nobody knows. Less than there is may cut data off where a
-/// driver shrinks, and more than the class allows nobody may have. Nothing is ordered where no claim has the volume:
-/// the next one may be of another class.
+/// expander, and what the claim asks for may have been had already; nobody knows. Less than there is may cut data off
+/// where a driver shrinks, and more than the class allows nobody may have. Nothing is ordered where no claim has the
+/// volume: the next one may be of another class.
 fn recalling(observed: &Observed) -> Option<Step> {
     let (claim, volume) = (observed.claim.as_ref()?, observed.volume.as_ref()?);
     if !observed.is_claimed() {

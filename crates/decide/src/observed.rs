@@ -16,8 +16,9 @@ pub struct Observed {
     pub away: Option<Away>,
     /// Why no volume can be bound to the node that was ordered, as far as that was asked: it is before one is made.
     pub unbindable: Option<String>,
-    /// Nothing has come of the order for so long that another node may do better, whatever its own says.
-    pub stalled: bool,
+    /// What is said where nothing has come of the order for so long that another node may do better, whatever its own
+    /// says.
+    pub stalled: Option<String>,
 }
 
 /// A node that nothing has been heard of for too long, or that the scheduler chose and that has no room.

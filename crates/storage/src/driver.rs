@@ -4,7 +4,7 @@ use crate::{
     identify::{Found, Occupant, VolumeOptions, not_here},
     kind::{CallContext, LOCK_DEADLINE},
     observed::{Goal, Requester},
-    provision::{Request, retire},
+    provision::{Request, retire_unused},
     reconcile::{Reached, reconcile},
     settings::{self, Growth, Namespaces, Policy, Role},
     volume_driver::VolumeDriver,
@@ -35,16 +35,8 @@ impl VolumeDriver {
     ) -> Result<Reached> {
         let (found, lock) = self.hold(found)?;
         let reached = goal(&found).and_then(|goal| found.reach(&lock, context, &goal));
-        // Whoever holds a volume that the named pool lacks has asked all pools for it. What goes on in the
-        // background after its time is over may still make it.
-        if reached
-            .as_ref()
-            .is_err_and(|error| error.kind() != ErrorKind::TimedOut)
-            && matches!(found.backend().find(&found.id), Ok(None))
-        {
-            retire(lock);
-        }
-        reached
+        // Whoever holds a volume that the named pool lacks has asked all pools for it.
+        reached.inspect_err(|error| retire_unused(lock, error, found.backend(), &found.id))
     }
 
     fn mount_on(

@@ -6,6 +6,7 @@
 
 use crate::{
     any_pool::AnyPool,
+    backend::Backend,
     identify::{Found, not_here},
     kind::{CallContext, NewVolume},
     mark::Mark,
@@ -213,8 +214,21 @@ fn give_up(found: &Found, name: &VolumeName, lock: Guard) {
     }
 }
 
+/// After a failure: where there is no volume nobody needs its lock. What goes on in the background after its time is
+/// over may still make it, and uses the lock.
+pub(crate) fn retire_unused(
+    lock: Guard,
+    error: &Error,
+    backend: &(impl Backend + ?Sized),
+    volume: &VolumeId,
+) {
+    if error.kind() != ErrorKind::TimedOut && matches!(backend.find(volume), Ok(None)) {
+        retire(lock);
+    }
+}
+
 /// Nobody will lock a volume again that is gone, so a lock's file that stays costs a name in /run.
-pub(crate) fn retire(lock: Guard) {
+fn retire(lock: Guard) {
     if let Err(error) = lock.retire() {
         log::debug!("cannot remove the lock: {}", error.report());
     }

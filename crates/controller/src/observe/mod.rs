@@ -47,8 +47,7 @@ pub struct Live {
     pub away: Option<Away>,
     /// The hostname to which volumes of the ordered node are bound, or why none can be; others find it out.
     pub hostname: Option<Result<String, String>>,
-    /// Why another node than the ordered one is asked, if nothing has come of the order for too long; others find it
-    /// out.
+    /// What is said where nothing has come of the order for too long; others find it out.
     pub stalled: Option<String>,
 }
 
@@ -199,7 +198,7 @@ impl Live {
             }),
             away: self.away.clone(),
             unbindable: self.unbindable().map(str::to_owned),
-            stalled: self.stalled.is_some(),
+            stalled: self.stalled.clone(),
         }
     }
 

@@ -43,11 +43,7 @@ pub fn another_driver() {
 
 pub fn former_driver() {
     tell(World::start(), |world| {
-        world.node("node");
-        world.class("late", &json!({"parameters": {"fault": "late"}}));
-        world.start_controller(&["--rate=1000"]);
-        world.start_agent("node", &[]);
-        world.claim("data", "late");
+        world.start_with_a_late_driver();
         world.eventually("storage to be made", |world| !world.storage().is_empty())?;
         world.kill("controller");
         world.start_another_controller("lab.example/another");

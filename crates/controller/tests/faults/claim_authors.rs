@@ -5,11 +5,7 @@ use serde_json::json;
 
 /// A claim whose storage is there, and whose driver has not answered yet. Its author says its volume's name.
 fn say_name(world: &mut World) -> Result<(), String> {
-    world.node("node");
-    world.class("late", &json!({"parameters": {"fault": "late"}}));
-    world.start_controller(&["--rate=1000"]);
-    world.start_agent("node", &[]);
-    world.claim("data", "late");
+    world.start_with_a_late_driver();
     world.eventually("storage to be made", |world| {
         world.storage().values().any(|size| *size > 0)
     })?;
@@ -50,11 +46,7 @@ pub fn binding_and_end() {
 
 pub fn provisioner() {
     tell(World::start(), |world| {
-        world.node("node");
-        world.class("late", &json!({"parameters": {"fault": "late"}}));
-        world.start_controller(&["--rate=1000"]);
-        world.start_agent("node", &[]);
-        world.claim("data", "late");
+        world.start_with_a_late_driver();
         world.eventually("storage to be ordered", |world| {
             world.server.store().count("NodeVolume") == 1
         })?;

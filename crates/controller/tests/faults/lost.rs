@@ -59,11 +59,7 @@ pub fn agent_killed() {
 /// A machine is replaced under its name after its agent has answered, and before the volume is published.
 pub fn replaced() {
     tell(World::start(), |world| {
-        world.node("node");
-        world.class("late", &json!({"parameters": {"fault": "late"}}));
-        world.start_controller(&["--rate=1000"]);
-        world.start_agent("node", &[]);
-        world.claim("data", "late");
+        world.start_with_a_late_driver();
         world.eventually("the storage to be made", |world| {
             !world.storage().is_empty()
         })?;

@@ -1,6 +1,7 @@
 //! The programs of a world: how they are started, killed, and started again.
 
 use crate::world::{PATIENCE, SCRIPT, World};
+use serde_json::json;
 use std::{
     collections::BTreeMap,
     fs::{self, File},
@@ -40,6 +41,13 @@ impl World {
         self.node("node");
         self.start_controller(&["--rate=1000"]);
         self.start_agent("node", &[]);
+    }
+
+    /// The same, and a claim `data` whose driver answers late.
+    pub fn start_with_a_late_driver(&mut self) {
+        self.class("late", &json!({"parameters": {"fault": "late"}}));
+        self.start_on_a_node();
+        self.claim("data", "late");
     }
 
     /// On a busy machine a lease is renewed late, and none of these tests is about leases.

@@ -74,7 +74,7 @@ fn who_makes_nothing_for_too_long_loses_the_volume_whatever_it_says() {
             claim.wish = Wish::Storage { node };
             (order.answer, order.published) = (answer, published);
         });
-        observed.stalled = true;
+        observed.stalled = Some("nothing comes of it".to_owned());
         decide(&observed)
     };
     let less = Answer::Present(Some(Bytes(1)));

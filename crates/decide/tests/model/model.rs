@@ -250,11 +250,15 @@ impl World {
             unbindable: ordered
                 .filter(|node| self.is_taken(*node))
                 .map(|_| "another node has its hostname".to_owned()),
-            stalled: self.order.as_ref().is_some_and(|order| {
-                self.is_stalled(order.node)
-                    && order.wanted == Wanted::Present
-                    && order.published == Published::No
-            }),
+            stalled: self
+                .order
+                .as_ref()
+                .filter(|order| {
+                    self.is_stalled(order.node)
+                        && order.wanted == Wanted::Present
+                        && order.published == Published::No
+                })
+                .map(|_| "nothing has come of it".to_owned()),
         }
     }
 

@@ -209,7 +209,8 @@ fn unshare_part(file: &File, part: Range<u64>, end: Option<Instant>) -> io::Resu
     Ok(true)
 }
 
-/// Shows the extents of the first `below` bytes until it is told to end; how much of these lies behind the last that was read.
+/// Shows the extents of the first `below` bytes until it is told to end; how much of these lies behind the last that
+/// was read.
 fn walk(
     file: BorrowedFd<'_>,
     below: u64,

@@ -4,6 +4,7 @@
 use super::{
     command,
     place::{Place, REPORT},
+    remembered::DIRECTORY as REMEMBERED,
     report::{IdentityRow, MemberRow, TagRow, rows},
 };
 use flexvol_sdk::{Error, ErrorKind, Result};
@@ -50,13 +51,10 @@ impl Place {
         let mut pools = pools.into_iter();
         let (Some(uuid), None) = (pools.next(), pools.next()) else {
             let what = match known.is_empty() {
-                true => {
-                    "several volume groups have this name, and which is the pool cannot be told; detach the others, or give them other names with `vgrename` and their UUIDs"
-                }
-                false => {
-                    "several volume groups have this name, and none, or more than one, is the pool that the node remembers; attach its disks, or where it was replaced, remove its file in /var/lib/flexvol/groups and detach the others"
-                }
+                true => "which is the pool cannot be told; detach the others, or give them other names with `vgrename` and their UUIDs".to_owned(),
+                false => format!("none, or more than one, is the pool that the node remembers; attach its disks, or where it was replaced, remove its file in {REMEMBERED} and detach the others"),
             };
+            let what = format!("several volume groups have this name, and {what}");
             return Err(Error::new(ErrorKind::Storage, what).because(said.to_owned()));
         };
         let members: Vec<MemberRow> = of("vgs", MemberRow::FIELDS, &["-S", &group], &[])?;

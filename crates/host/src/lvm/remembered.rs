@@ -16,7 +16,7 @@ use std::{
 };
 
 /// Outlives a boot. A file for each group, `GROUP`, and each thin pool, `GROUP:POOL`.
-const DIRECTORY: &str = "/var/lib/flexvol/groups";
+pub(super) const DIRECTORY: &str = "/var/lib/flexvol/groups";
 
 impl Place {
     /// Keeps the id of the pool that a view shows, unless one is remembered. A node that cannot write it

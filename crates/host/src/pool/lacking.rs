@@ -211,21 +211,16 @@ impl Look {
         missing
     }
 
-    /// What all images lack at most, as they are now.
-    pub(crate) fn owed(&self, pool: &Pool, _lock: &PoolGuard) -> Result<Bytes> {
-        let now = pool.look_since(self, Allowance::hurried)?;
-        Ok(now.missing().at_most())
-    }
-
-    /// The same but for one image.
-    pub(crate) fn owed_to_others(
+    /// What all images lack at most, as they are now, but for the one that is about to get it.
+    pub(crate) fn owed(
         &self,
-        image: &Image,
         pool: &Pool,
+        but: Option<&Image>,
         _lock: &PoolGuard,
     ) -> Result<Bytes> {
         let now = pool.look_since(self, Allowance::hurried)?;
-        Ok(now.missing_but(Some(image.inode().number)).at_most())
+        let but = but.map(|image| image.inode().number);
+        Ok(now.missing_but(but).at_most())
     }
 }
 

@@ -8,8 +8,8 @@ use std::time::Instant;
 impl Pool {
     /// Opens a volume's image that is about to be used. With [`Allocation::Full`] what is missing of
     /// its blocks is allocated again, and what a copy shares is its own again; where the pool has no room for
-    /// that, a Btrfs keeps none, or it takes more than a minute, the image is used as it is: what was written is there, and who needs it
-    /// is served.
+    /// that, a Btrfs keeps none, or it takes more than a minute, the image is used as it is: what was written is
+    /// there, and who needs it is served.
     ///
     /// # Errors
     /// As for [`Pool::existing_image`].

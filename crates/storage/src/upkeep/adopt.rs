@@ -8,7 +8,7 @@ use crate::{
     mark::{Format, Mark, State},
     observed::Goal,
     pool::Pool,
-    provision::retire,
+    provision::retire_unused,
     stored::expect_own,
 };
 use flexvol_host::{
@@ -63,12 +63,8 @@ impl<B: ManagedBackend> Keeper<Block<B>> {
                 let taken = self.take_over(&backend, stray, handle, adoption, pool);
                 if let Err(error) = taken {
                     backend.invalidate_cache();
-                    // What goes on in the background may still use it, and what could not be given back is a volume.
-                    if error.kind() != ErrorKind::TimedOut
-                        && matches!(backend.find(&VolumeId::of(&handle)), Ok(None))
-                    {
-                        retire(lock);
-                    }
+                    // What could not be given back is a volume.
+                    retire_unused(lock, &error, &backend, &VolumeId::of(&handle));
                     return Err(error);
                 }
                 (handle, true)

@@ -195,11 +195,10 @@ impl Open {
     /// What was never answered may wait for its turn behind what is done meanwhile.
     fn is_stalled(&self, done: Option<Instant>, longest: Duration) -> bool {
         let turn = done.filter(|_| self.since.is_some());
-        self.undone.is_some_and(|since| {
-            Some(since)
-                .max(turn)
-                .is_some_and(|it| it.elapsed() >= longest)
-        })
+        let begun = self
+            .undone
+            .map(|since| turn.map_or(since, |turn| turn.max(since)));
+        begun.is_some_and(|begun| begun.elapsed() >= longest)
     }
 }
 

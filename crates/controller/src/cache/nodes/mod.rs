@@ -219,14 +219,14 @@ impl Nodes {
         let name = order.metadata.name.as_deref().unwrap_or_default();
         let hanging = self.hanging();
         let stalls = hanging.is_stalled(&spec.node, &spec.driver, name, longest);
-        let seconds = longest.as_secs();
         stalls.then(|| match spec.wanted {
             Wanted::Present => format!(
-                "node {} has not made the volume in {seconds} s, whatever it says; another node is asked",
-                spec.node
+                "node {} has not made the volume in {} s, whatever it says; another node is asked",
+                spec.node,
+                longest.as_secs()
             ),
             Wanted::Absent => format!(
-                "node {} has not deleted the storage in {seconds} s; look at its agent and its driver",
+                "node {} was asked to delete the storage, and has not; look at its agent and its driver",
                 spec.node
             ),
         })
