@@ -8,7 +8,7 @@
 use flexvol_fuzz::within;
 use flexvol_host::{
     block::probe::Content,
-    fs::superblock::{HEAD, Superblock},
+    superblock::{HEAD, Superblock},
     fuzzing::{classify, ext_slack, superblocks},
 };
 use flexvol_sdk::{Bytes, Filesystem};

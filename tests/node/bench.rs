@@ -4,9 +4,9 @@
 use crate::host_lock::any_volume;
 use flexvol_host::{
     VolumeId,
-    block::{device::Device, loop_device, probe::Proof},
+    block::{device::Device, probe::Proof},
     fs::format::{self, Ground},
-    lock,
+    lock, loop_device,
     mount::{self, Detached, Target},
     pool::{Allocation, Pool},
     uuid::Uuid,

@@ -6,7 +6,7 @@ use crate::{
 };
 use flexvol_host::{
     Device, DeviceNumber, VolumeId,
-    block::loop_device::{self, Inode},
+    loop_device::{self, Inode},
     mount::unmount,
     pool::{Allocation, Image, Pool, Reserve},
 };

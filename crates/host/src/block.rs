@@ -2,6 +2,5 @@
 
 pub mod device;
 pub(crate) mod device_node;
-pub mod loop_device;
 pub mod number;
 pub mod probe;

@@ -9,5 +9,7 @@ pub(crate) mod immutable;
 pub mod ownership;
 pub mod quota;
 pub(crate) mod subvolume;
-pub mod superblock;
 pub(crate) mod tree;
+mod writable;
+
+pub use writable::expect_writable;

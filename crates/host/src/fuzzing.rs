@@ -2,7 +2,7 @@
 
 use crate::{
     block::probe::{self, Content},
-    fs::superblock::{self, Found, Superblock},
+    superblock::{self, Found, Superblock},
 };
 use flexvol_sdk::Bytes;
 

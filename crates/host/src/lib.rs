@@ -10,19 +10,22 @@ pub mod exec;
 pub mod fs;
 #[cfg(fuzzing)]
 pub mod fuzzing;
+pub(crate) mod image;
 pub mod kernel;
 pub mod lock;
+pub mod loop_device;
 pub mod lvm;
 pub mod mount;
 pub mod mountinfo;
 pub mod pool;
 pub mod random;
 mod run_dir;
+pub mod superblock;
 mod sys;
 pub mod uuid;
 mod volume_id;
 
-pub use block::{device::Device, loop_device, number::DeviceNumber};
+pub use block::{device::Device, number::DeviceNumber};
 pub use pool::{Allocation, Image, PoolId, Reserve};
 pub use sys::fork::fork;
 pub use uuid::Uuid;

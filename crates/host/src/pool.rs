@@ -11,10 +11,10 @@
 //! that what was reported survives a power cut.
 
 mod adopt;
+mod blocks;
 mod damaged;
 mod directory;
 mod id;
-mod image;
 mod immutable;
 mod lacking;
 mod leftovers;
@@ -23,10 +23,10 @@ pub(crate) mod links;
 mod space;
 mod whole;
 
+pub use crate::image::{Allocation, Image};
 pub use damaged::Damaged;
 pub use directory::{Directory, Remains};
 pub use id::PoolId;
-pub use image::Image;
 pub use lacking::Missing;
 pub use limited::{Limited, Rules};
 pub(crate) use space::FIRST_BLOCKS;
@@ -44,15 +44,6 @@ use std::{fmt, fs::File, os::unix::fs::MetadataExt, path::Path};
 
 const VOLUMES: &str = "volumes";
 const NAMES: &str = "names";
-
-/// Whether a volume has its blocks from the beginning.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Allocation {
-    /// It has: a full pool cannot take them away.
-    Full,
-    /// It gets them when they are written, and an I/O error if there are none then.
-    Thin,
-}
 
 /// An open pool.
 #[derive(Debug)]

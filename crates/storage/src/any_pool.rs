@@ -3,10 +3,11 @@
 
 use crate::{
     backend::Backend,
-    inventory::{mounts::Mounts, report::VolumeReport},
     kind::{CallContext, Kind},
+    mounts::Mounts,
     pool::Pool,
     reconcile::World,
+    volume_report::VolumeReport,
 };
 use flexvol_host::{
     VolumeId,

@@ -4,12 +4,14 @@ mod world;
 
 use crate::{
     backend::BlockBackend,
-    inventory::{self, Mounts, VolumeReport},
+    inventory,
     kind::{CallContext, Kind},
+    mounts::Mounts,
     pool::Pool,
     reconcile::World,
     settings::{Policy, Settings},
     volume_driver::VolumeDriver,
+    volume_report::VolumeReport,
 };
 use flexvol_host::{
     DeviceNumber, VolumeId,

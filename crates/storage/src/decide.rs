@@ -10,7 +10,7 @@ use crate::{
     observed::{Asset, Content, DeviceState, Goal, Observed, Requester, TargetState},
     retention::Deletion,
 };
-use flexvol_host::{clock::Moment, fs::superblock::SPREAD};
+use flexvol_host::{clock::Moment, superblock::SPREAD};
 use flexvol_sdk::{Bytes, ErrorKind, Filesystem};
 use std::{borrow::Cow, time::Duration};
 

@@ -6,19 +6,16 @@
 
 pub(crate) mod block;
 pub(crate) mod directory;
-pub(crate) mod mounts;
-pub(crate) mod report;
-
-pub use mounts::Mounts;
-pub use report::{DeviceReport, VolumeReport};
 
 use crate::{
     any_pool::{AnyPool, Opened, Traits},
     forecast::{Forecast, Prospect, forecast},
+    mounts::Mounts,
     observed::{Content, DeviceState, Goal, Observed, Requester, TargetState},
     settings::Growth,
     stored::expect_own,
     volume_driver::VolumeDriver,
+    volume_report::VolumeReport,
 };
 use flexvol_host::{
     VolumeId, lock,

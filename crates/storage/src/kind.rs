@@ -1,10 +1,6 @@
 //! What tells one kind of volume from another.
 
-use crate::{
-    backend::Backend,
-    inventory::{mounts::Mounts, report::VolumeReport},
-    reconcile::World,
-};
+use crate::{backend::Backend, mounts::Mounts, reconcile::World, volume_report::VolumeReport};
 use flexvol_host::{
     Uuid, VolumeId,
     lock::Guard,

@@ -7,12 +7,13 @@ use crate::{
     backend::{BlockBackend, DirectoryBackend},
     block::Block,
     directory::Directory,
-    inventory::{Explanation, Inventory, PoolReport, Subject, VolumeReport},
+    inventory::{Explanation, Inventory, PoolReport, Subject},
     kind::Kind,
     mark::Mark,
     pool::Pool,
     settings::Settings,
     volume_driver::VolumeDriver,
+    volume_report::VolumeReport,
 };
 use flexvol_host::{Device, VolumeId, pool::Remains};
 use flexvol_sdk::{Bytes, Error, ErrorKind, Handle, Provisioned, Result, VolumeName};

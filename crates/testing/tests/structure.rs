@@ -207,6 +207,36 @@ fn circle(graph: &Graph) -> Option<Vec<String>> {
         .find_map(|module| visit(graph, module, &mut Vec::new(), &mut done))
 }
 
+/// What stands side by side in a folder, files and folders, with what each names of the others.
+fn side_by_side(graph: &Graph, folder: &str) -> Graph {
+    let prefix = match folder {
+        "" => String::new(),
+        folder => format!("{folder}::"),
+    };
+    let entry = |module: &str| {
+        let inside = module.strip_prefix(&prefix)?;
+        Some(inside.split("::").next().unwrap_or(inside).to_owned())
+    };
+    let mut entries = Graph::new();
+    for (module, named) in graph {
+        let Some(from) = entry(module) else { continue };
+        let others = named.iter().filter_map(|module| entry(module));
+        let others: Vec<_> = others.filter(|other| *other != from).collect();
+        entries.entry(from).or_default().extend(others);
+    }
+    entries
+}
+
+/// Every module that has others in it, and the crate itself.
+fn folders(graph: &Graph) -> BTreeSet<String> {
+    let outer = |module: &String| module.rsplit_once("::").map(|(outer, _)| outer.to_owned());
+    graph
+        .keys()
+        .filter_map(outer)
+        .chain([String::new()])
+        .collect()
+}
+
 #[test]
 fn no_file_depends_on_itself_by_way_of_others() {
     for (name, directory) in crates() {
@@ -216,13 +246,26 @@ fn no_file_depends_on_itself_by_way_of_others() {
 }
 
 #[test]
+fn no_folder_depends_on_itself_by_way_of_others() {
+    for (name, directory) in crates() {
+        let graph = graph(&sources(&directory));
+        for folder in folders(&graph) {
+            let circle = circle(&side_by_side(&graph, &folder));
+            assert_eq!(circle, None, "{name}: {folder}");
+        }
+    }
+}
+
+/// Sources that are made on purpose.
+fn made(texts: &[(&str, &str)]) -> BTreeMap<String, String> {
+    let all = texts.iter();
+    all.map(|(module, text)| ((*module).to_owned(), (*text).to_owned()))
+        .collect()
+}
+
+#[test]
 fn a_circle_that_is_made_on_purpose_is_found() {
-    let sources = |texts: &[(&str, &str)]| -> BTreeMap<String, String> {
-        let all = texts.iter();
-        all.map(|(module, text)| ((*module).to_owned(), (*text).to_owned()))
-            .collect()
-    };
-    let one_way = sources(&[
+    let one_way = made(&[
         ("a", "use crate::b::{C, d};"),
         ("b", "mod c;\nuse c::X;"),
         ("b::c", "use super::Y;"),
@@ -233,7 +276,22 @@ fn a_circle_that_is_made_on_purpose_is_found() {
         "fn f() { crate::a::g() }",
         "use super::{a::T, other};",
     ] {
-        let round = sources(&[("a", "use crate::b::C;"), ("b", back)]);
+        let round = made(&[("a", "use crate::b::C;"), ("b", back)]);
         assert_eq!(circle(&graph(&round)).unwrap(), ["a", "b"], "{back}");
     }
+}
+
+#[test]
+fn a_circle_of_folders_that_is_made_on_purpose_is_found() {
+    let files = [
+        ("a", "mod high;\nmod low;"),
+        ("a::low", ""),
+        ("a::high", "use crate::b::T;"),
+        ("b", "use crate::a::low::U;"),
+    ];
+    let graph = graph(&made(&files));
+    assert_eq!(circle(&graph), None);
+    assert_eq!(folders(&graph), BTreeSet::from([String::new(), "a".into()]));
+    assert_eq!(circle(&side_by_side(&graph, "")).unwrap(), ["a", "b"]);
+    assert_eq!(circle(&side_by_side(&graph, "a")), None);
 }

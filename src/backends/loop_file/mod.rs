@@ -10,7 +10,7 @@ use super::{
 use flexvol_storage::{
     Asset, Backend, Block, BlockBackend, BlockDriver, Catalog, Keeper, ManagedBackend, Mark, Pool,
     Settings, Upkeep, VolumeDriver, VolumeId,
-    host::{Allocation, Device, DeviceNumber, block::loop_device, pool},
+    host::{Allocation, Device, DeviceNumber, loop_device, pool},
     sdk::{Bytes, Capabilities, Error, Options, Result, VolumeName},
 };
 use keys::LoopKeys;

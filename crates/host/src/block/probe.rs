@@ -15,7 +15,7 @@ mod zeros;
 
 use crate::{
     block::device::Device,
-    fs::superblock::{self, Demand, Found, HEAD, Superblock},
+    superblock::{self, Demand, Found, HEAD, Superblock},
 };
 use direct::{ALIGNMENT, Buffer, Direct};
 use flexvol_sdk::{Bytes, Error, Result};

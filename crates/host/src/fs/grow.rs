@@ -12,8 +12,8 @@ pub use offline::{mend, offline};
 
 use crate::{
     block::{device::Device, device_node, number::DeviceNumber},
-    fs::superblock::{self, ExtDetails, Found, Superblock},
     kernel,
+    superblock::{self, ExtDetails, Found, Superblock},
     uuid::Uuid,
 };
 use flexvol_sdk::{Bytes, Error, ErrorKind, Filesystem, Result};

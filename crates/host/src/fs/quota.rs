@@ -13,10 +13,9 @@ pub(crate) use removal::remove;
 
 use crate::{
     fs::{
-        attribute,
+        attribute, expect_writable,
         subvolume::{self, BTRFS},
     },
-    mount,
     sys::{self, btrfs::Accounting},
 };
 use flexvol_sdk::{Bytes, Error, ErrorKind, Result};
@@ -131,7 +130,7 @@ impl Limiter {
             }
             (false, EXT4) => {
                 // One that was made read-only counts no more.
-                mount::expect_writable(parent.as_fd())?;
+                expect_writable(parent.as_fd())?;
                 return missing(
                     "the pool's file system limits no directories: unmount it, run \"tune2fs -O project,quota -Q prjquota\" on its device, and mount it with the option prjquota",
                 );

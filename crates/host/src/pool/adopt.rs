@@ -3,14 +3,13 @@
 use super::{Allocation, Pool, Reserve, sync};
 use crate::{
     VolumeId,
-    block::loop_device,
     fs::{
         attribute::{self, MARK},
         confine,
         extents::Allowance,
     },
-    pool::image::Image,
-    sys,
+    image::Image,
+    loop_device, sys,
 };
 use flexvol_sdk::{Error, ErrorKind, Result};
 use rustix::{

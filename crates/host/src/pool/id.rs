@@ -6,7 +6,7 @@ use crate::{
         attribute::{self, MARK},
         confine,
     },
-    pool::image::nameless,
+    pool::blocks::nameless,
     random,
 };
 use flexvol_sdk::{Error, ErrorKind, Handle, Result};

@@ -1,6 +1,6 @@
 //! Giving images what they lack of what they were promised.
 
-use super::{Allocation, Image, Pool, Reserve, image::PATIENCE, lacking::Seen};
+use super::{Allocation, Image, Pool, Reserve, blocks::PATIENCE, lacking::Seen};
 use crate::{VolumeId, fs::extents::Allowance};
 use flexvol_sdk::{Bytes, Result};
 use std::time::Instant;

@@ -14,7 +14,7 @@ use crate::{
 };
 use flexvol_host::{
     VolumeId,
-    fs::ownership,
+    fs::{self, ownership},
     mount::{self, Target},
     mountinfo::{self, Mount},
 };
@@ -93,7 +93,7 @@ impl<'a, B: DirectoryBackend> DirectoryWorld<'a, B> {
         // First, because a pod may have made its volume read-only.
         let restored = backend.restore(&self.stored.volume);
         // Where nothing is written nothing need be limited, and nothing can be put right.
-        match mount::expect_writable(directory.as_fd()) {
+        match fs::expect_writable(directory.as_fd()) {
             Ok(()) => restored?,
             Err(error) if !read_only => return Err(error),
             Err(_) => {}
@@ -126,7 +126,7 @@ impl<B: DirectoryBackend> World for DirectoryWorld<'_, B> {
         } = goal
             && let (Some(_), TargetState::Ours { .. }) = (&asset, &target)
         {
-            mount::expect_writable(self.stored.backend()?.open(&self.stored.volume)?.as_fd())?;
+            fs::expect_writable(self.stored.backend()?.open(&self.stored.volume)?.as_fd())?;
         }
         let in_use = asset.is_some() && goal.ends_use() && self.is_mounted(|_| true)?;
         let device = asset

@@ -1,13 +1,11 @@
 //! What there is to tell of a block volume.
 
-use super::{
-    mounts::{Mounts, Shown},
-    report::{DeviceReport, VolumeReport},
-};
 use crate::{
     backend::BlockBackend,
     mark::{Format, Mark, State},
+    mounts::{Mounts, Shown},
     observed::Content,
+    volume_report::{DeviceReport, VolumeReport},
 };
 use flexvol_host::{Device, fs::grow, lock, mount::Target};
 use flexvol_sdk::{Bytes, Filesystem, Result};

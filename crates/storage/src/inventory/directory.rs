@@ -1,10 +1,11 @@
 //! What there is to tell of a directory volume.
 
-use super::{
+use crate::{
+    backend::DirectoryBackend,
     mounts::{Mounts, Shown},
-    report::VolumeReport,
+    observed::Content,
+    volume_report::VolumeReport,
 };
-use crate::{backend::DirectoryBackend, observed::Content};
 use flexvol_sdk::{Bytes, Result};
 use std::os::fd::AsFd;
 

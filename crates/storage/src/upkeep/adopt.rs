@@ -14,9 +14,9 @@ use crate::{
 use flexvol_host::{
     Device, VolumeId,
     block::probe,
-    fs::superblock::{Demand, Superblock},
     lock,
     mount::Detached,
+    superblock::{Demand, Superblock},
 };
 use flexvol_sdk::{Bytes, Error, ErrorKind, Filesystem, Handle, Provisioned, Result};
 

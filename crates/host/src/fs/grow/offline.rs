@@ -5,8 +5,8 @@ use super::{ext_geometry, ext_superblock, refuse_beyond, refuse_less, torn};
 use crate::{
     block::device::Device,
     exec::{AtDeadline, Limits, Output, Tool},
-    fs::superblock::Superblock,
     lock,
+    superblock::Superblock,
 };
 use flexvol_sdk::{Bytes, Error, ErrorKind, Filesystem, Result};
 use std::{

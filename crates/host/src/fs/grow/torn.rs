@@ -5,7 +5,7 @@
 //! not have told them of its groups yet, and `e2fsck` that begins with one finds them damaged. With
 //! its checksum right again the superblock is as good as if both sectors were of one write.
 
-use crate::{block::device::Device, fs::superblock::Superblock};
+use crate::{block::device::Device, superblock::Superblock};
 use flexvol_sdk::{Error, Result};
 use std::{fs::File, io, ops::Range, os::unix::fs::FileExt};
 

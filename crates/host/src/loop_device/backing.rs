@@ -3,42 +3,24 @@
 use crate::{
     VolumeId,
     block::{device_node, number::DeviceNumber},
+    image::Inode,
     sys,
 };
 use flexvol_sdk::{Error, Result};
 use linux_raw_sys::loop_device::loop_info64;
 use rustix::{fs::OFlags, io::Errno};
 use std::{
-    fs::{self, File},
+    fs::{self},
     io,
-    os::{fd::AsFd, unix::fs::MetadataExt},
+    os::fd::AsFd,
     path::Path,
 };
 
-/// Which file, as `stat` tells it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Inode {
-    /// `st_dev`.
-    pub device: u64,
-    /// `st_ino`.
-    pub number: u64,
-}
-
-impl Inode {
-    pub(crate) fn of(file: &File) -> io::Result<Self> {
-        let metadata = file.metadata()?;
-        Ok(Inode {
-            device: metadata.dev(),
-            number: metadata.ino(),
-        })
-    }
-
-    /// `LOOP_GET_STATUS64` encodes the device as `stat` does (`huge_encode_dev`).
-    pub(super) fn under(info: &loop_info64) -> Self {
-        Inode {
-            device: info.lo_device,
-            number: info.lo_inode,
-        }
+/// `LOOP_GET_STATUS64` encodes the device as `stat` does (`huge_encode_dev`).
+pub(super) fn inode_under(info: &loop_info64) -> Inode {
+    Inode {
+        device: info.lo_device,
+        number: info.lo_inode,
     }
 }
 
@@ -67,7 +49,7 @@ pub fn backing(number: DeviceNumber) -> Result<Option<Backing>> {
     };
     let info = sys::loops::status(file.as_fd()).map_err(|error| failed(error.into()))?;
     Ok(info.map(|info| Backing {
-        inode: Inode::under(&info),
+        inode: inode_under(&info),
         label: label_of(&info),
     }))
 }

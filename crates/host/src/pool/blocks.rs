@@ -1,15 +1,13 @@
-//! The file that holds a volume.
+//! The blocks of an image: all of them from the beginning, given back where they got lost, and parted from copies.
 
 use crate::{
-    block::loop_device::Inode,
     fs::{
-        attribute::{self, MARK},
-        confine,
         extents::{self, Allowance},
         subvolume::BTRFS,
     },
+    image::{Allocation, Image},
     lock::PoolGuard,
-    pool::{Allocation, FIRST_BLOCKS, Pool, Reserve, lacking::Seen},
+    pool::{FIRST_BLOCKS, Pool, Reserve, lacking::Seen},
 };
 use flexvol_sdk::{Bytes, Error, ErrorKind, Result};
 use rustix::{
@@ -20,10 +18,6 @@ use std::{
     fmt::Display,
     fs::File,
     io,
-    os::{
-        fd::{AsFd, AsRawFd, BorrowedFd},
-        unix::fs::MetadataExt,
-    },
     time::{Duration, Instant},
 };
 
@@ -43,111 +37,12 @@ enum Stubborn {
     No,
 }
 
-/// An open image: a regular file of root's with exactly one name.
-#[derive(Debug)]
-pub struct Image {
-    file: File,
-    inode: Inode,
-}
-
 impl Image {
-    /// `None` where `name` is not there.
-    pub(crate) fn open(volumes: &File, name: &str) -> Result<Option<Self>> {
-        let failed = |error: io::Error| Error::system("open the volume's image", error);
-        // Not O_NONBLOCK: an open that meets the lease of another process's `find` must wait.
-        let file = match confine::open(volumes, name, OFlags::RDWR) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error)
-                if [Errno::LOOP, Errno::XDEV, Errno::ISDIR, Errno::NXIO]
-                    .contains(&Errno::from_io_error(&error).unwrap_or(Errno::IO)) =>
-            {
-                return Err(unfit("is not a plain file").because(error));
-            }
-            result => result.map_err(failed)?,
-        };
-        let metadata = file.metadata().map_err(failed)?;
-        if !metadata.is_file() {
-            return Err(unfit("is not a plain file"));
-        }
-        if metadata.nlink() == 0 {
-            return Ok(None);
-        }
-        if metadata.nlink() > 1 {
-            return Err(
-                unfit("has a second name").because(format!("{} hard links", metadata.nlink()))
-            );
-        }
-        if metadata.uid() != 0 || metadata.mode() & 0o022 != 0 {
-            return Err(unfit("can be changed by others than root").because(format!(
-                "owner {}, mode {:o}",
-                metadata.uid(),
-                metadata.mode() & 0o7777
-            )));
-        }
-        Image::of(file).map(Some)
-    }
-
-    pub(crate) fn of(file: File) -> Result<Self> {
-        let inode = Inode::of(&file).map_err(|e| Error::system("examine the image", e))?;
-        Ok(Image { file, inode })
-    }
-
-    /// The file, open for reading and writing.
-    #[must_use]
-    pub fn file(&self) -> &File {
-        &self.file
-    }
-
-    /// Which file it is.
-    #[must_use]
-    pub fn inode(&self) -> Inode {
-        self.inode
-    }
-
-    /// The size as it is now.
-    ///
-    /// # Errors
-    /// What the system call says.
-    pub fn size(&self) -> Result<Bytes> {
-        let metadata = self
-            .file
-            .metadata()
-            .map_err(|error| Error::system("examine the volume's image", error))?;
-        Ok(Bytes(metadata.len()))
-    }
-
-    /// A second open file description of the same file, also if the file was renamed or deleted.
-    pub(crate) fn reopen(&self) -> io::Result<File> {
-        let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());
-        let flags = OFlags::RDWR | OFlags::CLOEXEC;
-        Ok(File::from(rustix::fs::open(path, flags, Mode::empty())?))
-    }
-
-    /// What the volume says about itself; `None` where nobody ever marked it.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Storage`] where the mark is no text or cannot be read.
-    pub fn mark(&self) -> Result<Option<String>> {
-        attribute::read(&self.file, MARK)
-    }
-
-    /// Replaces the mark; afterwards it survives a power cut. A cut meanwhile leaves the old mark
-    /// or the new one.
-    ///
-    /// # Errors
-    /// What the system calls say.
-    pub fn set_mark(&self, mark: &(impl Display + ?Sized)) -> Result<()> {
-        attribute::write(&self.file, MARK, mark)?;
-        self.file
-            .sync_all()
-            .map_err(|error| Error::system("write out the volume's mark", error))
-    }
-
     /// Makes the image `to` bytes long, or leaves it as long as it is if it is longer; with
     /// [`Allocation::Full`] all of it has blocks of its own afterwards, also what a trim had given
     /// back and what a copy of the image shares (on Btrfs that stays shared).
     ///
-    /// The loop device of the image does not see this by itself; see [`crate::block::loop_device::attach`].
+    /// The loop device of the image does not see this by itself; see [`crate::loop_device::attach`].
     ///
     /// # Errors
     /// [`ErrorKind::Exhausted`] where the pool has no room for it outside its reserve. Size and
@@ -167,7 +62,7 @@ impl Image {
         }
         self.extend_in_memory(to, allocation, reserve, pool)?;
         // Without the pool's lock: this writes out whatever a pod has written, too.
-        self.file
+        self.file()
             .sync_all()
             .map_err(|error| Error::system("write out the volume's image", error))
     }
@@ -205,7 +100,7 @@ impl Image {
         };
         allocated.and_then(|()| self.lengthen(to)).map_err(|error| {
             // Same size, but the blocks behind it are freed.
-            if let Err(error) = self.file.set_len(size.0) {
+            if let Err(error) = self.file().set_len(size.0) {
                 log::warn!("blocks behind the end of an image stay allocated: {error}");
             }
             Error::system("extend the volume's image", error)
@@ -247,7 +142,7 @@ impl Image {
                 .map_err(|error| Error::system("allocate the volume's image", error))?;
         }
         // No more than there was room for.
-        let parted = extents::unshare(&self.file, size, seen.may_share(), end);
+        let parted = extents::unshare(self.file(), size, seen.may_share(), end);
         match parted {
             Ok(true) => Ok(()),
             Ok(false) if end.is_some_and(|end| Instant::now() >= end) => Err(Error::new(
@@ -281,7 +176,7 @@ impl Image {
     /// # Errors
     /// As for [`Image::expect_whole`].
     pub(crate) fn expect_partable(&self, seen: &Seen) -> Result<()> {
-        if seen.may_share() > Bytes(0) && !extents::can_unshare(&self.file).map_err(unseen)? {
+        if seen.may_share() > Bytes(0) && !extents::can_unshare(self.file()).map_err(unseen)? {
             return Err(shared());
         }
         Ok(())
@@ -289,7 +184,7 @@ impl Image {
 
     /// That what it has is written in place. Nothing makes a file so that has blocks already.
     pub(crate) fn expect_in_place(&self) -> Result<()> {
-        match extents::is_written_in_place(&self.file) {
+        match extents::is_written_in_place(self.file()) {
             Ok(true) => Ok(()),
             Ok(false) => Err(unkept("is copy-on-write")),
             Err(error) => Err(Error::system("examine the volume's image", error)),
@@ -303,19 +198,12 @@ impl Image {
 
     /// What it has of so many bytes, or of its size.
     pub(crate) fn look_below(&self, below: Option<Bytes>, mut most: Allowance) -> Result<Seen> {
-        Seen::of(&self.file, below, &mut most).map_err(unseen)
+        Seen::of(self.file(), below, &mut most).map_err(unseen)
     }
 
     /// The same as it is now.
     pub(crate) fn look_again(&self, seen: Seen, lock: &PoolGuard) -> Result<Seen> {
-        seen.again(&self.file, lock).map_err(unseen)
-    }
-
-    fn lengthen(&self, size: Bytes) -> io::Result<()> {
-        if self.file.metadata()?.len() < size.0 {
-            self.file.set_len(size.0)?;
-        }
-        Ok(())
+        seen.again(self.file(), lock).map_err(unseen)
     }
 
     /// Gives blocks to everything between the two that has none.
@@ -326,7 +214,7 @@ impl Image {
         let (mut at, mut step) = (from.0, STEP);
         while at < to.0 {
             let length = step.0.min(to.0 - at);
-            match rustix::fs::fallocate(&self.file, FallocateFlags::KEEP_SIZE, at, length) {
+            match rustix::fs::fallocate(self.file(), FallocateFlags::KEEP_SIZE, at, length) {
                 Ok(()) => at += length,
                 Err(Errno::NOSPC) if stubborn == Stubborn::Yes && step > SMALLEST_STEP => {
                     step = Bytes(step.0 / 2);
@@ -360,13 +248,7 @@ impl Image {
             .and_then(|()| image.lengthen(size))
             .map_err(|error| Error::system("allocate the volume's image", error))?;
         image.set_mark(mark)?;
-        Ok(image.file)
-    }
-}
-
-impl AsFd for Image {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.file.as_fd()
+        Ok(image.into_file())
     }
 }
 
@@ -409,12 +291,5 @@ fn unkept(what: &'static str) -> Error {
         format!(
             "the image {what}, so btrfs keeps no room to overwrite it; while nothing has it open, copy it into a new file that is written in place: touch NEW, chattr +C NEW, cp --reflink=never --preserve=all IMAGE NEW"
         ),
-    )
-}
-
-fn unfit(what: &'static str) -> Error {
-    Error::new(
-        ErrorKind::Conflict,
-        format!("the volume's image {what}, so it is left alone"),
     )
 }

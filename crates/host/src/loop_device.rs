@@ -10,16 +10,17 @@
 mod backing;
 mod discards;
 
-pub use backing::{Backing, Inode, backing, owner};
+pub use crate::image::Inode;
+pub use backing::{Backing, backing, owner};
 
 use crate::{
     VolumeId,
     block::{device::Device, device_node, number::DeviceNumber},
     deadline::Deadline,
-    pool::{Allocation, Image},
+    image::{Allocation, Image},
     sys,
 };
-use backing::{is_absent, label_of};
+use backing::{inode_under, is_absent, label_of};
 use flexvol_sdk::{Bytes, Error, ErrorKind, Result};
 use rustix::{fs::OFlags, io::Errno};
 use std::{
@@ -124,7 +125,7 @@ pub fn release(device: Device) -> Result<()> {
     };
     let ours = Inode::of(image).map_err(failed)?;
     match sys::loops::status(device.as_fd()).map_err(|error| failed(error.into()))? {
-        Some(info) if Inode::under(&info) != ours => return Ok(()),
+        Some(info) if inode_under(&info) != ours => return Ok(()),
         Some(info) if info.lo_flags & sys::loops::AUTOCLEAR == 0 => {
             sys::loops::clear(device.as_fd()).map_err(|error| failed(error.into()))?;
         }
@@ -192,7 +193,7 @@ fn open_if_on(number: DeviceNumber, image: &Image) -> Result<Option<Device>> {
     let info = sys::loops::status(device.as_fd())
         .map_err(|error| Error::system("ask the loop device for its file", error))?;
     match info {
-        Some(info) if Inode::under(&info) == image.inode() => with_image(device, image).map(Some),
+        Some(info) if inode_under(&info) == image.inode() => with_image(device, image).map(Some),
         _ => Ok(None),
     }
 }
@@ -220,7 +221,7 @@ fn scan(image: &Image) -> io::Result<Vec<DeviceNumber>> {
             result => result?,
         };
         match sys::loops::status(file.as_fd()).map_err(io::Error::from) {
-            Ok(Some(info)) if Inode::under(&info) == image.inode() => found.push(number),
+            Ok(Some(info)) if inode_under(&info) == image.inode() => found.push(number),
             Ok(_) => {}
             Err(error) if is_absent(&error) => {}
             Err(error) => refused = Some(error),
@@ -295,7 +296,7 @@ fn configure(node: &File, image: &File, label: &str) -> Result<(), Errno> {
 fn undo(node: &File, image: &File) {
     let ours = Inode::of(image).ok();
     if let Ok(Some(info)) = sys::loops::status(node.as_fd())
-        && Some(Inode::under(&info)) == ours
+        && Some(inode_under(&info)) == ours
         && let Err(error) = sys::loops::clear(node.as_fd())
     {
         log::warn!("a loop device stays attached: {error}");

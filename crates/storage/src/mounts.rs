@@ -1,6 +1,6 @@
 //! Where volumes are mounted, looked up for all that are asked for at once.
 
-use super::report::VolumeReport;
+use crate::volume_report::VolumeReport;
 use flexvol_host::{
     DeviceNumber, VolumeId,
     mountinfo::{self, Line, Mount, Subtree},
@@ -14,7 +14,7 @@ const PLACES: usize = 64;
 
 /// What mounts of a volume show.
 #[derive(Debug)]
-pub(super) enum Shown {
+pub(crate) enum Shown {
     Device(DeviceNumber),
     Directory(Subtree),
 }
@@ -44,7 +44,7 @@ pub struct Mounts {
 }
 
 impl Mounts {
-    pub(super) fn read() -> Result<Self> {
+    pub(crate) fn read() -> Result<Self> {
         Ok(Mounts {
             here: mountinfo::read()?,
             shown: RefCell::default(),
@@ -52,12 +52,12 @@ impl Mounts {
     }
 
     /// What the mounts of a directory, or of a part of it, have for their roots.
-    pub(super) fn subtree(&self, directory: BorrowedFd<'_>) -> Result<Subtree> {
+    pub(crate) fn subtree(&self, directory: BorrowedFd<'_>) -> Result<Subtree> {
         Subtree::of(directory, &self.here)
     }
 
     /// Those of one volume that are here. [`Mounts::look_elsewhere`] is for the others.
-    pub(super) fn of(&self, volume: VolumeId, shown: Shown) -> Vec<Mount> {
+    pub(crate) fn of(&self, volume: VolumeId, shown: Shown) -> Vec<Mount> {
         let of_volume = self.here.iter().filter(|mount| shown.is_of(mount));
         let of_volume = of_volume.cloned().collect();
         self.shown.borrow_mut().push((volume, shown));
@@ -66,7 +66,7 @@ impl Mounts {
 
     /// Completes the reports of volumes with the places that only other mount namespaces have, in one
     /// look for all of them.
-    pub(super) fn look_elsewhere<'a>(
+    pub(crate) fn look_elsewhere<'a>(
         self,
         reports: impl IntoIterator<Item = &'a mut VolumeReport>,
     ) -> Result<()> {
