@@ -5,6 +5,7 @@ use std::{
     collections::BTreeSet,
     fs,
     path::{Path, PathBuf},
+    process::Command,
 };
 
 pub const TESTS: &[Test] = &[
@@ -18,9 +19,42 @@ pub const TESTS: &[Test] = &[
         needs: &[],
         run: first_pages_are_short,
     },
+    Test {
+        name: "documents: every script says how it is used, and does nothing else then",
+        needs: &[],
+        run: scripts_say_how_they_are_used,
+    },
 ];
 
 const PROJECT: &str = env!("CARGO_MANIFEST_DIR");
+
+fn scripts_say_how_they_are_used(points: &Points) {
+    for entry in fs::read_dir(Path::new(PROJECT).join("scripts")).unwrap() {
+        let script = entry.unwrap().path();
+        let name = script.file_name().unwrap().to_str().unwrap();
+        // The one is a program of ours, which has to be built; the other is given what is to be there.
+        if ["lab", "need"].contains(&name) {
+            continue;
+        }
+        let output = Command::new(&script).arg("--help").output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(
+            output.status.success() && output.stderr.is_empty(),
+            "{name}"
+        );
+        // It stands in the script itself, and no more than that.
+        let source = fs::read_to_string(&script).unwrap();
+        let comment = source
+            .lines()
+            .skip(1)
+            .map_while(|line| line.strip_prefix('#'));
+        let comment: Vec<_> = comment
+            .map(|line| line.strip_prefix(' ').unwrap_or(line))
+            .collect();
+        assert_eq!(text.lines().collect::<Vec<_>>(), comment, "{name}");
+        points.add(1);
+    }
+}
 
 fn links_lead_somewhere(points: &Points) {
     let project = Path::new(PROJECT);
