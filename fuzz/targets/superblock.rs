@@ -8,8 +8,8 @@
 use flexvol_fuzz::within;
 use flexvol_host::{
     block::probe::Content,
-    superblock::{HEAD, Superblock},
     fuzzing::{classify, ext_slack, superblocks},
+    superblock::{HEAD, Superblock},
 };
 use flexvol_sdk::{Bytes, Filesystem};
 use libfuzzer_sys::fuzz_target;
