@@ -30,6 +30,8 @@ fn main() -> ExitCode {
         documents::TESTS,
         help::TESTS,
         install::TESTS,
+        install::kubelet::TESTS,
+        install::mounted::TESTS,
         process::TESTS,
         recorded::TESTS,
         spec::TESTS,
