@@ -1,20 +1,20 @@
-//! Images of other origin, taken over as volumes or left alone.
+//! Images of other origin, taken over as volumes, also after a kill, or given back as they were.
+
+pub mod left_alone;
+pub mod shared;
 
 use crate::{
-    by_hand::{complaint, persistent_volume, said, said_json},
+    by_hand::{complaint, persistent_volume, said_json},
     sandbox,
 };
-use flexvol_testing::{
-    Baseline, Driver, Need, Pod, Points, Sandbox, Test,
-    images::{Blank, KINDS, Origin},
-};
+use flexvol_testing::{Baseline, Driver, Need, Pod, Points, Sandbox, Test, images::Blank};
 use std::{
     fs::{self, File},
     os::unix::{
-        fs::{FileExt, MetadataExt, chown, symlink},
+        fs::{MetadataExt, chown},
         process::ExitStatusExt,
     },
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::Command,
 };
 
@@ -24,39 +24,11 @@ const ALL: &[Need] = &[
     Need::Tool("mkfs.btrfs", "btrfs-progs"),
 ];
 
-const MORE: &[Need] = &[
-    Need::Root,
-    Need::Tool("mkfs.ext4", "e2fsprogs"),
-    Need::Tool("mkfs.xfs", "xfsprogs"),
-    Need::Tool("btrfstune", "btrfs-progs"),
-    Need::Tool("losetup", "mount"),
-];
-
 pub const TESTS: &[Test] = &[
     Test {
         name: "adopt: every file system keeps its data and grows",
         needs: ALL,
         run: filesystems,
-    },
-    Test {
-        name: "adopt: what is not a whole file system is left as it is",
-        needs: ALL,
-        run: refused_content,
-    },
-    Test {
-        name: "adopt: a file system with other data behind it is left as it is",
-        needs: MORE,
-        run: data_behind,
-    },
-    Test {
-        name: "adopt: a file system that cannot be mounted, or not written, is left as it is",
-        needs: MORE,
-        run: unmountable,
-    },
-    Test {
-        name: "adopt: an ext4 that asks something of every mount is left as it is",
-        needs: MORE,
-        run: demanding,
     },
     Test {
         name: "adopt: a blank image needs --format, and its first mount formats it",
@@ -81,18 +53,13 @@ pub const TESTS: &[Test] = &[
         ],
         run: unsynced,
     },
-    Test {
-        name: "adopt: an image in use, a copy and whatever is no plain file are refused",
-        needs: ALL,
-        run: refused_files,
-    },
 ];
 
 fn install(sandbox: &Sandbox) -> Driver {
     sandbox.install("flexvol.test/disk", false, "reserve = \"64Mi\"")
 }
 
-fn done(command: &mut Command) {
+pub fn done(command: &mut Command) {
     let output = command.output().unwrap();
     assert!(output.status.success(), "{command:?}: {output:?}");
 }
@@ -124,22 +91,6 @@ fn image(sandbox: &Sandbox, name: &str, filesystem: &str) -> PathBuf {
     fs::write(dir.join("file"), "kept").unwrap();
     done(Command::new("umount").arg(&dir));
     path
-}
-
-fn sha256(path: &Path) -> String {
-    let output = Command::new("sha256sum").arg(path).output().unwrap();
-    let text = String::from_utf8(output.stdout).unwrap();
-    text.split_whitespace().next().unwrap().to_owned()
-}
-
-/// When the file was last written, and when its owner or mode was: what takes less time to compare
-/// than all of it.
-fn changed_at(path: &Path) -> [(i64, i64); 2] {
-    let metadata = fs::metadata(path).unwrap();
-    [
-        (metadata.mtime(), metadata.mtime_nsec()),
-        (metadata.ctime(), metadata.ctime_nsec()),
-    ]
 }
 
 fn filesystems(points: &Points) {
@@ -178,170 +129,6 @@ fn filesystems(points: &Points) {
     before.without_space().expect(&sandbox, "deleted");
 }
 
-fn refused_content(points: &Points) {
-    let sandbox = sandbox();
-    let driver = install(&sandbox);
-    let before = Baseline::of(&sandbox);
-    for (number, kind) in KINDS.iter().enumerate() {
-        let content = kind.make(&sandbox.path(&format!("scratch-{number}")));
-        let path = sandbox.disk().join(format!("image-{number}"));
-        content.write(&path, false);
-        let arguments = [
-            "adopt",
-            path.to_str().unwrap(),
-            "--name",
-            "taken",
-            "--format",
-        ];
-        let whole = matches!(kind.origin, Origin::Tool(tool)
-            if ["mkfs.xfs", "mkfs.ext3", "mkfs.ext4", "mkfs.btrfs"].contains(&tool));
-        if whole {
-            continue;
-        }
-        let sum = sha256(&path);
-        let why = complaint(&driver, &arguments);
-        assert!(
-            why.contains("left as it is") || why.contains("is missing"),
-            "{}: {why}",
-            kind.name
-        );
-        assert_eq!(sha256(&path), sum, "{} was changed", kind.name);
-        fs::remove_file(&path).unwrap();
-        points.add(1);
-    }
-    for entry in fs::read_dir(sandbox.disk()).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_file() {
-            fs::remove_file(path).unwrap();
-        }
-    }
-    before.expect(&sandbox, "after refusals");
-}
-
-/// Why an image is not taken over: in words that have all these parts, and without a change of it.
-fn left_alone(driver: &Driver, path: &Path, name: &str, parts: &[&str]) -> String {
-    let before = changed_at(path);
-    let arguments = ["adopt", path.to_str().unwrap(), "--name", name];
-    let why = complaint(driver, &arguments);
-    for part in parts.iter().chain(&["left as it is"]) {
-        assert!(why.contains(part), "{name}: {why}");
-    }
-    assert_eq!(changed_at(path), before, "{name} was changed");
-    why
-}
-
-/// Gives the command that the words have in brackets; then the image is taken over, and deleted.
-fn adopted_as_told(driver: &Driver, path: &Path, name: &str, why: &str) {
-    let command = why.split_once('(').unwrap().1.split_once(')').unwrap().0;
-    let mut words = command.split(' ');
-    let mut change = Command::new(words.next().unwrap());
-    done(change.args(words).arg(path));
-    let arguments = [
-        "adopt",
-        path.to_str().unwrap(),
-        "--name",
-        name,
-        "-o",
-        "json",
-    ];
-    let volume = persistent_volume(&said_json(driver, &arguments));
-    let _ = driver
-        .call(&["delete".to_owned(), volume.json("rw")])
-        .success();
-}
-
-/// The file system ends long before the image does, and somebody else uses the rest. Once that is zero,
-/// written or never, the image is taken over.
-fn data_behind(points: &Points) {
-    const SPANS: u64 = 150 << 20;
-    const SIZE: u64 = 200 << 20;
-    let sandbox = sandbox();
-    let driver = install(&sandbox);
-    for filesystem in ["ext4", "xfs", "btrfs"] {
-        for at in [SPANS, SIZE - 1] {
-            let path = sandbox.disk().join(filesystem);
-            let file = File::create_new(&path).unwrap();
-            file.set_len(SPANS).unwrap();
-            let quiet = if filesystem == "ext4" { "-qF" } else { "-q" };
-            let mut mkfs = Command::new(format!("mkfs.{filesystem}"));
-            if filesystem == "xfs" {
-                mkfs.arg("--unsupported");
-            }
-            done(mkfs.arg(quiet).arg(&path));
-            file.set_len(SIZE).unwrap();
-            file.write_all_at(b"x", at).unwrap();
-            drop(file);
-            let name = format!("{filesystem}-{at}");
-            let why = left_alone(&driver, &path, &name, &["has 200Mi", "the first 150Mi"]);
-            points.add(1);
-
-            adopted_as_told(&driver, &path, &name, &why);
-            points.add(1);
-        }
-    }
-}
-
-/// Its superblock describes a whole file system, and only the kernel knows that it is of no use.
-fn unmountable(points: &Points) {
-    let sandbox = sandbox();
-    let driver = install(&sandbox);
-    let before = Baseline::of(&sandbox);
-    for (name, filesystem, reason) in [
-        ("journal", "ext4", "cannot mount"),
-        // Some kernels mount it, for reading.
-        ("seed", "btrfs", ""),
-        ("read-only", "ext4", "can only be read"),
-    ] {
-        let path = image(&sandbox, name, filesystem);
-        match name {
-            "journal" => journal_elsewhere(&sandbox, &path),
-            "seed" => done(Command::new("btrfstune").args(["-S", "1"]).arg(&path)),
-            _ => done(Command::new("tune2fs").args(["-O", name]).arg(&path)),
-        }
-        left_alone(&driver, &path, name, &[reason]);
-        fs::remove_file(&path).unwrap();
-        before.expect(&sandbox, name);
-        points.add(1);
-    }
-}
-
-/// What the message says to do is all that there is to do.
-fn demanding(points: &Points) {
-    let sandbox = sandbox();
-    let driver = install(&sandbox);
-    for (name, options, reason) in [
-        ("options", &["-E", "mount_opts=noload"][..], "mount options"),
-        ("mmp", &["-O", "mmp", "-E", "mmp_update_interval=1"], "wait"),
-    ] {
-        let path = image(&sandbox, name, "ext4");
-        done(Command::new("tune2fs").args(options).arg(&path));
-        let why = left_alone(&driver, &path, name, &[reason]);
-        adopted_as_told(&driver, &path, name, &why);
-        points.add(1);
-    }
-}
-
-/// Makes the image an ext4 with its journal on another device, which is gone afterwards.
-fn journal_elsewhere(sandbox: &Sandbox, path: &Path) {
-    let file = sandbox.path("journal");
-    File::create_new(&file).unwrap().set_len(16 << 20).unwrap();
-    let attached = Command::new("losetup")
-        .args(["--find", "--show"])
-        .arg(&file)
-        .output()
-        .unwrap();
-    assert!(attached.status.success(), "{attached:?}");
-    let device = String::from_utf8(attached.stdout).unwrap();
-    let device = device.trim();
-    let quiet = ["-qF", "-b", "4096"];
-    let mut journal = Command::new("mke2fs");
-    done(journal.args(quiet).args(["-O", "journal_dev", device]));
-    let mut filesystem = Command::new("mkfs.ext4");
-    let place = format!("device={device}");
-    done(filesystem.args(quiet).args(["-J", &place]).arg(path));
-    done(Command::new("losetup").args(["--detach", device]));
-}
-
 fn blank(points: &Points) {
     let sandbox = sandbox();
     let pool = "reserve = \"64Mi\"\nfilesystem = \"ext4\"";
@@ -369,81 +156,6 @@ fn blank(points: &Points) {
             .success();
         points.add(1);
     }
-}
-
-fn refused_files(points: &Points) {
-    let sandbox = sandbox();
-    let driver = install(&sandbox);
-    let refused = |path: &Path, why: &str| {
-        let arguments = [
-            "adopt",
-            path.to_str().unwrap(),
-            "--name",
-            "other",
-            "--format",
-        ];
-        let text = complaint(&driver, &arguments);
-        assert!(text.contains(why), "{}: {text}", path.display());
-        points.add(1);
-    };
-    let path = image(&sandbox, "image", "ext4");
-    let missing = sandbox.disk().join("missing");
-    refused(&missing, "there is no such image");
-    refused(&sandbox.disk(), "is not a plain file");
-    let link = sandbox.disk().join("link");
-    symlink(&path, &link).unwrap();
-    refused(&link, "is a symbolic link");
-    fs::hard_link(&path, sandbox.disk().join("hard")).unwrap();
-    refused(&path, "has a second name");
-    fs::remove_file(sandbox.disk().join("hard")).unwrap();
-    let elsewhere = sandbox.path("elsewhere");
-    fs::write(&elsewhere, [0; 4096]).unwrap();
-    refused(&elsewhere, "lies on another file system");
-    let open = File::open(&path).unwrap();
-    refused(&path, "is in use");
-    drop(open);
-    let dir = sandbox.path("made-image");
-    done(
-        Command::new("mount")
-            .args(["-o", "loop"])
-            .arg(&path)
-            .arg(&dir),
-    );
-    refused(&path, "is in use");
-    done(Command::new("umount").arg(&dir));
-
-    let copy = sandbox.disk().join("copy");
-    fs::copy(&path, &copy).unwrap();
-    said(
-        &driver,
-        &["adopt", path.to_str().unwrap(), "--name", "data"],
-    );
-    refused(&copy, "same UUID");
-    let taken = ["adopt", copy.to_str().unwrap(), "--name", "data"];
-    let why = complaint(&driver, &taken);
-    assert!(why.contains("of this name already"), "{why}");
-    let shown = said_json(&driver, &["show", "data", "-o", "json"]);
-    let volume = sandbox
-        .pool()
-        .join("volumes")
-        .join(shown["id"].as_str().unwrap());
-    refused(&volume, "is a volume of the pool already");
-    // The name is told first, and not instead of what is wrong with the image.
-    let nothing = sandbox.disk().join("data.img");
-    fs::create_dir(&nothing).unwrap();
-    let taken = ["adopt", nothing.to_str().unwrap(), "--name", "data"];
-    let why = complaint(&driver, &taken);
-    assert!(
-        why.contains("of this name already") && why.contains("is not a plain file"),
-        "{why}"
-    );
-    assert_eq!(
-        said_json(&driver, &["list", "-o", "json"])["volumes"]
-            .as_array()
-            .unwrap()
-            .len(),
-        1
-    );
 }
 
 fn killed(points: &Points) {

@@ -2,6 +2,7 @@
 //! was promised is its own all the same.
 
 use crate::{
+    adopt::done,
     by_hand::{complaint, said_json},
     full::{expect_exhausted, expect_written, write},
     promised::{blocks, capacity, doctor, install, pool},
@@ -42,17 +43,12 @@ const MIB: u64 = 1 << 20;
 const SIZE: u64 = 300 * MIB;
 const POD: &str = "0b1e55ed-0000-4000-8000-000000000001";
 
-fn done(command: &mut Command) {
-    let output = command.output().unwrap();
-    assert!(output.status.success(), "{command:?}: {output:?}");
-}
-
 /// As `cp` does by itself since coreutils 9.
-fn copy(from: &Path, to: &Path) {
+pub fn copy(from: &Path, to: &Path) {
     done(Command::new("cp").arg("--reflink=always").arg(from).arg(to));
 }
 
-fn settle(sandbox: &Sandbox) {
+pub fn settle(sandbox: &Sandbox) {
     nix::unistd::syncfs(File::open(sandbox.disk()).unwrap()).unwrap();
 }
 

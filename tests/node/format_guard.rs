@@ -114,7 +114,7 @@ fn head_may_differ(quick: &Content) -> bool {
 }
 
 /// The SHA-256 of each file.
-fn digests(images: &[PathBuf]) -> String {
+pub fn digests(images: &[impl AsRef<OsStr>]) -> String {
     let output = Command::new("sha256sum").args(images).output().unwrap();
     assert!(output.status.success(), "{output:?}");
     String::from_utf8(output.stdout).unwrap()

@@ -1,21 +1,18 @@
-//! Loop devices, with losetup as the stranger and the witness.
+//! Loop devices: each is found again, is its image's alone, and follows it.
+
+pub mod beside;
 
 use crate::{
-    bench::{Bench, mount, run},
+    bench::{Bench, run},
     host_lock::any_volume,
 };
 use flexvol_host::{
     Device, DeviceNumber, VolumeId,
     loop_device::{self, Inode},
-    mount::unmount,
     pool::{Allocation, Image, Pool, Reserve},
 };
-use flexvol_sdk::{Bytes, ErrorKind, Filesystem};
+use flexvol_sdk::{Bytes, ErrorKind};
 use flexvol_testing::{Need, Points, Test};
-use nix::{
-    mount::MsFlags,
-    sched::{CloneFlags, unshare},
-};
 use std::{
     collections::HashSet,
     fs::{self, File},
@@ -24,9 +21,6 @@ use std::{
     sync::atomic::{AtomicBool, Ordering},
     thread,
 };
-
-const LOSETUP: Need = Need::Tool("losetup", "mount");
-const E2FS: Need = Need::Tool("mkfs.ext4", "e2fsprogs");
 
 pub const TESTS: &[Test] = &[
     Test {
@@ -63,26 +57,6 @@ pub const TESTS: &[Test] = &[
         name: "a device follows its image when that grows and not when it shrinks",
         needs: &[Need::Root],
         run: follows,
-    },
-    Test {
-        name: "a device that somebody else attached is adopted if it fits and refused if not",
-        needs: &[Need::Root, LOSETUP],
-        run: strangers,
-    },
-    Test {
-        name: "a released device goes, at once or with its last mount",
-        needs: &[Need::Root, LOSETUP, E2FS],
-        run: released,
-    },
-    Test {
-        name: "a claim sees mounts, also in other namespaces",
-        needs: &[Need::Root, E2FS],
-        run: claims,
-    },
-    Test {
-        name: "loop devices work where /dev has no nodes",
-        needs: &[Need::Root],
-        run: without_devtmpfs,
     },
 ];
 
@@ -351,181 +325,4 @@ fn follows(_: &Points) {
     image.file().set_len(SIZE.0).unwrap();
     loop_device::attach(&image, &volume, None, Allocation::Thin).unwrap();
     assert_eq!(device.size().unwrap(), grown);
-}
-
-fn strangers(points: &Points) {
-    let fixture = Fixture::new();
-    let attach = |volume: &VolumeId, options: &[&str]| {
-        let output = std::process::Command::new("losetup")
-            .args(["-f", "--show"])
-            .args(options)
-            .arg(fixture.path(volume))
-            .output()
-            .unwrap();
-        assert!(output.status.success(), "{output:?}");
-        String::from_utf8(output.stdout).unwrap().trim().to_owned()
-    };
-    let (volume, image) = fixture.volume();
-    let node = attach(&volume, &[]);
-    let device = loop_device::attach(&image, &volume, None, Allocation::Thin).unwrap();
-    assert_eq!(device.path().to_str(), Some(&*node));
-    let backing = loop_device::backing(device.number()).unwrap().unwrap();
-    assert_eq!(backing.label, volume.to_string());
-    let number = device.number();
-    drop(device);
-    eventually_detached(number, &image);
-
-    for (options, what) in [
-        (&["-o", "1048576"][..], "in part only"),
-        (&["--sizelimit", "1048576"], "in part only"),
-        (&["-r"], "read-only"),
-        (&["-b", "4096"], "with 4096-byte sectors"),
-    ] {
-        let (volume, image) = fixture.volume();
-        let node = attach(&volume, options);
-        let error = loop_device::attach(&image, &volume, None, Allocation::Thin).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Conflict, "{error}");
-        assert!(error.to_string().contains(what), "{error}");
-        assert!(!error.to_string().contains("/dev"), "{error}");
-        run("losetup", ["-d".as_ref()], node.as_ref());
-        points.add(1);
-    }
-
-    let (volume, image) = fixture.volume();
-    let nodes = [attach(&volume, &[]), attach(&volume, &[])];
-    let error = loop_device::find(&image, None).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Conflict, "{error}");
-    for node in nodes {
-        run("losetup", ["-d".as_ref()], node.as_ref());
-    }
-}
-
-fn released(_: &Points) {
-    let fixture = Fixture::new();
-    let (volume, image) = fixture.volume();
-    let losetup = || {
-        run(
-            "losetup",
-            ["-f", "--show"].map(AsRef::as_ref),
-            &fixture.path(&volume),
-        );
-        loop_device::find(&image, None).unwrap().unwrap()
-    };
-    let device = losetup();
-    let number = device.number();
-    loop_device::release(device).unwrap();
-    eventually_detached(number, &image);
-
-    let device = losetup();
-    let number = device.number();
-    crate::bench::make(&device, Filesystem::Ext4, false);
-    let directory = fixture.bench.directory("mounted");
-    mount(&device, Filesystem::Ext4, &directory, false);
-    let still_there = loop_device::release(device).unwrap_err();
-    assert_eq!(still_there.kind(), ErrorKind::Busy);
-    assert_eq!(
-        inode_under(number),
-        Some(image.inode()),
-        "cut from its mount"
-    );
-    assert!(unmount(&directory).unwrap());
-    eventually_detached(number, &image);
-
-    // Without an image nobody knows whose it is.
-    let stranger = losetup();
-    let number = stranger.number();
-    loop_device::release(Device::open(number).unwrap()).unwrap();
-    assert_eq!(inode_under(number), Some(image.inode()));
-    loop_device::release(stranger).unwrap();
-    eventually_detached(number, &image);
-}
-
-fn claims(_: &Points) {
-    let fixture = Fixture::new();
-    let (volume, image) = fixture.volume();
-    let device = loop_device::attach(&image, &volume, None, Allocation::Thin).unwrap();
-    crate::bench::make(&device, Filesystem::Ext4, false);
-    let busy = || matches!(device.claim(), Err(error) if error.kind() == ErrorKind::Busy);
-    {
-        let _claim = device.claim().unwrap();
-        assert!(busy());
-    }
-    let directory = fixture.bench.directory("mounted");
-    thread::scope(|scope| {
-        scope
-            .spawn(|| {
-                private_namespace();
-                mount(&device, Filesystem::Ext4, &directory, false);
-                assert!(busy());
-            })
-            .join()
-            .unwrap();
-    });
-    // The namespace ended with its thread, and the mount with it, when the kernel gets to it.
-    let end = std::time::Instant::now() + std::time::Duration::from_secs(10);
-    while busy() {
-        assert!(std::time::Instant::now() < end, "stays busy");
-        thread::sleep(std::time::Duration::from_millis(5));
-    }
-}
-
-/// Gives this thread mounts of its own.
-fn private_namespace() {
-    unshare(CloneFlags::CLONE_NEWNS).unwrap();
-    let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
-    nix::mount::mount(None::<&str>, "/", None::<&str>, private, None::<&str>).unwrap();
-}
-
-/// As in a container: /dev is a directory in memory, and nodes in /run cannot be opened.
-fn without_devtmpfs(points: &Points) {
-    let fixture = Fixture::new();
-    let (volume, image) = fixture.volume();
-    let empty = |at: &str, flags| {
-        nix::mount::mount(Some("tmpfs"), at, Some("tmpfs"), flags, Some("mode=0755")).unwrap();
-    };
-    thread::scope(|scope| {
-        let run = || {
-            private_namespace();
-            empty("/dev", MsFlags::MS_NOSUID);
-            let device = loop_device::attach(&image, &volume, None, Allocation::Thin).unwrap();
-            assert!(
-                device.path().starts_with("/dev/flexvol"),
-                "{:?}",
-                device.path()
-            );
-            assert_eq!(device.size().unwrap(), SIZE);
-            let found = loop_device::find(&image, None).unwrap().unwrap();
-            assert_eq!(found.number(), device.number());
-            assert_eq!(inode_under(device.number()), Some(image.inode()));
-            device.claim().unwrap();
-            points.add(1);
-
-            // A node of the right name and the wrong number is not believed.
-            let wrong = format!("/dev/loop{}", device.number().minor);
-            let null = DeviceNumber {
-                major: 7,
-                minor: 999,
-            };
-            nix::sys::stat::mknod(
-                &*wrong,
-                nix::sys::stat::SFlag::S_IFBLK,
-                nix::sys::stat::Mode::S_IRUSR,
-                null.to_raw(),
-            )
-            .unwrap();
-            let found = loop_device::find(&image, None).unwrap().unwrap();
-            assert_eq!(found.number(), device.number());
-            points.add(1);
-
-            // Where /run has no such rule its nodes serve.
-            empty("/run/flexvol", MsFlags::MS_NOSUID);
-            let found = Device::open(device.number()).unwrap();
-            assert!(
-                found.path().starts_with("/run/flexvol/dev"),
-                "{:?}",
-                found.path()
-            );
-        };
-        scope.spawn(run).join().unwrap();
-    });
 }

@@ -1,31 +1,23 @@
-//! Mounts, with real file systems.
+//! Mounts, with real file systems: how, where and of what.
+
+pub mod unmount;
 
 use crate::bench::{
     Bench, attach, attach_as, make, mount, mounted, patiently, run, unmount, unused,
 };
 use flexvol_host::{
     Allocation,
-    mount::{self as host_mount, Detached, Mounted, Target},
+    mount::{Detached, Mounted, Target},
     mountinfo,
 };
 use flexvol_sdk::{ErrorKind, Filesystem};
 use flexvol_testing::{Need, Points, Test};
-use nix::{
-    mount::MsFlags,
-    sched::{CloneFlags, unshare},
-};
 use std::{
     ffi::OsStr,
     fs::{self, File},
     io,
-    os::{
-        fd::AsRawFd,
-        unix::{ffi::OsStrExt, fs::symlink},
-    },
+    os::unix::{ffi::OsStrExt, fs::symlink},
     path::Path,
-    sync::mpsc,
-    thread,
-    time::Duration,
 };
 
 const E2FS: Need = Need::Tool("mkfs.ext4", "e2fsprogs");
@@ -54,39 +46,9 @@ pub const TESTS: &[Test] = &[
         run: policies,
     },
     Test {
-        name: "stacked mounts go one by one, the topmost first",
-        needs: &[Need::Root, E2FS],
-        run: stacked,
-    },
-    Test {
-        name: "whoever only looks at a mount does not keep it",
-        needs: &[Need::Root, E2FS],
-        run: looked_at,
-    },
-    Test {
-        name: "a mount in use is busy and stays",
-        needs: &[Need::Root, E2FS],
-        run: busy,
-    },
-    Test {
         name: "only a real directory is mounted on",
         needs: &[Need::Root, E2FS],
         run: targets,
-    },
-    Test {
-        name: "a dead file system is unmounted",
-        needs: &[Need::Root],
-        run: dead,
-    },
-    Test {
-        name: "data that could not be written is reported and the volume is unmounted",
-        needs: &[Need::Root, XFS, Need::Tool("xfs_io", "xfsprogs")],
-        run: shut_down,
-    },
-    Test {
-        name: "a mount in another mount namespace keeps the device busy",
-        needs: &[Need::Root, E2FS],
-        run: elsewhere,
     },
     Test {
         name: "mounts are found at any name",
@@ -209,59 +171,6 @@ fn options_below(root: &Path) -> Vec<String> {
         .collect()
 }
 
-fn stacked(_: &Points) {
-    let bench = Bench::new();
-    let device = bench.formatted(Filesystem::Ext4, 32);
-    let other = bench.formatted(Filesystem::Ext3, 32);
-    let directory = bench.directory("directory");
-    mount(&other, Filesystem::Ext3, &directory, false);
-    mount(&device, Filesystem::Ext4, &directory, true);
-    mount(&other, Filesystem::Ext3, &directory, true);
-    let tops = [(&other, true), (&device, true), (&other, false)];
-    for (device, read_only) in tops {
-        let found = Mounted {
-            devices: vec![device.number()],
-            read_only,
-        };
-        assert_eq!(mounted(&directory), Some(found));
-        assert!(unmount(&directory));
-    }
-    assert_eq!(mounted(&directory), None);
-    assert!(!unmount(&directory));
-}
-
-fn looked_at(_: &Points) {
-    let bench = Bench::new();
-    let device = bench.formatted(Filesystem::Ext4, 32);
-    let directory = bench.directory("directory");
-    mount(&device, Filesystem::Ext4, &directory, false);
-    let look = File::open(&directory).unwrap();
-    let looker = thread::spawn(move || {
-        thread::sleep(Duration::from_millis(30));
-        drop(look);
-    });
-    assert!(host_mount::unmount(&directory).unwrap());
-    looker.join().unwrap();
-}
-
-fn busy(_: &Points) {
-    let bench = Bench::new();
-    let device = bench.formatted(Filesystem::Ext4, 32);
-    let directory = bench.directory("directory");
-    mount(&device, Filesystem::Ext4, &directory, false);
-    let target = Target::open(&directory).unwrap().unwrap();
-    let file = File::create(directory.join("file")).unwrap();
-    assert_eq!(
-        host_mount::unmount(&directory).unwrap_err().kind(),
-        ErrorKind::Busy
-    );
-    assert!(mounted(&directory).is_some());
-    drop(file);
-    // The target that is still held here is none of its users.
-    assert!(unmount(&directory));
-    assert_eq!(target.mounted().unwrap(), None);
-}
-
 fn targets(points: &Points) {
     let bench = Bench::new();
     let directory = bench.directory("directory");
@@ -300,84 +209,6 @@ fn targets(points: &Points) {
     );
     let error = target.set_read_only(true).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid);
-}
-
-/// A FUSE file system whose server has closed the connection answers `ENOTCONN` to everything.
-fn dead(_: &Points) {
-    let bench = Bench::new();
-    let directory = bench.directory("directory");
-    let server = File::options()
-        .read(true)
-        .write(true)
-        .open("/dev/fuse")
-        .unwrap();
-    let data = format!(
-        "fd={},rootmode=40000,user_id=0,group_id=0",
-        server.as_raw_fd()
-    );
-    nix::mount::mount(
-        Some("flexvol-test"),
-        &directory,
-        Some("fuse"),
-        MsFlags::empty(),
-        Some(data.as_str()),
-    )
-    .unwrap();
-    drop(server);
-    let error = fs::read_dir(&directory).unwrap_err();
-    assert_eq!(error.kind(), io::ErrorKind::NotConnected);
-    assert!(mounted(&directory).is_some());
-    assert!(unmount(&directory));
-    assert!(!unmount(&directory));
-}
-
-/// As after an I/O error in its log: the file system has shut down and takes nothing any more.
-fn shut_down(_: &Points) {
-    let bench = Bench::new();
-    let device = bench.formatted(Filesystem::Xfs, 300);
-    let directory = bench.directory("directory");
-    mount(&device, Filesystem::Xfs, &directory, false);
-    fs::write(directory.join("file"), "never written").unwrap();
-    run(
-        "xfs_io",
-        ["-x", "-c", "shutdown"].map(OsStr::new),
-        &directory,
-    );
-    let error = patiently(|| match host_mount::unmount(&directory) {
-        Err(error) if error.kind() != ErrorKind::Busy => Ok(error),
-        result => result.map(|_| panic!("nothing was reported")),
-    });
-    assert_eq!(error.kind(), ErrorKind::Storage);
-    assert!(error.to_string().contains("not all of its data"), "{error}");
-    assert_eq!(mounted(&directory), None);
-    assert!(!unmount(&directory));
-    unused(&device);
-}
-
-fn elsewhere(_: &Points) {
-    let bench = Bench::new();
-    let device = bench.formatted(Filesystem::Ext4, 32);
-    let directory = bench.directory("directory");
-    let (node, there) = (device.path(), directory.as_path());
-    let (tell, told) = mpsc::channel();
-    let (finish, finished) = mpsc::channel::<()>();
-    thread::scope(|scope| {
-        scope.spawn(move || {
-            unshare(CloneFlags::CLONE_NEWNS).unwrap();
-            let none = None::<&str>;
-            let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
-            nix::mount::mount(none, "/", none, private, none).unwrap();
-            let rw = MsFlags::empty();
-            nix::mount::mount(Some(node), there, Some("ext4"), rw, none).unwrap();
-            tell.send(()).unwrap();
-            let _ = finished.recv();
-        });
-        told.recv().unwrap();
-        assert_eq!(mounted(&directory), None);
-        assert_eq!(mountinfo::mounts_of(device.number()).unwrap(), []);
-        assert_eq!(device.claim().unwrap_err().kind(), ErrorKind::Busy);
-        drop(finish);
-    });
 }
 
 fn names(points: &Points) {

@@ -68,6 +68,8 @@ use std::{path::PathBuf, process::ExitCode};
 /// a process started, and a quota set.
 const BY_KERNEL: &[&[Test]] = &[
     adopt::TESTS,
+    adopt::left_alone::TESTS,
+    adopt::shared::TESTS,
     dir::disturbed::ERRORS,
     dir::beside::SERVED,
     dir::beside::TESTS,
@@ -83,6 +85,7 @@ const BY_KERNEL: &[&[Test]] = &[
     dir::removal::BTRFS,
     dir::removal::TESTS,
     directory::TESTS,
+    directory::removal::TESTS,
     encrypted::TESTS,
     failing_disk::TESTS,
     frozen::TESTS,
@@ -90,8 +93,11 @@ const BY_KERNEL: &[&[Test]] = &[
     guards::TESTS,
     host_grow::TESTS,
     host_loop::TESTS,
+    host_loop::beside::TESTS,
     host_mount::TESTS,
+    host_mount::unmount::TESTS,
     host_pool::TESTS,
+    host_pool::images::TESTS,
     host_pool::space::TESTS,
     kept::TESTS,
     anywhere::KILLED,
@@ -99,6 +105,7 @@ const BY_KERNEL: &[&[Test]] = &[
     orphan::TESTS,
     other_backend::TESTS,
     lifecycle::TESTS,
+    lifecycle::attached::TESTS,
     restarts::TESTS,
     same_uuid::TESTS,
     torn::TESTS,
@@ -113,6 +120,8 @@ const BY_KERNEL: &[&[Test]] = &[
 /// The rest, which is run on the kernel that is here alone.
 const OTHERS: &[&[Test]] = &[
     bad_input::TESTS,
+    bad_input::node::TESTS,
+    bad_input::volume::TESTS,
     by_hand::TESTS,
     by_name::TESTS,
     demo::TESTS,
@@ -121,6 +130,7 @@ const OTHERS: &[&[Test]] = &[
     hostile::TESTS,
     host_exec::TESTS,
     host_lock::TESTS,
+    host_lock::orphan::TESTS,
     host_probe::TESTS,
     meddling::TESTS,
     readable::TESTS,

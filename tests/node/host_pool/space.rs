@@ -1,7 +1,7 @@
 //! What a pool gives, and what it refuses.
 
-use super::{BTRFS, E2FS, MIB, NO_RESERVE, XFS, bytes, image, on_disk};
-use crate::{bench::Bench, host_lock::any_volume};
+use super::{BTRFS, E2FS, MIB, NO_RESERVE, XFS, bytes, file_of, image, on_disk};
+use crate::{bench::Bench, copied::copy, host_lock::any_volume};
 use flexvol_host::pool::{Allocation, Pool, Reserve};
 use flexvol_sdk::{Bytes, ErrorKind, Filesystem};
 use flexvol_testing::{Need, Points, Test};
@@ -9,7 +9,6 @@ use nix::fcntl::{FallocateFlags, fallocate};
 use std::{
     fs::File,
     os::unix::fs::{FileExt, MetadataExt},
-    process::Command,
     thread,
     time::{Duration, Instant},
 };
@@ -215,13 +214,7 @@ fn extension_parts(_: &Points) {
     image.file().write_all_at(&content, MIB).unwrap();
     image.file().sync_all().unwrap();
     assert_eq!(pool.missing().unwrap().bytes, bytes(0));
-    let copied = Command::new("cp")
-        .arg("--reflink=always")
-        .arg(bench.path(format!("tested/volumes/{volume}")))
-        .arg(bench.path("tested/copy"))
-        .status()
-        .unwrap();
-    assert!(copied.success());
+    copy(&file_of(&bench, &volume), &bench.path("tested/copy"));
     assert_eq!(pool.missing().unwrap().bytes, bytes(16));
     let before = free(&pool, &bench);
     let room = |mebibytes| Reserve::Bytes(Bytes(before.0 - mebibytes * MIB));

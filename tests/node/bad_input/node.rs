@@ -1,0 +1,175 @@
+//! What a node lacks, and what is in the way on it.
+
+use super::{MEBI, Place, SIZE, says, test};
+use crate::sandbox;
+use flexvol_testing::{Driver, Outcome, Points, Test, json, request};
+use std::{
+    fs::{self, File},
+    os::unix::fs::{FileExt, symlink},
+    process::Command,
+};
+
+pub const TESTS: &[Test] = &[
+    test("a directory that is in use is not mounted on", directories),
+    test(
+        "a full pool refuses, and its neighbours keep writing",
+        full_pool,
+    ),
+    test("a pool that is read-only, gone or unknown is named", pools),
+    test("what the node lacks is named", lacking_node),
+    test(
+        "no stdin, no environment and no log are no reason to fail",
+        bare_process,
+    ),
+];
+
+fn directories(points: &Points) {
+    let place = Place::new();
+    let volume = place.formatted("pv");
+    let pod = place.pod(&volume);
+    let line = pod.mount_arguments("rw");
+    fs::write(pod.dir().join("precious"), "data").unwrap();
+    place.refuses(&line, &["empty"], points);
+    fs::remove_file(pod.dir().join("precious")).unwrap();
+
+    let status = Command::new("mount")
+        .args(["-t", "tmpfs", "none"])
+        .arg(pod.dir())
+        .status();
+    assert!(status.unwrap().success());
+    place.refuses(&line, &[], points);
+    assert!(
+        Command::new("umount")
+            .arg(pod.dir())
+            .status()
+            .unwrap()
+            .success()
+    );
+
+    fs::remove_dir(pod.dir()).unwrap();
+    let elsewhere = place.sandbox.path("elsewhere");
+    fs::create_dir(&elsewhere).unwrap();
+    symlink(&elsewhere, pod.dir()).unwrap();
+    place.refuses(&line, &[], points);
+    fs::remove_file(pod.dir()).unwrap();
+    fs::write(pod.dir(), "a file").unwrap();
+    place.refuses(&line, &[], points);
+    fs::remove_file(pod.dir()).unwrap();
+    // What is not there is not mounted.
+    let gone = ["unmount", pod.dir().to_str().unwrap()];
+    place.driver.call(&gone).success();
+}
+
+fn full_pool(points: &Points) {
+    const RESERVE: u64 = 64 * MEBI;
+    let sandbox = sandbox();
+    let driver = sandbox.install("example.com/loop", false, "reserve = \"64Mi\"");
+    let place = Place { sandbox, driver };
+    let volume = place.formatted("pv");
+    let pod = place.pod(&volume);
+    pod.mount("rw").success();
+    let filler = place.sandbox.fill_disk(RESERVE + 20 * MEBI);
+    // The name is there already, so that the repetition meets it: a link without blocks.
+    let call = place.driver.call(&["provision", &request("new", SIZE)]);
+    says(&call, &["300Mi"]);
+    assert_eq!(call.text("errorClass"), "exhausted");
+    place.refuses(
+        &pod.expand_arguments(SIZE + 40 * MEBI, SIZE),
+        &["340Mi"],
+        points,
+    );
+    // Preallocated: what the volume has, nobody can take.
+    let file = pod.dir().join("file");
+    fs::write(&file, vec![7; 100 << 20]).unwrap();
+    File::open(&file).unwrap().sync_all().unwrap();
+    let neighbour = File::create(place.sandbox.disk().join("neighbour")).unwrap();
+    neighbour.write_all_at(&vec![7; 40 << 20], 0).unwrap();
+    neighbour.sync_all().unwrap();
+    fs::remove_file(filler).unwrap();
+    place
+        .driver
+        .call(&pod.expand_arguments(SIZE + 40 * MEBI, SIZE))
+        .success();
+    pod.unmount().success();
+}
+
+fn pools(points: &Points) {
+    let place = Place::new();
+    let volume = place.formatted("pv");
+    let pod = place.pod(&volume);
+    let line = pod.mount_arguments("rw");
+    let elsewhere = json([
+        ("kubernetes.io/pvOrVolumeName", "new"),
+        ("pool", "elsewhere"),
+        ("requestBytes", "314572800"),
+    ]);
+    place.refuses(&["provision", &elsewhere], &["elsewhere"], points);
+
+    let disk = place.sandbox.disk();
+    let remount = |options: &str| {
+        let status = Command::new("mount")
+            .args(["-o", options])
+            .arg(&disk)
+            .status();
+        assert!(status.unwrap().success(), "mount -o {options}");
+    };
+    remount("remount,ro");
+    place.refuses(&["provision", &request("new", SIZE)], &[], points);
+    place.refuses(&["delete", &volume.json("rw")], &[], points);
+    place.refuses(&line, &[], points);
+    remount("remount,rw");
+
+    let id = place.sandbox.pool().join(".flexvol-pool");
+    let aside = place.sandbox.disk().join("id");
+    fs::rename(&id, &aside).unwrap();
+    let lines: [&[&str]; 3] = [
+        &["provision", &request("new", SIZE)],
+        &["delete", &volume.json("rw")],
+        &["capacity", "{}"],
+    ];
+    for line in lines {
+        place.refuses(line, &["pool", "not mounted"], points);
+    }
+    place.refuses(&line, &["pool", "not mounted"], points);
+    fs::rename(&aside, &id).unwrap();
+    pod.mount("rw").success();
+    pod.unmount().success();
+}
+
+fn lacking_node(points: &Points) {
+    let place = Place::new();
+    let volume = place.volume("pv");
+    let pod = place.pod(&volume);
+    let line = pod.mount_arguments("rw");
+    let without = ["/usr/bin/setpriv", "--bounding-set", "-sys_admin"];
+    let call = |driver: &Driver| driver.call_through(&without, &line);
+    place.refuses_in(call, &["CAP_SYS_ADMIN"], points);
+    // Nobody can execute what is there.
+    let nothing = "mount --bind /dev/null /usr/sbin/mkfs.xfs";
+    let call = |driver: &Driver| driver.call_where(nothing, &line);
+    place.refuses_in(call, &["mkfs.xfs", "xfsprogs"], points);
+    pod.mount("rw").success();
+    pod.unmount().success();
+}
+
+fn bare_process(points: &Points) {
+    let place = Place::new();
+    let volume = place.volume("pv");
+    let pod = place.pod(&volume);
+    let line = pod.mount_arguments("rw");
+    for (script, argv) in [
+        ("exec \"$@\" <&-", &line),
+        ("cd /proc/self; exec \"$@\" <&-", &line),
+    ] {
+        let call = place
+            .driver
+            .call_through(&["/bin/sh", "-c", script, "sh"], argv);
+        assert_eq!(call.outcome(), Outcome::Success, "{script}: {call}");
+        points.add(1);
+    }
+    pod.unmount().success();
+    let broken = place
+        .driver
+        .call_through(&["/bin/sh", "-c", "exec \"$@\" <&-", "sh"], &["mount"]);
+    says(&broken, &[]);
+}
