@@ -2,6 +2,7 @@
 
 mod absence;
 mod actors;
+mod observed;
 mod rules;
 mod setting;
 mod tenants;
@@ -9,11 +10,8 @@ mod users;
 mod writes;
 
 use absence::Absence;
-use flexvol_decide::{
-    Answer, Away, Binding, Claim, Observed, Order, Problem, Published, Reclaim, Step, Volume,
-    Wanted, Wish, decide,
-};
-use flexvol_sdk::{Bytes, ErrorClass};
+use flexvol_decide::{Answer, Published, Step, Wanted, decide};
+use flexvol_sdk::Bytes;
 pub use setting::{Setting, Tenant};
 use writes::{Target, target, writes};
 
@@ -164,101 +162,6 @@ impl World {
             working: None,
             full: [false; 2],
             away: None,
-        }
-    }
-
-    fn observe(&self) -> Observed {
-        let claim = self.claim.as_ref().map(|claim| Claim {
-            held: claim.held,
-            wish: match claim.selected {
-                _ if claim.deleting || claim.named == Some(false) || claim.is_bound() => {
-                    Wish::Nothing
-                }
-                _ if !claim.ours => Wish::OfOthers,
-                _ if claim.refused => Wish::Refused("its class is gone".to_owned()),
-                None if self.setting.late_binding => Wish::StorageLater,
-                node => Wish::Storage {
-                    node: node.map(|node| NAMES[node].to_owned()),
-                },
-            },
-            request: bytes(claim.request),
-            capacity: bytes(if claim.is_bound() {
-                claim.capacity
-            } else {
-                claim.request
-            }),
-            binding: match claim.named {
-                None => Binding::None,
-                Some(true) if claim.is_bound() => Binding::This,
-                Some(true) => Binding::Named,
-                Some(false) => Binding::Another,
-            },
-            deleting: claim.deleting,
-            beyond: (self.most() < claim.request.max(claim.capacity))
-                .then(|| "its class allows less".to_owned()),
-            most: Some(bytes(self.most())),
-            awaits_node: claim.awaits_node.map(bytes),
-            failure: claim.failure.clone(),
-        });
-        let volume = self.volume.as_ref().map(|volume| Volume {
-            ours: true,
-            node: Some(NAMES[volume.node].to_owned()),
-            held: volume.held,
-            deleting: volume.deleting,
-            released: volume.released,
-            reclaim: if self.setting.deletes {
-                Reclaim::Delete
-            } else {
-                Reclaim::Retain
-            },
-            capacity: bytes(volume.capacity),
-        });
-        let order = self.order.as_ref().map(|order| Order {
-            ours: true,
-            node: NAMES[order.node].to_owned(),
-            wanted: order.wanted,
-            size: bytes(order.size),
-            most: bytes(order.size),
-            answered: true,
-            outdated: order.outdated,
-            published: order.published,
-            answer: order.answer,
-            problem: order.full.then(|| Problem {
-                class: ErrorClass::Exhausted,
-                message: "no room".to_owned(),
-                lasts: false,
-            }),
-            grows_on_node: self.setting.grows_on_node,
-        });
-        let ordered = self.order.as_ref().map(|order| order.node);
-        let node = ordered.or(self.claim.as_ref().and_then(|claim| claim.selected));
-        let is_away = |node: &Node| {
-            // Before storage is ordered of a node it is asked whether volumes can be bound to it.
-            self.is_away(*node) || self.is_taken(*node) && ordered.is_none()
-        };
-        let away = node.filter(is_away).map(|node| Away {
-            node: NAMES[node].to_owned(),
-            why: "the node is away".to_owned(),
-            lost: self.is_lost(node) || self.is_taken(node),
-            removed: self.away == Some(Absence::Removed),
-        });
-        Observed {
-            claim,
-            volume,
-            order,
-            away,
-            unbindable: ordered
-                .filter(|node| self.is_taken(*node))
-                .map(|_| "another node has its hostname".to_owned()),
-            stalled: self
-                .order
-                .as_ref()
-                .filter(|order| {
-                    self.is_stalled(order.node)
-                        && order.wanted == Wanted::Present
-                        && order.published == Published::No
-                })
-                .map(|_| "nothing has come of it".to_owned()),
         }
     }
 
