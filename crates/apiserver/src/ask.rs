@@ -1,6 +1,6 @@
 //! What a request asks.
 
-use crate::{KINDS, Key, Kind, Refused, store::Part};
+use crate::{KINDS, Key, Kind, Refused, store::write::Part};
 use http::{Method, Uri};
 
 /// A request, but for its body.

@@ -1,6 +1,6 @@
 //! How and when the double fails.
 
-use crate::{ask::Ask, store::Part};
+use crate::{ask::Ask, store::write::Part};
 use http::Method;
 
 /// A way to fail, each of which the real one has.

@@ -5,7 +5,10 @@
 use crate::{
     Key, Refused, Store,
     shared::Shared,
-    store::{Part, merge, parse},
+    store::{
+        parse,
+        write::{Part, merge},
+    },
 };
 use flexvol_sdk::Bytes;
 use serde_json::{Value, json};

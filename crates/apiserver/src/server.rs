@@ -5,7 +5,7 @@ use crate::{
     ask::Ask,
     hold, kubernetes,
     shared::Shared,
-    store::{Condition, merge},
+    store::write::{Condition, merge},
     watch::{is_chosen, watch},
 };
 use bytes::Bytes;
