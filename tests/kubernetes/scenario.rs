@@ -1,23 +1,18 @@
 //! One scenario: objects are made, things happen, and the node is as it was before.
 
+mod node;
+
 use crate::{
     baseline::Baseline,
     calls::{Call, calls},
-    lab::{DISK, Lab, POOL},
+    lab::{DISK, Lab},
     objects::name_of,
 };
 use flexvol_lab::kubernetes::wait_until;
-use flexvol_testing::{Mounted, mounts_in, volume_id};
-use nix::{
-    fcntl::{FallocateFlags, fallocate},
-    sys::statvfs::statvfs,
-};
 use serde_json::{Value, json};
 use std::{
     fs,
-    fs::File,
     panic::{AssertUnwindSafe, catch_unwind},
-    path::{Path, PathBuf},
     thread,
     time::Duration,
 };
@@ -230,24 +225,6 @@ impl Scenario {
         (numbers[0] * numbers[1]).div_ceil(MEBI)
     }
 
-    /// The bytes of a volume's image in the pool.
-    #[track_caller]
-    pub fn image_bytes(&self, name: &str) -> u64 {
-        fs::metadata(self.image(name)).unwrap().len()
-    }
-
-    /// A volume's image in the pool.
-    #[track_caller]
-    pub fn image(&self, name: &str) -> PathBuf {
-        let id = volume_id(self.options(name)["handle"].as_str().unwrap());
-        self.lab
-            .cluster()
-            .node()
-            .path(POOL)
-            .join("volumes")
-            .join(id)
-    }
-
     /// The options of a persistent volume.
     #[track_caller]
     pub fn options(&self, name: &str) -> Value {
@@ -258,28 +235,6 @@ impl Scenario {
     #[track_caller]
     pub fn eventually(&self, what: &str, mut question: impl FnMut() -> bool) {
         wait_until(what, PATIENCE, || Ok(question())).unwrap_or_else(|e| panic!("{e}"));
-    }
-
-    /// Lets somebody else's file take what the data disk has free, but for so many MiB, and returns
-    /// that file, which goes with the scenario.
-    #[track_caller]
-    pub fn fill_disk(&self, leave_mebibytes: u64) -> PathBuf {
-        let filler = self.filler();
-        let disk = filler.parent().unwrap();
-        let space = statvfs(disk).unwrap();
-        let free = space.blocks_available() * space.fragment_size();
-        let take = i64::try_from(free - leave_mebibytes * MEBI).unwrap();
-        let file = File::create(&filler).unwrap();
-        fallocate(&file, FallocateFlags::empty(), 0, take).unwrap();
-        filler
-    }
-
-    fn filler(&self) -> PathBuf {
-        self.lab
-            .cluster()
-            .node()
-            .path(flexvol_lab::kubernetes::DISK)
-            .join("somebody-else")
     }
 
     /// Removes everything that was made and waits until the node looks as before: first that
@@ -364,28 +319,6 @@ impl Scenario {
             .cluster()
             .kubectl(&[&exec[..], &["sh", "-c", script]].concat());
         result.expect_err(script).to_string()
-    }
-
-    /// Kubelet's directory of a pod, in the node.
-    #[track_caller]
-    pub fn directory_of(&self, pod: &Value) -> PathBuf {
-        let (namespace, name) = name_of(pod);
-        let uid = self.get(namespace, "pod", name)["metadata"]["uid"].clone();
-        Path::new("/var/lib/kubelet/pods").join(uid.as_str().unwrap())
-    }
-
-    /// What is mounted in one of kubelet's directories by a driver.
-    #[track_caller]
-    pub fn mounts_below(&self, directory: &Path) -> Vec<Mounted> {
-        let mut mounts = mounts_in(&self.lab.cluster().node().mountinfo().unwrap());
-        mounts.retain(|mount| mount.point.starts_with(directory) && mount.filesystem != "tmpfs");
-        mounts
-    }
-
-    /// Whether the node has a file of that path.
-    pub fn is_in_node(&self, path: &Path) -> bool {
-        let path = path.to_str().unwrap();
-        self.lab.cluster().node().path(path).exists()
     }
 
     /// A namespace, which stays: nothing of it is on the node.
