@@ -9,6 +9,7 @@ mod killed;
 mod life;
 mod lost;
 mod managed;
+mod old_data;
 mod readable;
 mod settings;
 mod tenants;
@@ -49,6 +50,7 @@ pub fn tests() -> Vec<&'static [Test]> {
         killed::TESTS,
         lost::TESTS,
         managed::TESTS,
+        old_data::TESTS,
         readable::TESTS,
         settings::TESTS,
         tenants::TESTS,
