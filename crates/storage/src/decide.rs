@@ -4,6 +4,9 @@
 //! goal is reached, or refuses. A list of steps would be stale after its first one; with one
 //! step at a time, "the normal way" and "the retry after a cut" are the same way. `Reached` is
 //! the only source of a Success, and it rests on what was measured.
+//!
+//! It is one file, however long: what a goal leads to rests on what was asked before, so that whoever
+//! changes one answer has to see all of them.
 
 use crate::{
     mark::{Mark, State},
