@@ -32,16 +32,17 @@ impl BlockBackend for Group {
         let Some(known) = self.logical_volume(volume)? else {
             return Ok(None);
         };
-        mapping::find(hint, |found| found.uuid == known.uuid)?
-            .map(|found| lvm::open(&found))
-            .transpose()
+        match mapping::find(hint, |found| found.uuid == known.uuid)? {
+            Some(found) if found.lies_on(self.disks()?)? => lvm::open(&found).map(Some),
+            _ => Ok(None),
+        }
     }
 
     fn map(&self, volume: &VolumeId, hint: Option<u32>) -> Result<Device> {
         let known = self.existing(volume)?;
         self.place.remember_first(&*self.facts()?);
         self.wipe_grown(volume, &known, has_state(&known, State::Blank)?)?;
-        lvm::device(&self.place, &known.name, &known.uuid, known.size, hint)
+        lvm::device(&self.place, self.disks()?, &known, hint)
     }
 
     fn unmap(&self, device: Device) -> Result<()> {

@@ -39,7 +39,7 @@ struct Group {
     /// What LVM said last, about one volume or all. Asking costs a program, so it is asked again
     /// only when something may have changed.
     seen: RefCell<Option<Seen>>,
-    /// The group's disks, once something was committed.
+    /// The group's disks, once they were asked for.
     disks: OnceCell<Vec<String>>,
 }
 
@@ -164,13 +164,18 @@ impl Group {
         changed
     }
 
-    /// Has the group's disks write what they still have in their caches.
-    fn sync(&self) -> Result<()> {
+    /// The group's disks that are there.
+    fn disks(&self) -> Result<&[String]> {
         if self.disks.get().is_none() {
             // Nobody else sets it meanwhile.
             let _ = self.disks.set(self.place.disks()?);
         }
-        lvm::sync(self.disks.get().map_or(&[], Vec::as_slice))
+        Ok(self.disks.get().map_or(&[], Vec::as_slice))
+    }
+
+    /// Has the group's disks write what they still have in their caches.
+    fn sync(&self) -> Result<()> {
+        lvm::sync(self.disks()?)
     }
 
     /// Nobody else takes from the pool while this is held.
@@ -194,7 +199,7 @@ impl Group {
         let Some((tag, from)) = grown_from(found).filter(|_| is_blank) else {
             return Ok(());
         };
-        let device = lvm::device(&self.place, &found.name, &found.uuid, found.size, None)?;
+        let device = lvm::device(&self.place, self.disks()?, found, None)?;
         let claim = device.claim()?;
         probe::wipe_grown(&device, from)?;
         drop((claim, device));
@@ -303,7 +308,7 @@ impl Backend for Group {
         let made = self.begin(&name, size, &lock)?;
         // Nobody else waits while it is wiped: it has its extents.
         drop(lock);
-        let device = lvm::device(&self.place, &name, &made.uuid, made.size, None)?;
+        let device = lvm::device(&self.place, self.disks()?, &made, None)?;
         let claim = device.claim()?;
         probe::wipe_ends(&device)?;
         drop((claim, device));

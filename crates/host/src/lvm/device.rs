@@ -7,7 +7,7 @@ use super::{
     view::LogicalVolume,
 };
 use crate::{Device, DeviceNumber, deadline::Deadline, mountinfo};
-use flexvol_sdk::{Bytes, Error, ErrorKind, Result};
+use flexvol_sdk::{Error, ErrorKind, Result};
 use std::{fs, time::Duration};
 
 /// Makes a device answer that LVM stopped, by LVM alone: resuming it by itself could bring a table
@@ -66,30 +66,71 @@ pub fn open(found: &Mapping) -> Result<Device> {
     }
 }
 
-/// The device of a volume that is in the metadata of its group with this size: it answers, and has
+/// Takes away a device that has a volume's UUIDs, or its name, and lies on disks that are none of its group's.
+fn remove_false(found: &Mapping) -> Result<()> {
+    log::warn!(
+        "the device {} says that it is the logical volume {} of {}, and lies on disks that are not that group's; it is removed",
+        found.number,
+        found.volume,
+        found.group
+    );
+    command::remove_mapping(&found.uuid).map_err(|error| {
+        Error::new(
+            ErrorKind::Conflict,
+            "another device says that it is the volume, lies on a disk that is not the volume group's, and is in use; find it with `dmsetup ls --tree`, and detach that disk",
+        )
+        .because(error.report())
+    })
+}
+
+/// Activates a volume. Another group's can have its device's name: whoever came first has it.
+fn activate(place: &Place, disks: &[String], volume: &LogicalVolume) -> Result<()> {
+    let Err(error) = place.activate(&volume.name) else {
+        return Ok(());
+    };
+    let has_its_name = |found: &Mapping| {
+        found.group == place.group && found.volume == volume.name && found.uuid != volume.uuid
+    };
+    match mapping::find(None, has_its_name)? {
+        Some(found) if !found.lies_on(disks)? => {
+            remove_false(&found)?;
+            place.activate(&volume.name)
+        }
+        _ => Err(error),
+    }
+}
+
+/// The device of a volume that is in the metadata of its group: it lies on the group's `disks`, answers, and has
 /// all of the size, or there is none.
 ///
 /// # Errors
 /// When that cannot be reached.
 pub fn device(
     place: &Place,
-    name: &str,
-    uuid: &str,
-    size: Bytes,
+    disks: &[String],
+    volume: &LogicalVolume,
     hint: Option<u32>,
 ) -> Result<Device> {
-    let is_it = |found: &Mapping| found.uuid == uuid;
+    let size = volume.size;
+    let is_it = |found: &Mapping| found.uuid == volume.uuid;
     let gone = || {
         Error::new(
             ErrorKind::Storage,
             "the volume has no device after it was activated",
         )
     };
-    let mut found = match mapping::find(hint, is_it)? {
+    let own = |found: Option<Mapping>| match found {
+        Some(found) if !found.lies_on(disks)? => {
+            remove_false(&found)?;
+            Ok(None)
+        }
+        found => Ok::<_, Error>(found),
+    };
+    let mut found = match own(mapping::find(hint, is_it)?)? {
         Some(found) => found,
         None => {
-            place.activate(name)?;
-            mapping::find(None, is_it)?.ok_or_else(gone)?
+            activate(place, disks, volume)?;
+            own(mapping::find(None, is_it)?)?.ok_or_else(gone)?
         }
     };
     if found.suspended {
