@@ -107,10 +107,14 @@ impl Detached {
     /// another one in its place. That never means the device is blank.
     pub fn new(device: &Device, filesystem: Filesystem) -> Result<Self> {
         let mounted = || Detached::of_any_device(device, filesystem);
-        match filesystem {
+        let detached = match filesystem {
             Filesystem::Btrfs => own_device::mounted_from(device, mounted),
             _ => mounted(),
-        }
+        };
+        detached.or_else(|refused| match refused.kind() {
+            ErrorKind::Busy => device.expect_no_holder().and(Err(refused)),
+            _ => Err(refused),
+        })
     }
 
     fn of_any_device(device: &Device, filesystem: Filesystem) -> Result<Self> {

@@ -325,7 +325,10 @@ impl<B: BlockBackend> BlockWorld<'_, B> {
 fn is_claimed(device: &Device) -> Result<bool> {
     match device.claim() {
         Ok(_) => Ok(false),
-        Err(busy) if busy.kind() == ErrorKind::Busy => Ok(true),
+        Err(busy) if busy.kind() == ErrorKind::Busy => {
+            device.expect_no_holder()?;
+            Ok(true)
+        }
         Err(error) => Err(error),
     }
 }
