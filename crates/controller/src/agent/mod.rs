@@ -17,8 +17,9 @@ use crate::{
         labels::{NODE_LABEL, node_label},
         v1alpha1::{NodeVolume, NodeVolumeStatus, Wanted},
     },
-    client::{fields::page, is_conflict, words},
+    client::{is_conflict, words},
     k8s::meta::uid,
+    runtime::reflector::{Event, Presence, reflect},
     support::{
         log,
         metrics::Metrics,
@@ -29,11 +30,7 @@ use action::{Duty, due};
 use anyhow::{Context, Result};
 use exec::{Drivers, Failure, arguments};
 use flexvol_sdk::ErrorClass;
-use futures_util::{StreamExt, pin_mut};
-use kube::{
-    Api, Client, ResourceExt,
-    runtime::{WatchStreamExt, watcher, watcher::Event},
-};
+use kube::{Api, Client, ResourceExt, runtime::watcher};
 use status::{failed, record, succeeded, ungrown, unknown};
 use std::{
     collections::{BTreeMap, HashSet},
@@ -131,40 +128,33 @@ impl Agent {
         let own = format!("{NODE_LABEL}={}", node_label(&self.node));
         // Whatever is done is read live before, so the API server may list from its memory: before Kubernetes
         // 1.31 it would read the orders of all nodes from etcd.
-        let config = watcher::Config::default()
-            .page_size(page::<NodeVolume>())
-            .labels(&own)
-            .any_semantic();
-        let stream = watcher(orders, config).default_backoff();
-        pin_mut!(stream);
-        while let Some(event) = stream.next().await {
-            match event {
-                Ok(Event::Apply(order) | Event::InitApply(order)) => {
-                    let name = order.name_any();
-                    let answer = order.status.clone().unwrap_or_default();
-                    let answered = Some(answer.observed_generation) == order.metadata.generation;
-                    if self.due(&order, &answer, answered) == Duty::Nothing {
-                        continue;
-                    }
-                    // Namespaces take turns.
-                    let owner = &order.spec.claim.namespace;
-                    // News of our own failure, or what a former agent failed at.
-                    if answered && answer.failures > 0 {
-                        let pause = pause_after(answer.failures, LONGEST_PAUSE);
-                        self.queue.push_later(owner, &name, pause);
-                    } else {
-                        self.queue.push(owner, &name);
-                    }
-                }
-                Ok(Event::InitDone) => self.seen.store(true, Ordering::Relaxed),
-                Ok(Event::Delete(order)) => drop(self.looked().remove(uid(&order.metadata))),
-                // What goes meanwhile nobody tells.
-                Ok(Event::Init) => self.looked().clear(),
-                Err(error) => {
-                    let error = error.to_string();
-                    log::warn("the watch of orders broke off", &[("error", &error)]);
-                }
+        let config = watcher::Config::default().labels(&own).any_semantic();
+        let handle = |event| match event {
+            Event::Object(order, Presence::There) => self.order_seen(&order),
+            Event::Object(order, Presence::Gone) => {
+                self.looked().remove(uid(&order.metadata));
             }
+            Event::ListBegins => self.looked().clear(),
+            Event::Listed(_) => self.seen.store(true, Ordering::Relaxed),
+        };
+        reflect(orders, config, handle).await;
+    }
+
+    fn order_seen(&self, order: &NodeVolume) {
+        let name = order.name_any();
+        let answer = order.status.clone().unwrap_or_default();
+        let answered = Some(answer.observed_generation) == order.metadata.generation;
+        if self.due(order, &answer, answered) == Duty::Nothing {
+            return;
+        }
+        // Namespaces take turns.
+        let owner = &order.spec.claim.namespace;
+        // News of our own failure, or what a former agent failed at.
+        if answered && answer.failures > 0 {
+            let pause = pause_after(answer.failures, LONGEST_PAUSE);
+            self.queue.push_later(owner, &name, pause);
+        } else {
+            self.queue.push(owner, &name);
         }
     }
 

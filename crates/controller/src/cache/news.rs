@@ -16,15 +16,6 @@ use std::{
 };
 use tokio::time::Instant;
 
-/// What a watch tells of an object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Presence {
-    /// It is as told.
-    There,
-    /// It was as told, and has gone.
-    Gone,
-}
-
 /// A claim as it was last seen, as far as a change of it can be a reason to look closer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Seen {

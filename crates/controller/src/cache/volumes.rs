@@ -9,10 +9,10 @@ mod tests;
 
 use crate::{
     api::{drivers::Ours, labels::checksum, v1alpha1::NodeVolume},
-    cache::news::Presence,
     decide::{Answer, Order, Published, Reclaim, Volume, Wanted},
     k8s::{meta::uid, volume::holder},
     observe::{order_of, volume_of},
+    runtime::reflector::Presence,
 };
 use k8s_openapi::api::core::v1::PersistentVolume;
 use kube::{ResourceExt, api::ObjectMeta};

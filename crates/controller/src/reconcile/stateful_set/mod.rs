@@ -18,21 +18,21 @@ use crate::{
         drivers::Ours,
         labels::{RESIZE_FAILED, checksum},
     },
-    client::{Read, Refusal, fields::page, is_conflict, refusal, words},
+    client::{Read, Refusal, is_conflict, refusal, words},
     events::{Events, Tone},
     k8s::stateful_set::{ordinals, restarts, wanted},
+    runtime::reflector::{Event, Presence, reflect},
     support::{
         log,
         work_queue::{Outcome, Pace, Queue},
     },
 };
 use anyhow::{Context, Result};
-use futures_util::{StreamExt, pin_mut};
 use k8s_openapi::api::{apps::v1::StatefulSet, core::v1::PersistentVolumeClaim};
 use kube::{
     Api, Client, ResourceExt,
     api::{Patch, PatchParams},
-    runtime::{WatchStreamExt, watcher, watcher::Event},
+    runtime::watcher,
 };
 use needs::{Asked, Need, asked_for, need, stranger};
 use serde_json::json;
@@ -161,26 +161,17 @@ impl Sets {
 
     async fn watch(&self) {
         let sets: Api<StatefulSet> = Api::all(self.client.clone());
-        let config = watcher::Config::default().page_size(page::<StatefulSet>());
-        let stream = watcher(sets, config).default_backoff();
-        pin_mut!(stream);
-        while let Some(event) = stream.next().await {
-            match event {
-                Ok(Event::Apply(set) | Event::InitApply(set)) => {
-                    if !wanted(&set).is_empty() || restarts(&set).is_err() {
-                        let namespace = set.namespace().unwrap_or_default();
-                        let key = format!("{namespace}/{}", set.name_any());
-                        // Namespaces take turns.
-                        self.queue.push_by(&namespace, &key, self.due(&key));
-                    }
-                }
-                Ok(Event::Delete(_) | Event::Init | Event::InitDone) => {}
-                Err(error) => {
-                    let error = error.to_string();
-                    log::warn("the watch of stateful sets broke off", &[("error", &error)]);
-                }
+        let handle = |event| {
+            if let Event::Object(set, Presence::There) = event
+                && (!wanted(&set).is_empty() || restarts(&set).is_err())
+            {
+                let namespace = set.namespace().unwrap_or_default();
+                let key = format!("{namespace}/{}", set.name_any());
+                // Namespaces take turns.
+                self.queue.push_by(&namespace, &key, self.due(&key));
             }
-        }
+        };
+        reflect(sets, watcher::Config::default(), handle).await;
     }
 
     fn looks(&self, key: &str) {

@@ -8,26 +8,21 @@ use crate::{
         labels::{CLAIM_FINALIZER, volume_name},
         v1alpha1::{NodeVolume, StorageNode},
     },
-    cache::news::{Presence, Seen},
-    client::fields::page,
+    cache::news::Seen,
     k8s::{
         claim,
         meta::{has_finalizer, uid},
         volume::{self, handed_on, is_ours, lost_its_claim},
     },
     reconcile::volume::Controller,
+    runtime::reflector::{Event, Presence, reflect},
     support::log,
 };
-use futures_util::{StreamExt, pin_mut};
 use k8s_openapi::api::{
     core::v1::{PersistentVolume, PersistentVolumeClaim},
     storage::v1::StorageClass,
 };
-use kube::{
-    Api, Resource, ResourceExt,
-    api::ObjectMeta,
-    runtime::{WatchStreamExt, watcher, watcher::Event},
-};
+use kube::{Api, Resource, ResourceExt, api::ObjectMeta, runtime::watcher};
 use serde::de::DeserializeOwned;
 use std::{
     collections::{HashMap, HashSet},
@@ -45,33 +40,6 @@ const LOOK: Duration = Duration::from_secs(2);
 
 /// Volumes that no node could have are looked at no more often than this because nodes offer more.
 const OFFERS: Duration = Duration::from_secs(60);
-
-/// The lists of all objects of a kind, one after the other.
-#[derive(Debug, Default)]
-struct Lists {
-    begun: u32,
-    /// The UIDs in the one that has begun last, unless that is the first: nothing was known before it.
-    uids: HashSet<String>,
-}
-
-impl Lists {
-    /// Another one begins, also because the former one broke off.
-    fn begin(&mut self) {
-        self.begun = self.begun.saturating_add(1);
-        self.uids.clear();
-    }
-
-    fn has(&mut self, meta: &ObjectMeta) {
-        if self.begun > 1 {
-            self.uids.insert(uid(meta).to_owned());
-        }
-    }
-
-    /// What there is, if something else may have been known before.
-    fn end(&mut self) -> Option<HashSet<String>> {
-        (self.begun > 1).then(|| std::mem::take(&mut self.uids))
-    }
-}
 
 impl Controller {
     pub(crate) fn watch_all(self: &Arc<Self>) {
@@ -177,35 +145,22 @@ impl Controller {
         let api: Api<K> = Api::all(self.client.clone());
         let this = Arc::clone(self);
         tokio::spawn(async move {
-            let config = watcher::Config::default().page_size(page::<K>());
-            let stream = watcher(api, config).default_backoff();
-            pin_mut!(stream);
-            let (mut lists, mut first) = (Lists::default(), true);
-            while let Some(event) = stream.next().await {
-                match event {
-                    Ok(Event::Apply(object)) => seen(&object, Presence::There),
-                    Ok(Event::InitApply(object)) => {
-                        lists.has(object.meta());
-                        seen(&object, Presence::There);
+            let mut first = true;
+            let handle = move |event| match event {
+                Event::ListBegins => {}
+                Event::Object(object, presence) => seen(&object, presence),
+                Event::Listed(listed) => {
+                    // What is not among them has gone, and nobody said so.
+                    let gone = listed.map(|listed| keep(&this, &listed));
+                    for name in gone.into_iter().flatten() {
+                        this.look_at(&name);
                     }
-                    Ok(Event::Delete(object)) => seen(&object, Presence::Gone),
-                    Ok(Event::Init) => lists.begin(),
-                    Ok(Event::InitDone) => {
-                        // What is not among them has gone, and nobody said so.
-                        let gone = lists.end().map(|listed| keep(&this, &listed));
-                        for name in gone.into_iter().flatten() {
-                            this.look_at(&name);
-                        }
-                        if std::mem::take(&mut first) {
-                            this.synced.fetch_add(1, Ordering::Relaxed);
-                        }
-                    }
-                    Err(error) => {
-                        let (kind, error) = (K::kind(&()), error.to_string());
-                        log::warn("a watch broke off", &[("of", &kind), ("error", &error)]);
+                    if std::mem::take(&mut first) {
+                        this.synced.fetch_add(1, Ordering::Relaxed);
                     }
                 }
-            }
+            };
+            reflect(api, watcher::Config::default(), handle).await;
         });
     }
 

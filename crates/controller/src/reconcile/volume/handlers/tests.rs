@@ -43,23 +43,3 @@ async fn a_claim_that_has_gone_waits_for_no_node() {
     );
     assert_eq!(nodeless(), 1);
 }
-
-#[test]
-fn what_was_in_a_list_that_broke_off_and_is_not_in_the_next_one_has_gone() {
-    let meta = |uid: &str| ObjectMeta {
-        uid: Some(uid.to_owned()),
-        ..ObjectMeta::default()
-    };
-    let mut lists = Lists::default();
-    lists.begin();
-    lists.has(&meta("1"));
-    assert_eq!(lists.end(), None, "nothing was known before");
-    let mut lists = Lists::default();
-    lists.begin();
-    lists.has(&meta("1"));
-    lists.begin();
-    lists.has(&meta("2"));
-    assert_eq!(lists.end(), Some(HashSet::from(["2".to_owned()])));
-    lists.begin();
-    assert_eq!(lists.end(), Some(HashSet::new()));
-}

@@ -1,0 +1,3 @@
+//! What every reconciler runs on: the loop that watches.
+
+pub(crate) mod reflector;
