@@ -4,7 +4,8 @@ use super::{Agent, bounds, exec::Drivers};
 use crate::{
     api::v1alpha1::{DriverReport, StorageNode, StorageNodeStatus},
     client::{Refusal, refusal, words},
-    support::{log, work_queue::pause_after},
+    runtime::work_queue::pause_after,
+    support::log,
 };
 use anyhow::{Context, Error, Result};
 use flexvol_sdk::ErrorClass;

@@ -7,7 +7,6 @@ mod guard;
 mod heartbeat;
 pub mod nsenter;
 mod status;
-mod workers;
 
 pub use heartbeat::HEARTBEAT;
 
@@ -17,14 +16,13 @@ use crate::{
         labels::{NODE_LABEL, node_label},
         v1alpha1::{NodeVolume, NodeVolumeStatus, Wanted},
     },
-    client::{is_conflict, words},
     k8s::meta::uid,
-    runtime::reflector::{Event, Presence, reflect},
-    support::{
-        log,
-        metrics::Metrics,
+    runtime::{
+        reflector::{Event, Presence, reflect},
         work_queue::{Outcome, Queue, pause_after},
+        workers::Workers,
     },
+    support::{log, metrics::Metrics},
 };
 use action::{Duty, due};
 use anyhow::{Context, Result};
@@ -42,6 +40,13 @@ use std::{
     time::{Duration, Instant},
 };
 use tokio::sync::Notify;
+
+/// So that drivers that hang keep no others from their work, more run where some take long: most calls take seconds.
+const WORKERS: Workers = Workers {
+    kind: "volume",
+    count: 4,
+    long: 12,
+};
 
 /// When an order that has changed meanwhile is looked at again.
 const SOON: Duration = Duration::from_millis(50);
@@ -116,11 +121,11 @@ impl Agent {
         tokio::spawn(async move { this.watch().await });
         let this = Arc::clone(&self);
         tokio::spawn(async move { this.report().await });
-        let serve = |name: String| {
+        let reconcile = |name: String| {
             let this = Arc::clone(&self);
-            async move { this.serve(&name).await }
+            async move { this.reconcile(&name).await }
         };
-        workers::work(Arc::clone(&self.queue), serve).await;
+        WORKERS.run(Arc::clone(&self.queue), reconcile).await;
     }
 
     async fn watch(&self) {
@@ -158,22 +163,7 @@ impl Agent {
         }
     }
 
-    async fn serve(&self, name: &str) -> Outcome {
-        match self.order(name).await {
-            Ok(outcome) => outcome,
-            Err(error) if is_conflict(&error) => Outcome::After(SOON),
-            Err(error) => {
-                let error = words(&error);
-                log::warn(
-                    "cannot serve an order",
-                    &[("volume", name), ("error", &error)],
-                );
-                Outcome::Failed
-            }
-        }
-    }
-
-    async fn order(&self, name: &str) -> Result<Outcome> {
+    async fn reconcile(&self, name: &str) -> Result<Outcome> {
         let orders: Api<NodeVolume> = Api::all(self.client.clone());
         let Some(order) = orders.get_opt(name).await.context("read the order")? else {
             return Ok(Outcome::Settled);

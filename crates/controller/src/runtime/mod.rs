@@ -1,3 +1,5 @@
-//! What every reconciler runs on: the loop that watches.
+//! What every reconciler runs on: watches that fill its work queue, and workers that empty it.
 
 pub(crate) mod reflector;
+pub(crate) mod work_queue;
+pub(crate) mod workers;

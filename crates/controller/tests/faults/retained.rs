@@ -46,7 +46,7 @@ pub fn read_late() {
         drop(hold);
         world.eventually("the agent to be done with the order", |world| {
             let said = fs::read_to_string(world.path("node.log")).unwrap();
-            said.contains("cannot serve an order") || world.storage().is_empty()
+            said.contains("cannot reconcile") || world.storage().is_empty()
         })?;
         assert_eq!(Vec::from_iter(world.storage().into_values()), [10 * MEBI]);
         Ok(())

@@ -1,6 +1,6 @@
 //! What a driver had no room for, whatever it says of its capacity.
 
-use crate::support::work_queue::Pace;
+use crate::runtime::work_queue::Pace;
 use flexvol_sdk::Bytes;
 use std::time::Duration;
 use tokio::time::Instant;

@@ -12,10 +12,8 @@ use crate::{
     client::{Refusal, refusal},
     events::Tone,
     k8s::stateful_set::restarts,
-    support::{
-        log,
-        work_queue::{Outcome, Pace},
-    },
+    runtime::work_queue::{Outcome, Pace},
+    support::log,
 };
 use anyhow::{Context, Result};
 use k8s_openapi::{

@@ -18,14 +18,15 @@ use crate::{
         drivers::Ours,
         labels::{RESIZE_FAILED, checksum},
     },
-    client::{Read, Refusal, is_conflict, refusal, words},
+    client::{Read, Refusal, refusal, words},
     events::{Events, Tone},
     k8s::stateful_set::{ordinals, restarts, wanted},
-    runtime::reflector::{Event, Presence, reflect},
-    support::{
-        log,
+    runtime::{
+        reflector::{Event, Presence, reflect},
         work_queue::{Outcome, Pace, Queue},
+        workers::Workers,
     },
+    support::log,
 };
 use anyhow::{Context, Result};
 use k8s_openapi::api::{apps::v1::StatefulSet, core::v1::PersistentVolumeClaim};
@@ -43,6 +44,12 @@ use std::{
 };
 use stopped::Stopped;
 use tokio::time::Instant;
+
+const WORKERS: Workers = Workers {
+    kind: "set",
+    count: 1,
+    long: 0,
+};
 
 /// A set of which a claim was asked to grow is looked at again after this, and no set is sooner because of news of it:
 /// who edits one all the time keeps no other waiting.
@@ -112,7 +119,7 @@ pub struct Sets {
     client: Client,
     /// Whose claims are asked to grow.
     ours: Ours,
-    queue: Queue,
+    queue: Arc<Queue>,
     events: Arc<Events>,
     /// By set.
     rounds: Mutex<HashMap<String, Round>>,
@@ -132,7 +139,7 @@ impl Sets {
         Arc::new(Sets {
             client,
             ours,
-            queue: Queue::new(Duration::from_secs(300)),
+            queue: Arc::new(Queue::new(Duration::from_secs(300))),
             events,
             rounds: Mutex::default(),
             looked: Mutex::default(),
@@ -143,20 +150,12 @@ impl Sets {
     pub(crate) async fn run(self: Arc<Self>) {
         let this = Arc::clone(&self);
         tokio::spawn(async move { this.watch().await });
-        loop {
-            let key = self.queue.next().await;
+        let reconcile = |key: String| {
             self.looks(&key);
-            let outcome = match self.set(&key).await {
-                Ok(outcome) => outcome,
-                Err(error) if is_conflict(&error) => Outcome::After(Duration::from_millis(100)),
-                Err(error) => {
-                    let error = words(&error);
-                    log::warn("cannot grow a set", &[("set", &key), ("error", &error)]);
-                    Outcome::Failed
-                }
-            };
-            self.queue.done(&key, outcome);
-        }
+            let this = Arc::clone(&self);
+            async move { this.reconcile(&key).await }
+        };
+        WORKERS.run(Arc::clone(&self.queue), reconcile).await;
     }
 
     async fn watch(&self) {
@@ -188,7 +187,7 @@ impl Sets {
             .map_or_else(Instant::now, |looked| *looked + SOON)
     }
 
-    async fn set(&self, key: &str) -> Result<Outcome> {
+    async fn reconcile(&self, key: &str) -> Result<Outcome> {
         let begun = self.rounds().remove(key);
         let (namespace, name) = key.split_once('/').context("a set's key")?;
         let Some(set) = self.read(namespace, name).await? else {

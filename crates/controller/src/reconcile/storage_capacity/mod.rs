@@ -13,7 +13,8 @@ use crate::{
     cache::nodes::Room,
     client::{Refusal, fields::page, paginate, refusal, words},
     reconcile::volume::Controller,
-    support::{log, work_queue::pause_after},
+    runtime::work_queue::pause_after,
+    support::log,
 };
 use anyhow::{Context, Error, Result};
 use diff::{

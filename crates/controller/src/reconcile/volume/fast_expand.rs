@@ -9,7 +9,7 @@ use crate::{
     k8s::claim,
     observe::{self, Live},
     reconcile::volume::{Controller, OTHERS, STEPS, apply::Act},
-    support::work_queue::Outcome,
+    runtime::work_queue::Outcome,
 };
 use anyhow::{Context, Result};
 use k8s_openapi::api::{core::v1::PersistentVolumeClaim, storage::v1::StorageClass};

@@ -33,11 +33,11 @@ use crate::{
             reschedule::Asked,
         },
     },
-    support::{
-        log,
-        metrics::Metrics,
+    runtime::{
         work_queue::{Outcome, Pace, Queue},
+        workers::Workers,
     },
+    support::{log, metrics::Metrics},
 };
 use anyhow::Result;
 use flexvol_sdk::ErrorClass;
@@ -53,8 +53,11 @@ use std::{
     time::Duration,
 };
 
-/// How many volumes are worked on at a time.
-const WORKERS: usize = 10;
+const WORKERS: Workers = Workers {
+    kind: "volume",
+    count: 10,
+    long: 0,
+};
 
 /// How soon what cannot be had, or is stuck, is looked at again, if nothing says that it has changed.
 const STUCK: Pace = Pace {
@@ -80,7 +83,7 @@ pub struct Controller {
     pub(crate) ours: Ours,
     pub(crate) index: Index,
     pub(crate) classes: Classes,
-    pub(crate) queue: Queue,
+    pub(crate) queue: Arc<Queue>,
     pub(crate) nodes: Nodes,
     /// Volumes that no node can have: more is offered, and they are looked at.
     pub(crate) nodeless: Mutex<HashSet<String>>,
@@ -114,7 +117,7 @@ impl Controller {
             ours,
             index: Index::default(),
             classes: Classes::default(),
-            queue: Queue::new(Duration::from_secs(300)),
+            queue: Arc::new(Queue::new(Duration::from_secs(300))),
             nodes: Nodes::new(silence),
             nodeless: Mutex::default(),
             offered: AtomicBool::new(false),
@@ -154,19 +157,13 @@ impl Controller {
         tokio::spawn(async move { this.forget_nodes().await });
         let this = Arc::clone(&self);
         tokio::spawn(async move { this.count().await });
-        let workers = (0..WORKERS).map(|_| {
+        let reconcile = |name: String| {
+            let waiting = i64::try_from(self.queue.waiting()).unwrap_or(i64::MAX);
+            self.metrics.waiting.set(waiting);
             let this = Arc::clone(&self);
-            tokio::spawn(async move {
-                loop {
-                    let name = this.queue.next().await;
-                    let waiting = i64::try_from(this.queue.waiting()).unwrap_or(i64::MAX);
-                    this.metrics.waiting.set(waiting);
-                    let outcome = this.volume(&name).await;
-                    this.queue.done(&name, outcome);
-                }
-            })
-        });
-        futures_util::future::join_all(workers).await;
+            async move { this.reconcile(&name).await }
+        };
+        WORKERS.run(Arc::clone(&self.queue), reconcile).await;
     }
 
     /// Counts now and then what is not as it shall be: of a hundred thousand, in milliseconds.
@@ -183,21 +180,14 @@ impl Controller {
         }
     }
 
-    async fn volume(&self, name: &str) -> Outcome {
-        match self.steps(name).await {
-            Ok(outcome) => outcome,
-            // Somebody was faster: what they wrote is looked at.
-            Err(error) if is_conflict(&error) => {
-                self.metrics.operated("step", "changed");
-                Outcome::After(Duration::from_millis(100))
-            }
-            Err(error) => {
-                self.metrics.operated("step", "failed");
-                let error = words(&error);
-                log::warn("a step failed", &[("volume", name), ("error", &error)]);
-                Outcome::Failed
-            }
+    async fn reconcile(&self, name: &str) -> Result<Outcome> {
+        let done = self.steps(name).await;
+        if let Err(error) = &done {
+            let changed = is_conflict(error);
+            let word = if changed { "changed" } else { "failed" };
+            self.metrics.operated("step", word);
         }
+        done
     }
 
     async fn steps(&self, name: &str) -> Result<Outcome> {

@@ -1,7 +1,7 @@
 //! For which volumes the scheduler was asked for another node, and when it may be asked again: it does not
 //! know what nodes lack, and may choose the same one each time.
 
-use crate::support::work_queue::Pace;
+use crate::runtime::work_queue::Pace;
 use std::{
     collections::HashMap,
     sync::{Mutex, PoisonError},
