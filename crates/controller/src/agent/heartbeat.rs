@@ -4,7 +4,7 @@ use super::{Agent, bounds, exec::Drivers};
 use crate::{
     api::v1alpha1::{DriverReport, StorageNode, StorageNodeStatus},
     client::{Refusal, refusal, words},
-    runtime::work_queue::pause_after,
+    runtime::backoff::Backoff,
     support::log,
 };
 use anyhow::{Context, Error, Result};
@@ -49,8 +49,11 @@ fn says_the_same(one: &StorageNodeStatus, other: &StorageNodeStatus) -> bool {
 /// How long to wait after so many failures, at most a period. What fails one node fails all of them, which
 /// must not come again at once, so up to half of it is left to chance, from 0 to 1.
 fn pause(failures: u32, heartbeat: Duration, chance: f64) -> Duration {
-    let whole = pause_after(failures, heartbeat.max(SOON));
-    whole.mul_f64(1.0 - chance / 2.0)
+    let whole = Backoff {
+        first: SOON,
+        longest: heartbeat.max(SOON),
+    };
+    whole.after(failures).mul_f64(1.0 - chance / 2.0)
 }
 
 /// From 0 to 1; the standard library has no other source.

@@ -18,8 +18,9 @@ use crate::{
     },
     k8s::meta::uid,
     runtime::{
+        backoff::Backoff,
         reflector::{Event, Presence, reflect},
-        work_queue::{Outcome, Queue, pause_after},
+        work_queue::{Outcome, Queue},
         workers::Workers,
     },
     support::{log, metrics::Metrics},
@@ -50,9 +51,6 @@ const WORKERS: Workers = Workers {
 
 /// When an order that has changed meanwhile is looked at again.
 const SOON: Duration = Duration::from_millis(50);
-
-/// The longest pause after failures.
-const LONGEST_PAUSE: Duration = Duration::from_secs(300);
 
 /// One node's agent.
 pub struct Agent {
@@ -98,7 +96,7 @@ impl Agent {
             node,
             ours,
             drivers,
-            queue: Arc::new(Queue::new(LONGEST_PAUSE)),
+            queue: Arc::new(Queue::new(Backoff::FAILURES)),
             metrics,
             seen: AtomicBool::new(false),
             told: AtomicBool::new(false),
@@ -156,7 +154,7 @@ impl Agent {
         let owner = &order.spec.claim.namespace;
         // News of our own failure, or what a former agent failed at.
         if answered && answer.failures > 0 {
-            let pause = pause_after(answer.failures, LONGEST_PAUSE);
+            let pause = Backoff::FAILURES.after(answer.failures);
             self.queue.push_later(owner, &name, pause);
         } else {
             self.queue.push(owner, &name);
@@ -230,7 +228,7 @@ impl Agent {
         Ok(match after.failures {
             0 => Outcome::Settled,
             // Counted in the answer, so that a new agent goes on as slowly.
-            failures => Outcome::After(pause_after(failures, LONGEST_PAUSE)),
+            failures => Outcome::After(Backoff::FAILURES.after(failures)),
         })
     }
 

@@ -72,6 +72,7 @@ impl Workers {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::runtime::backoff::Backoff;
     use std::{
         future::pending,
         sync::atomic::{AtomicUsize, Ordering},
@@ -79,7 +80,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn calls_that_hang_keep_others_waiting_for_a_minute() {
-        let queue = Arc::new(Queue::new(LONG));
+        let queue = Arc::new(Queue::new(Backoff::FAILURES));
         let begun = Arc::new(AtomicUsize::new(0));
         let reconcile = {
             let begun = Arc::clone(&begun);

@@ -12,7 +12,7 @@ use crate::{
     client::{Refusal, refusal},
     events::Tone,
     k8s::stateful_set::restarts,
-    runtime::work_queue::{Outcome, Pace},
+    runtime::{backoff::Backoff, work_queue::Outcome},
     support::log,
 };
 use anyhow::{Context, Result};
@@ -124,16 +124,16 @@ impl Sets {
         );
         log::warn("a pod is not stopped", &[("why", &text)]);
         self.events.say(set, Tone::Warning, RESIZE_FAILED, &text);
-        Ok(Outcome::InVain(pace(&refused)))
+        Ok(Outcome::InVain(backoff(&refused)))
     }
 }
 
 /// How soon the set is looked at again: not before the API server says so.
-fn pace(refused: &Status) -> Pace {
+fn backoff(refused: &Status) -> Backoff {
     let details = refused.details.as_ref();
     let seconds = details.map_or(0, |details| details.retry_after_seconds);
     let first = Duration::from_secs(seconds.into());
-    Pace {
+    Backoff {
         first: first.clamp(WAITS.first, WAITS.longest),
         ..WAITS
     }
@@ -161,7 +161,7 @@ mod tests {
                 "status": "Failure", "code": 429, "reason": "TooManyRequests", "message": "no",
                 "details": details,
             });
-            pace(&from_value(status).unwrap()).first.as_secs()
+            backoff(&from_value(status).unwrap()).first.as_secs()
         };
         assert_eq!(first(json!({"retryAfterSeconds": 10})), 10);
         assert_eq!(first(json!({"retryAfterSeconds": 9999})), 300);

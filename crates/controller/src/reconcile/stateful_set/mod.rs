@@ -22,8 +22,9 @@ use crate::{
     events::{Events, Tone},
     k8s::stateful_set::{ordinals, restarts, wanted},
     runtime::{
+        backoff::Backoff,
         reflector::{Event, Presence, reflect},
-        work_queue::{Outcome, Pace, Queue},
+        work_queue::{Outcome, Queue},
         workers::Workers,
     },
     support::log,
@@ -56,13 +57,13 @@ const WORKERS: Workers = Workers {
 const SOON: Duration = Duration::from_secs(5);
 
 /// How soon a set is looked at again that has claims which wait for something, if it does not change.
-const WAITS: Pace = Pace {
+const WAITS: Backoff = Backoff {
     first: SOON,
     longest: Duration::from_secs(300),
 };
 
 /// The same if all claims have their size: the set may have made others meanwhile.
-const DONE: Pace = Pace {
+const DONE: Backoff = Backoff {
     first: Duration::from_secs(60),
     longest: Duration::from_secs(3600),
 };
@@ -139,7 +140,7 @@ impl Sets {
         Arc::new(Sets {
             client,
             ours,
-            queue: Arc::new(Queue::new(Duration::from_secs(300))),
+            queue: Arc::new(Queue::new(Backoff::FAILURES)),
             events,
             rounds: Mutex::default(),
             looked: Mutex::default(),

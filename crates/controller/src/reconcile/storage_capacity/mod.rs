@@ -13,7 +13,7 @@ use crate::{
     cache::nodes::Room,
     client::{Refusal, fields::page, paginate, refusal, words},
     reconcile::volume::Controller,
-    runtime::work_queue::pause_after,
+    runtime::backoff::Backoff,
     support::log,
 };
 use anyhow::{Context, Error, Result};
@@ -46,8 +46,11 @@ const TRUST: Duration = Duration::from_secs(300);
 /// thousand again and again.
 const NODES: Duration = Duration::from_secs(60);
 
-/// The longest pause after failures.
-const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+/// After failures.
+const PAUSE: Backoff = Backoff {
+    longest: Duration::from_secs(60),
+    ..Backoff::FAILURES
+};
 
 /// What was read.
 struct Known {
@@ -83,7 +86,7 @@ pub async fn tell(
     };
     let (mut failures, mut warned) = (0u32, false);
     loop {
-        sleep(PERIOD.max(pause_after(failures, LONGEST_PAUSE))).await;
+        sleep(PERIOD.max(PAUSE.after(failures))).await;
         if !controller.is_ready() {
             continue;
         }

@@ -34,7 +34,8 @@ use crate::{
         },
     },
     runtime::{
-        work_queue::{Outcome, Pace, Queue},
+        backoff::Backoff,
+        work_queue::{Outcome, Queue},
         workers::Workers,
     },
     support::{log, metrics::Metrics},
@@ -60,13 +61,13 @@ const WORKERS: Workers = Workers {
 };
 
 /// How soon what cannot be had, or is stuck, is looked at again, if nothing says that it has changed.
-const STUCK: Pace = Pace {
+const STUCK: Backoff = Backoff {
     first: Duration::from_secs(60),
     longest: Duration::from_secs(3600),
 };
 
 /// The same where somebody else has to act: news may get lost, and then a claim would wait for ever.
-pub(crate) const OTHERS: Pace = Pace {
+pub(crate) const OTHERS: Backoff = Backoff {
     first: Duration::from_secs(300),
     longest: Duration::from_secs(3600),
 };
@@ -117,7 +118,7 @@ impl Controller {
             ours,
             index: Index::default(),
             classes: Classes::default(),
-            queue: Arc::new(Queue::new(Duration::from_secs(300))),
+            queue: Arc::new(Queue::new(Backoff::FAILURES)),
             nodes: Nodes::new(silence),
             nodeless: Mutex::default(),
             offered: AtomicBool::new(false),

@@ -1,7 +1,7 @@
 //! For which volumes the scheduler was asked for another node, and when it may be asked again: it does not
 //! know what nodes lack, and may choose the same one each time.
 
-use crate::runtime::work_queue::Pace;
+use crate::runtime::backoff::Backoff;
 use std::{
     collections::HashMap,
     sync::{Mutex, PoisonError},
@@ -10,7 +10,7 @@ use std::{
 use tokio::time::Instant;
 
 /// How long the scheduler's next choice is given.
-const PACE: Pace = Pace {
+const PAUSE: Backoff = Backoff {
     first: Duration::from_secs(5),
     longest: Duration::from_secs(300),
 };
@@ -27,7 +27,7 @@ impl Asked {
     pub fn pause(&self, name: &str) -> Option<Duration> {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let (when, times) = *all.get(name)?;
-        let left = PACE.after(times).checked_sub(when.elapsed())?;
+        let left = PAUSE.after(times).checked_sub(when.elapsed())?;
         (!left.is_zero()).then_some(left)
     }
 
