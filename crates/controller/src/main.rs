@@ -3,7 +3,7 @@
 
 mod args;
 
-use anyhow::{Context, Result};
+use anyhow::{Context as _, Result};
 use args::{
     AgentArguments, Cli, Common, ControllerArguments, EnterArguments, RecoverArguments,
     StatusArguments, Verb,
@@ -12,10 +12,14 @@ use clap::Parser;
 use flexvol_controller::{
     admission,
     agent::{Agent, exec::Drivers, nsenter},
+    cache::nodes::Nodes,
     cli::{recover, status},
     client::{self, Budget, Fence},
     leader,
-    reconcile::{storage_capacity, volume::Controller},
+    reconcile::{
+        storage_capacity,
+        volume::{self, Context},
+    },
     server::probes::{self, Ready},
     support::{log, metrics::Metrics},
 };
@@ -134,9 +138,15 @@ async fn controller(arguments: ControllerArguments) -> Result<()> {
     .await?;
     let silence = Duration::from_secs(arguments.silence_seconds);
     let ours = common.ours()?;
-    let controller = Controller::new(client.clone(), ours, silence, metrics.clone());
+    let nodes = Arc::new(Nodes::new(silence));
+    let context = Context::new(
+        client.clone(),
+        ours.clone(),
+        Arc::clone(&nodes),
+        metrics.clone(),
+    );
     let leading = Arc::new(AtomicBool::new(false));
-    let (this, leads) = (Arc::clone(&controller), Arc::clone(&leading));
+    let (this, leads) = (Arc::clone(&context), Arc::clone(&leading));
     let certified = webhooks(&arguments, &namespace, &client, &leading, &metrics).await?;
     let ready = move || certified() && (!leads.load(Ordering::Relaxed) || this.is_ready());
     listen(common, &metrics, Arc::new(ready)).await?;
@@ -144,13 +154,16 @@ async fn controller(arguments: ControllerArguments) -> Result<()> {
     leader::lead(&client, &namespace, &identity, term, fence).await?;
     leading.store(true, Ordering::Relaxed);
     metrics.leading.set(1);
+    let this = Arc::clone(&context);
     tokio::spawn(storage_capacity::tell(
         teller,
         namespace,
         arguments.deployment,
-        Arc::clone(&controller),
+        ours,
+        nodes,
+        move || this.is_ready(),
     ));
-    controller.run().await;
+    volume::run(context).await;
     Ok(())
 }
 

@@ -9,7 +9,7 @@ use crate::{
         },
         v1alpha1::{NodeVolume, StorageNode},
     },
-    cache::news::Seen,
+    cache::event_filter::ClaimSummary,
     client::prune::Prune,
     k8s::{
         pod::{Pod, claims_of},
@@ -66,7 +66,7 @@ fn of_a_claim_all_that_is_a_reason_to_look_closer_is_read_and_nothing_that_can_b
     });
     let read: PersistentVolumeClaim = listed("", "persistentvolumeclaims", &claim);
     let whole: PersistentVolumeClaim = from_value(claim).unwrap();
-    assert_eq!(Seen::of(&read), Seen::of(&whole));
+    assert_eq!(ClaimSummary::of(&read), ClaimSummary::of(&whole));
     let (meta, of) = (&read.metadata, &whole.metadata);
     assert_eq!(meta.finalizers.as_deref().unwrap(), [CLAIM_FINALIZER]);
     assert_eq!(meta.annotations.as_ref().unwrap().len(), 3);

@@ -9,10 +9,12 @@
 mod diff;
 
 use crate::{
-    api::labels::{MANAGED, hostname},
-    cache::nodes::Room,
+    api::{
+        drivers::Ours,
+        labels::{MANAGED, hostname},
+    },
+    cache::nodes::{Nodes, Room},
     client::{Refusal, fields::page, paginate, refusal, words},
-    reconcile::volume::Controller,
     runtime::backoff::Backoff,
     support::log,
 };
@@ -64,16 +66,18 @@ struct Known {
     listed: Option<Instant>,
 }
 
-/// Tells the scheduler for ever of the room for the controller's drivers, in objects of this namespace. They are a
+/// Tells the scheduler for ever of the room for these drivers on these nodes, once all there is was seen, in objects of this namespace. They are a
 /// Deployment's of it, if one is said, and go with that: the scheduler believes the objects of all namespaces, and
 /// those of a controller that was there once nobody would correct.
 pub async fn tell(
     client: Client,
     namespace: String,
     deployment: Option<String>,
-    controller: Arc<Controller>,
+    ours: Ours,
+    nodes: Arc<Nodes>,
+    ready: impl Fn() -> bool,
 ) {
-    if !controller.ours.any_scheduled() {
+    if !ours.any_scheduled() {
         return;
     }
     let mut teller = Teller {
@@ -81,16 +85,18 @@ pub async fn tell(
         deployments: Api::namespaced(client.clone(), &namespace),
         deployment,
         client,
+        ours,
+        nodes,
         known: None,
         last: String::new(),
     };
     let (mut failures, mut warned) = (0u32, false);
     loop {
         sleep(PERIOD.max(PAUSE.after(failures))).await;
-        if !controller.is_ready() {
+        if !ready() {
             continue;
         }
-        match teller.round(&controller).await {
+        match teller.round().await {
             Ok(()) => failures = 0,
             // It may be another API server that answers next, or the same after an upgrade.
             Err(error) if refused(&error) == Some(Refusal::Missing) => {
@@ -120,6 +126,8 @@ fn refused(error: &Error) -> Option<Refusal> {
 
 struct Teller {
     client: Client,
+    ours: Ours,
+    nodes: Arc<Nodes>,
     told: Api<CSIStorageCapacity>,
     deployments: Api<Deployment>,
     deployment: Option<String>,
@@ -133,12 +141,12 @@ impl Teller {
     ///
     /// # Errors
     /// The first refusal; `Missing` is that of the list alone.
-    async fn round(&mut self, controller: &Controller) -> Result<()> {
+    async fn round(&mut self) -> Result<()> {
         let mut known = match self.known.take() {
             Some(known) if known.since.elapsed() < TRUST => known,
             _ => self.learn().await?,
         };
-        let wanted = self.wanted(controller, &mut known).await?;
+        let wanted = self.wanted(&mut known).await?;
         let before = known.told.clone();
         let (mut is_true, mut first) = (true, None);
         let changes = changes(&wanted, &before);
@@ -201,15 +209,15 @@ impl Teller {
         }))
     }
 
-    async fn wanted(&self, controller: &Controller, known: &mut Known) -> Result<Wanted> {
+    async fn wanted(&self, known: &mut Known) -> Result<Wanted> {
         let classes: Api<StorageClass> = Api::all(self.client.clone());
         // As the API server remembers them: they are looked at again soon.
         let listed = classes.list(&ListParams::default().match_any()).await;
         let mut rooms = Vec::new();
         for class in listed.context("list storage classes")? {
-            if let Some(driver) = controller.ours.scheduled(&class.provisioner) {
+            if let Some(driver) = self.ours.scheduled(&class.provisioner) {
                 let class = class.name_any();
-                let found = controller.nodes.rooms(driver, &class).into_iter();
+                let found = self.nodes.rooms(driver, &class).into_iter();
                 rooms.extend(found.map(|room| (class.clone(), room)));
             }
         }

@@ -20,9 +20,9 @@ const FORGET: Duration = Duration::from_secs(900);
 
 /// When, and how often in a row, by name of the volume.
 #[derive(Debug, Default)]
-pub(crate) struct Asked(Mutex<HashMap<String, (Instant, u32)>>);
+pub(crate) struct Reschedules(Mutex<HashMap<String, (Instant, u32)>>);
 
-impl Asked {
+impl Reschedules {
     /// How long the scheduler must not be asked for this volume, if it was asked lately.
     pub fn pause(&self, name: &str) -> Option<Duration> {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -46,7 +46,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_scheduler_is_asked_ever_more_rarely_for_the_same_volume() {
-        let asked = Asked::default();
+        let asked = Reschedules::default();
         assert_eq!(asked.pause("a"), None);
         for seconds in [5, 10, 20, 40] {
             asked.asked("a");
