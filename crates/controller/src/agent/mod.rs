@@ -1,9 +1,10 @@
 //! The agent of a node: calls the node's drivers as the orders for the node say.
 
-pub mod action;
 mod bounds;
+pub mod callout;
+mod capabilities;
+mod deletion_check;
 pub mod exec;
-mod guard;
 mod heartbeat;
 pub mod nsenter;
 mod status;
@@ -25,14 +26,17 @@ use crate::{
     },
     support::{log, metrics::Metrics},
 };
-use action::{Duty, due};
 use anyhow::{Context, Result};
+use callout::{Callout, due_callout};
+use capabilities::Capabilities;
+use deletion_check::deletion_forbidden;
 use exec::{Drivers, Failure, arguments};
 use flexvol_sdk::ErrorClass;
+use heartbeat::Heartbeat;
 use kube::{Api, Client, ResourceExt, runtime::watcher};
 use status::{failed, record, succeeded, ungrown, unknown};
 use std::{
-    collections::{BTreeMap, HashSet},
+    collections::HashSet,
     fmt,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -62,16 +66,10 @@ pub struct Agent {
     metrics: Metrics,
     /// All orders were seen once.
     seen: AtomicBool,
-    /// What is on the node was told once.
-    told: AtomicBool,
-    /// Of the drivers that have answered: whether kubelet has to grow their file systems.
-    capabilities: Mutex<BTreeMap<String, bool>>,
     /// The UIDs of the orders that are not published, of whose storage this process knows.
     looked: Mutex<HashSet<String>>,
-    /// The room on the node may have changed.
-    changed: Notify,
-    /// How often the node is told to be there.
-    heartbeat: Duration,
+    capabilities: Arc<Capabilities>,
+    heartbeat: Arc<Heartbeat>,
 }
 
 impl fmt::Debug for Agent {
@@ -91,6 +89,18 @@ impl Agent {
         heartbeat: Duration,
         metrics: Metrics,
     ) -> Arc<Self> {
+        let capabilities = Arc::<Capabilities>::default();
+        let heartbeat = Heartbeat {
+            client: client.clone(),
+            node: node.clone(),
+            ours: ours.clone(),
+            drivers: drivers.clone(),
+            capabilities: Arc::clone(&capabilities),
+            metrics: metrics.clone(),
+            period: heartbeat,
+            changed: Notify::new(),
+            told: AtomicBool::new(false),
+        };
         Arc::new(Agent {
             client,
             node,
@@ -99,26 +109,24 @@ impl Agent {
             queue: Arc::new(Queue::new(Backoff::FAILURES)),
             metrics,
             seen: AtomicBool::new(false),
-            told: AtomicBool::new(false),
-            capabilities: Mutex::default(),
             looked: Mutex::default(),
-            changed: Notify::new(),
-            heartbeat,
+            capabilities,
+            heartbeat: Arc::new(heartbeat),
         })
     }
 
     /// Whether all orders were seen once, and what is on the node was told once: it is offered nothing before.
     #[must_use]
     pub fn is_ready(&self) -> bool {
-        self.seen.load(Ordering::Relaxed) && self.told.load(Ordering::Relaxed)
+        self.seen.load(Ordering::Relaxed) && self.heartbeat.told.load(Ordering::Relaxed)
     }
 
     /// Works for ever.
     pub async fn run(self: Arc<Self>) {
         let this = Arc::clone(&self);
         tokio::spawn(async move { this.watch().await });
-        let this = Arc::clone(&self);
-        tokio::spawn(async move { this.report().await });
+        let heartbeat = Arc::clone(&self.heartbeat);
+        tokio::spawn(async move { heartbeat.run().await });
         let reconcile = |name: String| {
             let this = Arc::clone(&self);
             async move { this.reconcile(&name).await }
@@ -147,7 +155,7 @@ impl Agent {
         let name = order.name_any();
         let answer = order.status.clone().unwrap_or_default();
         let answered = Some(answer.observed_generation) == order.metadata.generation;
-        if self.due(order, &answer, answered) == Duty::Nothing {
+        if self.due(order, &answer, answered) == Callout::Nothing {
             return;
         }
         // Namespaces take turns.
@@ -171,13 +179,18 @@ impl Agent {
         }
         let before = order.status.clone().unwrap_or_default();
         let answered = Some(before.observed_generation) == order.metadata.generation;
-        let duty = self.due(&order, &before, answered);
-        let Some(arguments) = arguments(&duty, name, &order.spec, &before) else {
+        let callout = self.due(&order, &before, answered);
+        let Some(arguments) = arguments(&callout, name, &order.spec, &before) else {
             return Ok(Outcome::Settled);
         };
         let driver = &order.spec.driver;
-        let grows_on_node = self.grows_on_node(driver).await;
-        let result = match (&grows_on_node, self.forbids(name, &order, &duty).await?) {
+        let grows_on_node = self.capabilities.grows_on_node(&self.drivers, driver).await;
+        let forbidden = if callout == Callout::Delete {
+            deletion_forbidden(&self.client, &self.ours, name, &order).await?
+        } else {
+            None
+        };
+        let result = match (&grows_on_node, forbidden) {
             (Err(failure), _) => Err(failure.clone()),
             (_, Some(why)) => Err(Failure::new(ErrorClass::Retryable, why.to_owned())),
             (Ok(_), None) => {
@@ -191,29 +204,29 @@ impl Agent {
         if result.is_ok() {
             self.looked().insert(uid(&order.metadata).to_owned());
         }
-        let callout = &arguments[0];
+        let called = &arguments[0];
         let word = if result.is_ok() { "done" } else { "failed" };
-        self.metrics.operated(callout, word);
+        self.metrics.operated(called, word);
         let mut after = match result {
             Ok(reply) => {
-                log::info("called", &[("volume", name), ("callout", callout)]);
-                self.changed.notify_one();
-                succeeded(&duty, &before, reply)
+                log::info("called", &[("volume", name), ("callout", called)]);
+                self.heartbeat.changed.notify_one();
+                succeeded(&callout, &before, reply)
             }
             Err(failure) => {
                 let why = failure.message.as_str();
                 log::warn(
                     "a call failed",
-                    &[("volume", name), ("callout", callout), ("why", why)],
+                    &[("volume", name), ("callout", called), ("why", why)],
                 );
-                match (&duty, &grows_on_node) {
-                    (Duty::Expand { new, old }, Ok(on_node)) if failure.unsupported => {
+                match (&callout, &grows_on_node) {
+                    (Callout::Expand { new, old }, Ok(on_node)) if failure.unsupported => {
                         // Before it is published it has no file system that could grow it.
                         let nobody_else = !on_node || !order.spec.published;
                         ungrown(&before, driver, *new > *old && nobody_else)
                     }
                     // What was found before may not be there.
-                    (Duty::Provision, _) => failed(&unknown(&before), failure),
+                    (Callout::Provision, _) => failed(&unknown(&before), failure),
                     _ => failed(&before, failure),
                 }
             }
@@ -234,48 +247,21 @@ impl Agent {
 
     /// What to call next. Before a volume is published, what a former agent found is looked for: the machine may have
     /// been replaced under its name.
-    fn due(&self, order: &NodeVolume, answer: &NodeVolumeStatus, answered: bool) -> Duty {
-        match due(&order.spec, answer, answered) {
-            Duty::Nothing
+    fn due(&self, order: &NodeVolume, answer: &NodeVolumeStatus, answered: bool) -> Callout {
+        match due_callout(&order.spec, answer, answered) {
+            Callout::Nothing
                 if order.spec.wanted == Wanted::Present
                     && !order.spec.publishing
                     && !order.spec.published
                     && !self.looked().contains(uid(&order.metadata)) =>
             {
-                Duty::Provision
+                Callout::Provision
             }
-            duty => duty,
+            callout => callout,
         }
     }
 
     fn looked(&self) -> MutexGuard<'_, HashSet<String>> {
         self.looked.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    async fn grows_on_node(&self, driver: &str) -> Result<bool, Failure> {
-        let known = {
-            let all = self
-                .capabilities
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner);
-            all.get(driver).copied()
-        };
-        match known {
-            Some(known) => Ok(known),
-            None => self.ask(&self.drivers, driver).await,
-        }
-    }
-
-    /// Asks a driver what it can do.
-    async fn ask(&self, drivers: &Drivers, driver: &str) -> Result<bool, Failure> {
-        let reply = drivers.call(driver, &["init".to_owned()]).await?;
-        // What kubelet assumes of a driver that does not say.
-        let grows_on_node = reply.capabilities.unwrap_or_default().requires_fs_resize;
-        let mut all = self
-            .capabilities
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        all.insert(driver.to_owned(), grows_on_node);
-        Ok(grows_on_node)
     }
 }

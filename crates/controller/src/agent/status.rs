@@ -1,6 +1,6 @@
 //! What a node answers to an order, and how its answer gets there.
 
-use super::{action::Duty, bounds, exec::Failure};
+use super::{bounds, callout::Callout, exec::Failure};
 use crate::{
     api::v1alpha1::{Made, NodeVolume, NodeVolumeStatus, ProblemReport, Wanted},
     client::{Refusal, refusal},
@@ -51,7 +51,7 @@ pub(super) async fn record(
 
 /// The answer after a call that succeeded.
 pub(super) fn succeeded(
-    duty: &Duty,
+    callout: &Callout,
     before: &NodeVolumeStatus,
     reply: DriverStatus,
 ) -> NodeVolumeStatus {
@@ -60,9 +60,9 @@ pub(super) fn succeeded(
         failures: 0,
         ..before.clone()
     };
-    match duty {
-        Duty::Nothing => {}
-        Duty::Provision => {
+    match callout {
+        Callout::Nothing => {}
+        Callout::Provision => {
             after.found = Some(Wanted::Present);
             after.size = reply.capacity.map(bounds::size);
             after.made = Some(Made {
@@ -70,7 +70,7 @@ pub(super) fn succeeded(
                 fs_type: reply.fs_type,
             });
         }
-        Duty::Expand { new, .. } => {
+        Callout::Expand { new, .. } => {
             after.found = Some(Wanted::Present);
             let reached = reply.volume_new_size.map(bounds::size);
             // Success without a size, and with less than was asked for, is no growth.
@@ -86,7 +86,7 @@ pub(super) fn succeeded(
                 after.failures = before.failures.saturating_add(1);
             }
         }
-        Duty::Delete => {
+        Callout::Delete => {
             after.found = Some(Wanted::Absent);
             after.size = None;
         }

@@ -4,7 +4,7 @@
 //! prove nothing but that there is one.
 
 use crate::{
-    agent::action::{Duty, duty},
+    agent::callout::{Callout, next_callout},
     api::v1alpha1::{NodeVolume, Wanted},
 };
 use flexvol_sdk::ErrorClass;
@@ -64,8 +64,8 @@ impl Hanging {
         }
         let status = order.status.clone().unwrap_or_default();
         let generation = order.metadata.generation;
-        let duty = duty(&order.spec, &status);
-        if duty == Duty::Nothing {
+        let callout = next_callout(&order.spec, &status);
+        if callout == Callout::Nothing {
             self.done(&place, &name, order.spec.wanted == Wanted::Present);
             return;
         }
@@ -75,7 +75,7 @@ impl Hanging {
         let problem = status.problem.filter(|_| answered);
         let uncertain = problem.map(|problem| problem.class() == ErrorClass::Uncertain);
         if uncertain == Some(false) && !is_unmade {
-            self.done(&place, &name, duty != Duty::Delete);
+            self.done(&place, &name, callout != Callout::Delete);
             return;
         }
         self.places.insert(name.clone(), place.clone());

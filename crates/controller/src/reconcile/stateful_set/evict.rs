@@ -4,13 +4,15 @@
 //! are read as they are, and once more before a pod is stopped. It is stopped by the eviction API, so a disruption budget is asked.
 
 use super::{
-    SOON, Sets, WAITS,
+    SOON, WAITS,
     restart::{Decision, Moment, Why, decide},
+    snapshot::{read_set, snapshot},
+    stopped::Stopped,
 };
 use crate::{
-    api::labels::RESIZE_FAILED,
+    api::{drivers::Ours, labels::RESIZE_FAILED},
     client::{Refusal, refusal},
-    events::Tone,
+    events::{Events, Tone},
     k8s::stateful_set::restarts,
     runtime::{backoff::Backoff, work_queue::Outcome},
     support::log,
@@ -20,28 +22,47 @@ use k8s_openapi::{
     api::{apps::v1::StatefulSet, core::v1::Pod},
     jiff::Timestamp,
 };
-use kube::{Api, ResourceExt, api::PostParams, core::Status};
+use kube::{Api, Client, ResourceExt, api::PostParams, core::Status};
 use serde_json::json;
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
-impl Sets {
+/// Stops pods whose volumes grow only then.
+pub(super) struct Evictions {
+    client: Client,
+    ours: Ours,
+    events: Arc<Events>,
+    stopped: Stopped,
+}
+
+impl Evictions {
+    /// None was stopped yet.
+    pub fn new(client: Client, ours: Ours, events: Arc<Events>) -> Self {
+        Evictions {
+            client,
+            ours,
+            events,
+            stopped: Stopped::default(),
+        }
+    }
+
     /// Stops the last pod whose claims wait for it, if it may be stopped.
-    pub(super) async fn offline(&self, set: &StatefulSet, last: i32) -> Result<Outcome> {
+    pub async fn offline(&self, set: &StatefulSet, last: i32) -> Result<Outcome> {
         let namespace = set.namespace().unwrap_or_default();
-        let mut seen = self.moment(set, last).await?;
+        let mut seen = snapshot(&self.client, &self.ours, set, last).await?;
         self.stopped.mark(&namespace, &mut seen.claims);
         let (pod, uid) = match decide(&seen, Timestamp::now()) {
             Decision::Evict { name, uid } => (name, uid),
             Decision::Wait(why) => return Ok(self.waits(set, &seen, &why)),
         };
-        let Some(again) = self.read(&namespace, &set.name_any()).await? else {
+        let again = read_set(&self.client, &self.events, &namespace, &set.name_any()).await?;
+        let Some(again) = again else {
             return Ok(Outcome::Settled);
         };
         let same = again.uid() == set.uid() && restarts(&again) == Ok(true);
         if !same || again.metadata.deletion_timestamp.is_some() {
             return Ok(Outcome::After(SOON));
         }
-        let mut seen = self.moment(&again, last).await?;
+        let mut seen = snapshot(&self.client, &self.ours, &again, last).await?;
         self.stopped.mark(&namespace, &mut seen.claims);
         match decide(&seen, Timestamp::now()) {
             Decision::Evict { uid: now, .. } if now == uid => {

@@ -30,6 +30,7 @@ use crate::{
     support::log,
 };
 use anyhow::{Context, Result};
+use evict::Evictions;
 use k8s_openapi::api::{apps::v1::StatefulSet, core::v1::PersistentVolumeClaim};
 use kube::{
     Api, Client, ResourceExt,
@@ -38,12 +39,12 @@ use kube::{
 };
 use needs::{Asked, Need, asked_for, need, stranger};
 use serde_json::json;
+use snapshot::read_set;
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
-use stopped::Stopped;
 use tokio::time::Instant;
 
 const WORKERS: Workers = Workers {
@@ -115,8 +116,8 @@ impl Round {
     }
 }
 
-/// Grows the claims of sets, for ever.
-pub struct Sets {
+/// Grows the claims of sets.
+struct Reconciler {
     client: Client,
     /// Whose claims are asked to grow.
     ours: Ours,
@@ -126,29 +127,29 @@ pub struct Sets {
     rounds: Mutex<HashMap<String, Round>>,
     /// When sets were looked at last.
     looked: Mutex<HashMap<String, Instant>>,
-    stopped: Stopped,
+    evictions: Evictions,
 }
 
-impl std::fmt::Debug for Sets {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Sets").finish_non_exhaustive()
-    }
+/// Grows the claims of sets, for ever.
+pub(crate) async fn run(client: Client, ours: Ours, events: Arc<Events>) {
+    Reconciler::new(client, ours, events).run().await;
 }
 
-impl Sets {
-    pub(crate) fn new(client: Client, ours: Ours, events: Arc<Events>) -> Arc<Self> {
-        Arc::new(Sets {
+impl Reconciler {
+    fn new(client: Client, ours: Ours, events: Arc<Events>) -> Arc<Self> {
+        let evictions = Evictions::new(client.clone(), ours.clone(), Arc::clone(&events));
+        Arc::new(Reconciler {
             client,
             ours,
             queue: Arc::new(Queue::new(Backoff::FAILURES)),
             events,
             rounds: Mutex::default(),
             looked: Mutex::default(),
-            stopped: Stopped::default(),
+            evictions,
         })
     }
 
-    pub(crate) async fn run(self: Arc<Self>) {
+    async fn run(self: Arc<Self>) {
         let this = Arc::clone(&self);
         tokio::spawn(async move { this.watch().await });
         let reconcile = |key: String| {
@@ -191,7 +192,7 @@ impl Sets {
     async fn reconcile(&self, key: &str) -> Result<Outcome> {
         let begun = self.rounds().remove(key);
         let (namespace, name) = key.split_once('/').context("a set's key")?;
-        let Some(set) = self.read(namespace, name).await? else {
+        let Some(set) = read_set(&self.client, &self.events, namespace, name).await? else {
             return Ok(Outcome::Settled);
         };
         let new = Round::new(&set);
@@ -215,27 +216,13 @@ impl Sets {
         if rest.next().is_none() {
             return match round.grows {
                 Some(last) if !round.asked && restarts(&set) == Ok(true) => {
-                    self.offline(&set, last).await
+                    self.evictions.offline(&set, last).await
                 }
                 _ => Ok(round.outcome()),
             };
         }
         self.rounds().insert(key.to_owned(), round);
         Ok(Outcome::After(Duration::ZERO))
-    }
-
-    /// The set as it is now, if it is there and can be understood; otherwise somebody is told.
-    async fn read(&self, namespace: &str, name: &str) -> Result<Option<StatefulSet>> {
-        let sets: Api<Read<StatefulSet>> = Api::namespaced(self.client.clone(), namespace);
-        let found = sets.get_opt(name).await.context("read the stateful set")?;
-        let Some(Read { object: set, cut }) = found else {
-            return Ok(None);
-        };
-        if cut {
-            let why = "the set is too large to be understood, so its claims are left alone; shorten its selector and its lists of templates and grow annotations";
-            self.events.say(&set, Tone::Warning, RESIZE_FAILED, why);
-        }
-        Ok((!cut).then_some(set))
     }
 
     fn rounds(&self) -> MutexGuard<'_, HashMap<String, Round>> {

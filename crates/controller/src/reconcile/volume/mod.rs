@@ -18,7 +18,7 @@ mod tests;
 pub use context::Context;
 
 use crate::{
-    reconcile::{node_gc, stateful_set::Sets},
+    reconcile::{node_gc, stateful_set},
     runtime::workers::Workers,
 };
 use handlers::watch_all;
@@ -40,12 +40,8 @@ const COUNTED: Duration = Duration::from_secs(10);
 /// Works for ever.
 pub async fn run(context: Arc<Context>) {
     watch_all(&context);
-    let sets = Sets::new(
-        context.client.clone(),
-        context.ours.clone(),
-        Arc::clone(&context.events),
-    );
-    tokio::spawn(sets.run());
+    let (client, ours) = (context.client.clone(), context.ours.clone());
+    tokio::spawn(stateful_set::run(client, ours, Arc::clone(&context.events)));
     while !context.is_ready() {
         sleep(Duration::from_millis(20)).await;
     }

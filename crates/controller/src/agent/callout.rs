@@ -8,7 +8,7 @@ use flexvol_sdk::Bytes;
 
 /// One call of the driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Duty {
+pub enum Callout {
     /// None: all is as ordered.
     Nothing,
     /// `provision`: it finds what it made before.
@@ -26,24 +26,24 @@ pub enum Duty {
 
 /// What to call next.
 #[must_use]
-pub fn duty(order: &NodeVolumeSpec, answer: &NodeVolumeStatus) -> Duty {
+pub fn next_callout(order: &NodeVolumeSpec, answer: &NodeVolumeStatus) -> Callout {
     match (order.wanted, answer.found) {
-        (Wanted::Absent, Some(Wanted::Absent)) => Duty::Nothing,
-        (Wanted::Absent, _) => Duty::Delete,
+        (Wanted::Absent, Some(Wanted::Absent)) => Callout::Nothing,
+        (Wanted::Absent, _) => Callout::Delete,
         // Where data may be, an empty volume in their place would hide that they are gone.
         (Wanted::Present, None | Some(Wanted::Absent)) if order.publishing || order.published => {
-            Duty::Expand {
+            Callout::Expand {
                 new: order.size,
                 old: order.size,
             }
         }
-        (Wanted::Present, None | Some(Wanted::Absent)) => Duty::Provision,
+        (Wanted::Present, None | Some(Wanted::Absent)) => Callout::Provision,
         (Wanted::Present, Some(Wanted::Present)) => match answer.size {
-            Some(has) if has < order.size => Duty::Expand {
+            Some(has) if has < order.size => Callout::Expand {
                 new: order.size,
                 old: has,
             },
-            _ => Duty::Nothing,
+            _ => Callout::Nothing,
         },
     }
 }
@@ -51,19 +51,23 @@ pub fn duty(order: &NodeVolumeSpec, answer: &NodeVolumeStatus) -> Duty {
 /// The same where it is known whether the answer is to the order as it stands: a size that nothing explains is no
 /// reason not to grow, so it is measured anew, once after each change of the order.
 #[must_use]
-pub fn due(order: &NodeVolumeSpec, answer: &NodeVolumeStatus, is_answered: bool) -> Duty {
-    match (duty(order, answer), answer.size.map(Bytes)) {
-        (Duty::Nothing, Some(said))
+pub fn due_callout(
+    order: &NodeVolumeSpec,
+    answer: &NodeVolumeStatus,
+    is_answered: bool,
+) -> Callout {
+    match (next_callout(order, answer), answer.size.map(Bytes)) {
+        (Callout::Nothing, Some(said))
             if order.wanted == Wanted::Present
                 && !is_answered
                 && believed(said, Bytes(order.size), order.most_ordered()) != said =>
         {
-            Duty::Expand {
+            Callout::Expand {
                 new: order.size,
                 old: order.size,
             }
         }
-        (duty, _) => duty,
+        (callout, _) => callout,
     }
 }
 
@@ -98,44 +102,62 @@ mod tests {
     fn storage_is_made_once_grown_only_upwards_and_deleted_only_on_order() {
         let present = Some(Wanted::Present);
         let wanted = |size| order(Wanted::Present, size, false);
-        assert_eq!(duty(&wanted(2), &answer(None, None)), Duty::Provision);
-        assert_eq!(duty(&wanted(2), &answer(present, Some(2))), Duty::Nothing);
-        assert_eq!(duty(&wanted(1), &answer(present, Some(2))), Duty::Nothing);
-        let grow = Duty::Expand { new: 3, old: 2 };
-        assert_eq!(duty(&wanted(3), &answer(present, Some(2))), grow);
-        // It tells no sizes: its file system grows it.
-        assert_eq!(duty(&wanted(3), &answer(present, None)), Duty::Nothing);
-        let gone = order(Wanted::Absent, 2, true);
-        assert_eq!(duty(&gone, &answer(present, Some(2))), Duty::Delete);
-        assert_eq!(duty(&gone, &answer(None, None)), Duty::Delete);
         assert_eq!(
-            duty(&gone, &answer(Some(Wanted::Absent), None)),
-            Duty::Nothing
+            next_callout(&wanted(2), &answer(None, None)),
+            Callout::Provision
+        );
+        assert_eq!(
+            next_callout(&wanted(2), &answer(present, Some(2))),
+            Callout::Nothing
+        );
+        assert_eq!(
+            next_callout(&wanted(1), &answer(present, Some(2))),
+            Callout::Nothing
+        );
+        let grow = Callout::Expand { new: 3, old: 2 };
+        assert_eq!(next_callout(&wanted(3), &answer(present, Some(2))), grow);
+        // It tells no sizes: its file system grows it.
+        assert_eq!(
+            next_callout(&wanted(3), &answer(present, None)),
+            Callout::Nothing
+        );
+        let gone = order(Wanted::Absent, 2, true);
+        assert_eq!(
+            next_callout(&gone, &answer(present, Some(2))),
+            Callout::Delete
+        );
+        assert_eq!(next_callout(&gone, &answer(None, None)), Callout::Delete);
+        assert_eq!(
+            next_callout(&gone, &answer(Some(Wanted::Absent), None)),
+            Callout::Nothing
         );
     }
 
     #[test]
     fn storage_that_may_have_had_data_is_looked_for_and_not_made_again() {
-        let measure = Duty::Expand { new: 2, old: 2 };
+        let measure = Callout::Expand { new: 2, old: 2 };
         let order = order(Wanted::Present, 2, true);
-        assert_eq!(duty(&order, &answer(None, None)), measure);
-        assert_eq!(duty(&order, &answer(Some(Wanted::Absent), None)), measure);
+        assert_eq!(next_callout(&order, &answer(None, None)), measure);
+        assert_eq!(
+            next_callout(&order, &answer(Some(Wanted::Absent), None)),
+            measure
+        );
     }
 
     #[test]
     fn a_size_that_nothing_explains_is_measured_once_after_each_change() {
         let order = order(Wanted::Present, 20, true);
         let of = |size: u64, is_answered: bool| {
-            due(
+            due_callout(
                 &order,
                 &answer(Some(Wanted::Present), Some(size)),
                 is_answered,
             )
         };
-        let measure = Duty::Expand { new: 20, old: 20 };
+        let measure = Callout::Expand { new: 20, old: 20 };
         assert_eq!(of(u64::MAX / 2, false), measure);
-        assert_eq!(of(u64::MAX / 2, true), Duty::Nothing);
-        assert_eq!(of(25, false), Duty::Nothing, "drivers round up");
-        assert_eq!(of(10, false), Duty::Expand { new: 20, old: 10 });
+        assert_eq!(of(u64::MAX / 2, true), Callout::Nothing);
+        assert_eq!(of(25, false), Callout::Nothing, "drivers round up");
+        assert_eq!(of(10, false), Callout::Expand { new: 20, old: 10 });
     }
 }
