@@ -1,4 +1,4 @@
-//! What an order obliges a node to do: a pure function of the order and of the last answer.
+//! What a NodeVolume obliges a node to do: a pure function of the NodeVolume and of the last answer.
 
 use crate::{
     api::v1alpha1::{Made, NodeVolumeSpec, NodeVolumeStatus, Wanted},
@@ -26,21 +26,23 @@ pub enum Callout {
 
 /// What to call next.
 #[must_use]
-pub fn next_callout(order: &NodeVolumeSpec, answer: &NodeVolumeStatus) -> Callout {
-    match (order.wanted, answer.found) {
+pub fn next_callout(node_volume: &NodeVolumeSpec, answer: &NodeVolumeStatus) -> Callout {
+    match (node_volume.wanted, answer.found) {
         (Wanted::Absent, Some(Wanted::Absent)) => Callout::Nothing,
         (Wanted::Absent, _) => Callout::Delete,
         // Where data may be, an empty volume in their place would hide that they are gone.
-        (Wanted::Present, None | Some(Wanted::Absent)) if order.publishing || order.published => {
+        (Wanted::Present, None | Some(Wanted::Absent))
+            if node_volume.publishing || node_volume.published =>
+        {
             Callout::Expand {
-                new: order.size,
-                old: order.size,
+                new: node_volume.size,
+                old: node_volume.size,
             }
         }
         (Wanted::Present, None | Some(Wanted::Absent)) => Callout::Provision,
         (Wanted::Present, Some(Wanted::Present)) => match answer.size {
-            Some(has) if has < order.size => Callout::Expand {
-                new: order.size,
+            Some(has) if has < node_volume.size => Callout::Expand {
+                new: node_volume.size,
                 old: has,
             },
             _ => Callout::Nothing,
@@ -48,23 +50,23 @@ pub fn next_callout(order: &NodeVolumeSpec, answer: &NodeVolumeStatus) -> Callou
     }
 }
 
-/// The same where it is known whether the answer is to the order as it stands: a size that nothing explains is no
-/// reason not to grow, so it is measured anew, once after each change of the order.
+/// The same where it is known whether the answer is to the NodeVolume as it stands: a size that nothing explains is no
+/// reason not to grow, so it is measured anew, once after each change of the NodeVolume.
 #[must_use]
 pub fn due_callout(
-    order: &NodeVolumeSpec,
+    node_volume: &NodeVolumeSpec,
     answer: &NodeVolumeStatus,
     is_answered: bool,
 ) -> Callout {
-    match (next_callout(order, answer), answer.size.map(Bytes)) {
+    match (next_callout(node_volume, answer), answer.size.map(Bytes)) {
         (Callout::Nothing, Some(said))
-            if order.wanted == Wanted::Present
+            if node_volume.wanted == Wanted::Present
                 && !is_answered
-                && believed(said, Bytes(order.size), order.most_ordered()) != said =>
+                && believed(said, Bytes(node_volume.size), node_volume.most_ordered()) != said =>
         {
             Callout::Expand {
-                new: order.size,
-                old: order.size,
+                new: node_volume.size,
+                old: node_volume.size,
             }
         }
         (callout, _) => callout,
@@ -73,8 +75,8 @@ pub fn due_callout(
 
 /// What identifies the storage, as far as it is known.
 #[must_use]
-pub fn made<'a>(order: &'a NodeVolumeSpec, answer: &'a NodeVolumeStatus) -> Option<&'a Made> {
-    answer.made.as_ref().or(order.made.as_ref())
+pub fn made<'a>(node_volume: &'a NodeVolumeSpec, answer: &'a NodeVolumeStatus) -> Option<&'a Made> {
+    answer.made.as_ref().or(node_volume.made.as_ref())
 }
 
 #[cfg(test)]
@@ -82,7 +84,7 @@ mod tests {
     use super::*;
     use serde_json::{from_value, json};
 
-    fn order(wanted: Wanted, size: u64, published: bool) -> NodeVolumeSpec {
+    fn node_volume(wanted: Wanted, size: u64, published: bool) -> NodeVolumeSpec {
         from_value(json!({
             "driver": "a/b", "node": "n", "wanted": wanted, "size": size, "published": published,
             "claim": {"namespace": "default", "name": "data", "uid": "1"},
@@ -101,7 +103,7 @@ mod tests {
     #[test]
     fn storage_is_made_once_grown_only_upwards_and_deleted_only_on_order() {
         let present = Some(Wanted::Present);
-        let wanted = |size| order(Wanted::Present, size, false);
+        let wanted = |size| node_volume(Wanted::Present, size, false);
         assert_eq!(
             next_callout(&wanted(2), &answer(None, None)),
             Callout::Provision
@@ -121,7 +123,7 @@ mod tests {
             next_callout(&wanted(3), &answer(present, None)),
             Callout::Nothing
         );
-        let gone = order(Wanted::Absent, 2, true);
+        let gone = node_volume(Wanted::Absent, 2, true);
         assert_eq!(
             next_callout(&gone, &answer(present, Some(2))),
             Callout::Delete
@@ -136,20 +138,20 @@ mod tests {
     #[test]
     fn storage_that_may_have_had_data_is_looked_for_and_not_made_again() {
         let measure = Callout::Expand { new: 2, old: 2 };
-        let order = order(Wanted::Present, 2, true);
-        assert_eq!(next_callout(&order, &answer(None, None)), measure);
+        let node_volume = node_volume(Wanted::Present, 2, true);
+        assert_eq!(next_callout(&node_volume, &answer(None, None)), measure);
         assert_eq!(
-            next_callout(&order, &answer(Some(Wanted::Absent), None)),
+            next_callout(&node_volume, &answer(Some(Wanted::Absent), None)),
             measure
         );
     }
 
     #[test]
     fn a_size_that_nothing_explains_is_measured_once_after_each_change() {
-        let order = order(Wanted::Present, 20, true);
+        let node_volume = node_volume(Wanted::Present, 20, true);
         let of = |size: u64, is_answered: bool| {
             due_callout(
-                &order,
+                &node_volume,
                 &answer(Some(Wanted::Present), Some(size)),
                 is_answered,
             )

@@ -1,4 +1,4 @@
-//! Why storage is not deleted though an order says so: what is in use, or shall stay, is not ours to take.
+//! Why storage is not deleted though a NodeVolume says so: what is in use, or shall stay, is not ours to take.
 
 use crate::{
     api::{
@@ -13,20 +13,20 @@ use crate::{
 use anyhow::{Context, Result};
 use kube::{Api, Client};
 
-/// Why storage must not be deleted, whatever the order says.
+/// Why storage must not be deleted, whatever the NodeVolume says.
 pub(super) async fn deletion_forbidden(
     client: &Client,
     ours: &Ours,
     name: &str,
-    order: &NodeVolume,
+    node_volume: &NodeVolume,
 ) -> Result<Option<&'static str>> {
     let ClaimReference {
         namespace,
         name: claim,
         ..
-    } = &order.spec.claim;
+    } = &node_volume.spec.claim;
     let place = (namespace.clone(), claim.clone());
-    let ours = &ours.only(&order.spec.driver);
+    let ours = &ours.only(&node_volume.spec.driver);
     let live = observe::read(client, name, Some(place.clone()), ours).await?;
     let mut moments = vec![live.observed(name, ours)];
     // One that is another claim's since may be used by pods of both.
@@ -36,28 +36,33 @@ pub(super) async fn deletion_forbidden(
         live.put_claim(claim);
         moments.push(live.observed(name, ours));
     }
-    // After the volume: one that says Retain goes when its order has gone, so a volume that is not there
-    // says nothing about its storage unless the order is there afterwards.
-    let orders: Api<NodeVolume> = Api::all(client.clone());
-    let now = orders.get_opt(name).await.context("read the order again")?;
-    if !now.is_some_and(|now| still_wants(&now, order)) {
-        return Ok(Some("the order has changed, so the storage is not deleted"));
+    // After the volume: one that says Retain goes when its NodeVolume has gone, so a volume that is not there
+    // says nothing about its storage unless the NodeVolume is there afterwards.
+    let node_volumes: Api<NodeVolume> = Api::all(client.clone());
+    let now = node_volumes
+        .get_opt(name)
+        .await
+        .context("read the NodeVolume again")?;
+    if !now.is_some_and(|now| still_wants(&now, node_volume)) {
+        return Ok(Some(
+            "the NodeVolume has changed, so the storage is not deleted",
+        ));
     }
     Ok(moments.iter().find_map(in_use))
 }
 
 /// One that somebody deleted waits for its storage to be deleted, so it still wants that.
-fn still_wants(now: &NodeVolume, order: &NodeVolume) -> bool {
-    now.metadata.uid == order.metadata.uid && now.spec.wanted == Wanted::Absent
+fn still_wants(now: &NodeVolume, node_volume: &NodeVolume) -> bool {
+    now.metadata.uid == node_volume.metadata.uid && now.spec.wanted == Wanted::Absent
 }
 
 /// Why the storage of a volume must not be deleted.
 fn in_use(observed: &Observed) -> Option<&'static str> {
     // It was never a volume's: that of its name was made on another node, and is in use there.
-    if let (Some(volume), Some(order)) = (&observed.volume, &observed.order)
-        && volume.is_elsewhere(order)
+    if let (Some(volume), Some(node_volume)) = (&observed.volume, &observed.node_volume)
+        && volume.is_elsewhere(node_volume)
         && volume.ours
-        && order.published != Published::Seen
+        && node_volume.published != Published::Seen
     {
         return None;
     }

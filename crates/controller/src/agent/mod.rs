@@ -1,4 +1,4 @@
-//! The agent of a node: calls the node's drivers as the orders for the node say.
+//! The agent of a node: calls the node's drivers as the NodeVolumes for the node say.
 
 mod bounds;
 pub mod callout;
@@ -53,7 +53,7 @@ const WORKERS: Workers = Workers {
     long: 12,
 };
 
-/// When an order that has changed meanwhile is looked at again.
+/// When a NodeVolume that has changed meanwhile is looked at again.
 const SOON: Duration = Duration::from_millis(50);
 
 /// One node's agent.
@@ -64,9 +64,9 @@ pub struct Agent {
     drivers: Drivers,
     queue: Arc<Queue>,
     metrics: Metrics,
-    /// All orders were seen once.
+    /// All NodeVolumes were seen once.
     seen: AtomicBool,
-    /// The UIDs of the orders that are not published, of whose storage this process knows.
+    /// The UIDs of the NodeVolumes that are not published, of whose storage this process knows.
     looked: Mutex<HashSet<String>>,
     capabilities: Arc<Capabilities>,
     heartbeat: Arc<Heartbeat>,
@@ -115,7 +115,7 @@ impl Agent {
         })
     }
 
-    /// Whether all orders were seen once, and what is on the node was told once: it is offered nothing before.
+    /// Whether all NodeVolumes were seen once, and what is on the node was told once: it is offered nothing before.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         self.seen.load(Ordering::Relaxed) && self.heartbeat.told.load(Ordering::Relaxed)
@@ -135,31 +135,31 @@ impl Agent {
     }
 
     async fn watch(&self) {
-        let orders: Api<NodeVolume> = Api::all(self.client.clone());
+        let node_volumes: Api<NodeVolume> = Api::all(self.client.clone());
         let own = format!("{NODE_LABEL}={}", node_label(&self.node));
         // Whatever is done is read live before, so the API server may list from its memory: before Kubernetes
-        // 1.31 it would read the orders of all nodes from etcd.
+        // 1.31 it would read the NodeVolumes of all nodes from etcd.
         let config = watcher::Config::default().labels(&own).any_semantic();
         let handle = |event| match event {
-            Event::Object(order, Presence::There) => self.order_seen(&order),
-            Event::Object(order, Presence::Gone) => {
-                self.looked().remove(uid(&order.metadata));
+            Event::Object(node_volume, Presence::There) => self.node_volume_seen(&node_volume),
+            Event::Object(node_volume, Presence::Gone) => {
+                self.looked().remove(uid(&node_volume.metadata));
             }
             Event::ListBegins => self.looked().clear(),
             Event::Listed(_) => self.seen.store(true, Ordering::Relaxed),
         };
-        reflect(orders, config, handle).await;
+        reflect(node_volumes, config, handle).await;
     }
 
-    fn order_seen(&self, order: &NodeVolume) {
-        let name = order.name_any();
-        let answer = order.status.clone().unwrap_or_default();
-        let answered = Some(answer.observed_generation) == order.metadata.generation;
-        if self.due(order, &answer, answered) == Callout::Nothing {
+    fn node_volume_seen(&self, node_volume: &NodeVolume) {
+        let name = node_volume.name_any();
+        let answer = node_volume.status.clone().unwrap_or_default();
+        let answered = Some(answer.observed_generation) == node_volume.metadata.generation;
+        if self.due(node_volume, &answer, answered) == Callout::Nothing {
             return;
         }
         // Namespaces take turns.
-        let owner = &order.spec.claim.namespace;
+        let owner = &node_volume.spec.claim.namespace;
         // News of our own failure, or what a former agent failed at.
         if answered && answer.failures > 0 {
             let pause = Backoff::FAILURES.after(answer.failures);
@@ -170,23 +170,27 @@ impl Agent {
     }
 
     async fn reconcile(&self, name: &str) -> Result<Outcome> {
-        let orders: Api<NodeVolume> = Api::all(self.client.clone());
-        let Some(order) = orders.get_opt(name).await.context("read the order")? else {
+        let node_volumes: Api<NodeVolume> = Api::all(self.client.clone());
+        let Some(node_volume) = node_volumes
+            .get_opt(name)
+            .await
+            .context("read the NodeVolume")?
+        else {
             return Ok(Outcome::Settled);
         };
-        if order.spec.node != self.node || !self.ours.has(&order.spec.driver) {
+        if node_volume.spec.node != self.node || !self.ours.has(&node_volume.spec.driver) {
             return Ok(Outcome::Settled);
         }
-        let before = order.status.clone().unwrap_or_default();
-        let answered = Some(before.observed_generation) == order.metadata.generation;
-        let callout = self.due(&order, &before, answered);
-        let Some(arguments) = arguments(&callout, name, &order.spec, &before) else {
+        let before = node_volume.status.clone().unwrap_or_default();
+        let answered = Some(before.observed_generation) == node_volume.metadata.generation;
+        let callout = self.due(&node_volume, &before, answered);
+        let Some(arguments) = arguments(&callout, name, &node_volume.spec, &before) else {
             return Ok(Outcome::Settled);
         };
-        let driver = &order.spec.driver;
+        let driver = &node_volume.spec.driver;
         let grows_on_node = self.capabilities.grows_on_node(&self.drivers, driver).await;
         let forbidden = if callout == Callout::Delete {
-            deletion_forbidden(&self.client, &self.ours, name, &order).await?
+            deletion_forbidden(&self.client, &self.ours, name, &node_volume).await?
         } else {
             None
         };
@@ -202,7 +206,7 @@ impl Agent {
             }
         };
         if result.is_ok() {
-            self.looked().insert(uid(&order.metadata).to_owned());
+            self.looked().insert(uid(&node_volume.metadata).to_owned());
         }
         let called = &arguments[0];
         let word = if result.is_ok() { "done" } else { "failed" };
@@ -222,7 +226,7 @@ impl Agent {
                 match (&callout, &grows_on_node) {
                     (Callout::Expand { new, old }, Ok(on_node)) if failure.unsupported => {
                         // Before it is published it has no file system that could grow it.
-                        let nobody_else = !on_node || !order.spec.published;
+                        let nobody_else = !on_node || !node_volume.spec.published;
                         ungrown(&before, driver, *new > *old && nobody_else)
                     }
                     // What was found before may not be there.
@@ -234,8 +238,8 @@ impl Agent {
         if let Ok(grows_on_node) = grows_on_node {
             after.grows_on_node = grows_on_node;
         }
-        after.observed_generation = order.metadata.generation.unwrap_or_default();
-        if !record(&orders, &order, &after).await? {
+        after.observed_generation = node_volume.metadata.generation.unwrap_or_default();
+        if !record(&node_volumes, &node_volume, &after).await? {
             return Ok(Outcome::After(SOON));
         }
         Ok(match after.failures {
@@ -247,13 +251,13 @@ impl Agent {
 
     /// What to call next. Before a volume is published, what a former agent found is looked for: the machine may have
     /// been replaced under its name.
-    fn due(&self, order: &NodeVolume, answer: &NodeVolumeStatus, answered: bool) -> Callout {
-        match due_callout(&order.spec, answer, answered) {
+    fn due(&self, node_volume: &NodeVolume, answer: &NodeVolumeStatus, answered: bool) -> Callout {
+        match due_callout(&node_volume.spec, answer, answered) {
             Callout::Nothing
-                if order.spec.wanted == Wanted::Present
-                    && !order.spec.publishing
-                    && !order.spec.published
-                    && !self.looked().contains(uid(&order.metadata)) =>
+                if node_volume.spec.wanted == Wanted::Present
+                    && !node_volume.spec.publishing
+                    && !node_volume.spec.published
+                    && !self.looked().contains(uid(&node_volume.metadata)) =>
             {
                 Callout::Provision
             }

@@ -1,4 +1,4 @@
-//! What a node answers to an order, and how its answer gets there.
+//! What a node answers to a NodeVolume, and how its answer gets there.
 
 use super::{bounds, callout::Callout, exec::Failure};
 use crate::{
@@ -9,41 +9,43 @@ use anyhow::{Context, Result};
 use flexvol_sdk::{DriverStatus, ErrorClass};
 use kube::{Api, ResourceExt, api::PostParams};
 
-/// How often an answer is written to an order that changes again and again.
+/// How often an answer is written to a NodeVolume that changes again and again.
 const ATTEMPTS: usize = 5;
 
-/// Writes the answer to an order, and says whether the order is still the one that was read. Of one that
+/// Writes the answer to a NodeVolume, and says whether the NodeVolume is still the one that was read. Of one that
 /// has changed while the driver worked, what the driver did is told all the same: nobody else could say
-/// what was made, and the generation in the answer says that it is one to the former order.
+/// what was made, and the generation in the answer says that it is one to the former NodeVolume.
 ///
 /// # Errors
-/// When it is not written; a conflict, when the order is another one or the call failed, so that whoever
+/// When it is not written; a conflict, when the NodeVolume is another one or the call failed, so that whoever
 /// tries again finds the rest out.
 pub(super) async fn record(
-    orders: &Api<NodeVolume>,
+    node_volumes: &Api<NodeVolume>,
     read: &NodeVolume,
     answer: &NodeVolumeStatus,
 ) -> Result<bool> {
     let (name, write) = (read.name_any(), PostParams::default());
-    let mut order = read.clone();
+    let mut node_volume = read.clone();
     let mut attempts = 1;
     loop {
-        order.status = Some(answer.clone());
+        node_volume.status = Some(answer.clone());
         // Little of them is read, and the API server keeps those that nobody sends.
-        order.metadata.managed_fields = None;
-        let written = orders.replace_status(&name, &write, &order).await;
+        node_volume.metadata.managed_fields = None;
+        let written = node_volumes
+            .replace_status(&name, &write, &node_volume)
+            .await;
         let error = match written {
-            Ok(_) => return Ok(order.metadata.generation == read.metadata.generation),
+            Ok(_) => return Ok(node_volume.metadata.generation == read.metadata.generation),
             Err(error) => error,
         };
         let is_told_anyway = answer.problem.is_none() && attempts < ATTEMPTS;
         if refusal(&error) != Refusal::Changed || !is_told_anyway {
-            return Err(error).context("answer the order");
+            return Err(error).context("answer in the NodeVolume");
         }
-        let live = orders.get_opt(&name).await;
-        match live.context("read the order that has changed")? {
-            Some(live) if live.metadata.uid == read.metadata.uid => order = live,
-            _ => return Err(error).context("answer the order"),
+        let live = node_volumes.get_opt(&name).await;
+        match live.context("read the NodeVolume that has changed")? {
+            Some(live) if live.metadata.uid == read.metadata.uid => node_volume = live,
+            _ => return Err(error).context("answer in the NodeVolume"),
         }
         attempts += 1;
     }

@@ -39,7 +39,7 @@ pub struct NodeVolumeSpec {
     pub wanted: Wanted,
     /// How large it shall be at least, in bytes.
     pub size: u64,
-    /// The largest size that was ordered, if a former order was of more.
+    /// The largest size that was ordered, if a former NodeVolume was of more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub most: Option<u64>,
     /// A persistent volume is about to be made.
@@ -53,7 +53,7 @@ pub struct NodeVolumeSpec {
     /// The parameters of the storage class.
     #[serde(default)]
     pub parameters: BTreeMap<String, String>,
-    /// The options of the persistent volume, if the storage was made before this order.
+    /// The options of the persistent volume, if the storage was made before this NodeVolume.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub made: Option<Made>,
 }
@@ -120,7 +120,7 @@ pub struct NodeVolumeStatus {
     /// How many calls have failed since one succeeded.
     #[serde(default)]
     pub failures: u32,
-    /// The generation of the order that this is an answer to.
+    /// The generation of the NodeVolume that this is an answer to.
     #[serde(default)]
     pub observed_generation: i64,
 }

@@ -42,7 +42,7 @@ pub const SILENCE: Duration = Duration::from_secs(200);
 /// After how many times that, by the clocks of two hosts, an agent was silent already when this process began.
 const SILENCES_BEFORE: u32 = 3;
 
-/// After how many times that an order of which nothing has come is given to another node: longer than an agent waits
+/// After how many times that a NodeVolume of which nothing has come is given to another node: longer than an agent waits
 /// for a driver.
 const SILENCES_WITHOUT_VOLUME: u32 = 4;
 
@@ -54,7 +54,7 @@ pub struct Nodes {
     gone: Mutex<BTreeMap<String, Gone>>,
     /// Since when this process listens to agents: one that waits to lead does not.
     listens: OnceLock<Instant>,
-    /// Orders may be seen before their nodes.
+    /// NodeVolumes may be seen before their nodes.
     hanging: Mutex<Hanging>,
     /// The UIDs of classes, by name.
     classes: Mutex<BTreeMap<String, String>>,
@@ -203,20 +203,20 @@ impl Nodes {
         }
     }
 
-    /// An order of a node is as seen.
-    pub(crate) fn order_seen(&self, order: &NodeVolume) {
-        self.hanging().seen(order);
+    /// A NodeVolume of a node is as seen.
+    pub(crate) fn node_volume_seen(&self, node_volume: &NodeVolume) {
+        self.hanging().seen(node_volume);
     }
 
-    /// The volumes of whose orders nothing has come for too long, since this was asked last.
+    /// The volumes of whose NodeVolumes nothing has come for too long, since this was asked last.
     pub(crate) fn stalled(&self) -> Vec<String> {
         self.hanging().stalled(self.longest_making())
     }
 
-    /// What is said of an order of which nothing has come for too long.
-    pub(crate) fn stalls(&self, order: &NodeVolume) -> Option<String> {
-        let (longest, spec) = (self.longest_making(), &order.spec);
-        let name = order.metadata.name.as_deref().unwrap_or_default();
+    /// What is said of a NodeVolume of which nothing has come for too long.
+    pub(crate) fn stalls(&self, node_volume: &NodeVolume) -> Option<String> {
+        let (longest, spec) = (self.longest_making(), &node_volume.spec);
+        let name = node_volume.metadata.name.as_deref().unwrap_or_default();
         let hanging = self.hanging();
         let stalls = hanging.is_stalled(&spec.node, &spec.driver, name, longest);
         stalls.then(|| match spec.wanted {
@@ -259,8 +259,8 @@ impl Nodes {
         }
     }
 
-    /// Orders of these names are there no more.
-    pub(crate) fn orders_gone<'a>(&self, names: impl Iterator<Item = &'a str>) {
+    /// NodeVolumes of these names are there no more.
+    pub(crate) fn node_volumes_gone<'a>(&self, names: impl Iterator<Item = &'a str>) {
         self.hanging().gone(names);
     }
 

@@ -26,12 +26,15 @@ impl Recovery<'_> {
         let volume = self.volumes.get_opt(&name).await;
         let volume = volume.context("read the persistent volume")?;
         let volume = volume.with_context(|| format!("persistent volume {name} is gone"))?;
-        let orders: Api<NodeVolume> = Api::all(self.client.clone());
-        let order = orders.get_opt(&name).await.context("read the order")?;
+        let node_volumes: Api<NodeVolume> = Api::all(self.client.clone());
+        let node_volume = node_volumes
+            .get_opt(&name)
+            .await
+            .context("read the NodeVolume")?;
         Ok(Found {
             claim,
             volume,
-            order,
+            node_volume,
             users: self.users().await?,
         })
     }

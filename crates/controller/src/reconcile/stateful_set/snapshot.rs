@@ -11,7 +11,7 @@ use crate::{
         v1alpha1::NodeVolume,
     },
     client::{Read, fields::page, paginate},
-    decide::{Answer, Order, Wanted},
+    decide::{self, Answer, Wanted},
     events::{Events, Tone},
     k8s::{
         claim::{condition, failure, grows, request},
@@ -20,7 +20,7 @@ use crate::{
         pod::{self, claims_of, node_of, tolerations},
         stateful_set::ordinals,
     },
-    observe::order_of,
+    observe::node_volume_of,
 };
 use anyhow::{Context, Result};
 use k8s_openapi::{
@@ -123,42 +123,48 @@ async fn growing(
     let Some(claim) = claim.map(|claim| claim.object).filter(grows) else {
         return Ok(None);
     };
-    let orders: Api<NodeVolume> = Api::all(client.clone());
+    let node_volumes: Api<NodeVolume> = Api::all(client.clone());
     let volume = claim
         .spec
         .as_ref()
         .and_then(|spec| spec.volume_name.as_deref());
-    let order = orders.get_opt(volume.unwrap_or_default()).await;
-    let order = order.context("read the order")?;
+    let node_volume = node_volumes.get_opt(volume.unwrap_or_default()).await;
+    let node_volume = node_volume.context("read the NodeVolume")?;
     Ok(Some(Claim {
         name: name.to_owned(),
         pending: pending(
             &claim,
-            order.as_ref().map(|order| order_of(order, ours)).as_ref(),
+            node_volume
+                .as_ref()
+                .map(|node_volume| node_volume_of(node_volume, ours))
+                .as_ref(),
         ),
-        stored: order.as_ref().and_then(written),
+        stored: node_volume.as_ref().and_then(written),
         stopped: false,
     }))
 }
 
-/// Since when the file system is all that has to grow of a claim that shall grow. Where there is no order
+/// Since when the file system is all that has to grow of a claim that shall grow. Where there is no NodeVolume
 /// of ours, the claim is believed.
-fn pending(claim: &PersistentVolumeClaim, order: Option<&Order>) -> Option<Timestamp> {
+fn pending(
+    claim: &PersistentVolumeClaim,
+    node_volume: Option<&decide::NodeVolume>,
+) -> Option<Timestamp> {
     let asked = request(claim.spec.as_ref()?).ok()?;
-    let has_storage = order.is_none_or(|order| {
-        let reached = match order.answer {
+    let has_storage = node_volume.is_none_or(|node_volume| {
+        let reached = match node_volume.answer {
             Answer::Present(size) => size.is_none_or(|size| size >= asked),
             Answer::None | Answer::Absent => false,
         };
-        reached && order.wanted == Wanted::Present && order.problem.is_none()
+        reached && node_volume.wanted == Wanted::Present && node_volume.problem.is_none()
     });
     let since = condition(claim, AWAITS_NODE)?.last_transition_time.as_ref();
     (has_storage && failure(claim).is_none()).then(|| since.map_or(Timestamp::UNIX_EPOCH, |t| t.0))
 }
 
-/// When an order or its answer was changed last: what the answer says had been reached by then.
-fn written(order: &NodeVolume) -> Option<Timestamp> {
-    let writers = order.metadata.managed_fields.iter().flatten();
+/// When a NodeVolume or its answer was changed last: what the answer says had been reached by then.
+fn written(node_volume: &NodeVolume) -> Option<Timestamp> {
+    let writers = node_volume.metadata.managed_fields.iter().flatten();
     let times = writers.filter_map(|writer| Some(writer.time.as_ref()?.0));
     times.max()
 }

@@ -1,5 +1,5 @@
 //! The growth of a volume that is settled, with as few requests as possible: the claim is read live, and
-//! of volume and order what watches have told. What is written to these is written on the condition of
+//! of volume and NodeVolume what watches have told. What is written to these is written on the condition of
 //! the version that was told of, so a decision from old news is refused, and everything is read.
 
 use super::{
@@ -43,8 +43,8 @@ pub(super) async fn grow(
 
 /// Whether nothing is heard of the node that has the storage: then there is more to be read.
 fn is_silent(context: &Context, name: &str) -> bool {
-    let order = context.index.get(name).order;
-    order.is_some_and(|order| context.nodes.silence(&order.what.node).is_some())
+    let node_volume = context.index.get(name).node_volume;
+    node_volume.is_some_and(|node_volume| context.nodes.silence(&node_volume.what.node).is_some())
 }
 
 async fn grow_claim(
@@ -63,13 +63,13 @@ async fn grow_claim(
     };
     for _ in 0..STEPS {
         let known = context.index.get(act.name);
-        let (Some(volume), Some(order)) = (known.volume, known.order) else {
+        let (Some(volume), Some(node_volume)) = (known.volume, known.node_volume) else {
             return Ok(None);
         };
-        let most = order.what.most;
+        let most = node_volume.what.most;
         let observed = Observed {
             volume: Some(volume.what),
-            order: Some(order.what),
+            node_volume: Some(node_volume.what),
             ..live.observed(act.name, &context.ours)
         };
         let step = decide(&observed);
@@ -79,11 +79,11 @@ async fn grow_claim(
             }
             Step::Rest => return Ok(Some(Outcome::Settled)),
             Step::Resize(size) => {
-                let resized = act.resize(&order.version, size, most).await?;
+                let resized = act.resize(&node_volume.version, size, most).await?;
                 context
                     .index
-                    .order_written(&order.version, &resized, &context.ours);
-                live.order = Some(resized);
+                    .node_volume_written(&node_volume.version, &resized, &context.ours);
+                live.node_volume = Some(resized);
             }
             Step::SizeVolume(size) => {
                 let sized = act.size_volume(&volume.version, size).await?;

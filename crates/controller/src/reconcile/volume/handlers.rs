@@ -38,9 +38,11 @@ pub(super) fn watch_all(context: &Arc<Context>) {
     watch(context, volume_seen, |context, listed| {
         context.index.keep_volumes(listed)
     });
-    watch(context, order_seen, |context, listed| {
-        let gone = context.index.keep_orders(listed);
-        context.nodes.orders_gone(gone.iter().map(String::as_str));
+    watch(context, node_volume_seen, |context, listed| {
+        let gone = context.index.keep_node_volumes(listed);
+        context
+            .nodes
+            .node_volumes_gone(gone.iter().map(String::as_str));
         gone
     });
     // Of a class nothing is remembered that is not read again.
@@ -95,8 +97,8 @@ fn claim_seen(context: &Context, claim: &PersistentVolumeClaim, presence: Presen
         // Made for another claim, which has gone.
         !held && *volume != name && context.index.has_volume(volume)
     });
-    // Its author may have taken away what says that it is ours, before a watch told of its order.
-    let known = claims.has(&name) || context.index.has_order(&name);
+    // Its author may have taken away what says that it is ours, before a watch told of its NodeVolume.
+    let known = claims.has(&name) || context.index.has_node_volume(&name);
     if !ours && !held && !known && other.is_none() {
         return;
     }
@@ -137,20 +139,22 @@ fn node_seen(context: &Context, node: &StorageNode, presence: Presence) {
     }
 }
 
-fn order_seen(context: &Context, order: &NodeVolume, presence: Presence) {
-    let name = order.name_any();
-    let changed = context.index.order(order, presence, &context.ours);
+fn node_volume_seen(context: &Context, node_volume: &NodeVolume, presence: Presence) {
+    let name = node_volume.name_any();
+    let changed = context
+        .index
+        .node_volume(node_volume, presence, &context.ours);
     match presence {
-        Presence::There => context.nodes.order_seen(order),
-        Presence::Gone => context.nodes.orders_gone([&*name].into_iter()),
+        Presence::There => context.nodes.node_volume_seen(node_volume),
+        Presence::Gone => context.nodes.node_volumes_gone([&*name].into_iter()),
     }
     let news = presence == Presence::Gone
         || changed
             && context.is_ready()
-            && !context.own_writes.has(&order.metadata)
+            && !context.own_writes.has(&node_volume.metadata)
             && (!context.index.is_settled(&name) || context.claims.place(&name).is_some());
     if news {
-        context.queue.push(&order.spec.claim.namespace, &name);
+        context.queue.push(&node_volume.spec.claim.namespace, &name);
     }
 }
 

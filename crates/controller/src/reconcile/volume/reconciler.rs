@@ -54,8 +54,8 @@ async fn steps(context: &Context, name: &str) -> Result<Outcome> {
     }
     let mut live = observe::read(&context.client, name, place, &context.ours).await?;
     live.away = away(&context.client, &context.nodes, &live, &context.ours).await?;
-    let order = live.order.as_ref();
-    live.stalled = order.and_then(|order| context.nodes.stalls(order));
+    let node_volume = live.node_volume.as_ref();
+    live.stalled = node_volume.and_then(|node_volume| context.nodes.stalls(node_volume));
     if let Some(claim) = live.claim.as_ref().filter(|claim| claim::grows(claim)) {
         // So that the answer of the node is a reason to look again.
         context.claims.add(name, claim);
@@ -76,7 +76,7 @@ async fn steps(context: &Context, name: &str) -> Result<Outcome> {
             }
             Step::Refuse(why) | Step::Stuck(why) => {
                 report::waits(context, &live, why);
-                if live.order.is_none() && live.away.is_some() {
+                if live.node_volume.is_none() && live.away.is_some() {
                     context.claims.wait_for_node(name);
                 }
                 return Ok(Outcome::InVain(STUCK));
@@ -99,7 +99,7 @@ async fn steps(context: &Context, name: &str) -> Result<Outcome> {
         if let Err(error) = &done
             && !is_conflict(error)
         {
-            let makes = matches!(step, Step::Order { .. } | Step::Publish);
+            let makes = matches!(step, Step::CreateNodeVolume { .. } | Step::Publish);
             // Others' admission may let nobody write what has to be written.
             if makes || is_refused(error) {
                 report::waits(context, &live, &words(error));
@@ -117,7 +117,7 @@ async fn steps(context: &Context, name: &str) -> Result<Outcome> {
         }
         if step == Step::Forget {
             if live.volume.is_some() {
-                // From what its order is made anew nobody has read.
+                // From what its NodeVolume is made anew nobody has read.
                 return Ok(Outcome::After(Duration::ZERO));
             }
             // Another node has to act, if the scheduler has chosen one already.
@@ -127,19 +127,19 @@ async fn steps(context: &Context, name: &str) -> Result<Outcome> {
     anyhow::bail!("the volume needs more than {STEPS} steps")
 }
 
-/// The next step. Before a volume is made, and before its order says that, it is looked whether it can be
+/// The next step. Before a volume is made, and before its NodeVolume says that, it is looked whether it can be
 /// bound to the node that has its storage.
 async fn next(context: &Context, name: &str, live: &mut Live) -> Result<Step> {
     let step = decide(&live.observed(name, &context.ours));
     let makes = matches!(step, Step::NotePublishing | Step::Publish);
-    let Some(order) = live
-        .order
+    let Some(node_volume) = live
+        .node_volume
         .as_ref()
         .filter(|_| makes && live.hostname.is_none())
     else {
         return Ok(step);
     };
-    let found = placement::hostname_of(&context.client, &order.spec.node).await;
+    let found = placement::hostname_of(&context.client, &node_volume.spec.node).await;
     if let Err(error) = &found {
         report::waits(context, live, &words(error));
     }
@@ -148,13 +148,13 @@ async fn next(context: &Context, name: &str, live: &mut Live) -> Result<Step> {
 }
 
 /// Remembers what was ordered of a node, and whether it had room for that. Where the scheduler is asked for
-/// another node, the order is taken back after that, and that alone counts.
+/// another node, the NodeVolume is taken back after that, and that alone counts.
 fn note_room(context: &Context, name: &str, step: &Step, live: &Live) {
     let Some((node, class, size)) = live.ordered() else {
         return;
     };
     match step {
-        Step::Order { .. } => context.nodes.ordered(node, name, size),
+        Step::CreateNodeVolume { .. } => context.nodes.ordered(node, name, size),
         Step::Revoke if live.had_no_room() => context.nodes.had_no_room(node, class, size),
         Step::Revoke => {
             let failed = live.kept_failing();
@@ -162,10 +162,10 @@ fn note_room(context: &Context, name: &str, step: &Step, live: &Live) {
             // Its hostname may be its own again when the next node is chosen, and another's after that.
             let own = live.unbindable().or(live.stalled.as_deref());
             let own = own.map(|why| (ErrorClass::Retryable, why));
-            if let (Some(order), Some((error, words))) = (&live.order, own.or(failed)) {
+            if let (Some(node_volume), Some((error, words))) = (&live.node_volume, own.or(failed)) {
                 let asker = Asker {
                     volume: name,
-                    namespace: &order.spec.claim.namespace,
+                    namespace: &node_volume.spec.claim.namespace,
                 };
                 context.nodes.failed(node, class, asker, error, words);
                 if live.unbindable().is_some() {

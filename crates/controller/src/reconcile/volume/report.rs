@@ -11,8 +11,11 @@ pub(super) fn done(context: &Context, name: &str, step: &Step, live: &Live) {
     context.metrics.operated("step", "done");
     let claim = live.claim.as_ref().map(|claim| &claim.metadata);
     let volume = live.volume.as_ref().map(|volume| &volume.metadata);
-    let order = live.order.as_ref().map(|order| &order.metadata);
-    for meta in [claim, volume, order].into_iter().flatten() {
+    let node_volume = live
+        .node_volume
+        .as_ref()
+        .map(|node_volume| &node_volume.metadata);
+    for meta in [claim, volume, node_volume].into_iter().flatten() {
         context.own_writes.add(meta);
     }
     let what = format!("{step:?}");
@@ -47,10 +50,10 @@ pub(super) fn waits(context: &Context, live: &Live, why: &str) {
                 .say(volume, Tone::Warning, "VolumeFailedDelete", why);
         }
         (None, None) => {
-            if let Some(order) = &live.order {
+            if let Some(node_volume) = &live.node_volume {
                 context
                     .events
-                    .say(order, Tone::Warning, "StorageStays", why);
+                    .say(node_volume, Tone::Warning, "StorageStays", why);
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Orders, as far as decisions need them.
+//! NodeVolumes, as far as decisions need them.
 
 use crate::{
     api::{
@@ -12,17 +12,17 @@ use flexvol_sdk::Bytes;
 /// After so many failures in a row, half a minute of the agent's pauses, another node may do better.
 pub(super) const LASTING: u32 = 5;
 
-pub(crate) fn order_of(order: &NodeVolume, ours: &Ours) -> decide::Order {
-    let status = order.status.clone().unwrap_or_default();
-    // An answer to a former order says what is there, but not why this one fails.
-    let current = Some(status.observed_generation) == order.metadata.generation;
-    decide::Order {
-        ours: ours.has(&order.spec.driver),
-        node: order.spec.node.clone(),
-        wanted: wanted(order.spec.wanted),
-        size: Bytes(order.spec.size),
-        most: order.spec.most_ordered(),
-        published: match (order.spec.publishing, order.spec.published) {
+pub(crate) fn node_volume_of(node_volume: &NodeVolume, ours: &Ours) -> decide::NodeVolume {
+    let status = node_volume.status.clone().unwrap_or_default();
+    // An answer to a former NodeVolume says what is there, but not why this one fails.
+    let current = Some(status.observed_generation) == node_volume.metadata.generation;
+    decide::NodeVolume {
+        ours: ours.has(&node_volume.spec.driver),
+        node: node_volume.spec.node.clone(),
+        wanted: wanted(node_volume.spec.wanted),
+        size: Bytes(node_volume.spec.size),
+        most: node_volume.spec.most_ordered(),
+        published: match (node_volume.spec.publishing, node_volume.spec.published) {
             (_, true) => Published::Seen,
             (true, false) => Published::Soon,
             (false, false) => Published::No,
