@@ -58,7 +58,7 @@ fn main() -> ExitCode {
             let _ = writeln!(
                 io::stderr(),
                 "flexvol-controller: {}",
-                client::words(&error)
+                client::error_message(&error)
             );
             ExitCode::FAILURE
         }
@@ -243,7 +243,7 @@ async fn show(arguments: StatusArguments) -> Result<()> {
 async fn recover(arguments: RecoverArguments) -> Result<()> {
     let client = person(arguments.kubeconfig.as_deref()).await?;
     let namespace = arguments.namespace;
-    let wanted = recover::Wanted {
+    let wanted = recover::RecoverOptions {
         namespace: namespace.unwrap_or_else(|| client.default_namespace().to_owned()),
         name: arguments.name,
         size: arguments.size,

@@ -11,7 +11,9 @@
 //! Why storage does not grow stands in the claim's status until it has grown, or nothing is asked any
 //! more. What kubelet cannot grow is for kubelet to say.
 
-use super::{Answer, Claim, NodeVolume, Observed, Step, Volume, Wanted, believed, make::waiting};
+use super::{
+    Answer, Claim, DesiredState, NodeVolume, Observed, Step, Volume, believed, make::waiting,
+};
 
 const NOBODY_GROWS: &str = "the volume's driver tells no sizes and says requiresFSResize: false, so nobody can grow this volume; make a claim of the size you need";
 
@@ -36,7 +38,7 @@ fn grown(observed: &Observed, volume: &Volume) -> Step {
     if !claim.is_bound() {
         return Step::Rest;
     }
-    if node_volume.wanted == Wanted::Absent {
+    if node_volume.wanted == DesiredState::Absent {
         return Step::Stuck(
             "the volume was given to this claim while its storage was being deleted: if that is there still, kubectl patch the NodeVolume of the volume's name to wanted: Present"
                 .to_owned(),
@@ -94,7 +96,7 @@ fn grown(observed: &Observed, volume: &Volume) -> Step {
 /// would tell the next claim that it has it. What was measured, however long ago, is had: nothing shrinks.
 fn kept(volume: &Volume, node_volume: &NodeVolume) -> Step {
     match node_volume.answer {
-        Answer::Present(Some(reached)) if node_volume.wanted == Wanted::Present => {
+        Answer::Present(Some(reached)) if node_volume.wanted == DesiredState::Present => {
             if volume.capacity > reached {
                 Step::SizeVolume(reached)
             } else if node_volume.size > reached {
@@ -218,7 +220,7 @@ pub(super) mod tests {
             node_volume: Some(NodeVolume {
                 ours: true,
                 node: "n".to_owned(),
-                wanted: Wanted::Present,
+                wanted: DesiredState::Present,
                 size: Bytes(ordered),
                 most: Bytes(ordered),
                 answered: true,

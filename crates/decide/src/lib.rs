@@ -14,8 +14,8 @@ mod observed;
 mod remove;
 
 pub use observed::{
-    Answer, Away, Binding, Claim, NodeVolume, Observed, Problem, Published, Reclaim, Volume,
-    Wanted, Wish, believed,
+    Answer, Away, Binding, Claim, DesiredState, NodeVolume, Observed, Problem, Published, Reclaim,
+    Volume, Wish, believed,
 };
 
 use flexvol_sdk::Bytes;
@@ -47,7 +47,7 @@ pub enum Step {
     /// Makes the NodeVolume anew, of what the volume says of its storage.
     Recall {
         /// Whether the storage shall be there.
-        wanted: Wanted,
+        wanted: DesiredState,
         /// What it has, as far as that is known, and no more than its class allows.
         size: Bytes,
     },
@@ -181,7 +181,7 @@ mod tests {
         });
         for volume in [observed.volume.clone(), released, None] {
             observed.volume = volume;
-            for wanted in [Wanted::Present, Wanted::Absent] {
+            for wanted in [DesiredState::Present, DesiredState::Absent] {
                 observed.node_volume.as_mut().unwrap().wanted = wanted;
                 assert_eq!(decide(&observed), Step::Stuck(TOO_LARGE.to_owned()));
                 assert!(observed.is_claimed(), "its storage is not deleted");

@@ -7,7 +7,9 @@
 #[cfg(test)]
 mod tests;
 
-use super::{Answer, Away, Binding, Claim, NodeVolume, Observed, Published, Step, Wanted, Wish};
+use super::{
+    Answer, Away, Binding, Claim, DesiredState, NodeVolume, Observed, Published, Step, Wish,
+};
 use flexvol_sdk::ErrorClass;
 
 /// There is no persistent volume yet, or no more.
@@ -20,12 +22,12 @@ pub(super) fn making(observed: &Observed) -> Step {
     let names_this = |claim: &Claim| matches!(claim.binding, Binding::This | Binding::Named);
     let is_removed = observed.away().is_some_and(|away| away.removed);
     match (node_volume.wanted, node_volume.answer) {
-        (Wanted::Absent, Answer::Absent) => Step::Forget,
-        (Wanted::Absent, _) if is_removed && node_volume.published != Published::Seen => {
+        (DesiredState::Absent, Answer::Absent) => Step::Forget,
+        (DesiredState::Absent, _) if is_removed && node_volume.published != Published::Seen => {
             Step::Forget
         }
-        (Wanted::Absent, _) => ending(observed, node_volume),
-        (Wanted::Present, _)
+        (DesiredState::Absent, _) => ending(observed, node_volume),
+        (DesiredState::Present, _)
             if node_volume.published == Published::Seen && claim.is_none_or(names_this) =>
         {
             // Whoever took the volume away may have wanted to keep its data.
@@ -35,13 +37,13 @@ pub(super) fn making(observed: &Observed) -> Step {
             )
         }
         // It is bound to a volume that is gone before a leader saw it, or whose NodeVolume somebody made anew.
-        (Wanted::Present, _) if claim.is_some_and(Claim::is_bound) => Step::NotePublished,
+        (DesiredState::Present, _) if claim.is_some_and(Claim::is_bound) => Step::NotePublished,
         // It was never anybody's, and the machine that may have it is gone. If it is not, it is told first.
-        (Wanted::Present, _) if is_removed && node_volume.published != Published::Seen => {
+        (DesiredState::Present, _) if is_removed && node_volume.published != Published::Seen => {
             Step::Revoke
         }
         // A claim that Kubernetes has bound to nothing, or to another volume, was never bound to this one.
-        (Wanted::Present, answer) => match observed.wish() {
+        (DesiredState::Present, answer) => match observed.wish() {
             // A late leader may make the volume at any moment.
             Some(wish @ (Wish::Storage { .. } | Wish::StorageLater | Wish::Refused(_)))
                 if node_volume.published > Published::No =>
@@ -141,7 +143,7 @@ pub(super) fn waiting(observed: &Observed, node_volume: &NodeVolume) -> Step {
         (Some(away), _) => Step::Stuck(away.why.clone()),
         (None, Some(problem)) => Step::Stuck(problem.message.clone()),
         (None, None) => match &observed.stalled {
-            Some(why) if node_volume.wanted == Wanted::Absent => Step::Stuck(why.clone()),
+            Some(why) if node_volume.wanted == DesiredState::Absent => Step::Stuck(why.clone()),
             _ => Step::Rest,
         },
     }
@@ -187,7 +189,7 @@ fn recalling(observed: &Observed) -> Option<Step> {
             "the NodeVolume is gone, and volume or claim say {has} where the class allows at most {most}; let the class allow {has}, or make the NodeVolume by hand, published, on the volume's node and with the size that its storage has"
         )),
         None => Step::Recall {
-            wanted: Wanted::Present,
+            wanted: DesiredState::Present,
             size,
         },
     })

@@ -186,7 +186,7 @@ impl Volume {
 
 /// Whether storage shall be there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Wanted {
+pub enum DesiredState {
     /// It shall.
     Present,
     /// It shall not.
@@ -212,7 +212,7 @@ pub struct NodeVolume {
     /// The node.
     pub node: String,
     /// Whether the storage shall be there.
-    pub wanted: Wanted,
+    pub wanted: DesiredState,
     /// The size it shall have.
     pub size: Bytes,
     /// The largest that was ever ordered.

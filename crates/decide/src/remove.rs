@@ -1,6 +1,6 @@
 //! From a released persistent volume to nothing.
 
-use super::{Answer, Observed, Published, Reclaim, Step, Volume, Wanted, make::ending};
+use super::{Answer, DesiredState, Observed, Published, Reclaim, Step, Volume, make::ending};
 
 /// The step if the volume has to go.
 pub(super) fn removing(observed: &Observed, volume: &Volume) -> Option<Step> {
@@ -18,20 +18,20 @@ pub(super) fn removing(observed: &Observed, volume: &Volume) -> Option<Step> {
         }),
         // Nothing but the node can say that the storage is gone, and before the volume was let go of it did.
         (Reclaim::Delete, None) if volume.held => Some(Step::Recall {
-            wanted: Wanted::Absent,
+            wanted: DesiredState::Absent,
             size: volume.capacity,
         }),
         (Reclaim::Delete, None) => Some(Step::Rest),
         (Reclaim::Delete, Some(node_volume)) => {
             Some(match (node_volume.wanted, node_volume.answer) {
-                (Wanted::Present, _) if node_volume.published != Published::Seen => {
+                (DesiredState::Present, _) if node_volume.published != Published::Seen => {
                     Step::NotePublished
                 }
-                (Wanted::Present, _) => Step::Revoke,
-                (Wanted::Absent, Answer::Absent) if !volume.deleting => Step::DeleteVolume,
-                (Wanted::Absent, Answer::Absent) if volume.held => Step::LetVolumeGo,
-                (Wanted::Absent, Answer::Absent) => Step::Rest,
-                (Wanted::Absent, _) => ending(observed, node_volume),
+                (DesiredState::Present, _) => Step::Revoke,
+                (DesiredState::Absent, Answer::Absent) if !volume.deleting => Step::DeleteVolume,
+                (DesiredState::Absent, Answer::Absent) if volume.held => Step::LetVolumeGo,
+                (DesiredState::Absent, Answer::Absent) => Step::Rest,
+                (DesiredState::Absent, _) => ending(observed, node_volume),
             })
         }
     }
@@ -50,10 +50,10 @@ pub(super) fn misplaced(observed: &Observed, volume: &Volume) -> Option<Step> {
             volume.node.as_deref().unwrap_or_default(),
             node_volume.node
         )),
-        (Wanted::Present, _) => Step::Revoke,
-        (Wanted::Absent, Answer::Absent) => Step::Forget,
-        (Wanted::Absent, _) if is_removed => Step::Forget,
-        (Wanted::Absent, _) => ending(observed, node_volume),
+        (DesiredState::Present, _) => Step::Revoke,
+        (DesiredState::Absent, Answer::Absent) => Step::Forget,
+        (DesiredState::Absent, _) if is_removed => Step::Forget,
+        (DesiredState::Absent, _) => ending(observed, node_volume),
     })
 }
 
@@ -87,7 +87,7 @@ mod tests {
 
     #[test]
     fn a_node_volume_of_another_node_than_the_volumes_goes_unless_that_may_have_data() {
-        let of = |published: Published, wanted: Wanted, answer: Answer| {
+        let of = |published: Published, wanted: DesiredState, answer: Answer| {
             let mut observed = observed(20, 10);
             let node_volume = observed.node_volume.as_mut().unwrap();
             node_volume.node = "m".to_owned();
@@ -101,11 +101,11 @@ mod tests {
         let there = Answer::Present(Some(Bytes(10)));
         for published in [Published::No, Published::Soon] {
             let of = |wanted, answer| of(published, wanted, answer);
-            assert_eq!(of(Wanted::Present, there), Step::Revoke);
-            assert_eq!(of(Wanted::Absent, there), Step::Rest);
-            assert_eq!(of(Wanted::Absent, Answer::Absent), Step::Forget);
+            assert_eq!(of(DesiredState::Present, there), Step::Revoke);
+            assert_eq!(of(DesiredState::Absent, there), Step::Rest);
+            assert_eq!(of(DesiredState::Absent, Answer::Absent), Step::Forget);
         }
-        for wanted in [Wanted::Present, Wanted::Absent] {
+        for wanted in [DesiredState::Present, DesiredState::Absent] {
             let step = of(Published::Seen, wanted, Answer::Absent);
             let Step::Stuck(why) = step else {
                 panic!("{step:?}")
@@ -124,7 +124,7 @@ mod tests {
             decide(&observed)
         };
         let recalled = Step::Recall {
-            wanted: Wanted::Absent,
+            wanted: DesiredState::Absent,
             size: Bytes(10),
         };
         assert_eq!(unordered(true), recalled);

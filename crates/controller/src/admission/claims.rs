@@ -9,7 +9,7 @@ use crate::{
     api::{
         drivers::Ours,
         labels::{NODE_ANNOTATION, is_object_name},
-        v1alpha1::{NodeVolume, NodeVolumeStatus, StorageNode, StorageNodeStatus, Wanted},
+        v1alpha1::{NodeVolume, NodeVolumeStatus, StorageNode, StorageNodeStatus, StorageState},
     },
     cache::nodes::Silence,
     k8s::{
@@ -196,7 +196,7 @@ impl Growth {
 
 /// A driver that has storage, tells no size of it, and wants no call on the node is never called.
 fn tells_nothing(answer: &NodeVolumeStatus) -> bool {
-    answer.found == Some(Wanted::Present) && answer.size.is_none() && !answer.grows_on_node
+    answer.found == Some(StorageState::Present) && answer.size.is_none() && !answer.grows_on_node
 }
 
 #[cfg(test)]

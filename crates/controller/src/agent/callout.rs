@@ -1,7 +1,7 @@
 //! What a NodeVolume obliges a node to do: a pure function of the NodeVolume and of the last answer.
 
 use crate::{
-    api::v1alpha1::{Made, NodeVolumeSpec, NodeVolumeStatus, Wanted},
+    api::v1alpha1::{Made, NodeVolumeSpec, NodeVolumeStatus, StorageState},
     decide::believed,
 };
 use flexvol_sdk::Bytes;
@@ -28,10 +28,10 @@ pub enum Callout {
 #[must_use]
 pub fn next_callout(node_volume: &NodeVolumeSpec, answer: &NodeVolumeStatus) -> Callout {
     match (node_volume.wanted, answer.found) {
-        (Wanted::Absent, Some(Wanted::Absent)) => Callout::Nothing,
-        (Wanted::Absent, _) => Callout::Delete,
+        (StorageState::Absent, Some(StorageState::Absent)) => Callout::Nothing,
+        (StorageState::Absent, _) => Callout::Delete,
         // Where data may be, an empty volume in their place would hide that they are gone.
-        (Wanted::Present, None | Some(Wanted::Absent))
+        (StorageState::Present, None | Some(StorageState::Absent))
             if node_volume.publishing || node_volume.published =>
         {
             Callout::Expand {
@@ -39,8 +39,8 @@ pub fn next_callout(node_volume: &NodeVolumeSpec, answer: &NodeVolumeStatus) -> 
                 old: node_volume.size,
             }
         }
-        (Wanted::Present, None | Some(Wanted::Absent)) => Callout::Provision,
-        (Wanted::Present, Some(Wanted::Present)) => match answer.size {
+        (StorageState::Present, None | Some(StorageState::Absent)) => Callout::Provision,
+        (StorageState::Present, Some(StorageState::Present)) => match answer.size {
             Some(has) if has < node_volume.size => Callout::Expand {
                 new: node_volume.size,
                 old: has,
@@ -60,7 +60,7 @@ pub fn due_callout(
 ) -> Callout {
     match (next_callout(node_volume, answer), answer.size.map(Bytes)) {
         (Callout::Nothing, Some(said))
-            if node_volume.wanted == Wanted::Present
+            if node_volume.wanted == StorageState::Present
                 && !is_answered
                 && believed(said, Bytes(node_volume.size), node_volume.most_ordered()) != said =>
         {
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
     use serde_json::{from_value, json};
 
-    fn node_volume(wanted: Wanted, size: u64, published: bool) -> NodeVolumeSpec {
+    fn node_volume(wanted: StorageState, size: u64, published: bool) -> NodeVolumeSpec {
         from_value(json!({
             "driver": "a/b", "node": "n", "wanted": wanted, "size": size, "published": published,
             "claim": {"namespace": "default", "name": "data", "uid": "1"},
@@ -92,7 +92,7 @@ mod tests {
         .unwrap()
     }
 
-    fn answer(found: Option<Wanted>, size: Option<u64>) -> NodeVolumeStatus {
+    fn answer(found: Option<StorageState>, size: Option<u64>) -> NodeVolumeStatus {
         NodeVolumeStatus {
             found,
             size,
@@ -102,8 +102,8 @@ mod tests {
 
     #[test]
     fn storage_is_made_once_grown_only_upwards_and_deleted_only_on_order() {
-        let present = Some(Wanted::Present);
-        let wanted = |size| node_volume(Wanted::Present, size, false);
+        let present = Some(StorageState::Present);
+        let wanted = |size| node_volume(StorageState::Present, size, false);
         assert_eq!(
             next_callout(&wanted(2), &answer(None, None)),
             Callout::Provision
@@ -123,14 +123,14 @@ mod tests {
             next_callout(&wanted(3), &answer(present, None)),
             Callout::Nothing
         );
-        let gone = node_volume(Wanted::Absent, 2, true);
+        let gone = node_volume(StorageState::Absent, 2, true);
         assert_eq!(
             next_callout(&gone, &answer(present, Some(2))),
             Callout::Delete
         );
         assert_eq!(next_callout(&gone, &answer(None, None)), Callout::Delete);
         assert_eq!(
-            next_callout(&gone, &answer(Some(Wanted::Absent), None)),
+            next_callout(&gone, &answer(Some(StorageState::Absent), None)),
             Callout::Nothing
         );
     }
@@ -138,21 +138,21 @@ mod tests {
     #[test]
     fn storage_that_may_have_had_data_is_looked_for_and_not_made_again() {
         let measure = Callout::Expand { new: 2, old: 2 };
-        let node_volume = node_volume(Wanted::Present, 2, true);
+        let node_volume = node_volume(StorageState::Present, 2, true);
         assert_eq!(next_callout(&node_volume, &answer(None, None)), measure);
         assert_eq!(
-            next_callout(&node_volume, &answer(Some(Wanted::Absent), None)),
+            next_callout(&node_volume, &answer(Some(StorageState::Absent), None)),
             measure
         );
     }
 
     #[test]
     fn a_size_that_nothing_explains_is_measured_once_after_each_change() {
-        let node_volume = node_volume(Wanted::Present, 20, true);
+        let node_volume = node_volume(StorageState::Present, 20, true);
         let of = |size: u64, is_answered: bool| {
             due_callout(
                 &node_volume,
-                &answer(Some(Wanted::Present), Some(size)),
+                &answer(Some(StorageState::Present), Some(size)),
                 is_answered,
             )
         };

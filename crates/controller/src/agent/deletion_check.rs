@@ -4,7 +4,7 @@ use crate::{
     api::{
         drivers::Ours,
         labels::claim_uid,
-        v1alpha1::{ClaimReference, NodeVolume, Wanted},
+        v1alpha1::{ClaimReference, NodeVolume, StorageState},
     },
     decide::{Observed, Published},
     k8s::volume::handed_on,
@@ -53,7 +53,7 @@ pub(super) async fn deletion_forbidden(
 
 /// One that somebody deleted waits for its storage to be deleted, so it still wants that.
 fn still_wants(now: &NodeVolume, node_volume: &NodeVolume) -> bool {
-    now.metadata.uid == node_volume.metadata.uid && now.spec.wanted == Wanted::Absent
+    now.metadata.uid == node_volume.metadata.uid && now.spec.wanted == StorageState::Absent
 }
 
 /// Why the storage of a volume must not be deleted.

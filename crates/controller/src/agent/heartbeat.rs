@@ -6,7 +6,7 @@ use crate::{
         drivers::Ours,
         v1alpha1::{DriverReport, StorageNode, StorageNodeStatus},
     },
-    client::{Refusal, refusal, words},
+    client::{Refusal, error_message, refusal},
     runtime::backoff::Backoff,
     support::{log, metrics::Metrics},
 };
@@ -42,7 +42,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const SOON: Duration = Duration::from_secs(1);
 
 /// What was told last.
-struct Told {
+struct LastReport {
     node: StorageNode,
     when: Instant,
 }
@@ -143,7 +143,7 @@ impl Heartbeat {
     }
 
     async fn fail(&self, error: &Error, failures: &mut u32) {
-        let error = words(error);
+        let error = error_message(error);
         log::warn("cannot tell what is on the node", &[("error", &error)]);
         *failures = failures.saturating_add(1);
         sleep(pause(*failures, self.period, chance())).await;
@@ -153,10 +153,10 @@ impl Heartbeat {
     async fn tell_once(
         &self,
         mut status: StorageNodeStatus,
-        told: &mut Option<Told>,
+        told: &mut Option<LastReport>,
     ) -> Result<()> {
         status.seen = Some(Timestamp::now().to_string());
-        let is_old = |told: &Told| {
+        let is_old = |told: &LastReport| {
             told.when.elapsed() >= self.period || !says_the_same(&told.node.status, &status)
         };
         if !told.as_ref().is_none_or(is_old) {
@@ -184,7 +184,7 @@ impl Heartbeat {
             match written {
                 Ok(node) if node.status == status => {
                     let when = Instant::now();
-                    *told = Some(Told { node, when });
+                    *told = Some(LastReport { node, when });
                     return Ok(());
                 }
                 Ok(node) => known = Some(node),

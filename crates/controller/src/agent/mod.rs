@@ -15,7 +15,7 @@ use crate::{
     api::{
         drivers::Ours,
         labels::{NODE_LABEL, node_label},
-        v1alpha1::{NodeVolume, NodeVolumeStatus, Wanted},
+        v1alpha1::{NodeVolume, NodeVolumeStatus, StorageState},
     },
     k8s::meta::uid,
     runtime::{
@@ -254,7 +254,7 @@ impl Agent {
     fn due(&self, node_volume: &NodeVolume, answer: &NodeVolumeStatus, answered: bool) -> Callout {
         match due_callout(&node_volume.spec, answer, answered) {
             Callout::Nothing
-                if node_volume.spec.wanted == Wanted::Present
+                if node_volume.spec.wanted == StorageState::Present
                     && !node_volume.spec.publishing
                     && !node_volume.spec.published
                     && !self.looked().contains(uid(&node_volume.metadata)) =>

@@ -2,7 +2,7 @@
 
 use super::{bounds, callout::Callout, exec::Failure};
 use crate::{
-    api::v1alpha1::{Made, NodeVolume, NodeVolumeStatus, ProblemReport, Wanted},
+    api::v1alpha1::{Made, NodeVolume, NodeVolumeStatus, ProblemReport, StorageState},
     client::{Refusal, refusal},
 };
 use anyhow::{Context, Result};
@@ -65,7 +65,7 @@ pub(super) fn succeeded(
     match callout {
         Callout::Nothing => {}
         Callout::Provision => {
-            after.found = Some(Wanted::Present);
+            after.found = Some(StorageState::Present);
             after.size = reply.capacity.map(bounds::size);
             after.made = Some(Made {
                 options: reply.options,
@@ -73,7 +73,7 @@ pub(super) fn succeeded(
             });
         }
         Callout::Expand { new, .. } => {
-            after.found = Some(Wanted::Present);
+            after.found = Some(StorageState::Present);
             let reached = reply.volume_new_size.map(bounds::size);
             // Success without a size, and with less than was asked for, is no growth.
             after.size = reached.or(before.size);
@@ -89,7 +89,7 @@ pub(super) fn succeeded(
             }
         }
         Callout::Delete => {
-            after.found = Some(Wanted::Absent);
+            after.found = Some(StorageState::Absent);
             after.size = None;
         }
     }
@@ -106,7 +106,7 @@ pub(super) fn ungrown(before: &NodeVolumeStatus, driver: &str, hopeless: bool) -
         return failed(before, Failure::new(ErrorClass::Infeasible, message));
     }
     NodeVolumeStatus {
-        found: Some(Wanted::Present),
+        found: Some(StorageState::Present),
         // Its file system grows it, or nobody does; then it is what it was when it was made.
         size: None,
         problem: None,
@@ -143,7 +143,7 @@ mod tests {
     #[test]
     fn a_driver_that_cannot_grow_volumes_says_so_only_where_nobody_else_does() {
         let before = NodeVolumeStatus {
-            found: Some(Wanted::Present),
+            found: Some(StorageState::Present),
             size: Some(10),
             ..NodeVolumeStatus::default()
         };
@@ -157,7 +157,10 @@ mod tests {
                 .contains("driver a/b cannot grow its volumes")
         );
         let later = ungrown(&before, "a/b", false);
-        assert_eq!((later.found, later.size), (Some(Wanted::Present), None));
+        assert_eq!(
+            (later.found, later.size),
+            (Some(StorageState::Present), None)
+        );
         assert_eq!((later.problem, later.failures), (None, 0));
     }
 }

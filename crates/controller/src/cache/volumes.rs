@@ -9,7 +9,7 @@ mod tests;
 
 use crate::{
     api::{drivers::Ours, labels::checksum, v1alpha1::NodeVolume},
-    decide::{self, Answer, Published, Reclaim, Volume, Wanted},
+    decide::{self, Answer, DesiredState, Published, Reclaim, Volume},
     k8s::{meta::uid, volume::holder},
     observe::{node_volume_of, volume_of},
     runtime::reflector::Presence,
@@ -23,7 +23,7 @@ use std::{
 
 /// Something, and the resource version that it was seen with.
 #[derive(Clone, Debug)]
-pub(crate) struct Seen<T> {
+pub(crate) struct Versioned<T> {
     pub what: T,
     pub version: String,
     uid: String,
@@ -31,9 +31,9 @@ pub(crate) struct Seen<T> {
 
 /// What is known of one volume.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Known {
-    pub volume: Option<Seen<Volume>>,
-    pub node_volume: Option<Seen<decide::NodeVolume>>,
+pub(crate) struct VolumeEntry {
+    pub volume: Option<Versioned<Volume>>,
+    pub node_volume: Option<Versioned<decide::NodeVolume>>,
     /// Of its claim.
     namespace: Arc<str>,
 }
@@ -44,7 +44,7 @@ const MOST_NAMESPACES: usize = 1024;
 /// All of it, by name.
 #[derive(Debug, Default)]
 pub(crate) struct Index {
-    all: Mutex<HashMap<String, Known>>,
+    all: Mutex<HashMap<String, VolumeEntry>>,
     namespaces: Mutex<HashSet<Arc<str>>>,
 }
 
@@ -72,7 +72,7 @@ impl Index {
         let mut changed = false;
         let namespace = is_there.then(|| self.shared(&node_volume.spec.claim.namespace));
         self.put(node_volume.name_any(), |known| {
-            let what = |seen: &Option<Seen<decide::NodeVolume>>| {
+            let what = |seen: &Option<Versioned<decide::NodeVolume>>| {
                 let seen = seen.as_ref()?;
                 Some((seen.uid.clone(), seen.what.clone()))
             };
@@ -119,7 +119,7 @@ impl Index {
     }
 
     /// What is known of a volume.
-    pub fn get(&self, name: &str) -> Known {
+    pub fn get(&self, name: &str) -> VolumeEntry {
         self.all().get(name).cloned().unwrap_or_default()
     }
 
@@ -170,7 +170,7 @@ impl Index {
 
     /// Whether nothing is to be done for a volume but what its claim asks for.
     pub fn is_settled(&self, name: &str) -> bool {
-        self.all().get(name).is_some_and(Known::is_settled)
+        self.all().get(name).is_some_and(VolumeEntry::is_settled)
     }
 
     /// The volumes for which something is to be done.
@@ -186,7 +186,7 @@ impl Index {
     pub fn count(&self) -> (usize, usize) {
         let all = self.all();
         let node_volumes = || all.values().filter(|known| known.node_volume.is_some());
-        let fails = |known: &Known| {
+        let fails = |known: &VolumeEntry| {
             let node_volume = known.node_volume.as_ref();
             node_volume.is_some_and(|node_volume| node_volume.what.problem.is_some())
         };
@@ -208,7 +208,7 @@ impl Index {
         self.keep(|known| forget(&mut known.node_volume, uids))
     }
 
-    fn keep(&self, mut forget: impl FnMut(&mut Known) -> bool) -> Vec<String> {
+    fn keep(&self, mut forget: impl FnMut(&mut VolumeEntry) -> bool) -> Vec<String> {
         let mut gone = Vec::new();
         self.all().retain(|name, known| {
             if forget(known) {
@@ -219,7 +219,7 @@ impl Index {
         gone
     }
 
-    fn put(&self, name: String, change: impl FnOnce(&mut Known)) {
+    fn put(&self, name: String, change: impl FnOnce(&mut VolumeEntry)) {
         let mut all = self.all();
         let known = all.entry(name.clone()).or_default();
         change(known);
@@ -228,18 +228,18 @@ impl Index {
         }
     }
 
-    fn all(&self) -> MutexGuard<'_, HashMap<String, Known>> {
+    fn all(&self) -> MutexGuard<'_, HashMap<String, VolumeEntry>> {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn replace<T>(known: &mut Option<Seen<T>>, from: &str, with: Seen<T>) {
+fn replace<T>(known: &mut Option<Versioned<T>>, from: &str, with: Versioned<T>) {
     if known.as_ref().is_some_and(|known| known.version == from) {
         *known = Some(with);
     }
 }
 
-impl Known {
+impl VolumeEntry {
     fn belongs_to(&mut self, namespace: Option<Arc<str>>) {
         if let Some(namespace) = namespace {
             self.namespace = namespace;
@@ -256,7 +256,8 @@ impl Known {
             Answer::Present(None) => true,
             Answer::None | Answer::Absent => false,
         };
-        let stays = node_volume.wanted == Wanted::Present && !volume.released && !volume.deleting;
+        let stays =
+            node_volume.wanted == DesiredState::Present && !volume.released && !volume.deleting;
         let is_there = reached && !volume.is_elsewhere(node_volume);
         is_there
             && stays
@@ -274,7 +275,7 @@ impl Known {
 }
 
 /// Whether it was known and is not among these.
-fn forget<T>(seen: &mut Option<Seen<T>>, uids: &HashSet<String>) -> bool {
+fn forget<T>(seen: &mut Option<Versioned<T>>, uids: &HashSet<String>) -> bool {
     let gone = seen.take_if(|seen| !uids.contains(&seen.uid));
     gone.is_some()
 }
@@ -289,8 +290,8 @@ fn wordless(node_volume: &NodeVolume, ours: &Ours) -> decide::NodeVolume {
     node_volume
 }
 
-fn seen<T>(what: T, meta: &ObjectMeta) -> Seen<T> {
-    Seen {
+fn seen<T>(what: T, meta: &ObjectMeta) -> Versioned<T> {
+    Versioned {
         what,
         version: meta.resource_version.clone().unwrap_or_default(),
         uid: uid(meta).to_owned(),

@@ -3,7 +3,7 @@
 use crate::{
     api::{
         drivers::Ours,
-        v1alpha1::{NodeVolume, Wanted},
+        v1alpha1::{NodeVolume, StorageState},
     },
     decide::{self, Answer, Problem, Published},
 };
@@ -29,8 +29,8 @@ pub(crate) fn node_volume_of(node_volume: &NodeVolume, ours: &Ours) -> decide::N
         },
         answer: match status.found {
             None => Answer::None,
-            Some(Wanted::Present) => Answer::Present(status.size.map(Bytes)),
-            Some(Wanted::Absent) => Answer::Absent,
+            Some(StorageState::Present) => Answer::Present(status.size.map(Bytes)),
+            Some(StorageState::Absent) => Answer::Absent,
         },
         answered: current,
         // Whoever has read the class finds it out.
@@ -44,9 +44,9 @@ pub(crate) fn node_volume_of(node_volume: &NodeVolume, ours: &Ours) -> decide::N
     }
 }
 
-fn wanted(wanted: Wanted) -> decide::Wanted {
+fn wanted(wanted: StorageState) -> decide::DesiredState {
     match wanted {
-        Wanted::Present => decide::Wanted::Present,
-        Wanted::Absent => decide::Wanted::Absent,
+        StorageState::Present => decide::DesiredState::Present,
+        StorageState::Absent => decide::DesiredState::Absent,
     }
 }

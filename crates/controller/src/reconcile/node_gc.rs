@@ -6,7 +6,7 @@
 use crate::{
     api::v1alpha1::StorageNode,
     cache::{nodes::Nodes, volumes::Index},
-    client::{Refusal, refusal, words},
+    client::{Refusal, error_message, refusal},
     support::log,
 };
 use anyhow::{Context, Result};
@@ -32,7 +32,7 @@ pub(crate) async fn run(client: &Client, nodes: &Nodes, index: &Index) {
                 Ok(true) => log::info("a node that has gone is forgotten", &[("node", &node)]),
                 Ok(false) => {}
                 Err(error) => {
-                    let error = words(&error);
+                    let error = error_message(&error);
                     log::warn(
                         "cannot forget a node",
                         &[("node", &node), ("error", &error)],

@@ -2,7 +2,7 @@
 
 use super::work_queue::{Outcome, Queue};
 use crate::{
-    client::{is_conflict, words},
+    client::{error_message, is_conflict},
     support::log,
 };
 use anyhow::Result;
@@ -61,7 +61,7 @@ impl Workers {
             Ok(outcome) => outcome,
             Err(error) if is_conflict(&error) => Outcome::After(SOON),
             Err(error) => {
-                let error = words(&error);
+                let error = error_message(&error);
                 log::warn("cannot reconcile", &[(self.kind, name), ("error", &error)]);
                 Outcome::Failed
             }

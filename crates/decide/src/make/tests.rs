@@ -130,7 +130,7 @@ fn what_was_ordered_of_a_class_that_was_made_anew_is_ordered_anew_unless_it_is_a
 
 #[test]
 fn a_claim_that_ends_does_not_wait_until_storage_is_gone_that_it_never_had() {
-    let ends = |deleting: bool, published: Published, wanted: Wanted| {
+    let ends = |deleting: bool, published: Published, wanted: DesiredState| {
         let mut observed = waiting_for(|claim, node_volume| {
             (claim.deleting, claim.wish) = (deleting, Wish::Nothing);
             (node_volume.published, node_volume.wanted) = (published, wanted);
@@ -145,11 +145,14 @@ fn a_claim_that_ends_does_not_wait_until_storage_is_gone_that_it_never_had() {
     };
     let told = Step::Stuck("silent".to_owned());
     for published in [Published::No, Published::Soon, Published::Seen] {
-        let of_node_volume = |wanted: Wanted| ends(true, published, wanted);
-        assert_eq!(of_node_volume(Wanted::Absent), Step::LetClaimGo);
-        assert_eq!(ends(false, published, Wanted::Absent), told);
+        let of_node_volume = |wanted: DesiredState| ends(true, published, wanted);
+        assert_eq!(of_node_volume(DesiredState::Absent), Step::LetClaimGo);
+        assert_eq!(ends(false, published, DesiredState::Absent), told);
     }
-    assert_eq!(ends(true, Published::Soon, Wanted::Present), Step::Revoke);
+    assert_eq!(
+        ends(true, Published::Soon, DesiredState::Present),
+        Step::Revoke
+    );
 }
 
 #[test]

@@ -10,7 +10,7 @@ mod users;
 mod writes;
 
 use absence::Absence;
-use flexvol_decide::{Answer, Published, Step, Wanted, decide};
+use flexvol_decide::{Answer, DesiredState, Published, Step, decide};
 use flexvol_sdk::Bytes;
 pub use setting::{Setting, Tenant};
 use writes::{Target, target, writes};
@@ -78,7 +78,7 @@ impl ClaimObject {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct NodeVolumeObject {
     node: Node,
-    wanted: Wanted,
+    wanted: DesiredState,
     size: u64,
     published: Published,
     /// It was made from the volume: the storage is there already.
@@ -122,7 +122,7 @@ pub struct World {
     /// Volume and NodeVolume as a leader's index has them, which may be behind.
     index: Option<(VolumeObject, NodeVolumeObject)>,
     /// What a node read and is doing: what is wanted, and of which size.
-    working: Option<(Node, Wanted, u64, bool)>,
+    working: Option<(Node, DesiredState, u64, bool)>,
     /// A node has no room.
     full: [bool; 2],
     /// The first node is away. Meanwhile there are no other accidents, or there would be too many states.
@@ -247,7 +247,7 @@ impl World {
         let known = (self.volume.clone()?, self.node_volume.clone()?);
         // By what says otherwise nothing grows.
         let may_grow = may_grow
-            && known.1.wanted == Wanted::Present
+            && known.1.wanted == DesiredState::Present
             && matches!(known.1.answer, Answer::Present(_))
             && !known.0.released
             && !known.0.deleting;

@@ -36,7 +36,7 @@ pub struct NodeVolumeSpec {
     /// The node's name.
     pub node: String,
     /// Whether the storage shall be there.
-    pub wanted: Wanted,
+    pub wanted: StorageState,
     /// How large it shall be at least, in bytes.
     pub size: u64,
     /// The largest size that was ordered, if a former NodeVolume was of more.
@@ -68,7 +68,7 @@ impl NodeVolumeSpec {
 
 /// Whether storage shall be there.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
-pub enum Wanted {
+pub enum StorageState {
     /// It shall.
     Present,
     /// It shall not.
@@ -104,7 +104,7 @@ pub struct Made {
 pub struct NodeVolumeStatus {
     /// Whether the storage is there; missing before the driver has said it once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub found: Option<Wanted>,
+    pub found: Option<StorageState>,
     /// Its measured size in bytes, if the driver tells sizes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<u64>,

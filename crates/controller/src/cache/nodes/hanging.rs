@@ -5,7 +5,7 @@
 
 use crate::{
     agent::callout::{Callout, next_callout},
-    api::v1alpha1::{NodeVolume, Wanted},
+    api::v1alpha1::{NodeVolume, StorageState},
 };
 use flexvol_sdk::ErrorClass;
 use kube::ResourceExt;
@@ -69,11 +69,15 @@ impl Hanging {
         let generation = node_volume.metadata.generation;
         let callout = next_callout(&node_volume.spec, &status);
         if callout == Callout::Nothing {
-            self.done(&place, &name, node_volume.spec.wanted == Wanted::Present);
+            self.done(
+                &place,
+                &name,
+                node_volume.spec.wanted == StorageState::Present,
+            );
             return;
         }
         let spec = &node_volume.spec;
-        let is_unmade = spec.wanted == Wanted::Present && !spec.publishing && !spec.published;
+        let is_unmade = spec.wanted == StorageState::Present && !spec.publishing && !spec.published;
         let answered = Some(status.observed_generation) == generation;
         let problem = status.problem.filter(|_| answered);
         let uncertain = problem.map(|problem| problem.class() == ErrorClass::Uncertain);
@@ -96,7 +100,7 @@ impl Hanging {
         };
         let same = before.filter(|open| open.generation == generation);
         let undone = same.and_then(|open| open.undone);
-        let is_undone = is_unmade || spec.wanted == Wanted::Absent;
+        let is_undone = is_unmade || spec.wanted == StorageState::Absent;
         let open = Open {
             generation,
             since,

@@ -19,7 +19,7 @@ pub use failing::Asker;
 pub use room::Room;
 pub use silence::Silence;
 
-use crate::api::v1alpha1::{NodeVolume, StorageNode, StorageNodeStatus, Wanted};
+use crate::api::v1alpha1::{NodeVolume, StorageNode, StorageNodeStatus, StorageState};
 use failing::Failing;
 use flexvol_sdk::{Bytes, ErrorClass};
 use full::Full;
@@ -49,7 +49,7 @@ const SILENCES_WITHOUT_VOLUME: u32 = 4;
 /// The nodes that have, or had, an agent.
 #[derive(Debug)]
 pub struct Nodes {
-    all: Mutex<BTreeMap<String, Known>>,
+    all: Mutex<BTreeMap<String, NodeRecord>>,
     /// Those of which the object with their agents' words was removed: that ends no agent.
     gone: Mutex<BTreeMap<String, Gone>>,
     /// Since when this process listens to agents: one that waits to lead does not.
@@ -62,7 +62,7 @@ pub struct Nodes {
 }
 
 #[derive(Debug)]
-struct Known {
+struct NodeRecord {
     uid: String,
     status: StorageNodeStatus,
     /// When its last heartbeat was seen here, or since when it is known.
@@ -112,7 +112,7 @@ impl Nodes {
     /// node than before.
     pub fn put(&self, node: StorageNode) -> bool {
         let name = node.metadata.name.unwrap_or_default();
-        let mut now = Known {
+        let mut now = NodeRecord {
             uid: node.metadata.uid.unwrap_or_default(),
             status: node.status,
             heard: Instant::now(),
@@ -220,12 +220,12 @@ impl Nodes {
         let hanging = self.hanging();
         let stalls = hanging.is_stalled(&spec.node, &spec.driver, name, longest);
         stalls.then(|| match spec.wanted {
-            Wanted::Present => format!(
+            StorageState::Present => format!(
                 "node {} has not made the volume in {} s, whatever it says; another node is asked",
                 spec.node,
                 longest.as_secs()
             ),
-            Wanted::Absent => format!(
+            StorageState::Absent => format!(
                 "node {} was asked to delete the storage, and has not; look at its agent and its driver",
                 spec.node
             ),
@@ -321,12 +321,12 @@ impl Nodes {
         self.gone.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn all(&self) -> MutexGuard<'_, BTreeMap<String, Known>> {
+    fn all(&self) -> MutexGuard<'_, BTreeMap<String, NodeRecord>> {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Known {
+impl NodeRecord {
     fn lacks_driver(&self, node: &str, driver: &str) -> Option<String> {
         let answers = self.status.drivers.contains_key(driver);
         (!answers).then(|| format!("driver {driver} does not answer on node {node}"))

@@ -2,7 +2,7 @@
 
 use super::{
     PAGE, Recovery,
-    guard::{self, Found, Owner, Users},
+    preconditions::{self, Found, Owner, Users},
 };
 use crate::{api::v1alpha1::NodeVolume, client::paginate, k8s::pod::Pod};
 use anyhow::{Context, Result};
@@ -44,7 +44,7 @@ impl Recovery<'_> {
         let mut users = Users::default();
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
         let listed = paginate::each(&pods, ListParams::default().limit(PAGE), |pod| {
-            if guard::names(pod, name) {
+            if preconditions::names(pod, name) {
                 users.pods.push(pod.name_any());
             }
         });

@@ -51,7 +51,7 @@ struct Pending {
 impl Claims {
     /// Asks for claims, and for events if any has no volume.
     pub(super) async fn list(client: &Client, nodes: &[StorageNode]) -> Result<Self> {
-        let known = Known::of(nodes);
+        let known = ServedByAgents::of(nodes);
         let mut all = Claims::default();
         let claims: Api<PersistentVolumeClaim> = Api::all(client.clone());
         let pages = ListParams::default().limit(PAGE);
@@ -70,7 +70,7 @@ impl Claims {
         Ok(all)
     }
 
-    fn add(&mut self, claim: &PersistentVolumeClaim, known: &Known<'_>) {
+    fn add(&mut self, claim: &PersistentVolumeClaim, known: &ServedByAgents<'_>) {
         let phase = claim
             .status
             .as_ref()
@@ -177,15 +177,15 @@ fn growth_waits_for(claim: &PersistentVolumeClaim) -> String {
 /// What the nodes' agents look after. Which other names provisioners have, the controller alone knows; but
 /// of their classes the agents say how much room there is. Where no node has a driver, what the controller
 /// says of a claim tells that it is ours.
-struct Known<'a> {
+struct ServedByAgents<'a> {
     drivers: BTreeSet<&'a str>,
     classes: BTreeSet<&'a str>,
 }
 
-impl<'a> Known<'a> {
+impl<'a> ServedByAgents<'a> {
     fn of(nodes: &'a [StorageNode]) -> Self {
         let all = || nodes.iter().map(|node| &node.status);
-        Known {
+        ServedByAgents {
             drivers: all()
                 .flat_map(|status| status.drivers.keys())
                 .map(String::as_str)
@@ -242,7 +242,7 @@ mod tests {
         }))
         .unwrap();
         let nodes = [node];
-        let known = Known::of(&nodes);
+        let known = ServedByAgents::of(&nodes);
         let mut all = Claims::default();
         for claim in claims {
             all.add(claim, &known);

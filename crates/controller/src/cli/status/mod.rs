@@ -5,7 +5,7 @@ mod claims;
 use crate::{
     api::{
         labels::MANAGED,
-        v1alpha1::{NodeVolume, NodeVolumeStatus, StorageNode, StorageNodeStatus, Wanted},
+        v1alpha1::{NodeVolume, NodeVolumeStatus, StorageNode, StorageNodeStatus, StorageState},
     },
     cache::nodes::{SILENCE, Silence},
     cli::recover,
@@ -139,10 +139,12 @@ fn row(node_volume: &NodeVolume, node: &StorageNodeStatus, now: Timestamp) -> Ro
 fn state(node_volume: &NodeVolume, status: &NodeVolumeStatus) -> &'static str {
     let small = status.size.is_some_and(|size| size < node_volume.spec.size);
     match (node_volume.spec.wanted, status.found) {
-        (Wanted::Absent, _) => "being deleted",
-        (Wanted::Present, Some(Wanted::Present)) if small => GROWING,
-        (Wanted::Present, Some(Wanted::Present)) if node_volume.spec.published => SETTLED,
-        (Wanted::Present, _) => "being made",
+        (StorageState::Absent, _) => "being deleted",
+        (StorageState::Present, Some(StorageState::Present)) if small => GROWING,
+        (StorageState::Present, Some(StorageState::Present)) if node_volume.spec.published => {
+            SETTLED
+        }
+        (StorageState::Present, _) => "being made",
     }
 }
 

@@ -5,14 +5,14 @@
 
 use super::{
     SOON, WAITS,
-    restart::{Decision, Moment, Why, decide},
+    restart::{Decision, Snapshot, Why, decide},
     snapshot::{read_set, snapshot},
     stopped::Stopped,
 };
 use crate::{
     api::{drivers::Ours, labels::RESIZE_FAILED},
     client::{Refusal, refusal},
-    events::{Events, Tone},
+    events::{EventRecorder, Tone},
     k8s::stateful_set::restarts,
     runtime::{backoff::Backoff, work_queue::Outcome},
     support::log,
@@ -30,13 +30,13 @@ use std::{sync::Arc, time::Duration};
 pub(super) struct Evictions {
     client: Client,
     ours: Ours,
-    events: Arc<Events>,
+    events: Arc<EventRecorder>,
     stopped: Stopped,
 }
 
 impl Evictions {
     /// None was stopped yet.
-    pub fn new(client: Client, ours: Ours, events: Arc<Events>) -> Self {
+    pub fn new(client: Client, ours: Ours, events: Arc<EventRecorder>) -> Self {
         Evictions {
             client,
             ours,
@@ -73,7 +73,7 @@ impl Evictions {
     }
 
     /// What was found hinders. What shows elsewhere, or passes by itself, is not told.
-    fn waits(&self, set: &StatefulSet, seen: &Moment, why: &Why) -> Outcome {
+    fn waits(&self, set: &StatefulSet, seen: &Snapshot, why: &Why) -> Outcome {
         let its_own = |name: &String| {
             let pod = seen.pods.iter().find(|pod| pod.name == *name);
             pod.is_some_and(|pod| pod.ordinal == seen.last)
@@ -106,7 +106,7 @@ impl Evictions {
     async fn evict(
         &self,
         set: &StatefulSet,
-        seen: &Moment,
+        seen: &Snapshot,
         name: &str,
         uid: &str,
     ) -> Result<Outcome> {
@@ -141,7 +141,7 @@ impl Evictions {
         };
         let text = format!(
             "pod {name} is not stopped so that {claims} can grow: {}",
-            words(&refused)
+            refusal_message(&refused)
         );
         log::warn("a pod is not stopped", &[("why", &text)]);
         self.events.say(set, Tone::Warning, RESIZE_FAILED, &text);
@@ -161,7 +161,7 @@ fn backoff(refused: &Status) -> Backoff {
 }
 
 /// What the API server says, and the budget that it says it for.
-fn words(status: &Status) -> String {
+fn refusal_message(status: &Status) -> String {
     let causes = status.details.iter().flat_map(|details| &details.causes);
     let causes = causes.map(|cause| cause.message.as_str());
     let all: Vec<_> = std::iter::once(status.message.as_str())

@@ -18,8 +18,8 @@ use crate::{
         drivers::Ours,
         labels::{RESIZE_FAILED, checksum},
     },
-    client::{Read, Refusal, refusal, words},
-    events::{Events, Tone},
+    client::{Read, Refusal, error_message, refusal},
+    events::{EventRecorder, Tone},
     k8s::stateful_set::{ordinals, restarts, wanted},
     runtime::{
         backoff::Backoff,
@@ -37,7 +37,7 @@ use kube::{
     api::{Patch, PatchParams},
     runtime::watcher,
 };
-use needs::{Asked, Need, asked_for, need, stranger};
+use needs::{Need, WantedClaim, need, stranger, wanted_claims};
 use serde_json::json;
 use snapshot::read_set;
 use std::{
@@ -122,7 +122,7 @@ struct Reconciler {
     /// Whose claims are asked to grow.
     ours: Ours,
     queue: Arc<Queue>,
-    events: Arc<Events>,
+    events: Arc<EventRecorder>,
     /// By set.
     rounds: Mutex<HashMap<String, Round>>,
     /// When sets were looked at last.
@@ -131,12 +131,12 @@ struct Reconciler {
 }
 
 /// Grows the claims of sets, for ever.
-pub(crate) async fn run(client: Client, ours: Ours, events: Arc<Events>) {
+pub(crate) async fn run(client: Client, ours: Ours, events: Arc<EventRecorder>) {
     Reconciler::new(client, ours, events).run().await;
 }
 
 impl Reconciler {
-    fn new(client: Client, ours: Ours, events: Arc<Events>) -> Arc<Self> {
+    fn new(client: Client, ours: Ours, events: Arc<EventRecorder>) -> Arc<Self> {
         let evictions = Evictions::new(client.clone(), ours.clone(), Arc::clone(&events));
         Arc::new(Reconciler {
             client,
@@ -208,7 +208,7 @@ impl Reconciler {
         }
         let claims: Api<Read<PersistentVolumeClaim>> =
             Api::namespaced(self.client.clone(), namespace);
-        let mut rest = asked_for(&set).skip(round.looked_at);
+        let mut rest = wanted_claims(&set).skip(round.looked_at);
         for asked in rest.by_ref().take(TURN) {
             let need = self.claim(&set, &claims, &asked).await?;
             round.found(&need, asked.ordinal);
@@ -242,9 +242,9 @@ impl Reconciler {
         &self,
         set: &StatefulSet,
         claims: &Api<Read<PersistentVolumeClaim>>,
-        Asked {
+        WantedClaim {
             claim: name, size, ..
-        }: &Asked,
+        }: &WantedClaim,
     ) -> Result<Need> {
         let Some(Read { object: claim, cut }) =
             claims.get_opt(name).await.context("read a claim")?
@@ -287,7 +287,7 @@ impl Reconciler {
                     Err(error) if refusal(&error) == Refusal::Changed => return Ok(Need::Time),
                     // Its class does not allow it, or a quota: the others may grow all the same.
                     Err(error) => {
-                        failed(&format!("claim {name}: {}", words(&error.into())));
+                        failed(&format!("claim {name}: {}", error_message(&error.into())));
                         return Ok(Need::Time);
                     }
                 }

@@ -3,7 +3,7 @@
 #[cfg(test)]
 mod tests;
 
-use super::restart::{Claim, Moment, Pod, State};
+use super::restart::{Claim, Pod, Snapshot, State};
 use crate::{
     api::{
         drivers::Ours,
@@ -11,8 +11,8 @@ use crate::{
         v1alpha1::NodeVolume,
     },
     client::{Read, fields::page, paginate},
-    decide::{self, Answer, Wanted},
-    events::{Events, Tone},
+    decide::{self, Answer, DesiredState},
+    events::{EventRecorder, Tone},
     k8s::{
         claim::{condition, failure, grows, request},
         meta::uid,
@@ -35,7 +35,7 @@ use kube::{Api, Client, ResourceExt, api::ListParams, core::Selector};
 /// The set as it is now, if it is there and can be understood; otherwise somebody is told.
 pub(super) async fn read_set(
     client: &Client,
-    events: &Events,
+    events: &EventRecorder,
     namespace: &str,
     name: &str,
 ) -> Result<Option<StatefulSet>> {
@@ -57,7 +57,7 @@ pub(super) async fn snapshot(
     ours: &Ours,
     set: &StatefulSet,
     last: i32,
-) -> Result<Moment> {
+) -> Result<Snapshot> {
     let namespace = set.namespace().unwrap_or_default();
     let pods: Api<pod::Pod> = Api::namespaced(client.clone(), &namespace);
     let selector = Selector::try_from(set.spec.selector.clone());
@@ -92,7 +92,7 @@ pub(super) async fn snapshot(
         }
         None => None,
     };
-    Ok(Moment {
+    Ok(Snapshot {
         rolls: rolls(set, &found),
         ordinals: ordinals(set),
         pods: found,
@@ -156,7 +156,7 @@ fn pending(
             Answer::Present(size) => size.is_none_or(|size| size >= asked),
             Answer::None | Answer::Absent => false,
         };
-        reached && node_volume.wanted == Wanted::Present && node_volume.problem.is_none()
+        reached && node_volume.wanted == DesiredState::Present && node_volume.problem.is_none()
     });
     let since = condition(claim, AWAITS_NODE)?.last_transition_time.as_ref();
     (has_storage && failure(claim).is_none()).then(|| since.map_or(Timestamp::UNIX_EPOCH, |t| t.0))

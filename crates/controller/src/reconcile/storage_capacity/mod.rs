@@ -14,13 +14,14 @@ use crate::{
         labels::{MANAGED, hostname},
     },
     cache::nodes::{Nodes, Room},
-    client::{Refusal, fields::page, paginate, refusal, words},
+    client::{Refusal, error_message, fields::page, paginate, refusal},
     runtime::backoff::Backoff,
     support::log,
 };
 use anyhow::{Context, Error, Result};
 use diff::{
-    Change, Fact, Told, Wanted, capacity, changes, fact, next, object_name, offer, unshared,
+    Change, Fact, PublishedCapacities, WantedCapacities, capacity, changes, fact, next,
+    object_name, offer, unshared,
 };
 use k8s_openapi::{
     api::{
@@ -55,9 +56,9 @@ const PAUSE: Backoff = Backoff {
 };
 
 /// What was read.
-struct Known {
+struct ClusterState {
     since: Instant,
-    told: Told,
+    told: PublishedCapacities,
     /// With what was installed it goes.
     owner: Option<OwnerReference>,
     /// Of each node, if it has one of its own.
@@ -80,7 +81,7 @@ pub async fn tell(
     if !ours.any_scheduled() {
         return;
     }
-    let mut teller = Teller {
+    let mut publisher = Publisher {
         told: Api::namespaced(client.clone(), &namespace),
         deployments: Api::namespaced(client.clone(), &namespace),
         deployment,
@@ -96,7 +97,7 @@ pub async fn tell(
         if !ready() {
             continue;
         }
-        match teller.round().await {
+        match publisher.round().await {
             Ok(()) => failures = 0,
             // It may be another API server that answers next, or the same after an upgrade.
             Err(error) if refused(&error) == Some(Refusal::Missing) => {
@@ -109,7 +110,7 @@ pub async fn tell(
                 failures = failures.saturating_add(1);
             }
             Err(error) => {
-                let error = words(&error);
+                let error = error_message(&error);
                 log::warn(
                     "cannot tell the scheduler what room there is",
                     &[("error", &error)],
@@ -124,19 +125,19 @@ fn refused(error: &Error) -> Option<Refusal> {
     error.downcast_ref().map(refusal)
 }
 
-struct Teller {
+struct Publisher {
     client: Client,
     ours: Ours,
     nodes: Arc<Nodes>,
     told: Api<CSIStorageCapacity>,
     deployments: Api<Deployment>,
     deployment: Option<String>,
-    known: Option<Known>,
+    known: Option<ClusterState>,
     /// The name of what was written last: the others have their turn before it comes again.
     last: String,
 }
 
-impl Teller {
+impl Publisher {
     /// Writes what has changed. What is refused keeps nothing else from being written.
     ///
     /// # Errors
@@ -170,8 +171,8 @@ impl Teller {
         first.map_or(Ok(()), Err)
     }
 
-    async fn learn(&self) -> Result<Known> {
-        let mut told = Told::new();
+    async fn learn(&self) -> Result<ClusterState> {
+        let mut told = PublishedCapacities::new();
         let labels = format!("{MANAGED}=true");
         let page = ListParams::default()
             .labels(&labels)
@@ -180,7 +181,7 @@ impl Teller {
             told.insert(object.name_any(), fact(object));
         });
         listed.await.context("list what the scheduler was told")?;
-        Ok(Known {
+        Ok(ClusterState {
             since: Instant::now(),
             told,
             owner: self.owner().await?,
@@ -209,7 +210,7 @@ impl Teller {
         }))
     }
 
-    async fn wanted(&self, known: &mut Known) -> Result<Wanted> {
+    async fn wanted(&self, known: &mut ClusterState) -> Result<WantedCapacities> {
         let classes: Api<StorageClass> = Api::all(self.client.clone());
         // As the API server remembers them: they are looked at again soon.
         let listed = classes.list(&ListParams::default().match_any()).await;

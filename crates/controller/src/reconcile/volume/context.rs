@@ -6,7 +6,7 @@ use crate::{
     cache::{
         claims::Claims, classes::Classes, nodes::Nodes, own_writes::OwnWrites, volumes::Index,
     },
-    events::Events,
+    events::EventRecorder,
     runtime::{backoff::Backoff, work_queue::Queue},
     support::metrics::Metrics,
 };
@@ -44,7 +44,7 @@ pub struct Context {
     pub(super) own_writes: OwnWrites,
     pub(super) reschedules: Reschedules,
     pub(super) queue: Arc<Queue>,
-    pub(super) events: Arc<Events>,
+    pub(super) events: Arc<EventRecorder>,
     pub(super) metrics: Metrics,
     /// How many of the watches have seen everything once.
     pub(super) synced: AtomicU8,
@@ -61,7 +61,7 @@ impl Context {
     #[must_use]
     pub fn new(client: Client, ours: Ours, nodes: Arc<Nodes>, metrics: Metrics) -> Arc<Self> {
         Arc::new(Context {
-            events: Arc::new(Events::start(client.clone(), CONTROLLER)),
+            events: Arc::new(EventRecorder::start(client.clone(), CONTROLLER)),
             client,
             ours,
             nodes,

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     api::labels::claim_uid,
-    client::{is_conflict, is_refused, words},
+    client::{error_message, is_conflict, is_refused},
     decide::{Observed, Step, decide},
     k8s::claim,
     observe::{self, Live},
@@ -97,7 +97,7 @@ async fn grow_claim(
                 if let Err(error) = &done
                     && is_refused(error)
                 {
-                    report::waits(context, &live, &words(error));
+                    report::waits(context, &live, &error_message(error));
                 }
                 done?;
             }

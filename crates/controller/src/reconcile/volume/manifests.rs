@@ -43,7 +43,7 @@ pub(crate) fn node_volume_for(name: &str, node: &str) -> Value {
 pub(crate) fn recalled(
     name: &str,
     volume: &PersistentVolume,
-    wanted: decide::Wanted,
+    wanted: decide::DesiredState,
     size: Bytes,
 ) -> Result<Value> {
     let annotations = volume.metadata.annotations.as_ref();
@@ -58,8 +58,8 @@ pub(crate) fn recalled(
         "driver": driver_of(volume),
         "node": node,
         "wanted": match wanted {
-            decide::Wanted::Present => "Present",
-            decide::Wanted::Absent => "Absent",
+            decide::DesiredState::Present => "Present",
+            decide::DesiredState::Absent => "Absent",
         },
         "size": size.0,
         // What the volume says may have been measured.

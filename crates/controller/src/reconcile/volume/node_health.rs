@@ -8,7 +8,7 @@ use crate::{
     api::{
         drivers::Ours,
         labels::{is_object_name, volume_name},
-        v1alpha1::{NodeVolume, Wanted},
+        v1alpha1::{NodeVolume, StorageState},
     },
     cache::nodes::{Asker, Nodes, Silence},
     decide::{Away, Wish},
@@ -40,7 +40,7 @@ pub(crate) async fn away(
     let known = NodeState::of(found.as_ref());
     Ok(Some(Away {
         node: node.clone(),
-        why: words(node, known, &silence, Some(node_volume)),
+        why: away_message(node, known, &silence, Some(node_volume)),
         lost: known != NodeState::Ready,
         // Until then all writes of late leaders have failed, and whoever lives has spoken.
         removed: known == NodeState::Missing && nodes.is_unheard(node),
@@ -64,7 +64,7 @@ async fn chosen(client: &Client, nodes: &Nodes, live: &Live, ours: &Ours) -> Res
             let known = NodeState::of(found.as_ref());
             return Ok(Some(Away {
                 node: node.clone(),
-                why: words(&node, known, &silence, None),
+                why: away_message(&node, known, &silence, None),
                 // One that never had an agent may never get one.
                 lost: known != NodeState::Ready || silence == Silence::Never,
                 removed: false,
@@ -123,7 +123,7 @@ async fn chosen(client: &Client, nodes: &Nodes, live: &Live, ours: &Ours) -> Res
     }))
 }
 
-fn words(
+fn away_message(
     node: &str,
     known: NodeState,
     silence: &Silence,
@@ -139,7 +139,7 @@ fn words(
             "start its agent".to_owned()
         }
         None => "another node is asked for".to_owned(),
-        Some(node_volume) if node_volume.spec.wanted == Wanted::Present => {
+        Some(node_volume) if node_volume.spec.wanted == StorageState::Present => {
             "the volume's storage is there: bring the node back with its agent".to_owned()
         }
         // Nobody but a person can know that a node never comes back.
@@ -250,7 +250,8 @@ mod tests {
             .unwrap()
         };
         let since = Silence::Since("12:00:00".to_owned());
-        let of = |known, node_volume: Option<&NodeVolume>| words("n", known, &since, node_volume);
+        let of =
+            |known, node_volume: Option<&NodeVolume>| away_message("n", known, &since, node_volume);
         assert_eq!(
             of(NodeState::Unready, Some(&node_volume("Present"))),
             "node n is not ready, and its agent was last heard of at 12:00:00; the volume's storage is there: bring the node back with its agent"
@@ -263,7 +264,7 @@ mod tests {
             "{gone}"
         );
         assert!(of(NodeState::Ready, None).ends_with("start its agent"));
-        let never = words("n", NodeState::Ready, &Silence::Never, None);
+        let never = away_message("n", NodeState::Ready, &Silence::Never, None);
         assert!(never.ends_with("another node is asked for"), "{never}");
         assert!(of(NodeState::Missing, None).ends_with("another node is asked for"));
     }

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     cache::nodes::{Asker, NoNode},
-    client::{is_conflict, is_refused, words},
+    client::{error_message, is_conflict, is_refused},
     decide::{Step, decide},
     k8s::claim,
     observe::{self, Live},
@@ -102,7 +102,7 @@ async fn steps(context: &Context, name: &str) -> Result<Outcome> {
             let makes = matches!(step, Step::CreateNodeVolume { .. } | Step::Publish);
             // Others' admission may let nobody write what has to be written.
             if makes || is_refused(error) {
-                report::waits(context, &live, &words(error));
+                report::waits(context, &live, &error_message(error));
             }
             if makes && error.is::<NoNode>() {
                 context.claims.wait_for_node(name);
@@ -141,7 +141,7 @@ async fn next(context: &Context, name: &str, live: &mut Live) -> Result<Step> {
     };
     let found = placement::hostname_of(&context.client, &node_volume.spec.node).await;
     if let Err(error) = &found {
-        report::waits(context, live, &words(error));
+        report::waits(context, live, &error_message(error));
     }
     live.hostname = Some(found?);
     Ok(decide(&live.observed(name, &context.ours)))

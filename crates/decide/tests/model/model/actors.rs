@@ -1,7 +1,7 @@
 //! What Kubernetes and the nodes do by themselves.
 
 use super::{Actor, HUGE, Node, Phase, World, bytes, writes};
-use flexvol_decide::{Answer, Published, Wanted, decide};
+use flexvol_decide::{Answer, DesiredState, Published, decide};
 
 impl World {
     pub(super) fn scheduler(&self, node: Node) -> Option<World> {
@@ -169,21 +169,21 @@ impl World {
             return None;
         }
         let done = match (node_volume.wanted, node_volume.answer) {
-            (Wanted::Absent, Answer::Absent) => true,
-            (Wanted::Present, _)
+            (DesiredState::Absent, Answer::Absent) => true,
+            (DesiredState::Present, _)
                 if self.is_stalled(node_volume.node) && node_volume.published == Published::No =>
             {
                 true
             }
-            (Wanted::Present, Answer::Present(size)) => {
+            (DesiredState::Present, Answer::Present(size)) => {
                 size.is_none_or(|size| size.0 >= node_volume.size)
             }
             // What was made before is never made again: the driver says that it is not there.
-            (Wanted::Present, Answer::None) => node_volume.recalled && node_volume.full,
+            (DesiredState::Present, Answer::None) => node_volume.recalled && node_volume.full,
             _ => false,
         };
         // The node reads volume and claim live before it deletes anything.
-        let allowed = node_volume.wanted == Wanted::Present
+        let allowed = node_volume.wanted == DesiredState::Present
             || match &self.volume {
                 None => self.unused(),
                 Some(volume)
@@ -224,16 +224,16 @@ impl World {
         let mut next = self.clone();
         next.working = None;
         let (answer, full) = match (wanted, self.storage[node]) {
-            (Wanted::Absent, _) => {
+            (DesiredState::Absent, _) => {
                 next.storage[node] = None;
                 (Answer::Absent, false)
             }
-            (Wanted::Present, Some(has)) if has >= size => (self.tells(has), false),
-            (Wanted::Present, None) if recalled => (Answer::None, true),
-            (Wanted::Present, has) if self.full[node] => {
+            (DesiredState::Present, Some(has)) if has >= size => (self.tells(has), false),
+            (DesiredState::Present, None) if recalled => (Answer::None, true),
+            (DesiredState::Present, has) if self.full[node] => {
                 (has.map_or(Answer::None, |has| self.tells(has)), true)
             }
-            (Wanted::Present, _) => {
+            (DesiredState::Present, _) => {
                 next.storage[node] = Some(size);
                 (self.tells(size), false)
             }
@@ -256,7 +256,7 @@ impl World {
         let mut next = self.clone();
         let node_volume = next.node_volume.as_mut().filter(|_| self.setting.boasts)?;
         let is_there =
-            self.storage[node_volume.node].is_some() && node_volume.wanted == Wanted::Present;
+            self.storage[node_volume.node].is_some() && node_volume.wanted == DesiredState::Present;
         node_volume.answer = Answer::Present(Some(bytes(HUGE)));
         is_there.then_some(next)
     }

@@ -2,7 +2,8 @@
 
 use super::{Absence, NAMES, Node, World, bytes};
 use flexvol_decide::{
-    Away, Binding, Claim, NodeVolume, Observed, Problem, Published, Reclaim, Volume, Wanted, Wish,
+    Away, Binding, Claim, DesiredState, NodeVolume, Observed, Problem, Published, Reclaim, Volume,
+    Wish,
 };
 use flexvol_sdk::ErrorClass;
 
@@ -99,7 +100,7 @@ impl World {
                 .as_ref()
                 .filter(|node_volume| {
                     self.is_stalled(node_volume.node)
-                        && node_volume.wanted == Wanted::Present
+                        && node_volume.wanted == DesiredState::Present
                         && node_volume.published == Published::No
                 })
                 .map(|_| "nothing has come of it".to_owned()),

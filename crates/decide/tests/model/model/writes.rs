@@ -1,7 +1,7 @@
 //! What steps do to objects.
 
 use super::{NAMES, Node, NodeVolumeObject, SMALL, VolumeObject, World};
-use flexvol_decide::{Answer, Published, Step, Wanted};
+use flexvol_decide::{Answer, DesiredState, Published, Step};
 
 /// Which object a step writes; the write fails if the object has changed since it was read.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -47,7 +47,7 @@ impl World {
                 if let (None, Some(node)) = (&self.node_volume, node) {
                     self.node_volume = Some(NodeVolumeObject {
                         node,
-                        wanted: Wanted::Present,
+                        wanted: DesiredState::Present,
                         size: SMALL,
                         published: Published::No,
                         recalled: false,
@@ -99,7 +99,7 @@ impl World {
             }
             Step::Revoke => {
                 if let Some(node_volume) = &mut self.node_volume {
-                    node_volume.wanted = Wanted::Absent;
+                    node_volume.wanted = DesiredState::Absent;
                 }
             }
             Step::Forget => self.node_volume = None,
