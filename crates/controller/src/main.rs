@@ -131,7 +131,7 @@ async fn controller(arguments: ControllerArguments) -> Result<()> {
     };
     let client = connect(budget).await?;
     // With many nodes there is much to tell, which no claim may have to wait for.
-    let teller = connect(Budget {
+    let publisher = connect(Budget {
         rate: 50.0,
         burst: 10,
     })
@@ -155,8 +155,8 @@ async fn controller(arguments: ControllerArguments) -> Result<()> {
     leading.store(true, Ordering::Relaxed);
     metrics.leading.set(1);
     let this = Arc::clone(&context);
-    tokio::spawn(storage_capacity::tell(
-        teller,
+    tokio::spawn(storage_capacity::publish(
+        publisher,
         namespace,
         arguments.deployment,
         ours,

@@ -49,7 +49,7 @@ fn grown(observed: &Observed, volume: &Volume) -> Step {
     };
     let reached = reached.map(|said| believed(said, node_volume.size, node_volume.most));
     // The newest request wins, also one that was lowered because the former could not be had.
-    // What is reached stays, and needs no other NodeVolume.
+    // What is reached stays, and nothing else is asked for.
     let least = reached.unwrap_or_default();
     let target = claim.request.max(claim.capacity);
     let ordered = node_volume.size.max(least);
@@ -306,7 +306,7 @@ pub(super) mod tests {
             Step::Tell(_) => {}
             other => panic!("the node has not measured anew: {other:?}"),
         }
-        // A former NodeVolume asked for more.
+        // More was asked for before.
         let former = Step::SizeVolume(Bytes(9 * gibi));
         assert_eq!(says(20, 9 * gibi, 9 * gibi, 10), former);
         assert_eq!(says(20, 9 * gibi, 20, 10), Step::SizeVolume(Bytes(20)));

@@ -16,8 +16,8 @@ pub struct Observed {
     pub away: Option<Away>,
     /// Why no volume can be bound to the node that was ordered, as far as that was asked: it is before one is made.
     pub unbindable: Option<String>,
-    /// What is said where nothing has come of the NodeVolume for so long that another node may do better, whatever its own
-    /// says.
+    /// What is said where nothing has come of the NodeVolume for so long that another node may do better, whatever
+    /// its own says.
     pub stalled: Option<String>,
 }
 
@@ -223,7 +223,7 @@ pub struct NodeVolume {
     pub published: Published,
     /// What the node found after its last call.
     pub answer: Answer,
-    /// It said so of the NodeVolume as it stands, and not of a former one.
+    /// It said so of the NodeVolume as it stands, and not of a former generation.
     pub answered: bool,
     /// Why the node's last call failed.
     pub problem: Option<Problem>,

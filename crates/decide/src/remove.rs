@@ -37,8 +37,8 @@ pub(super) fn removing(observed: &Observed, volume: &Volume) -> Option<Step> {
     }
 }
 
-/// The NodeVolume is of another node than the volume: what may be there is nobody's, and the volume's own is ordered anew
-/// when it has gone.
+/// The NodeVolume is of another node than the volume: what may be there is nobody's, and the volume's own is ordered
+/// anew when it has gone.
 pub(super) fn misplaced(observed: &Observed, volume: &Volume) -> Option<Step> {
     let node_volume = observed.node_volume.as_ref();
     let node_volume = node_volume.filter(|node_volume| volume.is_elsewhere(node_volume))?;

@@ -313,7 +313,7 @@ mod tests {
             "{why}"
         );
         assert_eq!(after(2 * GIB, failed(3, "infeasible")), None);
-        // It may be another time, and the answer to another NodeVolume says nothing.
+        // It may be another time, and the answer to another request says nothing.
         assert_eq!(after(4 * GIB, failed(3, "retryable")), None);
         assert_eq!(after(4 * GIB, failed(2, "infeasible")), None);
     }

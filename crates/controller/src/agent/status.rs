@@ -14,7 +14,7 @@ const ATTEMPTS: usize = 5;
 
 /// Writes the answer to a NodeVolume, and says whether the NodeVolume is still the one that was read. Of one that
 /// has changed while the driver worked, what the driver did is told all the same: nobody else could say
-/// what was made, and the generation in the answer says that it is one to the former NodeVolume.
+/// what was made, and the generation in the answer says that it is one to the former request.
 ///
 /// # Errors
 /// When it is not written; a conflict, when the NodeVolume is another one or the call failed, so that whoever

@@ -14,7 +14,7 @@ pub(super) const LASTING: u32 = 5;
 
 pub(crate) fn node_volume_of(node_volume: &NodeVolume, ours: &Ours) -> decide::NodeVolume {
     let status = node_volume.status.clone().unwrap_or_default();
-    // An answer to a former NodeVolume says what is there, but not why this one fails.
+    // An answer to a former generation says what is there, but not why this one fails.
     let current = Some(status.observed_generation) == node_volume.metadata.generation;
     decide::NodeVolume {
         ours: ours.has(&node_volume.spec.driver),

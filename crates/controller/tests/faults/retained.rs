@@ -6,8 +6,8 @@ use serde_json::json;
 use std::fs;
 
 /// The volume was released, and its storage is to be deleted. An administrator has it retained and deletes the
-/// volume, so the controller lets go of the NodeVolume first, and then of the volume. The agent has read the NodeVolume before
-/// all that, and reads the volume after it.
+/// volume, so the controller lets go of the NodeVolume first, and then of the volume. The agent has read the
+/// NodeVolume before all that, and reads the volume after it.
 pub fn read_late() {
     tell(World::start(), |world| {
         world.start_on_a_node();

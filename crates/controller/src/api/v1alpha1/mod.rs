@@ -39,7 +39,7 @@ pub struct NodeVolumeSpec {
     pub wanted: StorageState,
     /// How large it shall be at least, in bytes.
     pub size: u64,
-    /// The largest size that was ordered, if a former NodeVolume was of more.
+    /// The largest size that was ordered, if more was ordered before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub most: Option<u64>,
     /// A persistent volume is about to be made.

@@ -1,7 +1,7 @@
 //! Nodes' drivers that do not end their calls, or of whose calls nothing comes, as the answers to NodeVolumes tell.
 //!
-//! An agent that is broken, or lies, answers what it likes: of a NodeVolume for a volume that is not there yet its answers
-//! prove nothing but that there is one.
+//! An agent that is broken, or lies, answers what it likes: of a NodeVolume for a volume that is not there yet its
+//! answers prove nothing but that there is one.
 
 use crate::{
     agent::callout::{Callout, next_callout},

@@ -1,7 +1,8 @@
 //! Volumes that grow only while no pod uses them: pods of their set are stopped for it, one at a time.
 //!
-//! Only where the set says so. Nothing is remembered but for which growth a pod was stopped: pods, claims and NodeVolumes
-//! are read as they are, and once more before a pod is stopped. It is stopped by the eviction API, so a disruption budget is asked.
+//! Only where the set says so. Nothing is remembered but for which growth a pod was stopped: pods, claims and
+//! NodeVolumes are read as they are, and once more before a pod is stopped. It is stopped by the eviction API, so a
+//! disruption budget is asked.
 
 use super::{
     SOON, WAITS,

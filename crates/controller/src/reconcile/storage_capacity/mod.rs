@@ -58,7 +58,7 @@ const PAUSE: Backoff = Backoff {
 /// What was read.
 struct ClusterState {
     since: Instant,
-    told: PublishedCapacities,
+    published: PublishedCapacities,
     /// With what was installed it goes.
     owner: Option<OwnerReference>,
     /// Of each node, if it has one of its own.
@@ -67,10 +67,10 @@ struct ClusterState {
     listed: Option<Instant>,
 }
 
-/// Tells the scheduler for ever of the room for these drivers on these nodes, once all there is was seen, in objects of this namespace. They are a
-/// Deployment's of it, if one is said, and go with that: the scheduler believes the objects of all namespaces, and
-/// those of a controller that was there once nobody would correct.
-pub async fn tell(
+/// Tells the scheduler for ever of the room for these drivers on these nodes, once all there is was seen, in objects
+/// of this namespace. They are a Deployment's of it, if one is said, and go with that: the scheduler believes the
+/// objects of all namespaces, and those of a controller that was there once nobody would correct.
+pub async fn publish(
     client: Client,
     namespace: String,
     deployment: Option<String>,
@@ -82,7 +82,7 @@ pub async fn tell(
         return;
     }
     let mut publisher = Publisher {
-        told: Api::namespaced(client.clone(), &namespace),
+        capacities: Api::namespaced(client.clone(), &namespace),
         deployments: Api::namespaced(client.clone(), &namespace),
         deployment,
         client,
@@ -129,7 +129,7 @@ struct Publisher {
     client: Client,
     ours: Ours,
     nodes: Arc<Nodes>,
-    told: Api<CSIStorageCapacity>,
+    capacities: Api<CSIStorageCapacity>,
     deployments: Api<Deployment>,
     deployment: Option<String>,
     known: Option<ClusterState>,
@@ -148,14 +148,14 @@ impl Publisher {
             _ => self.learn().await?,
         };
         let wanted = self.wanted(&mut known).await?;
-        let before = known.told.clone();
+        let before = known.published.clone();
         let (mut is_true, mut first) = (true, None);
         let changes = changes(&wanted, &before);
         for (name, change) in next(changes, &before, &self.last, wanted.len()) {
             name.clone_into(&mut self.last);
             match self.write(name, &change, known.owner.as_ref()).await {
-                Ok(Some(fact)) => drop(known.told.insert(name.to_owned(), fact)),
-                Ok(None) => drop(known.told.remove(name)),
+                Ok(Some(fact)) => drop(known.published.insert(name.to_owned(), fact)),
+                Ok(None) => drop(known.published.remove(name)),
                 // Somebody else has written, which is seen in the next round.
                 Err(error)
                     if matches!(refused(&error), Some(Refusal::Changed | Refusal::Missing)) =>
@@ -172,18 +172,18 @@ impl Publisher {
     }
 
     async fn learn(&self) -> Result<ClusterState> {
-        let mut told = PublishedCapacities::new();
+        let mut published = PublishedCapacities::new();
         let labels = format!("{MANAGED}=true");
         let page = ListParams::default()
             .labels(&labels)
             .limit(page::<CSIStorageCapacity>());
-        let listed = paginate::each(&self.told, page, |object| {
-            told.insert(object.name_any(), fact(object));
+        let listed = paginate::each(&self.capacities, page, |object| {
+            published.insert(object.name_any(), fact(object));
         });
         listed.await.context("list what the scheduler was told")?;
         Ok(ClusterState {
             since: Instant::now(),
-            told,
+            published,
             owner: self.owner().await?,
             hostnames: BTreeMap::new(),
             listed: None,
@@ -263,7 +263,10 @@ impl Publisher {
             Change::Tell(offer) => {
                 let object =
                     serde_json::from_value(capacity(name, offer, owner)).context("make it")?;
-                let made = self.told.create(&PostParams::default(), &object).await;
+                let made = self
+                    .capacities
+                    .create(&PostParams::default(), &object)
+                    .await;
                 let (class, node) = (&offer.class, &offer.node);
                 made.with_context(|| format!("tell the room of class {class} on node {node}"))?;
                 Ok(Some(offer.fact.clone()))
@@ -274,16 +277,21 @@ impl Publisher {
                     "metadata": {"ownerReferences": [diff::owner(offer, owner)]},
                 });
                 let patch = Patch::Merge(&patch);
-                let patched = self.told.patch(name, &PatchParams::default(), &patch).await;
+                let patched = self
+                    .capacities
+                    .patch(name, &PatchParams::default(), &patch)
+                    .await;
                 patched.with_context(|| format!("correct {name}, the room on {}", offer.node))?;
                 Ok(Some(offer.fact.clone()))
             }
-            Change::TakeBack => match self.told.delete(name, &DeleteParams::default()).await {
-                Err(error) if refusal(&error) != Refusal::Missing => {
-                    Err(error).with_context(|| format!("take back {name}"))
+            Change::TakeBack => {
+                match self.capacities.delete(name, &DeleteParams::default()).await {
+                    Err(error) if refusal(&error) != Refusal::Missing => {
+                        Err(error).with_context(|| format!("take back {name}"))
+                    }
+                    _ => Ok(None),
                 }
-                _ => Ok(None),
-            },
+            }
         }
     }
 }
