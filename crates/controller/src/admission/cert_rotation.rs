@@ -6,7 +6,7 @@ use super::{
     server::Shown,
 };
 use crate::{
-    client::{is_conflict, words},
+    client::{error_message, is_conflict},
     support::log,
 };
 use anyhow::{Context, Result};
@@ -62,7 +62,7 @@ impl Keeper {
                 Ok(lasts) => lasts.clamp(SOON, PERIOD),
                 Err(error) if is_conflict(&error) => SOON,
                 Err(error) => {
-                    let error = words(&error);
+                    let error = error_message(&error);
                     log::warn(
                         "cannot keep the webhooks' certificate",
                         &[("error", &error)],

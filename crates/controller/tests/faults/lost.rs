@@ -1,4 +1,4 @@
-//! Drivers that have made storage, and whose answer does not get into the order.
+//! Drivers that have made storage, and whose answer does not get into the NodeVolume.
 
 use crate::world::{World, tell};
 use serde_json::json;
@@ -24,11 +24,11 @@ fn wait_for_storage(world: &mut World) -> Result<(), String> {
 }
 
 fn is_revoked(world: &World) -> bool {
-    let orders = world.server.store().all("NodeVolume").into_iter();
-    orders.last().unwrap_or_default()["spec"]["wanted"] == "Absent"
+    let node_volumes = world.server.store().all("NodeVolume").into_iter();
+    node_volumes.last().unwrap_or_default()["spec"]["wanted"] == "Absent"
 }
 
-pub fn order_changed() {
+pub fn node_volume_changed() {
     tell(start(), |world| {
         wait_for_storage(world)?;
         world.delete_claim("data");
@@ -65,8 +65,8 @@ pub fn replaced() {
         })?;
         world.kill("controller");
         world.eventually("that to be told", |world| {
-            let order = world.server.store().all("NodeVolume").pop().unwrap();
-            order["status"]["found"] == "Present"
+            let node_volume = world.server.store().all("NodeVolume").pop().unwrap();
+            node_volume["status"]["found"] == "Present"
         })?;
         world.kill("node");
         let storage = world.path("node/storage");

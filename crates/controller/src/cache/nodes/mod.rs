@@ -19,7 +19,7 @@ pub use failing::Asker;
 pub use room::Room;
 pub use silence::Silence;
 
-use crate::api::v1alpha1::{NodeVolume, StorageNode, StorageNodeStatus, Wanted};
+use crate::api::v1alpha1::{NodeVolume, StorageNode, StorageNodeStatus, StorageState};
 use failing::Failing;
 use flexvol_sdk::{Bytes, ErrorClass};
 use full::Full;
@@ -42,19 +42,19 @@ pub const SILENCE: Duration = Duration::from_secs(200);
 /// After how many times that, by the clocks of two hosts, an agent was silent already when this process began.
 const SILENCES_BEFORE: u32 = 3;
 
-/// After how many times that an order of which nothing has come is given to another node: longer than an agent waits
+/// After how many times that a NodeVolume of which nothing has come is given to another node: longer than an agent waits
 /// for a driver.
 const SILENCES_WITHOUT_VOLUME: u32 = 4;
 
 /// The nodes that have, or had, an agent.
 #[derive(Debug)]
 pub struct Nodes {
-    all: Mutex<BTreeMap<String, Known>>,
+    all: Mutex<BTreeMap<String, NodeRecord>>,
     /// Those of which the object with their agents' words was removed: that ends no agent.
     gone: Mutex<BTreeMap<String, Gone>>,
     /// Since when this process listens to agents: one that waits to lead does not.
     listens: OnceLock<Instant>,
-    /// Orders may be seen before their nodes.
+    /// NodeVolumes may be seen before their nodes.
     hanging: Mutex<Hanging>,
     /// The UIDs of classes, by name.
     classes: Mutex<BTreeMap<String, String>>,
@@ -62,7 +62,7 @@ pub struct Nodes {
 }
 
 #[derive(Debug)]
-struct Known {
+struct NodeRecord {
     uid: String,
     status: StorageNodeStatus,
     /// When its last heartbeat was seen here, or since when it is known.
@@ -112,7 +112,7 @@ impl Nodes {
     /// node than before.
     pub fn put(&self, node: StorageNode) -> bool {
         let name = node.metadata.name.unwrap_or_default();
-        let mut now = Known {
+        let mut now = NodeRecord {
             uid: node.metadata.uid.unwrap_or_default(),
             status: node.status,
             heard: Instant::now(),
@@ -203,29 +203,29 @@ impl Nodes {
         }
     }
 
-    /// An order of a node is as seen.
-    pub(crate) fn order_seen(&self, order: &NodeVolume) {
-        self.hanging().seen(order);
+    /// A NodeVolume of a node is as seen.
+    pub(crate) fn node_volume_seen(&self, node_volume: &NodeVolume) {
+        self.hanging().seen(node_volume);
     }
 
-    /// The volumes of whose orders nothing has come for too long, since this was asked last.
+    /// The volumes of whose NodeVolumes nothing has come for too long, since this was asked last.
     pub(crate) fn stalled(&self) -> Vec<String> {
         self.hanging().stalled(self.longest_making())
     }
 
-    /// What is said of an order of which nothing has come for too long.
-    pub(crate) fn stalls(&self, order: &NodeVolume) -> Option<String> {
-        let (longest, spec) = (self.longest_making(), &order.spec);
-        let name = order.metadata.name.as_deref().unwrap_or_default();
+    /// What is said of a NodeVolume of which nothing has come for too long.
+    pub(crate) fn stalls(&self, node_volume: &NodeVolume) -> Option<String> {
+        let (longest, spec) = (self.longest_making(), &node_volume.spec);
+        let name = node_volume.metadata.name.as_deref().unwrap_or_default();
         let hanging = self.hanging();
         let stalls = hanging.is_stalled(&spec.node, &spec.driver, name, longest);
         stalls.then(|| match spec.wanted {
-            Wanted::Present => format!(
+            StorageState::Present => format!(
                 "node {} has not made the volume in {} s, whatever it says; another node is asked",
                 spec.node,
                 longest.as_secs()
             ),
-            Wanted::Absent => format!(
+            StorageState::Absent => format!(
                 "node {} was asked to delete the storage, and has not; look at its agent and its driver",
                 spec.node
             ),
@@ -259,8 +259,8 @@ impl Nodes {
         }
     }
 
-    /// Orders of these names are there no more.
-    pub(crate) fn orders_gone<'a>(&self, names: impl Iterator<Item = &'a str>) {
+    /// NodeVolumes of these names are there no more.
+    pub(crate) fn node_volumes_gone<'a>(&self, names: impl Iterator<Item = &'a str>) {
         self.hanging().gone(names);
     }
 
@@ -321,12 +321,12 @@ impl Nodes {
         self.gone.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn all(&self) -> MutexGuard<'_, BTreeMap<String, Known>> {
+    fn all(&self) -> MutexGuard<'_, BTreeMap<String, NodeRecord>> {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Known {
+impl NodeRecord {
     fn lacks_driver(&self, node: &str, driver: &str) -> Option<String> {
         let answers = self.status.drivers.contains_key(driver);
         (!answers).then(|| format!("driver {driver} does not answer on node {node}"))
