@@ -32,10 +32,7 @@ impl BlockBackend for Group {
         let Some(known) = self.logical_volume(volume)? else {
             return Ok(None);
         };
-        match mapping::find(hint, |found| found.uuid == known.uuid)? {
-            Some(found) if found.lies_on(self.disks()?)? => lvm::open(&found).map(Some),
-            _ => Ok(None),
-        }
+        lvm::mapped(self.disks()?, &known.uuid, hint)
     }
 
     fn map(&self, volume: &VolumeId, hint: Option<u32>) -> Result<Device> {

@@ -113,6 +113,19 @@ fn of_pool(about: String, group: &LvmKeys) -> Check {
             return Check::fail(about, error.report(), remedy);
         }
     };
+    match place.disks().and_then(|disks| disks.impostor(&place.group)) {
+        Ok(None) => {}
+        Ok(Some((device, on))) => {
+            return Check::fail(
+                about,
+                format!(
+                    "the device {device} says that it is of {place}, and lies on {on}, which is not one of its disks"
+                ),
+                "somebody gave his disk the identity of the group: have LVM see its own disks alone (`lvmdevices`, or a global_filter in lvm.conf), detach that disk, and look at what pods have written meanwhile",
+            );
+        }
+        Err(error) => return Check::fail(about, error.report(), "see `vgs`"),
+    }
     let available = Place::names(id).and_then(|names| {
         // An inactive thin pool is asked by being active for a moment, which another one would end.
         let _lock = names.lock()?;

@@ -19,7 +19,7 @@ use flexvol_storage::{
     host::{
         block::probe,
         lock::PoolGuard,
-        lvm::{self, LogicalVolume, Place, View, Which, unsynced},
+        lvm::{self, Disks, LogicalVolume, Place, View, Which, unsynced},
     },
     mark::State,
     sdk::{Bytes, Capabilities, Error, ErrorKind, Options, Result},
@@ -40,7 +40,7 @@ struct Group {
     /// only when something may have changed.
     seen: RefCell<Option<Seen>>,
     /// The group's disks, once they were asked for.
-    disks: OnceCell<Vec<String>>,
+    disks: OnceCell<Disks>,
 }
 
 #[derive(Clone)]
@@ -164,18 +164,20 @@ impl Group {
         changed
     }
 
-    /// The group's disks that are there.
-    fn disks(&self) -> Result<&[String]> {
-        if self.disks.get().is_none() {
-            // Nobody else sets it meanwhile.
-            let _ = self.disks.set(self.place.disks()?);
+    /// The group's disks.
+    fn disks(&self) -> Result<&Disks> {
+        match self.disks.get() {
+            Some(disks) => Ok(disks),
+            None => {
+                let disks = self.place.disks()?;
+                Ok(self.disks.get_or_init(|| disks))
+            }
         }
-        Ok(self.disks.get().map_or(&[], Vec::as_slice))
     }
 
-    /// Has the group's disks write what they still have in their caches.
+    /// Has the group's disks write what they still have in their caches: those that it has now.
     fn sync(&self) -> Result<()> {
-        lvm::sync(self.disks()?)
+        lvm::sync(self.place.disks()?.paths())
     }
 
     /// Nobody else takes from the pool while this is held.
@@ -354,7 +356,7 @@ impl Backend for Group {
             let tag = format!("{GROWN_FROM}{}", found.size.0);
             self.commit(volume, |place| place.retag(&name, None, &tag))?;
         }
-        let grown = self.commit(volume, |place| place.extend(&found.name, to, lock.as_fd()));
+        let grown = self.commit(volume, |place| place.extend(&found, to, lock.as_fd()));
         // LVM also fails where there was nothing to do, or after the metadata was committed; the
         // device is looked at by whoever asked for the growth.
         let now = self.existing(volume)?;

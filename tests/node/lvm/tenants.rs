@@ -219,6 +219,11 @@ fn impersonated(group: &str, fields: &[&'static str], points: &Points) {
         text
     };
     let before = theirs();
+    let plugins = node.sandbox.plugins();
+    let words = ["doctor", "--plugin-dir", plugins.to_str().unwrap()];
+    let said = output(crate::executable().to_str().unwrap(), &words);
+    let said = String::from_utf8(said.stdout).unwrap();
+    assert!(said.contains("says that it is of vg0"), "{said}");
 
     pod.mount("rw").success();
     assert!(fs::read(pod.dir().join("file")).unwrap() == content);

@@ -1,6 +1,6 @@
 //! Changes of the volumes of a place.
 
-use super::place::Place;
+use super::{place::Place, view::LogicalVolume};
 use flexvol_sdk::{Bytes, Result};
 use std::os::fd::BorrowedFd;
 
@@ -43,7 +43,7 @@ impl Place {
             }
         }
         words.push(&self.group);
-        self.change("make the volume", &words, &[hold])
+        self.change_devices("make the volume", &words, None, &[hold])
     }
 
     /// Replaces a volume's tag, in one commit.
@@ -73,20 +73,20 @@ impl Place {
     ///
     /// # Errors
     /// [`ErrorKind::Exhausted`](flexvol_sdk::ErrorKind::Exhausted) where there is no room.
-    pub fn extend(&self, name: &str, to: Bytes, hold: BorrowedFd<'_>) -> Result<()> {
-        let (size, path) = (format!("{}b", to.0), self.path(name));
+    pub fn extend(&self, volume: &LogicalVolume, to: Bytes, hold: BorrowedFd<'_>) -> Result<()> {
+        let (size, path) = (format!("{}b", to.0), self.path(&volume.name));
         let words = ["lvextend", "-y", "-L", &size, &path];
-        self.change("grow the volume", &words, &[hold])
+        self.change_devices("grow the volume", &words, Some(&volume.uuid), &[hold])
     }
 
-    /// Gives a volume its device.
+    /// Gives a volume, or a thin pool, its device.
     ///
     /// # Errors
     /// When it has none afterwards.
-    pub fn activate(&self, name: &str) -> Result<()> {
+    pub(super) fn activate(&self, name: &str, uuid: Option<&str>) -> Result<()> {
         // `-K`: whoever takes over a thin snapshot would find that it is never activated.
         let words = ["lvchange", "-ay", "-K", &self.path(name)];
-        self.change("activate the volume", &words, &[])
+        self.change_devices("activate the volume", &words, uuid, &[])
     }
 
     /// Takes the device from a volume that nobody uses.
@@ -102,9 +102,9 @@ impl Place {
     ///
     /// # Errors
     /// When it may not be.
-    pub fn refresh(&self, name: &str) -> Result<()> {
+    pub(super) fn refresh(&self, name: &str, uuid: &str) -> Result<()> {
         let words = ["lvchange", "--refresh", &self.path(name)];
-        self.change("refresh the volume's device", &words, &[])
+        self.change_devices("refresh the volume's device", &words, Some(uuid), &[])
     }
 
     /// Removes a volume; LVM refuses one that is open.

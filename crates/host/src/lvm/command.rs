@@ -177,12 +177,15 @@ fn find(tool: &str, udev: bool) -> Result<Tool> {
 
 /// Removes a device of device-mapper that LVM does not know; the kernel refuses one that is open.
 pub(super) fn remove_mapping(uuid: &str) -> Result<()> {
+    let locks = lock::held();
+    let hold: Vec<_> = locks.iter().map(|lock| lock.as_fd()).collect();
     let limits = Limits {
         deadline: CHANGE,
         at_deadline: AtDeadline::Leave,
-        hold: &[],
+        hold: &hold,
     };
-    let words = ["remove", "--uuid", uuid].map(OsStr::new);
+    // udev reads a device for a moment after it was made.
+    let words = ["remove", "--retry", "--uuid", uuid].map(OsStr::new);
     let output = find("dmsetup", udev_hears())?.run(&words, &limits)?;
     output.success("remove the device").map(drop)
 }

@@ -3,6 +3,7 @@
 use super::{
     command,
     mapping::{self, Mapping},
+    own::{Disks, Whose, impersonated},
     place::Place,
     view::LogicalVolume,
 };
@@ -37,13 +38,13 @@ fn refresh(found: &Mapping) -> Result<Option<Mapping>> {
     if let Some(below) = &found.stopped_below
         && *below != found.volume
     {
-        place.refresh(below)?;
+        place.refresh(below, &found.uuid)?;
         // LVM would wait for it too.
         if mapping::of(found.number)?.is_some_and(|now| now.stopped_below.is_some()) {
             return Err(stopped());
         }
     }
-    place.refresh(&found.volume)?;
+    place.refresh(&found.volume, &found.uuid)?;
     match mapping::of(found.number)? {
         Some(found) if found.suspended => Err(stopped()),
         found => Ok(found),
@@ -66,48 +67,58 @@ pub fn open(found: &Mapping) -> Result<Device> {
     }
 }
 
-/// Takes away a device that has a volume's UUIDs, or its name, and lies on disks that are none of its group's.
-fn remove_false(found: &Mapping) -> Result<()> {
-    log::warn!(
-        "the device {} says that it is the logical volume {} of {}, and lies on disks that are not that group's; it is removed",
-        found.number,
-        found.volume,
-        found.group
-    );
-    command::remove_mapping(&found.uuid).map_err(|error| {
-        Error::new(
-            ErrorKind::Conflict,
-            "another device says that it is the volume, lies on a disk that is not the volume group's, and is in use; find it with `dmsetup ls --tree`, and detach that disk",
-        )
-        .because(error.report())
-    })
-}
-
-/// Activates a volume. Another group's can have its device's name: whoever came first has it.
-fn activate(place: &Place, disks: &[String], volume: &LogicalVolume) -> Result<()> {
-    let Err(error) = place.activate(&volume.name) else {
-        return Ok(());
+/// The device of a volume that has one.
+///
+/// # Errors
+/// [`ErrorKind::Busy`] where somebody uses one on other disks that has its UUID, [`ErrorKind::Storage`] where it
+/// cannot be told whose it is.
+pub fn mapped(disks: &Disks, uuid: &str, hint: Option<u32>) -> Result<Option<Device>> {
+    let Some(found) = mapping::find(hint, |found| found.uuid == uuid)? else {
+        return Ok(None);
     };
-    let has_its_name = |found: &Mapping| {
-        found.group == place.group && found.volume == volume.name && found.uuid != volume.uuid
-    };
-    match mapping::find(None, has_its_name)? {
-        Some(found) if !found.lies_on(disks)? => {
-            remove_false(&found)?;
-            place.activate(&volume.name)
-        }
-        _ => Err(error),
+    let device = open(&found)?;
+    // While it is open its number is no other's.
+    match disks.whose(found.number)? {
+        Whose::Own => Ok(Some(device)),
+        whose => match device.claim() {
+            // It goes before the volume gets its own.
+            Ok(_) if matches!(whose, Whose::Foreign(_)) => Ok(None),
+            Ok(_) => Err(misplaced(whose)),
+            // The lost disk of the group, with a pod on it, most likely: it counts as in use.
+            Err(error) if matches!(whose, Whose::Unknown(_)) && error.kind() == ErrorKind::Busy => {
+                Ok(Some(device))
+            }
+            Err(error) if error.kind() == ErrorKind::Busy => Err(misplaced(whose)),
+            Err(error) => Err(error),
+        },
     }
 }
 
-/// The device of a volume that is in the metadata of its group: it lies on the group's `disks`, answers, and has
+/// Why a device is not the volume's.
+fn misplaced(whose: Whose) -> Error {
+    match whose {
+        Whose::Foreign(on) => impersonated(&on),
+        Whose::Unknown(on) => Error::new(
+            ErrorKind::Storage,
+            format!(
+                "the volume's device lies on the disk {on}, of which lvm does not say that it is the volume group's, while the group misses one; see `pvs`"
+            ),
+        ),
+        Whose::Own => Error::new(
+            ErrorKind::Busy,
+            "the volume's device has changed; try again",
+        ),
+    }
+}
+
+/// The device of a volume that is in the metadata of its group: it lies on the group's disks, answers, and has
 /// all of the size, or there is none.
 ///
 /// # Errors
 /// When that cannot be reached.
 pub fn device(
     place: &Place,
-    disks: &[String],
+    disks: &Disks,
     volume: &LogicalVolume,
     hint: Option<u32>,
 ) -> Result<Device> {
@@ -119,18 +130,19 @@ pub fn device(
             "the volume has no device after it was activated",
         )
     };
-    let own = |found: Option<Mapping>| match found {
-        Some(found) if !found.lies_on(disks)? => {
-            remove_false(&found)?;
-            Ok(None)
-        }
-        found => Ok::<_, Error>(found),
+    let known = match mapping::find(hint, is_it)? {
+        Some(found) => match disks.whose(found.number)? {
+            Whose::Own => Some(found),
+            Whose::Foreign(_) => None,
+            unknown @ Whose::Unknown(_) => return Err(misplaced(unknown)),
+        },
+        None => None,
     };
-    let mut found = match own(mapping::find(hint, is_it)?)? {
+    let mut found = match known {
         Some(found) => found,
         None => {
-            activate(place, disks, volume)?;
-            own(mapping::find(None, is_it)?)?.ok_or_else(gone)?
+            place.activate(&volume.name, Some(&volume.uuid))?;
+            mapping::find(None, is_it)?.ok_or_else(gone)?
         }
     };
     if found.suspended {
@@ -156,6 +168,11 @@ pub fn device(
             ErrorKind::Storage,
             format!("the volume has {size} and its device {has}, also after a refresh"),
         ));
+    }
+    // While it is open its number is no other's.
+    match disks.whose(found.number)? {
+        Whose::Own => {}
+        whose => return Err(misplaced(whose)),
     }
     if found.read_only {
         return Err(Error::new(

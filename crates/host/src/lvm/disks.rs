@@ -3,6 +3,7 @@
 
 use super::{
     command,
+    own::Disks,
     place::{Place, REPORT},
     remembered::DIRECTORY as REMEMBERED,
     report::{IdentityRow, MemberRow, TagRow, rows},
@@ -23,12 +24,31 @@ impl Place {
         words: &[&str],
         hold: &[BorrowedFd<'_>],
     ) -> Result<()> {
-        command::change(doing, words, &self.disks()?, hold)
+        command::change(doing, words, self.disks()?.paths(), hold)
+    }
+
+    /// The same for what gives the kernel new tables of devices. `uuid` is that of the volume that is changed, if
+    /// there is one yet.
+    pub(super) fn change_devices(
+        &self,
+        doing: &str,
+        words: &[&str],
+        uuid: Option<&str>,
+        hold: &[BorrowedFd<'_>],
+    ) -> Result<()> {
+        let disks = self.disks()?;
+        disks.remove_foreign(&self.group, uuid)?;
+        command::change(doing, words, disks.paths(), hold)
     }
 
     /// The same for what changes no metadata, and is done also where these are in doubt.
     pub(super) fn change_in_doubt(&self, doing: &str, words: &[&str]) -> Result<()> {
-        command::change(doing, words, &self.disks().unwrap_or_default(), &[])
+        command::change(
+            doing,
+            words,
+            self.disks().as_ref().map_or(&[], Disks::paths),
+            &[],
+        )
     }
 
     /// The disks of the one group of this name that is a pool, or has a thin pool that is one: the pool

@@ -3,9 +3,7 @@
 use crate::block::{device_node, number::DeviceNumber};
 use flexvol_sdk::{Error, Result};
 use std::{
-    collections::BTreeSet,
     fs, io,
-    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
 };
 
@@ -32,75 +30,13 @@ pub struct Mapping {
     pub read_only: bool,
 }
 
-impl Mapping {
-    /// Whether the device lies on these disks and no others. The kernel is told by whoever activates a group which
-    /// disks those are, and a group with this one's UUIDs can be on anybody's disk.
-    ///
-    /// # Errors
-    /// When a disk or sysfs cannot be read.
-    pub fn lies_on(&self, disks: &[String]) -> Result<bool> {
-        let look = || {
-            let mut own = BTreeSet::new();
-            for disk in disks {
-                let number = DeviceNumber::from_raw(fs::metadata(disk)?.rdev());
-                own.insert(number);
-                // It was made on one path of a disk, maybe, before all of its paths were put together.
-                add_all_below(&directory(number), &mut own)?;
-            }
-            lies_within(&directory(self.number), &own)
-        };
-        look().map_err(failed)
-    }
-}
-
-fn directory(number: DeviceNumber) -> PathBuf {
-    PathBuf::from(format!("/sys/dev/block/{number}"))
-}
-
-/// The devices that one lies on, each with its directory in sysfs.
-fn below(directory: &Path) -> io::Result<Vec<(DeviceNumber, PathBuf)>> {
-    let entries = match fs::read_dir(directory.join("slaves")) {
-        Err(error) if is_gone(&error) => return Ok(Vec::new()),
-        entries => entries?,
-    };
-    let mut found = Vec::new();
-    for entry in entries {
-        let device = entry?.path();
-        match device_node::number_in(&device.join("dev")) {
-            Err(error) if is_gone(&error) => {}
-            number => found.push((number?, device)),
-        }
-    }
-    Ok(found)
-}
-
-fn add_all_below(directory: &Path, all: &mut BTreeSet<DeviceNumber>) -> io::Result<()> {
-    for (number, device) in below(directory)? {
-        if all.insert(number) {
-            add_all_below(&device, all)?;
-        }
-    }
-    Ok(())
-}
-
-fn lies_within(directory: &Path, own: &BTreeSet<DeviceNumber>) -> io::Result<bool> {
-    let below = below(directory)?;
-    for (number, device) in &below {
-        if !own.contains(number) && !lies_within(device, own)? {
-            return Ok(false);
-        }
-    }
-    // A disk that is none of these, or, of device-mapper, what has no table yet or stands for a missing disk.
-    Ok(!below.is_empty() || directory.join("dm").is_dir())
-}
-
 /// The logical volume a device is; `None` where it is none, or one of those that LVM makes for
 /// itself.
 ///
 /// # Errors
 /// When sysfs cannot be read.
 pub fn of(number: DeviceNumber) -> Result<Option<Mapping>> {
-    read(&directory(number)).map_err(failed)
+    read(Path::new(&format!("/sys/dev/block/{number}"))).map_err(failed)
 }
 
 /// The device of the volume that `wanted` describes. `hint` is the minor number it had last:
@@ -203,7 +139,7 @@ fn stopped_below(directory: &Path, owner: &str, depth: u32) -> io::Result<Option
 }
 
 /// Whoever makes a mapping calls it as he likes, and it need not be text.
-fn text(path: PathBuf) -> io::Result<Option<String>> {
+pub(super) fn text(path: PathBuf) -> io::Result<Option<String>> {
     match fs::read(path) {
         Ok(text) => Ok(Some(String::from_utf8_lossy(&text).trim_end().to_owned())),
         Err(error) if is_gone(&error) => Ok(None),
@@ -211,17 +147,17 @@ fn text(path: PathBuf) -> io::Result<Option<String>> {
     }
 }
 
-fn is_gone(error: &io::Error) -> bool {
+pub(super) fn is_gone(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::NotFound
         || error.raw_os_error() == Some(rustix::io::Errno::NODEV.raw_os_error())
 }
 
-fn failed(error: io::Error) -> Error {
+pub(super) fn failed(error: io::Error) -> Error {
     Error::system("look at the node's logical volumes", error)
 }
 
 /// Two UUIDs of 32 characters; a third part would name a layer (`-tpool`, `-real`).
-const UUID_LENGTH: usize = "LVM-".len() + 64;
+pub(super) const UUID_LENGTH: usize = "LVM-".len() + 64;
 
 fn volume_in(uuid: &str, name: &str) -> Option<(String, String)> {
     if !uuid.starts_with("LVM-") || uuid.len() != UUID_LENGTH {
@@ -235,7 +171,7 @@ fn volume_in(uuid: &str, name: &str) -> Option<(String, String)> {
 
 /// Splits a device's name as LVM joins it (`dm_build_dm_name` in libdm/libdm-string.c): group,
 /// volume and layer with one hyphen between, and each hyphen of theirs doubled.
-fn parts(name: &str) -> Vec<String> {
+pub(super) fn parts(name: &str) -> Vec<String> {
     let (mut parts, mut part) = (Vec::new(), String::new());
     let mut characters = name.chars().peekable();
     while let Some(character) = characters.next() {
@@ -336,40 +272,6 @@ mod tests {
             let found = read(&root.path().join("vg0-volume")).unwrap().unwrap();
             assert_eq!(found.stopped_below.as_deref(), owner, "{stopped}");
             assert_eq!(found.suspended, owner.is_some(), "{stopped}");
-        }
-    }
-
-    #[test]
-    fn a_device_lies_on_the_disks_below_it() {
-        let root = tempfile::tempdir().unwrap();
-        let number = |name: &str, minor: u32| {
-            fs::write(root.path().join(name).join("dev"), format!("8:{minor}\n")).unwrap();
-        };
-        for (minor, disk) in [(0, "sda"), (1, "sdb"), (2, "path")] {
-            fs::create_dir(root.path().join(disk)).unwrap();
-            number(disk, minor);
-        }
-        let make = |name: &str, minor: u32, below: &[&str]| {
-            device(root.path(), name, false, below);
-            number(name, minor);
-        };
-        make("mpath", 10, &["path"]);
-        make("vg0-tp0_tdata", 11, &["sda", "mpath"]);
-        make("vg0-tp0-tpool", 12, &["vg0-tp0_tdata"]);
-        make("vg0-thin", 13, &["vg0-tp0-tpool"]);
-        make("vg0-mixed", 14, &["sda", "sdb"]);
-        make("vg0-early", 15, &["path"]);
-        make("vg0-nothing", 16, &[]);
-        let mut own: BTreeSet<_> = [0, 10].map(|minor| DeviceNumber { major: 8, minor }).into();
-        add_all_below(&root.path().join("mpath"), &mut own).unwrap();
-        for (name, lies) in [
-            ("vg0-thin", true),
-            ("vg0-early", true),
-            ("vg0-mixed", false),
-            ("vg0-nothing", true),
-        ] {
-            let found = lies_within(&root.path().join(name), &own).unwrap();
-            assert_eq!(found, lies, "{name}");
         }
     }
 

@@ -4,6 +4,7 @@ use super::{
     command::{report, said},
     key::PoolKey,
     names::Names,
+    own::Disks,
     pool_tag::{pool_tag, tag_is_lost},
     report::{CopyRow, DiskRow, GroupRow, OpenRow, TagRow, VolumeRow, rows, view},
     sync::sync,
@@ -117,7 +118,7 @@ impl Place {
             None if view.has_our_volumes() => return Err(tag_is_lost()),
             None => PoolKey::random()?,
             Some(tag) if tag.group == view.uuid => {
-                sync(&self.disks()?)?;
+                sync(self.disks()?.paths())?;
                 return Ok((tag.key.id(), false));
             }
             Some(tag) => {
@@ -133,7 +134,7 @@ impl Place {
         }
         words.push(&path);
         self.change("make it a pool", &words, &[])?;
-        sync(&self.disks()?)?;
+        sync(self.disks()?.paths())?;
         // Somebody else may have done the same at the same time; then there are two tags.
         Ok((self.look_at_any(Which::All)?.id()?, true))
     }
@@ -167,18 +168,14 @@ impl Place {
         Ok(Bytes(spread(free, stripes)))
     }
 
-    /// The disks of the group that are there. LVM commits a change by writing to them and never
+    /// The disks of the group. LVM commits a change by writing to them and never
     /// flushes their caches (`dev_write_bytes` in its lib/label/label.c), so a change outlasts a power
     /// cut only once each was synced.
     ///
     /// # Errors
     /// As for [`Place::look`].
-    pub fn disks(&self) -> Result<Vec<String>> {
-        let there = self
-            .disk_rows()?
-            .into_iter()
-            .filter(|disk| disk.pv_missing.is_empty());
-        Ok(there.map(|disk| disk.pv_name).collect())
+    pub fn disks(&self) -> Result<Disks> {
+        Ok(Disks::of(self.disk_rows()?))
     }
 
     /// A row for each disk of this group. `pvs` would read the disks of all groups, and fail for one

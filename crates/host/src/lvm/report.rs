@@ -219,11 +219,12 @@ pub(super) struct DiskRow {
     pub(super) pv_name: String,
     pub(super) pv_allocatable: String,
     pub(super) pv_missing: String,
+    pub(super) vg_uuid: String,
 }
 
 impl DiskRow {
     /// The fields above.
-    pub(super) const FIELDS: &str = "pv_free,pv_name,pv_allocatable,pv_missing";
+    pub(super) const FIELDS: &str = "pv_free,pv_name,pv_allocatable,pv_missing,vg_uuid";
 }
 
 /// One row of `pvs` for each disk that LVM does not use because another has its identity.

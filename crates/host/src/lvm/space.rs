@@ -120,7 +120,7 @@ impl Place {
         if pool.metadata.is_some() {
             return Ok(Some(pool));
         }
-        self.activate(name)?;
+        self.activate(name, None)?;
         let pool = self.thin_pool();
         // A volume that somebody activated meanwhile keeps what it needs of the pool.
         if let Err(error) = self.deactivate(name) {

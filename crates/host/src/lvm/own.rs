@@ -1,0 +1,381 @@
+//! Whether a device is its group's own: all that it lies on is the group's.
+//!
+//! The UUIDs of a group and of its volumes stand in sysfs for every container to read, and whoever writes a raw
+//! disk can give them to a group of his own. Whatever activates that tells the kernel of devices on his disk,
+//! which then have the identity, or the names, of the pool's. Only what is below a device cannot be made up.
+
+use super::{
+    command,
+    mapping::{UUID_LENGTH, failed, is_gone, parts, text},
+    report::DiskRow,
+    volume_in,
+};
+use crate::block::{device_node, number::DeviceNumber};
+use flexvol_sdk::{Error, ErrorKind, Result};
+use std::{
+    collections::BTreeSet,
+    fs, io,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+};
+
+/// The disks of a group.
+#[derive(Clone, Debug)]
+pub struct Disks {
+    /// What the device-mapper UUIDs of the group's devices begin with.
+    prefix: String,
+    /// Those that are there, and that LVM takes as they are.
+    paths: Vec<String>,
+    /// All that have a device, also those that were away for a while, and the paths of a multipath disk.
+    own: BTreeSet<DeviceNumber>,
+    /// LVM finds every disk of the group.
+    complete: bool,
+}
+
+/// Whose a device is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Whose {
+    /// The group's.
+    Own,
+    /// It lies on this device, which is none of the group's.
+    Foreign(String),
+    /// It lies on this device, and the group has a disk that LVM does not find: it may be that.
+    Unknown(String),
+}
+
+impl Disks {
+    pub(super) fn of(rows: Vec<DiskRow>) -> Self {
+        let uuid = rows.first().map(|row| row.vg_uuid.replace('-', ""));
+        let mut own = BTreeSet::new();
+        let mut complete = true;
+        for row in &rows {
+            match fs::metadata(&row.pv_name) {
+                Ok(disk) => {
+                    let number = DeviceNumber::from_raw(disk.rdev());
+                    own.extend(paths_of(number));
+                    own.insert(number);
+                }
+                Err(_) => complete = false,
+            }
+        }
+        let there = rows.into_iter().filter(|row| row.pv_missing.is_empty());
+        Disks {
+            prefix: format!("LVM-{}", uuid.unwrap_or_default()),
+            paths: there.map(|row| row.pv_name).collect(),
+            own,
+            complete,
+        }
+    }
+
+    /// The paths of those that are there.
+    #[must_use]
+    pub fn paths(&self) -> &[String] {
+        &self.paths
+    }
+
+    /// Whose a device is.
+    ///
+    /// # Errors
+    /// When sysfs cannot be read.
+    pub fn whose(&self, device: DeviceNumber) -> Result<Whose> {
+        self.judge(&directory(device)).map_err(failed)
+    }
+
+    fn judge(&self, device: &Path) -> io::Result<Whose> {
+        let below = below(device)?;
+        if below.is_empty() && !stands_for_nothing(device)? {
+            return Ok(self.stranger(device));
+        }
+        for (number, device) in below {
+            match number {
+                Some(number) if self.own.contains(&number) => {}
+                Some(_) if self.is_layer(&device)? => match self.judge(&device)? {
+                    Whose::Own => {}
+                    other => return Ok(other),
+                },
+                _ => return Ok(self.stranger(&device)),
+            }
+        }
+        Ok(Whose::Own)
+    }
+
+    fn stranger(&self, device: &Path) -> Whose {
+        let name = device.file_name().unwrap_or_default().to_string_lossy();
+        match self.complete {
+            true => Whose::Foreign(name.into_owned()),
+            false => Whose::Unknown(name.into_owned()),
+        }
+    }
+
+    /// Whether it is a part of the group's volumes that LVM hides. A whole volume is none: a tenant may have one
+    /// as his raw disk.
+    fn is_layer(&self, device: &Path) -> io::Result<bool> {
+        let (Some(uuid), Some(name)) =
+            (text(device.join("dm/uuid"))?, text(device.join("dm/name"))?)
+        else {
+            return Ok(false);
+        };
+        Ok(uuid.starts_with(&self.prefix) && is_hidden(&uuid, &name))
+    }
+
+    /// Removes the devices that have the group's UUIDs, or names of its volumes, and lie on other disks: LVM would
+    /// take them for its own when it changes the group, or find their names taken. `uuid` is that of the volume
+    /// that is changed.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Busy`] where the volume's, or a part of what it lies on, is open.
+    pub(super) fn remove_foreign(&self, group: &str, uuid: Option<&str>) -> Result<()> {
+        let mut left = self.foreign(group).map_err(failed)?;
+        // What lies on another one goes first.
+        loop {
+            let before = left.len();
+            left.retain(|found| {
+                log::warn!(
+                    "the device {} has the identity of a logical volume of {group} and lies on {}, which is not the group's; it is removed",
+                    found.name,
+                    found.on
+                );
+                command::remove_mapping(&found.uuid).is_err()
+            });
+            if left.is_empty() || left.len() == before {
+                break;
+            }
+        }
+        let in_the_way = left.iter().find(|found| {
+            found.uuid.starts_with(&self.prefix)
+                && (is_hidden(&found.uuid, &found.name) || Some(found.uuid.as_str()) == uuid)
+        });
+        match in_the_way {
+            Some(found) => Err(impersonated(&found.on).because(found.name.clone())),
+            None => Ok(()),
+        }
+    }
+
+    /// A device that says it is the group's, and the one below it that is none of the group's.
+    ///
+    /// # Errors
+    /// When sysfs cannot be read.
+    pub fn impostor(&self, group: &str) -> Result<Option<(String, String)>> {
+        let found = self.foreign(group).map_err(failed)?;
+        Ok(found.into_iter().next().map(|found| (found.name, found.on)))
+    }
+
+    fn foreign(&self, group: &str) -> io::Result<Vec<Foreign>> {
+        let mut found = Vec::new();
+        let entries = match fs::read_dir("/sys/block") {
+            Err(error) if is_gone(&error) => return Ok(found),
+            entries => entries?,
+        };
+        for entry in entries {
+            let device = entry?.path();
+            let (Some(uuid), Some(name)) =
+                (text(device.join("dm/uuid"))?, text(device.join("dm/name"))?)
+            else {
+                continue;
+            };
+            if (uuid.starts_with(&self.prefix) || has_a_name_of(&uuid, &name, group))
+                && let Whose::Foreign(on) = self.judge(&device)?
+            {
+                found.push(Foreign { uuid, name, on });
+            }
+        }
+        Ok(found)
+    }
+}
+
+struct Foreign {
+    uuid: String,
+    name: String,
+    /// The device below it that is not the group's.
+    on: String,
+}
+
+/// That a device which is in use says that it is the volume's.
+pub(super) fn impersonated(on: &str) -> Error {
+    Error::new(
+        ErrorKind::Busy,
+        format!(
+            "a device on the disk {on}, which is not the volume group's, says that it is the volume's and is in use; let LVM on the node see its own disks alone (`lvmdevices`, or a global_filter), and detach that disk"
+        ),
+    )
+}
+
+/// A volume of this group, by its name alone.
+fn has_a_name_of(uuid: &str, name: &str, group: &str) -> bool {
+    let parts = parts(name);
+    uuid.starts_with("LVM-")
+        && matches!(&*parts, [of, volume] if of == group && volume_in(volume).is_some())
+}
+
+/// What LVM hides has a third part in its UUID, or a reserved name (`_lvname_has_reserved_string` in
+/// lib/misc/lvm-string.c).
+fn is_hidden(uuid: &str, name: &str) -> bool {
+    const RESERVED: [&str; 19] = [
+        "_cdata", "_cmeta", "_corig", "_cpool", "_cvol", "_iorig", "_imeta", "_mimage", "_mlog",
+        "_pmspare", "_rimage", "_rmeta", "_tdata", "_tmeta", "_tpool", "_vdata", "_vorigin",
+        "_wcorig", "pvmove",
+    ];
+    let parts = parts(name);
+    let volume = parts.get(1).map_or("", String::as_str);
+    uuid.len() > UUID_LENGTH || RESERVED.iter().any(|part| volume.contains(part))
+}
+
+/// A device that has no table yet, or that LVM puts in the place of a disk that is missing.
+fn stands_for_nothing(device: &Path) -> io::Result<bool> {
+    let Some(name) = text(device.join("dm/name"))? else {
+        return Ok(false);
+    };
+    let is_placeholder = parts(&name)
+        .get(2)
+        .is_some_and(|layer| layer.starts_with("missing_"));
+    Ok(is_placeholder || text(device.join("size"))?.as_deref() == Some("0"))
+}
+
+fn directory(number: DeviceNumber) -> PathBuf {
+    PathBuf::from(format!("/sys/dev/block/{number}"))
+}
+
+/// The devices that one lies on, each with its directory in sysfs; one that has gone has no number.
+fn below(device: &Path) -> io::Result<Vec<(Option<DeviceNumber>, PathBuf)>> {
+    let entries = match fs::read_dir(device.join("slaves")) {
+        Err(error) if is_gone(&error) => return Ok(Vec::new()),
+        entries => entries?,
+    };
+    let mut found = Vec::new();
+    for entry in entries {
+        let device = entry?.path();
+        let number = match device_node::number_in(&device.join("dev")) {
+            Err(error) if is_gone(&error) => None,
+            number => Some(number?),
+        };
+        found.push((number, device));
+    }
+    Ok(found)
+}
+
+/// The paths of a multipath disk: a volume may have been activated on one before they were put together.
+fn paths_of(disk: DeviceNumber) -> Vec<DeviceNumber> {
+    let disk = directory(disk);
+    match text(disk.join("dm/uuid")) {
+        Ok(Some(uuid)) if uuid.starts_with("mpath-") => {
+            let paths = below(&disk).unwrap_or_default();
+            paths.into_iter().filter_map(|(number, _)| number).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GROUP: &str = "vNUQTT3rQ6iGLe1ZfO1DAeSU1dB4IxBR";
+    const VOLUME: &str = "M5QkWABuaPdCA341znb2YoEerhS0LwzL";
+
+    /// A device as sysfs shows it, on others.
+    fn device(root: &Path, name: &str, minor: u32, uuid: &str, below: &[&str]) {
+        let dir = root.join(name);
+        fs::create_dir_all(dir.join("slaves")).unwrap();
+        fs::write(dir.join("dev"), format!("8:{minor}\n")).unwrap();
+        fs::write(dir.join("size"), "8\n").unwrap();
+        if !uuid.is_empty() {
+            fs::create_dir(dir.join("dm")).unwrap();
+            fs::write(dir.join("dm/uuid"), format!("{uuid}\n")).unwrap();
+            fs::write(dir.join("dm/name"), format!("{name}\n")).unwrap();
+        }
+        for other in below {
+            let link = dir.join("slaves").join(other);
+            std::os::unix::fs::symlink(root.join(other), link).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_device_is_the_groups_if_all_below_it_is() {
+        let root = tempfile::tempdir().unwrap();
+        let make = |name: &str, minor, uuid: &str, below: &[&str]| {
+            device(root.path(), name, minor, uuid, below);
+        };
+        let whole = format!("LVM-{GROUP}{VOLUME}");
+        let layer = format!("{whole}-tpool");
+        for (minor, disk) in [(0, "sda"), (1, "sdb"), (2, "path")] {
+            make(disk, minor, "", &[]);
+        }
+        make("vg0-tp0_tdata", 11, &whole, &["sda"]);
+        make("vg0-tp0-tpool", 12, &layer, &["vg0-tp0_tdata"]);
+        make("vg0-thin", 13, &whole, &["vg0-tp0-tpool"]);
+        make("vg0-mixed", 14, &whole, &["sda", "sdb"]);
+        make("vg0-early", 15, &whole, &["path"]);
+        // A volume of the group that a tenant has as his raw disk, and what he made of it.
+        make("vg0-raw", 16, &whole, &["sda"]);
+        make("evil-on_raw", 17, &whole, &["vg0-raw"]);
+        make("other-hidden_tdata", 18, "LVM-other", &["sda"]);
+        make("evil-hidden", 19, &whole, &["other-hidden_tdata"]);
+        make("vg0-gone", 20, &whole, &["away"]);
+        make("vg0-empty", 21, &whole, &[]);
+        make("vg0-new", 22, &whole, &[]);
+        fs::write(root.path().join("vg0-new/size"), "0\n").unwrap();
+        make(
+            "vg0-r_rimage_1-missing_0_0",
+            23,
+            &format!("{whole}-missing_0_0"),
+            &[],
+        );
+        make(
+            "vg0-r_rimage_1",
+            24,
+            &whole,
+            &["vg0-r_rimage_1-missing_0_0"],
+        );
+        make(
+            "vg0-degraded",
+            25,
+            &whole,
+            &["vg0-r_rimage_1", "vg0-tp0_tdata"],
+        );
+        let mut disks = Disks {
+            prefix: format!("LVM-{GROUP}"),
+            paths: Vec::new(),
+            own: [0, 2].map(|minor| DeviceNumber { major: 8, minor }).into(),
+            complete: true,
+        };
+        let foreign = |on: &str| Whose::Foreign(on.to_owned());
+        for (name, whose) in [
+            ("vg0-thin", Whose::Own),
+            ("vg0-early", Whose::Own),
+            ("vg0-new", Whose::Own),
+            ("vg0-degraded", Whose::Own),
+            ("vg0-mixed", foreign("sdb")),
+            ("evil-on_raw", foreign("vg0-raw")),
+            ("evil-hidden", foreign("other-hidden_tdata")),
+            ("vg0-gone", foreign("away")),
+            ("vg0-empty", foreign("vg0-empty")),
+        ] {
+            assert_eq!(
+                disks.judge(&root.path().join(name)).unwrap(),
+                whose,
+                "{name}"
+            );
+        }
+        disks.complete = false;
+        let unknown = disks.judge(&root.path().join("vg0-mixed")).unwrap();
+        assert_eq!(unknown, Whose::Unknown("sdb".to_owned()));
+    }
+
+    #[test]
+    fn a_name_of_a_volume_is_one_of_the_group() {
+        let volume = format!("vg0-flexvol--{}", "0".repeat(32));
+        for (uuid, name, group, has) in [
+            ("LVM-x", volume.as_str(), "vg0", true),
+            ("LVM-x", &volume, "vg", false),
+            ("CRYPT-x", &volume, "vg0", false),
+            ("LVM-x", "vg0-data", "vg0", false),
+            ("LVM-x", &format!("{volume}-real"), "vg0", false),
+        ] {
+            assert_eq!(
+                has_a_name_of(uuid, name, group),
+                has,
+                "{uuid} {name} {group}"
+            );
+        }
+    }
+}
