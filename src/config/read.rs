@@ -230,7 +230,12 @@ fn some_word<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
 }
 
 fn some_share<'de, D: Deserializer<'de>>(input: D) -> Result<Option<Reserve>, D::Error> {
-    backends::reserve(input).map(Some)
+    match backends::reserve(input)? {
+        share if share.of(Bytes(u64::MAX)) == Bytes(0) => Err(D::Error::custom(
+            "keep_at_most must be more than 0; leave keep_deleted out to keep nothing",
+        )),
+        share => Ok(Some(share)),
+    }
 }
 
 fn some_room<'de, D: Deserializer<'de>>(input: D) -> Result<Option<Bytes>, D::Error> {
@@ -291,6 +296,11 @@ mod tests {
             ),
             (&format!("{pool}colour = \"red\"\n"), (3, 1), "`colour`"),
             (&format!("{pool}keep_at_most = \"lots\"\n"), (3, 16), "lots"),
+            (
+                &format!("{pool}keep_at_most = \"0%\"\n"),
+                (3, 16),
+                "more than 0",
+            ),
             (&format!("{pool}larges = \"1Gi\"\n"), (3, 1), "`largest`"),
             (&format!("{pool}group = \"g\"\n"), (3, 1), "backend loop"),
             (&format!("{dir}thin = true\n"), (4, 1), "`thin`"),

@@ -15,6 +15,10 @@ use crate::{
 };
 use flexvol_host::{VolumeId, clock::Moment, lock::Guard, random};
 use flexvol_sdk::{Bytes, Error, ErrorKind, Filesystem, Handle, Provisioned, Result, VolumeName};
+use std::time::{Duration, Instant};
+
+/// For how long a deletion goes on to remove others that were deleted before.
+const OTHERS: Duration = Duration::from_secs(5);
 
 /// How often a name is taken again that another call takes away; each time one of the others has
 /// come to its end.
@@ -108,8 +112,10 @@ impl VolumeDriver {
         };
         remove(&found, lock, called, &goal)?;
         let pool = self.pool(Some(&found.pool))?;
-        // The volume is deleted, whatever becomes of others; `gc` tries it again.
-        for (volume, removed) in self.keep_at_most(pool, false) {
+        // The volume is deleted, whatever becomes of others, of which there are many where that is configured anew;
+        // `gc` goes on.
+        let end = Instant::now() + OTHERS;
+        for (volume, removed) in self.keep_at_most(pool, false, Some(end)) {
             match removed {
                 Ok(_) => log::info!("removed volume {volume}, for which no room is kept any more"),
                 Err(error) => log::warn!("volume {volume} is still kept: {}", error.report()),

@@ -16,7 +16,10 @@ use flexvol_host::{
     lock::{self, Guard},
 };
 use flexvol_sdk::{Error, ErrorKind, Result};
-use std::{collections::HashSet, time::Duration};
+use std::{
+    collections::HashSet,
+    time::{Duration, Instant},
+};
 
 impl VolumeDriver {
     /// The volumes of a pool that were deleted and are kept; those that cannot be read are none.
@@ -76,15 +79,18 @@ impl VolumeDriver {
 
     /// Removes volumes that were deleted until those that are kept have no more of the pool than its
     /// configuration says. Only that ends their time, and never that somebody wants the room. Returns
-    /// those that went or would go.
+    /// those that went or would go. After `end` none is begun with.
     pub(crate) fn keep_at_most(
         &self,
         pool: &AnyPool,
         dry_run: bool,
+        end: Option<Instant>,
     ) -> Vec<(VolumeId, Result<bool>)> {
         let mut tried = Vec::new();
         let mut passed = HashSet::new();
-        while let Ok(Some(volume)) = self.beyond(pool, &passed) {
+        while end.is_none_or(|end| Instant::now() < end)
+            && let Ok(Some(volume)) = self.beyond(pool, &passed)
+        {
             passed.insert(volume);
             // Whoever holds the lock may be taking it back.
             let Ok(lock) = lock::volume(&volume, Duration::ZERO) else {

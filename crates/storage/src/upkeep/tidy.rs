@@ -65,7 +65,7 @@ fn kept(driver: &VolumeDriver, dry_run: bool) -> Vec<Leftover> {
                 removed,
             });
         }
-        for (volume, removed) in driver.keep_at_most(pool, dry_run) {
+        for (volume, removed) in driver.keep_at_most(pool, dry_run, None) {
             leftovers.push(Leftover {
                 what: format!("volume {volume}, which was deleted and is more than is kept"),
                 removed,
