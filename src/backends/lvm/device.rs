@@ -32,14 +32,14 @@ impl BlockBackend for Group {
         let Some(known) = self.logical_volume(volume)? else {
             return Ok(None);
         };
-        lvm::mapped(self.disks()?, &known.uuid, hint)
+        lvm::mapped(&self.facts()?.disks, &known.uuid, hint)
     }
 
     fn map(&self, volume: &VolumeId, hint: Option<u32>) -> Result<Device> {
         let known = self.existing(volume)?;
         self.place.remember_first(&*self.facts()?);
         self.wipe_grown(volume, &known, has_state(&known, State::Blank)?)?;
-        lvm::device(&self.place, self.disks()?, &known, hint)
+        lvm::device(&self.place, &self.facts()?.disks, &known, hint)
     }
 
     fn unmap(&self, device: Device) -> Result<()> {

@@ -113,7 +113,7 @@ fn of_pool(about: String, group: &LvmKeys) -> Check {
             return Check::fail(about, error.report(), remedy);
         }
     };
-    match place.disks().and_then(|disks| disks.impostor(&place.group)) {
+    match view.disks.impostor(&place.group) {
         Ok(None) => {}
         Ok(Some((device, on))) => {
             return Check::fail(

@@ -19,17 +19,13 @@ use flexvol_storage::{
     host::{
         block::probe,
         lock::PoolGuard,
-        lvm::{self, Disks, LogicalVolume, Place, View, Which, unsynced},
+        lvm::{self, LogicalVolume, Place, View, Which, unsynced},
     },
     mark::State,
     sdk::{Bytes, Capabilities, Error, ErrorKind, Options, Result},
 };
 use keys::LvmKeys;
-use std::{
-    cell::{OnceCell, RefCell},
-    os::fd::AsFd,
-    rc::Rc,
-};
+use std::{cell::RefCell, os::fd::AsFd, rc::Rc};
 use tags::{GROWN_FROM, UNFINISHED, grown_from, has_state, is_unfinished, mark_of, opened, sealed};
 
 /// A volume group, or a thin pool, that volumes are carved from.
@@ -39,8 +35,6 @@ struct Group {
     /// What LVM said last, about one volume or all. Asking costs a program, so it is asked again
     /// only when something may have changed.
     seen: RefCell<Option<Seen>>,
-    /// The group's disks, once they were asked for.
-    disks: OnceCell<Disks>,
 }
 
 #[derive(Clone)]
@@ -92,7 +86,6 @@ impl Group {
             place: keys.place.clone(),
             keys,
             seen: RefCell::default(),
-            disks: OnceCell::new(),
         }
     }
 
@@ -164,17 +157,6 @@ impl Group {
         changed
     }
 
-    /// The group's disks.
-    fn disks(&self) -> Result<&Disks> {
-        match self.disks.get() {
-            Some(disks) => Ok(disks),
-            None => {
-                let disks = self.place.disks()?;
-                Ok(self.disks.get_or_init(|| disks))
-            }
-        }
-    }
-
     /// Has the group's disks write what they still have in their caches: those that it has now.
     fn sync(&self) -> Result<()> {
         lvm::sync(self.place.disks()?.paths())
@@ -201,7 +183,7 @@ impl Group {
         let Some((tag, from)) = grown_from(found).filter(|_| is_blank) else {
             return Ok(());
         };
-        let device = lvm::device(&self.place, self.disks()?, found, None)?;
+        let device = lvm::device(&self.place, &self.facts()?.disks, found, None)?;
         let claim = device.claim()?;
         probe::wipe_grown(&device, from)?;
         drop((claim, device));
@@ -310,7 +292,7 @@ impl Backend for Group {
         let made = self.begin(&name, size, &lock)?;
         // Nobody else waits while it is wiped: it has its extents.
         drop(lock);
-        let device = lvm::device(&self.place, self.disks()?, &made, None)?;
+        let device = lvm::device(&self.place, &self.facts()?.disks, &made, None)?;
         let claim = device.claim()?;
         probe::wipe_ends(&device)?;
         drop((claim, device));

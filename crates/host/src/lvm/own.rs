@@ -19,8 +19,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// The disks of a group.
-#[derive(Clone, Debug)]
+/// The disks of a group; by default none is known.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Disks {
     /// What the device-mapper UUIDs of the group's devices begin with.
     prefix: String,
@@ -47,7 +47,7 @@ impl Disks {
     pub(super) fn of(rows: Vec<DiskRow>) -> Self {
         let uuid = rows.first().map(|row| row.vg_uuid.replace('-', ""));
         let mut own = BTreeSet::new();
-        let mut complete = true;
+        let mut complete = !rows.is_empty();
         for row in &rows {
             match fs::metadata(&row.pv_name) {
                 Ok(disk) => {

@@ -6,7 +6,7 @@ use super::{
     names::Names,
     own::Disks,
     pool_tag::{pool_tag, tag_is_lost},
-    report::{CopyRow, DiskRow, GroupRow, OpenRow, TagRow, VolumeRow, rows, view},
+    report::{CopyRow, DiskRow, GroupReport, GroupRow, OpenRow, TagRow, reports, rows, view},
     sync::sync,
     view::View,
 };
@@ -57,13 +57,19 @@ impl Place {
                 Some(format!("lv_name=\"{name}\" || lv_name=\"{pool}\""))
             }
         };
-        let mut select = vec![];
-        if let Some(selection) = &selection {
-            select = vec!["-S", selection];
+        let mut words = vec!["fullreport"];
+        words.extend(REPORT);
+        words.extend(GroupReport::words(selection.as_deref()));
+        words.push(&self.group);
+        let found: Vec<GroupReport> = reports(&self.printed(&words)?)?;
+        let (mut volumes, mut disks) = (Vec::new(), Vec::new());
+        for report in found {
+            volumes.extend(report.lv);
+            disks.extend(report.pv);
         }
-        let found = self.ask("lvs", VolumeRow::FIELDS, &select, &self.group)?;
-        if let Some(view) = view(found, thin_pool) {
-            return Ok(view);
+        let disks = Disks::of(disks);
+        if let Some(view) = view(volumes, thin_pool) {
+            return Ok(View { disks, ..view });
         }
         if thin_pool.is_some() {
             return Err(Error::new(
@@ -74,8 +80,11 @@ impl Place {
         }
         // No volume tells of its group.
         let found = self.ask::<GroupRow>("vgs", GroupRow::FIELDS, &[], &self.group)?;
-        let group = found.into_iter().next();
-        group.map(View::from).ok_or_else(|| self.missing())
+        let group = found.into_iter().next().ok_or_else(|| self.missing())?;
+        Ok(View {
+            disks,
+            ..View::from(group)
+        })
     }
 
     /// Gives the place a pool's key, unless it has one; the flag tells whether it had none. A thin
@@ -257,11 +266,16 @@ impl Place {
         words.extend(REPORT);
         words.extend(["-o", fields]);
         words.extend(more);
-        let mut output = report(&words, &[])?;
+        rows(&self.printed(&words)?)
+    }
+
+    /// What LVM prints of the group, if it may be believed.
+    fn printed(&self, words: &[&str]) -> Result<Vec<u8>> {
+        let mut output = report(words, &[])?;
         // LVM's words in tools/toollib.c; the status is 5 for everything.
         if said(&output).contains("Multiple VGs found with the same name") {
             let disks = self.disks_of_the_pool(&said(&output))?;
-            output = report(&words, &disks)?;
+            output = report(words, &disks)?;
         }
         let said = said(&output);
         // `WARNING: Not using device %s for PV %s.` (lib/cache/lvmcache.c), of any group's disks.
@@ -270,13 +284,14 @@ impl Place {
         }
         self.expect_agreement(&said)?;
         if output.status.success() {
-            return rows(&output.stdout);
+            return Ok(output.stdout);
         }
         if says_missing(&said, &self.group) {
             return Err(self.missing().because(format!("{self}: {said}")));
         }
-        output.success("ask lvm for the volume group")?;
-        Ok(Vec::new())
+        output
+            .success("ask lvm for the volume group")
+            .map(|output| output.stdout)
     }
 }
 

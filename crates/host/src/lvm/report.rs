@@ -1,6 +1,7 @@
 //! What LVM reports of a group, in types.
 
 use super::{
+    own::Disks,
     percent::Percent,
     pool_tag::{is_of_group, is_of_pool},
     view::{LogicalVolume, View},
@@ -71,6 +72,7 @@ impl From<GroupRow> for View {
             size: Bytes(row.vg_size),
             free: Bytes(row.vg_free),
             metadata: metadata(row.vg_mda_free, row.vg_mda_size),
+            disks: Disks::default(),
             volumes: Vec::new(),
         }
     }
@@ -101,6 +103,7 @@ pub(super) fn view(rows: Vec<VolumeRow>, thin_pool: Option<&str>) -> Option<View
             size: Bytes(size),
             free: Bytes(row.vg_free),
             metadata: metadata(row.vg_mda_free, row.vg_mda_size),
+            disks: Disks::default(),
             volumes: Vec::new(),
         }
     };
@@ -246,16 +249,59 @@ pub fn parse(json: &[u8], thin_pool: Option<&str>) -> Result<Option<View>> {
     Ok(view(rows(json)?, thin_pool))
 }
 
+/// Of a group, its logical volumes and its disks, in one report (`fullreport`).
+#[derive(Debug, Deserialize)]
+pub(super) struct GroupReport {
+    #[serde(default)]
+    pub(super) lv: Vec<VolumeRow>,
+    #[serde(default)]
+    pub(super) pv: Vec<DiskRow>,
+}
+
+impl GroupReport {
+    /// What is asked for; `selection` is of its logical volumes.
+    pub(super) fn words(selection: Option<&str>) -> Vec<&str> {
+        let mut words = vec!["--configreport", "lv", "-o", VolumeRow::FIELDS];
+        words.extend(selection.into_iter().flat_map(|which| ["-S", which]));
+        words.extend(["--configreport", "pv", "-o", DiskRow::FIELDS]);
+        words.extend(["--configreport", "vg", "-o", "vg_uuid"]);
+        // Segments are none of it.
+        words.extend([
+            "--configreport",
+            "seg",
+            "-o",
+            "lv_name",
+            "-S",
+            "lv_name=\"-\"",
+        ]);
+        words.extend([
+            "--configreport",
+            "pvseg",
+            "-o",
+            "pv_name",
+            "-S",
+            "pv_name=\"-\"",
+        ]);
+        words
+    }
+}
+
 /// The rows of a report.
 pub(super) fn rows<R: de::DeserializeOwned>(json: &[u8]) -> Result<Vec<R>> {
-    #[derive(Deserialize)]
-    struct Reports<R> {
-        report: Vec<Report<R>>,
-    }
     #[derive(Deserialize)]
     struct Report<R> {
         #[serde(alias = "lv", alias = "vg", alias = "pv", alias = "seg")]
         rows: Vec<R>,
+    }
+    let reports = reports::<Report<R>>(json)?.into_iter();
+    Ok(reports.flat_map(|report| report.rows).collect())
+}
+
+/// Reports as LVM groups them.
+pub(super) fn reports<R: de::DeserializeOwned>(json: &[u8]) -> Result<Vec<R>> {
+    #[derive(Deserialize)]
+    struct Reports<R> {
+        report: Vec<R>,
     }
     // Paths of disks need not be text.
     let json = String::from_utf8_lossy(json);
@@ -266,8 +312,7 @@ pub(super) fn rows<R: de::DeserializeOwned>(json: &[u8]) -> Result<Vec<R>> {
         )
         .because(error.to_string())
     })?;
-    let rows = reports.report.into_iter().flat_map(|report| report.rows);
-    Ok(rows.collect())
+    Ok(reports.report)
 }
 
 /// Every value of LVM's JSON is a string.

@@ -1,6 +1,6 @@
 //! A group as LVM reports it.
 
-use super::percent::Percent;
+use super::{own::Disks, percent::Percent};
 use flexvol_sdk::Bytes;
 
 /// A group, or a thin pool in it, and the logical volumes that were asked for.
@@ -19,6 +19,8 @@ pub struct View {
     /// How much is taken of what the group has for its own metadata, in which a volume is half a
     /// kilobyte or more of text.
     pub metadata: Percent,
+    /// The disks of the group.
+    pub disks: Disks,
     /// The volumes of this place, as far as they were asked for.
     pub volumes: Vec<LogicalVolume>,
 }
