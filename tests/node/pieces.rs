@@ -33,7 +33,7 @@ pub const TESTS: &[Test] = &[
         run: lost_meanwhile,
     },
     Test {
-        name: "pieces: of an image in more pieces than are looked at it is not known what it lacks",
+        name: "pieces: of an image in more pieces than are looked at no more is in doubt than a sample of the rest says",
         needs: &[Need::Root, XFS],
         run: unknown,
     },
@@ -81,6 +81,18 @@ fn punch(image: &Path, at: u64, bytes: u64) {
     let hole = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
     fallocate(&file, hole, signed(at), signed(bytes)).unwrap();
     file.sync_all().unwrap();
+}
+
+/// Makes a file that shares a part of another one.
+fn clone(from: &Path, at: u64, bytes: u64, to: &Path) {
+    let made = Command::new("xfs_io")
+        .args(["-f", "-c"])
+        .arg(format!("reflink {} {at} 0 {bytes}", from.display()))
+        .arg(to)
+        .output()
+        .unwrap();
+    assert!(made.status.success(), "{made:?}");
+    assert_eq!(fs::metadata(to).unwrap().len(), bytes);
 }
 
 /// Writes every other block of an image that has all of them: those in between are marked as not written.
@@ -153,6 +165,7 @@ fn lost_meanwhile(_: &Points) {
 
 fn unknown(_: &Points) {
     const SIZE: u64 = 3 << 30;
+    const SHARED: u64 = 512 * MIB;
     let sandbox = pool(8 << 10);
     let driver = install(&sandbox, "");
     let volume = PersistentVolume::provision(&driver, "a", "xfs", SIZE);
@@ -162,10 +175,21 @@ fn unknown(_: &Points) {
     cut(&sandbox, &image);
     let changed = || fs::metadata(&image).unwrap().ctime_nsec();
     let before = changed();
-    let reply = driver.call(&["capacity", "{}"]).success();
-    let reply = reply.object().unwrap();
-    assert!(!reply.contains_key("missing"), "{reply:?}");
-    let room = reply["capacity"].as_u64().unwrap();
+    let room = || {
+        let reply = driver.call(&["capacity", "{}"]).success();
+        let reply = reply.object().unwrap();
+        assert!(!reply.contains_key("missing"), "{reply:?}");
+        reply["capacity"].as_u64().unwrap()
+    };
+    // Its user can cut it, and not copy it: that takes nothing from others but what a sample may miss.
+    let cut_up = room();
+    assert!(cut_up + SIZE / 64 > known, "{cut_up} of {known}");
+    // Behind all that is read in turn.
+    let copy = sandbox.disk().join("copy");
+    clone(&image, SIZE - SHARED, SHARED, &copy);
+    settle(&sandbox);
+    let room = room();
+    assert!(room + SHARED < known, "{room} of {known}");
     // What was read is its own.
     assert!(
         room + SIZE / 8 < known && room + SIZE > known,
@@ -179,6 +203,8 @@ fn unknown(_: &Points) {
     assert!(said.contains("it is not known"), "{said}");
     assert!(!said.contains("lack some"), "{said}");
     assert_eq!(changed(), before);
+    fs::remove_file(copy).unwrap();
+    settle(&sandbox);
     // Nothing is parted for it: a pod gets the image as it is. It formats it, so only its blocks are compared.
     let inode = fs::metadata(&image).unwrap().ino();
     pod.mount("rw").success();

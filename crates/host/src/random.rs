@@ -1,4 +1,4 @@
-//! Random numbers for identities.
+//! Random numbers for identities and samples.
 
 use flexvol_sdk::{Error, Handle, Result};
 use rustix::rand::{GetRandomFlags, getrandom};
@@ -9,6 +9,12 @@ use rustix::rand::{GetRandomFlags, getrandom};
 /// When `getrandom(2)` fails.
 pub fn handle() -> Result<Handle> {
     bytes().map(Handle::from_bytes)
+}
+
+/// Any number, each as likely as every other.
+pub(crate) fn number() -> Result<u64> {
+    let [a, b, c, d, e, f, g, h, ..] = bytes()?;
+    Ok(u64::from_ne_bytes([a, b, c, d, e, f, g, h]))
 }
 
 /// Up to 256 bytes come whole or not at all (random(7)).

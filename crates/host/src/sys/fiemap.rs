@@ -8,9 +8,6 @@ use rustix::{
     ioctl,
 };
 
-/// How many extents one call reads; XFS needs half a microsecond for each, and two where it is shared.
-const BATCH: usize = 1024;
-
 /// `struct fiemap_extent`.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
@@ -26,35 +23,39 @@ pub(crate) struct Extent {
 
 /// `struct fiemap`.
 #[repr(C)]
-struct Map {
+struct Map<const COUNT: usize> {
     start: u64,
     length: u64,
     flags: u32,
     mapped: u32,
     count: u32,
     reserved: u32,
-    extents: [Extent; BATCH],
+    extents: [Extent; COUNT],
 }
 
-/// The first extents of a part of a file, as the kernel has them now: nothing is written out first.
-pub(crate) fn extents(file: BorrowedFd<'_>, start: u64, length: u64) -> io::Result<Vec<Extent>> {
+/// The first extents of a part of a file, at most `COUNT`, as the kernel has them now: nothing is written out first.
+pub(crate) fn extents<const COUNT: usize>(
+    file: BorrowedFd<'_>,
+    start: u64,
+    length: u64,
+) -> io::Result<Vec<Extent>> {
     let mut map = Map {
         start,
         length,
         flags: 0,
         mapped: 0,
-        count: u32::try_from(BATCH).map_err(|_| Errno::OVERFLOW)?,
+        count: u32::try_from(COUNT).map_err(|_| Errno::OVERFLOW)?,
         reserved: 0,
-        extents: [Extent::default(); BATCH],
+        extents: [Extent::default(); COUNT],
     };
     // SAFETY: FS_IOC_FIEMAP reads one `struct fiemap`, and writes it and at most `count` extents behind
     // it, for which `map` has room; every bit pattern is a value of them.
     unsafe {
         ioctl::ioctl(file, ioctl::Updater::<FS_IOC_FIEMAP, _>::new(&mut map))?;
     }
-    let mapped = usize::try_from(map.mapped).unwrap_or(BATCH);
+    let mapped = usize::try_from(map.mapped).unwrap_or(COUNT);
     Ok(map.extents.iter().take(mapped).copied().collect())
 }
 
 const _: () = assert!(size_of::<Extent>() == 56);
-const _: () = assert!(size_of::<Map>() == 32 + BATCH * 56);
+const _: () = assert!(size_of::<Map<3>>() == 32 + 3 * 56);
