@@ -8,6 +8,7 @@ mod bind;
 mod detached;
 mod holding;
 mod own_device;
+mod remount;
 mod target;
 
 pub use bind::bind;

@@ -263,6 +263,33 @@ fn made(texts: &[(&str, &str)]) -> BTreeMap<String, String> {
         .collect()
 }
 
+/// From so many lines on a file has two subjects, or says in its first comment why it is one file.
+const LONG: usize = 400;
+
+#[test]
+fn a_long_file_says_why_it_is_one() {
+    let mut left = vec![workspace()];
+    while let Some(directory) = left.pop() {
+        for entry in fs::read_dir(directory).unwrap() {
+            let path = entry.unwrap().path();
+            let is_source = path.extension().is_some_and(|kind| kind == "rs");
+            if path.is_dir() && !path.ends_with("target") && !path.ends_with(".git") {
+                left.push(path);
+            } else if is_source {
+                let text = fs::read_to_string(&path).unwrap();
+                let comment = text.lines().take_while(|line| line.starts_with("//!"));
+                let says_why = comment.collect::<String>().contains("one file");
+                let lines = text.lines().count();
+                assert!(
+                    lines <= LONG || says_why,
+                    "{}: {lines} lines",
+                    path.display()
+                );
+            }
+        }
+    }
+}
+
 #[test]
 fn a_circle_that_is_made_on_purpose_is_found() {
     let one_way = made(&[

@@ -7,7 +7,6 @@
 use super::{
     command,
     mapping::{UUID_LENGTH, failed, is_gone, parts, text},
-    report::DiskRow,
     volume_in,
 };
 use crate::block::{device_node, number::DeviceNumber};
@@ -44,12 +43,12 @@ pub enum Whose {
 }
 
 impl Disks {
-    pub(super) fn of(rows: Vec<DiskRow>) -> Self {
-        let uuid = rows.first().map(|row| row.vg_uuid.replace('-', ""));
+    /// The disks of the group with this UUID, each with whether LVM says that it is missing.
+    pub(super) fn new(group: &str, disks: Vec<(String, bool)>) -> Self {
         let mut own = BTreeSet::new();
-        let mut complete = !rows.is_empty();
-        for row in &rows {
-            match fs::metadata(&row.pv_name) {
+        let mut complete = !disks.is_empty();
+        for (path, _) in &disks {
+            match fs::metadata(path) {
                 Ok(disk) => {
                     let number = DeviceNumber::from_raw(disk.rdev());
                     own.extend(paths_of(number));
@@ -58,10 +57,10 @@ impl Disks {
                 Err(_) => complete = false,
             }
         }
-        let there = rows.into_iter().filter(|row| row.pv_missing.is_empty());
+        let there = disks.into_iter().filter(|(_, is_missing)| !is_missing);
         Disks {
-            prefix: format!("LVM-{}", uuid.unwrap_or_default()),
-            paths: there.map(|row| row.pv_name).collect(),
+            prefix: format!("LVM-{}", group.replace('-', "")),
+            paths: there.map(|(path, _)| path).collect(),
             own,
             complete,
         }

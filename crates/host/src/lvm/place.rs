@@ -67,7 +67,7 @@ impl Place {
             volumes.extend(report.lv);
             disks.extend(report.pv);
         }
-        let disks = Disks::of(disks);
+        let disks = Disks::from(disks);
         if let Some(view) = view(volumes, thin_pool) {
             return Ok(View { disks, ..view });
         }
@@ -184,7 +184,7 @@ impl Place {
     /// # Errors
     /// As for [`Place::look`].
     pub fn disks(&self) -> Result<Disks> {
-        Ok(Disks::of(self.disk_rows()?))
+        self.disk_rows().map(Disks::from)
     }
 
     /// A row for each disk of this group. `pvs` would read the disks of all groups, and fail for one

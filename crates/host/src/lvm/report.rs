@@ -1,5 +1,8 @@
 //! What LVM reports of a group, in types.
 
+#[cfg(test)]
+mod tests;
+
 use super::{
     own::Disks,
     percent::Percent,
@@ -222,7 +225,16 @@ pub(super) struct DiskRow {
     pub(super) pv_name: String,
     pub(super) pv_allocatable: String,
     pub(super) pv_missing: String,
-    pub(super) vg_uuid: String,
+    vg_uuid: String,
+}
+
+impl From<Vec<DiskRow>> for Disks {
+    fn from(rows: Vec<DiskRow>) -> Self {
+        let group = rows.first().map(|row| row.vg_uuid.clone());
+        let disks = rows.into_iter();
+        let disks = disks.map(|row| (row.pv_name, !row.pv_missing.is_empty()));
+        Disks::new(&group.unwrap_or_default(), disks.collect())
+    }
 }
 
 impl DiskRow {
@@ -329,98 +341,4 @@ fn tags(list: &str) -> Vec<String> {
 
 fn bare(uuid: &str) -> String {
     uuid.replace('-', "")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{super::key::PoolKey, *};
-
-    const GROUP: &str = r#""vg_uuid":"vNUQTT-3rQ6-iGLe-1ZfO-1DAe-SU1d-B4IxBR", "vg_tags":"a,flexvol-pool=1:key=00112233445566778899aabbccddeeff:group=vNUQTT3rQ6iGLe1ZfO1DAeSU1dB4IxBR", "vg_extent_size":"4194304", "vg_size":"2139095040", "vg_free":"2101346304", "vg_mda_free":"391168", "vg_mda_size":"1044480""#;
-
-    fn report(volumes: &[&str]) -> Vec<u8> {
-        let rows: Vec<_> = volumes
-            .iter()
-            .map(|volume| format!("{{{GROUP}, {volume}}}"))
-            .collect();
-        format!(r#"{{"report": [{{"lv": [{}]}}]}}"#, rows.join(",")).into_bytes()
-    }
-
-    const LINEAR: &str = r#""lv_name":"flexvol-01", "lv_uuid":"M5QkWA-BuaP-dCA3-41zn-b2Yo-Eerh-S0LwzL", "lv_size":"37748736", "lv_tags":"x,y=1:z", "lv_layout":"linear", "lv_role":"public", "pool_lv":"""#;
-    const POOL: &str = r#""lv_name":"tp0", "lv_uuid":"xFUHYw-9LXF-ACTt-hkEQ-avpp-1BzF-l5BzcP", "lv_size":"104857600", "lv_tags":"flexvol-pool=1:key=ffeeddccbbaa99887766554433221100:group=vNUQTT3rQ6iGLe1ZfO1DAeSU1dB4IxBR", "lv_layout":"thin,pool", "lv_role":"private", "pool_lv":"""#;
-    const THIN: &str = r#""lv_name":"flexvol-02", "lv_uuid":"I3686y-gAOD-Aj7e-YtAn-7Vbo-Yz6z-Jnqms0", "lv_size":"54525952", "lv_tags":"", "lv_layout":"thin,sparse", "lv_role":"public", "pool_lv":"tp0""#;
-
-    #[test]
-    fn a_group_and_its_thin_pool_are_two_places() {
-        let json = report(&[LINEAR, POOL, THIN]);
-        let group = parse(&json, None).unwrap().unwrap();
-        let key = |text| PoolKey::parse(text).unwrap();
-        let of_group = key("00112233445566778899aabbccddeeff");
-        assert_eq!(group.key().unwrap(), of_group);
-        assert_eq!(
-            (group.size, group.free),
-            (Bytes(2_139_095_040), Bytes(2_101_346_304))
-        );
-        assert_eq!(group.metadata.to_string(), "25.10 %");
-        let names: Vec<_> = group.volumes.iter().map(|volume| &volume.name).collect();
-        assert_eq!(names, ["flexvol-01", "tp0"]);
-        let linear = group.volume("flexvol-01").unwrap();
-        assert_eq!(
-            linear.uuid,
-            "LVM-vNUQTT3rQ6iGLe1ZfO1DAeSU1dB4IxBRM5QkWABuaPdCA341znb2YoEerhS0LwzL"
-        );
-        assert_eq!(linear.tags, ["x", "y=1:z"]);
-        assert!(linear.is_plain && !group.volume("tp0").unwrap().is_plain);
-
-        let thin = parse(&json, Some("tp0")).unwrap().unwrap();
-        let of_thin_pool = key("ffeeddccbbaa99887766554433221100");
-        assert_eq!(thin.key().unwrap(), of_thin_pool);
-        assert_eq!(thin.size, Bytes(104_857_600));
-        let names: Vec<_> = thin.volumes.iter().map(|volume| &volume.name).collect();
-        assert_eq!(names, ["flexvol-02"]);
-        assert_eq!(thin.volumes[0].tags, Vec::<String>::new());
-    }
-
-    #[test]
-    fn what_would_take_others_with_it_is_not_plain() {
-        for (role, plain) in [
-            ("public", true),
-            ("public,origin,thinorigin,multithinorigin", true),
-            ("public,snapshot,thinsnapshot", true),
-            ("public,origin,thickorigin", false),
-            ("public,snapshot,thicksnapshot", false),
-            ("public,origin,extthinorigin", false),
-        ] {
-            let volume = LINEAR.replace("\"public\"", &format!("{role:?}"));
-            let group = parse(&report(&[&volume]), None).unwrap().unwrap();
-            assert_eq!(group.volumes[0].is_plain, plain, "{role}");
-        }
-    }
-
-    #[test]
-    fn a_volume_that_was_given_a_cache_is_still_one() {
-        let cached = LINEAR
-            .replace("\"linear\"", "\"cache\"")
-            .replace("\"pool_lv\":\"\"", "\"pool_lv\":\"[fast_cpool]\"");
-        let group = parse(&report(&[&cached, POOL, THIN]), None)
-            .unwrap()
-            .unwrap();
-        let names: Vec<_> = group.volumes.iter().map(|volume| &volume.name).collect();
-        assert_eq!(names, ["flexvol-01", "tp0"]);
-        assert!(group.volumes[0].is_plain);
-    }
-
-    #[test]
-    fn a_place_that_no_row_tells_of_is_not_known() {
-        assert_eq!(parse(&report(&[]), None).unwrap(), None);
-        assert_eq!(parse(&report(&[LINEAR]), Some("tp0")).unwrap(), None);
-    }
-
-    #[test]
-    fn what_is_no_report_is_refused() {
-        let no_number = LINEAR.replace("37748736", "36.00m");
-        for json in ["", "{}", r#"{"report":[{"lv":[{}]}]}"#, "{\"report\":"] {
-            assert!(parse(json.as_bytes(), None).is_err(), "{json}");
-        }
-        assert!(parse(&report(&[&no_number]), None).is_err());
-    }
 }

@@ -1,9 +1,6 @@
 //! Showing one directory at another.
 
-use super::{
-    Target, attributes, descriptor_path,
-    target::{Flush, remount},
-};
+use super::{Target, attributes, descriptor_path, remount::remount, target::Flush};
 use flexvol_sdk::{Error, Result};
 use nix::mount::MsFlags;
 use rustix::{

@@ -1,6 +1,6 @@
 //! The directory a volume is mounted on.
 
-use super::{attributes, descriptor_path};
+use super::{attributes, descriptor_path, remount::remount};
 use crate::{
     Uuid,
     block::number::DeviceNumber,
@@ -9,7 +9,7 @@ use crate::{
     mountinfo::{self, Mount},
 };
 use flexvol_sdk::{Error, ErrorKind, Result};
-use nix::mount::{MntFlags, MsFlags};
+use nix::mount::MntFlags;
 use rustix::{
     fs::{
         AtFlags, CWD, Mode, OFlags, StatVfsMountFlags, StatxAttributes, StatxFlags, fstat,
@@ -18,9 +18,9 @@ use rustix::{
     io::Errno,
 };
 use std::{
-    ffi::{OsStr, OsString},
+    ffi::OsString,
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
-    path::{Path, PathBuf},
+    path::Path,
     time::Duration,
 };
 
@@ -369,25 +369,6 @@ fn not_there() -> Error {
         ErrorKind::NotFound,
         "the directory to mount on is not there",
     )
-}
-
-/// Before 5.12: a remount of this mount alone, which replaces all of its flags. No mount of ours
-/// honours set-user-id bits or device nodes.
-pub(super) fn remount(mount: &OwnedFd, read_only: bool) -> rustix::io::Result<()> {
-    let kept = fstatvfs(mount)?.f_flag;
-    let mut flags = MsFlags::MS_REMOUNT | MsFlags::MS_BIND | MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
-    for (flag, mount_flag) in [
-        (StatVfsMountFlags::NOEXEC, MsFlags::MS_NOEXEC),
-        (StatVfsMountFlags::NOATIME, MsFlags::MS_NOATIME),
-        (StatVfsMountFlags::NODIRATIME, MsFlags::MS_NODIRATIME),
-        (StatVfsMountFlags::RELATIME, MsFlags::MS_RELATIME),
-    ] {
-        flags.set(mount_flag, kept.contains(flag));
-    }
-    flags.set(MsFlags::MS_RDONLY, read_only);
-    let path: PathBuf = descriptor_path(mount);
-    nix::mount::mount(None::<&OsStr>, &path, None::<&OsStr>, flags, None::<&OsStr>)
-        .map_err(|error| Errno::from_raw_os_error(error as i32))
 }
 
 fn id_of(file: &impl AsRawFd) -> Result<u64> {
