@@ -136,6 +136,9 @@ pub struct RecoverArguments {
     /// What it shall ask for [default: what its storage has]
     #[arg(long, value_name = "SIZE")]
     pub size: Option<Bytes>,
+    /// The UID of the namespace that shall have the data, where it was deleted and made anew since a former run
+    #[arg(long, value_name = "UID")]
+    pub namespace_uid: Option<String>,
     /// Only say what would be done
     #[arg(long)]
     pub dry_run: bool,

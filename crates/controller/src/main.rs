@@ -234,6 +234,7 @@ async fn recover(arguments: RecoverArguments) -> Result<()> {
         namespace: namespace.unwrap_or_else(|| client.default_namespace().to_owned()),
         name: arguments.name,
         size: arguments.size,
+        namespace_uid: arguments.namespace_uid,
         dry_run: arguments.dry_run,
         patience: Duration::from_secs(arguments.timeout.into()),
     };

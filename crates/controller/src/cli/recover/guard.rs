@@ -21,6 +21,8 @@ use kube::ResourceExt;
 /// What is there.
 #[derive(Debug)]
 pub(super) struct Found {
+    /// The UID of the claim's namespace.
+    pub namespace: String,
     pub claim: PersistentVolumeClaim,
     /// The one that the claim names.
     pub volume: PersistentVolume,
@@ -222,6 +224,7 @@ pub(super) mod tests {
             },
         });
         Found {
+            namespace: "n-1".to_owned(),
             claim: from_value(claim).unwrap(),
             volume: from_value(volume).unwrap(),
             order: Some(order(Some(10 << 20))),

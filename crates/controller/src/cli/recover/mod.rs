@@ -24,7 +24,7 @@ use kube::{
     Api, Client, ResourceExt,
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions},
 };
-use note::{Move, Note};
+use note::{Move, Note, Place};
 use serde_json::{Value, json};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
@@ -41,6 +41,8 @@ pub struct Wanted {
     pub name: String,
     /// What it shall ask for; otherwise what it has.
     pub size: Option<Bytes>,
+    /// The UID of the namespace that shall have the data, though a former run had to do with another one of its name.
+    pub namespace_uid: Option<String>,
     /// Only say what would be done.
     pub dry_run: bool,
     /// How long others may take for each part of theirs.
@@ -257,7 +259,12 @@ impl Recovery<'_> {
             }
             _ => bail!("somebody has changed the note of persistent volume {volume}"),
         }
-        let next = note.next(&now, claim.as_ref());
+        let uid = self.namespace_uid().await?;
+        let place = Place {
+            uid: &uid,
+            accepted: self.wanted.namespace_uid.as_deref(),
+        };
+        let next = note.next(&now, claim.as_ref(), place);
         if self.wanted.dry_run {
             (self.say)(&format!("next: {next}"))?;
             return Ok(Turn::End);
