@@ -69,17 +69,18 @@ pub(crate) fn wanted(set: &StatefulSet) -> Vec<(String, Result<Bytes, String>)> 
         .collect()
 }
 
-/// The ordinals of the pods that may have claims: a set may ask for more than can be counted.
+/// The ordinals of the pods that the set shall have: there may be more than can be gone through.
+pub(crate) fn wanted_ordinals(set: &StatefulSet) -> Range<i32> {
+    let ordinals = set.spec.ordinals.as_ref();
+    let first = ordinals.and_then(|ordinals| ordinals.start).unwrap_or(0);
+    first..first.saturating_add(set.spec.replicas.unwrap_or(1))
+}
+
+/// The ordinals of the pods that may have claims by now.
 pub(crate) fn ordinals(set: &StatefulSet) -> Range<i32> {
-    let first = set
-        .spec
-        .ordinals
-        .as_ref()
-        .and_then(|ordinals| ordinals.start);
     let made = set.status.as_ref().map_or(0, |status| status.replicas);
-    let count = set.spec.replicas.unwrap_or(1);
-    let (first, count) = (first.unwrap_or(0), count.min(made.saturating_add(AHEAD)));
-    first..first.saturating_add(count)
+    let Range { start, end } = wanted_ordinals(set);
+    start..end.min(start.saturating_add(made.saturating_add(AHEAD)))
 }
 
 /// The name of a template's claim (`pkg/controller/statefulset/stateful_set_utils.go`).
