@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     client::{is_conflict, words},
-    support::log,
+    support::{log, work_queue::pause_after},
 };
 use anyhow::{Context, Result};
 use k8s_openapi::{
@@ -46,6 +46,9 @@ const PERIOD: Duration = Duration::from_secs(5);
 /// How often, while there is no certificate, or no new one.
 const SOON: Duration = Duration::from_secs(1);
 
+/// The longest pause after failures: an upgrade that makes the secret anew waits for its replicas to be ready.
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+
 pub struct Keeper {
     pub client: Client,
     pub namespace: String,
@@ -57,17 +60,22 @@ pub struct Keeper {
 
 impl Keeper {
     pub async fn run(self) {
+        let mut failures = 0_u32;
         loop {
             let pause = match self.look().await {
-                Ok(lasts) => lasts.clamp(SOON, PERIOD),
+                Ok(lasts) => {
+                    failures = 0;
+                    lasts.clamp(SOON, PERIOD)
+                }
                 Err(error) if is_conflict(&error) => SOON,
                 Err(error) => {
                     let error = words(&error);
+                    failures = failures.saturating_add(1);
                     log::warn(
                         "cannot keep the webhooks' certificate",
                         &[("error", &error)],
                     );
-                    SOON
+                    pause_after(failures, LONGEST_PAUSE)
                 }
             };
             sleep(pause).await;

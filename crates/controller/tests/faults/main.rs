@@ -387,6 +387,11 @@ fn whoever_has_a_claim_whose_volume_the_api_server_refuses_is_told() {
 }
 
 #[test]
+fn a_secret_that_is_not_there_is_asked_for_less_and_less_often() {
+    refused::no_secret();
+}
+
+#[test]
 fn what_no_event_can_say_is_in_the_log() {
     refused::events();
 }
