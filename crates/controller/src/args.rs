@@ -2,7 +2,10 @@
 
 use clap::{Args, Parser, Subcommand, value_parser};
 use flexvol_controller::{
-    agent::{HEARTBEAT, exec::DEADLINE},
+    agent::{
+        HEARTBEAT,
+        exec::{DEADLINE, LONGEST_DEADLINE},
+    },
     api::drivers::{Driver, Ours, Repeated},
     cache::nodes::SILENCE,
 };
@@ -108,7 +111,7 @@ pub struct AgentArguments {
     #[arg(long, default_value_t = HEARTBEAT.as_secs(), value_name = "SECONDS", value_parser = value_parser!(u64).range(1..=3600))]
     pub heartbeat_seconds: u64,
     /// How long a driver may take before it is killed
-    #[arg(long, default_value_t = DEADLINE.as_secs(), value_name = "SECONDS")]
+    #[arg(long, default_value_t = DEADLINE.as_secs(), value_name = "SECONDS", value_parser = value_parser!(u64).range(1..=LONGEST_DEADLINE))]
     pub deadline: u64,
     /// Requests to the API server a second
     #[arg(long, default_value_t = 20.0, value_name = "NUMBER")]

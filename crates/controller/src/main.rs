@@ -205,7 +205,7 @@ async fn agent(arguments: AgentArguments) -> Result<()> {
     let drivers = Drivers {
         plugins: arguments.plugin_dir,
         mounts: arguments.mounts,
-        deadline: Duration::from_secs(arguments.deadline.max(1)),
+        deadline: Duration::from_secs(arguments.deadline),
     };
     let ours = common.ours()?;
     let heartbeat = Duration::from_secs(arguments.heartbeat_seconds);

@@ -26,6 +26,9 @@ use tokio::{
 /// How long a call may take: the proposal's limit for growth.
 pub const DEADLINE: Duration = Duration::from_secs(600);
 
+/// The longest that an agent may be told to let one take, in seconds: the controller waits for it.
+pub const LONGEST_DEADLINE: u64 = 3600;
+
 /// No reply is longer.
 const LONGEST: u64 = 64 << 10;
 

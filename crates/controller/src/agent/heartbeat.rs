@@ -184,7 +184,10 @@ impl Agent {
     }
 
     async fn look(&self) -> Result<StorageNodeStatus> {
-        let mut status = StorageNodeStatus::default();
+        let mut status = StorageNodeStatus {
+            deadline_seconds: Some(self.drivers.deadline.as_secs()),
+            ..StorageNodeStatus::default()
+        };
         let drivers = Drivers {
             deadline: self.drivers.deadline.min(PATIENCE),
             ..self.drivers.clone()

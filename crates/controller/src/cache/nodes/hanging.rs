@@ -104,9 +104,10 @@ impl Hanging {
     }
 
     /// The orders of which nothing has come for so long since this was asked last.
-    pub fn stalled(&mut self, longest: Duration) -> Vec<String> {
+    pub fn stalled(&mut self, longest: impl Fn(&str) -> Duration) -> Vec<String> {
         let mut stalled = Vec::new();
-        for calls in self.calls.values_mut() {
+        for ((node, _), calls) in &mut self.calls {
+            let longest = longest(node);
             for (name, open) in &mut calls.open {
                 if !open.told && open.is_stalled(calls.done, longest) {
                     open.told = true;
@@ -280,14 +281,17 @@ mod tests {
         tokio::time::advance(LONGEST / 2).await;
         all.seen(&order("one", "Present", &made));
         tokio::time::advance(LONGEST / 2).await;
-        assert!(all.stalled(LONGEST).is_empty(), "the driver makes others");
+        assert!(
+            all.stalled(|_| LONGEST).is_empty(),
+            "the driver makes others"
+        );
         tokio::time::advance(LONGEST / 2).await;
-        assert_eq!(all.stalled(LONGEST), ["two"]);
+        assert_eq!(all.stalled(|_| LONGEST), ["two"]);
         all.seen(&order("one", "Absent", &made));
         assert!(!all.is_stalled("n", "a/b", "one", LONGEST));
         tokio::time::advance(LONGEST).await;
-        assert_eq!(all.stalled(LONGEST), ["one"]);
-        assert!(all.stalled(LONGEST).is_empty(), "it is told once");
+        assert_eq!(all.stalled(|_| LONGEST), ["one"]);
+        assert!(all.stalled(|_| LONGEST).is_empty(), "it is told once");
     }
 
     #[tokio::test(start_paused = true)]
@@ -302,12 +306,12 @@ mod tests {
         }
         let made = json!({"found": "Present", "size": 2, "observedGeneration": 1});
         all.seen(&order("made", "Present", &made));
-        assert!(all.has("n", "a/b") && all.stalled(longest).is_empty());
+        assert!(all.has("n", "a/b") && all.stalled(|_| longest).is_empty());
         tokio::time::advance(longest - LONG).await;
         let less = json!({"found": "Present", "size": 1, "observedGeneration": 1});
         all.seen(&order("one", "Present", &less));
-        assert_eq!(all.stalled(longest), ["one"]);
-        assert!(all.stalled(longest).is_empty(), "it was told");
+        assert_eq!(all.stalled(|_| longest), ["one"]);
+        assert!(all.stalled(|_| longest).is_empty(), "it was told");
         assert!(all.is_stalled("n", "a/b", "one", longest));
         assert!(!all.is_stalled("n", "a/b", "made", longest));
         all.seen(&order("one", "Absent", &json!({"found": "Absent"})));
