@@ -23,6 +23,16 @@ pub(super) fn making(observed: &Observed) -> Step {
         (Wanted::Absent, Answer::Absent) => Step::Forget,
         (Wanted::Absent, _) if is_removed && order.published != Published::Seen => Step::Forget,
         (Wanted::Absent, _) => ending(observed, order),
+        // It was ordered anew of what its volume said, and nothing was found since. Where that was done late volume and
+        // storage had gone already; if it was not, and people took both away by force, they know of the storage, and it
+        // stays.
+        (Wanted::Present, Answer::None)
+            if order.published == Published::Seen
+                && claim.is_none_or(|claim| claim.deleting && !claim.is_bound())
+                && is_missing(order) =>
+        {
+            Step::Forget
+        }
         (Wanted::Present, _)
             if order.published == Published::Seen && claim.is_none_or(names_this) =>
         {
@@ -74,6 +84,11 @@ pub(super) fn making(observed: &Observed) -> Step {
             _ => Step::Revoke,
         },
     }
+}
+
+/// Whether the node has said again and again of the order as it stands that the driver cannot find the storage.
+fn is_missing(order: &Order) -> bool {
+    order.answered && order.problem.as_ref().is_some_and(|problem| problem.lasts)
 }
 
 /// Nothing was ordered.

@@ -233,3 +233,47 @@ fn a_claim_is_held_until_kubernetes_has_bound_it_or_it_is_deleted() {
     assert_eq!(settles(Binding::Named, true), Step::LetClaimGo);
     assert_eq!(settles(Binding::This, false), Step::LetClaimGo);
 }
+
+/// It was ordered anew so late that volume and storage had gone already; what was found once may hold data.
+#[test]
+fn an_order_of_storage_that_was_never_found_since_goes_when_claim_and_volume_have_gone() {
+    let gone = |change: &dyn Fn(&mut Order)| {
+        let mut observed = waiting_for(|_, order| {
+            let message = "no such volume".to_owned();
+            order.published = Published::Seen;
+            order.answer = Answer::None;
+            order.problem = Some(Problem {
+                class: ErrorClass::Retryable,
+                message,
+                lasts: true,
+            });
+            change(order);
+        });
+        observed.claim = None;
+        decide(&observed)
+    };
+    let stays = |change: &dyn Fn(&mut Order)| matches!(gone(change), Step::Stuck(_));
+    assert_eq!(gone(&|_| {}), Step::Forget);
+    assert!(stays(
+        &|order| order.answer = Answer::Present(Some(Bytes(10)))
+    ));
+    assert!(stays(&|order| order.answered = false));
+    assert!(stays(&|order| order.problem = None));
+    assert!(stays(&|order| {
+        order.problem.as_mut().unwrap().lasts = false;
+    }));
+    let mut lost = waiting_for(|claim, order| {
+        claim.binding = Binding::Named;
+        order.published = Published::Seen;
+        order.answer = Answer::None;
+    });
+    lost.order.as_mut().unwrap().problem = Some(Problem {
+        class: ErrorClass::Retryable,
+        message: "no such volume".to_owned(),
+        lasts: true,
+    });
+    assert!(
+        matches!(decide(&lost), Step::Stuck(_)),
+        "its claim is there"
+    );
+}

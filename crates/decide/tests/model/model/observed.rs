@@ -67,7 +67,8 @@ impl World {
             problem: order.full.then(|| Problem {
                 class: ErrorClass::Exhausted,
                 message: "no room".to_owned(),
-                lasts: false,
+                // What was made before is not there again.
+                lasts: order.recalled,
             }),
             grows_on_node: self.setting.grows_on_node,
         });
