@@ -25,7 +25,7 @@ use crate::{
         work_queue::{Outcome, Queue, pause_after},
     },
 };
-use action::{Duty, due};
+use action::{Duty, due, duty as duty_of};
 use anyhow::{Context, Result};
 use exec::{Drivers, Failure, arguments};
 use flexvol_sdk::ErrorClass;
@@ -210,7 +210,12 @@ impl Agent {
                 result.and_then(|reply| bounds::kept(driver, reply))
             }
         };
-        if result.is_ok() {
+        // What cannot be asked is not asked again.
+        if result
+            .as_ref()
+            .err()
+            .is_none_or(|failure| failure.unsupported)
+        {
             self.looked().insert(uid(&order.metadata).to_owned());
         }
         let callout = &arguments[0];
@@ -235,7 +240,9 @@ impl Agent {
                         ungrown(&before, driver, *new > *old && nobody_else)
                     }
                     // What was found before may not be there.
-                    (Duty::Provision, _) => failed(&unknown(&before), failure),
+                    (Duty::Provision | Duty::Expand { .. }, _) if !order.spec.published => {
+                        failed(&unknown(&before), failure)
+                    }
                     _ => failed(&before, failure),
                 }
             }
@@ -260,11 +267,12 @@ impl Agent {
         match due(&order.spec, answer, answered) {
             Duty::Nothing
                 if order.spec.wanted == Wanted::Present
-                    && !order.spec.publishing
                     && !order.spec.published
                     && !self.looked().contains(uid(&order.metadata)) =>
             {
-                Duty::Provision
+                // What may be had by somebody already is not made again.
+                let nothing_found = NodeVolumeStatus::default();
+                duty_of(&order.spec, &nothing_found)
             }
             duty => duty,
         }

@@ -204,8 +204,14 @@ fn what_a_driver_made_and_nobody_was_told_of_is_deleted_where_it_is() {
 }
 
 #[test]
+fn an_order_that_is_made_anew_when_its_storage_has_gone_goes_too() {
+    lost::recalled_late();
+}
+
+#[test]
 fn storage_that_was_lost_with_its_machine_before_it_was_a_volume_is_made_again() {
     lost::replaced();
+    lost::replaced_while_publishing();
 }
 
 #[test]
