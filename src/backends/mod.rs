@@ -6,7 +6,7 @@ mod keys;
 mod loop_file;
 mod lvm;
 
-pub use keys::{PoolConfig, Pools, quoted};
+pub use keys::{PoolConfig, Pools, quoted, reserve, written_reserve};
 pub use lvm::is_name_for_lvm;
 
 use crate::check::Check;

@@ -4,10 +4,11 @@ mod filesystems;
 mod installed;
 mod kernel;
 mod kubernetes;
+mod raid;
 
 use super::{print, table::table};
 use crate::{
-    backends::{BACKENDS, Pools},
+    backends::{BACKENDS, PoolConfig, Pools},
     check::{Check, Verdict},
     config::Config,
     installed::Installed,
@@ -91,6 +92,7 @@ impl Doctor {
             .collect();
         checks.splice(0..0, kernel::checks());
         checks.extend(filesystems::checks(&configs));
+        checks.extend(raid::checks(&configs));
         checks.extend(backends(&configs));
         checks.extend(kubernetes::checks());
         for subject in &subjects {
@@ -131,6 +133,7 @@ fn pools(subject: &Subject) -> Vec<Check> {
         return Vec::new();
     };
     let mut checks = (config.backend.pool_checks)(&config.pools);
+    checks.extend(config.pools.iter().filter_map(unbounded));
     for check in &mut checks {
         check.about = match &subject.name {
             Some(driver) => format!("pool {} of {driver}", check.about),
@@ -138,6 +141,19 @@ fn pools(subject: &Subject) -> Vec<Check> {
         };
     }
     checks
+}
+
+/// A quota counts claims that are there.
+fn unbounded((name, pool): (&String, &PoolConfig)) -> Option<Check> {
+    let policy = &pool.policy;
+    let keeps = policy.keep_deleted.is_some_and(|keep| !keep.is_zero());
+    (keeps && policy.keep_at_most.is_none()).then(|| {
+        Check::warn(
+            name,
+            "volumes that were deleted are kept, and may take all of it: they count in nobody's quota",
+            "say how much of it is for them: keep_at_most = \"10%\"",
+        )
+    })
 }
 
 fn count(checks: &[Check], verdict: Verdict) -> usize {

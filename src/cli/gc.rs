@@ -10,7 +10,7 @@ use clap::Args;
 /// Names that have led to no volume for an hour, idle devices of volumes that would stay for ever,
 /// storage of volumes whose making was cut short, directories whose making or removal was, and locks
 /// of volumes that are gone. Volumes that were deleted are removed, with their data, after the time
-/// that their pool's keep_deleted said then, or says now if that is longer. It counts while the node
+/// that their pool's keep_deleted said then, or says now if that is longer, and before where they have more of the pool than its keep_at_most. It counts while the node
 /// runs, and from one start to the next as far as gc saw it. Directories that lost their limits, as when quotas were turned off and
 /// on, have them again. Nothing is touched that does not carry this driver's mark, and nothing else
 /// that anybody uses.

@@ -19,8 +19,8 @@ pub enum Verb {
     /// Make a directory, or a volume group, a pool by giving it an id
     ///
     /// Without its id a pool counts as not mounted, so that a missing data disk is never taken
-    /// for an empty pool. Doing it again changes nothing, but where the node remembers another
-    /// group of that name: from then on it takes this one for the pool.
+    /// for an empty pool. Doing it again changes nothing. A node remembers which group its pool is;
+    /// another one of that name is refused.
     Init {
         /// An absolute path; the directory is made if it is missing
         #[arg(required_unless_present = "group")]
@@ -31,6 +31,10 @@ pub enum Verb {
         /// Only a thin pool in that group
         #[arg(long, value_name = "NAME", requires = "group", value_parser = name_for_lvm)]
         thin_pool: Option<String>,
+        /// Make the group the node's pool in the place of the one that the node remembers, which is
+        /// gone for good
+        #[arg(long, requires = "group")]
+        replace: bool,
     },
 }
 
@@ -47,18 +51,19 @@ impl Verb {
             path,
             group,
             thin_pool,
+            replace,
         } = self;
         match (path, group) {
-            (_, Some(group)) => init_group(&Place { group, thin_pool }),
+            (_, Some(group)) => init_group(&Place { group, thin_pool }, replace),
             (Some(path), None) => init_directory(&path),
             (None, None) => bail!("name a directory, or a group with --group"),
         }
     }
 }
 
-fn init_group(place: &Place) -> Result<()> {
+fn init_group(place: &Place, replace: bool) -> Result<()> {
     let (id, made) = place
-        .init()
+        .init(replace)
         .with_context(|| format!("make {place} a pool"))?;
     print(format_args!("{place} {}, with id {id}", what(made)))
 }

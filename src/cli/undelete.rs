@@ -8,7 +8,7 @@ use flexvol_storage::sdk::Handle;
 
 /// Take back that a volume was deleted
 ///
-/// Volumes of pools whose configuration says keep_deleted are kept for that long, as `flexvol list`
+/// Volumes of pools whose configuration says keep_deleted are kept for that long, if keep_at_most allows, as `flexvol list`
 /// shows. To remove one earlier, take it back, lower keep_deleted and delete it again. Kubernetes has forgotten them: `flexvol list HANDLE --output pv` prints the object.
 #[derive(Debug, Args)]
 pub struct Undelete {

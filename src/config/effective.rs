@@ -1,7 +1,7 @@
 //! A configuration written out, with the defaults of everything it does not say.
 
 use super::{Config, Keep};
-use crate::backends::quoted;
+use crate::backends::{quoted, written_reserve};
 use std::fmt::Write;
 
 /// The text of a configuration that means the same as this one.
@@ -36,6 +36,9 @@ pub fn effective(config: &Config) -> String {
         if let Some(keep) = policy.keep_deleted {
             put("keep_deleted", quoted(Keep::from(keep).to_string()));
         }
+        if let Some(most) = policy.keep_at_most {
+            put("keep_at_most", written_reserve(most));
+        }
     }
     text
 }
@@ -49,12 +52,12 @@ mod tests {
         for text in [
             "",
             "backend = \"loop\"\nrole = \"controller\"\nattach = true\nnames = \"dotted\"\nlog = \"debug\"\n",
-            "growth = \"offline\"\n[pools.a]\npath = \"/a b\\\"\\\\c\"\nthin = true\nreserve = \"3Gi\"\n[pools.b-9]\npath = \"/b\"\nlargest = \"1Ti\"\nkeep_deleted = \"36h\"\nfilesystem = \"ext4\"\nnamespaces = \"any\"\n",
+            "growth = \"offline\"\n[pools.a]\npath = \"/a b\\\"\\\\c\"\nthin = true\nreserve = \"3Gi\"\n[pools.b-9]\npath = \"/b\"\nlargest = \"1Ti\"\nkeep_deleted = \"36h\"\nkeep_at_most = \"10%\"\nfilesystem = \"ext4\"\nnamespaces = \"any\"\n",
             "[pools]\n",
             "backend = \"lvm\"\nrole = \"controller\"\n[pools]\n",
             "backend = \"dir\"\n",
             "backend = \"lvm\"\n[pools.a]\ngroup = \"g\"\nstripes = 2\nstripe_size = \"64Ki\"\nreserve = \"1Gi\"\n[pools.b]\ngroup = \"g\"\nthin_pool = \"t\"\novercommit = true\ndeactivate = true\n",
-            "backend = \"dir\"\n[pools.a]\npath = \"/a\"\novercommit = true\nprojects = \"7-9\"\nreserve = \"0%\"\n",
+            "backend = \"dir\"\n[pools.a]\npath = \"/a\"\novercommit = true\nkeep_at_most = \"20Gi\"\nprojects = \"7-9\"\nreserve = \"0%\"\n",
         ] {
             let config = Config::parse(text, "flexvol").unwrap();
             let written = effective(&config);

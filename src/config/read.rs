@@ -5,6 +5,7 @@ use super::{Config, Keep, Level};
 use crate::backends::{self, Backend, PoolConfig, Pools};
 use flexvol_storage::{
     Growth, Names, Namespaces, Policy, Role,
+    host::Reserve,
     sdk::{Bytes, Filesystem},
 };
 use serde::{
@@ -78,15 +79,23 @@ struct Common {
     #[serde(deserialize_with = "some_room")]
     largest: Option<Bytes>,
     keep_deleted: Keep,
+    #[serde(deserialize_with = "some_share")]
+    keep_at_most: Option<Reserve>,
 }
 
 /// Its keys. That of the file system has no meaning where all volumes share one.
-const COMMON: [&str; 4] = ["namespaces", "largest", "keep_deleted", "filesystem"];
+const COMMON: [&str; 5] = [
+    "namespaces",
+    "largest",
+    "keep_deleted",
+    "keep_at_most",
+    "filesystem",
+];
 
 fn common(backend: &Backend) -> &'static [&'static str] {
     match backend.formats {
         true => &COMMON,
-        false => &COMMON[..3],
+        false => &COMMON[..4],
     }
 }
 
@@ -205,6 +214,7 @@ fn pool(
     policy.filesystem = common.filesystem.unwrap_or(policy.filesystem);
     policy.largest = common.largest;
     policy.keep_deleted = Some(common.keep_deleted.duration());
+    policy.keep_at_most = common.keep_at_most;
     Ok(PoolConfig { policy, keys: own })
 }
 
@@ -217,6 +227,10 @@ fn some_word<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     input: D,
 ) -> Result<Option<T>, D::Error> {
     word(input).map(Some)
+}
+
+fn some_share<'de, D: Deserializer<'de>>(input: D) -> Result<Option<Reserve>, D::Error> {
+    backends::reserve(input).map(Some)
 }
 
 fn some_room<'de, D: Deserializer<'de>>(input: D) -> Result<Option<Bytes>, D::Error> {
@@ -276,6 +290,7 @@ mod tests {
                 "a string",
             ),
             (&format!("{pool}colour = \"red\"\n"), (3, 1), "`colour`"),
+            (&format!("{pool}keep_at_most = \"lots\"\n"), (3, 16), "lots"),
             (&format!("{pool}larges = \"1Gi\"\n"), (3, 1), "`largest`"),
             (&format!("{pool}group = \"g\"\n"), (3, 1), "backend loop"),
             (&format!("{dir}thin = true\n"), (4, 1), "`thin`"),

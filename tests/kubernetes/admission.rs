@@ -176,7 +176,7 @@ fn agents(points: &Points) {
             let patch = ["patch", "nodevolume", "pvc-of-node", "--type=merge", &patch];
             let words = scenario.lab().cluster().kubectl(&patch).unwrap_err();
             let words = format!("{words:#}");
-            assert!(words.contains("an order stays with its"), "{words}");
+            assert!(words.contains("a NodeVolume stays with its"), "{words}");
             points.add(1);
         }
         let rest = r#"--patch={"spec":{"size":2}}"#;

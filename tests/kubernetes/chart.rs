@@ -147,7 +147,7 @@ impl Story {
         self.wait_volumes(1);
     }
 
-    /// What is left when the chart is gone: the driver, volumes with their objects, and orders.
+    /// What is left when the chart is gone: the driver, volumes with their objects, and NodeVolumes.
     fn uninstall(&self) {
         let app = pod("app", "data");
         let sum = self.sum(&app);
@@ -282,7 +282,7 @@ impl Story {
         found.lines().count()
     }
 
-    /// Waits until there are so many claims, and as many volumes, orders and pieces of storage.
+    /// Waits until there are so many claims, and as many volumes, NodeVolumes and pieces of storage.
     #[track_caller]
     fn wait_volumes(&self, number: usize) {
         for kind in ["persistentvolumeclaims", "persistentvolumes", "nodevolumes"] {

@@ -177,7 +177,7 @@ fn retained(_: &Points) {
         scenario
             .lab()
             .kubectl(&["delete", "persistentvolume", &volume, "--timeout=60s"]);
-        scenario.eventually("the order to go", || {
+        scenario.eventually("the NodeVolume to go", || {
             let left = scenario
                 .lab()
                 .kubectl(&["get", "nodevolumes", "--output=name"]);

@@ -339,7 +339,12 @@ pub fn install(lab: &Lab) {
         allow(lab, account, (account == AGENT).then_some("node"), account);
     }
     let no_order = || Ok(lab.cluster().kubectl(&["get", "nodevolumes"]).is_ok());
-    wait_until("the orders to be served", Duration::from_secs(30), no_order).unwrap();
+    wait_until(
+        "NodeVolumes to be served",
+        Duration::from_secs(30),
+        no_order,
+    )
+    .unwrap();
 }
 
 /// Writes a kubeconfig of this name for an account, as it is on a node.

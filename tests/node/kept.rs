@@ -4,7 +4,7 @@ use crate::{
     by_hand::{complaint, said, said_json},
     dir, lvm, sandbox,
 };
-use flexvol_testing::{Driver, Need, PersistentVolume, Pod, Points, Sandbox, Test, disks};
+use flexvol_testing::{Driver, Need, PersistentVolume, Pod, Points, Sandbox, Test, disks, request};
 use rustix::fs::XattrFlags;
 use std::{
     fs,
@@ -33,6 +33,11 @@ pub const TESTS: &[Test] = &[
         name: "a wrong clock, another driver and a lost configuration end no time of keeping",
         needs: &[Need::Root, Need::Tool("mkfs.xfs", "xfsprogs")],
         run: not_early,
+    },
+    Test {
+        name: "deleted volumes take no more of a pool than it keeps, and one tenant's cost no other's",
+        needs: &[Need::Root, Need::Tool("mkfs.ext4", "e2fsprogs")],
+        run: at_most,
     },
     Test {
         name: "dir: a deleted volume is kept, taken back with its data, and removed after its time",
@@ -247,4 +252,89 @@ fn not_early(points: &Points) {
         assert!(living.image(&sandbox).exists());
         points.add(2);
     }
+}
+
+/// Made, formatted and deleted.
+fn thrown_away(
+    sandbox: &Sandbox,
+    driver: &Driver,
+    namespace: &str,
+    mebibytes: u64,
+) -> PersistentVolume {
+    let asked = serde_json::json!({
+        "kubernetes.io/pvOrVolumeName": format!("pv-{namespace}"),
+        "kubernetes.io/pvc.namespace": namespace,
+        "requestBytes": (mebibytes << 20).to_string(),
+        "fsType": "ext4",
+    });
+    let made = driver.call(&["provision", &asked.to_string()]).success();
+    let volume = PersistentVolume::from_reply(&format!("pv-{namespace}"), "ext4", &made);
+    let pod = Pod::new(sandbox, driver, &volume, "a");
+    pod.mount("rw").success();
+    pod.unmount().success();
+    driver.call(&["delete", &volume.json("rw")]).success();
+    volume
+}
+
+fn at_most(points: &Points) {
+    let sandbox = sandbox();
+    let install = |most: &str| {
+        let settings =
+            format!("reserve = \"0%\"\nnamespaces = \"any\"\nkeep_deleted = \"7d\"\n{most}");
+        sandbox.install("example.com/loop", false, &settings)
+    };
+    let is_kept = |volume: &PersistentVolume| volume.image(&sandbox).exists();
+    let driver = install("keep_at_most = \"1Gi\"\n");
+    let theirs = thrown_away(&sandbox, &driver, "theirs", 100);
+    // As much as one claim of quota allows, again and again.
+    let mut ours = Vec::new();
+    for _ in 0..6 {
+        ours.push(thrown_away(&sandbox, &driver, "ours", 300));
+        // Times are kept in whole seconds.
+        thread::sleep(Duration::from_millis(1100));
+    }
+    let kept: Vec<bool> = ours.iter().map(is_kept).collect();
+    assert_eq!(kept, [false, false, false, true, true, true]);
+    assert!(is_kept(&theirs));
+    points.add(1);
+
+    // One that has more than that by itself is not kept, and costs nothing.
+    let large = thrown_away(&sandbox, &driver, "theirs", 1100);
+    assert!(!is_kept(&large));
+    let kept: Vec<bool> = ours.iter().map(is_kept).collect();
+    assert_eq!(kept, [false, false, false, true, true, true]);
+    points.add(1);
+
+    // Who wants their room does not get it, and what is kept is taken back.
+    let room = |driver: &Driver| {
+        let said = driver.call(&["capacity", "{}"]).success();
+        said.object().unwrap()["capacity"].as_u64().unwrap()
+    };
+    let wanted = request("more", room(&driver) + (200 << 20));
+    driver.call(&["provision", &wanted]).failure();
+    assert!(ours[3..].iter().all(is_kept) && is_kept(&theirs));
+    said(&driver, &["undelete", ours[3].handle()]);
+    points.add(1);
+
+    // Where less is kept from now on `gc` says so first.
+    let driver = install("keep_at_most = \"12%\"\n");
+    let would = removed(&driver, &["gc", "--dry-run"]);
+    let line = format!(
+        "would remove volume {}, which was deleted and is more than is kept\n",
+        ours[4].id()
+    );
+    assert_eq!(would, line);
+    assert!(is_kept(&ours[4]));
+    let did = removed(&driver, &["gc"]);
+    assert_eq!(did, would.replace("would remove", "removed"));
+    assert!(!is_kept(&ours[4]) && is_kept(&ours[5]) && is_kept(&theirs));
+    assert!(is_kept(&ours[3]), "it is a volume again");
+    points.add(1);
+
+    // Nobody who does not say it ends what was promised.
+    let driver = install("");
+    assert_eq!(removed(&driver, &["gc"]), "");
+    let more = thrown_away(&sandbox, &driver, "late", 600);
+    assert!(is_kept(&more) && is_kept(&ours[5]) && is_kept(&theirs));
+    points.add(1);
 }

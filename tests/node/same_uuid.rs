@@ -5,18 +5,25 @@ use crate::{
     sandbox,
     strangers::{Attached, BTRFS, run},
 };
-use flexvol_testing::{PersistentVolume, Pod, Points, Test};
+use flexvol_testing::{Outcome, PersistentVolume, Pod, Points, Test, below};
 use std::{
     fs::{self, File},
     os::unix::fs::FileExt,
     process::Command,
 };
 
-pub const TESTS: &[Test] = &[Test {
-    name: "a btrfs volume is mounted from its own disk, whatever another disk says that it is",
-    needs: BTRFS,
-    run: another_disk,
-}];
+pub const TESTS: &[Test] = &[
+    Test {
+        name: "a btrfs volume is mounted from its own disk, whatever another disk says that it is",
+        needs: BTRFS,
+        run: another_disk,
+    },
+    Test {
+        name: "a btrfs volume is mounted by its pods, and deleted, while a copy of it is mounted",
+        needs: BTRFS,
+        run: copy,
+    },
+];
 
 const MIB: u64 = 1 << 20;
 
@@ -27,6 +34,56 @@ fn uuid_in(image: &File) -> String {
     let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
     let parts = [0..8, 8..12, 12..16, 16..20, 20..32].map(|part| &digits[part]);
     parts.join("-")
+}
+
+fn copy(points: &Points) {
+    let sandbox = sandbox();
+    let driver = sandbox.install("flexvol.test/copy", false, "reserve = \"0%\"");
+    let volume = PersistentVolume::provision(&driver, "data", "btrfs", 300 * MIB);
+    let (one, two) = (
+        Pod::new(&sandbox, &driver, &volume, "one"),
+        Pod::new(&sandbox, &driver, &volume, "two"),
+    );
+    one.mount("rw").success();
+    fs::write(one.dir().join("file"), "old").unwrap();
+    one.unmount().success();
+
+    // A backup into which its owner looks.
+    let file = sandbox.path("backup");
+    fs::copy(volume.image(&sandbox), &file).unwrap();
+    let backup = Attached::new(&file);
+    let place = sandbox.path("elsewhere");
+    fs::create_dir(&place).unwrap();
+    let elsewhere = place.to_str().unwrap();
+    run("mount", &["-t", "btrfs", backup.path(), elsewhere]);
+
+    // Kernels before 6.7 take both for one.
+    let first = one.mount("rw");
+    if first.outcome() == Outcome::Success {
+        fs::write(one.dir().join("file"), "new").unwrap();
+        for mode in ["rw", "rw", "ro"] {
+            one.mount("rw").success();
+            two.mount(mode).success();
+            assert_eq!(fs::read(two.dir().join("file")).unwrap(), b"new");
+        }
+        assert_eq!(fs::read(place.join("file")).unwrap(), b"old");
+        let used = driver.call(&["delete", &volume.json("rw")]).failure();
+        assert!(used.contains("still mounted"), "{used}");
+        driver
+            .call(&one.expand_arguments(400 * MIB, 300 * MIB))
+            .success();
+        two.unmount().success();
+        one.unmount().success();
+        points.add(1);
+    } else {
+        let why = first.failure();
+        assert!(why.contains("the volume's device alone"), "{why}");
+    }
+    assert_eq!(below(&sandbox.kubelet_root()), []);
+
+    driver.call(&["delete", &volume.json("rw")]).success();
+    assert!(!volume.image(&sandbox).exists());
+    run("umount", &[elsewhere]);
 }
 
 fn another_disk(points: &Points) {

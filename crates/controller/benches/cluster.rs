@@ -41,7 +41,7 @@ fn main() -> Result<()> {
     let started = Instant::now();
     fill(&server, count)?;
     println!(
-        "filled    {count} claims, volumes and orders in {:.1} s",
+        "filled    {count} claims, volumes and NodeVolumes in {:.1} s",
         started.elapsed().as_secs_f64()
     );
     server.play(Kubernetes { expands: true });
@@ -240,7 +240,7 @@ fn fill(server: &Server, count: usize) -> Result<()> {
                 "storageClassName": "plain",
             },
         });
-        let order = json!({
+        let node_volume = json!({
             "metadata": {
                 "name": name,
                 "labels": {"flexvol.dev/node": node},
@@ -257,11 +257,11 @@ fn fill(server: &Server, count: usize) -> Result<()> {
             },
         });
         let volume_key = Key::new("PersistentVolume", "", &name);
-        let order_key = Key::new("NodeVolume", "", &name);
+        let node_volume_key = Key::new("NodeVolume", "", &name);
         store.create(&volume_key, volume)?;
-        store.create(&order_key, order)?;
+        store.create(&node_volume_key, node_volume)?;
         store.merge_status(&volume_key, &json!({"phase": "Bound"}))?;
-        store.merge_status(&order_key, &answer(1 << 30, 1))?;
+        store.merge_status(&node_volume_key, &answer(1 << 30, 1))?;
         store.merge(&key, &json!({"spec": {"volumeName": name}}))?;
         let status = json!({"phase": "Bound", "capacity": {"storage": "1Gi"}});
         store.merge_status(&key, &status)?;

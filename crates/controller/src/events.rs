@@ -46,15 +46,15 @@ const LONGEST_HEAD: usize = 253 - 17;
 
 /// Where events go.
 #[derive(Debug)]
-pub struct Events {
+pub struct EventRecorder {
     component: &'static str,
     sender: Sender<Event>,
-    told: Mutex<Told>,
+    told: Mutex<RecentEvents>,
 }
 
 /// What was told lately.
 #[derive(Debug, Default)]
-struct Told {
+struct RecentEvents {
     /// When these words, with their object, were said last.
     words: HashMap<u64, Instant>,
     /// By when an object has made up for its warnings, at one in [`ONE_MORE`].
@@ -70,13 +70,13 @@ pub enum Tone {
     Warning,
 }
 
-impl Events {
+impl EventRecorder {
     /// Starts the task that writes them.
     #[must_use]
     pub fn start(client: Client, component: &'static str) -> Self {
         let (sender, receiver) = channel(WAITING);
         tokio::spawn(write(client, receiver));
-        Events {
+        EventRecorder {
             component,
             sender,
             told: Mutex::default(),
@@ -149,7 +149,7 @@ impl Events {
     }
 }
 
-impl Told {
+impl RecentEvents {
     /// Whether these words were not said lately.
     fn is_news(&mut self, words: u64, now: Instant) -> bool {
         forget(&mut self.words, |said| now.duration_since(said) >= SILENCE);
@@ -247,7 +247,7 @@ mod tests {
 
     #[test]
     fn what_is_new_is_said_and_not_again_for_a_while() {
-        let (mut told, now) = (Told::default(), Instant::now());
+        let (mut told, now) = (RecentEvents::default(), Instant::now());
         assert!(told.is_news(1, now));
         assert!(!told.is_news(1, now + SILENCE / 2));
         assert!(told.is_news(2, now + SILENCE / 2));
@@ -256,7 +256,7 @@ mod tests {
 
     #[test]
     fn an_object_that_is_warned_of_again_and_again_has_some_events_and_no_flood() {
-        let (mut told, now) = (Told::default(), Instant::now());
+        let (mut told, now) = (RecentEvents::default(), Instant::now());
         let mut warn = |object: u64, after: Duration| told.may_warn(object, now + after);
         for _ in 0..BURST {
             assert!(warn(1, Duration::ZERO));
@@ -302,7 +302,7 @@ mod tests {
 
     #[test]
     fn what_is_remembered_is_bounded() {
-        let (mut told, now) = (Told::default(), Instant::now());
+        let (mut told, now) = (RecentEvents::default(), Instant::now());
         for sum in 0..u64::try_from(REMEMBERED).unwrap() * 3 {
             assert!(told.is_news(sum, now) && told.may_warn(sum, now));
         }

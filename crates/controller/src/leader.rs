@@ -6,9 +6,9 @@
 
 use crate::{
     client::{
-        Refusal,
+        Refusal, error_message,
         fence::{Fence, end},
-        refusal, words,
+        refusal,
     },
     support::log,
 };
@@ -82,7 +82,7 @@ pub async fn lead(
             }
             Ok(None) => {}
             Err(error) => {
-                let error = words(&error);
+                let error = error_message(&error);
                 log::warn("cannot take the lease", &[("error", &error)]);
             }
         }
@@ -99,7 +99,7 @@ pub async fn lead(
                 Ok(Ok(true)) => {}
                 Ok(Ok(false)) => end("somebody else took the lease"),
                 Ok(Err(error)) => {
-                    let error = words(&error);
+                    let error = error_message(&error);
                     log::warn("cannot renew the lease", &[("error", &error)]);
                 }
                 Err(_) => end("the lease was not renewed in time"),

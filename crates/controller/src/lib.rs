@@ -19,5 +19,6 @@ mod k8s;
 pub mod leader;
 mod observe;
 pub mod reconcile;
+mod runtime;
 pub mod server;
 pub mod support;

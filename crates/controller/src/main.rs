@@ -3,7 +3,7 @@
 
 mod args;
 
-use anyhow::{Context, Result};
+use anyhow::{Context as _, Result};
 use args::{
     AgentArguments, Cli, Common, ControllerArguments, EnterArguments, RecoverArguments,
     StatusArguments, Verb,
@@ -12,10 +12,14 @@ use clap::Parser;
 use flexvol_controller::{
     admission,
     agent::{Agent, exec::Drivers, nsenter},
+    cache::nodes::Nodes,
     cli::{recover, status},
     client::{self, Budget, Fence},
     leader,
-    reconcile::{storage_capacity, volume::Controller},
+    reconcile::{
+        storage_capacity,
+        volume::{self, Context},
+    },
     server::probes::{self, Ready},
     support::{log, metrics::Metrics},
 };
@@ -54,7 +58,7 @@ fn main() -> ExitCode {
             let _ = writeln!(
                 io::stderr(),
                 "flexvol-controller: {}",
-                client::words(&error)
+                client::error_message(&error)
             );
             ExitCode::FAILURE
         }
@@ -127,16 +131,22 @@ async fn controller(arguments: ControllerArguments) -> Result<()> {
     };
     let client = connect(budget).await?;
     // With many nodes there is much to tell, which no claim may have to wait for.
-    let teller = connect(Budget {
+    let publisher = connect(Budget {
         rate: 50.0,
         burst: 10,
     })
     .await?;
     let silence = Duration::from_secs(arguments.silence_seconds);
     let ours = common.ours()?;
-    let controller = Controller::new(client.clone(), ours, silence, metrics.clone());
+    let nodes = Arc::new(Nodes::new(silence));
+    let context = Context::new(
+        client.clone(),
+        ours.clone(),
+        Arc::clone(&nodes),
+        metrics.clone(),
+    );
     let leading = Arc::new(AtomicBool::new(false));
-    let (this, leads) = (Arc::clone(&controller), Arc::clone(&leading));
+    let (this, leads) = (Arc::clone(&context), Arc::clone(&leading));
     let certified = webhooks(&arguments, &namespace, &client, &leading, &metrics).await?;
     let ready = move || certified() && (!leads.load(Ordering::Relaxed) || this.is_ready());
     listen(common, &metrics, Arc::new(ready)).await?;
@@ -144,13 +154,16 @@ async fn controller(arguments: ControllerArguments) -> Result<()> {
     leader::lead(&client, &namespace, &identity, term, fence).await?;
     leading.store(true, Ordering::Relaxed);
     metrics.leading.set(1);
-    tokio::spawn(storage_capacity::tell(
-        teller,
+    let this = Arc::clone(&context);
+    tokio::spawn(storage_capacity::publish(
+        publisher,
         namespace,
         arguments.deployment,
-        Arc::clone(&controller),
+        ours,
+        nodes,
+        move || this.is_ready(),
     ));
-    controller.run().await;
+    volume::run(context).await;
     Ok(())
 }
 
@@ -230,7 +243,7 @@ async fn show(arguments: StatusArguments) -> Result<()> {
 async fn recover(arguments: RecoverArguments) -> Result<()> {
     let client = person(arguments.kubeconfig.as_deref()).await?;
     let namespace = arguments.namespace;
-    let wanted = recover::Wanted {
+    let wanted = recover::RecoverOptions {
         namespace: namespace.unwrap_or_else(|| client.default_namespace().to_owned()),
         name: arguments.name,
         size: arguments.size,

@@ -11,14 +11,16 @@
 //! Why storage does not grow stands in the claim's status until it has grown, or nothing is asked any
 //! more. What kubelet cannot grow is for kubelet to say.
 
-use super::{Answer, Claim, Observed, Order, Step, Volume, Wanted, believed, make::waiting};
+use super::{
+    Answer, Claim, DesiredState, NodeVolume, Observed, Step, Volume, believed, make::waiting,
+};
 
 const NOBODY_GROWS: &str = "the volume's driver tells no sizes and says requiresFSResize: false, so nobody can grow this volume; make a claim of the size you need";
 
 pub(super) fn growing(observed: &Observed, volume: &Volume) -> Step {
     let step = grown(observed, volume);
     let is_bound = observed.claim.as_ref().is_some_and(Claim::is_bound);
-    let boast = observed.order.as_ref().and_then(Order::boast);
+    let boast = observed.node_volume.as_ref().and_then(NodeVolume::boast);
     match boast.filter(|_| is_bound && step == Step::Rest) {
         // Drivers have smallest sizes, so it may stay so for good.
         Some(why) => Step::Tell(why),
@@ -27,30 +29,30 @@ pub(super) fn growing(observed: &Observed, volume: &Volume) -> Step {
 }
 
 fn grown(observed: &Observed, volume: &Volume) -> Step {
-    let Some(order) = &observed.order else {
+    let Some(node_volume) = &observed.node_volume else {
         return Step::Rest;
     };
     let Some(claim) = &observed.claim else {
-        return kept(volume, order);
+        return kept(volume, node_volume);
     };
     if !claim.is_bound() {
         return Step::Rest;
     }
-    if order.wanted == Wanted::Absent {
+    if node_volume.wanted == DesiredState::Absent {
         return Step::Stuck(
             "the volume was given to this claim while its storage was being deleted: if that is there still, kubectl patch the NodeVolume of the volume's name to wanted: Present"
                 .to_owned(),
         );
     }
-    let Answer::Present(reached) = order.answer else {
-        return unreached(claim, waiting(observed, order));
+    let Answer::Present(reached) = node_volume.answer else {
+        return unreached(claim, waiting(observed, node_volume));
     };
-    let reached = reached.map(|said| believed(said, order.size, order.most));
+    let reached = reached.map(|said| believed(said, node_volume.size, node_volume.most));
     // The newest request wins, also one that was lowered because the former could not be had.
-    // What is reached stays, and needs no other order.
+    // What is reached stays, and nothing else is asked for.
     let least = reached.unwrap_or_default();
     let target = claim.request.max(claim.capacity);
-    let ordered = order.size.max(least);
+    let ordered = node_volume.size.max(least);
     if claim.may_grow() && ordered != target.max(least) {
         return match &claim.beyond {
             // Of what tells no sizes the claim knows best what it has.
@@ -63,8 +65,8 @@ fn grown(observed: &Observed, volume: &Volume) -> Step {
         };
     }
     // What counts instead of it was ordered, and is had when the node has answered that.
-    if asks(claim) && !order.answered && order.boast().is_some() {
-        return unreached(claim, waiting(observed, order));
+    if asks(claim) && !node_volume.answered && node_volume.boast().is_some() {
+        return unreached(claim, waiting(observed, node_volume));
     }
     let size = match reached {
         // What was measured is had, also what a former, larger request has reached, and quota counts it: the larger
@@ -74,17 +76,17 @@ fn grown(observed: &Observed, volume: &Volume) -> Step {
         _ if !asks(claim) => return unreached(claim, Step::Rest),
         // The driver does not say what it reached: its file system will, or nobody. Kubelet looks at it when the
         // volume says more than the claim has, and where Kubernetes' own expander runs it says so already.
-        None if order.problem.is_none() && order.grows_on_node => claim.request,
-        None if order.problem.is_none() => {
+        None if node_volume.problem.is_none() && node_volume.grows_on_node => claim.request,
+        None if node_volume.problem.is_none() => {
             return unreached(claim, Step::Stuck(NOBODY_GROWS.to_owned()));
         }
-        _ => return unreached(claim, waiting(observed, order)),
+        _ => return unreached(claim, waiting(observed, node_volume)),
     };
     if volume.capacity != size {
         return Step::SizeVolume(size);
     }
     match claim.awaits_node {
-        _ if !order.grows_on_node => Step::FinishClaim(size),
+        _ if !node_volume.grows_on_node => Step::FinishClaim(size),
         Some(awaited) if awaited == size => kubelet_acts(observed, claim),
         _ => Step::AwaitNode(size),
     }
@@ -92,12 +94,12 @@ fn grown(observed: &Observed, volume: &Volume) -> Step {
 
 /// The volume outlived its claim. What that asked for and did not get nobody asks for any more: Kubernetes
 /// would tell the next claim that it has it. What was measured, however long ago, is had: nothing shrinks.
-fn kept(volume: &Volume, order: &Order) -> Step {
-    match order.answer {
-        Answer::Present(Some(reached)) if order.wanted == Wanted::Present => {
+fn kept(volume: &Volume, node_volume: &NodeVolume) -> Step {
+    match node_volume.answer {
+        Answer::Present(Some(reached)) if node_volume.wanted == DesiredState::Present => {
             if volume.capacity > reached {
                 Step::SizeVolume(reached)
-            } else if order.size > reached {
+            } else if node_volume.size > reached {
                 Step::Resize(reached)
             } else {
                 Step::Rest
@@ -157,7 +159,7 @@ pub(super) mod tests {
         let said = |tells: bool| {
             let mut observed = observed(20, 10);
             if !tells {
-                observed.order.as_mut().unwrap().answer = Answer::Present(None);
+                observed.node_volume.as_mut().unwrap().answer = Answer::Present(None);
             }
             let claim = observed.claim.as_mut().unwrap();
             (claim.capacity, claim.beyond) = (Bytes(20), Some("at most 15".to_owned()));
@@ -175,7 +177,7 @@ pub(super) mod tests {
         let kept = |answer: Answer, ordered: u64, capacity: u64| {
             let mut observed = observed(10, ordered);
             observed.claim = None;
-            observed.order.as_mut().unwrap().answer = answer;
+            observed.node_volume.as_mut().unwrap().answer = answer;
             let volume = observed.volume.as_mut().unwrap();
             (volume.released, volume.reclaim) = (true, Reclaim::Retain);
             volume.capacity = Bytes(capacity);
@@ -215,10 +217,10 @@ pub(super) mod tests {
                 reclaim: Reclaim::Delete,
                 capacity: Bytes(10),
             }),
-            order: Some(Order {
+            node_volume: Some(NodeVolume {
                 ours: true,
                 node: "n".to_owned(),
-                wanted: Wanted::Present,
+                wanted: DesiredState::Present,
                 size: Bytes(ordered),
                 most: Bytes(ordered),
                 answered: true,
@@ -238,10 +240,10 @@ pub(super) mod tests {
     fn why_storage_does_not_grow_stands_in_the_claim_until_it_has_grown_or_nothing_is_asked() {
         let said = |request: u64, reached: u64, problem: Option<&str>, failure: Option<&str>| {
             let mut observed = observed(request, request.max(10));
-            let order = observed.order.as_mut().unwrap();
-            order.grows_on_node = true;
-            order.answer = Answer::Present(Some(Bytes(reached)));
-            order.problem = problem.map(|message| Problem {
+            let node_volume = observed.node_volume.as_mut().unwrap();
+            node_volume.grows_on_node = true;
+            node_volume.answer = Answer::Present(Some(Bytes(reached)));
+            node_volume.problem = problem.map(|message| Problem {
                 class: ErrorClass::Exhausted,
                 message: message.to_owned(),
                 lasts: true,
@@ -287,8 +289,9 @@ pub(super) mod tests {
     fn a_node_is_believed_as_far_as_rounding_explains_and_people_are_told() {
         let says = |request: u64, said: u64, most: u64, capacity: u64| {
             let mut observed = observed(request, request);
-            let order = observed.order.as_mut().unwrap();
-            (order.answer, order.most) = (Answer::Present(Some(Bytes(said))), Bytes(most));
+            let node_volume = observed.node_volume.as_mut().unwrap();
+            (node_volume.answer, node_volume.most) =
+                (Answer::Present(Some(Bytes(said))), Bytes(most));
             observed.claim.as_mut().unwrap().capacity = Bytes(capacity);
             observed.volume.as_mut().unwrap().capacity = Bytes(capacity);
             decide(&observed)
@@ -297,13 +300,13 @@ pub(super) mod tests {
         assert_eq!(says(20, gibi, 20, 10), Step::SizeVolume(Bytes(gibi)));
         assert_eq!(says(20, huge, 20, 10), Step::SizeVolume(Bytes(20)));
         let mut unanswered = observed(20, 20);
-        let order = unanswered.order.as_mut().unwrap();
-        (order.answer, order.answered) = (Answer::Present(Some(Bytes(huge))), false);
+        let node_volume = unanswered.node_volume.as_mut().unwrap();
+        (node_volume.answer, node_volume.answered) = (Answer::Present(Some(Bytes(huge))), false);
         match decide(&unanswered) {
             Step::Tell(_) => {}
             other => panic!("the node has not measured anew: {other:?}"),
         }
-        // A former order asked for more.
+        // More was asked for before.
         let former = Step::SizeVolume(Bytes(9 * gibi));
         assert_eq!(says(20, 9 * gibi, 9 * gibi, 10), former);
         assert_eq!(says(20, 9 * gibi, 20, 10), Step::SizeVolume(Bytes(20)));
@@ -319,7 +322,7 @@ pub(super) mod tests {
     #[test]
     fn what_nobody_can_grow_is_told() {
         let mut observed = observed(20, 20);
-        observed.order.as_mut().unwrap().answer = Answer::Present(None);
+        observed.node_volume.as_mut().unwrap().answer = Answer::Present(None);
         let told = |step: Step| match step {
             Step::SayFailure(why) => assert_eq!(why, NOBODY_GROWS),
             other => panic!("{other:?}"),
@@ -331,7 +334,7 @@ pub(super) mod tests {
             Step::Resize(Bytes(10)),
             "nothing is asked any more"
         );
-        observed.order.as_mut().unwrap().grows_on_node = true;
+        observed.node_volume.as_mut().unwrap().grows_on_node = true;
         observed.claim.as_mut().unwrap().request = Bytes(20);
         assert_eq!(decide(&observed), Step::SizeVolume(Bytes(20)));
         observed.volume.as_mut().unwrap().capacity = Bytes(20);
@@ -340,18 +343,18 @@ pub(super) mod tests {
         assert_eq!(decide(&observed), Step::Rest, "kubelet grows it");
         // It was lowered before anybody has grown it.
         observed.claim.as_mut().unwrap().request = Bytes(15);
-        observed.order.as_mut().unwrap().size = Bytes(15);
+        observed.node_volume.as_mut().unwrap().size = Bytes(15);
         assert_eq!(decide(&observed), Step::SizeVolume(Bytes(15)));
     }
 
     #[test]
     fn what_kubelet_cannot_grow_is_no_failure_of_the_storage() {
         let mut observed = observed(20, 20);
-        observed.order.as_mut().unwrap().grows_on_node = true;
+        observed.node_volume.as_mut().unwrap().grows_on_node = true;
         observed.volume.as_mut().unwrap().capacity = Bytes(20);
         observed.claim.as_mut().unwrap().awaits_node = Some(Bytes(20));
         observed.away = Some(Away {
-            node: observed.order.as_ref().unwrap().node.clone(),
+            node: observed.node_volume.as_ref().unwrap().node.clone(),
             why: "the node is lost".to_owned(),
             lost: true,
             removed: false,

@@ -14,8 +14,8 @@ mod observed;
 mod remove;
 
 pub use observed::{
-    Answer, Away, Binding, Claim, Observed, Order, Problem, Published, Reclaim, Volume, Wanted,
-    Wish, believed,
+    Answer, Away, Binding, Claim, DesiredState, NodeVolume, Observed, Problem, Published, Reclaim,
+    Volume, Wish, believed,
 };
 
 use flexvol_sdk::Bytes;
@@ -39,37 +39,37 @@ pub enum Step {
     Stuck(String),
     /// Puts our finalizer on the claim, so that it cannot go while storage is made for it.
     HoldClaim,
-    /// Orders the storage on a node; on none that is named, on one with room.
-    Order {
+    /// Makes the NodeVolume, for storage on the node that is named, or else on one with room.
+    CreateNodeVolume {
         /// The node that the scheduler chose.
         node: Option<String>,
     },
-    /// Orders anew what the volume says of its storage: its order is gone.
+    /// Makes the NodeVolume anew, of what the volume says of its storage.
     Recall {
         /// Whether the storage shall be there.
-        wanted: Wanted,
+        wanted: DesiredState,
         /// What it has, as far as that is known, and no more than its class allows.
         size: Bytes,
     },
     /// Creates the persistent volume.
     Publish,
-    /// Notes in the order that a persistent volume is about to be made.
+    /// Notes in the NodeVolume that a persistent volume is about to be made.
     NotePublishing,
-    /// Notes in the order that a persistent volume was there.
+    /// Notes in the NodeVolume that a persistent volume was there.
     NotePublished,
     /// Takes our finalizer from the claim.
     LetClaimGo,
     /// Asks the scheduler for another node: the chosen one has no room, or is gone.
     Reschedule,
-    /// Orders that the storage be deleted.
+    /// Asks that the storage be deleted.
     Revoke,
-    /// Deletes the order.
+    /// Deletes the NodeVolume.
     Forget,
     /// Deletes the persistent volume.
     DeleteVolume,
     /// Takes our finalizer from the persistent volume.
     LetVolumeGo,
-    /// Orders the storage to have another size; what it has is never taken from it.
+    /// Asks the storage to have another size; what it has is never taken from it.
     Resize(Bytes),
     /// Writes into the persistent volume the size that its storage was measured to have reached.
     SizeVolume(Bytes),
@@ -86,7 +86,11 @@ pub enum Step {
 /// The next step.
 #[must_use]
 pub fn decide(observed: &Observed) -> Step {
-    if observed.order.as_ref().is_some_and(|order| !order.ours) {
+    if observed
+        .node_volume
+        .as_ref()
+        .is_some_and(|node_volume| !node_volume.ours)
+    {
         return left_alone(observed);
     }
     let binding = observed.claim.as_ref().map(|claim| claim.binding);
@@ -110,7 +114,7 @@ pub fn decide(observed: &Observed) -> Step {
     }
 }
 
-/// The order is of a driver that is not served here: of another controller, or of a former configuration of
+/// The NodeVolume is of a driver that is not served here: of another controller, or of a former configuration of
 /// this one. Nobody here can tell what became of its storage.
 fn left_alone(observed: &Observed) -> Step {
     let is_served = observed.claim.as_ref().is_none_or(Claim::is_served);
@@ -127,9 +131,9 @@ fn left_alone(observed: &Observed) -> Step {
 /// of where that is done with volumes of ours, and where no storage was ordered.
 fn letting_go(observed: &Observed) -> Step {
     let is_bound = observed.claim.as_ref().is_some_and(Claim::is_bound);
-    match &observed.order {
+    match &observed.node_volume {
         None => Step::LetClaimGo,
-        Some(order) if order.published > Published::No && is_bound => Step::LetClaimGo,
+        Some(node_volume) if node_volume.published > Published::No && is_bound => Step::LetClaimGo,
         Some(_) => Step::Stuck(format!(
             "the claim cannot go: storage was ordered for it, and the persistent volume of its name is not this controller's, by its annotation {PROVISIONED_BY} or because its driver is not served; mend that, or delete the volume"
         )),
@@ -155,12 +159,12 @@ mod tests {
         };
         assert!(matches!(strange(&unbound), Step::Stuck(_)));
         let unpublished = |observed: &mut Observed| {
-            observed.order.as_mut().unwrap().published = Published::No;
+            observed.node_volume.as_mut().unwrap().published = Published::No;
         };
         assert!(matches!(strange(&unpublished), Step::Stuck(_)));
         let unordered = |observed: &mut Observed| {
             unbound(observed);
-            observed.order = None;
+            observed.node_volume = None;
         };
         assert_eq!(strange(&unordered), Step::LetClaimGo);
         let free = |observed: &mut Observed| observed.claim.as_mut().unwrap().held = false;
@@ -177,8 +181,8 @@ mod tests {
         });
         for volume in [observed.volume.clone(), released, None] {
             observed.volume = volume;
-            for wanted in [Wanted::Present, Wanted::Absent] {
-                observed.order.as_mut().unwrap().wanted = wanted;
+            for wanted in [DesiredState::Present, DesiredState::Absent] {
+                observed.node_volume.as_mut().unwrap().wanted = wanted;
                 assert_eq!(decide(&observed), Step::Stuck(TOO_LARGE.to_owned()));
                 assert!(observed.is_claimed(), "its storage is not deleted");
             }
@@ -186,10 +190,10 @@ mod tests {
     }
 
     #[test]
-    fn orders_of_drivers_that_are_not_served_are_left_alone_and_told() {
+    fn node_volumes_of_drivers_that_are_not_served_are_left_alone_and_told() {
         let alone = |change: &dyn Fn(&mut Observed)| {
             let mut observed = observed(10, 10);
-            observed.order.as_mut().unwrap().ours = false;
+            observed.node_volume.as_mut().unwrap().ours = false;
             change(&mut observed);
             decide(&observed)
         };

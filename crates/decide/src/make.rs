@@ -7,34 +7,38 @@
 #[cfg(test)]
 mod tests;
 
-use super::{Answer, Away, Binding, Claim, Observed, Order, Published, Step, Wanted, Wish};
+use super::{
+    Answer, Away, Binding, Claim, DesiredState, NodeVolume, Observed, Published, Step, Wish,
+};
 use flexvol_sdk::ErrorClass;
 
 /// There is no persistent volume yet, or no more.
 pub(super) fn making(observed: &Observed) -> Step {
     let held = observed.claim_is_held();
-    let Some(order) = &observed.order else {
+    let Some(node_volume) = &observed.node_volume else {
         return unordered(observed);
     };
     let claim = observed.claim.as_ref();
     let names_this = |claim: &Claim| matches!(claim.binding, Binding::This | Binding::Named);
     let is_removed = observed.away().is_some_and(|away| away.removed);
-    match (order.wanted, order.answer) {
-        (Wanted::Absent, Answer::Absent) => Step::Forget,
-        (Wanted::Absent, _) if is_removed && order.published != Published::Seen => Step::Forget,
-        (Wanted::Absent, _) => ending(observed, order),
-        // It was ordered anew of what its volume said, and nothing was found since. Where that was done late volume and
+    match (node_volume.wanted, node_volume.answer) {
+        (DesiredState::Absent, Answer::Absent) => Step::Forget,
+        (DesiredState::Absent, _) if is_removed && node_volume.published != Published::Seen => {
+            Step::Forget
+        }
+        (DesiredState::Absent, _) => ending(observed, node_volume),
+        // It was made anew of what its volume said, and nothing was found since. Where that was done late volume and
         // storage had gone already; if it was not, and people took both away by force, they know of the storage, and it
         // stays.
-        (Wanted::Present, Answer::None)
-            if order.published == Published::Seen
+        (DesiredState::Present, Answer::None)
+            if node_volume.published == Published::Seen
                 && claim.is_none_or(|claim| claim.deleting && !claim.is_bound())
-                && is_missing(order) =>
+                && is_missing(node_volume) =>
         {
             Step::Forget
         }
-        (Wanted::Present, _)
-            if order.published == Published::Seen && claim.is_none_or(names_this) =>
+        (DesiredState::Present, _)
+            if node_volume.published == Published::Seen && claim.is_none_or(names_this) =>
         {
             // Whoever took the volume away may have wanted to keep its data.
             Step::Stuck(
@@ -42,41 +46,43 @@ pub(super) fn making(observed: &Observed) -> Step {
                     .to_owned(),
             )
         }
-        // It is bound to a volume that is gone before a leader saw it, or whose order somebody made anew.
-        (Wanted::Present, _) if claim.is_some_and(Claim::is_bound) => Step::NotePublished,
+        // It is bound to a volume that is gone before a leader saw it, or whose NodeVolume somebody made anew.
+        (DesiredState::Present, _) if claim.is_some_and(Claim::is_bound) => Step::NotePublished,
         // It was never anybody's, and the machine that may have it is gone. If it is not, it is told first.
-        (Wanted::Present, _) if is_removed && order.published != Published::Seen => Step::Revoke,
+        (DesiredState::Present, _) if is_removed && node_volume.published != Published::Seen => {
+            Step::Revoke
+        }
         // A claim that Kubernetes has bound to nothing, or to another volume, was never bound to this one.
-        (Wanted::Present, answer) => match observed.wish() {
+        (DesiredState::Present, answer) => match observed.wish() {
             // A late leader may make the volume at any moment.
             Some(wish @ (Wish::Storage { .. } | Wish::StorageLater | Wish::Refused(_)))
-                if order.published > Published::No =>
+                if node_volume.published > Published::No =>
             {
-                match (answer, &order.problem) {
+                match (answer, &node_volume.problem) {
                     _ if !held => Step::HoldClaim,
                     (Answer::Present(_), _) => match (wish, &observed.unbindable) {
                         (Wish::Refused(why), _) => Step::Refuse(why.clone()),
                         (_, Some(why)) => Step::Stuck(why.clone()),
                         _ => Step::Publish,
                     },
-                    (_, None) => waiting(observed, order),
+                    (_, None) => waiting(observed, node_volume),
                     // It is not there any more, and nobody has used it.
                     (_, Some(_)) => Step::Revoke,
                 }
             }
-            Some(Wish::OfOthers) if order.published > Published::No => Step::Rest,
-            Some(Wish::Storage { .. }) if order.outdated => Step::Revoke,
-            Some(Wish::Storage { node: Some(node) }) if *node != order.node => Step::Revoke,
+            Some(Wish::OfOthers) if node_volume.published > Published::No => Step::Rest,
+            Some(Wish::Storage { .. }) if node_volume.outdated => Step::Revoke,
+            Some(Wish::Storage { node: Some(node) }) if *node != node_volume.node => Step::Revoke,
             Some(Wish::Storage { .. }) if !held => Step::HoldClaim,
             Some(Wish::Storage { node }) => match answer {
                 Answer::Present(size)
-                    if size.is_none_or(|size| size >= order.size)
+                    if size.is_none_or(|size| size >= node_volume.size)
                         && observed.unbindable.is_none() =>
                 {
                     // Before the volume is there: from now on storage is not taken from a claim that wants it.
                     Step::NotePublishing
                 }
-                _ if !gives_up(observed, order) => waiting(observed, order),
+                _ if !gives_up(observed, node_volume) => waiting(observed, node_volume),
                 // The scheduler has to forget the node before it can choose another.
                 _ if node.is_some() => Step::Reschedule,
                 _ => Step::Revoke,
@@ -86,9 +92,10 @@ pub(super) fn making(observed: &Observed) -> Step {
     }
 }
 
-/// Whether the node has said again and again of the order as it stands that the driver cannot find the storage.
-fn is_missing(order: &Order) -> bool {
-    order.answered && order.problem.as_ref().is_some_and(|problem| problem.lasts)
+/// Whether the node has said again and again of the NodeVolume as it stands that the driver cannot find the storage.
+fn is_missing(node_volume: &NodeVolume) -> bool {
+    let problem = node_volume.problem.as_ref();
+    node_volume.answered && problem.is_some_and(|problem| problem.lasts)
 }
 
 /// Nothing was ordered.
@@ -109,7 +116,7 @@ fn unordered(observed: &Observed) -> Step {
         }
         Some(Wish::Storage { node: Some(_) }) if observed.away().is_some() => elsewhere(observed),
         Some(Wish::Storage { .. }) if !held => Step::HoldClaim,
-        Some(Wish::Storage { node }) => Step::Order { node: node.clone() },
+        Some(Wish::Storage { node }) => Step::CreateNodeVolume { node: node.clone() },
         // Another controller, which serves that provisioner, may hold it.
         Some(Wish::OfOthers) => Step::Rest,
         _ if held => Step::LetClaimGo,
@@ -119,8 +126,8 @@ fn unordered(observed: &Observed) -> Step {
 
 /// Whether another node is to be asked. What the driver says is for people: a pool that is not there may be
 /// there in a moment, or never. And what an agent says of its driver, and how often that failed, it may have made up.
-fn gives_up(observed: &Observed, order: &Order) -> bool {
-    let problem = order.problem.as_ref();
+fn gives_up(observed: &Observed, node_volume: &NodeVolume) -> bool {
+    let problem = node_volume.problem.as_ref();
     observed.stalled.is_some()
         || observed.unbindable.is_some()
         || problem.is_some_and(|problem| problem.lasts || problem.class == ErrorClass::Exhausted)
@@ -138,21 +145,21 @@ fn elsewhere(observed: &Observed) -> Step {
 /// The node has to delete storage that no claim has. A claim that goes does not wait for that where the node is
 /// away: what says Absent never says Present again, so a volume that a late leader makes has no storage. Where the
 /// node is there, quota counts the claim as long as the storage: a driver that is slow is not given more and more.
-pub(super) fn ending(observed: &Observed, order: &Order) -> Step {
+pub(super) fn ending(observed: &Observed, node_volume: &NodeVolume) -> Step {
     let claim = observed.claim.as_ref();
     if observed.away().is_some() && claim.is_some_and(|claim| claim.held && claim.deleting) {
         return Step::LetClaimGo;
     }
-    waiting(observed, order)
+    waiting(observed, node_volume)
 }
 
 /// The node has to act. What it was asked to do it may have done, so nobody else is asked.
-pub(super) fn waiting(observed: &Observed, order: &Order) -> Step {
-    match (observed.away(), &order.problem) {
+pub(super) fn waiting(observed: &Observed, node_volume: &NodeVolume) -> Step {
+    match (observed.away(), &node_volume.problem) {
         (Some(away), _) => Step::Stuck(away.why.clone()),
         (None, Some(problem)) => Step::Stuck(problem.message.clone()),
         (None, None) => match &observed.stalled {
-            Some(why) if order.wanted == Wanted::Absent => Step::Stuck(why.clone()),
+            Some(why) if node_volume.wanted == DesiredState::Absent => Step::Stuck(why.clone()),
             _ => Step::Rest,
         },
     }
@@ -161,7 +168,7 @@ pub(super) fn waiting(observed: &Observed, order: &Order) -> Step {
 /// There is a persistent volume that stays: what remains to be done of its making.
 pub(super) fn settling(observed: &Observed) -> Option<Step> {
     let claim = observed.claim.as_ref();
-    match &observed.order {
+    match &observed.node_volume {
         // One that was let go of has no storage any more.
         None if observed
             .volume
@@ -171,7 +178,7 @@ pub(super) fn settling(observed: &Observed) -> Option<Step> {
             None
         }
         None => recalling(observed),
-        Some(order) if order.published != Published::Seen => Some(Step::NotePublished),
+        Some(node_volume) if node_volume.published != Published::Seen => Some(Step::NotePublished),
         // Kubernetes binds by two writes, of the claim and of its status, on the condition that nobody writes in
         // between (`bind` in pkg/controller/volume/persistentvolume/pv_controller.go); kubelet waits for the second.
         // And were it let go before, a late leader could let go of it while other storage is made for it.
@@ -182,7 +189,7 @@ pub(super) fn settling(observed: &Observed) -> Option<Step> {
     }
 }
 
-/// The order of a volume that stays is gone. What volume and claim say is had, or was written by Kubernetes' own
+/// The NodeVolume of a volume that stays is gone. What volume and claim say is had, or was written by Kubernetes' own
 /// expander, and what the claim asks for may have been had already; nobody knows. Less than there is may cut data off
 /// where a driver shrinks, and more than the class allows nobody may have. Nothing is ordered where no claim has the
 /// volume: the next one may be of another class.
@@ -198,7 +205,7 @@ fn recalling(observed: &Observed) -> Option<Step> {
             "the NodeVolume is gone, and volume or claim say {has} where the class allows at most {most}; let the class allow {has}, or make the NodeVolume by hand, published, on the volume's node and with the size that its storage has"
         )),
         None => Step::Recall {
-            wanted: Wanted::Present,
+            wanted: DesiredState::Present,
             size,
         },
     })

@@ -11,13 +11,13 @@ pub struct Observed {
     /// The persistent volume.
     pub volume: Option<Volume>,
     /// What was ordered of the node.
-    pub order: Option<Order>,
+    pub node_volume: Option<NodeVolume>,
     /// What became of a node that has to act, or had to, if it does not.
     pub away: Option<Away>,
     /// Why no volume can be bound to the node that was ordered, as far as that was asked: it is before one is made.
     pub unbindable: Option<String>,
-    /// What is said where nothing has come of the order for so long that another node may do better, whatever its own
-    /// says.
+    /// What is said where nothing has come of the NodeVolume for so long that another node may do better, whatever
+    /// its own says.
     pub stalled: Option<String>,
 }
 
@@ -42,8 +42,8 @@ impl Observed {
     /// What became of the node that has to act: the one that was ordered, or else the one that the scheduler chose.
     /// Of another one, which had to act before, it says nothing.
     pub(super) fn away(&self) -> Option<&Away> {
-        let node = match (&self.order, self.wish()) {
-            (Some(order), _) => &order.node,
+        let node = match (&self.node_volume, self.wish()) {
+            (Some(node_volume), _) => &node_volume.node,
             (None, Some(Wish::Storage { node: Some(node) })) => node,
             _ => return None,
         };
@@ -174,17 +174,19 @@ pub struct Volume {
 }
 
 impl Volume {
-    /// Whether an order is of another node than the one that has the storage: a leader that was late made the volume
-    /// after its order had been forgotten, and another was made.
+    /// Whether a NodeVolume is of another node than the one that has the storage: a leader that was late made the volume
+    /// after its NodeVolume had been forgotten, and another was made.
     #[must_use]
-    pub fn is_elsewhere(&self, order: &Order) -> bool {
-        self.node.as_ref().is_some_and(|node| *node != order.node)
+    pub fn is_elsewhere(&self, node_volume: &NodeVolume) -> bool {
+        self.node
+            .as_ref()
+            .is_some_and(|node| *node != node_volume.node)
     }
 }
 
 /// Whether storage shall be there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Wanted {
+pub enum DesiredState {
     /// It shall.
     Present,
     /// It shall not.
@@ -204,13 +206,13 @@ pub enum Published {
 
 /// What was ordered of a node, and what the node answered.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Order {
+pub struct NodeVolume {
     /// It is of one of our drivers.
     pub ours: bool,
     /// The node.
     pub node: String,
     /// Whether the storage shall be there.
-    pub wanted: Wanted,
+    pub wanted: DesiredState,
     /// The size it shall have.
     pub size: Bytes,
     /// The largest that was ever ordered.
@@ -221,7 +223,7 @@ pub struct Order {
     pub published: Published,
     /// What the node found after its last call.
     pub answer: Answer,
-    /// It said so of the order as it stands, and not of a former one.
+    /// It said so of the NodeVolume as it stands, and not of a former generation.
     pub answered: bool,
     /// Why the node's last call failed.
     pub problem: Option<Problem>,
@@ -229,7 +231,7 @@ pub struct Order {
     pub grows_on_node: bool,
 }
 
-impl Order {
+impl NodeVolume {
     /// What the node says of its storage that nothing explains, in words for people.
     pub(super) fn boast(&self) -> Option<String> {
         match self.answer {

@@ -1,13 +1,13 @@
 //! From a released persistent volume to nothing.
 
-use super::{Answer, Observed, Published, Reclaim, Step, Volume, Wanted, make::ending};
+use super::{Answer, DesiredState, Observed, Published, Reclaim, Step, Volume, make::ending};
 
 /// The step if the volume has to go.
 pub(super) fn removing(observed: &Observed, volume: &Volume) -> Option<Step> {
     if observed.is_claimed() || !(volume.released || volume.deleting) {
         return None;
     }
-    match (volume.reclaim, &observed.order) {
+    match (volume.reclaim, &observed.node_volume) {
         // People look after it.
         (Reclaim::Retain, _) if !volume.deleting => None,
         (Reclaim::Retain, Some(_)) => Some(Step::Forget),
@@ -18,38 +18,42 @@ pub(super) fn removing(observed: &Observed, volume: &Volume) -> Option<Step> {
         }),
         // Nothing but the node can say that the storage is gone, and before the volume was let go of it did.
         (Reclaim::Delete, None) if volume.held => Some(Step::Recall {
-            wanted: Wanted::Absent,
+            wanted: DesiredState::Absent,
             size: volume.capacity,
         }),
         (Reclaim::Delete, None) => Some(Step::Rest),
-        (Reclaim::Delete, Some(order)) => Some(match (order.wanted, order.answer) {
-            (Wanted::Present, _) if order.published != Published::Seen => Step::NotePublished,
-            (Wanted::Present, _) => Step::Revoke,
-            (Wanted::Absent, Answer::Absent) if !volume.deleting => Step::DeleteVolume,
-            (Wanted::Absent, Answer::Absent) if volume.held => Step::LetVolumeGo,
-            (Wanted::Absent, Answer::Absent) => Step::Rest,
-            (Wanted::Absent, _) => ending(observed, order),
-        }),
+        (Reclaim::Delete, Some(node_volume)) => {
+            Some(match (node_volume.wanted, node_volume.answer) {
+                (DesiredState::Present, _) if node_volume.published != Published::Seen => {
+                    Step::NotePublished
+                }
+                (DesiredState::Present, _) => Step::Revoke,
+                (DesiredState::Absent, Answer::Absent) if !volume.deleting => Step::DeleteVolume,
+                (DesiredState::Absent, Answer::Absent) if volume.held => Step::LetVolumeGo,
+                (DesiredState::Absent, Answer::Absent) => Step::Rest,
+                (DesiredState::Absent, _) => ending(observed, node_volume),
+            })
+        }
     }
 }
 
-/// The order is of another node than the volume: what may be there is nobody's, and the volume's own is ordered anew
-/// when it has gone.
+/// The NodeVolume is of another node than the volume: what may be there is nobody's, and the volume's own is ordered
+/// anew when it has gone.
 pub(super) fn misplaced(observed: &Observed, volume: &Volume) -> Option<Step> {
-    let order = observed.order.as_ref();
-    let order = order.filter(|order| volume.is_elsewhere(order))?;
+    let node_volume = observed.node_volume.as_ref();
+    let node_volume = node_volume.filter(|node_volume| volume.is_elsewhere(node_volume))?;
     let is_removed = observed.away().is_some_and(|away| away.removed);
-    Some(match (order.wanted, order.answer) {
+    Some(match (node_volume.wanted, node_volume.answer) {
         // Somebody has edited one of both.
-        _ if order.published == Published::Seen => Step::Stuck(format!(
+        _ if node_volume.published == Published::Seen => Step::Stuck(format!(
             "the persistent volume says that its storage is on node {}, by its annotation flexvol.dev/node, and its NodeVolume is of node {}, so both are left as they are; correct the annotation",
             volume.node.as_deref().unwrap_or_default(),
-            order.node
+            node_volume.node
         )),
-        (Wanted::Present, _) => Step::Revoke,
-        (Wanted::Absent, Answer::Absent) => Step::Forget,
-        (Wanted::Absent, _) if is_removed => Step::Forget,
-        (Wanted::Absent, _) => ending(observed, order),
+        (DesiredState::Present, _) => Step::Revoke,
+        (DesiredState::Absent, Answer::Absent) => Step::Forget,
+        (DesiredState::Absent, _) if is_removed => Step::Forget,
+        (DesiredState::Absent, _) => ending(observed, node_volume),
     })
 }
 
@@ -82,22 +86,26 @@ mod tests {
     }
 
     #[test]
-    fn an_order_of_another_node_than_the_volumes_goes_unless_that_may_have_data() {
-        let of = |published: Published, wanted: Wanted, answer: Answer| {
+    fn a_node_volume_of_another_node_than_the_volumes_goes_unless_that_may_have_data() {
+        let of = |published: Published, wanted: DesiredState, answer: Answer| {
             let mut observed = observed(20, 10);
-            let order = observed.order.as_mut().unwrap();
-            order.node = "m".to_owned();
-            (order.published, order.wanted, order.answer) = (published, wanted, answer);
+            let node_volume = observed.node_volume.as_mut().unwrap();
+            node_volume.node = "m".to_owned();
+            (
+                node_volume.published,
+                node_volume.wanted,
+                node_volume.answer,
+            ) = (published, wanted, answer);
             decide(&observed)
         };
         let there = Answer::Present(Some(Bytes(10)));
         for published in [Published::No, Published::Soon] {
             let of = |wanted, answer| of(published, wanted, answer);
-            assert_eq!(of(Wanted::Present, there), Step::Revoke);
-            assert_eq!(of(Wanted::Absent, there), Step::Rest);
-            assert_eq!(of(Wanted::Absent, Answer::Absent), Step::Forget);
+            assert_eq!(of(DesiredState::Present, there), Step::Revoke);
+            assert_eq!(of(DesiredState::Absent, there), Step::Rest);
+            assert_eq!(of(DesiredState::Absent, Answer::Absent), Step::Forget);
         }
-        for wanted in [Wanted::Present, Wanted::Absent] {
+        for wanted in [DesiredState::Present, DesiredState::Absent] {
             let step = of(Published::Seen, wanted, Answer::Absent);
             let Step::Stuck(why) = step else {
                 panic!("{step:?}")
@@ -110,13 +118,13 @@ mod tests {
     fn a_volume_that_was_let_go_of_is_not_recalled() {
         let unordered = |held: bool| {
             let mut observed = observed(10, 10);
-            (observed.claim, observed.order) = (None, None);
+            (observed.claim, observed.node_volume) = (None, None);
             let volume = observed.volume.as_mut().unwrap();
             (volume.released, volume.deleting, volume.held) = (true, true, held);
             decide(&observed)
         };
         let recalled = Step::Recall {
-            wanted: Wanted::Absent,
+            wanted: DesiredState::Absent,
             size: Bytes(10),
         };
         assert_eq!(unordered(true), recalled);

@@ -30,7 +30,7 @@ struct Plain {
 const PLAIN: [Plain; 9] = [
     Plain {
         file: "cluster/objects.yaml",
-        heading: "The objects of flexvol-controller. Apply this first; deleting it forgets all volumes' orders.\n\
+        heading: "The objects of flexvol-controller. Apply this first; deleting it forgets all NodeVolumes.\n\
             # Kubernetes before 1.23 takes it by `kubectl apply --validate=false`.",
         templates: &["objects"],
         values: &[],

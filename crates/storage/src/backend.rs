@@ -98,6 +98,14 @@ pub trait Backend: 'static {
     /// When the pool cannot be asked.
     fn capacity(&self, parameters: &Options) -> Result<Bytes>;
 
+    /// All that the pool is carved from; `None` where that is not known.
+    ///
+    /// # Errors
+    /// When the pool cannot be asked.
+    fn size(&self) -> Result<Option<Bytes>> {
+        Ok(None)
+    }
+
     /// What the pool's volumes were promised as a whole and do not have; `None` where nothing is
     /// promised that way, or that is not known.
     ///

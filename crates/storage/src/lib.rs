@@ -88,6 +88,7 @@ mod mounts;
 pub mod observed;
 mod pool;
 mod provision;
+mod purge;
 mod reconcile;
 pub mod retention;
 mod run;

@@ -11,7 +11,6 @@ use crate::{
     kind::{CallContext, NewVolume},
     mark::Mark,
     observed::Goal,
-    stored,
     volume_driver::VolumeDriver,
 };
 use flexvol_host::{VolumeId, clock::Moment, lock::Guard, random};
@@ -107,44 +106,16 @@ impl VolumeDriver {
             now: Moment::now()?,
             keep: found.policy.keep_deleted,
         };
-        remove(&found, lock, called, &goal)
-    }
-
-    /// Removes a volume if it still is one that was deleted, and kept for long enough; otherwise
-    /// notes how long it has been kept. Returns whether its time is over.
-    pub(crate) fn purge(
-        &self,
-        pool: &AnyPool,
-        volume: VolumeId,
-        lock: Guard,
-        dry_run: bool,
-    ) -> Result<bool> {
-        let found = self.open(pool, volume)?;
-        found.backend().make_durable(&volume)?;
-        let asset = found.backend().find(&volume)?;
-        let Some(mark) = asset.and_then(|asset| asset.mark) else {
-            return Ok(false);
-        };
-        stored::expect_own(&mark, &volume, found.backend())?;
-        let Some(deletion) = mark.deleted else {
-            return Ok(false);
-        };
-        let counted = deletion.counted(&Moment::now()?);
-        let over = counted.is_over(found.policy.keep_deleted).ok_or_else(|| {
-            Error::new(
-                ErrorKind::Configuration,
-                "the driver's configuration is missing or empty, so it is not known how long the volume is kept",
-            )
-        })?;
-        match (over, dry_run) {
-            (_, true) => {}
-            (true, false) => remove(&found, lock, None, &Goal::Gone)?,
-            (false, false) => {
-                let noted = mark.with_deleted(Some(counted));
-                found.backend().set_mark(&volume, &noted)?;
+        remove(&found, lock, called, &goal)?;
+        let pool = self.pool(Some(&found.pool))?;
+        // The volume is deleted, whatever becomes of others; `gc` tries it again.
+        for (volume, removed) in self.keep_at_most(pool, false) {
+            match removed {
+                Ok(_) => log::info!("removed volume {volume}, for which no room is kept any more"),
+                Err(error) => log::warn!("volume {volume} is still kept: {}", error.report()),
             }
         }
-        Ok(over)
+        Ok(())
     }
 
     /// Makes a volume that was deleted and is kept a volume again, with the name it had; false
@@ -171,7 +142,12 @@ impl VolumeDriver {
     }
 }
 
-fn remove(found: &Found, lock: Guard, called: Option<&VolumeName>, goal: &Goal) -> Result<()> {
+pub(crate) fn remove(
+    found: &Found,
+    lock: Guard,
+    called: Option<&VolumeName>,
+    goal: &Goal,
+) -> Result<()> {
     let asset = found.backend().find(&found.id)?;
     let marked = asset.and_then(|asset| asset.mark?.name);
     let reached = found.reach(&lock, CallContext::default(), goal)?;

@@ -1,4 +1,4 @@
-//! For how long a volume that was deleted is kept.
+//! For how long a volume that was deleted is kept, and which goes where they may not take so much.
 //!
 //! How long it was to be kept is written into its mark when it is deleted, so that another
 //! configuration, or none, ends nothing early. The time is counted by what passed for sure, and not
@@ -6,10 +6,11 @@
 //! node was off, keeps a volume longer.
 
 use flexvol_host::{
-    Uuid,
+    Uuid, VolumeId,
     clock::{Moment, UnixTime},
 };
-use std::{fmt, time::Duration};
+use flexvol_sdk::Bytes;
+use std::{cmp::Reverse, fmt, time::Duration};
 
 /// That somebody deleted a volume, which is kept for a while.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -67,6 +68,42 @@ impl Deletion {
         let time = self.kept.map_or(Duration::ZERO, |kept| kept.time);
         Some(time >= self.keeps(now)?)
     }
+}
+
+/// A volume that was deleted and is kept, as something that takes room.
+#[derive(Clone, Debug)]
+pub(crate) struct Holding {
+    pub(crate) id: VolumeId,
+    /// That of its claim.
+    pub(crate) namespace: Option<String>,
+    pub(crate) size: Bytes,
+    pub(crate) deletion: Deletion,
+}
+
+/// Which volume goes first, so that those that are kept have no more than `most` together; `None` where
+/// they have not. One that has more by itself goes before it costs the others anything. Of the rest it is
+/// the one kept longest in the namespace that takes most, so that nobody ends what is kept for others by
+/// deleting much.
+pub(crate) fn first_to_go(kept: &[Holding], most: Bytes, now: &Moment) -> Option<VolumeId> {
+    let sum = |of: &dyn Fn(&Holding) -> bool| {
+        let sizes = kept.iter().filter(|it| of(it)).map(|it| it.size.0);
+        Bytes(sizes.fold(0, u64::saturating_add))
+    };
+    if sum(&|_| true) <= most {
+        return None;
+    }
+    let first = kept.iter().max_by_key(|it| {
+        let counted = it.deletion.counted(now).kept;
+        let time = counted.map_or(Duration::ZERO, |kept| kept.time);
+        (
+            it.size > most,
+            sum(&|other| other.namespace == it.namespace),
+            time,
+            Reverse(it.deletion.at),
+            it.id,
+        )
+    });
+    first.map(|it| it.id)
 }
 
 impl Kept {
@@ -134,6 +171,50 @@ mod tests {
             deletion = deletion.counted(&moment(unix, start, 3_600));
         }
         assert_eq!(deletion.is_over(None), Some(true));
+    }
+
+    /// Each with its namespace, its size, and for how long it has been kept.
+    fn order(kept: &[(&str, u64, u64)], most: u64) -> Vec<usize> {
+        let now = moment(0, 1, 1_000);
+        let id = |at: usize| VolumeId::parse(&format!("{at:032x}")).unwrap();
+        let holding = |(at, (namespace, size, time)): (usize, &(&str, u64, u64))| Holding {
+            id: id(at),
+            namespace: Some((*namespace).to_owned()),
+            size: Bytes(*size),
+            deletion: Deletion::new(&moment(0, 1, 1_000 - time), DAY),
+        };
+        let mut left: Vec<Holding> = kept.iter().enumerate().map(holding).collect();
+        let mut gone = Vec::new();
+        while let Some(first) = first_to_go(&left, Bytes(most), &now) {
+            left.retain(|it| it.id != first);
+            gone.push((0..kept.len()).find(|at| id(*at) == first).unwrap());
+        }
+        gone
+    }
+
+    #[test]
+    fn what_is_kept_goes_oldest_first_until_it_fits() {
+        let kept = [("a", 4, 10), ("a", 4, 30), ("a", 4, 20)];
+        assert_eq!(order(&kept, 12), [0; 0]);
+        assert_eq!(order(&kept, 11), [1]);
+        assert_eq!(order(&kept, 7), [1, 2]);
+        assert_eq!(order(&kept, 3), [1, 2, 0]);
+        assert_eq!(order(&[], 0), [0; 0]);
+    }
+
+    #[test]
+    fn who_deletes_much_ends_what_is_kept_for_himself() {
+        let kept = [("b", 4, 90), ("a", 3, 10), ("a", 3, 20), ("a", 3, 30)];
+        assert_eq!(order(&kept, 10), [3]);
+        assert_eq!(order(&kept, 8), [3, 2]);
+    }
+
+    #[test]
+    fn a_volume_that_cannot_be_kept_costs_the_others_nothing() {
+        let kept = [("a", 2, 90), ("a", 20, 1), ("b", 2, 50)];
+        assert_eq!(order(&kept, 10), [1]);
+        let kept = [("a", u64::MAX, 1), ("a", u64::MAX, 2), ("b", 1, 3)];
+        assert_eq!(order(&kept, 10), [1, 0]);
     }
 
     #[test]

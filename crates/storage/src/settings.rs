@@ -1,5 +1,6 @@
 //! What an administrator decides for a driver and its pools.
 
+use flexvol_host::Reserve;
 use flexvol_sdk::{Bytes, Error, ErrorKind, Filesystem, Result};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -75,6 +76,9 @@ pub struct Policy {
     /// A volume that is deleted is kept so long at least; `None` where the configuration that says
     /// it was lost.
     pub keep_deleted: Option<Duration>,
+    /// Volumes that were deleted and are kept have no more than that of the pool together, by their sizes;
+    /// `None` allows all of it.
+    pub keep_at_most: Option<Reserve>,
 }
 
 impl Default for Policy {
@@ -84,6 +88,7 @@ impl Default for Policy {
             filesystem: Filesystem::Xfs,
             largest: None,
             keep_deleted: Some(Duration::ZERO),
+            keep_at_most: None,
         }
     }
 }

@@ -144,6 +144,10 @@ impl Backend for Directories {
         self.pool.remove_directory(volume)
     }
 
+    fn size(&self) -> Result<Option<Bytes>> {
+        Ok(Some(self.pool.space()?.size))
+    }
+
     fn capacity(&self, _: &Options) -> Result<Bytes> {
         self.expect_alone()?;
         self.limited()?.available()

@@ -99,6 +99,10 @@ impl Backend for Images {
         self.pool.remove(volume)
     }
 
+    fn size(&self) -> Result<Option<Bytes>> {
+        Ok(Some(self.pool.space()?.size))
+    }
+
     fn capacity(&self, _: &Options) -> Result<Bytes> {
         self.pool.available(self.reserve, self.allocation)
     }

@@ -389,6 +389,10 @@ impl Backend for Group {
         }
     }
 
+    fn size(&self) -> Result<Option<Bytes>> {
+        Ok(Some(self.facts()?.size))
+    }
+
     fn capacity(&self, _: &Options) -> Result<Bytes> {
         // Who finds an inactive thin pool activates it for a moment, which another one would end.
         let asks_the_pool = self.place.thin_pool.is_some() && self.keys.rules.overcommit;

@@ -20,6 +20,11 @@ pub const TESTS: &[Test] = &[
         run: snapshots,
     },
     Test {
+        name: "lvm: a device that lies on a volume is named where it is in the way",
+        needs: NEEDS,
+        run: held,
+    },
+    Test {
         name: "lvm: a volume that cannot be made leaves nothing, however often it is tried",
         needs: NEEDS,
         run: failing,
@@ -199,6 +204,37 @@ fn snapshots(points: &Points) {
     lvm(&["lvremove", "-qq", "-y", &format!("{GROUP}/backup")]);
     node.delete(&volume).success();
     points.add(1);
+}
+
+/// As udev and mdadm make a RAID of a volume that reads as a member of one.
+fn held(points: &Points) {
+    let node = Node::linear();
+    let volume = node.provision("pv", "ext4");
+    let pod = node.pod(&volume);
+    pod.mount("rw").success();
+    let content = fill(pod.dir(), "file");
+    pod.unmount().success();
+    let device = format!("/dev/{}", super::path(&volume));
+    let table = format!("0 2048 linear {device} 0");
+    run("dmsetup", &["create", "on-top", "--table", &table]);
+    let minor = run(
+        "dmsetup",
+        &["info", "-c", "--noheadings", "-o", "minor", "on-top"],
+    );
+    let names = |said: String| {
+        let words = format!("dm-{} lies on it", minor.trim());
+        assert!(said.contains(&words), "{said}");
+        points.add(1);
+    };
+    names(pod.mount("rw").failure());
+    names(node.delete(&volume).failure());
+    run("dmsetup", &["remove", "on-top"]);
+    pod.mount("rw").success();
+    assert!(fs::read(pod.dir().join("file")).unwrap() == content);
+    let used = node.delete(&volume).failure();
+    assert!(used.contains("still mounted"), "{used}");
+    pod.unmount().success();
+    node.delete(&volume).success();
 }
 
 /// The driver's first place for programs.

@@ -135,7 +135,10 @@ fn taken_over(points: &Points) {
     ] {
         let refused = call.failure();
         assert!(refused.contains("has its name"), "{refused}");
-        assert!(refused.contains("pool init --group vg0`"), "{refused}");
+        assert!(
+            refused.contains("pool init --group vg0 --replace`"),
+            "{refused}"
+        );
         assert_eq!(lists(), "");
         points.add(1);
     }
@@ -144,8 +147,24 @@ fn taken_over(points: &Points) {
     let said = output(crate::executable().to_str().unwrap(), &words);
     let said = String::from_utf8(said.stdout).unwrap();
     assert!(said.contains("has its name"), "{said}");
-    // Unless somebody says that it is the pool.
-    flexvol(&["pool", "init", "--group", GROUP]);
+    // Unless somebody says that it takes the place of the pool, which is told him first.
+    let record = Path::new(RECORD);
+    let remembered = fs::read_to_string(record).unwrap();
+    let uuid = lvm(&["vgs", "-qq", "--noheadings", "-o", "vg_uuid", GROUP]);
+    let init = ["pool", "init", "--group", GROUP];
+    let said = output(crate::executable().to_str().unwrap(), &init);
+    let why = String::from_utf8(said.stderr).unwrap();
+    assert!(!said.status.success(), "{why}");
+    for part in [
+        remembered.trim(),
+        &uuid.trim().replace('-', ""),
+        "--group vg0 --replace`",
+    ] {
+        assert!(why.contains(part), "{part}: {why}");
+    }
+    assert_eq!(fs::read_to_string(record).unwrap(), remembered);
+    flexvol(&[&init[..], &["--replace"]].concat());
+    assert_ne!(fs::read_to_string(record).unwrap(), remembered);
     node.driver.call(&["capacity", "{}"]).success();
     node.provision("other", "ext4");
     points.add(2);

@@ -6,8 +6,9 @@ use super::{
     server::Shown,
 };
 use crate::{
-    client::{is_conflict, words},
-    support::{log, work_queue::pause_after},
+    client::{error_message, is_conflict},
+    runtime::backoff::Backoff,
+    support::log,
 };
 use anyhow::{Context, Result};
 use k8s_openapi::{
@@ -49,6 +50,11 @@ const SOON: Duration = Duration::from_secs(1);
 /// The longest pause after failures: an upgrade that makes the secret anew waits for its replicas to be ready.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
+const BACKOFF: Backoff = Backoff {
+    first: SOON,
+    longest: LONGEST_PAUSE,
+};
+
 pub struct Keeper {
     pub client: Client,
     pub namespace: String,
@@ -69,13 +75,13 @@ impl Keeper {
                 }
                 Err(error) if is_conflict(&error) => SOON,
                 Err(error) => {
-                    let error = words(&error);
+                    let error = error_message(&error);
                     failures = failures.saturating_add(1);
                     log::warn(
                         "cannot keep the webhooks' certificate",
                         &[("error", &error)],
                     );
-                    pause_after(failures, LONGEST_PAUSE)
+                    BACKOFF.after(failures)
                 }
             };
             sleep(pause).await;

@@ -9,7 +9,7 @@ use crate::{
     api::{
         drivers::Ours,
         labels::{NODE_ANNOTATION, is_object_name},
-        v1alpha1::{NodeVolume, NodeVolumeStatus, StorageNode, StorageNodeStatus, Wanted},
+        v1alpha1::{NodeVolume, NodeVolumeStatus, StorageNode, StorageNodeStatus, StorageState},
     },
     cache::nodes::Silence,
     k8s::{
@@ -38,7 +38,7 @@ struct Growth {
     has: Bytes,
     driver: String,
     class: Option<StorageClass>,
-    order: Option<NodeVolume>,
+    node_volume: Option<NodeVolume>,
     /// The node that has the storage, and what its agent says of it.
     node: Option<(String, StorageNodeStatus)>,
     /// How long nothing was heard of that agent, if that is too long: what it said may be over.
@@ -87,9 +87,9 @@ pub async fn judge(
         let node = nodes.get_opt(name).await?;
         Ok(node.map(|node| (name.clone(), node.status)))
     };
-    let orders: Api<NodeVolume> = Api::all(client.clone());
-    let (class, order, node) = tokio::try_join!(class, orders.get_opt(&name), node)
-        .context("read class, order and node")?;
+    let node_volumes: Api<NodeVolume> = Api::all(client.clone());
+    let (class, node_volume, node) = tokio::try_join!(class, node_volumes.get_opt(&name), node)
+        .context("read class, NodeVolume and node")?;
     let now = Timestamp::now();
     let silence = node
         .as_ref()
@@ -99,7 +99,7 @@ pub async fn judge(
         has: capacity(&update.old),
         driver: driver.to_owned(),
         class,
-        order,
+        node_volume,
         node,
         silence,
     };
@@ -131,17 +131,17 @@ impl Growth {
     }
 
     fn beyond_driver(&self) -> Option<String> {
-        let order = self.order.as_ref()?;
-        let answer = order.status.clone().unwrap_or_default();
+        let node_volume = self.node_volume.as_ref()?;
+        let answer = node_volume.status.clone().unwrap_or_default();
         if tells_nothing(&answer) {
             return Some(format!(
                 "driver {} tells no sizes and says requiresFSResize: false, so nobody can grow this volume; make a claim of the size you need",
                 self.driver
             ));
         }
-        let current = Some(answer.observed_generation) == order.metadata.generation;
+        let current = Some(answer.observed_generation) == node_volume.metadata.generation;
         let problem = answer.problem.filter(|_| current)?;
-        let tried = Bytes(order.spec.size);
+        let tried = Bytes(node_volume.spec.size);
         let hopeless =
             problem.class() == ErrorClass::Infeasible && tried > self.has && self.asked > tried;
         hopeless.then(|| {
@@ -157,14 +157,14 @@ impl Growth {
             return None;
         }
         let (node, status) = self.node.as_ref()?;
-        let (class, order) = (self.class.as_ref()?, self.order.as_ref());
+        let (class, node_volume) = (self.class.as_ref()?, self.node_volume.as_ref());
         // Classes are deleted and made anew, and then another pool's room is told under the same name.
         let parameters = class.parameters.clone().unwrap_or_default();
-        if order.is_some_and(|order| order.spec.parameters != parameters) {
+        if node_volume.is_some_and(|node_volume| node_volume.spec.parameters != parameters) {
             return None;
         }
         let room = Bytes(*status.capacities.get(class.metadata.name.as_deref()?)?);
-        let status = order.and_then(|order| order.status.as_ref());
+        let status = node_volume.and_then(|node_volume| node_volume.status.as_ref());
         let measured = status.and_then(|answer| answer.size).map(Bytes);
         let has = self.has.max(measured.unwrap_or_default());
         let more = Bytes(self.asked.0.saturating_sub(has.0));
@@ -196,7 +196,7 @@ impl Growth {
 
 /// A driver that has storage, tells no size of it, and wants no call on the node is never called.
 fn tells_nothing(answer: &NodeVolumeStatus) -> bool {
-    answer.found == Some(Wanted::Present) && answer.size.is_none() && !answer.grows_on_node
+    answer.found == Some(StorageState::Present) && answer.size.is_none() && !answer.grows_on_node
 }
 
 #[cfg(test)]
@@ -217,7 +217,7 @@ mod tests {
         .unwrap()
     }
 
-    fn order(size: u64, status: Value) -> NodeVolume {
+    fn node_volume(size: u64, status: Value) -> NodeVolume {
         from_value(json!({
             "apiVersion": "flexvol.dev/v1alpha1", "kind": "NodeVolume",
             "metadata": {"name": "pvc-1", "generation": 3},
@@ -247,7 +247,7 @@ mod tests {
             has: Bytes(GIB),
             driver: "example.com/disk".to_owned(),
             class: Some(class(None)),
-            order: Some(order(GIB, json!({"found": "Present", "size": GIB}))),
+            node_volume: Some(node_volume(GIB, json!({"found": "Present", "size": GIB}))),
             node: Some(node(Some(4 * GIB))),
             silence: None,
         }
@@ -267,7 +267,7 @@ mod tests {
         assert!(why.contains("at most 2Gi"), "{why}");
         let fixed = json!({"found": "Present", "growsOnNode": false});
         let fixed = Growth {
-            order: Some(order(GIB, fixed)),
+            node_volume: Some(node_volume(GIB, fixed)),
             ..asked(2 * GIB)
         };
         let why = refused(fixed);
@@ -284,7 +284,7 @@ mod tests {
         let full = |pool: &str| {
             let mut growth = asked(2 * GIB);
             let parameters = |pool: &str| [("pool".to_owned(), pool.to_owned())].into();
-            growth.order.as_mut().unwrap().spec.parameters = parameters("slow");
+            growth.node_volume.as_mut().unwrap().spec.parameters = parameters("slow");
             growth.class.as_mut().unwrap().parameters = Some(parameters(pool));
             growth.node = Some(node(Some(0)));
             growth.verdict().refusal
@@ -303,7 +303,7 @@ mod tests {
         };
         let after = |size: u64, status: Value| {
             let growth = Growth {
-                order: Some(order(3 * GIB, status)),
+                node_volume: Some(node_volume(3 * GIB, status)),
                 ..asked(size)
             };
             growth.verdict().refusal
@@ -314,7 +314,7 @@ mod tests {
             "{why}"
         );
         assert_eq!(after(2 * GIB, failed(3, "infeasible")), None);
-        // It may be another time, and the answer to another order says nothing.
+        // It may be another time, and the answer to another request says nothing.
         assert_eq!(after(4 * GIB, failed(3, "retryable")), None);
         assert_eq!(after(4 * GIB, failed(2, "infeasible")), None);
     }

@@ -15,9 +15,9 @@ pub mod certificate;
 mod claims;
 mod review;
 mod server;
-mod set_annotations;
-mod set_claims;
-mod set_templates;
+mod stateful_set_annotations;
+mod stateful_set_claims;
+mod stateful_set_templates;
 
 use crate::{api::drivers::Ours, support::metrics::Metrics};
 use anyhow::Result;

@@ -7,11 +7,11 @@ use super::{
     certificate::Certificate,
     claims,
     review::{self, Verdict},
-    set_annotations, set_templates,
+    stateful_set_annotations, stateful_set_templates,
 };
 use crate::{
     api::drivers::Ours,
-    client::words,
+    client::error_message,
     server::listener::{Place, accept},
     support::{log, metrics::Metrics},
 };
@@ -207,12 +207,14 @@ impl Judge {
                 self.judged("claim", question, until, judge).await
             }
             "/sets" => {
-                let judge = |update| async move { set_annotations::judge(client, &update).await };
+                let judge =
+                    |update| async move { stateful_set_annotations::judge(client, &update).await };
                 self.judged("set", question, until, judge).await
             }
             "/templates" => {
-                let judge =
-                    |update| async move { set_templates::edit(client, ours, &update).await };
+                let judge = |update| async move {
+                    stateful_set_templates::edit(client, ours, &update).await
+                };
                 self.judged("template", question, until, judge).await
             }
             _ => return plain(StatusCode::NOT_FOUND, "ask /claims, /sets or /templates\n"),
@@ -257,7 +259,7 @@ impl Judge {
             Ok(verdict) if verdict.refusal.is_some() => (verdict, "refused"),
             Ok(verdict) => (verdict, "allowed"),
             Err(error) => {
-                let error = words(&error);
+                let error = error_message(&error);
                 log::warn("cannot judge", &[("what", what), ("error", &error)]);
                 (Verdict::allowed(), "failed")
             }

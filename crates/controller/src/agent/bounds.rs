@@ -57,7 +57,7 @@ mod tests {
     use super::*;
     use crate::{
         agent::{
-            action::Duty,
+            callout::Callout,
             status::{failed, succeeded},
         },
         api::v1alpha1::{
@@ -79,7 +79,7 @@ mod tests {
 
     /// Why the answer with this reply would be refused.
     fn refused(reply: DriverStatus) -> Option<String> {
-        let answer = succeeded(&Duty::Provision, &NodeVolumeStatus::default(), reply);
+        let answer = succeeded(&Callout::Provision, &NodeVolumeStatus::default(), reply);
         let schema = &schema("NodeVolume")["properties"]["status"];
         refuses(schema, &to_value(answer).unwrap())
     }

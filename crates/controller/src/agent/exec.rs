@@ -1,6 +1,6 @@
 //! One call of a driver, as kubelet makes it, but with a deadline and with standard error apart.
 
-use super::action::{Duty, made};
+use super::callout::{Callout, made};
 use crate::{
     api::v1alpha1::{NodeVolumeSpec, NodeVolumeStatus},
     support::log,
@@ -182,22 +182,22 @@ async fn read(from: Option<impl AsyncRead + Unpin>) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The arguments of the call that a duty is, for the volume of this name; none if it is none.
+/// The arguments of the call that a callout is, for the volume of this name; none if it is none.
 #[must_use]
 pub fn arguments(
-    duty: &Duty,
+    callout: &Callout,
     name: &str,
-    order: &NodeVolumeSpec,
+    node_volume: &NodeVolumeSpec,
     answer: &NodeVolumeStatus,
 ) -> Option<Vec<String>> {
     let mut json = Map::new();
-    let known = made(order, answer);
-    let options = match duty {
-        Duty::Nothing => return None,
-        Duty::Provision => Some(&order.parameters),
-        Duty::Expand { .. } => known.map(|made| &made.options),
+    let known = made(node_volume, answer);
+    let options = match callout {
+        Callout::Nothing => return None,
+        Callout::Provision => Some(&node_volume.parameters),
+        Callout::Expand { .. } => known.map(|made| &made.options),
         // What the driver may have made is where the parameters said.
-        Duty::Delete => Some(known.map_or(&order.parameters, |made| &made.options)),
+        Callout::Delete => Some(known.map_or(&node_volume.parameters, |made| &made.options)),
     };
     for (key, value) in options.into_iter().flatten() {
         json.insert(key.clone(), json!(value));
@@ -207,27 +207,27 @@ pub fn arguments(
         |key: &str, value: String| json.insert(format!("kubernetes.io/{key}"), json!(value));
     put("pvOrVolumeName", name.to_owned());
     // Tells a driver also that what it is told are parameters.
-    if *duty == Duty::Provision || (*duty == Duty::Delete && known.is_none()) {
-        put("pvc.namespace", order.claim.namespace.clone());
-        put("pvc.name", order.claim.name.clone());
-        put("pvc.uid", order.claim.uid.clone());
+    if *callout == Callout::Provision || (*callout == Callout::Delete && known.is_none()) {
+        put("pvc.namespace", node_volume.claim.namespace.clone());
+        put("pvc.name", node_volume.claim.name.clone());
+        put("pvc.uid", node_volume.claim.uid.clone());
     }
-    Some(match duty {
-        Duty::Nothing => return None,
-        Duty::Provision => {
-            let size = order.size;
+    Some(match callout {
+        Callout::Nothing => return None,
+        Callout::Provision => {
+            let size = node_volume.size;
             json.insert("requestBytes".to_owned(), json!(size.to_string()));
             for (key, unit) in [("requestMiB", Bytes::MIB), ("requestGiB", Bytes::GIB)] {
                 json.insert(key.to_owned(), json!(size.div_ceil(unit.0).to_string()));
             }
             vec!["provision".to_owned(), Value::Object(json).to_string()]
         }
-        Duty::Delete => vec!["delete".to_owned(), Value::Object(json).to_string()],
-        Duty::Expand { new, old } => {
+        Callout::Delete => vec!["delete".to_owned(), Value::Object(json).to_string()],
+        Callout::Expand { new, old } => {
             put("readwrite", "rw".to_owned());
             put("fsType", fs_type.unwrap_or_default().to_owned());
             let dir = Path::new("/var/lib/kubelet/plugins/kubernetes.io/flexvolume")
-                .join(&order.driver)
+                .join(&node_volume.driver)
                 .join("mounts")
                 .join(name);
             vec![
@@ -279,21 +279,22 @@ mod tests {
         assert!(tail.len() < 50, "{tail}");
     }
 
-    fn order(wanted: &str, size: u64, parameters: Value) -> NodeVolumeSpec {
-        let order = json!({
+    fn node_volume(wanted: &str, size: u64, parameters: Value) -> NodeVolumeSpec {
+        let node_volume = json!({
             "driver": "a/b", "node": "n", "wanted": wanted, "size": size,
             "claim": {"namespace": "ns", "name": "data", "uid": "1"},
             "parameters": parameters,
         });
-        serde_json::from_value(order).unwrap()
+        serde_json::from_value(node_volume).unwrap()
     }
 
     #[test]
     fn what_is_deleted_is_named_as_when_it_was_made_whoever_claims_it_since() {
-        let mut order = order("Absent", 1, json!({"pool": "default", "fsType": "xfs"}));
-        order.made = Some(serde_json::from_value(json!({"options": {"handle": "old"}})).unwrap());
+        let mut node_volume = node_volume("Absent", 1, json!({"pool": "default", "fsType": "xfs"}));
+        node_volume.made =
+            Some(serde_json::from_value(json!({"options": {"handle": "old"}})).unwrap());
         let json = |answer: &NodeVolumeStatus| {
-            let arguments = arguments(&Duty::Delete, "pvc-0", &order, answer).unwrap();
+            let arguments = arguments(&Callout::Delete, "pvc-0", &node_volume, answer).unwrap();
             serde_json::from_str::<Value>(&arguments[1]).unwrap()
         };
         let name = "kubernetes.io/pvOrVolumeName";
@@ -308,9 +309,9 @@ mod tests {
 
     #[test]
     fn what_may_have_been_made_is_deleted_where_it_would_have_been_made() {
-        let order = order("Absent", 1, json!({"pool": "fast", "fsType": "xfs"}));
+        let node_volume = node_volume("Absent", 1, json!({"pool": "fast", "fsType": "xfs"}));
         let unknown = NodeVolumeStatus::default();
-        let arguments = arguments(&Duty::Delete, "pvc-1", &order, &unknown).unwrap();
+        let arguments = arguments(&Callout::Delete, "pvc-1", &node_volume, &unknown).unwrap();
         let told: Value = serde_json::from_str(&arguments[1]).unwrap();
         let expected = json!({
             "pool": "fast",
@@ -325,11 +326,11 @@ mod tests {
 
     #[test]
     fn a_size_is_asked_for_in_three_units() {
-        let order = order("Present", (1 << 30) + 1, json!({"pool": "default"}));
+        let node_volume = node_volume("Present", (1 << 30) + 1, json!({"pool": "default"}));
         let arguments = arguments(
-            &Duty::Provision,
+            &Callout::Provision,
             "pvc-1",
-            &order,
+            &node_volume,
             &NodeVolumeStatus::default(),
         );
         let arguments = arguments.unwrap();

@@ -1,27 +1,34 @@
 //! Telling the cluster what is on the node: drivers that answer, and room in each storage class.
 
-use super::{Agent, bounds, exec::Drivers};
+use super::{bounds, capabilities::Capabilities, exec::Drivers};
 use crate::{
-    api::v1alpha1::{DriverReport, StorageNode, StorageNodeStatus},
-    client::{Refusal, refusal, words},
-    support::{log, work_queue::pause_after},
+    api::{
+        drivers::Ours,
+        v1alpha1::{DriverReport, StorageNode, StorageNodeStatus},
+    },
+    client::{Refusal, error_message, refusal},
+    runtime::backoff::Backoff,
+    support::{log, metrics::Metrics},
 };
 use anyhow::{Context, Error, Result};
 use flexvol_sdk::ErrorClass;
 use k8s_openapi::{api::storage::v1::StorageClass, jiff::Timestamp};
 use kube::{
-    Api,
+    Api, Client,
     api::{ListParams, ObjectMeta, PostParams},
 };
 use serde_json::json;
 use std::{
     collections::{BTreeMap, HashSet},
     hash::{BuildHasher, Hasher, RandomState},
-    sync::atomic::Ordering,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 use tokio::{
-    sync::watch,
+    sync::{Notify, watch},
     time::{Instant, sleep, timeout},
 };
 
@@ -35,7 +42,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const SOON: Duration = Duration::from_secs(1);
 
 /// What was told last.
-struct Told {
+struct LastReport {
     node: StorageNode,
     when: Instant,
 }
@@ -48,8 +55,11 @@ fn says_the_same(one: &StorageNodeStatus, other: &StorageNodeStatus) -> bool {
 /// How long to wait after so many failures, at most a period. What fails one node fails all of them, which
 /// must not come again at once, so up to half of it is left to chance, from 0 to 1.
 fn pause(failures: u32, heartbeat: Duration, chance: f64) -> Duration {
-    let whole = pause_after(failures, heartbeat.max(SOON));
-    whole.mul_f64(1.0 - chance / 2.0)
+    let whole = Backoff {
+        first: SOON,
+        longest: heartbeat.max(SOON),
+    };
+    whole.after(failures).mul_f64(1.0 - chance / 2.0)
 }
 
 /// From 0 to 1; the standard library has no other source.
@@ -69,9 +79,25 @@ fn forget_rooms(status: &mut Option<StorageNodeStatus>) -> bool {
     rooms.is_some_and(|rooms| !rooms.is_empty())
 }
 
-impl Agent {
+/// Tells the cluster what is on the node.
+pub(super) struct Heartbeat {
+    pub client: Client,
+    pub node: String,
+    pub ours: Ours,
+    pub drivers: Drivers,
+    pub capabilities: Arc<Capabilities>,
+    pub metrics: Metrics,
+    /// How often the node is told to be there.
+    pub period: Duration,
+    /// The room on the node may have changed.
+    pub changed: Notify,
+    /// What is on the node was told once.
+    pub told: AtomicBool,
+}
+
+impl Heartbeat {
     /// Looks what is on the node, and tells that and, as often as a heartbeat, that it is there, however long it looks.
-    pub(super) async fn report(&self) {
+    pub async fn run(&self) {
         let (found, mut seen) = watch::channel(None);
         tokio::join!(self.measure(&found), self.tell(&mut seen));
     }
@@ -84,11 +110,11 @@ impl Agent {
                     (failures, measured) = (0, Instant::now());
                     found.send_replace(Some(status));
                     // Whichever is first; several changes in a second are told at once.
-                    let _ = timeout(self.heartbeat, self.changed.notified()).await;
+                    let _ = timeout(self.period, self.changed.notified()).await;
                     sleep(SOON).await;
                 }
                 Err(error) => {
-                    if measured.elapsed() >= self.heartbeat * STALE {
+                    if measured.elapsed() >= self.period * STALE {
                         found.send_if_modified(forget_rooms);
                     }
                     self.fail(&error, &mut failures).await;
@@ -111,27 +137,27 @@ impl Agent {
                 self.told.store(true, Ordering::Relaxed);
             }
             let since = told.as_ref().map(|told| told.when.elapsed());
-            let left = self.heartbeat.saturating_sub(since.unwrap_or_default());
+            let left = self.period.saturating_sub(since.unwrap_or_default());
             let _ = timeout(left.max(SOON), found.changed()).await;
         }
     }
 
     async fn fail(&self, error: &Error, failures: &mut u32) {
-        let error = words(error);
+        let error = error_message(error);
         log::warn("cannot tell what is on the node", &[("error", &error)]);
         *failures = failures.saturating_add(1);
-        sleep(pause(*failures, self.heartbeat, chance())).await;
+        sleep(pause(*failures, self.period, chance())).await;
     }
 
     /// Tells what was found, unless that was told less than a period ago.
     async fn tell_once(
         &self,
         mut status: StorageNodeStatus,
-        told: &mut Option<Told>,
+        told: &mut Option<LastReport>,
     ) -> Result<()> {
         status.seen = Some(Timestamp::now().to_string());
-        let is_old = |told: &Told| {
-            told.when.elapsed() >= self.heartbeat || !says_the_same(&told.node.status, &status)
+        let is_old = |told: &LastReport| {
+            told.when.elapsed() >= self.period || !says_the_same(&told.node.status, &status)
         };
         if !told.as_ref().is_none_or(is_old) {
             return Ok(());
@@ -158,7 +184,7 @@ impl Agent {
             match written {
                 Ok(node) if node.status == status => {
                     let when = Instant::now();
-                    *told = Some(Told { node, when });
+                    *told = Some(LastReport { node, when });
                     return Ok(());
                 }
                 Ok(node) => known = Some(node),
@@ -194,7 +220,7 @@ impl Agent {
         };
         let (mut hang, mut missing) = (HashSet::new(), BTreeMap::new());
         for name in self.ours.names() {
-            match self.ask(&drivers, name).await {
+            match self.capabilities.ask(&drivers, name).await {
                 Ok(grows_on_node) => {
                     let report = DriverReport {
                         grows_on_node,

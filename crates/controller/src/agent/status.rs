@@ -1,49 +1,51 @@
-//! What a node answers to an order, and how its answer gets there.
+//! What a node answers to a NodeVolume, and how its answer gets there.
 
-use super::{action::Duty, bounds, exec::Failure};
+use super::{bounds, callout::Callout, exec::Failure};
 use crate::{
-    api::v1alpha1::{Made, NodeVolume, NodeVolumeStatus, ProblemReport, Wanted},
+    api::v1alpha1::{Made, NodeVolume, NodeVolumeStatus, ProblemReport, StorageState},
     client::{Refusal, refusal},
 };
 use anyhow::{Context, Result};
 use flexvol_sdk::{DriverStatus, ErrorClass};
 use kube::{Api, ResourceExt, api::PostParams};
 
-/// How often an answer is written to an order that changes again and again.
+/// How often an answer is written to a NodeVolume that changes again and again.
 const ATTEMPTS: usize = 5;
 
-/// Writes the answer to an order, and says whether the order is still the one that was read. Of one that
+/// Writes the answer to a NodeVolume, and says whether the NodeVolume is still the one that was read. Of one that
 /// has changed while the driver worked, what the driver did is told all the same: nobody else could say
-/// what was made, and the generation in the answer says that it is one to the former order.
+/// what was made, and the generation in the answer says that it is one to the former request.
 ///
 /// # Errors
-/// When it is not written; a conflict, when the order is another one or the call failed, so that whoever
+/// When it is not written; a conflict, when the NodeVolume is another one or the call failed, so that whoever
 /// tries again finds the rest out.
 pub(super) async fn record(
-    orders: &Api<NodeVolume>,
+    node_volumes: &Api<NodeVolume>,
     read: &NodeVolume,
     answer: &NodeVolumeStatus,
 ) -> Result<bool> {
     let (name, write) = (read.name_any(), PostParams::default());
-    let mut order = read.clone();
+    let mut node_volume = read.clone();
     let mut attempts = 1;
     loop {
-        order.status = Some(answer.clone());
+        node_volume.status = Some(answer.clone());
         // Little of them is read, and the API server keeps those that nobody sends.
-        order.metadata.managed_fields = None;
-        let written = orders.replace_status(&name, &write, &order).await;
+        node_volume.metadata.managed_fields = None;
+        let written = node_volumes
+            .replace_status(&name, &write, &node_volume)
+            .await;
         let error = match written {
-            Ok(_) => return Ok(order.metadata.generation == read.metadata.generation),
+            Ok(_) => return Ok(node_volume.metadata.generation == read.metadata.generation),
             Err(error) => error,
         };
         let is_told_anyway = answer.problem.is_none() && attempts < ATTEMPTS;
         if refusal(&error) != Refusal::Changed || !is_told_anyway {
-            return Err(error).context("answer the order");
+            return Err(error).context("answer in the NodeVolume");
         }
-        let live = orders.get_opt(&name).await;
-        match live.context("read the order that has changed")? {
-            Some(live) if live.metadata.uid == read.metadata.uid => order = live,
-            _ => return Err(error).context("answer the order"),
+        let live = node_volumes.get_opt(&name).await;
+        match live.context("read the NodeVolume that has changed")? {
+            Some(live) if live.metadata.uid == read.metadata.uid => node_volume = live,
+            _ => return Err(error).context("answer in the NodeVolume"),
         }
         attempts += 1;
     }
@@ -51,7 +53,7 @@ pub(super) async fn record(
 
 /// The answer after a call that succeeded.
 pub(super) fn succeeded(
-    duty: &Duty,
+    callout: &Callout,
     before: &NodeVolumeStatus,
     reply: DriverStatus,
 ) -> NodeVolumeStatus {
@@ -60,18 +62,18 @@ pub(super) fn succeeded(
         failures: 0,
         ..before.clone()
     };
-    match duty {
-        Duty::Nothing => {}
-        Duty::Provision => {
-            after.found = Some(Wanted::Present);
+    match callout {
+        Callout::Nothing => {}
+        Callout::Provision => {
+            after.found = Some(StorageState::Present);
             after.size = reply.capacity.map(bounds::size);
             after.made = Some(Made {
                 options: reply.options,
                 fs_type: reply.fs_type,
             });
         }
-        Duty::Expand { new, .. } => {
-            after.found = Some(Wanted::Present);
+        Callout::Expand { new, .. } => {
+            after.found = Some(StorageState::Present);
             let reached = reply.volume_new_size.map(bounds::size);
             // Success without a size, and with less than was asked for, is no growth.
             after.size = reached.or(before.size);
@@ -86,8 +88,8 @@ pub(super) fn succeeded(
                 after.failures = before.failures.saturating_add(1);
             }
         }
-        Duty::Delete => {
-            after.found = Some(Wanted::Absent);
+        Callout::Delete => {
+            after.found = Some(StorageState::Absent);
             after.size = None;
         }
     }
@@ -104,7 +106,7 @@ pub(super) fn ungrown(before: &NodeVolumeStatus, driver: &str, hopeless: bool) -
         return failed(before, Failure::new(ErrorClass::Infeasible, message));
     }
     NodeVolumeStatus {
-        found: Some(Wanted::Present),
+        found: Some(StorageState::Present),
         // Its file system grows it, or nobody does; then it is what it was when it was made.
         size: None,
         problem: None,
@@ -141,7 +143,7 @@ mod tests {
     #[test]
     fn a_driver_that_cannot_grow_volumes_says_so_only_where_nobody_else_does() {
         let before = NodeVolumeStatus {
-            found: Some(Wanted::Present),
+            found: Some(StorageState::Present),
             size: Some(10),
             ..NodeVolumeStatus::default()
         };
@@ -155,7 +157,10 @@ mod tests {
                 .contains("driver a/b cannot grow its volumes")
         );
         let later = ungrown(&before, "a/b", false);
-        assert_eq!((later.found, later.size), (Some(Wanted::Present), None));
+        assert_eq!(
+            (later.found, later.size),
+            (Some(StorageState::Present), None)
+        );
         assert_eq!((later.problem, later.failures), (None, 0));
     }
 }

@@ -19,10 +19,10 @@ pub const CLAIM_FINALIZER: &str = "flexvol.dev/provisioning";
 /// On a persistent volume: its storage has to be looked after before it goes.
 pub const VOLUME_FINALIZER: &str = "flexvol.dev/storage";
 
-/// On an order: the controller has not forgotten it yet.
-pub const ORDER_FINALIZER: &str = "flexvol.dev/order";
+/// On a NodeVolume: the controller has not forgotten it yet.
+pub const NODE_VOLUME_FINALIZER: &str = "flexvol.dev/order";
 
-/// On an order: the node, as [`node_label`] writes it, so that an agent watches its own alone.
+/// On a NodeVolume: the node, as [`node_label`] writes it, so that an agent watches its own alone.
 pub const NODE_LABEL: &str = "flexvol.dev/node";
 
 /// On a persistent volume, and on what the scheduler is told of room: we look after it.
@@ -92,13 +92,13 @@ pub fn is_object_name(name: &str) -> bool {
             .all(|byte| is_plain(byte) || b"-.".contains(&byte))
 }
 
-/// The name of the persistent volume and the order of a claim.
+/// The name of the persistent volume and the NodeVolume of a claim.
 #[must_use]
 pub fn volume_name(claim_uid: &str) -> String {
     format!("pvc-{claim_uid}")
 }
 
-/// The UID of the claim that a persistent volume and an order are named after.
+/// The UID of the claim that a persistent volume and a NodeVolume are named after.
 #[must_use]
 pub fn claim_uid(volume: &str) -> &str {
     volume.strip_prefix("pvc-").unwrap_or_default()

@@ -1,5 +1,8 @@
 //! What the controller keeps of the objects that it watches.
 
-pub(crate) mod news;
+pub(crate) mod claims;
+pub(crate) mod classes;
+pub(crate) mod event_filter;
 pub mod nodes;
+pub(crate) mod own_writes;
 pub(crate) mod volumes;

@@ -1,4 +1,4 @@
-//! What watches have told of volumes and orders, as little of it as decisions need: a hundred thousand
+//! What watches have told of volumes and NodeVolumes, as little of it as decisions need: a hundred thousand
 //! volumes have to fit into tens of mebibytes.
 //!
 //! It may be behind. So nothing is written because of it alone: growth reads the claim, and writes to
@@ -9,10 +9,10 @@ mod tests;
 
 use crate::{
     api::{drivers::Ours, labels::checksum, v1alpha1::NodeVolume},
-    cache::news::Presence,
-    decide::{Answer, Order, Published, Reclaim, Volume, Wanted},
+    decide::{self, Answer, DesiredState, Published, Reclaim, Volume},
     k8s::{meta::uid, volume::holder},
-    observe::{order_of, volume_of},
+    observe::{node_volume_of, volume_of},
+    runtime::reflector::Presence,
 };
 use k8s_openapi::api::core::v1::PersistentVolume;
 use kube::{ResourceExt, api::ObjectMeta};
@@ -23,7 +23,7 @@ use std::{
 
 /// Something, and the resource version that it was seen with.
 #[derive(Clone, Debug)]
-pub(crate) struct Seen<T> {
+pub(crate) struct Versioned<T> {
     pub what: T,
     pub version: String,
     uid: String,
@@ -31,9 +31,9 @@ pub(crate) struct Seen<T> {
 
 /// What is known of one volume.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Known {
-    pub volume: Option<Seen<Volume>>,
-    pub order: Option<Seen<Order>>,
+pub(crate) struct VolumeEntry {
+    pub volume: Option<Versioned<Volume>>,
+    pub node_volume: Option<Versioned<decide::NodeVolume>>,
     /// Of its claim.
     namespace: Arc<str>,
 }
@@ -44,7 +44,7 @@ const MOST_NAMESPACES: usize = 1024;
 /// All of it, by name.
 #[derive(Debug, Default)]
 pub(crate) struct Index {
-    all: Mutex<HashMap<String, Known>>,
+    all: Mutex<HashMap<String, VolumeEntry>>,
     namespaces: Mutex<HashSet<Arc<str>>>,
 }
 
@@ -64,20 +64,20 @@ impl Index {
         });
     }
 
-    /// An order is as seen, or has gone. Says whether that is something else for decisions: a node that
+    /// A NodeVolume is as seen, or has gone. Says whether that is something else for decisions: a node that
     /// fails again and again says the same each time.
-    pub fn order(&self, order: &NodeVolume, presence: Presence, ours: &Ours) -> bool {
+    pub fn node_volume(&self, node_volume: &NodeVolume, presence: Presence, ours: &Ours) -> bool {
         let is_there = presence == Presence::There;
-        let seen = is_there.then(|| self::seen(wordless(order, ours), &order.metadata));
+        let seen = is_there.then(|| self::seen(wordless(node_volume, ours), &node_volume.metadata));
         let mut changed = false;
-        let namespace = is_there.then(|| self.shared(&order.spec.claim.namespace));
-        self.put(order.name_any(), |known| {
-            let what = |seen: &Option<Seen<Order>>| {
+        let namespace = is_there.then(|| self.shared(&node_volume.spec.claim.namespace));
+        self.put(node_volume.name_any(), |known| {
+            let what = |seen: &Option<Versioned<decide::NodeVolume>>| {
                 let seen = seen.as_ref()?;
                 Some((seen.uid.clone(), seen.what.clone()))
             };
-            changed = what(&known.order) != what(&seen);
-            known.order = seen;
+            changed = what(&known.node_volume) != what(&seen);
+            known.node_volume = seen;
             known.belongs_to(namespace);
         });
         changed
@@ -92,11 +92,11 @@ impl Index {
         });
     }
 
-    /// The same of an order.
-    pub fn order_written(&self, from: &str, order: &NodeVolume, ours: &Ours) {
-        let seen = seen(wordless(order, ours), &order.metadata);
-        self.put(order.name_any(), |known| {
-            replace(&mut known.order, from, seen)
+    /// The same of a NodeVolume.
+    pub fn node_volume_written(&self, from: &str, node_volume: &NodeVolume, ours: &Ours) {
+        let seen = seen(wordless(node_volume, ours), &node_volume.metadata);
+        self.put(node_volume.name_any(), |known| {
+            replace(&mut known.node_volume, from, seen)
         });
     }
 
@@ -104,8 +104,8 @@ impl Index {
     pub fn of_node(&self, node: &str) -> Vec<String> {
         let all = self.all();
         let there = all.iter().filter(|(_, known)| {
-            let order = known.order.as_ref();
-            order.is_some_and(|order| order.what.node == node)
+            let node_volume = known.node_volume.as_ref();
+            node_volume.is_some_and(|node_volume| node_volume.what.node == node)
         });
         there.map(|(name, _)| name.clone()).collect()
     }
@@ -113,13 +113,13 @@ impl Index {
     /// Keeps those nodes of which no storage is ordered.
     pub fn keep_free<T>(&self, nodes: &mut BTreeMap<String, T>) {
         let all = self.all();
-        for order in all.values().filter_map(|known| known.order.as_ref()) {
-            nodes.remove(&order.what.node);
+        for node_volume in all.values().filter_map(|known| known.node_volume.as_ref()) {
+            nodes.remove(&node_volume.what.node);
         }
     }
 
     /// What is known of a volume.
-    pub fn get(&self, name: &str) -> Known {
+    pub fn get(&self, name: &str) -> VolumeEntry {
         self.all().get(name).cloned().unwrap_or_default()
     }
 
@@ -154,22 +154,23 @@ impl Index {
         all.get(name).is_some_and(|known| known.volume.is_some())
     }
 
-    /// Whether an order is known.
-    pub fn has_order(&self, name: &str) -> bool {
+    /// Whether a NodeVolume is known.
+    pub fn has_node_volume(&self, name: &str) -> bool {
         let all = self.all();
-        all.get(name).is_some_and(|known| known.order.is_some())
+        all.get(name)
+            .is_some_and(|known| known.node_volume.is_some())
     }
 
-    /// Whether volume and order are known.
+    /// Whether volume and NodeVolume are known.
     pub fn has_both(&self, name: &str) -> bool {
         let all = self.all();
         let known = all.get(name);
-        known.is_some_and(|known| known.volume.is_some() && known.order.is_some())
+        known.is_some_and(|known| known.volume.is_some() && known.node_volume.is_some())
     }
 
     /// Whether nothing is to be done for a volume but what its claim asks for.
     pub fn is_settled(&self, name: &str) -> bool {
-        self.all().get(name).is_some_and(Known::is_settled)
+        self.all().get(name).is_some_and(VolumeEntry::is_settled)
     }
 
     /// The volumes for which something is to be done.
@@ -177,23 +178,23 @@ impl Index {
         let all = self.all();
         let unsettled = all
             .iter()
-            .filter(|(_, known)| known.order.is_some() && !known.is_settled());
+            .filter(|(_, known)| known.node_volume.is_some() && !known.is_settled());
         unsettled.map(|(name, _)| name.clone()).collect()
     }
 
     /// For how many volumes something is to be done, and how many of them failed when it was tried.
     pub fn count(&self) -> (usize, usize) {
         let all = self.all();
-        let orders = || all.values().filter(|known| known.order.is_some());
-        let fails = |known: &Known| {
-            let order = known.order.as_ref();
-            order.is_some_and(|order| order.what.problem.is_some())
+        let node_volumes = || all.values().filter(|known| known.node_volume.is_some());
+        let fails = |known: &VolumeEntry| {
+            let node_volume = known.node_volume.as_ref();
+            node_volume.is_some_and(|node_volume| node_volume.what.problem.is_some())
         };
         (
-            orders()
+            node_volumes()
                 .filter(|known| !known.is_settled() && !known.is_kept())
                 .count(),
-            orders().filter(|known| fails(known)).count(),
+            node_volumes().filter(|known| fails(known)).count(),
         )
     }
 
@@ -202,43 +203,43 @@ impl Index {
         self.keep(|known| forget(&mut known.volume, uids))
     }
 
-    /// Forgets all orders but those with these UIDs, and says which.
-    pub fn keep_orders(&self, uids: &HashSet<String>) -> Vec<String> {
-        self.keep(|known| forget(&mut known.order, uids))
+    /// Forgets all NodeVolumes but those with these UIDs, and says which.
+    pub fn keep_node_volumes(&self, uids: &HashSet<String>) -> Vec<String> {
+        self.keep(|known| forget(&mut known.node_volume, uids))
     }
 
-    fn keep(&self, mut forget: impl FnMut(&mut Known) -> bool) -> Vec<String> {
+    fn keep(&self, mut forget: impl FnMut(&mut VolumeEntry) -> bool) -> Vec<String> {
         let mut gone = Vec::new();
         self.all().retain(|name, known| {
             if forget(known) {
                 gone.push(name.clone());
             }
-            known.volume.is_some() || known.order.is_some()
+            known.volume.is_some() || known.node_volume.is_some()
         });
         gone
     }
 
-    fn put(&self, name: String, change: impl FnOnce(&mut Known)) {
+    fn put(&self, name: String, change: impl FnOnce(&mut VolumeEntry)) {
         let mut all = self.all();
         let known = all.entry(name.clone()).or_default();
         change(known);
-        if known.volume.is_none() && known.order.is_none() {
+        if known.volume.is_none() && known.node_volume.is_none() {
             all.remove(&name);
         }
     }
 
-    fn all(&self) -> MutexGuard<'_, HashMap<String, Known>> {
+    fn all(&self) -> MutexGuard<'_, HashMap<String, VolumeEntry>> {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn replace<T>(known: &mut Option<Seen<T>>, from: &str, with: Seen<T>) {
+fn replace<T>(known: &mut Option<Versioned<T>>, from: &str, with: Versioned<T>) {
     if known.as_ref().is_some_and(|known| known.version == from) {
         *known = Some(with);
     }
 }
 
-impl Known {
+impl VolumeEntry {
     fn belongs_to(&mut self, namespace: Option<Arc<str>>) {
         if let Some(namespace) = namespace {
             self.namespace = namespace;
@@ -246,18 +247,22 @@ impl Known {
     }
 
     fn is_settled(&self) -> bool {
-        let (Some(volume), Some(order)) = (&self.volume, &self.order) else {
+        let (Some(volume), Some(node_volume)) = (&self.volume, &self.node_volume) else {
             return false;
         };
-        let (volume, order) = (&volume.what, &order.what);
-        let reached = match order.answer {
-            Answer::Present(Some(size)) => size >= order.size,
+        let (volume, node_volume) = (&volume.what, &node_volume.what);
+        let reached = match node_volume.answer {
+            Answer::Present(Some(size)) => size >= node_volume.size,
             Answer::Present(None) => true,
             Answer::None | Answer::Absent => false,
         };
-        let stays = order.wanted == Wanted::Present && !volume.released && !volume.deleting;
-        let is_there = reached && !volume.is_elsewhere(order);
-        is_there && stays && order.published == Published::Seen && order.problem.is_none()
+        let stays =
+            node_volume.wanted == DesiredState::Present && !volume.released && !volume.deleting;
+        let is_there = reached && !volume.is_elsewhere(node_volume);
+        is_there
+            && stays
+            && node_volume.published == Published::Seen
+            && node_volume.problem.is_none()
     }
 
     /// Nobody asks anything of it any more, and it says `Retain`.
@@ -270,23 +275,23 @@ impl Known {
 }
 
 /// Whether it was known and is not among these.
-fn forget<T>(seen: &mut Option<Seen<T>>, uids: &HashSet<String>) -> bool {
+fn forget<T>(seen: &mut Option<Versioned<T>>, uids: &HashSet<String>) -> bool {
     let gone = seen.take_if(|seen| !uids.contains(&seen.uid));
     gone.is_some()
 }
 
-/// An order with a checksum in place of what hinders: a node's words, of as many orders as it likes, take no
+/// A NodeVolume with a checksum in place of what hinders: a node's words, of as many NodeVolumes as it likes, take no
 /// memory, and whoever is told is told what is read live.
-fn wordless(order: &NodeVolume, ours: &Ours) -> Order {
-    let mut order = order_of(order, ours);
-    if let Some(problem) = &mut order.problem {
+fn wordless(node_volume: &NodeVolume, ours: &Ours) -> decide::NodeVolume {
+    let mut node_volume = node_volume_of(node_volume, ours);
+    if let Some(problem) = &mut node_volume.problem {
         problem.message = format!("{:016x}", checksum(&problem.message));
     }
-    order
+    node_volume
 }
 
-fn seen<T>(what: T, meta: &ObjectMeta) -> Seen<T> {
-    Seen {
+fn seen<T>(what: T, meta: &ObjectMeta) -> Versioned<T> {
+    Versioned {
         what,
         version: meta.resource_version.clone().unwrap_or_default(),
         uid: uid(meta).to_owned(),

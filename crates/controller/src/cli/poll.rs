@@ -1,6 +1,6 @@
 //! Work that is done one thing at a time, and waits for others in between.
 
-use crate::client::{is_quota, words};
+use crate::client::{error_message, is_quota};
 use anyhow::{Error, Result, anyhow};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
@@ -34,7 +34,7 @@ pub(crate) async fn finish(
             Ok(Turn::End) => return Ok(()),
             Ok(Turn::Done) => begun = Instant::now(),
             Ok(Turn::Others(what)) if late => return Err(anyhow!("it took too long to {what}")),
-            Err(error) if late || !passes(&error) => return Err(anyhow!(words(&error))),
+            Err(error) if late || !passes(&error) => return Err(anyhow!(error_message(&error))),
             Ok(Turn::Others(_)) | Err(_) => sleep(LOOK).await,
         }
     }

@@ -43,7 +43,7 @@ pub(crate) fn is_quota(error: &kube::Error) -> bool {
 
 /// An error in words: of what the API server refused, its own, and nothing of how they came here.
 #[must_use]
-pub fn words(error: &anyhow::Error) -> String {
+pub fn error_message(error: &anyhow::Error) -> String {
     let each = error
         .chain()
         .map(|cause| match cause.downcast_ref::<kube::Error>() {
@@ -74,7 +74,7 @@ mod tests {
         let error = kube::Error::Api(Box::new(status));
         assert_eq!(refusal(&error), Refusal::Missing);
         let error = anyhow::Error::from(error).context("read the claim");
-        assert_eq!(words(&error), "read the claim: no such thing");
+        assert_eq!(error_message(&error), "read the claim: no such thing");
         assert_eq!(
             error.downcast_ref::<kube::Error>().map(refusal),
             Some(Refusal::Missing)

@@ -13,7 +13,7 @@ mod throttle;
 pub(crate) mod timeouts;
 
 pub(crate) use errors::is_quota;
-pub use errors::{Refusal, is_conflict, is_refused, refusal, words};
+pub use errors::{Refusal, error_message, is_conflict, is_refused, refusal};
 pub use fence::Fence;
 pub(crate) use read::Read;
 pub use throttle::Budget;

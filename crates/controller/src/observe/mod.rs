@@ -1,9 +1,9 @@
 //! Reading one volume's objects from the API server, as they are now.
 
-mod orders;
+mod node_volumes;
 pub(crate) mod provisioning;
 
-pub(crate) use orders::order_of;
+pub(crate) use node_volumes::node_volume_of;
 
 use crate::{
     api::{
@@ -27,7 +27,7 @@ use k8s_openapi::api::{
     storage::v1::StorageClass,
 };
 use kube::{Api, Client};
-use orders::LASTING;
+use node_volumes::LASTING;
 use std::collections::BTreeMap;
 
 /// The objects of one volume.
@@ -39,15 +39,15 @@ pub struct Live {
     pub claim_is_cut: bool,
     /// The persistent volume of that name.
     pub volume: Option<PersistentVolume>,
-    /// The order of that name.
-    pub order: Option<NodeVolume>,
+    /// The NodeVolume of that name.
+    pub node_volume: Option<NodeVolume>,
     /// The claim's class.
     pub class: Option<StorageClass>,
     /// What became of the node that has to act; others find it out.
     pub away: Option<Away>,
     /// The hostname to which volumes of the ordered node are bound, or why none can be; others find it out.
     pub hostname: Option<Result<String, String>>,
-    /// What is said where nothing has come of the order for too long; others find it out.
+    /// What is said where nothing has come of the NodeVolume for too long; others find it out.
     pub stalled: Option<String>,
 }
 
@@ -63,27 +63,31 @@ pub async fn read(
     ours: &Ours,
 ) -> Result<Live> {
     let volumes: Api<PersistentVolume> = Api::all(client.clone());
-    let orders: Api<NodeVolume> = Api::all(client.clone());
-    let (volume, order) = tokio::try_join!(volumes.get_opt(name), orders.get_opt(name))
-        .context("read the persistent volume and the order")?;
+    let node_volumes: Api<NodeVolume> = Api::all(client.clone());
+    let (volume, node_volume) = tokio::try_join!(volumes.get_opt(name), node_volumes.get_opt(name))
+        .context("read the persistent volume and the NodeVolume")?;
     let place = volume
         .as_ref()
         .filter(|volume| is_ours(volume, ours))
         .and_then(claimed_by)
         .or_else(|| {
-            let place = claim.or_else(|| order.as_ref().map(|order| named(&order.spec.claim)))?;
+            let place = claim.or_else(|| {
+                node_volume
+                    .as_ref()
+                    .map(|node_volume| named(&node_volume.spec.claim))
+            })?;
             Some((place, claim_uid(name).to_owned()))
         });
     let mut live = Live {
         volume,
-        order,
+        node_volume,
         ..Live::default()
     };
     if let Some((place, uid)) = place {
         live.put_claim(read_claim(client, &uid, &place).await?);
     }
     if let Some(claim) = &live.claim
-        && needs_class(claim, live.order.as_ref(), ours)
+        && needs_class(claim, live.node_volume.as_ref(), ours)
         && let Some(class) = claim::class_name(claim)
     {
         let classes: Api<StorageClass> = Api::all(client.clone());
@@ -114,15 +118,20 @@ fn named(claim: &ClaimReference) -> (String, String) {
     (claim.namespace.clone(), claim.name.clone())
 }
 
-fn needs_class(claim: &PersistentVolumeClaim, order: Option<&NodeVolume>, ours: &Ours) -> bool {
+fn needs_class(
+    claim: &PersistentVolumeClaim,
+    node_volume: Option<&NodeVolume>,
+    ours: &Ours,
+) -> bool {
     // Without a class it is refused.
     let waits = matches!(
         provisioning::wish(claim, None, ours),
         decide::Wish::Refused(_)
     );
     // More may be ordered also of one that asks for nothing.
-    let is_ordered = order.is_some_and(|order| capacity(claim) <= Bytes(order.spec.size));
-    waits || order.is_none() || is_bound(claim) && (grows(claim) || !is_ordered)
+    let is_ordered =
+        node_volume.is_some_and(|node_volume| capacity(claim) <= Bytes(node_volume.spec.size));
+    waits || node_volume.is_none() || is_bound(claim) && (grows(claim) || !is_ordered)
 }
 
 impl Live {
@@ -135,16 +144,19 @@ impl Live {
     /// The names of the volume and of its claim, as far as they are known.
     pub(crate) fn names(&self) -> (String, String) {
         let volume = self.volume.as_ref().map(|volume| &volume.metadata);
-        let order = self.order.as_ref().map(|order| &order.metadata);
-        let named = volume.or(order).and_then(|meta| meta.name.clone());
+        let node_volume = self
+            .node_volume
+            .as_ref()
+            .map(|node_volume| &node_volume.metadata);
+        let named = volume.or(node_volume).and_then(|meta| meta.name.clone());
         let of_claim = self.claim.as_ref().map(|claim| &claim.metadata);
         let named = named.or_else(|| of_claim.map(|meta| volume_name(uid(meta))));
         let place = of_claim
             .and_then(|meta| Some((meta.namespace.clone()?, meta.name.clone()?)))
             .or_else(|| {
-                self.order
+                self.node_volume
                     .as_ref()
-                    .map(|order| self::named(&order.spec.claim))
+                    .map(|node_volume| self::named(&node_volume.spec.claim))
             });
         let claim = place.map(|(namespace, name)| format!("{namespace}/{name}"));
         (named.unwrap_or_default(), claim.unwrap_or_default())
@@ -153,32 +165,35 @@ impl Live {
     /// Of which node storage was ordered, of which class, and of which size. Of a class that was made anew
     /// meanwhile with other parameters nothing was ordered.
     pub(crate) fn ordered(&self) -> Option<(&str, &str, Bytes)> {
-        let (order, class) = (self.order.as_ref()?, self.class.as_ref()?);
-        if !has_parameters(order, class) {
+        let (node_volume, class) = (self.node_volume.as_ref()?, self.class.as_ref()?);
+        if !has_parameters(node_volume, class) {
             return None;
         }
         let class = class.metadata.name.as_deref()?;
-        Some((&order.spec.node, class, Bytes(order.spec.size)))
+        Some((&node_volume.spec.node, class, Bytes(node_volume.spec.size)))
     }
 
-    /// Whether the claim's class, if it was read, is of another driver or has other parameters than an order.
-    fn is_outdated(&self, order: &NodeVolume, ours: &Ours) -> bool {
+    /// Whether the claim's class, if it was read, is of another driver or has other parameters than a NodeVolume.
+    fn is_outdated(&self, node_volume: &NodeVolume, ours: &Ours) -> bool {
         self.class.as_ref().is_some_and(|class| {
             let driver = ours.driver_of(&class.provisioner);
-            driver != Some(&*order.spec.driver) || !has_parameters(order, class)
+            driver != Some(&*node_volume.spec.driver) || !has_parameters(node_volume, class)
         })
     }
 
     /// Whether the node had no room for it.
     pub(crate) fn had_no_room(&self) -> bool {
-        let status = self.order.as_ref().and_then(|order| order.status.as_ref());
+        let status = self
+            .node_volume
+            .as_ref()
+            .and_then(|node_volume| node_volume.status.as_ref());
         let problem = status.and_then(|status| status.problem.as_ref());
         problem.is_some_and(|problem| problem.class() == ErrorClass::Exhausted)
     }
 
     /// Why the node has failed, if it has so often that another one is asked.
     pub(crate) fn kept_failing(&self) -> Option<&ProblemReport> {
-        let status = self.order.as_ref()?.status.as_ref()?;
+        let status = self.node_volume.as_ref()?.status.as_ref()?;
         let problem = status.problem.as_ref()?;
         (status.failures >= LASTING).then_some(problem)
     }
@@ -192,10 +207,13 @@ impl Live {
                 .as_ref()
                 .map(|claim| self.claim_of(claim, name, ours)),
             volume: self.volume.as_ref().map(|volume| volume_of(volume, ours)),
-            order: self.order.as_ref().map(|order| decide::Order {
-                outdated: self.is_outdated(order, ours),
-                ..order_of(order, ours)
-            }),
+            node_volume: self
+                .node_volume
+                .as_ref()
+                .map(|node_volume| decide::NodeVolume {
+                    outdated: self.is_outdated(node_volume, ours),
+                    ..node_volume_of(node_volume, ours)
+                }),
             away: self.away.clone(),
             unbindable: self.unbindable().map(str::to_owned),
             stalled: self.stalled.clone(),
@@ -241,10 +259,10 @@ impl Live {
     }
 }
 
-/// Whether an order has the parameters of a class.
-fn has_parameters(order: &NodeVolume, class: &StorageClass) -> bool {
+/// Whether a NodeVolume has the parameters of a class.
+fn has_parameters(node_volume: &NodeVolume, class: &StorageClass) -> bool {
     let none = BTreeMap::new();
-    order.spec.parameters == *class.parameters.as_ref().unwrap_or(&none)
+    node_volume.spec.parameters == *class.parameters.as_ref().unwrap_or(&none)
 }
 
 pub(crate) fn volume_of(volume: &PersistentVolume, ours: &Ours) -> decide::Volume {

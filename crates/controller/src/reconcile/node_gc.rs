@@ -5,14 +5,14 @@
 
 use crate::{
     api::v1alpha1::StorageNode,
-    client::{Refusal, refusal, words},
-    reconcile::volume::Controller,
+    cache::{nodes::Nodes, volumes::Index},
+    client::{Refusal, error_message, refusal},
     support::log,
 };
 use anyhow::{Context, Result};
 use k8s_openapi::{api::core::v1::Node, jiff::Timestamp};
 use kube::{
-    Api,
+    Api, Client,
     api::{DeleteParams, Preconditions},
 };
 use std::time::Duration;
@@ -21,66 +21,60 @@ use tokio::time::sleep;
 /// An agent that was silent for so long was taken from its node, whatever the clocks of two hosts differ by.
 const LONG_AGO: Duration = Duration::from_secs(24 * 3600);
 
-impl Controller {
-    /// Looks at silent nodes as often as one may become silent.
-    pub(crate) async fn forget_nodes(&self) {
-        loop {
-            sleep(self.nodes.longest_silence()).await;
-            let mut silent = self.nodes.silent();
-            self.index.keep_free(&mut silent);
-            for (node, seen) in silent {
-                match self.forget(&node, seen.as_deref()).await {
-                    Ok(true) => log::info("a node that has gone is forgotten", &[("node", &node)]),
-                    Ok(false) => {}
-                    Err(error) => {
-                        let error = words(&error);
-                        log::warn(
-                            "cannot forget a node",
-                            &[("node", &node), ("error", &error)],
-                        );
-                    }
+/// Looks at silent nodes as often as one may become silent.
+pub(crate) async fn run(client: &Client, nodes: &Nodes, index: &Index) {
+    loop {
+        sleep(nodes.longest_silence()).await;
+        let mut silent = nodes.silent();
+        index.keep_free(&mut silent);
+        for (node, seen) in silent {
+            match forget(client, nodes, &node, seen.as_deref()).await {
+                Ok(true) => log::info("a node that has gone is forgotten", &[("node", &node)]),
+                Ok(false) => {}
+                Err(error) => {
+                    let error = error_message(&error);
+                    log::warn(
+                        "cannot forget a node",
+                        &[("node", &node), ("error", &error)],
+                    );
                 }
             }
         }
     }
+}
 
-    /// Removes what a node's agent said last at that time, if Kubernetes has no such node, or if that was long
-    /// ago, and says whether it did.
-    async fn forget(&self, node: &str, seen: Option<&str>) -> Result<bool> {
-        let nodes: Api<Node> = Api::all(self.client.clone());
-        let is_there = nodes
-            .get_opt(node)
-            .await
-            .context("read the node")?
-            .is_some();
-        let all: Api<StorageNode> = Api::all(self.client.clone());
-        let found = all
-            .get_opt(node)
-            .await
-            .context("read what is on the node")?;
-        let Some(found) = found else {
-            // That it went was not heard here.
-            self.nodes.remove(node);
-            return Ok(false);
-        };
-        // Another word of its agent may not have been heard here yet.
-        if found.status.seen.as_deref() != seen {
-            return Ok(false);
-        }
-        let seen = seen.and_then(|seen| seen.parse::<Timestamp>().ok());
-        let age = seen.map(|seen| Timestamp::now().duration_since(seen));
-        if is_there && age.is_none_or(|age| age.unsigned_abs() < LONG_AGO) {
-            return Ok(false);
-        }
-        let condition = Preconditions {
-            uid: found.metadata.uid,
-            resource_version: found.metadata.resource_version,
-        };
-        let only_this = DeleteParams::default().preconditions(condition);
-        match all.delete(node, &only_this).await {
-            Ok(_) => Ok(true),
-            Err(error) if refusal(&error) != Refusal::Other => Ok(false),
-            Err(error) => Err(error).context("remove what is on the node"),
-        }
+/// Removes what a node's agent said last at that time, if Kubernetes has no such node, or if that was long
+/// ago, and says whether it did.
+async fn forget(client: &Client, nodes: &Nodes, node: &str, seen: Option<&str>) -> Result<bool> {
+    let live: Api<Node> = Api::all(client.clone());
+    let is_there = live.get_opt(node).await.context("read the node")?.is_some();
+    let all: Api<StorageNode> = Api::all(client.clone());
+    let found = all
+        .get_opt(node)
+        .await
+        .context("read what is on the node")?;
+    let Some(found) = found else {
+        // That it went was not heard here.
+        nodes.remove(node);
+        return Ok(false);
+    };
+    // Another word of its agent may not have been heard here yet.
+    if found.status.seen.as_deref() != seen {
+        return Ok(false);
+    }
+    let seen = seen.and_then(|seen| seen.parse::<Timestamp>().ok());
+    let age = seen.map(|seen| Timestamp::now().duration_since(seen));
+    if is_there && age.is_none_or(|age| age.unsigned_abs() < LONG_AGO) {
+        return Ok(false);
+    }
+    let condition = Preconditions {
+        uid: found.metadata.uid,
+        resource_version: found.metadata.resource_version,
+    };
+    let only_this = DeleteParams::default().preconditions(condition);
+    match all.delete(node, &only_this).await {
+        Ok(_) => Ok(true),
+        Err(error) if refusal(&error) != Refusal::Other => Ok(false),
+        Err(error) => Err(error).context("remove what is on the node"),
     }
 }

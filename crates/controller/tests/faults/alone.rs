@@ -99,10 +99,10 @@ pub fn let_go() {
         world.server.store().merge(&key, &free).unwrap();
         world.eventually("nothing to be left", World::nothing_is_left)?;
         let requests = world.server.requests();
-        let orders = requests
+        let node_volumes = requests
             .iter()
             .filter(|asked| asked.starts_with("POST NodeVolume"));
-        assert_eq!((orders.count(), calls(world, "delete ")), (1, 1));
+        assert_eq!((node_volumes.count(), calls(world, "delete ")), (1, 1));
         Ok(())
     });
 }

@@ -92,8 +92,8 @@ pub fn outlived_by_no_claim() {
         wait_silent(world, "one")?;
         world.delete_claim("data");
         world.eventually("the claim to go", |world| world.the_claim("data").is_null())?;
-        let order = world.server.store().all("NodeVolume").pop().unwrap();
-        assert_eq!(order["spec"]["wanted"], "Absent");
+        let node_volume = world.server.store().all("NodeVolume").pop().unwrap();
+        assert_eq!(node_volume["spec"]["wanted"], "Absent");
         fs::write(goes_on, "").unwrap();
         world.start_agent("one", &[HEARTBEAT]);
         world.eventually("nothing to be left", World::nothing_is_left)
@@ -188,14 +188,18 @@ pub fn forgotten() {
         world.eventually("it to be known again", |world| is_known(world, free))?;
 
         let name = world.the_claim("data")["spec"]["volumeName"].clone();
-        let order = Key::new("NodeVolume", "", name.as_str().unwrap());
+        let node_volume = Key::new("NodeVolume", "", name.as_str().unwrap());
         world.delete_claim("data");
         world.eventually("its storage not to be wanted", |world| {
-            let order = world.server.store().get(&order).unwrap_or_default();
-            order["spec"]["wanted"] == "Absent"
+            let node_volume = world.server.store().get(&node_volume).unwrap_or_default();
+            node_volume["spec"]["wanted"] == "Absent"
         })?;
         let gone = json!({"found": "Absent"});
-        world.server.store().merge_status(&order, &gone).unwrap();
+        world
+            .server
+            .store()
+            .merge_status(&node_volume, &gone)
+            .unwrap();
         world.eventually("the other to be forgotten", |world| !is_known(world, &used))?;
         assert!(is_known(world, free), "it is there");
         Ok(())
@@ -341,8 +345,8 @@ pub fn removed_beside_others() {
         }
         world.eventually("the claim to be bound", |world| world.is_bound("data"))?;
         let asked = world.server.requests().into_iter();
-        let orders = asked.filter(|request| request.starts_with("POST NodeVolume"));
-        assert_eq!(orders.count(), 2, "of two nodes it was ordered");
+        let node_volumes = asked.filter(|request| request.starts_with("POST NodeVolume"));
+        assert_eq!(node_volumes.count(), 2, "of two nodes it was ordered");
         world.delete_claim("data");
         world.eventually("nothing to be left", World::nothing_is_left)
     });

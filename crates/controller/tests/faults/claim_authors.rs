@@ -68,8 +68,8 @@ pub fn provisioner() {
         );
         world.delete_claim("data");
         world.eventually("its storage not to be wanted", |world| {
-            let order = world.server.store().all("NodeVolume").remove(0);
-            order["spec"]["wanted"] == "Absent"
+            let node_volume = world.server.store().all("NodeVolume").remove(0);
+            node_volume["spec"]["wanted"] == "Absent"
         })?;
         world.start_agent("node", &[]);
         world.eventually("nothing to be left", World::nothing_is_left)

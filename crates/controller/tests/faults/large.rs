@@ -72,7 +72,7 @@ pub fn annotated_sets() {
 }
 
 pub fn answers() {
-    cost_nothing("60 orders with answers of 1 MiB", |world| {
+    cost_nothing("60 NodeVolumes with answers of 1 MiB", |world| {
         for number in 0..60 {
             let name = format!("pvc-{number}");
             world.make(

@@ -8,12 +8,12 @@ fn limited(largest: &str) -> Value {
     json!({"metadata": {"name": "limited", "annotations": {"flexvol.dev/largest": largest}}})
 }
 
-fn order(world: &World) -> Value {
-    let mut orders = world.server.store().all("NodeVolume");
-    orders.pop().unwrap_or_default()
+fn node_volume(world: &World) -> Value {
+    let mut node_volumes = world.server.store().all("NodeVolume");
+    node_volumes.pop().unwrap_or_default()
 }
 
-/// Kubernetes' own expander has written into the volume what was asked for, and the order is removed by force:
+/// Kubernetes' own expander has written into the volume what was asked for, and the NodeVolume is removed by force:
 /// it is made anew when the class allows that.
 pub fn by_the_controller() {
     tell(World::start(), |world| {
@@ -23,7 +23,7 @@ pub fn by_the_controller() {
         world.eventually("its author to be told", |world| {
             world.told("allows at most 5Mi, and 10Mi is asked for")
         })?;
-        assert!(order(world).is_null());
+        assert!(node_volume(world).is_null());
         let class = Key::new("StorageClass", "", "limited");
         let allow = |world: &World, largest: &str| {
             let allowed = limited(largest);
@@ -41,11 +41,11 @@ pub fn by_the_controller() {
             let conditions = &world.the_claim("data")["status"]["conditions"];
             world.told(words) && conditions.to_string().contains(words)
         })?;
-        assert_eq!(order(world)["spec"]["size"], 10 * MEBI);
+        assert_eq!(node_volume(world)["spec"]["size"], 10 * MEBI);
         let volume = &world.server.store().all("PersistentVolume")[0];
         assert_eq!(volume["spec"]["capacity"]["storage"], "100Mi");
 
-        let before = order(world);
+        let before = node_volume(world);
         let key = Key::new(
             "NodeVolume",
             "",
@@ -58,7 +58,7 @@ pub fn by_the_controller() {
         world.eventually("its author to be told", |world| {
             world.told("say 100Mi where the class allows at most 20Mi")
         })?;
-        assert!(order(world).is_null());
+        assert!(node_volume(world).is_null());
         assert_eq!(Vec::from_iter(world.storage().into_values()), [10 * MEBI]);
 
         allow(world, "100Mi");

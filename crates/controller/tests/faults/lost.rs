@@ -1,4 +1,4 @@
-//! Drivers that have made storage, and whose answer does not get into the order.
+//! Drivers that have made storage, and whose answer does not get into the NodeVolume.
 
 use crate::{
     programs::DRIVER,
@@ -31,11 +31,11 @@ fn wait_for_storage(world: &mut World) -> Result<(), String> {
 }
 
 fn is_revoked(world: &World) -> bool {
-    let orders = world.server.store().all("NodeVolume").into_iter();
-    orders.last().unwrap_or_default()["spec"]["wanted"] == "Absent"
+    let node_volumes = world.server.store().all("NodeVolume").into_iter();
+    node_volumes.last().unwrap_or_default()["spec"]["wanted"] == "Absent"
 }
 
-pub fn order_changed() {
+pub fn node_volume_changed() {
     tell(start(), |world| {
         wait_for_storage(world)?;
         world.delete_claim("data");
@@ -72,8 +72,8 @@ pub fn replaced() {
         })?;
         world.kill("controller");
         world.eventually("that to be told", |world| {
-            let order = world.server.store().all("NodeVolume").pop().unwrap();
-            order["status"]["found"] == "Present"
+            let node_volume = world.server.store().all("NodeVolume").pop().unwrap();
+            node_volume["status"]["found"] == "Present"
         })?;
         world.kill("node");
         let storage = world.path("node/storage");
@@ -91,11 +91,11 @@ pub fn replaced() {
     });
 }
 
-/// What a leader ordered anew of a bound volume is done when claim, volume and storage have gone.
+/// The NodeVolume that a leader made anew of a bound volume is done when claim, volume and storage have gone.
 pub fn recalled_late() {
     tell(World::start(), |world| {
         world.start_on_a_node();
-        let order = json!({
+        let node_volume = json!({
             "metadata": {
                 "name": "pvc-1", "labels": {"flexvol.dev/node": "node"},
                 "finalizers": ["flexvol.dev/order"],
@@ -106,7 +106,7 @@ pub fn recalled_late() {
                 "claim": {"namespace": "default", "name": "data", "uid": "1"},
             },
         });
-        world.make("NodeVolume", order);
+        world.make("NodeVolume", node_volume);
         world.eventually("people to be told", |world| world.told("may hold data"))?;
         world.eventually("nothing to be left", World::nothing_is_left)
     });

@@ -17,8 +17,8 @@ fn start(world: &mut World, first: &str) -> Result<(), String> {
 }
 
 fn ordered(world: &World) -> u64 {
-    let orders = world.server.store().all("NodeVolume");
-    orders[0]["spec"]["size"].as_u64().unwrap()
+    let node_volumes = world.server.store().all("NodeVolume");
+    node_volumes[0]["spec"]["size"].as_u64().unwrap()
 }
 
 fn counts(world: &World, size: &str) -> bool {
@@ -68,17 +68,21 @@ pub fn without_room() {
     });
 }
 
-/// A node's token answers its own orders as it likes, and quota counts on all nodes what a claim says.
+/// A node's token answers its own NodeVolumes as it likes, and quota counts on all nodes what a claim says.
 pub fn boasted() {
     tell(World::beside(Kubernetes { expands: false }), |world| {
         world.start_on_a_node();
         world.claim("data", "plain");
         world.eventually("the claim to be bound", |world| world.is_bound("data"))?;
         let name = world.server.store().all("NodeVolume")[0]["metadata"]["name"].clone();
-        let order = Key::new("NodeVolume", "", name.as_str().unwrap());
+        let node_volume = Key::new("NodeVolume", "", name.as_str().unwrap());
         let says = |world: &World, size: i64| {
             let status = json!({"size": size});
-            world.server.store().merge_status(&order, &status).unwrap();
+            world
+                .server
+                .store()
+                .merge_status(&node_volume, &status)
+                .unwrap();
         };
         says(world, i64::MAX);
         world.ask_for("data", "20Mi");

@@ -149,7 +149,7 @@ fn equal_nodes_get_volumes_in_turn() {
 }
 
 #[test]
-fn controllers_of_different_drivers_leave_each_others_orders_alone() {
+fn controllers_of_different_drivers_leave_each_others_node_volumes_alone() {
     alone::another_driver();
 }
 
@@ -194,8 +194,8 @@ fn a_leader_whose_lease_somebody_else_took_ends() {
 }
 
 #[test]
-fn what_a_driver_made_is_told_though_the_order_has_changed_meanwhile() {
-    lost::order_changed();
+fn what_a_driver_made_is_told_though_the_node_volume_has_changed_meanwhile() {
+    lost::node_volume_changed();
 }
 
 #[test]
@@ -403,7 +403,7 @@ fn what_no_event_can_say_is_in_the_log() {
 }
 
 #[test]
-fn an_order_that_is_said_not_to_be_there_is_asked_for_again() {
+fn a_node_volume_that_is_said_not_to_be_there_is_asked_for_again() {
     refused::order_not_found();
 }
 

@@ -1,4 +1,4 @@
-//! A persistent volume on another node than its order: a leader that was late has made it.
+//! A persistent volume on another node than its NodeVolume: a leader that was late has made it.
 
 use crate::{
     programs::DRIVER,
@@ -50,13 +50,13 @@ pub fn made_late() {
                 },
             }),
         );
-        let order = |world: &World| world.get("NodeVolume", "", &name)["spec"].clone();
+        let node_volume = |world: &World| world.get("NodeVolume", "", &name)["spec"].clone();
         world.eventually("what was ordered of the other not to be wanted", |world| {
-            order(world)["wanted"] == "Absent"
+            node_volume(world)["wanted"] == "Absent"
         })?;
         world.start_agent("two", &[]);
         world.eventually("it to be ordered of its own node", |world| {
-            order(world)["node"] == "one"
+            node_volume(world)["node"] == "one"
         })?;
         world.eventually("the claim to be bound", |world| world.is_bound("data"))?;
         world.ask_for("data", "20Mi");

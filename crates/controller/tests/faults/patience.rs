@@ -31,8 +31,8 @@ pub fn nodes_that_are_full() {
             begun.elapsed() > Duration::from_secs(5)
         })?;
         let requests = world.server.requests().into_iter();
-        let orders = requests.filter(|request| request.starts_with("POST NodeVolume"));
-        assert_eq!(orders.count(), 2, "each node is asked once");
+        let node_volumes = requests.filter(|request| request.starts_with("POST NodeVolume"));
+        assert_eq!(node_volumes.count(), 2, "each node is asked once");
         world.delete_claim("data");
         world.eventually("nothing to be left", World::nothing_is_left)
     });
@@ -48,8 +48,8 @@ pub fn failures_that_repeat() {
         })?;
         let looks = |world: &World| asked(world, "GET PersistentVolumeClaim data");
         let answers = |world: &World| {
-            let order = world.server.store().all("NodeVolume").pop();
-            order.unwrap_or_default()["status"]["failures"]
+            let node_volume = world.server.store().all("NodeVolume").pop();
+            node_volume.unwrap_or_default()["status"]["failures"]
                 .as_u64()
                 .unwrap_or(0)
         };

@@ -151,10 +151,10 @@ pub fn order_not_found() {
         world.eventually("storage to be ordered", |world| {
             world.server.store().count("NodeVolume") == 1
         })?;
-        let order = world.server.store().all("NodeVolume").pop().unwrap();
+        let node_volume = world.server.store().all("NodeVolume").pop().unwrap();
         let read = format!(
             "GET NodeVolume {}",
-            order["metadata"]["name"].as_str().unwrap()
+            node_volume["metadata"]["name"].as_str().unwrap()
         );
         let times = |world: &World| {
             let requests = world.server.requests().into_iter();
@@ -165,7 +165,7 @@ pub fn order_not_found() {
             .refuse(&read, refused(404, "", "404 page not found\n"));
         let before = times(world);
         world.start_agent("node", &[]);
-        world.eventually("the agent to ask for its order", |world| {
+        world.eventually("the agent to ask for its NodeVolume", |world| {
             times(world) > before
         })?;
         world.server.refuse(&read, None);

@@ -6,8 +6,8 @@ use serde_json::json;
 use std::fs;
 
 /// The volume was released, and its storage is to be deleted. An administrator has it retained and deletes the
-/// volume, so the controller lets go of the order first, and then of the volume. The agent has read the order before
-/// all that, and reads the volume after it.
+/// volume, so the controller lets go of the NodeVolume first, and then of the volume. The agent has read the
+/// NodeVolume before all that, and reads the volume after it.
 pub fn read_late() {
     tell(World::start(), |world| {
         world.start_on_a_node();
@@ -19,7 +19,7 @@ pub fn read_late() {
         world.kill("controller");
         let name = world.the_claim("data")["spec"]["volumeName"].clone();
         let name = name.as_str().unwrap();
-        let [volume, order] =
+        let [volume, node_volume] =
             ["PersistentVolume", "NodeVolume"].map(|kind| Key::new(kind, "", name));
         world.delete_claim("data");
         world.eventually("the claim to be gone", |world| {
@@ -31,22 +31,23 @@ pub fn read_late() {
             let all = world.server.requests().into_iter();
             all.filter(|other| *other == request).count()
         };
-        let (orders, volumes) = (read(world, "NodeVolume"), read(world, "PersistentVolume"));
+        let (node_volumes, volumes) = (read(world, "NodeVolume"), read(world, "PersistentVolume"));
         let hold = world.server.hold(&format!("GET PersistentVolume {name}"));
         let absent = json!({"spec": {"wanted": "Absent"}});
-        world.server.store().merge(&order, &absent).unwrap();
-        world.eventually("the agent to read the order twice", |world| {
-            read(world, "NodeVolume") >= orders + 2 && read(world, "PersistentVolume") > volumes
+        world.server.store().merge(&node_volume, &absent).unwrap();
+        world.eventually("the agent to read the NodeVolume twice", |world| {
+            read(world, "NodeVolume") >= node_volumes + 2
+                && read(world, "PersistentVolume") > volumes
         })?;
-        for gone in [&order, &volume] {
+        for gone in [&node_volume, &volume] {
             let free = json!({"metadata": {"finalizers": null}});
             world.server.store().merge(gone, &free).unwrap();
             world.server.store().remove(gone).unwrap();
         }
         drop(hold);
-        world.eventually("the agent to be done with the order", |world| {
+        world.eventually("the agent to be done with the NodeVolume", |world| {
             let said = fs::read_to_string(world.path("node.log")).unwrap();
-            said.contains("cannot serve an order") || world.storage().is_empty()
+            said.contains("cannot reconcile") || world.storage().is_empty()
         })?;
         assert_eq!(Vec::from_iter(world.storage().into_values()), [10 * MEBI]);
         Ok(())

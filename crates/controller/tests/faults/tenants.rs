@@ -143,8 +143,8 @@ pub fn annotated_class() {
         world.eventually("the claim to be bound", |world| world.is_bound("data"))?;
         let volume = world.server.store().all("PersistentVolume").pop().unwrap();
         assert_eq!(volume["spec"]["storageClassName"], "slow");
-        let order = world.server.store().all("NodeVolume").pop().unwrap();
-        assert_eq!(order["spec"]["parameters"]["pool"], "slow");
+        let node_volume = world.server.store().all("NodeVolume").pop().unwrap();
+        assert_eq!(node_volume["spec"]["parameters"]["pool"], "slow");
         world.delete_claim("data");
         world.eventually("nothing to be left", World::nothing_is_left)
     });

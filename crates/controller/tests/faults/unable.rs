@@ -84,10 +84,10 @@ pub fn unknown() {
         known(world, 3)?;
         claims(world, "plain", &names(4))?;
         let requests = world.server.requests();
-        let orders = requests
+        let node_volumes = requests
             .iter()
             .filter(|asked| asked.starts_with("POST NodeVolume"));
-        assert_eq!(orders.count(), 4, "it is not even asked");
+        assert_eq!(node_volumes.count(), 4, "it is not even asked");
         Ok(())
     });
 }
@@ -230,10 +230,10 @@ pub fn infeasible() {
             })
         })?;
         let requests = world.server.requests();
-        let orders = requests
+        let node_volumes = requests
             .iter()
             .filter(|asked| asked.starts_with("POST NodeVolume"));
-        assert!(orders.count() <= 2 * 9, "no third node is asked");
+        assert!(node_volumes.count() <= 2 * 9, "no third node is asked");
         claims(world, "plain", &names(1))?;
         let claim = world.the_claim("c0");
         assert!(!told_of(world, &claim, "node"), "it had a node at once");
@@ -258,22 +258,23 @@ pub fn hanging() {
         known(world, 2)?;
         world.claim("first", "plain");
         world.eventually("the node with the most room to be asked", |world| {
-            let orders = world.server.store().all("NodeVolume");
-            orders.iter().any(|order| {
-                order["spec"]["node"] == "big" && order["status"]["problem"]["class"] == "uncertain"
+            let node_volumes = world.server.store().all("NodeVolume");
+            node_volumes.iter().any(|node_volume| {
+                node_volume["spec"]["node"] == "big"
+                    && node_volume["status"]["problem"]["class"] == "uncertain"
             })
         })?;
         claims(world, "plain", &names(8))?;
         assert_eq!(world.nodes_of_storage(), ["small"; 8]);
-        let order = world.server.store().all("NodeVolume").into_iter();
-        let mut of_big = order.filter(|order| order["spec"]["node"] == "big");
+        let node_volume = world.server.store().all("NodeVolume").into_iter();
+        let mut of_big = node_volume.filter(|node_volume| node_volume["spec"]["node"] == "big");
         assert_eq!(of_big.next().unwrap()["spec"]["claim"]["name"], "first");
         assert!(of_big.next().is_none());
         Ok(())
     });
 }
 
-/// A node whose agent promises more than others have, and answers each order as if it were about to be done.
+/// A node whose agent promises more than others have, and answers each NodeVolume as if it were about to be done.
 pub fn boasting() {
     tell(World::start(), |world| {
         for node in ["liar", "small"] {
@@ -330,19 +331,19 @@ fn lie(world: &World) {
         let key = Key::new("StorageNode", "", "liar");
         store.merge_status(&key, &status).unwrap();
     }
-    for order in store.all("NodeVolume") {
-        if order["spec"]["node"] != "liar" {
+    for node_volume in store.all("NodeVolume") {
+        if node_volume["spec"]["node"] != "liar" {
             continue;
         }
-        let generation = &order["metadata"]["generation"];
-        let status = if order["spec"]["wanted"] == "Absent" {
+        let generation = &node_volume["metadata"]["generation"];
+        let status = if node_volume["spec"]["wanted"] == "Absent" {
             json!({"found": "Absent", "problem": null, "observedGeneration": generation})
         } else {
             let problem = json!({"class": "retryable", "message": "it is about to be made"});
             json!({"failures": 1, "problem": problem, "observedGeneration": generation})
         };
-        if order["status"]["observedGeneration"] != *generation {
-            let name = order["metadata"]["name"].as_str().unwrap();
+        if node_volume["status"]["observedGeneration"] != *generation {
+            let name = node_volume["metadata"]["name"].as_str().unwrap();
             store
                 .merge_status(&Key::new("NodeVolume", "", name), &status)
                 .unwrap();

@@ -53,8 +53,8 @@ pub fn not_ready() {
         let write = "PUT StorageNode/status node";
         let hold = world.server.hold(write);
         world.start_agent("node", &[&format!("--listen={address}")]);
-        // The watch begins when all orders were seen.
-        world.eventually("the agent to see orders, and to tell", |world| {
+        // The watch begins when all NodeVolumes were seen.
+        world.eventually("the agent to see NodeVolumes, and to tell", |world| {
             let all = world.server.requests();
             let asked = |request: &str| all.iter().any(|other| other == request);
             asked("WATCH NodeVolume ") && asked(write)

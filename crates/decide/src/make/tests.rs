@@ -2,30 +2,30 @@ use super::super::{Problem, decide, grow::tests::observed};
 use super::*;
 use flexvol_sdk::Bytes;
 
-fn waits(change: impl Fn(&mut Claim, &mut Order)) -> Step {
+fn waits(change: impl Fn(&mut Claim, &mut NodeVolume)) -> Step {
     decide(&waiting_for(change))
 }
 
 /// A claim that has no volume, and wants one.
-fn waiting_for(change: impl Fn(&mut Claim, &mut Order)) -> Observed {
+fn waiting_for(change: impl Fn(&mut Claim, &mut NodeVolume)) -> Observed {
     let mut observed = observed(10, 10);
     observed.volume = None;
-    let (claim, order) = (observed.claim.as_mut(), observed.order.as_mut());
-    let (claim, order) = (claim.unwrap(), order.unwrap());
+    let (claim, node_volume) = (observed.claim.as_mut(), observed.node_volume.as_mut());
+    let (claim, node_volume) = (claim.unwrap(), node_volume.unwrap());
     (claim.held, claim.binding) = (true, Binding::None);
     claim.wish = Wish::Storage { node: None };
-    order.published = Published::No;
-    change(claim, order);
+    node_volume.published = Published::No;
+    change(claim, node_volume);
     observed
 }
 
 #[test]
 fn who_fails_again_and_again_for_whatever_reason_loses_the_volume() {
     let failed = |class: ErrorClass, lasts: bool, node: Option<&str>| {
-        waits(|claim, order| {
-            order.answer = Answer::None;
+        waits(|claim, node_volume| {
+            node_volume.answer = Answer::None;
             let message = "no pool".to_owned();
-            order.problem = Some(Problem {
+            node_volume.problem = Some(Problem {
                 class,
                 message,
                 lasts,
@@ -50,10 +50,10 @@ fn who_fails_again_and_again_for_whatever_reason_loses_the_volume() {
 #[test]
 fn what_no_volume_can_be_bound_to_goes_elsewhere_until_one_is_about_to_be_made() {
     let unbindable = |published: Published, node: Option<&str>| {
-        let mut observed = waiting_for(|claim, order| {
+        let mut observed = waiting_for(|claim, node_volume| {
             let node = node.map(str::to_owned);
             claim.wish = Wish::Storage { node };
-            order.published = published;
+            node_volume.published = published;
         });
         observed.unbindable = Some("taken".to_owned());
         decide(&observed)
@@ -69,10 +69,10 @@ fn what_no_volume_can_be_bound_to_goes_elsewhere_until_one_is_about_to_be_made()
 #[test]
 fn who_makes_nothing_for_too_long_loses_the_volume_whatever_it_says() {
     let stalled = |answer: Answer, published: Published, node: Option<&str>| {
-        let mut observed = waiting_for(|claim, order| {
+        let mut observed = waiting_for(|claim, node_volume| {
             let node = node.map(str::to_owned);
             claim.wish = Wish::Storage { node };
-            (order.answer, order.published) = (answer, published);
+            (node_volume.answer, node_volume.published) = (answer, published);
         });
         observed.stalled = Some("nothing comes of it".to_owned());
         decide(&observed)
@@ -91,11 +91,11 @@ fn who_makes_nothing_for_too_long_loses_the_volume_whatever_it_says() {
 #[test]
 fn what_is_about_to_be_made_is_not_taken_back_because_its_class_is_gone() {
     let refused = |published: Published, held: bool, answer: Answer, fails: bool| {
-        waits(|claim, order| {
+        waits(|claim, node_volume| {
             claim.wish = Wish::Refused("no class".to_owned());
             claim.held = held;
-            (order.published, order.answer) = (published, answer);
-            order.problem = fails.then(|| Problem {
+            (node_volume.published, node_volume.answer) = (published, answer);
+            node_volume.problem = fails.then(|| Problem {
                 class: ErrorClass::Retryable,
                 message: "gone".to_owned(),
                 lasts: false,
@@ -118,9 +118,9 @@ fn what_is_about_to_be_made_is_not_taken_back_because_its_class_is_gone() {
 #[test]
 fn what_was_ordered_of_a_class_that_was_made_anew_is_ordered_anew_unless_it_is_about_to_be_made() {
     let outdated = |published: Published| {
-        waits(|claim, order| {
+        waits(|claim, node_volume| {
             (claim.held, claim.wish) = (true, Wish::Storage { node: None });
-            (order.outdated, order.published) = (true, published);
+            (node_volume.outdated, node_volume.published) = (true, published);
         })
     };
     assert_eq!(outdated(Published::No), Step::Revoke);
@@ -130,13 +130,13 @@ fn what_was_ordered_of_a_class_that_was_made_anew_is_ordered_anew_unless_it_is_a
 
 #[test]
 fn a_claim_that_ends_does_not_wait_until_storage_is_gone_that_it_never_had() {
-    let ends = |deleting: bool, published: Published, wanted: Wanted| {
-        let mut observed = waiting_for(|claim, order| {
+    let ends = |deleting: bool, published: Published, wanted: DesiredState| {
+        let mut observed = waiting_for(|claim, node_volume| {
             (claim.deleting, claim.wish) = (deleting, Wish::Nothing);
-            (order.published, order.wanted) = (published, wanted);
+            (node_volume.published, node_volume.wanted) = (published, wanted);
         });
         observed.away = Some(Away {
-            node: observed.order.as_ref().unwrap().node.clone(),
+            node: observed.node_volume.as_ref().unwrap().node.clone(),
             why: "silent".to_owned(),
             lost: true,
             removed: false,
@@ -145,21 +145,24 @@ fn a_claim_that_ends_does_not_wait_until_storage_is_gone_that_it_never_had() {
     };
     let told = Step::Stuck("silent".to_owned());
     for published in [Published::No, Published::Soon, Published::Seen] {
-        let of_order = |wanted: Wanted| ends(true, published, wanted);
-        assert_eq!(of_order(Wanted::Absent), Step::LetClaimGo);
-        assert_eq!(ends(false, published, Wanted::Absent), told);
+        let of_node_volume = |wanted: DesiredState| ends(true, published, wanted);
+        assert_eq!(of_node_volume(DesiredState::Absent), Step::LetClaimGo);
+        assert_eq!(ends(false, published, DesiredState::Absent), told);
     }
-    assert_eq!(ends(true, Published::Soon, Wanted::Present), Step::Revoke);
+    assert_eq!(
+        ends(true, Published::Soon, DesiredState::Present),
+        Step::Revoke
+    );
 }
 
 #[test]
 fn what_became_of_a_node_says_nothing_of_another_one() {
-    let away = |of: &str, order: bool, chosen: Option<&str>| {
-        let mut observed = waiting_for(|claim, order| {
+    let away = |of: &str, node_volume: bool, chosen: Option<&str>| {
+        let mut observed = waiting_for(|claim, node_volume| {
             let node = chosen.map(str::to_owned);
-            (claim.wish, order.answer) = (Wish::Storage { node }, Answer::None);
+            (claim.wish, node_volume.answer) = (Wish::Storage { node }, Answer::None);
         });
-        observed.order = observed.order.filter(|_| order);
+        observed.node_volume = observed.node_volume.filter(|_| node_volume);
         observed.away = Some(Away {
             node: of.to_owned(),
             why: "gone".to_owned(),
@@ -172,15 +175,15 @@ fn what_became_of_a_node_says_nothing_of_another_one() {
     assert_eq!(away("m", true, None), Step::Rest);
     assert_eq!(away("m", false, Some("m")), Step::Reschedule);
     let node = Some("n".to_owned());
-    assert_eq!(away("m", false, Some("n")), Step::Order { node });
+    assert_eq!(away("m", false, Some("n")), Step::CreateNodeVolume { node });
 }
 
 #[test]
 fn a_name_in_a_claim_binds_nothing_unless_the_volume_was_seen() {
     let named = |published: Published, wish: Wish| {
-        waits(|claim, order| {
+        waits(|claim, node_volume| {
             (claim.binding, claim.wish) = (Binding::Named, wish.clone());
-            order.published = published;
+            node_volume.published = published;
         })
     };
     let wants = || Wish::Storage { node: None };
@@ -196,10 +199,10 @@ fn a_name_in_a_claim_binds_nothing_unless_the_volume_was_seen() {
 }
 
 #[test]
-fn an_order_is_made_anew_of_what_may_be_there_and_of_no_more_than_the_class_allows() {
+fn a_node_volume_is_made_anew_of_what_may_be_there_and_of_no_more_than_the_class_allows() {
     let recalled = |request: u64, most: Option<u64>| {
         let mut observed = observed(30, 10);
-        observed.order = None;
+        observed.node_volume = None;
         observed.volume.as_mut().unwrap().capacity = Bytes(30);
         let claim = observed.claim.as_mut().unwrap();
         (claim.request, claim.most) = (Bytes(request), most.map(Bytes));
@@ -217,7 +220,7 @@ fn an_order_is_made_anew_of_what_may_be_there_and_of_no_more_than_the_class_allo
     assert_eq!(recalled(40, Some(50)), Some(40));
     assert_eq!(recalled(60, Some(50)), Some(50));
     let mut kept = observed(10, 10);
-    (kept.order, kept.claim) = (None, None);
+    (kept.node_volume, kept.claim) = (None, None);
     assert_eq!(decide(&kept), Step::Rest, "nobody has the volume");
 }
 
@@ -237,37 +240,37 @@ fn a_claim_is_held_until_kubernetes_has_bound_it_or_it_is_deleted() {
 /// It was ordered anew so late that volume and storage had gone already; what was found once may hold data.
 #[test]
 fn an_order_of_storage_that_was_never_found_since_goes_when_claim_and_volume_have_gone() {
-    let gone = |change: &dyn Fn(&mut Order)| {
-        let mut observed = waiting_for(|_, order| {
+    let gone = |change: &dyn Fn(&mut NodeVolume)| {
+        let mut observed = waiting_for(|_, node_volume| {
             let message = "no such volume".to_owned();
-            order.published = Published::Seen;
-            order.answer = Answer::None;
-            order.problem = Some(Problem {
+            node_volume.published = Published::Seen;
+            node_volume.answer = Answer::None;
+            node_volume.problem = Some(Problem {
                 class: ErrorClass::Retryable,
                 message,
                 lasts: true,
             });
-            change(order);
+            change(node_volume);
         });
         observed.claim = None;
         decide(&observed)
     };
-    let stays = |change: &dyn Fn(&mut Order)| matches!(gone(change), Step::Stuck(_));
+    let stays = |change: &dyn Fn(&mut NodeVolume)| matches!(gone(change), Step::Stuck(_));
     assert_eq!(gone(&|_| {}), Step::Forget);
     assert!(stays(
-        &|order| order.answer = Answer::Present(Some(Bytes(10)))
+        &|node_volume| node_volume.answer = Answer::Present(Some(Bytes(10)))
     ));
-    assert!(stays(&|order| order.answered = false));
-    assert!(stays(&|order| order.problem = None));
-    assert!(stays(&|order| {
-        order.problem.as_mut().unwrap().lasts = false;
+    assert!(stays(&|node_volume| node_volume.answered = false));
+    assert!(stays(&|node_volume| node_volume.problem = None));
+    assert!(stays(&|node_volume| {
+        node_volume.problem.as_mut().unwrap().lasts = false;
     }));
-    let mut lost = waiting_for(|claim, order| {
+    let mut lost = waiting_for(|claim, node_volume| {
         claim.binding = Binding::Named;
-        order.published = Published::Seen;
-        order.answer = Answer::None;
+        node_volume.published = Published::Seen;
+        node_volume.answer = Answer::None;
     });
-    lost.order.as_mut().unwrap().problem = Some(Problem {
+    lost.node_volume.as_mut().unwrap().problem = Some(Problem {
         class: ErrorClass::Retryable,
         message: "no such volume".to_owned(),
         lasts: true,

@@ -10,7 +10,7 @@ mod users;
 mod writes;
 
 use absence::Absence;
-use flexvol_decide::{Answer, Published, Step, Wanted, decide};
+use flexvol_decide::{Answer, DesiredState, Published, Step, decide};
 use flexvol_sdk::Bytes;
 pub use setting::{Setting, Tenant};
 use writes::{Target, outlives, target, writes};
@@ -76,9 +76,9 @@ impl ClaimObject {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct OrderObject {
+struct NodeVolumeObject {
     node: Node,
-    wanted: Wanted,
+    wanted: DesiredState,
     size: u64,
     published: Published,
     /// It was made from the volume: the storage is there already.
@@ -99,7 +99,7 @@ pub struct World {
     /// A volume that outlived its claim was given to another one, which is `claim` since.
     handed_on: bool,
     volume: Option<VolumeObject>,
-    order: Option<OrderObject>,
+    node_volume: Option<NodeVolumeObject>,
     /// The storage on each node, and its size.
     storage: [Option<u64>; 2],
     /// Somebody's data are in it.
@@ -110,7 +110,7 @@ pub struct World {
     force_used: bool,
     /// Then there were data, which only a person may delete.
     data_saved: bool,
-    /// What one leader has decided and not yet written, while another may lead, and the node of the order
+    /// What one leader has decided and not yet written, while another may lead, and the node of the NodeVolume
     /// that it had read.
     late: Option<(Step, Option<Node>)>,
     /// Kubernetes' binder has read the claim, whose status it writes next.
@@ -119,10 +119,10 @@ pub struct World {
     overtaken: bool,
     /// The volume was let go of.
     let_go: bool,
-    /// Volume and order as a leader's index has them, which may be behind.
-    index: Option<(VolumeObject, OrderObject)>,
+    /// Volume and NodeVolume as a leader's index has them, which may be behind.
+    index: Option<(VolumeObject, NodeVolumeObject)>,
     /// What a node read and is doing: what is wanted, and of which size.
-    working: Option<(Node, Wanted, u64, bool)>,
+    working: Option<(Node, DesiredState, u64, bool)>,
     /// A node has no room.
     full: [bool; 2],
     /// The first node is away. Meanwhile there are no other accidents, or there would be too many states.
@@ -148,7 +148,7 @@ impl World {
             claim_made: false,
             handed_on: false,
             volume: None,
-            order: None,
+            node_volume: None,
             storage: [None; 2],
             data: false,
             forced: false,
@@ -192,7 +192,10 @@ impl World {
         let outlives_machine = step == Step::Publish && self.away == Some(Absence::Lost);
         if writes(&step) && (all_there || outlives_machine) && may_be_late {
             let mut next = self.clone();
-            let node = self.order.as_ref().map(|order| order.node);
+            let node = self
+                .node_volume
+                .as_ref()
+                .map(|node_volume| node_volume.node);
             next.late = Some((step.clone(), node));
             add(format!("a leader decides {step:?}"), Some(next));
         }
@@ -210,7 +213,7 @@ impl World {
         if let Some((step, next)) = self.grows_by_index() {
             add(format!("it writes {step:?} by its index"), Some(next));
         }
-        add("a node reads its order".to_owned(), self.node_reads());
+        add("a node reads its NodeVolume".to_owned(), self.node_reads());
         add("a node says more than it has".to_owned(), self.boasts());
         add("a node's driver ends".to_owned(), self.driver_ends(true));
         add(
@@ -241,10 +244,10 @@ impl World {
         let known = self.index.is_some() || self.away.is_some() || is_calm;
         // Of a volume that was handed on everything is read.
         let may_grow = claim.is_bound() && !claim.deleting && !known && !self.handed_on;
-        let known = (self.volume.clone()?, self.order.clone()?);
+        let known = (self.volume.clone()?, self.node_volume.clone()?);
         // By what says otherwise nothing grows.
         let may_grow = may_grow
-            && known.1.wanted == Wanted::Present
+            && known.1.wanted == DesiredState::Present
             && matches!(known.1.answer, Answer::Present(_))
             && !known.0.released
             && !known.0.deleting;
@@ -254,17 +257,17 @@ impl World {
         })
     }
 
-    /// Growth reads the claim alone: what it writes to volume and order is refused if they have changed.
+    /// Growth reads the claim alone: what it writes to volume and NodeVolume is refused if they have changed.
     fn grows_by_index(&self) -> Option<(Step, World)> {
-        let (volume, order) = self.index.clone()?;
+        let (volume, node_volume) = self.index.clone()?;
         let seen = World {
             volume: Some(volume),
-            order: Some(order),
+            node_volume: Some(node_volume),
             ..self.clone()
         };
         let step = decide(&seen.observe());
         let as_seen = match step {
-            Step::Resize(_) => self.order == seen.order,
+            Step::Resize(_) => self.node_volume == seen.node_volume,
             Step::SizeVolume(_) => self.volume == seen.volume,
             Step::FinishClaim(_) | Step::AwaitNode(_) => true,
             _ => false,
@@ -280,7 +283,7 @@ impl World {
         let changed = |target: Target| match target {
             Target::Claim => self.claim != next.claim,
             Target::Volume => self.volume != next.volume,
-            Target::Order => self.order != next.order,
+            Target::NodeVolume => self.node_volume != next.node_volume,
         };
         if next
             .late

@@ -125,10 +125,27 @@ impl Device {
         match device_node::open(self.number, OFlags::RDONLY | OFlags::EXCL) {
             Ok((file, _)) => Ok(Claim(file)),
             Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
-                Err(Error::new(ErrorKind::Busy, "the volume's device is in use")
+                let holders = device_node::holders(self.number);
+                let message = match holders.is_empty() {
+                    true => "the volume's device is in use".to_owned(),
+                    false => lies_on(&holders),
+                };
+                Err(Error::new(ErrorKind::Busy, message)
                     .because(format!("{} is claimed", self.path.display())))
             }
             Err(error) => Err(Error::system("claim the volume's device", error)),
+        }
+    }
+
+    /// Refuses a volume on which another device lies: that keeps it for as long as it is there, and no
+    /// pod is to blame. It may have been made of what a pod wrote, as a RAID is by udev and mdadm.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Busy`], with the names of the devices.
+    pub fn expect_no_holder(&self) -> Result<()> {
+        match device_node::holders(self.number) {
+            holders if holders.is_empty() => Ok(()),
+            holders => Err(Error::new(ErrorKind::Busy, lies_on(&holders))),
         }
     }
 
@@ -147,6 +164,14 @@ impl AsFd for Device {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }
+}
+
+#[cold]
+fn lies_on(holders: &[String]) -> String {
+    format!(
+        "the volume's device is in use: {} lies on it; find out on the node who made that, and stop it (`mdadm --stop` a RAID, `dmsetup remove` a mapping)",
+        holders.join(", ")
+    )
 }
 
 fn open_error(error: io::Error) -> Error {

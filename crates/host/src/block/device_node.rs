@@ -75,6 +75,14 @@ pub(crate) fn open_loop(index: u32) -> io::Result<(File, DeviceNumber)> {
     Ok((file, number))
 }
 
+/// What the kernel calls the devices that lie on a device: a RAID, a mapping. None where it does not tell.
+pub(crate) fn holders(number: DeviceNumber) -> Vec<String> {
+    let holders = fs::read_dir(format!("/sys/dev/block/{number}/holders"));
+    let holders = holders.into_iter().flatten().flatten();
+    let names = holders.map(|holder| holder.file_name().to_string_lossy().into_owned());
+    names.collect()
+}
+
 /// Reads a `dev` file of sysfs: `7:3` and a newline.
 pub(crate) fn number_in(path: &Path) -> io::Result<DeviceNumber> {
     let text = fs::read_to_string(path)?;

@@ -4,17 +4,19 @@
 //! exact. No result is believed: the size is measured afterwards. Nothing here can shrink: a file
 //! system that reaches beyond its device is refused before anything is sent.
 
+mod btrfs;
 mod ioctl;
 mod offline;
 mod torn;
 
+pub use btrfs::is_mounted as is_btrfs_mounted;
+pub(crate) use btrfs::{devices as btrfs_devices, uuid as btrfs_uuid};
 pub use offline::{mend, offline};
 
 use crate::{
-    block::{device::Device, device_node, number::DeviceNumber},
+    block::device::Device,
     kernel,
     superblock::{self, ExtDetails, Found, Superblock},
-    uuid::Uuid,
 };
 use flexvol_sdk::{Bytes, Error, ErrorKind, Filesystem, Result};
 use nix::errno::Errno;
@@ -156,33 +158,6 @@ pub fn online(mount: BorrowedFd<'_>, device: &Device, filesystem: Filesystem) ->
     rustix::fs::syncfs(mount)
         .map_err(|error| Error::system("write the grown file system", error))?;
     Ok(after)
-}
-
-/// What a mounted Btrfs is called by, whatever devices it was given since it was made.
-pub(crate) fn btrfs_uuid(mount: BorrowedFd<'_>) -> Option<Uuid> {
-    ioctl::btrfs_fsid(mount).ok().map(Uuid::from_bytes)
-}
-
-/// Whether a Btrfs of that UUID is mounted, in any mount namespace or none.
-///
-/// # Errors
-/// When sysfs cannot be asked.
-pub fn is_btrfs_mounted(uuid: Uuid) -> Result<bool> {
-    fs::exists(format!("/sys/fs/btrfs/{uuid}"))
-        .map_err(|error| Error::system("ask the kernel for its btrfs", error))
-}
-
-/// The block devices of a mounted Btrfs, as far as they are known. Its `st_dev` does not tell; sysfs
-/// does, by the fsid.
-pub(crate) fn btrfs_devices(mount: BorrowedFd<'_>) -> Vec<DeviceNumber> {
-    let Some(uuid) = btrfs_uuid(mount) else {
-        return Vec::new();
-    };
-    let devices = fs::read_dir(format!("/sys/fs/btrfs/{uuid}/devices"));
-    let devices = devices.into_iter().flatten().flatten();
-    devices
-        .filter_map(|device| device_node::number_in(&device.path().join("dev")).ok())
-        .collect()
 }
 
 fn grow_xfs(mount: BorrowedFd<'_>, space: Bytes) -> Result<()> {

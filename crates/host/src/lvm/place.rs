@@ -79,12 +79,17 @@ impl Place {
 
     /// Gives the place a pool's key, unless it has one; the flag tells whether it had none. A thin
     /// pool is also told to fail writes that find it full, at once. A copy of a group keeps the key
-    /// that it was copied with, and so its volumes. The node remembers that this is its pool.
+    /// that it was copied with, and so its volumes. The node remembers that this is its pool; `replaces`
+    /// allows that in the place of another one.
     ///
     /// # Errors
     /// As for [`Place::look`]; [`ErrorKind::Configuration`] for a thin pool that does not zero
-    /// its blocks, and [`ErrorKind::Conflict`] for a copy while the original is there.
-    pub fn init(&self) -> Result<(PoolId, bool)> {
+    /// its blocks, and [`ErrorKind::Conflict`] for a copy while the original is there, and where the node
+    /// remembers another pool, or nobody can say which.
+    pub fn init(&self, replaces: bool) -> Result<(PoolId, bool)> {
+        if !replaces {
+            self.expect_unknown_or_same(&self.look_at_any(Which::All)?)?;
+        }
         let (id, made) = self.tag()?;
         self.remember(id)?;
         Ok((id, made))

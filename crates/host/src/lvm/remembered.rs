@@ -57,11 +57,39 @@ impl Place {
         Err(Error::new(
             ErrorKind::Conflict,
             format!(
-                "the volume group is another one than the node's pool, and has its name: the pool has the id {known}, and this one {found}; are the disks of the pool attached? if this is to be the pool from now on, `flexvol pool init {}` accepts it",
+                "the volume group is another one than the node's pool, and has its name: the pool has the id {known}, and this one {found}; are the disks of the pool attached? if this is to be the pool from now on, `flexvol pool init {} --replace` accepts it",
                 self.options()
             ),
         )
         .because(format!("the group that is there has the UUID {}", view.uuid)))
+    }
+
+    /// Checks that nobody forgets another pool by making this one the pool: its volumes would be refused
+    /// from then on, also when its disks are there again.
+    pub(super) fn expect_unknown_or_same(&self, view: &View) -> Result<()> {
+        let again = format!("`flexvol pool init {} --replace`", self.options());
+        let known = match self.remembered() {
+            Ok(Some(known)) => known,
+            Ok(None) => return Ok(()),
+            Err(error) => {
+                let what = format!("{error}; where the group is the node's pool, {again}");
+                return Err(Error::new(error.kind(), what).because(error.report()));
+            }
+        };
+        // A copy keeps its key, and so the id; whether it may be the pool is asked next.
+        let found = view.pool_tag()?.map(|tag| tag.key.id());
+        let is = match found {
+            Some(found) if found == known => return Ok(()),
+            Some(found) => format!("is the pool with the id {found}"),
+            None => "is no pool".to_owned(),
+        };
+        Err(Error::new(
+            ErrorKind::Conflict,
+            format!(
+                "the node's pool of this name has the id {known}, and the group that is there, with the UUID {}, {is}; attach the disks of the pool and detach the others, or where it is gone for good: {again} forgets it, and its volumes",
+                view.uuid
+            ),
+        ))
     }
 
     /// The pools that are remembered of this place, or where no thin pool is named of all of the group.
@@ -134,7 +162,7 @@ fn read(record: &Path) -> Result<Option<PoolId>> {
         Ok(text) => PoolId::parse(text.trim_end()).map(Some).map_err(|_| {
             Error::new(
                 ErrorKind::Configuration,
-                "what the node remembers of its pool is damaged; `flexvol pool init` writes it anew",
+                "what the node remembers of its pool is damaged; `flexvol pool init` with --replace writes it anew",
             )
             .because(record.display().to_string())
         }),

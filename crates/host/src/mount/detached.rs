@@ -1,7 +1,7 @@
 //! Mounts that nobody sees yet.
 
 use super::{Target, descriptor_path, own_device, target::Flush};
-use crate::block::device::Device;
+use crate::block::{device::Device, number::DeviceNumber};
 use flexvol_sdk::{Error, ErrorKind, Filesystem, Result};
 use nix::{
     mount::{MntFlags, MsFlags, umount2},
@@ -42,6 +42,7 @@ pub struct Detached {
 #[derive(Debug)]
 struct Source {
     path: PathBuf,
+    number: DeviceNumber,
     filesystem: Filesystem,
     /// See [`Device::keeps_blocks`].
     keeps_blocks: bool,
@@ -74,6 +75,14 @@ impl Source {
         fsconfig_create(context)
     }
 
+    /// Refuses what was mounted in place of this.
+    fn expect_own(&self, root: BorrowedFd<'_>) -> Result<()> {
+        match self.filesystem {
+            Filesystem::Btrfs => own_device::expect(self.number, root),
+            _ => Ok(()),
+        }
+    }
+
     /// On kernels before 5.2.
     fn mount_by_path(&self, directory: &Path) -> Result<()> {
         nix::mount::mount(
@@ -98,15 +107,20 @@ impl Detached {
     /// another one in its place. That never means the device is blank.
     pub fn new(device: &Device, filesystem: Filesystem) -> Result<Self> {
         let mounted = || Detached::of_any_device(device, filesystem);
-        match filesystem {
+        let detached = match filesystem {
             Filesystem::Btrfs => own_device::mounted_from(device, mounted),
             _ => mounted(),
-        }
+        };
+        detached.or_else(|refused| match refused.kind() {
+            ErrorKind::Busy => device.expect_no_holder().and(Err(refused)),
+            _ => Err(refused),
+        })
     }
 
     fn of_any_device(device: &Device, filesystem: Filesystem) -> Result<Self> {
         let source = Source {
             path: device.path().to_owned(),
+            number: device.number(),
             filesystem,
             keeps_blocks: device.keeps_blocks(),
         };
@@ -114,13 +128,7 @@ impl Detached {
             Err(Failed::NoSuchCall) => (None, in_own_namespace(&source)?),
             Err(Failed::With(error)) => return Err(error),
             Ok(mount) => {
-                let root = openat(
-                    &mount,
-                    c".",
-                    OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,
-                    Mode::empty(),
-                )
-                .map_err(|error| Error::system("open the mounted file system", error))?;
+                let root = root_of(&mount)?;
                 (Some(mount), root)
             }
         };
@@ -167,6 +175,7 @@ impl Detached {
         let mount = if read_only {
             twin = fsmounted(&self.source, MountAttrFlags::MOUNT_ATTR_RDONLY)
                 .map_err(Failed::into_error)?;
+            self.source.expect_own(root_of(&twin)?.as_fd())?;
             &twin
         } else {
             mount
@@ -183,10 +192,14 @@ impl Detached {
 
     fn attach_by_path(&self, directory: &OwnedFd, target: &Target, read_only: bool) -> Result<()> {
         self.source.mount_by_path(&descriptor_path(directory))?;
-        if !read_only {
-            return Ok(());
-        }
-        target.set_read_only(true).inspect_err(|_| {
+        let done = target
+            .root()
+            .and_then(|root| self.source.expect_own(root.as_fd()))
+            .and_then(|()| match read_only {
+                true => target.set_read_only(true),
+                false => Ok(()),
+            });
+        done.inspect_err(|_| {
             // What was asked for is not there, so nothing may be.
             if let Err(error) = target.unmount(Flush::Filesystem) {
                 log::error!("cannot undo a mount: {}", error.report());
@@ -199,6 +212,13 @@ impl AsFd for Detached {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.file()
     }
+}
+
+/// The root of a mount, open for ioctls.
+fn root_of(mount: &OwnedFd) -> Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    openat(mount, c".", flags, Mode::empty())
+        .map_err(|error| Error::system("open the mounted file system", error))
 }
 
 enum Failed {

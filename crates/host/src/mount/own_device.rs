@@ -10,7 +10,10 @@ use crate::{
     fs::grow,
 };
 use flexvol_sdk::{Error, ErrorKind, Result};
-use std::{os::fd::AsFd, path::Path};
+use std::{
+    os::fd::{AsFd, BorrowedFd},
+    path::Path,
+};
 
 /// Mounts the Btrfs of a device, which must be its only one. Nobody has seen a mount of another's: it is
 /// dropped, with which kernels since 6.2, and 6.1 as it is maintained, forget its device
@@ -27,6 +30,16 @@ pub(super) fn mounted_from<M: AsFd>(device: &Device, mount: impl Fn() -> Result<
     match try_once()? {
         Ok(mounted) => Ok(mounted),
         Err(_) => try_once()?.map_err(|found| of_others(&found)),
+    }
+}
+
+/// Refuses a mount that is not of that device alone: one more of the file system is another question to
+/// the kernel.
+pub(super) fn expect(device: DeviceNumber, mount: BorrowedFd<'_>) -> Result<()> {
+    let found = grow::btrfs_devices(mount);
+    match found == [device] {
+        true => Ok(()),
+        false => Err(of_others(&found)),
     }
 }
 

@@ -130,6 +130,12 @@ impl Target {
         }
     }
 
+    /// The same, open for ioctls.
+    pub(super) fn root(&self) -> Result<OwnedFd> {
+        self.open_last(OFlags::RDONLY)
+            .map_err(|error| Error::system("open the mounted file system", error))
+    }
+
     fn open_last(&self, flags: OFlags) -> rustix::io::Result<OwnedFd> {
         let flags = flags | OFlags::NOFOLLOW | OFlags::DIRECTORY | OFlags::CLOEXEC;
         openat(&self.parent, &self.name, flags, Mode::empty())

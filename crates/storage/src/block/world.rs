@@ -14,10 +14,11 @@ use crate::{
 };
 use flexvol_host::{
     Device, DeviceNumber, VolumeId,
-    fs::grow,
+    fs::grow::{self, Geometry},
     lock,
     mount::{self, Detached, Target},
     mountinfo,
+    superblock::Superblock,
 };
 use flexvol_sdk::{Bytes, Error, ErrorKind, Filesystem, Result};
 use std::path::{Path, PathBuf};
@@ -131,14 +132,39 @@ impl<'a, B: BlockBackend> BlockWorld<'a, B> {
         })
     }
 
-    /// Whether the file system is mounted without the volume's device, which tells nothing then.
-    fn is_moved(mark: &Mark) -> Result<bool> {
-        match mark.format {
-            Some(format) if format.filesystem == Filesystem::Btrfs => {
-                grow::is_btrfs_mounted(format.uuid)
-            }
-            _ => Ok(false),
+    /// Whether the file system is mounted without the volume's device, which tells nothing then. Of one
+    /// that is still on the volume it is a copy that is mounted: whoever takes a device out of a btrfs,
+    /// or replaces it, takes its superblock from it (`btrfs_scratch_superblocks`).
+    fn is_moved(&self, mark: &Mark) -> Result<bool> {
+        let Some(format) = mark.format else {
+            return Ok(false);
+        };
+        if format.filesystem != Filesystem::Btrfs || !grow::is_btrfs_mounted(format.uuid)? {
+            return Ok(false);
         }
+        let found = match &self.device {
+            Some(device) => grow::measure_unmounted(device.file())?,
+            None => self.measure_without_device()?,
+        };
+        let is_there = |(found, _): &(Superblock, _)| {
+            found.filesystem == format.filesystem && found.uuid == format.uuid
+        };
+        Ok(!found.as_ref().is_some_and(is_there))
+    }
+
+    /// `None` also where nothing can be looked at without a device that would not stay.
+    fn measure_without_device(&self) -> Result<Option<(Superblock, Geometry)>> {
+        let (backend, volume) = (self.stored.backend()?, &self.stored.volume);
+        if let Some(image) = backend.image(volume)? {
+            return grow::measure_unmounted(&image);
+        }
+        if !B::KEEPS_UNUSED {
+            return Ok(None);
+        }
+        let device = backend.map(volume, self.lock.hint())?;
+        let found = grow::measure_unmounted(device.file());
+        backend.unmap(device)?;
+        found
     }
 
     /// Whether a mount on this directory of the node would be a second one of the volume.
@@ -212,7 +238,7 @@ impl<B: BlockBackend> World for BlockWorld<'_, B> {
         let device = match (&self.device, mark) {
             (Some(device), Some(mark)) => {
                 let (number, size) = (device.number(), device.size()?);
-                let in_use = goal.ends_use() && (is_claimed(device)? || Self::is_moved(&mark)?);
+                let in_use = goal.ends_use() && (is_claimed(device)? || self.is_moved(&mark)?);
                 let content = match &asset {
                     Some(asset) if deep && self.fits && size >= asset.size => {
                         self.read_content(&mark, asset.size)?
@@ -231,7 +257,7 @@ impl<B: BlockBackend> World for BlockWorld<'_, B> {
                     used_by_pods,
                 ))
             }
-            (None, Some(mark)) if goal.ends_use() && Self::is_moved(&mark)? => {
+            (None, Some(mark)) if goal.ends_use() && self.is_moved(&mark)? => {
                 let size = asset.as_ref().map_or(Bytes(0), |asset| asset.size);
                 let state = DeviceState {
                     size,
@@ -299,7 +325,10 @@ impl<B: BlockBackend> BlockWorld<'_, B> {
 fn is_claimed(device: &Device) -> Result<bool> {
     match device.claim() {
         Ok(_) => Ok(false),
-        Err(busy) if busy.kind() == ErrorKind::Busy => Ok(true),
+        Err(busy) if busy.kind() == ErrorKind::Busy => {
+            device.expect_no_holder()?;
+            Ok(true)
+        }
         Err(error) => Err(error),
     }
 }

@@ -43,25 +43,14 @@ pub(super) fn pools<B: Backend>(
     leftovers
 }
 
-/// Volumes that were deleted and kept for as long as that was wanted then, and as their pool says now.
+/// Volumes that were deleted and kept for as long as that was wanted then, and as their pool says now,
+/// and those that are more than their pool keeps.
 /// A pool that cannot be read is told of by [`pools`].
 fn kept(driver: &VolumeDriver, dry_run: bool) -> Vec<Leftover> {
     let mut leftovers = Vec::new();
     for pool in &driver.pools {
-        let deleted = pool.open().and_then(|opened| {
-            let backend = opened.backend();
-            let volumes = backend.catalog().volume_ids()?;
-            Ok(volumes
-                .into_iter()
-                .filter(|volume| {
-                    let asset = backend.find(volume).ok().flatten();
-                    asset
-                        .and_then(|asset| asset.mark)
-                        .is_some_and(|mark| mark.deleted.is_some())
-                })
-                .collect::<Vec<_>>())
-        });
-        for volume in deleted.unwrap_or_default() {
+        for volume in driver.kept(pool).unwrap_or_default() {
+            let volume = volume.id;
             // Whoever holds the lock may be taking it back.
             let Ok(lock) = lock::volume(&volume, Duration::ZERO) else {
                 continue;
@@ -73,6 +62,12 @@ fn kept(driver: &VolumeDriver, dry_run: bool) -> Vec<Leftover> {
             };
             leftovers.push(Leftover {
                 what: format!("volume {volume}, which was deleted and {how_long}"),
+                removed,
+            });
+        }
+        for (volume, removed) in driver.keep_at_most(pool, dry_run) {
+            leftovers.push(Leftover {
+                what: format!("volume {volume}, which was deleted and is more than is kept"),
                 removed,
             });
         }

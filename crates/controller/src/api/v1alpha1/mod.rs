@@ -36,10 +36,10 @@ pub struct NodeVolumeSpec {
     /// The node's name.
     pub node: String,
     /// Whether the storage shall be there.
-    pub wanted: Wanted,
+    pub wanted: StorageState,
     /// How large it shall be at least, in bytes.
     pub size: u64,
-    /// The largest size that was ordered, if a former order was of more.
+    /// The largest size that was ordered, if more was ordered before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub most: Option<u64>,
     /// A persistent volume is about to be made.
@@ -53,7 +53,7 @@ pub struct NodeVolumeSpec {
     /// The parameters of the storage class.
     #[serde(default)]
     pub parameters: BTreeMap<String, String>,
-    /// The options of the persistent volume, if the storage was made before this order.
+    /// The options of the persistent volume, if the storage was made before this NodeVolume.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub made: Option<Made>,
 }
@@ -68,7 +68,7 @@ impl NodeVolumeSpec {
 
 /// Whether storage shall be there.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
-pub enum Wanted {
+pub enum StorageState {
     /// It shall.
     Present,
     /// It shall not.
@@ -104,7 +104,7 @@ pub struct Made {
 pub struct NodeVolumeStatus {
     /// Whether the storage is there; missing before the driver has said it once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub found: Option<Wanted>,
+    pub found: Option<StorageState>,
     /// Its measured size in bytes, if the driver tells sizes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<u64>,
@@ -120,7 +120,7 @@ pub struct NodeVolumeStatus {
     /// How many calls have failed since one succeeded.
     #[serde(default)]
     pub failures: u32,
-    /// The generation of the order that this is an answer to.
+    /// The generation of the NodeVolume that this is an answer to.
     #[serde(default)]
     pub observed_generation: i64,
 }

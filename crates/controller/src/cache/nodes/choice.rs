@@ -1,6 +1,6 @@
 //! Which node gets a volume.
 
-use super::{Asker, Known, NoNode, Nodes, Silence, room::Estimate};
+use super::{Asker, NoNode, NodeRecord, Nodes, Silence, room::Estimate};
 use crate::{
     api::labels::checksum,
     k8s::node::{is_cordoned, taints},
@@ -150,7 +150,7 @@ impl Nodes {
         }
         let all = self.all();
         let able = || {
-            let has_driver = |known: &Known| known.status.drivers.contains_key(driver);
+            let has_driver = |known: &NodeRecord| known.status.drivers.contains_key(driver);
             all.iter().filter(move |(_, known)| has_driver(known))
         };
         let heard = || able().filter(|(_, known)| known.may_be_asked(self.silence));

@@ -1,12 +1,12 @@
 //! What a driver had no room for, whatever it says of its capacity.
 
-use crate::support::work_queue::Pace;
+use crate::runtime::backoff::Backoff;
 use flexvol_sdk::Bytes;
 use std::time::Duration;
 use tokio::time::Instant;
 
 /// How long a driver that had no room is not asked again.
-const PAUSE: Pace = Pace {
+const PAUSE: Backoff = Backoff {
     first: Duration::from_secs(60),
     longest: Duration::from_secs(3600),
 };

@@ -1,6 +1,6 @@
 //! Nodes of which the object with their agents' words was removed. Their agents may live, and speak again.
 
-use super::{Known, Silence};
+use super::{NodeRecord, Silence};
 use std::{collections::BTreeMap, time::Duration};
 use tokio::time::Instant;
 
@@ -17,8 +17,8 @@ pub(super) struct Gone {
     told: bool,
 }
 
-impl From<Known> for Gone {
-    fn from(known: Known) -> Self {
+impl From<NodeRecord> for Gone {
+    fn from(known: NodeRecord) -> Self {
         Gone {
             heard: known.heard,
             seen: Silence::since(&known.status),

@@ -1,18 +1,18 @@
-//! Nodes' drivers that do not end their calls, or of whose calls nothing comes, as the answers to orders tell.
+//! Nodes' drivers that do not end their calls, or of whose calls nothing comes, as the answers to NodeVolumes tell.
 //!
-//! An agent that is broken, or lies, answers what it likes: of an order for a volume that is not there yet its answers
-//! prove nothing but that there is one.
+//! An agent that is broken, or lies, answers what it likes: of a NodeVolume for a volume that is not there yet its
+//! answers prove nothing but that there is one.
 
 use crate::{
-    agent::action::{Duty, duty},
-    api::v1alpha1::{NodeVolume, Wanted},
+    agent::callout::{Callout, next_callout},
+    api::v1alpha1::{NodeVolume, StorageState},
 };
 use flexvol_sdk::ErrorClass;
 use kube::ResourceExt;
 use std::{collections::BTreeMap, time::Duration};
 use tokio::time::Instant;
 
-/// An order that is not answered for so long is of a driver that hangs, or has much to do.
+/// A NodeVolume that is not answered for so long is of a driver that hangs, or has much to do.
 const LONG: Duration = Duration::from_secs(60);
 
 /// A node and a driver of which nothing came count as hanging for so long after that.
@@ -25,24 +25,24 @@ type Place = (String, String);
 #[derive(Debug, Default)]
 pub(super) struct Hanging {
     calls: BTreeMap<Place, Calls>,
-    /// Where each open order is, by its name: while a watch was broken it may have been made anew elsewhere.
+    /// Where each open NodeVolume is, by its name: while a watch was broken it may have been made anew elsewhere.
     places: BTreeMap<String, Place>,
 }
 
 /// The calls of one driver on one node.
 #[derive(Debug, Default)]
 struct Calls {
-    /// By the order's name.
+    /// By the NodeVolume's name.
     open: BTreeMap<String, Open>,
     /// Nobody knows how the last one ended, and none has ended well since.
     uncertain: bool,
-    /// When it was found last that nothing had come of an order.
+    /// When it was found last that nothing had come of a NodeVolume.
     stalled: Option<Instant>,
     /// When something was done last.
     done: Option<Instant>,
 }
 
-/// An order that its node has not done.
+/// A NodeVolume that its node has not done.
 #[derive(Debug)]
 struct Open {
     generation: Option<i64>,
@@ -55,27 +55,34 @@ struct Open {
 }
 
 impl Hanging {
-    /// An order is there, as seen.
-    pub fn seen(&mut self, order: &NodeVolume) {
-        let place = (order.spec.node.clone(), order.spec.driver.clone());
-        let name = order.name_any();
+    /// A NodeVolume is there, as seen.
+    pub fn seen(&mut self, node_volume: &NodeVolume) {
+        let place = (
+            node_volume.spec.node.clone(),
+            node_volume.spec.driver.clone(),
+        );
+        let name = node_volume.name_any();
         if self.places.get(&name).is_some_and(|known| *known != place) {
             self.close(&name);
         }
-        let status = order.status.clone().unwrap_or_default();
-        let generation = order.metadata.generation;
-        let duty = duty(&order.spec, &status);
-        if duty == Duty::Nothing {
-            self.done(&place, &name, order.spec.wanted == Wanted::Present);
+        let status = node_volume.status.clone().unwrap_or_default();
+        let generation = node_volume.metadata.generation;
+        let callout = next_callout(&node_volume.spec, &status);
+        if callout == Callout::Nothing {
+            self.done(
+                &place,
+                &name,
+                node_volume.spec.wanted == StorageState::Present,
+            );
             return;
         }
-        let spec = &order.spec;
-        let is_unmade = spec.wanted == Wanted::Present && !spec.publishing && !spec.published;
+        let spec = &node_volume.spec;
+        let is_unmade = spec.wanted == StorageState::Present && !spec.publishing && !spec.published;
         let answered = Some(status.observed_generation) == generation;
         let problem = status.problem.filter(|_| answered);
         let uncertain = problem.map(|problem| problem.class() == ErrorClass::Uncertain);
         if uncertain == Some(false) && !is_unmade {
-            self.done(&place, &name, duty != Duty::Delete);
+            self.done(&place, &name, callout != Callout::Delete);
             return;
         }
         self.places.insert(name.clone(), place.clone());
@@ -93,7 +100,7 @@ impl Hanging {
         };
         let same = before.filter(|open| open.generation == generation);
         let undone = same.and_then(|open| open.undone);
-        let is_undone = is_unmade || spec.wanted == Wanted::Absent;
+        let is_undone = is_unmade || spec.wanted == StorageState::Absent;
         let open = Open {
             generation,
             since,
@@ -103,7 +110,7 @@ impl Hanging {
         calls.open.insert(name, open);
     }
 
-    /// The orders of which nothing has come for so long since this was asked last.
+    /// The NodeVolumes of which nothing has come for so long since this was asked last.
     pub fn stalled(&mut self, longest: impl Fn(&str) -> Duration) -> Vec<String> {
         let mut stalled = Vec::new();
         for ((node, _), calls) in &mut self.calls {
@@ -120,7 +127,7 @@ impl Hanging {
         stalled
     }
 
-    /// Whether nothing has come of an order of the node for so long.
+    /// Whether nothing has come of a NodeVolume of the node for so long.
     pub fn is_stalled(&self, node: &str, driver: &str, name: &str, longest: Duration) -> bool {
         let Some(calls) = self.calls.get(&(node.to_owned(), driver.to_owned())) else {
             return false;
@@ -129,7 +136,7 @@ impl Hanging {
         open.is_some_and(|open| open.is_stalled(calls.done, longest))
     }
 
-    /// Orders of these names are there no more.
+    /// NodeVolumes of these names are there no more.
     pub fn gone<'a>(&mut self, names: impl Iterator<Item = &'a str>) {
         for name in names {
             self.close(name);
@@ -143,7 +150,7 @@ impl Hanging {
         self.places.retain(|_, (of, _)| of != node);
     }
 
-    /// Whether an order was waited for, which is not any more.
+    /// Whether a NodeVolume was waited for, which is not any more.
     fn close(&mut self, name: &str) -> bool {
         let place = self.places.remove(name);
         let calls = place.and_then(|place| self.calls.get_mut(&place));
@@ -210,7 +217,7 @@ mod tests {
     use flexvol_sdk::Bytes;
     use serde_json::{Value, from_value, json};
 
-    fn order(name: &str, wanted: &str, status: &Value) -> NodeVolume {
+    fn node_volume(name: &str, wanted: &str, status: &Value) -> NodeVolume {
         from_value(json!({
             "apiVersion": NodeVolume::api_version(), "kind": "NodeVolume",
             "metadata": {"name": name, "generation": if wanted == "Present" { 1 } else { 2 }},
@@ -229,19 +236,19 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_order_that_is_not_answered_for_a_minute_tells_that_its_driver_hangs() {
+    async fn a_node_volume_that_is_not_answered_for_a_minute_tells_that_its_driver_hangs() {
         let mut all = Hanging::default();
-        all.seen(&order("one", "Present", &json!({})));
+        all.seen(&node_volume("one", "Present", &json!({})));
         tokio::time::advance(LONG / 2).await;
-        all.seen(&order("one", "Present", &json!({})));
+        all.seen(&node_volume("one", "Present", &json!({})));
         assert!(!all.has("n", "a/b"));
         tokio::time::advance(LONG / 2).await;
         assert!(all.has("n", "a/b"));
         assert!(!all.has("n", "a/c") && !all.has("m", "a/b"));
         let made = json!({"found": "Present", "size": 2, "observedGeneration": 1});
-        all.seen(&order("one", "Present", &made));
+        all.seen(&node_volume("one", "Present", &made));
         assert!(!all.has("n", "a/b") && all.calls.is_empty() && all.places.is_empty());
-        all.seen(&order("two", "Absent", &made));
+        all.seen(&node_volume("two", "Absent", &made));
         tokio::time::advance(LONG).await;
         assert!(all.has("n", "a/b"));
         all.gone(["two"].into_iter());
@@ -252,20 +259,20 @@ mod tests {
     fn a_driver_that_was_killed_hangs_until_it_has_made_or_refused_something() {
         let mut all = Hanging::default();
         let made = json!({"found": "Present", "size": 2, "observedGeneration": 1});
-        all.seen(&order("one", "Present", &failed("uncertain", 1)));
+        all.seen(&node_volume("one", "Present", &failed("uncertain", 1)));
         assert!(all.has("n", "a/b"));
         // Another leader sees it so, too.
-        all.seen(&order("settled", "Present", &made));
+        all.seen(&node_volume("settled", "Present", &made));
         assert!(all.has("n", "a/b"), "it was made before that");
-        all.seen(&order("one", "Absent", &failed("uncertain", 1)));
-        all.seen(&order("one", "Absent", &json!({"found": "Absent"})));
+        all.seen(&node_volume("one", "Absent", &failed("uncertain", 1)));
+        all.seen(&node_volume("one", "Absent", &json!({"found": "Absent"})));
         all.gone(["one"].into_iter());
         assert!(all.has("n", "a/b"), "what it could not make is gone");
         for (name, answer) in [("two", made), ("three", failed("retryable", 1))] {
-            all.seen(&order("one", "Present", &failed("uncertain", 1)));
-            all.seen(&order(name, "Present", &json!({})));
+            all.seen(&node_volume("one", "Present", &failed("uncertain", 1)));
+            all.seen(&node_volume(name, "Present", &json!({})));
             assert!(all.has("n", "a/b"));
-            all.seen(&order(name, "Present", &answer));
+            all.seen(&node_volume(name, "Present", &answer));
             assert!(!all.has("n", "a/b"), "{name}");
         }
     }
@@ -276,10 +283,10 @@ mod tests {
         let mut all = Hanging::default();
         let made = json!({"found": "Present", "size": 2, "observedGeneration": 1});
         for name in ["one", "two"] {
-            all.seen(&order(name, "Present", &json!({})));
+            all.seen(&node_volume(name, "Present", &json!({})));
         }
         tokio::time::advance(LONGEST / 2).await;
-        all.seen(&order("one", "Present", &made));
+        all.seen(&node_volume("one", "Present", &made));
         tokio::time::advance(LONGEST / 2).await;
         assert!(
             all.stalled(|_| LONGEST).is_empty(),
@@ -287,7 +294,7 @@ mod tests {
         );
         tokio::time::advance(LONGEST / 2).await;
         assert_eq!(all.stalled(|_| LONGEST), ["two"]);
-        all.seen(&order("one", "Absent", &made));
+        all.seen(&node_volume("one", "Absent", &made));
         assert!(!all.is_stalled("n", "a/b", "one", LONGEST));
         tokio::time::advance(LONGEST).await;
         assert_eq!(all.stalled(|_| LONGEST), ["one"]);
@@ -299,22 +306,22 @@ mod tests {
         let mut all = Hanging::default();
         let longest = LONG * 13;
         for class in ["retryable", "uncertain", "retryable", "retryable"] {
-            all.seen(&order("one", "Present", &failed(class, 1)));
-            all.seen(&order("made", "Present", &failed("retryable", 1)));
-            all.seen(&order("two", "Absent", &failed("retryable", 2)));
+            all.seen(&node_volume("one", "Present", &failed(class, 1)));
+            all.seen(&node_volume("made", "Present", &failed("retryable", 1)));
+            all.seen(&node_volume("two", "Absent", &failed("retryable", 2)));
             tokio::time::advance(LONG / 4).await;
         }
         let made = json!({"found": "Present", "size": 2, "observedGeneration": 1});
-        all.seen(&order("made", "Present", &made));
+        all.seen(&node_volume("made", "Present", &made));
         assert!(all.has("n", "a/b") && all.stalled(|_| longest).is_empty());
         tokio::time::advance(longest - LONG).await;
         let less = json!({"found": "Present", "size": 1, "observedGeneration": 1});
-        all.seen(&order("one", "Present", &less));
+        all.seen(&node_volume("one", "Present", &less));
         assert_eq!(all.stalled(|_| longest), ["one"]);
         assert!(all.stalled(|_| longest).is_empty(), "it was told");
         assert!(all.is_stalled("n", "a/b", "one", longest));
         assert!(!all.is_stalled("n", "a/b", "made", longest));
-        all.seen(&order("one", "Absent", &json!({"found": "Absent"})));
+        all.seen(&node_volume("one", "Absent", &json!({"found": "Absent"})));
         assert!(!all.is_stalled("n", "a/b", "one", longest));
         all.gone(["one"].into_iter());
         tokio::time::advance(REMEMBERED - LONG).await;
@@ -327,11 +334,12 @@ mod tests {
 
     /// While the watch was broken it was taken back, and made anew.
     #[tokio::test(start_paused = true)]
-    async fn an_order_that_is_of_another_node_when_it_is_seen_again_is_waited_for_there_alone() {
+    async fn a_node_volume_that_is_of_another_node_when_it_is_seen_again_is_waited_for_there_alone()
+    {
         for answer in [json!({}), json!({"found": "Present", "size": 2})] {
             let mut all = Hanging::default();
-            all.seen(&order("one", "Present", &json!({})));
-            let mut anew = order("one", "Present", &answer);
+            all.seen(&node_volume("one", "Present", &json!({})));
+            let mut anew = node_volume("one", "Present", &answer);
             anew.spec.node = "m".to_owned();
             all.seen(&anew);
             tokio::time::advance(LONG * 60).await;
@@ -349,7 +357,7 @@ mod tests {
                 .with_room("a/b", "class", Bytes(size), of("v"))
                 .unwrap()
         };
-        nodes.order_seen(&order("w", "Present", &json!({})));
+        nodes.node_volume_seen(&node_volume("w", "Present", &json!({})));
         assert_eq!(choose(1), "n");
         tokio::time::advance(Duration::from_secs(60)).await;
         assert_eq!(choose(1), "small");
@@ -359,7 +367,7 @@ mod tests {
         nodes.remove("unknown");
         assert_eq!(choose(20), "n", "there is no other");
         assert_eq!(nodes.rooms("a/b", "class").len(), 2);
-        nodes.orders_gone(["w"].into_iter());
+        nodes.node_volumes_gone(["w"].into_iter());
         assert_eq!(choose(1), "n");
     }
 }

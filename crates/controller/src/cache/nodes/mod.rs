@@ -46,12 +46,12 @@ const SILENCES_BEFORE: u32 = 3;
 /// The nodes that have, or had, an agent.
 #[derive(Debug)]
 pub struct Nodes {
-    all: Mutex<BTreeMap<String, Known>>,
+    all: Mutex<BTreeMap<String, NodeRecord>>,
     /// Those of which the object with their agents' words was removed: that ends no agent.
     gone: Mutex<BTreeMap<String, Gone>>,
     /// Since when this process listens to agents: one that waits to lead does not.
     listens: OnceLock<Instant>,
-    /// Orders may be seen before their nodes.
+    /// NodeVolumes may be seen before their nodes.
     hanging: Mutex<Hanging>,
     /// The UIDs of classes, by name.
     classes: Mutex<BTreeMap<String, String>>,
@@ -59,7 +59,7 @@ pub struct Nodes {
 }
 
 #[derive(Debug)]
-struct Known {
+struct NodeRecord {
     uid: String,
     status: StorageNodeStatus,
     /// When its last heartbeat was seen here, or since when it is known.
@@ -109,7 +109,7 @@ impl Nodes {
     /// node than before.
     pub fn put(&self, node: StorageNode) -> bool {
         let name = node.metadata.name.unwrap_or_default();
-        let mut now = Known {
+        let mut now = NodeRecord {
             uid: node.metadata.uid.unwrap_or_default(),
             status: node.status,
             heard: Instant::now(),
@@ -200,9 +200,9 @@ impl Nodes {
         }
     }
 
-    /// An order of a node is as seen.
-    pub(crate) fn order_seen(&self, order: &NodeVolume) {
-        self.hanging().seen(order);
+    /// A NodeVolume of a node is as seen.
+    pub(crate) fn node_volume_seen(&self, node_volume: &NodeVolume) {
+        self.hanging().seen(node_volume);
     }
 
     /// A class is as seen. What nodes could not make of one of its name that it has replaced says nothing of it.
@@ -228,8 +228,8 @@ impl Nodes {
         }
     }
 
-    /// Orders of these names are there no more.
-    pub(crate) fn orders_gone<'a>(&self, names: impl Iterator<Item = &'a str>) {
+    /// NodeVolumes of these names are there no more.
+    pub(crate) fn node_volumes_gone<'a>(&self, names: impl Iterator<Item = &'a str>) {
         self.hanging().gone(names);
     }
 
@@ -290,12 +290,12 @@ impl Nodes {
         self.gone.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn all(&self) -> MutexGuard<'_, BTreeMap<String, Known>> {
+    fn all(&self) -> MutexGuard<'_, BTreeMap<String, NodeRecord>> {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Known {
+impl NodeRecord {
     fn lacks_driver(&self, node: &str, driver: &str) -> Option<String> {
         let answers = self.status.drivers.contains_key(driver);
         (!answers).then(|| format!("driver {driver} does not answer on node {node}"))

@@ -3,11 +3,11 @@
 use super::Nodes;
 use crate::{
     agent::exec::LONGEST_DEADLINE,
-    api::v1alpha1::{NodeVolume, StorageNodeStatus, Wanted},
+    api::v1alpha1::{NodeVolume, StorageNodeStatus, StorageState},
 };
 use std::{collections::BTreeMap, time::Duration};
 
-/// After how many times that an order of which nothing has come is given to another node.
+/// After how many times that a NodeVolume of which nothing has come is given to another node.
 const SILENCES: u32 = 4;
 
 /// Longer than the node's agent waits for a driver, whatever it was told of that: storage that a driver makes in time
@@ -19,7 +19,7 @@ fn longest(silence: Duration, said: Option<u64>) -> Duration {
 }
 
 impl Nodes {
-    /// The volumes of whose orders nothing has come for too long, since this was asked last.
+    /// The volumes of whose NodeVolumes nothing has come for too long, since this was asked last.
     pub(crate) fn stalled(&self) -> Vec<String> {
         let said = |status: &StorageNodeStatus| status.deadline_seconds;
         let said: BTreeMap<_, _> = self
@@ -31,24 +31,24 @@ impl Nodes {
         self.hanging().stalled(of_node)
     }
 
-    /// What is said of an order of which nothing has come for too long.
-    pub(crate) fn stalls(&self, order: &NodeVolume) -> Option<String> {
-        let spec = &order.spec;
+    /// What is said of a NodeVolume of which nothing has come for too long.
+    pub(crate) fn stalls(&self, node_volume: &NodeVolume) -> Option<String> {
+        let spec = &node_volume.spec;
         let said = self
             .all()
             .get(&spec.node)
             .map(|known| known.status.deadline_seconds);
         let longest = longest(self.silence, said.flatten());
-        let name = order.metadata.name.as_deref().unwrap_or_default();
+        let name = node_volume.metadata.name.as_deref().unwrap_or_default();
         let hanging = self.hanging();
         let stalls = hanging.is_stalled(&spec.node, &spec.driver, name, longest);
         stalls.then(|| match spec.wanted {
-            Wanted::Present => format!(
+            StorageState::Present => format!(
                 "node {} has not made the volume in {} s, whatever it says; another node is asked",
                 spec.node,
                 longest.as_secs()
             ),
-            Wanted::Absent => format!(
+            StorageState::Absent => format!(
                 "node {} was asked to delete the storage, and has not; look at its agent and its driver",
                 spec.node
             ),
@@ -66,7 +66,7 @@ mod tests {
     use serde_json::{from_value, json};
 
     #[tokio::test(start_paused = true)]
-    async fn an_order_is_not_taken_from_a_node_whose_driver_may_take_longer() {
+    async fn a_node_volume_is_not_taken_from_a_node_whose_driver_may_take_longer() {
         let seconds = |said: Option<u64>| {
             let nodes = nodes(&[]);
             let node = json!({
@@ -74,7 +74,7 @@ mod tests {
                 "status": {"drivers": {"a/b": {}}, "seen": "12:00:00", "deadlineSeconds": said},
             });
             nodes.put(from_value(node).unwrap());
-            let order: NodeVolume = from_value(json!({
+            let node_volume: NodeVolume = from_value(json!({
                 "apiVersion": NodeVolume::api_version(), "kind": "NodeVolume",
                 "metadata": {"name": "pvc-1", "generation": 1},
                 "spec": {
@@ -83,11 +83,11 @@ mod tests {
                 },
             }))
             .unwrap();
-            nodes.order_seen(&order);
+            nodes.node_volume_seen(&node_volume);
             async move {
                 for waited in (0..).step_by(50) {
                     let stalled = nodes.stalled();
-                    let told = nodes.stalls(&order);
+                    let told = nodes.stalls(&node_volume);
                     if told.is_some() {
                         assert_eq!(stalled, ["pvc-1"]);
                         return waited;

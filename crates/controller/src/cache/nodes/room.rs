@@ -1,6 +1,6 @@
 //! What can be had on each node, for others to choose by.
 
-use super::{Known, Nodes, failing::Failing};
+use super::{NodeRecord, Nodes, failing::Failing};
 use flexvol_sdk::Bytes;
 
 /// What is known of how large a volume may be.
@@ -51,7 +51,7 @@ impl Nodes {
         let able = all.iter().filter(|(node, known)| {
             known.may_be_asked(self.silence) && known.lacks_driver(node, driver).is_none()
         });
-        let fails = |known: &Known| {
+        let fails = |known: &NodeRecord| {
             known.is_unbindable() || known.failing.get(class).is_some_and(Failing::for_all)
         };
         // Where all fail, whichever the scheduler takes is as good as another.

@@ -1,7 +1,7 @@
 use super::*;
 use serde_json::{Value, from_value, json};
 
-fn order(wanted: &str, size: u64) -> NodeVolume {
+fn node_volume(wanted: &str, size: u64) -> NodeVolume {
     from_value(json!({
         "apiVersion": "flexvol.dev/v1alpha1", "kind": "NodeVolume",
         "metadata": {"name": "pvc-1", "uid": "o", "resourceVersion": "7", "generation": 1},
@@ -30,50 +30,50 @@ fn volume(phase: &str, by: &str) -> PersistentVolume {
     from_value(volume).unwrap()
 }
 
-fn index(volume: &PersistentVolume, order: &NodeVolume) -> Index {
+fn index(volume: &PersistentVolume, node_volume: &NodeVolume) -> Index {
     let index = Index::default();
     index.volume(volume, Presence::There, &Ours::from(["a/b"]));
-    index.order(order, Presence::There, &Ours::from(["a/b"]));
+    index.node_volume(node_volume, Presence::There, &Ours::from(["a/b"]));
     index
 }
 
 #[test]
 fn an_answer_that_comes_after_later_news_changes_nothing() {
     let ours = Ours::from(["a/b"]);
-    let index = index(&volume("Bound", "a/b"), &order("Present", 3));
-    let version = |index: &Index| index.get("pvc-1").order.unwrap().version;
-    let mut answer = order("Present", 4);
+    let index = index(&volume("Bound", "a/b"), &node_volume("Present", 3));
+    let version = |index: &Index| index.get("pvc-1").node_volume.unwrap().version;
+    let mut answer = node_volume("Present", 4);
     answer.metadata.resource_version = Some("9".to_owned());
-    index.order_written("7", &answer, &ours);
+    index.node_volume_written("7", &answer, &ours);
     assert_eq!(version(&index), "9", "as written");
     let mut later = answer.clone();
     later.metadata.resource_version = Some("11".to_owned());
-    index.order(&later, Presence::There, &ours);
+    index.node_volume(&later, Presence::There, &ours);
     answer.metadata.resource_version = Some("10".to_owned());
-    index.order_written("9", &answer, &ours);
+    index.node_volume_written("9", &answer, &ours);
     assert_eq!(version(&index), "11", "the watch was faster");
     index.volume_written("1", &volume("Released", "a/b"), &ours);
     assert_eq!(index.get("pvc-1").volume.unwrap().version, "8");
     // What is gone is not there again.
-    index.order(&later, Presence::Gone, &ours);
-    index.order_written("11", &answer, &ours);
-    assert!(index.get("pvc-1").order.is_none());
+    index.node_volume(&later, Presence::Gone, &ours);
+    index.node_volume_written("11", &answer, &ours);
+    assert!(index.get("pvc-1").node_volume.is_none());
 }
 
 #[test]
 fn a_volume_is_settled_while_it_stays_and_has_what_was_ordered() {
     let bound = || volume("Bound", "a/b");
-    let settled = index(&bound(), &order("Present", 2));
+    let settled = index(&bound(), &node_volume("Present", 2));
     assert!(settled.is_settled("pvc-1"));
     assert_eq!(settled.count(), (0, 0));
-    for (volume, order) in [
-        (bound(), order("Present", 3)),
-        (bound(), order("Absent", 2)),
-        (volume("Released", "a/b"), order("Present", 2)),
-        (volume("Bound", "somebody/else"), order("Present", 2)),
+    for (volume, node_volume) in [
+        (bound(), node_volume("Present", 3)),
+        (bound(), node_volume("Absent", 2)),
+        (volume("Released", "a/b"), node_volume("Present", 2)),
+        (volume("Bound", "somebody/else"), node_volume("Present", 2)),
     ] {
-        let index = index(&volume, &order);
-        assert!(!index.is_settled("pvc-1"), "{volume:?} {order:?}");
+        let index = index(&volume, &node_volume);
+        assert!(!index.is_settled("pvc-1"), "{volume:?} {node_volume:?}");
         assert_eq!(index.unsettled(), ["pvc-1"]);
         assert_eq!(index.count(), (1, 0));
     }
@@ -84,44 +84,45 @@ fn a_released_volume_that_is_kept_is_not_counted() {
     let mut kept = volume("Released", "a/b");
     let spec = kept.spec.as_mut().unwrap();
     spec.persistent_volume_reclaim_policy = Some("Retain".to_owned());
-    assert_eq!(index(&kept, &order("Present", 2)).count(), (0, 0));
+    assert_eq!(index(&kept, &node_volume("Present", 2)).count(), (0, 0));
 }
 
 #[test]
 fn a_node_that_fails_in_the_same_way_again_says_nothing_new() {
     let failed = |times: u32, why: &str| {
-        let mut order = order("Present", 3);
+        let mut node_volume = node_volume("Present", 3);
         let problem = json!({"class": "exhausted", "message": why});
-        let mut status = serde_json::to_value(order.status.take()).unwrap();
+        let mut status = serde_json::to_value(node_volume.status.take()).unwrap();
         status["problem"] = problem;
         status["failures"] = times.into();
-        order.status = from_value(status).unwrap();
-        order.metadata.resource_version = Some(times.to_string());
-        order
+        node_volume.status = from_value(status).unwrap();
+        node_volume.metadata.resource_version = Some(times.to_string());
+        node_volume
     };
     let index = Index::default();
-    let order = |order, presence| index.order(&order, presence, &Ours::from(["a/b"]));
-    assert!(order(failed(1, "full"), Presence::There));
+    let node_volume =
+        |node_volume, presence| index.node_volume(&node_volume, presence, &Ours::from(["a/b"]));
+    assert!(node_volume(failed(1, "full"), Presence::There));
     assert_eq!(index.count(), (1, 1));
-    assert!(!order(failed(2, "full"), Presence::There));
-    assert_eq!(index.get("pvc-1").order.unwrap().version, "2");
-    assert!(order(failed(3, "on fire"), Presence::There));
+    assert!(!node_volume(failed(2, "full"), Presence::There));
+    assert_eq!(index.get("pvc-1").node_volume.unwrap().version, "2");
+    assert!(node_volume(failed(3, "on fire"), Presence::There));
     assert_eq!(index.of_node("n"), ["pvc-1"]);
     assert!(index.of_node("another").is_empty());
-    assert!(order(failed(3, "on fire"), Presence::Gone));
+    assert!(node_volume(failed(3, "on fire"), Presence::Gone));
 }
 
 #[test]
 fn what_is_not_listed_any_more_is_forgotten_and_told() {
-    let index = index(&volume("Bound", "a/b"), &order("Present", 2));
+    let index = index(&volume("Bound", "a/b"), &node_volume("Present", 2));
     let still = |uid: &str| HashSet::from([uid.to_owned()]);
-    assert!(index.keep_orders(&still("o")).is_empty());
-    assert_eq!(index.get("pvc-1").order.unwrap().version, "7");
+    assert!(index.keep_node_volumes(&still("o")).is_empty());
+    assert_eq!(index.get("pvc-1").node_volume.unwrap().version, "7");
     // One of the same name that was made since.
     assert_eq!(index.keep_volumes(&still("another")), ["pvc-1"]);
     assert!(index.get("pvc-1").volume.is_none());
     assert_eq!(&*index.namespace("pvc-1"), "ns");
-    assert_eq!(index.keep_orders(&HashSet::new()), ["pvc-1"]);
+    assert_eq!(index.keep_node_volumes(&HashSet::new()), ["pvc-1"]);
     assert!(index.all().is_empty());
     assert_eq!(&*index.namespace("pvc-1"), "");
 }

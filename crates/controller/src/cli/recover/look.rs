@@ -2,7 +2,7 @@
 
 use super::{
     PAGE, Recovery,
-    guard::{self, Found, Owner, Users},
+    preconditions::{self, Found, Owner, Users},
 };
 use crate::{
     api::v1alpha1::NodeVolume,
@@ -32,13 +32,16 @@ impl Recovery<'_> {
         let volume = self.volumes.get_opt(&name).await;
         let volume = volume.context("read the persistent volume")?;
         let volume = volume.with_context(|| format!("persistent volume {name} is gone"))?;
-        let orders: Api<NodeVolume> = Api::all(self.client.clone());
-        let order = orders.get_opt(&name).await.context("read the order")?;
+        let node_volumes: Api<NodeVolume> = Api::all(self.client.clone());
+        let node_volume = node_volumes
+            .get_opt(&name)
+            .await
+            .context("read the NodeVolume")?;
         Ok(Found {
             namespace,
             claim,
             volume,
-            order,
+            node_volume,
             users: self.users().await?,
         })
     }
@@ -56,7 +59,7 @@ impl Recovery<'_> {
         let mut users = Users::default();
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
         let listed = paginate::each(&pods, ListParams::default().limit(PAGE), |pod| {
-            if guard::names(pod, name) {
+            if preconditions::names(pod, name) {
                 users.pods.push(pod.name_any());
             }
         });

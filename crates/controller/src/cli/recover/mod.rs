@@ -5,9 +5,9 @@
 //! its volume back. The persistent volume says Retain meanwhile, so whatever happens its storage stays, and
 //! carries a note of what is to be done, by which a second run finishes what a first one has begun.
 
-mod guard;
 mod look;
 mod note;
+mod preconditions;
 
 use crate::{
     api::labels::MANAGED,
@@ -18,13 +18,13 @@ use crate::{
 };
 use anyhow::{Context, Error, Result, anyhow, bail};
 use flexvol_sdk::Bytes;
-use guard::{Found, Plan};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use kube::{
     Api, Client, ResourceExt,
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions},
 };
 use note::{Move, Note, Place};
+use preconditions::{Found, Plan};
 use serde_json::{Value, json};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
@@ -34,7 +34,7 @@ const PAGE: u32 = 500;
 
 /// What a person asks for.
 #[derive(Clone, Debug)]
-pub struct Wanted {
+pub struct RecoverOptions {
     /// Of the claim.
     pub namespace: String,
     /// Of the claim.
@@ -56,7 +56,7 @@ pub struct Wanted {
 /// what is asked. It may be repeated then.
 pub async fn recover(
     client: &Client,
-    wanted: &Wanted,
+    wanted: &RecoverOptions,
     say: &dyn Fn(&str) -> Result<()>,
 ) -> Result<()> {
     let recovery = Recovery {
@@ -89,14 +89,14 @@ struct Recovery<'a> {
     client: &'a Client,
     volumes: Api<PersistentVolume>,
     claims: Api<PersistentVolumeClaim>,
-    wanted: &'a Wanted,
+    wanted: &'a RecoverOptions,
     say: &'a dyn Fn(&str) -> Result<()>,
 }
 
 impl Recovery<'_> {
     /// The volume of a claim that a former run has deleted, and its note.
     async fn left(&self) -> Result<Option<(String, Note)>> {
-        let Wanted {
+        let RecoverOptions {
             namespace, name, ..
         } = self.wanted;
         let place = (namespace.as_str(), name.as_str());
@@ -157,7 +157,7 @@ impl Recovery<'_> {
         let former = Note::of(&found.volume)?;
         let volume = found.volume.name_any();
         let against = |why: String| anyhow!("{why}{}", left_by(&found, former.as_ref()));
-        let plan = guard::plan(&found, self.wanted.size).map_err(against)?;
+        let plan = preconditions::plan(&found, self.wanted.size).map_err(against)?;
         let Plan { asked, has, to, .. } = &plan;
         let asks = format!("the claim asks for {asked}, and its storage has {has}");
         let version = found.claim.metadata.resource_version.as_deref();
@@ -175,7 +175,8 @@ impl Recovery<'_> {
         let asks = format!(
             "{asks}; its request cannot be lowered to {to} (maybe to more, with --size): {refused}"
         );
-        guard::nobody_uses(&found.users).map_err(|why| against(format!("{asks}; {why}")))?;
+        preconditions::nobody_uses(&found.users)
+            .map_err(|why| against(format!("{asks}; {why}")))?;
         let note = Note::new(&found, &plan, former.as_ref());
         self.can_be_made(&note).await?;
         if self.wanted.dry_run {
@@ -289,7 +290,7 @@ impl Recovery<'_> {
             }
             Move::Delete(former) => {
                 let users = self.users().await?;
-                guard::nobody_uses(&users).map_err(Error::msg)?;
+                preconditions::nobody_uses(&users).map_err(Error::msg)?;
                 let condition = Preconditions {
                     uid: Some(note.former().to_owned()),
                     resource_version: Some(former.clone()),

@@ -1,4 +1,4 @@
-//! What claims say that no order knows: of those that have none yet, and of what is asked beyond it.
+//! What claims say that no NodeVolume knows: of those that have none yet, and of what is asked beyond it.
 
 use super::{GROWING, PAGE, Row, SETTLED};
 use crate::{
@@ -51,7 +51,7 @@ struct Pending {
 impl Claims {
     /// Asks for claims, and for events if any has no volume.
     pub(super) async fn list(client: &Client, nodes: &[StorageNode]) -> Result<Self> {
-        let known = Known::of(nodes);
+        let known = ServedByAgents::of(nodes);
         let mut all = Claims::default();
         let claims: Api<PersistentVolumeClaim> = Api::all(client.clone());
         let pages = ListParams::default().limit(PAGE);
@@ -70,7 +70,7 @@ impl Claims {
         Ok(all)
     }
 
-    fn add(&mut self, claim: &PersistentVolumeClaim, known: &Known<'_>) {
+    fn add(&mut self, claim: &PersistentVolumeClaim, known: &ServedByAgents<'_>) {
         let phase = claim
             .status
             .as_ref()
@@ -116,7 +116,7 @@ impl Claims {
         }
     }
 
-    /// Puts right what an order says of its volume; a claim with an order is not listed again.
+    /// Puts right what a NodeVolume says of its volume; a claim with a NodeVolume is not listed again.
     pub(super) fn correct(&mut self, row: &mut Row) {
         if let Some(pending) = self.pending.remove(&row.volume)
             && row.why.is_empty()
@@ -133,8 +133,8 @@ impl Claims {
         }
     }
 
-    /// Those that no order was found for.
-    pub(super) fn without_order(self) -> impl Iterator<Item = Row> {
+    /// Those that no NodeVolume was found for.
+    pub(super) fn without_node_volume(self) -> impl Iterator<Item = Row> {
         self.pending.into_values().map(|pending| pending.row)
     }
 }
@@ -177,15 +177,15 @@ fn growth_waits_for(claim: &PersistentVolumeClaim) -> String {
 /// What the nodes' agents look after. Which other names provisioners have, the controller alone knows; but
 /// of their classes the agents say how much room there is. Where no node has a driver, what the controller
 /// says of a claim tells that it is ours.
-struct Known<'a> {
+struct ServedByAgents<'a> {
     drivers: BTreeSet<&'a str>,
     classes: BTreeSet<&'a str>,
 }
 
-impl<'a> Known<'a> {
+impl<'a> ServedByAgents<'a> {
     fn of(nodes: &'a [StorageNode]) -> Self {
         let all = || nodes.iter().map(|node| &node.status);
-        Known {
+        ServedByAgents {
             drivers: all()
                 .flat_map(|status| status.drivers.keys())
                 .map(String::as_str)
@@ -242,7 +242,7 @@ mod tests {
         }))
         .unwrap();
         let nodes = [node];
-        let known = Known::of(&nodes);
+        let known = ServedByAgents::of(&nodes);
         let mut all = Claims::default();
         for claim in claims {
             all.add(claim, &known);
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_of_ours_without_a_volume_waits_until_there_is_an_order() {
+    fn a_claim_of_ours_without_a_volume_waits_until_there_is_a_node_volume() {
         let mut other = claim("3", "theirs", "Pending", &Value::Null);
         let ours = |claims: &[PersistentVolumeClaim]| {
             let mut all = listed(claims);
@@ -276,11 +276,11 @@ mod tests {
             other.clone(),
         ]);
         all.correct(&mut settled("pvc-1"));
-        assert_eq!(all.without_order().count(), 0);
+        assert_eq!(all.without_node_volume().count(), 0);
 
         let annotations = json!({"volume.kubernetes.io/storage-provisioner": "a/b"});
         other.metadata.annotations = from_value(annotations).unwrap();
-        let rows: Vec<_> = ours(&[other]).without_order().collect();
+        let rows: Vec<_> = ours(&[other]).without_node_volume().collect();
         let [row] = rows.as_slice() else {
             panic!("{rows:?}")
         };
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_order_says_stays() {
+    fn what_a_node_volume_says_stays() {
         let mut row = settled("pvc-1");
         row.state = "being deleted";
         listed(&[claim("1", "ours", "Bound", &Value::Null)]).correct(&mut row);

@@ -5,7 +5,7 @@ mod claims;
 use crate::{
     api::{
         labels::MANAGED,
-        v1alpha1::{NodeVolume, NodeVolumeStatus, StorageNode, StorageNodeStatus, Wanted},
+        v1alpha1::{NodeVolume, NodeVolumeStatus, StorageNode, StorageNodeStatus, StorageState},
     },
     cache::nodes::{SILENCE, Silence},
     cli::recover,
@@ -40,12 +40,12 @@ pub async fn table(client: &Client, all: bool) -> Result<String> {
     let volumes = Volumes::list(client).await?;
     let mut claims = Claims::list(client, &nodes.items).await?;
     let now = Timestamp::now();
-    let orders: Api<NodeVolume> = Api::all(client.clone());
+    let node_volumes: Api<NodeVolume> = Api::all(client.clone());
     let (mut rows, mut settled) = (Vec::new(), 0);
     let pages = ListParams::default().limit(PAGE);
-    let listed = paginate::each(&orders, pages, |order| {
-        let node = heard.get(&order.spec.node).copied();
-        let mut row = row(order, node.unwrap_or(&unheard), now);
+    let listed = paginate::each(&node_volumes, pages, |node_volume| {
+        let node = heard.get(&node_volume.spec.node).copied();
+        let mut row = row(node_volume, node.unwrap_or(&unheard), now);
         claims.correct(&mut row);
         volumes.correct(&mut row);
         if row.state == SETTLED {
@@ -55,12 +55,12 @@ pub async fn table(client: &Client, all: bool) -> Result<String> {
             rows.push(row);
         }
     });
-    listed.await.context("list the orders")?;
-    rows.extend(claims.without_order());
+    listed.await.context("list the NodeVolumes")?;
+    rows.extend(claims.without_node_volume());
     Ok(format(&rows, settled))
 }
 
-/// What volumes say that their orders do not know.
+/// What volumes say that their NodeVolumes do not know.
 #[derive(Debug, Default)]
 struct Volumes {
     /// The claims of those that outlived the ones they were made for.
@@ -114,35 +114,37 @@ struct Row {
 
 /// When the node's agent was last heard of is by its own clock: one that differs much from ours makes this
 /// wrong, and shows in it.
-fn row(order: &NodeVolume, node: &StorageNodeStatus, now: Timestamp) -> Row {
-    let status = order.status.clone().unwrap_or_default();
-    let claim = &order.spec.claim;
-    let state = state(order, &status);
+fn row(node_volume: &NodeVolume, node: &StorageNodeStatus, now: Timestamp) -> Row {
+    let status = node_volume.status.clone().unwrap_or_default();
+    let claim = &node_volume.spec.claim;
+    let state = state(node_volume, &status);
     let silence = Silence::told(node, now, SILENCE).filter(|_| state != SETTLED);
     Row {
         claim: format!("{}/{}", claim.namespace, claim.name),
-        volume: order.name_any(),
-        node: order.spec.node.clone(),
+        volume: node_volume.name_any(),
+        node: node_volume.spec.node.clone(),
         state,
-        asked: Bytes(order.spec.size).to_string(),
+        asked: Bytes(node_volume.spec.size).to_string(),
         has: status
             .size
             .map_or_else(|| "-".to_owned(), |size| Bytes(size).to_string()),
         why: match (silence, status.problem) {
-            (Some(silence), _) => format!("the agent of node {} {silence}", order.spec.node),
+            (Some(silence), _) => format!("the agent of node {} {silence}", node_volume.spec.node),
             (None, Some(problem)) => problem.message,
             (None, None) => String::new(),
         },
     }
 }
 
-fn state(order: &NodeVolume, status: &NodeVolumeStatus) -> &'static str {
-    let small = status.size.is_some_and(|size| size < order.spec.size);
-    match (order.spec.wanted, status.found) {
-        (Wanted::Absent, _) => "being deleted",
-        (Wanted::Present, Some(Wanted::Present)) if small => GROWING,
-        (Wanted::Present, Some(Wanted::Present)) if order.spec.published => SETTLED,
-        (Wanted::Present, _) => "being made",
+fn state(node_volume: &NodeVolume, status: &NodeVolumeStatus) -> &'static str {
+    let small = status.size.is_some_and(|size| size < node_volume.spec.size);
+    match (node_volume.spec.wanted, status.found) {
+        (StorageState::Absent, _) => "being deleted",
+        (StorageState::Present, Some(StorageState::Present)) if small => GROWING,
+        (StorageState::Present, Some(StorageState::Present)) if node_volume.spec.published => {
+            SETTLED
+        }
+        (StorageState::Present, _) => "being made",
     }
 }
 
@@ -187,7 +189,7 @@ mod tests {
     use super::*;
     use serde_json::{Value, from_value, json};
 
-    fn order(wanted: &str, published: bool, status: Value) -> NodeVolume {
+    fn node_volume(wanted: &str, published: bool, status: Value) -> NodeVolume {
         from_value(json!({
             "apiVersion": NodeVolume::api_version(),
             "kind": "NodeVolume",
@@ -211,16 +213,16 @@ mod tests {
         }
     }
 
-    fn heard(order: &NodeVolume) -> Row {
-        row(order, &seen(Some(NOW)), NOW.parse().unwrap())
+    fn heard(node_volume: &NodeVolume) -> Row {
+        row(node_volume, &seen(Some(NOW)), NOW.parse().unwrap())
     }
 
     #[test]
     fn a_volume_that_waits_for_a_silent_node_is_shown_with_when_it_was_heard_of() {
         let now = NOW.parse().unwrap();
         let small = json!({"found": "Present", "size": 1u64 << 30});
-        let grows = order("Present", true, small);
-        let why = |order: &NodeVolume, when| row(order, &seen(when), now).why;
+        let grows = node_volume("Present", true, small);
+        let why = |node_volume: &NodeVolume, when| row(node_volume, &seen(when), now).why;
         assert_eq!(why(&grows, Some("2026-11-22T11:57:00Z")), "");
         let then = "2026-11-22T11:56:00Z";
         assert_eq!(
@@ -234,17 +236,17 @@ mod tests {
             "its clock is fast"
         );
         let full = json!({"found": "Present", "size": 2u64 << 30});
-        let settled = order("Present", true, full);
+        let settled = node_volume("Present", true, full);
         assert_eq!(why(&settled, Some(then)), "");
     }
 
     #[test]
     fn a_volume_that_waits_is_shown_with_what_it_waits_for() {
         let problem = json!({"class": "exhausted", "message": "the pool is full"});
-        for (order, state) in [
-            (order("Present", false, Value::Null), "being made"),
+        for (node_volume, state) in [
+            (node_volume("Present", false, Value::Null), "being made"),
             (
-                order(
+                node_volume(
                     "Present",
                     true,
                     json!({"found": "Present", "size": 2u64 << 30}),
@@ -252,7 +254,7 @@ mod tests {
                 SETTLED,
             ),
             (
-                order(
+                node_volume(
                     "Present",
                     true,
                     json!({"found": "Present", "size": 1u64 << 30, "problem": problem}),
@@ -260,18 +262,18 @@ mod tests {
                 "growing",
             ),
             (
-                order("Absent", true, json!({"found": "Present"})),
+                node_volume("Absent", true, json!({"found": "Present"})),
                 "being deleted",
             ),
         ] {
-            assert_eq!(heard(&order).state, state);
+            assert_eq!(heard(&node_volume).state, state);
         }
     }
 
     #[test]
     fn a_recovery_that_has_stopped_early_is_shown_with_how_to_finish_it() {
         let full = json!({"found": "Present", "size": 2u64 << 30});
-        let mut row = heard(&order("Present", true, full));
+        let mut row = heard(&node_volume("Present", true, full));
         let mut volumes = Volumes::default();
         volumes.correct(&mut row);
         assert_eq!(row.state, SETTLED);
@@ -287,13 +289,13 @@ mod tests {
     #[test]
     fn columns_are_as_wide_as_their_widest_cell() {
         let full = json!({"class": "exhausted", "message": "the pool\nis\u{1b}full"});
-        let order = order(
+        let node_volume = node_volume(
             "Present",
             true,
             json!({"found": "Present", "size": 1u64 << 30, "problem": full}),
         );
         assert_eq!(
-            format(&[heard(&order)], 3),
+            format(&[heard(&node_volume)], 3),
             "CLAIM    VOLUME  NODE  STATE    ASKED  HAS  WHY\n\
              ns/data  pvc-1   n     growing  2Gi    1Gi  the pool is full\n\
              3 volumes are settled\n"

@@ -253,7 +253,7 @@ const ONE_VOLUME: Keep = object!(
 
 const PROBLEM: Keep = Keep::Members(&[("class", WORD), ("message", MESSAGE)]);
 
-const ORDER: Keep = object!(
+const NODE_VOLUME: Keep = object!(
     "metadata": metadata!(),
     "spec": Keep::Members(&[
         ("driver", WORD), ("node", WORD), ("wanted", WORD), ("size", WORD), ("most", WORD),
@@ -266,7 +266,7 @@ const ORDER: Keep = object!(
     ]),
 );
 
-const ONE_ORDER: Keep = object!(
+const ONE_NODE_VOLUME: Keep = object!(
     "metadata": metadata!(
         "labels": WORDS,
         "finalizers": WORDS,
@@ -310,7 +310,7 @@ pub(super) static KINDS: [Kind; 14] = [
     kind!("", "pods", one: Keep::Within(16 << 10, &POD), each: 16 << 10, POD),
     kind!("", "nodes", one: Keep::Within(256 << 10, &ONE_NODE), each: 32 << 10, NODE),
     kind!("", "persistentvolumes", one: Keep::Whole(ANY, &ONE_VOLUME), each: 16 << 10, VOLUME),
-    kind!(DOMAIN, "nodevolumes", one: Keep::Whole(ANY, &ONE_ORDER), each: 16 << 10, ORDER),
+    kind!(DOMAIN, "nodevolumes", one: Keep::Whole(ANY, &ONE_NODE_VOLUME), each: 16 << 10, NODE_VOLUME),
     kind!(
         DOMAIN, "storagenodes",
         one: Keep::Within(192 << 10, &STORAGE_NODE), each: 192 << 10, STORAGE_NODE

@@ -9,13 +9,13 @@ use crate::{
         },
         v1alpha1::{NodeVolume, StorageNode},
     },
-    cache::news::Seen,
+    cache::event_filter::ClaimSummary,
     client::prune::Prune,
     k8s::{
         pod::{Pod, claims_of},
         stateful_set,
     },
-    observe::{order_of, volume_of},
+    observe::{node_volume_of, volume_of},
 };
 use k8s_openapi::api::{
     apps::v1::StatefulSet,
@@ -66,7 +66,7 @@ fn of_a_claim_all_that_is_a_reason_to_look_closer_is_read_and_nothing_that_can_b
     });
     let read: PersistentVolumeClaim = listed("", "persistentvolumeclaims", &claim);
     let whole: PersistentVolumeClaim = from_value(claim).unwrap();
-    assert_eq!(Seen::of(&read), Seen::of(&whole));
+    assert_eq!(ClaimSummary::of(&read), ClaimSummary::of(&whole));
     let (meta, of) = (&read.metadata, &whole.metadata);
     assert_eq!(meta.finalizers.as_deref().unwrap(), [CLAIM_FINALIZER]);
     assert_eq!(meta.annotations.as_ref().unwrap().len(), 3);
@@ -150,7 +150,7 @@ fn of_what_is_too_large_it_is_read_that_it_is() {
 }
 
 #[test]
-fn decisions_read_the_same_of_a_volume_and_an_order_that_a_watch_tells_of_as_of_whole_ones() {
+fn decisions_read_the_same_of_a_volume_and_a_node_volume_that_a_watch_tells_of_as_of_whole_ones() {
     let ours = Ours::from(["a/b"]);
     let volume = json!({
         "metadata": {
@@ -171,7 +171,7 @@ fn decisions_read_the_same_of_a_volume_and_an_order_that_a_watch_tells_of_as_of_
     let source = read.spec.unwrap().flex_volume.unwrap();
     assert_eq!(source.options, None);
 
-    let order = json!({
+    let node_volume = json!({
         "apiVersion": "flexvol.dev/v1alpha1", "kind": "NodeVolume",
         "metadata": {"name": "pvc-1", "generation": 2},
         "spec": {
@@ -185,9 +185,9 @@ fn decisions_read_the_same_of_a_volume_and_an_order_that_a_watch_tells_of_as_of_
             "made": {"options": {"c": "d"}},
         },
     });
-    let read: NodeVolume = listed("flexvol.dev", "nodevolumes", &order);
-    let whole: NodeVolume = from_value(order).unwrap();
-    assert_eq!(order_of(&read, &ours), order_of(&whole, &ours));
+    let read: NodeVolume = listed("flexvol.dev", "nodevolumes", &node_volume);
+    let whole: NodeVolume = from_value(node_volume).unwrap();
+    assert_eq!(node_volume_of(&read, &ours), node_volume_of(&whole, &ours));
     assert!(read.spec.parameters.is_empty() && read.spec.claim == whole.spec.claim);
 }
 

@@ -1,49 +1,69 @@
 //! Volumes that grow only while no pod uses them: pods of their set are stopped for it, one at a time.
 //!
-//! Only where the set says so. Nothing is remembered but for which growth a pod was stopped: pods, claims and orders
-//! are read as they are, and once more before a pod is stopped. It is stopped by the eviction API, so a disruption budget is asked.
+//! Only where the set says so. Nothing is remembered but for which growth a pod was stopped: pods, claims and
+//! NodeVolumes are read as they are, and once more before a pod is stopped. It is stopped by the eviction API, so a
+//! disruption budget is asked.
 
 use super::{
-    SOON, Sets, WAITS,
-    restart::{Decision, Moment, Why, decide},
+    SOON, WAITS,
+    restart::{Decision, Snapshot, Why, decide},
+    snapshot::{read_set, snapshot},
+    stopped::Stopped,
 };
 use crate::{
-    api::labels::RESIZE_FAILED,
+    api::{drivers::Ours, labels::RESIZE_FAILED},
     client::{Refusal, refusal},
-    events::Tone,
+    events::{EventRecorder, Tone},
     k8s::stateful_set::restarts,
-    support::{
-        log,
-        work_queue::{Outcome, Pace},
-    },
+    runtime::{backoff::Backoff, work_queue::Outcome},
+    support::log,
 };
 use anyhow::{Context, Result};
 use k8s_openapi::{
     api::{apps::v1::StatefulSet, core::v1::Pod},
     jiff::Timestamp,
 };
-use kube::{Api, ResourceExt, api::PostParams, core::Status};
+use kube::{Api, Client, ResourceExt, api::PostParams, core::Status};
 use serde_json::json;
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
-impl Sets {
+/// Stops pods whose volumes grow only then.
+pub(super) struct Evictions {
+    client: Client,
+    ours: Ours,
+    events: Arc<EventRecorder>,
+    stopped: Stopped,
+}
+
+impl Evictions {
+    /// None was stopped yet.
+    pub fn new(client: Client, ours: Ours, events: Arc<EventRecorder>) -> Self {
+        Evictions {
+            client,
+            ours,
+            events,
+            stopped: Stopped::default(),
+        }
+    }
+
     /// Stops the last pod whose claims wait for it, if it may be stopped.
-    pub(super) async fn offline(&self, set: &StatefulSet, last: i32) -> Result<Outcome> {
+    pub async fn offline(&self, set: &StatefulSet, last: i32) -> Result<Outcome> {
         let namespace = set.namespace().unwrap_or_default();
-        let mut seen = self.moment(set, last).await?;
+        let mut seen = snapshot(&self.client, &self.ours, set, last).await?;
         self.stopped.mark(&namespace, &mut seen.claims);
         let (pod, uid) = match decide(&seen, Timestamp::now()) {
             Decision::Evict { name, uid } => (name, uid),
             Decision::Wait(why) => return Ok(self.waits(set, &seen, &why)),
         };
-        let Some(again) = self.read(&namespace, &set.name_any()).await? else {
+        let again = read_set(&self.client, &self.events, &namespace, &set.name_any()).await?;
+        let Some(again) = again else {
             return Ok(Outcome::Settled);
         };
         let same = again.uid() == set.uid() && restarts(&again) == Ok(true);
         if !same || again.metadata.deletion_timestamp.is_some() {
             return Ok(Outcome::After(SOON));
         }
-        let mut seen = self.moment(&again, last).await?;
+        let mut seen = snapshot(&self.client, &self.ours, &again, last).await?;
         self.stopped.mark(&namespace, &mut seen.claims);
         match decide(&seen, Timestamp::now()) {
             Decision::Evict { uid: now, .. } if now == uid => {
@@ -54,7 +74,7 @@ impl Sets {
     }
 
     /// What was found hinders. What shows elsewhere, or passes by itself, is not told.
-    fn waits(&self, set: &StatefulSet, seen: &Moment, why: &Why) -> Outcome {
+    fn waits(&self, set: &StatefulSet, seen: &Snapshot, why: &Why) -> Outcome {
         let its_own = |name: &String| {
             let pod = seen.pods.iter().find(|pod| pod.name == *name);
             pod.is_some_and(|pod| pod.ordinal == seen.last)
@@ -87,7 +107,7 @@ impl Sets {
     async fn evict(
         &self,
         set: &StatefulSet,
-        seen: &Moment,
+        seen: &Snapshot,
         name: &str,
         uid: &str,
     ) -> Result<Outcome> {
@@ -122,27 +142,27 @@ impl Sets {
         };
         let text = format!(
             "pod {name} is not stopped so that {claims} can grow: {}",
-            words(&refused)
+            refusal_message(&refused)
         );
         log::warn("a pod is not stopped", &[("why", &text)]);
         self.events.say(set, Tone::Warning, RESIZE_FAILED, &text);
-        Ok(Outcome::InVain(pace(&refused)))
+        Ok(Outcome::InVain(backoff(&refused)))
     }
 }
 
 /// How soon the set is looked at again: not before the API server says so.
-fn pace(refused: &Status) -> Pace {
+fn backoff(refused: &Status) -> Backoff {
     let details = refused.details.as_ref();
     let seconds = details.map_or(0, |details| details.retry_after_seconds);
     let first = Duration::from_secs(seconds.into());
-    Pace {
+    Backoff {
         first: first.clamp(WAITS.first, WAITS.longest),
         ..WAITS
     }
 }
 
 /// What the API server says, and the budget that it says it for.
-fn words(status: &Status) -> String {
+fn refusal_message(status: &Status) -> String {
     let causes = status.details.iter().flat_map(|details| &details.causes);
     let causes = causes.map(|cause| cause.message.as_str());
     let all: Vec<_> = std::iter::once(status.message.as_str())
@@ -163,7 +183,7 @@ mod tests {
                 "status": "Failure", "code": 429, "reason": "TooManyRequests", "message": "no",
                 "details": details,
             });
-            pace(&from_value(status).unwrap()).first.as_secs()
+            backoff(&from_value(status).unwrap()).first.as_secs()
         };
         assert_eq!(first(json!({"retryAfterSeconds": 10})), 10);
         assert_eq!(first(json!({"retryAfterSeconds": 9999})), 300);

@@ -18,44 +18,53 @@ use crate::{
         drivers::Ours,
         labels::{RESIZE_FAILED, checksum},
     },
-    client::{Read, Refusal, fields::page, is_conflict, refusal, words},
-    events::{Events, Tone},
+    client::{Read, Refusal, error_message, refusal},
+    events::{EventRecorder, Tone},
     k8s::stateful_set::{ordinals, restarts, wanted},
-    support::{
-        log,
-        work_queue::{Outcome, Pace, Queue},
+    runtime::{
+        backoff::Backoff,
+        reflector::{Event, Presence, reflect},
+        work_queue::{Outcome, Queue},
+        workers::Workers,
     },
+    support::log,
 };
 use anyhow::{Context, Result};
-use futures_util::{StreamExt, pin_mut};
+use evict::Evictions;
 use k8s_openapi::api::{apps::v1::StatefulSet, core::v1::PersistentVolumeClaim};
 use kube::{
     Api, Client, ResourceExt,
     api::{Patch, PatchParams},
-    runtime::{WatchStreamExt, watcher, watcher::Event},
+    runtime::watcher,
 };
-use needs::{Asked, Need, asked_for, need, stranger};
+use needs::{Need, WantedClaim, need, stranger, wanted_claims};
 use serde_json::json;
+use snapshot::read_set;
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
-use stopped::Stopped;
 use tokio::time::Instant;
+
+const WORKERS: Workers = Workers {
+    kind: "set",
+    count: 1,
+    long: 0,
+};
 
 /// A set of which a claim was asked to grow is looked at again after this, and no set is sooner because of news of it:
 /// who edits one all the time keeps no other waiting.
 const SOON: Duration = Duration::from_secs(5);
 
 /// How soon a set is looked at again that has claims which wait for something, if it does not change.
-const WAITS: Pace = Pace {
+const WAITS: Backoff = Backoff {
     first: SOON,
     longest: Duration::from_secs(300),
 };
 
 /// The same if all claims have their size: the set may have made others meanwhile.
-const DONE: Pace = Pace {
+const DONE: Backoff = Backoff {
     first: Duration::from_secs(60),
     longest: Duration::from_secs(3600),
 };
@@ -107,80 +116,63 @@ impl Round {
     }
 }
 
-/// Grows the claims of sets, for ever.
-pub struct Sets {
+/// Grows the claims of sets.
+struct Reconciler {
     client: Client,
     /// Whose claims are asked to grow.
     ours: Ours,
-    queue: Queue,
-    events: Arc<Events>,
+    queue: Arc<Queue>,
+    events: Arc<EventRecorder>,
     /// By set.
     rounds: Mutex<HashMap<String, Round>>,
     /// When sets were looked at last.
     looked: Mutex<HashMap<String, Instant>>,
-    stopped: Stopped,
+    evictions: Evictions,
 }
 
-impl std::fmt::Debug for Sets {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Sets").finish_non_exhaustive()
-    }
+/// Grows the claims of sets, for ever.
+pub(crate) async fn run(client: Client, ours: Ours, events: Arc<EventRecorder>) {
+    Reconciler::new(client, ours, events).run().await;
 }
 
-impl Sets {
-    pub(crate) fn new(client: Client, ours: Ours, events: Arc<Events>) -> Arc<Self> {
-        Arc::new(Sets {
+impl Reconciler {
+    fn new(client: Client, ours: Ours, events: Arc<EventRecorder>) -> Arc<Self> {
+        let evictions = Evictions::new(client.clone(), ours.clone(), Arc::clone(&events));
+        Arc::new(Reconciler {
             client,
             ours,
-            queue: Queue::new(Duration::from_secs(300)),
+            queue: Arc::new(Queue::new(Backoff::FAILURES)),
             events,
             rounds: Mutex::default(),
             looked: Mutex::default(),
-            stopped: Stopped::default(),
+            evictions,
         })
     }
 
-    pub(crate) async fn run(self: Arc<Self>) {
+    async fn run(self: Arc<Self>) {
         let this = Arc::clone(&self);
         tokio::spawn(async move { this.watch().await });
-        loop {
-            let key = self.queue.next().await;
+        let reconcile = |key: String| {
             self.looks(&key);
-            let outcome = match self.set(&key).await {
-                Ok(outcome) => outcome,
-                Err(error) if is_conflict(&error) => Outcome::After(Duration::from_millis(100)),
-                Err(error) => {
-                    let error = words(&error);
-                    log::warn("cannot grow a set", &[("set", &key), ("error", &error)]);
-                    Outcome::Failed
-                }
-            };
-            self.queue.done(&key, outcome);
-        }
+            let this = Arc::clone(&self);
+            async move { this.reconcile(&key).await }
+        };
+        WORKERS.run(Arc::clone(&self.queue), reconcile).await;
     }
 
     async fn watch(&self) {
         let sets: Api<StatefulSet> = Api::all(self.client.clone());
-        let config = watcher::Config::default().page_size(page::<StatefulSet>());
-        let stream = watcher(sets, config).default_backoff();
-        pin_mut!(stream);
-        while let Some(event) = stream.next().await {
-            match event {
-                Ok(Event::Apply(set) | Event::InitApply(set)) => {
-                    if !wanted(&set).is_empty() || restarts(&set).is_err() {
-                        let namespace = set.namespace().unwrap_or_default();
-                        let key = format!("{namespace}/{}", set.name_any());
-                        // Namespaces take turns.
-                        self.queue.push_by(&namespace, &key, self.due(&key));
-                    }
-                }
-                Ok(Event::Delete(_) | Event::Init | Event::InitDone) => {}
-                Err(error) => {
-                    let error = error.to_string();
-                    log::warn("the watch of stateful sets broke off", &[("error", &error)]);
-                }
+        let handle = |event| {
+            if let Event::Object(set, Presence::There) = event
+                && (!wanted(&set).is_empty() || restarts(&set).is_err())
+            {
+                let namespace = set.namespace().unwrap_or_default();
+                let key = format!("{namespace}/{}", set.name_any());
+                // Namespaces take turns.
+                self.queue.push_by(&namespace, &key, self.due(&key));
             }
-        }
+        };
+        reflect(sets, watcher::Config::default(), handle).await;
     }
 
     fn looks(&self, key: &str) {
@@ -197,10 +189,10 @@ impl Sets {
             .map_or_else(Instant::now, |looked| *looked + SOON)
     }
 
-    async fn set(&self, key: &str) -> Result<Outcome> {
+    async fn reconcile(&self, key: &str) -> Result<Outcome> {
         let begun = self.rounds().remove(key);
         let (namespace, name) = key.split_once('/').context("a set's key")?;
-        let Some(set) = self.read(namespace, name).await? else {
+        let Some(set) = read_set(&self.client, &self.events, namespace, name).await? else {
             return Ok(Outcome::Settled);
         };
         let new = Round::new(&set);
@@ -216,7 +208,7 @@ impl Sets {
         }
         let claims: Api<Read<PersistentVolumeClaim>> =
             Api::namespaced(self.client.clone(), namespace);
-        let mut rest = asked_for(&set).skip(round.looked_at);
+        let mut rest = wanted_claims(&set).skip(round.looked_at);
         for asked in rest.by_ref().take(TURN) {
             let need = self.claim(&set, &claims, &asked).await?;
             round.found(&need, asked.ordinal);
@@ -224,27 +216,13 @@ impl Sets {
         if rest.next().is_none() {
             return match round.grows {
                 Some(last) if !round.asked && restarts(&set) == Ok(true) => {
-                    self.offline(&set, last).await
+                    self.evictions.offline(&set, last).await
                 }
                 _ => Ok(round.outcome()),
             };
         }
         self.rounds().insert(key.to_owned(), round);
         Ok(Outcome::After(Duration::ZERO))
-    }
-
-    /// The set as it is now, if it is there and can be understood; otherwise somebody is told.
-    async fn read(&self, namespace: &str, name: &str) -> Result<Option<StatefulSet>> {
-        let sets: Api<Read<StatefulSet>> = Api::namespaced(self.client.clone(), namespace);
-        let found = sets.get_opt(name).await.context("read the stateful set")?;
-        let Some(Read { object: set, cut }) = found else {
-            return Ok(None);
-        };
-        if cut {
-            let why = "the set is too large to be understood, so its claims are left alone; shorten its selector and its lists of templates and grow annotations";
-            self.events.say(&set, Tone::Warning, RESIZE_FAILED, why);
-        }
-        Ok((!cut).then_some(set))
     }
 
     fn rounds(&self) -> MutexGuard<'_, HashMap<String, Round>> {
@@ -264,9 +242,9 @@ impl Sets {
         &self,
         set: &StatefulSet,
         claims: &Api<Read<PersistentVolumeClaim>>,
-        Asked {
+        WantedClaim {
             claim: name, size, ..
-        }: &Asked,
+        }: &WantedClaim,
     ) -> Result<Need> {
         let Some(Read { object: claim, cut }) =
             claims.get_opt(name).await.context("read a claim")?
@@ -309,7 +287,7 @@ impl Sets {
                     Err(error) if refusal(&error) == Refusal::Changed => return Ok(Need::Time),
                     // Its class does not allow it, or a quota: the others may grow all the same.
                     Err(error) => {
-                        failed(&format!("claim {name}: {}", words(&error.into())));
+                        failed(&format!("claim {name}: {}", error_message(&error.into())));
                         return Ok(Need::Time);
                     }
                 }

@@ -47,7 +47,7 @@ pub(super) fn stranger<'a>(claim: &'a PersistentVolumeClaim, ours: &Ours) -> Opt
 
 /// A claim that a set's annotations are about.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Asked {
+pub(super) struct WantedClaim {
     pub claim: String,
     /// Of the pod that has it.
     pub ordinal: i32,
@@ -60,10 +60,10 @@ fn claims_of<'a>(
     set: &'a StatefulSet,
     template: &str,
     size: Bytes,
-) -> impl Iterator<Item = Asked> + use<'a> {
+) -> impl Iterator<Item = WantedClaim> + use<'a> {
     let template = template.to_owned();
     let ordinals = ordinals(set).rev();
-    ordinals.map(move |ordinal| Asked {
+    ordinals.map(move |ordinal| WantedClaim {
         claim: claim_name(set, &template, ordinal),
         ordinal,
         size,
@@ -71,7 +71,7 @@ fn claims_of<'a>(
 }
 
 /// All claims that a set's annotations are about, with the sizes that they shall have.
-pub(super) fn asked_for(set: &StatefulSet) -> impl Iterator<Item = Asked> {
+pub(super) fn wanted_claims(set: &StatefulSet) -> impl Iterator<Item = WantedClaim> {
     let sizes = wanted(set).into_iter();
     let sizes = sizes.filter_map(|(template, size)| Some((template, size.ok()?)));
     sizes.flat_map(|(template, size)| claims_of(set, &template, size))

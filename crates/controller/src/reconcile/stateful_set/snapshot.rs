@@ -3,17 +3,16 @@
 #[cfg(test)]
 mod tests;
 
-use super::{
-    Sets,
-    restart::{Claim, Moment, Pod, State},
-};
+use super::restart::{Claim, Pod, Snapshot, State};
 use crate::{
     api::{
-        labels::{AWAITS_NODE, REVISION},
+        drivers::Ours,
+        labels::{AWAITS_NODE, RESIZE_FAILED, REVISION},
         v1alpha1::NodeVolume,
     },
     client::{Read, fields::page, paginate},
-    decide::{Answer, Order, Wanted},
+    decide::{self, Answer, DesiredState},
+    events::{EventRecorder, Tone},
     k8s::{
         claim::{condition, failure, grows, request},
         meta::uid,
@@ -21,7 +20,7 @@ use crate::{
         pod::{self, claims_of, node_of, tolerations},
         stateful_set::ordinals,
     },
-    observe::order_of,
+    observe::node_volume_of,
 };
 use anyhow::{Context, Result};
 use k8s_openapi::{
@@ -31,112 +30,141 @@ use k8s_openapi::{
     },
     jiff::{SignedDuration, Timestamp},
 };
-use kube::{Api, ResourceExt, api::ListParams, core::Selector};
+use kube::{Api, Client, ResourceExt, api::ListParams, core::Selector};
 
-impl Sets {
-    /// Pods first: one that runs has volumes that have grown, if they were to, and its claims say so.
-    pub(super) async fn moment(&self, set: &StatefulSet, last: i32) -> Result<Moment> {
-        let namespace = set.namespace().unwrap_or_default();
-        let pods: Api<pod::Pod> = Api::namespaced(self.client.clone(), &namespace);
-        let selector = Selector::try_from(set.spec.selector.clone());
-        let pages = ListParams::default()
-            .labels_from(&selector.context("read what the set selects")?)
-            .limit(page::<pod::Pod>());
-        let mut found = Vec::new();
-        let (mut names, mut tolerated, mut node) = (Vec::new(), Vec::new(), None);
-        let now = Timestamp::now();
-        let listed = paginate::each(&pods, pages, |pod| {
-            let Some(pod_of_set) = pod_of(set, pod, now) else {
-                return;
-            };
-            if pod_of_set.ordinal == last {
-                names = claims_of(pod);
-                tolerated = tolerations(pod);
-                node = node_of(pod).map(str::to_owned);
-            }
-            found.push(pod_of_set);
-        });
-        listed.await.context("list pods")?;
-        let mut claims = Vec::new();
-        for name in names {
-            claims.extend(self.growing(&namespace, &name).await?);
-        }
-        let kept_out = match node.filter(|_| !claims.is_empty()) {
-            Some(node) => {
-                let nodes: Api<Read<Node>> = Api::all(self.client.clone());
-                let found = nodes.get_opt(&node).await.context("read a node")?;
-                let why = keeps_out(found.as_ref(), &tolerated);
-                why.map(|why| format!("node {node} {why}"))
-            }
-            None => None,
-        };
-        Ok(Moment {
-            rolls: rolls(set, &found),
-            ordinals: ordinals(set),
-            pods: found,
-            last,
-            claims,
-            kept_out,
-        })
+/// The set as it is now, if it is there and can be understood; otherwise somebody is told.
+pub(super) async fn read_set(
+    client: &Client,
+    events: &EventRecorder,
+    namespace: &str,
+    name: &str,
+) -> Result<Option<StatefulSet>> {
+    let sets: Api<Read<StatefulSet>> = Api::namespaced(client.clone(), namespace);
+    let found = sets.get_opt(name).await.context("read the stateful set")?;
+    let Some(Read { object: set, cut }) = found else {
+        return Ok(None);
+    };
+    if cut {
+        let why = "the set is too large to be understood, so its claims are left alone; shorten its selector and its lists of templates and grow annotations";
+        events.say(&set, Tone::Warning, RESIZE_FAILED, why);
     }
-
-    /// A claim, if it shall grow.
-    async fn growing(&self, namespace: &str, name: &str) -> Result<Option<Claim>> {
-        let claims: Api<Read<PersistentVolumeClaim>> =
-            Api::namespaced(self.client.clone(), namespace);
-        let claim = claims.get_opt(name).await.context("read a claim")?;
-        // Of one that was not read whole nobody knows that it need not grow, nor that it can.
-        if claim.as_ref().is_some_and(|claim| claim.cut) {
-            return Ok(Some(Claim {
-                name: name.to_owned(),
-                pending: None,
-                stored: None,
-                stopped: false,
-            }));
-        }
-        let Some(claim) = claim.map(|claim| claim.object).filter(grows) else {
-            return Ok(None);
-        };
-        let orders: Api<NodeVolume> = Api::all(self.client.clone());
-        let volume = claim
-            .spec
-            .as_ref()
-            .and_then(|spec| spec.volume_name.as_deref());
-        let order = orders.get_opt(volume.unwrap_or_default()).await;
-        let order = order.context("read the order")?;
-        Ok(Some(Claim {
-            name: name.to_owned(),
-            pending: pending(
-                &claim,
-                order
-                    .as_ref()
-                    .map(|order| order_of(order, &self.ours))
-                    .as_ref(),
-            ),
-            stored: order.as_ref().and_then(written),
-            stopped: false,
-        }))
-    }
+    Ok((!cut).then_some(set))
 }
 
-/// Since when the file system is all that has to grow of a claim that shall grow. Where there is no order
+/// Pods first: one that runs has volumes that have grown, if they were to, and its claims say so.
+pub(super) async fn snapshot(
+    client: &Client,
+    ours: &Ours,
+    set: &StatefulSet,
+    last: i32,
+) -> Result<Snapshot> {
+    let namespace = set.namespace().unwrap_or_default();
+    let pods: Api<pod::Pod> = Api::namespaced(client.clone(), &namespace);
+    let selector = Selector::try_from(set.spec.selector.clone());
+    let pages = ListParams::default()
+        .labels_from(&selector.context("read what the set selects")?)
+        .limit(page::<pod::Pod>());
+    let mut found = Vec::new();
+    let (mut names, mut tolerated, mut node) = (Vec::new(), Vec::new(), None);
+    let now = Timestamp::now();
+    let listed = paginate::each(&pods, pages, |pod| {
+        let Some(pod_of_set) = pod_of(set, pod, now) else {
+            return;
+        };
+        if pod_of_set.ordinal == last {
+            names = claims_of(pod);
+            tolerated = tolerations(pod);
+            node = node_of(pod).map(str::to_owned);
+        }
+        found.push(pod_of_set);
+    });
+    listed.await.context("list pods")?;
+    let mut claims = Vec::new();
+    for name in names {
+        claims.extend(growing(client, ours, &namespace, &name).await?);
+    }
+    let kept_out = match node.filter(|_| !claims.is_empty()) {
+        Some(node) => {
+            let nodes: Api<Read<Node>> = Api::all(client.clone());
+            let found = nodes.get_opt(&node).await.context("read a node")?;
+            let why = keeps_out(found.as_ref(), &tolerated);
+            why.map(|why| format!("node {node} {why}"))
+        }
+        None => None,
+    };
+    Ok(Snapshot {
+        rolls: rolls(set, &found),
+        ordinals: ordinals(set),
+        pods: found,
+        last,
+        claims,
+        kept_out,
+    })
+}
+
+/// A claim, if it shall grow.
+async fn growing(
+    client: &Client,
+    ours: &Ours,
+    namespace: &str,
+    name: &str,
+) -> Result<Option<Claim>> {
+    let claims: Api<Read<PersistentVolumeClaim>> = Api::namespaced(client.clone(), namespace);
+    let claim = claims.get_opt(name).await.context("read a claim")?;
+    // Of one that was not read whole nobody knows that it need not grow, nor that it can.
+    if claim.as_ref().is_some_and(|claim| claim.cut) {
+        return Ok(Some(Claim {
+            name: name.to_owned(),
+            pending: None,
+            stored: None,
+            stopped: false,
+        }));
+    }
+    let Some(claim) = claim.map(|claim| claim.object).filter(grows) else {
+        return Ok(None);
+    };
+    let node_volumes: Api<NodeVolume> = Api::all(client.clone());
+    let volume = claim
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.volume_name.as_deref());
+    let node_volume = node_volumes.get_opt(volume.unwrap_or_default()).await;
+    let node_volume = node_volume.context("read the NodeVolume")?;
+    Ok(Some(Claim {
+        name: name.to_owned(),
+        pending: pending(
+            &claim,
+            node_volume
+                .as_ref()
+                .map(|node_volume| node_volume_of(node_volume, ours))
+                .as_ref(),
+        ),
+        stored: node_volume.as_ref().and_then(written),
+        stopped: false,
+    }))
+}
+
+/// Since when the file system is all that has to grow of a claim that shall grow. Where there is no NodeVolume
 /// of ours, the claim is believed.
-fn pending(claim: &PersistentVolumeClaim, order: Option<&Order>) -> Option<Timestamp> {
+fn pending(
+    claim: &PersistentVolumeClaim,
+    node_volume: Option<&decide::NodeVolume>,
+) -> Option<Timestamp> {
     let asked = request(claim.spec.as_ref()?).ok()?;
-    let has_storage = order.is_none_or(|order| {
-        let reached = match order.answer {
+    let has_storage = node_volume.is_none_or(|node_volume| {
+        let reached = match node_volume.answer {
             Answer::Present(size) => size.is_none_or(|size| size >= asked),
             Answer::None | Answer::Absent => false,
         };
-        reached && order.wanted == Wanted::Present && order.problem.is_none()
+        reached && node_volume.wanted == DesiredState::Present && node_volume.problem.is_none()
     });
     let since = condition(claim, AWAITS_NODE)?.last_transition_time.as_ref();
     (has_storage && failure(claim).is_none()).then(|| since.map_or(Timestamp::UNIX_EPOCH, |t| t.0))
 }
 
-/// When an order or its answer was changed last: what the answer says had been reached by then.
-fn written(order: &NodeVolume) -> Option<Timestamp> {
-    let writers = order.metadata.managed_fields.iter().flatten();
+/// When a NodeVolume or its answer was changed last: what the answer says had been reached by then.
+fn written(node_volume: &NodeVolume) -> Option<Timestamp> {
+    let writers = node_volume.metadata.managed_fields.iter().flatten();
     let times = writers.filter_map(|writer| Some(writer.time.as_ref()?.0));
     times.max()
 }

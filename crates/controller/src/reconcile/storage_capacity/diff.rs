@@ -24,10 +24,10 @@ const PART: usize = 50;
 const EXACT: u128 = 100;
 
 /// What shall be told, by the name of its object.
-pub type Wanted = BTreeMap<String, Offer>;
+pub type WantedCapacities = BTreeMap<String, Offer>;
 
 /// What is told, by the name of its object.
-pub type Told = BTreeMap<String, Fact>;
+pub type PublishedCapacities = BTreeMap<String, Fact>;
 
 /// Room in a class on a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,7 +69,10 @@ pub fn fact(object: &CSIStorageCapacity) -> Fact {
 
 /// What has to be written. What is said by another label is taken back before it is said anew: a label cannot be
 /// changed. What another owner has is given to this one where it stands, so that pods can be placed all the while.
-pub fn changes<'a>(wanted: &'a Wanted, told: &'a Told) -> BTreeMap<&'a str, Change<'a>> {
+pub fn changes<'a>(
+    wanted: &'a WantedCapacities,
+    told: &'a PublishedCapacities,
+) -> BTreeMap<&'a str, Change<'a>> {
     let mut changes = BTreeMap::new();
     for (name, fact) in told {
         let change = match wanted.get(name) {
@@ -95,7 +98,7 @@ fn is_exact(is: Bytes, told: Bytes) -> bool {
 
 /// By how many times what is told has to change; what is not to be told, or not told at all, is wrong
 /// beyond that.
-fn wrong(name: &str, change: &Change<'_>, told: &Told) -> u64 {
+fn wrong(name: &str, change: &Change<'_>, told: &PublishedCapacities) -> u64 {
     let told = told.get(name).map(|fact| fact.largest.0);
     match (change, told) {
         (Change::Correct(now), Some(told)) => {
@@ -112,7 +115,7 @@ fn wrong(name: &str, change: &Change<'_>, told: &Told) -> u64 {
 /// one's, so that what is refused again and again keeps nobody from his turn. Much is `told` in all.
 pub fn next<'a>(
     changes: BTreeMap<&'a str, Change<'a>>,
-    told: &Told,
+    told: &PublishedCapacities,
     last: &str,
     all: usize,
 ) -> Vec<(&'a str, Change<'a>)> {
@@ -201,14 +204,14 @@ mod tests {
         offer("disk".to_owned(), room, hostname.to_owned(), None)
     }
 
-    fn wanted(offers: &[Offer]) -> Wanted {
+    fn wanted(offers: &[Offer]) -> WantedCapacities {
         let named = offers
             .iter()
             .map(|offer| (offer.node.clone(), offer.clone()));
         named.collect()
     }
 
-    fn told(offers: &[Offer]) -> Told {
+    fn told(offers: &[Offer]) -> PublishedCapacities {
         let named = offers
             .iter()
             .map(|offer| (offer.node.clone(), offer.fact.clone()));
@@ -240,7 +243,7 @@ mod tests {
         let correct = [("a", Change::Correct(&now))].into();
         assert_eq!(changes(&wanted, &told(&[of("a", "1", "a", 30)])), correct);
         let tell = [("a", Change::Tell(&now))].into();
-        assert_eq!(changes(&wanted, &Told::new()), tell);
+        assert_eq!(changes(&wanted, &PublishedCapacities::new()), tell);
     }
 
     #[test]
@@ -250,14 +253,14 @@ mod tests {
         let wanted = wanted(&offers);
         let (mut last, mut had) = (String::new(), Vec::new());
         for _ in 0..2 {
-            let told = Told::new();
+            let told = PublishedCapacities::new();
             for (name, _) in next(changes(&wanted, &told), &told, &last.clone(), 2 * AT_ONCE) {
                 name.clone_into(&mut last);
                 had.push(name.to_owned());
             }
         }
         assert_eq!(had, names);
-        let told = Told::new();
+        let told = PublishedCapacities::new();
         let again = next(changes(&wanted, &told), &told, &last, 2 * AT_ONCE);
         assert_eq!(again[0].0, names[0]);
     }

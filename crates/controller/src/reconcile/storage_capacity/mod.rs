@@ -9,15 +9,19 @@
 mod diff;
 
 use crate::{
-    api::labels::{MANAGED, hostname},
-    cache::nodes::Room,
-    client::{Refusal, fields::page, paginate, refusal, words},
-    reconcile::volume::Controller,
-    support::{log, work_queue::pause_after},
+    api::{
+        drivers::Ours,
+        labels::{MANAGED, hostname},
+    },
+    cache::nodes::{Nodes, Room},
+    client::{Refusal, error_message, fields::page, paginate, refusal},
+    runtime::backoff::Backoff,
+    support::log,
 };
 use anyhow::{Context, Error, Result};
 use diff::{
-    Change, Fact, Told, Wanted, capacity, changes, fact, next, object_name, offer, unshared,
+    Change, Fact, PublishedCapacities, WantedCapacities, capacity, changes, fact, next,
+    object_name, offer, unshared,
 };
 use k8s_openapi::{
     api::{
@@ -45,13 +49,16 @@ const TRUST: Duration = Duration::from_secs(300);
 /// thousand again and again.
 const NODES: Duration = Duration::from_secs(60);
 
-/// The longest pause after failures.
-const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+/// After failures.
+const PAUSE: Backoff = Backoff {
+    longest: Duration::from_secs(60),
+    ..Backoff::FAILURES
+};
 
 /// What was read.
-struct Known {
+struct ClusterState {
     since: Instant,
-    told: Told,
+    published: PublishedCapacities,
     /// With what was installed it goes.
     owner: Option<OwnerReference>,
     /// Of each node, if it has one of its own.
@@ -60,33 +67,37 @@ struct Known {
     listed: Option<Instant>,
 }
 
-/// Tells the scheduler for ever of the room for the controller's drivers, in objects of this namespace. They are a
-/// Deployment's of it, if one is said, and go with that: the scheduler believes the objects of all namespaces, and
-/// those of a controller that was there once nobody would correct.
-pub async fn tell(
+/// Tells the scheduler for ever of the room for these drivers on these nodes, once all there is was seen, in objects
+/// of this namespace. They are a Deployment's of it, if one is said, and go with that: the scheduler believes the
+/// objects of all namespaces, and those of a controller that was there once nobody would correct.
+pub async fn publish(
     client: Client,
     namespace: String,
     deployment: Option<String>,
-    controller: Arc<Controller>,
+    ours: Ours,
+    nodes: Arc<Nodes>,
+    ready: impl Fn() -> bool,
 ) {
-    if !controller.ours.any_scheduled() {
+    if !ours.any_scheduled() {
         return;
     }
-    let mut teller = Teller {
-        told: Api::namespaced(client.clone(), &namespace),
+    let mut publisher = Publisher {
+        capacities: Api::namespaced(client.clone(), &namespace),
         deployments: Api::namespaced(client.clone(), &namespace),
         deployment,
         client,
+        ours,
+        nodes,
         known: None,
         last: String::new(),
     };
     let (mut failures, mut warned) = (0u32, false);
     loop {
-        sleep(PERIOD.max(pause_after(failures, LONGEST_PAUSE))).await;
-        if !controller.is_ready() {
+        sleep(PERIOD.max(PAUSE.after(failures))).await;
+        if !ready() {
             continue;
         }
-        match teller.round(&controller).await {
+        match publisher.round().await {
             Ok(()) => failures = 0,
             // It may be another API server that answers next, or the same after an upgrade.
             Err(error) if refused(&error) == Some(Refusal::Missing) => {
@@ -99,7 +110,7 @@ pub async fn tell(
                 failures = failures.saturating_add(1);
             }
             Err(error) => {
-                let error = words(&error);
+                let error = error_message(&error);
                 log::warn(
                     "cannot tell the scheduler what room there is",
                     &[("error", &error)],
@@ -114,35 +125,37 @@ fn refused(error: &Error) -> Option<Refusal> {
     error.downcast_ref().map(refusal)
 }
 
-struct Teller {
+struct Publisher {
     client: Client,
-    told: Api<CSIStorageCapacity>,
+    ours: Ours,
+    nodes: Arc<Nodes>,
+    capacities: Api<CSIStorageCapacity>,
     deployments: Api<Deployment>,
     deployment: Option<String>,
-    known: Option<Known>,
+    known: Option<ClusterState>,
     /// The name of what was written last: the others have their turn before it comes again.
     last: String,
 }
 
-impl Teller {
+impl Publisher {
     /// Writes what has changed. What is refused keeps nothing else from being written.
     ///
     /// # Errors
     /// The first refusal; `Missing` is that of the list alone.
-    async fn round(&mut self, controller: &Controller) -> Result<()> {
+    async fn round(&mut self) -> Result<()> {
         let mut known = match self.known.take() {
             Some(known) if known.since.elapsed() < TRUST => known,
             _ => self.learn().await?,
         };
-        let wanted = self.wanted(controller, &mut known).await?;
-        let before = known.told.clone();
+        let wanted = self.wanted(&mut known).await?;
+        let before = known.published.clone();
         let (mut is_true, mut first) = (true, None);
         let changes = changes(&wanted, &before);
         for (name, change) in next(changes, &before, &self.last, wanted.len()) {
             name.clone_into(&mut self.last);
             match self.write(name, &change, known.owner.as_ref()).await {
-                Ok(Some(fact)) => drop(known.told.insert(name.to_owned(), fact)),
-                Ok(None) => drop(known.told.remove(name)),
+                Ok(Some(fact)) => drop(known.published.insert(name.to_owned(), fact)),
+                Ok(None) => drop(known.published.remove(name)),
                 // Somebody else has written, which is seen in the next round.
                 Err(error)
                     if matches!(refused(&error), Some(Refusal::Changed | Refusal::Missing)) =>
@@ -158,19 +171,19 @@ impl Teller {
         first.map_or(Ok(()), Err)
     }
 
-    async fn learn(&self) -> Result<Known> {
-        let mut told = Told::new();
+    async fn learn(&self) -> Result<ClusterState> {
+        let mut published = PublishedCapacities::new();
         let labels = format!("{MANAGED}=true");
         let page = ListParams::default()
             .labels(&labels)
             .limit(page::<CSIStorageCapacity>());
-        let listed = paginate::each(&self.told, page, |object| {
-            told.insert(object.name_any(), fact(object));
+        let listed = paginate::each(&self.capacities, page, |object| {
+            published.insert(object.name_any(), fact(object));
         });
         listed.await.context("list what the scheduler was told")?;
-        Ok(Known {
+        Ok(ClusterState {
             since: Instant::now(),
-            told,
+            published,
             owner: self.owner().await?,
             hostnames: BTreeMap::new(),
             listed: None,
@@ -197,15 +210,15 @@ impl Teller {
         }))
     }
 
-    async fn wanted(&self, controller: &Controller, known: &mut Known) -> Result<Wanted> {
+    async fn wanted(&self, known: &mut ClusterState) -> Result<WantedCapacities> {
         let classes: Api<StorageClass> = Api::all(self.client.clone());
         // As the API server remembers them: they are looked at again soon.
         let listed = classes.list(&ListParams::default().match_any()).await;
         let mut rooms = Vec::new();
         for class in listed.context("list storage classes")? {
-            if let Some(driver) = controller.ours.scheduled(&class.provisioner) {
+            if let Some(driver) = self.ours.scheduled(&class.provisioner) {
                 let class = class.name_any();
-                let found = controller.nodes.rooms(driver, &class).into_iter();
+                let found = self.nodes.rooms(driver, &class).into_iter();
                 rooms.extend(found.map(|room| (class.clone(), room)));
             }
         }
@@ -250,7 +263,10 @@ impl Teller {
             Change::Tell(offer) => {
                 let object =
                     serde_json::from_value(capacity(name, offer, owner)).context("make it")?;
-                let made = self.told.create(&PostParams::default(), &object).await;
+                let made = self
+                    .capacities
+                    .create(&PostParams::default(), &object)
+                    .await;
                 let (class, node) = (&offer.class, &offer.node);
                 made.with_context(|| format!("tell the room of class {class} on node {node}"))?;
                 Ok(Some(offer.fact.clone()))
@@ -261,16 +277,21 @@ impl Teller {
                     "metadata": {"ownerReferences": [diff::owner(offer, owner)]},
                 });
                 let patch = Patch::Merge(&patch);
-                let patched = self.told.patch(name, &PatchParams::default(), &patch).await;
+                let patched = self
+                    .capacities
+                    .patch(name, &PatchParams::default(), &patch)
+                    .await;
                 patched.with_context(|| format!("correct {name}, the room on {}", offer.node))?;
                 Ok(Some(offer.fact.clone()))
             }
-            Change::TakeBack => match self.told.delete(name, &DeleteParams::default()).await {
-                Err(error) if refusal(&error) != Refusal::Missing => {
-                    Err(error).with_context(|| format!("take back {name}"))
+            Change::TakeBack => {
+                match self.capacities.delete(name, &DeleteParams::default()).await {
+                    Err(error) if refusal(&error) != Refusal::Missing => {
+                        Err(error).with_context(|| format!("take back {name}"))
+                    }
+                    _ => Ok(None),
                 }
-                _ => Ok(None),
-            },
+            }
         }
     }
 }

@@ -3,7 +3,7 @@
 use crate::{
     api::{
         drivers::Ours,
-        labels::{CLAIM_FINALIZER, ORDER_FINALIZER, SELECTED_NODE, VOLUME_FINALIZER},
+        labels::{CLAIM_FINALIZER, NODE_VOLUME_FINALIZER, SELECTED_NODE, VOLUME_FINALIZER},
         v1alpha1::NodeVolume,
     },
     cache::nodes::{Asker, Nodes},
@@ -12,7 +12,9 @@ use crate::{
     k8s::claim,
     observe::Live,
     reconcile::volume::{
-        manifests::{awaiting, failing, failing_no_more, finished, order_for, published, recalled},
+        manifests::{
+            awaiting, failing, failing_no_more, finished, node_volume_for, published, recalled,
+        },
         placement,
     },
 };
@@ -67,42 +69,54 @@ impl Act<'_> {
                 self.patch_claim(live, json!({"annotations": {SELECTED_NODE: Value::Null}}))
                     .await?;
             }
-            Step::Order { node } => {
-                let order = self.new_order(live, node.as_deref()).await?;
-                live.order = Some(
-                    self.create(&self.all(), order)
+            Step::CreateNodeVolume { node } => {
+                let node_volume = self.new_node_volume(live, node.as_deref()).await?;
+                live.node_volume = Some(
+                    self.create(&self.all(), node_volume)
                         .await
-                        .context("order storage")?,
+                        .context("create the NodeVolume")?,
                 );
             }
             Step::Recall { wanted, size } => {
-                let order = recalled(self.name, volume(live)?, *wanted, *size)?;
-                live.order = Some(
-                    self.create(&self.all(), order)
+                let node_volume = recalled(self.name, volume(live)?, *wanted, *size)?;
+                live.node_volume = Some(
+                    self.create(&self.all(), node_volume)
                         .await
-                        .context("order anew")?,
+                        .context("create the NodeVolume anew")?,
                 );
             }
             Step::Publish => {
                 let (claim, class) = (claim(live)?, live.class.as_ref().context("no class")?);
-                let order = order(live)?;
+                let node_volume = node_volume(live)?;
                 let hostname = live.hostname.as_ref().and_then(|found| found.as_ref().ok());
                 let hostname = hostname.context("no hostname")?;
-                let volume = published(self.name, claim, class, order, hostname)?;
+                let volume = published(self.name, claim, class, node_volume, hostname)?;
                 let volume = self.create(&self.all(), volume).await;
                 live.volume = Some(volume.context("make the persistent volume")?);
             }
-            Step::NotePublishing => self.patch_order(live, json!({"publishing": true})).await?,
-            Step::NotePublished => self.patch_order(live, json!({"published": true})).await?,
-            Step::Revoke => self.patch_order(live, json!({"wanted": "Absent"})).await?,
+            Step::NotePublishing => {
+                self.patch_node_volume(live, json!({"publishing": true}))
+                    .await?
+            }
+            Step::NotePublished => {
+                self.patch_node_volume(live, json!({"published": true}))
+                    .await?
+            }
+            Step::Revoke => {
+                self.patch_node_volume(live, json!({"wanted": "Absent"}))
+                    .await?
+            }
             Step::Resize(size) => {
-                let order = order(live)?;
-                let most = order.spec.most_ordered();
-                live.order = Some(self.resize(version(&order.metadata), *size, most).await?);
+                let node_volume = node_volume(live)?;
+                let most = node_volume.spec.most_ordered();
+                live.node_volume = Some(
+                    self.resize(version(&node_volume.metadata), *size, most)
+                        .await?,
+                );
             }
             Step::Forget => {
-                self.forget(order(live)?).await?;
-                (live.order, live.hostname, live.stalled) = (None, None, None);
+                self.forget(node_volume(live)?).await?;
+                (live.node_volume, live.hostname, live.stalled) = (None, None, None);
             }
             Step::DeleteVolume => {
                 let api: Api<PersistentVolume> = self.all();
@@ -180,12 +194,12 @@ impl Act<'_> {
         patched(api, name, &json!({"metadata": meta})).await
     }
 
-    /// Orders another size, if the order still has this version.
+    /// Asks for another size, if the NodeVolume still has this version.
     /// The most that was ordered so far is remembered, as the node may reach it yet.
     pub async fn resize(&self, version: &str, size: Bytes, most: Bytes) -> Result<NodeVolume> {
         let most = (most > size).then_some(most.0);
         let spec = json!({"size": size.0, "most": most});
-        self.change_order(version, spec).await
+        self.change_node_volume(version, spec).await
     }
 
     /// Writes a size into the persistent volume, if it still has this version.
@@ -197,16 +211,16 @@ impl Act<'_> {
         patched(&self.all(), self.name, &patch).await
     }
 
-    async fn change_order(&self, version: &str, spec: Value) -> Result<NodeVolume> {
+    async fn change_node_volume(&self, version: &str, spec: Value) -> Result<NodeVolume> {
         let patch = json!({"metadata": {"resourceVersion": version}, "spec": spec});
         patched(&self.all(), self.name, &patch).await
     }
 
-    async fn patch_order(&self, live: &mut Live, spec: Value) -> Result<()> {
+    async fn patch_node_volume(&self, live: &mut Live, spec: Value) -> Result<()> {
         let changed = self
-            .change_order(version(&order(live)?.metadata), spec)
+            .change_node_volume(version(&node_volume(live)?.metadata), spec)
             .await?;
-        live.order = Some(changed);
+        live.node_volume = Some(changed);
         Ok(())
     }
 
@@ -226,7 +240,7 @@ impl Act<'_> {
         Ok(())
     }
 
-    async fn new_order(&self, live: &Live, chosen: Option<&str>) -> Result<Value> {
+    async fn new_node_volume(&self, live: &Live, chosen: Option<&str>) -> Result<Value> {
         let (claim, class) = (claim(live)?, live.class.as_ref().context("no class")?);
         let size = claim.spec.as_ref().map(claim::request).transpose();
         let size = size.map_err(|why| anyhow!(why))?.context("no size")?;
@@ -244,8 +258,8 @@ impl Act<'_> {
                 placement::with_room(client, nodes, driver, class_name, size, asker).await?
             }
         };
-        let mut order = order_for(self.name, &node);
-        order["spec"] = json!({
+        let mut node_volume = node_volume_for(self.name, &node);
+        node_volume["spec"] = json!({
             "driver": driver,
             "node": node,
             "wanted": "Present",
@@ -257,22 +271,22 @@ impl Act<'_> {
             },
             "parameters": class.parameters.clone().unwrap_or_default(),
         });
-        Ok(order)
+        Ok(node_volume)
     }
 
-    /// Takes our finalizer and deletes the order: whichever comes second ends it.
-    async fn forget(&self, order: &NodeVolume) -> Result<()> {
+    /// Takes our finalizer and deletes the NodeVolume: whichever comes second ends it.
+    async fn forget(&self, node_volume: &NodeVolume) -> Result<()> {
         let api: Api<NodeVolume> = self.all();
-        let mut order = order.clone();
-        if order.metadata.deletion_timestamp.is_none() {
-            let left = delete(&api, &order.metadata).await;
-            match left.context("delete the order")? {
-                Some(left) => order = left,
+        let mut node_volume = node_volume.clone();
+        if node_volume.metadata.deletion_timestamp.is_none() {
+            let left = delete(&api, &node_volume.metadata).await;
+            match left.context("delete the NodeVolume")? {
+                Some(left) => node_volume = left,
                 None => return Ok(()),
             }
         }
-        let patch = json!({"finalizers": without(&order.metadata, ORDER_FINALIZER)});
-        let patched = self.patch_meta(&api, &order.metadata, patch).await;
+        let patch = json!({"finalizers": without(&node_volume.metadata, NODE_VOLUME_FINALIZER)});
+        let patched = self.patch_meta(&api, &node_volume.metadata, patch).await;
         patched.map(drop)
     }
 }
@@ -287,8 +301,8 @@ fn volume(live: &Live) -> Result<&PersistentVolume> {
         .context("the persistent volume is gone")
 }
 
-fn order(live: &Live) -> Result<&NodeVolume> {
-    live.order.as_ref().context("the order is gone")
+fn node_volume(live: &Live) -> Result<&NodeVolume> {
+    live.node_volume.as_ref().context("the NodeVolume is gone")
 }
 
 fn version(meta: &ObjectMeta) -> &str {

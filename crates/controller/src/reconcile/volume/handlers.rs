@@ -3,358 +3,189 @@
 #[cfg(test)]
 mod tests;
 
+use super::context::Context;
 use crate::{
     api::{
         labels::{CLAIM_FINALIZER, volume_name},
         v1alpha1::{NodeVolume, StorageNode},
     },
-    cache::news::{Presence, Seen},
-    client::fields::page,
+    cache::event_filter::ClaimSummary,
     k8s::{
         claim,
         meta::{has_finalizer, uid},
         volume::{self, handed_on, is_ours, lost_its_claim},
     },
-    reconcile::volume::Controller,
-    support::log,
+    runtime::reflector::{Event, Presence, reflect},
 };
-use futures_util::{StreamExt, pin_mut};
 use k8s_openapi::api::{
     core::v1::{PersistentVolume, PersistentVolumeClaim},
     storage::v1::StorageClass,
 };
-use kube::{
-    Api, Resource, ResourceExt,
-    api::ObjectMeta,
-    runtime::{WatchStreamExt, watcher, watcher::Event},
-};
+use kube::{Api, Resource, ResourceExt, runtime::watcher};
 use serde::de::DeserializeOwned;
 use std::{
-    collections::{HashMap, HashSet},
+    collections::HashSet,
     fmt::Debug,
-    sync::{Arc, PoisonError, atomic::Ordering},
-    time::Duration,
+    sync::{Arc, atomic::Ordering},
 };
-use tokio::time::{Instant, sleep};
 
-/// How many watches there are.
-pub(crate) const WATCHES: u8 = 5;
-
-/// How often it is looked whether nodes have fallen silent.
-const LOOK: Duration = Duration::from_secs(2);
-
-/// Volumes that no node could have are looked at no more often than this because nodes offer more.
-const OFFERS: Duration = Duration::from_secs(60);
-
-/// The lists of all objects of a kind, one after the other.
-#[derive(Debug, Default)]
-struct Lists {
-    begun: u32,
-    /// The UIDs in the one that has begun last, unless that is the first: nothing was known before it.
-    uids: HashSet<String>,
-}
-
-impl Lists {
-    /// Another one begins, also because the former one broke off.
-    fn begin(&mut self) {
-        self.begun = self.begun.saturating_add(1);
-        self.uids.clear();
-    }
-
-    fn has(&mut self, meta: &ObjectMeta) {
-        if self.begun > 1 {
-            self.uids.insert(uid(meta).to_owned());
-        }
-    }
-
-    /// What there is, if something else may have been known before.
-    fn end(&mut self) -> Option<HashSet<String>> {
-        (self.begun > 1).then(|| std::mem::take(&mut self.uids))
-    }
-}
-
-impl Controller {
-    pub(crate) fn watch_all(self: &Arc<Self>) {
-        self.nodes.listen();
-        let this = Arc::clone(self);
-        self.watch(
-            move |claim: &PersistentVolumeClaim, presence| this.claim_seen(claim, presence),
-            Self::keep_claims,
-        );
-        let this = Arc::clone(self);
-        self.watch(
-            move |volume: &PersistentVolume, presence| this.volume_seen(volume, presence),
-            |this, listed| this.index.keep_volumes(listed),
-        );
-        let this = Arc::clone(self);
-        self.watch(
-            move |order: &NodeVolume, presence| this.order_seen(order, presence),
-            |this, listed| {
-                let gone = this.index.keep_orders(listed);
-                this.nodes.orders_gone(gone.iter().map(String::as_str));
-                gone
-            },
-        );
-        // Of a class nothing is remembered that is not read again.
-        let this = Arc::clone(self);
-        self.watch(
-            move |class: &StorageClass, presence| this.class_seen(class, presence),
-            |_, _| Vec::new(),
-        );
-        // A node that has gone is silent, and then it is looked whether it is there.
-        let this = Arc::clone(self);
-        self.watch(
-            move |node: &StorageNode, presence| this.node_seen(node, presence),
-            |_, _| Vec::new(),
-        );
-    }
-
-    /// Looks at the volumes of nodes that fall silent, and, when nodes offer more, at volumes that no
-    /// node could have.
-    pub(crate) async fn watch_nodes(&self) {
-        let mut looked: Option<Instant> = None;
-        loop {
-            sleep(LOOK).await;
-            for node in self.nodes.fell_silent() {
-                log::warn("a node's agent is silent", &[("node", &node)]);
-                for name in self.index.of_node(&node) {
-                    if !self.index.is_settled(&name) || self.claim_place(&name).is_some() {
-                        self.look_at(&name);
-                    }
-                }
-            }
-            for name in self.nodes.stalled() {
-                self.look_at(&name);
-            }
-            let too_soon = looked.is_some_and(|then| then.elapsed() < OFFERS);
-            if !too_soon && self.offered.swap(false, Ordering::Relaxed) {
-                let nodeless = {
-                    let mut all = self.nodeless.lock().unwrap_or_else(PoisonError::into_inner);
-                    std::mem::take(&mut *all)
-                };
-                if !nodeless.is_empty() {
-                    looked = Some(Instant::now());
-                }
-                for name in nodeless {
-                    self.look_at(&name);
-                }
-            }
-        }
-    }
-
-    /// The volume is looked at when nodes offer more than now, unless its claim has gone.
-    pub(crate) fn wait_for_node(&self, name: &str) {
-        let claims = self.claims.lock().unwrap_or_else(PoisonError::into_inner);
-        if claims.contains_key(name) {
-            let mut nodeless = self.nodeless.lock().unwrap_or_else(PoisonError::into_inner);
-            nodeless.insert(name.to_owned());
-        }
-    }
-
-    /// Something about a volume has changed. Namespaces take turns.
-    pub(crate) fn look_at(&self, name: &str) {
-        let of_claim = self.claim_place(name).map(|(namespace, _)| namespace);
-        let owner = of_claim.unwrap_or_else(|| self.index.namespace(name).to_string());
-        self.queue.push(&owner, name);
-    }
-
-    /// Nothing of a claim is to be done any more.
-    fn forget_claim(&self, claims: &mut HashMap<String, Seen>, name: &str) {
-        claims.remove(name);
-        let mut nodeless = self.nodeless.lock().unwrap_or_else(PoisonError::into_inner);
-        nodeless.remove(name);
-    }
-
-    /// Watches all objects of a kind. When they were listed anew, `keep` forgets all but those with these
-    /// UIDs, and says which volumes they are of.
-    fn watch<K>(
-        self: &Arc<Self>,
-        seen: impl Fn(&K, Presence) + Send + 'static,
-        keep: fn(&Self, &HashSet<String>) -> Vec<String>,
-    ) where
-        K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
-    {
-        let api: Api<K> = Api::all(self.client.clone());
-        let this = Arc::clone(self);
-        tokio::spawn(async move {
-            let config = watcher::Config::default().page_size(page::<K>());
-            let stream = watcher(api, config).default_backoff();
-            pin_mut!(stream);
-            let (mut lists, mut first) = (Lists::default(), true);
-            while let Some(event) = stream.next().await {
-                match event {
-                    Ok(Event::Apply(object)) => seen(&object, Presence::There),
-                    Ok(Event::InitApply(object)) => {
-                        lists.has(object.meta());
-                        seen(&object, Presence::There);
-                    }
-                    Ok(Event::Delete(object)) => seen(&object, Presence::Gone),
-                    Ok(Event::Init) => lists.begin(),
-                    Ok(Event::InitDone) => {
-                        // What is not among them has gone, and nobody said so.
-                        let gone = lists.end().map(|listed| keep(&this, &listed));
-                        for name in gone.into_iter().flatten() {
-                            this.look_at(&name);
-                        }
-                        if std::mem::take(&mut first) {
-                            this.synced.fetch_add(1, Ordering::Relaxed);
-                        }
-                    }
-                    Err(error) => {
-                        let (kind, error) = (K::kind(&()), error.to_string());
-                        log::warn("a watch broke off", &[("of", &kind), ("error", &error)]);
-                    }
-                }
-            }
-        });
-    }
-
-    /// Forgets all claims but those with these UIDs, and says which volumes they are of.
-    fn keep_claims(&self, uids: &HashSet<String>) -> Vec<String> {
-        let mut claims = self.claims.lock().unwrap_or_else(PoisonError::into_inner);
-        let gone = claims.extract_if(|_, seen| !uids.contains(&seen.uid));
-        let gone: Vec<_> = gone.map(|(name, _)| name).collect();
-        let mut nodeless = self.nodeless.lock().unwrap_or_else(PoisonError::into_inner);
-        for name in &gone {
-            nodeless.remove(name);
-        }
+/// Watches all that volumes depend on.
+pub(super) fn watch_all(context: &Arc<Context>) {
+    context.nodes.listen();
+    watch(context, claim_seen, |context, listed| {
+        context.claims.keep(listed)
+    });
+    watch(context, volume_seen, |context, listed| {
+        context.index.keep_volumes(listed)
+    });
+    watch(context, node_volume_seen, |context, listed| {
+        let gone = context.index.keep_node_volumes(listed);
+        context
+            .nodes
+            .node_volumes_gone(gone.iter().map(String::as_str));
         gone
-    }
+    });
+    // Of a class nothing is remembered that is not read again.
+    watch(context, class_seen, |_, _| Vec::new());
+    // A node that has gone is silent, and then it is looked whether it is there.
+    watch(context, node_seen, |_, _| Vec::new());
+}
 
-    fn claim_seen(&self, claim: &PersistentVolumeClaim, presence: Presence) {
-        let there = presence == Presence::There;
-        let held = has_finalizer(&claim.metadata, CLAIM_FINALIZER);
-        let mut seen = Seen::of(claim);
-        let name = volume_name(uid(&claim.metadata));
-        let ours = match claim::provisioner(claim) {
-            Some(provisioner) => self.ours.driver_of(provisioner).is_some(),
-            // Whoever replaces a claim may leave it out. Its volume may not have been listed yet.
-            None => seen.bound_to() == Some(&name),
-        };
-        let other = seen.bound_to().filter(|volume| {
-            // Made for another claim, which has gone.
-            !held && *volume != name && self.index.has_volume(volume)
-        });
-        let mut claims = self.claims.lock().unwrap_or_else(PoisonError::into_inner);
-        // Its author may have taken away what says that it is ours, before a watch told of its order.
-        let known = claims.contains_key(&name) || self.index.has_order(&name);
-        if !ours && !held && !known && other.is_none() {
-            return;
-        }
-        let name = match other {
-            Some(other) => {
-                let other = other.to_owned();
-                self.forget_claim(&mut claims, &name);
-                other
-            }
-            None => name,
-        };
-        let fails = claim::failure(claim).is_some();
-        let is_bound = seen.bound_to().is_some();
-        if there && !held && is_bound && !claim::grows(claim) && !fails {
-            self.forget_claim(&mut claims, &name);
-        } else if !there || seen.volume.is_some() && seen.deleting && !held {
-            self.forget_claim(&mut claims, &name);
-            // Of one that was bound Kubernetes releases the volume, and that is seen.
-            if !is_bound {
-                self.queue.push(&seen.namespace, &name);
-            }
-        } else {
-            let own = self.is_own(&claim.metadata);
-            if let Some(at) = seen.look(claims.get(&name), own, Instant::now()) {
-                self.queue.push_by(&seen.namespace, &name, at);
-            }
-            claims.insert(name, seen);
-        }
-    }
-
-    fn is_own(&self, meta: &ObjectMeta) -> bool {
-        let own = self.own.lock().unwrap_or_else(PoisonError::into_inner);
-        own.has(meta)
-    }
-
-    fn node_seen(&self, node: &StorageNode, presence: Presence) {
-        match presence {
-            Presence::Gone => self.nodes.remove(&node.name_any()),
-            Presence::There => {
-                if self.nodes.put(node.clone()) {
-                    self.offered.store(true, Ordering::Relaxed);
+/// Watches all objects of a kind. When they were listed anew, `keep` forgets all but those with these
+/// UIDs, and says which volumes they are of.
+fn watch<K>(
+    context: &Arc<Context>,
+    seen: fn(&Context, &K, Presence),
+    keep: fn(&Context, &HashSet<String>) -> Vec<String>,
+) where
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
+{
+    let api: Api<K> = Api::all(context.client.clone());
+    let context = Arc::clone(context);
+    tokio::spawn(async move {
+        let mut first = true;
+        let handle = |event| match event {
+            Event::ListBegins => {}
+            Event::Object(object, presence) => seen(&context, &object, presence),
+            Event::Listed(listed) => {
+                // What is not among them has gone, and nobody said so.
+                let gone = listed.map(|listed| keep(&context, &listed));
+                for name in gone.into_iter().flatten() {
+                    context.enqueue(&name);
+                }
+                if std::mem::take(&mut first) {
+                    context.synced.fetch_add(1, Ordering::Relaxed);
                 }
             }
+        };
+        reflect(api, watcher::Config::default(), handle).await;
+    });
+}
+
+fn claim_seen(context: &Context, claim: &PersistentVolumeClaim, presence: Presence) {
+    let claims = &context.claims;
+    let there = presence == Presence::There;
+    let held = has_finalizer(&claim.metadata, CLAIM_FINALIZER);
+    let seen = ClaimSummary::of(claim);
+    let name = volume_name(uid(&claim.metadata));
+    let ours = match claim::provisioner(claim) {
+        Some(provisioner) => context.ours.driver_of(provisioner).is_some(),
+        // Whoever replaces a claim may leave it out. Its volume may not have been listed yet.
+        None => seen.bound_to() == Some(&name),
+    };
+    let other = seen.bound_to().filter(|volume| {
+        // Made for another claim, which has gone.
+        !held && *volume != name && context.index.has_volume(volume)
+    });
+    // Its author may have taken away what says that it is ours, before a watch told of its NodeVolume.
+    let known = claims.has(&name) || context.index.has_node_volume(&name);
+    if !ours && !held && !known && other.is_none() {
+        return;
+    }
+    let name = match other {
+        Some(other) => {
+            claims.forget(&name);
+            other.to_owned()
+        }
+        None => name,
+    };
+    let namespace = seen.namespace.clone();
+    let fails = claim::failure(claim).is_some();
+    let is_bound = seen.bound_to().is_some();
+    if there && !held && is_bound && !claim::grows(claim) && !fails {
+        claims.forget(&name);
+    } else if !there || seen.volume.is_some() && seen.deleting && !held {
+        claims.forget(&name);
+        // Of one that was bound Kubernetes releases the volume, and that is seen.
+        if !is_bound {
+            context.queue.push(&namespace, &name);
+        }
+    } else {
+        let written = context.own_writes.has(&claim.metadata);
+        if let Some(at) = claims.put(name.clone(), seen, written) {
+            context.queue.push_by(&namespace, &name, at);
         }
     }
+}
 
-    fn order_seen(&self, order: &NodeVolume, presence: Presence) {
-        let name = order.name_any();
-        let changed = self.index.order(order, presence, &self.ours);
-        match presence {
-            Presence::There => self.nodes.order_seen(order),
-            Presence::Gone => self.nodes.orders_gone([&*name].into_iter()),
-        }
-        let news = presence == Presence::Gone
-            || changed
-                && self.is_ready()
-                && !self.is_own(&order.metadata)
-                && (!self.index.is_settled(&name) || self.claim_place(&name).is_some());
-        if news {
-            self.queue.push(&order.spec.claim.namespace, &name);
+fn node_seen(context: &Context, node: &StorageNode, presence: Presence) {
+    match presence {
+        Presence::Gone => context.nodes.remove(&node.name_any()),
+        Presence::There => {
+            if context.nodes.put(node.clone()) {
+                context.claims.node_offers_more();
+            }
         }
     }
+}
 
-    fn volume_seen(&self, volume: &PersistentVolume, presence: Presence) {
-        let name = volume.name_any();
-        let was_ours = self.index.has_volume(&name);
-        self.index.volume(volume, presence, &self.ours);
-        // Until its claim has gone, the claim is what changes.
-        let ends = lost_its_claim(volume) || volume.metadata.deletion_timestamp.is_some();
-        // Only the volume says that its claim is its own.
-        let told = (ends || handed_on(volume).is_some()) && is_ours(volume, &self.ours);
-        // Somebody else's may have been in the way, and is gone or ours by now.
-        let becomes_ours = self.is_ready() && !was_ours && is_ours(volume, &self.ours);
-        let makes_way =
-            (presence == Presence::Gone || becomes_ours) && self.claim_place(&name).is_some();
-        if (told || makes_way) && !self.is_own(&volume.metadata) {
-            let claim = volume::holder(volume);
-            let namespace = claim.and_then(|claim| claim.namespace.as_deref());
-            self.queue.push(namespace.unwrap_or_default(), &name);
-        }
+fn node_volume_seen(context: &Context, node_volume: &NodeVolume, presence: Presence) {
+    let name = node_volume.name_any();
+    let changed = context
+        .index
+        .node_volume(node_volume, presence, &context.ours);
+    match presence {
+        Presence::There => context.nodes.node_volume_seen(node_volume),
+        Presence::Gone => context.nodes.node_volumes_gone([&*name].into_iter()),
     }
-
-    /// What a class did not allow it may allow now.
-    fn class_seen(&self, class: &StorageClass, presence: Presence) {
-        let name = class.name_any();
-        match presence {
-            Presence::There => self.nodes.class_seen(&name, uid(&class.metadata)),
-            Presence::Gone => self.nodes.class_gone(&name),
-        }
-        self.classes.forget(&name);
-        let claims = self.claims.lock().unwrap_or_else(PoisonError::into_inner);
-        let of_class = claims
-            .iter()
-            .filter(|(_, seen)| seen.class.as_ref() == Some(&name));
-        for (volume, seen) in of_class {
-            self.queue.push(&seen.namespace, volume);
-        }
+    let news = presence == Presence::Gone
+        || changed
+            && context.is_ready()
+            && !context.own_writes.has(&node_volume.metadata)
+            && (!context.index.is_settled(&name) || context.claims.place(&name).is_some());
+    if news {
+        context.queue.push(&node_volume.spec.claim.namespace, &name);
     }
+}
 
-    /// A claim that asks for more was found by its volume, and no news told of it.
-    pub(crate) fn claim_grows(&self, volume: &str, claim: &PersistentVolumeClaim) {
-        let mut claims = self.claims.lock().unwrap_or_else(PoisonError::into_inner);
-        claims
-            .entry(volume.to_owned())
-            .or_insert_with(|| Seen::of(claim));
+fn volume_seen(context: &Context, volume: &PersistentVolume, presence: Presence) {
+    let name = volume.name_any();
+    let was_ours = context.index.has_volume(&name);
+    context.index.volume(volume, presence, &context.ours);
+    // Until its claim has gone, the claim is what changes.
+    let ends = lost_its_claim(volume) || volume.metadata.deletion_timestamp.is_some();
+    // Only the volume says that its claim is its own.
+    let told = (ends || handed_on(volume).is_some()) && is_ours(volume, &context.ours);
+    // Somebody else's may have been in the way, and is gone or ours by now.
+    let becomes_ours = context.is_ready() && !was_ours && is_ours(volume, &context.ours);
+    let makes_way =
+        (presence == Presence::Gone || becomes_ours) && context.claims.place(&name).is_some();
+    if (told || makes_way) && !context.own_writes.has(&volume.metadata) {
+        let claim = volume::holder(volume);
+        let namespace = claim.and_then(|claim| claim.namespace.as_deref());
+        context.queue.push(namespace.unwrap_or_default(), &name);
     }
+}
 
-    /// How many claims have not got what they ask for.
-    pub(crate) fn claims_waiting(&self) -> usize {
-        let claims = self.claims.lock().unwrap_or_else(PoisonError::into_inner);
-        claims.values().filter(|seen| seen.is_waiting()).count()
+/// What a class did not allow it may allow now.
+fn class_seen(context: &Context, class: &StorageClass, presence: Presence) {
+    let name = class.name_any();
+    match presence {
+        Presence::There => context.nodes.class_seen(&name, uid(&class.metadata)),
+        Presence::Gone => context.nodes.class_gone(&name),
     }
-
-    /// Where the claim of a volume that is not settled was seen.
-    pub(crate) fn claim_place(&self, name: &str) -> Option<(String, String)> {
-        let claims = self.claims.lock().unwrap_or_else(PoisonError::into_inner);
-        let seen = claims.get(name)?;
-        Some((seen.namespace.clone(), seen.name.clone()))
+    context.classes.forget(&name);
+    for (namespace, volume) in context.claims.of_class(&name) {
+        context.queue.push(&namespace, &volume);
     }
 }

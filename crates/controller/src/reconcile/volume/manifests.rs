@@ -3,8 +3,8 @@
 use crate::{
     api::{
         labels::{
-            AWAITS_NODE, FAILED, HOSTNAME, MANAGED, NODE_ANNOTATION, NODE_LABEL, ORDER_FINALIZER,
-            PROVISIONED_BY, RESIZE_FAILED, VOLUME_FINALIZER, node_label,
+            AWAITS_NODE, FAILED, HOSTNAME, MANAGED, NODE_ANNOTATION, NODE_LABEL,
+            NODE_VOLUME_FINALIZER, PROVISIONED_BY, RESIZE_FAILED, VOLUME_FINALIZER, node_label,
         },
         v1alpha1::{Made, NodeVolume},
     },
@@ -26,24 +26,24 @@ use k8s_openapi::{
 };
 use serde_json::{Value, json};
 
-/// An order without what is ordered.
-pub(crate) fn order_for(name: &str, node: &str) -> Value {
+/// A NodeVolume without what is ordered.
+pub(crate) fn node_volume_for(name: &str, node: &str) -> Value {
     json!({
         "apiVersion": NodeVolume::api_version(),
         "kind": "NodeVolume",
         "metadata": {
             "name": name,
             "labels": {NODE_LABEL: node_label(node)},
-            "finalizers": [ORDER_FINALIZER],
+            "finalizers": [NODE_VOLUME_FINALIZER],
         },
     })
 }
 
-/// An order from what the persistent volume says of its storage.
+/// A NodeVolume from what the persistent volume says of its storage.
 pub(crate) fn recalled(
     name: &str,
     volume: &PersistentVolume,
-    wanted: decide::Wanted,
+    wanted: decide::DesiredState,
     size: Bytes,
 ) -> Result<Value> {
     let annotations = volume.metadata.annotations.as_ref();
@@ -53,13 +53,13 @@ pub(crate) fn recalled(
     let spec = volume.spec.as_ref().context("the volume has no spec")?;
     let claim = spec.claim_ref.as_ref().context("the volume has no claim")?;
     let source = spec.flex_volume.as_ref();
-    let mut order = order_for(name, node);
-    order["spec"] = json!({
+    let mut node_volume = node_volume_for(name, node);
+    node_volume["spec"] = json!({
         "driver": driver_of(volume),
         "node": node,
         "wanted": match wanted {
-            decide::Wanted::Present => "Present",
-            decide::Wanted::Absent => "Absent",
+            decide::DesiredState::Present => "Present",
+            decide::DesiredState::Absent => "Absent",
         },
         "size": size.0,
         // What the volume says may have been measured.
@@ -72,7 +72,7 @@ pub(crate) fn recalled(
             fs_type: source.and_then(|source| source.fs_type.clone()),
         },
     });
-    Ok(order)
+    Ok(node_volume)
 }
 
 /// The persistent volume of storage that is there.
@@ -80,24 +80,24 @@ pub(crate) fn published(
     name: &str,
     claim: &PersistentVolumeClaim,
     class: &StorageClass,
-    order: &NodeVolume,
+    node_volume: &NodeVolume,
     hostname: &str,
 ) -> Result<Value> {
-    let status = order.status.clone().unwrap_or_default();
+    let status = node_volume.status.clone().unwrap_or_default();
     let made = status
         .made
-        .or_else(|| order.spec.made.clone())
+        .or_else(|| node_volume.spec.made.clone())
         .unwrap_or_default();
     let spec = claim.spec.clone().unwrap_or_default();
     // A driver that tells no size has made what it was asked for.
-    let ordered = Bytes(order.spec.size);
+    let ordered = Bytes(node_volume.spec.size);
     let size = status.size.map_or(ordered, |said| {
-        decide::believed(Bytes(said), ordered, order.spec.most_ordered())
+        decide::believed(Bytes(said), ordered, node_volume.spec.most_ordered())
     });
     if size < ordered {
         bail!("the driver made {size}, and {ordered} was asked for");
     }
-    let mut source = json!({"driver": order.spec.driver, "options": made.options});
+    let mut source = json!({"driver": node_volume.spec.driver, "options": made.options});
     if let Some(fs_type) = made.fs_type {
         source["fsType"] = fs_type.into();
     }
@@ -107,8 +107,8 @@ pub(crate) fn published(
         "metadata": {
             "name": name,
             "annotations": {
-                PROVISIONED_BY: order.spec.driver,
-                NODE_ANNOTATION: order.spec.node,
+                PROVISIONED_BY: node_volume.spec.driver,
+                NODE_ANNOTATION: node_volume.spec.node,
             },
             "labels": {MANAGED: "true"},
             "finalizers": [VOLUME_FINALIZER],

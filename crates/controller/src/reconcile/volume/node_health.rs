@@ -8,7 +8,7 @@ use crate::{
     api::{
         drivers::Ours,
         labels::{is_object_name, volume_name},
-        v1alpha1::{NodeVolume, Wanted},
+        v1alpha1::{NodeVolume, StorageState},
     },
     cache::nodes::{Asker, Nodes, Silence},
     decide::{Away, Wish},
@@ -29,10 +29,10 @@ pub(crate) async fn away(
     live: &Live,
     ours: &Ours,
 ) -> Result<Option<Away>> {
-    let Some(order) = &live.order else {
+    let Some(node_volume) = &live.node_volume else {
         return chosen(client, nodes, live, ours).await;
     };
-    let node = &order.spec.node;
+    let node = &node_volume.spec.node;
     let Some(silence) = nodes.silence(node) else {
         return Ok(None);
     };
@@ -40,7 +40,7 @@ pub(crate) async fn away(
     let known = NodeState::of(found.as_ref());
     Ok(Some(Away {
         node: node.clone(),
-        why: words(node, known, &silence, Some(order)),
+        why: away_message(node, known, &silence, Some(node_volume)),
         lost: known != NodeState::Ready,
         // Until then all writes of late leaders have failed, and whoever lives has spoken.
         removed: known == NodeState::Missing && nodes.is_unheard(node),
@@ -64,7 +64,7 @@ async fn chosen(client: &Client, nodes: &Nodes, live: &Live, ours: &Ours) -> Res
             let known = NodeState::of(found.as_ref());
             return Ok(Some(Away {
                 node: node.clone(),
-                why: words(&node, known, &silence, None),
+                why: away_message(&node, known, &silence, None),
                 // One that never had an agent may never get one.
                 lost: known != NodeState::Ready || silence == Silence::Never,
                 removed: false,
@@ -123,24 +123,29 @@ async fn chosen(client: &Client, nodes: &Nodes, live: &Live, ours: &Ours) -> Res
     }))
 }
 
-fn words(node: &str, known: NodeState, silence: &Silence, order: Option<&NodeVolume>) -> String {
+fn away_message(
+    node: &str,
+    known: NodeState,
+    silence: &Silence,
+    node_volume: Option<&NodeVolume>,
+) -> String {
     let state = match known {
         NodeState::Missing => "is not in the cluster any more, and",
         NodeState::Unready => "is not ready, and",
         NodeState::Ready => "is ready, but",
     };
-    let remedy = match order {
+    let remedy = match node_volume {
         None if known == NodeState::Ready && *silence != Silence::Never => {
             "start its agent".to_owned()
         }
         None => "another node is asked for".to_owned(),
-        Some(order) if order.spec.wanted == Wanted::Present => {
+        Some(node_volume) if node_volume.spec.wanted == StorageState::Present => {
             "the volume's storage is there: bring the node back with its agent".to_owned()
         }
         // Nobody but a person can know that a node never comes back.
-        Some(order) => format!(
+        Some(node_volume) => format!(
             "the storage to delete is there: bring the node back with its agent, or, if it is lost for good, say that its storage is gone: kubectl patch nodevolume {} --subresource=status --type=merge --patch '{{\"status\":{{\"found\":\"Absent\"}}}}'",
-            order.name_any()
+            node_volume.name_any()
         ),
     };
     format!("node {node} {state} its agent {silence}; {remedy}")
@@ -233,7 +238,7 @@ mod tests {
 
     #[test]
     fn people_are_told_which_node_since_when_and_what_to_do() {
-        let order = |wanted: &str| -> NodeVolume {
+        let node_volume = |wanted: &str| -> NodeVolume {
             from_value(json!({
                 "apiVersion": NodeVolume::api_version(), "kind": "NodeVolume",
                 "metadata": {"name": "pvc-1"},
@@ -245,12 +250,13 @@ mod tests {
             .unwrap()
         };
         let since = Silence::Since("12:00:00".to_owned());
-        let of = |known, order: Option<&NodeVolume>| words("n", known, &since, order);
+        let of =
+            |known, node_volume: Option<&NodeVolume>| away_message("n", known, &since, node_volume);
         assert_eq!(
-            of(NodeState::Unready, Some(&order("Present"))),
+            of(NodeState::Unready, Some(&node_volume("Present"))),
             "node n is not ready, and its agent was last heard of at 12:00:00; the volume's storage is there: bring the node back with its agent"
         );
-        let gone = of(NodeState::Missing, Some(&order("Absent")));
+        let gone = of(NodeState::Missing, Some(&node_volume("Absent")));
         assert!(gone.contains("not in the cluster any more"), "{gone}");
         assert!(gone.contains("kubectl patch nodevolume pvc-1 "), "{gone}");
         assert!(
@@ -258,7 +264,7 @@ mod tests {
             "{gone}"
         );
         assert!(of(NodeState::Ready, None).ends_with("start its agent"));
-        let never = words("n", NodeState::Ready, &Silence::Never, None);
+        let never = away_message("n", NodeState::Ready, &Silence::Never, None);
         assert!(never.ends_with("another node is asked for"), "{never}");
         assert!(of(NodeState::Missing, None).ends_with("another node is asked for"));
     }

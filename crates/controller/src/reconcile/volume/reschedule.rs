@@ -1,7 +1,7 @@
 //! For which volumes the scheduler was asked for another node, and when it may be asked again: it does not
 //! know what nodes lack, and may choose the same one each time.
 
-use crate::support::work_queue::Pace;
+use crate::runtime::backoff::Backoff;
 use std::{
     collections::HashMap,
     sync::{Mutex, PoisonError},
@@ -10,7 +10,7 @@ use std::{
 use tokio::time::Instant;
 
 /// How long the scheduler's next choice is given.
-const PACE: Pace = Pace {
+const PAUSE: Backoff = Backoff {
     first: Duration::from_secs(5),
     longest: Duration::from_secs(300),
 };
@@ -20,14 +20,14 @@ const FORGET: Duration = Duration::from_secs(900);
 
 /// When, and how often in a row, by name of the volume.
 #[derive(Debug, Default)]
-pub(crate) struct Asked(Mutex<HashMap<String, (Instant, u32)>>);
+pub(crate) struct Reschedules(Mutex<HashMap<String, (Instant, u32)>>);
 
-impl Asked {
+impl Reschedules {
     /// How long the scheduler must not be asked for this volume, if it was asked lately.
     pub fn pause(&self, name: &str) -> Option<Duration> {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let (when, times) = *all.get(name)?;
-        let left = PACE.after(times).checked_sub(when.elapsed())?;
+        let left = PAUSE.after(times).checked_sub(when.elapsed())?;
         (!left.is_zero()).then_some(left)
     }
 
@@ -46,7 +46,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_scheduler_is_asked_ever_more_rarely_for_the_same_volume() {
-        let asked = Asked::default();
+        let asked = Reschedules::default();
         assert_eq!(asked.pause("a"), None);
         for seconds in [5, 10, 20, 40] {
             asked.asked("a");

@@ -1,7 +1,10 @@
 use super::*;
 use crate::{
-    api::{labels::PROVISIONED_BY, v1alpha1::NodeVolume},
+    api::{drivers::Ours, labels::PROVISIONED_BY, v1alpha1::NodeVolume},
+    cache::nodes::Nodes,
     client::{Budget, Fence, connect},
+    runtime::work_queue::Outcome,
+    support::metrics::Metrics,
 };
 use flexvol_apiserver::{Key, Server};
 use serde_json::json;
@@ -72,9 +75,10 @@ fn a_volume_that_is_larger_than_rounding_explains_is_told_and_not_looked_at_agai
         };
         let metrics = Metrics::default();
         let client = connect(Some(file.path()), budget, Fence::default(), metrics).await;
-        let (client, ours) = (client.unwrap(), Ours::from(["a/b"]));
-        let controller = Controller::new(client, ours, Duration::MAX, Metrics::default());
-        let outcome = controller.steps(&name).await.unwrap();
+        let nodes = Arc::new(Nodes::new(Duration::MAX));
+        let ours = Ours::from(["a/b"]);
+        let context = Context::new(client.unwrap(), ours, nodes, Metrics::default());
+        let outcome = reconcile(&context, &name).await.unwrap();
         while server.store().count("Event") == 0 {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }

@@ -1,7 +1,7 @@
 //! What Kubernetes and the nodes do by themselves.
 
 use super::{Actor, HUGE, Node, Phase, World, bytes, writes};
-use flexvol_decide::{Answer, Published, Wanted, decide};
+use flexvol_decide::{Answer, DesiredState, Published, decide};
 
 impl World {
     pub(super) fn scheduler(&self, node: Node) -> Option<World> {
@@ -164,29 +164,32 @@ impl World {
     }
 
     pub(super) fn node_reads(&self) -> Option<World> {
-        let order = self.order.as_ref()?;
-        if self.working.is_some() || self.is_away(order.node) {
+        let node_volume = self.node_volume.as_ref()?;
+        if self.working.is_some() || self.is_away(node_volume.node) {
             return None;
         }
-        let done = match (order.wanted, order.answer) {
-            (Wanted::Absent, Answer::Absent) => true,
-            (Wanted::Present, _)
-                if self.is_stalled(order.node) && order.published == Published::No =>
+        let done = match (node_volume.wanted, node_volume.answer) {
+            (DesiredState::Absent, Answer::Absent) => true,
+            (DesiredState::Present, _)
+                if self.is_stalled(node_volume.node) && node_volume.published == Published::No =>
             {
                 true
             }
-            (Wanted::Present, Answer::Present(size)) => {
-                size.is_none_or(|size| size.0 >= order.size)
+            (DesiredState::Present, Answer::Present(size)) => {
+                size.is_none_or(|size| size.0 >= node_volume.size)
             }
             // What was made before is never made again: the driver says that it is not there.
-            (Wanted::Present, Answer::None) => order.recalled && order.full,
+            (DesiredState::Present, Answer::None) => node_volume.recalled && node_volume.full,
             _ => false,
         };
         // The node reads volume and claim live before it deletes anything.
-        let allowed = order.wanted == Wanted::Present
+        let allowed = node_volume.wanted == DesiredState::Present
             || match &self.volume {
                 None => self.unused(),
-                Some(volume) if volume.node != order.node && order.published < Published::Seen => {
+                Some(volume)
+                    if volume.node != node_volume.node
+                        && node_volume.published < Published::Seen =>
+                {
                     true
                 }
                 Some(volume) => {
@@ -200,7 +203,12 @@ impl World {
             };
         (!done && allowed).then(|| {
             let mut next = self.clone();
-            next.working = Some((order.node, order.wanted, order.size, order.recalled));
+            next.working = Some((
+                node_volume.node,
+                node_volume.wanted,
+                node_volume.size,
+                node_volume.recalled,
+            ));
             next
         })
     }
@@ -209,35 +217,36 @@ impl World {
         self.claim.as_ref().is_none_or(|claim| !claim.is_bound())
     }
 
-    /// The driver ends; the agent writes what it found, unless it is cut. To an order of another size it
+    /// The driver ends; the agent writes what it found, unless it is cut. To a NodeVolume of another size it
     /// writes only what was had.
     pub(super) fn driver_ends(&self, writes: bool) -> Option<World> {
         let (node, wanted, size, recalled) = self.working?;
         let mut next = self.clone();
         next.working = None;
         let (answer, full) = match (wanted, self.storage[node]) {
-            (Wanted::Absent, _) => {
+            (DesiredState::Absent, _) => {
                 next.storage[node] = None;
                 (Answer::Absent, false)
             }
-            (Wanted::Present, Some(has)) if has >= size => (self.tells(has), false),
-            (Wanted::Present, None) if recalled => (Answer::None, true),
-            (Wanted::Present, has) if self.full[node] => {
+            (DesiredState::Present, Some(has)) if has >= size => (self.tells(has), false),
+            (DesiredState::Present, None) if recalled => (Answer::None, true),
+            (DesiredState::Present, has) if self.full[node] => {
                 (has.map_or(Answer::None, |has| self.tells(has)), true)
             }
-            (Wanted::Present, _) => {
+            (DesiredState::Present, _) => {
                 next.storage[node] = Some(size);
                 (self.tells(size), false)
             }
         };
-        let order = next.order.as_mut();
+        let node_volume = next.node_volume.as_mut();
         if writes
-            && let Some(order) = order
-            && (order.node, order.wanted, order.recalled) == (node, wanted, recalled)
-            && (order.size == size || !full)
+            && let Some(node_volume) = node_volume
+            && (node_volume.node, node_volume.wanted, node_volume.recalled)
+                == (node, wanted, recalled)
+            && (node_volume.size == size || !full)
         {
-            order.answer = answer;
-            order.full = full;
+            node_volume.answer = answer;
+            node_volume.full = full;
         }
         Some(next)
     }
@@ -245,9 +254,10 @@ impl World {
     /// It says what it likes of storage that is there.
     pub(super) fn boasts(&self) -> Option<World> {
         let mut next = self.clone();
-        let order = next.order.as_mut().filter(|_| self.setting.boasts)?;
-        let is_there = self.storage[order.node].is_some() && order.wanted == Wanted::Present;
-        order.answer = Answer::Present(Some(bytes(HUGE)));
+        let node_volume = next.node_volume.as_mut().filter(|_| self.setting.boasts)?;
+        let is_there =
+            self.storage[node_volume.node].is_some() && node_volume.wanted == DesiredState::Present;
+        node_volume.answer = Answer::Present(Some(bytes(HUGE)));
         is_there.then_some(next)
     }
 

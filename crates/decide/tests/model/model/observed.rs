@@ -2,7 +2,8 @@
 
 use super::{Absence, NAMES, Node, World, bytes};
 use flexvol_decide::{
-    Away, Binding, Claim, Observed, Order, Problem, Published, Reclaim, Volume, Wanted, Wish,
+    Away, Binding, Claim, DesiredState, NodeVolume, Observed, Problem, Published, Reclaim, Volume,
+    Wish,
 };
 use flexvol_sdk::ErrorClass;
 
@@ -54,25 +55,28 @@ impl World {
             },
             capacity: bytes(volume.capacity),
         });
-        let order = self.order.as_ref().map(|order| Order {
+        let node_volume = self.node_volume.as_ref().map(|node_volume| NodeVolume {
             ours: true,
-            node: NAMES[order.node].to_owned(),
-            wanted: order.wanted,
-            size: bytes(order.size),
-            most: bytes(order.size),
+            node: NAMES[node_volume.node].to_owned(),
+            wanted: node_volume.wanted,
+            size: bytes(node_volume.size),
+            most: bytes(node_volume.size),
             answered: true,
-            outdated: order.outdated,
-            published: order.published,
-            answer: order.answer,
-            problem: order.full.then(|| Problem {
+            outdated: node_volume.outdated,
+            published: node_volume.published,
+            answer: node_volume.answer,
+            problem: node_volume.full.then(|| Problem {
                 class: ErrorClass::Exhausted,
                 message: "no room".to_owned(),
                 // What was made before is not there again.
-                lasts: order.recalled,
+                lasts: node_volume.recalled,
             }),
             grows_on_node: self.setting.grows_on_node,
         });
-        let ordered = self.order.as_ref().map(|order| order.node);
+        let ordered = self
+            .node_volume
+            .as_ref()
+            .map(|node_volume| node_volume.node);
         let node = ordered.or(self.claim.as_ref().and_then(|claim| claim.selected));
         let is_away = |node: &Node| {
             // Before storage is ordered of a node it is asked whether volumes can be bound to it.
@@ -87,18 +91,18 @@ impl World {
         Observed {
             claim,
             volume,
-            order,
+            node_volume,
             away,
             unbindable: ordered
                 .filter(|node| self.is_taken(*node))
                 .map(|_| "another node has its hostname".to_owned()),
             stalled: self
-                .order
+                .node_volume
                 .as_ref()
-                .filter(|order| {
-                    self.is_stalled(order.node)
-                        && order.wanted == Wanted::Present
-                        && order.published == Published::No
+                .filter(|node_volume| {
+                    self.is_stalled(node_volume.node)
+                        && node_volume.wanted == DesiredState::Present
+                        && node_volume.published == Published::No
                 })
                 .map(|_| "nothing has come of it".to_owned()),
         }

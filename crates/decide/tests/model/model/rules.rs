@@ -1,7 +1,7 @@
 //! What must hold.
 
-use super::{Absence, BIG, ClaimObject, HUGE, OrderObject, Tenant, World, bytes};
-use flexvol_decide::{Answer, Published, Step, Wanted, decide};
+use super::{Absence, BIG, ClaimObject, HUGE, NodeVolumeObject, Tenant, World, bytes};
+use flexvol_decide::{Answer, DesiredState, Published, Step, decide};
 
 impl World {
     /// What must hold from one state to the next.
@@ -56,16 +56,20 @@ impl World {
         if next.counts().any(|size| size > BIG) {
             return Err("a size is counted that nobody asked for".to_owned());
         }
-        let wanted = |order: &&OrderObject| order.wanted == Wanted::Present;
-        let ordered = next.order.as_ref().filter(wanted).map(|order| order.size);
+        let wanted = |node_volume: &&NodeVolumeObject| node_volume.wanted == DesiredState::Present;
+        let ordered = next
+            .node_volume
+            .as_ref()
+            .filter(wanted)
+            .map(|node_volume| node_volume.size);
         if ordered.is_some_and(|size| size > next.most()) {
             return Err("more is asked of a node than the class allows".to_owned());
         }
-        // Where somebody removed an order by force, nobody knows what a late leader missed meanwhile, nor what a
+        // Where somebody removed a NodeVolume by force, nobody knows what a late leader missed meanwhile, nor what a
         // former claim had.
-        let is_new = self.order.is_none() && self.late.is_none() && !self.handed_on;
-        if let Some(order) = next.order.as_ref().filter(wanted).filter(|_| is_new)
-            && next.storage[order.node].is_some_and(|size| order.size < size)
+        let is_new = self.node_volume.is_none() && self.late.is_none() && !self.handed_on;
+        if let Some(node_volume) = next.node_volume.as_ref().filter(wanted).filter(|_| is_new)
+            && next.storage[node_volume.node].is_some_and(|size| node_volume.size < size)
         {
             return Err("a node is asked for less than there is".to_owned());
         }
@@ -98,7 +102,11 @@ impl World {
     }
 
     fn measured(&self) -> u64 {
-        match self.order.as_ref().map(|order| order.answer) {
+        match self
+            .node_volume
+            .as_ref()
+            .map(|node_volume| node_volume.answer)
+        {
             Some(Answer::Present(Some(size))) if size.0 != HUGE => size.0,
             _ => 0,
         }
@@ -135,10 +143,10 @@ impl World {
     /// may get a volume there at any moment.
     fn as_far_as_it_can_be_bound(&self) -> Result<(), String> {
         let is_about_to_be_made = self.volume.is_none()
-            && self.order.as_ref().is_some_and(|order| {
-                order.node == 0
-                    && order.wanted == Wanted::Present
-                    && order.published == Published::Soon
+            && self.node_volume.as_ref().is_some_and(|node_volume| {
+                node_volume.node == 0
+                    && node_volume.wanted == DesiredState::Present
+                    && node_volume.published == Published::Soon
             });
         let told = matches!(decide(&self.observe()), Step::Stuck(_));
         if is_about_to_be_made && told {
@@ -151,7 +159,11 @@ impl World {
     fn as_far_as_it_can(&self) -> Result<(), String> {
         let wrong = |what: &str| Err(format!("{what}: {self:?}"));
         let told = matches!(decide(&self.observe()), Step::Stuck(_));
-        let Some(order) = self.order.as_ref().filter(|order| order.node == 0) else {
+        let Some(node_volume) = self
+            .node_volume
+            .as_ref()
+            .filter(|node_volume| node_volume.node == 0)
+        else {
             let chosen = self.claim.as_ref().and_then(|claim| claim.selected) == Some(0);
             return match &self.claim {
                 // Its agent is silent, and the scheduler would choose the node again.
@@ -163,7 +175,7 @@ impl World {
         };
         let ends = self.claim.as_ref();
         let ends = ends.is_some_and(|claim| claim.deleting && claim.held && !claim.is_bound());
-        if ends && order.wanted == Wanted::Absent {
+        if ends && node_volume.wanted == DesiredState::Absent {
             return wrong("a claim that has no volume waits for a node that is away");
         }
         let is_removed = self.away == Some(Absence::Removed);
@@ -171,23 +183,25 @@ impl World {
             .claim
             .as_ref()
             .is_none_or(|claim| claim.named.is_none());
-        let is_free = match order.wanted {
-            Wanted::Absent => order.published < Published::Seen && self.volume.is_none(),
-            Wanted::Present => order.published < Published::Seen && unbound,
+        let is_free = match node_volume.wanted {
+            DesiredState::Absent => {
+                node_volume.published < Published::Seen && self.volume.is_none()
+            }
+            DesiredState::Present => node_volume.published < Published::Seen && unbound,
         };
         if is_removed && is_free && !self.forced {
             return wrong("what was ordered of a machine that is gone is waited for");
         }
-        let waits = match (order.wanted, &self.claim) {
+        let waits = match (node_volume.wanted, &self.claim) {
             // What says Retain is people's, whatever was ordered.
-            (Wanted::Absent, _) if !self.setting.deletes && self.volume.is_some() => false,
-            (Wanted::Absent, _) => order.answer != Answer::Absent,
-            (Wanted::Present, Some(claim)) if claim.is_bound() => {
+            (DesiredState::Absent, _) if !self.setting.deletes && self.volume.is_some() => false,
+            (DesiredState::Absent, _) => node_volume.answer != Answer::Absent,
+            (DesiredState::Present, Some(claim)) if claim.is_bound() => {
                 claim.request > claim.capacity
-                    && order.answer != Answer::Present(Some(bytes(claim.request)))
+                    && node_volume.answer != Answer::Present(Some(bytes(claim.request)))
             }
-            (Wanted::Present, Some(claim)) => claim.named.is_none(),
-            (Wanted::Present, None) => false,
+            (DesiredState::Present, Some(claim)) => claim.named.is_none(),
+            (DesiredState::Present, None) => false,
         };
         if waits && !told && !self.forced {
             return wrong("nobody is told that a node is away");
@@ -195,7 +209,7 @@ impl World {
         if let Some(claim) = &self.claim
             && let Some(volume) = &self.volume
             && claim.is_bound()
-            && order.wanted == Wanted::Present
+            && node_volume.wanted == DesiredState::Present
             && !self.forced
         {
             let asks = claim.request > claim.capacity;
@@ -218,7 +232,7 @@ impl World {
         }
         let said = self.volume.as_ref().map(|volume| volume.capacity);
         let said = said.max(self.claim.as_ref().map(|claim| claim.capacity));
-        if self.order.is_none()
+        if self.node_volume.is_none()
             && said > Some(self.most())
             && matches!(decide(&self.observe()), Step::Stuck(_))
         {
@@ -236,7 +250,7 @@ impl World {
                 if !claim.deleting && !is_refused && claim.capacity < self.measured() {
                     return wrong("more is had than is counted");
                 }
-                if stored != 1 || self.volume.is_none() || self.order.is_none() {
+                if stored != 1 || self.volume.is_none() || self.node_volume.is_none() {
                     return wrong("a bound claim has not exactly one storage");
                 }
                 if claim.held {
@@ -260,13 +274,13 @@ impl World {
                     return wrong("a claim that wants nothing is held");
                 }
                 let kept = !self.setting.deletes && self.claim_made;
-                if !kept && (stored > 0 || self.order.is_some() || self.volume.is_some()) {
+                if !kept && (stored > 0 || self.node_volume.is_some() || self.volume.is_some()) {
                     return wrong("something is left of a claim that is gone");
                 }
                 if stored > 1 {
                     return wrong("storage is left on two nodes");
                 }
-                if self.volume.is_none() && (stored > 0 || self.order.is_some()) {
+                if self.volume.is_none() && (stored > 0 || self.node_volume.is_some()) {
                     return wrong("storage is left that never had a volume");
                 }
             }
@@ -289,7 +303,7 @@ impl World {
     fn is_spoiled(&self) -> bool {
         let is_spoiled = self.claim.as_ref().is_some_and(|claim| {
             // Kubernetes gives it a provisioner as long as it names no volume.
-            let names_nothing = claim.named == Some(true) && self.order.is_none();
+            let names_nothing = claim.named == Some(true) && self.node_volume.is_none();
             !claim.is_bound() && (names_nothing || !claim.ours || claim.refused)
         });
         self.setting.tenant.is_some() && is_spoiled

@@ -1,7 +1,7 @@
 //! What the author of a claim may write into it, beside its deletion and a size that it may have: everything but its
 //! status.
 
-use super::{BIG, ClaimObject, MIDDLE, OrderObject, Tenant, VolumeObject, World};
+use super::{BIG, ClaimObject, MIDDLE, NodeVolumeObject, Tenant, VolumeObject, World};
 use flexvol_decide::Published;
 
 impl World {
@@ -10,12 +10,12 @@ impl World {
         let (Some(claim), Some(tenant)) = (&self.claim, self.setting.tenant) else {
             return all;
         };
-        let is_young = |order: &&mut OrderObject| order.published == Published::No;
+        let is_young = |node_volume: &&mut NodeVolumeObject| node_volume.published == Published::No;
         let mut next = self.clone();
-        if let Some(order) = next.order.as_mut().filter(is_young)
+        if let Some(node_volume) = next.node_volume.as_mut().filter(is_young)
             && tenant == Tenant::Chooses
         {
-            order.outdated = true;
+            node_volume.outdated = true;
             all.push(("its class is made anew with other parameters", next));
         }
         let mut add = |name, write: &dyn Fn(&mut ClaimObject)| {

@@ -1,7 +1,9 @@
 //! What users and administrators do.
 
-use super::{Absence, BIG, ClaimObject, MIDDLE, OrderObject, Phase, SMALL, Tenant, World, writes};
-use flexvol_decide::{Answer, Published, Wanted, decide};
+use super::{
+    Absence, BIG, ClaimObject, MIDDLE, NodeVolumeObject, Phase, SMALL, Tenant, World, writes,
+};
+use flexvol_decide::{Answer, DesiredState, Published, decide};
 
 impl World {
     pub(super) fn users(&self) -> Vec<(&'static str, Option<World>)> {
@@ -87,8 +89,9 @@ impl World {
                 world.force_used = true;
                 // While no leader has noted it, nobody can tell it from one that never was, of which a tenant may
                 // say the same.
-                let seen = |order: &OrderObject| order.published == Published::Seen;
-                let is_noted = world.order.as_ref().is_none_or(seen);
+                let seen =
+                    |node_volume: &NodeVolumeObject| node_volume.published == Published::Seen;
+                let is_noted = world.node_volume.as_ref().is_none_or(seen);
                 world.data &= is_noted;
                 world.data_saved = world.data && !released;
             });
@@ -96,13 +99,16 @@ impl World {
         // The price of that is a storage of which nobody knows, and an author who gives up his claim at the same moment
         // could have it deleted under the volume of a late leader.
         let by_force = by_force && self.setting.tenant != Some(Tenant::Chooses);
-        if self.order.is_some() && by_force {
-            add("an administrator removes the order by force", &|world| {
-                world.order = None;
-                world.force_used = true;
-                // Nobody knows of storage without a volume any more: that is the price of force.
-                world.forced |= world.volume.is_none();
-            });
+        if self.node_volume.is_some() && by_force {
+            add(
+                "an administrator removes the NodeVolume by force",
+                &|world| {
+                    world.node_volume = None;
+                    world.force_used = true;
+                    // Nobody knows of storage without a volume any more: that is the price of force.
+                    world.forced |= world.volume.is_none();
+                },
+            );
         }
         if !self.full[0] && self.away.is_none() && (self.setting.lowers || !self.setting.is_calm())
         {
@@ -127,8 +133,9 @@ impl World {
             None | Some(Absence::Removed) => {}
             Some(absence) => {
                 add("the node comes back", &|world| world.away = None);
-                let never_used = |order: &OrderObject| order.published < Published::Seen;
-                if absence == Absence::Lost && self.order.as_ref().is_some_and(never_used) {
+                let never_used =
+                    |node_volume: &NodeVolumeObject| node_volume.published < Published::Seen;
+                if absence == Absence::Lost && self.node_volume.as_ref().is_some_and(never_used) {
                     add("its machine is removed", &|world| {
                         world.away = Some(Absence::Removed);
                         world.storage[0] = None;
@@ -146,9 +153,10 @@ impl World {
     fn can_be_handed_on(&self) -> bool {
         let volume = self.volume.as_ref();
         let is_kept = volume.is_some_and(|volume| volume.released && !volume.deleting);
-        let order = self.order.as_ref();
-        let stays = order.is_some_and(|order| {
-            order.wanted == Wanted::Present && matches!(order.answer, Answer::Present(_))
+        let node_volume = self.node_volume.as_ref();
+        let stays = node_volume.is_some_and(|node_volume| {
+            node_volume.wanted == DesiredState::Present
+                && matches!(node_volume.answer, Answer::Present(_))
         });
         // Of what tells no sizes nobody can say what its last claim never got.
         let stays = stays && !self.setting.sizeless;

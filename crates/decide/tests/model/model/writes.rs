@@ -1,19 +1,19 @@
 //! What steps do to objects.
 
-use super::{NAMES, Node, OrderObject, SMALL, VolumeObject, World};
-use flexvol_decide::{Answer, Published, Step, Wanted};
+use super::{NAMES, Node, NodeVolumeObject, SMALL, VolumeObject, World};
+use flexvol_decide::{Answer, DesiredState, Published, Step};
 
 /// Which object a step writes; the write fails if the object has changed since it was read.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Target {
     Claim,
     Volume,
-    Order,
+    NodeVolume,
 }
 
 impl World {
     /// A leader writes. Nothing is the condition of making a persistent volume but that there is none, so that
-    /// is on the node of the order that was read.
+    /// is on the node of the NodeVolume that was read.
     pub(super) fn write(&mut self, step: &Step, node_read: Option<Node>) {
         // One that is deleted in between needs no volume any more.
         let stays =
@@ -32,7 +32,7 @@ impl World {
                     claim.selected = None;
                 }
             }
-            Step::Order { node } => {
+            Step::CreateNodeVolume { node } => {
                 let fits = |node: &usize| {
                     !self.full[*node]
                         && !self.is_away(*node)
@@ -44,10 +44,10 @@ impl World {
                     .as_ref()
                     .and_then(|name| NAMES.iter().position(|known| known == name))
                     .or(room);
-                if let (None, Some(node)) = (&self.order, node) {
-                    self.order = Some(OrderObject {
+                if let (None, Some(node)) = (&self.node_volume, node) {
+                    self.node_volume = Some(NodeVolumeObject {
                         node,
-                        wanted: Wanted::Present,
+                        wanted: DesiredState::Present,
                         size: SMALL,
                         published: Published::No,
                         recalled: false,
@@ -58,8 +58,8 @@ impl World {
                 }
             }
             Step::Recall { wanted, size } => {
-                if let (None, Some(volume)) = (&self.order, &self.volume) {
-                    self.order = Some(OrderObject {
+                if let (None, Some(volume)) = (&self.node_volume, &self.volume) {
+                    self.node_volume = Some(NodeVolumeObject {
                         node: volume.node,
                         wanted: *wanted,
                         size: size.0,
@@ -72,7 +72,10 @@ impl World {
                 }
             }
             Step::Publish => {
-                let node = node_read.or(self.order.as_ref().map(|order| order.node));
+                let node = node_read.or(self
+                    .node_volume
+                    .as_ref()
+                    .map(|node_volume| node_volume.node));
                 if let (None, Some(node)) = (&self.volume, node) {
                     self.let_go = false;
                     self.volume = Some(VolumeObject {
@@ -86,20 +89,20 @@ impl World {
                 }
             }
             Step::NotePublishing | Step::NotePublished => {
-                if let Some(order) = &mut self.order {
-                    order.published = if *step == Step::NotePublished {
+                if let Some(node_volume) = &mut self.node_volume {
+                    node_volume.published = if *step == Step::NotePublished {
                         Published::Seen
                     } else {
-                        Published::Soon.max(order.published)
+                        Published::Soon.max(node_volume.published)
                     };
                 }
             }
             Step::Revoke => {
-                if let Some(order) = &mut self.order {
-                    order.wanted = Wanted::Absent;
+                if let Some(node_volume) = &mut self.node_volume {
+                    node_volume.wanted = DesiredState::Absent;
                 }
             }
-            Step::Forget => self.order = None,
+            Step::Forget => self.node_volume = None,
             Step::DeleteVolume => {
                 if let Some(volume) = &mut self.volume {
                     volume.deleting = true;
@@ -112,9 +115,9 @@ impl World {
                 }
             }
             Step::Resize(size) => {
-                if let Some(order) = &mut self.order {
-                    order.size = size.0;
-                    order.full = false;
+                if let Some(node_volume) = &mut self.node_volume {
+                    node_volume.size = size.0;
+                    node_volume.full = false;
                 }
             }
             Step::SizeVolume(size) => {
@@ -165,13 +168,13 @@ pub(super) fn outlives(step: &Step) -> bool {
 
 pub(super) fn target(step: &Step) -> Target {
     match step {
-        Step::Order { .. }
+        Step::CreateNodeVolume { .. }
         | Step::Recall { .. }
         | Step::NotePublishing
         | Step::NotePublished
         | Step::Revoke
         | Step::Forget
-        | Step::Resize(_) => Target::Order,
+        | Step::Resize(_) => Target::NodeVolume,
         Step::Publish | Step::DeleteVolume | Step::LetVolumeGo | Step::SizeVolume(_) => {
             Target::Volume
         }

@@ -9,7 +9,14 @@ use linux_raw_sys::btrfs::{
     btrfs_ioctl_dev_info_args, btrfs_ioctl_fs_info_args, btrfs_ioctl_vol_args,
 };
 use nix::Result;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::{
+    ffi::OsString,
+    os::{
+        fd::{AsRawFd, BorrowedFd},
+        unix::ffi::OsStringExt,
+    },
+    path::PathBuf,
+};
 
 /// `struct xfs_fsop_geom_v1`, which every kernel has.
 #[repr(C)]
@@ -112,6 +119,17 @@ pub(super) fn btrfs_grow_to_end(mount: BorrowedFd<'_>, device_id: u64) -> Result
 
 /// The bytes that a mounted Btrfs uses of one of its devices.
 pub(super) fn btrfs_device_size(mount: BorrowedFd<'_>, device_id: u64) -> Result<u64> {
+    Ok(btrfs_device(mount, device_id)?.total_bytes)
+}
+
+/// What the kernel opened one of the devices of a mounted Btrfs by; ENODEV where it has none of this id.
+pub(super) fn btrfs_device_path(mount: BorrowedFd<'_>, device_id: u64) -> Result<PathBuf> {
+    let path = btrfs_device(mount, device_id)?.path;
+    let path = path.iter().take_while(|byte| **byte != 0);
+    Ok(OsString::from_vec(path.copied().collect()).into())
+}
+
+fn btrfs_device(mount: BorrowedFd<'_>, device_id: u64) -> Result<btrfs_ioctl_dev_info_args> {
     let mut info = btrfs_ioctl_dev_info_args {
         devid: device_id,
         uuid: [0; 16],
@@ -124,11 +142,11 @@ pub(super) fn btrfs_device_size(mount: BorrowedFd<'_>, device_id: u64) -> Result
     // SAFETY: the kernel reads and writes one `btrfs_ioctl_dev_info_args`; every bit pattern is a
     // value of it.
     unsafe { btrfs_ioc_dev_info(mount.as_raw_fd(), &raw mut info)? };
-    Ok(info.total_bytes)
+    Ok(info)
 }
 
-/// The fsid of a mounted Btrfs.
-pub(super) fn btrfs_fsid(mount: BorrowedFd<'_>) -> Result<[u8; 16]> {
+/// The fsid of a mounted Btrfs, and the largest id of its devices.
+pub(super) fn btrfs_identity(mount: BorrowedFd<'_>) -> Result<([u8; 16], u64)> {
     let mut info = btrfs_ioctl_fs_info_args {
         max_id: 0,
         num_devices: 0,
@@ -146,5 +164,5 @@ pub(super) fn btrfs_fsid(mount: BorrowedFd<'_>) -> Result<[u8; 16]> {
     // SAFETY: the kernel writes one `btrfs_ioctl_fs_info_args`; every bit pattern is a value of
     // it.
     unsafe { btrfs_ioc_fs_info(mount.as_raw_fd(), &raw mut info)? };
-    Ok(info.fsid)
+    Ok((info.fsid, info.max_id))
 }

@@ -1,6 +1,6 @@
 //! What is to be done for a claim that is made anew, as its persistent volume carries it.
 
-use super::guard::{Found, Plan};
+use super::preconditions::{Found, Plan};
 use crate::{
     api::labels::{MANAGED, RECOVERY},
     k8s::{

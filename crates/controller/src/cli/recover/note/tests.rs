@@ -1,7 +1,7 @@
 //! Moves, and what Kubernetes answers to them.
 
 use super::*;
-use crate::cli::recover::guard::{plan, tests::found};
+use crate::cli::recover::preconditions::{plan, tests::found};
 use serde_json::{from_value, to_value};
 
 /// The namespace of the claim that was found.

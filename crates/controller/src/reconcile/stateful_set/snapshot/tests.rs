@@ -110,12 +110,12 @@ fn only_what_the_set_has_made_is_its_pod() {
 }
 
 #[test]
-fn an_order_says_when_it_was_answered_last() {
+fn a_node_volume_says_when_it_was_answered_last() {
     let of = |times: &[&str]| {
         let writers = times
             .iter()
             .map(|time| json!({"time": time, "subresource": "status"}));
-        let order: NodeVolume = from_value(json!({
+        let node_volume: NodeVolume = from_value(json!({
             "apiVersion": "flexvol.dev/v1alpha1", "kind": "NodeVolume",
             "metadata": {"name": "pvc-1", "managedFields": writers.collect::<Vec<_>>()},
             "spec": {
@@ -124,7 +124,7 @@ fn an_order_says_when_it_was_answered_last() {
             },
         }))
         .unwrap();
-        written(&order).map(|time| time.to_string())
+        written(&node_volume).map(|time| time.to_string())
     };
     let later = "2026-11-22T12:05:00Z";
     assert_eq!(of(&[THEN, later]), Some(later.to_owned()));
@@ -168,7 +168,7 @@ fn only_the_file_system_is_pending_where_the_node_has_the_storage() {
             "status": {"conditions": conditions},
         }))
         .unwrap();
-        let order = reached.map(|status| -> NodeVolume {
+        let node_volume = reached.map(|status| -> NodeVolume {
             from_value(json!({
                 "apiVersion": "flexvol.dev/v1alpha1", "kind": "NodeVolume",
                 "metadata": {"name": "pvc-1", "generation": 1},
@@ -182,9 +182,9 @@ fn only_the_file_system_is_pending_where_the_node_has_the_storage() {
         });
         pending(
             &claim,
-            order
+            node_volume
                 .as_ref()
-                .map(|order| order_of(order, &Ours::from(["a/b"])))
+                .map(|node_volume| node_volume_of(node_volume, &Ours::from(["a/b"])))
                 .as_ref(),
         )
         .map(|time| time.to_string())

@@ -1,16 +1,16 @@
 use super::*;
-use crate::{api::drivers::Ours, support::metrics::Metrics};
+use crate::{api::drivers::Ours, cache::nodes::Nodes, support::metrics::Metrics};
 use http::{Request, Response};
 use kube::{Client, client::Body};
 use serde_json::{from_value, json};
-use std::convert::Infallible;
+use std::{convert::Infallible, time::Duration};
 
 #[tokio::test]
 async fn a_claim_that_has_gone_waits_for_no_node() {
     let nobody = |_: Request<Body>| std::future::pending::<Result<Response<Body>, Infallible>>();
     let client = Client::new(tower::service_fn(nobody), "default");
-    let second = Duration::from_secs(1);
-    let controller = Controller::new(client, Ours::from(["a/b"]), second, Metrics::default());
+    let nodes = Arc::new(Nodes::new(Duration::from_secs(1)));
+    let context = Context::new(client, Ours::from(["a/b"]), nodes, Metrics::default());
     let claim = |number: usize| -> PersistentVolumeClaim {
         let provisioner = crate::api::labels::PROVISIONER[0];
         from_value(json!({
@@ -21,45 +21,20 @@ async fn a_claim_that_has_gone_waits_for_no_node() {
         }))
         .unwrap()
     };
-    let nodeless = || controller.nodeless.lock().unwrap().len();
+    let claims = &context.claims;
     for number in 0..4 {
-        controller.claim_seen(&claim(number), Presence::There);
-        controller.wait_for_node(&format!("pvc-{number}"));
+        claim_seen(&context, &claim(number), Presence::There);
+        claims.wait_for_node(&format!("pvc-{number}"));
     }
-    assert_eq!(nodeless(), 4);
-    controller.claim_seen(&claim(0), Presence::Gone);
-    assert_eq!(nodeless(), 3);
+    claim_seen(&context, &claim(0), Presence::Gone);
     // It was looked at while that came.
-    controller.wait_for_node("pvc-0");
-    assert_eq!(nodeless(), 3);
+    claims.wait_for_node("pvc-0");
     let mut bound = claim(1);
     bound.spec = from_value(json!({"volumeName": "pvc-1"})).unwrap();
     bound.status = from_value(json!({"phase": "Bound"})).unwrap();
-    controller.claim_seen(&bound, Presence::There);
-    assert_eq!(nodeless(), 2);
-    assert_eq!(
-        controller.keep_claims(&HashSet::from(["2".to_owned()])),
-        ["pvc-3"]
-    );
-    assert_eq!(nodeless(), 1);
-}
-
-#[test]
-fn what_was_in_a_list_that_broke_off_and_is_not_in_the_next_one_has_gone() {
-    let meta = |uid: &str| ObjectMeta {
-        uid: Some(uid.to_owned()),
-        ..ObjectMeta::default()
-    };
-    let mut lists = Lists::default();
-    lists.begin();
-    lists.has(&meta("1"));
-    assert_eq!(lists.end(), None, "nothing was known before");
-    let mut lists = Lists::default();
-    lists.begin();
-    lists.has(&meta("1"));
-    lists.begin();
-    lists.has(&meta("2"));
-    assert_eq!(lists.end(), Some(HashSet::from(["2".to_owned()])));
-    lists.begin();
-    assert_eq!(lists.end(), Some(HashSet::new()));
+    claim_seen(&context, &bound, Presence::There);
+    assert_eq!(claims.keep(&HashSet::from(["2".to_owned()])), ["pvc-3"]);
+    assert_eq!(claims.take_nodeless(), HashSet::new(), "nothing is offered");
+    claims.node_offers_more();
+    assert_eq!(claims.take_nodeless(), HashSet::from(["pvc-2".to_owned()]));
 }

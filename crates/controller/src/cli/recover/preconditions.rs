@@ -9,7 +9,7 @@ use crate::{
         stateful_set::{claim_name, templates, wanted, wanted_ordinals},
         volume::{driver_of, has, is_ours},
     },
-    observe::order_of,
+    observe::node_volume_of,
 };
 use flexvol_sdk::Bytes;
 use k8s_openapi::api::{
@@ -26,7 +26,7 @@ pub(super) struct Found {
     pub claim: PersistentVolumeClaim,
     /// The one that the claim names.
     pub volume: PersistentVolume,
-    pub order: Option<NodeVolume>,
+    pub node_volume: Option<NodeVolume>,
     pub users: Users,
 }
 
@@ -81,11 +81,14 @@ pub(super) fn plan(found: &Found, size: Option<Bytes>) -> Result<Plan, String> {
     }
     let spec = claim.spec.clone().unwrap_or_default();
     let (asked, base) = (request(&spec)?, capacity(claim));
-    let order = found.order.as_ref().map(|order| order_of(order, &any));
-    let measured = order.and_then(|order| match order.answer {
+    let node_volume = found
+        .node_volume
+        .as_ref()
+        .map(|node_volume| node_volume_of(node_volume, &any));
+    let measured = node_volume.and_then(|node_volume| match node_volume.answer {
         // What a node says that nothing explains tells nothing.
         Answer::Present(said) => {
-            said.filter(|said| believed(*said, order.size, order.most) == *said)
+            said.filter(|said| believed(*said, node_volume.size, node_volume.most) == *said)
         }
         _ => None,
     });
@@ -227,12 +230,12 @@ pub(super) mod tests {
             namespace: "n-1".to_owned(),
             claim: from_value(claim).unwrap(),
             volume: from_value(volume).unwrap(),
-            order: Some(order(Some(10 << 20))),
+            node_volume: Some(node_volume(Some(10 << 20))),
             users: Users::default(),
         }
     }
 
-    fn order(size: Option<u64>) -> NodeVolume {
+    fn node_volume(size: Option<u64>) -> NodeVolume {
         from_value(json!({
             "apiVersion": "flexvol.dev/v1alpha1", "kind": "NodeVolume", "metadata": {},
             "spec": {
@@ -266,7 +269,7 @@ pub(super) mod tests {
     fn a_claim_asks_for_what_its_storage_was_measured_to_have() {
         let to = |measured: Option<u64>, size: Option<u64>| {
             let found = Found {
-                order: Some(order(measured.map(|size| size * MEBI))),
+                node_volume: Some(node_volume(measured.map(|size| size * MEBI))),
                 ..found()
             };
             let plan = plan(&found, size.map(|size| Bytes(size * MEBI)))?;

@@ -1,9 +1,9 @@
-//! Sizes in the annotations of stateful sets, whoever writes them: people, or [`super::set_templates`]. And
+//! Sizes in the annotations of stateful sets, whoever writes them: people, or [`super::stateful_set_templates`]. And
 //! the annotation that lets pods be stopped for growth.
 
 use super::{
     review::{Update, Verdict},
-    set_claims::{claims, class_of, is_claim_of, refused_if_cut},
+    stateful_set_claims::{claims, class_of, is_claim_of, refused_if_cut},
 };
 use crate::k8s::{
     class::beyond,

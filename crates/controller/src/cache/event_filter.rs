@@ -1,4 +1,4 @@
-//! Which news of objects are a reason to look closer.
+//! Which changes of a claim are a reason to reconcile its volume.
 
 use crate::{
     api::labels::CLAIM_FINALIZER,
@@ -9,25 +9,13 @@ use crate::{
 };
 use flexvol_sdk::Bytes;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
-use kube::{ResourceExt, api::ObjectMeta};
-use std::{
-    collections::{HashSet, VecDeque},
-    time::Duration,
-};
+use kube::ResourceExt;
+use std::time::Duration;
 use tokio::time::Instant;
-
-/// What a watch tells of an object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Presence {
-    /// It is as told.
-    There,
-    /// It was as told, and has gone.
-    Gone,
-}
 
 /// A claim as it was last seen, as far as a change of it can be a reason to look closer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Seen {
+pub(crate) struct ClaimSummary {
     pub namespace: String,
     pub name: String,
     pub uid: String,
@@ -98,10 +86,10 @@ impl Looks {
     }
 }
 
-impl Seen {
+impl ClaimSummary {
     pub fn of(claim: &PersistentVolumeClaim) -> Self {
         let spec = claim.spec.clone().unwrap_or_default();
-        Seen {
+        ClaimSummary {
             namespace: claim.namespace().unwrap_or_default(),
             name: claim.name_any(),
             uid: uid(&claim.metadata).to_owned(),
@@ -125,7 +113,12 @@ impl Seen {
 
     /// When to look at the claim because of this, after what was seen before; none if it is no reason to, or
     /// if this process has `written` it itself.
-    pub fn look(&mut self, before: Option<&Seen>, written: bool, now: Instant) -> Option<Instant> {
+    pub fn look(
+        &mut self,
+        before: Option<&ClaimSummary>,
+        written: bool,
+        now: Instant,
+    ) -> Option<Instant> {
         if let Some(before) = before {
             self.looks = before.looks.clone();
         }
@@ -154,11 +147,11 @@ impl Seen {
     /// What this is after what was seen before. While the claim is not bound, everything is a reason to look
     /// closer: whoever touches it asks for it. That kubelet shall act is none: nobody else can. That it shall
     /// no more is one, if the claim still asks for more.
-    pub fn news(&self, before: Option<&Seen>) -> News {
+    pub fn news(&self, before: Option<&ClaimSummary>) -> News {
         let Some(before) = before else {
             return News::Changed;
         };
-        let same = Seen {
+        let same = ClaimSummary {
             awaits_node: self.awaits_node,
             version: self.version.clone(),
             looks: self.looks.clone(),
@@ -175,34 +168,8 @@ impl Seen {
 
     /// Whether this is a reason to look closer.
     #[cfg(test)]
-    fn is_news(&self, before: Option<&Seen>) -> bool {
+    fn is_news(&self, before: Option<&ClaimSummary>) -> bool {
         self.news(before) != News::Old
-    }
-}
-
-/// The resource versions of what this process wrote lately: their news is no news.
-#[derive(Debug, Default)]
-pub(crate) struct Own {
-    order: VecDeque<String>,
-    all: HashSet<String>,
-}
-
-impl Own {
-    pub fn wrote(&mut self, meta: &ObjectMeta) {
-        let version = meta.resource_version.clone().unwrap_or_default();
-        if self.all.insert(version.clone()) {
-            self.order.push_back(version);
-        }
-        if self.order.len() > 4096
-            && let Some(oldest) = self.order.pop_front()
-        {
-            self.all.remove(&oldest);
-        }
-    }
-
-    pub fn has(&self, meta: &ObjectMeta) -> bool {
-        let version = meta.resource_version.as_deref().unwrap_or_default();
-        self.all.contains(version)
     }
 }
 
@@ -212,7 +179,7 @@ mod tests {
     use crate::api::labels::SELECTED_NODE;
     use serde_json::{from_value, json};
 
-    fn seen(capacity: &str, awaits_node: bool) -> Seen {
+    fn seen(capacity: &str, awaits_node: bool) -> ClaimSummary {
         let pending = json!([{"type": "FileSystemResizePending", "status": "True"}]);
         let conditions = if awaits_node { pending } else { json!([]) };
         let claim = json!({
@@ -221,7 +188,7 @@ mod tests {
                 "phase": "Bound", "capacity": {"storage": capacity}, "conditions": conditions,
             },
         });
-        Seen::of(&from_value(claim).unwrap())
+        ClaimSummary::of(&from_value(claim).unwrap())
     }
 
     #[test]
@@ -242,7 +209,7 @@ mod tests {
                 "metadata": {"name": "data", "resourceVersion": version},
                 "spec": {"volumeName": volume},
             });
-            Seen::of(&from_value(claim).unwrap())
+            ClaimSummary::of(&from_value(claim).unwrap())
         };
         assert!(claim("", "2").is_news(Some(&claim("", "1"))));
         assert!(
@@ -255,7 +222,7 @@ mod tests {
     #[test]
     fn whoever_touches_a_claim_again_and_again_has_it_looked_at_every_five_seconds() {
         let begun = Instant::now();
-        let mut before: Option<Seen> = None;
+        let mut before: Option<ClaimSummary> = None;
         let mut looks = Vec::new();
         // Ten times a second; after a minute, with another node each time.
         for tenth in 0..1200_u32 {
@@ -264,7 +231,7 @@ mod tests {
                 "name": "data", "resourceVersion": tenth.to_string(), "annotations": moved,
             }}))
             .unwrap();
-            let mut seen = Seen::of(&claim);
+            let mut seen = ClaimSummary::of(&claim);
             let now = begun + Duration::from_millis(u64::from(tenth) * 100);
             if let Some(at) = seen.look(before.as_ref(), false, now) {
                 looks.push((at - begun).as_millis());
@@ -290,7 +257,7 @@ mod tests {
                 "name": "data", "resourceVersion": version,
                 "annotations": {SELECTED_NODE: node},
             }});
-            Seen::of(&from_value(claim).unwrap())
+            ClaimSummary::of(&from_value(claim).unwrap())
         };
         let now = Instant::now();
         let mut first = of("1", "a");
@@ -317,7 +284,7 @@ mod tests {
                 },
                 "status": {"phase": phase, "capacity": {"storage": has}},
             });
-            Seen::of(&from_value(claim).unwrap()).is_waiting()
+            ClaimSummary::of(&from_value(claim).unwrap()).is_waiting()
         };
         assert!(waits("Pending", true, "0", false));
         assert!(waits("Bound", true, "1Gi", false));

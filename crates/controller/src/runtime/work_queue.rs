@@ -6,6 +6,7 @@
 #[cfg(test)]
 mod tests;
 
+use super::backoff::Backoff;
 use std::{
     collections::{BTreeSet, HashMap, HashSet, VecDeque},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -18,7 +19,7 @@ use tokio::{sync::Notify, time::Instant};
 pub struct Queue {
     state: Mutex<State>,
     changed: Notify,
-    longest: Duration,
+    failures: Backoff,
 }
 
 #[derive(Debug, Default)]
@@ -38,13 +39,13 @@ struct State {
 }
 
 impl Queue {
-    /// A queue in which a name that fails waits for at most so long.
+    /// A queue in which a name that fails waits for so long.
     #[must_use]
-    pub fn new(longest: Duration) -> Self {
+    pub fn new(failures: Backoff) -> Self {
         Queue {
             state: Mutex::default(),
             changed: Notify::new(),
-            longest,
+            failures,
         }
     }
 
@@ -137,13 +138,13 @@ impl Queue {
             Outcome::Failed => {
                 let failures = state.failures.entry(name.to_owned()).or_insert(0);
                 *failures += 1;
-                Some(pause_after(*failures, self.longest))
+                Some(self.failures.after(*failures))
             }
             Outcome::InVain(_) if changed => None,
-            Outcome::InVain(pace) => {
+            Outcome::InVain(backoff) => {
                 let times = state.in_vain.entry(name.to_owned()).or_insert(0);
                 *times += 1;
-                Some(pace.after(*times))
+                Some(backoff.after(*times))
             }
         };
         let due = pause.map(|pause| Instant::now() + pause);
@@ -254,30 +255,5 @@ pub enum Outcome {
     /// It failed.
     Failed,
     /// Nothing can be done: to be looked at again ever later, unless it is pushed.
-    InVain(Pace),
-}
-
-/// How long to wait for something that may never change.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pace {
-    /// At first; twice as long each further time.
-    pub first: Duration,
-    /// At most.
-    pub longest: Duration,
-}
-
-impl Pace {
-    /// How long after so many times, from one on.
-    #[must_use]
-    pub fn after(self, times: u32) -> Duration {
-        let doubled = 1u32 << times.saturating_sub(1).min(20);
-        self.first.saturating_mul(doubled).min(self.longest)
-    }
-}
-
-/// Twice as long after each failure, from one second on.
-#[must_use]
-pub fn pause_after(failures: u32, longest: Duration) -> Duration {
-    let first = Duration::from_secs(1);
-    Pace { first, longest }.after(failures)
+    InVain(Backoff),
 }

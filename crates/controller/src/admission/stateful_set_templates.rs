@@ -9,7 +9,7 @@
 
 use super::{
     review::{Update, Verdict},
-    set_claims::{class_of, refused_if_cut},
+    stateful_set_claims::{class_of, refused_if_cut},
 };
 use crate::{
     api::{drivers::Ours, labels::GROW},

@@ -2,9 +2,16 @@ use super::*;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
+fn queue(longest: Duration) -> Queue {
+    Queue::new(Backoff {
+        longest,
+        ..Backoff::FAILURES
+    })
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_name_that_changes_while_it_is_worked_on_comes_again_and_never_twice_at_once() {
-    let queue = Queue::new(MINUTE);
+    let queue = queue(MINUTE);
     queue.push("", "a");
     queue.push("", "a");
     assert_eq!(queue.next().await, "a");
@@ -18,7 +25,7 @@ async fn a_name_that_changes_while_it_is_worked_on_comes_again_and_never_twice_a
 
 #[tokio::test(start_paused = true)]
 async fn news_of_a_failure_does_not_shorten_its_pause() {
-    let queue = Queue::new(MINUTE);
+    let queue = queue(MINUTE);
     queue.push("", "a");
     let before = Instant::now();
     assert_eq!(queue.next().await, "a");
@@ -35,7 +42,7 @@ async fn news_of_a_failure_does_not_shorten_its_pause() {
 
 #[tokio::test(start_paused = true)]
 async fn a_name_that_fails_waits_twice_as_long_each_time() {
-    let queue = Queue::new(Duration::from_secs(6));
+    let queue = queue(Duration::from_secs(6));
     queue.push("", "a");
     let mut pauses = Vec::new();
     for _ in 0..5 {
@@ -52,18 +59,18 @@ async fn a_name_that_fails_waits_twice_as_long_each_time() {
 #[tokio::test(start_paused = true)]
 async fn what_waits_in_vain_is_looked_at_ever_more_rarely_until_it_changes() {
     let hour = MINUTE * 60;
-    let pace = Pace {
+    let backoff = Backoff {
         first: MINUTE,
         longest: hour,
     };
-    let queue = Queue::new(MINUTE);
+    let queue = queue(MINUTE);
     queue.push("", "a");
     let mut pauses = Vec::new();
     for _ in 0..9 {
         let before = Instant::now();
         assert_eq!(queue.next().await, "a");
         pauses.push((Instant::now() - before).as_secs() / 60);
-        queue.done("a", Outcome::InVain(pace));
+        queue.done("a", Outcome::InVain(backoff));
     }
     assert_eq!(pauses, [0, 1, 2, 4, 8, 16, 32, 60, 60]);
     let wait = async |changes: bool| {
@@ -72,7 +79,7 @@ async fn what_waits_in_vain_is_looked_at_ever_more_rarely_until_it_changes() {
         if changes {
             queue.push("", "a");
         }
-        queue.done("a", Outcome::InVain(pace));
+        queue.done("a", Outcome::InVain(backoff));
         before.elapsed().as_secs() / 60
     };
     assert_eq!(wait(false).await, 60);
@@ -86,7 +93,7 @@ async fn what_waits_in_vain_is_looked_at_ever_more_rarely_until_it_changes() {
 
 #[tokio::test(start_paused = true)]
 async fn what_is_pushed_while_it_waits_is_not_looked_at_once_more_when_it_was_due() {
-    let queue = Queue::new(MINUTE);
+    let queue = queue(MINUTE);
     queue.push("", "a");
     assert_eq!(queue.next().await, "a");
     queue.done("a", Outcome::After(Duration::from_secs(4)));
@@ -99,7 +106,7 @@ async fn what_is_pushed_while_it_waits_is_not_looked_at_once_more_when_it_was_du
 
 #[tokio::test(start_paused = true)]
 async fn whoever_has_many_names_delays_another_by_one() {
-    let queue = Queue::new(MINUTE);
+    let queue = queue(MINUTE);
     for number in 0..300 {
         queue.push("many", &format!("m{number}"));
     }
@@ -133,7 +140,7 @@ async fn whoever_has_many_names_delays_another_by_one() {
 
 #[tokio::test(start_paused = true)]
 async fn what_has_time_is_looked_at_once_and_then() {
-    let queue = Queue::new(MINUTE);
+    let queue = queue(MINUTE);
     let begun = Instant::now();
     let seconds = |seconds| begun + Duration::from_secs(seconds);
     queue.push_by("", "a", seconds(5));

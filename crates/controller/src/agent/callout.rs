@@ -1,0 +1,165 @@
+//! What a NodeVolume obliges a node to do: a pure function of the NodeVolume and of the last answer.
+
+use crate::{
+    api::v1alpha1::{Made, NodeVolumeSpec, NodeVolumeStatus, StorageState},
+    decide::believed,
+};
+use flexvol_sdk::Bytes;
+
+/// One call of the driver.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Callout {
+    /// None: all is as ordered.
+    Nothing,
+    /// `provision`: it finds what it made before.
+    Provision,
+    /// `expandvolume`: to this size from that, which may be the same; it measures.
+    Expand {
+        /// Bytes.
+        new: u64,
+        /// Bytes.
+        old: u64,
+    },
+    /// `delete`.
+    Delete,
+}
+
+/// What to call next.
+#[must_use]
+pub fn next_callout(node_volume: &NodeVolumeSpec, answer: &NodeVolumeStatus) -> Callout {
+    match (node_volume.wanted, answer.found) {
+        (StorageState::Absent, Some(StorageState::Absent)) => Callout::Nothing,
+        (StorageState::Absent, _) => Callout::Delete,
+        // Where data may be, an empty volume in their place would hide that they are gone.
+        (StorageState::Present, None | Some(StorageState::Absent))
+            if node_volume.publishing || node_volume.published =>
+        {
+            Callout::Expand {
+                new: node_volume.size,
+                old: node_volume.size,
+            }
+        }
+        (StorageState::Present, None | Some(StorageState::Absent)) => Callout::Provision,
+        (StorageState::Present, Some(StorageState::Present)) => match answer.size {
+            Some(has) if has < node_volume.size => Callout::Expand {
+                new: node_volume.size,
+                old: has,
+            },
+            _ => Callout::Nothing,
+        },
+    }
+}
+
+/// The same where it is known whether the answer is to the NodeVolume as it stands: a size that nothing explains is no
+/// reason not to grow, so it is measured anew, once after each change of the NodeVolume.
+#[must_use]
+pub fn due_callout(
+    node_volume: &NodeVolumeSpec,
+    answer: &NodeVolumeStatus,
+    is_answered: bool,
+) -> Callout {
+    match (next_callout(node_volume, answer), answer.size.map(Bytes)) {
+        (Callout::Nothing, Some(said))
+            if node_volume.wanted == StorageState::Present
+                && !is_answered
+                && believed(said, Bytes(node_volume.size), node_volume.most_ordered()) != said =>
+        {
+            Callout::Expand {
+                new: node_volume.size,
+                old: node_volume.size,
+            }
+        }
+        (callout, _) => callout,
+    }
+}
+
+/// What identifies the storage, as far as it is known.
+#[must_use]
+pub fn made<'a>(node_volume: &'a NodeVolumeSpec, answer: &'a NodeVolumeStatus) -> Option<&'a Made> {
+    answer.made.as_ref().or(node_volume.made.as_ref())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{from_value, json};
+
+    fn node_volume(wanted: StorageState, size: u64, published: bool) -> NodeVolumeSpec {
+        from_value(json!({
+            "driver": "a/b", "node": "n", "wanted": wanted, "size": size, "published": published,
+            "claim": {"namespace": "default", "name": "data", "uid": "1"},
+        }))
+        .unwrap()
+    }
+
+    fn answer(found: Option<StorageState>, size: Option<u64>) -> NodeVolumeStatus {
+        NodeVolumeStatus {
+            found,
+            size,
+            ..NodeVolumeStatus::default()
+        }
+    }
+
+    #[test]
+    fn storage_is_made_once_grown_only_upwards_and_deleted_only_on_order() {
+        let present = Some(StorageState::Present);
+        let wanted = |size| node_volume(StorageState::Present, size, false);
+        assert_eq!(
+            next_callout(&wanted(2), &answer(None, None)),
+            Callout::Provision
+        );
+        assert_eq!(
+            next_callout(&wanted(2), &answer(present, Some(2))),
+            Callout::Nothing
+        );
+        assert_eq!(
+            next_callout(&wanted(1), &answer(present, Some(2))),
+            Callout::Nothing
+        );
+        let grow = Callout::Expand { new: 3, old: 2 };
+        assert_eq!(next_callout(&wanted(3), &answer(present, Some(2))), grow);
+        // It tells no sizes: its file system grows it.
+        assert_eq!(
+            next_callout(&wanted(3), &answer(present, None)),
+            Callout::Nothing
+        );
+        let gone = node_volume(StorageState::Absent, 2, true);
+        assert_eq!(
+            next_callout(&gone, &answer(present, Some(2))),
+            Callout::Delete
+        );
+        assert_eq!(next_callout(&gone, &answer(None, None)), Callout::Delete);
+        assert_eq!(
+            next_callout(&gone, &answer(Some(StorageState::Absent), None)),
+            Callout::Nothing
+        );
+    }
+
+    #[test]
+    fn storage_that_may_have_had_data_is_looked_for_and_not_made_again() {
+        let measure = Callout::Expand { new: 2, old: 2 };
+        let node_volume = node_volume(StorageState::Present, 2, true);
+        assert_eq!(next_callout(&node_volume, &answer(None, None)), measure);
+        assert_eq!(
+            next_callout(&node_volume, &answer(Some(StorageState::Absent), None)),
+            measure
+        );
+    }
+
+    #[test]
+    fn a_size_that_nothing_explains_is_measured_once_after_each_change() {
+        let node_volume = node_volume(StorageState::Present, 20, true);
+        let of = |size: u64, is_answered: bool| {
+            due_callout(
+                &node_volume,
+                &answer(Some(StorageState::Present), Some(size)),
+                is_answered,
+            )
+        };
+        let measure = Callout::Expand { new: 20, old: 20 };
+        assert_eq!(of(u64::MAX / 2, false), measure);
+        assert_eq!(of(u64::MAX / 2, true), Callout::Nothing);
+        assert_eq!(of(25, false), Callout::Nothing, "drivers round up");
+        assert_eq!(of(10, false), Callout::Expand { new: 20, old: 10 });
+    }
+}

@@ -1,0 +1,52 @@
+//! NodeVolumes, as far as decisions need them.
+
+use crate::{
+    api::{
+        drivers::Ours,
+        v1alpha1::{NodeVolume, StorageState},
+    },
+    decide::{self, Answer, Problem, Published},
+};
+use flexvol_sdk::Bytes;
+
+/// After so many failures in a row, half a minute of the agent's pauses, another node may do better.
+pub(super) const LASTING: u32 = 5;
+
+pub(crate) fn node_volume_of(node_volume: &NodeVolume, ours: &Ours) -> decide::NodeVolume {
+    let status = node_volume.status.clone().unwrap_or_default();
+    // An answer to a former generation says what is there, but not why this one fails.
+    let current = Some(status.observed_generation) == node_volume.metadata.generation;
+    decide::NodeVolume {
+        ours: ours.has(&node_volume.spec.driver),
+        node: node_volume.spec.node.clone(),
+        wanted: wanted(node_volume.spec.wanted),
+        size: Bytes(node_volume.spec.size),
+        most: node_volume.spec.most_ordered(),
+        published: match (node_volume.spec.publishing, node_volume.spec.published) {
+            (_, true) => Published::Seen,
+            (true, false) => Published::Soon,
+            (false, false) => Published::No,
+        },
+        answer: match status.found {
+            None => Answer::None,
+            Some(StorageState::Present) => Answer::Present(status.size.map(Bytes)),
+            Some(StorageState::Absent) => Answer::Absent,
+        },
+        answered: current,
+        // Whoever has read the class finds it out.
+        outdated: false,
+        problem: status.problem.filter(|_| current).map(|problem| Problem {
+            class: problem.class(),
+            message: problem.message,
+            lasts: status.failures >= LASTING,
+        }),
+        grows_on_node: status.grows_on_node,
+    }
+}
+
+fn wanted(wanted: StorageState) -> decide::DesiredState {
+    match wanted {
+        StorageState::Present => decide::DesiredState::Present,
+        StorageState::Absent => decide::DesiredState::Absent,
+    }
+}

@@ -1,0 +1,91 @@
+//! What the reconciler of volumes works with.
+
+use super::reschedule::Reschedules;
+use crate::{
+    api::{drivers::Ours, labels::CONTROLLER},
+    cache::{
+        claims::Claims, classes::Classes, nodes::Nodes, own_writes::OwnWrites, volumes::Index,
+    },
+    events::EventRecorder,
+    runtime::{backoff::Backoff, work_queue::Queue},
+    support::metrics::Metrics,
+};
+use kube::Client;
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicU8, Ordering},
+    },
+    time::Duration,
+};
+
+/// How many watches there are.
+const WATCHES: u8 = 5;
+
+/// How soon it is looked again where somebody else has to act: news may get lost, and then a claim would wait for
+/// ever.
+pub(super) const OTHERS: Backoff = Backoff {
+    first: Duration::from_secs(300),
+    longest: Duration::from_secs(3600),
+};
+
+/// No volume needs more steps without anything happening in between.
+pub(super) const STEPS: usize = 16;
+
+/// What all volumes have in common.
+pub struct Context {
+    pub(super) client: Client,
+    pub(super) ours: Ours,
+    pub(super) nodes: Arc<Nodes>,
+    pub(super) index: Index,
+    pub(super) claims: Claims,
+    pub(super) classes: Classes,
+    pub(super) own_writes: OwnWrites,
+    pub(super) reschedules: Reschedules,
+    pub(super) queue: Arc<Queue>,
+    pub(super) events: Arc<EventRecorder>,
+    pub(super) metrics: Metrics,
+    /// How many of the watches have seen everything once.
+    pub(super) synced: AtomicU8,
+}
+
+impl fmt::Debug for Context {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Context").finish_non_exhaustive()
+    }
+}
+
+impl Context {
+    /// For the volumes of these drivers, on these nodes.
+    #[must_use]
+    pub fn new(client: Client, ours: Ours, nodes: Arc<Nodes>, metrics: Metrics) -> Arc<Self> {
+        Arc::new(Context {
+            events: Arc::new(EventRecorder::start(client.clone(), CONTROLLER)),
+            client,
+            ours,
+            nodes,
+            index: Index::default(),
+            claims: Claims::default(),
+            classes: Classes::default(),
+            own_writes: OwnWrites::default(),
+            reschedules: Reschedules::default(),
+            queue: Arc::new(Queue::new(Backoff::FAILURES)),
+            metrics,
+            synced: AtomicU8::new(0),
+        })
+    }
+
+    /// Whether all there is was seen once.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        self.synced.load(Ordering::Relaxed) >= WATCHES
+    }
+
+    /// Something about a volume has changed. Namespaces take turns.
+    pub(super) fn enqueue(&self, name: &str) {
+        let of_claim = self.claims.place(name).map(|(namespace, _)| namespace);
+        let owner = of_claim.unwrap_or_else(|| self.index.namespace(name).to_string());
+        self.queue.push(&owner, name);
+    }
+}

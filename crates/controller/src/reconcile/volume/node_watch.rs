@@ -1,0 +1,42 @@
+//! What becomes of nodes, of which no object tells: they fall silent, and offer more than before.
+
+use super::context::Context;
+use crate::support::log;
+use std::time::Duration;
+use tokio::time::{Instant, sleep};
+
+/// How often it is looked whether nodes have fallen silent.
+const LOOK: Duration = Duration::from_secs(2);
+
+/// Volumes that no node could have are looked at no more often than this because nodes offer more.
+const OFFERS: Duration = Duration::from_secs(60);
+
+/// Looks at the volumes of nodes that fall silent, and, when nodes offer more, at volumes that no
+/// node could have.
+pub(super) async fn watch_nodes(context: &Context) {
+    let mut looked: Option<Instant> = None;
+    loop {
+        sleep(LOOK).await;
+        for node in context.nodes.fell_silent() {
+            log::warn("a node's agent is silent", &[("node", &node)]);
+            for name in context.index.of_node(&node) {
+                if !context.index.is_settled(&name) || context.claims.place(&name).is_some() {
+                    context.enqueue(&name);
+                }
+            }
+        }
+        for name in context.nodes.stalled() {
+            context.enqueue(&name);
+        }
+        let too_soon = looked.is_some_and(|then| then.elapsed() < OFFERS);
+        if !too_soon {
+            let nodeless = context.claims.take_nodeless();
+            if !nodeless.is_empty() {
+                looked = Some(Instant::now());
+            }
+            for name in nodeless {
+                context.enqueue(&name);
+            }
+        }
+    }
+}

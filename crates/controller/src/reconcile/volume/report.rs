@@ -1,0 +1,80 @@
+//! What people are told of a volume: by events, and in the log.
+
+use super::context::Context;
+use crate::{
+    api::labels::RESIZE_FAILED, decide::Step, events::Tone, k8s::volume, observe::Live,
+    support::log,
+};
+
+/// A step was done, and these are the objects after it.
+pub(super) fn done(context: &Context, name: &str, step: &Step, live: &Live) {
+    context.metrics.operated("step", "done");
+    let claim = live.claim.as_ref().map(|claim| &claim.metadata);
+    let volume = live.volume.as_ref().map(|volume| &volume.metadata);
+    let node_volume = live
+        .node_volume
+        .as_ref()
+        .map(|node_volume| &node_volume.metadata);
+    for meta in [claim, volume, node_volume].into_iter().flatten() {
+        context.own_writes.add(meta);
+    }
+    let what = format!("{step:?}");
+    log::info("step", &[("volume", name), ("did", &what)]);
+    tell_done(context, live, step);
+}
+
+/// Says what hinders, on the object that people look at, and where nobody can be told, as in a namespace
+/// that is being deleted, in the log.
+pub(super) fn waits(context: &Context, live: &Live, why: &str) {
+    let (volume, claim) = live.names();
+    log::warn(
+        "a volume waits",
+        &[("volume", &volume), ("claim", &claim), ("why", why)],
+    );
+    let volume = live.volume.as_ref();
+    match (
+        &live.claim,
+        volume.filter(|found| volume::is_ours(found, &context.ours)),
+    ) {
+        (Some(claim), None) => {
+            context
+                .events
+                .say(claim, Tone::Warning, "ProvisioningFailed", why);
+        }
+        (Some(claim), Some(_)) => {
+            context.events.say(claim, Tone::Warning, RESIZE_FAILED, why);
+        }
+        (None, Some(volume)) => {
+            context
+                .events
+                .say(volume, Tone::Warning, "VolumeFailedDelete", why);
+        }
+        (None, None) => {
+            if let Some(node_volume) = &live.node_volume {
+                context
+                    .events
+                    .say(node_volume, Tone::Warning, "StorageStays", why);
+            }
+        }
+    }
+}
+
+fn tell_done(context: &Context, live: &Live, step: &Step) {
+    let Some(claim) = &live.claim else { return };
+    let normal = |reason: &str, message: &str| {
+        context.events.say(claim, Tone::Normal, reason, message);
+    };
+    match step {
+        Step::Publish => normal("ProvisioningSucceeded", "storage and volume were made"),
+        Step::FinishClaim(size) => {
+            normal("VolumeResizeSuccessful", &format!("the volume has {size}"));
+        }
+        Step::Reschedule => {
+            let full = "the node that the scheduler chose has no room for the volume";
+            let away = live.away.as_ref().map(|away| away.why.as_str());
+            let why = live.unbindable().or(live.stalled.as_deref()).or(away);
+            normal("Rescheduling", why.unwrap_or(full));
+        }
+        _ => {}
+    }
+}

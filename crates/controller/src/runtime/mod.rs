@@ -1,0 +1,6 @@
+//! What every reconciler runs on: watches that fill its work queue, and workers that empty it.
+
+pub(crate) mod backoff;
+pub(crate) mod reflector;
+pub(crate) mod work_queue;
+pub(crate) mod workers;

@@ -1,0 +1,117 @@
+//! The loop of every watch: all objects of a kind are listed, and then each change is told, for ever.
+
+use crate::{client::fields::page, k8s::meta::uid, support::log};
+use futures_util::{StreamExt, pin_mut};
+use kube::{
+    Api, Resource,
+    api::ObjectMeta,
+    runtime::{
+        WatchStreamExt,
+        watcher::{self, watcher},
+    },
+};
+use serde::de::DeserializeOwned;
+use std::{collections::HashSet, fmt::Debug};
+
+/// Whether an object is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Presence {
+    /// It is as told.
+    There,
+    /// It was as told, and has gone.
+    Gone,
+}
+
+/// What a watch tells.
+pub(crate) enum Event<K> {
+    /// All objects are listed from here on. What went since the watch broke off nobody tells.
+    ListBegins,
+    /// An object has changed, or is listed.
+    Object(K, Presence),
+    /// All objects were listed. Unless that was the first time, these are their UIDs: what else was known has gone.
+    Listed(Option<HashSet<String>>),
+}
+
+/// Watches objects for ever. The configuration says which; how many are listed at a time depends on their kind.
+pub(crate) async fn reflect<K>(
+    api: Api<K>,
+    config: watcher::Config,
+    mut handle: impl FnMut(Event<K>),
+) where
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
+{
+    let stream = watcher(api, config.page_size(page::<K>())).default_backoff();
+    pin_mut!(stream);
+    let mut lists = Lists::default();
+    while let Some(event) = stream.next().await {
+        match event {
+            Ok(watcher::Event::Init) => {
+                lists.begin();
+                handle(Event::ListBegins);
+            }
+            Ok(watcher::Event::InitApply(object)) => {
+                lists.has(object.meta());
+                handle(Event::Object(object, Presence::There));
+            }
+            Ok(watcher::Event::InitDone) => handle(Event::Listed(lists.end())),
+            Ok(watcher::Event::Apply(object)) => handle(Event::Object(object, Presence::There)),
+            Ok(watcher::Event::Delete(object)) => handle(Event::Object(object, Presence::Gone)),
+            Err(error) => {
+                let (kind, error) = (K::kind(&()), error.to_string());
+                log::warn("a watch broke off", &[("of", &kind), ("error", &error)]);
+            }
+        }
+    }
+}
+
+/// The lists of all objects of a kind, one after the other.
+#[derive(Debug, Default)]
+struct Lists {
+    begun: u32,
+    /// The UIDs in the one that has begun last, unless that is the first: nothing was known before it.
+    uids: HashSet<String>,
+}
+
+impl Lists {
+    /// Another one begins, also because the former one broke off.
+    fn begin(&mut self) {
+        self.begun = self.begun.saturating_add(1);
+        self.uids.clear();
+    }
+
+    fn has(&mut self, meta: &ObjectMeta) {
+        if self.begun > 1 {
+            self.uids.insert(uid(meta).to_owned());
+        }
+    }
+
+    /// What there is, if something else may have been known before.
+    fn end(&mut self) -> Option<HashSet<String>> {
+        (self.begun > 1).then(|| std::mem::take(&mut self.uids))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_in_a_list_that_broke_off_and_is_not_in_the_next_one_has_gone() {
+        let meta = |uid: &str| ObjectMeta {
+            uid: Some(uid.to_owned()),
+            ..ObjectMeta::default()
+        };
+        let mut lists = Lists::default();
+        lists.begin();
+        lists.has(&meta("1"));
+        assert_eq!(lists.end(), None, "nothing was known before");
+        let mut lists = Lists::default();
+        lists.begin();
+        lists.has(&meta("1"));
+        lists.begin();
+        lists.has(&meta("2"));
+        assert_eq!(lists.end(), Some(HashSet::from(["2".to_owned()])));
+        lists.begin();
+        assert_eq!(lists.end(), Some(HashSet::new()));
+    }
+}

@@ -1,0 +1,134 @@
+//! Removing volumes that were deleted and kept.
+
+use crate::{
+    any_pool::AnyPool,
+    identify::Found,
+    mark::Mark,
+    observed::Goal,
+    provision::remove,
+    retention::{Deletion, Holding, first_to_go},
+    stored,
+    volume_driver::VolumeDriver,
+};
+use flexvol_host::{
+    VolumeId,
+    clock::Moment,
+    lock::{self, Guard},
+};
+use flexvol_sdk::{Error, ErrorKind, Result};
+use std::{collections::HashSet, time::Duration};
+
+impl VolumeDriver {
+    /// The volumes of a pool that were deleted and are kept; those that cannot be read are none.
+    pub(crate) fn kept(&self, pool: &AnyPool) -> Result<Vec<Holding>> {
+        let opened = pool.open()?;
+        let backend = opened.backend();
+        let mut kept = Vec::new();
+        for id in backend.catalog().volume_ids()? {
+            if let Ok(Some(asset)) = backend.find(&id)
+                && let Some(Mark {
+                    deleted: Some(deletion),
+                    namespace,
+                    ..
+                }) = asset.mark
+            {
+                kept.push(Holding {
+                    id,
+                    namespace,
+                    size: asset.size,
+                    deletion,
+                });
+            }
+        }
+        Ok(kept)
+    }
+
+    /// Removes a volume if it still is one that was deleted, and kept for long enough; otherwise
+    /// notes how long it has been kept. Returns whether its time is over.
+    pub(crate) fn purge(
+        &self,
+        pool: &AnyPool,
+        volume: VolumeId,
+        lock: Guard,
+        dry_run: bool,
+    ) -> Result<bool> {
+        let found = self.open(pool, volume)?;
+        let Some((mark, deletion)) = deleted(&found)? else {
+            return Ok(false);
+        };
+        let counted = deletion.counted(&Moment::now()?);
+        let over = counted.is_over(found.policy.keep_deleted).ok_or_else(|| {
+            Error::new(
+                ErrorKind::Configuration,
+                "the driver's configuration is missing or empty, so it is not known how long the volume is kept",
+            )
+        })?;
+        match (over, dry_run) {
+            (_, true) => {}
+            (true, false) => remove(&found, lock, None, &Goal::Gone)?,
+            (false, false) => {
+                let noted = mark.with_deleted(Some(counted));
+                found.backend().set_mark(&volume, &noted)?;
+            }
+        }
+        Ok(over)
+    }
+
+    /// Removes volumes that were deleted until those that are kept have no more of the pool than its
+    /// configuration says. Only that ends their time, and never that somebody wants the room. Returns
+    /// those that went or would go.
+    pub(crate) fn keep_at_most(
+        &self,
+        pool: &AnyPool,
+        dry_run: bool,
+    ) -> Vec<(VolumeId, Result<bool>)> {
+        let mut tried = Vec::new();
+        let mut passed = HashSet::new();
+        while let Ok(Some(volume)) = self.beyond(pool, &passed) {
+            passed.insert(volume);
+            // Whoever holds the lock may be taking it back.
+            let Ok(lock) = lock::volume(&volume, Duration::ZERO) else {
+                continue;
+            };
+            let removed = self.open(pool, volume).and_then(|found| {
+                if deleted(&found)?.is_none() {
+                    return Ok(None);
+                }
+                if !dry_run {
+                    remove(&found, lock, None, &Goal::Gone)?;
+                }
+                Ok(Some(!dry_run))
+            });
+            if let Some(removed) = removed.transpose() {
+                tried.push((volume, removed));
+            }
+        }
+        tried
+    }
+
+    /// The one to go first, but for those that were tried: what is not known of them costs no other one.
+    fn beyond(&self, pool: &AnyPool, tried: &HashSet<VolumeId>) -> Result<Option<VolumeId>> {
+        let policy = pool.policy();
+        let (Some(most), Some(_)) = (policy.keep_at_most, policy.keep_deleted) else {
+            return Ok(None);
+        };
+        let Some(size) = pool.open()?.backend().size()? else {
+            return Ok(None);
+        };
+        let mut kept = self.kept(pool)?;
+        kept.retain(|holding| !tried.contains(&holding.id));
+        Ok(first_to_go(&kept, most.of(size), &Moment::now()?))
+    }
+}
+
+/// The mark of a volume under its lock, if it is one that was deleted and is kept.
+fn deleted(found: &Found) -> Result<Option<(Mark, Deletion)>> {
+    let backend = found.backend();
+    backend.invalidate_cache();
+    backend.make_durable(&found.id)?;
+    let Some(mark) = backend.find(&found.id)?.and_then(|asset| asset.mark) else {
+        return Ok(None);
+    };
+    stored::expect_own(&mark, &found.id, backend)?;
+    Ok(mark.deleted.map(|deletion| (mark, deletion)))
+}
