@@ -2,10 +2,7 @@
 
 use clap::{Args, Parser, Subcommand, value_parser};
 use flexvol_controller::{
-    agent::{
-        HEARTBEAT,
-        exec::{DEADLINE, LONGEST_DEADLINE},
-    },
+    agent::{HEARTBEAT, exec::DEADLINE},
     api::drivers::{Driver, Ours, Repeated},
     cache::nodes::SILENCE,
 };
@@ -110,8 +107,8 @@ pub struct AgentArguments {
     /// How often the node is told to be there, and what is on it, at least
     #[arg(long, default_value_t = HEARTBEAT.as_secs(), value_name = "SECONDS", value_parser = value_parser!(u64).range(1..=3600))]
     pub heartbeat_seconds: u64,
-    /// How long a driver may take before it is killed
-    #[arg(long, default_value_t = DEADLINE.as_secs(), value_name = "SECONDS", value_parser = value_parser!(u64).range(1..=LONGEST_DEADLINE))]
+    /// How long a driver may take before it is killed, 3600 at most
+    #[arg(long, default_value_t = DEADLINE.as_secs(), value_name = "SECONDS")]
     pub deadline: u64,
     /// Requests to the API server a second
     #[arg(long, default_value_t = 20.0, value_name = "NUMBER")]
@@ -195,5 +192,15 @@ mod tests {
         assert!(asked(LONGEST_CERTIFICATE).is_ok());
         assert!(asked(LONGEST_CERTIFICATE + 1).is_err());
         assert!(asked(u64::MAX).is_err());
+    }
+
+    #[test]
+    fn a_deadline_that_was_accepted_by_former_versions_ends_no_agent() {
+        for seconds in [0, 7200, u64::MAX] {
+            let deadline = format!("--deadline={seconds}");
+            let asked =
+                Cli::try_parse_from(["flexvol-controller", "agent", "--driver=a/b", &deadline]);
+            assert!(asked.is_ok(), "{asked:?}");
+        }
     }
 }

@@ -116,8 +116,10 @@ impl Hanging {
         for ((node, _), calls) in &mut self.calls {
             let longest = longest(node);
             for (name, open) in &mut calls.open {
-                if !open.told && open.is_stalled(calls.done, longest) {
-                    open.told = true;
+                let is_stalled = open.is_stalled(calls.done, longest);
+                let is_news = is_stalled && !open.told;
+                open.told = is_stalled;
+                if is_news {
                     calls.stalled = Some(Instant::now());
                     stalled.push(name.clone());
                 }
@@ -299,6 +301,12 @@ mod tests {
         tokio::time::advance(LONGEST).await;
         assert_eq!(all.stalled(|_| LONGEST), ["one"]);
         assert!(all.stalled(|_| LONGEST).is_empty(), "it is told once");
+        assert!(
+            all.stalled(|_| LONGEST * 2).is_empty(),
+            "it may take longer"
+        );
+        tokio::time::advance(LONGEST).await;
+        assert_eq!(all.stalled(|_| LONGEST * 2), ["one"], "and has not come");
     }
 
     #[tokio::test(start_paused = true)]

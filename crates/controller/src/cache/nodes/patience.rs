@@ -2,7 +2,7 @@
 
 use super::Nodes;
 use crate::{
-    agent::exec::LONGEST_DEADLINE,
+    agent::exec::{DEADLINE, LONGEST_DEADLINE},
     api::v1alpha1::{NodeVolume, StorageNodeStatus, StorageState},
 };
 use std::{collections::BTreeMap, time::Duration};
@@ -13,7 +13,8 @@ const SILENCES: u32 = 4;
 /// Longer than the node's agent waits for a driver, whatever it was told of that: storage that a driver makes in time
 /// would be deleted for ever, and made on the next node. Of an agent that lies no more is believed than agents take.
 fn longest(silence: Duration, said: Option<u64>) -> Duration {
-    let deadline = Duration::from_secs(said.unwrap_or_default().min(LONGEST_DEADLINE));
+    let deadline = said.map_or(DEADLINE, Duration::from_secs);
+    let deadline = deadline.min(Duration::from_secs(LONGEST_DEADLINE));
     let least = silence.saturating_mul(SILENCES);
     least.max(silence.saturating_add(deadline))
 }
@@ -64,6 +65,13 @@ mod tests {
         cache::nodes::{SILENCE, tests::nodes},
     };
     use serde_json::{from_value, json};
+
+    #[test]
+    fn an_agent_that_does_not_tell_its_deadline_has_that_of_most() {
+        let silence = Duration::from_secs(10);
+        assert_eq!(longest(silence, None).as_secs(), 610);
+        assert_eq!(longest(silence, Some(1)).as_secs(), 40);
+    }
 
     #[tokio::test(start_paused = true)]
     async fn a_node_volume_is_not_taken_from_a_node_whose_driver_may_take_longer() {

@@ -12,7 +12,7 @@ mod preconditions;
 use crate::{
     api::labels::MANAGED,
     cli::poll::{self, LOOK, Turn},
-    client::{Refusal, is_conflict, is_quota, paginate, refusal},
+    client::{Refusal, error_message, is_conflict, is_quota, paginate, refusal},
     k8s::{meta::uid, volume::has},
     reconcile::volume::apply,
 };
@@ -76,12 +76,15 @@ pub async fn recover(
     }
 }
 
-/// How to finish what has begun for a claim of the volume.
+/// How to finish what has begun for a claim of the volume, or why nobody can.
 pub(crate) fn to_finish(volume: &PersistentVolume) -> Option<String> {
-    let note = Note::of(volume).ok()??;
+    let note = match Note::of(volume) {
+        Ok(note) => note?,
+        Err(error) => return Some(format!("nobody can finish it: {}", error_message(&error))),
+    };
     let (namespace, name) = note.place();
     Some(format!(
-        "flexvol-controller recover {name} --namespace {namespace}"
+        "finish it by: flexvol-controller recover {name} --namespace {namespace}"
     ))
 }
 

@@ -44,7 +44,7 @@ pub(super) struct Users {
 pub(super) struct Owner {
     set: StatefulSet,
     template: String,
-    ordinal: i32,
+    ordinal: i64,
 }
 
 /// What becomes of the claim.
@@ -374,6 +374,13 @@ pub(super) mod tests {
             };
             assert_eq!(nobody_uses(&users).is_err(), makes, "{claim}");
         }
+        let mut last = set(&json!({}), 1);
+        last.spec.ordinals = from_value(json!({"start": i32::MAX})).unwrap();
+        let users = Users {
+            sets: vec![Owner::of(&last, "data-db-2147483647").unwrap()],
+            ..Users::default()
+        };
+        assert!(nobody_uses(&users).is_err(), "the last ordinal that is");
     }
 
     #[test]

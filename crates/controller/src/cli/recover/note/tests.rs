@@ -220,6 +220,8 @@ fn data_of_a_namespace_that_was_made_anew_go_to_whom_a_person_says() {
                 "{why}"
             );
             assert!(why.contains("--namespace-uid=n-2"), "{why}");
+            let forget = "kubectl annotate pv pvc-1 flexvol.dev/recovery-";
+            assert!(why.contains(forget), "{why}");
         }
         cluster.act(&same, &note);
         if same == Move::GiveBack {
@@ -228,6 +230,45 @@ fn data_of_a_namespace_that_was_made_anew_go_to_whom_a_person_says() {
         moves.push(same);
     }
     assert!(moves.contains(&Move::Make) && moves.contains(&Move::Offer("2".to_owned())));
+}
+
+/// As version 0.1 wrote it before a note had the namespace's UID.
+const WITHOUT_NAMESPACE: &str = r#"{"version":"1","former":"1","claim":{"apiVersion":"v1","kind":"PersistentVolumeClaim","metadata":{"annotations":{"of":"people"},"labels":{"app":"db"},"name":"data-db-0","namespace":"ns"},"spec":{"accessModes":["ReadWriteOnce"],"resources":{"requests":{"storage":"10Mi"}},"storageClassName":"c","volumeName":"pvc-1"}},"size":10485760,"reclaimPolicy":"Delete"}"#;
+
+#[test]
+fn a_note_that_knows_no_namespace_is_finished_for_the_former_claim_or_for_whom_a_person_says() {
+    let (_, mut cluster) = noted(None);
+    cluster.volume["metadata"]["annotations"][RECOVERY] = WITHOUT_NAMESPACE.into();
+    let note = Note::of(&cluster.volume()).unwrap().unwrap();
+    let kept = note.to_keep().unwrap();
+    assert_eq!(
+        kept["metadata"]["annotations"][RECOVERY], WITHOUT_NAMESPACE,
+        "it stays the same note"
+    );
+    let next = |cluster: &Cluster, accepted| {
+        let place = Place {
+            uid: "n-1",
+            accepted,
+        };
+        note.next(&cluster.volume(), cluster.claim().as_ref(), place)
+    };
+    let delete = next(&cluster, None);
+    assert!(matches!(delete, Move::Delete(_)), "{delete}");
+    cluster.act(&delete, &note);
+    let wait = next(&cluster, None);
+    assert!(matches!(wait, Move::Wait(_)), "{wait}");
+    cluster.act(&wait, &note);
+    for accepted in [None, Some("n-2")] {
+        let Move::Stop(why) = next(&cluster, accepted) else {
+            panic!("nobody knows whose the namespace is");
+        };
+        assert!(why.contains("--namespace-uid=n-1"), "{why}");
+        assert!(
+            why.contains("kubectl annotate pv pvc-1 flexvol.dev/recovery-"),
+            "{why}"
+        );
+    }
+    assert_eq!(next(&cluster, Some("n-1")), Move::Make);
 }
 
 #[test]
@@ -277,5 +318,7 @@ fn a_note_that_cannot_be_read_is_named() {
             error.contains(RECOVERY) && error.contains("pvc-1"),
             "{error}"
         );
+        let shown = crate::cli::recover::to_finish(&volume).unwrap_or_default();
+        assert!(shown.contains(&error), "{shown}");
     }
 }
