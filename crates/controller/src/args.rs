@@ -107,7 +107,7 @@ pub struct AgentArguments {
     /// How often the node is told to be there, and what is on it, at least
     #[arg(long, default_value_t = HEARTBEAT.as_secs(), value_name = "SECONDS", value_parser = value_parser!(u64).range(1..=3600))]
     pub heartbeat_seconds: u64,
-    /// How long a driver may take before it is killed
+    /// How long a driver may take before it is killed, 3600 at most
     #[arg(long, default_value_t = DEADLINE.as_secs(), value_name = "SECONDS")]
     pub deadline: u64,
     /// Requests to the API server a second
@@ -136,6 +136,9 @@ pub struct RecoverArguments {
     /// What it shall ask for [default: what its storage has]
     #[arg(long, value_name = "SIZE")]
     pub size: Option<Bytes>,
+    /// The UID of the namespace that shall have the data, where it was deleted and made anew since a former run
+    #[arg(long, value_name = "UID")]
+    pub namespace_uid: Option<String>,
     /// Only say what would be done
     #[arg(long)]
     pub dry_run: bool,
@@ -189,5 +192,15 @@ mod tests {
         assert!(asked(LONGEST_CERTIFICATE).is_ok());
         assert!(asked(LONGEST_CERTIFICATE + 1).is_err());
         assert!(asked(u64::MAX).is_err());
+    }
+
+    #[test]
+    fn a_deadline_that_was_accepted_by_former_versions_ends_no_agent() {
+        for seconds in [0, 7200, u64::MAX] {
+            let deadline = format!("--deadline={seconds}");
+            let asked =
+                Cli::try_parse_from(["flexvol-controller", "agent", "--driver=a/b", &deadline]);
+            assert!(asked.is_ok(), "{asked:?}");
+        }
     }
 }

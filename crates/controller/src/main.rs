@@ -11,7 +11,11 @@ use args::{
 use clap::Parser;
 use flexvol_controller::{
     admission,
-    agent::{Agent, exec::Drivers, nsenter},
+    agent::{
+        Agent,
+        exec::{Drivers, deadline},
+        nsenter,
+    },
     cache::nodes::Nodes,
     cli::{recover, status},
     client::{self, Budget, Fence},
@@ -218,7 +222,7 @@ async fn agent(arguments: AgentArguments) -> Result<()> {
     let drivers = Drivers {
         plugins: arguments.plugin_dir,
         mounts: arguments.mounts,
-        deadline: Duration::from_secs(arguments.deadline.max(1)),
+        deadline: deadline(arguments.deadline),
     };
     let ours = common.ours()?;
     let heartbeat = Duration::from_secs(arguments.heartbeat_seconds);
@@ -247,6 +251,7 @@ async fn recover(arguments: RecoverArguments) -> Result<()> {
         namespace: namespace.unwrap_or_else(|| client.default_namespace().to_owned()),
         name: arguments.name,
         size: arguments.size,
+        namespace_uid: arguments.namespace_uid,
         dry_run: arguments.dry_run,
         patience: Duration::from_secs(arguments.timeout.into()),
     };

@@ -27,6 +27,16 @@ pub(super) fn making(observed: &Observed) -> Step {
             Step::Forget
         }
         (DesiredState::Absent, _) => ending(observed, node_volume),
+        // It was made anew of what its volume said, and nothing was found since. Where that was done late volume and
+        // storage had gone already; if it was not, and people took both away by force, they know of the storage, and it
+        // stays.
+        (DesiredState::Present, Answer::None)
+            if node_volume.published == Published::Seen
+                && claim.is_none_or(|claim| claim.deleting && !claim.is_bound())
+                && is_missing(node_volume) =>
+        {
+            Step::Forget
+        }
         (DesiredState::Present, _)
             if node_volume.published == Published::Seen && claim.is_none_or(names_this) =>
         {
@@ -80,6 +90,12 @@ pub(super) fn making(observed: &Observed) -> Step {
             _ => Step::Revoke,
         },
     }
+}
+
+/// Whether the node has said again and again of the NodeVolume as it stands that the driver cannot find the storage.
+fn is_missing(node_volume: &NodeVolume) -> bool {
+    let problem = node_volume.problem.as_ref();
+    node_volume.answered && problem.is_some_and(|problem| problem.lasts)
 }
 
 /// Nothing was ordered.

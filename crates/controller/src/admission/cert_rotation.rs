@@ -7,6 +7,7 @@ use super::{
 };
 use crate::{
     client::{error_message, is_conflict},
+    runtime::backoff::Backoff,
     support::log,
 };
 use anyhow::{Context, Result};
@@ -27,7 +28,8 @@ use kube::{
 use serde::de::DeserializeOwned;
 use serde_json::json;
 use std::{
-    fmt::Debug,
+    error::Error,
+    fmt::{self, Debug, Display, Formatter},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -46,6 +48,34 @@ const PERIOD: Duration = Duration::from_secs(5);
 /// How often, while there is no certificate, or no new one.
 const SOON: Duration = Duration::from_secs(1);
 
+/// The longest pause while there is no secret: an upgrade that makes the secret anew waits for its replicas to be ready.
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+
+/// There is no secret. It may not be made here: whoever may make secrets can have every account's token.
+#[derive(Debug)]
+struct NoSecret;
+
+impl Display for NoSecret {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "there is no secret {NAME} to keep it in; install the chart again, or apply deploy/cluster/controller.yaml"
+        )
+    }
+}
+
+impl Error for NoSecret {}
+
+/// How long to wait after so many failures, of which this is the last.
+fn pause(error: &anyhow::Error, failures: u32) -> Duration {
+    let longest = match error.is::<NoSecret>() {
+        true => LONGEST_PAUSE,
+        false => PERIOD,
+    };
+    let first = SOON;
+    Backoff { first, longest }.after(failures)
+}
+
 pub struct Keeper {
     pub client: Client,
     pub namespace: String,
@@ -57,17 +87,19 @@ pub struct Keeper {
 
 impl Keeper {
     pub async fn run(self) {
+        let mut failures = 0_u32;
         loop {
             let pause = match self.look().await {
-                Ok(lasts) => lasts.clamp(SOON, PERIOD),
+                Ok(lasts) => {
+                    failures = 0;
+                    lasts.clamp(SOON, PERIOD)
+                }
                 Err(error) if is_conflict(&error) => SOON,
                 Err(error) => {
-                    let error = error_message(&error);
-                    log::warn(
-                        "cannot keep the webhooks' certificate",
-                        &[("error", &error)],
-                    );
-                    SOON
+                    failures = failures.saturating_add(1);
+                    let why = error_message(&error);
+                    log::warn("cannot keep the webhooks' certificate", &[("error", &why)]);
+                    pause(&error, failures)
                 }
             };
             sleep(pause).await;
@@ -78,12 +110,7 @@ impl Keeper {
     async fn look(&self) -> Result<Duration> {
         let secrets: Api<Secret> = Api::namespaced(self.client.clone(), &self.namespace);
         let secret = secrets.get_opt(NAME).await.context("read the secret")?;
-        // It may not be made here: whoever may make secrets can have every account's token.
-        let Some(secret) = secret else {
-            anyhow::bail!(
-                "there is no secret {NAME} to keep it in; install the chart again, or apply deploy/cluster/controller.yaml"
-            );
-        };
+        let secret = secret.ok_or(NoSecret)?;
         let found = Certificate::read(&secret);
         match &found {
             Some(found) => self.shown.show(found)?,
@@ -174,4 +201,18 @@ fn untrusting<'a>(
         .filter(|(_, client)| client.ca_bundle.as_ref() != Some(bundle))
         .map(|(name, _)| name.clone())
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_secret_that_is_not_there_is_asked_for_ever_more_rarely() {
+        let pauses = |error: anyhow::Error| {
+            [1, 3, 4, 6, 7, 1000].map(|failures| pause(&error, failures).as_secs())
+        };
+        assert_eq!(pauses(NoSecret.into()), [1, 4, 8, 32, 60, 60]);
+        assert_eq!(pauses(anyhow::anyhow!("busy")), [1, 4, 5, 5, 5, 5]);
+    }
 }

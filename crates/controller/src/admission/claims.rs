@@ -236,6 +236,7 @@ mod tests {
             drivers: [("example.com/disk".to_owned(), Default::default())].into(),
             capacities: capacities.into_iter().collect(),
             seen: None,
+            ..StorageNodeStatus::default()
         };
         ("n".to_owned(), status)
     }

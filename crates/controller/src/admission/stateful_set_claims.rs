@@ -8,7 +8,7 @@ use crate::{
     client::Read,
     k8s::{
         claim::class_text,
-        stateful_set::{claim_name, ordinals, template},
+        stateful_set::{claim_name, template, wanted_ordinals},
     },
 };
 use anyhow::{Context, Result};
@@ -85,7 +85,7 @@ async fn class_of_first_claim(
     set: &StatefulSet,
     template: &str,
 ) -> Result<Option<String>> {
-    let first = claim_name(set, template, ordinals(set).start);
+    let first = claim_name(set, template, wanted_ordinals(set).start);
     let Some(claims) = claims_near(client, set).filter(|_| is_object_name(&first)) else {
         return Ok(None);
     };
@@ -172,7 +172,7 @@ pub(super) async fn claims(
 pub(super) fn is_claim_of(set: &StatefulSet, template: &str, name: &str) -> bool {
     let ordinal = name.rsplit('-').next().and_then(|text| text.parse().ok());
     ordinal.is_some_and(|ordinal| {
-        ordinals(set).contains(&ordinal) && claim_name(set, template, ordinal) == name
+        wanted_ordinals(set).contains(&ordinal) && claim_name(set, template, ordinal) == name
     })
 }
 
@@ -230,6 +230,25 @@ mod tests {
             "",
         ] {
             assert!(!is_claim_of(&set, "data", others), "{others}");
+        }
+    }
+
+    /// Before its controller has made any pod of these.
+    #[test]
+    fn claims_of_a_set_that_is_scaled_up_by_far_are_looked_at() {
+        let set = json!({
+            "metadata": {"name": "db"},
+            "spec": {
+                "replicas": 500, "ordinals": {"start": 5}, "serviceName": "db", "selector": {}, "template": {},
+            },
+        });
+        let set: StatefulSet = from_value(set).unwrap();
+        for (name, is_its) in [
+            ("data-db-504", true),
+            ("data-db-505", false),
+            ("data-db-4", false),
+        ] {
+            assert_eq!(is_claim_of(&set, "data", name), is_its, "{name}");
         }
     }
 }

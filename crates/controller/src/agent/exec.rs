@@ -26,6 +26,23 @@ use tokio::{
 /// How long a call may take: the proposal's limit for growth.
 pub const DEADLINE: Duration = Duration::from_secs(600);
 
+/// The longest that an agent may be told to let one take, in seconds: the controller waits for it.
+pub(crate) const LONGEST_DEADLINE: u64 = 3600;
+
+/// How long a call may take, as the agent is told.
+#[must_use]
+pub fn deadline(seconds: u64) -> Duration {
+    let bounded = seconds.clamp(1, LONGEST_DEADLINE);
+    if bounded != seconds {
+        let (said, taken) = (seconds.to_string(), bounded.to_string());
+        log::warn(
+            "the deadline is from 1 to 3600 seconds",
+            &[("said", &said), ("taken", &taken)],
+        );
+    }
+    Duration::from_secs(bounded)
+}
+
 /// No reply is longer.
 const LONGEST: u64 = 64 << 10;
 
@@ -248,6 +265,12 @@ mod tests {
             mounts: None,
             deadline,
         }
+    }
+
+    #[test]
+    fn no_deadline_is_zero_or_longer_than_the_controller_waits() {
+        let all = [0, 1, 600, 3600, 7200, u64::MAX].map(|seconds| deadline(seconds).as_secs());
+        assert_eq!(all, [1, 1, 600, 3600, 3600, 3600]);
     }
 
     #[test]

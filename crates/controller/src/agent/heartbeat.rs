@@ -47,7 +47,7 @@ struct LastReport {
     when: Instant,
 }
 
-/// Whether nothing but the time is different.
+/// Whether nothing but the time is different, and what does not change while the agent runs.
 fn says_the_same(one: &StorageNodeStatus, other: &StorageNodeStatus) -> bool {
     one.drivers == other.drivers && one.capacities == other.capacities
 }
@@ -182,7 +182,10 @@ impl Heartbeat {
                 None => nodes.create(&write, &self.storage_node()).await,
             };
             match written {
-                Ok(node) if node.status == status => {
+                // Definitions of a former version let the server prune what they do not have.
+                Ok(node)
+                    if node.status.seen == status.seen && says_the_same(&node.status, &status) =>
+                {
                     let when = Instant::now();
                     *told = Some(LastReport { node, when });
                     return Ok(());
@@ -210,7 +213,10 @@ impl Heartbeat {
     }
 
     async fn look(&self) -> Result<StorageNodeStatus> {
-        let mut status = StorageNodeStatus::default();
+        let mut status = StorageNodeStatus {
+            deadline_seconds: Some(self.drivers.deadline.as_secs()),
+            ..StorageNodeStatus::default()
+        };
         let drivers = Drivers {
             deadline: self.drivers.deadline.min(PATIENCE),
             ..self.drivers.clone()
@@ -285,6 +291,10 @@ impl Heartbeat {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use hyper::{Method, Request, Response};
+    use kube::client::Body;
+    use std::sync::atomic::AtomicU32;
+    use tower::BoxError;
 
     #[test]
     fn a_node_that_cannot_tell_what_is_on_it_tries_ever_more_rarely_and_not_with_all_others() {
@@ -296,5 +306,55 @@ mod tests {
         let drawn = Vec::from_iter((0..50).map(|_| chance()));
         assert!(drawn.iter().all(|chance| (0.0..=1.0).contains(chance)));
         assert!(drawn.iter().any(|chance| *chance != drawn[0]), "{drawn:?}");
+    }
+
+    /// Objects of a definition that was not applied anew do not have the newer fields.
+    #[tokio::test]
+    async fn what_the_api_server_prunes_is_not_told_again() {
+        let writes = Arc::new(AtomicU32::new(0));
+        let counted = Arc::clone(&writes);
+        let former = move |request: Request<Body>| {
+            let counted = Arc::clone(&counted);
+            async move {
+                let (head, body) = request.into_parts();
+                let mut node = json!({"metadata": {"name": "n"}});
+                if head.method == Method::PUT {
+                    counted.fetch_add(1, Ordering::Relaxed);
+                    node = serde_json::from_slice(&body.collect_bytes().await?)?;
+                    node["status"]
+                        .as_object_mut()
+                        .unwrap()
+                        .remove("deadlineSeconds");
+                }
+                node["apiVersion"] = StorageNode::api_version().into();
+                node["kind"] = "StorageNode".into();
+                Ok::<_, BoxError>(Response::new(Body::from(node.to_string().into_bytes())))
+            }
+        };
+        let client = Client::new(tower::service_fn(former), "default");
+        let heartbeat = Heartbeat {
+            client,
+            node: "n".to_owned(),
+            ours: Ours::from(["a/b"]),
+            drivers: Drivers {
+                plugins: "/plugins".into(),
+                mounts: None,
+                deadline: Duration::from_secs(600),
+            },
+            capabilities: Arc::default(),
+            metrics: Metrics::default(),
+            period: HEARTBEAT,
+            changed: Notify::new(),
+            told: AtomicBool::new(false),
+        };
+        let status = || StorageNodeStatus {
+            deadline_seconds: Some(600),
+            ..StorageNodeStatus::default()
+        };
+        let mut told = None;
+        for _ in 0..3 {
+            heartbeat.tell_once(status(), &mut told).await.unwrap();
+            assert_eq!(writes.load(Ordering::Relaxed), 1);
+        }
     }
 }

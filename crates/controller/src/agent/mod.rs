@@ -27,7 +27,7 @@ use crate::{
     support::{log, metrics::Metrics},
 };
 use anyhow::{Context, Result};
-use callout::{Callout, due_callout};
+use callout::{Callout, due_callout, next_callout};
 use capabilities::Capabilities;
 use deletion_check::deletion_forbidden;
 use exec::{Drivers, Failure, arguments};
@@ -205,7 +205,12 @@ impl Agent {
                 result.and_then(|reply| bounds::kept(driver, reply))
             }
         };
-        if result.is_ok() {
+        // What cannot be asked is not asked again.
+        if result
+            .as_ref()
+            .err()
+            .is_none_or(|failure| failure.unsupported)
+        {
             self.looked().insert(uid(&node_volume.metadata).to_owned());
         }
         let called = &arguments[0];
@@ -230,7 +235,11 @@ impl Agent {
                         ungrown(&before, driver, *new > *old && nobody_else)
                     }
                     // What was found before may not be there.
-                    (Callout::Provision, _) => failed(&unknown(&before), failure),
+                    (Callout::Provision | Callout::Expand { .. }, _)
+                        if !node_volume.spec.published =>
+                    {
+                        failed(&unknown(&before), failure)
+                    }
                     _ => failed(&before, failure),
                 }
             }
@@ -255,11 +264,12 @@ impl Agent {
         match due_callout(&node_volume.spec, answer, answered) {
             Callout::Nothing
                 if node_volume.spec.wanted == StorageState::Present
-                    && !node_volume.spec.publishing
                     && !node_volume.spec.published
                     && !self.looked().contains(uid(&node_volume.metadata)) =>
             {
-                Callout::Provision
+                // What may be had by somebody already is not made again.
+                let nothing_found = NodeVolumeStatus::default();
+                next_callout(&node_volume.spec, &nothing_found)
             }
             callout => callout,
         }

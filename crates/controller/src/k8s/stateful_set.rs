@@ -8,7 +8,7 @@ use kube::ResourceExt;
 use std::{collections::HashSet, ops::Range};
 
 /// A set has claims for the pods that it has made, and maybe for this many more.
-const AHEAD: i32 = 100;
+const AHEAD: i64 = 100;
 
 /// The names of a set's claim templates.
 pub(crate) fn templates(set: &StatefulSet) -> HashSet<&str> {
@@ -69,21 +69,23 @@ pub(crate) fn wanted(set: &StatefulSet) -> Vec<(String, Result<Bytes, String>)> 
         .collect()
 }
 
-/// The ordinals of the pods that may have claims: a set may ask for more than can be counted.
-pub(crate) fn ordinals(set: &StatefulSet) -> Range<i32> {
-    let first = set
-        .spec
-        .ordinals
-        .as_ref()
-        .and_then(|ordinals| ordinals.start);
+/// The ordinals of the pods that the set shall have: there may be more than can be gone through.
+pub(crate) fn wanted_ordinals(set: &StatefulSet) -> Range<i64> {
+    let ordinals = set.spec.ordinals.as_ref();
+    let first = ordinals.and_then(|ordinals| ordinals.start).unwrap_or(0);
+    let (first, replicas) = (i64::from(first), i64::from(set.spec.replicas.unwrap_or(1)));
+    first..first.saturating_add(replicas)
+}
+
+/// The ordinals of the pods that may have claims by now.
+pub(crate) fn ordinals(set: &StatefulSet) -> Range<i64> {
     let made = set.status.as_ref().map_or(0, |status| status.replicas);
-    let count = set.spec.replicas.unwrap_or(1);
-    let (first, count) = (first.unwrap_or(0), count.min(made.saturating_add(AHEAD)));
-    first..first.saturating_add(count)
+    let Range { start, end } = wanted_ordinals(set);
+    start..end.min(start.saturating_add(i64::from(made).saturating_add(AHEAD)))
 }
 
 /// The name of a template's claim (`pkg/controller/statefulset/stateful_set_utils.go`).
-pub(crate) fn claim_name(set: &StatefulSet, template: &str, ordinal: i32) -> String {
+pub(crate) fn claim_name(set: &StatefulSet, template: &str, ordinal: i64) -> String {
     format!("{template}-{}-{ordinal}", set.name_any())
 }
 

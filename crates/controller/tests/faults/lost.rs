@@ -1,8 +1,15 @@
 //! Drivers that have made storage, and whose answer does not get into the NodeVolume.
 
-use crate::world::{World, tell};
+use crate::{
+    programs::DRIVER,
+    world::{World, tell},
+};
+use flexvol_apiserver::Refused;
 use serde_json::json;
-use std::fs;
+use std::{
+    fs,
+    time::{Duration, Instant},
+};
 
 /// A claim whose storage is there, made where a driver looks only if it is told to, but whose driver has
 /// not answered yet.
@@ -77,6 +84,57 @@ pub fn replaced() {
             !world.storage().is_empty()
         })?;
         world.start_controller(&["--rate=1000"]);
+        world.eventually("the claim to be bound", |world| world.is_bound("data"))?;
+        assert_eq!(world.storage().len(), 1);
+        world.delete_claim("data");
+        world.eventually("nothing to be left", World::nothing_is_left)
+    });
+}
+
+/// The NodeVolume that a leader made anew of a bound volume is done when claim, volume and storage have gone.
+pub fn recalled_late() {
+    tell(World::start(), |world| {
+        world.start_on_a_node();
+        let node_volume = json!({
+            "metadata": {
+                "name": "pvc-1", "labels": {"flexvol.dev/node": "node"},
+                "finalizers": ["flexvol.dev/order"],
+            },
+            "spec": {
+                "driver": DRIVER, "node": "node", "wanted": "Present", "size": 10 << 20,
+                "publishing": true, "published": true, "made": {"options": {}},
+                "claim": {"namespace": "default", "name": "data", "uid": "1"},
+            },
+        });
+        world.make("NodeVolume", node_volume);
+        world.eventually("people to be told", |world| world.told("may hold data"))?;
+        world.eventually("nothing to be left", World::nothing_is_left)
+    });
+}
+
+/// The same while the volume is about to be made, and the API server refuses it.
+pub fn replaced_while_publishing() {
+    tell(World::start(), |world| {
+        world.start_on_a_node();
+        let write = "POST PersistentVolume ";
+        let refused = Refused {
+            code: 422,
+            reason: "Invalid",
+            message: "not now".to_owned(),
+        };
+        world.server.refuse(write, Some(refused));
+        world.claim("data", "plain");
+        world.eventually("that to be told", |world| world.told("not now"))?;
+        world.kill("node");
+        let storage = world.path("node/storage");
+        fs::remove_dir_all(&storage).unwrap();
+        fs::create_dir_all(&storage).unwrap();
+        world.start_agent("node", &[]);
+        let begun = Instant::now();
+        world.eventually("the storage to be made again", |world| {
+            !world.storage().is_empty() || begun.elapsed() > Duration::from_secs(30)
+        })?;
+        world.server.refuse(write, None);
         world.eventually("the claim to be bound", |world| world.is_bound("data"))?;
         assert_eq!(world.storage().len(), 1);
         world.delete_claim("data");

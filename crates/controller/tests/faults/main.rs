@@ -204,8 +204,14 @@ fn what_a_driver_made_and_nobody_was_told_of_is_deleted_where_it_is() {
 }
 
 #[test]
+fn an_order_that_is_made_anew_when_its_storage_has_gone_goes_too() {
+    lost::recalled_late();
+}
+
+#[test]
 fn storage_that_was_lost_with_its_machine_before_it_was_a_volume_is_made_again() {
     lost::replaced();
+    lost::replaced_while_publishing();
 }
 
 #[test]
@@ -384,6 +390,11 @@ fn whoever_has_a_claim_that_others_let_nobody_write_is_told() {
 #[test]
 fn whoever_has_a_claim_whose_volume_the_api_server_refuses_is_told() {
     refused::volume();
+}
+
+#[test]
+fn a_secret_that_is_not_there_is_asked_for_less_and_less_often() {
+    refused::no_secret();
 }
 
 #[test]

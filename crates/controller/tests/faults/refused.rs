@@ -1,7 +1,11 @@
 //! An API server that refuses for a while, and others who refuse through it.
 
-use crate::world::{World, tell};
+use crate::{
+    programs::free_address,
+    world::{World, tell},
+};
 use flexvol_apiserver::Refused;
+use serde_json::json;
 use std::{
     fs,
     time::{Duration, Instant},
@@ -77,6 +81,28 @@ pub fn volume() {
         assert!(tried <= 8, "it was tried {tried} times");
         world.server.refuse(write, None);
         world.eventually("the claim to be bound", |world| world.is_bound("data"))
+    });
+}
+
+/// Somebody has deleted the secret that the webhooks' certificate is kept in.
+pub fn no_secret() {
+    tell(World::start(), |world| {
+        let webhooks = format!("--webhooks={}", free_address());
+        world.start_controller(&["--rate=1000", &webhooks]);
+        let begun = Instant::now();
+        world.eventually("some time to pass", |_| {
+            begun.elapsed() > Duration::from_secs(12)
+        })?;
+        let asked = world.server.requests().into_iter();
+        let asked = asked.filter(|request| request.starts_with("GET Secret"));
+        assert!(asked.count() <= 5, "it is asked for each second");
+        let log = fs::read_to_string(world.path("controller.log")).unwrap();
+        assert!(log.contains("there is no secret flexvol-webhook"), "{log}");
+        let secret = json!({"metadata": {"name": "flexvol-webhook", "namespace": "flexvol"}});
+        world.make("Secret", secret);
+        world.eventually("a certificate to be made when it is there", |world| {
+            world.get("Secret", "flexvol", "flexvol-webhook")["data"]["ca.crt"].is_string()
+        })
     });
 }
 

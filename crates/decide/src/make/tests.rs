@@ -236,3 +236,47 @@ fn a_claim_is_held_until_kubernetes_has_bound_it_or_it_is_deleted() {
     assert_eq!(settles(Binding::Named, true), Step::LetClaimGo);
     assert_eq!(settles(Binding::This, false), Step::LetClaimGo);
 }
+
+/// It was ordered anew so late that volume and storage had gone already; what was found once may hold data.
+#[test]
+fn an_order_of_storage_that_was_never_found_since_goes_when_claim_and_volume_have_gone() {
+    let gone = |change: &dyn Fn(&mut NodeVolume)| {
+        let mut observed = waiting_for(|_, node_volume| {
+            let message = "no such volume".to_owned();
+            node_volume.published = Published::Seen;
+            node_volume.answer = Answer::None;
+            node_volume.problem = Some(Problem {
+                class: ErrorClass::Retryable,
+                message,
+                lasts: true,
+            });
+            change(node_volume);
+        });
+        observed.claim = None;
+        decide(&observed)
+    };
+    let stays = |change: &dyn Fn(&mut NodeVolume)| matches!(gone(change), Step::Stuck(_));
+    assert_eq!(gone(&|_| {}), Step::Forget);
+    assert!(stays(
+        &|node_volume| node_volume.answer = Answer::Present(Some(Bytes(10)))
+    ));
+    assert!(stays(&|node_volume| node_volume.answered = false));
+    assert!(stays(&|node_volume| node_volume.problem = None));
+    assert!(stays(&|node_volume| {
+        node_volume.problem.as_mut().unwrap().lasts = false;
+    }));
+    let mut lost = waiting_for(|claim, node_volume| {
+        claim.binding = Binding::Named;
+        node_volume.published = Published::Seen;
+        node_volume.answer = Answer::None;
+    });
+    lost.node_volume.as_mut().unwrap().problem = Some(Problem {
+        class: ErrorClass::Retryable,
+        message: "no such volume".to_owned(),
+        lasts: true,
+    });
+    assert!(
+        matches!(decide(&lost), Step::Stuck(_)),
+        "its claim is there"
+    );
+}

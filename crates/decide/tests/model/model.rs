@@ -13,7 +13,7 @@ use absence::Absence;
 use flexvol_decide::{Answer, DesiredState, Published, Step, decide};
 use flexvol_sdk::Bytes;
 pub use setting::{Setting, Tenant};
-use writes::{Target, target, writes};
+use writes::{Target, outlives, target, writes};
 
 /// What Kubernetes says of a claim, in its status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -278,7 +278,7 @@ impl World {
         as_seen.then_some((step, next))
     }
 
-    /// A write of a late leader whose object has changed since will fail.
+    /// A write of a late leader whose object has changed since will fail, unless it outlives that.
     fn forget_overtaken(&self, next: &mut World) {
         let changed = |target: Target| match target {
             Target::Claim => self.claim != next.claim,
@@ -288,7 +288,7 @@ impl World {
         if next
             .late
             .as_ref()
-            .is_some_and(|(step, _)| changed(target(step)))
+            .is_some_and(|(step, _)| !outlives(step) && changed(target(step)))
         {
             next.late = None;
         }

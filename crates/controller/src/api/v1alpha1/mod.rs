@@ -167,6 +167,9 @@ pub struct StorageNodeStatus {
     /// The largest volume of each storage class of these drivers, in bytes.
     #[serde(default)]
     pub capacities: BTreeMap<String, u64>,
+    /// How long the agent lets a driver take, in seconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline_seconds: Option<u64>,
     /// When the agent last said so, RFC 3339.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seen: Option<String>,

@@ -111,12 +111,15 @@ impl Hanging {
     }
 
     /// The NodeVolumes of which nothing has come for so long since this was asked last.
-    pub fn stalled(&mut self, longest: Duration) -> Vec<String> {
+    pub fn stalled(&mut self, longest: impl Fn(&str) -> Duration) -> Vec<String> {
         let mut stalled = Vec::new();
-        for calls in self.calls.values_mut() {
+        for ((node, _), calls) in &mut self.calls {
+            let longest = longest(node);
             for (name, open) in &mut calls.open {
-                if !open.told && open.is_stalled(calls.done, longest) {
-                    open.told = true;
+                let is_stalled = open.is_stalled(calls.done, longest);
+                let is_news = is_stalled && !open.told;
+                open.told = is_stalled;
+                if is_news {
                     calls.stalled = Some(Instant::now());
                     stalled.push(name.clone());
                 }
@@ -287,14 +290,23 @@ mod tests {
         tokio::time::advance(LONGEST / 2).await;
         all.seen(&node_volume("one", "Present", &made));
         tokio::time::advance(LONGEST / 2).await;
-        assert!(all.stalled(LONGEST).is_empty(), "the driver makes others");
+        assert!(
+            all.stalled(|_| LONGEST).is_empty(),
+            "the driver makes others"
+        );
         tokio::time::advance(LONGEST / 2).await;
-        assert_eq!(all.stalled(LONGEST), ["two"]);
+        assert_eq!(all.stalled(|_| LONGEST), ["two"]);
         all.seen(&node_volume("one", "Absent", &made));
         assert!(!all.is_stalled("n", "a/b", "one", LONGEST));
         tokio::time::advance(LONGEST).await;
-        assert_eq!(all.stalled(LONGEST), ["one"]);
-        assert!(all.stalled(LONGEST).is_empty(), "it is told once");
+        assert_eq!(all.stalled(|_| LONGEST), ["one"]);
+        assert!(all.stalled(|_| LONGEST).is_empty(), "it is told once");
+        assert!(
+            all.stalled(|_| LONGEST * 2).is_empty(),
+            "it may take longer"
+        );
+        tokio::time::advance(LONGEST).await;
+        assert_eq!(all.stalled(|_| LONGEST * 2), ["one"], "and has not come");
     }
 
     #[tokio::test(start_paused = true)]
@@ -309,12 +321,12 @@ mod tests {
         }
         let made = json!({"found": "Present", "size": 2, "observedGeneration": 1});
         all.seen(&node_volume("made", "Present", &made));
-        assert!(all.has("n", "a/b") && all.stalled(longest).is_empty());
+        assert!(all.has("n", "a/b") && all.stalled(|_| longest).is_empty());
         tokio::time::advance(longest - LONG).await;
         let less = json!({"found": "Present", "size": 1, "observedGeneration": 1});
         all.seen(&node_volume("one", "Present", &less));
-        assert_eq!(all.stalled(longest), ["one"]);
-        assert!(all.stalled(longest).is_empty(), "it was told");
+        assert_eq!(all.stalled(|_| longest), ["one"]);
+        assert!(all.stalled(|_| longest).is_empty(), "it was told");
         assert!(all.is_stalled("n", "a/b", "one", longest));
         assert!(!all.is_stalled("n", "a/b", "made", longest));
         all.seen(&node_volume("one", "Absent", &json!({"found": "Absent"})));

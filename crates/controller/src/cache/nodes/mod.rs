@@ -11,6 +11,7 @@ mod full;
 mod gone;
 mod hanging;
 mod load;
+mod patience;
 mod room;
 mod silence;
 
@@ -19,7 +20,7 @@ pub use failing::Asker;
 pub use room::Room;
 pub use silence::Silence;
 
-use crate::api::v1alpha1::{NodeVolume, StorageNode, StorageNodeStatus, StorageState};
+use crate::api::v1alpha1::{NodeVolume, StorageNode, StorageNodeStatus};
 use failing::Failing;
 use flexvol_sdk::{Bytes, ErrorClass};
 use full::Full;
@@ -41,10 +42,6 @@ pub const SILENCE: Duration = Duration::from_secs(200);
 
 /// After how many times that, by the clocks of two hosts, an agent was silent already when this process began.
 const SILENCES_BEFORE: u32 = 3;
-
-/// After how many times that a NodeVolume of which nothing has come is given to another node: longer than an agent waits
-/// for a driver.
-const SILENCES_WITHOUT_VOLUME: u32 = 4;
 
 /// The nodes that have, or had, an agent.
 #[derive(Debug)]
@@ -206,34 +203,6 @@ impl Nodes {
     /// A NodeVolume of a node is as seen.
     pub(crate) fn node_volume_seen(&self, node_volume: &NodeVolume) {
         self.hanging().seen(node_volume);
-    }
-
-    /// The volumes of whose NodeVolumes nothing has come for too long, since this was asked last.
-    pub(crate) fn stalled(&self) -> Vec<String> {
-        self.hanging().stalled(self.longest_making())
-    }
-
-    /// What is said of a NodeVolume of which nothing has come for too long.
-    pub(crate) fn stalls(&self, node_volume: &NodeVolume) -> Option<String> {
-        let (longest, spec) = (self.longest_making(), &node_volume.spec);
-        let name = node_volume.metadata.name.as_deref().unwrap_or_default();
-        let hanging = self.hanging();
-        let stalls = hanging.is_stalled(&spec.node, &spec.driver, name, longest);
-        stalls.then(|| match spec.wanted {
-            StorageState::Present => format!(
-                "node {} has not made the volume in {} s, whatever it says; another node is asked",
-                spec.node,
-                longest.as_secs()
-            ),
-            StorageState::Absent => format!(
-                "node {} was asked to delete the storage, and has not; look at its agent and its driver",
-                spec.node
-            ),
-        })
-    }
-
-    fn longest_making(&self) -> Duration {
-        self.silence.saturating_mul(SILENCES_WITHOUT_VOLUME)
     }
 
     /// A class is as seen. What nodes could not make of one of its name that it has replaced says nothing of it.

@@ -4,14 +4,20 @@ use super::{
     PAGE, Recovery,
     preconditions::{self, Found, Owner, Users},
 };
-use crate::{api::v1alpha1::NodeVolume, client::paginate, k8s::pod::Pod};
+use crate::{
+    api::v1alpha1::NodeVolume,
+    client::paginate,
+    k8s::{meta::uid, pod::Pod},
+};
 use anyhow::{Context, Result};
-use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::api::{apps::v1::StatefulSet, core::v1::Namespace};
 use kube::{Api, ResourceExt, api::ListParams};
 
 impl Recovery<'_> {
     pub(super) async fn look(&self) -> Result<Found> {
         let place = format!("claim {}/{}", self.wanted.namespace, self.wanted.name);
+        // Before the claim: of one that was read after it the claim need not be.
+        let namespace = self.namespace_uid().await?;
         let claim = self.claims.get_opt(&self.wanted.name).await;
         let claim = claim.context("read the claim")?;
         let claim = claim.with_context(|| format!("there is no {place}"))?;
@@ -32,11 +38,20 @@ impl Recovery<'_> {
             .await
             .context("read the NodeVolume")?;
         Ok(Found {
+            namespace,
             claim,
             volume,
             node_volume,
             users: self.users().await?,
         })
+    }
+
+    pub(super) async fn namespace_uid(&self) -> Result<String> {
+        let name = &self.wanted.namespace;
+        let all: Api<Namespace> = Api::all(self.client.clone());
+        let found = all.get_opt(name).await.context("read the namespace")?;
+        let found = found.with_context(|| format!("there is no namespace {name}"))?;
+        Ok(uid(&found.metadata).to_owned())
     }
 
     pub(super) async fn users(&self) -> Result<Users> {

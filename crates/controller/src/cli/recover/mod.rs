@@ -12,7 +12,7 @@ mod preconditions;
 use crate::{
     api::labels::MANAGED,
     cli::poll::{self, LOOK, Turn},
-    client::{Refusal, is_conflict, is_quota, paginate, refusal},
+    client::{Refusal, error_message, is_conflict, is_quota, paginate, refusal},
     k8s::{meta::uid, volume::has},
     reconcile::volume::apply,
 };
@@ -23,7 +23,7 @@ use kube::{
     Api, Client, ResourceExt,
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions},
 };
-use note::{Move, Note};
+use note::{Move, Note, Place};
 use preconditions::{Found, Plan};
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -41,6 +41,8 @@ pub struct RecoverOptions {
     pub name: String,
     /// What it shall ask for; otherwise what it has.
     pub size: Option<Bytes>,
+    /// The UID of the namespace that shall have the data, though a former run had to do with another one of its name.
+    pub namespace_uid: Option<String>,
     /// Only say what would be done.
     pub dry_run: bool,
     /// How long others may take for each part of theirs.
@@ -74,12 +76,15 @@ pub async fn recover(
     }
 }
 
-/// How to finish what has begun for a claim of the volume.
+/// How to finish what has begun for a claim of the volume, or why nobody can.
 pub(crate) fn to_finish(volume: &PersistentVolume) -> Option<String> {
-    let note = Note::of(volume).ok()??;
+    let note = match Note::of(volume) {
+        Ok(note) => note?,
+        Err(error) => return Some(format!("nobody can finish it: {}", error_message(&error))),
+    };
     let (namespace, name) = note.place();
     Some(format!(
-        "flexvol-controller recover {name} --namespace {namespace}"
+        "finish it by: flexvol-controller recover {name} --namespace {namespace}"
     ))
 }
 
@@ -258,7 +263,12 @@ impl Recovery<'_> {
             }
             _ => bail!("somebody has changed the note of persistent volume {volume}"),
         }
-        let next = note.next(&now, claim.as_ref());
+        let uid = self.namespace_uid().await?;
+        let place = Place {
+            uid: &uid,
+            accepted: self.wanted.namespace_uid.as_deref(),
+        };
+        let next = note.next(&now, claim.as_ref(), place);
         if self.wanted.dry_run {
             (self.say)(&format!("next: {next}"))?;
             return Ok(Turn::End);

@@ -6,7 +6,7 @@ use crate::{
     k8s::{
         claim::{capacity, request},
         pod::{Pod, claims_of},
-        stateful_set::{claim_name, ordinals, templates, wanted},
+        stateful_set::{claim_name, templates, wanted, wanted_ordinals},
         volume::{driver_of, has, is_ours},
     },
     observe::node_volume_of,
@@ -21,6 +21,8 @@ use kube::ResourceExt;
 /// What is there.
 #[derive(Debug)]
 pub(super) struct Found {
+    /// The UID of the claim's namespace.
+    pub namespace: String,
     pub claim: PersistentVolumeClaim,
     /// The one that the claim names.
     pub volume: PersistentVolume,
@@ -42,7 +44,7 @@ pub(super) struct Users {
 pub(super) struct Owner {
     set: StatefulSet,
     template: String,
-    ordinal: i32,
+    ordinal: i64,
 }
 
 /// What becomes of the claim.
@@ -140,7 +142,7 @@ fn asked_by_none(found: &Found, to: Bytes) -> Result<(), String> {
 /// Whether the claim can be made anew: a claim that a pod uses does not go, and one that a set misses is made
 /// by the set.
 pub(super) fn nobody_uses(users: &Users) -> Result<(), String> {
-    let makes = |owner: &&Owner| ordinals(&owner.set).contains(&owner.ordinal);
+    let makes = |owner: &&Owner| wanted_ordinals(&owner.set).contains(&owner.ordinal);
     if let Some(Owner { set, ordinal, .. }) = users.sets.iter().find(makes) {
         let (name, place) = (set.name_any(), namespace(set));
         if deletes_claims(set) {
@@ -150,7 +152,7 @@ pub(super) fn nobody_uses(users: &Users) -> Result<(), String> {
         }
         return Err(format!(
             "stateful set {name} would make the claim anew with its template's size; scale it down meanwhile, and whoever scales it: kubectl scale statefulset {name} {place} --replicas={}",
-            ordinal.saturating_sub(ordinals(set).start)
+            ordinal.saturating_sub(wanted_ordinals(set).start)
         ));
     }
     match users.pods.as_slice() {
@@ -225,6 +227,7 @@ pub(super) mod tests {
             },
         });
         Found {
+            namespace: "n-1".to_owned(),
             claim: from_value(claim).unwrap(),
             volume: from_value(volume).unwrap(),
             node_volume: Some(node_volume(Some(10 << 20))),
@@ -351,6 +354,33 @@ pub(super) mod tests {
         for other in ["data-db-01", "data-other-0", "log-db-0"] {
             assert!(Owner::of(&set(&had, 1), other).is_none(), "{other}");
         }
+    }
+
+    /// It has made none of its pods yet, and makes any of their claims in the next moment.
+    #[test]
+    fn a_set_that_is_just_scaled_up_by_far_speaks_against_it() {
+        for (claim, makes) in [
+            ("data-db-300", true),
+            ("data-db-504", true),
+            ("data-db-505", false),
+            ("data-db-4", false),
+        ] {
+            let mut large = set(&json!({}), 500);
+            large.spec.ordinals = from_value(json!({"start": 5})).unwrap();
+            large.status = from_value(json!({"replicas": 0})).unwrap();
+            let users = Users {
+                sets: vec![Owner::of(&large, claim).unwrap()],
+                ..Users::default()
+            };
+            assert_eq!(nobody_uses(&users).is_err(), makes, "{claim}");
+        }
+        let mut last = set(&json!({}), 1);
+        last.spec.ordinals = from_value(json!({"start": i32::MAX})).unwrap();
+        let users = Users {
+            sets: vec![Owner::of(&last, "data-db-2147483647").unwrap()],
+            ..Users::default()
+        };
+        assert!(nobody_uses(&users).is_err(), "the last ordinal that is");
     }
 
     #[test]

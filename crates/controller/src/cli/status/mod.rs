@@ -79,8 +79,8 @@ impl Volumes {
                 let claim = format!("{namespace}/{name}");
                 all.handed_on.insert(volume.name_any(), claim);
             }
-            if let Some(command) = recover::to_finish(volume) {
-                all.recovering.insert(volume.name_any(), command);
+            if let Some(why) = recover::to_finish(volume) {
+                all.recovering.insert(volume.name_any(), why);
             }
         });
         listed.await.context("list the persistent volumes")?;
@@ -91,9 +91,9 @@ impl Volumes {
         if let Some(claim) = self.handed_on.get(&row.volume) {
             row.claim.clone_from(claim);
         }
-        if let Some(command) = self.recovering.get(&row.volume) {
+        if let Some(why) = self.recovering.get(&row.volume) {
             row.state = "being recovered";
-            row.why = format!("finish it by: {command}");
+            row.why.clone_from(why);
         }
     }
 }
@@ -277,13 +277,13 @@ mod tests {
         let mut volumes = Volumes::default();
         volumes.correct(&mut row);
         assert_eq!(row.state, SETTLED);
-        let command = "flexvol-controller recover data --namespace ns";
+        let command = "finish it by: flexvol-controller recover data --namespace ns";
         volumes
             .recovering
             .insert("pvc-1".to_owned(), command.to_owned());
         volumes.correct(&mut row);
         assert_eq!(row.state, "being recovered");
-        assert!(row.why.ends_with(command));
+        assert_eq!(row.why, command);
     }
 
     #[test]

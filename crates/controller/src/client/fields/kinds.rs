@@ -286,6 +286,7 @@ const STORAGE_NODE: Keep = object!(
     "status": Keep::Members(&[
         ("drivers", Keep::Each(&Keep::Members(&[("growsOnNode", WORD), ("tellsNoCapacity", WORD)]))),
         ("capacities", WORDS),
+        ("deadlineSeconds", WORD),
         ("seen", WORD),
     ]),
 );

@@ -202,6 +202,7 @@ fn of_a_node_as_much_is_read_as_its_schema_lets_it_say() {
         "status": {
             "capacities": capacities.into_iter().collect::<std::collections::BTreeMap<_, _>>(),
             "drivers": drivers.into_iter().collect::<std::collections::BTreeMap<_, _>>(),
+            "deadlineSeconds": 3600,
             "seen": "2026-11-22T12:00:00Z",
         },
     });

@@ -47,7 +47,7 @@ impl Evictions {
     }
 
     /// Stops the last pod whose claims wait for it, if it may be stopped.
-    pub async fn offline(&self, set: &StatefulSet, last: i32) -> Result<Outcome> {
+    pub async fn offline(&self, set: &StatefulSet, last: i64) -> Result<Outcome> {
         let namespace = set.namespace().unwrap_or_default();
         let mut seen = snapshot(&self.client, &self.ours, set, last).await?;
         self.stopped.mark(&namespace, &mut seen.claims);

@@ -84,7 +84,7 @@ struct Round {
     /// Some of these were asked to grow.
     asked: bool,
     /// The last pod with one of these that was asked to grow and has not: what cannot be asked hinders no other.
-    grows: Option<i32>,
+    grows: Option<i64>,
 }
 
 impl Round {
@@ -97,7 +97,7 @@ impl Round {
     }
 
     /// What a claim of the pod with this ordinal needs.
-    fn found(&mut self, need: &Need, ordinal: i32) {
+    fn found(&mut self, need: &Need, ordinal: i64) {
         self.looked_at += 1;
         self.asked |= matches!(need, Need::Ask(_));
         self.waits |= matches!(need, Need::Time | Need::Growth);
@@ -323,7 +323,7 @@ mod tests {
             .iter()
             .enumerate()
         {
-            round.found(need, i32::try_from(ordinal).unwrap());
+            round.found(need, i64::try_from(ordinal).unwrap());
         }
         assert_eq!((round.looked_at, round.grows), (4, Some(2)));
         let mut refused = Round::default();

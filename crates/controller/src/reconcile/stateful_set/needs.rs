@@ -50,7 +50,7 @@ pub(super) fn stranger<'a>(claim: &'a PersistentVolumeClaim, ours: &Ours) -> Opt
 pub(super) struct WantedClaim {
     pub claim: String,
     /// Of the pod that has it.
-    pub ordinal: i32,
+    pub ordinal: i64,
     /// What it shall have.
     pub size: Bytes,
 }

@@ -20,11 +20,11 @@ pub(super) struct Snapshot {
     /// Its controller is about to replace pods of itself.
     pub rolls: bool,
     /// The pods that it shall have.
-    pub ordinals: Range<i32>,
+    pub ordinals: Range<i64>,
     /// Those that there are.
     pub pods: Vec<Pod>,
     /// The last one that has claims which were asked to grow and have not.
-    pub last: i32,
+    pub last: i64,
     /// All claims of that pod that shall grow.
     pub claims: Vec<Claim>,
     /// Why what replaces that pod could not start on its node, where its volumes are.
@@ -34,7 +34,7 @@ pub(super) struct Snapshot {
 /// A pod of the set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Pod {
-    pub ordinal: i32,
+    pub ordinal: i64,
     pub name: String,
     pub uid: String,
     pub made: Timestamp,
@@ -160,7 +160,7 @@ fn chosen(seen: &Snapshot, now: Timestamp) -> Result<&Pod, Why> {
         return Err(Why::Going(pod.name.clone()));
     }
     let known = |ordinal| seen.pods.iter().any(|pod| pod.ordinal == ordinal);
-    if seen.pods.len() != seen.ordinals.len() || !seen.ordinals.clone().all(known) {
+    if seen.pods.len() != seen.ordinals.clone().count() || !seen.ordinals.clone().all(known) {
         return Err(Why::Count);
     }
     let its_own = |pod: &&Pod| pod.ordinal == seen.last;

@@ -56,7 +56,7 @@ pub(super) async fn snapshot(
     client: &Client,
     ours: &Ours,
     set: &StatefulSet,
-    last: i32,
+    last: i64,
 ) -> Result<Snapshot> {
     let namespace = set.namespace().unwrap_or_default();
     let pods: Api<pod::Pod> = Api::namespaced(client.clone(), &namespace);
@@ -219,7 +219,7 @@ fn is_available(set: &StatefulSet, pod: &pod::Pod, now: Timestamp) -> bool {
 /// The revision of the template that a pod would have which is made now (`newVersionedStatefulSetPod` in
 /// `pkg/controller/statefulset/stateful_set_utils.go`): below the partition of a rollout the one before it,
 /// and otherwise the newest, whether or not anything else is replaced by it.
-fn revision_of_next(set: &StatefulSet, ordinal: i32) -> Option<&String> {
+fn revision_of_next(set: &StatefulSet, ordinal: i64) -> Option<&String> {
     let status = set.status.as_ref()?;
     if ordinal < first_of_rollout(set) {
         status.current_revision.as_ref()
@@ -229,14 +229,15 @@ fn revision_of_next(set: &StatefulSet, ordinal: i32) -> Option<&String> {
 }
 
 /// The first ordinal that a rolling update replaces.
-fn first_of_rollout(set: &StatefulSet) -> i32 {
+fn first_of_rollout(set: &StatefulSet) -> i64 {
     ordinals(set).start.saturating_add(partition(set))
 }
 
-fn partition(set: &StatefulSet) -> i32 {
+fn partition(set: &StatefulSet) -> i64 {
     let strategy = set.spec.update_strategy.as_ref();
     let rolling = strategy.and_then(|strategy| strategy.rolling_update.as_ref());
-    rolling.and_then(|rolling| rolling.partition).unwrap_or(0)
+    let partition = rolling.and_then(|rolling| rolling.partition);
+    i64::from(partition.unwrap_or(0))
 }
 
 /// Whether Kubernetes has not looked at the set as it is yet, or is replacing pods of it by newer ones.
@@ -246,13 +247,10 @@ fn rolls(set: &StatefulSet, pods: &[Pod]) -> bool {
     };
     let strategy = set.spec.update_strategy.as_ref();
     let by_hand = strategy.is_some_and(|strategy| strategy.type_.as_deref() == Some("OnDelete"));
-    let to_update = set
-        .spec
-        .replicas
-        .unwrap_or(1)
-        .saturating_sub(partition(set));
+    let to_update = i64::from(set.spec.replicas.unwrap_or(1)).saturating_sub(partition(set));
     let replaced = |pod: &Pod| pod.ordinal >= first_of_rollout(set) && !pod.comes_back;
     let updating = status.current_revision != status.update_revision
-        && (status.updated_replicas.unwrap_or(0) < to_update || pods.iter().any(replaced));
+        && (i64::from(status.updated_replicas.unwrap_or(0)) < to_update
+            || pods.iter().any(replaced));
     status.observed_generation < set.metadata.generation || updating && !by_hand
 }

@@ -68,7 +68,8 @@ impl World {
             problem: node_volume.full.then(|| Problem {
                 class: ErrorClass::Exhausted,
                 message: "no room".to_owned(),
-                lasts: false,
+                // What was made before is not there again.
+                lasts: node_volume.recalled,
             }),
             grows_on_node: self.setting.grows_on_node,
         });

@@ -160,6 +160,12 @@ pub(super) fn writes(step: &Step) -> bool {
     )
 }
 
+/// Whether a write may be done when its object has come and gone since: what is made anew for a volume has no other
+/// condition than that it is not there. Of what is made first that is not explored: a life would have to end meanwhile.
+pub(super) fn outlives(step: &Step) -> bool {
+    matches!(step, Step::Recall { .. })
+}
+
 pub(super) fn target(step: &Step) -> Target {
     match step {
         Step::CreateNodeVolume { .. }

@@ -26,6 +26,10 @@ use std::{collections::BTreeMap, fmt};
 pub(super) struct Note {
     /// Of this form; another one is not understood.
     version: Version,
+    /// The UID of the claim's namespace. Who has one of its name later may be somebody else. What former versions wrote
+    /// has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    namespace_uid: Option<String>,
     /// The UID of the claim that goes.
     former: String,
     /// The claim that comes.
@@ -40,6 +44,15 @@ pub(super) struct Note {
 enum Version {
     #[serde(rename = "1")]
     One,
+}
+
+/// The namespace in which a run finds itself.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place<'a> {
+    /// Its UID now, read after the claim: whatever claim was seen before is of no later one.
+    pub uid: &'a str,
+    /// That of the one which a person said shall have the data.
+    pub accepted: Option<&'a str>,
 }
 
 /// What is next.
@@ -99,6 +112,7 @@ impl Note {
         };
         Note {
             version: Version::One,
+            namespace_uid: Some(found.namespace.clone()),
             former: uid(&claim.metadata).to_owned(),
             claim: made_anew(claim, plan.base),
             size: plan.to.0,
@@ -185,11 +199,18 @@ impl Note {
         &self,
         volume: &PersistentVolume,
         claim: Option<&PersistentVolumeClaim>,
+        place: Place<'_>,
     ) -> Move {
         let name = volume.name_any();
         let is_former = |claim: &&PersistentVolumeClaim| uid(&claim.metadata) == self.former;
         if volume.metadata.deletion_timestamp.is_some() {
             return Move::Stop(format!("persistent volume {name} is being deleted"));
+        }
+        // Where the former claim is, there is its namespace.
+        let is_proven = self.namespace_uid.is_none() && claim.as_ref().is_some_and(is_former);
+        let why = self.is_of_another(&name, place);
+        if let Some(why) = why.filter(|_| !is_proven) {
+            return Move::Stop(why);
         }
         if !is_kept(volume) {
             return match claim.filter(is_former) {
@@ -218,6 +239,25 @@ impl Note {
             Some(claim) if is_former(&claim) => self.goes(claim, volume),
             Some(claim) => self.comes(claim, volume, size),
         }
+    }
+
+    /// Why the namespace that there is now does not get the data.
+    fn is_of_another(&self, volume: &str, place: Place<'_>) -> Option<String> {
+        let Place { uid, accepted } = place;
+        let former = self.namespace_uid.as_deref();
+        if former == Some(uid) || accepted == Some(uid) {
+            return None;
+        }
+        let (namespace, _) = self.place();
+        let whose = match former {
+            Some(former) => format!(
+                "of a claim in one of {former}, which was deleted since a former run has begun: who has the name now may be somebody else"
+            ),
+            None => "of a claim in one of that name, of which a run of a former version noted no UID: it may have been deleted and made anew for somebody else".to_owned(),
+        };
+        Some(format!(
+            "namespace {namespace} has UID {uid}, and persistent volume {volume} has the data {whose}; if the data are theirs, say so with --namespace-uid={uid}; to forget them: kubectl annotate pv {volume} {RECOVERY}-"
+        ))
     }
 
     /// The claim that has to go.

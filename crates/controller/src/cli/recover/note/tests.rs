@@ -4,6 +4,12 @@ use super::*;
 use crate::cli::recover::preconditions::{plan, tests::found};
 use serde_json::{from_value, to_value};
 
+/// The namespace of the claim that was found.
+const SAME: Place<'_> = Place {
+    uid: "n-1",
+    accepted: None,
+};
+
 /// Merges as the API server does (RFC 7386).
 fn merge(into: &mut Value, patch: &Value) {
     let Value::Object(fields) = patch else {
@@ -101,7 +107,7 @@ fn each_move_leads_to_the_next_and_the_note_alone_knows_them() {
         // As one that is started anew each time knows it.
         while let Some(note) = Note::of(&cluster.volume()).unwrap() {
             assert_eq!(note.place(), ("ns", "data-db-0"));
-            let next = note.next(&cluster.volume(), cluster.claim().as_ref());
+            let next = note.next(&cluster.volume(), cluster.claim().as_ref(), SAME);
             let kept = &cluster.volume["spec"]["persistentVolumeReclaimPolicy"];
             assert_eq!(kept, "Retain", "{next}");
             let holder = &cluster.volume["spec"]["claimRef"]["uid"];
@@ -130,7 +136,7 @@ fn no_claim_is_deleted_whose_volume_is_not_kept_or_not_its_own() {
     let next = |change: Value| {
         let (note, mut cluster) = noted(None);
         merge(&mut cluster.volume, &change);
-        note.next(&cluster.volume(), cluster.claim().as_ref())
+        note.next(&cluster.volume(), cluster.claim().as_ref(), SAME)
     };
     assert!(matches!(next(json!({})), Move::Delete(_)));
     for change in [
@@ -155,7 +161,7 @@ fn a_claim_that_somebody_else_made_gets_the_volume_or_is_told_of() {
             "status": {"phase": "Pending"},
         });
         merge(cluster.claim.as_mut().unwrap(), &change);
-        note.next(&cluster.volume(), cluster.claim().as_ref())
+        note.next(&cluster.volume(), cluster.claim().as_ref(), SAME)
     };
     let stops = |next: Move, why: &str| match next {
         Move::Stop(said) => assert!(said.contains(why), "{said}"),
@@ -175,7 +181,7 @@ fn a_claim_that_somebody_else_made_gets_the_volume_or_is_told_of() {
 fn nothing_is_given_back_to_a_claim_that_is_being_deleted() {
     let (note, mut cluster) = noted(None);
     while let Some(note) = Note::of(&cluster.volume()).unwrap() {
-        let next = note.next(&cluster.volume(), cluster.claim().as_ref());
+        let next = note.next(&cluster.volume(), cluster.claim().as_ref(), SAME);
         if next == Move::GiveBack {
             break;
         }
@@ -183,13 +189,86 @@ fn nothing_is_given_back_to_a_claim_that_is_being_deleted() {
     }
     let going = json!({"metadata": {"deletionTimestamp": "2026-11-22T12:00:00Z"}});
     merge(cluster.claim.as_mut().unwrap(), &going);
-    let next = note.next(&cluster.volume(), cluster.claim().as_ref());
+    let next = note.next(&cluster.volume(), cluster.claim().as_ref(), SAME);
     assert!(matches!(next, Move::Wait(_)), "{next}");
     cluster.claim = None;
-    assert_eq!(note.next(&cluster.volume(), None), Move::Make);
+    assert_eq!(note.next(&cluster.volume(), None, SAME), Move::Make);
     let deletes = json!({"spec": {"persistentVolumeReclaimPolicy": "Delete"}});
     merge(&mut cluster.volume, &deletes);
-    assert_eq!(note.next(&cluster.volume(), None), Move::Keep);
+    assert_eq!(note.next(&cluster.volume(), None, SAME), Move::Keep);
+}
+
+/// Whoever has the name now may be another tenant, and the data are not his.
+#[test]
+fn data_of_a_namespace_that_was_made_anew_go_to_whom_a_person_says() {
+    let (note, mut cluster) = noted(None);
+    assert_eq!(Note::of(&cluster.volume()).unwrap(), Some(note.clone()));
+    let mut moves = Vec::new();
+    loop {
+        let next = |uid, accepted| {
+            let place = Place { uid, accepted };
+            note.next(&cluster.volume(), cluster.claim().as_ref(), place)
+        };
+        let same = next("n-1", None);
+        assert_eq!(next("n-2", Some("n-2")), same, "somebody has said so");
+        for accepted in [None, Some("n-1"), Some("n-3"), Some("")] {
+            let Move::Stop(why) = next("n-2", accepted) else {
+                panic!("{same} in another namespace");
+            };
+            assert!(
+                why.contains("UID n-2") && why.contains("in one of n-1,"),
+                "{why}"
+            );
+            assert!(why.contains("--namespace-uid=n-2"), "{why}");
+            let forget = "kubectl annotate pv pvc-1 flexvol.dev/recovery-";
+            assert!(why.contains(forget), "{why}");
+        }
+        cluster.act(&same, &note);
+        if same == Move::GiveBack {
+            break;
+        }
+        moves.push(same);
+    }
+    assert!(moves.contains(&Move::Make) && moves.contains(&Move::Offer("2".to_owned())));
+}
+
+/// As version 0.1 wrote it before a note had the namespace's UID.
+const WITHOUT_NAMESPACE: &str = r#"{"version":"1","former":"1","claim":{"apiVersion":"v1","kind":"PersistentVolumeClaim","metadata":{"annotations":{"of":"people"},"labels":{"app":"db"},"name":"data-db-0","namespace":"ns"},"spec":{"accessModes":["ReadWriteOnce"],"resources":{"requests":{"storage":"10Mi"}},"storageClassName":"c","volumeName":"pvc-1"}},"size":10485760,"reclaimPolicy":"Delete"}"#;
+
+#[test]
+fn a_note_that_knows_no_namespace_is_finished_for_the_former_claim_or_for_whom_a_person_says() {
+    let (_, mut cluster) = noted(None);
+    cluster.volume["metadata"]["annotations"][RECOVERY] = WITHOUT_NAMESPACE.into();
+    let note = Note::of(&cluster.volume()).unwrap().unwrap();
+    let kept = note.to_keep().unwrap();
+    assert_eq!(
+        kept["metadata"]["annotations"][RECOVERY], WITHOUT_NAMESPACE,
+        "it stays the same note"
+    );
+    let next = |cluster: &Cluster, accepted| {
+        let place = Place {
+            uid: "n-1",
+            accepted,
+        };
+        note.next(&cluster.volume(), cluster.claim().as_ref(), place)
+    };
+    let delete = next(&cluster, None);
+    assert!(matches!(delete, Move::Delete(_)), "{delete}");
+    cluster.act(&delete, &note);
+    let wait = next(&cluster, None);
+    assert!(matches!(wait, Move::Wait(_)), "{wait}");
+    cluster.act(&wait, &note);
+    for accepted in [None, Some("n-2")] {
+        let Move::Stop(why) = next(&cluster, accepted) else {
+            panic!("nobody knows whose the namespace is");
+        };
+        assert!(why.contains("--namespace-uid=n-1"), "{why}");
+        assert!(
+            why.contains("kubectl annotate pv pvc-1 flexvol.dev/recovery-"),
+            "{why}"
+        );
+    }
+    assert_eq!(next(&cluster, Some("n-1")), Move::Make);
 }
 
 #[test]
@@ -198,7 +277,7 @@ fn a_claim_that_has_grown_meanwhile_stays() {
     let mut claim = cluster.claim.clone().unwrap();
     claim["status"]["capacity"]["storage"] = "30Mi".into();
     let claim = from_value(claim).unwrap();
-    let next = note.next(&cluster.volume(), Some(&claim));
+    let next = note.next(&cluster.volume(), Some(&claim), SAME);
     assert!(next.to_string().contains("grown"), "{next}");
 }
 
@@ -206,7 +285,7 @@ fn a_claim_that_has_grown_meanwhile_stays() {
 fn a_volume_that_was_given_to_another_claim_stays_there() {
     let (note, mut cluster) = noted(None);
     cluster.claim = None;
-    let next = |cluster: &Cluster| note.next(&cluster.volume(), None);
+    let next = |cluster: &Cluster| note.next(&cluster.volume(), None, SAME);
     assert_eq!(next(&cluster), Move::Make);
     let rescued = json!({"spec": {"claimRef": {"name": "restored", "uid": "9"}}});
     merge(&mut cluster.volume, &rescued);
@@ -239,5 +318,7 @@ fn a_note_that_cannot_be_read_is_named() {
             error.contains(RECOVERY) && error.contains("pvc-1"),
             "{error}"
         );
+        let shown = crate::cli::recover::to_finish(&volume).unwrap_or_default();
+        assert!(shown.contains(&error), "{shown}");
     }
 }

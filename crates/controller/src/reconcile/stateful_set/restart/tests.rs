@@ -4,7 +4,7 @@ fn at(second: i64) -> Timestamp {
     Timestamp::from_second(second).unwrap()
 }
 
-fn pod(ordinal: i32, state: State) -> Pod {
+fn pod(ordinal: i64, state: State) -> Pod {
     Pod {
         ordinal,
         name: format!("db-{ordinal}"),
@@ -36,7 +36,7 @@ fn ready() -> Snapshot {
     }
 }
 
-fn evict(ordinal: i32) -> Decision {
+fn evict(ordinal: i64) -> Decision {
     Decision::Evict {
         name: format!("db-{ordinal}"),
         uid: format!("u-{ordinal}"),

@@ -38,7 +38,7 @@ fn a_set_rolls_until_kubernetes_has_replaced_what_it_is_to_replace() {
 
 #[test]
 fn a_pod_comes_back_only_with_the_revision_that_kubernetes_would_make_it_with() {
-    let looked_at = |spec: Value, ordinal: i32, revision: Option<&str>| {
+    let looked_at = |spec: Value, ordinal: i64, revision: Option<&str>| {
         let status = json!({"updateRevision": "b", "updatedReplicas": 1});
         let set = set(json!({"status": status, "spec": spec}));
         let name = format!("db-{ordinal}");
