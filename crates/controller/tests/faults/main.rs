@@ -2,6 +2,8 @@
 //!
 //! The life of a claim at an API server that fails once, in every way, and at every request: whatever
 //! happens, one claim has one storage, nothing shrinks, and nothing is left. And nodes that go away.
+//!
+//! It is one file, however long: the list of all stories, each of which is told in its own.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 #![allow(clippy::print_stdout, reason = "a run says how many faults there were")]
 

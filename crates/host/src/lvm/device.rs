@@ -101,7 +101,7 @@ fn misplaced(whose: Whose) -> Error {
         Whose::Unknown(on) => Error::new(
             ErrorKind::Storage,
             format!(
-                "the volume's device lies on the disk {on}, of which lvm does not say that it is the volume group's, while the group misses one; see `pvs`"
+                "the volume's device lies on {on}, of which lvm does not say that it is a disk of the volume group; see `pvs`, and `dmsetup table`"
             ),
         ),
         Whose::Own => Error::new(

@@ -38,7 +38,8 @@ pub enum Whose {
     Own,
     /// It lies on this device, which is none of the group's.
     Foreign(String),
-    /// It lies on this device, and the group has a disk that LVM does not find: it may be that.
+    /// It lies on this device, and the group has a disk that LVM does not find: it may be that. Or it is this
+    /// device itself, whose table names no other.
     Unknown(String),
 }
 
@@ -83,7 +84,7 @@ impl Disks {
     fn judge(&self, device: &Path) -> io::Result<Whose> {
         let below = below(device)?;
         if below.is_empty() && !stands_for_nothing(device)? {
-            return Ok(self.stranger(device));
+            return Ok(Whose::Unknown(name_of(device)));
         }
         for (number, device) in below {
             match number {
@@ -99,10 +100,9 @@ impl Disks {
     }
 
     fn stranger(&self, device: &Path) -> Whose {
-        let name = device.file_name().unwrap_or_default().to_string_lossy();
         match self.complete {
-            true => Whose::Foreign(name.into_owned()),
-            false => Whose::Unknown(name.into_owned()),
+            true => Whose::Foreign(name_of(device)),
+            false => Whose::Unknown(name_of(device)),
         }
     }
 
@@ -197,6 +197,11 @@ pub(super) fn impersonated(on: &str) -> Error {
             "a device on the disk {on}, which is not the volume group's, says that it is the volume's and is in use; let LVM on the node see its own disks alone (`lvmdevices`, or a global_filter), and detach that disk"
         ),
     )
+}
+
+fn name_of(device: &Path) -> String {
+    let name = device.file_name().unwrap_or_default();
+    name.to_string_lossy().into_owned()
 }
 
 /// A volume of this group, by its name alone.
@@ -347,7 +352,7 @@ mod tests {
             ("evil-on_raw", foreign("vg0-raw")),
             ("evil-hidden", foreign("other-hidden_tdata")),
             ("vg0-gone", foreign("away")),
-            ("vg0-empty", foreign("vg0-empty")),
+            ("vg0-empty", Whose::Unknown("vg0-empty".to_owned())),
         ] {
             assert_eq!(
                 disks.judge(&root.path().join(name)).unwrap(),

@@ -81,6 +81,8 @@ impl Place {
         let is = match found {
             Some(found) if found == known => return Ok(()),
             Some(found) => format!("is the pool with the id {found}"),
+            // It has lost its tag, which is said next.
+            None if view.has_our_volumes() => return Ok(()),
             None => "is no pool".to_owned(),
         };
         Err(Error::new(
