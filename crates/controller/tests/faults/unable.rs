@@ -327,6 +327,8 @@ fn lie(world: &World) {
     if !is_recent {
         let status = json!({
             "drivers": {DRIVER: {}}, "capacities": {"plain": i64::MAX}, "seen": now.to_string(),
+            // One that does not tell it is waited for as long as agents let drivers take by default.
+            "deadlineSeconds": 3,
         });
         let key = Key::new("StorageNode", "", "liar");
         store.merge_status(&key, &status).unwrap();
