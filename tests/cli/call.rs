@@ -2,31 +2,17 @@
 
 use crate::flexvol;
 use assert_cmd::assert::{Assert, OutputAssertExt};
-use flexvol_testing::{Points, Test};
+use flexvol_testing::{Points, tests};
 use std::{fs, os::unix::fs::PermissionsExt, path::Path};
 
-pub const TESTS: &[Test] = &[
-    Test {
-        name: "call: the reply is on standard output alone, the explanation on standard error",
-        needs: &[],
-        run: explanation,
-    },
-    Test {
-        name: "call: wrong arguments are explained and answered as the driver answers them",
-        needs: &[],
-        run: wrong_arguments,
-    },
-    Test {
-        name: "call: a driver that kubelet would not understand is told from one that it would",
-        needs: &[],
-        run: broken_drivers,
-    },
-    Test {
-        name: "call --record: appends lines of JSON without secrets",
-        needs: &[],
-        run: record,
-    },
-];
+tests! {
+    "call: the reply is on standard output alone, the explanation on standard error" => explanation;
+    "call: wrong arguments are explained and answered as the driver answers them"
+        => wrong_arguments;
+    "call: a driver that kubelet would not understand is told from one that it would"
+        => broken_drivers;
+    "call --record: appends lines of JSON without secrets" => record;
+}
 
 fn call(argv: &[&str]) -> Assert {
     flexvol().arg("call").args(argv).assert()

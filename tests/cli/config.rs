@@ -2,31 +2,15 @@
 
 use crate::{doctor::Kubelet, flexvol};
 use assert_cmd::assert::{Assert, OutputAssertExt};
-use flexvol_testing::{Need, Points, Test, arena};
+use flexvol_testing::{Need, Points, arena, tests};
 use std::{fs, path::Path};
 
-pub const TESTS: &[Test] = &[
-    Test {
-        name: "config: the first mistake is named with its line and column",
-        needs: &[],
-        run: mistake,
-    },
-    Test {
-        name: "config: what is printed is a configuration that means the same",
-        needs: &[],
-        run: effective,
-    },
-    Test {
-        name: "config --file: looks for no driver",
-        needs: &[Need::Root],
-        run: file_alone,
-    },
-    Test {
-        name: "config: a configuration that is not what init says is told",
-        needs: &[Need::Root],
-        run: drift,
-    },
-];
+tests! {
+    "config: the first mistake is named with its line and column" => mistake;
+    "config: what is printed is a configuration that means the same" => effective;
+    "config --file: looks for no driver", &[Need::Root] => file_alone;
+    "config: a configuration that is not what init says is told", &[Need::Root] => drift;
+}
 
 fn config(file: &Path) -> Assert {
     flexvol().args(["config", "--file"]).arg(file).assert()

@@ -2,7 +2,7 @@
 
 use crate::flexvol;
 use assert_cmd::assert::{Assert, OutputAssertExt};
-use flexvol_testing::{Need, Points, Test, arena};
+use flexvol_testing::{Need, Points, arena, tests};
 use serde_json::Value;
 use std::{
     fs,
@@ -14,28 +14,16 @@ use std::{
 };
 use tempfile::TempDir;
 
-pub const TESTS: &[Test] = &[
-    Test {
-        name: "doctor: every check that is not ok has a remedy, and a failed one the exit code 1",
-        needs: &[Need::Root],
-        run: remedies,
-    },
-    Test {
-        name: "doctor: a driver and its pool are well, and are told when they are not",
-        needs: &[Need::Root],
-        run: driver_and_pool,
-    },
-    Test {
-        name: "doctor: a configuration that was lost is told from one that never was",
-        needs: &[Need::Root],
-        run: lost_configuration,
-    },
-    Test {
-        name: "doctor, install: the plugin directory of a running kubelet is found",
-        needs: &[Need::Root],
-        run: running_kubelet,
-    },
-];
+tests! {
+    "doctor: every check that is not ok has a remedy, and a failed one the exit code 1", &[Need::Root]
+        => remedies;
+    "doctor: a driver and its pool are well, and are told when they are not", &[Need::Root]
+        => driver_and_pool;
+    "doctor: a configuration that was lost is told from one that never was", &[Need::Root]
+        => lost_configuration;
+    "doctor, install: the plugin directory of a running kubelet is found", &[Need::Root]
+        => running_kubelet;
+}
 
 /// A plugin directory, a pool, and a driver on it.
 struct Node(TempDir);

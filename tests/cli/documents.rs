@@ -1,6 +1,6 @@
 //! The documents: their links lead somewhere, and the two that newcomers read first stay short.
 
-use flexvol_testing::{Points, Test};
+use flexvol_testing::{Points, tests};
 use std::{
     collections::BTreeSet,
     fs,
@@ -8,23 +8,13 @@ use std::{
     process::Command,
 };
 
-pub const TESTS: &[Test] = &[
-    Test {
-        name: "documents: every link leads to a file and a heading that are there, and to every page leads one",
-        needs: &[],
-        run: links_lead_somewhere,
-    },
-    Test {
-        name: "documents: README and ARCHITECTURE have at most 150 lines",
-        needs: &[],
-        run: first_pages_are_short,
-    },
-    Test {
-        name: "documents: every script says how it is used, and does nothing else then",
-        needs: &[],
-        run: scripts_say_how_they_are_used,
-    },
-];
+tests! {
+    "documents: every link leads to a file and a heading that are there, and to every page leads one"
+        => links_lead_somewhere;
+    "documents: README and ARCHITECTURE have at most 150 lines" => first_pages_are_short;
+    "documents: every script says how it is used, and does nothing else then"
+        => scripts_say_how_they_are_used;
+}
 
 const PROJECT: &str = env!("CARGO_MANIFEST_DIR");
 

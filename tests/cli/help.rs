@@ -2,20 +2,12 @@
 
 use crate::flexvol;
 use assert_cmd::assert::OutputAssertExt;
-use flexvol_testing::{Points, Test};
+use flexvol_testing::{Points, tests};
 
-pub const TESTS: &[Test] = &[
-    Test {
-        name: "help: every verb has one",
-        needs: &[],
-        run: every_verb,
-    },
-    Test {
-        name: "help: a wrong option is exit code 2, and standard output stays empty",
-        needs: &[],
-        run: usage,
-    },
-];
+tests! {
+    "help: every verb has one" => every_verb;
+    "help: a wrong option is exit code 2, and standard output stays empty" => usage;
+}
 
 fn stdout(arguments: &[&str]) -> String {
     let assert = flexvol().args(arguments).assert().success();

@@ -5,7 +5,7 @@ pub mod mounted;
 
 use crate::flexvol;
 use assert_cmd::assert::{Assert, OutputAssertExt};
-use flexvol_testing::{Need, Points, Test, arena};
+use flexvol_testing::{Need, Points, arena, tests};
 use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
@@ -21,38 +21,16 @@ use std::{
 };
 use tempfile::TempDir;
 
-pub const TESTS: &[Test] = &[
-    Test {
-        name: "install: what was cut is completed",
-        needs: &[Need::Root],
-        run: leftovers,
-    },
-    Test {
-        name: "install: a mistake in the configuration is named and nothing is written",
-        needs: &[Need::Root],
-        run: mistakes,
-    },
-    Test {
-        name: "install: names are those that Kubernetes accepts",
-        needs: &[],
-        run: names,
-    },
-    Test {
-        name: "install: an empty configuration is refused",
-        needs: &[Need::Root],
-        run: empty_configuration,
-    },
-    Test {
-        name: "install: a configuration that was lost is told, and not replaced by the defaults",
-        needs: &[Need::Root],
-        run: lost_configuration,
-    },
-    Test {
-        name: "install --watch: repairs the driver until it is told to stop",
-        needs: &[Need::Root],
-        run: watch,
-    },
-];
+tests! {
+    "install: what was cut is completed", &[Need::Root] => leftovers;
+    "install: a mistake in the configuration is named and nothing is written", &[Need::Root]
+        => mistakes;
+    "install: names are those that Kubernetes accepts" => names;
+    "install: an empty configuration is refused", &[Need::Root] => empty_configuration;
+    "install: a configuration that was lost is told, and not replaced by the defaults", &[Need::Root]
+        => lost_configuration;
+    "install --watch: repairs the driver until it is told to stop", &[Need::Root] => watch;
+}
 
 const NAME: &str = "example.com/flexvol";
 

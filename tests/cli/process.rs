@@ -8,7 +8,7 @@
 )]
 
 use flexvol_sdk::{Answer, Capabilities, Driver, run};
-use flexvol_testing::{Points, Test};
+use flexvol_testing::{Points, tests};
 use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
@@ -23,43 +23,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-pub const TESTS: &[Test] = &[
-    Test {
-        name: "sdk: what a driver prints never reaches the reply",
-        needs: &[],
-        run: prints_stay_away,
-    },
-    Test {
-        name: "sdk: a panic is one line of Failure",
-        needs: &[],
-        run: a_panic_is_a_failure,
-    },
-    Test {
-        name: "sdk: closed descriptors change nothing",
-        needs: &[],
-        run: closed_descriptors,
-    },
-    Test {
-        name: "sdk: a child that lives on does not hold the caller",
-        needs: &[],
-        run: a_child_holds_nothing,
-    },
-    Test {
-        name: "sdk: what a driver creates is for root alone",
-        needs: &[],
-        run: files_are_private,
-    },
-    Test {
-        name: "sdk: SIGTERM answers Failure within seconds",
-        needs: &[],
-        run: sigterm_is_answered,
-    },
-    Test {
-        name: "sdk: SIGTERM lets a short callout end by itself",
-        needs: &[],
-        run: sigterm_leaves_time,
-    },
-];
+tests! {
+    "sdk: what a driver prints never reaches the reply" => prints_stay_away;
+    "sdk: a panic is one line of Failure" => a_panic_is_a_failure;
+    "sdk: closed descriptors change nothing" => closed_descriptors;
+    "sdk: a child that lives on does not hold the caller" => a_child_holds_nothing;
+    "sdk: what a driver creates is for root alone" => files_are_private;
+    "sdk: SIGTERM answers Failure within seconds" => sigterm_is_answered;
+    "sdk: SIGTERM lets a short callout end by itself" => sigterm_leaves_time;
+}
 
 const NAME: &str = "misbehaving-driver";
 const SUCCESS: &[u8] = b"{\"status\":\"Success\"}\n";

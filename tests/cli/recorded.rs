@@ -2,7 +2,7 @@
 
 use crate::recordings::{OF_ANOTHER, OF_THIS_DRIVER, Recording};
 use flexvol_sdk::Callout;
-use flexvol_testing::{Points, Recorded, Test};
+use flexvol_testing::{Points, Recorded, tests};
 use serde_json::Value;
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -12,33 +12,16 @@ use std::{
     path::Path,
 };
 
-pub const TESTS: &[Test] = &[
-    Test {
-        name: "recorded: every recording in the tree is read",
-        needs: &[],
-        run: all_are_read,
-    },
-    Test {
-        name: "recorded: every call has the arguments that flex-spec.md says for its release",
-        needs: &[],
-        run: layouts_are_declared,
-    },
-    Test {
-        name: "recorded: who calls what is as flex-spec.md says",
-        needs: &[],
-        run: callers_are_told,
-    },
-    Test {
-        name: "recorded: the directory of expandfs is the one that flex-spec.md says for its release",
-        needs: &[],
-        run: directories_of_expandfs,
-    },
-    Test {
-        name: "recorded: the table in flex-spec.md is made from the recordings",
-        needs: &[],
-        run: table_is_made_from_recordings,
-    },
-];
+tests! {
+    "recorded: every recording in the tree is read" => all_are_read;
+    "recorded: every call has the arguments that flex-spec.md says for its release"
+        => layouts_are_declared;
+    "recorded: who calls what is as flex-spec.md says" => callers_are_told;
+    "recorded: the directory of expandfs is the one that flex-spec.md says for its release"
+        => directories_of_expandfs;
+    "recorded: the table in flex-spec.md is made from the recordings"
+        => table_is_made_from_recordings;
+}
 
 const SPEC: &str = include_str!("../../flex-spec.md");
 const PROJECT: &str = env!("CARGO_MANIFEST_DIR");

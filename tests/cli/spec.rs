@@ -3,26 +3,14 @@
 
 use crate::examples::{Example, examples, filled};
 use flexvol_sdk::{Callout, Capabilities, Driver, DriverStatus, Status, answer};
-use flexvol_testing::{Points, Test};
+use flexvol_testing::{Points, tests};
 use std::ffi::OsString;
 
-pub const TESTS: &[Test] = &[
-    Test {
-        name: "spec: every callout has examples",
-        needs: &[],
-        run: every_callout_has_examples,
-    },
-    Test {
-        name: "spec: every example is read as its section says",
-        needs: &[],
-        run: examples_are_read,
-    },
-    Test {
-        name: "spec: every reply is word for word what is written",
-        needs: &[],
-        run: replies_are_literal,
-    },
-];
+tests! {
+    "spec: every callout has examples" => every_callout_has_examples;
+    "spec: every example is read as its section says" => examples_are_read;
+    "spec: every reply is word for word what is written" => replies_are_literal;
+}
 
 /// What stands for the placeholders where nothing is executed.
 const VALUES: [(&str, &str); 4] = [

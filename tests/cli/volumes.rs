@@ -1,26 +1,14 @@
 //! The verbs about volumes, as far as they go without storage.
 
 use crate::flexvol;
-use flexvol_testing::{Points, Test};
+use flexvol_testing::{Points, tests};
 use std::fs;
 
-pub const TESTS: &[Test] = &[
-    Test {
-        name: "volumes: what is missing or malformed is named, with exit code 2",
-        needs: &[],
-        run: usage,
-    },
-    Test {
-        name: "volumes: what cannot be done is one line on standard error, with exit code 1",
-        needs: &[],
-        run: failures,
-    },
-    Test {
-        name: "volumes: the help tells units and defaults",
-        needs: &[],
-        run: help,
-    },
-];
+tests! {
+    "volumes: what is missing or malformed is named, with exit code 2" => usage;
+    "volumes: what cannot be done is one line on standard error, with exit code 1" => failures;
+    "volumes: the help tells units and defaults" => help;
+}
 
 const HANDLE: &str = "0123456789abcdef0123456789abcdef";
 

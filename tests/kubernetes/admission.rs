@@ -6,7 +6,7 @@ use crate::{
     objects::{pod, pod_with, within},
     scenario::Scenario,
 };
-use flexvol_testing::{Need, Points, Test};
+use flexvol_testing::{Need, Points, tests};
 use serde_json::{Value, json};
 use std::{
     fs,
@@ -14,26 +14,19 @@ use std::{
     path::Path,
 };
 
-/// Of policies of the API server, which are there since Kubernetes 1.30.
-pub const POLICIES: &[Test] = &[
-    Test {
-        name: "admission: inline volumes are kept to the namespaces that allow them",
-        needs: &[Need::Root],
-        run: inline,
-    },
-    Test {
-        name: "admission: the controller makes, changes and takes away persistent volumes of its own drivers alone",
-        needs: &[Need::Root],
-        run: volumes,
-    },
-];
+// Of policies of the API server, which are there since Kubernetes 1.30.
+tests! {
+    POLICIES:
+    "admission: inline volumes are kept to the namespaces that allow them", &[Need::Root] => inline;
+    "admission: the controller makes, changes and takes away persistent volumes of its own drivers alone", &[Need::Root]
+        => volumes;
+}
 
-/// Of tokens that name a node, which are there since Kubernetes 1.33.
-pub const AGENTS: &[Test] = &[Test {
-    name: "admission: an agent writes nothing about another node",
-    needs: &[Need::Root],
-    run: agents,
-}];
+// Of tokens that name a node, which are there since Kubernetes 1.33.
+tests! {
+    AGENTS:
+    "admission: an agent writes nothing about another node", &[Need::Root] => agents;
+}
 
 /// Calls kubectl with the rights that a token gives.
 fn as_bearer(scenario: &Scenario, token: &str, arguments: &[&str]) -> anyhow::Result<String> {

@@ -9,22 +9,16 @@ use crate::{
     scenario::Scenario,
 };
 use flexvol_lab::kubernetes::Component;
-use flexvol_testing::{Need, Points, Test, volume_id};
+use flexvol_testing::{Need, Points, tests, volume_id};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
-pub const TESTS: &[Test] = &[
-    Test {
-        name: "an attached volume is mounted once for two pods, grown with and without them, and detached",
-        needs: &[Need::Root],
-        run: life,
-    },
-    Test {
-        name: "an attached volume outlives the controller and kubelet, and is detached by those that come after",
-        needs: &[Need::Root],
-        run: restarted,
-    },
-];
+tests! {
+    "an attached volume is mounted once for two pods, grown with and without them, and detached", &[Need::Root]
+        => life;
+    "an attached volume outlives the controller and kubelet, and is detached by those that come after", &[Need::Root]
+        => restarted;
+}
 
 const CALLOUTS: [&str; 8] = [
     "attach",

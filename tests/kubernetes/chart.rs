@@ -16,7 +16,7 @@ use flexvol_lab::{
     helm,
     kubernetes::{DISK, PLUGINS, run},
 };
-use flexvol_testing::{Need, Points, Test};
+use flexvol_testing::{Need, Points, tests};
 use serde_json::{Value, json};
 use std::{
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
@@ -24,11 +24,10 @@ use std::{
     slice, thread,
 };
 
-pub const TESTS: &[Test] = &[Test {
-    name: "chart: from an empty cluster, claims live and go while controllers and agents come and go, and uninstalling loses nothing",
-    needs: &[Need::Root],
-    run: whole_story,
-}];
+tests! {
+    "chart: from an empty cluster, claims live and go while controllers and agents come and go, and uninstalling loses nothing", &[Need::Root]
+        => whole_story;
+}
 
 /// The chart's own driver: nothing has to be said to have it.
 const DRIVER: &str = "example.com/disk";

@@ -8,32 +8,19 @@ use crate::{
     scenario::Scenario,
 };
 use flexvol_lab::kubernetes::Component;
-use flexvol_testing::{Need, Points, Random, Test, budget};
+use flexvol_testing::{Need, Points, Random, budget, tests};
 use serde_json::{Value, json};
 use std::{fs, thread, time::Duration};
 
-pub const TESTS: &[Test] = &[
-    Test {
-        name: "claims: a claim becomes a volume, grows under its pod, and is gone with its storage",
-        needs: &[Need::Root],
-        run: life,
-    },
-    Test {
-        name: "claims: the controller killed after any write leaves neither storage without a claim nor a claim without storage",
-        needs: &[Need::Root],
-        run: killed,
-    },
-    Test {
-        name: "claims: a claim that cannot be had says why, and leaves nothing",
-        needs: &[Need::Root],
-        run: refused,
-    },
-    Test {
-        name: "claims: a claim grows under its pod also where Kubernetes' own expander does not run",
-        needs: &[Need::Root],
-        run: without_expander,
-    },
-];
+tests! {
+    "claims: a claim becomes a volume, grows under its pod, and is gone with its storage", &[Need::Root]
+        => life;
+    "claims: the controller killed after any write leaves neither storage without a claim nor a claim without storage", &[Need::Root]
+        => killed;
+    "claims: a claim that cannot be had says why, and leaves nothing", &[Need::Root] => refused;
+    "claims: a claim grows under its pod also where Kubernetes' own expander does not run", &[Need::Root]
+        => without_expander;
+}
 
 /// The first release that lets a request be lowered by default (`RecoverVolumeExpansionFailure`).
 pub const LOWERS: &str = "1.32.0";

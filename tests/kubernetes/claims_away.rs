@@ -7,23 +7,17 @@ use crate::{
     scenario::Scenario,
 };
 use flexvol_lab::kubernetes::Component;
-use flexvol_testing::{Need, Points, Test};
+use flexvol_testing::{Need, Points, tests};
 use nix::sys::signal::Signal;
 use serde_json::json;
 use std::fs;
 
-pub const TESTS: &[Test] = &[
-    Test {
-        name: "claims: a node that is silent gets no volume, who waits for it is told, and all goes on when it is back",
-        needs: &[Need::Root],
-        run: silent,
-    },
-    Test {
-        name: "claims: storage on a node that is gone stays until the node is back, or a person says that it is lost",
-        needs: &[Need::Root],
-        run: gone,
-    },
-];
+tests! {
+    "claims: a node that is silent gets no volume, who waits for it is told, and all goes on when it is back", &[Need::Root]
+        => silent;
+    "claims: storage on a node that is gone stays until the node is back, or a person says that it is lost", &[Need::Root]
+        => gone;
+}
 
 fn silent(points: &Points) {
     controllers::with(|scenario, running| {

@@ -5,21 +5,14 @@ use crate::{
     controllers::{self, AGENT_PORT, CONTROLLER_PORT, PLAIN},
     scenario::Scenario,
 };
-use flexvol_testing::{Need, Points, Test};
+use flexvol_testing::{Need, Points, tests};
 use serde_json::json;
 
-pub const TESTS: &[Test] = &[
-    Test {
-        name: "claims: a claim costs at most 32 requests to the API server, and 8 more when it grows, unless writes meet",
-        needs: &[Need::Root],
-        run: requests_of_claims,
-    },
-    Test {
-        name: "claims: status, metrics and probes say what there is",
-        needs: &[Need::Root],
-        run: seen,
-    },
-];
+tests! {
+    "claims: a claim costs at most 32 requests to the API server, and 8 more when it grows, unless writes meet", &[Need::Root]
+        => requests_of_claims;
+    "claims: status, metrics and probes say what there is", &[Need::Root] => seen;
+}
 
 /// How many claims share what is asked only once.
 const CLAIMS: u64 = 10;

@@ -9,53 +9,29 @@ use crate::{
     objects::pod,
 };
 use flexvol_lab::kubernetes::PLUGINS;
-use flexvol_testing::{Need, Points, Test};
+use flexvol_testing::{Need, Points, tests};
 use nix::sys::signal::Signal;
 use serde_json::json;
 use std::{fs, thread, time::Duration};
 
-pub const TESTS: &[Test] = &[
-    Test {
-        name: "claims: a claim grows without a pod where there is no file system to grow, and never shrinks",
-        needs: &[Need::Root],
-        run: plain,
-    },
-    Test {
-        name: "claims: a driver that hangs, babbles or makes too little is told of, and what it made goes with the claim",
-        needs: &[Need::Root],
-        run: faults,
-    },
-    Test {
-        name: "claims: a claim waits while no node has its driver, says so, and is bound once one has",
-        needs: &[Need::Root],
-        run: driverless,
-    },
-    Test {
-        name: "claims: a claim deleted while its storage is made leaves nothing",
-        needs: &[Need::Root],
-        run: deleted_early,
-    },
-    Test {
-        name: "claims: a volume that says Retain keeps its storage when claim and volume go",
-        needs: &[Need::Root],
-        run: retained,
-    },
-    Test {
-        name: "claims: growth that finds no room says so on the claim, and a lower request is had",
-        needs: &[Need::Root],
-        run: no_room,
-    },
-    Test {
-        name: "claims: the agent killed after any write, or in a driver's call, is no worse than late",
-        needs: &[Need::Root],
-        run: agent_killed,
-    },
-    Test {
-        name: "claims: a leader that was stopped writes nothing when it goes on, and another has led meanwhile",
-        needs: &[Need::Root],
-        run: two_leaders,
-    },
-];
+tests! {
+    "claims: a claim grows without a pod where there is no file system to grow, and never shrinks", &[Need::Root]
+        => plain;
+    "claims: a driver that hangs, babbles or makes too little is told of, and what it made goes with the claim", &[Need::Root]
+        => faults;
+    "claims: a claim waits while no node has its driver, says so, and is bound once one has", &[Need::Root]
+        => driverless;
+    "claims: a claim deleted while its storage is made leaves nothing", &[Need::Root]
+        => deleted_early;
+    "claims: a volume that says Retain keeps its storage when claim and volume go", &[Need::Root]
+        => retained;
+    "claims: growth that finds no room says so on the claim, and a lower request is had", &[Need::Root]
+        => no_room;
+    "claims: the agent killed after any write, or in a driver's call, is no worse than late", &[Need::Root]
+        => agent_killed;
+    "claims: a leader that was stopped writes nothing when it goes on, and another has led meanwhile", &[Need::Root]
+        => two_leaders;
+}
 
 fn plain(_: &Points) {
     controllers::with(|scenario, _| {

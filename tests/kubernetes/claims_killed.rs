@@ -8,15 +8,14 @@ use crate::{
     webhooks::{MONTHS, with},
     webhooks_of_sets::apply,
 };
-use flexvol_testing::{Need, Points, Random, Test, budget};
+use flexvol_testing::{Need, Points, Random, budget, tests};
 use serde_json::{Value, json};
 use std::time::Instant;
 
-pub const TESTS: &[Test] = &[Test {
-    name: "claims: controller and agent killed before or after any write, a claim and a set live and go, each claim with one storage",
-    needs: &[Need::Root],
-    run: killed,
-}];
+tests! {
+    "claims: controller and agent killed before or after any write, a claim and a set live and go, each claim with one storage", &[Need::Root]
+        => killed;
+}
 
 /// The claim's, and those of the set.
 const CLAIMS: [&str; 3] = ["alone", "data-db-0", "data-db-1"];

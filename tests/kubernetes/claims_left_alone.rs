@@ -5,22 +5,16 @@ use crate::{
     controllers::{self, PLAIN, plain_volumes},
     scenario::Scenario,
 };
-use flexvol_testing::{Need, Points, Test};
+use flexvol_testing::{Need, Points, tests};
 use serde_json::{Value, json};
 use std::{thread, time::Duration};
 
-pub const TESTS: &[Test] = &[
-    Test {
-        name: "claims: what is for others, not bound or bound to what was there is left alone",
-        needs: &[Need::Root],
-        run: of_others,
-    },
-    Test {
-        name: "claims: a volume that is larger than its claim is left alone, conditions of others stay, and deleting needs no class",
-        needs: &[Need::Root],
-        run: large_enough,
-    },
-];
+tests! {
+    "claims: what is for others, not bound or bound to what was there is left alone", &[Need::Root]
+        => of_others;
+    "claims: a volume that is larger than its claim is left alone, conditions of others stay, and deleting needs no class", &[Need::Root]
+        => large_enough;
+}
 
 /// Longer than the controller needs for whatever it does.
 const A_WHILE: Duration = Duration::from_secs(4);

@@ -7,21 +7,15 @@ use crate::{
     objects::sleeping,
     scenario::Scenario,
 };
-use flexvol_testing::{Need, Points, Test};
+use flexvol_testing::{Need, Points, tests};
 use serde_json::{Value, json};
 
-pub const TESTS: &[Test] = &[
-    Test {
-        name: "claims: an annotation grows all claims of a stateful set under its pods, later ones too, and shrinks none",
-        needs: &[Need::Root],
-        run: set_grows,
-    },
-    Test {
-        name: "claims: a set that is deleted without its pods and applied again has templates of the sizes that it grew to",
-        needs: &[Need::Root],
-        run: set_recreated,
-    },
-];
+tests! {
+    "claims: an annotation grows all claims of a stateful set under its pods, later ones too, and shrinks none", &[Need::Root]
+        => set_grows;
+    "claims: a set that is deleted without its pods and applied again has templates of the sizes that it grew to", &[Need::Root]
+        => set_recreated;
+}
 
 /// A set of two pods with two claims each: of a driver with file systems, and of one without.
 pub fn set() -> Value {

@@ -8,16 +8,15 @@ use crate::{
     scenario::Scenario,
 };
 use flexvol_lab::kubernetes::PLUGINS;
-use flexvol_testing::{Need, Points, Test};
+use flexvol_testing::{Need, Points, tests};
 use nix::sys::signal::Signal;
 use serde_json::{Deserializer, Value, json};
 use std::{collections::BTreeMap, fs, thread, time::Duration};
 
-pub const TESTS: &[Test] = &[Test {
-    name: "claims: a set whose volumes grow only unused has its pods stopped one at a time, as its budget allows, and loses no data",
-    needs: &[Need::Root],
-    run: grows,
-}];
+tests! {
+    "claims: a set whose volumes grow only unused has its pods stopped one at a time, as its budget allows, and loses no data", &[Need::Root]
+        => grows;
+}
 
 /// A driver whose volumes do not grow while a pod uses them. It has the pool of the others.
 const CAREFUL: &str = "lab.example/careful";

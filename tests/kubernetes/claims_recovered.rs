@@ -9,15 +9,14 @@ use crate::{
 };
 use anyhow::Result;
 use flexvol_lab::kubernetes::run;
-use flexvol_testing::{Need, Points, Test};
+use flexvol_testing::{Need, Points, tests};
 use serde_json::{Value, json};
 use std::{fs, thread};
 
-pub const TESTS: &[Test] = &[Test {
-    name: "claims: growth that cannot be had is taken back by a command, killed at any write, and the data stays",
-    needs: &[Need::Root],
-    run: taken_back,
-}];
+tests! {
+    "claims: growth that cannot be had is taken back by a command, killed at any write, and the data stays", &[Need::Root]
+        => taken_back;
+}
 
 /// The set's only claim.
 const CLAIM: &str = "data-db-0";

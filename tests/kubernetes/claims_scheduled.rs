@@ -8,18 +8,17 @@ use crate::{
     scenario::Scenario,
 };
 use flexvol_lab::kubernetes::PLUGINS;
-use flexvol_testing::{Need, Points, Test};
+use flexvol_testing::{Need, Points, tests};
 use serde_json::{Value, json};
 use std::{collections::BTreeMap, fs};
 
 /// The first release whose scheduler can be told of room by `storage.k8s.io/v1`.
 pub const SINCE: &str = "1.24.0";
 
-pub const TESTS: &[Test] = &[Test {
-    name: "claims: a pod goes to the node with room for its volume, and waits where there is none",
-    needs: &[Need::Root],
-    run: scheduled,
-}];
+tests! {
+    "claims: a pod goes to the node with room for its volume, and waits where there is none", &[Need::Root]
+        => scheduled;
+}
 
 /// It is installed twice, with the pool of the others, of which each leaves as much as it shall.
 const ROOMY: &str = "lab.example/roomy";

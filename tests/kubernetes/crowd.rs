@@ -1,15 +1,13 @@
 //! Many pods at once.
 
 use crate::{lab::DISK, objects::pod, scenario::Scenario};
-use flexvol_testing::{Need, Points, Test};
+use flexvol_testing::{Need, Points, tests};
 use serde_json::{Value, json};
 use std::{collections::BTreeMap, fs, time::Instant};
 
-pub const TESTS: &[Test] = &[Test {
-    name: "fifty pods start at once, each with its own volume, and end at once",
-    needs: &[Need::Root],
-    run: fifty,
-}];
+tests! {
+    "fifty pods start at once, each with its own volume, and end at once", &[Need::Root] => fifty;
+}
 
 const PODS: usize = 50;
 

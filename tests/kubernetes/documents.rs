@@ -1,13 +1,12 @@
 //! What the documents tell a reader to type: by hand on one node, and README's quick start on a cluster.
 
 use crate::{lab::place_driver, objects::pod, scenario::Scenario};
-use flexvol_testing::{Need, Points, Test};
+use flexvol_testing::{Need, Points, tests};
 
-pub const TESTS: &[Test] = &[Test {
-    name: "documents: install on a node, make a volume, use it, let it grow",
-    needs: &[Need::Root],
-    run: by_the_book,
-}];
+tests! {
+    "documents: install on a node, make a volume, use it, let it grow", &[Need::Root]
+        => by_the_book;
+}
 
 const README: &str = include_str!("../../README.md");
 

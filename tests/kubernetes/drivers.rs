@@ -2,7 +2,7 @@
 
 use crate::{objects::pod, scenario::Scenario};
 use flexvol_lab::kubernetes::PLUGINS;
-use flexvol_testing::{Need, Points, Test};
+use flexvol_testing::{Need, Points, tests};
 use std::{
     fs::{self, File},
     io::Write,
@@ -10,23 +10,13 @@ use std::{
     path::PathBuf,
 };
 
-pub const TESTS: &[Test] = &[
-    Test {
-        name: "a driver upgraded under a pod grows its volume and unmounts it",
-        needs: &[Need::Root],
-        run: upgraded,
-    },
-    Test {
-        name: "a pod whose driver is missing says so, and starts by itself when it is installed",
-        needs: &[Need::Root],
-        run: missing,
-    },
-    Test {
-        name: "a driver in use is not uninstalled, and one removed by hand is missed only until it is back",
-        needs: &[Need::Root],
-        run: removed,
-    },
-];
+tests! {
+    "a driver upgraded under a pod grows its volume and unmounts it", &[Need::Root] => upgraded;
+    "a pod whose driver is missing says so, and starts by itself when it is installed", &[Need::Root]
+        => missing;
+    "a driver in use is not uninstalled, and one removed by hand is missed only until it is back", &[Need::Root]
+        => removed;
+}
 
 /// A driver that kubelet finds without a forwarder.
 const OTHER: &str = "lab.example/other";

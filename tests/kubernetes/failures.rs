@@ -1,26 +1,17 @@
 //! Growth that fails and is mended.
 
 use crate::{accidents::Configured, calls::Call, lab::DISK, objects::pod, scenario::Scenario};
-use flexvol_testing::{Need, Points, Test};
+use flexvol_testing::{Need, Points, tests};
 use std::fs;
 
-pub const TESTS: &[Test] = &[
-    Test {
-        name: "growth that finds no room says so, is asked for ever more rarely, and finishes when there is room",
-        needs: &[Need::Root],
-        run: full_pool,
-    },
-    Test {
-        name: "a pod whose volume has to grow first waits for room, says so, and starts by itself",
-        needs: &[Need::Root],
-        run: full_at_start,
-    },
-    Test {
-        name: "growth beyond what the configuration allows says so, and finishes when it allows more",
-        needs: &[Need::Root],
-        run: largest,
-    },
-];
+tests! {
+    "growth that finds no room says so, is asked for ever more rarely, and finishes when there is room", &[Need::Root]
+        => full_pool;
+    "a pod whose volume has to grow first waits for room, says so, and starts by itself", &[Need::Root]
+        => full_at_start;
+    "growth beyond what the configuration allows says so, and finishes when it allows more", &[Need::Root]
+        => largest;
+}
 
 fn full_pool(_: &Points) {
     let scenario = Scenario::begin();

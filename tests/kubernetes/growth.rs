@@ -5,21 +5,14 @@ use crate::{
     objects::pod,
     scenario::Scenario,
 };
-use flexvol_testing::{Need, Points, Test};
+use flexvol_testing::{Need, Points, tests};
 use serde_json::json;
 
-pub const TESTS: &[Test] = &[
-    Test {
-        name: "a running pod's volume grows when its claim is edited",
-        needs: &[Need::Root],
-        run: online,
-    },
-    Test {
-        name: "a volume that nobody uses has grown when its next pod's first command runs",
-        needs: &[Need::Root],
-        run: offline,
-    },
-];
+tests! {
+    "a running pod's volume grows when its claim is edited", &[Need::Root] => online;
+    "a volume that nobody uses has grown when its next pod's first command runs", &[Need::Root]
+        => offline;
+}
 
 fn online(_: &Points) {
     let scenario = Scenario::begin();

@@ -5,36 +5,19 @@ use crate::{
     objects::pod,
     scenario::Scenario,
 };
-use flexvol_testing::{Need, Points, Test};
+use flexvol_testing::{Need, Points, tests};
 use serde_json::{Value, json};
 
-pub const TESTS: &[Test] = &[
-    Test {
-        name: "a read-only pod cannot write what a pod beside it can",
-        needs: &[Need::Root],
-        run: read_only,
-    },
-    Test {
-        name: "two pods see each other's writes, and the end of one leaves the other alone",
-        needs: &[Need::Root],
-        run: together,
-    },
-    Test {
-        name: "a volume grows under pods that see a file and a directory of it",
-        needs: &[Need::Root],
-        run: parts,
-    },
-    Test {
-        name: "a pod's group owns the files, and is given them again only where asked",
-        needs: &[Need::Root],
-        run: group,
-    },
-    Test {
-        name: "what a pod leaves that is deleted by force is cleaned up, and the next one has its data",
-        needs: &[Need::Root],
-        run: by_force,
-    },
-];
+tests! {
+    "a read-only pod cannot write what a pod beside it can", &[Need::Root] => read_only;
+    "two pods see each other's writes, and the end of one leaves the other alone", &[Need::Root]
+        => together;
+    "a volume grows under pods that see a file and a directory of it", &[Need::Root] => parts;
+    "a pod's group owns the files, and is given them again only where asked", &[Need::Root]
+        => group;
+    "what a pod leaves that is deleted by force is cleaned up, and the next one has its data", &[Need::Root]
+        => by_force;
+}
 
 /// The same pod, whose volume is read-only.
 fn reading(mut pod: Value) -> Value {

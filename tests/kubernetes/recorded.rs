@@ -8,16 +8,15 @@ use crate::{
     scenario::Scenario,
 };
 use flexvol_lab::kubernetes::Component;
-use flexvol_testing::{Need, Points, Recorded, Test};
+use flexvol_testing::{Need, Points, Recorded, tests};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 use std::{collections::BTreeSet, env, fs, path::PathBuf};
 
-pub const TESTS: &[Test] = &[Test {
-    name: "this release makes every kind of call that its recording has, and no other",
-    needs: &[Need::Root],
-    run: story,
-}];
+tests! {
+    "this release makes every kind of call that its recording has, and no other", &[Need::Root]
+        => story;
+}
 
 /// What a volume of the story has at first; what it grows by each time.
 const FIRST: u64 = 320;

@@ -3,16 +3,15 @@
 
 use crate::{controllers, scenario::Scenario};
 use flexvol_lab::kubernetes::Component;
-use flexvol_testing::{Need, Points, Test, story::tell};
+use flexvol_testing::{Need, Points, story::tell, tests};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 use std::{env, fs, path::Path};
 
-pub const TESTS: &[Test] = &[Test {
-    name: "the newest release's API server answers every request of the story as its recording says",
-    needs: &[Need::Root],
-    run: story,
-}];
+tests! {
+    "the newest release's API server answers every request of the story as its recording says", &[Need::Root]
+        => story;
+}
 
 fn story(points: &Points) {
     let scenario = Scenario::begin();

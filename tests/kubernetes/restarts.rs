@@ -8,38 +8,23 @@ use crate::{
     scenario::Scenario,
 };
 use flexvol_lab::kubernetes::{Component, wait_until};
-use flexvol_testing::{Need, Points, Test, loops_of};
+use flexvol_testing::{Need, Points, loops_of, tests};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 use std::{fs, os::unix::fs::MetadataExt, time::Duration};
 
-pub const TESTS: &[Test] = &[
-    Test {
-        name: "a pod goes on while kubelet is restarted, and the new kubelet grows and unmounts its volume",
-        needs: &[Need::Root],
-        run: kubelet_restarts,
-    },
-    Test {
-        name: "growth that kubelet's end cut short, or that nobody began, is finished by the next kubelet",
-        needs: &[Need::Root],
-        run: killed_while_growing,
-    },
-    Test {
-        name: "pods that were deleted while kubelet was down are cleaned up when it starts",
-        needs: &[Need::Root],
-        run: deleted_while_down,
-    },
-    Test {
-        name: "a claim edited as its pod is deleted is grown for the next pod, and nothing is left",
-        needs: &[Need::Root],
-        run: grown_while_deleted,
-    },
-    Test {
-        name: "a node that lost its power has the pod's data, and finishes the growth that was cut",
-        needs: &[Need::Root],
-        run: power_cut,
-    },
-];
+tests! {
+    "a pod goes on while kubelet is restarted, and the new kubelet grows and unmounts its volume", &[Need::Root]
+        => kubelet_restarts;
+    "growth that kubelet's end cut short, or that nobody began, is finished by the next kubelet", &[Need::Root]
+        => killed_while_growing;
+    "pods that were deleted while kubelet was down are cleaned up when it starts", &[Need::Root]
+        => deleted_while_down;
+    "a claim edited as its pod is deleted is grown for the next pod, and nothing is left", &[Need::Root]
+        => grown_while_deleted;
+    "a node that lost its power has the pod's data, and finishes the growth that was cut", &[Need::Root]
+        => power_cut;
+}
 
 /// A volume with the name that the pod has for it. Kubelet 1.24 takes the persistent volume's name
 /// for the pod's after a restart, and where they differ lets the pod wait for two minutes

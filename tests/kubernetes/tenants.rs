@@ -8,32 +8,18 @@ use crate::{
     scenario::Scenario,
 };
 use flexvol_lab::kubernetes::{Component, PLUGINS};
-use flexvol_testing::{Need, Points, Test};
+use flexvol_testing::{Need, Points, tests};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
-pub const TESTS: &[Test] = &[
-    Test {
-        name: "an inline volume needs a handle of its namespace, or a pool that is open to all",
-        needs: &[Need::Root],
-        run: inline_volumes,
-    },
-    Test {
-        name: "an attached volume that is used by two names at once is let go by both",
-        needs: &[Need::Root],
-        run: two_names,
-    },
-    Test {
-        name: "a secret reaches the driver and nobody else",
-        needs: &[Need::Root],
-        run: secrets,
-    },
-    Test {
-        name: "a namespace gets no other's volume, by a copy of its object or inline",
-        needs: &[Need::Root],
-        run: theft,
-    },
-];
+tests! {
+    "an inline volume needs a handle of its namespace, or a pool that is open to all", &[Need::Root]
+        => inline_volumes;
+    "an attached volume that is used by two names at once is let go by both", &[Need::Root]
+        => two_names;
+    "a secret reaches the driver and nobody else", &[Need::Root] => secrets;
+    "a namespace gets no other's volume, by a copy of its object or inline", &[Need::Root] => theft;
+}
 
 const FOREIGN: &str = "the volume belongs to a claim in another namespace";
 

@@ -6,7 +6,7 @@ use crate::{
     lab::{self, DISK, Lab},
     scenario::Scenario,
 };
-use flexvol_testing::{Need, Points, Test};
+use flexvol_testing::{Need, Points, tests};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 use std::{
@@ -15,18 +15,12 @@ use std::{
     path::Path,
 };
 
-pub const TESTS: &[Test] = &[
-    Test {
-        name: "webhooks: a claim that asks for more than can be had is refused with what can, and grows unasked when nobody answers",
-        needs: &[Need::Root],
-        run: claims,
-    },
-    Test {
-        name: "webhooks: a certificate is renewed before it ends, taken over by whoever leads next, and made again when it is lost",
-        needs: &[Need::Root],
-        run: certificates,
-    },
-];
+tests! {
+    "webhooks: a claim that asks for more than can be had is refused with what can, and grows unasked when nobody answers", &[Need::Root]
+        => claims;
+    "webhooks: a certificate is renewed before it ends, taken over by whoever leads next, and made again when it is lost", &[Need::Root]
+        => certificates;
+}
 
 /// As long as it is by default.
 pub const MONTHS: u64 = 90 * 86400;

@@ -8,23 +8,17 @@ use crate::{
     scenario::Scenario,
     webhooks::{MONTHS, refused, with},
 };
-use flexvol_testing::{Need, Points, Test};
+use flexvol_testing::{Need, Points, tests};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 use std::fs;
 
-pub const TESTS: &[Test] = &[
-    Test {
-        name: "webhooks: an edited claim template grows all claims of a set, however often it is applied, and hinders no other edit",
-        needs: &[Need::Root],
-        run: templates,
-    },
-    Test {
-        name: "webhooks: the controller killed after any write, an edited claim template grows all claims all the same",
-        needs: &[Need::Root],
-        run: killed,
-    },
-];
+tests! {
+    "webhooks: an edited claim template grows all claims of a set, however often it is applied, and hinders no other edit", &[Need::Root]
+        => templates;
+    "webhooks: the controller killed after any write, an edited claim template grows all claims all the same", &[Need::Root]
+        => killed;
+}
 
 /// What Kubernetes itself says to an edited template.
 const STOCK: &str = "is invalid: spec";

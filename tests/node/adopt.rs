@@ -7,7 +7,7 @@ use crate::{
     by_hand::{complaint, persistent_volume, said_json},
     sandbox,
 };
-use flexvol_testing::{Baseline, Driver, Need, Pod, Points, Sandbox, Test, images::Blank};
+use flexvol_testing::{Baseline, Driver, Need, Pod, Points, Sandbox, images::Blank, tests};
 use std::{
     fs::{self, File},
     os::unix::{
@@ -24,36 +24,14 @@ const ALL: &[Need] = &[
     Need::Tool("mkfs.btrfs", "btrfs-progs"),
 ];
 
-pub const TESTS: &[Test] = &[
-    Test {
-        name: "adopt: every file system keeps its data and grows",
-        needs: ALL,
-        run: filesystems,
-    },
-    Test {
-        name: "adopt: a blank image needs --format, and its first mount formats it",
-        needs: ALL,
-        run: blank,
-    },
-    Test {
-        name: "adopt: killed at any change it makes, it is completed by a second time",
-        needs: &[
-            Need::Root,
-            Need::Tool("mkfs.xfs", "xfsprogs"),
-            Need::Tool("strace", "strace"),
-        ],
-        run: killed,
-    },
-    Test {
-        name: "adopt: an image that cannot be written out in the pool is given back as it was",
-        needs: &[
-            Need::Root,
-            Need::Tool("mkfs.xfs", "xfsprogs"),
-            Need::Tool("strace", "strace"),
-        ],
-        run: unsynced,
-    },
-];
+tests! {
+    "adopt: every file system keeps its data and grows", ALL => filesystems;
+    "adopt: a blank image needs --format, and its first mount formats it", ALL => blank;
+    "adopt: killed at any change it makes, it is completed by a second time", &[Need::Root, Need::Tool("mkfs.xfs", "xfsprogs"), Need::Tool("strace", "strace")]
+        => killed;
+    "adopt: an image that cannot be written out in the pool is given back as it was", &[Need::Root, Need::Tool("mkfs.xfs", "xfsprogs"), Need::Tool("strace", "strace")]
+        => unsynced;
+}
 
 fn install(sandbox: &Sandbox) -> Driver {
     sandbox.install("flexvol.test/disk", false, "reserve = \"64Mi\"")

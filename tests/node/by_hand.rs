@@ -3,7 +3,7 @@
 use crate::sandbox;
 use flexvol_host::{VolumeId, lock};
 use flexvol_testing::{
-    Baseline, Driver, Need, PersistentVolume, Pod, Points, Sandbox, Test, budget,
+    Baseline, Driver, Need, PersistentVolume, Pod, Points, Sandbox, budget, tests,
 };
 use serde_json::Value;
 use std::{
@@ -15,33 +15,16 @@ use std::{
 const GIB: u64 = 1 << 30;
 const XFS: &[Need] = &[Need::Root, Need::Tool("mkfs.xfs", "xfsprogs")];
 
-pub const TESTS: &[Test] = &[
-    Test {
-        name: "create: the manifests carry a volume that kubelet mounts and grows",
-        needs: XFS,
-        run: created_volume_is_used,
-    },
-    Test {
-        name: "create: a second time changes nothing, and what contradicts it is refused",
-        needs: XFS,
-        run: create_twice,
-    },
-    Test {
-        name: "list: persistent volumes are rebuilt as they were",
-        needs: XFS,
-        run: rebuilt,
-    },
-    Test {
-        name: "list: a broken volume is a row, a missing pool an error beside the others",
-        needs: XFS,
-        run: broken_volumes,
-    },
-    Test {
-        name: "explain: says what the driver then does, and waits for nobody",
-        needs: XFS,
-        run: explained,
-    },
-];
+tests! {
+    "create: the manifests carry a volume that kubelet mounts and grows", XFS
+        => created_volume_is_used;
+    "create: a second time changes nothing, and what contradicts it is refused", XFS
+        => create_twice;
+    "list: persistent volumes are rebuilt as they were", XFS => rebuilt;
+    "list: a broken volume is a row, a missing pool an error beside the others", XFS
+        => broken_volumes;
+    "explain: says what the driver then does, and waits for nobody", XFS => explained;
+}
 
 /// What a verb said, once it succeeded.
 pub fn said(driver: &Driver, arguments: &[&str]) -> String {

@@ -2,21 +2,15 @@
 //! the answer of `provision` was lost.
 
 use crate::{lifecycle::MIB, sandbox};
-use flexvol_testing::{Driver, Need, PersistentVolume, Pod, Points, Test, json};
+use flexvol_testing::{Driver, Need, PersistentVolume, Pod, Points, json, tests};
 use std::{fs, path::Path, process::Command};
 
-pub const TESTS: &[Test] = &[
-    Test {
-        name: "a volume is deleted by its name alone, in whichever pool it is",
-        needs: &[Need::Root],
-        run: deleted_anywhere,
-    },
-    Test {
-        name: "a volume that is not in the pool that is named is not gone",
-        needs: &[Need::Root, Need::Tool("mkfs.xfs", "xfsprogs")],
-        run: moved,
-    },
-];
+tests! {
+    "a volume is deleted by its name alone, in whichever pool it is", &[Need::Root]
+        => deleted_anywhere;
+    "a volume that is not in the pool that is named is not gone", &[Need::Root, Need::Tool("mkfs.xfs", "xfsprogs")]
+        => moved;
+}
 
 /// The pool is moved to a new disk, and the old one is called otherwise from then on.
 fn moved(points: &Points) {

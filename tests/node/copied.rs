@@ -7,35 +7,21 @@ use crate::{
     full::{expect_exhausted, expect_written, write},
     promised::{blocks, capacity, doctor, install, pool},
 };
-use flexvol_testing::{Need, PersistentVolume, Pod, Points, Sandbox, Test, request};
+use flexvol_testing::{Need, PersistentVolume, Pod, Points, Sandbox, request, tests};
 use std::{
     fs::{self, File},
     path::Path,
     process::Command,
 };
 
-pub const TESTS: &[Test] = &[
-    Test {
-        name: "what a copy of an image shares is counted as missing, and is the volume's own at the next mount",
-        needs: NEEDS,
-        run: parted,
-    },
-    Test {
-        name: "what a snapshot on btrfs shares is counted as missing, and pods get the volume",
-        needs: &[Need::Root, Need::Tool("mkfs.btrfs", "btrfs-progs"), E2FS],
-        run: snapshot,
-    },
-    Test {
-        name: "adopt: an image of which the pool cannot hold the whole is left as it is",
-        needs: NEEDS,
-        run: too_large,
-    },
-    Test {
-        name: "adopt: all of an image has blocks of its own, unless the pool is thin",
-        needs: NEEDS,
-        run: whole,
-    },
-];
+tests! {
+    "what a copy of an image shares is counted as missing, and is the volume's own at the next mount", NEEDS
+        => parted;
+    "what a snapshot on btrfs shares is counted as missing, and pods get the volume", &[Need::Root, Need::Tool("mkfs.btrfs", "btrfs-progs"), E2FS]
+        => snapshot;
+    "adopt: an image of which the pool cannot hold the whole is left as it is", NEEDS => too_large;
+    "adopt: all of an image has blocks of its own, unless the pool is thin", NEEDS => whole;
+}
 
 const E2FS: Need = Need::Tool("mkfs.ext4", "e2fsprogs");
 const NEEDS: &[Need] = &[Need::Root, Need::Tool("mkfs.xfs", "xfsprogs"), E2FS];

@@ -6,35 +6,23 @@ use crate::{
     full::{expect_exhausted, expect_written, write},
     promised::{blocks, capacity, doctor, install, pool},
 };
-use flexvol_testing::{Need, PersistentVolume, Pod, Points, Test, request};
+use flexvol_testing::{Need, PersistentVolume, Pod, Points, request, tests};
 use std::{
     fs::{self, File},
     path::{Path, PathBuf},
     process::Command,
 };
 
-pub const TESTS: &[Test] = &[
-    Test {
-        name: "adopt on btrfs: an image that is copy-on-write is left as it is, and its copy in place is a volume",
-        needs: LOOP,
-        run: adopted,
-    },
-    Test {
-        name: "an image on btrfs that became copy-on-write is counted as missing until it is copied",
-        needs: LOOP,
-        run: found,
-    },
-    Test {
-        name: "a pool in a btrfs directory that is compressed, or must not be, has volumes in place",
-        needs: LOOP,
-        run: compressed,
-    },
-    Test {
-        name: "dir on btrfs: what a snapshot shares is promised to nobody else, and can be overwritten",
-        needs: dir::BTRFS,
-        run: snapshot,
-    },
-];
+tests! {
+    "adopt on btrfs: an image that is copy-on-write is left as it is, and its copy in place is a volume", LOOP
+        => adopted;
+    "an image on btrfs that became copy-on-write is counted as missing until it is copied", LOOP
+        => found;
+    "a pool in a btrfs directory that is compressed, or must not be, has volumes in place", LOOP
+        => compressed;
+    "dir on btrfs: what a snapshot shares is promised to nobody else, and can be overwritten", dir::BTRFS
+        => snapshot;
+}
 
 const LOOP: &[Need] = &[
     Need::Root,

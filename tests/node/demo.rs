@@ -1,7 +1,7 @@
 //! The demo: complete, and gone afterwards whatever ends it.
 
 use crate::executable;
-use flexvol_testing::{Need, Points, Test};
+use flexvol_testing::{Need, Points, tests};
 use std::{
     fs,
     process::{Command, Stdio},
@@ -9,18 +9,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-pub const TESTS: &[Test] = &[
-    Test {
-        name: "demo: every file system grows under its pod and keeps its file",
-        needs: &[Need::Root, Need::Tool("mkfs.xfs", "xfsprogs")],
-        run: complete,
-    },
-    Test {
-        name: "demo: killed at any moment it leaves nothing behind",
-        needs: &[Need::Root, Need::Tool("mkfs.xfs", "xfsprogs")],
-        run: killed,
-    },
-];
+tests! {
+    "demo: every file system grows under its pod and keeps its file", &[Need::Root, Need::Tool("mkfs.xfs", "xfsprogs")]
+        => complete;
+    "demo: killed at any moment it leaves nothing behind", &[Need::Root, Need::Tool("mkfs.xfs", "xfsprogs")]
+        => killed;
+}
 
 /// Loop devices, mounts and directories of demos, as far as this process can see them.
 fn remains() -> Vec<String> {

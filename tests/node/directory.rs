@@ -4,7 +4,7 @@ pub mod removal;
 
 use crate::{sandbox, vendors};
 use flexvol_host::{VolumeId, mount::Target, mountinfo, pool::Pool};
-use flexvol_testing::{Driver, Need, PersistentVolume, Pod, Points, Sandbox, Test, below};
+use flexvol_testing::{Driver, Need, PersistentVolume, Pod, Points, Sandbox, below, tests};
 use nix::mount::MsFlags;
 use std::{
     fs,
@@ -14,38 +14,15 @@ use std::{
 
 const ROOT: &[Need] = &[Need::Root];
 
-pub const TESTS: &[Test] = &[
-    Test {
-        name: "a directory is shown read-only and writable at once, and neither honours devices",
-        needs: ROOT,
-        run: both_ways,
-    },
-    Test {
-        name: "a mount that was cut half-way is mended, and unmounted",
-        needs: ROOT,
-        run: half_made,
-    },
-    Test {
-        name: "a directory is unmounted while its pool is missing",
-        needs: ROOT,
-        run: missing_pool,
-    },
-    Test {
-        name: "a directory is known by where it is mounted after a kubelet restart",
-        needs: ROOT,
-        run: bare_json,
-    },
-    Test {
-        name: "the pod's group gets the volume's root, and a read-only pod changes nothing",
-        needs: ROOT,
-        run: fs_group,
-    },
-    Test {
-        name: "another directory in the volume's place is not taken for it",
-        needs: ROOT,
-        run: replaced,
-    },
-];
+tests! {
+    "a directory is shown read-only and writable at once, and neither honours devices", ROOT
+        => both_ways;
+    "a mount that was cut half-way is mended, and unmounted", ROOT => half_made;
+    "a directory is unmounted while its pool is missing", ROOT => missing_pool;
+    "a directory is known by where it is mounted after a kubelet restart", ROOT => bare_json;
+    "the pod's group gets the volume's root, and a read-only pod changes nothing", ROOT => fs_group;
+    "another directory in the volume's place is not taken for it", ROOT => replaced;
+}
 
 const SIZE: u64 = 64 << 20;
 

@@ -1,7 +1,7 @@
 //! Directory volumes on an ext4 in which whoever owns a directory may encrypt it (fscrypt).
 
 use crate::{sandbox, vendors};
-use flexvol_testing::{Need, PersistentVolume, Pod, Points, Test};
+use flexvol_testing::{Need, PersistentVolume, Pod, Points, tests};
 use std::{
     fs,
     io::Write,
@@ -9,15 +9,10 @@ use std::{
     process::{Command, Stdio},
 };
 
-pub const TESTS: &[Test] = &[Test {
-    name: "a directory volume with encrypted directories, whose key is gone, is deleted",
-    needs: &[
-        Need::Root,
-        Need::Tool("xfs_io", "xfsprogs"),
-        Need::Tool("mkfs.ext4", "e2fsprogs"),
-    ],
-    run: without_key,
-}];
+tests! {
+    "a directory volume with encrypted directories, whose key is gone, is deleted", &[Need::Root, Need::Tool("xfs_io", "xfsprogs"), Need::Tool("mkfs.ext4", "e2fsprogs")]
+        => without_key;
+}
 
 fn run(program: &str, arguments: &[&str], path: &Path, input: &[u8]) -> String {
     let mut child = Command::new(program)

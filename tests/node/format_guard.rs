@@ -4,8 +4,9 @@ use crate::bench::{Bench, attach, bare, make, run};
 use flexvol_host::block::probe::{self, Content};
 use flexvol_sdk::Filesystem;
 use flexvol_testing::{
-    Need, Points, Random, Test, budget,
+    Need, Points, Random, budget,
     images::{Blank, KINDS, Origin, VARIANTS},
+    tests,
 };
 use std::{
     ffi::OsStr,
@@ -15,26 +16,12 @@ use std::{
     time::Instant,
 };
 
-pub const TESTS: &[Test] = &[
-    Test {
-        name: "no image that is not blank is taken for blank, or changed",
-        needs: &[
-            Need::Root,
-            Need::Tool("mkfs.ext4", "e2fsprogs"),
-            Need::Tool("mkfs.xfs", "xfsprogs"),
-            Need::Tool("mkfs.btrfs", "btrfs-progs"),
-            Need::Tool("mkfs.minix", "util-linux"),
-            Need::Tool("mkfs.cramfs", "util-linux"),
-            Need::Tool("mkfs.bfs", "util-linux"),
-        ],
-        run: refused,
-    },
-    Test {
-        name: "every blank image is formatted, however its zeros came about",
-        needs: &[Need::Root, Need::Tool("mkfs.ext4", "e2fsprogs")],
-        run: accepted,
-    },
-];
+tests! {
+    "no image that is not blank is taken for blank, or changed", &[Need::Root, Need::Tool("mkfs.ext4", "e2fsprogs"), Need::Tool("mkfs.xfs", "xfsprogs"), Need::Tool("mkfs.btrfs", "btrfs-progs"), Need::Tool("mkfs.minix", "util-linux"), Need::Tool("mkfs.cramfs", "util-linux"), Need::Tool("mkfs.bfs", "util-linux")]
+        => refused;
+    "every blank image is formatted, however its zeros came about", &[Need::Root, Need::Tool("mkfs.ext4", "e2fsprogs")]
+        => accepted;
+}
 
 /// Larger images are not read as a whole device too.
 const SMALL: u64 = 40 << 20;

@@ -11,8 +11,8 @@ use flexvol_host::{
 };
 use flexvol_sdk::ErrorKind;
 use flexvol_testing::{
-    Baseline, Call, Driver, Need, Outcome, PersistentVolume, Pod, Points, Sandbox, Test,
-    eventually, patience, request,
+    Baseline, Call, Driver, Need, Outcome, PersistentVolume, Pod, Points, Sandbox, eventually,
+    patience, request, tests,
 };
 use std::{
     fs,
@@ -31,23 +31,12 @@ const NEEDS: &[Need] = &[
     Need::Tool("mkfs.btrfs", "btrfs-progs"),
 ];
 
-pub const TESTS: &[Test] = &[
-    Test {
-        name: "a killed program that waits for a frozen file system does not hold unmount",
-        needs: NEEDS,
-        run: program,
-    },
-    Test {
-        name: "a growth of a frozen file system answers, is not begun twice and does not hold unmount",
-        needs: NEEDS,
-        run: volume,
-    },
-    Test {
-        name: "every callout on a frozen pool answers, and nothing is lost after the thaw",
-        needs: NEEDS,
-        run: pool,
-    },
-];
+tests! {
+    "a killed program that waits for a frozen file system does not hold unmount", NEEDS => program;
+    "a growth of a frozen file system answers, is not begun twice and does not hold unmount", NEEDS
+        => volume;
+    "every callout on a frozen pool answers, and nothing is lost after the thaw", NEEDS => pool;
+}
 
 /// A file system that takes no writes until this is dropped.
 struct Frozen(PathBuf);

@@ -3,8 +3,8 @@
 
 use crate::{dir, sandbox_with};
 use flexvol_testing::{
-    Baseline, Call, Driver, Need, PersistentVolume, Pod, Points, PoolFilesystem, Sandbox, Test,
-    request,
+    Baseline, Call, Driver, Need, PersistentVolume, Pod, Points, PoolFilesystem, Sandbox, request,
+    tests,
 };
 use std::{
     fs::{self, File},
@@ -12,28 +12,16 @@ use std::{
     path::Path,
 };
 
-pub const TESTS: &[Test] = &[
-    Test {
-        name: "a pool of files that is full refuses each step, which succeeds once there is room",
-        needs: &[Need::Root, Need::Tool("mkfs.xfs", "xfsprogs")],
-        run: |points| files("", points),
-    },
-    Test {
-        name: "a thin pool of files that is full fails each step, which succeeds once there is room",
-        needs: &[Need::Root, Need::Tool("mkfs.xfs", "xfsprogs")],
-        run: |points| files("thin = true", points),
-    },
-    Test {
-        name: "dir on btrfs: a full pool refuses each step, which succeeds once there is room",
-        needs: dir::BTRFS,
-        run: |points| directories("btrfs", points),
-    },
-    Test {
-        name: "dir on xfs: a full pool refuses each step, which succeeds once there is room",
-        needs: dir::XFS,
-        run: |points| directories("xfs", points),
-    },
-];
+tests! {
+    "a pool of files that is full refuses each step, which succeeds once there is room", &[Need::Root, Need::Tool("mkfs.xfs", "xfsprogs")]
+        => |points| files("", points);
+    "a thin pool of files that is full fails each step, which succeeds once there is room", &[Need::Root, Need::Tool("mkfs.xfs", "xfsprogs")]
+        => |points| files("thin = true", points);
+    "dir on btrfs: a full pool refuses each step, which succeeds once there is room", dir::BTRFS
+        => |points| directories("btrfs", points);
+    "dir on xfs: a full pool refuses each step, which succeeds once there is room", dir::XFS
+        => |points| directories("xfs", points);
+}
 
 const MIB: u64 = 1 << 20;
 const SIZE: u64 = 304 * MIB;

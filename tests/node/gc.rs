@@ -4,7 +4,7 @@ use crate::{
     by_hand::{said, said_json},
     sandbox,
 };
-use flexvol_testing::{Baseline, Need, PersistentVolume, Pod, Points, Test};
+use flexvol_testing::{Baseline, Need, PersistentVolume, Pod, Points, tests};
 use nix::sys::{
     stat::{UtimensatFlags, utimensat},
     time::{TimeSpec, TimeValLike},
@@ -14,18 +14,12 @@ use std::{
     time::SystemTime,
 };
 
-pub const TESTS: &[Test] = &[
-    Test {
-        name: "gc: removes names, loops and locks that nobody has, and nothing else",
-        needs: &[Need::Root, Need::Tool("mkfs.xfs", "xfsprogs")],
-        run: leftovers,
-    },
-    Test {
-        name: "a callout on a handle that no pool has leaves no lock behind",
-        needs: &[Need::Root],
-        run: unknown_handles,
-    },
-];
+tests! {
+    "gc: removes names, loops and locks that nobody has, and nothing else", &[Need::Root, Need::Tool("mkfs.xfs", "xfsprogs")]
+        => leftovers;
+    "a callout on a handle that no pool has leaves no lock behind", &[Need::Root]
+        => unknown_handles;
+}
 
 const GONE: &str = "00112233445566778899aabbccddeeff";
 const DELETED: &str = "20112233445566778899aabbccddeeff";

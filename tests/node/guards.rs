@@ -1,7 +1,7 @@
 //! The tests' own guards: what a sandbox holds goes with it, and the baseline sees what stays.
 
 use crate::sandbox;
-use flexvol_testing::{Baseline, Hidden, Need, Points, Sandbox, Test, below, older_kernel};
+use flexvol_testing::{Baseline, Hidden, Need, Points, Sandbox, below, older_kernel, tests};
 use rustix::{
     fs::{CWD, Mode, OFlags, ResolveFlags, openat2},
     io::Errno,
@@ -15,28 +15,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-pub const TESTS: &[Test] = &[
-    Test {
-        name: "a sandbox leaves nothing behind, also after a panic",
-        needs: &[Need::Root],
-        run: sandbox_leaves_nothing,
-    },
-    Test {
-        name: "the baseline names a loop, a mount and a file that stay",
-        needs: &[Need::Root],
-        run: baseline_names_debris,
-    },
-    Test {
-        name: "an older kernel lacks openat2, and this one does not",
-        needs: &[Need::Root],
-        run: lacks_a_call,
-    },
-    Test {
-        name: "a program that is hidden is not there, others are, and it comes back",
-        needs: &[Need::Root, Need::Tool("mkfs.ext4", "e2fsprogs")],
-        run: hides,
-    },
-];
+tests! {
+    "a sandbox leaves nothing behind, also after a panic", &[Need::Root] => sandbox_leaves_nothing;
+    "the baseline names a loop, a mount and a file that stay", &[Need::Root]
+        => baseline_names_debris;
+    "an older kernel lacks openat2, and this one does not", &[Need::Root] => lacks_a_call;
+    "a program that is hidden is not there, others are, and it comes back", &[Need::Root, Need::Tool("mkfs.ext4", "e2fsprogs")]
+        => hides;
+}
 
 /// An image in the pool, on a loop device that does not go by itself, mounted.
 fn debris(sandbox: &Sandbox) -> PathBuf {

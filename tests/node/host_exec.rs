@@ -3,7 +3,7 @@
 use crate::bench::Bench;
 use flexvol_host::exec::{AtDeadline, Limits, Output, Tool};
 use flexvol_sdk::{ErrorKind, Result};
-use flexvol_testing::{Points, Test, eventually};
+use flexvol_testing::{Points, eventually, tests};
 use nix::{
     fcntl::{FcntlArg, FdFlag, fcntl},
     sys::signal::{SigSet, Signal},
@@ -16,48 +16,16 @@ use std::{
     time::{Duration, Instant},
 };
 
-pub const TESTS: &[Test] = &[
-    Test {
-        name: "a program gets nothing of its starter's surroundings",
-        needs: &[],
-        run: surroundings,
-    },
-    Test {
-        name: "a program inherits no descriptor but its own three",
-        needs: &[],
-        run: descriptors,
-    },
-    Test {
-        name: "of a flood of output the beginning is kept",
-        needs: &[],
-        run: flood,
-    },
-    Test {
-        name: "a program is killed at its deadline with what it started",
-        needs: &[],
-        run: killed,
-    },
-    Test {
-        name: "a program that must not be cut goes on after its deadline, and may speak",
-        needs: &[],
-        run: left,
-    },
-    Test {
-        name: "what a program leaves running delays nobody",
-        needs: &[],
-        run: daemon,
-    },
-    Test {
-        name: "only the log hears what a failed program said",
-        needs: &[],
-        run: failure,
-    },
-    Test {
-        name: "a missing program names its package",
-        needs: &[],
-        run: missing,
-    },
-];
+tests! {
+    "a program gets nothing of its starter's surroundings" => surroundings;
+    "a program inherits no descriptor but its own three" => descriptors;
+    "of a flood of output the beginning is kept" => flood;
+    "a program is killed at its deadline with what it started" => killed;
+    "a program that must not be cut goes on after its deadline, and may speak" => left;
+    "what a program leaves running delays nobody" => daemon;
+    "only the log hears what a failed program said" => failure;
+    "a missing program names its package" => missing;
+}
 
 fn shell(script: &str, deadline: Duration, at_deadline: AtDeadline) -> Result<Output> {
     let limits = Limits {

@@ -14,7 +14,7 @@ use flexvol_host::{
     uuid::Uuid,
 };
 use flexvol_sdk::{Bytes, ErrorKind, Filesystem};
-use flexvol_testing::{Need, Points, Test, has_sys_resource};
+use flexvol_testing::{Need, Points, has_sys_resource, tests};
 use std::{
     fs::{self, File},
     os::{
@@ -29,38 +29,18 @@ const XFS: Need = Need::Tool("mkfs.xfs", "xfsprogs");
 const BTRFS: Need = Need::Tool("mkfs.btrfs", "btrfs-progs");
 const MIB: u64 = 1 << 20;
 
-pub const TESTS: &[Test] = &[
-    Test {
-        name: "xfs and btrfs grow mounted and detached, and keep their data",
-        needs: &[Need::Root, XFS, BTRFS],
-        run: online,
-    },
-    Test {
-        name: "an xfs is told its size again and mends its secondary superblocks",
-        needs: &[Need::Root, XFS],
-        run: told_again,
-    },
-    Test {
-        name: "what is too little for an allocation group is slack",
-        needs: &[Need::Root, XFS, E2FS],
-        run: slack,
-    },
-    Test {
-        name: "ext3 and ext4 grow mounted, or the missing capability is named and they grow offline",
-        needs: &[Need::Root, E2FS],
-        run: ext,
-    },
-    Test {
-        name: "a file system whose device was cut is left alone",
-        needs: &[Need::Root, E2FS],
-        run: cut,
-    },
-    Test {
-        name: "mkfs makes what was asked for and keeps what was allocated",
-        needs: &[Need::Root, E2FS, XFS, BTRFS],
-        run: formats,
-    },
-];
+tests! {
+    "xfs and btrfs grow mounted and detached, and keep their data", &[Need::Root, XFS, BTRFS]
+        => online;
+    "an xfs is told its size again and mends its secondary superblocks", &[Need::Root, XFS]
+        => told_again;
+    "what is too little for an allocation group is slack", &[Need::Root, XFS, E2FS] => slack;
+    "ext3 and ext4 grow mounted, or the missing capability is named and they grow offline", &[Need::Root, E2FS]
+        => ext;
+    "a file system whose device was cut is left alone", &[Need::Root, E2FS] => cut;
+    "mkfs makes what was asked for and keeps what was allocated", &[Need::Root, E2FS, XFS, BTRFS]
+        => formats;
+}
 
 fn fill(directory: &Path) -> Vec<u8> {
     let text: Vec<u8> = (0..MIB).map(|i| (i % 251) as u8).collect();

@@ -4,7 +4,7 @@ pub mod orphan;
 
 use flexvol_host::{VolumeId, lock, random};
 use flexvol_sdk::ErrorKind;
-use flexvol_testing::{Need, Points, Test, leave_mounts};
+use flexvol_testing::{Need, Points, leave_mounts, tests};
 use nix::mount::{MsFlags, mount};
 use std::{
     fs,
@@ -18,28 +18,13 @@ use std::{
 const SHORT: Duration = Duration::from_millis(50);
 const LONG: Duration = Duration::from_secs(20);
 
-pub const TESTS: &[Test] = &[
-    Test {
-        name: "a volume's lock has one holder, and the next waits no longer than told",
-        needs: &[Need::Root],
-        run: one_holder,
-    },
-    Test {
-        name: "the loop hint is kept, replaced and doubted",
-        needs: &[Need::Root],
-        run: hint,
-    },
-    Test {
-        name: "a lock whose file goes with its volume still has one holder",
-        needs: &[Need::Root],
-        run: retired,
-    },
-    Test {
-        name: "who unmounts where no lock can be made is alone all the same",
-        needs: &[Need::Root],
-        run: without_room,
-    },
-];
+tests! {
+    "a volume's lock has one holder, and the next waits no longer than told", &[Need::Root]
+        => one_holder;
+    "the loop hint is kept, replaced and doubted", &[Need::Root] => hint;
+    "a lock whose file goes with its volume still has one holder", &[Need::Root] => retired;
+    "who unmounts where no lock can be made is alone all the same", &[Need::Root] => without_room;
+}
 
 pub fn any_volume() -> VolumeId {
     VolumeId::of(&random::handle().unwrap())

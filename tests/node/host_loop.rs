@@ -12,7 +12,7 @@ use flexvol_host::{
     pool::{Allocation, Image, Pool, Reserve},
 };
 use flexvol_sdk::{Bytes, ErrorKind};
-use flexvol_testing::{Need, Points, Test};
+use flexvol_testing::{Need, Points, tests};
 use std::{
     collections::HashSet,
     fs::{self, File},
@@ -22,43 +22,15 @@ use std::{
     thread,
 };
 
-pub const TESTS: &[Test] = &[
-    Test {
-        name: "an image is attached once and goes with its last user",
-        needs: &[Need::Root],
-        run: lifecycle,
-    },
-    Test {
-        name: "a hint that is wrong in any way changes nothing but time",
-        needs: &[Need::Root],
-        run: wrong_hints,
-    },
-    Test {
-        name: "an attached image is found whoever else has it open",
-        needs: &[Need::Root],
-        run: found_without_hint,
-    },
-    Test {
-        name: "looking for a loop device survives others opening the image",
-        needs: &[Need::Root],
-        run: lease_is_broken,
-    },
-    Test {
-        name: "32 images attached at once get 32 devices",
-        needs: &[Need::Root],
-        run: crowd,
-    },
-    Test {
-        name: "a deleted image and its namesake are two volumes",
-        needs: &[Need::Root],
-        run: namesakes,
-    },
-    Test {
-        name: "a device follows its image when that grows and not when it shrinks",
-        needs: &[Need::Root],
-        run: follows,
-    },
-];
+tests! {
+    "an image is attached once and goes with its last user", &[Need::Root] => lifecycle;
+    "a hint that is wrong in any way changes nothing but time", &[Need::Root] => wrong_hints;
+    "an attached image is found whoever else has it open", &[Need::Root] => found_without_hint;
+    "looking for a loop device survives others opening the image", &[Need::Root] => lease_is_broken;
+    "32 images attached at once get 32 devices", &[Need::Root] => crowd;
+    "a deleted image and its namesake are two volumes", &[Need::Root] => namesakes;
+    "a device follows its image when that grows and not when it shrinks", &[Need::Root] => follows;
+}
 
 /// A pool in memory; every image is thin and 16 MiB.
 struct Fixture {

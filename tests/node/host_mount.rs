@@ -11,7 +11,7 @@ use flexvol_host::{
     mountinfo,
 };
 use flexvol_sdk::{ErrorKind, Filesystem};
-use flexvol_testing::{Need, Points, Test};
+use flexvol_testing::{Need, Points, tests};
 use std::{
     ffi::OsStr,
     fs::{self, File},
@@ -24,43 +24,18 @@ const E2FS: Need = Need::Tool("mkfs.ext4", "e2fsprogs");
 const XFS: Need = Need::Tool("mkfs.xfs", "xfsprogs");
 const BTRFS: Need = Need::Tool("mkfs.btrfs", "btrfs-progs");
 
-pub const TESTS: &[Test] = &[
-    Test {
-        name: "a detached mount that is dropped leaves nothing",
-        needs: &[Need::Root, E2FS],
-        run: dropped,
-    },
-    Test {
-        name: "every file system is mounted writable and read-only at once",
-        needs: &[Need::Root, E2FS, XFS, BTRFS],
-        run: both_ways,
-    },
-    Test {
-        name: "a btrfs with another device than its own is refused, and not mounted",
-        needs: &[Need::Root, BTRFS, Need::Tool("btrfs", "btrfs-progs")],
-        run: other_device,
-    },
-    Test {
-        name: "what an ext's superblock asks for harms no node",
-        needs: &[Need::Root, E2FS, Need::Tool("tune2fs", "e2fsprogs")],
-        run: policies,
-    },
-    Test {
-        name: "only a real directory is mounted on",
-        needs: &[Need::Root, E2FS],
-        run: targets,
-    },
-    Test {
-        name: "mounts are found at any name",
-        needs: &[Need::Root, E2FS],
-        run: names,
-    },
-    Test {
-        name: "a device without the file system is refused and not mounted",
-        needs: &[Need::Root, E2FS],
-        run: wrong,
-    },
-];
+tests! {
+    "a detached mount that is dropped leaves nothing", &[Need::Root, E2FS] => dropped;
+    "every file system is mounted writable and read-only at once", &[Need::Root, E2FS, XFS, BTRFS]
+        => both_ways;
+    "a btrfs with another device than its own is refused, and not mounted", &[Need::Root, BTRFS, Need::Tool("btrfs", "btrfs-progs")]
+        => other_device;
+    "what an ext's superblock asks for harms no node", &[Need::Root, E2FS, Need::Tool("tune2fs", "e2fsprogs")]
+        => policies;
+    "only a real directory is mounted on", &[Need::Root, E2FS] => targets;
+    "mounts are found at any name", &[Need::Root, E2FS] => names;
+    "a device without the file system is refused and not mounted", &[Need::Root, E2FS] => wrong;
+}
 
 fn dropped(_: &Points) {
     let bench = Bench::new();

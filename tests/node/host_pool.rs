@@ -13,7 +13,7 @@ use flexvol_host::{
     random,
 };
 use flexvol_sdk::{Bytes, ErrorKind, Filesystem, Handle, VolumeName};
-use flexvol_testing::{Need, Points, Test};
+use flexvol_testing::{Need, Points, tests};
 use std::{
     collections::HashSet,
     fs::{self, File, Permissions},
@@ -27,23 +27,12 @@ const E2FS: Need = Need::Tool("mkfs.ext4", "e2fsprogs");
 const XFS: Need = Need::Tool("mkfs.xfs", "xfsprogs");
 const BTRFS: Need = Need::Tool("mkfs.btrfs", "btrfs-progs");
 
-pub const TESTS: &[Test] = &[
-    Test {
-        name: "a pool is made once, completed when half made, and told from an empty directory",
-        needs: &[Need::Root],
-        run: made,
-    },
-    Test {
-        name: "a pool that others than root can change is refused",
-        needs: &[Need::Root],
-        run: not_private,
-    },
-    Test {
-        name: "a name has one volume, whoever asks first",
-        needs: &[Need::Root],
-        run: names,
-    },
-];
+tests! {
+    "a pool is made once, completed when half made, and told from an empty directory", &[Need::Root]
+        => made;
+    "a pool that others than root can change is refused", &[Need::Root] => not_private;
+    "a name has one volume, whoever asks first", &[Need::Root] => names;
+}
 
 const MIB: u64 = 1 << 20;
 const NO_RESERVE: Reserve = Reserve::Percent(0);

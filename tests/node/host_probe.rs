@@ -9,45 +9,24 @@ use flexvol_host::{
     pool::Pool,
 };
 use flexvol_sdk::{Bytes, Filesystem};
-use flexvol_testing::{Need, Points, Test};
+use flexvol_testing::{Need, Points, tests};
 use std::{ffi::OsStr, fs::File, os::unix::fs::FileExt, path::Path};
 
 const E2FS: Need = Need::Tool("mkfs.ext4", "e2fsprogs");
 const XFS: Need = Need::Tool("mkfs.xfs", "xfsprogs");
 const BTRFS: Need = Need::Tool("mkfs.btrfs", "btrfs-progs");
 
-pub const TESTS: &[Test] = &[
-    Test {
-        name: "a device that cannot be read is never blank",
-        needs: &[Need::Root],
-        run: unreadable,
-    },
-    Test {
-        name: "a device on a disk that died is never blank",
-        needs: &[Need::Root, XFS, Need::Tool("xfs_io", "xfsprogs")],
-        run: dead_disk,
-    },
-    Test {
-        name: "what was written behind or above the device is seen",
-        needs: &[Need::Root],
-        run: caches,
-    },
-    Test {
-        name: "wiped ends prove that nothing begins on a device, and nothing about its middle",
-        needs: &[Need::Root],
-        run: ends,
-    },
-    Test {
-        name: "file systems that volumes may not hold are named",
-        needs: &[Need::Root, E2FS, XFS, BTRFS],
-        run: named,
-    },
-    Test {
-        name: "a file system is what its superblock says, whatever its files hold",
-        needs: &[Need::Root, XFS],
-        run: tenants,
-    },
-];
+tests! {
+    "a device that cannot be read is never blank", &[Need::Root] => unreadable;
+    "a device on a disk that died is never blank", &[Need::Root, XFS, Need::Tool("xfs_io", "xfsprogs")]
+        => dead_disk;
+    "what was written behind or above the device is seen", &[Need::Root] => caches;
+    "wiped ends prove that nothing begins on a device, and nothing about its middle", &[Need::Root]
+        => ends;
+    "file systems that volumes may not hold are named", &[Need::Root, E2FS, XFS, BTRFS] => named;
+    "a file system is what its superblock says, whatever its files hold", &[Need::Root, XFS]
+        => tenants;
+}
 
 fn writable(path: &Path) -> File {
     File::options().read(true).write(true).open(path).unwrap()

@@ -3,8 +3,8 @@
 
 use crate::sandbox;
 use flexvol_testing::{
-    Call, Driver, Need, Outcome, PersistentVolume, Pod, Points, Random, Sandbox, Test, below,
-    budget, request,
+    Call, Driver, Need, Outcome, PersistentVolume, Pod, Points, Random, Sandbox, below, budget,
+    request, tests,
 };
 use nix::{
     errno::Errno,
@@ -20,11 +20,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-pub const TESTS: &[Test] = &[Test {
-    name: "whatever the arguments, the answer is one line, soon and without a secret",
-    needs: &[Need::Root, Need::Tool("mkfs.xfs", "xfsprogs")],
-    run: hostile,
-}];
+tests! {
+    "whatever the arguments, the answer is one line, soon and without a secret", &[Need::Root, Need::Tool("mkfs.xfs", "xfsprogs")]
+        => hostile;
+}
 
 const EXECUTIONS: usize = 100_000;
 const SIZE: u64 = 300 << 20;

@@ -4,7 +4,9 @@ use crate::{
     by_hand::{complaint, said, said_json},
     dir, lvm, sandbox,
 };
-use flexvol_testing::{Driver, Need, PersistentVolume, Pod, Points, Sandbox, Test, disks, request};
+use flexvol_testing::{
+    Driver, Need, PersistentVolume, Pod, Points, Sandbox, disks, request, tests,
+};
 use rustix::fs::XattrFlags;
 use std::{
     fs,
@@ -13,11 +15,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-pub const TESTS: &[Test] = &[
-    Test {
-        name: "a deleted volume is kept, taken back with its data, and removed after its time",
-        needs: &[Need::Root, Need::Tool("mkfs.xfs", "xfsprogs")],
-        run: |points| {
+tests! {
+    "a deleted volume is kept, taken back with its data, and removed after its time", &[Need::Root, Need::Tool("mkfs.xfs", "xfsprogs")] => |points| {
             let sandbox = sandbox();
             let install = |more: &str| {
                 sandbox.install(
@@ -27,22 +26,12 @@ pub const TESTS: &[Test] = &[
                 )
             };
             kept(&sandbox, "xfs", &install, points);
-        },
-    },
-    Test {
-        name: "a wrong clock, another driver and a lost configuration end no time of keeping",
-        needs: &[Need::Root, Need::Tool("mkfs.xfs", "xfsprogs")],
-        run: not_early,
-    },
-    Test {
-        name: "deleted volumes take no more of a pool than it keeps, and one tenant's cost no other's",
-        needs: &[Need::Root, Need::Tool("mkfs.ext4", "e2fsprogs")],
-        run: at_most,
-    },
-    Test {
-        name: "dir: a deleted volume is kept, taken back with its data, and removed after its time",
-        needs: dir::BTRFS,
-        run: |points| {
+        };
+    "a wrong clock, another driver and a lost configuration end no time of keeping", &[Need::Root, Need::Tool("mkfs.xfs", "xfsprogs")]
+        => not_early;
+    "deleted volumes take no more of a pool than it keeps, and one tenant's cost no other's", &[Need::Root, Need::Tool("mkfs.ext4", "e2fsprogs")]
+        => at_most;
+    "dir: a deleted volume is kept, taken back with its data, and removed after its time", dir::BTRFS => |points| {
             let sandbox = dir::sandbox_on("btrfs", 2048, true);
             kept(
                 &sandbox,
@@ -50,12 +39,8 @@ pub const TESTS: &[Test] = &[
                 &|more| dir::install(&sandbox, "dir", more),
                 points,
             );
-        },
-    },
-    Test {
-        name: "lvm: a deleted volume is kept, taken back with its data, and removed after its time",
-        needs: lvm::NEEDS,
-        run: |points| {
+        };
+    "lvm: a deleted volume is kept, taken back with its data, and removed after its time", lvm::NEEDS => |points| {
             lvm::group(lvm::GROUP, &disks()[..2]);
             lvm::flexvol(&["pool", "init", "--group", lvm::GROUP]);
             let sandbox = sandbox();
@@ -65,9 +50,8 @@ pub const TESTS: &[Test] = &[
                 &|more| lvm::install(&sandbox, false, more),
                 points,
             );
-        },
-    },
-];
+        };
+}
 
 /// Runs a driver where the pool $0 is the one of a driver that configures none.
 const BY_DEFAULT: &str = "mount -t tmpfs none /var/lib

@@ -5,7 +5,7 @@ pub mod attached;
 use crate::{lvm::GROWERS, sandbox, sandbox_with};
 use flexvol_testing::{
     Baseline, Call, Driver, Hidden, Need, Outcome, PersistentVolume, Pod, Points, PoolFilesystem,
-    Sandbox, Test, has_sys_resource,
+    Sandbox, has_sys_resource, tests,
 };
 use std::{
     fs::{self, File, Permissions},
@@ -23,38 +23,17 @@ pub const ALL: &[Need] = &[
     Need::Tool("mkfs.btrfs", "btrfs-progs"),
 ];
 
-pub const TESTS: &[Test] = &[
-    Test {
-        name: "every file system is mounted, filled, grown while mounted and unmounted",
-        needs: ALL,
-        run: every_filesystem,
-    },
-    Test {
-        name: "every file system whose making was cut at its end is made again",
-        needs: ALL,
-        run: made_again,
-    },
-    Test {
-        name: "pods read only and writable share a volume in any order",
-        needs: ALL,
-        run: pods_share,
-    },
-    Test {
-        name: "two provisions of one name make one volume, and deleting is final",
-        needs: ALL,
-        run: names,
-    },
-    Test {
-        name: "a volume kept from growing while mounted grows at its next mount",
-        needs: ALL,
-        run: grows_at_the_next_mount,
-    },
-    Test {
-        name: "a mount does not wait for tools that grow a large ext4, and expandfs does",
-        needs: ALL,
-        run: large_grows_without_pods,
-    },
-];
+tests! {
+    "every file system is mounted, filled, grown while mounted and unmounted", ALL
+        => every_filesystem;
+    "every file system whose making was cut at its end is made again", ALL => made_again;
+    "pods read only and writable share a volume in any order", ALL => pods_share;
+    "two provisions of one name make one volume, and deleting is final", ALL => names;
+    "a volume kept from growing while mounted grows at its next mount", ALL
+        => grows_at_the_next_mount;
+    "a mount does not wait for tools that grow a large ext4, and expandfs does", ALL
+        => large_grows_without_pods;
+}
 
 /// Without CAP_SYS_RESOURCE only the tools grow it, and they take as long as it is large.
 fn large_grows_without_pods(_: &Points) {

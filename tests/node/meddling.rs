@@ -3,7 +3,7 @@
 use crate::sandbox;
 use flexvol_testing::{
     Baseline, Call, Driver, Need, Outcome, PersistentVolume, Pod, Points, PoolFilesystem, Sandbox,
-    Test, below, json, request,
+    below, json, request, tests,
 };
 use std::{
     fs::{self, File},
@@ -16,43 +16,16 @@ const MIB: u64 = 1 << 20;
 
 const NEEDS: &[Need] = &[Need::Root, Need::Tool("mkfs.xfs", "xfsprogs")];
 
-pub const TESTS: &[Test] = &[
-    Test {
-        name: "an image that lost its end is neither mounted nor made to look whole",
-        needs: NEEDS,
-        run: cut_image,
-    },
-    Test {
-        name: "a device that an administrator made is made fit or refused",
-        needs: NEEDS,
-        run: foreign_device,
-    },
-    Test {
-        name: "deleting tells that somebody keeps the device open",
-        needs: NEEDS,
-        run: held_device,
-    },
-    Test {
-        name: "a volume whose disk fails is unmounted",
-        needs: NEEDS,
-        run: failed_disk,
-    },
-    Test {
-        name: "a copy in another pool does not hide the volume",
-        needs: NEEDS,
-        run: copied_image,
-    },
-    Test {
-        name: "a name and its volume come and go together",
-        needs: NEEDS,
-        run: names_and_volumes,
-    },
-    Test {
-        name: "a provision for somebody else, or in vain, leaves things as they were",
-        needs: NEEDS,
-        run: refused_provisions,
-    },
-];
+tests! {
+    "an image that lost its end is neither mounted nor made to look whole", NEEDS => cut_image;
+    "a device that an administrator made is made fit or refused", NEEDS => foreign_device;
+    "deleting tells that somebody keeps the device open", NEEDS => held_device;
+    "a volume whose disk fails is unmounted", NEEDS => failed_disk;
+    "a copy in another pool does not hide the volume", NEEDS => copied_image;
+    "a name and its volume come and go together", NEEDS => names_and_volumes;
+    "a provision for somebody else, or in vain, leaves things as they were", NEEDS
+        => refused_provisions;
+}
 
 fn install(sandbox: &Sandbox) -> Driver {
     sandbox.install("flexvol.test/meddled", false, "reserve = \"64Mi\"")

@@ -4,20 +4,13 @@ use crate::{
     lifecycle::{ALL, MIB, measured, size_of_filesystem},
     sandbox,
 };
-use flexvol_testing::{Driver, PersistentVolume, Pod, Points, Sandbox, Test};
+use flexvol_testing::{Driver, PersistentVolume, Pod, Points, Sandbox, tests};
 
-pub const TESTS: &[Test] = &[
-    Test {
-        name: "offline growth waits until no pod uses the volume",
-        needs: ALL,
-        run: offline,
-    },
-    Test {
-        name: "by offline policy no mount grows a file system that another pod has",
-        needs: ALL,
-        run: grows_under_nobody,
-    },
-];
+tests! {
+    "offline growth waits until no pod uses the volume", ALL => offline;
+    "by offline policy no mount grows a file system that another pod has", ALL
+        => grows_under_nobody;
+}
 
 fn careful(sandbox: &Sandbox) -> Driver {
     sandbox.install_with(

@@ -1,7 +1,7 @@
 //! What a driver that was killed leaves running.
 
 use crate::callouts::{NEEDS, Place};
-use flexvol_testing::{Points, Test};
+use flexvol_testing::{Points, tests};
 use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
@@ -13,11 +13,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-pub const TESTS: &[Test] = &[Test {
-    name: "an mkfs that outlives its driver keeps the device to itself",
-    needs: NEEDS,
-    run: orphan,
-}];
+tests! {
+    "an mkfs that outlives its driver keeps the device to itself", NEEDS => orphan;
+}
 
 /// The driver dies when mkfs runs and has not yet opened the device, which it does by its path.
 fn orphan(_: &Points) {

@@ -2,57 +2,34 @@
 
 use crate::{dir, sandbox};
 use flexvol_testing::{
-    Baseline, Driver, Need, Outcome, PersistentVolume, Pod, Points, Sandbox, Test, below,
+    Baseline, Driver, Need, Outcome, PersistentVolume, Pod, Points, Sandbox, below, tests,
 };
 use std::{fs, process::Command};
 
-pub const TESTS: &[Test] = &[
-    Test {
-        name: "what is mounted is unmounted after the backend was changed to dir",
-        needs: &[Need::Root, Need::Tool("mkfs.xfs", "xfsprogs")],
-        run: |points| {
+tests! {
+    "what is mounted is unmounted after the backend was changed to dir", &[Need::Root, Need::Tool("mkfs.xfs", "xfsprogs")] => |points| {
             let sandbox = sandbox();
             let driver = sandbox.install("example.com/disk", false, "reserve = \"64Mi\"\n");
             unmounted(&sandbox, &driver, ("xfs", "dir"), points);
-        },
-    },
-    Test {
-        name: "dir: what is mounted is unmounted after the backend was changed to loop",
-        needs: dir::BTRFS,
-        run: |points| {
+        };
+    "dir: what is mounted is unmounted after the backend was changed to loop", dir::BTRFS => |points| {
             let sandbox = dir::sandbox_on("btrfs", 2048, true);
             let driver = dir::install(&sandbox, "disk", "");
             unmounted(&sandbox, &driver, ("", "loop"), points);
-        },
-    },
-    Test {
-        name: "what is mounted is unmounted whatever mistake the configuration has",
-        needs: &[Need::Root, Need::Tool("mkfs.xfs", "xfsprogs")],
-        run: |points| {
+        };
+    "what is mounted is unmounted whatever mistake the configuration has", &[Need::Root, Need::Tool("mkfs.xfs", "xfsprogs")] => |points| {
             let sandbox = sandbox();
             let driver = sandbox.install("example.com/disk", false, "reserve = \"64Mi\"\n");
             mistaken(&sandbox, &driver, "xfs", points);
-        },
-    },
-    Test {
-        name: "dir: what is mounted is unmounted whatever mistake the configuration has",
-        needs: dir::BTRFS,
-        run: |points| {
+        };
+    "dir: what is mounted is unmounted whatever mistake the configuration has", dir::BTRFS => |points| {
             let sandbox = dir::sandbox_on("btrfs", 2048, true);
             let driver = dir::install(&sandbox, "disk", "");
             mistaken(&sandbox, &driver, "", points);
-        },
-    },
-    Test {
-        name: "a file system that has shut down is unmounted whatever the configuration says",
-        needs: &[
-            Need::Root,
-            Need::Tool("mkfs.xfs", "xfsprogs"),
-            Need::Tool("xfs_io", "xfsprogs"),
-        ],
-        run: shut_down,
-    },
-];
+        };
+    "a file system that has shut down is unmounted whatever the configuration says", &[Need::Root, Need::Tool("mkfs.xfs", "xfsprogs"), Need::Tool("xfs_io", "xfsprogs")]
+        => shut_down;
+}
 
 fn shut_down(points: &Points) {
     let sandbox = sandbox();

@@ -2,14 +2,13 @@
 
 use crate::sandbox;
 use assert_cmd::assert::{Assert, OutputAssertExt};
-use flexvol_testing::{Baseline, Need, PersistentVolume, Pod, Points, Sandbox, Test};
+use flexvol_testing::{Baseline, Need, PersistentVolume, Pod, Points, Sandbox, tests};
 use std::{fs, os::unix::fs::MetadataExt, process::Command};
 
-pub const TESTS: &[Test] = &[Test {
-    name: "a driver is upgraded under a mounted volume, but not uninstalled or given attach",
-    needs: &[Need::Root, Need::Tool("mkfs.ext4", "e2fsprogs")],
-    run: under_a_mounted_volume,
-}];
+tests! {
+    "a driver is upgraded under a mounted volume, but not uninstalled or given attach", &[Need::Root, Need::Tool("mkfs.ext4", "e2fsprogs")]
+        => under_a_mounted_volume;
+}
 
 const NAME: &str = "example.com/people";
 

@@ -10,7 +10,7 @@ use crate::{
     sandbox_with,
 };
 use flexvol_testing::{
-    Need, PersistentVolume, Pod, Points, PoolFilesystem, Sandbox, Test, request,
+    Need, PersistentVolume, Pod, Points, PoolFilesystem, Sandbox, request, tests,
 };
 use nix::fcntl::{FallocateFlags, fallocate};
 use std::{
@@ -21,38 +21,19 @@ use std::{
 };
 use stopped::Stopped;
 
-pub const TESTS: &[Test] = &[
-    Test {
-        name: "pieces: whoever looks at an image in many pieces keeps nobody from the pool",
-        needs: TRACED,
-        run: looked_at,
-    },
-    Test {
-        name: "pieces: what an image loses while others are looked at is promised to nobody",
-        needs: TRACED,
-        run: lost_meanwhile,
-    },
-    Test {
-        name: "pieces: of an image in more pieces than are looked at no more is in doubt than a sample of the rest says",
-        needs: &[Need::Root, XFS],
-        run: unknown,
-    },
-    Test {
-        name: "pieces: an image in more pieces than are looked at grows by blocks of its own, also in a full pool",
-        needs: &[Need::Root, XFS],
-        run: grown,
-    },
-    Test {
-        name: "pieces: a shared image in many pieces is parted in few steps",
-        needs: TRACED,
-        run: parted_at_once,
-    },
-    Test {
-        name: "pieces: what is copied while a volume gets back what it lost takes nobody's space",
-        needs: TRACED,
-        run: copied_meanwhile,
-    },
-];
+tests! {
+    "pieces: whoever looks at an image in many pieces keeps nobody from the pool", TRACED
+        => looked_at;
+    "pieces: what an image loses while others are looked at is promised to nobody", TRACED
+        => lost_meanwhile;
+    "pieces: of an image in more pieces than are looked at no more is in doubt than a sample of the rest says", &[Need::Root, XFS]
+        => unknown;
+    "pieces: an image in more pieces than are looked at grows by blocks of its own, also in a full pool", &[Need::Root, XFS]
+        => grown;
+    "pieces: a shared image in many pieces is parted in few steps", TRACED => parted_at_once;
+    "pieces: what is copied while a volume gets back what it lost takes nobody's space", TRACED
+        => copied_meanwhile;
+}
 
 const XFS: Need = Need::Tool("mkfs.xfs", "xfsprogs");
 pub const TRACED: &[Need] = &[

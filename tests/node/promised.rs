@@ -7,7 +7,7 @@ use crate::{
     sandbox_with,
 };
 use flexvol_testing::{
-    Driver, Need, PersistentVolume, Pod, Points, PoolFilesystem, Sandbox, Test, request,
+    Driver, Need, PersistentVolume, Pod, Points, PoolFilesystem, Sandbox, request, tests,
 };
 use nix::fcntl::{FallocateFlags, fallocate};
 use std::{
@@ -19,33 +19,17 @@ use std::{
     time::{Duration, Instant},
 };
 
-pub const TESTS: &[Test] = &[
-    Test {
-        name: "a volume that is not thin keeps its blocks when a pod or a timer discards them",
-        needs: ALL,
-        run: kept,
-    },
-    Test {
-        name: "what a volume has lost is counted, is nobody else's, and is there at the next mount",
-        needs: ALL,
-        run: given_back,
-    },
-    Test {
-        name: "a device that somebody attached before gives no more blocks back",
-        needs: &[Need::Root, Need::Tool("losetup", "mount")],
-        run: attached_before,
-    },
-    Test {
-        name: "a thin volume gives its blocks back, whoever had its device before",
-        needs: &[Need::Root, Need::Tool("mkfs.xfs", "xfsprogs")],
-        run: thin,
-    },
-    Test {
-        name: "a thin volume is at most sixteen times its pool",
-        needs: &[Need::Root, Need::Tool("mkfs.xfs", "xfsprogs")],
-        run: too_large,
-    },
-];
+tests! {
+    "a volume that is not thin keeps its blocks when a pod or a timer discards them", ALL => kept;
+    "what a volume has lost is counted, is nobody else's, and is there at the next mount", ALL
+        => given_back;
+    "a device that somebody attached before gives no more blocks back", &[Need::Root, Need::Tool("losetup", "mount")]
+        => attached_before;
+    "a thin volume gives its blocks back, whoever had its device before", &[Need::Root, Need::Tool("mkfs.xfs", "xfsprogs")]
+        => thin;
+    "a thin volume is at most sixteen times its pool", &[Need::Root, Need::Tool("mkfs.xfs", "xfsprogs")]
+        => too_large;
+}
 
 const MIB: u64 = 1 << 20;
 const SIZE: u64 = 400 * MIB;

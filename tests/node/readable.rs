@@ -1,33 +1,21 @@
 //! A handle is as good as a key: what every process of the node may read tells none.
 
 use crate::{dir, sandbox};
-use flexvol_testing::{Driver, Need, PersistentVolume, Pod, Points, Sandbox, Test};
+use flexvol_testing::{Driver, Need, PersistentVolume, Pod, Points, Sandbox, tests};
 use std::{path::Path, process::Command};
 
-pub const TESTS: &[Test] = &[
-    Test {
-        name: "who is not root reads no handle of a mounted volume",
-        needs: &[
-            Need::Root,
-            Need::Tool("mkfs.xfs", "xfsprogs"),
-            Need::Tool("setpriv", "util-linux"),
-        ],
-        run: |points| {
+tests! {
+    "who is not root reads no handle of a mounted volume", &[Need::Root, Need::Tool("mkfs.xfs", "xfsprogs"), Need::Tool("setpriv", "util-linux")] => |points| {
             let sandbox = sandbox();
             let driver = sandbox.install("example.com/disk", false, "namespaces = \"any\"\n");
             mounted(&sandbox, &driver, "xfs", points);
-        },
-    },
-    Test {
-        name: "dir: who is not root reads no handle of a mounted volume",
-        needs: dir::BTRFS,
-        run: |points| {
+        };
+    "dir: who is not root reads no handle of a mounted volume", dir::BTRFS => |points| {
             let sandbox = dir::sandbox_on("btrfs", 2048, true);
             let driver = dir::install(&sandbox, "disk", "namespaces = \"any\"\n");
             mounted(&sandbox, &driver, "", points);
-        },
-    },
-];
+        };
+}
 
 fn mounted(sandbox: &Sandbox, driver: &Driver, filesystem: &'static str, points: &Points) {
     let volume = PersistentVolume::provision(driver, "pv", filesystem, 320 << 20);

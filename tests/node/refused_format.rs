@@ -1,30 +1,15 @@
 //! A mkfs that makes what the node's kernel does not mount, as one that is newer than the kernel does.
 
 use crate::sandbox;
-use flexvol_testing::{Baseline, Need, PersistentVolume, Pod, Points, Test};
+use flexvol_testing::{Baseline, Need, PersistentVolume, Pod, Points, tests};
 use std::{ffi::OsString, fs, os::unix::fs::PermissionsExt};
 
-pub const TESTS: &[Test] = &[
-    Test {
-        name: "a new volume is mounted once, and its pod gets that mount",
-        needs: &[
-            Need::Root,
-            Need::Tool("strace", "strace"),
-            Need::Tool("mkfs.xfs", "xfsprogs"),
-        ],
-        run: once,
-    },
-    Test {
-        name: "a new volume that the kernel does not mount is formatted anew by the next mount",
-        needs: &[
-            Need::Root,
-            Need::Tool("mke2fs", "e2fsprogs"),
-            Need::Tool("debugfs", "e2fsprogs"),
-            Need::Tool("mkfs.xfs", "xfsprogs"),
-        ],
-        run: refused,
-    },
-];
+tests! {
+    "a new volume is mounted once, and its pod gets that mount", &[Need::Root, Need::Tool("strace", "strace"), Need::Tool("mkfs.xfs", "xfsprogs")]
+        => once;
+    "a new volume that the kernel does not mount is formatted anew by the next mount", &[Need::Root, Need::Tool("mke2fs", "e2fsprogs"), Need::Tool("debugfs", "e2fsprogs"), Need::Tool("mkfs.xfs", "xfsprogs")]
+        => refused;
+}
 
 fn once(points: &Points) {
     let sandbox = sandbox();

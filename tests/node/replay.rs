@@ -11,7 +11,8 @@ use crate::{
     sandbox,
 };
 use flexvol_testing::{
-    Baseline, Call, Driver, Need, Outcome, PersistentVolume, Points, Sandbox, Test, json, volume_id,
+    Baseline, Call, Driver, Need, Outcome, PersistentVolume, Points, Sandbox, json, tests,
+    volume_id,
 };
 use serde_json::{Value, json};
 use std::{
@@ -21,18 +22,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
-pub const TESTS: &[Test] = &[
-    Test {
-        name: "every call Kubernetes 1.20.2 made gets the answer it needs",
-        needs: &[Need::Root, Need::Tool("mkfs.xfs", "xfsprogs")],
-        run: another,
-    },
-    Test {
-        name: "every recorded call of this driver gets the same answer again",
-        needs: &[Need::Root, Need::Tool("mkfs.xfs", "xfsprogs")],
-        run: again,
-    },
-];
+tests! {
+    "every call Kubernetes 1.20.2 made gets the answer it needs", &[Need::Root, Need::Tool("mkfs.xfs", "xfsprogs")]
+        => another;
+    "every recorded call of this driver gets the same answer again", &[Need::Root, Need::Tool("mkfs.xfs", "xfsprogs")]
+        => again;
+}
 
 const EXPECTED: &str = include_str!("../fixtures/kubernetes-1.20.2.expected");
 

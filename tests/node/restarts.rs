@@ -4,31 +4,15 @@ use crate::{
     lifecycle::{ALL, MIB, fill, measured, shared, size_of_filesystem},
     sandbox,
 };
-use flexvol_testing::{Call, PersistentVolume, Pod, Points, Sandbox, Test, below, eventually};
+use flexvol_testing::{Call, PersistentVolume, Pod, Points, Sandbox, below, eventually, tests};
 use std::{fs, path::PathBuf, time::Duration};
 
-pub const TESTS: &[Test] = &[
-    Test {
-        name: "a volume survives a reboot, its growth half done",
-        needs: ALL,
-        run: reboot,
-    },
-    Test {
-        name: "expandfs finds the volume by its directory after a kubelet restart",
-        needs: ALL,
-        run: bare_json,
-    },
-    Test {
-        name: "a missing data disk is refused, and unmounting works without it",
-        needs: ALL,
-        run: missing_disk,
-    },
-    Test {
-        name: "volumes that swap loop numbers are not mixed up",
-        needs: ALL,
-        run: swapped_loops,
-    },
-];
+tests! {
+    "a volume survives a reboot, its growth half done", ALL => reboot;
+    "expandfs finds the volume by its directory after a kubelet restart", ALL => bare_json;
+    "a missing data disk is refused, and unmounting works without it", ALL => missing_disk;
+    "volumes that swap loop numbers are not mixed up", ALL => swapped_loops;
+}
 
 /// What a reboot leaves: marks and images, and nothing in the kernel.
 fn lose_power(sandbox: &Sandbox) {

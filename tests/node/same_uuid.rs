@@ -5,25 +5,19 @@ use crate::{
     sandbox,
     strangers::{Attached, BTRFS, run},
 };
-use flexvol_testing::{Outcome, PersistentVolume, Pod, Points, Test, below};
+use flexvol_testing::{Outcome, PersistentVolume, Pod, Points, below, tests};
 use std::{
     fs::{self, File},
     os::unix::fs::FileExt,
     process::Command,
 };
 
-pub const TESTS: &[Test] = &[
-    Test {
-        name: "a btrfs volume is mounted from its own disk, whatever another disk says that it is",
-        needs: BTRFS,
-        run: another_disk,
-    },
-    Test {
-        name: "a btrfs volume is mounted by its pods, and deleted, while a copy of it is mounted",
-        needs: BTRFS,
-        run: copy,
-    },
-];
+tests! {
+    "a btrfs volume is mounted from its own disk, whatever another disk says that it is", BTRFS
+        => another_disk;
+    "a btrfs volume is mounted by its pods, and deleted, while a copy of it is mounted", BTRFS
+        => copy;
+}
 
 const MIB: u64 = 1 << 20;
 

@@ -2,7 +2,9 @@
 
 use crate::sandbox;
 use flexvol_host::{VolumeId, lock};
-use flexvol_testing::{Call, Driver, Need, PersistentVolume, Pod, Points, Sandbox, Test, patience};
+use flexvol_testing::{
+    Call, Driver, Need, PersistentVolume, Pod, Points, Sandbox, patience, tests,
+};
 use nix::{
     sys::signal::{self, Signal},
     unistd::Pid,
@@ -17,22 +19,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-pub const TESTS: &[Test] = &[
-    Test {
-        name: "a secret is in no reply, no log, no file and no child's arguments",
-        needs: &[
-            Need::Root,
-            Need::Tool("strace", "strace"),
-            Need::Tool("mkfs.xfs", "xfsprogs"),
-        ],
-        run: secrets,
-    },
-    Test {
-        name: "a driver that crashes leaves no core file, whatever the node's limit is",
-        needs: &[Need::Root, Need::Tool("mkfs.xfs", "xfsprogs")],
-        run: crashed,
-    },
-];
+tests! {
+    "a secret is in no reply, no log, no file and no child's arguments", &[Need::Root, Need::Tool("strace", "strace"), Need::Tool("mkfs.xfs", "xfsprogs")]
+        => secrets;
+    "a driver that crashes leaves no core file, whatever the node's limit is", &[Need::Root, Need::Tool("mkfs.xfs", "xfsprogs")]
+        => crashed;
+}
 
 const SIZE: u64 = 300 << 20;
 const UID: &str = "0b1e55ed-0000-4000-8000-000000000001";

@@ -2,7 +2,7 @@
 
 use crate::{lvm, sandbox};
 use flexvol_testing::{
-    Driver, Need, PersistentVolume, Pod, Points, ServiceManager, Test, eventually,
+    Driver, Need, PersistentVolume, Pod, Points, ServiceManager, eventually, tests,
 };
 use std::{
     fs,
@@ -12,31 +12,13 @@ use std::{
     time::Duration,
 };
 
-pub const TESTS: &[Test] = &[
-    Test {
-        name: "stopping kubelet's unit does not cut an mkfs",
-        needs: &[
-            Need::Root,
-            Need::Systemd,
-            Need::Tool("mkfs.xfs", "xfsprogs"),
-        ],
-        run: mkfs,
-    },
-    Test {
-        name: "where systemd gives no scope, mkfs runs without one",
-        needs: &[
-            Need::Root,
-            Need::Systemd,
-            Need::Tool("mkfs.xfs", "xfsprogs"),
-        ],
-        run: without,
-    },
-    Test {
-        name: "lvm: stopping kubelet's unit does not cut an lvextend",
-        needs: LVM,
-        run: lvextend,
-    },
-];
+tests! {
+    "stopping kubelet's unit does not cut an mkfs", &[Need::Root, Need::Systemd, Need::Tool("mkfs.xfs", "xfsprogs")]
+        => mkfs;
+    "where systemd gives no scope, mkfs runs without one", &[Need::Root, Need::Systemd, Need::Tool("mkfs.xfs", "xfsprogs")]
+        => without;
+    "lvm: stopping kubelet's unit does not cut an lvextend", LVM => lvextend;
+}
 
 const LVM: &[Need] = &[
     Need::Root,

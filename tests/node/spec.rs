@@ -4,14 +4,13 @@ use crate::{
     examples::{examples, filled},
     sandbox,
 };
-use flexvol_testing::{Need, Points, Test, volume_id};
+use flexvol_testing::{Need, Points, tests, volume_id};
 use std::fs;
 
-pub const TESTS: &[Test] = &[Test {
-    name: "spec: every example gets the reply it shows",
-    needs: &[Need::Root, Need::Tool("mkfs.xfs", "xfsprogs")],
-    run: examples_are_true,
-}];
+tests! {
+    "spec: every example gets the reply it shows", &[Need::Root, Need::Tool("mkfs.xfs", "xfsprogs")]
+        => examples_are_true;
+}
 
 fn examples_are_true(points: &Points) {
     let sandbox = sandbox();

@@ -4,7 +4,7 @@
 use crate::{sandbox, vendors};
 use flexvol_host::mount::{Target, bind, unbind};
 use flexvol_testing::{
-    Baseline, Call, Driver, Need, PersistentVolume, Pod, Points, Test, below, request,
+    Baseline, Call, Driver, Need, PersistentVolume, Pod, Points, below, request, tests,
 };
 use std::{
     fs::{self, File},
@@ -25,57 +25,22 @@ pub const BTRFS: &[Need] = &[
     Need::Tool("losetup", "mount"),
 ];
 
-pub const TESTS: &[Test] = &[
-    Test {
-        name: "what others mount under names that are no text stops nobody",
-        needs: &[
-            Need::Root,
-            Need::Filesystem("fuse"),
-            Need::Tool("unshare", "util-linux"),
-            Need::Tool("mount", "mount"),
-            Need::Tool("mkfs.xfs", "xfsprogs"),
-        ],
-        run: no_text,
-    },
-    Test {
-        name: "a directory that is called as another volume keeps nobody from deleting that",
-        needs: &[Need::Root],
-        run: namesake,
-    },
-    Test {
-        name: "a btrfs that a pod gave a device is unmounted, and mounted when it is taken out",
-        needs: BTRFS,
-        run: given_a_device,
-    },
-    Test {
-        name: "a btrfs that a pod moved off its volume keeps that from being deleted, and is unmounted",
-        needs: BTRFS,
-        run: moved_away,
-    },
-    Test {
-        name: "unmounting needs no room in /run",
-        needs: &[
-            Need::Root,
-            Need::Tool("unshare", "util-linux"),
-            Need::Tool("mkfs.xfs", "xfsprogs"),
-        ],
-        run: no_room,
-    },
-    Test {
-        name: "a limit on the size of files is answered, and leaves nothing",
-        needs: &[Need::Root, Need::Tool("mkfs.xfs", "xfsprogs")],
-        run: limited_files,
-    },
-    Test {
-        name: "root of a user namespace is told what he lacks",
-        needs: &[
-            Need::Root,
-            Need::Tool("unshare", "util-linux"),
-            Need::Tool("mkfs.xfs", "xfsprogs"),
-        ],
-        run: user_namespace,
-    },
-];
+tests! {
+    "what others mount under names that are no text stops nobody", &[Need::Root, Need::Filesystem("fuse"), Need::Tool("unshare", "util-linux"), Need::Tool("mount", "mount"), Need::Tool("mkfs.xfs", "xfsprogs")]
+        => no_text;
+    "a directory that is called as another volume keeps nobody from deleting that", &[Need::Root]
+        => namesake;
+    "a btrfs that a pod gave a device is unmounted, and mounted when it is taken out", BTRFS
+        => given_a_device;
+    "a btrfs that a pod moved off its volume keeps that from being deleted, and is unmounted", BTRFS
+        => moved_away;
+    "unmounting needs no room in /run", &[Need::Root, Need::Tool("unshare", "util-linux"), Need::Tool("mkfs.xfs", "xfsprogs")]
+        => no_room;
+    "a limit on the size of files is answered, and leaves nothing", &[Need::Root, Need::Tool("mkfs.xfs", "xfsprogs")]
+        => limited_files;
+    "root of a user namespace is told what he lacks", &[Need::Root, Need::Tool("unshare", "util-linux"), Need::Tool("mkfs.xfs", "xfsprogs")]
+        => user_namespace;
+}
 
 /// Mounts a FUSE that nobody serves on `$0`, and a tmpfs on that, with types and sources that are
 /// no text.

@@ -3,7 +3,7 @@
 
 use crate::{sandbox, vendors};
 use flexvol_host::mountinfo;
-use flexvol_testing::{Need, PersistentVolume, Pod, Points, Sandbox, Test};
+use flexvol_testing::{Need, PersistentVolume, Pod, Points, Sandbox, tests};
 use std::{
     fs::{self, File},
     io::Read,
@@ -16,50 +16,20 @@ use std::{
 
 const MIB: u64 = 1 << 20;
 
-pub const TESTS: &[Test] = &[
-    Test {
-        name: "a callout's memory does not depend on what others have mounted",
-        needs: &[Need::Root, Need::Tool("unshare", "util-linux")],
-        run: flood,
-    },
-    Test {
-        name: "a volume that only a process with another root sees is in use",
-        needs: &[Need::Root, Need::Tool("unshare", "util-linux")],
-        run: other_root,
-    },
-    Test {
-        name: "a volume below a root that another mount covers is in use",
-        needs: &[Need::Root, Need::Tool("unshare", "util-linux")],
-        run: covered_root,
-    },
-    Test {
-        name: "a mount namespace is looked at as often, however many roots its processes have",
-        needs: &[
-            Need::Root,
-            Need::Tool("unshare", "util-linux"),
-            Need::Tool("python3", "python3"),
-        ],
-        run: many_roots,
-    },
-    Test {
-        name: "a container whose first thread has ended keeps its volume",
-        needs: &[
-            Need::Root,
-            Need::Tool("unshare", "util-linux"),
-            Need::Tool("python3", "python3"),
-        ],
-        run: first_thread_ended,
-    },
-    Test {
-        name: "a callout that inherits protection from the OOM killer lays it down",
-        needs: &[
-            Need::Root,
-            Need::SysResource,
-            Need::Tool("mkfs.xfs", "xfsprogs"),
-        ],
-        run: protection,
-    },
-];
+tests! {
+    "a callout's memory does not depend on what others have mounted", &[Need::Root, Need::Tool("unshare", "util-linux")]
+        => flood;
+    "a volume that only a process with another root sees is in use", &[Need::Root, Need::Tool("unshare", "util-linux")]
+        => other_root;
+    "a volume below a root that another mount covers is in use", &[Need::Root, Need::Tool("unshare", "util-linux")]
+        => covered_root;
+    "a mount namespace is looked at as often, however many roots its processes have", &[Need::Root, Need::Tool("unshare", "util-linux"), Need::Tool("python3", "python3")]
+        => many_roots;
+    "a container whose first thread has ended keeps its volume", &[Need::Root, Need::Tool("unshare", "util-linux"), Need::Tool("python3", "python3")]
+        => first_thread_ended;
+    "a callout that inherits protection from the OOM killer lays it down", &[Need::Root, Need::SysResource, Need::Tool("mkfs.xfs", "xfsprogs")]
+        => protection;
+}
 
 /// Processes in namespaces of their own, which end when their input does.
 struct Others(Child);

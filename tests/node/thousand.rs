@@ -2,20 +2,15 @@
 
 use crate::sandbox_with;
 use flexvol_testing::{
-    Baseline, Driver, Need, PersistentVolume, Pod, Points, PoolFilesystem, Sandbox, Test, budget,
+    Baseline, Driver, Need, PersistentVolume, Pod, Points, PoolFilesystem, Sandbox, budget, tests,
 };
 use nix::sys::statvfs::statvfs;
 use std::{fs, time::Instant};
 
-pub const TESTS: &[Test] = &[Test {
-    name: "a thousand volumes live on one node, and nothing is left of them",
-    needs: &[
-        Need::Root,
-        Need::Tool("mkfs.ext4", "e2fsprogs"),
-        Need::Tool("resize2fs", "e2fsprogs"),
-    ],
-    run: thousand,
-}];
+tests! {
+    "a thousand volumes live on one node, and nothing is left of them", &[Need::Root, Need::Tool("mkfs.ext4", "e2fsprogs"), Need::Tool("resize2fs", "e2fsprogs")]
+        => thousand;
+}
 
 const VOLUMES: usize = 1000;
 const SIZE: u64 = 16 << 20;

@@ -1,7 +1,7 @@
 //! An ext4 superblock of which a power cut wrote one sector and not the other.
 
 use crate::callouts::Place;
-use flexvol_testing::{Hidden, Need, PersistentVolume, Points, Test};
+use flexvol_testing::{Hidden, Need, PersistentVolume, Points, tests};
 use std::{
     fs::{self, File},
     os::unix::fs::FileExt,
@@ -11,18 +11,11 @@ use std::{
 
 const NEEDS: &[Need] = &[Need::Root, Need::Tool("e2fsck", "e2fsprogs")];
 
-pub const TESTS: &[Test] = &[
-    Test {
-        name: "an ext4 volume whose superblock a power cut tore is mended by the next mount",
-        needs: NEEDS,
-        run: torn,
-    },
-    Test {
-        name: "an ext4 volume whose superblock tore while it grew is mended by the next mount",
-        needs: NEEDS,
-        run: torn_in_growth,
-    },
-];
+tests! {
+    "an ext4 volume whose superblock a power cut tore is mended by the next mount", NEEDS => torn;
+    "an ext4 volume whose superblock tore while it grew is mended by the next mount", NEEDS
+        => torn_in_growth;
+}
 
 const MIB: u64 = 1 << 20;
 const SIZE: u64 = 300 * MIB;

@@ -1,7 +1,7 @@
 //! Drivers as vendors write them: each takes a volume through its life as kubelet does.
 
 use crate::{executable, sandbox};
-use flexvol_testing::{Baseline, Driver, Need, PersistentVolume, Pod, Points, Sandbox, Test};
+use flexvol_testing::{Baseline, Driver, Need, PersistentVolume, Pod, Points, Sandbox, tests};
 use std::{
     fs,
     os::unix::fs::{MetadataExt, symlink},
@@ -9,18 +9,11 @@ use std::{
 
 const MIB: u64 = 1 << 20;
 
-pub const TESTS: &[Test] = &[
-    Test {
-        name: "a block driver of a vendor takes a volume through its life",
-        needs: &[Need::Root, Need::Tool("mkfs.xfs", "xfsprogs")],
-        run: block,
-    },
-    Test {
-        name: "a directory driver of a vendor takes a volume through its life",
-        needs: &[Need::Root],
-        run: directory,
-    },
-];
+tests! {
+    "a block driver of a vendor takes a volume through its life", &[Need::Root, Need::Tool("mkfs.xfs", "xfsprogs")]
+        => block;
+    "a directory driver of a vendor takes a volume through its life", &[Need::Root] => directory;
+}
 
 /// Installs the driver of that name in `drivers/`, as a vendor does, over the sandbox's pool.
 pub fn install(sandbox: &Sandbox, name: &str) -> Driver {

@@ -9,7 +9,7 @@ use crate::{
     story::Story,
 };
 use flexvol_lab::vm::DISK_BYTES;
-use flexvol_testing::{Points, Progress, Random, Replay, Test, arena, budget};
+use flexvol_testing::{Points, Progress, Random, Replay, arena, budget, tests};
 use nix::{
     errno::Errno,
     unistd::{Whence, lseek},
@@ -26,29 +26,17 @@ use std::{
     time::Instant,
 };
 
-/// The longest is first: there is time for all that mount here beside it.
-pub const TESTS: &[Test] = &[
-    Test {
-        name: "lvm: an xfs volume survives a power cut after any write of its life",
-        needs: NEEDS,
-        run: |points| in_machine(Backend::Lvm, "xfs", points),
-    },
-    Test {
-        name: "an ext4 volume survives a power cut after any write of its life",
-        needs: NEEDS,
-        run: |points| here("ext4", points),
-    },
-    Test {
-        name: "an xfs volume survives a power cut after any write of its life",
-        needs: NEEDS,
-        run: |points| here("xfs", points),
-    },
-    Test {
-        name: "lvm: an ext4 volume survives a power cut after any write of its life",
-        needs: NEEDS,
-        run: |points| in_machine(Backend::Lvm, "ext4", points),
-    },
-];
+// The longest is first: there is time for all that mount here beside it.
+tests! {
+    "lvm: an xfs volume survives a power cut after any write of its life", NEEDS
+        => |points| in_machine(Backend::Lvm, "xfs", points);
+    "an ext4 volume survives a power cut after any write of its life", NEEDS
+        => |points| here("ext4", points);
+    "an xfs volume survives a power cut after any write of its life", NEEDS
+        => |points| here("xfs", points);
+    "lvm: an ext4 volume survives a power cut after any write of its life", NEEDS
+        => |points| in_machine(Backend::Lvm, "ext4", points);
+}
 
 /// Of each moment: with all that was written, and so often with a part of what may be lost. A machine
 /// takes ten seconds for one.

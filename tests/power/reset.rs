@@ -7,25 +7,19 @@ use crate::{
     node::{Ground, Node, fsck},
     story::{GROWN, SIZE},
 };
-use flexvol_testing::{PersistentVolume, Points, Random, Test, arena, budget, request};
+use flexvol_testing::{PersistentVolume, Points, Random, arena, budget, request, tests};
 use std::{
     collections::BTreeMap,
     thread,
     time::{Duration, Instant},
 };
 
-pub const TESTS: &[Test] = &[
-    Test {
-        name: "an ext4 volume survives resets of the machine while it grows",
-        needs: NEEDS,
-        run: |points| resets("ext4", points),
-    },
-    Test {
-        name: "an xfs volume survives resets of the machine while it grows",
-        needs: NEEDS,
-        run: |points| resets("xfs", points),
-    },
-];
+tests! {
+    "an ext4 volume survives resets of the machine while it grows", NEEDS
+        => |points| resets("ext4", points);
+    "an xfs volume survives resets of the machine while it grows", NEEDS
+        => |points| resets("xfs", points);
+}
 
 /// How many there are to be had; each at a moment of its own.
 const RESETS: usize = 50;

@@ -1,20 +1,13 @@
 //! A driver as many were written, and everything it does wrong.
 
 use crate::{executable, tester::run_through};
-use flexvol_testing::{Need, Points, Sandbox, Test};
+use flexvol_testing::{Need, Points, Sandbox, tests};
 use std::{fs, path::Path};
 
-pub const TESTS: &[Test] = &[Test {
-    name: "the faults of a classic script are found",
-    needs: &[
-        Need::Root,
-        Need::Tool("jq", "jq"),
-        Need::Tool("mkfs.xfs", "xfsprogs"),
-        Need::Tool("mkfs.ext4", "e2fsprogs"),
-        Need::Tool("losetup", "mount"),
-    ],
-    run: classic,
-}];
+tests! {
+    "the faults of a classic script are found", &[Need::Root, Need::Tool("jq", "jq"), Need::Tool("mkfs.xfs", "xfsprogs"), Need::Tool("mkfs.ext4", "e2fsprogs"), Need::Tool("losetup", "mount")]
+        => classic;
+}
 
 /// What drivers of this kind were seen to do.
 const FAULTS: &[&str] = &[

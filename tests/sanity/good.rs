@@ -6,7 +6,7 @@ use crate::{
     found::passes,
     tester::{list, run, run_through},
 };
-use flexvol_testing::{Need, Points, PoolFilesystem, Sandbox, Test, patience};
+use flexvol_testing::{Need, Points, PoolFilesystem, Sandbox, patience, tests};
 use std::{
     fs,
     os::unix::fs::{PermissionsExt, chown, symlink},
@@ -28,44 +28,24 @@ const ON_BTRFS: &[Need] = &[
     Need::Tool("losetup", "mount"),
 ];
 
-pub const TESTS: &[Test] = &[
-    Test {
-        name: "the loop driver passes",
-        needs: NEEDS,
-        run: |points| looped(false, &[NAMELESS, GROUPED, NOT_ATTACHED], points),
-    },
-    Test {
-        name: "the loop driver with attach passes",
-        needs: NEEDS,
-        run: |points| looped(true, &[NAMELESS, GROUPED, ALWAYS_HERE], points),
-    },
-    Test {
-        name: "the dir driver passes",
-        needs: ON_BTRFS,
-        run: directories,
-    },
-    Test {
-        name: "hello-block passes",
-        needs: NEEDS,
-        run: |points| hello("hello-block", &[NAMELESS, GROUPED, NOT_ATTACHED], points),
-    },
-    Test {
-        name: "hello-directory passes",
-        needs: NEEDS,
-        run: |points| {
+tests! {
+    "the loop driver passes", NEEDS
+        => |points| looped(false, &[NAMELESS, GROUPED, NOT_ATTACHED], points);
+    "the loop driver with attach passes", NEEDS
+        => |points| looped(true, &[NAMELESS, GROUPED, ALWAYS_HERE], points);
+    "the dir driver passes", ON_BTRFS => directories;
+    "hello-block passes", NEEDS
+        => |points| hello("hello-block", &[NAMELESS, GROUPED, NOT_ATTACHED], points);
+    "hello-directory passes", NEEDS => |points| {
             hello(
                 "hello-directory",
                 &[NAMELESS, NOT_ATTACHED, DIRECTORIES],
                 points,
             )
-        },
-    },
-    Test {
-        name: "an ordinary user runs what needs no root, and is told what was left",
-        needs: &[Need::Root, Need::Tool("setpriv", "util-linux")],
-        run: ordinary,
-    },
-];
+        };
+    "an ordinary user runs what needs no root, and is told what was left", &[Need::Root, Need::Tool("setpriv", "util-linux")]
+        => ordinary;
+}
 
 /// What a run on a driver like ours may take as root on two cores; with attach there is more to call.
 const THREE_MINUTES: Duration = Duration::from_secs(180);

@@ -2,7 +2,7 @@
 
 use crate::{NEEDS, guest::image_of};
 use flexvol_lab::vm::{DISK_BYTES, Machine, Said, Setup};
-use flexvol_testing::{Points, Test, arena};
+use flexvol_testing::{Points, arena, tests};
 use std::{
     env,
     fs::{self, File},
@@ -14,38 +14,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-pub const TESTS: &[Test] = &[
-    Test {
-        name: "machines that are restored do not repeat each other's random numbers",
-        needs: NEEDS,
-        run: random_numbers,
-    },
-    Test {
-        name: "what was synced is on the disks after a reset in the middle of writing",
-        needs: NEEDS,
-        run: reset,
-    },
-    Test {
-        name: "every write to a recorded disk is in the record",
-        needs: NEEDS,
-        run: recorded,
-    },
-    Test {
-        name: "files go into the machine and come back as they are",
-        needs: NEEDS,
-        run: files,
-    },
-    Test {
-        name: "a machine ends with the process that started it, however that ends",
-        needs: NEEDS,
-        run: ends,
-    },
-    Test {
-        name: "a machine that boots is as one that is restored",
-        needs: NEEDS,
-        run: boots,
-    },
-];
+tests! {
+    "machines that are restored do not repeat each other's random numbers", NEEDS => random_numbers;
+    "what was synced is on the disks after a reset in the middle of writing", NEEDS => reset;
+    "every write to a recorded disk is in the record", NEEDS => recorded;
+    "files go into the machine and come back as they are", NEEDS => files;
+    "a machine ends with the process that started it, however that ends", NEEDS => ends;
+    "a machine that boots is as one that is restored", NEEDS => boots;
+}
 
 const LIMIT: Duration = Duration::from_secs(120);
 

@@ -3,14 +3,12 @@
 
 use crate::NEEDS;
 use flexvol_lab::vm::{Machine, Setup};
-use flexvol_testing::{Points, Test, arena, executable};
+use flexvol_testing::{Points, arena, executable, tests};
 use std::{env, time::Duration};
 
-pub const TESTS: &[Test] = &[Test {
-    name: "volumes live on a kernel that protects mounted devices from writers",
-    needs: NEEDS,
-    run: lives,
-}];
+tests! {
+    "volumes live on a kernel that protects mounted devices from writers", NEEDS => lives;
+}
 
 const LIMIT: Duration = Duration::from_secs(900);
 

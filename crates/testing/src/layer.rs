@@ -47,6 +47,37 @@ pub struct Test {
     pub run: fn(&Points),
 }
 
+/// The tests of a file as a list, `TESTS` unless it is called otherwise: a promise, what the machine must have where
+/// that is anything, and the function that checks it.
+///
+/// ```
+/// use flexvol_testing::{Points, tests};
+///
+/// tests! {
+///     "one and one are two" => sum;
+/// }
+///
+/// fn sum(_: &Points) {
+///     assert_eq!(1 + 1, 2);
+/// }
+/// # assert_eq!(TESTS.len(), 1);
+/// ```
+#[macro_export]
+macro_rules! tests {
+    (@needs) => { &[] };
+    (@needs $needs:expr) => { $needs };
+    ($list:ident: $($name:literal $(, $needs:expr)? => $run:expr;)+) => {
+        pub const $list: &[$crate::Test] = &[$($crate::Test {
+            name: $name,
+            needs: $crate::tests!(@needs $($needs)?),
+            run: $run,
+        }),+];
+    };
+    ($name:literal $($rest:tt)+) => {
+        $crate::tests! { TESTS: $name $($rest)+ }
+    };
+}
+
 type Check = dyn FnOnce(&Points) -> Result<(), String> + Send;
 
 /// A test of a layer that is made while the layer runs.

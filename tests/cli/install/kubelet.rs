@@ -3,32 +3,17 @@
 use super::{NAME, Node, stderr, stdout};
 use crate::flexvol;
 use assert_cmd::assert::OutputAssertExt;
-use flexvol_testing::{Need, Points, Test};
+use flexvol_testing::{Need, Points, tests};
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 use std::{fs, os::unix::fs::MetadataExt, path::Path};
 
-pub const TESTS: &[Test] = &[
-    Test {
-        name: "install: kubelet sees one event, of a complete driver",
-        needs: &[Need::Root],
-        run: first_installation,
-    },
-    Test {
-        name: "install: a second time changes nothing",
-        needs: &[Need::Root],
-        run: second_time,
-    },
-    Test {
-        name: "install: the executable is replaced last, and again when attach changes",
-        needs: &[Need::Root],
-        run: upgrade,
-    },
-    Test {
-        name: "uninstall: removes what install wrote, and nothing else",
-        needs: &[Need::Root],
-        run: uninstall,
-    },
-];
+tests! {
+    "install: kubelet sees one event, of a complete driver", &[Need::Root] => first_installation;
+    "install: a second time changes nothing", &[Need::Root] => second_time;
+    "install: the executable is replaced last, and again when attach changes", &[Need::Root]
+        => upgrade;
+    "uninstall: removes what install wrote, and nothing else", &[Need::Root] => uninstall;
+}
 
 /// The names of the events that kubelet does not ignore in a directory, since this was made.
 struct Watcher(Inotify);

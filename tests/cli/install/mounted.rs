@@ -1,7 +1,7 @@
 //! What may change while pods have volumes, and what is known of it when its file was lost.
 
 use super::{Node, stderr};
-use flexvol_testing::{Need, Points, Test};
+use flexvol_testing::{Need, Points, tests};
 use nix::mount::{MsFlags, mount, umount};
 use std::{
     fs,
@@ -10,18 +10,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-pub const TESTS: &[Test] = &[
-    Test {
-        name: "install: attach does not change while volumes are mounted, and nothing is uninstalled",
-        needs: &[Need::Root],
-        run: while_mounted,
-    },
-    Test {
-        name: "install: a line for init that was lost or damaged is written again, as kubelet was told",
-        needs: &[Need::Root],
-        run: damaged_line,
-    },
-];
+tests! {
+    "install: attach does not change while volumes are mounted, and nothing is uninstalled", &[Need::Root]
+        => while_mounted;
+    "install: a line for init that was lost or damaged is written again, as kubelet was told", &[Need::Root]
+        => damaged_line;
+}
 
 /// A volume that a pod has.
 struct Mounted(PathBuf);

@@ -7,8 +7,9 @@ use crate::{
     sandbox,
 };
 use flexvol_testing::{
-    Baseline, Driver, Need, Points, Sandbox, Test,
+    Baseline, Driver, Need, Points, Sandbox,
     images::{KINDS, Origin},
+    tests,
 };
 use std::{
     fs::{self, File},
@@ -17,33 +18,15 @@ use std::{
     process::Command,
 };
 
-pub const TESTS: &[Test] = &[
-    Test {
-        name: "adopt: what is not a whole file system is left as it is",
-        needs: ALL,
-        run: refused_content,
-    },
-    Test {
-        name: "adopt: a file system with other data behind it is left as it is",
-        needs: MORE,
-        run: data_behind,
-    },
-    Test {
-        name: "adopt: a file system that cannot be mounted, or not written, is left as it is",
-        needs: MORE,
-        run: unmountable,
-    },
-    Test {
-        name: "adopt: an ext4 that asks something of every mount is left as it is",
-        needs: MORE,
-        run: demanding,
-    },
-    Test {
-        name: "adopt: an image in use, a copy and whatever is no plain file are refused",
-        needs: ALL,
-        run: refused_files,
-    },
-];
+tests! {
+    "adopt: what is not a whole file system is left as it is", ALL => refused_content;
+    "adopt: a file system with other data behind it is left as it is", MORE => data_behind;
+    "adopt: a file system that cannot be mounted, or not written, is left as it is", MORE
+        => unmountable;
+    "adopt: an ext4 that asks something of every mount is left as it is", MORE => demanding;
+    "adopt: an image in use, a copy and whatever is no plain file are refused", ALL
+        => refused_files;
+}
 
 const MORE: &[Need] = &[
     Need::Root,

@@ -8,7 +8,7 @@ use crate::{
     pieces::{MIB, POD, TRACED, pool, stopped::Stopped},
     promised::{capacity, install},
 };
-use flexvol_testing::{PersistentVolume, Pod, Points, Sandbox, Test, request};
+use flexvol_testing::{PersistentVolume, Pod, Points, Sandbox, request, tests};
 use std::{
     collections::BTreeMap,
     fs::{self, File},
@@ -20,28 +20,15 @@ use std::{
     process::Command,
 };
 
-pub const TESTS: &[Test] = &[
-    Test {
-        name: "adopt: whoever parts a shared image keeps nobody from the pool, nor loses what he needs",
-        needs: TRACED,
-        run: parted_slowly,
-    },
-    Test {
-        name: "adopt: killed while it parts a shared image, it is completed by a second time or a mount",
-        needs: TRACED,
-        run: parted_twice,
-    },
-    Test {
-        name: "adopt: an image that cannot be parted after all is given back",
-        needs: TRACED,
-        run: given_back,
-    },
-    Test {
-        name: "adopt: an image that can be neither parted nor given back stays a volume, and is completed",
-        needs: TRACED,
-        run: kept,
-    },
-];
+tests! {
+    "adopt: whoever parts a shared image keeps nobody from the pool, nor loses what he needs", TRACED
+        => parted_slowly;
+    "adopt: killed while it parts a shared image, it is completed by a second time or a mount", TRACED
+        => parted_twice;
+    "adopt: an image that cannot be parted after all is given back", TRACED => given_back;
+    "adopt: an image that can be neither parted nor given back stays a volume, and is completed", TRACED
+        => kept;
+}
 
 const ADOPTED: u64 = 400 * MIB;
 

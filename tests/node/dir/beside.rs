@@ -1,7 +1,7 @@
 //! Pools of one driver beside each other.
 
 use super::{Place, SIZE, on_each};
-use flexvol_testing::{Need, PersistentVolume, Points, Test, request};
+use flexvol_testing::{Need, PersistentVolume, Points, Test, request, tests};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use std::{
     fs::{self, File},
@@ -14,16 +14,11 @@ pub const TESTS: &[Test] = on_each![
     "two pools on one file system promise nothing twice" => beside,
 ];
 
-pub const SERVED: &[Test] = &[Test {
-    name: "dir on btrfs: a pool whose server is gone stops no other pool",
-    needs: &[
-        Need::Root,
-        Need::Filesystem("btrfs"),
-        Need::Filesystem("fuse"),
-        Need::Tool("mkfs.btrfs", "btrfs-progs"),
-    ],
-    run: elsewhere,
-}];
+tests! {
+    SERVED:
+    "dir on btrfs: a pool whose server is gone stops no other pool", &[Need::Root, Need::Filesystem("btrfs"), Need::Filesystem("fuse"), Need::Tool("mkfs.btrfs", "btrfs-progs")]
+        => elsewhere;
+}
 
 fn beside(place: &Place, points: &Points) {
     let volume = place.volume("pv");

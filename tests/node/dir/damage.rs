@@ -2,7 +2,7 @@
 
 use super::{GROWN, MIB, Place, SIZE, on_each, run, total, write};
 use crate::by_hand::said;
-use flexvol_testing::{PersistentVolume, Points, Test, request};
+use flexvol_testing::{PersistentVolume, Points, Test, request, tests};
 use rustix::fs::{XattrFlags, major, minor};
 use std::{fs, os::unix::fs::MetadataExt, path::Path, process::Command};
 
@@ -13,29 +13,19 @@ pub const TESTS: &[Test] = on_each![
     "a pod is not promised what a file system that became read-only cannot keep" => read_only,
 ];
 
-pub const XFS: &[Test] = &[Test {
-    name: "dir on xfs: blocks that files share are not promised twice",
-    needs: super::XFS,
-    run: clones,
-}];
+tests! {
+    XFS:
+    "dir on xfs: blocks that files share are not promised twice", super::XFS => clones;
+}
 
-pub const BTRFS: &[Test] = &[
-    Test {
-        name: "dir on btrfs: a volume that was copied is refused, and nothing around it is limited",
-        needs: super::BTRFS,
-        run: copied,
-    },
-    Test {
-        name: "dir on btrfs: a kernel without openat2 has volumes too",
-        needs: super::BTRFS,
-        run: without_openat2,
-    },
-    Test {
-        name: "dir on btrfs: while the kernel has lost count, nothing is promised",
-        needs: super::BTRFS,
-        run: lost_count,
-    },
-];
+tests! {
+    BTRFS:
+    "dir on btrfs: a volume that was copied is refused, and nothing around it is limited", super::BTRFS
+        => copied;
+    "dir on btrfs: a kernel without openat2 has volumes too", super::BTRFS => without_openat2;
+    "dir on btrfs: while the kernel has lost count, nothing is promised", super::BTRFS
+        => lost_count;
+}
 
 pub(super) const RECORD: &str = "trusted.flexvol.limit";
 

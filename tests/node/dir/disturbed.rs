@@ -5,7 +5,7 @@ use crate::by_hand::{said, said_json};
 use flexvol_testing::{
     Call,
     Disturbance::{self, Errors, Kill},
-    Disturbed, PersistentVolume, Points, Test, request,
+    Disturbed, PersistentVolume, Points, Test, request, tests,
 };
 use std::fs;
 
@@ -13,19 +13,14 @@ pub const TESTS: &[Test] = on_each![
     "every callout, killed anywhere, is finished by its repetition" => killed,
 ];
 
-/// XFS is asked in the same way as ext4.
-pub const ERRORS: &[Test] = &[
-    Test {
-        name: "dir on ext4: every callout, refused by the kernel anywhere, says so and is finished by its repetition",
-        needs: super::EXT4,
-        run: |points| refused(&Place::new("ext4"), points),
-    },
-    Test {
-        name: "dir on btrfs: every callout, refused by the kernel anywhere, says so and is finished by its repetition",
-        needs: super::BTRFS,
-        run: |points| refused(&Place::new("btrfs"), points),
-    },
-];
+// XFS is asked in the same way as ext4.
+tests! {
+    ERRORS:
+    "dir on ext4: every callout, refused by the kernel anywhere, says so and is finished by its repetition", super::EXT4
+        => |points| refused(&Place::new("ext4"), points);
+    "dir on btrfs: every callout, refused by the kernel anywhere, says so and is finished by its repetition", super::BTRFS
+        => |points| refused(&Place::new("btrfs"), points);
+}
 
 fn killed(place: &Place, points: &Points) {
     all(place, Kill, points);

@@ -4,7 +4,7 @@ use super::{
     GROWN, MIB, Place, SIZE, eventually, length, nobody, on_each, open_to_all, run, total, write,
 };
 use crate::by_hand::said;
-use flexvol_testing::{Baseline, Points, Random, Test, budget};
+use flexvol_testing::{Baseline, Points, Random, Test, budget, tests};
 use std::{
     collections::BTreeMap,
     fs,
@@ -23,28 +23,17 @@ pub const TESTS: &[Test] = on_each![
     "the pod's group gets the root of a full volume's directory, and a full volume is deleted" => full_to_the_end,
 ];
 
-pub const PROJECTS: &[Test] = &[
-    Test {
-        name: "dir on xfs: a pod with a user namespace of its own cannot leave its project",
-        needs: super::XFS,
-        run: |points| confined(&Place::new("xfs"), points),
-    },
-    Test {
-        name: "dir on ext4: a pod with a user namespace of its own cannot leave its project",
-        needs: super::EXT4,
-        run: |points| confined(&Place::new("ext4"), points),
-    },
-    Test {
-        name: "dir on xfs: files are limited too, and a neighbour still makes some",
-        needs: super::XFS,
-        run: |points| files(&Place::new("xfs"), points),
-    },
-    Test {
-        name: "dir on ext4: files are limited too, and a neighbour still makes some",
-        needs: super::EXT4,
-        run: |points| files(&Place::new("ext4"), points),
-    },
-];
+tests! {
+    PROJECTS:
+    "dir on xfs: a pod with a user namespace of its own cannot leave its project", super::XFS
+        => |points| confined(&Place::new("xfs"), points);
+    "dir on ext4: a pod with a user namespace of its own cannot leave its project", super::EXT4
+        => |points| confined(&Place::new("ext4"), points);
+    "dir on xfs: files are limited too, and a neighbour still makes some", super::XFS
+        => |points| files(&Place::new("xfs"), points);
+    "dir on ext4: files are limited too, and a neighbour still makes some", super::EXT4
+        => |points| files(&Place::new("ext4"), points);
+}
 
 /// The system calls of a growth that change something of the directory.
 const CHANGES: &str = "trace=ioctl,fsetxattr,fremovexattr";

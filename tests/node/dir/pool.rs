@@ -2,7 +2,7 @@
 
 use super::{MIB, Place, SIZE, install, on_each};
 use crate::by_hand::{complaint, said, said_json};
-use flexvol_testing::{Baseline, Need, PersistentVolume, Points, Test, request};
+use flexvol_testing::{Baseline, Need, PersistentVolume, Points, Test, request, tests};
 use std::{collections::BTreeSet, fs, process::Command, thread};
 
 pub const TESTS: &[Test] = on_each![
@@ -12,29 +12,15 @@ pub const TESTS: &[Test] = on_each![
     "attached, it is mounted for the node and then for its pods" => attached,
 ];
 
-pub const PROJECTS: &[Test] = &[
-    Test {
-        name: "dir on xfs: a project is not used again while anything has it",
-        needs: super::XFS,
-        run: |points| reuse(&Place::new("xfs"), points),
-    },
-    Test {
-        name: "dir on ext4: a project is not used again while anything has it",
-        needs: super::EXT4,
-        run: |points| reuse(&Place::new("ext4"), points),
-    },
-    Test {
-        name: "dir: where nothing limits directories no volume is made, and what to turn on is said",
-        needs: &[
-            Need::Root,
-            Need::Filesystem("btrfs"),
-            Need::Tool("mkfs.xfs", "xfsprogs"),
-            Need::Tool("mkfs.ext4", "e2fsprogs"),
-            Need::Tool("mkfs.btrfs", "btrfs-progs"),
-        ],
-        run: refused,
-    },
-];
+tests! {
+    PROJECTS:
+    "dir on xfs: a project is not used again while anything has it", super::XFS
+        => |points| reuse(&Place::new("xfs"), points);
+    "dir on ext4: a project is not used again while anything has it", super::EXT4
+        => |points| reuse(&Place::new("ext4"), points);
+    "dir: where nothing limits directories no volume is made, and what to turn on is said", &[Need::Root, Need::Filesystem("btrfs"), Need::Tool("mkfs.xfs", "xfsprogs"), Need::Tool("mkfs.ext4", "e2fsprogs"), Need::Tool("mkfs.btrfs", "btrfs-progs")]
+        => refused;
+}
 
 /// What can be provisioned, by the driver's own word.
 fn capacity(driver: &flexvol_testing::Driver) -> u64 {

@@ -1,7 +1,7 @@
 //! Deleting what pods make of a volume.
 
 use super::{Place, SIZE, on_each, run, write};
-use flexvol_testing::{Baseline, Points, Test};
+use flexvol_testing::{Baseline, Points, Test, tests};
 use std::{
     fs::{self, File},
     io::Write,
@@ -14,11 +14,11 @@ pub const TESTS: &[Test] = on_each![
     "a volume with files and directories that nobody may change is deleted" => unchangeable,
 ];
 
-pub const BTRFS: &[Test] = &[Test {
-    name: "dir on btrfs: a volume with snapshots, read-only or deep in one another, is deleted",
-    needs: super::BTRFS,
-    run: snapshots,
-}];
+tests! {
+    BTRFS:
+    "dir on btrfs: a volume with snapshots, read-only or deep in one another, is deleted", super::BTRFS
+        => snapshots;
+}
 
 fn full_and_deep(place: &Place, _: &Points) {
     let before = Baseline::of(&place.sandbox);

@@ -7,7 +7,7 @@ use flexvol_host::{
     pool::Reserve,
 };
 use flexvol_sdk::{Bytes, Handle};
-use flexvol_testing::{Baseline, Need, Points, Test, below};
+use flexvol_testing::{Baseline, Need, Points, below, tests};
 use std::{
     fs,
     io::{Read, Write},
@@ -16,33 +16,15 @@ use std::{
     process::{Command, Stdio},
 };
 
-pub const TESTS: &[Test] = &[
-    Test {
-        name: "pods share a directory volume, and deleting waits for all of them",
-        needs: ROOT,
-        run: pods_share,
-    },
-    Test {
-        name: "a part of a volume that is mounted elsewhere keeps it from being deleted",
-        needs: ROOT,
-        run: sub_path,
-    },
-    Test {
-        name: "a directory mounted only in another mount namespace is not deleted",
-        needs: &[Need::Root, Need::Tool("unshare", "util-linux")],
-        run: elsewhere,
-    },
-    Test {
-        name: "deleting follows no link, enters no mount and leaves other volumes alone",
-        needs: ROOT,
-        run: confined_removal,
-    },
-    Test {
-        name: "what a killed process left of a directory is swept",
-        needs: ROOT,
-        run: sweep,
-    },
-];
+tests! {
+    "pods share a directory volume, and deleting waits for all of them", ROOT => pods_share;
+    "a part of a volume that is mounted elsewhere keeps it from being deleted", ROOT => sub_path;
+    "a directory mounted only in another mount namespace is not deleted", &[Need::Root, Need::Tool("unshare", "util-linux")]
+        => elsewhere;
+    "deleting follows no link, enters no mount and leaves other volumes alone", ROOT
+        => confined_removal;
+    "what a killed process left of a directory is swept", ROOT => sweep;
+}
 
 fn pods_share(_: &Points) {
     let place = Place::new();

@@ -6,7 +6,7 @@ use flexvol_host::{
     lock,
 };
 use flexvol_sdk::ErrorKind;
-use flexvol_testing::{Need, Points, Test, leave_mounts};
+use flexvol_testing::{Need, Points, leave_mounts, tests};
 use nix::{
     mount::{MsFlags, mount},
     sched::{CpuSet, sched_getaffinity, sched_setaffinity},
@@ -23,28 +23,15 @@ use std::{
     time::Duration,
 };
 
-pub const TESTS: &[Test] = &[
-    Test {
-        name: "a killed driver's child still holds the volume's lock",
-        needs: &[Need::Root],
-        run: orphan,
-    },
-    Test {
-        name: "a killed driver's child that closes what it inherits still holds the volume's lock",
-        needs: &[Need::Root, Need::Tool("bash", "bash")],
-        run: closing_orphan,
-    },
-    Test {
-        name: "a lock is not broken for what others lock",
-        needs: &[Need::Root, Need::Tool("flock", "util-linux")],
-        run: strangers_inode,
-    },
-    Test {
-        name: "a killed driver's child holds the lock also while the driver is not waited for",
-        needs: &[Need::Root, Need::Tool("flock", "util-linux")],
-        run: zombie,
-    },
-];
+tests! {
+    "a killed driver's child still holds the volume's lock", &[Need::Root] => orphan;
+    "a killed driver's child that closes what it inherits still holds the volume's lock", &[Need::Root, Need::Tool("bash", "bash")]
+        => closing_orphan;
+    "a lock is not broken for what others lock", &[Need::Root, Need::Tool("flock", "util-linux")]
+        => strangers_inode;
+    "a killed driver's child holds the lock also while the driver is not waited for", &[Need::Root, Need::Tool("flock", "util-linux")]
+        => zombie;
+}
 
 /// Longer than it is looked whether a process that ends moves.
 const BEYOND_GRACE: Duration = Duration::from_secs(5);

@@ -4,32 +4,18 @@ use super::{Fixture, SIZE, eventually_detached, inode_under};
 use crate::bench::{mount, run};
 use flexvol_host::{Device, DeviceNumber, VolumeId, loop_device, mount::unmount, pool::Allocation};
 use flexvol_sdk::{ErrorKind, Filesystem};
-use flexvol_testing::{Need, Points, Test, leave_mounts};
+use flexvol_testing::{Need, Points, leave_mounts, tests};
 use nix::mount::MsFlags;
 use std::thread;
 
-pub const TESTS: &[Test] = &[
-    Test {
-        name: "a device that somebody else attached is adopted if it fits and refused if not",
-        needs: &[Need::Root, LOSETUP],
-        run: strangers,
-    },
-    Test {
-        name: "a released device goes, at once or with its last mount",
-        needs: &[Need::Root, LOSETUP, E2FS],
-        run: released,
-    },
-    Test {
-        name: "a claim sees mounts, also in other namespaces",
-        needs: &[Need::Root, E2FS],
-        run: claims,
-    },
-    Test {
-        name: "loop devices work where /dev has no nodes",
-        needs: &[Need::Root],
-        run: without_devtmpfs,
-    },
-];
+tests! {
+    "a device that somebody else attached is adopted if it fits and refused if not", &[Need::Root, LOSETUP]
+        => strangers;
+    "a released device goes, at once or with its last mount", &[Need::Root, LOSETUP, E2FS]
+        => released;
+    "a claim sees mounts, also in other namespaces", &[Need::Root, E2FS] => claims;
+    "loop devices work where /dev has no nodes", &[Need::Root] => without_devtmpfs;
+}
 
 const LOSETUP: Need = Need::Tool("losetup", "mount");
 const E2FS: Need = Need::Tool("mkfs.ext4", "e2fsprogs");

@@ -7,7 +7,7 @@ use flexvol_host::{
     mountinfo,
 };
 use flexvol_sdk::{ErrorKind, Filesystem};
-use flexvol_testing::{Need, Points, Test, leave_mounts};
+use flexvol_testing::{Need, Points, leave_mounts, tests};
 use nix::mount::MsFlags;
 use std::{
     ffi::OsStr,
@@ -19,38 +19,15 @@ use std::{
     time::Duration,
 };
 
-pub const TESTS: &[Test] = &[
-    Test {
-        name: "stacked mounts go one by one, the topmost first",
-        needs: &[Need::Root, E2FS],
-        run: stacked,
-    },
-    Test {
-        name: "whoever only looks at a mount does not keep it",
-        needs: &[Need::Root, E2FS],
-        run: looked_at,
-    },
-    Test {
-        name: "a mount in use is busy and stays",
-        needs: &[Need::Root, E2FS],
-        run: busy,
-    },
-    Test {
-        name: "a dead file system is unmounted",
-        needs: &[Need::Root],
-        run: dead,
-    },
-    Test {
-        name: "data that could not be written is reported and the volume is unmounted",
-        needs: &[Need::Root, XFS, Need::Tool("xfs_io", "xfsprogs")],
-        run: shut_down,
-    },
-    Test {
-        name: "a mount in another mount namespace keeps the device busy",
-        needs: &[Need::Root, E2FS],
-        run: elsewhere,
-    },
-];
+tests! {
+    "stacked mounts go one by one, the topmost first", &[Need::Root, E2FS] => stacked;
+    "whoever only looks at a mount does not keep it", &[Need::Root, E2FS] => looked_at;
+    "a mount in use is busy and stays", &[Need::Root, E2FS] => busy;
+    "a dead file system is unmounted", &[Need::Root] => dead;
+    "data that could not be written is reported and the volume is unmounted", &[Need::Root, XFS, Need::Tool("xfs_io", "xfsprogs")]
+        => shut_down;
+    "a mount in another mount namespace keeps the device busy", &[Need::Root, E2FS] => elsewhere;
+}
 
 fn stacked(_: &Points) {
     let bench = Bench::new();

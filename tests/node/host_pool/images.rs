@@ -7,7 +7,7 @@ use super::{
 use crate::host_lock::any_volume;
 use flexvol_host::pool::Allocation;
 use flexvol_sdk::{ErrorKind, Filesystem};
-use flexvol_testing::{Need, Points, Test};
+use flexvol_testing::{Need, Points, tests};
 use nix::{mount::MsFlags, sys::stat::Mode, unistd::mkfifo};
 use std::{
     collections::HashSet,
@@ -18,28 +18,14 @@ use std::{
     thread,
 };
 
-pub const TESTS: &[Test] = &[
-    Test {
-        name: "a volume's image appears whole, is found by its inode, and goes",
-        needs: &[Need::Root, E2FS, XFS, BTRFS],
-        run: created,
-    },
-    Test {
-        name: "only a plain file of root's with one name is an image",
-        needs: &[Need::Root],
-        run: not_an_image,
-    },
-    Test {
-        name: "an image that is swapped with a link is never followed",
-        needs: &[Need::Root],
-        run: swapped,
-    },
-    Test {
-        name: "an image that its owner opens while it is taken over is given back to him",
-        needs: &[Need::Root],
-        run: opened_meanwhile,
-    },
-];
+tests! {
+    "a volume's image appears whole, is found by its inode, and goes", &[Need::Root, E2FS, XFS, BTRFS]
+        => created;
+    "only a plain file of root's with one name is an image", &[Need::Root] => not_an_image;
+    "an image that is swapped with a link is never followed", &[Need::Root] => swapped;
+    "an image that its owner opens while it is taken over is given back to him", &[Need::Root]
+        => opened_meanwhile;
+}
 
 fn opened_meanwhile(_: &Points) {
     let (bench, pool) = small();

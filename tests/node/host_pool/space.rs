@@ -4,7 +4,7 @@ use super::{BTRFS, E2FS, MIB, NO_RESERVE, XFS, bytes, file_of, image, on_disk};
 use crate::{bench::Bench, copied::copy, host_lock::any_volume};
 use flexvol_host::pool::{Allocation, Pool, Reserve};
 use flexvol_sdk::{Bytes, ErrorKind, Filesystem};
-use flexvol_testing::{Need, Points, Test};
+use flexvol_testing::{Need, Points, tests};
 use nix::fcntl::{FallocateFlags, fallocate};
 use std::{
     fs::File,
@@ -13,33 +13,17 @@ use std::{
     time::{Duration, Instant},
 };
 
-pub const TESTS: &[Test] = &[
-    Test {
-        name: "a volume that does not fit leaves the pool as it was and neighbours writing",
-        needs: &[Need::Root, E2FS, XFS],
-        run: full,
-    },
-    Test {
-        name: "an extension that does not fit leaves the image as it was",
-        needs: &[Need::Root, E2FS, XFS, BTRFS],
-        run: extension_fails,
-    },
-    Test {
-        name: "an extension is finished after a cut and gives back what a trim took",
-        needs: &[Need::Root, E2FS, XFS],
-        run: extension_heals,
-    },
-    Test {
-        name: "an extension gives an image what it shares with a copy, and no room that there is not",
-        needs: &[Need::Root, XFS],
-        run: extension_parts,
-    },
-    Test {
-        name: "volumes made at once share what the pool has and no more",
-        needs: &[Need::Root, E2FS],
-        run: crowd,
-    },
-];
+tests! {
+    "a volume that does not fit leaves the pool as it was and neighbours writing", &[Need::Root, E2FS, XFS]
+        => full;
+    "an extension that does not fit leaves the image as it was", &[Need::Root, E2FS, XFS, BTRFS]
+        => extension_fails;
+    "an extension is finished after a cut and gives back what a trim took", &[Need::Root, E2FS, XFS]
+        => extension_heals;
+    "an extension gives an image what it shares with a copy, and no room that there is not", &[Need::Root, XFS]
+        => extension_parts;
+    "volumes made at once share what the pool has and no more", &[Need::Root, E2FS] => crowd;
+}
 
 /// Free space once the file system has settled.
 pub(super) fn free(pool: &Pool, bench: &Bench) -> Bytes {

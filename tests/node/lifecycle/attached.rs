@@ -2,26 +2,15 @@
 
 use super::{ALL, MIB, fill, measured};
 use crate::sandbox;
-use flexvol_testing::{Baseline, Outcome, PersistentVolume, Pod, Points, Test, below, request};
+use flexvol_testing::{Baseline, Outcome, PersistentVolume, Pod, Points, below, request, tests};
 use std::fs;
 
-pub const TESTS: &[Test] = &[
-    Test {
-        name: "an attached volume is shared by pods and leaves nothing",
-        needs: ALL,
-        run: attached,
-    },
-    Test {
-        name: "a stranger's pod attaches a blank volume, and its owner's file system is made",
-        needs: ALL,
-        run: attached_by_a_stranger,
-    },
-    Test {
-        name: "of two names of an attached volume only one is mounted for the node",
-        needs: ALL,
-        run: attached_twice,
-    },
-];
+tests! {
+    "an attached volume is shared by pods and leaves nothing", ALL => attached;
+    "a stranger's pod attaches a blank volume, and its owner's file system is made", ALL
+        => attached_by_a_stranger;
+    "of two names of an attached volume only one is mounted for the node", ALL => attached_twice;
+}
 
 fn attached(_: &Points) {
     let sandbox = sandbox();

@@ -1,25 +1,18 @@
 //! Copies of a group and of its disks, which have its volumes too.
 
 use super::{GROUP, GROWN, MIB, NEEDS, Node, SIZE, fill, group, lvm, output};
-use flexvol_testing::{Call, Points, Test, request};
+use flexvol_testing::{Call, Points, request, tests};
 use std::{
     fs::{self, File},
     os::unix::fs::FileExt,
     path::Path,
 };
 
-pub const TESTS: &[Test] = &[
-    Test {
-        name: "lvm: a copy of a group is no pool before somebody says so",
-        needs: NEEDS,
-        run: copied_group,
-    },
-    Test {
-        name: "lvm: while a disk of the group has a copy beside it, nothing relies on either",
-        needs: NEEDS,
-        run: copied_disk,
-    },
-];
+tests! {
+    "lvm: a copy of a group is no pool before somebody says so", NEEDS => copied_group;
+    "lvm: while a disk of the group has a copy beside it, nothing relies on either", NEEDS
+        => copied_disk;
+}
 
 /// As a copy of its disks shows a group: the same tags, and another UUID.
 fn copied_group(points: &Points) {

@@ -3,21 +3,14 @@
 use super::{
     GROUP, GROWN, MIB, NEEDS, SIZE, fill, flexvol, group, lvm, output, run, size_of_filesystem,
 };
-use flexvol_testing::{Driver, PersistentVolume, Pod, Points, Test, disks};
+use flexvol_testing::{Driver, PersistentVolume, Pod, Points, disks, tests};
 use std::{fs, os::unix::fs::symlink, path::Path, process::Command};
 
-pub const TESTS: &[Test] = &[
-    Test {
-        name: "lvm: the documents' commands on a node with a volume group give a volume that grows",
-        needs: NEEDS,
-        run: by_the_book,
-    },
-    Test {
-        name: "lvm: a verb that names no driver is about the only one that is installed",
-        needs: NEEDS,
-        run: unnamed,
-    },
-];
+tests! {
+    "lvm: the documents' commands on a node with a volume group give a volume that grows", NEEDS
+        => by_the_book;
+    "lvm: a verb that names no driver is about the only one that is installed", NEEDS => unnamed;
+}
 
 const PAGE: &str = include_str!("../../../docs/operate/volume-groups.md");
 

@@ -5,28 +5,21 @@ use super::{
     GROUP, MIB, NEEDS, Node, SIZE, fill, inventory, lvm, output, size_of_filesystem, told,
 };
 use crate::full::expect_exhausted;
-use flexvol_testing::{Call, PersistentVolume, Points, Test, request};
+use flexvol_testing::{Call, PersistentVolume, Points, request, tests};
 use std::fs;
 
-pub const TESTS: &[Test] = &[
-    Test {
-        name: "lvm: a full group refuses each step, which succeeds once there is room",
-        needs: NEEDS,
-        run: |points| {
+tests! {
+    "lvm: a full group refuses each step, which succeeds once there is room", NEEDS => |points| {
             let take = || {
                 drop(lvm(&[
                     "lvcreate", "-qq", "-l", "100%FREE", "-n", "other", GROUP,
                 ]))
             };
             full(&Node::linear(), &take, false, points);
-        },
-    },
-    Test {
-        name: "lvm: a full thin pool fails each step, which succeeds once there is room",
-        needs: NEEDS,
-        run: |points| full(&Node::thin(400 * MIB), &fill_thin_pool, true, points),
-    },
-];
+        };
+    "lvm: a full thin pool fails each step, which succeeds once there is room", NEEDS
+        => |points| full(&Node::thin(400 * MIB), &fill_thin_pool, true, points);
+}
 
 /// Somebody else's volume takes all the blocks there are.
 fn fill_thin_pool() {

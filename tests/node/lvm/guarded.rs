@@ -1,50 +1,23 @@
 //! What others do to a group, and to its devices, costs nobody's data and stops nobody else.
 
 use super::{GROUP, GROWN, MIB, NEEDS, Node, SIZE, fill, inventory, lvm, output, run, told};
-use flexvol_testing::{Call, PersistentVolume, Points, Test, request};
+use flexvol_testing::{Call, PersistentVolume, Points, request, tests};
 use std::{
     fs::{self, File},
     os::unix::fs::{FileExt, PermissionsExt},
     path::Path,
 };
 
-pub const TESTS: &[Test] = &[
-    Test {
-        name: "lvm: no callout waits for a stopped thin pool",
-        needs: NEEDS,
-        run: stopped_pool,
-    },
-    Test {
-        name: "lvm: a volume with somebody's snapshot is not deleted",
-        needs: NEEDS,
-        run: snapshots,
-    },
-    Test {
-        name: "lvm: a device that lies on a volume is named where it is in the way",
-        needs: NEEDS,
-        run: held,
-    },
-    Test {
-        name: "lvm: a volume that cannot be made leaves nothing, however often it is tried",
-        needs: NEEDS,
-        run: failing,
-    },
-    Test {
-        name: "lvm: a mark that cannot be read is in nobody's way but its own volume's",
-        needs: NEEDS,
-        run: unreadable,
-    },
-    Test {
-        name: "lvm: a blank volume that grows over old data is blank",
-        needs: NEEDS,
-        run: grown_blank,
-    },
-    Test {
-        name: "lvm: a group whose metadata is nearly full gets no more volumes, and keeps those it has",
-        needs: NEEDS,
-        run: full_metadata,
-    },
-];
+tests! {
+    "lvm: no callout waits for a stopped thin pool", NEEDS => stopped_pool;
+    "lvm: a volume with somebody's snapshot is not deleted", NEEDS => snapshots;
+    "lvm: a device that lies on a volume is named where it is in the way", NEEDS => held;
+    "lvm: a volume that cannot be made leaves nothing, however often it is tried", NEEDS => failing;
+    "lvm: a mark that cannot be read is in nobody's way but its own volume's", NEEDS => unreadable;
+    "lvm: a blank volume that grows over old data is blank", NEEDS => grown_blank;
+    "lvm: a group whose metadata is nearly full gets no more volumes, and keeps those it has", NEEDS
+        => full_metadata;
+}
 
 /// Text of a group's metadata that is nobody's volume: tags.
 fn full_metadata(points: &Points) {

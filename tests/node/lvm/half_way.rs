@@ -4,35 +4,21 @@ use super::{
     GROUP, GROWN, MIB, NEEDS, Node, SIZE, fill, flexvol, lvm, mapping, mappings, output, run,
     size_of_filesystem, told,
 };
-use flexvol_testing::{Call, PersistentVolume, Points, Random, Test, budget};
+use flexvol_testing::{Call, PersistentVolume, Points, Random, budget, tests};
 use std::{
     fs::{self, File},
     os::unix::fs::FileExt,
     time::Instant,
 };
 
-pub const TESTS: &[Test] = &[
-    Test {
-        name: "lvm: growth goes on where the volume has its size and the file system has not",
-        needs: NEEDS,
-        run: storage_first,
-    },
-    Test {
-        name: "lvm: no callout waits for a suspended device",
-        needs: NEEDS,
-        run: suspended,
-    },
-    Test {
-        name: "lvm: an lvextend killed at any ioctl is completed by the next growth",
-        needs: NEEDS,
-        run: extended,
-    },
-    Test {
-        name: "lvm: an xfs whose growth was cut keeps 60 of 60 files, also when it is repaired",
-        needs: NEEDS,
-        run: cut_xfs,
-    },
-];
+tests! {
+    "lvm: growth goes on where the volume has its size and the file system has not", NEEDS
+        => storage_first;
+    "lvm: no callout waits for a suspended device", NEEDS => suspended;
+    "lvm: an lvextend killed at any ioctl is completed by the next growth", NEEDS => extended;
+    "lvm: an xfs whose growth was cut keeps 60 of 60 files, also when it is repaired", NEEDS
+        => cut_xfs;
+}
 
 fn extend(volume: &PersistentVolume, to: u64) {
     let path = format!("{GROUP}/flexvol-{}", volume.id());

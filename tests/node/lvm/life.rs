@@ -4,51 +4,22 @@ use super::{
     GROUP, GROWERS, GROWN, MIB, NEEDS, Node, SIZE, fill, flexvol, inventory, lvm, mappings, run,
     size_of_filesystem, told,
 };
-use flexvol_testing::{Baseline, Hidden, Outcome, PersistentVolume, Points, Test, request};
+use flexvol_testing::{Baseline, Hidden, Outcome, PersistentVolume, Points, request, tests};
 use std::{fs, path::Path, thread};
 
-pub const TESTS: &[Test] = &[
-    Test {
-        name: "lvm: linear volumes are mounted, filled, grown while mounted and deleted",
-        needs: NEEDS,
-        run: |points| life(&Node::linear(), points),
-    },
-    Test {
-        name: "lvm: thin volumes are mounted, filled, grown while mounted and deleted",
-        needs: NEEDS,
-        run: |points| life(&Node::thin(1200 * MIB), points),
-    },
-    Test {
-        name: "lvm: an attached volume is shared by pods and leaves nothing",
-        needs: NEEDS,
-        run: attached,
-    },
-    Test {
-        name: "lvm: parallel provisions of one name make one volume, also after a reboot",
-        needs: NEEDS,
-        run: names,
-    },
-    Test {
-        name: "lvm: a volume that is mounted or open is not deleted",
-        needs: NEEDS,
-        run: in_use,
-    },
-    Test {
-        name: "lvm: an unused volume is deactivated where that is wanted",
-        needs: NEEDS,
-        run: deactivated,
-    },
-    Test {
-        name: "lvm: mounting an active volume runs lvm once",
-        needs: NEEDS,
-        run: cheap,
-    },
-    Test {
-        name: "lvm: volumes are unmounted while their group is missing, and nothing else is done",
-        needs: NEEDS,
-        run: missing,
-    },
-];
+tests! {
+    "lvm: linear volumes are mounted, filled, grown while mounted and deleted", NEEDS
+        => |points| life(&Node::linear(), points);
+    "lvm: thin volumes are mounted, filled, grown while mounted and deleted", NEEDS
+        => |points| life(&Node::thin(1200 * MIB), points);
+    "lvm: an attached volume is shared by pods and leaves nothing", NEEDS => attached;
+    "lvm: parallel provisions of one name make one volume, also after a reboot", NEEDS => names;
+    "lvm: a volume that is mounted or open is not deleted", NEEDS => in_use;
+    "lvm: an unused volume is deactivated where that is wanted", NEEDS => deactivated;
+    "lvm: mounting an active volume runs lvm once", NEEDS => cheap;
+    "lvm: volumes are unmounted while their group is missing, and nothing else is done", NEEDS
+        => missing;
+}
 
 /// Nothing that could grow a file system by itself is there while it grows.
 fn life(node: &Node, points: &Points) {

@@ -1,26 +1,14 @@
 //! Volumes that lost something: their end, or LVM's sight of their device.
 
 use super::{GROUP, GROWN, MIB, NEEDS, Node, SIZE, fill, inventory, lvm, mappings, run, told};
-use flexvol_testing::{Pod, Points, Test, request};
+use flexvol_testing::{Pod, Points, request, tests};
 use std::fs;
 
-pub const TESTS: &[Test] = &[
-    Test {
-        name: "lvm: a volume that lost its end is neither mounted nor made to look whole",
-        needs: NEEDS,
-        run: cut,
-    },
-    Test {
-        name: "lvm: a device that is larger than the metadata knows keeps what it has",
-        needs: NEEDS,
-        run: forgotten,
-    },
-    Test {
-        name: "lvm: a volume whose device LVM cannot see is not removed",
-        needs: NEEDS,
-        run: unseen,
-    },
-];
+tests! {
+    "lvm: a volume that lost its end is neither mounted nor made to look whole", NEEDS => cut;
+    "lvm: a device that is larger than the metadata knows keeps what it has", NEEDS => forgotten;
+    "lvm: a volume whose device LVM cannot see is not removed", NEEDS => unseen;
+}
 
 /// As `lvreduce` by hand leaves it, or metadata of before a growth.
 fn cut(points: &Points) {

@@ -3,21 +3,14 @@
 use super::{
     GROUP, MIB, NEEDS, SIZE, flexvol, group, install, inventory, lvm, output, run, thin_pool,
 };
-use flexvol_testing::{Hidden, PersistentVolume, Points, Sandbox, Test, disks, json, request};
+use flexvol_testing::{Hidden, PersistentVolume, Points, Sandbox, disks, json, request, tests};
 use std::{fs, path::Path};
 
-pub const TESTS: &[Test] = &[
-    Test {
-        name: "lvm: nothing is made in a group that is no pool, and doctor says what is missing",
-        needs: NEEDS,
-        run: explained,
-    },
-    Test {
-        name: "lvm: capacity is what can be had, also of stripes on unequal disks",
-        needs: NEEDS,
-        run: capacity,
-    },
-];
+tests! {
+    "lvm: nothing is made in a group that is no pool, and doctor says what is missing", NEEDS
+        => explained;
+    "lvm: capacity is what can be had, also of stripes on unequal disks", NEEDS => capacity;
+}
 
 /// What doctor says of what is wrong: each problem and its remedy.
 fn doctor(sandbox: &Sandbox) -> Vec<String> {

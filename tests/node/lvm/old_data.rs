@@ -1,30 +1,20 @@
 //! Logical volumes in which something is already: it is wiped, begun again, or taken over with its data.
 
 use super::{GROUP, GROWN, MIB, NEEDS, Node, SIZE, fill, flexvol, lvm, output, run, thin_pool};
-use flexvol_testing::{PersistentVolume, Pod, Points, Test, volume_id};
+use flexvol_testing::{PersistentVolume, Pod, Points, tests, volume_id};
 use std::{
     fs::{self, File},
     os::unix::fs::{FileExt, symlink},
     thread,
 };
 
-pub const TESTS: &[Test] = &[
-    Test {
-        name: "lvm: a new volume on old data is wiped, and one with anything new is not formatted",
-        needs: NEEDS,
-        run: old_data,
-    },
-    Test {
-        name: "lvm: what was committed and not finished is begun again, or removed by gc",
-        needs: NEEDS,
-        run: unfinished,
-    },
-    Test {
-        name: "lvm: a logical volume with a file system is taken over, with its data",
-        needs: NEEDS,
-        run: adopted,
-    },
-];
+tests! {
+    "lvm: a new volume on old data is wiped, and one with anything new is not formatted", NEEDS
+        => old_data;
+    "lvm: what was committed and not finished is begun again, or removed by gc", NEEDS
+        => unfinished;
+    "lvm: a logical volume with a file system is taken over, with its data", NEEDS => adopted;
+}
 
 fn old_data(points: &Points) {
     let node = Node::linear();

@@ -2,7 +2,7 @@
 
 use super::{GROUP, GROWN, NEEDS, Node, lvm};
 use crate::readable::expect_no_handle;
-use flexvol_testing::{Points, Test};
+use flexvol_testing::{Points, tests};
 use std::{
     collections::BTreeSet,
     fs,
@@ -11,11 +11,9 @@ use std::{
     time::Duration,
 };
 
-pub const TESTS: &[Test] = &[Test {
-    name: "lvm: who is not root reads no handle, and no key of a pool",
-    needs: NEEDS,
-    run: hidden,
-}];
+tests! {
+    "lvm: who is not root reads no handle, and no key of a pool", NEEDS => hidden;
+}
 
 /// What everybody may read of each program that was started with these words.
 fn command_lines(with: &str, until: &AtomicBool) -> BTreeSet<String> {

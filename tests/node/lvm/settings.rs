@@ -1,14 +1,12 @@
 //! What an administrator may say in lvm.conf about the looks of reports.
 
 use super::{GROWN, NEEDS, Node, inventory};
-use flexvol_testing::{Outcome, Points, Test, json};
+use flexvol_testing::{Outcome, Points, json, tests};
 use std::fs;
 
-pub const TESTS: &[Test] = &[Test {
-    name: "lvm: reports are understood whatever lvm.conf says of their form",
-    needs: NEEDS,
-    run: forms,
-}];
+tests! {
+    "lvm: reports are understood whatever lvm.conf says of their form", NEEDS => forms;
+}
 
 const CONFIGURATION: &str = "/etc/lvm/lvm.conf";
 

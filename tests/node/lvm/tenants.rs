@@ -1,50 +1,26 @@
 //! Disks of the node that others write as they like: raw disks of pods and of virtual machines.
 
 use super::{GROUP, NEEDS, Node, SIZE, flexvol, lvm, output};
-use flexvol_testing::{PersistentVolume, Points, Test, disks, request};
+use flexvol_testing::{PersistentVolume, Points, disks, request, tests};
 use std::{
     fs,
     os::unix::fs::{FileExt, PermissionsExt},
     path::Path,
 };
 
-pub const TESTS: &[Test] = &[
-    Test {
-        name: "lvm: a tenant's group of the same name takes nothing from the pool",
-        needs: NEEDS,
-        run: same_name,
-    },
-    Test {
-        name: "lvm: a tenant's disk with newer metadata of the group is not believed",
-        needs: NEEDS,
-        run: forged,
-    },
-    Test {
-        name: "lvm: a tenant's group that says it is the pool is passed over",
-        needs: NEEDS,
-        run: pretended,
-    },
-    Test {
-        name: "lvm: a tenant's group does not become the pool while the pool's disks are away",
-        needs: NEEDS,
-        run: taken_over,
-    },
-    Test {
-        name: "lvm: a device on a tenant's disk that has a volume's UUIDs is not taken for the volume",
-        needs: NEEDS,
-        run: |points| impersonated("evil", &["vg_uuid", "lv_uuid"], points),
-    },
-    Test {
-        name: "lvm: a device on a tenant's disk that has a volume's UUIDs and names is not taken for the volume",
-        needs: NEEDS,
-        run: |points| impersonated(GROUP, &["vg_uuid", "lv_uuid"], points),
-    },
-    Test {
-        name: "lvm: a device on a tenant's disk that has a volume's names keeps it from nobody",
-        needs: NEEDS,
-        run: |points| impersonated(GROUP, &[], points),
-    },
-];
+tests! {
+    "lvm: a tenant's group of the same name takes nothing from the pool", NEEDS => same_name;
+    "lvm: a tenant's disk with newer metadata of the group is not believed", NEEDS => forged;
+    "lvm: a tenant's group that says it is the pool is passed over", NEEDS => pretended;
+    "lvm: a tenant's group does not become the pool while the pool's disks are away", NEEDS
+        => taken_over;
+    "lvm: a device on a tenant's disk that has a volume's UUIDs is not taken for the volume", NEEDS
+        => |points| impersonated("evil", &["vg_uuid", "lv_uuid"], points);
+    "lvm: a device on a tenant's disk that has a volume's UUIDs and names is not taken for the volume", NEEDS
+        => |points| impersonated(GROUP, &["vg_uuid", "lv_uuid"], points);
+    "lvm: a device on a tenant's disk that has a volume's names keeps it from nobody", NEEDS
+        => |points| impersonated(GROUP, &[], points);
+}
 
 /// Where the node remembers which group its pool is.
 const RECORD: &str = "/var/lib/flexvol/groups/vg0";

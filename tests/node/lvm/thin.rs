@@ -1,7 +1,7 @@
 //! Thin pools: what they promise, and what happens when they are full.
 
 use super::{GROUP, MIB, NEEDS, Node, SIZE, fill, flexvol, inventory, lvm};
-use flexvol_testing::{Outcome, PersistentVolume, Points, Test, json, request};
+use flexvol_testing::{Outcome, PersistentVolume, Points, json, request, tests};
 use std::{
     fs::File,
     io::Write,
@@ -9,23 +9,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-pub const TESTS: &[Test] = &[
-    Test {
-        name: "lvm: thin volumes are not promised more than their pool has",
-        needs: NEEDS,
-        run: promises,
-    },
-    Test {
-        name: "lvm: a full thin pool fails writes at once, and loses nothing that was synced",
-        needs: NEEDS,
-        run: full,
-    },
-    Test {
-        name: "lvm: a thin pool that was deactivated is asked how full it is, and left as it was found",
-        needs: NEEDS,
-        run: inactive,
-    },
-];
+tests! {
+    "lvm: thin volumes are not promised more than their pool has", NEEDS => promises;
+    "lvm: a full thin pool fails writes at once, and loses nothing that was synced", NEEDS => full;
+    "lvm: a thin pool that was deactivated is asked how full it is, and left as it was found", NEEDS
+        => inactive;
+}
 
 /// An inactive pool does not tell how full it is: it is active as long as it is asked.
 fn inactive(points: &Points) {

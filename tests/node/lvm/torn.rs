@@ -1,18 +1,17 @@
 //! What a power cut may leave of a group's metadata, and how a person has the group back.
 
 use super::{GROUP, GROWN, NEEDS, Node, SIZE, lvm, run};
-use flexvol_testing::{Points, Test, disks, request};
+use flexvol_testing::{Points, disks, request, tests};
 use std::{
     fs::{self, File},
     os::unix::fs::FileExt,
     path::Path,
 };
 
-pub const TESTS: &[Test] = &[Test {
-    name: "lvm: a group whose metadata a cut tore is refused, and its disks have the copy that brings it back",
-    needs: NEEDS,
-    run: torn,
-}];
+tests! {
+    "lvm: a group whose metadata a cut tore is refused, and its disks have the copy that brings it back", NEEDS
+        => torn;
+}
 
 fn torn(points: &Points) {
     let node = Node::linear();

@@ -2,25 +2,18 @@
 //! which finds everything done.
 
 use super::{NEEDS, Node, SIZE, group, output, run};
-use flexvol_testing::{Call, Outcome, PersistentVolume, Points, Test, disks, request};
+use flexvol_testing::{Call, Outcome, PersistentVolume, Points, disks, request, tests};
 use std::{
     fs,
     path::Path,
     time::{Duration, Instant},
 };
 
-pub const TESTS: &[Test] = &[
-    Test {
-        name: "lvm: what a killed call changed is on the disks before its repetition answers",
-        needs: NEEDS,
-        run: unsynced,
-    },
-    Test {
-        name: "lvm: a disk that answers no flush is named, and not waited for without end",
-        needs: NEEDS,
-        run: silent,
-    },
-];
+tests! {
+    "lvm: what a killed call changed is on the disks before its repetition answers", NEEDS
+        => unsynced;
+    "lvm: a disk that answers no flush is named, and not waited for without end", NEEDS => silent;
+}
 
 /// More flushes than a call makes.
 const FLUSHES: usize = 32;

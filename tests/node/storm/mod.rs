@@ -6,8 +6,8 @@ mod place;
 
 use crate::{dir, lvm};
 use flexvol_testing::{
-    Call, Driver, Need, Outcome, PersistentVolume, Pod, Points, Progress, Random, Test, below,
-    budget, patience, request,
+    Call, Driver, Need, Outcome, PersistentVolume, Pod, Points, Progress, Random, below, budget,
+    patience, request, tests,
 };
 use model::{Answered, Asked, PODS, State, explain};
 use place::{Backend, Place};
@@ -19,33 +19,17 @@ use std::{
 
 const NEEDS: &[Need] = &[Need::Root, Need::Tool("mkfs.xfs", "xfsprogs")];
 
-pub const TESTS: &[Test] = &[
-    Test {
-        name: "64 callouts at once on 20 volumes have an order that explains every answer",
-        needs: NEEDS,
-        run: |points| storm("storm", Backend::Loop, HERE, points),
-    },
-    Test {
-        name: "dir on btrfs: 64 callouts at once on 20 volumes have an order that explains every answer",
-        needs: dir::BTRFS,
-        run: |points| storm("storm, dir on btrfs", Backend::Dir("btrfs"), HERE, points),
-    },
-    Test {
-        name: "dir on xfs: 64 callouts at once on 20 volumes have an order that explains every answer",
-        needs: dir::XFS,
-        run: |points| storm("storm, dir on xfs", Backend::Dir("xfs"), HERE, points),
-    },
-    Test {
-        name: "lvm: 24 callouts, 8 at once, on 6 volumes have an order that explains every answer",
-        needs: lvm::NEEDS,
-        run: |points| storm("storm, lvm", Backend::Lvm, LVM, points),
-    },
-    Test {
-        name: "a history that cannot have been is refused",
-        needs: &[],
-        run: |_| model::refuses_contradictions(),
-    },
-];
+tests! {
+    "64 callouts at once on 20 volumes have an order that explains every answer", NEEDS
+        => |points| storm("storm", Backend::Loop, HERE, points);
+    "dir on btrfs: 64 callouts at once on 20 volumes have an order that explains every answer", dir::BTRFS
+        => |points| storm("storm, dir on btrfs", Backend::Dir("btrfs"), HERE, points);
+    "dir on xfs: 64 callouts at once on 20 volumes have an order that explains every answer", dir::XFS
+        => |points| storm("storm, dir on xfs", Backend::Dir("xfs"), HERE, points);
+    "lvm: 24 callouts, 8 at once, on 6 volumes have an order that explains every answer", lvm::NEEDS
+        => |points| storm("storm, lvm", Backend::Lvm, LVM, points);
+    "a history that cannot have been is refused" => |_| model::refuses_contradictions();
+}
 
 /// How large a storm is.
 #[derive(Clone, Copy, Debug)]
