@@ -70,8 +70,7 @@ pub fn open(found: &Mapping) -> Result<Device> {
 /// The device of a volume that has one.
 ///
 /// # Errors
-/// [`ErrorKind::Busy`] where somebody uses one on other disks that has its UUID, [`ErrorKind::Storage`] where it
-/// cannot be told whose it is.
+/// [`ErrorKind::Busy`] where somebody uses one on other disks that has its UUID.
 pub fn mapped(disks: &Disks, uuid: &str, hint: Option<u32>) -> Result<Option<Device>> {
     let Some(found) = mapping::find(hint, |found| found.uuid == uuid)? else {
         return Ok(None);
@@ -81,9 +80,8 @@ pub fn mapped(disks: &Disks, uuid: &str, hint: Option<u32>) -> Result<Option<Dev
     match disks.whose(found.number)? {
         Whose::Own => Ok(Some(device)),
         whose => match device.claim() {
-            // It goes before the volume gets its own.
-            Ok(_) if matches!(whose, Whose::Foreign(_)) => Ok(None),
-            Ok(_) => Err(misplaced(whose)),
+            // A stranger's goes before the volume gets its own; what is unknown keeps it from that.
+            Ok(_) => Ok(None),
             // The lost disk of the group, with a pod on it, most likely: it counts as in use.
             Err(error) if matches!(whose, Whose::Unknown(_)) && error.kind() == ErrorKind::Busy => {
                 Ok(Some(device))
