@@ -113,7 +113,7 @@ mod tests {
                 let there = if is_place(proof) {
                     project.join(proof).exists()
                 } else {
-                    sources.contains(&format!("name: {proof:?},"))
+                    sources.contains(&format!("\n    {proof:?}"))
                 };
                 assert!(there, "{proof:?} proves nothing: it is not there");
             }

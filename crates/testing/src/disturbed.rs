@@ -214,7 +214,8 @@ impl<S> Disturbed<'_, S> {
         );
         let patience = PATIENCE * u64::from(patience());
         assert!(call.took.as_secs() < patience, "{when}: too long: {call}");
-        if !traced.is_harmed() {
+        // Now and then the kernel has done the call all the same, and strace says so in the midst of the answer.
+        if !traced.is_harmed() || call.to_string().contains("strace: Failed to tamper") {
             tally.missed += 1;
             return;
         }
