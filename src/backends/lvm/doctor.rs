@@ -113,7 +113,10 @@ fn of_pool(about: String, group: &LvmKeys) -> Check {
             return Check::fail(about, error.report(), remedy);
         }
     };
-    match view.disks.impostor(&place.group) {
+    match view
+        .disks
+        .impostor(&place.group, |name| view.volume(name).is_some())
+    {
         Ok(None) => {}
         Ok(Some((device, on))) => {
             return Check::fail(

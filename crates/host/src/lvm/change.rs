@@ -43,7 +43,7 @@ impl Place {
             }
         }
         words.push(&self.group);
-        self.change_devices("make the volume", &words, None, &[hold])
+        self.change_devices("make the volume", &words, (name, None), &[hold])
     }
 
     /// Replaces a volume's tag, in one commit.
@@ -76,7 +76,12 @@ impl Place {
     pub fn extend(&self, volume: &LogicalVolume, to: Bytes, hold: BorrowedFd<'_>) -> Result<()> {
         let (size, path) = (format!("{}b", to.0), self.path(&volume.name));
         let words = ["lvextend", "-y", "-L", &size, &path];
-        self.change_devices("grow the volume", &words, Some(&volume.uuid), &[hold])
+        self.change_devices(
+            "grow the volume",
+            &words,
+            (&volume.name, Some(&volume.uuid)),
+            &[hold],
+        )
     }
 
     /// Gives a volume, or a thin pool, its device.
@@ -86,7 +91,7 @@ impl Place {
     pub(super) fn activate(&self, name: &str, uuid: Option<&str>) -> Result<()> {
         // `-K`: whoever takes over a thin snapshot would find that it is never activated.
         let words = ["lvchange", "-ay", "-K", &self.path(name)];
-        self.change_devices("activate the volume", &words, uuid, &[])
+        self.change_devices("activate the volume", &words, (name, uuid), &[])
     }
 
     /// Takes the device from a volume that nobody uses.
@@ -104,7 +109,12 @@ impl Place {
     /// When it may not be.
     pub(super) fn refresh(&self, name: &str, uuid: &str) -> Result<()> {
         let words = ["lvchange", "--refresh", &self.path(name)];
-        self.change_devices("refresh the volume's device", &words, Some(uuid), &[])
+        self.change_devices(
+            "refresh the volume's device",
+            &words,
+            (name, Some(uuid)),
+            &[],
+        )
     }
 
     /// Removes a volume; LVM refuses one that is open.

@@ -184,8 +184,7 @@ pub(super) fn remove_mapping(uuid: &str) -> Result<()> {
         at_deadline: AtDeadline::Leave,
         hold: &hold,
     };
-    // udev reads a device for a moment after it was made.
-    let words = ["remove", "--retry", "--uuid", uuid].map(OsStr::new);
+    let words = ["remove", "--uuid", uuid].map(OsStr::new);
     let output = find("dmsetup", udev_hears())?.run(&words, &limits)?;
     output.success("remove the device").map(drop)
 }

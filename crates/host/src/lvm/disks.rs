@@ -27,17 +27,17 @@ impl Place {
         command::change(doing, words, self.disks()?.paths(), hold)
     }
 
-    /// The same for what gives the kernel new tables of devices. `uuid` is that of the volume that is changed, if
-    /// there is one yet.
+    /// The same for what gives the kernel new tables of devices. It is told the name of the volume
+    /// that is changed, and its UUID if there is one yet.
     pub(super) fn change_devices(
         &self,
         doing: &str,
         words: &[&str],
-        uuid: Option<&str>,
+        (volume, uuid): (&str, Option<&str>),
         hold: &[BorrowedFd<'_>],
     ) -> Result<()> {
         let disks = self.disks()?;
-        disks.remove_foreign(&self.group, uuid)?;
+        disks.remove_foreign(&self.group, volume, uuid)?;
         command::change(doing, words, disks.paths(), hold)
     }
 

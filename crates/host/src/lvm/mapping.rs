@@ -142,9 +142,15 @@ fn stopped_below(directory: &Path, owner: &str, depth: u32) -> io::Result<Option
 pub(super) fn text(path: PathBuf) -> io::Result<Option<String>> {
     match fs::read(path) {
         Ok(text) => Ok(Some(String::from_utf8_lossy(&text).trim_end().to_owned())),
-        Err(error) if is_gone(&error) => Ok(None),
+        Err(error) if is_gone(&error) || is_going(&error) => Ok(None),
         Err(error) => Err(error),
     }
+}
+
+/// Of a device that is being removed device-mapper tells nothing (`dm_attr_show` in drivers/md/dm-sysfs.c).
+fn is_going(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    [Errno::INVAL, Errno::IO].contains(&Errno::from_io_error(error).unwrap_or(Errno::PERM))
 }
 
 pub(super) fn is_gone(error: &io::Error) -> bool {

@@ -7,7 +7,6 @@
 use super::{
     command,
     mapping::{UUID_LENGTH, failed, is_gone, parts, text},
-    volume_in,
 };
 use crate::block::{device_node, number::DeviceNumber};
 use flexvol_sdk::{Error, ErrorKind, Result};
@@ -38,8 +37,8 @@ pub enum Whose {
     Own,
     /// It lies on this device, which is none of the group's.
     Foreign(String),
-    /// It lies on this device, and the group has a disk that LVM does not find: it may be that. Or it is this
-    /// device itself, whose table names no other.
+    /// It lies on this device, which has gone; or the group has a disk that LVM does not find, and it may be that. Or
+    /// it is this device itself, whose table names no other.
     Unknown(String),
 }
 
@@ -86,17 +85,24 @@ impl Disks {
         if below.is_empty() && !stands_for_nothing(device)? {
             return Ok(Whose::Unknown(name_of(device)));
         }
+        let (mut has_own, mut dead) = (below.is_empty(), None);
         for (number, device) in below {
             match number {
-                Some(number) if self.own.contains(&number) => {}
+                Some(number) if self.own.contains(&number) => has_own = true,
                 Some(_) if self.is_layer(&device)? => match self.judge(&device)? {
-                    Whose::Own => {}
-                    other => return Ok(other),
+                    Whose::Own => has_own = true,
+                    Whose::Unknown(on) => dead = Some(on),
+                    foreign @ Whose::Foreign(_) => return Ok(foreign),
                 },
-                _ => return Ok(self.stranger(&device)),
+                Some(_) => return Ok(self.stranger(&device)),
+                // Its disk has gone, and whatever it was, nothing can be read from it: one leg of a mirror, perhaps.
+                None => dead = Some(name_of(&device)),
             }
         }
-        Ok(Whose::Own)
+        Ok(match dead {
+            Some(on) if !has_own => Whose::Unknown(on),
+            _ => Whose::Own,
+        })
     }
 
     fn stranger(&self, device: &Path) -> Whose {
@@ -117,24 +123,33 @@ impl Disks {
         Ok(uuid.starts_with(&self.prefix) && is_hidden(&uuid, &name))
     }
 
-    /// Removes the devices that have the group's UUIDs, or names of its volumes, and lie on other disks: LVM would
-    /// take them for its own when it changes the group, or find their names taken. `uuid` is that of the volume
-    /// that is changed.
+    /// Removes the devices that have the group's UUIDs, or the name of the volume that is changed, and lie on other
+    /// disks: LVM would take them for its own, or find the name taken. `uuid` is that of the volume, if it is there.
     ///
     /// # Errors
     /// [`ErrorKind::Busy`] where the volume's, or a part of what it lies on, is open.
-    pub(super) fn remove_foreign(&self, group: &str, uuid: Option<&str>) -> Result<()> {
-        let mut left = self.foreign(group).map_err(failed)?;
-        // What lies on another one goes first.
+    pub(super) fn remove_foreign(
+        &self,
+        group: &str,
+        volume: &str,
+        uuid: Option<&str>,
+    ) -> Result<()> {
+        let mut left = self.foreign(group, |name| name == volume).map_err(failed)?;
+        // What lies on another one goes first, and what is in use stays.
         loop {
             let before = left.len();
             left.retain(|found| {
+                let is_held = fs::read_dir(found.path.join("holders"))
+                    .is_ok_and(|mut holders| holders.next().is_some());
+                if is_held || command::remove_mapping(&found.uuid).is_err() {
+                    return true;
+                }
                 log::warn!(
-                    "the device {} has the identity of a logical volume of {group} and lies on {}, which is not the group's; it is removed",
+                    "the device {} had the identity of a logical volume of {group} and lay on {}, which is not the group's; it was removed",
                     found.name,
                     found.on
                 );
-                command::remove_mapping(&found.uuid).is_err()
+                false
             });
             if left.is_empty() || left.len() == before {
                 break;
@@ -150,16 +165,21 @@ impl Disks {
         }
     }
 
-    /// A device that says it is the group's, and the one below it that is none of the group's.
+    /// A device that says it is the group's, or one of its volumes by name, and the one below it that is none of the
+    /// group's.
     ///
     /// # Errors
     /// When sysfs cannot be read.
-    pub fn impostor(&self, group: &str) -> Result<Option<(String, String)>> {
-        let found = self.foreign(group).map_err(failed)?;
+    pub fn impostor(
+        &self,
+        group: &str,
+        is_volume: impl Fn(&str) -> bool,
+    ) -> Result<Option<(String, String)>> {
+        let found = self.foreign(group, is_volume).map_err(failed)?;
         Ok(found.into_iter().next().map(|found| (found.name, found.on)))
     }
 
-    fn foreign(&self, group: &str) -> io::Result<Vec<Foreign>> {
+    fn foreign(&self, group: &str, is_volume: impl Fn(&str) -> bool) -> io::Result<Vec<Foreign>> {
         let mut found = Vec::new();
         let entries = match fs::read_dir("/sys/block") {
             Err(error) if is_gone(&error) => return Ok(found),
@@ -172,10 +192,16 @@ impl Disks {
             else {
                 continue;
             };
-            if (uuid.starts_with(&self.prefix) || has_a_name_of(&uuid, &name, group))
+            if (uuid.starts_with(&self.prefix)
+                || volume_of(&uuid, &name, group).is_some_and(|volume| is_volume(&volume)))
                 && let Whose::Foreign(on) = self.judge(&device)?
             {
-                found.push(Foreign { uuid, name, on });
+                found.push(Foreign {
+                    path: device,
+                    uuid,
+                    name,
+                    on,
+                });
             }
         }
         Ok(found)
@@ -183,6 +209,8 @@ impl Disks {
 }
 
 struct Foreign {
+    /// Its directory in sysfs.
+    path: PathBuf,
     uuid: String,
     name: String,
     /// The device below it that is not the group's.
@@ -204,24 +232,27 @@ fn name_of(device: &Path) -> String {
     name.to_string_lossy().into_owned()
 }
 
-/// A volume of this group, by its name alone.
-fn has_a_name_of(uuid: &str, name: &str, group: &str) -> bool {
-    let parts = parts(name);
-    uuid.starts_with("LVM-")
-        && matches!(&*parts, [of, volume] if of == group && volume_in(volume).is_some())
+/// The volume of this group that a device is by its name alone.
+fn volume_of(uuid: &str, name: &str, group: &str) -> Option<String> {
+    match parts(name).as_mut_slice() {
+        [of, volume] if of == group && uuid.starts_with("LVM-") => Some(std::mem::take(volume)),
+        _ => None,
+    }
 }
 
 /// What LVM hides has a third part in its UUID, or a reserved name (`_lvname_has_reserved_string` in
 /// lib/misc/lvm-string.c).
 fn is_hidden(uuid: &str, name: &str) -> bool {
-    const RESERVED: [&str; 19] = [
+    const RESERVED: [&str; 18] = [
         "_cdata", "_cmeta", "_corig", "_cpool", "_cvol", "_iorig", "_imeta", "_mimage", "_mlog",
         "_pmspare", "_rimage", "_rmeta", "_tdata", "_tmeta", "_tpool", "_vdata", "_vorigin",
-        "_wcorig", "pvmove",
+        "_wcorig",
     ];
     let parts = parts(name);
     let volume = parts.get(1).map_or("", String::as_str);
-    uuid.len() > UUID_LENGTH || RESERVED.iter().any(|part| volume.contains(part))
+    uuid.len() > UUID_LENGTH
+        || volume.starts_with("pvmove")
+        || RESERVED.iter().any(|part| volume.contains(part))
 }
 
 /// A device that has no table yet, or that LVM puts in the place of a disk that is missing.
@@ -315,6 +346,7 @@ mod tests {
         make("other-hidden_tdata", 18, "LVM-other", &["sda"]);
         make("evil-hidden", 19, &whole, &["other-hidden_tdata"]);
         make("vg0-gone", 20, &whole, &["away"]);
+        make("vg0-half", 26, &whole, &["away", "sda"]);
         make("vg0-empty", 21, &whole, &[]);
         make("vg0-new", 22, &whole, &[]);
         fs::write(root.path().join("vg0-new/size"), "0\n").unwrap();
@@ -351,7 +383,8 @@ mod tests {
             ("vg0-mixed", foreign("sdb")),
             ("evil-on_raw", foreign("vg0-raw")),
             ("evil-hidden", foreign("other-hidden_tdata")),
-            ("vg0-gone", foreign("away")),
+            ("vg0-gone", Whose::Unknown("away".to_owned())),
+            ("vg0-half", Whose::Own),
             ("vg0-empty", Whose::Unknown("vg0-empty".to_owned())),
         ] {
             assert_eq!(
@@ -366,20 +399,15 @@ mod tests {
     }
 
     #[test]
-    fn a_name_of_a_volume_is_one_of_the_group() {
-        let volume = format!("vg0-flexvol--{}", "0".repeat(32));
-        for (uuid, name, group, has) in [
-            ("LVM-x", volume.as_str(), "vg0", true),
-            ("LVM-x", &volume, "vg", false),
-            ("CRYPT-x", &volume, "vg0", false),
-            ("LVM-x", "vg0-data", "vg0", false),
-            ("LVM-x", &format!("{volume}-real"), "vg0", false),
+    fn a_name_is_that_of_one_volume_of_one_group() {
+        for (uuid, name, group, volume) in [
+            ("LVM-x", "vg0-flexvol--1", "vg0", Some("flexvol-1")),
+            ("LVM-x", "vg0-flexvol--1", "vg", None),
+            ("CRYPT-x", "vg0-flexvol--1", "vg0", None),
+            ("LVM-x", "vg0-flexvol--1-real", "vg0", None),
         ] {
-            assert_eq!(
-                has_a_name_of(uuid, name, group),
-                has,
-                "{uuid} {name} {group}"
-            );
+            let found = volume_of(uuid, name, group);
+            assert_eq!(found.as_deref(), volume, "{uuid} {name} {group}");
         }
     }
 }
