@@ -146,10 +146,7 @@ fn stopped_pool(points: &Points) {
 fn snapshots(points: &Points) {
     let node = Node::linear();
     let volume = node.provision("pv", "ext4");
-    let pod = node.pod(&volume);
-    pod.mount("rw").success();
-    let content = fill(pod.dir(), "file");
-    pod.unmount().success();
+    let (pod, content) = node.written(&volume);
     let path = format!("{GROUP}/flexvol-{}", volume.id());
     lvm(&[
         "lvcreate", "-qq", "-y", "-s", "-n", "backup", "-L", "32M", &path,
@@ -183,10 +180,7 @@ fn snapshots(points: &Points) {
 fn held(points: &Points) {
     let node = Node::linear();
     let volume = node.provision("pv", "ext4");
-    let pod = node.pod(&volume);
-    pod.mount("rw").success();
-    let content = fill(pod.dir(), "file");
-    pod.unmount().success();
+    let (pod, content) = node.written(&volume);
     let device = format!("/dev/{}", super::path(&volume));
     let table = format!("0 2048 linear {device} 0");
     run("dmsetup", &["create", "on-top", "--table", &table]);

@@ -3,7 +3,7 @@
 use super::{
     command,
     mapping::{self, Mapping},
-    own::{Disks, Whose, impersonated},
+    own::{Disks, Whose},
     place::Place,
     view::LogicalVolume,
 };
@@ -86,26 +86,9 @@ pub fn mapped(disks: &Disks, uuid: &str, hint: Option<u32>) -> Result<Option<Dev
             Err(error) if matches!(whose, Whose::Unknown(_)) && error.kind() == ErrorKind::Busy => {
                 Ok(Some(device))
             }
-            Err(error) if error.kind() == ErrorKind::Busy => Err(misplaced(whose)),
+            Err(error) if error.kind() == ErrorKind::Busy => whose.expect_own().map(|()| None),
             Err(error) => Err(error),
         },
-    }
-}
-
-/// Why a device is not the volume's.
-fn misplaced(whose: Whose) -> Error {
-    match whose {
-        Whose::Foreign(on) => impersonated(&on),
-        Whose::Unknown(on) => Error::new(
-            ErrorKind::Storage,
-            format!(
-                "the volume's device lies on {on}, of which lvm does not say that it is a disk of the volume group; see `pvs`, and `dmsetup table`"
-            ),
-        ),
-        Whose::Own => Error::new(
-            ErrorKind::Busy,
-            "the volume's device has changed; try again",
-        ),
     }
 }
 
@@ -130,9 +113,8 @@ pub fn device(
     };
     let known = match mapping::find(hint, is_it)? {
         Some(found) => match disks.whose(found.number)? {
-            Whose::Own => Some(found),
             Whose::Foreign(_) => None,
-            unknown @ Whose::Unknown(_) => return Err(misplaced(unknown)),
+            whose => whose.expect_own().map(|()| Some(found))?,
         },
         None => None,
     };
@@ -168,10 +150,7 @@ pub fn device(
         ));
     }
     // While it is open its number is no other's.
-    match disks.whose(found.number)? {
-        Whose::Own => {}
-        whose => return Err(misplaced(whose)),
-    }
+    disks.whose(found.number)?.expect_own()?;
     if found.read_only {
         return Err(Error::new(
             ErrorKind::Storage,

@@ -70,10 +70,7 @@ pub fn find(hint: Option<u32>, wanted: impl Fn(&Mapping) -> bool) -> Result<Opti
 
 /// One that goes while it is read is gone.
 fn read(directory: &Path) -> io::Result<Option<Mapping>> {
-    let (Some(uuid), Some(name)) = (
-        text(directory.join("dm/uuid"))?,
-        text(directory.join("dm/name"))?,
-    ) else {
+    let Some((uuid, name)) = identity(directory)? else {
         return Ok(None);
     };
     let Some((group, volume)) = volume_in(&uuid, &name) else {
@@ -136,6 +133,14 @@ fn stopped_below(directory: &Path, owner: &str, depth: u32) -> io::Result<Option
         }
     }
     Ok(None)
+}
+
+/// The UUID and the name of a device of device-mapper; `None` for any other.
+pub(super) fn identity(directory: &Path) -> io::Result<Option<(String, String)>> {
+    let Some(uuid) = text(directory.join("dm/uuid"))? else {
+        return Ok(None);
+    };
+    Ok(text(directory.join("dm/name"))?.map(|name| (uuid, name)))
 }
 
 /// Whoever makes a mapping calls it as he likes, and it need not be text.

@@ -9,7 +9,7 @@ mod tests;
 
 use super::{
     command,
-    mapping::{UUID_LENGTH, failed, is_gone, parts, text},
+    mapping::{UUID_LENGTH, failed, identity, is_gone, parts, text},
 };
 use crate::block::{device_node, number::DeviceNumber};
 use flexvol_sdk::{Error, ErrorKind, Result};
@@ -43,6 +43,22 @@ pub enum Whose {
     /// It lies on this device, which has gone; or the group has a disk that LVM does not find, and it may be that. Or
     /// it is this device itself, whose table names no other.
     Unknown(String),
+}
+
+impl Whose {
+    /// Why a device that is not the group's cannot be used.
+    pub(super) fn expect_own(self) -> Result<()> {
+        match self {
+            Whose::Own => Ok(()),
+            Whose::Foreign(on) => Err(impersonated(&on)),
+            Whose::Unknown(on) => Err(Error::new(
+                ErrorKind::Storage,
+                format!(
+                    "the volume's device lies on {on}, of which lvm does not say that it is a disk of the volume group; see `pvs`, and `dmsetup table`"
+                ),
+            )),
+        }
+    }
 }
 
 impl Disks {
@@ -118,12 +134,9 @@ impl Disks {
     /// Whether it is a part of the group's volumes that LVM hides. A whole volume is none: a tenant may have one
     /// as his raw disk.
     fn is_layer(&self, device: &Path) -> io::Result<bool> {
-        let (Some(uuid), Some(name)) =
-            (text(device.join("dm/uuid"))?, text(device.join("dm/name"))?)
-        else {
-            return Ok(false);
-        };
-        Ok(uuid.starts_with(&self.prefix) && is_hidden(&uuid, &name))
+        let found = identity(device)?;
+        Ok(found
+            .is_some_and(|(uuid, name)| uuid.starts_with(&self.prefix) && is_hidden(&uuid, &name)))
     }
 
     /// Removes the devices that have the group's UUIDs, or the name of the volume that is changed, and lie on other
@@ -190,9 +203,7 @@ impl Disks {
         };
         for entry in entries {
             let device = entry?.path();
-            let (Some(uuid), Some(name)) =
-                (text(device.join("dm/uuid"))?, text(device.join("dm/name"))?)
-            else {
+            let Some((uuid, name)) = identity(&device)? else {
                 continue;
             };
             if (uuid.starts_with(&self.prefix)
@@ -221,7 +232,7 @@ struct Foreign {
 }
 
 /// That a device which is in use says that it is the volume's.
-pub(super) fn impersonated(on: &str) -> Error {
+fn impersonated(on: &str) -> Error {
     Error::new(
         ErrorKind::Busy,
         format!(
