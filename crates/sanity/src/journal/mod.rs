@@ -16,7 +16,7 @@ use nix::{
 use std::{
     collections::BTreeSet,
     fs::{self, DirBuilder, File, OpenOptions},
-    io::{BufRead, BufReader, Write},
+    io::{BufRead, BufReader, ErrorKind, Write},
     os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt},
     path::{Path, PathBuf},
     sync::{Mutex, PoisonError},
@@ -87,12 +87,25 @@ pub fn directory(given: Option<&Path>) -> Result<PathBuf> {
 /// When it cannot be made.
 pub fn begin(directory: &Path, header: &Header) -> Result<(PathBuf, Flock<File>)> {
     let path = directory.join(format!("{}.jsonl", header.tag));
+    loop {
+        let lock = create(directory, &path)?;
+        // Before it was locked, another run may have taken it for one that was given up, and removed it.
+        if !is_at(&lock, &path)? {
+            continue;
+        }
+        Journal::open(&path)?.write(&Record::Run(Box::new(header.clone())))?;
+        lock.sync_all().context("sync the journal")?;
+        return Ok((path, lock));
+    }
+}
+
+fn create(directory: &Path, path: &Path) -> Result<Flock<File>> {
     let new = || {
         OpenOptions::new()
             .create_new(true)
             .append(true)
             .mode(0o600)
-            .open(&path)
+            .open(path)
     };
     let file = new()
         .or_else(|_| {
@@ -101,12 +114,18 @@ pub fn begin(directory: &Path, header: &Header) -> Result<(PathBuf, Flock<File>)
             new()
         })
         .with_context(|| format!("make the journal {}", path.display()))?;
-    let lock = Flock::lock(file, FlockArg::LockExclusiveNonblock)
+    Flock::lock(file, FlockArg::LockExclusive)
         .map_err(|(_, error)| error)
-        .context("lock the journal")?;
-    Journal::open(&path)?.write(&Record::Run(Box::new(header.clone())))?;
-    lock.sync_all().context("sync the journal")?;
-    Ok((path, lock))
+        .context("lock the journal")
+}
+
+fn is_at(file: &File, path: &Path) -> Result<bool> {
+    let opened = file.metadata().context("look at the journal")?;
+    match fs::symlink_metadata(path) {
+        Ok(found) => Ok((found.dev(), found.ino()) == (opened.dev(), opened.ino())),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error).context("look at the journal"),
+    }
 }
 
 /// The journals that nobody watches over, each with its lock: their runs are over.
@@ -127,11 +146,18 @@ pub fn abandoned(directory: &Path) -> Result<Vec<(PathBuf, Flock<File>)>> {
             .open(&path);
         // It may have been removed by its own run.
         let Ok(file) = opened else { continue };
-        if let Ok(lock) = Flock::lock(file, FlockArg::LockExclusiveNonblock)
-            && path.exists()
-        {
-            found.push((path, lock));
+        let Ok(lock) = Flock::lock(file, FlockArg::LockExclusiveNonblock) else {
+            continue;
+        };
+        if !is_at(&lock, &path)? {
+            continue;
         }
+        if lock.metadata().context("look at a journal")?.len() == 0 {
+            // Its run made nothing yet, and makes another journal if it goes on.
+            fs::remove_file(&path).context("remove an empty journal")?;
+            continue;
+        }
+        found.push((path, lock));
     }
     Ok(found)
 }
@@ -229,6 +255,28 @@ mod tests {
             ..Traces::default()
         };
         assert_eq!(read.made.volumes, [(name("a"), traces)].into());
+    }
+
+    #[test]
+    fn a_run_begins_while_others_look_for_what_was_given_up() {
+        use std::sync::atomic::{AtomicBool, Ordering};
+        let place = tempfile::tempdir().unwrap();
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !over.load(Ordering::Relaxed) {
+                    assert!(abandoned(place.path()).unwrap().is_empty());
+                }
+            });
+            for _ in 0..2000 {
+                let begun = begin(place.path(), &header(Path::new("/nowhere")));
+                over.store(begun.is_err(), Ordering::Relaxed);
+                let (path, lock) = begun.unwrap();
+                fs::remove_file(path).unwrap();
+                drop(lock);
+            }
+            over.store(true, Ordering::Relaxed);
+        });
     }
 
     #[test]
