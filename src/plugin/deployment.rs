@@ -7,7 +7,7 @@
 
 use super::{
     DriverName,
-    files::{EXECUTABLE, clear, lock, make_directory, set_mode, sync},
+    files::{EXECUTABLE, clear, empty, lock, make_directory, set_mode, sync},
     users::refuse_while_mounted,
 };
 use crate::{
@@ -227,12 +227,13 @@ impl<'a> Deployment<'a> {
 
     /// Writes the driver into a directory that kubelet ignores, and asks it what it can do.
     fn stage(&self, stage: &Path) -> Result<()> {
-        // Of an installation that was cut.
-        clear(stage)?;
-        DirBuilder::new()
-            .mode(EXECUTABLE)
-            .create(stage)
-            .with_context(|| format!("make {}", stage.display()))?;
+        // Of an installation that was cut. The directory stays: while it is there, the next
+        // installation knows that kubelet has to ask again, should this one be cut, too.
+        empty(stage)?;
+        match DirBuilder::new().mode(EXECUTABLE).create(stage) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            made => made.with_context(|| format!("make {}", stage.display()))?,
+        }
         set_mode(stage, EXECUTABLE)?;
         for part in self.parts() {
             let path = stage.join(&part.name);

@@ -41,13 +41,21 @@ pub(super) fn lock(plugin_dir: &Path) -> Result<File> {
 
 /// Removes a directory of staged files, if it is there.
 pub(super) fn clear(stage: &Path) -> Result<()> {
-    match names_in(stage) {
-        Ok(names) => {
-            for name in names {
-                remove_file(&stage.join(name))?;
-            }
-            fs::remove_dir(stage).with_context(|| format!("remove {}", stage.display()))
+    empty(stage)?;
+    match fs::remove_dir(stage) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(error).with_context(|| format!("remove {}", stage.display()))
         }
+        _ => Ok(()),
+    }
+}
+
+/// Removes the files of a directory of staged files, if it is there.
+pub(super) fn empty(stage: &Path) -> Result<()> {
+    match names_in(stage) {
+        Ok(names) => names
+            .iter()
+            .try_for_each(|name| remove_file(&stage.join(name))),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(error) => Err(error).with_context(|| format!("list {}", stage.display())),
     }

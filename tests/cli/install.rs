@@ -23,6 +23,8 @@ use tempfile::TempDir;
 
 tests! {
     "install: what was cut is completed", &[Need::Root] => leftovers;
+    "install: what was cut twice is completed, and kubelet asks again",
+        &[Need::Root, Need::Tool("strace", "strace")] => cut_twice;
     "install: a mistake in the configuration is named and nothing is written", &[Need::Root]
         => mistakes;
     "install: names are those that Kubernetes accepts" => names;
@@ -141,6 +143,33 @@ fn leftovers(points: &Points) {
     std::os::unix::fs::symlink(&elsewhere, node.home()).unwrap();
     let assert = node.run("install", &[]).failure();
     assert!(stderr(&assert).contains("is no directory"), "{assert}");
+}
+
+fn cut_twice(points: &Points) {
+    let node = Node::new();
+    node.run("install", &[]).success();
+    let stage = node.file(".staged");
+    fs::create_dir(&stage).unwrap();
+    fs::write(stage.join("flexvol"), "half").unwrap();
+    let executable = fs::metadata(node.file("flexvol")).unwrap().ino();
+    let failed = std::process::Command::new("strace")
+        .args(["-f", "-o", "/dev/null", "-e", "trace=?mkdir,mkdirat"])
+        .args(["-e", "inject=?mkdir,mkdirat:error=ENOSPC", "-P"])
+        .arg(&stage)
+        .arg(flexvol().get_program())
+        .args(["install", "--name", NAME, "--plugin-dir"])
+        .arg(node.plugins())
+        .assert()
+        .failure();
+    assert!(stderr(&failed).contains("No space left"), "{failed}");
+    points.add(1);
+
+    let assert = node.run("install", &[]).success();
+    assert!(stdout(&assert).ends_with("written: flexvol\n"), "{assert}");
+    let written = fs::metadata(node.file("flexvol")).unwrap().ino();
+    assert_ne!(written, executable);
+    assert!(!stage.exists());
+    points.add(1);
 }
 
 fn mistakes(points: &Points) {
