@@ -442,11 +442,12 @@ pub(crate) fn truncated(had: Bytes, now: Bytes) -> String {
     format!("the volume had {had} and has only {now} now; restore its full size")
 }
 
+/// What is said of a volume whose device fails.
+pub(crate) const UNREADABLE: &str =
+    "the volume's device cannot be read; look into the kernel's log on the node";
+
 fn unreadable() -> Next {
-    refuse(
-        ErrorKind::Unreadable,
-        "the volume's device cannot be read; look into the kernel's log on the node",
-    )
+    refuse(ErrorKind::Unreadable, UNREADABLE)
 }
 
 fn not_blank(what: &str) -> Next {

@@ -3,6 +3,7 @@
 use super::{BlockWorld, growth, went_away};
 use crate::{
     backend::BlockBackend,
+    decide::UNREADABLE,
     mark::{Format, Mark, State},
     observed::Content,
 };
@@ -41,6 +42,18 @@ fn expect_own(device: &Device, begun: Uuid) -> Result<Uuid> {
             ),
         )),
         _ => Ok(begun),
+    }
+}
+
+/// It was seen blank before its device was claimed.
+fn expect_blank(found: &probe::Content) -> Result<()> {
+    match found {
+        probe::Content::Blank => Ok(()),
+        probe::Content::Unreadable => Err(Error::new(ErrorKind::Unreadable, UNREADABLE)),
+        probe::Content::Foreign(_) | probe::Content::Formatted(_) => Err(Error::new(
+            ErrorKind::NotBlank,
+            "the volume was blank a moment ago and is not any more; it was left as it is",
+        )),
     }
 }
 
@@ -105,11 +118,8 @@ impl<B: BlockBackend> BlockWorld<'_, B> {
         let mark = self.stored.mark()?;
         let device = self.device()?;
         let claim = device.claim()?;
-        if mark.state == State::Blank && probe::prove(device, B::PROOF) != probe::Content::Blank {
-            return Err(Error::new(
-                ErrorKind::NotBlank,
-                "the volume was blank a moment ago and is not any more; it was left as it is",
-            ));
+        if mark.state == State::Blank {
+            expect_blank(&probe::prove(device, B::PROOF))?;
         }
         let uuid = match mark.format {
             // One of our own attempts looks like this one, and nothing else does.
@@ -155,5 +165,21 @@ impl<B: BlockBackend> BlockWorld<'_, B> {
         self.stored.set_mark(&formatting.with_state(State::Ready))?;
         self.detached = Some(detached);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_disk_that_died_is_not_said_to_hold_anything() {
+        assert!(expect_blank(&probe::Content::Blank).is_ok());
+        let said = |found| expect_blank(&found).unwrap_err();
+        let written = said(probe::Content::Foreign("data"));
+        assert_eq!(written.kind(), ErrorKind::NotBlank);
+        let died = said(probe::Content::Unreadable);
+        assert_eq!(died.kind(), ErrorKind::Unreadable);
+        assert_eq!(died.to_string(), UNREADABLE);
     }
 }
