@@ -26,6 +26,7 @@ const ALL: &[Need] = &[
 
 tests! {
     "adopt: every file system keeps its data and grows", ALL => filesystems;
+    "adopt: a file that is not there is no volume of its name", ALL => mistyped;
     "adopt: a blank image needs --format, and its first mount formats it", ALL => blank;
     "adopt: killed at any change it makes, it is completed by a second time", &[Need::Root, Need::Tool("mkfs.xfs", "xfsprogs"), Need::Tool("strace", "strace")]
         => killed;
@@ -132,6 +133,28 @@ fn blank(points: &Points) {
         let _ = driver
             .call(&["delete".to_owned(), volume.json("rw")])
             .success();
+        points.add(1);
+    }
+}
+
+/// Whoever restores by a path with a mistake in it must not be told that the data are there.
+fn mistyped(points: &Points) {
+    let sandbox = sandbox();
+    let driver = install(&sandbox);
+    let made = ["create", "made", "--size", "64Mi", "--fs", "ext4"];
+    let made = persistent_volume(&said_json(&driver, &[&made[..], &["-o", "json"]].concat()));
+    let taken = image(&sandbox, "backup.img", "ext4");
+    let taken = ["adopt", taken.to_str().unwrap(), "--name", "taken"];
+    let taken = persistent_volume(&said_json(&driver, &[&taken[..], &["-o", "json"]].concat()));
+    let wrong = sandbox.disk().join("backup-of-tpyo.img");
+    for (name, volume) in [("made", made), ("taken", taken)] {
+        let size = || fs::metadata(volume.image(&sandbox)).unwrap().len();
+        let before = size();
+        let arguments = ["adopt", wrong.to_str().unwrap(), "--name", name];
+        let said = complaint(&driver, &[&arguments[..], &["--size", "500Mi"]].concat());
+        assert!(said.contains("there is no such image"), "{said}");
+        assert!(said.contains("was not made of it"), "{said}");
+        assert_eq!(size(), before, "{name}");
         points.add(1);
     }
 }

@@ -29,4 +29,4 @@ pub use block::{device::Device, number::DeviceNumber};
 pub use pool::{Allocation, Image, PoolId, Reserve};
 pub use sys::fork::fork;
 pub use uuid::Uuid;
-pub use volume_id::VolumeId;
+pub use volume_id::{VolumeId, half_digest};

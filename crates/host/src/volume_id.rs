@@ -60,7 +60,8 @@ impl fmt::Debug for VolumeId {
 }
 
 /// The first half of the SHA-256 of all parts.
-pub(crate) fn half_digest(parts: &[&[u8]]) -> [u8; 16] {
+#[must_use]
+pub fn half_digest(parts: &[&[u8]]) -> [u8; 16] {
     let mut sha = Sha256::new();
     parts.iter().for_each(|part| sha.update(part));
     let mut half = [0; 16];

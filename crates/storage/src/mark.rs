@@ -10,6 +10,10 @@
 //!
 //! It has the handle, so it is kept where only root reads it, or with the handle sealed.
 
+mod origin;
+
+pub use origin::Origin;
+
 use crate::retention::{Deletion, Kept};
 use flexvol_host::{PoolId, Uuid, clock::UnixTime};
 use flexvol_sdk::{Bytes, Error, ErrorKind, Filesystem, Handle, Result, VolumeName};
@@ -69,6 +73,8 @@ pub struct Mark {
     pub asked: Option<Filesystem>,
     /// The file system, chosen when formatting began; a directory has none of its own.
     pub format: Option<Format>,
+    /// What it was made of, where it was adopted.
+    pub adopted: Option<Origin>,
     /// A growth to this size was begun and not seen to its end.
     pub growing: Option<Bytes>,
     /// Somebody deleted it, and it is kept for a while.
@@ -101,6 +107,7 @@ impl Mark {
             namespace,
             asked: None,
             format: None,
+            adopted: None,
             growing: None,
             deleted: None,
         }
@@ -163,6 +170,7 @@ impl Mark {
         let (mut handle, mut pool, mut state) = (None, None, None);
         let (mut name, mut namespace, mut growing) = (None, None, None);
         let (mut asked, mut filesystem, mut uuid) = (None, None, None);
+        let mut adopted = None;
         let (mut deleted, mut keep, mut kept) = (None, None, None);
         for field in fields {
             let (key, value) = field.ok_or_else(|| unreadable("a field has no value"))?;
@@ -182,6 +190,7 @@ impl Mark {
                 "asked" => asked.replace(value.parse()?).is_some(),
                 "fs" => filesystem.replace(value.parse()?).is_some(),
                 "uuid" => uuid.replace(Uuid::parse(value)?).is_some(),
+                "adopted" => adopted.replace(Origin::parse(value)?).is_some(),
                 "growing" => growing.replace(Bytes(number(value)?)).is_some(),
                 "deleted" => deleted.replace(UnixTime(number(value)?)).is_some(),
                 "keep" => keep.replace(Duration::from_secs(number(value)?)).is_some(),
@@ -219,6 +228,7 @@ impl Mark {
             namespace,
             asked,
             format,
+            adopted,
             growing,
             deleted,
         })
@@ -267,6 +277,9 @@ impl fmt::Display for Mark {
         }
         if let Some(Format { filesystem, uuid }) = self.format {
             write!(f, ":fs={filesystem}:uuid={uuid}")?;
+        }
+        if let Some(origin) = self.adopted {
+            write!(f, ":adopted={origin}")?;
         }
         if let Some(size) = self.growing {
             write!(f, ":growing={}", size.0)?;

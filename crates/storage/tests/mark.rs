@@ -8,11 +8,11 @@ use flexvol_host::{
 use flexvol_sdk::{Bytes, ErrorKind, Filesystem, Handle, VolumeName};
 use flexvol_storage::{
     Mark,
-    mark::{Format, State},
+    mark::{Format, Origin, State},
     retention::{Deletion, Kept},
 };
 use proptest::prelude::*;
-use std::time::Duration;
+use std::{path::Path, time::Duration};
 
 fn ready() -> Mark {
     Mark {
@@ -59,6 +59,7 @@ fn what_is_not_quite_a_mark_is_none() {
         good.replace("namespace=default", "namespace=a.b"),
         format!("{good}:state=ready"),
         format!("{good}:more=1"),
+        format!("{good}:adopted=backup.img"),
         format!("{good}:keep=1"),
         format!("{good}:deleted=1:kept=1"),
         format!(
@@ -89,6 +90,7 @@ fn a_mark_fits_where_lvm_keeps_tags() {
     let longest = Mark {
         name: Some(VolumeName::parse(&"n".repeat(253)).unwrap()),
         namespace: Some("n".repeat(63)),
+        adopted: Some(Origin::of(Path::new("/data/backup.img"))),
         growing: Some(Bytes(u64::MAX)),
         ..ready().with_deleted(Some(deletion))
     };
@@ -124,13 +126,15 @@ proptest! {
         filesystem in prop::sample::select(Filesystem::ALL.to_vec()),
         name in prop::option::of("[a-z0-9]{1,20}"),
         asked in prop::option::of(prop::sample::select(Filesystem::ALL.to_vec())),
+        adopted in prop::option::of("[a-z0-9/ ]{1,20}"),
         growing in prop::option::of(any::<u64>().prop_map(Bytes)),
         deleted in prop::option::of(deletion()),
     ) {
         let format = (state != State::Blank).then(|| Format { filesystem, uuid: Uuid::from_bytes(uuid) });
         let name = name.map(|name| VolumeName::parse(&name).unwrap());
+        let adopted = adopted.map(|path| Origin::of(Path::new(&path)));
         let mark = Mark {
-            state, asked, format, growing, deleted,
+            state, asked, format, adopted, growing, deleted,
             ..Mark::blank(Handle::from_bytes(handle), PoolId::from_bytes(pool), name, None)
         };
         prop_assert_eq!(Mark::decode(&mark.to_string()).unwrap(), mark);

@@ -5,7 +5,7 @@ use crate::{
     block::Block,
     identify::named,
     kind::{CallContext, Kind, LOCK_DEADLINE},
-    mark::{Format, Mark, State},
+    mark::{Format, Mark, Origin, State},
     observed::Goal,
     pool::Pool,
     provision::retire_unused,
@@ -44,6 +44,14 @@ impl<B: ManagedBackend> Keeper<Block<B>> {
                 }
                 let volume = VolumeId::of(&handle);
                 expect_own(&mark, &volume, &backend)?;
+                // Who mistyped the path must not be told that the data are there.
+                if mark.adopted != Some(Origin::of(&adoption.path)) {
+                    return Err(Error::new(
+                        ErrorKind::NotFound,
+                        "there is no such image; a volume of this name is there, which was not made of it",
+                    )
+                    .because(adoption.path.display().to_string()));
+                }
                 let _lock = lock::volume(&volume, LOCK_DEADLINE)?;
                 backend.invalidate_cache();
                 backend.complete(&volume)?;
@@ -108,6 +116,7 @@ impl<B: ManagedBackend> Keeper<Block<B>> {
                 None => State::Blank,
             },
             format,
+            adopted: Some(Origin::of(&adoption.path)),
             ..Mark::blank(
                 handle,
                 backend.catalog().id()?,
@@ -155,16 +164,14 @@ impl<B: ManagedBackend> Keeper<Block<B>> {
         let asset = backend
             .find(&volume)?
             .ok_or_else(|| Error::new(ErrorKind::NotFound, "the volume is gone"))?;
-        let is_blank = asset
-            .mark
-            .as_ref()
-            .is_some_and(|mark| mark.format.is_none());
-        let least = if is_blank {
-            Block::<B>::smallest(pool.policy().filesystem)
-        } else {
-            asset.size
-        };
-        let to = adoption.size.unwrap_or_default().max(asset.size).max(least);
+        let blank = asset.mark.as_ref().filter(|mark| mark.format.is_none());
+        let least =
+            blank.map(|mark| Block::<B>::smallest(mark.asked.unwrap_or(pool.policy().filesystem)));
+        let to = adoption
+            .size
+            .unwrap_or_default()
+            .max(asset.size)
+            .max(least.unwrap_or_default());
         let goal = Goal::StorageGrown {
             to: pool.policy().admit(to)?,
         };

@@ -1,0 +1,29 @@
+//! What an adopted volume was made of.
+
+use flexvol_host::half_digest;
+use flexvol_sdk::{Handle, Result};
+use std::{fmt, os::unix::ffi::OsStrExt, path::Path};
+
+/// What the file, or the logical volume, was called that a volume was made of: half of the SHA-256 of the
+/// last part of its path, which may hold characters that no mark may.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Origin([u8; 16]);
+
+impl Origin {
+    /// What was called this.
+    #[must_use]
+    pub fn of(path: &Path) -> Self {
+        let name = path.file_name().unwrap_or(path.as_os_str());
+        Origin(half_digest(&[b"flexvol adopted", name.as_bytes()]))
+    }
+
+    pub(super) fn parse(text: &str) -> Result<Self> {
+        Handle::parse(text).map(|bits| Origin(*bits.as_bytes()))
+    }
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Handle::from_bytes(self.0).fmt(f)
+    }
+}
