@@ -21,25 +21,25 @@ pub(super) fn growing(observed: &Observed, volume: &Volume) -> Step {
     let step = grown(observed, volume);
     let is_bound = observed.claim.as_ref().is_some_and(Claim::is_bound);
     let boast = observed.node_volume.as_ref().and_then(NodeVolume::boast);
-    match boast.filter(|_| is_bound && step == Step::Rest) {
+    match boast.filter(|_| is_bound && step == Step::NoOp) {
         // Drivers have smallest sizes, so it may stay so for good.
-        Some(why) => Step::Tell(why),
+        Some(why) => Step::RecordEvent(why),
         None => step,
     }
 }
 
 fn grown(observed: &Observed, volume: &Volume) -> Step {
     let Some(node_volume) = &observed.node_volume else {
-        return Step::Rest;
+        return Step::NoOp;
     };
     let Some(claim) = &observed.claim else {
         return kept(volume, node_volume);
     };
     if !claim.is_bound() {
-        return Step::Rest;
+        return Step::NoOp;
     }
     if node_volume.wanted == DesiredState::Absent {
-        return Step::Stuck(
+        return Step::Blocked(
             "the volume was given to this claim while its storage was being deleted: if that is there still, kubectl patch the NodeVolume of the volume's name to wanted: Present"
                 .to_owned(),
         );
@@ -57,11 +57,11 @@ fn grown(observed: &Observed, volume: &Volume) -> Step {
         return match &claim.beyond {
             // Of what tells no sizes the claim knows best what it has.
             Some(_) if target > ordered && reached.is_none() && !asks(claim) => {
-                unreached(claim, Step::Rest)
+                unreached(claim, Step::NoOp)
             }
             // Also where Kubernetes' own expander has said that the claim has it.
-            Some(why) if target > ordered => unreached(claim, Step::Stuck(why.clone())),
-            _ => Step::Resize(target),
+            Some(why) if target > ordered => unreached(claim, Step::Blocked(why.clone())),
+            _ => Step::RequestSize(target),
         };
     }
     // What counts instead of it was ordered, and is had when the node has answered that.
@@ -73,22 +73,22 @@ fn grown(observed: &Observed, volume: &Volume) -> Step {
         // one of request and `allocatedResources` (pkg/quota/v1/evaluator/core/persistent_volume_claims.go). What
         // was only said of it, by Kubernetes' own expander, is not, and would be counted for ever.
         Some(reached) if reached > claim.capacity && reached >= claim.request => reached,
-        _ if !asks(claim) => return unreached(claim, Step::Rest),
+        _ if !asks(claim) => return unreached(claim, Step::NoOp),
         // The driver does not say what it reached: its file system will, or nobody. Kubelet looks at it when the
         // volume says more than the claim has, and where Kubernetes' own expander runs it says so already.
         None if node_volume.problem.is_none() && node_volume.grows_on_node => claim.request,
         None if node_volume.problem.is_none() => {
-            return unreached(claim, Step::Stuck(NOBODY_GROWS.to_owned()));
+            return unreached(claim, Step::Blocked(NOBODY_GROWS.to_owned()));
         }
         _ => return unreached(claim, waiting(observed, node_volume)),
     };
     if volume.capacity != size {
-        return Step::SizeVolume(size);
+        return Step::SetVolumeCapacity(size);
     }
     match claim.awaits_node {
-        _ if !node_volume.grows_on_node => Step::FinishClaim(size),
+        _ if !node_volume.grows_on_node => Step::SetClaimCapacity(size),
         Some(awaited) if awaited == size => kubelet_acts(observed, claim),
-        _ => Step::AwaitNode(size),
+        _ => Step::SetFileSystemResizePending(size),
     }
 }
 
@@ -98,14 +98,14 @@ fn kept(volume: &Volume, node_volume: &NodeVolume) -> Step {
     match node_volume.answer {
         Answer::Present(Some(reached)) if node_volume.wanted == DesiredState::Present => {
             if volume.capacity > reached {
-                Step::SizeVolume(reached)
+                Step::SetVolumeCapacity(reached)
             } else if node_volume.size > reached {
-                Step::Resize(reached)
+                Step::RequestSize(reached)
             } else {
-                Step::Rest
+                Step::NoOp
             }
         }
-        _ => Step::Rest,
+        _ => Step::NoOp,
     }
 }
 
@@ -116,11 +116,11 @@ fn asks(claim: &Claim) -> bool {
 /// The storage has not what is asked, if anything is: what `step` says of it, the claim has to say too.
 fn unreached(claim: &Claim, step: Step) -> Step {
     match step {
-        Step::Stuck(why) if asks(claim) && claim.failure.as_ref() != Some(&why) => {
-            Step::SayFailure(why)
+        Step::Blocked(why) if asks(claim) && claim.failure.as_ref() != Some(&why) => {
+            Step::SetResizeFailure(why)
         }
-        Step::Stuck(_) | Step::Rest if !asks(claim) && claim.failure.is_some() => {
-            Step::TakeFailureBack
+        Step::Blocked(_) | Step::NoOp if !asks(claim) && claim.failure.is_some() => {
+            Step::ClearResizeFailure
         }
         step => step,
     }
@@ -129,11 +129,11 @@ fn unreached(claim: &Claim, step: Step) -> Step {
 /// It acts also where the agent is silent, but not where Kubernetes misses the node.
 fn kubelet_acts(observed: &Observed, claim: &Claim) -> Step {
     if claim.failure.is_some() {
-        return Step::TakeFailureBack;
+        return Step::ClearResizeFailure;
     }
     match observed.away() {
-        Some(away) if away.lost => Step::Stuck(away.why.clone()),
-        _ => Step::Rest,
+        Some(away) if away.lost => Step::Blocked(away.why.clone()),
+        _ => Step::NoOp,
     }
 }
 
@@ -151,9 +151,9 @@ pub(super) mod tests {
             claim.beyond = beyond.then(|| "at most 15".to_owned());
             decide(&observed)
         };
-        let resize = Step::Resize(Bytes(20));
+        let resize = Step::RequestSize(Bytes(20));
         assert_eq!(allowed(false, 20, 10), resize);
-        let told = Step::SayFailure("at most 15".to_owned());
+        let told = Step::SetResizeFailure("at most 15".to_owned());
         assert_eq!(allowed(true, 20, 10), told);
         // Kubernetes' own expander has said that the claim has it.
         let said = |tells: bool| {
@@ -165,10 +165,10 @@ pub(super) mod tests {
             (claim.capacity, claim.beyond) = (Bytes(20), Some("at most 15".to_owned()));
             decide(&observed)
         };
-        assert_eq!(said(true), Step::Stuck("at most 15".to_owned()));
-        assert_eq!(said(false), Step::Rest, "kubelet may have grown it");
+        assert_eq!(said(true), Step::Blocked("at most 15".to_owned()));
+        assert_eq!(said(false), Step::NoOp, "kubelet may have grown it");
         // Its class allowed it once.
-        let raise = Step::SizeVolume(Bytes(20));
+        let raise = Step::SetVolumeCapacity(Bytes(20));
         assert_eq!(allowed(true, 20, 20), raise);
     }
 
@@ -184,12 +184,12 @@ pub(super) mod tests {
             decide(&observed)
         };
         let has = |size: u64| Answer::Present(Some(Bytes(size)));
-        assert_eq!(kept(has(10), 20, 20), Step::SizeVolume(Bytes(10)));
-        assert_eq!(kept(has(10), 20, 10), Step::Resize(Bytes(10)));
-        assert_eq!(kept(has(10), 10, 10), Step::Rest);
-        assert_eq!(kept(has(20), 10, 10), Step::Rest, "it has more");
+        assert_eq!(kept(has(10), 20, 20), Step::SetVolumeCapacity(Bytes(10)));
+        assert_eq!(kept(has(10), 20, 10), Step::RequestSize(Bytes(10)));
+        assert_eq!(kept(has(10), 10, 10), Step::NoOp);
+        assert_eq!(kept(has(20), 10, 10), Step::NoOp, "it has more");
         for unknown in [Answer::None, Answer::Absent, Answer::Present(None)] {
-            assert_eq!(kept(unknown, 20, 20), Step::Rest, "{unknown:?}");
+            assert_eq!(kept(unknown, 20, 20), Step::NoOp, "{unknown:?}");
         }
     }
 
@@ -254,16 +254,16 @@ pub(super) mod tests {
             claim.awaits_node = Some(Bytes(request));
             decide(&observed)
         };
-        let say = |why: &str| Step::SayFailure(why.to_owned());
+        let say = |why: &str| Step::SetResizeFailure(why.to_owned());
         assert_eq!(said(20, 10, Some("full"), None), say("full"));
         assert_eq!(said(20, 10, Some("fuller"), Some("full")), say("fuller"));
-        let told = Step::Stuck("full".to_owned());
+        let told = Step::Blocked("full".to_owned());
         assert_eq!(said(20, 10, Some("full"), Some("full")), told);
-        assert_eq!(said(20, 10, None, Some("full")), Step::Rest, "tried anew");
-        let back = Step::TakeFailureBack;
+        assert_eq!(said(20, 10, None, Some("full")), Step::NoOp, "tried anew");
+        let back = Step::ClearResizeFailure;
         assert_eq!(said(20, 20, None, Some("full")), back, "kubelet goes on");
         assert_eq!(said(10, 10, None, Some("full")), back, "nothing is asked");
-        assert_eq!(said(20, 20, None, None), Step::Rest);
+        assert_eq!(said(20, 20, None, None), Step::NoOp);
     }
 
     #[test]
@@ -274,15 +274,15 @@ pub(super) mod tests {
             observed.volume.as_mut().unwrap().capacity = Bytes(said);
             decide(&observed)
         };
-        assert_eq!(next(20, 10, 10, 100), Step::SizeVolume(Bytes(100)));
-        assert_eq!(next(20, 10, 20, 100), Step::SizeVolume(Bytes(100)));
-        assert_eq!(next(20, 10, 100, 100), Step::FinishClaim(Bytes(100)));
+        assert_eq!(next(20, 10, 10, 100), Step::SetVolumeCapacity(Bytes(100)));
+        assert_eq!(next(20, 10, 20, 100), Step::SetVolumeCapacity(Bytes(100)));
+        assert_eq!(next(20, 10, 100, 100), Step::SetClaimCapacity(Bytes(100)));
         // It was measured when the claim had what was asked last.
-        assert_eq!(next(20, 20, 20, 100), Step::SizeVolume(Bytes(100)));
-        assert_eq!(next(20, 20, 100, 100), Step::FinishClaim(Bytes(100)));
-        assert_eq!(next(20, 100, 100, 100), Step::Rest);
+        assert_eq!(next(20, 20, 20, 100), Step::SetVolumeCapacity(Bytes(100)));
+        assert_eq!(next(20, 20, 100, 100), Step::SetClaimCapacity(Bytes(100)));
+        assert_eq!(next(20, 100, 100, 100), Step::NoOp);
         // Kubernetes' own expander says more than that.
-        assert_eq!(next(20, 10, 100, 20), Step::SizeVolume(Bytes(20)));
+        assert_eq!(next(20, 10, 100, 20), Step::SetVolumeCapacity(Bytes(20)));
     }
 
     #[test]
@@ -297,24 +297,24 @@ pub(super) mod tests {
             decide(&observed)
         };
         let (gibi, huge) = (1 << 30, i64::MAX.cast_unsigned());
-        assert_eq!(says(20, gibi, 20, 10), Step::SizeVolume(Bytes(gibi)));
-        assert_eq!(says(20, huge, 20, 10), Step::SizeVolume(Bytes(20)));
+        assert_eq!(says(20, gibi, 20, 10), Step::SetVolumeCapacity(Bytes(gibi)));
+        assert_eq!(says(20, huge, 20, 10), Step::SetVolumeCapacity(Bytes(20)));
         let mut unanswered = observed(20, 20);
         let node_volume = unanswered.node_volume.as_mut().unwrap();
         (node_volume.answer, node_volume.answered) = (Answer::Present(Some(Bytes(huge))), false);
         match decide(&unanswered) {
-            Step::Tell(_) => {}
+            Step::RecordEvent(_) => {}
             other => panic!("the node has not measured anew: {other:?}"),
         }
         // More was asked for before.
-        let former = Step::SizeVolume(Bytes(9 * gibi));
+        let former = Step::SetVolumeCapacity(Bytes(9 * gibi));
         assert_eq!(says(20, 9 * gibi, 9 * gibi, 10), former);
-        assert_eq!(says(20, 9 * gibi, 20, 10), Step::SizeVolume(Bytes(20)));
+        assert_eq!(says(20, 9 * gibi, 20, 10), Step::SetVolumeCapacity(Bytes(20)));
         let large = 800 * gibi;
-        let rounded = Step::SizeVolume(Bytes(900 * gibi));
+        let rounded = Step::SetVolumeCapacity(Bytes(900 * gibi));
         assert_eq!(says(large, 900 * gibi, large, gibi), rounded);
         match says(20, huge, 20, 20) {
-            Step::Tell(why) => assert!(why.starts_with("node n says that"), "{why}"),
+            Step::RecordEvent(why) => assert!(why.starts_with("node n says that"), "{why}"),
             other => panic!("{other:?}"),
         }
     }
@@ -324,27 +324,27 @@ pub(super) mod tests {
         let mut observed = observed(20, 20);
         observed.node_volume.as_mut().unwrap().answer = Answer::Present(None);
         let told = |step: Step| match step {
-            Step::SayFailure(why) => assert_eq!(why, NOBODY_GROWS),
+            Step::SetResizeFailure(why) => assert_eq!(why, NOBODY_GROWS),
             other => panic!("{other:?}"),
         };
         told(decide(&observed));
         observed.claim.as_mut().unwrap().request = Bytes(10);
         assert_eq!(
             decide(&observed),
-            Step::Resize(Bytes(10)),
+            Step::RequestSize(Bytes(10)),
             "nothing is asked any more"
         );
         observed.node_volume.as_mut().unwrap().grows_on_node = true;
         observed.claim.as_mut().unwrap().request = Bytes(20);
-        assert_eq!(decide(&observed), Step::SizeVolume(Bytes(20)));
+        assert_eq!(decide(&observed), Step::SetVolumeCapacity(Bytes(20)));
         observed.volume.as_mut().unwrap().capacity = Bytes(20);
-        assert_eq!(decide(&observed), Step::AwaitNode(Bytes(20)));
+        assert_eq!(decide(&observed), Step::SetFileSystemResizePending(Bytes(20)));
         observed.claim.as_mut().unwrap().awaits_node = Some(Bytes(20));
-        assert_eq!(decide(&observed), Step::Rest, "kubelet grows it");
+        assert_eq!(decide(&observed), Step::NoOp, "kubelet grows it");
         // It was lowered before anybody has grown it.
         observed.claim.as_mut().unwrap().request = Bytes(15);
         observed.node_volume.as_mut().unwrap().size = Bytes(15);
-        assert_eq!(decide(&observed), Step::SizeVolume(Bytes(15)));
+        assert_eq!(decide(&observed), Step::SetVolumeCapacity(Bytes(15)));
     }
 
     #[test]
@@ -361,7 +361,7 @@ pub(super) mod tests {
         });
         assert_eq!(
             decide(&observed),
-            Step::Stuck("the node is lost".to_owned())
+            Step::Blocked("the node is lost".to_owned())
         );
     }
 }

@@ -30,57 +30,57 @@ const TOO_LARGE: &str = "the claim is too large to be understood, so it and its 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Step {
     /// Nothing, until something changes.
-    Rest,
-    /// Nothing, until something changes, and whoever looks after the volume is told something about it.
-    Tell(String),
-    /// Nothing, but the claim's author is told why.
+    NoOp,
+    /// Nothing, but the volume gets an event.
+    RecordEvent(String),
+    /// Nothing, but the claim gets an event: what it asks for cannot be had.
     Refuse(String),
-    /// Nothing, but whoever looks after the volume is told why.
-    Stuck(String),
+    /// Nothing, but the volume gets an event and counts as failing: somebody has to do something.
+    Blocked(String),
     /// Puts our finalizer on the claim, so that it cannot go while storage is made for it.
-    HoldClaim,
+    AddClaimFinalizer,
     /// Makes the NodeVolume, for storage on the node that is named, or else on one with room.
     CreateNodeVolume {
         /// The node that the scheduler chose.
         node: Option<String>,
     },
     /// Makes the NodeVolume anew, of what the volume says of its storage.
-    Recall {
+    RecreateNodeVolume {
         /// Whether the storage shall be there.
         wanted: DesiredState,
         /// What it has, as far as that is known, and no more than its class allows.
         size: Bytes,
     },
     /// Creates the persistent volume.
-    Publish,
+    CreateVolume,
     /// Notes in the NodeVolume that a persistent volume is about to be made.
-    NotePublishing,
+    MarkPublishing,
     /// Notes in the NodeVolume that a persistent volume was there.
-    NotePublished,
+    MarkPublished,
     /// Takes our finalizer from the claim.
-    LetClaimGo,
+    RemoveClaimFinalizer,
     /// Asks the scheduler for another node: the chosen one has no room, or is gone.
     Reschedule,
-    /// Asks that the storage be deleted.
-    Revoke,
+    /// Asks in the NodeVolume that the storage be deleted.
+    RequestDeletion,
     /// Deletes the NodeVolume.
-    Forget,
+    DeleteNodeVolume,
     /// Deletes the persistent volume.
     DeleteVolume,
     /// Takes our finalizer from the persistent volume.
-    LetVolumeGo,
-    /// Asks the storage to have another size; what it has is never taken from it.
-    Resize(Bytes),
+    RemoveVolumeFinalizer,
+    /// Asks in the NodeVolume for another size; what the storage has is never taken from it.
+    RequestSize(Bytes),
     /// Writes into the persistent volume the size that its storage was measured to have reached.
-    SizeVolume(Bytes),
-    /// Completes the claim's growth: nothing on a node has to do anything for it.
-    FinishClaim(Bytes),
-    /// Tells kubelet to grow the file system.
-    AwaitNode(Bytes),
+    SetVolumeCapacity(Bytes),
+    /// Writes into the claim's status the size that it has: nothing on a node has to do anything for it.
+    SetClaimCapacity(Bytes),
+    /// Writes the condition `FileSystemResizePending` into the claim's status, so that kubelet grows the file system.
+    SetFileSystemResizePending(Bytes),
     /// Writes into the claim's status why its storage does not grow.
-    SayFailure(String),
+    SetResizeFailure(String),
     /// Takes that from the claim's status: the storage has grown, or nothing is asked any more.
-    TakeFailureBack,
+    ClearResizeFailure,
 }
 
 /// The next step.
@@ -95,7 +95,7 @@ pub fn decide(observed: &Observed) -> Step {
     }
     let binding = observed.claim.as_ref().map(|claim| claim.binding);
     if binding == Some(Binding::Unknown) {
-        return Step::Stuck(TOO_LARGE.to_owned());
+        return Step::Blocked(TOO_LARGE.to_owned());
     }
     match &observed.volume {
         Some(volume) if !volume.ours => match observed.wish() {
@@ -104,7 +104,7 @@ pub fn decide(observed: &Observed) -> Step {
                     .to_owned(),
             ),
             Some(Wish::Nothing) if observed.claim_is_held() => letting_go(observed),
-            _ => Step::Rest,
+            _ => Step::NoOp,
         },
         Some(volume) => remove::misplaced(observed, volume)
             .or_else(|| remove::removing(observed, volume))
@@ -119,9 +119,9 @@ pub fn decide(observed: &Observed) -> Step {
 fn left_alone(observed: &Observed) -> Step {
     let is_served = observed.claim.as_ref().is_none_or(Claim::is_served);
     if is_served && !observed.claim_is_held() {
-        return Step::Rest;
+        return Step::NoOp;
     }
-    Step::Stuck(
+    Step::Blocked(
         "storage was ordered for this claim of a driver that this controller does not serve, so it is left alone; unless another controller serves that driver, give it to this one as --driver again"
             .to_owned(),
     )
@@ -132,9 +132,9 @@ fn left_alone(observed: &Observed) -> Step {
 fn letting_go(observed: &Observed) -> Step {
     let is_bound = observed.claim.as_ref().is_some_and(Claim::is_bound);
     match &observed.node_volume {
-        None => Step::LetClaimGo,
-        Some(node_volume) if node_volume.published > Published::No && is_bound => Step::LetClaimGo,
-        Some(_) => Step::Stuck(format!(
+        None => Step::RemoveClaimFinalizer,
+        Some(node_volume) if node_volume.published > Published::No && is_bound => Step::RemoveClaimFinalizer,
+        Some(_) => Step::Blocked(format!(
             "the claim cannot go: storage was ordered for it, and the persistent volume of its name is not this controller's, by its annotation {PROVISIONED_BY} or because its driver is not served; mend that, or delete the volume"
         )),
     }
@@ -153,22 +153,22 @@ mod tests {
             change(&mut observed);
             decide(&observed)
         };
-        assert_eq!(strange(&|_| {}), Step::LetClaimGo);
+        assert_eq!(strange(&|_| {}), Step::RemoveClaimFinalizer);
         let unbound = |observed: &mut Observed| {
             observed.claim.as_mut().unwrap().binding = Binding::None;
         };
-        assert!(matches!(strange(&unbound), Step::Stuck(_)));
+        assert!(matches!(strange(&unbound), Step::Blocked(_)));
         let unpublished = |observed: &mut Observed| {
             observed.node_volume.as_mut().unwrap().published = Published::No;
         };
-        assert!(matches!(strange(&unpublished), Step::Stuck(_)));
+        assert!(matches!(strange(&unpublished), Step::Blocked(_)));
         let unordered = |observed: &mut Observed| {
             unbound(observed);
             observed.node_volume = None;
         };
-        assert_eq!(strange(&unordered), Step::LetClaimGo);
+        assert_eq!(strange(&unordered), Step::RemoveClaimFinalizer);
         let free = |observed: &mut Observed| observed.claim.as_mut().unwrap().held = false;
-        assert_eq!(strange(&free), Step::Rest);
+        assert_eq!(strange(&free), Step::NoOp);
     }
 
     #[test]
@@ -183,7 +183,7 @@ mod tests {
             observed.volume = volume;
             for wanted in [DesiredState::Present, DesiredState::Absent] {
                 observed.node_volume.as_mut().unwrap().wanted = wanted;
-                assert_eq!(decide(&observed), Step::Stuck(TOO_LARGE.to_owned()));
+                assert_eq!(decide(&observed), Step::Blocked(TOO_LARGE.to_owned()));
                 assert!(observed.is_claimed(), "its storage is not deleted");
             }
         }
@@ -197,8 +197,8 @@ mod tests {
             change(&mut observed);
             decide(&observed)
         };
-        assert_eq!(alone(&|_| {}), Step::Rest, "it has what it wants");
-        assert_eq!(alone(&|observed| observed.claim = None), Step::Rest);
+        assert_eq!(alone(&|_| {}), Step::NoOp, "it has what it wants");
+        assert_eq!(alone(&|observed| observed.claim = None), Step::NoOp);
         for claim in [
             (true, Binding::This, Wish::Nothing),
             (false, Binding::None, Wish::OfOthers),
@@ -209,7 +209,7 @@ mod tests {
                 let found = observed.claim.as_mut().unwrap();
                 (found.held, found.binding, found.wish) = claim.clone();
             });
-            assert!(matches!(step, Step::Stuck(_)), "{claim:?}: {step:?}");
+            assert!(matches!(step, Step::Blocked(_)), "{claim:?}: {step:?}");
         }
     }
 }

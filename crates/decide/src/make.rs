@@ -22,9 +22,9 @@ pub(super) fn making(observed: &Observed) -> Step {
     let names_this = |claim: &Claim| matches!(claim.binding, Binding::This | Binding::Named);
     let is_removed = observed.away().is_some_and(|away| away.removed);
     match (node_volume.wanted, node_volume.answer) {
-        (DesiredState::Absent, Answer::Absent) => Step::Forget,
+        (DesiredState::Absent, Answer::Absent) => Step::DeleteNodeVolume,
         (DesiredState::Absent, _) if is_removed && node_volume.published != Published::Seen => {
-            Step::Forget
+            Step::DeleteNodeVolume
         }
         (DesiredState::Absent, _) => ending(observed, node_volume),
         // It was made anew of what its volume said, and nothing was found since. Where that was done late volume and
@@ -35,22 +35,22 @@ pub(super) fn making(observed: &Observed) -> Step {
                 && claim.is_none_or(|claim| claim.deleting && !claim.is_bound())
                 && is_missing(node_volume) =>
         {
-            Step::Forget
+            Step::DeleteNodeVolume
         }
         (DesiredState::Present, _)
             if node_volume.published == Published::Seen && claim.is_none_or(names_this) =>
         {
             // Whoever took the volume away may have wanted to keep its data.
-            Step::Stuck(
+            Step::Blocked(
                 "the persistent volume was removed by force, and its storage may hold data: it stays until its NodeVolume says wanted: Absent"
                     .to_owned(),
             )
         }
         // It is bound to a volume that is gone before a leader saw it, or whose NodeVolume somebody made anew.
-        (DesiredState::Present, _) if claim.is_some_and(Claim::is_bound) => Step::NotePublished,
+        (DesiredState::Present, _) if claim.is_some_and(Claim::is_bound) => Step::MarkPublished,
         // It was never anybody's, and the machine that may have it is gone. If it is not, it is told first.
         (DesiredState::Present, _) if is_removed && node_volume.published != Published::Seen => {
-            Step::Revoke
+            Step::RequestDeletion
         }
         // A claim that Kubernetes has bound to nothing, or to another volume, was never bound to this one.
         (DesiredState::Present, answer) => match observed.wish() {
@@ -59,35 +59,35 @@ pub(super) fn making(observed: &Observed) -> Step {
                 if node_volume.published > Published::No =>
             {
                 match (answer, &node_volume.problem) {
-                    _ if !held => Step::HoldClaim,
+                    _ if !held => Step::AddClaimFinalizer,
                     (Answer::Present(_), _) => match (wish, &observed.unbindable) {
                         (Wish::Refused(why), _) => Step::Refuse(why.clone()),
-                        (_, Some(why)) => Step::Stuck(why.clone()),
-                        _ => Step::Publish,
+                        (_, Some(why)) => Step::Blocked(why.clone()),
+                        _ => Step::CreateVolume,
                     },
                     (_, None) => waiting(observed, node_volume),
                     // It is not there any more, and nobody has used it.
-                    (_, Some(_)) => Step::Revoke,
+                    (_, Some(_)) => Step::RequestDeletion,
                 }
             }
-            Some(Wish::OfOthers) if node_volume.published > Published::No => Step::Rest,
-            Some(Wish::Storage { .. }) if node_volume.outdated => Step::Revoke,
-            Some(Wish::Storage { node: Some(node) }) if *node != node_volume.node => Step::Revoke,
-            Some(Wish::Storage { .. }) if !held => Step::HoldClaim,
+            Some(Wish::OfOthers) if node_volume.published > Published::No => Step::NoOp,
+            Some(Wish::Storage { .. }) if node_volume.outdated => Step::RequestDeletion,
+            Some(Wish::Storage { node: Some(node) }) if *node != node_volume.node => Step::RequestDeletion,
+            Some(Wish::Storage { .. }) if !held => Step::AddClaimFinalizer,
             Some(Wish::Storage { node }) => match answer {
                 Answer::Present(size)
                     if size.is_none_or(|size| size >= node_volume.size)
                         && observed.unbindable.is_none() =>
                 {
                     // Before the volume is there: from now on storage is not taken from a claim that wants it.
-                    Step::NotePublishing
+                    Step::MarkPublishing
                 }
                 _ if !gives_up(observed, node_volume) => waiting(observed, node_volume),
                 // The scheduler has to forget the node before it can choose another.
                 _ if node.is_some() => Step::Reschedule,
-                _ => Step::Revoke,
+                _ => Step::RequestDeletion,
             },
-            _ => Step::Revoke,
+            _ => Step::RequestDeletion,
         },
     }
 }
@@ -107,7 +107,7 @@ fn unordered(observed: &Observed) -> Step {
         // Where data may have been, an empty volume in their place would hide that they are gone.
         Some(Wish::Storage { .. } | Wish::StorageLater) if binding == Some(Binding::Named) => {
             if held {
-                return Step::LetClaimGo;
+                return Step::RemoveClaimFinalizer;
             }
             Step::Refuse(
                 "the claim says the name of a persistent volume that is not there, so none is made for it; make the claim anew"
@@ -115,12 +115,12 @@ fn unordered(observed: &Observed) -> Step {
             )
         }
         Some(Wish::Storage { node: Some(_) }) if observed.away().is_some() => elsewhere(observed),
-        Some(Wish::Storage { .. }) if !held => Step::HoldClaim,
+        Some(Wish::Storage { .. }) if !held => Step::AddClaimFinalizer,
         Some(Wish::Storage { node }) => Step::CreateNodeVolume { node: node.clone() },
         // Another controller, which serves that provisioner, may hold it.
-        Some(Wish::OfOthers) => Step::Rest,
-        _ if held => Step::LetClaimGo,
-        _ => Step::Rest,
+        Some(Wish::OfOthers) => Step::NoOp,
+        _ if held => Step::RemoveClaimFinalizer,
+        _ => Step::NoOp,
     }
 }
 
@@ -137,8 +137,8 @@ fn gives_up(observed: &Observed, node_volume: &NodeVolume) -> bool {
 fn elsewhere(observed: &Observed) -> Step {
     match observed.away() {
         Some(Away { lost: true, .. }) => Step::Reschedule,
-        Some(Away { why, .. }) => Step::Stuck(why.clone()),
-        None => Step::Rest,
+        Some(Away { why, .. }) => Step::Blocked(why.clone()),
+        None => Step::NoOp,
     }
 }
 
@@ -148,7 +148,7 @@ fn elsewhere(observed: &Observed) -> Step {
 pub(super) fn ending(observed: &Observed, node_volume: &NodeVolume) -> Step {
     let claim = observed.claim.as_ref();
     if observed.away().is_some() && claim.is_some_and(|claim| claim.held && claim.deleting) {
-        return Step::LetClaimGo;
+        return Step::RemoveClaimFinalizer;
     }
     waiting(observed, node_volume)
 }
@@ -156,11 +156,11 @@ pub(super) fn ending(observed: &Observed, node_volume: &NodeVolume) -> Step {
 /// The node has to act. What it was asked to do it may have done, so nobody else is asked.
 pub(super) fn waiting(observed: &Observed, node_volume: &NodeVolume) -> Step {
     match (observed.away(), &node_volume.problem) {
-        (Some(away), _) => Step::Stuck(away.why.clone()),
-        (None, Some(problem)) => Step::Stuck(problem.message.clone()),
+        (Some(away), _) => Step::Blocked(away.why.clone()),
+        (None, Some(problem)) => Step::Blocked(problem.message.clone()),
         (None, None) => match &observed.stalled {
-            Some(why) if node_volume.wanted == DesiredState::Absent => Step::Stuck(why.clone()),
-            _ => Step::Rest,
+            Some(why) if node_volume.wanted == DesiredState::Absent => Step::Blocked(why.clone()),
+            _ => Step::NoOp,
         },
     }
 }
@@ -178,12 +178,12 @@ pub(super) fn settling(observed: &Observed) -> Option<Step> {
             None
         }
         None => recalling(observed),
-        Some(node_volume) if node_volume.published != Published::Seen => Some(Step::NotePublished),
+        Some(node_volume) if node_volume.published != Published::Seen => Some(Step::MarkPublished),
         // Kubernetes binds by two writes, of the claim and of its status, on the condition that nobody writes in
         // between (`bind` in pkg/controller/volume/persistentvolume/pv_controller.go); kubelet waits for the second.
         // And were it let go before, a late leader could let go of it while other storage is made for it.
         Some(_) if claim.is_some_and(|claim| claim.held && claim.is_served()) => {
-            Some(Step::LetClaimGo)
+            Some(Step::RemoveClaimFinalizer)
         }
         Some(_) => None,
     }
@@ -196,15 +196,15 @@ pub(super) fn settling(observed: &Observed) -> Option<Step> {
 fn recalling(observed: &Observed) -> Option<Step> {
     let (claim, volume) = (observed.claim.as_ref()?, observed.volume.as_ref()?);
     if !observed.is_claimed() {
-        return (claim.held && claim.is_served()).then_some(Step::LetClaimGo);
+        return (claim.held && claim.is_served()).then_some(Step::RemoveClaimFinalizer);
     }
     let (has, asked) = (volume.capacity.max(claim.capacity), claim.request);
     let size = has.max(claim.most.map_or(asked, |most| asked.min(most)));
     Some(match claim.most.filter(|most| *most < has) {
-        Some(most) => Step::Stuck(format!(
+        Some(most) => Step::Blocked(format!(
             "the NodeVolume is gone, and volume or claim say {has} where the class allows at most {most}; let the class allow {has}, or make the NodeVolume by hand, published, on the volume's node and with the size that its storage has"
         )),
-        None => Step::Recall {
+        None => Step::RecreateNodeVolume {
             wanted: DesiredState::Present,
             size,
         },

@@ -10,27 +10,27 @@ pub(super) fn removing(observed: &Observed, volume: &Volume) -> Option<Step> {
     match (volume.reclaim, &observed.node_volume) {
         // People look after it.
         (Reclaim::Retain, _) if !volume.deleting => None,
-        (Reclaim::Retain, Some(_)) => Some(Step::Forget),
+        (Reclaim::Retain, Some(_)) => Some(Step::DeleteNodeVolume),
         (Reclaim::Retain, None) => Some(if volume.held {
-            Step::LetVolumeGo
+            Step::RemoveVolumeFinalizer
         } else {
-            Step::Rest
+            Step::NoOp
         }),
         // Nothing but the node can say that the storage is gone, and before the volume was let go of it did.
-        (Reclaim::Delete, None) if volume.held => Some(Step::Recall {
+        (Reclaim::Delete, None) if volume.held => Some(Step::RecreateNodeVolume {
             wanted: DesiredState::Absent,
             size: volume.capacity,
         }),
-        (Reclaim::Delete, None) => Some(Step::Rest),
+        (Reclaim::Delete, None) => Some(Step::NoOp),
         (Reclaim::Delete, Some(node_volume)) => {
             Some(match (node_volume.wanted, node_volume.answer) {
                 (DesiredState::Present, _) if node_volume.published != Published::Seen => {
-                    Step::NotePublished
+                    Step::MarkPublished
                 }
-                (DesiredState::Present, _) => Step::Revoke,
+                (DesiredState::Present, _) => Step::RequestDeletion,
                 (DesiredState::Absent, Answer::Absent) if !volume.deleting => Step::DeleteVolume,
-                (DesiredState::Absent, Answer::Absent) if volume.held => Step::LetVolumeGo,
-                (DesiredState::Absent, Answer::Absent) => Step::Rest,
+                (DesiredState::Absent, Answer::Absent) if volume.held => Step::RemoveVolumeFinalizer,
+                (DesiredState::Absent, Answer::Absent) => Step::NoOp,
                 (DesiredState::Absent, _) => ending(observed, node_volume),
             })
         }
@@ -45,14 +45,14 @@ pub(super) fn misplaced(observed: &Observed, volume: &Volume) -> Option<Step> {
     let is_removed = observed.away().is_some_and(|away| away.removed);
     Some(match (node_volume.wanted, node_volume.answer) {
         // Somebody has edited one of both.
-        _ if node_volume.published == Published::Seen => Step::Stuck(format!(
+        _ if node_volume.published == Published::Seen => Step::Blocked(format!(
             "the persistent volume says that its storage is on node {}, by its annotation flexvol.dev/node, and its NodeVolume is of node {}, so both are left as they are; correct the annotation",
             volume.node.as_deref().unwrap_or_default(),
             node_volume.node
         )),
-        (DesiredState::Present, _) => Step::Revoke,
-        (DesiredState::Absent, Answer::Absent) => Step::Forget,
-        (DesiredState::Absent, _) if is_removed => Step::Forget,
+        (DesiredState::Present, _) => Step::RequestDeletion,
+        (DesiredState::Absent, Answer::Absent) => Step::DeleteNodeVolume,
+        (DesiredState::Absent, _) if is_removed => Step::DeleteNodeVolume,
         (DesiredState::Absent, _) => ending(observed, node_volume),
     })
 }
@@ -76,13 +76,13 @@ mod tests {
             });
             decide(&observed)
         };
-        assert_eq!(released(None, false), Step::Revoke);
-        assert_eq!(released(Some(Binding::Another), false), Step::Revoke);
+        assert_eq!(released(None, false), Step::RequestDeletion);
+        assert_eq!(released(Some(Binding::Another), false), Step::RequestDeletion);
         for claimed in [Binding::This, Binding::None] {
-            assert_eq!(released(Some(claimed), false), Step::Rest, "{claimed:?}");
+            assert_eq!(released(Some(claimed), false), Step::NoOp, "{claimed:?}");
         }
-        assert_eq!(released(Some(Binding::None), true), Step::Revoke);
-        assert_eq!(released(Some(Binding::This), true), Step::Rest);
+        assert_eq!(released(Some(Binding::None), true), Step::RequestDeletion);
+        assert_eq!(released(Some(Binding::This), true), Step::NoOp);
     }
 
     #[test]
@@ -101,13 +101,13 @@ mod tests {
         let there = Answer::Present(Some(Bytes(10)));
         for published in [Published::No, Published::Soon] {
             let of = |wanted, answer| of(published, wanted, answer);
-            assert_eq!(of(DesiredState::Present, there), Step::Revoke);
-            assert_eq!(of(DesiredState::Absent, there), Step::Rest);
-            assert_eq!(of(DesiredState::Absent, Answer::Absent), Step::Forget);
+            assert_eq!(of(DesiredState::Present, there), Step::RequestDeletion);
+            assert_eq!(of(DesiredState::Absent, there), Step::NoOp);
+            assert_eq!(of(DesiredState::Absent, Answer::Absent), Step::DeleteNodeVolume);
         }
         for wanted in [DesiredState::Present, DesiredState::Absent] {
             let step = of(Published::Seen, wanted, Answer::Absent);
-            let Step::Stuck(why) = step else {
+            let Step::Blocked(why) = step else {
                 panic!("{step:?}")
             };
             assert!(why.contains("is on node n") && why.contains("is of node m"));
@@ -123,11 +123,11 @@ mod tests {
             (volume.released, volume.deleting, volume.held) = (true, true, held);
             decide(&observed)
         };
-        let recalled = Step::Recall {
+        let recalled = Step::RecreateNodeVolume {
             wanted: DesiredState::Absent,
             size: Bytes(10),
         };
         assert_eq!(unordered(true), recalled);
-        assert_eq!(unordered(false), Step::Rest);
+        assert_eq!(unordered(false), Step::NoOp);
     }
 }

@@ -34,17 +34,17 @@ fn who_fails_again_and_again_for_whatever_reason_loses_the_volume() {
             claim.wish = Wish::Storage { node };
         })
     };
-    let told = Step::Stuck("no pool".to_owned());
+    let told = Step::Blocked("no pool".to_owned());
     for class in [
         ErrorClass::Retryable,
         ErrorClass::Infeasible,
         ErrorClass::Uncertain,
     ] {
         assert_eq!(failed(class, false, None), told);
-        assert_eq!(failed(class, true, None), Step::Revoke);
+        assert_eq!(failed(class, true, None), Step::RequestDeletion);
         assert_eq!(failed(class, true, Some("n")), Step::Reschedule);
     }
-    assert_eq!(failed(ErrorClass::Exhausted, false, None), Step::Revoke);
+    assert_eq!(failed(ErrorClass::Exhausted, false, None), Step::RequestDeletion);
 }
 
 #[test]
@@ -58,10 +58,10 @@ fn what_no_volume_can_be_bound_to_goes_elsewhere_until_one_is_about_to_be_made()
         observed.unbindable = Some("taken".to_owned());
         decide(&observed)
     };
-    assert_eq!(unbindable(Published::No, None), Step::Revoke);
+    assert_eq!(unbindable(Published::No, None), Step::RequestDeletion);
     assert_eq!(unbindable(Published::No, Some("n")), Step::Reschedule);
     // A late leader may make the volume, and may have found that it could.
-    let told = Step::Stuck("taken".to_owned());
+    let told = Step::Blocked("taken".to_owned());
     assert_eq!(unbindable(Published::Soon, None), told);
     assert_eq!(unbindable(Published::Soon, Some("n")), told);
 }
@@ -79,13 +79,13 @@ fn who_makes_nothing_for_too_long_loses_the_volume_whatever_it_says() {
     };
     let less = Answer::Present(Some(Bytes(1)));
     for answer in [Answer::None, Answer::Absent, less] {
-        assert_eq!(stalled(answer, Published::No, None), Step::Revoke);
+        assert_eq!(stalled(answer, Published::No, None), Step::RequestDeletion);
         assert_eq!(stalled(answer, Published::No, Some("n")), Step::Reschedule);
     }
     // It is there after all.
     let made = Answer::Present(Some(Bytes(10)));
-    assert_eq!(stalled(made, Published::No, None), Step::NotePublishing);
-    assert_eq!(stalled(made, Published::Soon, None), Step::Publish);
+    assert_eq!(stalled(made, Published::No, None), Step::MarkPublishing);
+    assert_eq!(stalled(made, Published::Soon, None), Step::CreateVolume);
 }
 
 #[test]
@@ -108,11 +108,11 @@ fn what_is_about_to_be_made_is_not_taken_back_because_its_class_is_gone() {
     assert_eq!(refused(Published::Soon, true, there, false), told);
     assert_eq!(
         refused(Published::Soon, false, there, false),
-        Step::HoldClaim
+        Step::AddClaimFinalizer
     );
     let gone = refused(Published::Soon, true, Answer::None, true);
-    assert_eq!(gone, Step::Revoke);
-    assert_eq!(refused(Published::No, true, there, false), Step::Revoke);
+    assert_eq!(gone, Step::RequestDeletion);
+    assert_eq!(refused(Published::No, true, there, false), Step::RequestDeletion);
 }
 
 #[test]
@@ -123,9 +123,9 @@ fn what_was_ordered_of_a_class_that_was_made_anew_is_ordered_anew_unless_it_is_a
             (node_volume.outdated, node_volume.published) = (true, published);
         })
     };
-    assert_eq!(outdated(Published::No), Step::Revoke);
+    assert_eq!(outdated(Published::No), Step::RequestDeletion);
     // A late leader may make the volume at any moment.
-    assert_eq!(outdated(Published::Soon), Step::Publish);
+    assert_eq!(outdated(Published::Soon), Step::CreateVolume);
 }
 
 #[test]
@@ -143,15 +143,15 @@ fn a_claim_that_ends_does_not_wait_until_storage_is_gone_that_it_never_had() {
         });
         decide(&observed)
     };
-    let told = Step::Stuck("silent".to_owned());
+    let told = Step::Blocked("silent".to_owned());
     for published in [Published::No, Published::Soon, Published::Seen] {
         let of_node_volume = |wanted: DesiredState| ends(true, published, wanted);
-        assert_eq!(of_node_volume(DesiredState::Absent), Step::LetClaimGo);
+        assert_eq!(of_node_volume(DesiredState::Absent), Step::RemoveClaimFinalizer);
         assert_eq!(ends(false, published, DesiredState::Absent), told);
     }
     assert_eq!(
         ends(true, Published::Soon, DesiredState::Present),
-        Step::Revoke
+        Step::RequestDeletion
     );
 }
 
@@ -171,8 +171,8 @@ fn what_became_of_a_node_says_nothing_of_another_one() {
         });
         decide(&observed)
     };
-    assert_eq!(away("n", true, None), Step::Revoke);
-    assert_eq!(away("m", true, None), Step::Rest);
+    assert_eq!(away("n", true, None), Step::RequestDeletion);
+    assert_eq!(away("m", true, None), Step::NoOp);
     assert_eq!(away("m", false, Some("m")), Step::Reschedule);
     let node = Some("n".to_owned());
     assert_eq!(away("m", false, Some("n")), Step::CreateNodeVolume { node });
@@ -187,14 +187,14 @@ fn a_name_in_a_claim_binds_nothing_unless_the_volume_was_seen() {
         })
     };
     let wants = || Wish::Storage { node: None };
-    assert_eq!(named(Published::No, wants()), Step::NotePublishing);
-    assert_eq!(named(Published::Soon, wants()), Step::Publish);
+    assert_eq!(named(Published::No, wants()), Step::MarkPublishing);
+    assert_eq!(named(Published::Soon, wants()), Step::CreateVolume);
     for published in [Published::No, Published::Soon] {
-        assert_eq!(named(published, Wish::Nothing), Step::Revoke);
+        assert_eq!(named(published, Wish::Nothing), Step::RequestDeletion);
     }
     for wish in [wants(), Wish::Nothing] {
         let step = named(Published::Seen, wish);
-        assert!(matches!(step, Step::Stuck(_)), "{step:?}");
+        assert!(matches!(step, Step::Blocked(_)), "{step:?}");
     }
 }
 
@@ -207,8 +207,8 @@ fn a_node_volume_is_made_anew_of_what_may_be_there_and_of_no_more_than_the_class
         let claim = observed.claim.as_mut().unwrap();
         (claim.request, claim.most) = (Bytes(request), most.map(Bytes));
         match decide(&observed) {
-            Step::Recall { size, .. } => Some(size.0),
-            Step::Stuck(_) => None,
+            Step::RecreateNodeVolume { size, .. } => Some(size.0),
+            Step::Blocked(_) => None,
             other => panic!("{other:?}"),
         }
     };
@@ -221,7 +221,7 @@ fn a_node_volume_is_made_anew_of_what_may_be_there_and_of_no_more_than_the_class
     assert_eq!(recalled(60, Some(50)), Some(50));
     let mut kept = observed(10, 10);
     (kept.node_volume, kept.claim) = (None, None);
-    assert_eq!(decide(&kept), Step::Rest, "nobody has the volume");
+    assert_eq!(decide(&kept), Step::NoOp, "nobody has the volume");
 }
 
 #[test]
@@ -232,9 +232,9 @@ fn a_claim_is_held_until_kubernetes_has_bound_it_or_it_is_deleted() {
         (claim.held, claim.binding, claim.deleting) = (true, binding, deleting);
         decide(&observed)
     };
-    assert_eq!(settles(Binding::Named, false), Step::Rest);
-    assert_eq!(settles(Binding::Named, true), Step::LetClaimGo);
-    assert_eq!(settles(Binding::This, false), Step::LetClaimGo);
+    assert_eq!(settles(Binding::Named, false), Step::NoOp);
+    assert_eq!(settles(Binding::Named, true), Step::RemoveClaimFinalizer);
+    assert_eq!(settles(Binding::This, false), Step::RemoveClaimFinalizer);
 }
 
 /// It was ordered anew so late that volume and storage had gone already; what was found once may hold data.
@@ -255,8 +255,8 @@ fn an_order_of_storage_that_was_never_found_since_goes_when_claim_and_volume_hav
         observed.claim = None;
         decide(&observed)
     };
-    let stays = |change: &dyn Fn(&mut NodeVolume)| matches!(gone(change), Step::Stuck(_));
-    assert_eq!(gone(&|_| {}), Step::Forget);
+    let stays = |change: &dyn Fn(&mut NodeVolume)| matches!(gone(change), Step::Blocked(_));
+    assert_eq!(gone(&|_| {}), Step::DeleteNodeVolume);
     assert!(stays(
         &|node_volume| node_volume.answer = Answer::Present(Some(Bytes(10)))
     ));
@@ -276,7 +276,7 @@ fn an_order_of_storage_that_was_never_found_since_goes_when_claim_and_volume_hav
         lasts: true,
     });
     assert!(
-        matches!(decide(&lost), Step::Stuck(_)),
+        matches!(decide(&lost), Step::Blocked(_)),
         "its claim is there"
     );
 }

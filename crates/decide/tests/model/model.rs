@@ -189,7 +189,7 @@ impl World {
         let may_be_late = !self.setting.lowers && !self.setting.sizeless;
         let all_there = matches!(self.away, None | Some(Absence::Taken | Absence::Stalled));
         // Its machine may be removed before that is written, and nothing is its condition but that there is no volume.
-        let outlives_machine = step == Step::Publish && self.away == Some(Absence::Lost);
+        let outlives_machine = step == Step::CreateVolume && self.away == Some(Absence::Lost);
         if writes(&step) && (all_there || outlives_machine) && may_be_late {
             let mut next = self.clone();
             let node = self
@@ -267,9 +267,9 @@ impl World {
         };
         let step = decide(&seen.observe());
         let as_seen = match step {
-            Step::Resize(_) => self.node_volume == seen.node_volume,
-            Step::SizeVolume(_) => self.volume == seen.volume,
-            Step::FinishClaim(_) | Step::AwaitNode(_) => true,
+            Step::RequestSize(_) => self.node_volume == seen.node_volume,
+            Step::SetVolumeCapacity(_) => self.volume == seen.volume,
+            Step::SetClaimCapacity(_) | Step::SetFileSystemResizePending(_) => true,
             _ => false,
         };
         let mut next = self.clone();

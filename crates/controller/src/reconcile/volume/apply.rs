@@ -48,8 +48,8 @@ impl Act<'_> {
     /// When it was refused, also because the object has changed.
     pub async fn step(&self, step: &Step, live: &mut Live) -> Result<()> {
         match step {
-            Step::Rest | Step::Tell(_) | Step::Refuse(_) | Step::Stuck(_) => {}
-            Step::HoldClaim => {
+            Step::NoOp | Step::RecordEvent(_) | Step::Refuse(_) | Step::Blocked(_) => {}
+            Step::AddClaimFinalizer => {
                 let claim = claim(live)?;
                 self.patch_claim(
                     live,
@@ -57,7 +57,7 @@ impl Act<'_> {
                 )
                 .await?;
             }
-            Step::LetClaimGo => {
+            Step::RemoveClaimFinalizer => {
                 let claim = claim(live)?;
                 self.patch_claim(
                     live,
@@ -77,7 +77,7 @@ impl Act<'_> {
                         .context("create the NodeVolume")?,
                 );
             }
-            Step::Recall { wanted, size } => {
+            Step::RecreateNodeVolume { wanted, size } => {
                 let node_volume = recalled(self.name, volume(live)?, *wanted, *size)?;
                 live.node_volume = Some(
                     self.create(&self.all(), node_volume)
@@ -85,7 +85,7 @@ impl Act<'_> {
                         .context("create the NodeVolume anew")?,
                 );
             }
-            Step::Publish => {
+            Step::CreateVolume => {
                 let (claim, class) = (claim(live)?, live.class.as_ref().context("no class")?);
                 let node_volume = node_volume(live)?;
                 let hostname = live.hostname.as_ref().and_then(|found| found.as_ref().ok());
@@ -94,19 +94,19 @@ impl Act<'_> {
                 let volume = self.create(&self.all(), volume).await;
                 live.volume = Some(volume.context("make the persistent volume")?);
             }
-            Step::NotePublishing => {
+            Step::MarkPublishing => {
                 self.patch_node_volume(live, json!({"publishing": true}))
                     .await?
             }
-            Step::NotePublished => {
+            Step::MarkPublished => {
                 self.patch_node_volume(live, json!({"published": true}))
                     .await?
             }
-            Step::Revoke => {
+            Step::RequestDeletion => {
                 self.patch_node_volume(live, json!({"wanted": "Absent"}))
                     .await?
             }
-            Step::Resize(size) => {
+            Step::RequestSize(size) => {
                 let node_volume = node_volume(live)?;
                 let most = node_volume.spec.most_ordered();
                 live.node_volume = Some(
@@ -114,7 +114,7 @@ impl Act<'_> {
                         .await?,
                 );
             }
-            Step::Forget => {
+            Step::DeleteNodeVolume => {
                 self.forget(node_volume(live)?).await?;
                 (live.node_volume, live.hostname, live.stalled) = (None, None, None);
             }
@@ -125,30 +125,30 @@ impl Act<'_> {
                     .context("delete the volume")?;
                 live.volume = api.get_opt(self.name).await.context("read the volume")?;
             }
-            Step::LetVolumeGo => {
+            Step::RemoveVolumeFinalizer => {
                 let volume = volume(live)?;
                 let patch = json!({"finalizers": without(&volume.metadata, VOLUME_FINALIZER)});
                 let api: Api<PersistentVolume> = self.all();
                 self.patch_meta(&api, &volume.metadata, patch).await?;
                 live.volume = None;
             }
-            Step::SizeVolume(size) => {
+            Step::SetVolumeCapacity(size) => {
                 let seen = version(&volume(live)?.metadata);
                 live.volume = Some(self.size_volume(seen, *size).await?);
             }
-            Step::FinishClaim(size) => {
+            Step::SetClaimCapacity(size) => {
                 let status = finished(claim(live)?, *size);
                 self.patch_claim_status(live, status).await?;
             }
-            Step::AwaitNode(size) => {
+            Step::SetFileSystemResizePending(size) => {
                 let status = awaiting(claim(live)?, *size);
                 self.patch_claim_status(live, status).await?;
             }
-            Step::SayFailure(why) => {
+            Step::SetResizeFailure(why) => {
                 let status = failing(claim(live)?, why);
                 self.patch_claim_status(live, status).await?;
             }
-            Step::TakeFailureBack => {
+            Step::ClearResizeFailure => {
                 let status = failing_no_more(claim(live)?);
                 self.patch_claim_status(live, status).await?;
             }

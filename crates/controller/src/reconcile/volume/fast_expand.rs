@@ -74,25 +74,25 @@ async fn grow_claim(
         };
         let step = decide(&observed);
         match step {
-            Step::Rest if live.claim.as_ref().is_some_and(claim::grows) => {
+            Step::NoOp if live.claim.as_ref().is_some_and(claim::grows) => {
                 return Ok(Some(Outcome::InVain(OTHERS)));
             }
-            Step::Rest => return Ok(Some(Outcome::Settled)),
-            Step::Resize(size) => {
+            Step::NoOp => return Ok(Some(Outcome::Settled)),
+            Step::RequestSize(size) => {
                 let resized = act.resize(&node_volume.version, size, most).await?;
                 context
                     .index
                     .node_volume_written(&node_volume.version, &resized, &context.ours);
                 live.node_volume = Some(resized);
             }
-            Step::SizeVolume(size) => {
+            Step::SetVolumeCapacity(size) => {
                 let sized = act.size_volume(&volume.version, size).await?;
                 context
                     .index
                     .volume_written(&volume.version, &sized, &context.ours);
                 live.volume = Some(sized);
             }
-            Step::FinishClaim(_) | Step::AwaitNode(_) => {
+            Step::SetClaimCapacity(_) | Step::SetFileSystemResizePending(_) => {
                 let done = act.step(&step, &mut live).await;
                 if let Err(error) = &done
                     && is_refused(error)

@@ -63,8 +63,8 @@ async fn steps(context: &Context, name: &str) -> Result<Outcome> {
     for _ in 0..STEPS {
         let step = next(context, name, &mut live).await?;
         match &step {
-            Step::Rest | Step::Tell(_) => {
-                if let Step::Tell(why) = &step {
+            Step::NoOp | Step::RecordEvent(_) => {
+                if let Step::RecordEvent(why) = &step {
                     report::waits(context, &live, why);
                 }
                 let grows = live.claim.as_ref().is_some_and(claim::grows);
@@ -74,7 +74,7 @@ async fn steps(context: &Context, name: &str) -> Result<Outcome> {
                     Outcome::Settled
                 });
             }
-            Step::Refuse(why) | Step::Stuck(why) => {
+            Step::Refuse(why) | Step::Blocked(why) => {
                 report::waits(context, &live, why);
                 if live.node_volume.is_none() && live.away.is_some() {
                     context.claims.wait_for_node(name);
@@ -82,8 +82,8 @@ async fn steps(context: &Context, name: &str) -> Result<Outcome> {
                 return Ok(Outcome::InVain(STUCK));
             }
             // Also if it cannot be written.
-            Step::SayFailure(why) => report::waits(context, &live, why),
-            Step::Revoke => {
+            Step::SetResizeFailure(why) => report::waits(context, &live, why),
+            Step::RequestDeletion => {
                 if let Some(why) = live.unbindable().or(live.stalled.as_deref()) {
                     report::waits(context, &live, why);
                 }
@@ -99,7 +99,7 @@ async fn steps(context: &Context, name: &str) -> Result<Outcome> {
         if let Err(error) = &done
             && !is_conflict(error)
         {
-            let makes = matches!(step, Step::CreateNodeVolume { .. } | Step::Publish);
+            let makes = matches!(step, Step::CreateNodeVolume { .. } | Step::CreateVolume);
             // Others' admission may let nobody write what has to be written.
             if makes || is_refused(error) {
                 report::waits(context, &live, &error_message(error));
@@ -115,7 +115,7 @@ async fn steps(context: &Context, name: &str) -> Result<Outcome> {
         if step == Step::Reschedule {
             context.reschedules.asked(name);
         }
-        if step == Step::Forget {
+        if step == Step::DeleteNodeVolume {
             if live.volume.is_some() {
                 // From what its NodeVolume is made anew nobody has read.
                 return Ok(Outcome::After(Duration::ZERO));
@@ -131,7 +131,7 @@ async fn steps(context: &Context, name: &str) -> Result<Outcome> {
 /// bound to the node that has its storage.
 async fn next(context: &Context, name: &str, live: &mut Live) -> Result<Step> {
     let step = decide(&live.observed(name, &context.ours));
-    let makes = matches!(step, Step::NotePublishing | Step::Publish);
+    let makes = matches!(step, Step::MarkPublishing | Step::CreateVolume);
     let Some(node_volume) = live
         .node_volume
         .as_ref()
@@ -155,8 +155,8 @@ fn note_room(context: &Context, name: &str, step: &Step, live: &Live) {
     };
     match step {
         Step::CreateNodeVolume { .. } => context.nodes.ordered(node, name, size),
-        Step::Revoke if live.had_no_room() => context.nodes.had_no_room(node, class, size),
-        Step::Revoke => {
+        Step::RequestDeletion if live.had_no_room() => context.nodes.had_no_room(node, class, size),
+        Step::RequestDeletion => {
             let failed = live.kept_failing();
             let failed = failed.map(|problem| (problem.class(), &*problem.message));
             // Its hostname may be its own again when the next node is chosen, and another's after that.
@@ -173,7 +173,7 @@ fn note_room(context: &Context, name: &str, step: &Step, live: &Live) {
                 }
             }
         }
-        Step::Publish => {
+        Step::CreateVolume => {
             context.nodes.made(node, name);
             context.nodes.had_room(node, class, size);
         }

@@ -65,8 +65,8 @@ fn tell_done(context: &Context, live: &Live, step: &Step) {
         context.events.say(claim, Tone::Normal, reason, message);
     };
     match step {
-        Step::Publish => normal("ProvisioningSucceeded", "storage and volume were made"),
-        Step::FinishClaim(size) => {
+        Step::CreateVolume => normal("ProvisioningSucceeded", "storage and volume were made"),
+        Step::SetClaimCapacity(size) => {
             normal("VolumeResizeSuccessful", &format!("the volume has {size}"));
         }
         Step::Reschedule => {

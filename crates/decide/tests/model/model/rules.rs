@@ -76,7 +76,7 @@ impl World {
         if next.overtaken {
             return Err("a claim was written between Kubernetes' two writes".to_owned());
         }
-        let recalls = || matches!(decide(&self.observe()), Step::Recall { .. });
+        let recalls = || matches!(decide(&self.observe()), Step::RecreateNodeVolume { .. });
         if self.let_go && self.volume.is_some() && recalls() {
             return Err("a volume that was let go of is recalled".to_owned());
         }
@@ -86,7 +86,7 @@ impl World {
     /// The claim's sizes, which quota counts, are never written smaller than what was measured.
     pub fn counts_what_is_had(&self) -> Result<(), String> {
         match decide(&self.observe()) {
-            Step::FinishClaim(size) | Step::AwaitNode(size) if size.0 < self.measured() => Err(
+            Step::SetClaimCapacity(size) | Step::SetFileSystemResizePending(size) if size.0 < self.measured() => Err(
                 format!("{size} would be counted, and more is had: {self:?}"),
             ),
             _ => Ok(()),
@@ -148,7 +148,7 @@ impl World {
                     && node_volume.wanted == DesiredState::Present
                     && node_volume.published == Published::Soon
             });
-        let told = matches!(decide(&self.observe()), Step::Stuck(_));
+        let told = matches!(decide(&self.observe()), Step::Blocked(_));
         if is_about_to_be_made && told {
             return Ok(());
         }
@@ -158,7 +158,7 @@ impl World {
     /// What must hold when nothing happens until a node comes back: who waits for it is told.
     fn as_far_as_it_can(&self) -> Result<(), String> {
         let wrong = |what: &str| Err(format!("{what}: {self:?}"));
-        let told = matches!(decide(&self.observe()), Step::Stuck(_));
+        let told = matches!(decide(&self.observe()), Step::Blocked(_));
         let Some(node_volume) = self
             .node_volume
             .as_ref()
@@ -234,7 +234,7 @@ impl World {
         let said = said.max(self.claim.as_ref().map(|claim| claim.capacity));
         if self.node_volume.is_none()
             && said > Some(self.most())
-            && matches!(decide(&self.observe()), Step::Stuck(_))
+            && matches!(decide(&self.observe()), Step::Blocked(_))
         {
             // What it has, or what Kubernetes' expander wrote: people are told.
             return Ok(());

@@ -20,11 +20,11 @@ impl World {
             self.claim.as_ref().is_some_and(|claim| !claim.deleting) && self.volume.is_some();
         self.overtaken |= self.binding && stays && target(step) == Target::Claim && writes(step);
         match step {
-            Step::Rest | Step::Tell(_) | Step::Refuse(_) | Step::Stuck(_) => {}
-            Step::HoldClaim | Step::LetClaimGo => {
+            Step::NoOp | Step::RecordEvent(_) | Step::Refuse(_) | Step::Blocked(_) => {}
+            Step::AddClaimFinalizer | Step::RemoveClaimFinalizer => {
                 if let Some(claim) = &mut self.claim {
                     // The API server takes no new finalizer for what is being deleted.
-                    claim.held = *step == Step::HoldClaim && (claim.held || !claim.deleting);
+                    claim.held = *step == Step::AddClaimFinalizer && (claim.held || !claim.deleting);
                 }
             }
             Step::Reschedule => {
@@ -57,7 +57,7 @@ impl World {
                     });
                 }
             }
-            Step::Recall { wanted, size } => {
+            Step::RecreateNodeVolume { wanted, size } => {
                 if let (None, Some(volume)) = (&self.node_volume, &self.volume) {
                     self.node_volume = Some(NodeVolumeObject {
                         node: volume.node,
@@ -71,7 +71,7 @@ impl World {
                     });
                 }
             }
-            Step::Publish => {
+            Step::CreateVolume => {
                 let node = node_read.or(self
                     .node_volume
                     .as_ref()
@@ -88,62 +88,62 @@ impl World {
                     });
                 }
             }
-            Step::NotePublishing | Step::NotePublished => {
+            Step::MarkPublishing | Step::MarkPublished => {
                 if let Some(node_volume) = &mut self.node_volume {
-                    node_volume.published = if *step == Step::NotePublished {
+                    node_volume.published = if *step == Step::MarkPublished {
                         Published::Seen
                     } else {
                         Published::Soon.max(node_volume.published)
                     };
                 }
             }
-            Step::Revoke => {
+            Step::RequestDeletion => {
                 if let Some(node_volume) = &mut self.node_volume {
                     node_volume.wanted = DesiredState::Absent;
                 }
             }
-            Step::Forget => self.node_volume = None,
+            Step::DeleteNodeVolume => self.node_volume = None,
             Step::DeleteVolume => {
                 if let Some(volume) = &mut self.volume {
                     volume.deleting = true;
                 }
             }
-            Step::LetVolumeGo => {
+            Step::RemoveVolumeFinalizer => {
                 if let Some(volume) = &mut self.volume {
                     volume.held = false;
                     self.let_go = true;
                 }
             }
-            Step::Resize(size) => {
+            Step::RequestSize(size) => {
                 if let Some(node_volume) = &mut self.node_volume {
                     node_volume.size = size.0;
                     node_volume.full = false;
                 }
             }
-            Step::SizeVolume(size) => {
+            Step::SetVolumeCapacity(size) => {
                 if let Some(volume) = &mut self.volume {
                     volume.capacity = size.0;
                 }
             }
-            Step::FinishClaim(size) => {
+            Step::SetClaimCapacity(size) => {
                 if let Some(claim) = &mut self.claim {
                     claim.capacity = size.0;
                     claim.awaits_node = None;
                     claim.failure = None;
                 }
             }
-            Step::AwaitNode(size) => {
+            Step::SetFileSystemResizePending(size) => {
                 if let Some(claim) = &mut self.claim {
                     claim.awaits_node = Some(size.0);
                     claim.failure = None;
                 }
             }
-            Step::SayFailure(why) => {
+            Step::SetResizeFailure(why) => {
                 if let Some(claim) = &mut self.claim {
                     claim.failure = Some(why.clone());
                 }
             }
-            Step::TakeFailureBack => {
+            Step::ClearResizeFailure => {
                 if let Some(claim) = &mut self.claim {
                     claim.failure = None;
                 }
@@ -156,26 +156,26 @@ impl World {
 pub(super) fn writes(step: &Step) -> bool {
     !matches!(
         step,
-        Step::Rest | Step::Tell(_) | Step::Refuse(_) | Step::Stuck(_)
+        Step::NoOp | Step::RecordEvent(_) | Step::Refuse(_) | Step::Blocked(_)
     )
 }
 
 /// Whether a write may be done when its object has come and gone since: what is made anew for a volume has no other
 /// condition than that it is not there. Of what is made first that is not explored: a life would have to end meanwhile.
 pub(super) fn outlives(step: &Step) -> bool {
-    matches!(step, Step::Recall { .. })
+    matches!(step, Step::RecreateNodeVolume { .. })
 }
 
 pub(super) fn target(step: &Step) -> Target {
     match step {
         Step::CreateNodeVolume { .. }
-        | Step::Recall { .. }
-        | Step::NotePublishing
-        | Step::NotePublished
-        | Step::Revoke
-        | Step::Forget
-        | Step::Resize(_) => Target::NodeVolume,
-        Step::Publish | Step::DeleteVolume | Step::LetVolumeGo | Step::SizeVolume(_) => {
+        | Step::RecreateNodeVolume { .. }
+        | Step::MarkPublishing
+        | Step::MarkPublished
+        | Step::RequestDeletion
+        | Step::DeleteNodeVolume
+        | Step::RequestSize(_) => Target::NodeVolume,
+        Step::CreateVolume | Step::DeleteVolume | Step::RemoveVolumeFinalizer | Step::SetVolumeCapacity(_) => {
             Target::Volume
         }
         _ => Target::Claim,
