@@ -135,7 +135,7 @@ fn agents(points: &Points) {
                 "metadata": {"name": format!("pvc-of-{node}")},
                 "spec": {
                     // Of a driver that the agent does not serve.
-                    "driver": "lab.example/none", "node": node, "wanted": "Present", "size": 1,
+                    "driver": "lab.example/none", "node": node, "state": "Present", "size": 1,
                     "published": true,
                     "claim": {"namespace": "default", "name": "none", "uid": format!("of-{node}")},
                 },
@@ -144,7 +144,7 @@ fn agents(points: &Points) {
         let answer = |volume: &str| {
             let order = scenario.get("default", "nodevolume", volume);
             let mut order = order.clone();
-            order["status"] = json!({"found": "Absent"});
+            order["status"] = json!({"state": "Absent"});
             let file = "/var/lib/lab/answer.json";
             fs::write(scenario.lab().cluster().file(file), order.to_string()).unwrap();
             let file = format!("--filename={file}");

@@ -250,7 +250,7 @@ fn fill(server: &Server, count: usize) -> Result<()> {
             "spec": {
                 "driver": DRIVER,
                 "node": node,
-                "wanted": "Present",
+                "state": "Present",
                 "size": 1u64 << 30,
                 "published": true,
                 "claim": {"namespace": key.namespace, "name": key.name, "uid": uid},
@@ -288,10 +288,10 @@ fn managed() -> Value {
 
 fn answer(size: u64, generation: u64) -> Value {
     json!({
-        "found": "Present",
+        "state": "Present",
         "size": size,
-        "growsOnNode": false,
-        "made": {"options": {}},
+        "nodeExpansionRequired": false,
+        "source": {"options": {}},
         "failures": 0,
         "observedGeneration": generation,
     })

@@ -12,7 +12,7 @@
 //! more. What kubelet cannot grow is for kubelet to say.
 
 use super::{
-    Answer, Claim, DesiredState, NodeVolume, Observed, Step, Volume, believed, make::waiting,
+    Answer, Claim, NodeVolume, Observed, Step, StorageState, Volume, believed, make::waiting,
 };
 
 const NOBODY_GROWS: &str = "the volume's driver tells no sizes and says requiresFSResize: false, so nobody can grow this volume; make a claim of the size you need";
@@ -20,8 +20,11 @@ const NOBODY_GROWS: &str = "the volume's driver tells no sizes and says requires
 pub(super) fn growing(observed: &Observed, volume: &Volume) -> Step {
     let step = grown(observed, volume);
     let is_bound = observed.claim.as_ref().is_some_and(Claim::is_bound);
-    let boast = observed.node_volume.as_ref().and_then(NodeVolume::boast);
-    match boast.filter(|_| is_bound && step == Step::NoOp) {
+    let implausible_size = observed
+        .node_volume
+        .as_ref()
+        .and_then(NodeVolume::implausible_size);
+    match implausible_size.filter(|_| is_bound && step == Step::NoOp) {
         // Drivers have smallest sizes, so it may stay so for good.
         Some(why) => Step::RecordEvent(why),
         None => step,
@@ -38,7 +41,7 @@ fn grown(observed: &Observed, volume: &Volume) -> Step {
     if !claim.is_bound() {
         return Step::NoOp;
     }
-    if node_volume.wanted == DesiredState::Absent {
+    if node_volume.desired == StorageState::Absent {
         return Step::Blocked(
             "the volume was given to this claim while its storage was being deleted: if that is there still, kubectl patch the NodeVolume of the volume's name to wanted: Present"
                 .to_owned(),
@@ -47,7 +50,8 @@ fn grown(observed: &Observed, volume: &Volume) -> Step {
     let Answer::Present(reached) = node_volume.answer else {
         return unreached(claim, waiting(observed, node_volume));
     };
-    let reached = reached.map(|said| believed(said, node_volume.size, node_volume.most));
+    let reached =
+        reached.map(|said| believed(said, node_volume.size, node_volume.max_requested_size));
     // The newest request wins, also one that was lowered because the former could not be had.
     // What is reached stays, and nothing else is asked for.
     let least = reached.unwrap_or_default();
@@ -65,7 +69,7 @@ fn grown(observed: &Observed, volume: &Volume) -> Step {
         };
     }
     // What counts instead of it was ordered, and is had when the node has answered that.
-    if asks(claim) && !node_volume.answered && node_volume.boast().is_some() {
+    if asks(claim) && !node_volume.answered && node_volume.implausible_size().is_some() {
         return unreached(claim, waiting(observed, node_volume));
     }
     let size = match reached {
@@ -76,7 +80,9 @@ fn grown(observed: &Observed, volume: &Volume) -> Step {
         _ if !asks(claim) => return unreached(claim, Step::NoOp),
         // The driver does not say what it reached: its file system will, or nobody. Kubelet looks at it when the
         // volume says more than the claim has, and where Kubernetes' own expander runs it says so already.
-        None if node_volume.problem.is_none() && node_volume.grows_on_node => claim.request,
+        None if node_volume.problem.is_none() && node_volume.node_expansion_required => {
+            claim.request
+        }
         None if node_volume.problem.is_none() => {
             return unreached(claim, Step::Blocked(NOBODY_GROWS.to_owned()));
         }
@@ -85,8 +91,8 @@ fn grown(observed: &Observed, volume: &Volume) -> Step {
     if volume.capacity != size {
         return Step::SetVolumeCapacity(size);
     }
-    match claim.awaits_node {
-        _ if !node_volume.grows_on_node => Step::SetClaimCapacity(size),
+    match claim.file_system_resize_pending {
+        _ if !node_volume.node_expansion_required => Step::SetClaimCapacity(size),
         Some(awaited) if awaited == size => kubelet_acts(observed, claim),
         _ => Step::SetFileSystemResizePending(size),
     }
@@ -96,7 +102,7 @@ fn grown(observed: &Observed, volume: &Volume) -> Step {
 /// would tell the next claim that it has it. What was measured, however long ago, is had: nothing shrinks.
 fn kept(volume: &Volume, node_volume: &NodeVolume) -> Step {
     match node_volume.answer {
-        Answer::Present(Some(reached)) if node_volume.wanted == DesiredState::Present => {
+        Answer::Present(Some(reached)) if node_volume.desired == StorageState::Present => {
             if volume.capacity > reached {
                 Step::SetVolumeCapacity(reached)
             } else if node_volume.size > reached {
@@ -116,10 +122,10 @@ fn asks(claim: &Claim) -> bool {
 /// The storage has not what is asked, if anything is: what `step` says of it, the claim has to say too.
 fn unreached(claim: &Claim, step: Step) -> Step {
     match step {
-        Step::Blocked(why) if asks(claim) && claim.failure.as_ref() != Some(&why) => {
+        Step::Blocked(why) if asks(claim) && claim.resize_failure.as_ref() != Some(&why) => {
             Step::SetResizeFailure(why)
         }
-        Step::Blocked(_) | Step::NoOp if !asks(claim) && claim.failure.is_some() => {
+        Step::Blocked(_) | Step::NoOp if !asks(claim) && claim.resize_failure.is_some() => {
             Step::ClearResizeFailure
         }
         step => step,
@@ -128,7 +134,7 @@ fn unreached(claim: &Claim, step: Step) -> Step {
 
 /// It acts also where the agent is silent, but not where Kubernetes misses the node.
 fn kubelet_acts(observed: &Observed, claim: &Claim) -> Step {
-    if claim.failure.is_some() {
+    if claim.resize_failure.is_some() {
         return Step::ClearResizeFailure;
     }
     match observed.away() {
@@ -139,7 +145,7 @@ fn kubelet_acts(observed: &Observed, claim: &Claim) -> Step {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use super::super::{Away, Binding, Problem, Published, Reclaim, Wish, decide};
+    use super::super::{Binding, Problem, Published, Reclaim, UnavailableNode, Wish, decide};
     use super::*;
     use flexvol_sdk::{Bytes, ErrorClass};
 
@@ -197,21 +203,21 @@ pub(super) mod tests {
     pub fn observed(request: u64, ordered: u64) -> Observed {
         Observed {
             claim: Some(Claim {
-                held: false,
+                has_finalizer: false,
                 wish: Wish::Nothing,
                 request: Bytes(request),
                 capacity: Bytes(10),
                 binding: Binding::This,
                 deleting: false,
                 beyond: None,
-                most: None,
-                awaits_node: None,
-                failure: None,
+                max_size: None,
+                file_system_resize_pending: None,
+                resize_failure: None,
             }),
             volume: Some(Volume {
                 node: Some("n".to_owned()),
                 ours: true,
-                held: true,
+                has_finalizer: true,
                 deleting: false,
                 released: false,
                 reclaim: Reclaim::Delete,
@@ -220,15 +226,15 @@ pub(super) mod tests {
             node_volume: Some(NodeVolume {
                 ours: true,
                 node: "n".to_owned(),
-                wanted: DesiredState::Present,
+                desired: StorageState::Present,
                 size: Bytes(ordered),
-                most: Bytes(ordered),
+                max_requested_size: Bytes(ordered),
                 answered: true,
                 outdated: false,
                 published: Published::Seen,
                 answer: Answer::Present(Some(Bytes(ordered))),
                 problem: None,
-                grows_on_node: false,
+                node_expansion_required: false,
             }),
             away: None,
             unbindable: None,
@@ -241,7 +247,7 @@ pub(super) mod tests {
         let said = |request: u64, reached: u64, problem: Option<&str>, failure: Option<&str>| {
             let mut observed = observed(request, request.max(10));
             let node_volume = observed.node_volume.as_mut().unwrap();
-            node_volume.grows_on_node = true;
+            node_volume.node_expansion_required = true;
             node_volume.answer = Answer::Present(Some(Bytes(reached)));
             node_volume.problem = problem.map(|message| Problem {
                 class: ErrorClass::Exhausted,
@@ -250,8 +256,8 @@ pub(super) mod tests {
             });
             observed.volume.as_mut().unwrap().capacity = Bytes(reached);
             let claim = observed.claim.as_mut().unwrap();
-            claim.failure = failure.map(str::to_owned);
-            claim.awaits_node = Some(Bytes(request));
+            claim.resize_failure = failure.map(str::to_owned);
+            claim.file_system_resize_pending = Some(Bytes(request));
             decide(&observed)
         };
         let say = |why: &str| Step::SetResizeFailure(why.to_owned());
@@ -290,7 +296,7 @@ pub(super) mod tests {
         let says = |request: u64, said: u64, most: u64, capacity: u64| {
             let mut observed = observed(request, request);
             let node_volume = observed.node_volume.as_mut().unwrap();
-            (node_volume.answer, node_volume.most) =
+            (node_volume.answer, node_volume.max_requested_size) =
                 (Answer::Present(Some(Bytes(said))), Bytes(most));
             observed.claim.as_mut().unwrap().capacity = Bytes(capacity);
             observed.volume.as_mut().unwrap().capacity = Bytes(capacity);
@@ -309,7 +315,10 @@ pub(super) mod tests {
         // More was asked for before.
         let former = Step::SetVolumeCapacity(Bytes(9 * gibi));
         assert_eq!(says(20, 9 * gibi, 9 * gibi, 10), former);
-        assert_eq!(says(20, 9 * gibi, 20, 10), Step::SetVolumeCapacity(Bytes(20)));
+        assert_eq!(
+            says(20, 9 * gibi, 20, 10),
+            Step::SetVolumeCapacity(Bytes(20))
+        );
         let large = 800 * gibi;
         let rounded = Step::SetVolumeCapacity(Bytes(900 * gibi));
         assert_eq!(says(large, 900 * gibi, large, gibi), rounded);
@@ -334,12 +343,19 @@ pub(super) mod tests {
             Step::RequestSize(Bytes(10)),
             "nothing is asked any more"
         );
-        observed.node_volume.as_mut().unwrap().grows_on_node = true;
+        observed
+            .node_volume
+            .as_mut()
+            .unwrap()
+            .node_expansion_required = true;
         observed.claim.as_mut().unwrap().request = Bytes(20);
         assert_eq!(decide(&observed), Step::SetVolumeCapacity(Bytes(20)));
         observed.volume.as_mut().unwrap().capacity = Bytes(20);
-        assert_eq!(decide(&observed), Step::SetFileSystemResizePending(Bytes(20)));
-        observed.claim.as_mut().unwrap().awaits_node = Some(Bytes(20));
+        assert_eq!(
+            decide(&observed),
+            Step::SetFileSystemResizePending(Bytes(20))
+        );
+        observed.claim.as_mut().unwrap().file_system_resize_pending = Some(Bytes(20));
         assert_eq!(decide(&observed), Step::NoOp, "kubelet grows it");
         // It was lowered before anybody has grown it.
         observed.claim.as_mut().unwrap().request = Bytes(15);
@@ -350,10 +366,14 @@ pub(super) mod tests {
     #[test]
     fn what_kubelet_cannot_grow_is_no_failure_of_the_storage() {
         let mut observed = observed(20, 20);
-        observed.node_volume.as_mut().unwrap().grows_on_node = true;
+        observed
+            .node_volume
+            .as_mut()
+            .unwrap()
+            .node_expansion_required = true;
         observed.volume.as_mut().unwrap().capacity = Bytes(20);
-        observed.claim.as_mut().unwrap().awaits_node = Some(Bytes(20));
-        observed.away = Some(Away {
+        observed.claim.as_mut().unwrap().file_system_resize_pending = Some(Bytes(20));
+        observed.away = Some(UnavailableNode {
             node: observed.node_volume.as_ref().unwrap().node.clone(),
             why: "the node is lost".to_owned(),
             lost: true,

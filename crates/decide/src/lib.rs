@@ -14,8 +14,8 @@ mod observed;
 mod remove;
 
 pub use observed::{
-    Answer, Away, Binding, Claim, DesiredState, NodeVolume, Observed, Problem, Published, Reclaim,
-    Volume, Wish, believed,
+    Answer, Binding, Claim, NodeVolume, Observed, Problem, Published, Reclaim, StorageState,
+    UnavailableNode, Volume, Wish, believed,
 };
 
 use flexvol_sdk::Bytes;
@@ -47,7 +47,7 @@ pub enum Step {
     /// Makes the NodeVolume anew, of what the volume says of its storage.
     RecreateNodeVolume {
         /// Whether the storage shall be there.
-        wanted: DesiredState,
+        state: StorageState,
         /// What it has, as far as that is known, and no more than its class allows.
         size: Bytes,
     },
@@ -103,7 +103,7 @@ pub fn decide(observed: &Observed) -> Step {
                 "a persistent volume of the name that this claim's would have is somebody else's; delete or rename it"
                     .to_owned(),
             ),
-            Some(Wish::Nothing) if observed.claim_is_held() => letting_go(observed),
+            Some(Wish::Nothing) if observed.claim_has_finalizer() => letting_go(observed),
             _ => Step::NoOp,
         },
         Some(volume) => remove::misplaced(observed, volume)
@@ -118,7 +118,7 @@ pub fn decide(observed: &Observed) -> Step {
 /// this one. Nobody here can tell what became of its storage.
 fn left_alone(observed: &Observed) -> Step {
     let is_served = observed.claim.as_ref().is_none_or(Claim::is_served);
-    if is_served && !observed.claim_is_held() {
+    if is_served && !observed.claim_has_finalizer() {
         return Step::NoOp;
     }
     Step::Blocked(
@@ -133,7 +133,9 @@ fn letting_go(observed: &Observed) -> Step {
     let is_bound = observed.claim.as_ref().is_some_and(Claim::is_bound);
     match &observed.node_volume {
         None => Step::RemoveClaimFinalizer,
-        Some(node_volume) if node_volume.published > Published::No && is_bound => Step::RemoveClaimFinalizer,
+        Some(node_volume) if node_volume.published > Published::No && is_bound => {
+            Step::RemoveClaimFinalizer
+        }
         Some(_) => Step::Blocked(format!(
             "the claim cannot go: storage was ordered for it, and the persistent volume of its name is not this controller's, by its annotation {PROVISIONED_BY} or because its driver is not served; mend that, or delete the volume"
         )),
@@ -149,7 +151,7 @@ mod tests {
         let strange = |change: &dyn Fn(&mut Observed)| {
             let mut observed = observed(10, 10);
             observed.volume.as_mut().unwrap().ours = false;
-            observed.claim.as_mut().unwrap().held = true;
+            observed.claim.as_mut().unwrap().has_finalizer = true;
             change(&mut observed);
             decide(&observed)
         };
@@ -167,7 +169,7 @@ mod tests {
             observed.node_volume = None;
         };
         assert_eq!(strange(&unordered), Step::RemoveClaimFinalizer);
-        let free = |observed: &mut Observed| observed.claim.as_mut().unwrap().held = false;
+        let free = |observed: &mut Observed| observed.claim.as_mut().unwrap().has_finalizer = false;
         assert_eq!(strange(&free), Step::NoOp);
     }
 
@@ -181,8 +183,8 @@ mod tests {
         });
         for volume in [observed.volume.clone(), released, None] {
             observed.volume = volume;
-            for wanted in [DesiredState::Present, DesiredState::Absent] {
-                observed.node_volume.as_mut().unwrap().wanted = wanted;
+            for wanted in [StorageState::Present, StorageState::Absent] {
+                observed.node_volume.as_mut().unwrap().desired = wanted;
                 assert_eq!(decide(&observed), Step::Blocked(TOO_LARGE.to_owned()));
                 assert!(observed.is_claimed(), "its storage is not deleted");
             }
@@ -207,7 +209,7 @@ mod tests {
             let step = alone(&|observed| {
                 observed.volume = None;
                 let found = observed.claim.as_mut().unwrap();
-                (found.held, found.binding, found.wish) = claim.clone();
+                (found.has_finalizer, found.binding, found.wish) = claim.clone();
             });
             assert!(matches!(step, Step::Blocked(_)), "{claim:?}: {step:?}");
         }

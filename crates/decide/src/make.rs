@@ -8,36 +8,37 @@
 mod tests;
 
 use super::{
-    Answer, Away, Binding, Claim, DesiredState, NodeVolume, Observed, Published, Step, Wish,
+    Answer, Binding, Claim, NodeVolume, Observed, Published, Step, StorageState, UnavailableNode,
+    Wish,
 };
 use flexvol_sdk::ErrorClass;
 
 /// There is no persistent volume yet, or no more.
 pub(super) fn making(observed: &Observed) -> Step {
-    let held = observed.claim_is_held();
+    let held = observed.claim_has_finalizer();
     let Some(node_volume) = &observed.node_volume else {
         return unordered(observed);
     };
     let claim = observed.claim.as_ref();
     let names_this = |claim: &Claim| matches!(claim.binding, Binding::This | Binding::Named);
     let is_removed = observed.away().is_some_and(|away| away.removed);
-    match (node_volume.wanted, node_volume.answer) {
-        (DesiredState::Absent, Answer::Absent) => Step::DeleteNodeVolume,
-        (DesiredState::Absent, _) if is_removed && node_volume.published != Published::Seen => {
+    match (node_volume.desired, node_volume.answer) {
+        (StorageState::Absent, Answer::Absent) => Step::DeleteNodeVolume,
+        (StorageState::Absent, _) if is_removed && node_volume.published != Published::Seen => {
             Step::DeleteNodeVolume
         }
-        (DesiredState::Absent, _) => ending(observed, node_volume),
+        (StorageState::Absent, _) => ending(observed, node_volume),
         // It was made anew of what its volume said, and nothing was found since. Where that was done late volume and
         // storage had gone already; if it was not, and people took both away by force, they know of the storage, and it
         // stays.
-        (DesiredState::Present, Answer::None)
+        (StorageState::Present, Answer::None)
             if node_volume.published == Published::Seen
                 && claim.is_none_or(|claim| claim.deleting && !claim.is_bound())
                 && is_missing(node_volume) =>
         {
             Step::DeleteNodeVolume
         }
-        (DesiredState::Present, _)
+        (StorageState::Present, _)
             if node_volume.published == Published::Seen && claim.is_none_or(names_this) =>
         {
             // Whoever took the volume away may have wanted to keep its data.
@@ -47,13 +48,13 @@ pub(super) fn making(observed: &Observed) -> Step {
             )
         }
         // It is bound to a volume that is gone before a leader saw it, or whose NodeVolume somebody made anew.
-        (DesiredState::Present, _) if claim.is_some_and(Claim::is_bound) => Step::MarkPublished,
+        (StorageState::Present, _) if claim.is_some_and(Claim::is_bound) => Step::MarkPublished,
         // It was never anybody's, and the machine that may have it is gone. If it is not, it is told first.
-        (DesiredState::Present, _) if is_removed && node_volume.published != Published::Seen => {
+        (StorageState::Present, _) if is_removed && node_volume.published != Published::Seen => {
             Step::RequestDeletion
         }
         // A claim that Kubernetes has bound to nothing, or to another volume, was never bound to this one.
-        (DesiredState::Present, answer) => match observed.wish() {
+        (StorageState::Present, answer) => match observed.wish() {
             // A late leader may make the volume at any moment.
             Some(wish @ (Wish::Storage { .. } | Wish::StorageLater | Wish::Refused(_)))
                 if node_volume.published > Published::No =>
@@ -72,7 +73,9 @@ pub(super) fn making(observed: &Observed) -> Step {
             }
             Some(Wish::OfOthers) if node_volume.published > Published::No => Step::NoOp,
             Some(Wish::Storage { .. }) if node_volume.outdated => Step::RequestDeletion,
-            Some(Wish::Storage { node: Some(node) }) if *node != node_volume.node => Step::RequestDeletion,
+            Some(Wish::Storage { node: Some(node) }) if *node != node_volume.node => {
+                Step::RequestDeletion
+            }
             Some(Wish::Storage { .. }) if !held => Step::AddClaimFinalizer,
             Some(Wish::Storage { node }) => match answer {
                 Answer::Present(size)
@@ -100,7 +103,7 @@ fn is_missing(node_volume: &NodeVolume) -> bool {
 
 /// Nothing was ordered.
 fn unordered(observed: &Observed) -> Step {
-    let held = observed.claim_is_held();
+    let held = observed.claim_has_finalizer();
     let binding = observed.claim.as_ref().map(|claim| claim.binding);
     match observed.wish() {
         Some(Wish::Refused(why)) => Step::Refuse(why.clone()),
@@ -136,8 +139,8 @@ fn gives_up(observed: &Observed, node_volume: &NodeVolume) -> bool {
 /// Nothing was ordered yet of the node that the scheduler chose, and that is away.
 fn elsewhere(observed: &Observed) -> Step {
     match observed.away() {
-        Some(Away { lost: true, .. }) => Step::Reschedule,
-        Some(Away { why, .. }) => Step::Blocked(why.clone()),
+        Some(UnavailableNode { lost: true, .. }) => Step::Reschedule,
+        Some(UnavailableNode { why, .. }) => Step::Blocked(why.clone()),
         None => Step::NoOp,
     }
 }
@@ -147,7 +150,8 @@ fn elsewhere(observed: &Observed) -> Step {
 /// node is there, quota counts the claim as long as the storage: a driver that is slow is not given more and more.
 pub(super) fn ending(observed: &Observed, node_volume: &NodeVolume) -> Step {
     let claim = observed.claim.as_ref();
-    if observed.away().is_some() && claim.is_some_and(|claim| claim.held && claim.deleting) {
+    if observed.away().is_some() && claim.is_some_and(|claim| claim.has_finalizer && claim.deleting)
+    {
         return Step::RemoveClaimFinalizer;
     }
     waiting(observed, node_volume)
@@ -159,7 +163,7 @@ pub(super) fn waiting(observed: &Observed, node_volume: &NodeVolume) -> Step {
         (Some(away), _) => Step::Blocked(away.why.clone()),
         (None, Some(problem)) => Step::Blocked(problem.message.clone()),
         (None, None) => match &observed.stalled {
-            Some(why) if node_volume.wanted == DesiredState::Absent => Step::Blocked(why.clone()),
+            Some(why) if node_volume.desired == StorageState::Absent => Step::Blocked(why.clone()),
             _ => Step::NoOp,
         },
     }
@@ -173,7 +177,7 @@ pub(super) fn settling(observed: &Observed) -> Option<Step> {
         None if observed
             .volume
             .as_ref()
-            .is_some_and(|volume| !volume.held && volume.deleting) =>
+            .is_some_and(|volume| !volume.has_finalizer && volume.deleting) =>
         {
             None
         }
@@ -182,7 +186,7 @@ pub(super) fn settling(observed: &Observed) -> Option<Step> {
         // Kubernetes binds by two writes, of the claim and of its status, on the condition that nobody writes in
         // between (`bind` in pkg/controller/volume/persistentvolume/pv_controller.go); kubelet waits for the second.
         // And were it let go before, a late leader could let go of it while other storage is made for it.
-        Some(_) if claim.is_some_and(|claim| claim.held && claim.is_served()) => {
+        Some(_) if claim.is_some_and(|claim| claim.has_finalizer && claim.is_served()) => {
             Some(Step::RemoveClaimFinalizer)
         }
         Some(_) => None,
@@ -196,16 +200,16 @@ pub(super) fn settling(observed: &Observed) -> Option<Step> {
 fn recalling(observed: &Observed) -> Option<Step> {
     let (claim, volume) = (observed.claim.as_ref()?, observed.volume.as_ref()?);
     if !observed.is_claimed() {
-        return (claim.held && claim.is_served()).then_some(Step::RemoveClaimFinalizer);
+        return (claim.has_finalizer && claim.is_served()).then_some(Step::RemoveClaimFinalizer);
     }
     let (has, asked) = (volume.capacity.max(claim.capacity), claim.request);
-    let size = has.max(claim.most.map_or(asked, |most| asked.min(most)));
-    Some(match claim.most.filter(|most| *most < has) {
+    let size = has.max(claim.max_size.map_or(asked, |most| asked.min(most)));
+    Some(match claim.max_size.filter(|most| *most < has) {
         Some(most) => Step::Blocked(format!(
             "the NodeVolume is gone, and volume or claim say {has} where the class allows at most {most}; let the class allow {has}, or make the NodeVolume by hand, published, on the volume's node and with the size that its storage has"
         )),
         None => Step::RecreateNodeVolume {
-            wanted: DesiredState::Present,
+            state: StorageState::Present,
             size,
         },
     })

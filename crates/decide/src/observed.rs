@@ -1,6 +1,7 @@
 //! One moment of one volume, as far as decisions need it.
 
 use flexvol_sdk::{Bytes, ErrorClass};
+use serde::{Deserialize, Serialize};
 
 /// The objects of one volume. The claim is found by its UID, so one of the same name that was made
 /// later is not this one.
@@ -13,7 +14,7 @@ pub struct Observed {
     /// What was ordered of the node.
     pub node_volume: Option<NodeVolume>,
     /// What became of a node that has to act, or had to, if it does not.
-    pub away: Option<Away>,
+    pub away: Option<UnavailableNode>,
     /// Why no volume can be bound to the node that was ordered, as far as that was asked: it is before one is made.
     pub unbindable: Option<String>,
     /// What is said where nothing has come of the NodeVolume for so long that another node may do better, whatever
@@ -23,7 +24,7 @@ pub struct Observed {
 
 /// A node that nothing has been heard of for too long, or that the scheduler chose and that has no room.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Away {
+pub struct UnavailableNode {
     /// The node.
     pub node: String,
     /// Which, since when, and what to do.
@@ -41,7 +42,7 @@ impl Observed {
 
     /// What became of the node that has to act: the one that was ordered, or else the one that the scheduler chose.
     /// Of another one, which had to act before, it says nothing.
-    pub(super) fn away(&self) -> Option<&Away> {
+    pub(super) fn away(&self) -> Option<&UnavailableNode> {
         let node = match (&self.node_volume, self.wish()) {
             (Some(node_volume), _) => &node_volume.node,
             (None, Some(Wish::Storage { node: Some(node) })) => node,
@@ -50,8 +51,8 @@ impl Observed {
         self.away.as_ref().filter(|away| away.node == *node)
     }
 
-    pub(super) fn claim_is_held(&self) -> bool {
-        self.claim.as_ref().is_some_and(|claim| claim.held)
+    pub(super) fn claim_has_finalizer(&self) -> bool {
+        self.claim.as_ref().is_some_and(|claim| claim.has_finalizer)
     }
 
     /// Whether the volume is the claim's, or is about to be: Kubernetes says so in the claim last, and takes
@@ -106,7 +107,7 @@ impl Claim {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Claim {
     /// It carries our finalizer.
-    pub held: bool,
+    pub has_finalizer: bool,
     /// What it wants of us.
     pub wish: Wish,
     /// The size it asks for.
@@ -120,11 +121,11 @@ pub struct Claim {
     /// Why its class allows no storage of the size that it asks for or says to have, or no growth if it asks for that.
     pub beyond: Option<String>,
     /// The largest size that its class allows, if it says one.
-    pub most: Option<Bytes>,
+    pub max_size: Option<Bytes>,
     /// Its status says that kubelet has to grow the file system, to this size.
-    pub awaits_node: Option<Bytes>,
+    pub file_system_resize_pending: Option<Bytes>,
     /// Why its storage did not grow, as its status says.
-    pub failure: Option<String>,
+    pub resize_failure: Option<String>,
 }
 
 /// What a claim wants of us.
@@ -162,7 +163,7 @@ pub struct Volume {
     /// The node that has its storage, as we wrote it there.
     pub node: Option<String>,
     /// It carries our finalizer.
-    pub held: bool,
+    pub has_finalizer: bool,
     /// It is being deleted.
     pub deleting: bool,
     /// Kubernetes has found its claim gone, and nobody has given it to another one since.
@@ -184,12 +185,12 @@ impl Volume {
     }
 }
 
-/// Whether storage shall be there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum DesiredState {
-    /// It shall.
+/// Whether storage is there, or shall be.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Hash, Serialize)]
+pub enum StorageState {
+    /// It is.
     Present,
-    /// It shall not.
+    /// It is not.
     Absent,
 }
 
@@ -212,11 +213,11 @@ pub struct NodeVolume {
     /// The node.
     pub node: String,
     /// Whether the storage shall be there.
-    pub wanted: DesiredState,
+    pub desired: StorageState,
     /// The size it shall have.
     pub size: Bytes,
-    /// The largest that was ever ordered.
-    pub most: Bytes,
+    /// The largest that was ever asked for.
+    pub max_requested_size: Bytes,
     /// It was ordered with other parameters than the claim's class has now: classes are deleted and made anew.
     pub outdated: bool,
     /// How far its persistent volume is.
@@ -228,17 +229,19 @@ pub struct NodeVolume {
     /// Why the node's last call failed.
     pub problem: Option<Problem>,
     /// Whether kubelet has to grow the file system after the storage.
-    pub grows_on_node: bool,
+    pub node_expansion_required: bool,
 }
 
 impl NodeVolume {
     /// What the node says of its storage that nothing explains, in words for people.
-    pub(super) fn boast(&self) -> Option<String> {
+    pub(super) fn implausible_size(&self) -> Option<String> {
         match self.answer {
-            Answer::Present(Some(said)) if said > explained(self.most) => Some(format!(
-                "node {} says that the storage has {said}, of which at most {} was ordered, so {} counts; look at the driver there",
-                self.node, self.most, self.size
-            )),
+            Answer::Present(Some(said)) if said > explained(self.max_requested_size) => {
+                Some(format!(
+                    "node {} says that the storage has {said}, of which at most {} was ordered, so {} counts; look at the driver there",
+                    self.node, self.max_requested_size, self.size
+                ))
+            }
             _ => None,
         }
     }

@@ -1,6 +1,6 @@
 //! From a released persistent volume to nothing.
 
-use super::{Answer, DesiredState, Observed, Published, Reclaim, Step, Volume, make::ending};
+use super::{Answer, Observed, Published, Reclaim, Step, StorageState, Volume, make::ending};
 
 /// The step if the volume has to go.
 pub(super) fn removing(observed: &Observed, volume: &Volume) -> Option<Step> {
@@ -11,27 +11,29 @@ pub(super) fn removing(observed: &Observed, volume: &Volume) -> Option<Step> {
         // People look after it.
         (Reclaim::Retain, _) if !volume.deleting => None,
         (Reclaim::Retain, Some(_)) => Some(Step::DeleteNodeVolume),
-        (Reclaim::Retain, None) => Some(if volume.held {
+        (Reclaim::Retain, None) => Some(if volume.has_finalizer {
             Step::RemoveVolumeFinalizer
         } else {
             Step::NoOp
         }),
         // Nothing but the node can say that the storage is gone, and before the volume was let go of it did.
-        (Reclaim::Delete, None) if volume.held => Some(Step::RecreateNodeVolume {
-            wanted: DesiredState::Absent,
+        (Reclaim::Delete, None) if volume.has_finalizer => Some(Step::RecreateNodeVolume {
+            state: StorageState::Absent,
             size: volume.capacity,
         }),
         (Reclaim::Delete, None) => Some(Step::NoOp),
         (Reclaim::Delete, Some(node_volume)) => {
-            Some(match (node_volume.wanted, node_volume.answer) {
-                (DesiredState::Present, _) if node_volume.published != Published::Seen => {
+            Some(match (node_volume.desired, node_volume.answer) {
+                (StorageState::Present, _) if node_volume.published != Published::Seen => {
                     Step::MarkPublished
                 }
-                (DesiredState::Present, _) => Step::RequestDeletion,
-                (DesiredState::Absent, Answer::Absent) if !volume.deleting => Step::DeleteVolume,
-                (DesiredState::Absent, Answer::Absent) if volume.held => Step::RemoveVolumeFinalizer,
-                (DesiredState::Absent, Answer::Absent) => Step::NoOp,
-                (DesiredState::Absent, _) => ending(observed, node_volume),
+                (StorageState::Present, _) => Step::RequestDeletion,
+                (StorageState::Absent, Answer::Absent) if !volume.deleting => Step::DeleteVolume,
+                (StorageState::Absent, Answer::Absent) if volume.has_finalizer => {
+                    Step::RemoveVolumeFinalizer
+                }
+                (StorageState::Absent, Answer::Absent) => Step::NoOp,
+                (StorageState::Absent, _) => ending(observed, node_volume),
             })
         }
     }
@@ -43,17 +45,17 @@ pub(super) fn misplaced(observed: &Observed, volume: &Volume) -> Option<Step> {
     let node_volume = observed.node_volume.as_ref();
     let node_volume = node_volume.filter(|node_volume| volume.is_elsewhere(node_volume))?;
     let is_removed = observed.away().is_some_and(|away| away.removed);
-    Some(match (node_volume.wanted, node_volume.answer) {
+    Some(match (node_volume.desired, node_volume.answer) {
         // Somebody has edited one of both.
         _ if node_volume.published == Published::Seen => Step::Blocked(format!(
             "the persistent volume says that its storage is on node {}, by its annotation flexvol.dev/node, and its NodeVolume is of node {}, so both are left as they are; correct the annotation",
             volume.node.as_deref().unwrap_or_default(),
             node_volume.node
         )),
-        (DesiredState::Present, _) => Step::RequestDeletion,
-        (DesiredState::Absent, Answer::Absent) => Step::DeleteNodeVolume,
-        (DesiredState::Absent, _) if is_removed => Step::DeleteNodeVolume,
-        (DesiredState::Absent, _) => ending(observed, node_volume),
+        (StorageState::Present, _) => Step::RequestDeletion,
+        (StorageState::Absent, Answer::Absent) => Step::DeleteNodeVolume,
+        (StorageState::Absent, _) if is_removed => Step::DeleteNodeVolume,
+        (StorageState::Absent, _) => ending(observed, node_volume),
     })
 }
 
@@ -77,7 +79,10 @@ mod tests {
             decide(&observed)
         };
         assert_eq!(released(None, false), Step::RequestDeletion);
-        assert_eq!(released(Some(Binding::Another), false), Step::RequestDeletion);
+        assert_eq!(
+            released(Some(Binding::Another), false),
+            Step::RequestDeletion
+        );
         for claimed in [Binding::This, Binding::None] {
             assert_eq!(released(Some(claimed), false), Step::NoOp, "{claimed:?}");
         }
@@ -87,13 +92,13 @@ mod tests {
 
     #[test]
     fn a_node_volume_of_another_node_than_the_volumes_goes_unless_that_may_have_data() {
-        let of = |published: Published, wanted: DesiredState, answer: Answer| {
+        let of = |published: Published, wanted: StorageState, answer: Answer| {
             let mut observed = observed(20, 10);
             let node_volume = observed.node_volume.as_mut().unwrap();
             node_volume.node = "m".to_owned();
             (
                 node_volume.published,
-                node_volume.wanted,
+                node_volume.desired,
                 node_volume.answer,
             ) = (published, wanted, answer);
             decide(&observed)
@@ -101,11 +106,14 @@ mod tests {
         let there = Answer::Present(Some(Bytes(10)));
         for published in [Published::No, Published::Soon] {
             let of = |wanted, answer| of(published, wanted, answer);
-            assert_eq!(of(DesiredState::Present, there), Step::RequestDeletion);
-            assert_eq!(of(DesiredState::Absent, there), Step::NoOp);
-            assert_eq!(of(DesiredState::Absent, Answer::Absent), Step::DeleteNodeVolume);
+            assert_eq!(of(StorageState::Present, there), Step::RequestDeletion);
+            assert_eq!(of(StorageState::Absent, there), Step::NoOp);
+            assert_eq!(
+                of(StorageState::Absent, Answer::Absent),
+                Step::DeleteNodeVolume
+            );
         }
-        for wanted in [DesiredState::Present, DesiredState::Absent] {
+        for wanted in [StorageState::Present, StorageState::Absent] {
             let step = of(Published::Seen, wanted, Answer::Absent);
             let Step::Blocked(why) = step else {
                 panic!("{step:?}")
@@ -120,11 +128,11 @@ mod tests {
             let mut observed = observed(10, 10);
             (observed.claim, observed.node_volume) = (None, None);
             let volume = observed.volume.as_mut().unwrap();
-            (volume.released, volume.deleting, volume.held) = (true, true, held);
+            (volume.released, volume.deleting, volume.has_finalizer) = (true, true, held);
             decide(&observed)
         };
         let recalled = Step::RecreateNodeVolume {
-            wanted: DesiredState::Absent,
+            state: StorageState::Absent,
             size: Bytes(10),
         };
         assert_eq!(unordered(true), recalled);

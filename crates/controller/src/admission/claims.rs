@@ -140,7 +140,7 @@ impl Growth {
             ));
         }
         let current = Some(answer.observed_generation) == node_volume.metadata.generation;
-        let problem = answer.problem.filter(|_| current)?;
+        let problem = answer.error.filter(|_| current)?;
         let tried = Bytes(node_volume.spec.size);
         let hopeless =
             problem.class() == ErrorClass::Infeasible && tried > self.has && self.asked > tried;
@@ -196,7 +196,9 @@ impl Growth {
 
 /// A driver that has storage, tells no size of it, and wants no call on the node is never called.
 fn tells_nothing(answer: &NodeVolumeStatus) -> bool {
-    answer.found == Some(StorageState::Present) && answer.size.is_none() && !answer.grows_on_node
+    answer.state == Some(StorageState::Present)
+        && answer.size.is_none()
+        && !answer.node_expansion_required
 }
 
 #[cfg(test)]
@@ -222,7 +224,7 @@ mod tests {
             "apiVersion": "flexvol.dev/v1alpha1", "kind": "NodeVolume",
             "metadata": {"name": "pvc-1", "generation": 3},
             "spec": {
-                "driver": "example.com/disk", "node": "n", "wanted": "Present", "size": size,
+                "driver": "example.com/disk", "node": "n", "state": "Present", "size": size,
                 "claim": {"namespace": "default", "name": "data", "uid": "1"},
             },
             "status": status,
@@ -235,7 +237,7 @@ mod tests {
         let status = StorageNodeStatus {
             drivers: [("example.com/disk".to_owned(), Default::default())].into(),
             capacities: capacities.into_iter().collect(),
-            seen: None,
+            last_heartbeat_time: None,
             ..StorageNodeStatus::default()
         };
         ("n".to_owned(), status)
@@ -247,7 +249,7 @@ mod tests {
             has: Bytes(GIB),
             driver: "example.com/disk".to_owned(),
             class: Some(class(None)),
-            node_volume: Some(node_volume(GIB, json!({"found": "Present", "size": GIB}))),
+            node_volume: Some(node_volume(GIB, json!({"state": "Present", "size": GIB}))),
             node: Some(node(Some(4 * GIB))),
             silence: None,
         }
@@ -265,7 +267,7 @@ mod tests {
         };
         let why = refused(limited);
         assert!(why.contains("at most 2Gi"), "{why}");
-        let fixed = json!({"found": "Present", "growsOnNode": false});
+        let fixed = json!({"state": "Present", "nodeExpansionRequired": false});
         let fixed = Growth {
             node_volume: Some(node_volume(GIB, fixed)),
             ..asked(2 * GIB)
@@ -297,8 +299,8 @@ mod tests {
     fn more_than_a_driver_has_just_refused_is_not_tried_and_less_is() {
         let failed = |generation: u64, class: &str| {
             json!({
-                "found": "Present", "size": GIB, "observedGeneration": generation, "failures": 1,
-                "problem": {"class": class, "message": "the pool ends at 2Gi"},
+                "state": "Present", "size": GIB, "observedGeneration": generation, "failures": 1,
+                "error": {"class": class, "message": "the pool ends at 2Gi"},
             })
         };
         let after = |size: u64, status: Value| {

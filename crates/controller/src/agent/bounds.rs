@@ -110,7 +110,7 @@ mod tests {
         let schema = &schema("NodeVolume")["properties"]["status"];
         let mut answer = to_value(answer).unwrap();
         assert_eq!(refuses(schema, &answer), None);
-        answer["problem"]["message"] = json!("é".repeat(MESSAGE + 1));
+        answer["error"]["message"] = json!("é".repeat(MESSAGE + 1));
         assert!(refuses(schema, &answer).is_some());
     }
 

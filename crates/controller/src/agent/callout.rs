@@ -1,7 +1,7 @@
 //! What a NodeVolume obliges a node to do: a pure function of the NodeVolume and of the last answer.
 
 use crate::{
-    api::v1alpha1::{Made, NodeVolumeSpec, NodeVolumeStatus, StorageState},
+    api::v1alpha1::{NodeVolumeSpec, NodeVolumeStatus, StorageState, VolumeSource},
     decide::believed,
 };
 use flexvol_sdk::Bytes;
@@ -27,7 +27,7 @@ pub enum Callout {
 /// What to call next.
 #[must_use]
 pub fn next_callout(node_volume: &NodeVolumeSpec, answer: &NodeVolumeStatus) -> Callout {
-    match (node_volume.wanted, answer.found) {
+    match (node_volume.state, answer.state) {
         (StorageState::Absent, Some(StorageState::Absent)) => Callout::Nothing,
         (StorageState::Absent, _) => Callout::Delete,
         // Where data may be, an empty volume in their place would hide that they are gone.
@@ -60,7 +60,7 @@ pub fn due_callout(
 ) -> Callout {
     match (next_callout(node_volume, answer), answer.size.map(Bytes)) {
         (Callout::Nothing, Some(said))
-            if node_volume.wanted == StorageState::Present
+            if node_volume.state == StorageState::Present
                 && !is_answered
                 && believed(said, Bytes(node_volume.size), node_volume.most_ordered()) != said =>
         {
@@ -75,8 +75,11 @@ pub fn due_callout(
 
 /// What identifies the storage, as far as it is known.
 #[must_use]
-pub fn made<'a>(node_volume: &'a NodeVolumeSpec, answer: &'a NodeVolumeStatus) -> Option<&'a Made> {
-    answer.made.as_ref().or(node_volume.made.as_ref())
+pub fn made<'a>(
+    node_volume: &'a NodeVolumeSpec,
+    answer: &'a NodeVolumeStatus,
+) -> Option<&'a VolumeSource> {
+    answer.source.as_ref().or(node_volume.source.as_ref())
 }
 
 #[cfg(test)]
@@ -86,15 +89,15 @@ mod tests {
 
     fn node_volume(wanted: StorageState, size: u64, published: bool) -> NodeVolumeSpec {
         from_value(json!({
-            "driver": "a/b", "node": "n", "wanted": wanted, "size": size, "published": published,
+            "driver": "a/b", "node": "n", "state": wanted, "size": size, "published": published,
             "claim": {"namespace": "default", "name": "data", "uid": "1"},
         }))
         .unwrap()
     }
 
-    fn answer(found: Option<StorageState>, size: Option<u64>) -> NodeVolumeStatus {
+    fn answer(state: Option<StorageState>, size: Option<u64>) -> NodeVolumeStatus {
         NodeVolumeStatus {
-            found,
+            state,
             size,
             ..NodeVolumeStatus::default()
         }

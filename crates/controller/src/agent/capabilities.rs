@@ -12,7 +12,11 @@ pub(super) struct Capabilities(Mutex<BTreeMap<String, bool>>);
 
 impl Capabilities {
     /// Whether kubelet has to grow a driver's file systems; it is asked, unless it has answered before.
-    pub async fn grows_on_node(&self, drivers: &Drivers, driver: &str) -> Result<bool, Failure> {
+    pub async fn node_expansion_required(
+        &self,
+        drivers: &Drivers,
+        driver: &str,
+    ) -> Result<bool, Failure> {
         let known = {
             let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             all.get(driver).copied()
@@ -27,9 +31,9 @@ impl Capabilities {
     pub async fn ask(&self, drivers: &Drivers, driver: &str) -> Result<bool, Failure> {
         let reply = drivers.call(driver, &["init".to_owned()]).await?;
         // What kubelet assumes of a driver that does not say.
-        let grows_on_node = reply.capabilities.unwrap_or_default().requires_fs_resize;
+        let node_expansion_required = reply.capabilities.unwrap_or_default().requires_fs_resize;
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        all.insert(driver.to_owned(), grows_on_node);
-        Ok(grows_on_node)
+        all.insert(driver.to_owned(), node_expansion_required);
+        Ok(node_expansion_required)
     }
 }

@@ -53,7 +53,7 @@ pub(super) async fn deletion_forbidden(
 
 /// One that somebody deleted waits for its storage to be deleted, so it still wants that.
 fn still_wants(now: &NodeVolume, node_volume: &NodeVolume) -> bool {
-    now.metadata.uid == node_volume.metadata.uid && now.spec.wanted == StorageState::Absent
+    now.metadata.uid == node_volume.metadata.uid && now.spec.state == StorageState::Absent
 }
 
 /// Why the storage of a volume must not be deleted.

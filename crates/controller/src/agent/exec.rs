@@ -301,7 +301,7 @@ mod tests {
 
     fn node_volume(wanted: &str, size: u64, parameters: Value) -> NodeVolumeSpec {
         let node_volume = json!({
-            "driver": "a/b", "node": "n", "wanted": wanted, "size": size,
+            "driver": "a/b", "node": "n", "state": wanted, "size": size,
             "claim": {"namespace": "ns", "name": "data", "uid": "1"},
             "parameters": parameters,
         });
@@ -311,7 +311,7 @@ mod tests {
     #[test]
     fn what_is_deleted_is_named_as_when_it_was_made_whoever_claims_it_since() {
         let mut node_volume = node_volume("Absent", 1, json!({"pool": "default", "fsType": "xfs"}));
-        node_volume.made =
+        node_volume.source =
             Some(serde_json::from_value(json!({"options": {"handle": "old"}})).unwrap());
         let json = |answer: &NodeVolumeStatus| {
             let arguments = arguments(&Callout::Delete, "pvc-0", &node_volume, answer).unwrap();
@@ -320,7 +320,7 @@ mod tests {
         let name = "kubernetes.io/pvOrVolumeName";
         let nothing = NodeVolumeStatus::default();
         assert_eq!(json(&nothing), json!({"handle": "old", name: "pvc-0"}));
-        let answer = serde_json::from_value(json!({"made": {"options": {"handle": "new"}}}));
+        let answer = serde_json::from_value(json!({"source": {"options": {"handle": "new"}}}));
         assert_eq!(
             json(&answer.unwrap()),
             json!({"handle": "new", name: "pvc-0"})

@@ -155,7 +155,7 @@ impl Heartbeat {
         mut status: StorageNodeStatus,
         told: &mut Option<LastReport>,
     ) -> Result<()> {
-        status.seen = Some(Timestamp::now().to_string());
+        status.last_heartbeat_time = Some(Timestamp::now().to_string());
         let is_old = |told: &LastReport| {
             told.when.elapsed() >= self.period || !says_the_same(&told.node.status, &status)
         };
@@ -184,7 +184,8 @@ impl Heartbeat {
             match written {
                 // Definitions of a former version let the server prune what they do not have.
                 Ok(node)
-                    if node.status.seen == status.seen && says_the_same(&node.status, &status) =>
+                    if node.status.last_heartbeat_time == status.last_heartbeat_time
+                        && says_the_same(&node.status, &status) =>
                 {
                     let when = Instant::now();
                     *told = Some(LastReport { node, when });
@@ -224,10 +225,10 @@ impl Heartbeat {
         let (mut hang, mut missing) = (HashSet::new(), BTreeMap::new());
         for name in self.ours.names() {
             match self.capabilities.ask(&drivers, name).await {
-                Ok(grows_on_node) => {
+                Ok(node_expansion_required) => {
                     let report = DriverReport {
-                        grows_on_node,
-                        tells_no_capacity: false,
+                        node_expansion_required,
+                        capacity_unsupported: false,
                     };
                     status.drivers.insert(name.to_owned(), report);
                 }
@@ -271,7 +272,7 @@ impl Heartbeat {
                 }
                 Err(failure) if failure.unsupported => {
                     if let Some(report) = status.drivers.get_mut(driver) {
-                        report.tells_no_capacity = true;
+                        report.capacity_unsupported = true;
                     }
                 }
                 Err(failure) => {

@@ -188,13 +188,16 @@ impl Agent {
             return Ok(Outcome::Settled);
         };
         let driver = &node_volume.spec.driver;
-        let grows_on_node = self.capabilities.grows_on_node(&self.drivers, driver).await;
+        let node_expansion_required = self
+            .capabilities
+            .node_expansion_required(&self.drivers, driver)
+            .await;
         let forbidden = if callout == Callout::Delete {
             deletion_forbidden(&self.client, &self.ours, name, &node_volume).await?
         } else {
             None
         };
-        let result = match (&grows_on_node, forbidden) {
+        let result = match (&node_expansion_required, forbidden) {
             (Err(failure), _) => Err(failure.clone()),
             (_, Some(why)) => Err(Failure::new(ErrorClass::Retryable, why.to_owned())),
             (Ok(_), None) => {
@@ -228,7 +231,7 @@ impl Agent {
                     "a call failed",
                     &[("volume", name), ("callout", called), ("why", why)],
                 );
-                match (&callout, &grows_on_node) {
+                match (&callout, &node_expansion_required) {
                     (Callout::Expand { new, old }, Ok(on_node)) if failure.unsupported => {
                         // Before it is published it has no file system that could grow it.
                         let nobody_else = !on_node || !node_volume.spec.published;
@@ -244,8 +247,8 @@ impl Agent {
                 }
             }
         };
-        if let Ok(grows_on_node) = grows_on_node {
-            after.grows_on_node = grows_on_node;
+        if let Ok(node_expansion_required) = node_expansion_required {
+            after.node_expansion_required = node_expansion_required;
         }
         after.observed_generation = node_volume.metadata.generation.unwrap_or_default();
         if !record(&node_volumes, &node_volume, &after).await? {
@@ -263,7 +266,7 @@ impl Agent {
     fn due(&self, node_volume: &NodeVolume, answer: &NodeVolumeStatus, answered: bool) -> Callout {
         match due_callout(&node_volume.spec, answer, answered) {
             Callout::Nothing
-                if node_volume.spec.wanted == StorageState::Present
+                if node_volume.spec.state == StorageState::Present
                     && !node_volume.spec.published
                     && !self.looked().contains(uid(&node_volume.metadata)) =>
             {

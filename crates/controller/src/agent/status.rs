@@ -2,7 +2,7 @@
 
 use super::{bounds, callout::Callout, exec::Failure};
 use crate::{
-    api::v1alpha1::{Made, NodeVolume, NodeVolumeStatus, ProblemReport, StorageState},
+    api::v1alpha1::{NodeVolume, NodeVolumeStatus, StorageState, VolumeError, VolumeSource},
     client::{Refusal, refusal},
 };
 use anyhow::{Context, Result};
@@ -38,7 +38,7 @@ pub(super) async fn record(
             Ok(_) => return Ok(node_volume.metadata.generation == read.metadata.generation),
             Err(error) => error,
         };
-        let is_told_anyway = answer.problem.is_none() && attempts < ATTEMPTS;
+        let is_told_anyway = answer.error.is_none() && attempts < ATTEMPTS;
         if refusal(&error) != Refusal::Changed || !is_told_anyway {
             return Err(error).context("answer in the NodeVolume");
         }
@@ -58,38 +58,38 @@ pub(super) fn succeeded(
     reply: DriverStatus,
 ) -> NodeVolumeStatus {
     let mut after = NodeVolumeStatus {
-        problem: None,
+        error: None,
         failures: 0,
         ..before.clone()
     };
     match callout {
         Callout::Nothing => {}
         Callout::Provision => {
-            after.found = Some(StorageState::Present);
+            after.state = Some(StorageState::Present);
             after.size = reply.capacity.map(bounds::size);
-            after.made = Some(Made {
+            after.source = Some(VolumeSource {
                 options: reply.options,
                 fs_type: reply.fs_type,
             });
         }
         Callout::Expand { new, .. } => {
-            after.found = Some(StorageState::Present);
+            after.state = Some(StorageState::Present);
             let reached = reply.volume_new_size.map(bounds::size);
             // Success without a size, and with less than was asked for, is no growth.
             after.size = reached.or(before.size);
             if after.size.is_some_and(|size| size < *new) {
-                let problem = ProblemReport {
+                let problem = VolumeError {
                     class: ErrorClass::Retryable.as_str().to_owned(),
                     message: format!(
                         "the driver says that it grew the volume, and not that it reached {new} bytes"
                     ),
                 };
-                after.problem = Some(problem);
+                after.error = Some(problem);
                 after.failures = before.failures.saturating_add(1);
             }
         }
         Callout::Delete => {
-            after.found = Some(StorageState::Absent);
+            after.state = Some(StorageState::Absent);
             after.size = None;
         }
     }
@@ -106,10 +106,10 @@ pub(super) fn ungrown(before: &NodeVolumeStatus, driver: &str, hopeless: bool) -
         return failed(before, Failure::new(ErrorClass::Infeasible, message));
     }
     NodeVolumeStatus {
-        found: Some(StorageState::Present),
+        state: Some(StorageState::Present),
         // Its file system grows it, or nobody does; then it is what it was when it was made.
         size: None,
-        problem: None,
+        error: None,
         failures: 0,
         ..before.clone()
     }
@@ -118,7 +118,7 @@ pub(super) fn ungrown(before: &NodeVolumeStatus, driver: &str, hopeless: bool) -
 /// The same answer, without what was found.
 pub(super) fn unknown(before: &NodeVolumeStatus) -> NodeVolumeStatus {
     NodeVolumeStatus {
-        found: None,
+        state: None,
         size: None,
         ..before.clone()
     }
@@ -127,7 +127,7 @@ pub(super) fn unknown(before: &NodeVolumeStatus) -> NodeVolumeStatus {
 /// The answer after a call that failed.
 pub(super) fn failed(before: &NodeVolumeStatus, failure: Failure) -> NodeVolumeStatus {
     NodeVolumeStatus {
-        problem: Some(ProblemReport {
+        error: Some(VolumeError {
             class: failure.class.as_str().to_owned(),
             message: bounds::message(&failure.message),
         }),
@@ -143,13 +143,13 @@ mod tests {
     #[test]
     fn a_driver_that_cannot_grow_volumes_says_so_only_where_nobody_else_does() {
         let before = NodeVolumeStatus {
-            found: Some(StorageState::Present),
+            state: Some(StorageState::Present),
             size: Some(10),
             ..NodeVolumeStatus::default()
         };
         let hopeless = ungrown(&before, "a/b", true);
         assert_eq!(hopeless.size, Some(10), "it has what it had");
-        let problem = hopeless.problem.unwrap();
+        let problem = hopeless.error.unwrap();
         assert_eq!(problem.class, "infeasible");
         assert!(
             problem
@@ -158,9 +158,9 @@ mod tests {
         );
         let later = ungrown(&before, "a/b", false);
         assert_eq!(
-            (later.found, later.size),
+            (later.state, later.size),
             (Some(StorageState::Present), None)
         );
-        assert_eq!((later.problem, later.failures), (None, 0));
+        assert_eq!((later.error, later.failures), (None, 0));
     }
 }

@@ -9,7 +9,7 @@ mod tests;
 
 use crate::{
     api::{drivers::Ours, labels::checksum, v1alpha1::NodeVolume},
-    decide::{self, Answer, DesiredState, Published, Reclaim, Volume},
+    decide::{self, Answer, Published, Reclaim, StorageState, Volume},
     k8s::{meta::uid, volume::holder},
     observe::{node_volume_of, volume_of},
     runtime::reflector::Presence,
@@ -257,7 +257,7 @@ impl VolumeEntry {
             Answer::None | Answer::Absent => false,
         };
         let stays =
-            node_volume.wanted == DesiredState::Present && !volume.released && !volume.deleting;
+            node_volume.desired == StorageState::Present && !volume.released && !volume.deleting;
         let is_there = reached && !volume.is_elsewhere(node_volume);
         is_there
             && stays

@@ -9,10 +9,10 @@ use crate::{
     api::{
         drivers::Ours,
         labels::{CLAIM_FINALIZER, NODE_ANNOTATION, VOLUME_FINALIZER, claim_uid, volume_name},
-        v1alpha1::{ClaimReference, NodeVolume, ProblemReport},
+        v1alpha1::{ClaimReference, NodeVolume, VolumeError},
     },
     client::Read,
-    decide::{self, Away, Binding, Observed, Reclaim},
+    decide::{self, Binding, Observed, Reclaim, UnavailableNode},
     k8s::{
         claim::{self, awaits_node, capacity, failure, grows, is_bound},
         class,
@@ -44,7 +44,7 @@ pub struct Live {
     /// The claim's class.
     pub class: Option<StorageClass>,
     /// What became of the node that has to act; others find it out.
-    pub away: Option<Away>,
+    pub away: Option<UnavailableNode>,
     /// The hostname to which volumes of the ordered node are bound, or why none can be; others find it out.
     pub hostname: Option<Result<String, String>>,
     /// What is said where nothing has come of the NodeVolume for too long; others find it out.
@@ -187,14 +187,14 @@ impl Live {
             .node_volume
             .as_ref()
             .and_then(|node_volume| node_volume.status.as_ref());
-        let problem = status.and_then(|status| status.problem.as_ref());
+        let problem = status.and_then(|status| status.error.as_ref());
         problem.is_some_and(|problem| problem.class() == ErrorClass::Exhausted)
     }
 
     /// Why the node has failed, if it has so often that another one is asked.
-    pub(crate) fn kept_failing(&self) -> Option<&ProblemReport> {
+    pub(crate) fn kept_failing(&self) -> Option<&VolumeError> {
         let status = self.node_volume.as_ref()?.status.as_ref()?;
-        let problem = status.problem.as_ref()?;
+        let problem = status.error.as_ref()?;
         (status.failures >= LASTING).then_some(problem)
     }
 
@@ -236,7 +236,7 @@ impl Live {
         };
         let class = self.class.as_ref();
         decide::Claim {
-            held: has_finalizer(&claim.metadata, CLAIM_FINALIZER),
+            has_finalizer: has_finalizer(&claim.metadata, CLAIM_FINALIZER),
             wish: provisioning::wish(claim, class, ours),
             request,
             capacity,
@@ -252,9 +252,9 @@ impl Live {
             beyond: class
                 .and_then(|class| class::beyond(class, request.max(capacity)))
                 .or_else(|| class::forbids(class, claim)),
-            most: class.and_then(class::most),
-            awaits_node: awaits_node(claim),
-            failure: failure(claim),
+            max_size: class.and_then(class::most),
+            file_system_resize_pending: awaits_node(claim),
+            resize_failure: failure(claim),
         }
     }
 }
@@ -274,7 +274,7 @@ pub(crate) fn volume_of(volume: &PersistentVolume, ours: &Ours) -> decide::Volum
         node: annotations
             .and_then(|all| all.get(NODE_ANNOTATION))
             .cloned(),
-        held: has_finalizer(&volume.metadata, VOLUME_FINALIZER),
+        has_finalizer: has_finalizer(&volume.metadata, VOLUME_FINALIZER),
         deleting: volume.metadata.deletion_timestamp.is_some(),
         // Of a volume that people take from its former claim Kubernetes says so for a while yet.
         released: lost_its_claim(volume) && claimed_by(volume).is_some(),

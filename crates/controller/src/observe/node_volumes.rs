@@ -19,15 +19,15 @@ pub(crate) fn node_volume_of(node_volume: &NodeVolume, ours: &Ours) -> decide::N
     decide::NodeVolume {
         ours: ours.has(&node_volume.spec.driver),
         node: node_volume.spec.node.clone(),
-        wanted: wanted(node_volume.spec.wanted),
+        desired: node_volume.spec.state,
         size: Bytes(node_volume.spec.size),
-        most: node_volume.spec.most_ordered(),
+        max_requested_size: node_volume.spec.most_ordered(),
         published: match (node_volume.spec.publishing, node_volume.spec.published) {
             (_, true) => Published::Seen,
             (true, false) => Published::Soon,
             (false, false) => Published::No,
         },
-        answer: match status.found {
+        answer: match status.state {
             None => Answer::None,
             Some(StorageState::Present) => Answer::Present(status.size.map(Bytes)),
             Some(StorageState::Absent) => Answer::Absent,
@@ -35,18 +35,11 @@ pub(crate) fn node_volume_of(node_volume: &NodeVolume, ours: &Ours) -> decide::N
         answered: current,
         // Whoever has read the class finds it out.
         outdated: false,
-        problem: status.problem.filter(|_| current).map(|problem| Problem {
+        problem: status.error.filter(|_| current).map(|problem| Problem {
             class: problem.class(),
             message: problem.message,
             lasts: status.failures >= LASTING,
         }),
-        grows_on_node: status.grows_on_node,
-    }
-}
-
-fn wanted(wanted: StorageState) -> decide::DesiredState {
-    match wanted {
-        StorageState::Present => decide::DesiredState::Present,
-        StorageState::Absent => decide::DesiredState::Absent,
+        node_expansion_required: status.node_expansion_required,
     }
 }

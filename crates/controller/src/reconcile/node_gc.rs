@@ -59,7 +59,7 @@ async fn forget(client: &Client, nodes: &Nodes, node: &str, seen: Option<&str>) 
         return Ok(false);
     };
     // Another word of its agent may not have been heard here yet.
-    if found.status.seen.as_deref() != seen {
+    if found.status.last_heartbeat_time.as_deref() != seen {
         return Ok(false);
     }
     let seen = seen.and_then(|seen| seen.parse::<Timestamp>().ok());

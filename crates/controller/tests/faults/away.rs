@@ -93,7 +93,7 @@ pub fn outlived_by_no_claim() {
         world.delete_claim("data");
         world.eventually("the claim to go", |world| world.the_claim("data").is_null())?;
         let node_volume = world.server.store().all("NodeVolume").pop().unwrap();
-        assert_eq!(node_volume["spec"]["wanted"], "Absent");
+        assert_eq!(node_volume["spec"]["state"], "Absent");
         fs::write(goes_on, "").unwrap();
         world.start_agent("one", &[HEARTBEAT]);
         world.eventually("nothing to be left", World::nothing_is_left)
@@ -192,9 +192,9 @@ pub fn forgotten() {
         world.delete_claim("data");
         world.eventually("its storage not to be wanted", |world| {
             let node_volume = world.server.store().get(&node_volume).unwrap_or_default();
-            node_volume["spec"]["wanted"] == "Absent"
+            node_volume["spec"]["state"] == "Absent"
         })?;
-        let gone = json!({"found": "Absent"});
+        let gone = json!({"state": "Absent"});
         world
             .server
             .store()

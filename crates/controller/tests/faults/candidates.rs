@@ -14,9 +14,9 @@ fn start_roomiest_with(world: &mut World, node: &str, script: &str) {
     let storage = world.path(&format!("{node}/storage"));
     fs::create_dir_all(&storage).unwrap();
     let script = script.replace("/var/lib/lab/plain", &storage);
-    let boasts = script.replace("1099511627776", "2199023255552");
-    assert_ne!(script, boasts);
-    world.install_script(node, &boasts);
+    let overstates = script.replace("1099511627776", "2199023255552");
+    assert_ne!(script, overstates);
+    world.install_script(node, &overstates);
     world.start_agent(node, &[]);
 }
 

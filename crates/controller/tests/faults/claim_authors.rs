@@ -69,7 +69,7 @@ pub fn provisioner() {
         world.delete_claim("data");
         world.eventually("its storage not to be wanted", |world| {
             let node_volume = world.server.store().all("NodeVolume").remove(0);
-            node_volume["spec"]["wanted"] == "Absent"
+            node_volume["spec"]["state"] == "Absent"
         })?;
         world.start_agent("node", &[]);
         world.eventually("nothing to be left", World::nothing_is_left)

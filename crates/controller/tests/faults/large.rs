@@ -83,7 +83,7 @@ pub fn answers() {
                         "finalizers": ["flexvol.dev/order"],
                     },
                     "spec": {
-                        "driver": "lab.example/plain", "node": "bad", "wanted": "Present", "size": 1,
+                        "driver": "lab.example/plain", "node": "bad", "state": "Present", "size": 1,
                         "published": true,
                         "claim": {"namespace": "ns", "name": format!("c{number}"), "uid": number.to_string()},
                     },
@@ -91,7 +91,7 @@ pub fn answers() {
             );
             let problem = json!({"class": "retryable", "message": "x".repeat(1 << 20)});
             let status = json!({
-                "found": "Present", "size": 1, "observedGeneration": 1, "failures": 1, "problem": problem,
+                "state": "Present", "size": 1, "observedGeneration": 1, "failures": 1, "error": problem,
             });
             let key = Key::new("NodeVolume", "", &name);
             world.server.store().merge_status(&key, &status).unwrap();

@@ -32,7 +32,7 @@ fn wait_for_storage(world: &mut World) -> Result<(), String> {
 
 fn is_revoked(world: &World) -> bool {
     let node_volumes = world.server.store().all("NodeVolume").into_iter();
-    node_volumes.last().unwrap_or_default()["spec"]["wanted"] == "Absent"
+    node_volumes.last().unwrap_or_default()["spec"]["state"] == "Absent"
 }
 
 pub fn node_volume_changed() {
@@ -73,7 +73,7 @@ pub fn replaced() {
         world.kill("controller");
         world.eventually("that to be told", |world| {
             let node_volume = world.server.store().all("NodeVolume").pop().unwrap();
-            node_volume["status"]["found"] == "Present"
+            node_volume["status"]["state"] == "Present"
         })?;
         world.kill("node");
         let storage = world.path("node/storage");
@@ -101,8 +101,8 @@ pub fn recalled_late() {
                 "finalizers": ["flexvol.dev/order"],
             },
             "spec": {
-                "driver": DRIVER, "node": "node", "wanted": "Present", "size": 10 << 20,
-                "publishing": true, "published": true, "made": {"options": {}},
+                "driver": DRIVER, "node": "node", "state": "Present", "size": 10 << 20,
+                "publishing": true, "published": true, "source": {"options": {}},
                 "claim": {"namespace": "default", "name": "data", "uid": "1"},
             },
         });

@@ -69,7 +69,7 @@ pub fn without_room() {
 }
 
 /// A node's token answers its own NodeVolumes as it likes, and quota counts on all nodes what a claim says.
-pub fn boasted() {
+pub fn overstated() {
     tell(World::beside(Kubernetes { expands: false }), |world| {
         world.start_on_a_node();
         world.claim("data", "plain");

@@ -132,7 +132,7 @@ fn a_node_whose_driver_hangs_gets_no_new_volume_while_there_is_another() {
 
 #[test]
 fn a_node_that_says_it_has_room_and_makes_nothing_keeps_no_claim() {
-    unable::boasting();
+    unable::overstating();
 }
 
 #[test]
@@ -286,7 +286,7 @@ fn a_request_that_is_lowered_because_there_is_no_room_counts_no_more() {
 
 #[test]
 fn a_node_that_says_more_than_rounding_explains_takes_nobodys_quota() {
-    lowered::boasted();
+    lowered::overstated();
 }
 
 #[test]

@@ -52,7 +52,7 @@ pub fn made_late() {
         );
         let node_volume = |world: &World| world.get("NodeVolume", "", &name)["spec"].clone();
         world.eventually("what was ordered of the other not to be wanted", |world| {
-            node_volume(world)["wanted"] == "Absent"
+            node_volume(world)["state"] == "Absent"
         })?;
         world.start_agent("two", &[]);
         world.eventually("it to be ordered of its own node", |world| {

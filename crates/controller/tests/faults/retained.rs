@@ -33,7 +33,7 @@ pub fn read_late() {
         };
         let (node_volumes, volumes) = (read(world, "NodeVolume"), read(world, "PersistentVolume"));
         let hold = world.server.hold(&format!("GET PersistentVolume {name}"));
-        let absent = json!({"spec": {"wanted": "Absent"}});
+        let absent = json!({"spec": {"state": "Absent"}});
         world.server.store().merge(&node_volume, &absent).unwrap();
         world.eventually("the agent to read the NodeVolume twice", |world| {
             read(world, "NodeVolume") >= node_volumes + 2

@@ -249,8 +249,8 @@ pub fn hanging() {
         }
         install(world, "big", " exec sleep 1000");
         let script = world.path("big/plugins/lab.example~plain/plain");
-        let boasts = std::fs::read_to_string(&script).unwrap();
-        world.install_script("big", &boasts.replace("1099511627776", "2199023255552"));
+        let overstates = std::fs::read_to_string(&script).unwrap();
+        world.install_script("big", &overstates.replace("1099511627776", "2199023255552"));
         world.start_controller(&["--rate=1000"]);
         // As ten minutes of a call are.
         world.start_agent("big", &["--deadline=3"]);
@@ -261,7 +261,7 @@ pub fn hanging() {
             let node_volumes = world.server.store().all("NodeVolume");
             node_volumes.iter().any(|node_volume| {
                 node_volume["spec"]["node"] == "big"
-                    && node_volume["status"]["problem"]["class"] == "uncertain"
+                    && node_volume["status"]["error"]["class"] == "uncertain"
             })
         })?;
         claims(world, "plain", &names(8))?;
@@ -275,7 +275,7 @@ pub fn hanging() {
 }
 
 /// A node whose agent promises more than others have, and answers each NodeVolume as if it were about to be done.
-pub fn boasting() {
+pub fn overstating() {
     tell(World::start(), |world| {
         for node in ["liar", "small"] {
             world.node(node);
@@ -318,7 +318,7 @@ pub fn boasting() {
 /// What such an agent writes, each second anew.
 fn lie(world: &World) {
     let now = Timestamp::now();
-    let seen = world.get("StorageNode", "", "liar")["status"]["seen"].clone();
+    let seen = world.get("StorageNode", "", "liar")["status"]["lastHeartbeatTime"].clone();
     let seen = seen
         .as_str()
         .and_then(|seen| seen.parse::<Timestamp>().ok());
@@ -326,7 +326,7 @@ fn lie(world: &World) {
     let mut store = world.server.store();
     if !is_recent {
         let status = json!({
-            "drivers": {DRIVER: {}}, "capacities": {"plain": i64::MAX}, "seen": now.to_string(),
+            "drivers": {DRIVER: {}}, "capacities": {"plain": i64::MAX}, "lastHeartbeatTime": now.to_string(),
             // One that does not tell it is waited for as long as agents let drivers take by default.
             "deadlineSeconds": 3,
         });
@@ -338,11 +338,11 @@ fn lie(world: &World) {
             continue;
         }
         let generation = &node_volume["metadata"]["generation"];
-        let status = if node_volume["spec"]["wanted"] == "Absent" {
-            json!({"found": "Absent", "problem": null, "observedGeneration": generation})
+        let status = if node_volume["spec"]["state"] == "Absent" {
+            json!({"state": "Absent", "error": null, "observedGeneration": generation})
         } else {
             let problem = json!({"class": "retryable", "message": "it is about to be made"});
-            json!({"failures": 1, "problem": problem, "observedGeneration": generation})
+            json!({"failures": 1, "error": problem, "observedGeneration": generation})
         };
         if node_volume["status"]["observedGeneration"] != *generation {
             let name = node_volume["metadata"]["name"].as_str().unwrap();

@@ -12,7 +12,7 @@ fn waiting_for(change: impl Fn(&mut Claim, &mut NodeVolume)) -> Observed {
     observed.volume = None;
     let (claim, node_volume) = (observed.claim.as_mut(), observed.node_volume.as_mut());
     let (claim, node_volume) = (claim.unwrap(), node_volume.unwrap());
-    (claim.held, claim.binding) = (true, Binding::None);
+    (claim.has_finalizer, claim.binding) = (true, Binding::None);
     claim.wish = Wish::Storage { node: None };
     node_volume.published = Published::No;
     change(claim, node_volume);
@@ -44,7 +44,10 @@ fn who_fails_again_and_again_for_whatever_reason_loses_the_volume() {
         assert_eq!(failed(class, true, None), Step::RequestDeletion);
         assert_eq!(failed(class, true, Some("n")), Step::Reschedule);
     }
-    assert_eq!(failed(ErrorClass::Exhausted, false, None), Step::RequestDeletion);
+    assert_eq!(
+        failed(ErrorClass::Exhausted, false, None),
+        Step::RequestDeletion
+    );
 }
 
 #[test]
@@ -93,7 +96,7 @@ fn what_is_about_to_be_made_is_not_taken_back_because_its_class_is_gone() {
     let refused = |published: Published, held: bool, answer: Answer, fails: bool| {
         waits(|claim, node_volume| {
             claim.wish = Wish::Refused("no class".to_owned());
-            claim.held = held;
+            claim.has_finalizer = held;
             (node_volume.published, node_volume.answer) = (published, answer);
             node_volume.problem = fails.then(|| Problem {
                 class: ErrorClass::Retryable,
@@ -112,14 +115,17 @@ fn what_is_about_to_be_made_is_not_taken_back_because_its_class_is_gone() {
     );
     let gone = refused(Published::Soon, true, Answer::None, true);
     assert_eq!(gone, Step::RequestDeletion);
-    assert_eq!(refused(Published::No, true, there, false), Step::RequestDeletion);
+    assert_eq!(
+        refused(Published::No, true, there, false),
+        Step::RequestDeletion
+    );
 }
 
 #[test]
 fn what_was_ordered_of_a_class_that_was_made_anew_is_ordered_anew_unless_it_is_about_to_be_made() {
     let outdated = |published: Published| {
         waits(|claim, node_volume| {
-            (claim.held, claim.wish) = (true, Wish::Storage { node: None });
+            (claim.has_finalizer, claim.wish) = (true, Wish::Storage { node: None });
             (node_volume.outdated, node_volume.published) = (true, published);
         })
     };
@@ -130,12 +136,12 @@ fn what_was_ordered_of_a_class_that_was_made_anew_is_ordered_anew_unless_it_is_a
 
 #[test]
 fn a_claim_that_ends_does_not_wait_until_storage_is_gone_that_it_never_had() {
-    let ends = |deleting: bool, published: Published, wanted: DesiredState| {
+    let ends = |deleting: bool, published: Published, wanted: StorageState| {
         let mut observed = waiting_for(|claim, node_volume| {
             (claim.deleting, claim.wish) = (deleting, Wish::Nothing);
-            (node_volume.published, node_volume.wanted) = (published, wanted);
+            (node_volume.published, node_volume.desired) = (published, wanted);
         });
-        observed.away = Some(Away {
+        observed.away = Some(UnavailableNode {
             node: observed.node_volume.as_ref().unwrap().node.clone(),
             why: "silent".to_owned(),
             lost: true,
@@ -145,12 +151,15 @@ fn a_claim_that_ends_does_not_wait_until_storage_is_gone_that_it_never_had() {
     };
     let told = Step::Blocked("silent".to_owned());
     for published in [Published::No, Published::Soon, Published::Seen] {
-        let of_node_volume = |wanted: DesiredState| ends(true, published, wanted);
-        assert_eq!(of_node_volume(DesiredState::Absent), Step::RemoveClaimFinalizer);
-        assert_eq!(ends(false, published, DesiredState::Absent), told);
+        let of_node_volume = |wanted: StorageState| ends(true, published, wanted);
+        assert_eq!(
+            of_node_volume(StorageState::Absent),
+            Step::RemoveClaimFinalizer
+        );
+        assert_eq!(ends(false, published, StorageState::Absent), told);
     }
     assert_eq!(
-        ends(true, Published::Soon, DesiredState::Present),
+        ends(true, Published::Soon, StorageState::Present),
         Step::RequestDeletion
     );
 }
@@ -163,7 +172,7 @@ fn what_became_of_a_node_says_nothing_of_another_one() {
             (claim.wish, node_volume.answer) = (Wish::Storage { node }, Answer::None);
         });
         observed.node_volume = observed.node_volume.filter(|_| node_volume);
-        observed.away = Some(Away {
+        observed.away = Some(UnavailableNode {
             node: of.to_owned(),
             why: "gone".to_owned(),
             lost: true,
@@ -205,7 +214,7 @@ fn a_node_volume_is_made_anew_of_what_may_be_there_and_of_no_more_than_the_class
         observed.node_volume = None;
         observed.volume.as_mut().unwrap().capacity = Bytes(30);
         let claim = observed.claim.as_mut().unwrap();
-        (claim.request, claim.most) = (Bytes(request), most.map(Bytes));
+        (claim.request, claim.max_size) = (Bytes(request), most.map(Bytes));
         match decide(&observed) {
             Step::RecreateNodeVolume { size, .. } => Some(size.0),
             Step::Blocked(_) => None,
@@ -225,11 +234,11 @@ fn a_node_volume_is_made_anew_of_what_may_be_there_and_of_no_more_than_the_class
 }
 
 #[test]
-fn a_claim_is_held_until_kubernetes_has_bound_it_or_it_is_deleted() {
+fn a_claim_has_finalizer_until_kubernetes_has_bound_it_or_it_is_deleted() {
     let settles = |binding: Binding, deleting: bool| {
         let mut observed = observed(10, 10);
         let claim = observed.claim.as_mut().unwrap();
-        (claim.held, claim.binding, claim.deleting) = (true, binding, deleting);
+        (claim.has_finalizer, claim.binding, claim.deleting) = (true, binding, deleting);
         decide(&observed)
     };
     assert_eq!(settles(Binding::Named, false), Step::NoOp);

@@ -10,7 +10,7 @@ mod users;
 mod writes;
 
 use absence::Absence;
-use flexvol_decide::{Answer, DesiredState, Published, Step, decide};
+use flexvol_decide::{Answer, Published, Step, StorageState, decide};
 use flexvol_sdk::Bytes;
 pub use setting::{Setting, Tenant};
 use writes::{Target, outlives, target, writes};
@@ -78,7 +78,7 @@ impl ClaimObject {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct NodeVolumeObject {
     node: Node,
-    wanted: DesiredState,
+    wanted: StorageState,
     size: u64,
     published: Published,
     /// It was made from the volume: the storage is there already.
@@ -122,7 +122,7 @@ pub struct World {
     /// Volume and NodeVolume as a leader's index has them, which may be behind.
     index: Option<(VolumeObject, NodeVolumeObject)>,
     /// What a node read and is doing: what is wanted, and of which size.
-    working: Option<(Node, DesiredState, u64, bool)>,
+    working: Option<(Node, StorageState, u64, bool)>,
     /// A node has no room.
     full: [bool; 2],
     /// The first node is away. Meanwhile there are no other accidents, or there would be too many states.
@@ -214,7 +214,10 @@ impl World {
             add(format!("it writes {step:?} by its index"), Some(next));
         }
         add("a node reads its NodeVolume".to_owned(), self.node_reads());
-        add("a node says more than it has".to_owned(), self.boasts());
+        add(
+            "a node says more than it has".to_owned(),
+            self.implausible_sizes(),
+        );
         add("a node's driver ends".to_owned(), self.driver_ends(true));
         add(
             "a node's driver ends and its agent too".to_owned(),
@@ -247,7 +250,7 @@ impl World {
         let known = (self.volume.clone()?, self.node_volume.clone()?);
         // By what says otherwise nothing grows.
         let may_grow = may_grow
-            && known.1.wanted == DesiredState::Present
+            && known.1.wanted == StorageState::Present
             && matches!(known.1.answer, Answer::Present(_))
             && !known.0.released
             && !known.0.deleting;

@@ -110,7 +110,7 @@ fn judged(seconds: i64) -> Value {
     }
     let seen = Timestamp::now() - SignedDuration::from_secs(seconds);
     let status = json!({
-        "drivers": {driver: {}}, "capacities": {"disk": 4_u64 << 30}, "seen": seen.to_string(),
+        "drivers": {driver: {}}, "capacities": {"disk": 4_u64 << 30}, "lastHeartbeatTime": seen.to_string(),
     });
     let node = Key::new("StorageNode", "", "n");
     server.store().merge_status(&node, &status).unwrap();

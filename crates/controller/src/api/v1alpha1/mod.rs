@@ -4,6 +4,8 @@
 #[cfg(test)]
 pub(crate) mod schemas;
 
+pub use crate::decide::StorageState;
+
 use crate::api::labels::{DOMAIN, VERSION};
 use flexvol_sdk::{Bytes, ErrorClass};
 use kube::{Resource, api::ObjectMeta, core::ClusterResourceScope};
@@ -36,12 +38,12 @@ pub struct NodeVolumeSpec {
     /// The node's name.
     pub node: String,
     /// Whether the storage shall be there.
-    pub wanted: StorageState,
+    pub state: StorageState,
     /// How large it shall be at least, in bytes.
     pub size: u64,
     /// The largest size that was ordered, if more was ordered before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub most: Option<u64>,
+    pub max_requested_size: Option<u64>,
     /// A persistent volume is about to be made.
     #[serde(default)]
     pub publishing: bool,
@@ -55,24 +57,15 @@ pub struct NodeVolumeSpec {
     pub parameters: BTreeMap<String, String>,
     /// The options of the persistent volume, if the storage was made before this NodeVolume.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub made: Option<Made>,
+    pub source: Option<VolumeSource>,
 }
 
 impl NodeVolumeSpec {
     /// The largest size that was ever ordered.
     #[must_use]
     pub fn most_ordered(&self) -> Bytes {
-        Bytes(self.most.unwrap_or_default().max(self.size))
+        Bytes(self.max_requested_size.unwrap_or_default().max(self.size))
     }
-}
-
-/// Whether storage shall be there.
-#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
-pub enum StorageState {
-    /// It shall.
-    Present,
-    /// It shall not.
-    Absent,
 }
 
 /// A claim, and not another of the same name.
@@ -89,7 +82,7 @@ pub struct ClaimReference {
 /// What identifies storage to its driver.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Made {
+pub struct VolumeSource {
     /// The options that the persistent volume carries.
     #[serde(default)]
     pub options: BTreeMap<String, String>,
@@ -104,19 +97,19 @@ pub struct Made {
 pub struct NodeVolumeStatus {
     /// Whether the storage is there; missing before the driver has said it once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub found: Option<StorageState>,
+    pub state: Option<StorageState>,
     /// Its measured size in bytes, if the driver tells sizes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<u64>,
     /// What identifies it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub made: Option<Made>,
+    pub source: Option<VolumeSource>,
     /// Whether kubelet has to grow the file system after the storage.
     #[serde(default)]
-    pub grows_on_node: bool,
+    pub node_expansion_required: bool,
     /// Why the last call failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub problem: Option<ProblemReport>,
+    pub error: Option<VolumeError>,
     /// How many calls have failed since one succeeded.
     #[serde(default)]
     pub failures: u32,
@@ -127,14 +120,14 @@ pub struct NodeVolumeStatus {
 
 /// Why a call failed.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
-pub struct ProblemReport {
+pub struct VolumeError {
     /// `retryable`, `infeasible`, `exhausted` or `uncertain`.
     pub class: String,
     /// The driver's words.
     pub message: String,
 }
 
-impl ProblemReport {
+impl VolumeError {
     /// A word that this version does not know is a reason to try again.
     #[must_use]
     pub fn class(&self) -> ErrorClass {
@@ -172,7 +165,7 @@ pub struct StorageNodeStatus {
     pub deadline_seconds: Option<u64>,
     /// When the agent last said so, RFC 3339.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub seen: Option<String>,
+    pub last_heartbeat_time: Option<String>,
 }
 
 /// What a driver says of itself.
@@ -181,10 +174,10 @@ pub struct StorageNodeStatus {
 pub struct DriverReport {
     /// Kubelet has to grow the file system after the storage.
     #[serde(default)]
-    pub grows_on_node: bool,
+    pub node_expansion_required: bool,
     /// It has no callout `capacity`. Of one that has, a class without a capacity is one of which nothing is known.
     #[serde(default)]
-    pub tells_no_capacity: bool,
+    pub capacity_unsupported: bool,
 }
 
 macro_rules! ours {

@@ -72,14 +72,14 @@ impl Hanging {
             self.done(
                 &place,
                 &name,
-                node_volume.spec.wanted == StorageState::Present,
+                node_volume.spec.state == StorageState::Present,
             );
             return;
         }
         let spec = &node_volume.spec;
-        let is_unmade = spec.wanted == StorageState::Present && !spec.publishing && !spec.published;
+        let is_unmade = spec.state == StorageState::Present && !spec.publishing && !spec.published;
         let answered = Some(status.observed_generation) == generation;
-        let problem = status.problem.filter(|_| answered);
+        let problem = status.error.filter(|_| answered);
         let uncertain = problem.map(|problem| problem.class() == ErrorClass::Uncertain);
         if uncertain == Some(false) && !is_unmade {
             self.done(&place, &name, callout != Callout::Delete);
@@ -100,7 +100,7 @@ impl Hanging {
         };
         let same = before.filter(|open| open.generation == generation);
         let undone = same.and_then(|open| open.undone);
-        let is_undone = is_unmade || spec.wanted == StorageState::Absent;
+        let is_undone = is_unmade || spec.state == StorageState::Absent;
         let open = Open {
             generation,
             since,
@@ -224,7 +224,7 @@ mod tests {
             "apiVersion": NodeVolume::api_version(), "kind": "NodeVolume",
             "metadata": {"name": name, "generation": if wanted == "Present" { 1 } else { 2 }},
             "spec": {
-                "driver": "a/b", "node": "n", "wanted": wanted, "size": 2,
+                "driver": "a/b", "node": "n", "state": wanted, "size": 2,
                 "claim": {"namespace": "ns", "name": "data", "uid": "1"},
             },
             "status": status,
@@ -234,7 +234,7 @@ mod tests {
 
     fn failed(class: &str, generation: i64) -> Value {
         let problem = json!({"class": class, "message": "no"});
-        json!({"problem": problem, "failures": 1, "observedGeneration": generation})
+        json!({"error": problem, "failures": 1, "observedGeneration": generation})
     }
 
     #[tokio::test(start_paused = true)]
@@ -247,7 +247,7 @@ mod tests {
         tokio::time::advance(LONG / 2).await;
         assert!(all.has("n", "a/b"));
         assert!(!all.has("n", "a/c") && !all.has("m", "a/b"));
-        let made = json!({"found": "Present", "size": 2, "observedGeneration": 1});
+        let made = json!({"state": "Present", "size": 2, "observedGeneration": 1});
         all.seen(&node_volume("one", "Present", &made));
         assert!(!all.has("n", "a/b") && all.calls.is_empty() && all.places.is_empty());
         all.seen(&node_volume("two", "Absent", &made));
@@ -260,14 +260,14 @@ mod tests {
     #[test]
     fn a_driver_that_was_killed_hangs_until_it_has_made_or_refused_something() {
         let mut all = Hanging::default();
-        let made = json!({"found": "Present", "size": 2, "observedGeneration": 1});
+        let made = json!({"state": "Present", "size": 2, "observedGeneration": 1});
         all.seen(&node_volume("one", "Present", &failed("uncertain", 1)));
         assert!(all.has("n", "a/b"));
         // Another leader sees it so, too.
         all.seen(&node_volume("settled", "Present", &made));
         assert!(all.has("n", "a/b"), "it was made before that");
         all.seen(&node_volume("one", "Absent", &failed("uncertain", 1)));
-        all.seen(&node_volume("one", "Absent", &json!({"found": "Absent"})));
+        all.seen(&node_volume("one", "Absent", &json!({"state": "Absent"})));
         all.gone(["one"].into_iter());
         assert!(all.has("n", "a/b"), "what it could not make is gone");
         for (name, answer) in [("two", made), ("three", failed("retryable", 1))] {
@@ -283,7 +283,7 @@ mod tests {
     async fn a_deletion_that_is_not_done_stalls_and_what_waits_for_its_turn_does_not() {
         const LONGEST: Duration = Duration::from_secs(800);
         let mut all = Hanging::default();
-        let made = json!({"found": "Present", "size": 2, "observedGeneration": 1});
+        let made = json!({"state": "Present", "size": 2, "observedGeneration": 1});
         for name in ["one", "two"] {
             all.seen(&node_volume(name, "Present", &json!({})));
         }
@@ -319,17 +319,17 @@ mod tests {
             all.seen(&node_volume("two", "Absent", &failed("retryable", 2)));
             tokio::time::advance(LONG / 4).await;
         }
-        let made = json!({"found": "Present", "size": 2, "observedGeneration": 1});
+        let made = json!({"state": "Present", "size": 2, "observedGeneration": 1});
         all.seen(&node_volume("made", "Present", &made));
         assert!(all.has("n", "a/b") && all.stalled(|_| longest).is_empty());
         tokio::time::advance(longest - LONG).await;
-        let less = json!({"found": "Present", "size": 1, "observedGeneration": 1});
+        let less = json!({"state": "Present", "size": 1, "observedGeneration": 1});
         all.seen(&node_volume("one", "Present", &less));
         assert_eq!(all.stalled(|_| longest), ["one"]);
         assert!(all.stalled(|_| longest).is_empty(), "it was told");
         assert!(all.is_stalled("n", "a/b", "one", longest));
         assert!(!all.is_stalled("n", "a/b", "made", longest));
-        all.seen(&node_volume("one", "Absent", &json!({"found": "Absent"})));
+        all.seen(&node_volume("one", "Absent", &json!({"state": "Absent"})));
         assert!(!all.is_stalled("n", "a/b", "one", longest));
         all.gone(["one"].into_iter());
         tokio::time::advance(REMEMBERED - LONG).await;
@@ -344,7 +344,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_node_volume_that_is_of_another_node_when_it_is_seen_again_is_waited_for_there_alone()
     {
-        for answer in [json!({}), json!({"found": "Present", "size": 2})] {
+        for answer in [json!({}), json!({"state": "Present", "size": 2})] {
             let mut all = Hanging::default();
             all.seen(&node_volume("one", "Present", &json!({})));
             let mut anew = node_volume("one", "Present", &answer);

@@ -124,7 +124,7 @@ impl Nodes {
         };
         let mut all = self.all();
         let Some(before) = all.get_mut(&name) else {
-            let seen = now.status.seen.as_ref();
+            let seen = now.status.last_heartbeat_time.as_ref();
             let seen = seen.and_then(|seen| seen.parse::<Timestamp>().ok());
             let longest = self.silence.saturating_mul(SILENCES_BEFORE);
             let is_old = |seen| Timestamp::now().duration_since(seen).unsigned_abs() > longest;
@@ -136,7 +136,7 @@ impl Nodes {
         now.load = std::mem::take(&mut before.load);
         now.barred = before.barred;
         now.unbindable = before.unbindable.take();
-        if before.status.seen == now.status.seen {
+        if before.status.last_heartbeat_time == now.status.last_heartbeat_time {
             (now.heard, now.told) = (before.heard, before.told);
             (now.was_silent, now.missed) = (before.was_silent, before.missed);
         } else {
@@ -307,7 +307,7 @@ impl NodeRecord {
         let told = match told {
             Some(room) => Estimate::Largest(Bytes(*room)),
             None => match self.status.drivers.get(driver) {
-                Some(report) if report.tells_no_capacity => Estimate::Any,
+                Some(report) if report.capacity_unsupported => Estimate::Any,
                 _ => Estimate::Unknown(None),
             },
         };

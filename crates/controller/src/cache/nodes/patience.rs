@@ -43,7 +43,7 @@ impl Nodes {
         let name = node_volume.metadata.name.as_deref().unwrap_or_default();
         let hanging = self.hanging();
         let stalls = hanging.is_stalled(&spec.node, &spec.driver, name, longest);
-        stalls.then(|| match spec.wanted {
+        stalls.then(|| match spec.state {
             StorageState::Present => format!(
                 "node {} has not made the volume in {} s, whatever it says; another node is asked",
                 spec.node,
@@ -79,14 +79,14 @@ mod tests {
             let nodes = nodes(&[]);
             let node = json!({
                 "apiVersion": StorageNode::api_version(), "kind": "StorageNode", "metadata": {"name": "n"},
-                "status": {"drivers": {"a/b": {}}, "seen": "12:00:00", "deadlineSeconds": said},
+                "status": {"drivers": {"a/b": {}}, "lastHeartbeatTime": "12:00:00", "deadlineSeconds": said},
             });
             nodes.put(from_value(node).unwrap());
             let node_volume: NodeVolume = from_value(json!({
                 "apiVersion": NodeVolume::api_version(), "kind": "NodeVolume",
                 "metadata": {"name": "pvc-1", "generation": 1},
                 "spec": {
-                    "driver": "a/b", "node": "n", "wanted": "Present", "size": 2,
+                    "driver": "a/b", "node": "n", "state": "Present", "size": 2,
                     "claim": {"namespace": "ns", "name": "data", "uid": "1"},
                 },
             }))

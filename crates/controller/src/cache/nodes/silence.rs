@@ -18,14 +18,17 @@ impl Silence {
     /// How long nothing was heard of an agent, if that is longer than this, for whoever has not listened
     /// all the time. Only for what is no harm if the clocks of two hosts differ.
     pub fn told(status: &StorageNodeStatus, now: Timestamp, longest: Duration) -> Option<Self> {
-        let seen = status.seen.as_ref();
+        let seen = status.last_heartbeat_time.as_ref();
         let seen = seen.and_then(|seen| seen.parse::<Timestamp>().ok());
         let recent = seen.is_some_and(|seen| now.duration_since(seen).unsigned_abs() < longest);
         (!recent).then(|| Silence::since(status))
     }
 
     pub(super) fn since(status: &StorageNodeStatus) -> Self {
-        status.seen.clone().map_or(Silence::Never, Silence::Since)
+        status
+            .last_heartbeat_time
+            .clone()
+            .map_or(Silence::Never, Silence::Since)
     }
 }
 
@@ -74,7 +77,8 @@ impl Nodes {
         let silent = all
             .iter()
             .filter(|(_, known)| known.is_silent(self.silence));
-        let silent = silent.map(|(name, known)| (name.clone(), known.status.seen.clone()));
+        let silent =
+            silent.map(|(name, known)| (name.clone(), known.status.last_heartbeat_time.clone()));
         silent.collect()
     }
 
@@ -116,9 +120,8 @@ mod tests {
     fn whoever_has_not_listened_goes_by_what_the_agent_says_of_the_time() {
         let now: Timestamp = "2026-11-21T20:03:20Z".parse().unwrap();
         let told = |seen: Option<&str>| {
-            let seen = seen.map(str::to_owned);
             let status = StorageNodeStatus {
-                seen,
+                last_heartbeat_time: seen.map(str::to_owned),
                 ..StorageNodeStatus::default()
             };
             Silence::told(&status, now, SILENCE)

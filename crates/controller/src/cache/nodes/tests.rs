@@ -6,7 +6,7 @@ use serde_json::{Value, from_value, json};
 fn node(name: &str, seen: u32, room: Option<u64>) -> StorageNode {
     let capacities = room.map_or(json!({}), |room| json!({"class": room}));
     let status: Value = json!({
-        "drivers": {"a/b": {}}, "capacities": capacities, "seen": format!("12:00:{seen:02}"),
+        "drivers": {"a/b": {}}, "capacities": capacities, "lastHeartbeatTime": format!("12:00:{seen:02}"),
     });
     from_value(json!({
         "apiVersion": StorageNode::api_version(), "kind": "StorageNode",
@@ -115,10 +115,10 @@ fn a_driver_that_tells_no_capacity_is_tried() {
 }
 
 /// What the agent of a node says, of which the driver tells no capacity at all, or could not tell that of one class.
-pub(super) fn mute(name: &str, seen: u32, tells_no_capacity: bool) -> StorageNode {
+pub(super) fn mute(name: &str, seen: u32, capacity_unsupported: bool) -> StorageNode {
     let mut node = node(name, seen, None);
     let driver = node.status.drivers.get_mut("a/b").unwrap();
-    driver.tells_no_capacity = tells_no_capacity;
+    driver.capacity_unsupported = capacity_unsupported;
     node
 }
 

@@ -6,10 +6,10 @@ fn node_volume(wanted: &str, size: u64) -> NodeVolume {
         "apiVersion": "flexvol.dev/v1alpha1", "kind": "NodeVolume",
         "metadata": {"name": "pvc-1", "uid": "o", "resourceVersion": "7", "generation": 1},
         "spec": {
-            "driver": "a/b", "node": "n", "wanted": wanted, "size": size, "published": true,
+            "driver": "a/b", "node": "n", "state": wanted, "size": size, "published": true,
             "claim": {"namespace": "ns", "name": "data", "uid": "1"},
         },
-        "status": {"found": "Present", "size": 2, "observedGeneration": 1},
+        "status": {"state": "Present", "size": 2, "observedGeneration": 1},
     }))
     .unwrap()
 }
@@ -93,7 +93,7 @@ fn a_node_that_fails_in_the_same_way_again_says_nothing_new() {
         let mut node_volume = node_volume("Present", 3);
         let problem = json!({"class": "exhausted", "message": why});
         let mut status = serde_json::to_value(node_volume.status.take()).unwrap();
-        status["problem"] = problem;
+        status["error"] = problem;
         status["failures"] = times.into();
         node_volume.status = from_value(status).unwrap();
         node_volume.metadata.resource_version = Some(times.to_string());

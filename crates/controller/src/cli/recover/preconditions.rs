@@ -87,9 +87,9 @@ pub(super) fn plan(found: &Found, size: Option<Bytes>) -> Result<Plan, String> {
         .map(|node_volume| node_volume_of(node_volume, &any));
     let measured = node_volume.and_then(|node_volume| match node_volume.answer {
         // What a node says that nothing explains tells nothing.
-        Answer::Present(said) => {
-            said.filter(|said| believed(*said, node_volume.size, node_volume.most) == *said)
-        }
+        Answer::Present(said) => said.filter(|said| {
+            believed(*said, node_volume.size, node_volume.max_requested_size) == *said
+        }),
         _ => None,
     });
     // What the claim says was had once, and nothing becomes smaller.

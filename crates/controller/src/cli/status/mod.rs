@@ -128,7 +128,7 @@ fn row(node_volume: &NodeVolume, node: &StorageNodeStatus, now: Timestamp) -> Ro
         has: status
             .size
             .map_or_else(|| "-".to_owned(), |size| Bytes(size).to_string()),
-        why: match (silence, status.problem) {
+        why: match (silence, status.error) {
             (Some(silence), _) => format!("the agent of node {} {silence}", node_volume.spec.node),
             (None, Some(problem)) => problem.message,
             (None, None) => String::new(),
@@ -138,7 +138,7 @@ fn row(node_volume: &NodeVolume, node: &StorageNodeStatus, now: Timestamp) -> Ro
 
 fn state(node_volume: &NodeVolume, status: &NodeVolumeStatus) -> &'static str {
     let small = status.size.is_some_and(|size| size < node_volume.spec.size);
-    match (node_volume.spec.wanted, status.found) {
+    match (node_volume.spec.state, status.state) {
         (StorageState::Absent, _) => "being deleted",
         (StorageState::Present, Some(StorageState::Present)) if small => GROWING,
         (StorageState::Present, Some(StorageState::Present)) if node_volume.spec.published => {
@@ -195,7 +195,7 @@ mod tests {
             "kind": "NodeVolume",
             "metadata": {"name": "pvc-1"},
             "spec": {
-                "driver": "a/b", "node": "n", "wanted": wanted, "size": 2u64 << 30,
+                "driver": "a/b", "node": "n", "state": wanted, "size": 2u64 << 30,
                 "published": published,
                 "claim": {"namespace": "ns", "name": "data", "uid": "1"},
             },
@@ -208,7 +208,7 @@ mod tests {
 
     fn seen(when: Option<&str>) -> StorageNodeStatus {
         StorageNodeStatus {
-            seen: when.map(str::to_owned),
+            last_heartbeat_time: when.map(str::to_owned),
             ..StorageNodeStatus::default()
         }
     }
@@ -220,7 +220,7 @@ mod tests {
     #[test]
     fn a_volume_that_waits_for_a_silent_node_is_shown_with_when_it_was_heard_of() {
         let now = NOW.parse().unwrap();
-        let small = json!({"found": "Present", "size": 1u64 << 30});
+        let small = json!({"state": "Present", "size": 1u64 << 30});
         let grows = node_volume("Present", true, small);
         let why = |node_volume: &NodeVolume, when| row(node_volume, &seen(when), now).why;
         assert_eq!(why(&grows, Some("2026-11-22T11:57:00Z")), "");
@@ -235,7 +235,7 @@ mod tests {
             "",
             "its clock is fast"
         );
-        let full = json!({"found": "Present", "size": 2u64 << 30});
+        let full = json!({"state": "Present", "size": 2u64 << 30});
         let settled = node_volume("Present", true, full);
         assert_eq!(why(&settled, Some(then)), "");
     }
@@ -249,7 +249,7 @@ mod tests {
                 node_volume(
                     "Present",
                     true,
-                    json!({"found": "Present", "size": 2u64 << 30}),
+                    json!({"state": "Present", "size": 2u64 << 30}),
                 ),
                 SETTLED,
             ),
@@ -257,12 +257,12 @@ mod tests {
                 node_volume(
                     "Present",
                     true,
-                    json!({"found": "Present", "size": 1u64 << 30, "problem": problem}),
+                    json!({"state": "Present", "size": 1u64 << 30, "error": problem}),
                 ),
                 "growing",
             ),
             (
-                node_volume("Absent", true, json!({"found": "Present"})),
+                node_volume("Absent", true, json!({"state": "Present"})),
                 "being deleted",
             ),
         ] {
@@ -272,7 +272,7 @@ mod tests {
 
     #[test]
     fn a_recovery_that_has_stopped_early_is_shown_with_how_to_finish_it() {
-        let full = json!({"found": "Present", "size": 2u64 << 30});
+        let full = json!({"state": "Present", "size": 2u64 << 30});
         let mut row = heard(&node_volume("Present", true, full));
         let mut volumes = Volumes::default();
         volumes.correct(&mut row);
@@ -292,7 +292,7 @@ mod tests {
         let node_volume = node_volume(
             "Present",
             true,
-            json!({"found": "Present", "size": 1u64 << 30, "problem": full}),
+            json!({"state": "Present", "size": 1u64 << 30, "error": full}),
         );
         assert_eq!(
             format(&[heard(&node_volume)], 3),

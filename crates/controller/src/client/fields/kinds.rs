@@ -256,12 +256,12 @@ const PROBLEM: Keep = Keep::Members(&[("class", WORD), ("message", MESSAGE)]);
 const NODE_VOLUME: Keep = object!(
     "metadata": metadata!(),
     "spec": Keep::Members(&[
-        ("driver", WORD), ("node", WORD), ("wanted", WORD), ("size", WORD), ("most", WORD),
+        ("driver", WORD), ("node", WORD), ("state", WORD), ("size", WORD), ("maxRequestedSize", WORD),
         ("publishing", WORD), ("published", WORD),
         ("claim", Keep::Members(&[("namespace", WORD), ("name", WORD), ("uid", WORD)])),
     ]),
     "status": Keep::Members(&[
-        ("found", WORD), ("size", WORD), ("growsOnNode", WORD), ("problem", PROBLEM),
+        ("state", WORD), ("size", WORD), ("nodeExpansionRequired", WORD), ("error", PROBLEM),
         ("failures", WORD), ("observedGeneration", WORD),
     ]),
 );
@@ -274,9 +274,9 @@ const ONE_NODE_VOLUME: Keep = object!(
     ),
     "spec": Keep::All,
     "status": Keep::Members(&[
-        ("found", WORD), ("size", WORD), ("growsOnNode", WORD), ("problem", PROBLEM),
+        ("state", WORD), ("size", WORD), ("nodeExpansionRequired", WORD), ("error", PROBLEM),
         ("failures", WORD), ("observedGeneration", WORD),
-        ("made", Keep::Members(&[("options", Keep::Each(&Keep::Text(64 << 10))), ("fsType", WORD)])),
+        ("source", Keep::Members(&[("options", Keep::Each(&Keep::Text(64 << 10))), ("fsType", WORD)])),
     ]),
 );
 
@@ -284,10 +284,10 @@ const ONE_NODE_VOLUME: Keep = object!(
 const STORAGE_NODE: Keep = object!(
     "metadata": metadata!(),
     "status": Keep::Members(&[
-        ("drivers", Keep::Each(&Keep::Members(&[("growsOnNode", WORD), ("tellsNoCapacity", WORD)]))),
+        ("drivers", Keep::Each(&Keep::Members(&[("nodeExpansionRequired", WORD), ("capacityUnsupported", WORD)]))),
         ("capacities", WORDS),
         ("deadlineSeconds", WORD),
-        ("seen", WORD),
+        ("lastHeartbeatTime", WORD),
     ]),
 );
 

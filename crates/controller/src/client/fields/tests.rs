@@ -167,7 +167,7 @@ fn decisions_read_the_same_of_a_volume_and_a_node_volume_that_a_watch_tells_of_a
     let read: PersistentVolume = listed("", "persistentvolumes", &volume);
     let whole: PersistentVolume = from_value(volume).unwrap();
     assert_eq!(volume_of(&read, &ours), volume_of(&whole, &ours));
-    assert!(volume_of(&read, &ours).held && volume_of(&read, &ours).released);
+    assert!(volume_of(&read, &ours).has_finalizer && volume_of(&read, &ours).released);
     let source = read.spec.unwrap().flex_volume.unwrap();
     assert_eq!(source.options, None);
 
@@ -175,14 +175,14 @@ fn decisions_read_the_same_of_a_volume_and_a_node_volume_that_a_watch_tells_of_a
         "apiVersion": "flexvol.dev/v1alpha1", "kind": "NodeVolume",
         "metadata": {"name": "pvc-1", "generation": 2},
         "spec": {
-            "driver": "a/b", "node": "n", "wanted": "Present", "size": 3, "most": 4, "publishing": true,
+            "driver": "a/b", "node": "n", "state": "Present", "size": 3, "maxRequestedSize": 4, "publishing": true,
             "published": true, "parameters": {"c": "d"},
             "claim": {"namespace": "ns", "name": "data", "uid": "1"},
         },
         "status": {
-            "found": "Present", "size": 2, "growsOnNode": true, "failures": 7, "observedGeneration": 2,
-            "problem": {"class": "exhausted", "message": "é".repeat(1024)},
-            "made": {"options": {"c": "d"}},
+            "state": "Present", "size": 2, "nodeExpansionRequired": true, "failures": 7, "observedGeneration": 2,
+            "error": {"class": "exhausted", "message": "é".repeat(1024)},
+            "source": {"options": {"c": "d"}},
         },
     });
     let read: NodeVolume = listed("flexvol.dev", "nodevolumes", &node_volume);
@@ -195,7 +195,7 @@ fn decisions_read_the_same_of_a_volume_and_a_node_volume_that_a_watch_tells_of_a
 fn of_a_node_as_much_is_read_as_its_schema_lets_it_say() {
     let capacities: Vec<_> = (0..512).map(|n| (format!("{n:063}"), i64::MAX)).collect();
     let drivers: Vec<_> = (0..64)
-        .map(|n| (format!("a/{n:063}"), json!({"growsOnNode": true})))
+        .map(|n| (format!("a/{n:063}"), json!({"nodeExpansionRequired": true})))
         .collect();
     let node = json!({
         "apiVersion": "flexvol.dev/v1alpha1", "kind": "StorageNode", "metadata": {"name": "n"},
@@ -203,7 +203,7 @@ fn of_a_node_as_much_is_read_as_its_schema_lets_it_say() {
             "capacities": capacities.into_iter().collect::<std::collections::BTreeMap<_, _>>(),
             "drivers": drivers.into_iter().collect::<std::collections::BTreeMap<_, _>>(),
             "deadlineSeconds": 3600,
-            "seen": "2026-11-22T12:00:00Z",
+            "lastHeartbeatTime": "2026-11-22T12:00:00Z",
         },
     });
     let read: StorageNode = listed("flexvol.dev", "storagenodes", &node);
@@ -227,7 +227,8 @@ fn large(plural: &str) -> Value {
         "volumes": named, "template": {"spec": {"volumes": named}}, "volumeClaimTemplates": named, "taints": named,
         "selector": {"matchLabels": all, "matchExpressions": named}, "accessModes": names,
     });
-    let status = json!({"conditions": named, "drivers": all, "capacities": all, "seen": "s"});
+    let status =
+        json!({"conditions": named, "drivers": all, "capacities": all, "lastHeartbeatTime": "s"});
     json!({"kind": plural, "metadata": meta, "spec": spec, "status": status})
 }
 

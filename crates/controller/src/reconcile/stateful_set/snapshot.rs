@@ -11,7 +11,7 @@ use crate::{
         v1alpha1::NodeVolume,
     },
     client::{Read, fields::page, paginate},
-    decide::{self, Answer, DesiredState},
+    decide::{self, Answer, StorageState},
     events::{EventRecorder, Tone},
     k8s::{
         claim::{condition, failure, grows, request},
@@ -156,7 +156,7 @@ fn pending(
             Answer::Present(size) => size.is_none_or(|size| size >= asked),
             Answer::None | Answer::Absent => false,
         };
-        reached && node_volume.wanted == DesiredState::Present && node_volume.problem.is_none()
+        reached && node_volume.desired == StorageState::Present && node_volume.problem.is_none()
     });
     let since = condition(claim, AWAITS_NODE)?.last_transition_time.as_ref();
     (has_storage && failure(claim).is_none()).then(|| since.map_or(Timestamp::UNIX_EPOCH, |t| t.0))

@@ -13,7 +13,8 @@ use crate::{
     observe::Live,
     reconcile::volume::{
         manifests::{
-            awaiting, failing, failing_no_more, finished, node_volume_for, published, recalled,
+            node_volume_for, persistent_volume, recreated_node_volume, with_capacity,
+            with_resize_failure, with_resize_pending, without_resize_failure,
         },
         placement,
     },
@@ -77,8 +78,8 @@ impl Act<'_> {
                         .context("create the NodeVolume")?,
                 );
             }
-            Step::RecreateNodeVolume { wanted, size } => {
-                let node_volume = recalled(self.name, volume(live)?, *wanted, *size)?;
+            Step::RecreateNodeVolume { state, size } => {
+                let node_volume = recreated_node_volume(self.name, volume(live)?, *state, *size)?;
                 live.node_volume = Some(
                     self.create(&self.all(), node_volume)
                         .await
@@ -90,7 +91,7 @@ impl Act<'_> {
                 let node_volume = node_volume(live)?;
                 let hostname = live.hostname.as_ref().and_then(|found| found.as_ref().ok());
                 let hostname = hostname.context("no hostname")?;
-                let volume = published(self.name, claim, class, node_volume, hostname)?;
+                let volume = persistent_volume(self.name, claim, class, node_volume, hostname)?;
                 let volume = self.create(&self.all(), volume).await;
                 live.volume = Some(volume.context("make the persistent volume")?);
             }
@@ -103,19 +104,19 @@ impl Act<'_> {
                     .await?
             }
             Step::RequestDeletion => {
-                self.patch_node_volume(live, json!({"wanted": "Absent"}))
+                self.patch_node_volume(live, json!({"state": "Absent"}))
                     .await?
             }
             Step::RequestSize(size) => {
                 let node_volume = node_volume(live)?;
                 let most = node_volume.spec.most_ordered();
                 live.node_volume = Some(
-                    self.resize(version(&node_volume.metadata), *size, most)
+                    self.request_size(version(&node_volume.metadata), *size, most)
                         .await?,
                 );
             }
             Step::DeleteNodeVolume => {
-                self.forget(node_volume(live)?).await?;
+                self.delete_node_volume(node_volume(live)?).await?;
                 (live.node_volume, live.hostname, live.stalled) = (None, None, None);
             }
             Step::DeleteVolume => {
@@ -134,22 +135,22 @@ impl Act<'_> {
             }
             Step::SetVolumeCapacity(size) => {
                 let seen = version(&volume(live)?.metadata);
-                live.volume = Some(self.size_volume(seen, *size).await?);
+                live.volume = Some(self.set_volume_capacity(seen, *size).await?);
             }
             Step::SetClaimCapacity(size) => {
-                let status = finished(claim(live)?, *size);
+                let status = with_capacity(claim(live)?, *size);
                 self.patch_claim_status(live, status).await?;
             }
             Step::SetFileSystemResizePending(size) => {
-                let status = awaiting(claim(live)?, *size);
+                let status = with_resize_pending(claim(live)?, *size);
                 self.patch_claim_status(live, status).await?;
             }
             Step::SetResizeFailure(why) => {
-                let status = failing(claim(live)?, why);
+                let status = with_resize_failure(claim(live)?, why);
                 self.patch_claim_status(live, status).await?;
             }
             Step::ClearResizeFailure => {
-                let status = failing_no_more(claim(live)?);
+                let status = without_resize_failure(claim(live)?);
                 self.patch_claim_status(live, status).await?;
             }
         }
@@ -196,14 +197,23 @@ impl Act<'_> {
 
     /// Asks for another size, if the NodeVolume still has this version.
     /// The most that was ordered so far is remembered, as the node may reach it yet.
-    pub async fn resize(&self, version: &str, size: Bytes, most: Bytes) -> Result<NodeVolume> {
+    pub async fn request_size(
+        &self,
+        version: &str,
+        size: Bytes,
+        most: Bytes,
+    ) -> Result<NodeVolume> {
         let most = (most > size).then_some(most.0);
-        let spec = json!({"size": size.0, "most": most});
+        let spec = json!({"size": size.0, "maxRequestedSize": most});
         self.change_node_volume(version, spec).await
     }
 
     /// Writes a size into the persistent volume, if it still has this version.
-    pub async fn size_volume(&self, version: &str, size: Bytes) -> Result<PersistentVolume> {
+    pub async fn set_volume_capacity(
+        &self,
+        version: &str,
+        size: Bytes,
+    ) -> Result<PersistentVolume> {
         let patch = json!({
             "metadata": {"resourceVersion": version},
             "spec": {"capacity": {"storage": size.to_string()}},
@@ -262,7 +272,7 @@ impl Act<'_> {
         node_volume["spec"] = json!({
             "driver": driver,
             "node": node,
-            "wanted": "Present",
+            "state": "Present",
             "size": size.0,
             "claim": {
                 "namespace": claim.metadata.namespace,
@@ -275,7 +285,7 @@ impl Act<'_> {
     }
 
     /// Takes our finalizer and deletes the NodeVolume: whichever comes second ends it.
-    async fn forget(&self, node_volume: &NodeVolume) -> Result<()> {
+    async fn delete_node_volume(&self, node_volume: &NodeVolume) -> Result<()> {
         let api: Api<NodeVolume> = self.all();
         let mut node_volume = node_volume.clone();
         if node_volume.metadata.deletion_timestamp.is_none() {

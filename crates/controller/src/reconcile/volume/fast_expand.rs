@@ -66,7 +66,7 @@ async fn grow_claim(
         let (Some(volume), Some(node_volume)) = (known.volume, known.node_volume) else {
             return Ok(None);
         };
-        let most = node_volume.what.most;
+        let most = node_volume.what.max_requested_size;
         let observed = Observed {
             volume: Some(volume.what),
             node_volume: Some(node_volume.what),
@@ -79,14 +79,14 @@ async fn grow_claim(
             }
             Step::NoOp => return Ok(Some(Outcome::Settled)),
             Step::RequestSize(size) => {
-                let resized = act.resize(&node_volume.version, size, most).await?;
+                let resized = act.request_size(&node_volume.version, size, most).await?;
                 context
                     .index
                     .node_volume_written(&node_volume.version, &resized, &context.ours);
                 live.node_volume = Some(resized);
             }
             Step::SetVolumeCapacity(size) => {
-                let sized = act.size_volume(&volume.version, size).await?;
+                let sized = act.set_volume_capacity(&volume.version, size).await?;
                 context
                     .index
                     .volume_written(&volume.version, &sized, &context.ours);

@@ -6,7 +6,7 @@ use crate::{
             AWAITS_NODE, FAILED, HOSTNAME, MANAGED, NODE_ANNOTATION, NODE_LABEL,
             NODE_VOLUME_FINALIZER, PROVISIONED_BY, RESIZE_FAILED, VOLUME_FINALIZER, node_label,
         },
-        v1alpha1::{Made, NodeVolume},
+        v1alpha1::{NodeVolume, VolumeSource},
     },
     decide,
     k8s::{
@@ -40,10 +40,10 @@ pub(crate) fn node_volume_for(name: &str, node: &str) -> Value {
 }
 
 /// A NodeVolume from what the persistent volume says of its storage.
-pub(crate) fn recalled(
+pub(crate) fn recreated_node_volume(
     name: &str,
     volume: &PersistentVolume,
-    wanted: decide::DesiredState,
+    state: decide::StorageState,
     size: Bytes,
 ) -> Result<Value> {
     let annotations = volume.metadata.annotations.as_ref();
@@ -57,17 +57,14 @@ pub(crate) fn recalled(
     node_volume["spec"] = json!({
         "driver": driver_of(volume),
         "node": node,
-        "wanted": match wanted {
-            decide::DesiredState::Present => "Present",
-            decide::DesiredState::Absent => "Absent",
-        },
+        "state": state,
         "size": size.0,
         // What the volume says may have been measured.
-        "most": Some(storage(spec.capacity.as_ref()).0).filter(|said| *said > size.0),
+        "maxRequestedSize": Some(storage(spec.capacity.as_ref()).0).filter(|said| *said > size.0),
         "publishing": true,
         "published": true,
         "claim": {"namespace": claim.namespace, "name": claim.name, "uid": claim.uid},
-        "made": Made {
+        "source": VolumeSource {
             options: source.and_then(|source| source.options.clone()).unwrap_or_default(),
             fs_type: source.and_then(|source| source.fs_type.clone()),
         },
@@ -76,7 +73,7 @@ pub(crate) fn recalled(
 }
 
 /// The persistent volume of storage that is there.
-pub(crate) fn published(
+pub(crate) fn persistent_volume(
     name: &str,
     claim: &PersistentVolumeClaim,
     class: &StorageClass,
@@ -85,8 +82,8 @@ pub(crate) fn published(
 ) -> Result<Value> {
     let status = node_volume.status.clone().unwrap_or_default();
     let made = status
-        .made
-        .or_else(|| node_volume.spec.made.clone())
+        .source
+        .or_else(|| node_volume.spec.source.clone())
         .unwrap_or_default();
     let spec = claim.spec.clone().unwrap_or_default();
     // A driver that tells no size has made what it was asked for.
@@ -159,7 +156,7 @@ fn since(claim: &PersistentVolumeClaim, kind: &str) -> String {
 
 /// The status of a claim whose volume has grown, as kubelet writes it
 /// (`MarkFSResizeFinished` in `pkg/volume/util/resize_util.go`).
-pub(crate) fn finished(claim: &PersistentVolumeClaim, size: Bytes) -> Value {
+pub(crate) fn with_capacity(claim: &PersistentVolumeClaim, size: Bytes) -> Value {
     json!({
         "capacity": {"storage": size.to_string()},
         "conditions": other_conditions(claim),
@@ -169,7 +166,7 @@ pub(crate) fn finished(claim: &PersistentVolumeClaim, size: Bytes) -> Value {
 }
 
 /// The status that lets kubelet grow the file system (`MarkForFSResize`, same file).
-pub(crate) fn awaiting(claim: &PersistentVolumeClaim, size: Bytes) -> Value {
+pub(crate) fn with_resize_pending(claim: &PersistentVolumeClaim, size: Bytes) -> Value {
     let mut conditions = other_conditions(claim);
     conditions.push(json!({
         "type": AWAITS_NODE,
@@ -185,7 +182,7 @@ pub(crate) fn awaiting(claim: &PersistentVolumeClaim, size: Bytes) -> Value {
 }
 
 /// The status of a claim whose storage does not grow. What else it says of growth is not ours.
-pub(crate) fn failing(claim: &PersistentVolumeClaim, why: &str) -> Value {
+pub(crate) fn with_resize_failure(claim: &PersistentVolumeClaim, why: &str) -> Value {
     let mut conditions = conditions_but(claim, &[FAILED]);
     conditions.push(json!({
         "type": FAILED,
@@ -198,7 +195,7 @@ pub(crate) fn failing(claim: &PersistentVolumeClaim, why: &str) -> Value {
 }
 
 /// The same when it fails no more.
-pub(crate) fn failing_no_more(claim: &PersistentVolumeClaim) -> Value {
+pub(crate) fn without_resize_failure(claim: &PersistentVolumeClaim) -> Value {
     json!({"conditions": conditions_but(claim, &[FAILED])})
 }
 
@@ -221,7 +218,7 @@ mod tests {
     #[test]
     fn a_failure_is_said_beside_what_others_say_and_since_when_it_was_first_said() {
         let others = json!({"type": "Mine", "status": "False"});
-        let status = failing(&claim(&json!([others, pending()])), "no room");
+        let status = with_resize_failure(&claim(&json!([others, pending()])), "no room");
         let said = &status["conditions"][2];
         assert_eq!(status["conditions"][0], others);
         assert_eq!(status["conditions"][1], pending());
@@ -233,16 +230,16 @@ mod tests {
         let mut before = said.clone();
         before["lastTransitionTime"] = then.into();
         let told = claim(&json!([before, pending()]));
-        let status = failing(&told, "less room");
+        let status = with_resize_failure(&told, "less room");
         assert_eq!(status["conditions"].as_array().unwrap().len(), 2);
         assert_eq!(status["conditions"][1]["message"], "less room");
         assert_eq!(status["conditions"][1]["lastTransitionTime"], then);
 
         let taken_back = json!([pending()]);
-        assert_eq!(failing_no_more(&told)["conditions"], taken_back);
-        assert_eq!(finished(&told, Bytes(1))["conditions"], json!([]));
-        let awaiting = awaiting(&told, Bytes(1));
-        assert_eq!(awaiting["conditions"].as_array().unwrap().len(), 1);
-        assert_eq!(awaiting["conditions"][0]["lastTransitionTime"], then);
+        assert_eq!(without_resize_failure(&told)["conditions"], taken_back);
+        assert_eq!(with_capacity(&told, Bytes(1))["conditions"], json!([]));
+        let pending = with_resize_pending(&told, Bytes(1));
+        assert_eq!(pending["conditions"].as_array().unwrap().len(), 1);
+        assert_eq!(pending["conditions"][0]["lastTransitionTime"], then);
     }
 }

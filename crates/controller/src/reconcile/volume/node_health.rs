@@ -11,7 +11,7 @@ use crate::{
         v1alpha1::{NodeVolume, StorageState},
     },
     cache::nodes::{Asker, Nodes, Silence},
-    decide::{Away, Wish},
+    decide::{UnavailableNode, Wish},
     k8s::{claim, class, meta::uid},
     observe::{Live, provisioning},
 };
@@ -28,7 +28,7 @@ pub(crate) async fn away(
     nodes: &Nodes,
     live: &Live,
     ours: &Ours,
-) -> Result<Option<Away>> {
+) -> Result<Option<UnavailableNode>> {
     let Some(node_volume) = &live.node_volume else {
         return chosen(client, nodes, live, ours).await;
     };
@@ -38,7 +38,7 @@ pub(crate) async fn away(
     };
     let found = read(client, node).await?;
     let known = NodeState::of(found.as_ref());
-    Ok(Some(Away {
+    Ok(Some(UnavailableNode {
         node: node.clone(),
         why: away_message(node, known, &silence, Some(node_volume)),
         lost: known != NodeState::Ready,
@@ -48,7 +48,12 @@ pub(crate) async fn away(
 }
 
 /// Why the node that the scheduler chose cannot make a volume.
-async fn chosen(client: &Client, nodes: &Nodes, live: &Live, ours: &Ours) -> Result<Option<Away>> {
+async fn chosen(
+    client: &Client,
+    nodes: &Nodes,
+    live: &Live,
+    ours: &Ours,
+) -> Result<Option<UnavailableNode>> {
     let (Some(claim), Some(class)) = (&live.claim, &live.class) else {
         return Ok(None);
     };
@@ -62,7 +67,7 @@ async fn chosen(client: &Client, nodes: &Nodes, live: &Live, ours: &Ours) -> Res
         let found = read(client, &node).await?;
         if let Some(silence) = silence {
             let known = NodeState::of(found.as_ref());
-            return Ok(Some(Away {
+            return Ok(Some(UnavailableNode {
                 node: node.clone(),
                 why: away_message(&node, known, &silence, None),
                 // One that never had an agent may never get one.
@@ -74,7 +79,7 @@ async fn chosen(client: &Client, nodes: &Nodes, live: &Live, ours: &Ours) -> Res
             .as_ref()
             .and_then(|node| node.object.metadata.labels.as_ref());
         if !class::allows_node(class, labels) {
-            return Ok(Some(Away {
+            return Ok(Some(UnavailableNode {
                 node: node.clone(),
                 why: format!(
                     "node {node} has not the labels that the class's allowedTopologies ask for; another node is asked for"
@@ -86,7 +91,7 @@ async fn chosen(client: &Client, nodes: &Nodes, live: &Live, ours: &Ours) -> Res
     }
     if let Err(why) = placement::hostname_of(client, &node).await? {
         nodes.unbindable(&node);
-        return Ok(Some(Away {
+        return Ok(Some(UnavailableNode {
             node,
             why: format!("{why}; another node is asked for"),
             lost: true,
@@ -107,7 +112,7 @@ async fn chosen(client: &Client, nodes: &Nodes, live: &Live, ours: &Ours) -> Res
         namespace: claim.metadata.namespace.as_deref().unwrap_or_default(),
     };
     if let Some(why) = nodes.refuses(name, asker) {
-        return Ok(Some(Away {
+        return Ok(Some(UnavailableNode {
             node,
             why,
             lost: false,
@@ -115,7 +120,7 @@ async fn chosen(client: &Client, nodes: &Nodes, live: &Live, ours: &Ours) -> Res
         }));
     }
     let lacks = nodes.lacks(&node, driver, name, size.unwrap_or_default(), asker);
-    Ok(lacks.map(|why| Away {
+    Ok(lacks.map(|why| UnavailableNode {
         node,
         why: format!("{why}; another node is asked for"),
         lost: true,
@@ -139,12 +144,12 @@ fn away_message(
             "start its agent".to_owned()
         }
         None => "another node is asked for".to_owned(),
-        Some(node_volume) if node_volume.spec.wanted == StorageState::Present => {
+        Some(node_volume) if node_volume.spec.state == StorageState::Present => {
             "the volume's storage is there: bring the node back with its agent".to_owned()
         }
         // Nobody but a person can know that a node never comes back.
         Some(node_volume) => format!(
-            "the storage to delete is there: bring the node back with its agent, or, if it is lost for good, say that its storage is gone: kubectl patch nodevolume {} --subresource=status --type=merge --patch '{{\"status\":{{\"found\":\"Absent\"}}}}'",
+            "the storage to delete is there: bring the node back with its agent, or, if it is lost for good, say that its storage is gone: kubectl patch nodevolume {} --subresource=status --type=merge --patch '{{\"status\":{{\"state\":\"Absent\"}}}}'",
             node_volume.name_any()
         ),
     };
@@ -243,7 +248,7 @@ mod tests {
                 "apiVersion": NodeVolume::api_version(), "kind": "NodeVolume",
                 "metadata": {"name": "pvc-1"},
                 "spec": {
-                    "driver": "a/b", "node": "n", "wanted": wanted, "size": 1,
+                    "driver": "a/b", "node": "n", "state": wanted, "size": 1,
                     "claim": {"namespace": "ns", "name": "data", "uid": "1"},
                 },
             }))
@@ -260,7 +265,7 @@ mod tests {
         assert!(gone.contains("not in the cluster any more"), "{gone}");
         assert!(gone.contains("kubectl patch nodevolume pvc-1 "), "{gone}");
         assert!(
-            gone.contains(r#"'{"status":{"found":"Absent"}}'"#),
+            gone.contains(r#"'{"status":{"state":"Absent"}}'"#),
             "{gone}"
         );
         assert!(of(NodeState::Ready, None).ends_with("start its agent"));

@@ -60,10 +60,10 @@ fn a_volume_that_is_larger_than_rounding_explains_is_told_and_not_looked_at_agai
             "apiVersion": NodeVolume::api_version(), "kind": "NodeVolume",
             "metadata": {},
             "spec": {
-                "driver": "a/b", "node": "n", "wanted": "Present", "size": 10 << 20,
+                "driver": "a/b", "node": "n", "state": "Present", "size": 10 << 20,
                 "published": true, "claim": place,
             },
-            "status": {"found": "Present", "size": least, "observedGeneration": 1},
+            "status": {"state": "Present", "size": least, "observedGeneration": 1},
         }),
     );
     let file = tempfile::NamedTempFile::new().unwrap();

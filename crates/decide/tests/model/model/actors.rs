@@ -1,7 +1,7 @@
 //! What Kubernetes and the nodes do by themselves.
 
 use super::{Actor, HUGE, Node, Phase, World, bytes, writes};
-use flexvol_decide::{Answer, DesiredState, Published, decide};
+use flexvol_decide::{Answer, Published, StorageState, decide};
 
 impl World {
     pub(super) fn scheduler(&self, node: Node) -> Option<World> {
@@ -78,7 +78,7 @@ impl World {
             Actor::Kubelet => {
                 let (claim, volume) = (self.claim.as_ref()?, self.volume.as_ref()?);
                 let size = claim.awaits_node?;
-                let grows = self.setting.grows_on_node
+                let grows = self.setting.node_expansion_required
                     && claim.is_bound()
                     && volume.capacity > claim.capacity;
                 // The driver's `expandfs` grows storage and file system, or fails.
@@ -169,21 +169,21 @@ impl World {
             return None;
         }
         let done = match (node_volume.wanted, node_volume.answer) {
-            (DesiredState::Absent, Answer::Absent) => true,
-            (DesiredState::Present, _)
+            (StorageState::Absent, Answer::Absent) => true,
+            (StorageState::Present, _)
                 if self.is_stalled(node_volume.node) && node_volume.published == Published::No =>
             {
                 true
             }
-            (DesiredState::Present, Answer::Present(size)) => {
+            (StorageState::Present, Answer::Present(size)) => {
                 size.is_none_or(|size| size.0 >= node_volume.size)
             }
             // What was made before is never made again: the driver says that it is not there.
-            (DesiredState::Present, Answer::None) => node_volume.recalled && node_volume.full,
+            (StorageState::Present, Answer::None) => node_volume.recalled && node_volume.full,
             _ => false,
         };
         // The node reads volume and claim live before it deletes anything.
-        let allowed = node_volume.wanted == DesiredState::Present
+        let allowed = node_volume.wanted == StorageState::Present
             || match &self.volume {
                 None => self.unused(),
                 Some(volume)
@@ -224,16 +224,16 @@ impl World {
         let mut next = self.clone();
         next.working = None;
         let (answer, full) = match (wanted, self.storage[node]) {
-            (DesiredState::Absent, _) => {
+            (StorageState::Absent, _) => {
                 next.storage[node] = None;
                 (Answer::Absent, false)
             }
-            (DesiredState::Present, Some(has)) if has >= size => (self.tells(has), false),
-            (DesiredState::Present, None) if recalled => (Answer::None, true),
-            (DesiredState::Present, has) if self.full[node] => {
+            (StorageState::Present, Some(has)) if has >= size => (self.tells(has), false),
+            (StorageState::Present, None) if recalled => (Answer::None, true),
+            (StorageState::Present, has) if self.full[node] => {
                 (has.map_or(Answer::None, |has| self.tells(has)), true)
             }
-            (DesiredState::Present, _) => {
+            (StorageState::Present, _) => {
                 next.storage[node] = Some(size);
                 (self.tells(size), false)
             }
@@ -252,11 +252,14 @@ impl World {
     }
 
     /// It says what it likes of storage that is there.
-    pub(super) fn boasts(&self) -> Option<World> {
+    pub(super) fn implausible_sizes(&self) -> Option<World> {
         let mut next = self.clone();
-        let node_volume = next.node_volume.as_mut().filter(|_| self.setting.boasts)?;
+        let node_volume = next
+            .node_volume
+            .as_mut()
+            .filter(|_| self.setting.implausible_sizes)?;
         let is_there =
-            self.storage[node_volume.node].is_some() && node_volume.wanted == DesiredState::Present;
+            self.storage[node_volume.node].is_some() && node_volume.wanted == StorageState::Present;
         node_volume.answer = Answer::Present(Some(bytes(HUGE)));
         is_there.then_some(next)
     }

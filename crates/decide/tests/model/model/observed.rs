@@ -2,8 +2,8 @@
 
 use super::{Absence, NAMES, Node, World, bytes};
 use flexvol_decide::{
-    Away, Binding, Claim, DesiredState, NodeVolume, Observed, Problem, Published, Reclaim, Volume,
-    Wish,
+    Binding, Claim, NodeVolume, Observed, Problem, Published, Reclaim, StorageState,
+    UnavailableNode, Volume, Wish,
 };
 use flexvol_sdk::ErrorClass;
 
@@ -11,7 +11,7 @@ impl World {
     /// All that a decision is made of.
     pub(super) fn observe(&self) -> Observed {
         let claim = self.claim.as_ref().map(|claim| Claim {
-            held: claim.held,
+            has_finalizer: claim.held,
             wish: match claim.selected {
                 _ if claim.deleting || claim.named == Some(false) || claim.is_bound() => {
                     Wish::Nothing
@@ -38,14 +38,14 @@ impl World {
             deleting: claim.deleting,
             beyond: (self.most() < claim.request.max(claim.capacity))
                 .then(|| "its class allows less".to_owned()),
-            most: Some(bytes(self.most())),
-            awaits_node: claim.awaits_node.map(bytes),
-            failure: claim.failure.clone(),
+            max_size: Some(bytes(self.most())),
+            file_system_resize_pending: claim.awaits_node.map(bytes),
+            resize_failure: claim.failure.clone(),
         });
         let volume = self.volume.as_ref().map(|volume| Volume {
             ours: true,
             node: Some(NAMES[volume.node].to_owned()),
-            held: volume.held,
+            has_finalizer: volume.held,
             deleting: volume.deleting,
             released: volume.released,
             reclaim: if self.setting.deletes {
@@ -58,9 +58,9 @@ impl World {
         let node_volume = self.node_volume.as_ref().map(|node_volume| NodeVolume {
             ours: true,
             node: NAMES[node_volume.node].to_owned(),
-            wanted: node_volume.wanted,
+            desired: node_volume.wanted,
             size: bytes(node_volume.size),
-            most: bytes(node_volume.size),
+            max_requested_size: bytes(node_volume.size),
             answered: true,
             outdated: node_volume.outdated,
             published: node_volume.published,
@@ -71,7 +71,7 @@ impl World {
                 // What was made before is not there again.
                 lasts: node_volume.recalled,
             }),
-            grows_on_node: self.setting.grows_on_node,
+            node_expansion_required: self.setting.node_expansion_required,
         });
         let ordered = self
             .node_volume
@@ -82,7 +82,7 @@ impl World {
             // Before storage is ordered of a node it is asked whether volumes can be bound to it.
             self.is_away(*node) || self.is_taken(*node) && ordered.is_none()
         };
-        let away = node.filter(is_away).map(|node| Away {
+        let away = node.filter(is_away).map(|node| UnavailableNode {
             node: NAMES[node].to_owned(),
             why: "the node is away".to_owned(),
             lost: self.is_lost(node) || self.is_taken(node),
@@ -101,7 +101,7 @@ impl World {
                 .as_ref()
                 .filter(|node_volume| {
                     self.is_stalled(node_volume.node)
-                        && node_volume.wanted == DesiredState::Present
+                        && node_volume.wanted == StorageState::Present
                         && node_volume.published == Published::No
                 })
                 .map(|_| "nothing has come of it".to_owned()),

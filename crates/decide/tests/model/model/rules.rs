@@ -1,7 +1,7 @@
 //! What must hold.
 
 use super::{Absence, BIG, ClaimObject, HUGE, NodeVolumeObject, Tenant, World, bytes};
-use flexvol_decide::{Answer, DesiredState, Published, Step, decide};
+use flexvol_decide::{Answer, Published, Step, StorageState, decide};
 
 impl World {
     /// What must hold from one state to the next.
@@ -35,7 +35,7 @@ impl World {
             && claim.is_bound()
             && !next.is_forged()
             && !next.forced
-            && !next.setting.boasts
+            && !next.setting.implausible_sizes
             && (volume.node != 0 || !is_removed)
             && next.storage[volume.node].is_none_or(|size| size < claim.capacity)
         {
@@ -56,7 +56,7 @@ impl World {
         if next.counts().any(|size| size > BIG) {
             return Err("a size is counted that nobody asked for".to_owned());
         }
-        let wanted = |node_volume: &&NodeVolumeObject| node_volume.wanted == DesiredState::Present;
+        let wanted = |node_volume: &&NodeVolumeObject| node_volume.wanted == StorageState::Present;
         let ordered = next
             .node_volume
             .as_ref()
@@ -86,9 +86,13 @@ impl World {
     /// The claim's sizes, which quota counts, are never written smaller than what was measured.
     pub fn counts_what_is_had(&self) -> Result<(), String> {
         match decide(&self.observe()) {
-            Step::SetClaimCapacity(size) | Step::SetFileSystemResizePending(size) if size.0 < self.measured() => Err(
-                format!("{size} would be counted, and more is had: {self:?}"),
-            ),
+            Step::SetClaimCapacity(size) | Step::SetFileSystemResizePending(size)
+                if size.0 < self.measured() =>
+            {
+                Err(format!(
+                    "{size} would be counted, and more is had: {self:?}"
+                ))
+            }
             _ => Ok(()),
         }
     }
@@ -145,7 +149,7 @@ impl World {
         let is_about_to_be_made = self.volume.is_none()
             && self.node_volume.as_ref().is_some_and(|node_volume| {
                 node_volume.node == 0
-                    && node_volume.wanted == DesiredState::Present
+                    && node_volume.wanted == StorageState::Present
                     && node_volume.published == Published::Soon
             });
         let told = matches!(decide(&self.observe()), Step::Blocked(_));
@@ -175,7 +179,7 @@ impl World {
         };
         let ends = self.claim.as_ref();
         let ends = ends.is_some_and(|claim| claim.deleting && claim.held && !claim.is_bound());
-        if ends && node_volume.wanted == DesiredState::Absent {
+        if ends && node_volume.wanted == StorageState::Absent {
             return wrong("a claim that has no volume waits for a node that is away");
         }
         let is_removed = self.away == Some(Absence::Removed);
@@ -184,24 +188,24 @@ impl World {
             .as_ref()
             .is_none_or(|claim| claim.named.is_none());
         let is_free = match node_volume.wanted {
-            DesiredState::Absent => {
+            StorageState::Absent => {
                 node_volume.published < Published::Seen && self.volume.is_none()
             }
-            DesiredState::Present => node_volume.published < Published::Seen && unbound,
+            StorageState::Present => node_volume.published < Published::Seen && unbound,
         };
         if is_removed && is_free && !self.forced {
             return wrong("what was ordered of a machine that is gone is waited for");
         }
         let waits = match (node_volume.wanted, &self.claim) {
             // What says Retain is people's, whatever was ordered.
-            (DesiredState::Absent, _) if !self.setting.deletes && self.volume.is_some() => false,
-            (DesiredState::Absent, _) => node_volume.answer != Answer::Absent,
-            (DesiredState::Present, Some(claim)) if claim.is_bound() => {
+            (StorageState::Absent, _) if !self.setting.deletes && self.volume.is_some() => false,
+            (StorageState::Absent, _) => node_volume.answer != Answer::Absent,
+            (StorageState::Present, Some(claim)) if claim.is_bound() => {
                 claim.request > claim.capacity
                     && node_volume.answer != Answer::Present(Some(bytes(claim.request)))
             }
-            (DesiredState::Present, Some(claim)) => claim.named.is_none(),
-            (DesiredState::Present, None) => false,
+            (StorageState::Present, Some(claim)) => claim.named.is_none(),
+            (StorageState::Present, None) => false,
         };
         if waits && !told && !self.forced {
             return wrong("nobody is told that a node is away");
@@ -209,7 +213,7 @@ impl World {
         if let Some(claim) = &self.claim
             && let Some(volume) = &self.volume
             && claim.is_bound()
-            && node_volume.wanted == DesiredState::Present
+            && node_volume.wanted == StorageState::Present
             && !self.forced
         {
             let asks = claim.request > claim.capacity;

@@ -8,7 +8,7 @@ pub struct Setting {
     /// The class says Delete, not Retain.
     pub deletes: bool,
     /// The driver has a file system to grow.
-    pub grows_on_node: bool,
+    pub node_expansion_required: bool,
     /// Kubernetes' own expander runs.
     pub expander: bool,
     /// A user may lower what could not be had. Then nothing else goes wrong but that nodes are full and
@@ -20,7 +20,7 @@ pub struct Setting {
     /// The driver tells no sizes. Then nothing else goes wrong but that a request is lowered, and an index is behind.
     pub sizeless: bool,
     /// A node says of storage what it likes. Then nothing else goes wrong but what goes wrong where a user lowers.
-    pub boasts: bool,
+    pub implausible_sizes: bool,
 }
 
 /// What the author of a claim writes into it, beside a size that it may have.
@@ -42,12 +42,12 @@ impl Setting {
             Setting {
                 late_binding: bit(0),
                 deletes: bit(1),
-                grows_on_node: bit(2),
+                node_expansion_required: bit(2),
                 expander: bit(3),
                 lowers: bit(4),
                 tenant: None,
                 sizeless: false,
-                boasts: false,
+                implausible_sizes: false,
             }
         };
         let of_tenants = [Tenant::Binds, Tenant::Chooses]
@@ -67,19 +67,19 @@ impl Setting {
             // A file system grows, or nobody grows it.
             ..bits(0b10100 | number << 2 & 0b01000 | number & 1)
         });
-        let boasts = (0..4).map(move |number| Setting {
-            boasts: true,
+        let implausible_sizes = (0..4).map(move |number| Setting {
+            implausible_sizes: true,
             ..bits(0b10010 | number << 2)
         });
         of_tenants
             .chain(outgrown)
             .chain(sizeless)
-            .chain(boasts)
+            .chain(implausible_sizes)
             .chain((0..32).map(bits))
     }
 
     /// A few things go wrong, and others do not, or there would be too many states.
     pub(super) fn is_calm(&self) -> bool {
-        self.lowers || self.boasts || self.tenant.is_some() || self.sizeless
+        self.lowers || self.implausible_sizes || self.tenant.is_some() || self.sizeless
     }
 }

@@ -3,7 +3,7 @@
 use super::{
     Absence, BIG, ClaimObject, MIDDLE, NodeVolumeObject, Phase, SMALL, Tenant, World, writes,
 };
-use flexvol_decide::{Answer, DesiredState, Published, decide};
+use flexvol_decide::{Answer, Published, StorageState, decide};
 
 impl World {
     pub(super) fn users(&self) -> Vec<(&'static str, Option<World>)> {
@@ -155,7 +155,7 @@ impl World {
         let is_kept = volume.is_some_and(|volume| volume.released && !volume.deleting);
         let node_volume = self.node_volume.as_ref();
         let stays = node_volume.is_some_and(|node_volume| {
-            node_volume.wanted == DesiredState::Present
+            node_volume.wanted == StorageState::Present
                 && matches!(node_volume.answer, Answer::Present(_))
         });
         // Of what tells no sizes nobody can say what its last claim never got.

@@ -1,7 +1,7 @@
 //! What steps do to objects.
 
 use super::{NAMES, Node, NodeVolumeObject, SMALL, VolumeObject, World};
-use flexvol_decide::{Answer, DesiredState, Published, Step};
+use flexvol_decide::{Answer, Published, Step, StorageState};
 
 /// Which object a step writes; the write fails if the object has changed since it was read.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -24,7 +24,8 @@ impl World {
             Step::AddClaimFinalizer | Step::RemoveClaimFinalizer => {
                 if let Some(claim) = &mut self.claim {
                     // The API server takes no new finalizer for what is being deleted.
-                    claim.held = *step == Step::AddClaimFinalizer && (claim.held || !claim.deleting);
+                    claim.held =
+                        *step == Step::AddClaimFinalizer && (claim.held || !claim.deleting);
                 }
             }
             Step::Reschedule => {
@@ -47,7 +48,7 @@ impl World {
                 if let (None, Some(node)) = (&self.node_volume, node) {
                     self.node_volume = Some(NodeVolumeObject {
                         node,
-                        wanted: DesiredState::Present,
+                        wanted: StorageState::Present,
                         size: SMALL,
                         published: Published::No,
                         recalled: false,
@@ -57,11 +58,11 @@ impl World {
                     });
                 }
             }
-            Step::RecreateNodeVolume { wanted, size } => {
+            Step::RecreateNodeVolume { state, size } => {
                 if let (None, Some(volume)) = (&self.node_volume, &self.volume) {
                     self.node_volume = Some(NodeVolumeObject {
                         node: volume.node,
-                        wanted: *wanted,
+                        wanted: *state,
                         size: size.0,
                         published: Published::Seen,
                         recalled: true,
@@ -99,7 +100,7 @@ impl World {
             }
             Step::RequestDeletion => {
                 if let Some(node_volume) = &mut self.node_volume {
-                    node_volume.wanted = DesiredState::Absent;
+                    node_volume.wanted = StorageState::Absent;
                 }
             }
             Step::DeleteNodeVolume => self.node_volume = None,
@@ -175,9 +176,10 @@ pub(super) fn target(step: &Step) -> Target {
         | Step::RequestDeletion
         | Step::DeleteNodeVolume
         | Step::RequestSize(_) => Target::NodeVolume,
-        Step::CreateVolume | Step::DeleteVolume | Step::RemoveVolumeFinalizer | Step::SetVolumeCapacity(_) => {
-            Target::Volume
-        }
+        Step::CreateVolume
+        | Step::DeleteVolume
+        | Step::RemoveVolumeFinalizer
+        | Step::SetVolumeCapacity(_) => Target::Volume,
         _ => Target::Claim,
     }
 }

@@ -6,7 +6,7 @@ fn an_agent_that_was_dead_before_is_not_heard_of_until_it_speaks() {
     let said = |ago: i64| {
         let mut node = node("one", 0, Some(1));
         let then = Timestamp::now() - k8s_openapi::jiff::SignedDuration::from_secs(ago);
-        node.status.seen = Some(then.to_string());
+        node.status.last_heartbeat_time = Some(then.to_string());
         node
     };
     nodes.put(said(599));

@@ -39,10 +39,10 @@ fn node_volume(size: Option<u64>) -> NodeVolume {
     from_value(json!({
         "apiVersion": "flexvol.dev/v1alpha1", "kind": "NodeVolume", "metadata": {},
         "spec": {
-            "driver": "a/b", "node": "n", "wanted": "Present", "size": 30 << 20,
+            "driver": "a/b", "node": "n", "state": "Present", "size": 30 << 20,
             "claim": {"namespace": "ns", "name": "data-db-0", "uid": "1"},
         },
-        "status": {"found": "Present", "size": size},
+        "status": {"state": "Present", "size": size},
     }))
     .unwrap()
 }
@@ -88,7 +88,11 @@ fn a_claim_asks_for_what_its_storage_was_measured_to_have() {
     assert!(refused(Some(20), Some(15)).contains("nothing makes it smaller"));
     assert!(refused(Some(10), Some(30)).contains("edit it"));
     assert!(refused(Some(30), None).contains("nothing to take back"));
-    assert_eq!(to(Some(1 << 20), None), Ok(10), "its node boasts");
+    assert_eq!(
+        to(Some(1 << 20), None),
+        Ok(10),
+        "its node says more than was ordered"
+    );
 }
 
 #[test]

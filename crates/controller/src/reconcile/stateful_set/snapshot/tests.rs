@@ -119,7 +119,7 @@ fn a_node_volume_says_when_it_was_answered_last() {
             "apiVersion": "flexvol.dev/v1alpha1", "kind": "NodeVolume",
             "metadata": {"name": "pvc-1", "managedFields": writers.collect::<Vec<_>>()},
             "spec": {
-                "driver": "a/b", "node": "n", "wanted": "Present", "size": 1,
+                "driver": "a/b", "node": "n", "state": "Present", "size": 1,
                 "claim": {"namespace": "ns", "name": "data-db-1", "uid": "1"},
             },
         }))
@@ -173,7 +173,7 @@ fn only_the_file_system_is_pending_where_the_node_has_the_storage() {
                 "apiVersion": "flexvol.dev/v1alpha1", "kind": "NodeVolume",
                 "metadata": {"name": "pvc-1", "generation": 1},
                 "spec": {
-                    "driver": "a/b", "node": "n", "wanted": "Present", "size": 2_u64 << 30,
+                    "driver": "a/b", "node": "n", "state": "Present", "size": 2_u64 << 30,
                     "claim": {"namespace": "ns", "name": "data-db-1", "uid": "1"},
                 },
                 "status": status,
@@ -189,7 +189,7 @@ fn only_the_file_system_is_pending_where_the_node_has_the_storage() {
         )
         .map(|time| time.to_string())
     };
-    let has = |size: u64| Some(json!({"found": "Present", "size": size, "observedGeneration": 1}));
+    let has = |size: u64| Some(json!({"state": "Present", "size": size, "observedGeneration": 1}));
     let then = Some(THEN.to_owned());
     assert_eq!(since(&[AWAITS_NODE], has(2 << 30)), then);
     assert_eq!(since(&[AWAITS_NODE, "NodeResizeError"], has(2 << 30)), then);
@@ -201,9 +201,9 @@ fn only_the_file_system_is_pending_where_the_node_has_the_storage() {
     assert_eq!(since(&[], has(2 << 30)), None);
     let problem = json!({"class": "exhausted", "message": "full"});
     let mut full = has(2 << 30).unwrap();
-    full["problem"] = problem;
+    full["error"] = problem;
     assert_eq!(since(&[AWAITS_NODE], Some(full)), None);
-    let unsaid = json!({"found": "Present", "observedGeneration": 1});
+    let unsaid = json!({"state": "Present", "observedGeneration": 1});
     assert_eq!(
         since(&[AWAITS_NODE], Some(unsaid)),
         then,
