@@ -25,11 +25,12 @@ pub struct Place {
 }
 
 impl Place {
-    /// A node with an empty pool for six gigabytes of volumes and more.
+    /// A node with an empty pool for six gigabytes of volumes and little more: what a hundred storms write into it
+    /// stays in memory.
     pub fn new(backend: Backend) -> Self {
         let on = |kind| PoolFilesystem {
             kind,
-            mebibytes: 16 << 10,
+            mebibytes: 8 << 10,
             quotas: kind != "ext4",
         };
         let sandbox = match backend {
