@@ -244,7 +244,7 @@ fn fill(server: &Server, count: usize) -> Result<()> {
             "metadata": {
                 "name": name,
                 "labels": {"flexvol.dev/node": node},
-                "finalizers": ["flexvol.dev/order"],
+                "finalizers": ["flexvol.dev/node-volume"],
                 "managedFields": managed(),
             },
             "spec": {

@@ -1,7 +1,7 @@
 //! Telling people, by events on their objects: what is new at once, nothing twice, and no flood.
 
 use crate::{
-    api::labels::checksum,
+    api::well_known::checksum,
     client::{Refusal, refusal},
     support::log,
 };
@@ -243,7 +243,7 @@ async fn again(events: &Api<Event>, name: &str, event: &Event) -> kube::Result<(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::labels::is_object_name;
+    use crate::api::well_known::is_object_name;
 
     #[test]
     fn what_is_new_is_said_and_not_again_for_a_while() {

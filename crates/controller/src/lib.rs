@@ -14,6 +14,7 @@ pub mod api;
 pub mod cache;
 pub mod cli;
 pub mod client;
+pub mod drivers;
 mod events;
 mod k8s;
 pub mod leader;

@@ -8,7 +8,7 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
-mod grow;
+mod expand;
 mod make;
 mod observed;
 mod remove;
@@ -109,7 +109,7 @@ pub fn decide(observed: &Observed) -> Step {
         Some(volume) => remove::misplaced(observed, volume)
             .or_else(|| remove::removing(observed, volume))
             .or_else(|| make::settling(observed))
-            .unwrap_or_else(|| grow::growing(observed, volume)),
+            .unwrap_or_else(|| expand::next(observed, volume)),
         None => make::making(observed),
     }
 }
@@ -144,7 +144,7 @@ fn letting_go(observed: &Observed) -> Step {
 
 #[cfg(test)]
 mod tests {
-    use super::{grow::tests::observed, *};
+    use super::{expand::tests::observed, *};
 
     #[test]
     fn a_claim_whose_volume_is_not_ours_any_more_is_let_go_of_or_people_are_told() {

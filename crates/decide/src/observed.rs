@@ -93,7 +93,7 @@ impl Claim {
     }
 
     /// Whether it may ask for more storage than it has.
-    pub(super) fn may_grow(&self) -> bool {
+    pub(super) fn may_expand(&self) -> bool {
         self.is_bound() && !self.deleting
     }
 

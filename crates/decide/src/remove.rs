@@ -61,7 +61,7 @@ pub(super) fn misplaced(observed: &Observed, volume: &Volume) -> Option<Step> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Binding, decide, grow::tests::observed};
+    use super::super::{Binding, decide, expand::tests::observed};
     use super::*;
     use flexvol_sdk::Bytes;
 

@@ -7,11 +7,11 @@
 use super::review::{Update, Verdict};
 use crate::{
     api::{
-        drivers::Ours,
-        labels::{NODE_ANNOTATION, is_object_name},
         v1alpha1::{NodeVolume, NodeVolumeStatus, StorageNode, StorageNodeStatus, StorageState},
+        well_known::{NODE_ANNOTATION, is_object_name},
     },
     cache::nodes::Silence,
+    drivers::Ours,
     k8s::{
         claim::{capacity, class_name, request},
         class::beyond,
@@ -32,7 +32,7 @@ use std::time::Duration;
 
 /// What is known of a claim that shall grow.
 #[derive(Clone, Debug, Default)]
-struct Growth {
+struct Expansion {
     asked: Bytes,
     /// What it has, as far as is known.
     has: Bytes,
@@ -55,7 +55,7 @@ pub async fn judge(
     longest: Duration,
     update: &Update<PersistentVolumeClaim>,
 ) -> Result<Verdict> {
-    let Some(asked) = growth(update) else {
+    let Some(asked) = expansion(update) else {
         return Ok(Verdict::allowed());
     };
     let spec = update.new.spec.clone().unwrap_or_default();
@@ -94,7 +94,7 @@ pub async fn judge(
     let silence = node
         .as_ref()
         .and_then(|(_, status)| Silence::told(status, now, longest));
-    let growth = Growth {
+    let expansion = Expansion {
         asked,
         has: capacity(&update.old),
         driver: driver.to_owned(),
@@ -103,18 +103,18 @@ pub async fn judge(
         node,
         silence,
     };
-    Ok(growth.verdict())
+    Ok(expansion.verdict())
 }
 
 /// The size that is asked for, if it is more than before.
-fn growth(update: &Update<PersistentVolumeClaim>) -> Option<Bytes> {
+fn expansion(update: &Update<PersistentVolumeClaim>) -> Option<Bytes> {
     let size = |claim: &PersistentVolumeClaim| request(claim.spec.as_ref()?).ok();
     let asked = size(&update.new)?;
     let leaves = update.new.metadata.deletion_timestamp.is_some();
     (!leaves && asked > size(&update.old).unwrap_or_default()).then_some(asked)
 }
 
-impl Growth {
+impl Expansion {
     fn verdict(&self) -> Verdict {
         let why = self.beyond_class().or_else(|| self.beyond_driver());
         match why.or_else(|| self.beyond_node()) {
@@ -204,7 +204,7 @@ fn tells_nothing(answer: &NodeVolumeStatus) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::labels::LARGEST;
+    use crate::api::well_known::LARGEST;
     use proptest::prelude::*;
     use serde_json::{Value, from_value, json};
 
@@ -243,8 +243,8 @@ mod tests {
         ("n".to_owned(), status)
     }
 
-    fn asked(size: u64) -> Growth {
-        Growth {
+    fn asked(size: u64) -> Expansion {
+        Expansion {
             asked: Bytes(size),
             has: Bytes(GIB),
             driver: "example.com/disk".to_owned(),
@@ -258,23 +258,23 @@ mod tests {
     #[test]
     fn what_cannot_be_had_is_refused_with_what_can() {
         assert_eq!(asked(5 * GIB).verdict(), Verdict::allowed());
-        let refused = |growth: Growth| growth.verdict().refusal.unwrap();
+        let refused = |expansion: Expansion| expansion.verdict().refusal.unwrap();
         let why = refused(asked(6 * GIB));
         assert!(why.contains("ask for at most 5Gi"), "{why}");
-        let limited = Growth {
+        let limited = Expansion {
             class: Some(class(Some("2Gi"))),
             ..asked(3 * GIB)
         };
         let why = refused(limited);
         assert!(why.contains("at most 2Gi"), "{why}");
         let fixed = json!({"state": "Present", "nodeExpansionRequired": false});
-        let fixed = Growth {
+        let fixed = Expansion {
             node_volume: Some(node_volume(GIB, fixed)),
             ..asked(2 * GIB)
         };
         let why = refused(fixed);
         assert!(why.contains("make a claim of the size you need"), "{why}");
-        let mistaken = Growth {
+        let mistaken = Expansion {
             class: Some(class(Some("large"))),
             ..asked(2 * GIB)
         };
@@ -284,12 +284,12 @@ mod tests {
     #[test]
     fn the_room_of_the_pool_that_a_class_names_now_says_nothing_of_volumes_of_another_one() {
         let full = |pool: &str| {
-            let mut growth = asked(2 * GIB);
+            let mut expansion = asked(2 * GIB);
             let parameters = |pool: &str| [("pool".to_owned(), pool.to_owned())].into();
-            growth.node_volume.as_mut().unwrap().spec.parameters = parameters("slow");
-            growth.class.as_mut().unwrap().parameters = Some(parameters(pool));
-            growth.node = Some(node(Some(0)));
-            growth.verdict().refusal
+            expansion.node_volume.as_mut().unwrap().spec.parameters = parameters("slow");
+            expansion.class.as_mut().unwrap().parameters = Some(parameters(pool));
+            expansion.node = Some(node(Some(0)));
+            expansion.verdict().refusal
         };
         assert!(full("slow").is_some());
         assert_eq!(full("fast"), None);
@@ -304,11 +304,11 @@ mod tests {
             })
         };
         let after = |size: u64, status: Value| {
-            let growth = Growth {
+            let expansion = Expansion {
                 node_volume: Some(node_volume(3 * GIB, status)),
                 ..asked(size)
             };
-            growth.verdict().refusal
+            expansion.verdict().refusal
         };
         let why = after(4 * GIB, failed(3, "infeasible")).unwrap();
         assert!(
@@ -323,16 +323,16 @@ mod tests {
 
     #[test]
     fn a_driver_that_does_not_answer_is_told_and_hinders_nobody() {
-        let mut growth = asked(2 * GIB);
-        growth.node.as_mut().unwrap().1.drivers.clear();
-        let verdict = growth.verdict();
+        let mut expansion = asked(2 * GIB);
+        expansion.node.as_mut().unwrap().1.drivers.clear();
+        let verdict = expansion.verdict();
         assert_eq!(verdict.refusal, None);
         assert!(verdict.warnings[0].contains("does not answer on node n"));
     }
 
     #[test]
     fn what_a_silent_agent_said_refuses_nothing() {
-        let silent = Growth {
+        let silent = Expansion {
             silence: Some(Silence::Since("12:00".to_owned())),
             ..asked(6 * GIB)
         };
@@ -344,12 +344,12 @@ mod tests {
 
     #[test]
     fn what_nobody_tells_of_passes() {
-        let nothing = Growth {
+        let nothing = Expansion {
             asked: Bytes(u64::MAX),
-            ..Growth::default()
+            ..Expansion::default()
         };
         assert_eq!(nothing.verdict(), Verdict::allowed());
-        let roomless = Growth {
+        let roomless = Expansion {
             node: Some(node(None)),
             ..asked(6 * GIB)
         };
@@ -366,13 +366,13 @@ mod tests {
         fn a_size_that_passes_passes_also_if_less_is_asked_for(
             size in GIB..9 * GIB, room in 0..9 * GIB, largest in GIB..9 * GIB, less in 0..GIB,
         ) {
-            let growth = |asked_for: u64| Growth {
+            let expansion = |asked_for: u64| Expansion {
                 class: Some(class(Some(&largest.to_string()))),
                 node: Some(node(Some(room))),
                 ..asked(asked_for)
             };
-            if growth(size).verdict().refusal.is_none() {
-                prop_assert!(growth(size - less).verdict().refusal.is_none());
+            if expansion(size).verdict().refusal.is_none() {
+                prop_assert!(expansion(size - less).verdict().refusal.is_none());
                 prop_assert!(size <= largest && size - GIB <= room);
             }
         }
@@ -380,7 +380,7 @@ mod tests {
         #[test]
         fn only_more_than_before_is_growth(old in 1..u64::from(u32::MAX), new in 1..u64::from(u32::MAX)) {
             let update = Update { uid: String::new(), new: claim(new), old: claim(old) };
-            prop_assert_eq!(growth(&update), (new > old).then_some(Bytes(new)));
+            prop_assert_eq!(expansion(&update), (new > old).then_some(Bytes(new)));
         }
     }
 }

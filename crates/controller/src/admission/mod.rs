@@ -19,7 +19,7 @@ mod stateful_set_annotations;
 mod stateful_set_claims;
 mod stateful_set_templates;
 
-use crate::{api::drivers::Ours, support::metrics::Metrics};
+use crate::{drivers::Ours, support::metrics::Metrics};
 use anyhow::Result;
 use kube::Client;
 use std::{

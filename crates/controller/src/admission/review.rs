@@ -1,7 +1,7 @@
 //! The questions of API servers and the answers to them (`k8s.io/api/admission/v1`).
 
 use crate::{
-    api::labels::{CLASS, GROW},
+    api::well_known::{CLASS, GROW},
     client::prune::{Keep, Prune},
 };
 use anyhow::{Context, Result, anyhow, ensure};

@@ -10,8 +10,8 @@ use super::{
     stateful_set_annotations, stateful_set_templates,
 };
 use crate::{
-    api::drivers::Ours,
     client::error_message,
+    drivers::Ours,
     server::listener::{Place, accept},
     support::{log, metrics::Metrics},
 };

@@ -4,7 +4,7 @@
 
 use super::review::Verdict;
 use crate::{
-    api::labels::is_object_name,
+    api::well_known::is_object_name,
     client::Read,
     k8s::{
         claim::class_text,

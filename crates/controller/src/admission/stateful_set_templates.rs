@@ -12,7 +12,8 @@ use super::{
     stateful_set_claims::{class_of, refused_if_cut},
 };
 use crate::{
-    api::{drivers::Ours, labels::GROW},
+    api::well_known::GROW,
+    drivers::Ours,
     k8s::stateful_set::{size, template},
 };
 use anyhow::Result;

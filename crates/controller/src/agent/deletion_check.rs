@@ -2,11 +2,11 @@
 
 use crate::{
     api::{
-        drivers::Ours,
-        labels::claim_uid,
         v1alpha1::{ClaimReference, NodeVolume, StorageState},
+        well_known::claim_uid,
     },
     decide::{Observed, Published},
+    drivers::Ours,
     k8s::volume::handed_on,
     observe,
 };

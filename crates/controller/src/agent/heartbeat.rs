@@ -2,11 +2,9 @@
 
 use super::{bounds, capabilities::Capabilities, exec::Drivers};
 use crate::{
-    api::{
-        drivers::Ours,
-        v1alpha1::{DriverReport, StorageNode, StorageNodeStatus},
-    },
+    api::v1alpha1::{DriverReport, StorageNode, StorageNodeStatus},
     client::{Refusal, error_message, refusal},
+    drivers::Ours,
     runtime::backoff::Backoff,
     support::{log, metrics::Metrics},
 };

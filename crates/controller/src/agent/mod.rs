@@ -13,10 +13,10 @@ pub use heartbeat::HEARTBEAT;
 
 use crate::{
     api::{
-        drivers::Ours,
-        labels::{NODE_LABEL, node_label},
         v1alpha1::{NodeVolume, NodeVolumeStatus, StorageState},
+        well_known::{NODE_LABEL, node_label},
     },
+    drivers::Ours,
     k8s::meta::uid,
     runtime::{
         backoff::Backoff,

@@ -1,6 +1,4 @@
-//! The API of flexvol in a cluster: its custom resources, its labels and annotations, and the drivers that
-//! a program was started for.
+//! The API of flexvol in a cluster: its custom resources, and its labels, annotations, finalizers and conditions.
 
-pub mod drivers;
-pub(crate) mod labels;
 pub(crate) mod v1alpha1;
+pub(crate) mod well_known;

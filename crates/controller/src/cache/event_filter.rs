@@ -1,7 +1,7 @@
 //! Which changes of a claim are a reason to reconcile its volume.
 
 use crate::{
-    api::labels::CLAIM_FINALIZER,
+    api::well_known::CLAIM_FINALIZER,
     k8s::{
         claim,
         meta::{has_finalizer, uid},
@@ -176,7 +176,7 @@ impl ClaimSummary {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::labels::SELECTED_NODE;
+    use crate::api::well_known::SELECTED_NODE;
     use serde_json::{from_value, json};
 
     fn seen(capacity: &str, awaits_node: bool) -> ClaimSummary {

@@ -8,8 +8,9 @@
 mod tests;
 
 use crate::{
-    api::{drivers::Ours, labels::checksum, v1alpha1::NodeVolume},
+    api::{v1alpha1::NodeVolume, well_known::checksum},
     decide::{self, Answer, Published, Reclaim, StorageState, Volume},
+    drivers::Ours,
     k8s::{meta::uid, volume::holder},
     observe::{node_volume_of, volume_of},
     runtime::reflector::Presence,

@@ -1,7 +1,9 @@
 //! Persistent volume claims.
 
 use super::meta::storage;
-use crate::api::labels::{AWAITS_NODE, CLASS, FAILED, PROVISIONER, SELECTED_NODE, is_object_name};
+use crate::api::well_known::{
+    CLASS, FAILED, FILE_SYSTEM_RESIZE_PENDING, PROVISIONER, SELECTED_NODE, is_object_name,
+};
 use flexvol_sdk::Bytes;
 use k8s_openapi::api::core::v1::{
     PersistentVolumeClaim, PersistentVolumeClaimCondition, PersistentVolumeClaimSpec,
@@ -62,7 +64,7 @@ pub(crate) fn request(spec: &PersistentVolumeClaimSpec) -> Result<Bytes, String>
 }
 
 /// Whether the claim asks for more than it has.
-pub(crate) fn grows(claim: &PersistentVolumeClaim) -> bool {
+pub(crate) fn is_expanding(claim: &PersistentVolumeClaim) -> bool {
     let request = claim.spec.as_ref().and_then(|spec| request(spec).ok());
     is_bound(claim) && request.is_some_and(|request| request > capacity(claim))
 }
@@ -85,7 +87,7 @@ pub(crate) fn capacity(claim: &PersistentVolumeClaim) -> Bytes {
 /// The size that the claim says kubelet has to grow its file system to. Releases without
 /// `allocatedResources` take the size from the persistent volume, and the request is what that has.
 pub(crate) fn awaits_node(claim: &PersistentVolumeClaim) -> Option<Bytes> {
-    condition(claim, AWAITS_NODE)?;
+    condition(claim, FILE_SYSTEM_RESIZE_PENDING)?;
     let status = claim.status.as_ref()?;
     let of_storage = status
         .allocated_resource_statuses

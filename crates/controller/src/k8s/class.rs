@@ -1,7 +1,7 @@
 //! Storage classes.
 
 use super::claim;
-use crate::api::labels::LARGEST;
+use crate::api::well_known::LARGEST;
 use flexvol_sdk::Bytes;
 use k8s_openapi::api::{core::v1::PersistentVolumeClaim, storage::v1::StorageClass};
 use std::collections::BTreeMap;
@@ -52,7 +52,7 @@ pub(crate) fn forbids(
         }
         Some(_) => return None,
     };
-    claim::grows(claim).then(|| format!("storage class {name:?} {why}"))
+    claim::is_expanding(claim).then(|| format!("storage class {name:?} {why}"))
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Pods, as little of them as is needed: one volume of the API's has three kilobytes, also without a word in it,
 //! and pods have as many as tenants like.
 
-use crate::api::labels::is_object_name;
+use crate::api::well_known::is_object_name;
 use k8s_openapi::{
     NamespaceResourceScope,
     api::core::v1::{self, Taint},

@@ -1,7 +1,7 @@
 //! Stateful sets, and what their annotations ask of their claims.
 
 use super::claim::{asked, capacity};
-use crate::api::labels::{GROW, OFFLINE};
+use crate::api::well_known::{GROW, OFFLINE};
 use flexvol_sdk::Bytes;
 use k8s_openapi::api::{apps::v1::StatefulSet, core::v1::PersistentVolumeClaim};
 use kube::ResourceExt;

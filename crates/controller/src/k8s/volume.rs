@@ -1,9 +1,9 @@
 //! Persistent volumes.
 
 use super::{claim::is_bound, meta::uid};
-use crate::api::{
+use crate::{
+    api::well_known::{PROVISIONED_BY, claim_uid},
     drivers::Ours,
-    labels::{PROVISIONED_BY, claim_uid},
 };
 use k8s_openapi::api::core::v1::{ObjectReference, PersistentVolume, PersistentVolumeClaim};
 

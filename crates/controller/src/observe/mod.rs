@@ -7,14 +7,14 @@ pub(crate) use node_volumes::node_volume_of;
 
 use crate::{
     api::{
-        drivers::Ours,
-        labels::{CLAIM_FINALIZER, NODE_ANNOTATION, VOLUME_FINALIZER, claim_uid, volume_name},
         v1alpha1::{ClaimReference, NodeVolume, VolumeError},
+        well_known::{CLAIM_FINALIZER, NODE_ANNOTATION, VOLUME_FINALIZER, claim_uid, volume_name},
     },
     client::Read,
     decide::{self, Binding, Observed, Reclaim, UnavailableNode},
+    drivers::Ours,
     k8s::{
-        claim::{self, awaits_node, capacity, failure, grows, is_bound},
+        claim::{self, awaits_node, capacity, failure, is_bound, is_expanding},
         class,
         meta::{has_finalizer, storage, uid},
         volume::{claimed_by, is_ours, lost_its_claim},
@@ -131,7 +131,7 @@ fn needs_class(
     // More may be ordered also of one that asks for nothing.
     let is_ordered =
         node_volume.is_some_and(|node_volume| capacity(claim) <= Bytes(node_volume.spec.size));
-    waits || node_volume.is_none() || is_bound(claim) && (grows(claim) || !is_ordered)
+    waits || node_volume.is_none() || is_bound(claim) && (is_expanding(claim) || !is_ordered)
 }
 
 impl Live {

@@ -1,11 +1,9 @@
 //! NodeVolumes, as far as decisions need them.
 
 use crate::{
-    api::{
-        drivers::Ours,
-        v1alpha1::{NodeVolume, StorageState},
-    },
+    api::v1alpha1::{NodeVolume, StorageState},
     decide::{self, Answer, Problem, Published},
+    drivers::Ours,
 };
 use flexvol_sdk::Bytes;
 

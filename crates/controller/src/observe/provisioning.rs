@@ -1,11 +1,9 @@
 //! What a claim wants of us, and why it cannot be had.
 
 use crate::{
-    api::{
-        drivers::Ours,
-        labels::{CLASS, volume_name},
-    },
+    api::well_known::{CLASS, volume_name},
     decide::Wish,
+    drivers::Ours,
     k8s::{
         claim::{class_name, is_bound, provisioner, request, selected_node},
         class::beyond,
@@ -147,9 +145,9 @@ fn possible(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::{
+    use crate::{
+        api::well_known::{LARGEST, PROVISIONER, SELECTED_NODE},
         drivers::Driver,
-        labels::{LARGEST, PROVISIONER, SELECTED_NODE},
     };
     use serde_json::{Value, from_value, json};
 

@@ -80,7 +80,7 @@ pub fn answers() {
                 json!({
                     "metadata": {
                         "name": name, "labels": {"flexvol.dev/node": "bad"},
-                        "finalizers": ["flexvol.dev/order"],
+                        "finalizers": ["flexvol.dev/node-volume"],
                     },
                     "spec": {
                         "driver": "lab.example/plain", "node": "bad", "state": "Present", "size": 1,

@@ -98,7 +98,7 @@ pub fn recalled_late() {
         let node_volume = json!({
             "metadata": {
                 "name": "pvc-1", "labels": {"flexvol.dev/node": "node"},
-                "finalizers": ["flexvol.dev/order"],
+                "finalizers": ["flexvol.dev/node-volume"],
             },
             "spec": {
                 "driver": DRIVER, "node": "node", "state": "Present", "size": 10 << 20,

@@ -30,7 +30,7 @@ fn counts(world: &World, size: &str) -> bool {
         && volume["spec"]["capacity"]["storage"] == size
 }
 
-pub fn while_it_grows(kubernetes: Kubernetes) {
+pub fn while_it_expands(kubernetes: Kubernetes) {
     tell(World::beside(kubernetes), |world| {
         let (begun, goes_on) = (world.path("begun"), world.path("goes-on"));
         start(

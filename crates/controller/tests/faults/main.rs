@@ -167,7 +167,7 @@ fn a_volume_that_was_let_go_of_is_not_deleted_again() {
 
 #[test]
 fn kubelet_alone_grows_what_tells_no_sizes() {
-    unmeasured::kubelet_grows();
+    unmeasured::kubelet_expands();
 }
 
 #[test]
@@ -275,8 +275,8 @@ fn no_node_is_asked_for_more_than_a_class_allows_whoever_judges_the_claim() {
 
 #[test]
 fn a_request_that_is_lowered_while_its_storage_grows_counts_what_that_has() {
-    lowered::while_it_grows(Kubernetes { expands: false });
-    lowered::while_it_grows(Kubernetes { expands: true });
+    lowered::while_it_expands(Kubernetes { expands: false });
+    lowered::while_it_expands(Kubernetes { expands: true });
 }
 
 #[test]

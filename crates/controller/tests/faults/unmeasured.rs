@@ -14,7 +14,7 @@ delete) echo '{"status":"Success"}' ;;
 esac
 "#;
 
-pub fn kubelet_grows() {
+pub fn kubelet_expands() {
     tell(World::beside(Kubernetes { expands: false }), |world| {
         world.node("node");
         world.install_script("node", SIZELESS);

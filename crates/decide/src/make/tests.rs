@@ -1,4 +1,4 @@
-use super::super::{Problem, decide, grow::tests::observed};
+use super::super::{Problem, decide, expand::tests::observed};
 use super::*;
 use flexvol_sdk::Bytes;
 

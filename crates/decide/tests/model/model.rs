@@ -210,7 +210,7 @@ impl World {
             self.goes_on(Actor::Leader),
         );
         add("a leader's index is behind".to_owned(), self.is_indexed());
-        if let Some((step, next)) = self.grows_by_index() {
+        if let Some((step, next)) = self.expands_by_index() {
             add(format!("it writes {step:?} by its index"), Some(next));
         }
         add("a node reads its NodeVolume".to_owned(), self.node_reads());
@@ -246,22 +246,22 @@ impl World {
         let is_calm = self.setting.is_calm() && !lowers;
         let known = self.index.is_some() || self.away.is_some() || is_calm;
         // Of a volume that was handed on everything is read.
-        let may_grow = claim.is_bound() && !claim.deleting && !known && !self.handed_on;
+        let may_expand = claim.is_bound() && !claim.deleting && !known && !self.handed_on;
         let known = (self.volume.clone()?, self.node_volume.clone()?);
         // By what says otherwise nothing grows.
-        let may_grow = may_grow
+        let may_expand = may_expand
             && known.1.wanted == StorageState::Present
             && matches!(known.1.answer, Answer::Present(_))
             && !known.0.released
             && !known.0.deleting;
-        may_grow.then(|| World {
+        may_expand.then(|| World {
             index: Some(known),
             ..self.clone()
         })
     }
 
     /// Growth reads the claim alone: what it writes to volume and NodeVolume is refused if they have changed.
-    fn grows_by_index(&self) -> Option<(Step, World)> {
+    fn expands_by_index(&self) -> Option<(Step, World)> {
         let (volume, node_volume) = self.index.clone()?;
         let seen = World {
             volume: Some(volume),

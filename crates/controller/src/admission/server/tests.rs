@@ -1,6 +1,6 @@
 use super::*;
 use crate::{
-    api::labels::NODE_ANNOTATION,
+    api::well_known::NODE_ANNOTATION,
     client::{Budget, Fence, connect},
 };
 use flexvol_apiserver::{Key, Server};

@@ -6,7 +6,7 @@ pub(crate) mod schemas;
 
 pub use crate::decide::StorageState;
 
-use crate::api::labels::{DOMAIN, VERSION};
+use crate::api::well_known::{DOMAIN, VERSION};
 use flexvol_sdk::{Bytes, ErrorClass};
 use kube::{Resource, api::ObjectMeta, core::ClusterResourceScope};
 use serde::{Deserialize, Serialize};

@@ -2,7 +2,7 @@
 
 use super::{Asker, NoNode, NodeRecord, Nodes, Silence, room::Estimate};
 use crate::{
-    api::labels::checksum,
+    api::well_known::checksum,
     k8s::node::{is_cordoned, taints},
 };
 use flexvol_sdk::Bytes;

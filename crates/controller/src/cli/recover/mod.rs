@@ -10,7 +10,7 @@ mod note;
 mod preconditions;
 
 use crate::{
-    api::labels::MANAGED,
+    api::well_known::MANAGED,
     cli::poll::{self, LOOK, Turn},
     client::{Refusal, error_message, is_conflict, is_quota, paginate, refusal},
     k8s::{meta::uid, volume::has},

@@ -1,8 +1,9 @@
 //! What speaks against taking a growth back.
 
 use crate::{
-    api::{drivers::Driver, labels::GROW, v1alpha1::NodeVolume},
+    api::{v1alpha1::NodeVolume, well_known::GROW},
     decide::{Answer, believed},
+    drivers::Driver,
     k8s::{
         claim::{capacity, request},
         pod::{Pod, claims_of},

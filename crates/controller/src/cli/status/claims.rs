@@ -3,12 +3,14 @@
 use super::{GROWING, PAGE, Row, SETTLED};
 use crate::{
     api::{
-        labels::{AWAITS_NODE, CLAIM_FINALIZER, CONTROLLER, FAILED, volume_name},
         v1alpha1::StorageNode,
+        well_known::{
+            CLAIM_FINALIZER, CONTROLLER, FAILED, FILE_SYSTEM_RESIZE_PENDING, volume_name,
+        },
     },
     client::paginate,
     k8s::{
-        claim::{self, capacity, condition, grows},
+        claim::{self, capacity, condition, is_expanding},
         meta::{has_finalizer, uid},
     },
 };
@@ -27,13 +29,13 @@ const NODE_FAILED: &str = "NodeResizeError";
 #[derive(Debug, Default)]
 pub(super) struct Claims {
     /// Those that ask for more than they have.
-    growing: HashMap<String, Growing>,
+    growing: HashMap<String, Expanding>,
     /// Those that have no volume.
     pending: BTreeMap<String, Pending>,
 }
 
 #[derive(Debug)]
-struct Growing {
+struct Expanding {
     asked: String,
     has: String,
     why: String,
@@ -75,11 +77,11 @@ impl Claims {
             .status
             .as_ref()
             .and_then(|status| status.phase.as_deref());
-        if grows(claim) {
-            let growing = Growing {
+        if is_expanding(claim) {
+            let growing = Expanding {
                 asked: asked(claim),
                 has: capacity(claim).to_string(),
-                why: growth_waits_for(claim),
+                why: expansion_waits_for(claim),
             };
             let volume = claim
                 .spec
@@ -161,12 +163,12 @@ fn asked(claim: &PersistentVolumeClaim) -> String {
     asked.map_or_else(|| "-".to_owned(), |asked| asked.to_string())
 }
 
-fn growth_waits_for(claim: &PersistentVolumeClaim) -> String {
+fn expansion_waits_for(claim: &PersistentVolumeClaim) -> String {
     let failed = [FAILED, NODE_FAILED].into_iter();
     let failed = failed.filter_map(|kind| condition(claim, kind)).next();
     match failed {
         Some(failed) => failed.message.clone().unwrap_or_default(),
-        None if condition(claim, AWAITS_NODE).is_some() => {
+        None if condition(claim, FILE_SYSTEM_RESIZE_PENDING).is_some() => {
             "the storage has grown, and the file system grows in the pod, or when one is started"
                 .to_owned()
         }

@@ -4,8 +4,8 @@ mod claims;
 
 use crate::{
     api::{
-        labels::MANAGED,
         v1alpha1::{NodeVolume, NodeVolumeStatus, StorageNode, StorageNodeStatus, StorageState},
+        well_known::MANAGED,
     },
     cache::nodes::{SILENCE, Silence},
     cli::recover,

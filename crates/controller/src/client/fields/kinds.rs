@@ -2,7 +2,7 @@
 
 use super::Kind;
 use crate::{
-    api::labels::{
+    api::well_known::{
         CLAIM_FINALIZER, CLASS, DOMAIN, GROW, HOSTNAME, NODE_ANNOTATION, PROVISIONED_BY,
         PROVISIONER, REVISION, SELECTED_NODE, VOLUME_FINALIZER,
     },

@@ -3,14 +3,14 @@
 use super::*;
 use crate::{
     api::{
-        drivers::Ours,
-        labels::{
+        v1alpha1::{NodeVolume, StorageNode},
+        well_known::{
             CLAIM_FINALIZER, CLASS, GROW, PROVISIONED_BY, PROVISIONER, REVISION, SELECTED_NODE,
         },
-        v1alpha1::{NodeVolume, StorageNode},
     },
     cache::event_filter::ClaimSummary,
     client::prune::Prune,
+    drivers::Ours,
     k8s::{
         pod::{Pod, claims_of},
         stateful_set,

@@ -11,8 +11,9 @@ use super::{
     stopped::Stopped,
 };
 use crate::{
-    api::{drivers::Ours, labels::RESIZE_FAILED},
+    api::well_known::RESIZE_FAILED,
     client::{Refusal, refusal},
+    drivers::Ours,
     events::{EventRecorder, Tone},
     k8s::stateful_set::restarts,
     runtime::{backoff::Backoff, work_queue::Outcome},
@@ -99,7 +100,7 @@ impl Evictions {
             self.events.say(set, tone, reason, &text);
         }
         match why {
-            Why::MayGrow(rest) => Outcome::After(*rest),
+            Why::MayExpand(rest) => Outcome::After(*rest),
             _ => Outcome::InVain(WAITS),
         }
     }

@@ -14,11 +14,9 @@ mod snapshot;
 mod stopped;
 
 use crate::{
-    api::{
-        drivers::Ours,
-        labels::{RESIZE_FAILED, checksum},
-    },
+    api::well_known::{RESIZE_FAILED, checksum},
     client::{Read, Refusal, error_message, refusal},
+    drivers::Ours,
     events::{EventRecorder, Tone},
     k8s::stateful_set::{ordinals, restarts, wanted},
     runtime::{

@@ -1,7 +1,7 @@
 //! What a set's annotations ask of its claims, and what a claim needs to have it.
 
 use crate::{
-    api::drivers::Ours,
+    drivers::Ours,
     k8s::{
         claim::{asked, capacity, is_bound, provisioner},
         stateful_set::{claim_name, ordinals, too_large, wanted},

@@ -102,7 +102,7 @@ pub(super) enum Why {
     /// Storage has to grow first: stopped too early, the pod could not start again.
     Storage(String),
     /// It may still grow while the pod runs; that shows after this time.
-    MayGrow(Duration),
+    MayExpand(Duration),
     /// The pod was stopped already, and its claim has not grown.
     InVain {
         pod: String,
@@ -129,7 +129,7 @@ impl fmt::Display for Why {
             Why::Nothing => write!(f, "none of its claims grows"),
             Why::Starts => write!(f, "the pod is starting"),
             Why::Storage(claim) => write!(f, "the storage of claim {claim} has to grow first"),
-            Why::MayGrow(_) => write!(f, "it may still grow while its pod runs"),
+            Why::MayExpand(_) => write!(f, "it may still grow while its pod runs"),
             Why::InVain { pod, claim } => write!(
                 f,
                 "pod {pod} was made after claim {claim} was to grow, which has not grown all the same; see the events of both"
@@ -205,6 +205,6 @@ fn waits_for<'a>(pod: &'a Pod, claims: &[Claim], now: Timestamp) -> Result<&'a P
     let pending = Duration::try_from(now.duration_since(since)).unwrap_or_default();
     match PENDING.checked_sub(pending) {
         None | Some(Duration::ZERO) => Ok(pod),
-        Some(rest) => Err(Why::MayGrow(rest)),
+        Some(rest) => Err(Why::MayExpand(rest)),
     }
 }

@@ -6,15 +6,15 @@ mod tests;
 use super::restart::{Claim, Pod, Snapshot, State};
 use crate::{
     api::{
-        drivers::Ours,
-        labels::{AWAITS_NODE, RESIZE_FAILED, REVISION},
         v1alpha1::NodeVolume,
+        well_known::{FILE_SYSTEM_RESIZE_PENDING, RESIZE_FAILED, REVISION},
     },
     client::{Read, fields::page, paginate},
     decide::{self, Answer, StorageState},
+    drivers::Ours,
     events::{EventRecorder, Tone},
     k8s::{
-        claim::{condition, failure, grows, request},
+        claim::{condition, failure, is_expanding, request},
         meta::uid,
         node::keeps_out,
         pod::{self, claims_of, node_of, tolerations},
@@ -120,7 +120,7 @@ async fn growing(
             stopped: false,
         }));
     }
-    let Some(claim) = claim.map(|claim| claim.object).filter(grows) else {
+    let Some(claim) = claim.map(|claim| claim.object).filter(is_expanding) else {
         return Ok(None);
     };
     let node_volumes: Api<NodeVolume> = Api::all(client.clone());
@@ -158,7 +158,9 @@ fn pending(
         };
         reached && node_volume.desired == StorageState::Present && node_volume.problem.is_none()
     });
-    let since = condition(claim, AWAITS_NODE)?.last_transition_time.as_ref();
+    let since = condition(claim, FILE_SYSTEM_RESIZE_PENDING)?
+        .last_transition_time
+        .as_ref();
     (has_storage && failure(claim).is_none()).then(|| since.map_or(Timestamp::UNIX_EPOCH, |t| t.0))
 }
 

@@ -2,8 +2,8 @@
 
 use crate::{
     api::{
-        labels::{HOSTNAME, MANAGED, checksum, hostname},
         v1alpha1::StorageNode,
+        well_known::{HOSTNAME, MANAGED, checksum, hostname},
     },
     cache::nodes::Room,
 };

@@ -9,12 +9,10 @@
 mod diff;
 
 use crate::{
-    api::{
-        drivers::Ours,
-        labels::{MANAGED, hostname},
-    },
+    api::well_known::{MANAGED, hostname},
     cache::nodes::{Nodes, Room},
     client::{Refusal, error_message, fields::page, paginate, refusal},
+    drivers::Ours,
     runtime::backoff::Backoff,
     support::log,
 };

@@ -2,13 +2,13 @@
 
 use crate::{
     api::{
-        drivers::Ours,
-        labels::{CLAIM_FINALIZER, NODE_VOLUME_FINALIZER, SELECTED_NODE, VOLUME_FINALIZER},
         v1alpha1::NodeVolume,
+        well_known::{CLAIM_FINALIZER, NODE_VOLUME_FINALIZER, SELECTED_NODE, VOLUME_FINALIZER},
     },
     cache::nodes::{Asker, Nodes},
     client::Read,
     decide::Step,
+    drivers::Ours,
     k8s::claim,
     observe::Live,
     reconcile::volume::{

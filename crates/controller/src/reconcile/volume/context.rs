@@ -2,10 +2,11 @@
 
 use super::reschedule::Reschedules;
 use crate::{
-    api::{drivers::Ours, labels::CONTROLLER},
+    api::well_known::CONTROLLER,
     cache::{
         claims::Claims, classes::Classes, nodes::Nodes, own_writes::OwnWrites, volumes::Index,
     },
+    drivers::Ours,
     events::EventRecorder,
     runtime::{backoff::Backoff, work_queue::Queue},
     support::metrics::Metrics,

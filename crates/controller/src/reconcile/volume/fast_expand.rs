@@ -8,7 +8,7 @@ use super::{
     report,
 };
 use crate::{
-    api::labels::claim_uid,
+    api::well_known::claim_uid,
     client::{error_message, is_conflict, is_refused},
     decide::{Observed, Step, decide},
     k8s::claim,
@@ -19,7 +19,7 @@ use anyhow::Result;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 
 /// Takes the next steps of a growth; none if this is no usual one, and everything has to be read.
-pub(super) async fn grow(
+pub(super) async fn expand(
     context: &Context,
     act: &Act<'_>,
     place: &(String, String),
@@ -35,7 +35,7 @@ pub(super) async fn grow(
     if claim.cut {
         return Ok(None);
     }
-    match grow_claim(context, act, claim.object).await {
+    match expand_claim(context, act, claim.object).await {
         Err(error) if is_conflict(&error) => Ok(None),
         done => done,
     }
@@ -47,7 +47,7 @@ fn is_silent(context: &Context, name: &str) -> bool {
     node_volume.is_some_and(|node_volume| context.nodes.silence(&node_volume.what.node).is_some())
 }
 
-async fn grow_claim(
+async fn expand_claim(
     context: &Context,
     act: &Act<'_>,
     claim: PersistentVolumeClaim,
@@ -74,7 +74,7 @@ async fn grow_claim(
         };
         let step = decide(&observed);
         match step {
-            Step::NoOp if live.claim.as_ref().is_some_and(claim::grows) => {
+            Step::NoOp if live.claim.as_ref().is_some_and(claim::is_expanding) => {
                 return Ok(Some(Outcome::InVain(OTHERS)));
             }
             Step::NoOp => return Ok(Some(Outcome::Settled)),

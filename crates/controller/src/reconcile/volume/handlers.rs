@@ -6,8 +6,8 @@ mod tests;
 use super::context::Context;
 use crate::{
     api::{
-        labels::{CLAIM_FINALIZER, volume_name},
         v1alpha1::{NodeVolume, StorageNode},
+        well_known::{CLAIM_FINALIZER, volume_name},
     },
     cache::event_filter::ClaimSummary,
     k8s::{
@@ -112,7 +112,7 @@ fn claim_seen(context: &Context, claim: &PersistentVolumeClaim, presence: Presen
     let namespace = seen.namespace.clone();
     let fails = claim::failure(claim).is_some();
     let is_bound = seen.bound_to().is_some();
-    if there && !held && is_bound && !claim::grows(claim) && !fails {
+    if there && !held && is_bound && !claim::is_expanding(claim) && !fails {
         claims.forget(&name);
     } else if !there || seen.volume.is_some() && seen.deleting && !held {
         claims.forget(&name);

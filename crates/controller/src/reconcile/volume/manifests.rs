@@ -2,11 +2,11 @@
 
 use crate::{
     api::{
-        labels::{
-            AWAITS_NODE, FAILED, HOSTNAME, MANAGED, NODE_ANNOTATION, NODE_LABEL,
+        v1alpha1::{NodeVolume, VolumeSource},
+        well_known::{
+            FAILED, FILE_SYSTEM_RESIZE_PENDING, HOSTNAME, MANAGED, NODE_ANNOTATION, NODE_LABEL,
             NODE_VOLUME_FINALIZER, PROVISIONED_BY, RESIZE_FAILED, VOLUME_FINALIZER, node_label,
         },
-        v1alpha1::{NodeVolume, VolumeSource},
     },
     decide,
     k8s::{
@@ -142,8 +142,13 @@ fn conditions_but(claim: &PersistentVolumeClaim, types: &[&str]) -> Vec<Value> {
 
 /// The conditions that are not about growth.
 fn other_conditions(claim: &PersistentVolumeClaim) -> Vec<Value> {
-    let about_growth = ["Resizing", AWAITS_NODE, FAILED, "NodeResizeError"];
-    conditions_but(claim, &about_growth)
+    let about_expansion = [
+        "Resizing",
+        FILE_SYSTEM_RESIZE_PENDING,
+        FAILED,
+        "NodeResizeError",
+    ];
+    conditions_but(claim, &about_expansion)
 }
 
 /// Since when the claim is in a condition: from now on, if it was not.
@@ -169,9 +174,9 @@ pub(crate) fn with_capacity(claim: &PersistentVolumeClaim, size: Bytes) -> Value
 pub(crate) fn with_resize_pending(claim: &PersistentVolumeClaim, size: Bytes) -> Value {
     let mut conditions = other_conditions(claim);
     conditions.push(json!({
-        "type": AWAITS_NODE,
+        "type": FILE_SYSTEM_RESIZE_PENDING,
         "status": "True",
-        "lastTransitionTime": since(claim, AWAITS_NODE),
+        "lastTransitionTime": since(claim, FILE_SYSTEM_RESIZE_PENDING),
         "message": "Waiting for user to (re-)start a pod to finish file system resize of volume on node.",
     }));
     json!({

@@ -6,12 +6,12 @@ use super::{
 };
 use crate::{
     api::{
-        drivers::Ours,
-        labels::{is_object_name, volume_name},
         v1alpha1::{NodeVolume, StorageState},
+        well_known::{is_object_name, volume_name},
     },
     cache::nodes::{Asker, Nodes, Silence},
     decide::{UnavailableNode, Wish},
+    drivers::Ours,
     k8s::{claim, class, meta::uid},
     observe::{Live, provisioning},
 };
@@ -160,7 +160,7 @@ fn away_message(
 mod tests {
     use super::*;
     use crate::{
-        api::labels::{PROVISIONER, SELECTED_NODE},
+        api::well_known::{PROVISIONER, SELECTED_NODE},
         client::{Budget, Fence, Read, connect},
         support::metrics::Metrics,
     };

@@ -4,7 +4,7 @@
 
 use super::node_state::{self, NodeState};
 use crate::{
-    api::labels::{HOSTNAME, hostname},
+    api::well_known::{HOSTNAME, hostname},
     cache::nodes::{Asker, Bar, NoNode, Nodes},
     k8s::node::TOO_LARGE,
 };

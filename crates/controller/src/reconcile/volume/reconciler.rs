@@ -48,7 +48,7 @@ async fn steps(context: &Context, name: &str) -> Result<Outcome> {
     };
     let place = context.claims.place(name);
     if let Some(place) = &place
-        && let Some(outcome) = fast_expand::grow(context, &act, place).await?
+        && let Some(outcome) = fast_expand::expand(context, &act, place).await?
     {
         return Ok(outcome);
     }
@@ -56,7 +56,11 @@ async fn steps(context: &Context, name: &str) -> Result<Outcome> {
     live.away = away(&context.client, &context.nodes, &live, &context.ours).await?;
     let node_volume = live.node_volume.as_ref();
     live.stalled = node_volume.and_then(|node_volume| context.nodes.stalls(node_volume));
-    if let Some(claim) = live.claim.as_ref().filter(|claim| claim::grows(claim)) {
+    if let Some(claim) = live
+        .claim
+        .as_ref()
+        .filter(|claim| claim::is_expanding(claim))
+    {
         // So that the answer of the node is a reason to look again.
         context.claims.add(name, claim);
     }
@@ -67,7 +71,7 @@ async fn steps(context: &Context, name: &str) -> Result<Outcome> {
                 if let Step::RecordEvent(why) = &step {
                     report::waits(context, &live, why);
                 }
-                let grows = live.claim.as_ref().is_some_and(claim::grows);
+                let grows = live.claim.as_ref().is_some_and(claim::is_expanding);
                 return Ok(if grows {
                     Outcome::InVain(OTHERS)
                 } else {

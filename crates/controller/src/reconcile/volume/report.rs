@@ -2,7 +2,7 @@
 
 use super::context::Context;
 use crate::{
-    api::labels::RESIZE_FAILED, decide::Step, events::Tone, k8s::volume, observe::Live,
+    api::well_known::RESIZE_FAILED, decide::Step, events::Tone, k8s::volume, observe::Live,
     support::log,
 };
 

@@ -1,8 +1,9 @@
 use super::*;
 use crate::{
-    api::{drivers::Ours, labels::PROVISIONED_BY, v1alpha1::NodeVolume},
+    api::{v1alpha1::NodeVolume, well_known::PROVISIONED_BY},
     cache::nodes::Nodes,
     client::{Budget, Fence, connect},
+    drivers::Ours,
     runtime::work_queue::Outcome,
     support::metrics::Metrics,
 };

@@ -2,7 +2,7 @@
 
 use super::preconditions::{Found, Plan};
 use crate::{
-    api::labels::{MANAGED, RECOVERY},
+    api::well_known::{MANAGED, RECOVERY},
     k8s::{
         claim::{capacity, request},
         meta::{storage, uid},

@@ -59,7 +59,7 @@ pub fn alone(made: Timestamp, since: Timestamp) -> Snapshot {
 
 #[test]
 fn the_last_pod_whose_volume_waits_is_stopped_after_half_a_minute() {
-    let rest = |seconds| Decision::Wait(Why::MayGrow(Duration::from_secs(seconds)));
+    let rest = |seconds| Decision::Wait(Why::MayExpand(Duration::from_secs(seconds)));
     assert_eq!(decide(&ready(), at(100)), rest(30));
     assert_eq!(decide(&ready(), at(129)), rest(1));
     assert_eq!(decide(&ready(), at(130)), evict(2));
@@ -136,7 +136,7 @@ fn no_pod_is_stopped_that_would_come_back_with_another_revision() {
     seen.pods[2].comes_back = false;
     let why = Why::Revision("db-2".to_owned());
     assert_eq!(decide(&seen, at(130)), Decision::Wait(why));
-    let still = Decision::Wait(Why::MayGrow(Duration::from_secs(1)));
+    let still = Decision::Wait(Why::MayExpand(Duration::from_secs(1)));
     assert_eq!(decide(&seen, at(129)), still, "it may still grow as it is");
 }
 
@@ -146,7 +146,7 @@ fn no_pod_is_stopped_that_could_not_start_again_on_its_node() {
     seen.kept_out = Some("node n is cordoned".to_owned());
     let why = Why::KeptOut("node n is cordoned".to_owned());
     assert_eq!(decide(&seen, at(130)), Decision::Wait(why));
-    let still = Decision::Wait(Why::MayGrow(Duration::from_secs(1)));
+    let still = Decision::Wait(Why::MayExpand(Duration::from_secs(1)));
     assert_eq!(decide(&seen, at(129)), still, "it may still grow as it is");
 }
 
@@ -157,7 +157,7 @@ fn a_pod_is_not_stopped_before_all_its_storage_has_grown() {
     let first = Why::Storage("log-db-2".to_owned());
     assert_eq!(decide(&seen, at(1000)), Decision::Wait(first));
     seen.claims[1] = claim("log-db-2", Some(990));
-    let rest = Why::MayGrow(Duration::from_secs(20));
+    let rest = Why::MayExpand(Duration::from_secs(20));
     assert_eq!(decide(&seen, at(1000)), Decision::Wait(rest));
     assert_eq!(decide(&seen, at(1020)), evict(2));
 }
@@ -166,7 +166,7 @@ fn a_pod_is_not_stopped_before_all_its_storage_has_grown() {
 fn what_waits_for_its_file_system_alone_does_so_from_when_its_storage_has_grown() {
     let mut seen = ready();
     seen.claims[0].stored = Some(at(990));
-    let rest = |seconds| Decision::Wait(Why::MayGrow(Duration::from_secs(seconds)));
+    let rest = |seconds| Decision::Wait(Why::MayExpand(Duration::from_secs(seconds)));
     assert_eq!(decide(&seen, at(1000)), rest(20));
     assert_eq!(decide(&seen, at(1020)), evict(2));
     seen.claims[0].stored = Some(at(50));

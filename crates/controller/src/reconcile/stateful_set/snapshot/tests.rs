@@ -1,5 +1,5 @@
 use super::*;
-use crate::api::drivers::Ours;
+use crate::drivers::Ours;
 use serde_json::{Value, from_value, json};
 
 const THEN: &str = "2026-11-22T12:00:00Z";
@@ -191,23 +191,40 @@ fn only_the_file_system_is_pending_where_the_node_has_the_storage() {
     };
     let has = |size: u64| Some(json!({"state": "Present", "size": size, "observedGeneration": 1}));
     let then = Some(THEN.to_owned());
-    assert_eq!(since(&[AWAITS_NODE], has(2 << 30)), then);
-    assert_eq!(since(&[AWAITS_NODE, "NodeResizeError"], has(2 << 30)), then);
-    assert_eq!(since(&[AWAITS_NODE], has(1 << 30)), None, "storage first");
+    assert_eq!(since(&[FILE_SYSTEM_RESIZE_PENDING], has(2 << 30)), then);
     assert_eq!(
-        since(&[AWAITS_NODE, "ControllerResizeError"], has(2 << 30)),
+        since(
+            &[FILE_SYSTEM_RESIZE_PENDING, "NodeResizeError"],
+            has(2 << 30)
+        ),
+        then
+    );
+    assert_eq!(
+        since(&[FILE_SYSTEM_RESIZE_PENDING], has(1 << 30)),
+        None,
+        "storage first"
+    );
+    assert_eq!(
+        since(
+            &[FILE_SYSTEM_RESIZE_PENDING, "ControllerResizeError"],
+            has(2 << 30)
+        ),
         None
     );
     assert_eq!(since(&[], has(2 << 30)), None);
     let problem = json!({"class": "exhausted", "message": "full"});
     let mut full = has(2 << 30).unwrap();
     full["error"] = problem;
-    assert_eq!(since(&[AWAITS_NODE], Some(full)), None);
+    assert_eq!(since(&[FILE_SYSTEM_RESIZE_PENDING], Some(full)), None);
     let unsaid = json!({"state": "Present", "observedGeneration": 1});
     assert_eq!(
-        since(&[AWAITS_NODE], Some(unsaid)),
+        since(&[FILE_SYSTEM_RESIZE_PENDING], Some(unsaid)),
         then,
         "it grows on the node"
     );
-    assert_eq!(since(&[AWAITS_NODE], None), then, "somebody else's");
+    assert_eq!(
+        since(&[FILE_SYSTEM_RESIZE_PENDING], None),
+        then,
+        "somebody else's"
+    );
 }

@@ -1,5 +1,5 @@
 use super::*;
-use crate::{api::drivers::Ours, cache::nodes::Nodes, support::metrics::Metrics};
+use crate::{cache::nodes::Nodes, drivers::Ours, support::metrics::Metrics};
 use http::{Request, Response};
 use kube::{Client, client::Body};
 use serde_json::{from_value, json};
@@ -12,7 +12,7 @@ async fn a_claim_that_has_gone_waits_for_no_node() {
     let nodes = Arc::new(Nodes::new(Duration::from_secs(1)));
     let context = Context::new(client, Ours::from(["a/b"]), nodes, Metrics::default());
     let claim = |number: usize| -> PersistentVolumeClaim {
-        let provisioner = crate::api::labels::PROVISIONER[0];
+        let provisioner = crate::api::well_known::PROVISIONER[0];
         from_value(json!({
             "metadata": {
                 "name": format!("c{number}"), "namespace": "ns", "uid": number.to_string(),

@@ -17,7 +17,7 @@ use super::{
 
 const NOBODY_GROWS: &str = "the volume's driver tells no sizes and says requiresFSResize: false, so nobody can grow this volume; make a claim of the size you need";
 
-pub(super) fn growing(observed: &Observed, volume: &Volume) -> Step {
+pub(super) fn next(observed: &Observed, volume: &Volume) -> Step {
     let step = grown(observed, volume);
     let is_bound = observed.claim.as_ref().is_some_and(Claim::is_bound);
     let implausible_size = observed
@@ -57,7 +57,7 @@ fn grown(observed: &Observed, volume: &Volume) -> Step {
     let least = reached.unwrap_or_default();
     let target = claim.request.max(claim.capacity);
     let ordered = node_volume.size.max(least);
-    if claim.may_grow() && ordered != target.max(least) {
+    if claim.may_expand() && ordered != target.max(least) {
         return match &claim.beyond {
             // Of what tells no sizes the claim knows best what it has.
             Some(_) if target > ordered && reached.is_none() && !asks(claim) => {

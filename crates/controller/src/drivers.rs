@@ -4,7 +4,7 @@
 //! scheduler looks at what room there is only for provisioners with a `CSIDriver` of that name
 //! (`pkg/scheduler/framework/plugins/volumebinding/binder.go`), and names of objects have no slash.
 
-use crate::api::labels::is_object_name;
+use crate::api::well_known::is_object_name;
 use std::{collections::HashSet, fmt, str::FromStr};
 
 /// The longest name of a `CSIDriver` (`ValidateCSIDriverName` in `pkg/apis/core/validation`).

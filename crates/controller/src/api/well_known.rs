@@ -20,7 +20,7 @@ pub const CLAIM_FINALIZER: &str = "flexvol.dev/provisioning";
 pub const VOLUME_FINALIZER: &str = "flexvol.dev/storage";
 
 /// On a NodeVolume: the controller has not forgotten it yet.
-pub const NODE_VOLUME_FINALIZER: &str = "flexvol.dev/order";
+pub const NODE_VOLUME_FINALIZER: &str = "flexvol.dev/node-volume";
 
 /// On a NodeVolume: the node, as [`node_label`] writes it, so that an agent watches its own alone.
 pub const NODE_LABEL: &str = "flexvol.dev/node";
@@ -62,7 +62,7 @@ pub const RECOVERY: &str = "flexvol.dev/recovery";
 pub const LARGEST: &str = "flexvol.dev/largest";
 
 /// A condition of a claim: kubelet has to grow the file system.
-pub const AWAITS_NODE: &str = "FileSystemResizePending";
+pub const FILE_SYSTEM_RESIZE_PENDING: &str = "FileSystemResizePending";
 
 /// A condition of a claim: its storage did not grow. Kubernetes has the name since 1.31.
 pub const FAILED: &str = "ControllerResizeError";
