@@ -3,8 +3,8 @@
 use clap::{Args, Parser, Subcommand, value_parser};
 use flexvol_controller::{
     agent::{HEARTBEAT, exec::DEADLINE},
-    cache::nodes::SILENCE,
     drivers::{Driver, Ours, Repeated},
+    placement::SILENCE,
 };
 use flexvol_sdk::Bytes;
 use std::{ffi::OsString, net::SocketAddr, path::PathBuf};

@@ -19,6 +19,7 @@ mod events;
 mod k8s;
 pub mod leader;
 mod observe;
+pub mod placement;
 pub mod reconcile;
 mod runtime;
 pub mod server;

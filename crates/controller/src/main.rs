@@ -16,10 +16,10 @@ use flexvol_controller::{
         exec::{Drivers, deadline},
         nsenter,
     },
-    cache::nodes::Nodes,
     cli::{recover, status},
     client::{self, Budget, Fence},
     leader,
+    placement::Nodes,
     reconcile::{
         storage_capacity,
         volume::{self, Context},

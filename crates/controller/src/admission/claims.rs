@@ -10,13 +10,13 @@ use crate::{
         v1alpha1::{NodeVolume, NodeVolumeStatus, StorageNode, StorageNodeStatus, StorageState},
         well_known::{NODE_ANNOTATION, is_object_name},
     },
-    cache::nodes::Silence,
     drivers::Ours,
     k8s::{
         claim::{capacity, class_name, request},
         class::beyond,
         volume::driver_of,
     },
+    placement::Silence,
 };
 use anyhow::{Context, Result};
 use flexvol_sdk::{Bytes, ErrorClass};

@@ -3,6 +3,5 @@
 pub(crate) mod claims;
 pub(crate) mod classes;
 pub(crate) mod event_filter;
-pub mod nodes;
 pub(crate) mod own_writes;
 pub(crate) mod volumes;

@@ -5,8 +5,9 @@
 
 use crate::{
     api::v1alpha1::StorageNode,
-    cache::{nodes::Nodes, volumes::Index},
+    cache::volumes::Index,
     client::{Refusal, error_message, refusal},
+    placement::Nodes,
     support::log,
 };
 use anyhow::{Context, Result};

@@ -7,10 +7,10 @@ use crate::{
         v1alpha1::{NodeVolume, NodeVolumeStatus, StorageNode, StorageNodeStatus, StorageState},
         well_known::MANAGED,
     },
-    cache::nodes::{SILENCE, Silence},
     cli::recover,
     client::paginate,
     k8s::volume::handed_on,
+    placement::{SILENCE, Silence},
 };
 use anyhow::{Context, Result};
 use claims::Claims;

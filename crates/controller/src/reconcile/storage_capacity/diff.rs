@@ -5,7 +5,7 @@ use crate::{
         v1alpha1::StorageNode,
         well_known::{HOSTNAME, MANAGED, checksum, hostname},
     },
-    cache::nodes::Room,
+    placement::Room,
 };
 use flexvol_sdk::Bytes;
 use k8s_openapi::{

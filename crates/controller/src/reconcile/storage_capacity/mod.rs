@@ -10,9 +10,9 @@ mod diff;
 
 use crate::{
     api::well_known::{MANAGED, hostname},
-    cache::nodes::{Nodes, Room},
     client::{Refusal, error_message, fields::page, paginate, refusal},
     drivers::Ours,
+    placement::{Nodes, Room},
     runtime::backoff::Backoff,
     support::log,
 };

@@ -5,18 +5,18 @@ use crate::{
         v1alpha1::NodeVolume,
         well_known::{CLAIM_FINALIZER, NODE_VOLUME_FINALIZER, SELECTED_NODE, VOLUME_FINALIZER},
     },
-    cache::nodes::{Asker, Nodes},
     client::Read,
     decide::Step,
     drivers::Ours,
     k8s::claim,
     observe::Live,
+    placement::{Asker, Nodes},
     reconcile::volume::{
+        candidate,
         manifests::{
             node_volume_for, persistent_volume, recreated_node_volume, with_capacity,
             with_resize_failure, with_resize_pending, without_resize_failure,
         },
-        placement,
     },
 };
 use anyhow::{Context, Result, anyhow};
@@ -265,7 +265,7 @@ impl Act<'_> {
                     namespace: claim.metadata.namespace.as_deref().unwrap_or_default(),
                 };
                 let (client, nodes) = (self.client, self.nodes);
-                placement::with_room(client, nodes, driver, class_name, size, asker).await?
+                candidate::with_room(client, nodes, driver, class_name, size, asker).await?
             }
         };
         let mut node_volume = node_volume_for(self.name, &node);

@@ -3,11 +3,10 @@
 use super::reschedule::Reschedules;
 use crate::{
     api::well_known::CONTROLLER,
-    cache::{
-        claims::Claims, classes::Classes, nodes::Nodes, own_writes::OwnWrites, volumes::Index,
-    },
+    cache::{claims::Claims, classes::Classes, own_writes::OwnWrites, volumes::Index},
     drivers::Ours,
     events::EventRecorder,
+    placement::Nodes,
     runtime::{backoff::Backoff, work_queue::Queue},
     support::metrics::Metrics,
 };

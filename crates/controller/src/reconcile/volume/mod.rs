@@ -1,6 +1,7 @@
 //! The reconciler of volumes: takes every volume that changed one step after the other.
 
 pub(crate) mod apply;
+mod candidate;
 mod context;
 mod fast_expand;
 mod handlers;
@@ -8,7 +9,6 @@ pub(crate) mod manifests;
 mod node_health;
 mod node_state;
 mod node_watch;
-mod placement;
 mod reconciler;
 mod report;
 mod reschedule;

@@ -1,19 +1,19 @@
 //! What is said of a node that has to act for a volume, and of which nothing is heard.
 
 use super::{
+    candidate,
     node_state::{NodeState, read},
-    placement,
 };
 use crate::{
     api::{
         v1alpha1::{NodeVolume, StorageState},
         well_known::{is_object_name, volume_name},
     },
-    cache::nodes::{Asker, Nodes, Silence},
     decide::{UnavailableNode, Wish},
     drivers::Ours,
     k8s::{claim, class, meta::uid},
     observe::{Live, provisioning},
+    placement::{Asker, Nodes, Silence},
 };
 use anyhow::Result;
 use kube::{Client, ResourceExt};
@@ -89,7 +89,7 @@ async fn chosen(
             }));
         }
     }
-    if let Err(why) = placement::hostname_of(client, &node).await? {
+    if let Err(why) = candidate::hostname_of(client, &node).await? {
         nodes.unbindable(&node);
         return Ok(Some(UnavailableNode {
             node,

@@ -2,17 +2,18 @@
 
 use super::{
     apply::Act,
+    candidate,
     context::{Context, OTHERS, STEPS},
     fast_expand,
     node_health::away,
-    placement, report,
+    report,
 };
 use crate::{
-    cache::nodes::{Asker, NoNode},
     client::{error_message, is_conflict, is_refused},
     decide::{Step, decide},
     k8s::claim,
     observe::{self, Live},
+    placement::{Asker, NoNode},
     runtime::{backoff::Backoff, work_queue::Outcome},
 };
 use anyhow::Result;
@@ -143,7 +144,7 @@ async fn next(context: &Context, name: &str, live: &mut Live) -> Result<Step> {
     else {
         return Ok(step);
     };
-    let found = placement::hostname_of(&context.client, &node_volume.spec.node).await;
+    let found = candidate::hostname_of(&context.client, &node_volume.spec.node).await;
     if let Err(error) = &found {
         report::waits(context, live, &error_message(error));
     }

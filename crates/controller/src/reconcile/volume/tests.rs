@@ -1,9 +1,9 @@
 use super::*;
 use crate::{
     api::{v1alpha1::NodeVolume, well_known::PROVISIONED_BY},
-    cache::nodes::Nodes,
     client::{Budget, Fence, connect},
     drivers::Ours,
+    placement::Nodes,
     runtime::work_queue::Outcome,
     support::metrics::Metrics,
 };

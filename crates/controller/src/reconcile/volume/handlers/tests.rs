@@ -1,5 +1,5 @@
 use super::*;
-use crate::{cache::nodes::Nodes, drivers::Ours, support::metrics::Metrics};
+use crate::{drivers::Ours, placement::Nodes, support::metrics::Metrics};
 use http::{Request, Response};
 use kube::{Client, client::Body};
 use serde_json::{from_value, json};

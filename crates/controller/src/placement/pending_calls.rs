@@ -23,7 +23,7 @@ type Place = (String, String);
 
 /// What is waited for.
 #[derive(Debug, Default)]
-pub(super) struct Hanging {
+pub(super) struct PendingCalls {
     calls: BTreeMap<Place, Calls>,
     /// Where each open NodeVolume is, by its name: while a watch was broken it may have been made anew elsewhere.
     places: BTreeMap<String, Place>,
@@ -54,7 +54,7 @@ struct Open {
     told: bool,
 }
 
-impl Hanging {
+impl PendingCalls {
     /// A NodeVolume is there, as seen.
     pub fn seen(&mut self, node_volume: &NodeVolume) {
         let place = (
@@ -215,7 +215,7 @@ impl Open {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cache::nodes::tests::{mute, nodes, of};
+    use crate::placement::tests::{mute, nodes, of};
     use flexvol_sdk::Bytes;
     use serde_json::{Value, from_value, json};
 
@@ -239,7 +239,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_node_volume_that_is_not_answered_for_a_minute_tells_that_its_driver_hangs() {
-        let mut all = Hanging::default();
+        let mut all = PendingCalls::default();
         all.seen(&node_volume("one", "Present", &json!({})));
         tokio::time::advance(LONG / 2).await;
         all.seen(&node_volume("one", "Present", &json!({})));
@@ -259,7 +259,7 @@ mod tests {
 
     #[test]
     fn a_driver_that_was_killed_hangs_until_it_has_made_or_refused_something() {
-        let mut all = Hanging::default();
+        let mut all = PendingCalls::default();
         let made = json!({"state": "Present", "size": 2, "observedGeneration": 1});
         all.seen(&node_volume("one", "Present", &failed("uncertain", 1)));
         assert!(all.has("n", "a/b"));
@@ -282,7 +282,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_deletion_that_is_not_done_stalls_and_what_waits_for_its_turn_does_not() {
         const LONGEST: Duration = Duration::from_secs(800);
-        let mut all = Hanging::default();
+        let mut all = PendingCalls::default();
         let made = json!({"state": "Present", "size": 2, "observedGeneration": 1});
         for name in ["one", "two"] {
             all.seen(&node_volume(name, "Present", &json!({})));
@@ -311,7 +311,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_node_that_answers_and_makes_nothing_counts_as_hanging_until_an_hour_after() {
-        let mut all = Hanging::default();
+        let mut all = PendingCalls::default();
         let longest = LONG * 13;
         for class in ["retryable", "uncertain", "retryable", "retryable"] {
             all.seen(&node_volume("one", "Present", &failed(class, 1)));
@@ -345,7 +345,7 @@ mod tests {
     async fn a_node_volume_that_is_of_another_node_when_it_is_seen_again_is_waited_for_there_alone()
     {
         for answer in [json!({}), json!({"state": "Present", "size": 2})] {
-            let mut all = Hanging::default();
+            let mut all = PendingCalls::default();
             all.seen(&node_volume("one", "Present", &json!({})));
             let mut anew = node_volume("one", "Present", &answer);
             anew.spec.node = "m".to_owned();

@@ -5,8 +5,8 @@
 use super::node_state::{self, NodeState};
 use crate::{
     api::well_known::{HOSTNAME, hostname},
-    cache::nodes::{Asker, Bar, NoNode, Nodes},
     k8s::node::TOO_LARGE,
+    placement::{Asker, Bar, NoNode, Nodes},
 };
 use anyhow::{Context, Result};
 use flexvol_sdk::Bytes;

@@ -114,7 +114,7 @@ impl fmt::Display for Silence {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cache::nodes::SILENCE;
+    use crate::placement::SILENCE;
 
     #[test]
     fn whoever_has_not_listened_goes_by_what_the_agent_says_of_the_time() {

@@ -1,6 +1,6 @@
 //! Which node gets a volume.
 
-use super::{Asker, NoNode, NodeRecord, Nodes, Silence, room::Estimate};
+use super::{Asker, NoNode, NodeRecord, Nodes, Silence, estimate::Estimate};
 use crate::{
     api::well_known::checksum,
     k8s::node::{is_cordoned, taints},
@@ -155,7 +155,7 @@ impl Nodes {
         };
         let heard = || able().filter(|(_, known)| known.may_be_asked(self.silence));
         let answers = heard().next().is_some();
-        let hanging = self.hanging();
+        let calls = self.pending_calls();
         let mut others = Vec::new();
         let mut candidates = Vec::new();
         for (node, known) in heard() {
@@ -171,7 +171,7 @@ impl Nodes {
                     node,
                     room: known.room(driver, class),
                     bar,
-                    doubtful: hanging.has(node, driver)
+                    doubtful: calls.has(node, driver)
                         || failing.is_some_and(|failing| failing.for_namespace(asker.namespace)),
                     load: known.load.sum(),
                     turn: checksum(&format!("{}/{node}", asker.volume)),

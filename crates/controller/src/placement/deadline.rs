@@ -29,7 +29,7 @@ impl Nodes {
             .map(|(name, known)| (name.clone(), said(&known.status)))
             .collect();
         let of_node = |node: &str| longest(self.silence, said.get(node).copied().flatten());
-        self.hanging().stalled(of_node)
+        self.pending_calls().stalled(of_node)
     }
 
     /// What is said of a NodeVolume of which nothing has come for too long.
@@ -41,8 +41,8 @@ impl Nodes {
             .map(|known| known.status.deadline_seconds);
         let longest = longest(self.silence, said.flatten());
         let name = node_volume.metadata.name.as_deref().unwrap_or_default();
-        let hanging = self.hanging();
-        let stalls = hanging.is_stalled(&spec.node, &spec.driver, name, longest);
+        let calls = self.pending_calls();
+        let stalls = calls.is_stalled(&spec.node, &spec.driver, name, longest);
         stalls.then(|| match spec.state {
             StorageState::Present => format!(
                 "node {} has not made the volume in {} s, whatever it says; another node is asked",
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
     use crate::{
         api::v1alpha1::StorageNode,
-        cache::nodes::{SILENCE, tests::nodes},
+        placement::{SILENCE, tests::nodes},
     };
     use serde_json::{from_value, json};
 

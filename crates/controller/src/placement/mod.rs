@@ -5,30 +5,30 @@
 //! hosts are never compared. So a new leader takes an agent for alive until it has waited as long itself, but for
 //! one whose last words are so old that no two clocks differ by that.
 
-mod choice;
+mod deadline;
+mod estimate;
 mod failing;
 mod full;
 mod gone;
-mod hanging;
 mod load;
-mod patience;
-mod room;
+mod pending_calls;
+mod selection;
 mod silence;
 
-pub(crate) use choice::Bar;
+pub use estimate::Room;
 pub use failing::Asker;
-pub use room::Room;
+pub(crate) use selection::Bar;
 pub use silence::Silence;
 
 use crate::api::v1alpha1::{NodeVolume, StorageNode, StorageNodeStatus};
+use estimate::Estimate;
 use failing::Failing;
 use flexvol_sdk::{Bytes, ErrorClass};
 use full::Full;
 use gone::Gone;
-use hanging::Hanging;
 use k8s_openapi::jiff::Timestamp;
 use load::Load;
-use room::Estimate;
+use pending_calls::PendingCalls;
 use std::{
     collections::BTreeMap,
     fmt,
@@ -52,7 +52,7 @@ pub struct Nodes {
     /// Since when this process listens to agents: one that waits to lead does not.
     listens: OnceLock<Instant>,
     /// NodeVolumes may be seen before their nodes.
-    hanging: Mutex<Hanging>,
+    pending_calls: Mutex<PendingCalls>,
     /// The UIDs of classes, by name.
     classes: Mutex<BTreeMap<String, String>>,
     silence: Duration,
@@ -94,7 +94,7 @@ impl Nodes {
             all: Mutex::default(),
             gone: Mutex::default(),
             listens: OnceLock::new(),
-            hanging: Mutex::default(),
+            pending_calls: Mutex::default(),
             classes: Mutex::default(),
             silence,
         }
@@ -171,7 +171,7 @@ impl Nodes {
         if let Some(known) = all.remove(name) {
             self.gone().insert(name.to_owned(), Gone::from(known));
         }
-        self.hanging().forget(name);
+        self.pending_calls().forget(name);
     }
 
     /// The node that the scheduler chose, if its agent can make volumes of the driver.
@@ -202,7 +202,7 @@ impl Nodes {
 
     /// A NodeVolume of a node is as seen.
     pub(crate) fn node_volume_seen(&self, node_volume: &NodeVolume) {
-        self.hanging().seen(node_volume);
+        self.pending_calls().seen(node_volume);
     }
 
     /// A class is as seen. What nodes could not make of one of its name that it has replaced says nothing of it.
@@ -230,7 +230,7 @@ impl Nodes {
 
     /// NodeVolumes of these names are there no more.
     pub(crate) fn node_volumes_gone<'a>(&self, names: impl Iterator<Item = &'a str>) {
-        self.hanging().gone(names);
+        self.pending_calls().gone(names);
     }
 
     /// A node's driver had no room for a volume of this size.
@@ -281,8 +281,10 @@ impl Nodes {
         }
     }
 
-    fn hanging(&self) -> MutexGuard<'_, Hanging> {
-        self.hanging.lock().unwrap_or_else(PoisonError::into_inner)
+    fn pending_calls(&self) -> MutexGuard<'_, PendingCalls> {
+        self.pending_calls
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Taken after the others.
