@@ -35,7 +35,7 @@ const SILENCE: Duration = Duration::from_secs(300);
 const BURST: u32 = 25;
 const ONE_MORE: Duration = Duration::from_secs(300);
 
-/// How much is remembered; of the rest people may be told twice.
+/// How much is remembered; of the rest people may be recorded twice.
 const REMEMBERED: usize = 10_000;
 
 /// How many events may wait for the API server. More are dropped: work goes before words.
@@ -49,10 +49,10 @@ const LONGEST_HEAD: usize = 253 - 17;
 pub struct EventRecorder {
     component: &'static str,
     sender: Sender<Event>,
-    told: Mutex<RecentEvents>,
+    recorded: Mutex<RecentEvents>,
 }
 
-/// What was told lately.
+/// What was recorded lately.
 #[derive(Debug, Default)]
 struct RecentEvents {
     /// When these words, with their object, were said last.
@@ -63,7 +63,7 @@ struct RecentEvents {
 
 /// Whether something went well.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Tone {
+pub enum EventType {
     /// It did.
     Normal,
     /// It did not.
@@ -79,15 +79,15 @@ impl EventRecorder {
         EventRecorder {
             component,
             sender,
-            told: Mutex::default(),
+            recorded: Mutex::default(),
         }
     }
 
     /// Says something about an object, unless it was said lately.
-    pub fn say<K: Resource<DynamicType = ()>>(
+    pub fn record<K: Resource<DynamicType = ()>>(
         &self,
         object: &K,
-        tone: Tone,
+        event_type: EventType,
         reason: &str,
         message: &str,
     ) {
@@ -95,12 +95,12 @@ impl EventRecorder {
         let uid = meta.uid.clone().unwrap_or_default();
         let sum = checksum(&format!("{uid}/{reason}/{message}"));
         let now = Instant::now();
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        if !told.is_news(sum, now) {
+        let mut recorded = self.recorded.lock().unwrap_or_else(PoisonError::into_inner);
+        if !recorded.is_news(sum, now) {
             return;
         }
-        let too_many = tone == Tone::Warning && !told.may_warn(checksum(&uid), now);
-        drop(told);
+        let too_many = event_type == EventType::Warning && !recorded.may_warn(checksum(&uid), now);
+        drop(recorded);
         if too_many {
             let of = meta.name.as_deref().unwrap_or_default();
             log::warn(
@@ -130,7 +130,7 @@ impl EventRecorder {
             },
             reason: Some(reason.to_owned()),
             message: Some(message.chars().take(1000).collect()),
-            type_: Some(format!("{tone:?}")),
+            type_: Some(format!("{event_type:?}")),
             count: Some(1),
             first_timestamp: Some(now.clone()),
             last_timestamp: Some(now),
@@ -247,17 +247,17 @@ mod tests {
 
     #[test]
     fn what_is_new_is_said_and_not_again_for_a_while() {
-        let (mut told, now) = (RecentEvents::default(), Instant::now());
-        assert!(told.is_news(1, now));
-        assert!(!told.is_news(1, now + SILENCE / 2));
-        assert!(told.is_news(2, now + SILENCE / 2));
-        assert!(told.is_news(1, now + SILENCE));
+        let (mut recorded, now) = (RecentEvents::default(), Instant::now());
+        assert!(recorded.is_news(1, now));
+        assert!(!recorded.is_news(1, now + SILENCE / 2));
+        assert!(recorded.is_news(2, now + SILENCE / 2));
+        assert!(recorded.is_news(1, now + SILENCE));
     }
 
     #[test]
     fn an_object_that_is_warned_of_again_and_again_has_some_events_and_no_flood() {
-        let (mut told, now) = (RecentEvents::default(), Instant::now());
-        let mut warn = |object: u64, after: Duration| told.may_warn(object, now + after);
+        let (mut recorded, now) = (RecentEvents::default(), Instant::now());
+        let mut warn = |object: u64, after: Duration| recorded.may_warn(object, now + after);
         for _ in 0..BURST {
             assert!(warn(1, Duration::ZERO));
         }
@@ -302,10 +302,10 @@ mod tests {
 
     #[test]
     fn what_is_remembered_is_bounded() {
-        let (mut told, now) = (RecentEvents::default(), Instant::now());
+        let (mut recorded, now) = (RecentEvents::default(), Instant::now());
         for sum in 0..u64::try_from(REMEMBERED).unwrap() * 3 {
-            assert!(told.is_news(sum, now) && told.may_warn(sum, now));
+            assert!(recorded.is_news(sum, now) && recorded.may_warn(sum, now));
         }
-        assert!(told.words.len() <= REMEMBERED && told.objects.len() <= REMEMBERED);
+        assert!(recorded.words.len() <= REMEMBERED && recorded.objects.len() <= REMEMBERED);
     }
 }

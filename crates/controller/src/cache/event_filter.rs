@@ -30,7 +30,7 @@ pub(crate) struct ClaimSummary {
     request: Bytes,
     /// It changes below the request where kubelet ends a growth that a larger one has overtaken.
     capacity: Bytes,
-    awaits_node: bool,
+    file_system_resize_pending: bool,
     /// Kubernetes' own expander may take it back where the storage still fails to grow.
     failure: Option<String>,
     looks: Looks,
@@ -105,7 +105,7 @@ impl ClaimSummary {
             node: claim::selected_node(claim).map(str::to_owned),
             request: claim::request(&spec).unwrap_or_default(),
             capacity: claim::capacity(claim),
-            awaits_node: claim::awaits_node(claim).is_some(),
+            file_system_resize_pending: claim::file_system_resize_pending(claim).is_some(),
             failure: claim::failure(claim),
             looks: Looks::default(),
         }
@@ -152,12 +152,12 @@ impl ClaimSummary {
             return News::Changed;
         };
         let same = ClaimSummary {
-            awaits_node: self.awaits_node,
+            file_system_resize_pending: self.file_system_resize_pending,
             version: self.version.clone(),
             looks: self.looks.clone(),
             ..before.clone()
         };
-        if *self != same || before.awaits_node && !self.awaits_node {
+        if *self != same || before.file_system_resize_pending && !self.file_system_resize_pending {
             News::Changed
         } else if self.volume.is_none() && self.version != before.version {
             News::Touched
@@ -179,9 +179,13 @@ mod tests {
     use crate::api::well_known::SELECTED_NODE;
     use serde_json::{from_value, json};
 
-    fn seen(capacity: &str, awaits_node: bool) -> ClaimSummary {
+    fn seen(capacity: &str, file_system_resize_pending: bool) -> ClaimSummary {
         let pending = json!([{"type": "FileSystemResizePending", "status": "True"}]);
-        let conditions = if awaits_node { pending } else { json!([]) };
+        let conditions = if file_system_resize_pending {
+            pending
+        } else {
+            json!([])
+        };
         let claim = json!({
             "spec": {"volumeName": "pv", "resources": {"requests": {"storage": "3Gi"}}},
             "status": {

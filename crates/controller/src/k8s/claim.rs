@@ -86,7 +86,7 @@ pub(crate) fn capacity(claim: &PersistentVolumeClaim) -> Bytes {
 
 /// The size that the claim says kubelet has to grow its file system to. Releases without
 /// `allocatedResources` take the size from the persistent volume, and the request is what that has.
-pub(crate) fn awaits_node(claim: &PersistentVolumeClaim) -> Option<Bytes> {
+pub(crate) fn file_system_resize_pending(claim: &PersistentVolumeClaim) -> Option<Bytes> {
     condition(claim, FILE_SYSTEM_RESIZE_PENDING)?;
     let status = claim.status.as_ref()?;
     let of_storage = status

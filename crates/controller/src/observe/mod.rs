@@ -14,7 +14,7 @@ use crate::{
     decide::{self, Binding, Observed, Reclaim, UnavailableNode},
     drivers::Ours,
     k8s::{
-        claim::{self, awaits_node, capacity, failure, is_bound, is_expanding},
+        claim::{self, capacity, failure, file_system_resize_pending, is_bound, is_expanding},
         class,
         meta::{has_finalizer, storage, uid},
         volume::{claimed_by, is_ours, lost_its_claim},
@@ -253,7 +253,7 @@ impl Live {
                 .and_then(|class| class::beyond(class, request.max(capacity)))
                 .or_else(|| class::forbids(class, claim)),
             max_size: class.and_then(class::most),
-            file_system_resize_pending: awaits_node(claim),
+            file_system_resize_pending: file_system_resize_pending(claim),
             resize_failure: failure(claim),
         }
     }

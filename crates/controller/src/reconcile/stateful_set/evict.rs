@@ -14,7 +14,7 @@ use crate::{
     api::well_known::RESIZE_FAILED,
     client::{Refusal, refusal},
     drivers::Ours,
-    events::{EventRecorder, Tone},
+    events::{EventRecorder, EventType},
     k8s::stateful_set::restarts,
     runtime::{backoff::Backoff, work_queue::Outcome},
     support::log,
@@ -81,9 +81,11 @@ impl Evictions {
             pod.is_some_and(|pod| pod.ordinal == seen.last)
         };
         let tone = match why {
-            Why::InVain { .. } | Why::Large(_) => Some(Tone::Warning),
-            Why::Rolls | Why::Revision(_) | Why::Unready(_) | Why::KeptOut(_) => Some(Tone::Normal),
-            Why::Going(pod) if !its_own(pod) => Some(Tone::Normal),
+            Why::InVain { .. } | Why::Large(_) => Some(EventType::Warning),
+            Why::Rolls | Why::Revision(_) | Why::Unready(_) | Why::KeptOut(_) => {
+                Some(EventType::Normal)
+            }
+            Why::Going(pod) if !its_own(pod) => Some(EventType::Normal),
             _ => None,
         };
         let text = format!(
@@ -94,10 +96,10 @@ impl Evictions {
         log::info("a pod waits to grow", &[("why", &text)]);
         if let Some(tone) = tone {
             let reason = match tone {
-                Tone::Normal => "Resizing",
-                Tone::Warning => RESIZE_FAILED,
+                EventType::Normal => "Resizing",
+                EventType::Warning => RESIZE_FAILED,
             };
-            self.events.say(set, tone, reason, &text);
+            self.events.record(set, tone, reason, &text);
         }
         match why {
             Why::MayExpand(rest) => Outcome::After(*rest),
@@ -131,7 +133,8 @@ impl Evictions {
                 self.stopped.add(&namespace, &seen.claims);
                 log::info("a pod is stopped", &[("pod", name), ("claims", &claims)]);
                 let text = format!("pod {name} was evicted; until it is back, {claims} can grow");
-                self.events.say(set, Tone::Normal, "Resizing", &text);
+                self.events
+                    .record(set, EventType::Normal, "Resizing", &text);
                 return Ok(Outcome::After(SOON));
             }
             // It has gone, or is another one.
@@ -146,7 +149,8 @@ impl Evictions {
             refusal_message(&refused)
         );
         log::warn("a pod is not stopped", &[("why", &text)]);
-        self.events.say(set, Tone::Warning, RESIZE_FAILED, &text);
+        self.events
+            .record(set, EventType::Warning, RESIZE_FAILED, &text);
         Ok(Outcome::InVain(backoff(&refused)))
     }
 }

@@ -17,7 +17,7 @@ use crate::{
     api::well_known::{RESIZE_FAILED, checksum},
     client::{Read, Refusal, error_message, refusal},
     drivers::Ours,
-    events::{EventRecorder, Tone},
+    events::{EventRecorder, EventType},
     k8s::stateful_set::{ordinals, restarts, wanted},
     runtime::{
         backoff::Backoff,
@@ -231,7 +231,8 @@ impl Reconciler {
     fn tell_mistakes(&self, set: &StatefulSet) {
         let mistakes = wanted(set).into_iter().filter_map(|(_, size)| size.err());
         for why in restarts(set).err().into_iter().chain(mistakes).take(5) {
-            self.events.say(set, Tone::Warning, RESIZE_FAILED, &why);
+            self.events
+                .record(set, EventType::Warning, RESIZE_FAILED, &why);
         }
     }
 
@@ -250,7 +251,8 @@ impl Reconciler {
             return Ok(Need::Nothing);
         };
         let failed = |why: &str| {
-            self.events.say(set, Tone::Warning, RESIZE_FAILED, why);
+            self.events
+                .record(set, EventType::Warning, RESIZE_FAILED, why);
         };
         if cut {
             failed(&format!(
@@ -280,7 +282,8 @@ impl Reconciler {
                     Ok(_) => {
                         let what = format!("claim {name} was asked to grow to {size}");
                         log::info("a set grows", &[("set", &set.name_any()), ("claim", name)]);
-                        self.events.say(set, Tone::Normal, "Resizing", &what);
+                        self.events
+                            .record(set, EventType::Normal, "Resizing", &what);
                     }
                     Err(error) if refusal(&error) == Refusal::Changed => return Ok(Need::Time),
                     // Its class does not allow it, or a quota: the others may grow all the same.

@@ -12,7 +12,7 @@ use crate::{
     client::{Read, fields::page, paginate},
     decide::{self, Answer, StorageState},
     drivers::Ours,
-    events::{EventRecorder, Tone},
+    events::{EventRecorder, EventType},
     k8s::{
         claim::{condition, failure, is_expanding, request},
         meta::uid,
@@ -46,7 +46,7 @@ pub(super) async fn read_set(
     };
     if cut {
         let why = "the set is too large to be understood, so its claims are left alone; shorten its selector and its lists of templates and grow annotations";
-        events.say(&set, Tone::Warning, RESIZE_FAILED, why);
+        events.record(&set, EventType::Warning, RESIZE_FAILED, why);
     }
     Ok((!cut).then_some(set))
 }

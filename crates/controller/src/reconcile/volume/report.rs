@@ -2,7 +2,7 @@
 
 use super::context::Context;
 use crate::{
-    api::well_known::RESIZE_FAILED, decide::Step, events::Tone, k8s::volume, observe::Live,
+    api::well_known::RESIZE_FAILED, decide::Step, events::EventType, k8s::volume, observe::Live,
     support::log,
 };
 
@@ -39,21 +39,23 @@ pub(super) fn waits(context: &Context, live: &Live, why: &str) {
         (Some(claim), None) => {
             context
                 .events
-                .say(claim, Tone::Warning, "ProvisioningFailed", why);
+                .record(claim, EventType::Warning, "ProvisioningFailed", why);
         }
         (Some(claim), Some(_)) => {
-            context.events.say(claim, Tone::Warning, RESIZE_FAILED, why);
+            context
+                .events
+                .record(claim, EventType::Warning, RESIZE_FAILED, why);
         }
         (None, Some(volume)) => {
             context
                 .events
-                .say(volume, Tone::Warning, "VolumeFailedDelete", why);
+                .record(volume, EventType::Warning, "VolumeFailedDelete", why);
         }
         (None, None) => {
             if let Some(node_volume) = &live.node_volume {
                 context
                     .events
-                    .say(node_volume, Tone::Warning, "StorageStays", why);
+                    .record(node_volume, EventType::Warning, "StorageStays", why);
             }
         }
     }
@@ -62,7 +64,9 @@ pub(super) fn waits(context: &Context, live: &Live, why: &str) {
 fn tell_done(context: &Context, live: &Live, step: &Step) {
     let Some(claim) = &live.claim else { return };
     let normal = |reason: &str, message: &str| {
-        context.events.say(claim, Tone::Normal, reason, message);
+        context
+            .events
+            .record(claim, EventType::Normal, reason, message);
     };
     match step {
         Step::CreateVolume => normal("ProvisioningSucceeded", "storage and volume were made"),
