@@ -1,4 +1,4 @@
-//! How much a time-boxed test may do.
+//! How much a run does: which share of its tests, and how much of a time-boxed one.
 
 use std::{
     env,
@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The time box of each test that has more points than anybody waits for.
+/// The share of a layer's tests, and the time box of each test that has more points than anybody waits for.
 #[derive(Clone, Debug)]
 pub struct Budget {
     /// What one such test may take.
@@ -17,6 +17,8 @@ pub struct Budget {
     pub name: String,
     /// No time box: every point.
     pub every_point: bool,
+    /// Which share of the tests, and of how many.
+    pub share: (usize, usize),
 }
 
 /// Says how far a run of every point has come, at most once a minute.
@@ -50,7 +52,7 @@ pub fn budget() -> &'static Budget {
 }
 
 impl Budget {
-    /// Splits `--seconds N`, `--seed S` and `--every-point` off the arguments. A seed is any text, such
+    /// Splits `--seconds N`, `--seed S`, `--every-point` and `--share K/N` off the arguments. A seed is any text, such
     /// as a commit.
     fn new(arguments: &[String]) -> (Budget, Vec<String>) {
         let mut budget = Budget {
@@ -58,6 +60,7 @@ impl Budget {
             seed: seed("1"),
             name: "1".to_owned(),
             every_point: false,
+            share: (1, 1),
         };
         let mut rest = Vec::new();
         let mut arguments = arguments.iter().cloned();
@@ -72,6 +75,14 @@ impl Budget {
                 "--seed" => {
                     budget.name = value("which seed?");
                     budget.seed = seed(&budget.name);
+                }
+                "--share" => {
+                    let value = value("which one, of how many?");
+                    let share = value
+                        .split_once('/')
+                        .and_then(|(one, of)| Some((one.parse().ok()?, of.parse().ok()?)))
+                        .filter(|(one, of)| (1..=*of).contains(one));
+                    budget.share = share.expect("--share takes 1/2 or 2/2, for example");
                 }
                 "--seconds" => {
                     let seconds = value("how many?")
@@ -130,12 +141,15 @@ mod tests {
             "--seed",
             "abc",
             "--every-point",
+            "--share",
+            "2/3",
             "x",
         ];
         let (budget, rest) = Budget::new(&line.map(str::to_owned));
         assert_eq!(rest, ["node", "--exact", "x"]);
         assert_eq!(budget.each, Duration::from_secs(3));
         assert!(budget.every_point);
+        assert_eq!(budget.share, (2, 3));
         assert_eq!(budget.seed, seed("abc"));
         assert_ne!(budget.seed, seed("abd"));
         assert_eq!(seed(&budget.seed.to_string()), budget.seed);
