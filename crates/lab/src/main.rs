@@ -90,7 +90,7 @@ enum Kubernetes {
         /// How many releases at a time
         #[arg(long, value_name = "N", default_value_t = 1)]
         jobs: usize,
-        /// Also write what these releases did into docs/kubernetes.md, and the newest one's into docs/cluster.md
+        /// Also write what these releases did into docs/evidence/kubernetes.md, and the newest one's into docs/evidence/requirements.md
         #[arg(long)]
         write: bool,
         /// For the scenarios, after --: --seed S, --seconds N or --every-point

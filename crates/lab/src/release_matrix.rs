@@ -20,7 +20,7 @@ use std::{
 };
 
 /// The document with the table, and what stands before the table in it.
-const DOCUMENT: &str = "docs/kubernetes.md";
+const DOCUMENT: &str = "docs/evidence/kubernetes.md";
 const MARK: &str = "<!-- scripts/lab kubernetes test --write -->\n";
 
 /// Held while contract tests run.

@@ -14,7 +14,7 @@ use std::{fs, path::PathBuf};
 const REQUIREMENTS: &str = include_str!("../../../tests/kubernetes/requirements.tsv");
 
 /// The document with the table, and what stands before the table in it.
-const DOCUMENT: &str = "docs/cluster.md";
+const DOCUMENT: &str = "docs/evidence/requirements.md";
 const MARK: &str = "<!-- scripts/lab kubernetes requirements REPORT -->\n";
 
 /// Write the table of requirements, with the results of a run

@@ -162,7 +162,7 @@ fn document() -> String {
 
 #[test]
 fn the_matrix_in_the_documents_is_what_decide_answers() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/idempotency.md");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/callout-states.md");
     let document = document();
     if std::env::var_os("FLEXVOL_BLESS").is_some() {
         fs::create_dir_all(path.parent().expect("docs")).expect("make docs");
@@ -171,6 +171,6 @@ fn the_matrix_in_the_documents_is_what_decide_answers() {
     let written = fs::read_to_string(&path).expect("read the matrix");
     assert!(
         written == document,
-        "docs/idempotency.md is not what decide answers; run with FLEXVOL_BLESS=1"
+        "docs/reference/callout-states.md is not what decide answers; run with FLEXVOL_BLESS=1"
     );
 }
