@@ -30,6 +30,8 @@ tests! {
         => unknown;
     "pieces: an image in more pieces than are looked at grows by blocks of its own, also in a full pool", &[Need::Root, XFS]
         => grown;
+    "pieces: what an image on btrfs shares is asked once for each extent of the disk, and not for each piece", ON_BTRFS
+        => asked_once;
     "pieces: a shared image in many pieces is parted in few steps", TRACED => parted_at_once;
     "pieces: what is copied while a volume gets back what it lost takes nobody's space", TRACED
         => copied_meanwhile;
@@ -40,6 +42,11 @@ pub const TRACED: &[Need] = &[
     Need::Root,
     XFS,
     Need::Tool("mkfs.ext4", "e2fsprogs"),
+    Need::Tool("strace", "strace"),
+];
+const ON_BTRFS: &[Need] = &[
+    Need::Root,
+    Need::Tool("mkfs.btrfs", "btrfs-progs"),
     Need::Tool("strace", "strace"),
 ];
 pub const MIB: u64 = 1 << 20;
@@ -86,6 +93,35 @@ fn cut(sandbox: &Sandbox, image: &Path) {
     file.sync_all().unwrap();
     settle(sandbox);
     assert!(blocks(image) >= size);
+}
+
+/// Linux 6.1 looks at all pieces of an extent to answer for one.
+fn asked_once(_: &Points) {
+    let sandbox = sandbox_with(PoolFilesystem {
+        kind: "btrfs",
+        mebibytes: 4096,
+        quotas: false,
+    });
+    let driver = install(&sandbox, "");
+    let volume = PersistentVolume::provision(&driver, "a", "xfs", 300 * MIB);
+    cut(&sandbox, &volume.image(&sandbox));
+    let trace = sandbox.path("trace");
+    let traced = trace.to_str().unwrap();
+    let strace = [
+        "/usr/bin/strace",
+        "-f",
+        "-qq",
+        "-e",
+        "trace=ioctl",
+        "-o",
+        traced,
+    ];
+    let reply = driver.call_through(&strace, &["capacity", "{}"]);
+    assert_eq!(reply.success().object().unwrap()["missing"], 0);
+    let trace = fs::read_to_string(trace).unwrap();
+    let asked = trace.matches("FIEMAP").count();
+    let read = trace.matches("BTRFS_IOC_TREE_SEARCH").count();
+    assert!((1..=16).contains(&asked) && read > 100, "{asked} of {read}");
 }
 
 fn looked_at(points: &Points) {

@@ -2,6 +2,7 @@
 
 pub(crate) mod attribute;
 pub(crate) mod confine;
+mod extent_map;
 pub(crate) mod extents;
 pub mod format;
 pub mod grow;

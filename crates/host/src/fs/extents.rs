@@ -2,9 +2,12 @@
 //! (`cp` makes one where it can) or a snapshot shares needs new blocks when it is written, and so does all of
 //! a file on Btrfs that is not told otherwise.
 
-use crate::{fs::subvolume::BTRFS, random, sys::fiemap};
+use super::{
+    extent_map::{Extent, ExtentMap, extent_at},
+    subvolume::BTRFS,
+};
+use crate::random;
 use flexvol_sdk::Bytes;
-use linux_raw_sys::ioctl::{FIEMAP_EXTENT_ENCODED, FIEMAP_EXTENT_LAST, FIEMAP_EXTENT_SHARED};
 use rustix::{
     fs::{FallocateFlags, IFlags, fallocate, fstatfs, ioctl_getflags},
     io::Errno,
@@ -13,11 +16,8 @@ use std::{
     fs::File,
     io, mem,
     ops::{ControlFlow, Range},
-    os::{
-        fd::{AsFd, BorrowedFd},
-        unix::fs::MetadataExt,
-    },
-    time::Instant,
+    os::{fd::AsFd, unix::fs::MetadataExt},
+    time::{Duration, Instant},
 };
 
 /// How many extents are read. Whoever may write to a volume can cut its image into pieces as small as a
@@ -68,11 +68,11 @@ impl Allowance {
     };
 }
 
-/// How many extents one call reads; XFS needs half a microsecond for each, and two where it is shared.
-const BATCH: usize = 1024;
-
 /// One sample in `e` to this power, a thousand million, misses that more is shared than it lets expect.
 const CERTAINTY: usize = 21;
+
+/// So long places are asked: Btrfs of Linux 6.1 needs milliseconds for one that is in one of many pieces.
+const SAMPLED: Duration = Duration::from_secs(1);
 
 /// XFS copies what it unshares through the page cache and keeps others from the file meanwhile.
 const STEP: u64 = 64 << 20;
@@ -90,13 +90,6 @@ pub(crate) struct Blocks {
     /// Of this it is not known, because the file is in more pieces than were read. A sample may say that it is
     /// little.
     pub(crate) unread: Bytes,
-}
-
-/// A part of a file that has blocks, below the end that was asked for.
-struct Extent {
-    start: u64,
-    length: u64,
-    flags: u32,
 }
 
 /// Whether files may share blocks on the file system of `file`.
@@ -142,9 +135,9 @@ pub(crate) fn blocks(file: &File, below: Bytes, allowance: &mut Allowance) -> io
         });
     }
     let mut found = Blocks::default();
-    let walked = walk(file.as_fd(), below.0, allowance, |extent| {
+    let walked = walk(file, below.0, allowance, |extent| {
         found.all.0 += extent.length;
-        if is_own(extent.flags) {
+        if extent.is_own() {
             found.own.0 += extent.length;
         }
         Ok(ControlFlow::Continue(()))
@@ -152,7 +145,7 @@ pub(crate) fn blocks(file: &File, below: Bytes, allowance: &mut Allowance) -> io
     match walked {
         Ok(unread) => {
             let part = below.0 - unread..below.0;
-            let doubtful = sample(file.as_fd(), part, allowance.places)?;
+            let doubtful = sample(file, part, allowance.places)?;
             found.own.0 += unread - doubtful;
             found.unread = Bytes(doubtful);
             found.all.0 += unread.min(all.saturating_sub(found.all).0);
@@ -169,34 +162,23 @@ pub(crate) fn blocks(file: &File, below: Bytes, allowance: &mut Allowance) -> io
 /// copies. No file system tells of a file that it never shared anything (XFS has such a flag,
 /// `XFS_DIFLAG2_REFLINK`, and fs/xfs/libxfs/xfs_inode_util.c, `xfs_ip2xflags`, leaves it out). So places are asked
 /// that nobody can know before: where all are the file's own, a share `f` of others went unseen with a
-/// probability of `(1 - f)^places`. Where one is not, all of it is in doubt.
-fn sample(file: BorrowedFd<'_>, part: Range<u64>, places: usize) -> io::Result<u64> {
+/// probability of `(1 - f)^asked`. Where one is not, all of it is in doubt.
+fn sample(file: &File, part: Range<u64>, places: usize) -> io::Result<u64> {
     let length = part.end.saturating_sub(part.start);
-    let Ok(parts @ 1..) = u64::try_from(places / CERTAINTY) else {
-        return Ok(length);
-    };
     if length == 0 {
         return Ok(0);
     }
-    for _ in 0..places {
+    let (began, mut asked) = (Instant::now(), 0);
+    while asked < places && began.elapsed() < SAMPLED {
         let random = random::number().map_err(io::Error::other)?;
-        if !is_own_at(file, part.start + random % length)? {
+        let found = extent_at(file, part.start + random % length)?;
+        if !found.is_some_and(|extent| extent.is_own()) {
             return Ok(length);
         }
+        asked += 1;
     }
+    let parts = u64::try_from(asked / CERTAINTY).unwrap_or(0).max(1);
     Ok(length.div_ceil(parts))
-}
-
-fn is_own_at(file: BorrowedFd<'_>, at: u64) -> io::Result<bool> {
-    let found = fiemap::extents::<1>(file, at, 1)?;
-    Ok(found.first().is_some_and(|extent| {
-        extent.start <= at && at - extent.start < extent.length && is_own(extent.flags)
-    }))
-}
-
-/// Compressed is what has less than it says.
-fn is_own(flags: u32) -> bool {
-    flags & (FIEMAP_EXTENT_SHARED | FIEMAP_EXTENT_ENCODED) == 0
 }
 
 /// Gives blocks of its own to what a file shares of its first `below` bytes, where the file system can
@@ -216,28 +198,23 @@ pub(crate) fn unshare(
     let (mut budget, mut is_left) = (budget.0, false);
     // Each call writes out what it copied, so small extents are taken together, with what is between them.
     let (mut part, mut mapped) = (0..0, 0);
-    let walked = walk(
-        file.as_fd(),
-        below.0,
-        &mut { Allowance::WITHOUT_END },
-        |extent| {
-            if extent.start != mapped || extent.start - part.start >= STEP {
-                let next = extent.start..extent.start;
-                is_left = !unshare_part(file, mem::replace(&mut part, next), end)?;
-            }
-            mapped = extent.start + extent.length;
-            if extent.flags & FIEMAP_EXTENT_SHARED != 0 && !is_left {
-                let paid = extent.length.min(budget);
-                budget -= paid;
-                part.end = extent.start + paid;
-                is_left = paid < extent.length;
-            }
-            Ok(match is_left {
-                true => ControlFlow::Break(()),
-                false => ControlFlow::Continue(()),
-            })
-        },
-    );
+    let walked = walk(file, below.0, &mut { Allowance::WITHOUT_END }, |extent| {
+        if extent.start != mapped || extent.start - part.start >= STEP {
+            let next = extent.start..extent.start;
+            is_left = !unshare_part(file, mem::replace(&mut part, next), end)?;
+        }
+        mapped = extent.end();
+        if extent.is_shared && !is_left {
+            let paid = extent.length.min(budget);
+            budget -= paid;
+            part.end = extent.start + paid;
+            is_left = paid < extent.length;
+        }
+        Ok(match is_left {
+            true => ControlFlow::Break(()),
+            false => ControlFlow::Continue(()),
+        })
+    });
     match walked.and_then(|_| unshare_part(file, part, end)) {
         Err(error) if is_unsupported(&error) => Ok(true),
         Err(error) => Err(error),
@@ -264,31 +241,30 @@ fn unshare_part(file: &File, part: Range<u64>, end: Option<Instant>) -> io::Resu
 /// Shows the extents of the first `below` bytes until it is told to end; how much of these lies behind the last that
 /// was read.
 fn walk(
-    file: BorrowedFd<'_>,
+    file: &File,
     below: u64,
     allowance: &mut Allowance,
     mut show: impl FnMut(Extent) -> io::Result<ControlFlow<()>>,
 ) -> io::Result<u64> {
-    let (mut at, mut left) = (0, allowance.each);
-    while at < below {
+    let mut map = ExtentMap::new(file, fstatfs(file)?.f_type == BTRFS)?;
+    let (mut next, mut at, mut left) = (Some(0), 0, allowance.each);
+    while let Some(from) = next.filter(|_| at < below) {
         if left == 0 && allowance.common == 0 {
             return Ok(below - at);
         }
-        let found = fiemap::extents::<BATCH>(file, at, below - at)?;
-        let Some(last) = found.last().copied() else {
-            break;
-        };
+        let found;
+        (found, next) = map.read(from, below)?;
         let beyond = found.len().saturating_sub(left);
         left = left.saturating_sub(found.len());
         allowance.common = allowance.common.saturating_sub(beyond);
         for extent in found {
             let start = extent.start.max(at);
-            let end = extent.start.saturating_add(extent.length).min(below);
+            let end = extent.end().min(below);
             if start < end {
                 let shown = show(Extent {
                     start,
                     length: end - start,
-                    flags: extent.flags,
+                    ..extent
                 })?;
                 at = end;
                 if shown.is_break() {
@@ -296,11 +272,6 @@ fn walk(
                 }
             }
         }
-        let end = last.start.saturating_add(last.length);
-        if last.flags & FIEMAP_EXTENT_LAST != 0 || end < at || last.length == 0 {
-            break;
-        }
-        at = end;
     }
     Ok(0)
 }

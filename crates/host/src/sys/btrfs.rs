@@ -1,6 +1,7 @@
 //! Subvolumes of Btrfs and what their quota groups allow (linux/btrfs.h, linux/btrfs_tree.h).
 #![allow(unsafe_code)]
 
+use super::btrfs_tree::{Part, search, word};
 use linux_raw_sys::{
     btrfs::{
         BTRFS_FIRST_FREE_OBJECTID, BTRFS_QGROUP_INFO_KEY, BTRFS_QGROUP_LIMIT_KEY,
@@ -8,14 +9,13 @@ use linux_raw_sys::{
         BTRFS_QGROUP_STATUS_FLAG_ON, BTRFS_QGROUP_STATUS_FLAG_RESCAN, BTRFS_QGROUP_STATUS_KEY,
         BTRFS_QUOTA_TREE_OBJECTID, BTRFS_SUBVOL_RDONLY, btrfs_ioctl_ino_lookup_args,
         btrfs_ioctl_qgroup_create_args, btrfs_ioctl_qgroup_limit_args,
-        btrfs_ioctl_quota_rescan_args, btrfs_ioctl_search_args, btrfs_ioctl_search_key,
-        btrfs_ioctl_vol_args, btrfs_qgroup_limit,
+        btrfs_ioctl_quota_rescan_args, btrfs_ioctl_vol_args, btrfs_qgroup_limit,
     },
     ioctl::{
         BTRFS_IOC_INO_LOOKUP, BTRFS_IOC_QGROUP_CREATE, BTRFS_IOC_QGROUP_LIMIT,
         BTRFS_IOC_QUOTA_RESCAN_STATUS, BTRFS_IOC_SNAP_DESTROY, BTRFS_IOC_START_SYNC,
         BTRFS_IOC_SUBVOL_CREATE, BTRFS_IOC_SUBVOL_GETFLAGS, BTRFS_IOC_SUBVOL_SETFLAGS,
-        BTRFS_IOC_TREE_SEARCH, BTRFS_IOC_WAIT_SYNC,
+        BTRFS_IOC_WAIT_SYNC,
     },
 };
 use rustix::{
@@ -157,7 +157,7 @@ pub(crate) fn accounting(file: BorrowedFd<'_>) -> io::Result<Accounting> {
     let told = || {
         // version, generation, flags, rescan
         let status = item(file, BTRFS_QGROUP_STATUS_KEY, 0)?;
-        let flags = status.and_then(|status| word(&status, 2)).unwrap_or(0);
+        let flags = status.and_then(|status| word(&status, 16)).unwrap_or(0);
         let has = |flag: u32| flags & u64::from(flag) != 0;
         Ok(match has(BTRFS_QGROUP_STATUS_FLAG_ON) {
             false => Accounting::Off,
@@ -205,73 +205,29 @@ pub(crate) fn usage(file: BorrowedFd<'_>, subvolume: u64) -> io::Result<Usage> {
     let limit = item(file, BTRFS_QGROUP_LIMIT_KEY, subvolume)?.and_then(|limit| {
         let flags = word(&limit, 0)?;
         let is_set = flags & u64::from(BTRFS_QGROUP_LIMIT_MAX_RFER) != 0;
-        word(&limit, 1).filter(|most| is_set && *most != NONE)
+        word(&limit, 8).filter(|most| is_set && *most != NONE)
     });
     // generation, rfer, rfer_cmpr, excl, excl_cmpr
     let info = item(file, BTRFS_QGROUP_INFO_KEY, subvolume)?;
     Ok(Usage {
         limit,
-        exclusive: info.and_then(|info| word(&info, 3)).unwrap_or(0),
+        exclusive: info.and_then(|info| word(&info, 24)).unwrap_or(0),
     })
 }
 
 /// One item of the tree of quotas; `None` also where there is no such tree (ENOENT).
 fn item(file: BorrowedFd<'_>, kind: u32, offset: u64) -> io::Result<Option<Vec<u8>>> {
-    const HEADER: usize = 32;
-    let mut arguments = btrfs_ioctl_search_args {
-        key: btrfs_ioctl_search_key {
-            tree_id: BTRFS_QUOTA_TREE_OBJECTID.into(),
-            min_objectid: 0,
-            max_objectid: 0,
-            min_offset: offset,
-            max_offset: offset,
-            min_transid: 0,
-            max_transid: u64::MAX,
-            min_type: kind,
-            max_type: kind,
-            nr_items: 1,
-            unused: 0,
-            unused1: 0,
-            unused2: 0,
-            unused3: 0,
-            unused4: 0,
-        },
-        buf: [0; 3992],
+    let part = Part {
+        tree: BTRFS_QUOTA_TREE_OBJECTID.into(),
+        object: 0,
+        kind,
+        offsets: offset..=offset,
     };
-    // SAFETY: BTRFS_IOC_TREE_SEARCH reads and writes one `btrfs_ioctl_search_args`, for which
-    // every bit pattern is a value.
-    let searched = unsafe {
-        ioctl::ioctl(
-            file,
-            ioctl::Updater::<BTRFS_IOC_TREE_SEARCH, _>::new(&mut arguments),
-        )
-    };
-    match searched {
-        Ok(()) if arguments.key.nr_items > 0 => {}
-        Ok(()) | Err(Errno::NOENT) => return Ok(None),
-        Err(error) => return Err(error),
+    match search(file, part) {
+        Ok(items) => Ok(items.into_iter().next().map(|item| item.bytes)),
+        Err(Errno::NOENT) => Ok(None),
+        Err(error) => Err(error),
     }
-    // transid, objectid and offset of 64 bits each, type and length of 32, and the item.
-    let bytes: Vec<u8> = arguments
-        .buf
-        .iter()
-        .map(|byte| byte.cast_unsigned())
-        .collect();
-    let length = bytes
-        .get(HEADER - 4..HEADER)
-        .and_then(|length| length.try_into().ok());
-    let length = u32::from_ne_bytes(length.ok_or(Errno::IO)?);
-    let end = usize::try_from(length).map_err(|_| Errno::IO)? + HEADER;
-    bytes
-        .get(HEADER..end)
-        .map(|item| Some(item.to_vec()))
-        .ok_or(Errno::IO)
-}
-
-/// The `nth` little-endian word of 64 bits.
-fn word(bytes: &[u8], nth: usize) -> Option<u64> {
-    let word = bytes.get(nth * 8..nth * 8 + 8)?;
-    Some(u64::from_le_bytes(word.try_into().ok()?))
 }
 
 /// Commits what was changed so far; data that was not yet given its place is not waited for.
@@ -288,7 +244,6 @@ pub(crate) fn commit(file: BorrowedFd<'_>) -> io::Result<()> {
 
 const _: () = assert!(size_of::<btrfs_ioctl_vol_args>() == 4096);
 const _: () = assert!(size_of::<btrfs_ioctl_ino_lookup_args>() == 4096);
-const _: () = assert!(size_of::<btrfs_ioctl_search_args>() == 4096);
 const _: () = assert!(size_of::<btrfs_ioctl_qgroup_limit_args>() == 48);
 const _: () = assert!(size_of::<btrfs_ioctl_qgroup_create_args>() == 16);
 const _: () = assert!(size_of::<btrfs_ioctl_quota_rescan_args>() == 64);

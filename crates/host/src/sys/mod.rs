@@ -2,6 +2,7 @@
 
 pub(crate) mod block;
 pub(crate) mod btrfs;
+pub(crate) mod btrfs_tree;
 pub(crate) mod child;
 pub(crate) mod fiemap;
 pub(crate) mod flush;
