@@ -59,8 +59,8 @@ pub(super) fn search(file: BorrowedFd<'_>, part: Part) -> io::Result<Vec<Item>> 
             ioctl::Updater::<BTRFS_IOC_TREE_SEARCH, _>::new(&mut arguments),
         )?;
     }
-    let bytes = arguments.buf.map(|byte| byte.cast_unsigned());
-    let mut rest = bytes.as_slice();
+    // SAFETY: a byte is one, whether it has a sign or not.
+    let mut rest = unsafe { &*(&raw const arguments.buf).cast::<[u8; 3992]>() }.as_slice();
     let mut items = Vec::new();
     for _ in 0..arguments.key.nr_items {
         // transid, objectid and offset of 64 bits each, type and length of 32, and the item.
