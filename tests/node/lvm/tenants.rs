@@ -146,6 +146,9 @@ fn taken_over(points: &Points) {
     points.add(2);
 }
 
+/// What else is in a group whose UUID is the pool's: somebody may have copied the pool for it.
+const OTHER: &str = "data";
+
 /// Makes a group on a disk, as on another node, with a volume that has the name of one of the pool's, and with these
 /// of its UUIDs; the node gives it a device.
 fn impersonate(group: &str, disk: &str, name: &str, uuids: &[(&str, String)]) {
@@ -154,12 +157,15 @@ fn impersonate(group: &str, disk: &str, name: &str, uuids: &[(&str, String)]) {
     let size = format!("{SIZE}b");
     let words = ["-y", "-an", "-Zn", "-Wn", "-L", &size, "-n", name, group];
     on("lvcreate", &words);
+    let words = ["-y", "-an", "-Zn", "-Wn", "-l1", "-n", OTHER, group];
+    on("lvcreate", &words);
     let file = std::env::temp_dir().join("impersonated");
     let path = file.to_str().unwrap();
     on("vgcfgbackup", &["-f", path, group]);
     let mut text = fs::read_to_string(&file).unwrap();
     for (field, wanted) in uuids {
-        let own = on("lvs", &["--noheadings", "-o", field, group]);
+        let path = format!("{group}/{name}");
+        let own = on("lvs", &["--noheadings", "-o", field, &path]);
         text = text.replace(own.trim(), wanted);
     }
     let (before, after) = text.split_once("seqno = ").unwrap();
@@ -208,7 +214,13 @@ fn impersonated(group: &str, fields: &[&'static str], points: &Points) {
     pod.unmount().success();
     node.delete(&volume).success();
     assert!(theirs() == before);
-    points.add(2);
+    let other = format!("{group}-{OTHER}");
+    let table = output(
+        "dmsetup",
+        &["info", "-c", "--noheadings", "-o", "name", &other],
+    );
+    assert!(table.status.success(), "{table:?}");
+    points.add(3);
 }
 
 fn same_name(points: &Points) {

@@ -83,7 +83,9 @@ pub fn mapped(disks: &Disks, uuid: &str, hint: Option<u32>) -> Result<Option<Dev
             // A stranger's goes before the volume gets its own; what is unknown keeps it from that.
             Ok(_) => Ok(None),
             // The lost disk of the group, with a pod on it, most likely: it counts as in use.
-            Err(error) if matches!(whose, Whose::Unknown(_)) && error.kind() == ErrorKind::Busy => {
+            Err(error)
+                if !matches!(whose, Whose::Foreign(_)) && error.kind() == ErrorKind::Busy =>
+            {
                 Ok(Some(device))
             }
             Err(error) if error.kind() == ErrorKind::Busy => whose.expect_own().map(|()| None),
@@ -245,7 +247,7 @@ pub fn remove(place: &Place, volume: &LogicalVolume) -> Result<()> {
 pub fn clear(place: &Place, name: &str) -> Result<()> {
     let is_it = |found: &Mapping| found.group == place.group && found.volume == name;
     match mapping::find(None, is_it)? {
-        Some(found) => command::remove_mapping(&found.uuid),
+        Some(found) => command::remove_mapping(&found.uuid, &[]),
         None => Ok(()),
     }
 }
