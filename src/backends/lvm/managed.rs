@@ -76,9 +76,7 @@ impl ManagedBackend for Group {
         if old != Some(new.as_str()) {
             self.commit(volume, |place| place.retag(&found.name, old, &new))?;
         }
-        self.commit(volume, |place| {
-            place.rename(&found.name, &lvm::name_of(volume))
-        })
+        self.commit(volume, |place| place.rename(&found, &lvm::name_of(volume)))
     }
 
     fn dangling_names(&self, age: Duration) -> Result<Vec<(VolumeName, VolumeId)>> {

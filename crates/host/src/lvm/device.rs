@@ -235,7 +235,7 @@ pub fn remove(place: &Place, volume: &LogicalVolume) -> Result<()> {
     if mapping::find(None, |found| found.uuid == volume.uuid)?.is_some() {
         let_go(place, &volume.name, &volume.uuid)?;
     }
-    place.remove(&volume.name)
+    place.remove(volume)
 }
 
 /// Takes the device from a volume that LVM was to make, and that is not in the group's metadata: where

@@ -111,11 +111,8 @@ impl Place {
                 self.thin_pool()?.expect_zeroes()?;
                 let path = self.path(pool);
                 let doing = "make the thin pool fail when it is full";
-                self.change(
-                    doing,
-                    &["lvchange", "-y", "--errorwhenfull", "y", &path],
-                    &[],
-                )?;
+                let words = ["lvchange", "-y", "--errorwhenfull", "y", &path];
+                self.change_devices(doing, &words, (pool, None), &[])?;
                 ("lvchange", path)
             }
             None => ("vgchange", self.group.clone()),
