@@ -70,7 +70,7 @@ impl Disks {
             match fs::metadata(path) {
                 Ok(disk) => {
                     let number = DeviceNumber::from_raw(disk.rdev());
-                    own.extend(paths_of(number));
+                    own.extend(paths_of(&directory(number)).unwrap_or_default());
                     own.insert(number);
                 }
                 Err(_) => complete = false,
@@ -104,12 +104,13 @@ impl Disks {
         if below.is_empty() && !stands_for_nothing(device)? {
             return Ok(Whose::Unknown(name_of(device)));
         }
+        let is_on_cachevol = is_on_cachevol(device)?;
         let mut worst = None;
         for (number, device) in below {
             let whose = match number {
                 None => Whose::Gone(name_of(&device)),
                 Some(number) if self.own.contains(&number) => Whose::Own,
-                Some(_) if self.is_layer(&device)? => self.judge(&device)?,
+                Some(_) if self.is_layer(&device, is_on_cachevol)? => self.judge(&device)?,
                 Some(_) if self.complete => Whose::Foreign(name_of(&device)),
                 Some(_) => Whose::Unknown(name_of(&device)),
             };
@@ -120,9 +121,11 @@ impl Disks {
 
     /// Whether it is a part of the group's volumes that LVM hides. A whole volume is none: a tenant may have one
     /// as his raw disk.
-    fn is_layer(&self, device: &Path) -> io::Result<bool> {
+    fn is_layer(&self, device: &Path, is_cachevol: bool) -> io::Result<bool> {
         let found = identity(device)?;
-        Ok(found.is_some_and(|(uuid, name)| self.hides(&uuid, &name)))
+        Ok(found.is_some_and(|(uuid, name)| {
+            self.names(&uuid) && (is_cachevol || is_hidden(&uuid, &name))
+        }))
     }
 
     /// The same of what device-mapper says of one.
@@ -158,7 +161,7 @@ fn name_of(device: &Path) -> String {
     }
 }
 
-/// What LVM hides has a third part in its UUID, or a reserved name (`_lvname_has_reserved_string` in
+/// What LVM hides has a third part in its UUID or its name, or a reserved name (`_lvname_has_reserved_string` in
 /// lib/misc/lvm-string.c).
 fn is_hidden(uuid: &str, name: &str) -> bool {
     const RESERVED: [&str; 18] = [
@@ -169,8 +172,16 @@ fn is_hidden(uuid: &str, name: &str) -> bool {
     let parts = parts(name);
     let volume = parts.get(1).map_or("", String::as_str);
     uuid.len() > UUID_LENGTH
+        || parts.len() > 2
         || volume.starts_with("pvmove")
         || RESERVED.iter().any(|part| volume.contains(part))
+}
+
+/// Before LVM 2.03.06 what a cache keeps its data in has a name like a whole volume, and on it lie `VG-NAME-_cdata`
+/// and `VG-NAME-_cmeta` alone (`_add_new_lv_to_dtree` in its lib/activate/dev_manager.c).
+fn is_on_cachevol(device: &Path) -> io::Result<bool> {
+    let layer = text(device.join("dm/name"))?.and_then(|name| parts(&name).into_iter().nth(2));
+    Ok(layer.is_some_and(|layer| ["_cdata", "_cmeta"].contains(&layer.as_str())))
 }
 
 /// A device that has no table yet, or that LVM puts in the place of a disk that is missing.
@@ -201,14 +212,28 @@ fn below(device: &Path) -> io::Result<Vec<(Option<DeviceNumber>, PathBuf)>> {
     Ok(found)
 }
 
-/// The paths of a multipath disk: a volume may have been activated on one before they were put together.
-fn paths_of(disk: DeviceNumber) -> Vec<DeviceNumber> {
-    let disk = directory(disk);
-    match text(disk.join("dm/uuid")) {
-        Ok(Some(uuid)) if uuid.starts_with("mpath-") => {
-            let paths = below(&disk).unwrap_or_default();
-            paths.into_iter().filter_map(|(number, _)| number).collect()
-        }
-        _ => Vec::new(),
+/// The paths of a multipath disk, or of one of its partitions: a volume may have been activated on one before they
+/// were put together.
+fn paths_of(disk: &Path) -> io::Result<Vec<DeviceNumber>> {
+    let uuid = text(disk.join("dm/uuid"))?.unwrap_or_default();
+    if uuid.starts_with("mpath-") {
+        let paths = below(disk)?.into_iter();
+        return Ok(paths.filter_map(|(number, _)| number).collect());
     }
+    // As kpartx names it.
+    let partition = uuid.strip_prefix("part");
+    let Some((partition, _)) = partition.and_then(|rest| rest.split_once("-mpath-")) else {
+        return Ok(Vec::new());
+    };
+    let mut found = Vec::new();
+    for (_, whole) in below(disk)? {
+        for (_, path) in below(&whole)? {
+            for part in entries(&path)? {
+                if part.is_dir() && text(part.join("partition"))?.as_deref() == Some(partition) {
+                    found.push(device_node::number_in(&part.join("dev"))?);
+                }
+            }
+        }
+    }
+    Ok(found)
 }

@@ -66,6 +66,16 @@ fn a_device_is_the_groups_if_all_below_it_is() {
     );
     make("vg0-forged_tdata", 27, &whole, &["sdb"]);
     make("vg0-part", 28, &whole, &["sda", "vg0-forged_tdata"]);
+    // Before LVM 2.03.06, and what a tenant can make of that.
+    make("vg0-fast", 29, &whole, &["sda"]);
+    make("vg0-fast-_cdata", 30, &whole, &["vg0-fast"]);
+    make("vg0-cached", 31, &whole, &["sda", "vg0-fast-_cdata"]);
+    make("evil-fast", 32, &whole, &["vg0-raw"]);
+    make("evil-fast-_cdata", 33, &whole, &["evil-fast"]);
+    make("evil-cached", 34, &whole, &["evil-fast-_cdata"]);
+    let data = format!("{whole}-cdata");
+    make("evil-pool_cdata", 35, &data, &["vg0-raw"]);
+    make("evil-pooled", 36, &whole, &["evil-pool_cdata"]);
     let mut disks = disks();
     let foreign = |on: &str| Whose::Foreign(on.to_owned());
     for (name, whose) in [
@@ -75,6 +85,9 @@ fn a_device_is_the_groups_if_all_below_it_is() {
         ("vg0-degraded", Whose::Own),
         ("vg0-mixed", foreign("sdb")),
         ("vg0-part", foreign("sdb")),
+        ("vg0-cached", Whose::Own),
+        ("evil-cached", foreign("vg0-raw")),
+        ("evil-pooled", foreign("vg0-raw")),
         ("evil-on_raw", foreign("vg0-raw")),
         ("evil-hidden", foreign("other-hidden_tdata")),
         ("vg0-gone", Whose::Gone("away".to_owned())),
@@ -102,5 +115,36 @@ pub(in crate::lvm) fn disks() -> Disks {
         paths: Vec::new(),
         own: [0, 2].map(|minor| DeviceNumber { major: 8, minor }).into(),
         complete: true,
+    }
+}
+
+#[test]
+fn a_multipath_disk_and_its_partitions_have_the_paths_numbers() {
+    let root = tempfile::tempdir().unwrap();
+    for (minor, path) in [(0, "sda"), (16, "sdb")] {
+        device(root.path(), path, minor, "", &[]);
+        for part in [1, 12] {
+            let dir = root.path().join(path).join(format!("{path}{part}"));
+            fs::create_dir(&dir).unwrap();
+            fs::write(dir.join("partition"), format!("{part}\n")).unwrap();
+            fs::write(dir.join("dev"), format!("8:{}\n", minor + part)).unwrap();
+        }
+    }
+    device(root.path(), "mpatha", 40, "mpath-0", &["sda", "sdb"]);
+    for (name, uuid, on, paths) in [
+        ("mpatha1", "part1-mpath-0", "mpatha", &[1, 17][..]),
+        ("mpatha12", "part12-mpath-0", "mpatha", &[12, 28]),
+        ("mpatha3", "part3-mpath-0", "mpatha", &[]),
+        ("crypt", "CRYPT-0", "sda", &[]),
+        ("again", "mpath-1", "sdb", &[16]),
+    ] {
+        device(root.path(), name, 50, uuid, &[on]);
+        let mut found = paths_of(&root.path().join(name)).unwrap();
+        found.sort();
+        let expected: Vec<_> = paths
+            .iter()
+            .map(|&minor| DeviceNumber { major: 8, minor })
+            .collect();
+        assert_eq!(found, expected, "{name}");
     }
 }
