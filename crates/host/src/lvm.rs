@@ -31,6 +31,7 @@ pub mod unsynced;
 mod view;
 
 pub use change::Layout;
+pub use command::changes;
 pub use device::{clear, device, expect_closed, let_go, mapped, open, remove, resume};
 pub use key::PoolKey;
 pub use names::Names;

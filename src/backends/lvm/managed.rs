@@ -102,7 +102,7 @@ impl ManagedBackend for Group {
 
     fn discard(&self, volume: &VolumeId) -> Result<()> {
         match self.logical_volume(volume)?.filter(is_unfinished) {
-            Some(found) => self.change(|place| lvm::remove(place, &found)),
+            Some(found) => lvm::remove(&self.place, &found),
             None => Ok(()),
         }
     }

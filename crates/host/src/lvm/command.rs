@@ -11,7 +11,10 @@ use std::{
     fs::{self, File},
     os::fd::{AsFd, BorrowedFd},
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
@@ -42,6 +45,15 @@ const UDEV: &str = "/run/udev/control";
 /// would wait for ever, with the group locked. This is the first namespace's number
 /// (`PROC_IPC_INIT_INO` in the kernel's include/linux/proc_ns.h), in which udev runs.
 const FIRST_IPC: &str = "ipc:[4026531839]";
+
+static CHANGES: AtomicU64 = AtomicU64::new(0);
+
+/// How many changes this process has made, or begun and left to LVM: what was reported before the last one may not
+/// be so any more.
+#[must_use]
+pub fn changes() -> u64 {
+    CHANGES.load(Ordering::Relaxed)
+}
 
 fn udev_hears() -> bool {
     let namespace = fs::read_link("/proc/self/ns/ipc");
@@ -90,7 +102,9 @@ pub(super) fn change(
         at_deadline: AtDeadline::Leave,
         hold: &with(&locks, hold),
     };
-    let output = run(arguments, disks, &limits)?;
+    let output = run(arguments, disks, &limits);
+    CHANGES.fetch_add(1, Ordering::Relaxed);
+    let output = output?;
     if lacks_room(&output) {
         return Err(Error::new(
             ErrorKind::Exhausted,

@@ -18,22 +18,24 @@ use std::{fs, time::Duration};
 /// [`ErrorKind::Storage`] where it is still stopped.
 pub fn resume(device: DeviceNumber) -> Result<()> {
     match mapping::of(device)? {
-        Some(found) if found.suspended => refresh(&found).map(drop),
+        Some(found) if found.suspended => {
+            let place = Place {
+                group: found.group.clone(),
+                thin_pool: None,
+            };
+            refresh(&place, &found).map(drop)
+        }
         _ => Ok(()),
     }
 }
 
 /// Refreshes a device, after what it lies on, and looks at it again.
-fn refresh(found: &Mapping) -> Result<Option<Mapping>> {
+fn refresh(place: &Place, found: &Mapping) -> Result<Option<Mapping>> {
     let stopped = || {
         Error::new(
             ErrorKind::Storage,
             "the volume's device is suspended, or its thin pool is, and whoever reads it waits; look for a program of LVM that hangs on the node",
         )
-    };
-    let place = Place {
-        group: found.group.clone(),
-        thin_pool: None,
     };
     if let Some(below) = &found.stopped_below
         && *below != found.volume
@@ -105,7 +107,7 @@ pub fn device(
     volume: &LogicalVolume,
     hint: Option<u32>,
 ) -> Result<Device> {
-    let size = volume.size;
+    let (size, before) = (volume.size, command::changes());
     let is_it = |found: &Mapping| found.uuid == volume.uuid;
     let gone = || {
         Error::new(
@@ -128,7 +130,7 @@ pub fn device(
         }
     };
     if found.suspended {
-        found = refresh(&found)?.ok_or_else(gone)?;
+        found = refresh(place, &found)?.ok_or_else(gone)?;
     }
     let mut device = open(&found)?;
     let mut has = device.size()?;
@@ -141,7 +143,7 @@ pub fn device(
     }
     if has < size {
         drop(device);
-        found = refresh(&found)?.ok_or_else(gone)?;
+        found = refresh(place, &found)?.ok_or_else(gone)?;
         device = open(&found)?;
         has = device.size()?;
     }
@@ -151,8 +153,12 @@ pub fn device(
             format!("the volume has {size} and its device {has}, also after a refresh"),
         ));
     }
+    // A disk may have come or gone since.
+    let now = (command::changes() != before).then(|| place.disks());
+    let now = now.transpose()?;
     // While it is open its number is no other's.
-    disks.whose(found.number)?.expect_own()?;
+    let whose = now.as_ref().unwrap_or(disks).whose(found.number)?;
+    whose.expect_own()?;
     if found.read_only {
         return Err(Error::new(
             ErrorKind::Storage,
