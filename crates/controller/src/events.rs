@@ -35,7 +35,7 @@ const SILENCE: Duration = Duration::from_secs(300);
 const BURST: u32 = 25;
 const ONE_MORE: Duration = Duration::from_secs(300);
 
-/// How much is remembered; of the rest people may be recorded twice.
+/// How much is remembered; other events may be recorded twice.
 const REMEMBERED: usize = 10_000;
 
 /// How many events may wait for the API server. More are dropped: work goes before words.

@@ -31,11 +31,11 @@ const TOO_LARGE: &str = "the claim is too large to be understood, so it and its 
 pub enum Step {
     /// Nothing, until something changes.
     NoOp,
-    /// Nothing, but the volume gets an event.
+    /// Nothing, until something changes; an event tells of it.
     RecordEvent(String),
-    /// Nothing, but the claim gets an event: what it asks for cannot be had.
+    /// Nothing, but an event says why the claim cannot have what it asks for.
     Refuse(String),
-    /// Nothing, but the volume gets an event and counts as failing: somebody has to do something.
+    /// Nothing, but an event says what hinders, to whoever looks after the volume.
     Blocked(String),
     /// Puts our finalizer on the claim, so that it cannot go while storage is made for it.
     AddClaimFinalizer,

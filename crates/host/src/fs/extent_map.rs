@@ -2,7 +2,12 @@
 
 use crate::sys::{btrfs_tree, fiemap};
 use linux_raw_sys::ioctl::{FIEMAP_EXTENT_ENCODED, FIEMAP_EXTENT_LAST, FIEMAP_EXTENT_SHARED};
-use std::{collections::BTreeMap, fs::File, io, os::fd::AsFd, os::unix::fs::MetadataExt};
+use std::{
+    collections::{BTreeMap, btree_map::Entry},
+    fs::File,
+    io,
+    os::{fd::AsFd, unix::fs::MetadataExt},
+};
 
 /// How many extents one call reads; XFS needs half a microsecond for each, and two where it is shared.
 const BATCH: usize = 1024;
@@ -79,14 +84,12 @@ impl<'a> ExtentMap<'a> {
         for piece in found {
             let is_shared = match piece.disk {
                 None => false,
-                Some(disk) => match shared.get(&disk) {
-                    Some(known) => *known,
-                    None => {
+                Some(disk) => match shared.entry(disk) {
+                    Entry::Occupied(known) => *known.get(),
+                    Entry::Vacant(unknown) => {
                         // One that has gone meanwhile is not known to be the file's own.
                         let found = extent_at(self.file, piece.start)?;
-                        let is_shared = found.is_none_or(|found| found.is_shared);
-                        shared.insert(disk, is_shared);
-                        is_shared
+                        *unknown.insert(found.is_none_or(|found| found.is_shared))
                     }
                 },
             };
