@@ -103,6 +103,11 @@ fn driverless(_: &Points) {
         // What is installed for each scenario is not there for a while.
         fs::rename(&driver, &away).unwrap();
         running.restart_watchful(scenario);
+        // Until its agent says so, storage may be ordered of the node that had the driver.
+        scenario.eventually("the agent to miss the driver", || {
+            let node = scenario.lab().cluster().object("", "storagenode", "node");
+            node.is_ok_and(|node| node["status"]["drivers"].get(PLAIN).is_none())
+        });
         scenario.apply(&[class("plain", PLAIN, false, &json!({}))]);
         scenario.apply(&[claim("early", "plain", 10)]);
         let why = "no node has driver lab.example/plain";

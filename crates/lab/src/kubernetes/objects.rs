@@ -36,6 +36,7 @@ fn resource(kind: &str) -> Option<(&'static str, &'static str, bool)> {
         "secret" => ("api/v1", "secrets", true),
         "statefulset" => ("apis/apps/v1", "statefulsets", true),
         "nodevolume" => ("apis/flexvol.dev/v1alpha1", "nodevolumes", false),
+        "storagenode" => ("apis/flexvol.dev/v1alpha1", "storagenodes", false),
         _ => return None,
     })
 }
