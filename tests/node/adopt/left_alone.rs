@@ -16,6 +16,8 @@ use std::{
     os::unix::fs::{FileExt, MetadataExt, symlink},
     path::Path,
     process::Command,
+    thread,
+    time::Duration,
 };
 
 tests! {
@@ -24,7 +26,7 @@ tests! {
     "adopt: a file system that cannot be mounted, or not written, is left as it is", MORE
         => unmountable;
     "adopt: an ext4 that asks something of every mount is left as it is", MORE => demanding;
-    "adopt: an image in use, a copy and whatever is no plain file are refused", ALL
+    "adopt: an image in use, a copy and whatever is no plain file are refused", MORE
         => refused_files;
 }
 
@@ -210,6 +212,16 @@ fn journal_elsewhere(sandbox: &Sandbox, path: &Path) {
     done(Command::new("losetup").args(["--detach", device]));
 }
 
+/// The loop device of an image, open.
+fn looked_at(image: &Path) -> File {
+    let listed = Command::new("losetup")
+        .args(["--noheadings", "--output", "NAME", "--associated"])
+        .arg(image)
+        .output()
+        .unwrap();
+    File::open(String::from_utf8(listed.stdout).unwrap().trim()).unwrap()
+}
+
 fn refused_files(points: &Points) {
     let sandbox = sandbox();
     let driver = install(&sandbox);
@@ -249,14 +261,22 @@ fn refused_files(points: &Points) {
             .arg(&dir),
     );
     refused(&path, "is in use");
-    done(Command::new("umount").arg(&dir));
 
     let copy = sandbox.disk().join("copy");
     fs::copy(&path, &copy).unwrap();
-    said(
-        &driver,
-        &["adopt", path.to_str().unwrap(), "--name", "data"],
-    );
+    // The device stays for a moment more, as when udev looks at it.
+    let looked_at = looked_at(&path);
+    done(Command::new("umount").arg(&dir));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            thread::sleep(Duration::from_millis(500));
+            drop(looked_at);
+        });
+        said(
+            &driver,
+            &["adopt", path.to_str().unwrap(), "--name", "data"],
+        );
+    });
     refused(&copy, "same UUID");
     let taken = ["adopt", copy.to_str().unwrap(), "--name", "data"];
     let why = complaint(&driver, &taken);

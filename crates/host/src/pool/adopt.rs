@@ -22,6 +22,8 @@ use std::{
     io,
     os::{fd::AsFd, unix::fs::MetadataExt},
     path::{Path, PathBuf},
+    thread,
+    time::{Duration, Instant},
 };
 
 /// A file on the pool's file system that may become a volume. Nobody else has it open.
@@ -32,6 +34,9 @@ pub struct Stray {
     name: String,
     path: PathBuf,
 }
+
+/// How long somebody may have the image's device open who only looks: udev, and whoever lists devices.
+const LOOKING: Duration = Duration::from_secs(2);
 
 /// What is changed of it.
 struct Before {
@@ -90,11 +95,26 @@ impl Stray {
     /// loop device's. Once the file is root's alone nobody else opens it any more, so whoever is not there now will
     /// not be: its former owner could have opened it at any moment before.
     fn expect_alone(&self) -> Result<()> {
-        let alone = || sys::lease::is_only_opener(self.image.file().as_fd());
-        if alone() || loop_device::drop_unfinished(&self.image)? && alone() {
+        if self.is_alone() || loop_device::drop_unfinished(&self.image)? && self.is_alone() {
             return Ok(());
         }
         Err(in_use())
+    }
+
+    fn is_alone(&self) -> bool {
+        sys::lease::is_only_opener(self.image.file().as_fd())
+    }
+
+    /// The same, but a loop device that has been given up may stay for as long as somebody looks at it.
+    fn wait_to_be_alone(&self) -> Result<()> {
+        let until = Instant::now() + LOOKING;
+        while let Err(error) = self.expect_alone() {
+            if Instant::now() >= until {
+                return Err(error);
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        Ok(())
     }
 }
 
@@ -159,7 +179,7 @@ impl Pool {
             name: name.to_owned(),
             path: path.to_owned(),
         };
-        stray.expect_alone()?;
+        stray.wait_to_be_alone()?;
         Ok(Some(stray))
     }
 
@@ -201,6 +221,7 @@ impl Pool {
             .file()
             .sync_all()
             .map_err(|error| Error::system("write out the image", error))?;
+        stray.wait_to_be_alone()?;
         let lock = self.lock()?;
         let moved = stray.own().and_then(|()| {
             let seen = seen.map(|seen| image.look_again(seen, &lock)).transpose()?;
