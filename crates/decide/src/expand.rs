@@ -43,7 +43,7 @@ fn grown(observed: &Observed, volume: &Volume) -> Step {
     }
     if node_volume.desired == StorageState::Absent {
         return Step::Blocked(
-            "the volume was given to this claim while its storage was being deleted: if that is there still, kubectl patch the NodeVolume of the volume's name to wanted: Present"
+            "the volume was given to this claim while its storage was being deleted: if that is there still, set state: Present in the spec of the NodeVolume of its name"
                 .to_owned(),
         );
     }

@@ -43,7 +43,7 @@ pub(super) fn making(observed: &Observed) -> Step {
         {
             // Whoever took the volume away may have wanted to keep its data.
             Step::Blocked(
-                "the persistent volume was removed by force, and its storage may hold data: it stays until its NodeVolume says wanted: Absent"
+                "the persistent volume was removed by force, and its storage may hold data: it stays until its NodeVolume says state: Absent"
                     .to_owned(),
             )
         }
