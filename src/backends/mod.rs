@@ -1,7 +1,7 @@
 //! The storage backends, by name. A backend is one folder here and an entry in [`BACKENDS`].
 
 mod directory;
-mod in_directory;
+mod doctor_directory;
 mod keys;
 mod loop_file;
 mod lvm;

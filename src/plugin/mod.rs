@@ -5,12 +5,12 @@ mod deployment;
 mod directory;
 mod files;
 mod name;
+mod periodic;
 mod removal;
 mod users;
-mod watch;
 
 pub use deployment::{Deployment, init_of};
 pub use directory::{PluginDir, drivers};
 pub use name::DriverName;
+pub use periodic::every;
 pub use removal::{Removed, remove};
-pub use watch::every;

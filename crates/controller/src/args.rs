@@ -3,7 +3,7 @@
 use clap::{Args, Parser, Subcommand, value_parser};
 use flexvol_controller::{
     agent::{HEARTBEAT, exec::DEADLINE},
-    drivers::{Driver, Ours, Repeated},
+    drivers::{Driver, Repeated, ServedDrivers},
     placement::SILENCE,
 };
 use flexvol_sdk::Bytes;
@@ -51,8 +51,8 @@ pub struct Common {
 }
 
 impl Common {
-    pub fn ours(&self) -> Result<Ours, Repeated> {
-        Ours::of(&self.drivers)
+    pub fn ours(&self) -> Result<ServedDrivers, Repeated> {
+        ServedDrivers::of(&self.drivers)
     }
 }
 

@@ -20,9 +20,9 @@ pub struct Driver {
 
 /// The drivers of ours.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Ours(Vec<Driver>);
+pub struct ServedDrivers(Vec<Driver>);
 
-impl Ours {
+impl ServedDrivers {
     /// These drivers, if nobody is meant by a name of another.
     ///
     /// # Errors
@@ -77,15 +77,15 @@ impl Ours {
 
     /// One of them alone.
     #[must_use]
-    pub fn only(&self, driver: &str) -> Ours {
+    pub fn only(&self, driver: &str) -> ServedDrivers {
         let found = self.0.iter().filter(|known| known.name == driver);
         found.cloned().collect()
     }
 }
 
-impl FromIterator<Driver> for Ours {
+impl FromIterator<Driver> for ServedDrivers {
     fn from_iter<I: IntoIterator<Item = Driver>>(drivers: I) -> Self {
-        Ours(drivers.into_iter().collect())
+        ServedDrivers(drivers.into_iter().collect())
     }
 }
 
@@ -100,7 +100,7 @@ impl Driver {
     }
 }
 
-impl<const N: usize> From<[&str; N]> for Ours {
+impl<const N: usize> From<[&str; N]> for ServedDrivers {
     fn from(names: [&str; N]) -> Self {
         names.into_iter().map(Driver::named).collect()
     }
@@ -165,7 +165,7 @@ mod tests {
 
     #[test]
     fn a_provisioner_has_its_drivers_name_and_perhaps_one_that_a_csidriver_can_have() {
-        let ours: Ours = ["example.com/disk=disk.example.com", "example.com/net"]
+        let ours: ServedDrivers = ["example.com/disk=disk.example.com", "example.com/net"]
             .map(|text| driver(text).unwrap())
             .into_iter()
             .collect();
@@ -183,7 +183,7 @@ mod tests {
         assert!(ours.has("example.com/disk") && !ours.has("disk.example.com"));
         assert!(ours.any_scheduled() && ours.only("example.com/disk").any_scheduled());
         let plain = ours.only("example.com/net");
-        assert_eq!(plain, Ours::from(["example.com/net"]));
+        assert_eq!(plain, ServedDrivers::from(["example.com/net"]));
         assert!(!plain.any_scheduled());
     }
 
@@ -191,7 +191,7 @@ mod tests {
     fn a_name_that_means_two_drivers_is_refused() {
         let of = |all: &[&str]| {
             let all: Vec<_> = all.iter().map(|text| driver(text).unwrap()).collect();
-            Ours::of(&all).map_err(|error| error.to_string())
+            ServedDrivers::of(&all).map_err(|error| error.to_string())
         };
         assert!(of(&["a/b=x", "c/d=y", "e/f"]).is_ok());
         for twice in [&["a/b=x", "c/d=x"], &["a/b", "a/b=x"]] {

@@ -48,12 +48,12 @@ impl Term {
     }
 
     /// Requests that were begun before this are answered, or given up, while the lease lasts.
-    fn deadline(self) -> Duration {
+    fn renew_deadline(self) -> Duration {
         self.lasts()
             .saturating_sub(crate::client::timeouts::PATIENCE + Duration::from_secs(1))
     }
 
-    fn pause(self) -> Duration {
+    fn retry_period(self) -> Duration {
         self.lasts() / 8
     }
 }
@@ -74,7 +74,7 @@ pub async fn lead(
     let mut told = false;
     let mut held = loop {
         let asked = Instant::now();
-        match attempt(&leases, identity, term, &mut seen).await {
+        match try_acquire(&leases, identity, term, &mut seen).await {
             Ok(Some(lease)) => break Held::new(lease, asked),
             Ok(None) if !told => {
                 log::info("somebody else leads", &[]);
@@ -86,15 +86,16 @@ pub async fn lead(
                 log::warn("cannot take the lease", &[("error", &error)]);
             }
         }
-        sleep(term.pause()).await;
+        sleep(term.retry_period()).await;
     };
-    fence.set(held.since + term.deadline());
+    fence.set(held.since + term.renew_deadline());
     log::info("leading", &[("identity", identity)]);
     let identity = identity.to_owned();
     tokio::spawn(async move {
         loop {
-            sleep(term.pause()).await;
-            let left = (held.since + term.deadline()).saturating_duration_since(Instant::now());
+            sleep(term.retry_period()).await;
+            let left =
+                (held.since + term.renew_deadline()).saturating_duration_since(Instant::now());
             match timeout(left, held.renew(&leases, &identity, term)).await {
                 Ok(Ok(true)) => {}
                 Ok(Ok(false)) => end("somebody else took the lease"),
@@ -104,8 +105,8 @@ pub async fn lead(
                 }
                 Err(_) => end("the lease was not renewed in time"),
             }
-            fence.set(held.since + term.deadline());
-            if held.since.elapsed() >= term.deadline() {
+            fence.set(held.since + term.renew_deadline());
+            if held.since.elapsed() >= term.renew_deadline() {
                 end("the lease was not renewed in time");
             }
         }
@@ -170,7 +171,7 @@ fn renewed(lease: &Lease) -> Option<MicroTime> {
     lease.spec.as_ref()?.renew_time.clone()
 }
 
-async fn attempt(
+async fn try_acquire(
     leases: &Api<Lease>,
     identity: &str,
     term: Term,
@@ -255,9 +256,9 @@ mod tests {
     fn a_leader_that_cannot_renew_ends_before_others_may_lead() {
         for seconds in [0, 6, 15, 60] {
             let term = Term::new(seconds);
-            let last_write = term.deadline() + crate::client::timeouts::PATIENCE;
+            let last_write = term.renew_deadline() + crate::client::timeouts::PATIENCE;
             assert!(last_write < term.lasts(), "{seconds}");
-            assert!(term.pause() < term.deadline(), "{seconds}");
+            assert!(term.retry_period() < term.renew_deadline(), "{seconds}");
         }
     }
 

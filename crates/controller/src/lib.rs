@@ -1,12 +1,12 @@
 //! The cluster's half of flexvol: claims become volumes, edited claims become bigger volumes, and
 //! deleted claims give their storage back.
 //!
-//! [`decide`] knows no API server: it sees one moment of one volume and names one step. Everything
+//! [`claims`] knows no API server: it sees one moment of one volume and names one step. Everything
 //! else observes, and does that step.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
-pub use flexvol_decide as decide;
+pub use flexvol_claims as claims;
 
 pub mod admission;
 pub mod agent;

@@ -62,7 +62,7 @@ pub fn find(image: &Image, hint: Option<u32>) -> Result<Option<Device>> {
             Err(error) => log::debug!("no use in the hint {minor}: {}", error.report()),
         }
     }
-    if sys::lease::is_only_opener(image.file().as_fd()) {
+    if sys::file_lease::is_only_opener(image.file().as_fd()) {
         return Ok(None);
     }
     let found =

@@ -3,7 +3,7 @@
 use super::keys::DirKeys;
 use crate::{
     backends::{
-        in_directory::{check, opened},
+        doctor_directory::{check, opened},
         keys::{Pools, of},
     },
     check::Check,

@@ -3,7 +3,7 @@
 use super::keys::LoopKeys;
 use crate::{
     backends::{
-        in_directory::{check, opened},
+        doctor_directory::{check, opened},
         keys::{Pools, of},
     },
     check::Check,

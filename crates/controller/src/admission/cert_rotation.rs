@@ -76,7 +76,7 @@ fn pause(error: &anyhow::Error, failures: u32) -> Duration {
     Backoff { first, longest }.after(failures)
 }
 
-pub struct Keeper {
+pub struct CertificateRotator {
     pub client: Client,
     pub namespace: String,
     pub lifetime: Duration,
@@ -85,7 +85,7 @@ pub struct Keeper {
     pub shown: Arc<Shown>,
 }
 
-impl Keeper {
+impl CertificateRotator {
     pub async fn run(self) {
         let mut failures = 0_u32;
         loop {

@@ -10,13 +10,13 @@ use crate::{
         v1alpha1::{NodeVolume, NodeVolumeStatus, StorageNode, StorageNodeStatus, StorageState},
         well_known::{NODE_ANNOTATION, is_object_name},
     },
-    drivers::Ours,
+    drivers::ServedDrivers,
     k8s::{
         claim::{capacity, class_name, request},
         class::beyond,
         volume::driver_of,
     },
-    placement::Silence,
+    placement::LastHeartbeat,
 };
 use anyhow::{Context, Result};
 use flexvol_sdk::{Bytes, ErrorClass};
@@ -42,7 +42,7 @@ struct Expansion {
     /// The node that has the storage, and what its agent says of it.
     node: Option<(String, StorageNodeStatus)>,
     /// How long nothing was heard of that agent, if that is too long: what it said may be over.
-    silence: Option<Silence>,
+    silence: Option<LastHeartbeat>,
 }
 
 /// Judges an update of a claim. Agents count as away after `longest`.
@@ -51,7 +51,7 @@ struct Expansion {
 /// When what has to be known cannot be read.
 pub async fn judge(
     client: &Client,
-    ours: &Ours,
+    ours: &ServedDrivers,
     longest: Duration,
     update: &Update<PersistentVolumeClaim>,
 ) -> Result<Verdict> {
@@ -93,7 +93,7 @@ pub async fn judge(
     let now = Timestamp::now();
     let silence = node
         .as_ref()
-        .and_then(|(_, status)| Silence::told(status, now, longest));
+        .and_then(|(_, status)| LastHeartbeat::told(status, now, longest));
     let expansion = Expansion {
         asked,
         has: capacity(&update.old),
@@ -333,7 +333,7 @@ mod tests {
     #[test]
     fn what_a_silent_agent_said_refuses_nothing() {
         let silent = Expansion {
-            silence: Some(Silence::Since("12:00".to_owned())),
+            silence: Some(LastHeartbeat::Since("12:00".to_owned())),
             ..asked(6 * GIB)
         };
         let verdict = silent.verdict();

@@ -19,7 +19,7 @@ mod stateful_set_annotations;
 mod stateful_set_claims;
 mod stateful_set_templates;
 
-use crate::{drivers::Ours, support::metrics::Metrics};
+use crate::{drivers::ServedDrivers, support::metrics::Metrics};
 use anyhow::Result;
 use kube::Client;
 use std::{
@@ -41,7 +41,7 @@ pub struct Settings {
     /// How long a certificate lasts.
     pub lifetime: Duration,
     /// The drivers whose claims are judged.
-    pub ours: Ours,
+    pub ours: ServedDrivers,
     /// After how long an agent counts as away.
     pub silence: Duration,
 }
@@ -68,7 +68,7 @@ pub fn start(
         metrics,
     };
     server::serve(settings.address, Arc::clone(&shown), judge)?;
-    let keeper = cert_rotation::Keeper {
+    let keeper = cert_rotation::CertificateRotator {
         client: writer,
         namespace: settings.namespace,
         lifetime: settings.lifetime,

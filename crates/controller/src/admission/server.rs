@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     client::error_message,
-    drivers::Ours,
+    drivers::ServedDrivers,
     server::listener::{Place, accept},
     support::{log, metrics::Metrics},
 };
@@ -125,7 +125,7 @@ impl ResolvesServerCert for Shown {
 #[derive(Clone)]
 pub struct Judge {
     pub client: Client,
-    pub ours: Ours,
+    pub ours: ServedDrivers,
     /// After how long an agent counts as away.
     pub silence: Duration,
     pub metrics: Metrics,

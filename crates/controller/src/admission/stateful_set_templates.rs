@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     api::well_known::GROW,
-    drivers::Ours,
+    drivers::ServedDrivers,
     k8s::stateful_set::{size, template},
 };
 use anyhow::Result;
@@ -53,12 +53,20 @@ fn edits(update: &Update<StatefulSet>) -> Vec<Edit> {
 ///
 /// # Errors
 /// When what has to be known cannot be read.
-pub async fn edit(client: &Client, ours: &Ours, update: &Update<StatefulSet>) -> Result<Verdict> {
+pub async fn edit(
+    client: &Client,
+    ours: &ServedDrivers,
+    update: &Update<StatefulSet>,
+) -> Result<Verdict> {
     update.is_usual()?;
     refused_if_cut(edit_known(client, ours, update).await)
 }
 
-async fn edit_known(client: &Client, ours: &Ours, update: &Update<StatefulSet>) -> Result<Verdict> {
+async fn edit_known(
+    client: &Client,
+    ours: &ServedDrivers,
+    update: &Update<StatefulSet>,
+) -> Result<Verdict> {
     let mut edits_of_ours = Vec::new();
     for edit in edits(update) {
         let class = class_of(client, &update.old, &edit.template).await?;
@@ -269,7 +277,7 @@ mod tests {
             data["storageClassName"] = json!(class);
             set
         });
-        let ours = Ours::of(&["example.com/disk".parse().unwrap()]).unwrap();
+        let ours = ServedDrivers::of(&["example.com/disk".parse().unwrap()]).unwrap();
         let asked = async {
             let kubeconfig: Kubeconfig = serde_json::from_str(&server.kubeconfig()).unwrap();
             let options = KubeConfigOptions::default();

@@ -62,7 +62,7 @@ mod tests {
         },
         api::v1alpha1::{
             NodeVolumeStatus,
-            schemas::{refuses, schema},
+            schema_tests::{refuses, schema},
         },
     };
     use serde_json::{json, to_value};

@@ -2,7 +2,7 @@
 
 use crate::{
     api::v1alpha1::{NodeVolumeSpec, NodeVolumeStatus, StorageState, VolumeSource},
-    decide::believed,
+    claims::believed,
 };
 use flexvol_sdk::Bytes;
 

@@ -5,8 +5,8 @@ use crate::{
         v1alpha1::{ClaimReference, NodeVolume, StorageState},
         well_known::claim_uid,
     },
-    decide::{Observed, Published},
-    drivers::Ours,
+    claims::{Observed, Published},
+    drivers::ServedDrivers,
     k8s::volume::handed_on,
     observe,
 };
@@ -16,7 +16,7 @@ use kube::{Api, Client};
 /// Why storage must not be deleted, whatever the NodeVolume says.
 pub(super) async fn deletion_forbidden(
     client: &Client,
-    ours: &Ours,
+    ours: &ServedDrivers,
     name: &str,
     node_volume: &NodeVolume,
 ) -> Result<Option<&'static str>> {
@@ -73,7 +73,7 @@ fn in_use(observed: &Observed) -> Option<&'static str> {
     if !volume.ours {
         return Some("the persistent volume is somebody else's, so its storage is not deleted");
     }
-    if volume.reclaim != crate::decide::Reclaim::Delete {
+    if volume.reclaim != crate::claims::Reclaim::Delete {
         return Some("the persistent volume says Retain, so its storage is not deleted");
     }
     (!volume.released && !volume.deleting)

@@ -4,7 +4,7 @@ use super::{bounds, capabilities::Capabilities, exec::Drivers};
 use crate::{
     api::v1alpha1::{DriverReport, StorageNode, StorageNodeStatus},
     client::{Refusal, error_message, refusal},
-    drivers::Ours,
+    drivers::ServedDrivers,
     runtime::backoff::Backoff,
     support::{log, metrics::Metrics},
 };
@@ -81,7 +81,7 @@ fn forget_rooms(status: &mut Option<StorageNodeStatus>) -> bool {
 pub(super) struct Heartbeat {
     pub client: Client,
     pub node: String,
-    pub ours: Ours,
+    pub ours: ServedDrivers,
     pub drivers: Drivers,
     pub capabilities: Arc<Capabilities>,
     pub metrics: Metrics,
@@ -334,7 +334,7 @@ mod tests {
         let heartbeat = Heartbeat {
             client,
             node: "n".to_owned(),
-            ours: Ours::from(["a/b"]),
+            ours: ServedDrivers::from(["a/b"]),
             drivers: Drivers {
                 plugins: "/plugins".into(),
                 mounts: None,

@@ -16,7 +16,7 @@ use crate::{
         v1alpha1::{NodeVolume, NodeVolumeStatus, StorageState},
         well_known::{NODE_LABEL, node_label},
     },
-    drivers::Ours,
+    drivers::ServedDrivers,
     k8s::meta::uid,
     runtime::{
         backoff::Backoff,
@@ -60,7 +60,7 @@ const SOON: Duration = Duration::from_millis(50);
 pub struct Agent {
     client: Client,
     node: String,
-    ours: Ours,
+    ours: ServedDrivers,
     drivers: Drivers,
     queue: Arc<Queue>,
     metrics: Metrics,
@@ -84,7 +84,7 @@ impl Agent {
     pub fn new(
         client: Client,
         node: String,
-        ours: Ours,
+        ours: ServedDrivers,
         drivers: Drivers,
         heartbeat: Duration,
         metrics: Metrics,
@@ -176,16 +176,16 @@ impl Agent {
             .await
             .context("read the NodeVolume")?
         else {
-            return Ok(Outcome::Settled);
+            return Ok(Outcome::Done);
         };
         if node_volume.spec.node != self.node || !self.ours.has(&node_volume.spec.driver) {
-            return Ok(Outcome::Settled);
+            return Ok(Outcome::Done);
         }
         let before = node_volume.status.clone().unwrap_or_default();
         let answered = Some(before.observed_generation) == node_volume.metadata.generation;
         let callout = self.due(&node_volume, &before, answered);
         let Some(arguments) = arguments(&callout, name, &node_volume.spec, &before) else {
-            return Ok(Outcome::Settled);
+            return Ok(Outcome::Done);
         };
         let driver = &node_volume.spec.driver;
         let node_expansion_required = self
@@ -252,12 +252,12 @@ impl Agent {
         }
         after.observed_generation = node_volume.metadata.generation.unwrap_or_default();
         if !record(&node_volumes, &node_volume, &after).await? {
-            return Ok(Outcome::After(SOON));
+            return Ok(Outcome::RequeueAfter(SOON));
         }
         Ok(match after.failures {
-            0 => Outcome::Settled,
+            0 => Outcome::Done,
             // Counted in the answer, so that a new agent goes on as slowly.
-            failures => Outcome::After(Backoff::FAILURES.after(failures)),
+            failures => Outcome::RequeueAfter(Backoff::FAILURES.after(failures)),
         })
     }
 

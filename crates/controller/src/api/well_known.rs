@@ -1,6 +1,6 @@
 //! What we call things in a cluster. Objects carry these names, so they do not change.
 
-pub use flexvol_decide::PROVISIONED_BY;
+pub use flexvol_claims::PROVISIONED_BY;
 
 use std::collections::BTreeMap;
 

@@ -9,8 +9,8 @@ mod tests;
 
 use crate::{
     api::{v1alpha1::NodeVolume, well_known::checksum},
-    decide::{self, Answer, Published, Reclaim, StorageState, Volume},
-    drivers::Ours,
+    claims::{self, Answer, Published, Reclaim, StorageState, Volume},
+    drivers::ServedDrivers,
     k8s::{meta::uid, volume::holder},
     observe::{node_volume_of, volume_of},
     runtime::reflector::Presence,
@@ -34,7 +34,7 @@ pub(crate) struct Versioned<T> {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct VolumeEntry {
     pub volume: Option<Versioned<Volume>>,
-    pub node_volume: Option<Versioned<decide::NodeVolume>>,
+    pub node_volume: Option<Versioned<claims::NodeVolume>>,
     /// Of its claim.
     namespace: Arc<str>,
 }
@@ -51,7 +51,7 @@ pub(crate) struct Index {
 
 impl Index {
     /// A persistent volume is as seen, or has gone.
-    pub fn volume(&self, volume: &PersistentVolume, presence: Presence, ours: &Ours) {
+    pub fn volume(&self, volume: &PersistentVolume, presence: Presence, ours: &ServedDrivers) {
         let name = volume.name_any();
         let seen = volume_of(volume, ours);
         // Others' are none of our business, and may be many.
@@ -67,13 +67,18 @@ impl Index {
 
     /// A NodeVolume is as seen, or has gone. Says whether that is something else for decisions: a node that
     /// fails again and again says the same each time.
-    pub fn node_volume(&self, node_volume: &NodeVolume, presence: Presence, ours: &Ours) -> bool {
+    pub fn node_volume(
+        &self,
+        node_volume: &NodeVolume,
+        presence: Presence,
+        ours: &ServedDrivers,
+    ) -> bool {
         let is_there = presence == Presence::There;
         let seen = is_there.then(|| self::seen(wordless(node_volume, ours), &node_volume.metadata));
         let mut changed = false;
         let namespace = is_there.then(|| self.shared(&node_volume.spec.claim.namespace));
         self.put(node_volume.name_any(), |known| {
-            let what = |seen: &Option<Versioned<decide::NodeVolume>>| {
+            let what = |seen: &Option<Versioned<claims::NodeVolume>>| {
                 let seen = seen.as_ref()?;
                 Some((seen.uid.clone(), seen.what.clone()))
             };
@@ -86,7 +91,7 @@ impl Index {
 
     /// A persistent volume of this version was written, and is as the answer says. A watch may have been
     /// faster, and have told of what others wrote after that, and nothing tells of it again.
-    pub fn volume_written(&self, from: &str, volume: &PersistentVolume, ours: &Ours) {
+    pub fn volume_written(&self, from: &str, volume: &PersistentVolume, ours: &ServedDrivers) {
         let seen = seen(volume_of(volume, ours), &volume.metadata);
         self.put(volume.name_any(), |known| {
             replace(&mut known.volume, from, seen)
@@ -94,7 +99,7 @@ impl Index {
     }
 
     /// The same of a NodeVolume.
-    pub fn node_volume_written(&self, from: &str, node_volume: &NodeVolume, ours: &Ours) {
+    pub fn node_volume_written(&self, from: &str, node_volume: &NodeVolume, ours: &ServedDrivers) {
         let seen = seen(wordless(node_volume, ours), &node_volume.metadata);
         self.put(node_volume.name_any(), |known| {
             replace(&mut known.node_volume, from, seen)
@@ -283,7 +288,7 @@ fn forget<T>(seen: &mut Option<Versioned<T>>, uids: &HashSet<String>) -> bool {
 
 /// A NodeVolume with a checksum in place of what hinders: a node's words, of as many NodeVolumes as it likes, take no
 /// memory, and whoever is told is told what is read live.
-fn wordless(node_volume: &NodeVolume, ours: &Ours) -> decide::NodeVolume {
+fn wordless(node_volume: &NodeVolume, ours: &ServedDrivers) -> claims::NodeVolume {
     let mut node_volume = node_volume_of(node_volume, ours);
     if let Some(problem) = &mut node_volume.problem {
         problem.message = format!("{:016x}", checksum(&problem.message));

@@ -5,18 +5,18 @@ mod errors;
 mod failpoint;
 pub(crate) mod fence;
 pub(crate) mod fields;
+mod middleware;
 pub(crate) mod paginate;
 pub(crate) mod prune;
 mod read;
 mod request_info;
-mod throttle;
 pub(crate) mod timeouts;
 
 pub(crate) use errors::is_quota;
 pub use errors::{Refusal, error_message, is_conflict, is_refused, refusal};
 pub use fence::Fence;
+pub use middleware::Budget;
 pub(crate) use read::Read;
-pub use throttle::Budget;
 
 use crate::support::metrics::Metrics;
 use anyhow::{Context as _, Result};
@@ -30,8 +30,8 @@ use kube::{
     client::{Body, ConfigExt},
     config::{KubeConfigOptions, Kubeconfig},
 };
+use middleware::{Counted, Shared};
 use std::{path::Path, sync::Arc, time::Duration};
-use throttle::{Counted, Shared};
 use timeouts::PATIENCE;
 use tower::{BoxError, ServiceBuilder};
 

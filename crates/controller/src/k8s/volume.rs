@@ -3,7 +3,7 @@
 use super::{claim::is_bound, meta::uid};
 use crate::{
     api::well_known::{PROVISIONED_BY, claim_uid},
-    drivers::Ours,
+    drivers::ServedDrivers,
 };
 use k8s_openapi::api::core::v1::{ObjectReference, PersistentVolume, PersistentVolumeClaim};
 
@@ -46,7 +46,7 @@ pub(crate) fn driver_of(volume: &PersistentVolume) -> Option<&str> {
 }
 
 /// Whether we made the volume, by its name and by what it says, and it is of one of our drivers.
-pub(crate) fn is_ours(volume: &PersistentVolume, ours: &Ours) -> bool {
+pub(crate) fn is_ours(volume: &PersistentVolume, ours: &ServedDrivers) -> bool {
     let annotations = volume.metadata.annotations.as_ref();
     let by = annotations.and_then(|all| all.get(PROVISIONED_BY));
     let is_named = volume
@@ -76,7 +76,8 @@ pub(crate) mod tests {
 
     #[test]
     fn a_volume_of_another_name_is_not_ours_and_another_claim_may_have_ours() {
-        let ours = |name: &str, by: &str| is_ours(&volume(name, &Value::Null), &Ours::from([by]));
+        let ours =
+            |name: &str, by: &str| is_ours(&volume(name, &Value::Null), &ServedDrivers::from([by]));
         assert!(ours("pvc-1", "a/b"));
         assert!(!ours("pvc-1", "a/c"));
         assert!(!ours("copied", "a/b"));

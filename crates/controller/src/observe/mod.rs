@@ -10,9 +10,9 @@ use crate::{
         v1alpha1::{ClaimReference, NodeVolume, VolumeError},
         well_known::{CLAIM_FINALIZER, NODE_ANNOTATION, VOLUME_FINALIZER, claim_uid, volume_name},
     },
+    claims::{self, Binding, Observed, Reclaim, UnavailableNode},
     client::Read,
-    decide::{self, Binding, Observed, Reclaim, UnavailableNode},
-    drivers::Ours,
+    drivers::ServedDrivers,
     k8s::{
         claim::{self, capacity, failure, file_system_resize_pending, is_bound, is_expanding},
         class,
@@ -32,7 +32,7 @@ use std::collections::BTreeMap;
 
 /// The objects of one volume.
 #[derive(Clone, Debug, Default)]
-pub struct Live {
+pub struct VolumeObjects {
     /// The claim that the persistent volume is for; before that is there, the one it is named after.
     pub claim: Option<PersistentVolumeClaim>,
     /// There is more of the claim than was read.
@@ -60,8 +60,8 @@ pub async fn read(
     client: &Client,
     name: &str,
     claim: Option<(String, String)>,
-    ours: &Ours,
-) -> Result<Live> {
+    ours: &ServedDrivers,
+) -> Result<VolumeObjects> {
     let volumes: Api<PersistentVolume> = Api::all(client.clone());
     let node_volumes: Api<NodeVolume> = Api::all(client.clone());
     let (volume, node_volume) = tokio::try_join!(volumes.get_opt(name), node_volumes.get_opt(name))
@@ -78,10 +78,10 @@ pub async fn read(
             })?;
             Some((place, claim_uid(name).to_owned()))
         });
-    let mut live = Live {
+    let mut live = VolumeObjects {
         volume,
         node_volume,
-        ..Live::default()
+        ..VolumeObjects::default()
     };
     if let Some((place, uid)) = place {
         live.put_claim(read_claim(client, &uid, &place).await?);
@@ -121,12 +121,12 @@ fn named(claim: &ClaimReference) -> (String, String) {
 fn needs_class(
     claim: &PersistentVolumeClaim,
     node_volume: Option<&NodeVolume>,
-    ours: &Ours,
+    ours: &ServedDrivers,
 ) -> bool {
     // Without a class it is refused.
     let waits = matches!(
         provisioning::wish(claim, None, ours),
-        decide::Wish::Refused(_)
+        claims::Wish::Refused(_)
     );
     // More may be ordered also of one that asks for nothing.
     let is_ordered =
@@ -134,7 +134,7 @@ fn needs_class(
     waits || node_volume.is_none() || is_bound(claim) && (is_expanding(claim) || !is_ordered)
 }
 
-impl Live {
+impl VolumeObjects {
     /// The claim was read, also by writing it.
     pub(crate) fn put_claim(&mut self, claim: Option<Read<PersistentVolumeClaim>>) {
         self.claim_is_cut = claim.as_ref().is_some_and(|claim| claim.cut);
@@ -174,7 +174,7 @@ impl Live {
     }
 
     /// Whether the claim's class, if it was read, is of another driver or has other parameters than a NodeVolume.
-    fn is_outdated(&self, node_volume: &NodeVolume, ours: &Ours) -> bool {
+    fn is_outdated(&self, node_volume: &NodeVolume, ours: &ServedDrivers) -> bool {
         self.class.as_ref().is_some_and(|class| {
             let driver = ours.driver_of(&class.provisioner);
             driver != Some(&*node_volume.spec.driver) || !has_parameters(node_volume, class)
@@ -200,7 +200,7 @@ impl Live {
 
     /// As far as decisions need it.
     #[must_use]
-    pub fn observed(&self, name: &str, ours: &Ours) -> Observed {
+    pub fn observed(&self, name: &str, ours: &ServedDrivers) -> Observed {
         Observed {
             claim: self
                 .claim
@@ -210,7 +210,7 @@ impl Live {
             node_volume: self
                 .node_volume
                 .as_ref()
-                .map(|node_volume| decide::NodeVolume {
+                .map(|node_volume| claims::NodeVolume {
                     outdated: self.is_outdated(node_volume, ours),
                     ..node_volume_of(node_volume, ours)
                 }),
@@ -225,7 +225,12 @@ impl Live {
         self.hostname.as_ref()?.as_ref().err().map(String::as_str)
     }
 
-    fn claim_of(&self, claim: &PersistentVolumeClaim, name: &str, ours: &Ours) -> decide::Claim {
+    fn claim_of(
+        &self,
+        claim: &PersistentVolumeClaim,
+        name: &str,
+        ours: &ServedDrivers,
+    ) -> claims::Claim {
         let spec = claim.spec.clone().unwrap_or_default();
         let request = claim::request(&spec).unwrap_or_default();
         // It is written after the binding, and until then nothing has to grow.
@@ -235,7 +240,7 @@ impl Live {
             request
         };
         let class = self.class.as_ref();
-        decide::Claim {
+        claims::Claim {
             has_finalizer: has_finalizer(&claim.metadata, CLAIM_FINALIZER),
             wish: provisioning::wish(claim, class, ours),
             request,
@@ -265,11 +270,11 @@ fn has_parameters(node_volume: &NodeVolume, class: &StorageClass) -> bool {
     node_volume.spec.parameters == *class.parameters.as_ref().unwrap_or(&none)
 }
 
-pub(crate) fn volume_of(volume: &PersistentVolume, ours: &Ours) -> decide::Volume {
+pub(crate) fn volume_of(volume: &PersistentVolume, ours: &ServedDrivers) -> claims::Volume {
     let spec = volume.spec.as_ref();
     let annotations = volume.metadata.annotations.as_ref();
     let policy = spec.and_then(|spec| spec.persistent_volume_reclaim_policy.as_deref());
-    decide::Volume {
+    claims::Volume {
         ours: is_ours(volume, ours),
         node: annotations
             .and_then(|all| all.get(NODE_ANNOTATION))
@@ -295,7 +300,8 @@ mod tests {
 
     #[test]
     fn a_volume_that_people_take_from_its_former_claim_is_not_released() {
-        let released = |claim| volume_of(&volume("pvc-1", &claim), &Ours::from(["a/b"])).released;
+        let released =
+            |claim| volume_of(&volume("pvc-1", &claim), &ServedDrivers::from(["a/b"])).released;
         let place = json!({"namespace": "ns", "name": "data", "uid": "2"});
         assert!(released(place));
         assert!(!released(json!({"namespace": "ns", "name": "data"})));

@@ -2,19 +2,19 @@
 
 use crate::{
     api::v1alpha1::{NodeVolume, StorageState},
-    decide::{self, Answer, Problem, Published},
-    drivers::Ours,
+    claims::{self, Answer, Problem, Published},
+    drivers::ServedDrivers,
 };
 use flexvol_sdk::Bytes;
 
 /// After so many failures in a row, half a minute of the agent's pauses, another node may do better.
 pub(super) const LASTING: u32 = 5;
 
-pub(crate) fn node_volume_of(node_volume: &NodeVolume, ours: &Ours) -> decide::NodeVolume {
+pub(crate) fn node_volume_of(node_volume: &NodeVolume, ours: &ServedDrivers) -> claims::NodeVolume {
     let status = node_volume.status.clone().unwrap_or_default();
     // An answer to a former generation says what is there, but not why this one fails.
     let current = Some(status.observed_generation) == node_volume.metadata.generation;
-    decide::NodeVolume {
+    claims::NodeVolume {
         ours: ours.has(&node_volume.spec.driver),
         node: node_volume.spec.node.clone(),
         desired: node_volume.spec.state,

@@ -2,8 +2,8 @@
 
 use crate::{
     api::well_known::{CLASS, volume_name},
-    decide::Wish,
-    drivers::Ours,
+    claims::Wish,
+    drivers::ServedDrivers,
     k8s::{
         claim::{class_name, is_bound, provisioner, request, selected_node},
         class::beyond,
@@ -17,7 +17,11 @@ use k8s_openapi::api::{
 
 /// What a claim wants, if one of our drivers shall make its volume.
 #[must_use]
-pub fn wish(claim: &PersistentVolumeClaim, class: Option<&StorageClass>, ours: &Ours) -> Wish {
+pub fn wish(
+    claim: &PersistentVolumeClaim,
+    class: Option<&StorageClass>,
+    ours: &ServedDrivers,
+) -> Wish {
     let Some(spec) = &claim.spec else {
         return Wish::Nothing;
     };
@@ -31,7 +35,7 @@ pub fn wish(claim: &PersistentVolumeClaim, class: Option<&StorageClass>, ours: &
     }
     let is_ours = |driver: &&str| ours.driver_of(driver).is_some();
     let Some(driver) = provisioner(claim).filter(is_ours) else {
-        return Wish::OfOthers;
+        return Wish::OtherProvisioner;
     };
     let Some(class) = class else {
         return Wish::Refused(match class_name(claim) {
@@ -61,7 +65,7 @@ fn possible(
     spec: &PersistentVolumeClaimSpec,
     class: &StorageClass,
     provisioner: &str,
-    ours: &Ours,
+    ours: &ServedDrivers,
 ) -> Result<(), String> {
     let size = request(spec)?;
     if let Some(why) = beyond(class, size) {
@@ -248,8 +252,8 @@ mod tests {
         let mut bound = named_after_itself();
         bound["status"] = json!({"phase": "Bound"});
         for (claim, wanted) in [
-            (others, Wish::OfOthers),
-            (nobodys, Wish::OfOthers),
+            (others, Wish::OtherProvisioner),
+            (nobodys, Wish::OtherProvisioner),
             (goes, Wish::Nothing),
             (claim(json!({"volumeName": "pv"})), Wish::Nothing),
             (bound, Wish::Nothing),

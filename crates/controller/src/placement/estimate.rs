@@ -35,7 +35,7 @@ impl Estimate {
 
 /// What can be had of a class on a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Room {
+pub struct NodeCapacity {
     /// The node's name.
     pub node: String,
     /// The UID of what its agent says.
@@ -46,7 +46,7 @@ pub struct Room {
 
 impl Nodes {
     /// The largest volume of a class on each node that is heard of and has the driver.
-    pub fn rooms(&self, driver: &str, class: &str) -> Vec<Room> {
+    pub fn rooms(&self, driver: &str, class: &str) -> Vec<NodeCapacity> {
         let all = self.all();
         let able = all.iter().filter(|(node, known)| {
             known.may_be_asked(self.silence) && known.lacks_driver(node, driver).is_none()
@@ -65,7 +65,7 @@ impl Nodes {
                 Estimate::Any => most,
                 Estimate::Largest(largest) => largest.min(most),
             };
-            Some(Room {
+            Some(NodeCapacity {
                 node: node.clone(),
                 uid: known.uid.clone(),
                 largest,

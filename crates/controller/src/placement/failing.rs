@@ -2,13 +2,13 @@
 //!
 //! What a claim asks for may be what makes a driver fail, so one tenant's claims alone say nothing of a node to others.
 
-use super::full::Full;
+use super::capacity_backoff::CapacityBackoff;
 use flexvol_sdk::{Bytes, ErrorClass};
 use std::collections::BTreeMap;
 
 /// A volume that is to be made.
 #[derive(Clone, Copy, Debug)]
-pub struct Asker<'a> {
+pub struct VolumeRequest<'a> {
     /// The volume's name.
     pub volume: &'a str,
     /// The namespace of its claim.
@@ -28,24 +28,24 @@ const WORDS: usize = 256;
 #[derive(Debug, Default)]
 pub(super) struct Failing {
     volumes: BTreeMap<String, Failed>,
-    namespaces: BTreeMap<String, Full>,
+    namespaces: BTreeMap<String, CapacityBackoff>,
 }
 
 #[derive(Debug)]
 struct Failed {
-    pause: Full,
+    pause: CapacityBackoff,
     /// That it can never be had there, in the driver's words.
     infeasible: Option<String>,
 }
 
 impl Failing {
     /// It has failed at this one.
-    pub fn add(&mut self, asker: Asker<'_>, class: ErrorClass, words: &str) {
+    pub fn add(&mut self, asker: VolumeRequest<'_>, class: ErrorClass, words: &str) {
         self.volumes.retain(|_, failed| !failed.pause.is_long_ago());
         let before = self.volumes.remove(asker.volume);
         let infeasible = class == ErrorClass::Infeasible;
         let failed = Failed {
-            pause: Full::now(Bytes(1), before.map(|before| before.pause)),
+            pause: CapacityBackoff::now(Bytes(1), before.map(|before| before.pause)),
             infeasible: infeasible.then(|| words.chars().take(WORDS).collect()),
         };
         make_way(&mut self.volumes, |failed| failed.pause.since());
@@ -56,9 +56,11 @@ impl Failing {
         }
         self.namespaces.retain(|_, pause| !pause.is_long_ago());
         let before = self.namespaces.remove(asker.namespace);
-        make_way(&mut self.namespaces, Full::since);
-        self.namespaces
-            .insert(asker.namespace.to_owned(), Full::now(Bytes(1), before));
+        make_way(&mut self.namespaces, CapacityBackoff::since);
+        self.namespaces.insert(
+            asker.namespace.to_owned(),
+            CapacityBackoff::now(Bytes(1), before),
+        );
     }
 
     /// It has made another volume: it does not fail any more, but at what cannot be had.
@@ -68,13 +70,13 @@ impl Failing {
     }
 
     /// Whether this very volume was tried there lately.
-    pub fn at(&self, asker: Asker<'_>) -> bool {
+    pub fn at(&self, asker: VolumeRequest<'_>) -> bool {
         let failed = self.volumes.get(asker.volume);
         failed.is_some_and(|failed| failed.pause.pauses())
     }
 
     /// Why this very volume can never be had there.
-    pub fn infeasible(&self, asker: Asker<'_>) -> Option<&str> {
+    pub fn infeasible(&self, asker: VolumeRequest<'_>) -> Option<&str> {
         let failed = self.volumes.get(asker.volume)?;
         failed
             .infeasible
@@ -85,7 +87,7 @@ impl Failing {
     /// Whether it would fail at a volume of this namespace, as far as others tell.
     pub fn for_namespace(&self, namespace: &str) -> bool {
         let own = self.namespaces.get(namespace);
-        own.is_some_and(Full::pauses) || self.for_all()
+        own.is_some_and(CapacityBackoff::pauses) || self.for_all()
     }
 
     /// Whether it would fail at anybody's.
@@ -114,7 +116,7 @@ mod tests {
     fn what_one_tenant_makes_fail_is_remembered_within_bounds_and_displaces_no_other() {
         let mut failing = Failing::default();
         let mut fails = |volume: &str, namespace: &str, class: ErrorClass| {
-            let asker = Asker { volume, namespace };
+            let asker = VolumeRequest { volume, namespace };
             failing.add(asker, class, &"no".repeat(WORDS));
             (failing.at(asker), failing.for_all())
         };
@@ -126,7 +128,7 @@ mod tests {
         }
         assert_eq!(fails("w", "tenant", ErrorClass::Uncertain), (true, true));
         assert_eq!(failing.volumes.len(), MOST);
-        let last = Asker {
+        let last = VolumeRequest {
             volume: "v999",
             namespace: "tenant",
         };

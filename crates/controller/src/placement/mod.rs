@@ -5,30 +5,30 @@
 //! hosts are never compared. So a new leader takes an agent for alive until it has waited as long itself, but for
 //! one whose last words are so old that no two clocks differ by that.
 
+mod capacity_backoff;
 mod deadline;
 mod estimate;
 mod failing;
-mod full;
-mod gone;
+mod last_heartbeat;
 mod load;
 mod pending_calls;
+mod removed_nodes;
 mod selection;
-mod silence;
 
-pub use estimate::Room;
-pub use failing::Asker;
-pub(crate) use selection::Bar;
-pub use silence::Silence;
+pub use estimate::NodeCapacity;
+pub use failing::VolumeRequest;
+pub use last_heartbeat::LastHeartbeat;
+pub(crate) use selection::Unschedulable;
 
 use crate::api::v1alpha1::{NodeVolume, StorageNode, StorageNodeStatus};
+use capacity_backoff::CapacityBackoff;
 use estimate::Estimate;
 use failing::Failing;
 use flexvol_sdk::{Bytes, ErrorClass};
-use full::Full;
-use gone::Gone;
 use k8s_openapi::jiff::Timestamp;
 use load::Load;
 use pending_calls::PendingCalls;
+use removed_nodes::RemovedNode;
 use std::{
     collections::BTreeMap,
     fmt,
@@ -48,7 +48,7 @@ const SILENCES_BEFORE: u32 = 3;
 pub struct Nodes {
     all: Mutex<BTreeMap<String, NodeRecord>>,
     /// Those of which the object with their agents' words was removed: that ends no agent.
-    gone: Mutex<BTreeMap<String, Gone>>,
+    gone: Mutex<BTreeMap<String, RemovedNode>>,
     /// Since when this process listens to agents: one that waits to lead does not.
     listens: OnceLock<Instant>,
     /// NodeVolumes may be seen before their nodes.
@@ -71,15 +71,15 @@ struct NodeRecord {
     /// Somebody was told that it is silent.
     told: bool,
     /// What its driver had no room for, by class.
-    full: BTreeMap<String, Full>,
+    full: BTreeMap<String, CapacityBackoff>,
     /// What its driver could not make, for another reason, by class.
     failing: BTreeMap<String, Failing>,
     /// No volume could be bound to it.
-    unbindable: Option<Full>,
+    unbindable: Option<CapacityBackoff>,
     /// What was ordered of it, and its agent may not have told of yet.
     load: Load,
     /// Why pods may not run there, as it was last seen.
-    barred: Option<(Instant, Bar)>,
+    barred: Option<(Instant, Unschedulable)>,
 }
 
 /// No node can have the volume: in words for the claim's author.
@@ -169,7 +169,8 @@ impl Nodes {
     pub fn remove(&self, name: &str) {
         let mut all = self.all();
         if let Some(known) = all.remove(name) {
-            self.gone().insert(name.to_owned(), Gone::from(known));
+            self.gone()
+                .insert(name.to_owned(), RemovedNode::from(known));
         }
         self.pending_calls().forget(name);
     }
@@ -240,7 +241,9 @@ impl Nodes {
             return;
         };
         let before = known.full.remove(class);
-        known.full.insert(class.to_owned(), Full::now(size, before));
+        known
+            .full
+            .insert(class.to_owned(), CapacityBackoff::now(size, before));
     }
 
     /// A node's driver could not make a volume of a class, again and again, and not for want of room.
@@ -248,7 +251,7 @@ impl Nodes {
         &self,
         node: &str,
         class: &str,
-        asker: Asker<'_>,
+        asker: VolumeRequest<'_>,
         error: ErrorClass,
         words: &str,
     ) {
@@ -264,7 +267,7 @@ impl Nodes {
         if let Some(known) = self.all().get_mut(node)
             && !known.is_unbindable()
         {
-            known.unbindable = Some(Full::now(Bytes(1), known.unbindable.take()));
+            known.unbindable = Some(CapacityBackoff::now(Bytes(1), known.unbindable.take()));
         }
     }
 
@@ -288,7 +291,7 @@ impl Nodes {
     }
 
     /// Taken after the others.
-    fn gone(&self) -> MutexGuard<'_, BTreeMap<String, Gone>> {
+    fn gone(&self) -> MutexGuard<'_, BTreeMap<String, RemovedNode>> {
         self.gone.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -313,12 +316,14 @@ impl NodeRecord {
                 _ => Estimate::Unknown(None),
             },
         };
-        let largest = self.full.get(class).and_then(Full::largest);
+        let largest = self.full.get(class).and_then(CapacityBackoff::largest);
         largest.map_or(told, |largest| told.at_most(largest))
     }
 
     fn is_unbindable(&self) -> bool {
-        self.unbindable.as_ref().is_some_and(Full::pauses)
+        self.unbindable
+            .as_ref()
+            .is_some_and(CapacityBackoff::pauses)
     }
 
     fn is_silent(&self, silence: Duration) -> bool {

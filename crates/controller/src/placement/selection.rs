@@ -1,6 +1,6 @@
 //! Which node gets a volume.
 
-use super::{Asker, NoNode, NodeRecord, Nodes, Silence, estimate::Estimate};
+use super::{LastHeartbeat, NoNode, NodeRecord, Nodes, VolumeRequest, estimate::Estimate};
 use crate::{
     api::well_known::checksum,
     k8s::node::{is_cordoned, taints},
@@ -21,7 +21,7 @@ const REFUSALS: usize = 2;
 
 /// Why pods do not run on a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Bar {
+pub(crate) enum Unschedulable {
     /// Some may: which taints the pods of a claim tolerate nobody knows before they are there.
     Tainted,
     /// Somebody wants no new pods there, whatever they tolerate.
@@ -30,13 +30,16 @@ pub(crate) enum Bar {
     Unfit,
 }
 
-impl Bar {
+impl Unschedulable {
     /// What a node's object says.
     pub fn of(node: &Node) -> Option<Self> {
         if is_cordoned(node) {
-            return Some(Bar::Cordoned);
+            return Some(Unschedulable::Cordoned);
         }
-        taints(node).next().is_some().then_some(Bar::Tainted)
+        taints(node)
+            .next()
+            .is_some()
+            .then_some(Unschedulable::Tainted)
     }
 }
 
@@ -45,7 +48,7 @@ impl Bar {
 struct Candidate<'a> {
     node: &'a str,
     room: Estimate,
-    bar: Option<Bar>,
+    bar: Option<Unschedulable>,
     /// Its driver failed at others' volumes lately, or hangs.
     doubtful: bool,
     /// What else was ordered of it.
@@ -78,7 +81,7 @@ impl Candidate<'_> {
 
 impl Nodes {
     /// Pods may not run on a node, or may.
-    pub(crate) fn bar(&self, name: &str, bar: Option<Bar>) {
+    pub(crate) fn bar(&self, name: &str, bar: Option<Unschedulable>) {
         if let Some(known) = self.all().get_mut(name) {
             known.barred = bar.map(|bar| (Instant::now(), bar));
         }
@@ -91,7 +94,7 @@ impl Nodes {
         driver: &str,
         class: &str,
         size: Bytes,
-        asker: Asker<'_>,
+        asker: VolumeRequest<'_>,
     ) -> Option<String> {
         let all = self.all();
         let known = all.get(node)?;
@@ -117,7 +120,7 @@ impl Nodes {
     }
 
     /// Why the volume is asked of no other node: several say that it can never be had.
-    pub fn refuses(&self, class: &str, asker: Asker<'_>) -> Option<String> {
+    pub fn refuses(&self, class: &str, asker: VolumeRequest<'_>) -> Option<String> {
         let all = self.all();
         let of_class = all.values().filter_map(|known| known.failing.get(class));
         let words: Vec<_> = of_class
@@ -143,7 +146,7 @@ impl Nodes {
         driver: &str,
         class: &str,
         size: Bytes,
-        asker: Asker<'_>,
+        asker: VolumeRequest<'_>,
     ) -> Result<String, NoNode> {
         if let Some(why) = self.refuses(class, asker) {
             return Err(NoNode(why));
@@ -162,7 +165,7 @@ impl Nodes {
             let bar = known.barred.filter(|(since, _)| since.elapsed() < BARRED);
             let bar = bar.map(|(_, bar)| bar);
             let failing = known.failing.get(class);
-            if bar == Some(Bar::Cordoned) {
+            if bar == Some(Unschedulable::Cordoned) {
                 others.push(format!("node {node} is cordoned"));
             } else if failing.is_some_and(|failing| failing.at(asker)) {
                 others.push(format!("node {node} failed again and again to make it"));
@@ -180,7 +183,10 @@ impl Nodes {
         }
         let silent = able().find(|(_, known)| !known.may_be_asked(self.silence));
         others.extend(silent.map(|(node, known)| {
-            format!("the agent of node {node} {}", Silence::since(&known.status))
+            format!(
+                "the agent of node {node} {}",
+                LastHeartbeat::since(&known.status)
+            )
         }));
         let others = others.last().map_or_else(String::new, |why| {
             format!("; of nodes that do not count, {why}")
@@ -210,16 +216,17 @@ mod tests {
 
     #[test]
     fn pods_run_where_neither_a_cordon_nor_a_taint_keeps_them_out() {
-        let bar =
-            |spec: Value| Bar::of(&from_value(json!({"metadata": {}, "spec": spec})).unwrap());
+        let bar = |spec: Value| {
+            Unschedulable::of(&from_value(json!({"metadata": {}, "spec": spec})).unwrap())
+        };
         let taint = |effect: &str| json!({"taints": [{"key": "own", "effect": effect}]});
         assert_eq!(bar(json!({})), None);
         assert_eq!(bar(taint("PreferNoSchedule")), None);
-        assert_eq!(bar(taint("NoSchedule")), Some(Bar::Tainted));
-        assert_eq!(bar(taint("NoExecute")), Some(Bar::Tainted));
+        assert_eq!(bar(taint("NoSchedule")), Some(Unschedulable::Tainted));
+        assert_eq!(bar(taint("NoExecute")), Some(Unschedulable::Tainted));
         // As a cordon does, Kubernetes taints it too.
         let mut cordoned = taint("NoSchedule");
         cordoned["unschedulable"] = true.into();
-        assert_eq!(bar(cordoned), Some(Bar::Cordoned));
+        assert_eq!(bar(cordoned), Some(Unschedulable::Cordoned));
     }
 }

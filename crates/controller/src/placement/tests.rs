@@ -1,4 +1,4 @@
-mod silence;
+mod last_heartbeat;
 
 use super::*;
 use serde_json::{Value, from_value, json};
@@ -16,15 +16,15 @@ fn node(name: &str, seen: u32, room: Option<u64>) -> StorageNode {
 }
 
 /// A volume of a claim in the namespace `ns`.
-pub(super) fn of(volume: &str) -> Asker<'_> {
-    Asker {
+pub(super) fn of(volume: &str) -> VolumeRequest<'_> {
+    VolumeRequest {
         volume,
         namespace: "ns",
     }
 }
 
 /// A node's driver fails, and does not say for good.
-fn fail(nodes: &Nodes, node: &str, asker: Asker<'_>) {
+fn fail(nodes: &Nodes, node: &str, asker: VolumeRequest<'_>) {
     nodes.failed(node, "class", asker, ErrorClass::Retryable, "no pool");
 }
 
@@ -178,7 +178,7 @@ async fn a_node_that_failed_is_not_asked_for_a_while_or_until_it_can_tell_its_ro
 async fn what_one_tenants_claims_make_fail_says_nothing_of_a_node_to_others() {
     let nodes = nodes(&[("one", Some(30)), ("two", Some(10))]);
     let choose = |volume, namespace, size| {
-        let asker = Asker { volume, namespace };
+        let asker = VolumeRequest { volume, namespace };
         nodes.with_room("a/b", "class", Bytes(size), asker).unwrap()
     };
     for volume in ["v", "w"] {
@@ -189,7 +189,7 @@ async fn what_one_tenants_claims_make_fail_says_nothing_of_a_node_to_others() {
     assert_eq!(choose("x", "ns", 20), "one", "nobody else has room");
     assert_eq!(choose("x", "other", 1), "one");
     assert_eq!(nodes.rooms("a/b", "class").len(), 2);
-    let other = Asker {
+    let other = VolumeRequest {
         volume: "y",
         namespace: "other",
     };
@@ -291,10 +291,10 @@ fn nodes_share_what_is_ordered_before_they_can_tell_what_is_left() {
 fn a_node_where_no_pods_run_is_chosen_last_or_not_at_all() {
     let nodes = nodes(&[("own", Some(30)), ("other", Some(10))]);
     let choose = |size| nodes.with_room("a/b", "class", Bytes(size), of("v"));
-    nodes.bar("own", Some(Bar::Tainted));
+    nodes.bar("own", Some(Unschedulable::Tainted));
     assert_eq!(choose(10).unwrap(), "other");
     assert_eq!(choose(11).unwrap(), "own", "its pods may tolerate that");
-    nodes.bar("own", Some(Bar::Cordoned));
+    nodes.bar("own", Some(Unschedulable::Cordoned));
     let words = choose(11).unwrap_err().to_string();
     assert!(
         words.ends_with("of nodes that do not count, node own is cordoned"),

@@ -129,19 +129,19 @@ impl Queue {
             state.failures.remove(name);
         }
         let changed = state.wanted.contains(name);
-        if changed || !matches!(outcome, Outcome::InVain(_)) {
+        if changed || !matches!(outcome, Outcome::RequeueWithBackoff(_)) {
             state.in_vain.remove(name);
         }
         let pause = match outcome {
-            Outcome::Settled => None,
-            Outcome::After(pause) => Some(pause),
+            Outcome::Done => None,
+            Outcome::RequeueAfter(pause) => Some(pause),
             Outcome::Failed => {
                 let failures = state.failures.entry(name.to_owned()).or_insert(0);
                 *failures += 1;
                 Some(self.failures.after(*failures))
             }
-            Outcome::InVain(_) if changed => None,
-            Outcome::InVain(backoff) => {
+            Outcome::RequeueWithBackoff(_) if changed => None,
+            Outcome::RequeueWithBackoff(backoff) => {
                 let times = state.in_vain.entry(name.to_owned()).or_insert(0);
                 *times += 1;
                 Some(backoff.after(*times))
@@ -249,11 +249,11 @@ impl State {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// Nothing to do until it is pushed again.
-    Settled,
+    Done,
     /// To be looked at again after this pause.
-    After(Duration),
+    RequeueAfter(Duration),
     /// It failed.
     Failed,
     /// Nothing can be done: to be looked at again ever later, unless it is pushed.
-    InVain(Backoff),
+    RequeueWithBackoff(Backoff),
 }

@@ -59,7 +59,7 @@ impl Workers {
     fn outcome(self, name: &str, done: Result<Outcome>) -> Outcome {
         match done {
             Ok(outcome) => outcome,
-            Err(error) if is_conflict(&error) => Outcome::After(SOON),
+            Err(error) if is_conflict(&error) => Outcome::RequeueAfter(SOON),
             Err(error) => {
                 let error = error_message(&error);
                 log::warn("cannot reconcile", &[(self.kind, name), ("error", &error)]);
@@ -90,7 +90,7 @@ mod tests {
                     if name.starts_with("hangs") {
                         pending::<()>().await;
                     }
-                    Ok(Outcome::Settled)
+                    Ok(Outcome::Done)
                 }
             }
         };

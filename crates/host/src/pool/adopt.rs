@@ -102,7 +102,7 @@ impl Stray {
     }
 
     fn is_alone(&self) -> bool {
-        sys::lease::is_only_opener(self.image.file().as_fd())
+        sys::file_lease::is_only_opener(self.image.file().as_fd())
     }
 
     /// The same, but a loop device that has been given up may stay for as long as somebody looks at it.

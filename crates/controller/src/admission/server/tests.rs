@@ -28,7 +28,7 @@ fn alone() -> Judge {
     });
     Judge {
         client: Client::new(nobody, "default"),
-        ours: Ours::from(["example.com/disk"]),
+        ours: ServedDrivers::from(["example.com/disk"]),
         silence: Duration::from_secs(200),
         metrics: Metrics::default(),
     }

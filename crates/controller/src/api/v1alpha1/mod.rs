@@ -2,9 +2,9 @@
 //! `deploy/cluster/objects.yaml`.
 
 #[cfg(test)]
-pub(crate) mod schemas;
+pub(crate) mod schema_tests;
 
-pub use crate::decide::StorageState;
+pub use crate::claims::StorageState;
 
 use crate::api::well_known::{DOMAIN, VERSION};
 use flexvol_sdk::{Bytes, ErrorClass};

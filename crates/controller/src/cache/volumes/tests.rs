@@ -32,14 +32,14 @@ fn volume(phase: &str, by: &str) -> PersistentVolume {
 
 fn index(volume: &PersistentVolume, node_volume: &NodeVolume) -> Index {
     let index = Index::default();
-    index.volume(volume, Presence::There, &Ours::from(["a/b"]));
-    index.node_volume(node_volume, Presence::There, &Ours::from(["a/b"]));
+    index.volume(volume, Presence::There, &ServedDrivers::from(["a/b"]));
+    index.node_volume(node_volume, Presence::There, &ServedDrivers::from(["a/b"]));
     index
 }
 
 #[test]
 fn an_answer_that_comes_after_later_news_changes_nothing() {
-    let ours = Ours::from(["a/b"]);
+    let ours = ServedDrivers::from(["a/b"]);
     let index = index(&volume("Bound", "a/b"), &node_volume("Present", 3));
     let version = |index: &Index| index.get("pvc-1").node_volume.unwrap().version;
     let mut answer = node_volume("Present", 4);
@@ -100,8 +100,9 @@ fn a_node_that_fails_in_the_same_way_again_says_nothing_new() {
         node_volume
     };
     let index = Index::default();
-    let node_volume =
-        |node_volume, presence| index.node_volume(&node_volume, presence, &Ours::from(["a/b"]));
+    let node_volume = |node_volume, presence| {
+        index.node_volume(&node_volume, presence, &ServedDrivers::from(["a/b"]))
+    };
     assert!(node_volume(failed(1, "full"), Presence::There));
     assert_eq!(index.count(), (1, 1));
     assert!(!node_volume(failed(2, "full"), Presence::There));

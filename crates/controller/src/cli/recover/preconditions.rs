@@ -2,7 +2,7 @@
 
 use crate::{
     api::{v1alpha1::NodeVolume, well_known::GROW},
-    decide::{Answer, believed},
+    claims::{Answer, believed},
     drivers::Driver,
     k8s::{
         claim::{capacity, request},

@@ -10,7 +10,7 @@ use crate::{
     cli::recover,
     client::paginate,
     k8s::volume::handed_on,
-    placement::{SILENCE, Silence},
+    placement::{LastHeartbeat, SILENCE},
 };
 use anyhow::{Context, Result};
 use claims::Claims;
@@ -118,7 +118,7 @@ fn row(node_volume: &NodeVolume, node: &StorageNodeStatus, now: Timestamp) -> Ro
     let status = node_volume.status.clone().unwrap_or_default();
     let claim = &node_volume.spec.claim;
     let state = state(node_volume, &status);
-    let silence = Silence::told(node, now, SILENCE).filter(|_| state != SETTLED);
+    let silence = LastHeartbeat::told(node, now, SILENCE).filter(|_| state != SETTLED);
     Row {
         claim: format!("{}/{}", claim.namespace, claim.name),
         volume: node_volume.name_any(),

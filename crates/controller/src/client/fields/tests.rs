@@ -10,7 +10,7 @@ use crate::{
     },
     cache::event_filter::ClaimSummary,
     client::prune::Prune,
-    drivers::Ours,
+    drivers::ServedDrivers,
     k8s::{
         pod::{Pod, claims_of},
         stateful_set,
@@ -151,7 +151,7 @@ fn of_what_is_too_large_it_is_read_that_it_is() {
 
 #[test]
 fn decisions_read_the_same_of_a_volume_and_a_node_volume_that_a_watch_tells_of_as_of_whole_ones() {
-    let ours = Ours::from(["a/b"]);
+    let ours = ServedDrivers::from(["a/b"]);
     let volume = json!({
         "metadata": {
             "name": "pvc-1", "finalizers": ["a/b", "flexvol.dev/storage"],

@@ -6,14 +6,14 @@
 
 use super::{
     SOON, WAITS,
-    restart::{Decision, Snapshot, Why, decide},
+    eviction_decision::{Decision, Snapshot, Why, decide},
+    recent_evictions::Stopped,
     snapshot::{read_set, snapshot},
-    stopped::Stopped,
 };
 use crate::{
     api::well_known::RESIZE_FAILED,
     client::{Refusal, refusal},
-    drivers::Ours,
+    drivers::ServedDrivers,
     events::{EventRecorder, EventType},
     k8s::stateful_set::restarts,
     runtime::{backoff::Backoff, work_queue::Outcome},
@@ -31,14 +31,14 @@ use std::{sync::Arc, time::Duration};
 /// Stops pods whose volumes grow only then.
 pub(super) struct Evictions {
     client: Client,
-    ours: Ours,
+    ours: ServedDrivers,
     events: Arc<EventRecorder>,
     stopped: Stopped,
 }
 
 impl Evictions {
     /// None was stopped yet.
-    pub fn new(client: Client, ours: Ours, events: Arc<EventRecorder>) -> Self {
+    pub fn new(client: Client, ours: ServedDrivers, events: Arc<EventRecorder>) -> Self {
         Evictions {
             client,
             ours,
@@ -58,11 +58,11 @@ impl Evictions {
         };
         let again = read_set(&self.client, &self.events, &namespace, &set.name_any()).await?;
         let Some(again) = again else {
-            return Ok(Outcome::Settled);
+            return Ok(Outcome::Done);
         };
         let same = again.uid() == set.uid() && restarts(&again) == Ok(true);
         if !same || again.metadata.deletion_timestamp.is_some() {
-            return Ok(Outcome::After(SOON));
+            return Ok(Outcome::RequeueAfter(SOON));
         }
         let mut seen = snapshot(&self.client, &self.ours, &again, last).await?;
         self.stopped.mark(&namespace, &mut seen.claims);
@@ -70,7 +70,7 @@ impl Evictions {
             Decision::Evict { uid: now, .. } if now == uid => {
                 self.evict(&again, &seen, &pod, &uid).await
             }
-            _ => Ok(Outcome::After(SOON)),
+            _ => Ok(Outcome::RequeueAfter(SOON)),
         }
     }
 
@@ -102,8 +102,8 @@ impl Evictions {
             self.events.record(set, tone, reason, &text);
         }
         match why {
-            Why::MayExpand(rest) => Outcome::After(*rest),
-            _ => Outcome::InVain(WAITS),
+            Why::MayExpand(rest) => Outcome::RequeueAfter(*rest),
+            _ => Outcome::RequeueWithBackoff(WAITS),
         }
     }
 
@@ -135,11 +135,11 @@ impl Evictions {
                 let text = format!("pod {name} was evicted; until it is back, {claims} can grow");
                 self.events
                     .record(set, EventType::Normal, "Resizing", &text);
-                return Ok(Outcome::After(SOON));
+                return Ok(Outcome::RequeueAfter(SOON));
             }
             // It has gone, or is another one.
             Err(error) if refusal(&error) != Refusal::Other => {
-                return Ok(Outcome::After(SOON));
+                return Ok(Outcome::RequeueAfter(SOON));
             }
             Err(kube::Error::Api(status)) => *status,
             Err(error) => return Err(error).context("evict a pod"),
@@ -151,7 +151,7 @@ impl Evictions {
         log::warn("a pod is not stopped", &[("why", &text)]);
         self.events
             .record(set, EventType::Warning, RESIZE_FAILED, &text);
-        Ok(Outcome::InVain(backoff(&refused)))
+        Ok(Outcome::RequeueWithBackoff(backoff(&refused)))
     }
 }
 

@@ -8,15 +8,15 @@
 //! annotation, and nothing is remembered but whose turn it is, and for which growth a pod was stopped.
 
 mod evict;
+mod eviction_decision;
 mod needs;
-mod restart;
+mod recent_evictions;
 mod snapshot;
-mod stopped;
 
 use crate::{
     api::well_known::{RESIZE_FAILED, checksum},
     client::{Read, Refusal, error_message, refusal},
-    drivers::Ours,
+    drivers::ServedDrivers,
     events::{EventRecorder, EventType},
     k8s::stateful_set::{ordinals, restarts, wanted},
     runtime::{
@@ -107,9 +107,9 @@ impl Round {
     /// What was found of all claims.
     fn outcome(&self) -> Outcome {
         match (self.asked, self.waits) {
-            (true, _) => Outcome::After(SOON),
-            (false, true) => Outcome::InVain(WAITS),
-            (false, false) => Outcome::InVain(DONE),
+            (true, _) => Outcome::RequeueAfter(SOON),
+            (false, true) => Outcome::RequeueWithBackoff(WAITS),
+            (false, false) => Outcome::RequeueWithBackoff(DONE),
         }
     }
 }
@@ -118,7 +118,7 @@ impl Round {
 struct Reconciler {
     client: Client,
     /// Whose claims are asked to grow.
-    ours: Ours,
+    ours: ServedDrivers,
     queue: Arc<Queue>,
     events: Arc<EventRecorder>,
     /// By set.
@@ -129,12 +129,12 @@ struct Reconciler {
 }
 
 /// Grows the claims of sets, for ever.
-pub(crate) async fn run(client: Client, ours: Ours, events: Arc<EventRecorder>) {
+pub(crate) async fn run(client: Client, ours: ServedDrivers, events: Arc<EventRecorder>) {
     Reconciler::new(client, ours, events).run().await;
 }
 
 impl Reconciler {
-    fn new(client: Client, ours: Ours, events: Arc<EventRecorder>) -> Arc<Self> {
+    fn new(client: Client, ours: ServedDrivers, events: Arc<EventRecorder>) -> Arc<Self> {
         let evictions = Evictions::new(client.clone(), ours.clone(), Arc::clone(&events));
         Arc::new(Reconciler {
             client,
@@ -191,18 +191,18 @@ impl Reconciler {
         let begun = self.rounds().remove(key);
         let (namespace, name) = key.split_once('/').context("a set's key")?;
         let Some(set) = read_set(&self.client, &self.events, namespace, name).await? else {
-            return Ok(Outcome::Settled);
+            return Ok(Outcome::Done);
         };
         let new = Round::new(&set);
         if set.metadata.deletion_timestamp.is_some() {
-            return Ok(Outcome::Settled);
+            return Ok(Outcome::Done);
         }
         let mut round = begun.filter(|round| round.of == new.of).unwrap_or(new);
         if round.looked_at == 0 {
             self.tell_mistakes(&set);
         }
         if wanted(&set).is_empty() {
-            return Ok(Outcome::Settled);
+            return Ok(Outcome::Done);
         }
         let claims: Api<Read<PersistentVolumeClaim>> =
             Api::namespaced(self.client.clone(), namespace);
@@ -220,7 +220,7 @@ impl Reconciler {
             };
         }
         self.rounds().insert(key.to_owned(), round);
-        Ok(Outcome::After(Duration::ZERO))
+        Ok(Outcome::RequeueAfter(Duration::ZERO))
     }
 
     fn rounds(&self) -> MutexGuard<'_, HashMap<String, Round>> {
@@ -311,10 +311,10 @@ mod tests {
             (round.asked, round.waits) = (asked, waits);
             round.outcome()
         };
-        assert_eq!(outcome(true, true), Outcome::After(SOON));
-        assert_eq!(outcome(true, false), Outcome::After(SOON));
-        assert_eq!(outcome(false, true), Outcome::InVain(WAITS));
-        assert_eq!(outcome(false, false), Outcome::InVain(DONE));
+        assert_eq!(outcome(true, true), Outcome::RequeueAfter(SOON));
+        assert_eq!(outcome(true, false), Outcome::RequeueAfter(SOON));
+        assert_eq!(outcome(false, true), Outcome::RequeueWithBackoff(WAITS));
+        assert_eq!(outcome(false, false), Outcome::RequeueWithBackoff(DONE));
     }
 
     #[test]
@@ -330,7 +330,7 @@ mod tests {
         let mut refused = Round::default();
         refused.found(&Need::Time, 3);
         assert_eq!(refused.grows, None);
-        assert_eq!(refused.outcome(), Outcome::InVain(WAITS));
+        assert_eq!(refused.outcome(), Outcome::RequeueWithBackoff(WAITS));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! What a set's annotations ask of its claims, and what a claim needs to have it.
 
 use crate::{
-    drivers::Ours,
+    drivers::ServedDrivers,
     k8s::{
         claim::{asked, capacity, is_bound, provisioner},
         stateful_set::{claim_name, ordinals, too_large, wanted},
@@ -41,7 +41,10 @@ pub(super) fn need(claim: &PersistentVolumeClaim, wanted: Bytes) -> Need {
 }
 
 /// The provisioner of a claim that is not ours to grow.
-pub(super) fn stranger<'a>(claim: &'a PersistentVolumeClaim, ours: &Ours) -> Option<&'a str> {
+pub(super) fn stranger<'a>(
+    claim: &'a PersistentVolumeClaim,
+    ours: &ServedDrivers,
+) -> Option<&'a str> {
     provisioner(claim).filter(|name| ours.driver_of(name).is_none())
 }
 
@@ -106,7 +109,7 @@ mod tests {
             from_value(json!({"metadata": {"annotations": annotations}})).unwrap()
         };
         let by = |driver: &str| claim(json!({"volume.kubernetes.io/storage-provisioner": driver}));
-        let ours = Ours::from(["a/b"]);
+        let ours = ServedDrivers::from(["a/b"]);
         assert_eq!(stranger(&by("a/b"), &ours), None);
         assert_eq!(stranger(&by("csi.c"), &ours), Some("csi.c"));
         assert_eq!(stranger(&claim(json!({})), &ours), None);

@@ -3,15 +3,15 @@
 #[cfg(test)]
 mod tests;
 
-use super::restart::{Claim, Pod, Snapshot, State};
+use super::eviction_decision::{Claim, Pod, Snapshot, State};
 use crate::{
     api::{
         v1alpha1::NodeVolume,
         well_known::{FILE_SYSTEM_RESIZE_PENDING, RESIZE_FAILED, REVISION},
     },
+    claims::{self, Answer, StorageState},
     client::{Read, fields::page, paginate},
-    decide::{self, Answer, StorageState},
-    drivers::Ours,
+    drivers::ServedDrivers,
     events::{EventRecorder, EventType},
     k8s::{
         claim::{condition, failure, is_expanding, request},
@@ -54,7 +54,7 @@ pub(super) async fn read_set(
 /// Pods first: one that runs has volumes that have grown, if they were to, and its claims say so.
 pub(super) async fn snapshot(
     client: &Client,
-    ours: &Ours,
+    ours: &ServedDrivers,
     set: &StatefulSet,
     last: i64,
 ) -> Result<Snapshot> {
@@ -105,7 +105,7 @@ pub(super) async fn snapshot(
 /// A claim, if it shall grow.
 async fn growing(
     client: &Client,
-    ours: &Ours,
+    ours: &ServedDrivers,
     namespace: &str,
     name: &str,
 ) -> Result<Option<Claim>> {
@@ -148,7 +148,7 @@ async fn growing(
 /// of ours, the claim is believed.
 fn pending(
     claim: &PersistentVolumeClaim,
-    node_volume: Option<&decide::NodeVolume>,
+    node_volume: Option<&claims::NodeVolume>,
 ) -> Option<Timestamp> {
     let asked = request(claim.spec.as_ref()?).ok()?;
     let has_storage = node_volume.is_none_or(|node_volume| {

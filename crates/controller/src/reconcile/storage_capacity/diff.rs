@@ -5,7 +5,7 @@ use crate::{
         v1alpha1::StorageNode,
         well_known::{HOSTNAME, MANAGED, checksum, hostname},
     },
-    placement::Room,
+    placement::NodeCapacity,
 };
 use flexvol_sdk::Bytes;
 use k8s_openapi::{
@@ -136,7 +136,12 @@ pub fn object_name(class: &str, node: &str) -> String {
 }
 
 /// With its owner it goes.
-pub fn offer(class: String, room: Room, hostname: String, owner: Option<&OwnerReference>) -> Offer {
+pub fn offer(
+    class: String,
+    room: NodeCapacity,
+    hostname: String,
+    owner: Option<&OwnerReference>,
+) -> Offer {
     Offer {
         class,
         node: room.node,
@@ -196,7 +201,7 @@ mod tests {
     use serde_json::from_value;
 
     fn of(node: &str, uid: &str, hostname: &str, largest: u64) -> Offer {
-        let room = Room {
+        let room = NodeCapacity {
             node: node.to_owned(),
             uid: uid.to_owned(),
             largest: Bytes(largest),
@@ -348,7 +353,7 @@ mod tests {
             uid: "2".to_owned(),
             ..OwnerReference::default()
         };
-        let room = Room {
+        let room = NodeCapacity {
             node: "a".to_owned(),
             uid: "1".to_owned(),
             largest: Bytes(1),

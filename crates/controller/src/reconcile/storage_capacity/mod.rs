@@ -11,8 +11,8 @@ mod diff;
 use crate::{
     api::well_known::{MANAGED, hostname},
     client::{Refusal, error_message, fields::page, paginate, refusal},
-    drivers::Ours,
-    placement::{Nodes, Room},
+    drivers::ServedDrivers,
+    placement::{NodeCapacity, Nodes},
     runtime::backoff::Backoff,
     support::log,
 };
@@ -72,7 +72,7 @@ pub async fn publish(
     client: Client,
     namespace: String,
     deployment: Option<String>,
-    ours: Ours,
+    ours: ServedDrivers,
     nodes: Arc<Nodes>,
     ready: impl Fn() -> bool,
 ) {
@@ -125,7 +125,7 @@ fn refused(error: &Error) -> Option<Refusal> {
 
 struct Publisher {
     client: Client,
-    ours: Ours,
+    ours: ServedDrivers,
     nodes: Arc<Nodes>,
     capacities: Api<CSIStorageCapacity>,
     deployments: Api<Deployment>,
@@ -220,7 +220,8 @@ impl Publisher {
                 rooms.extend(found.map(|room| (class.clone(), room)));
             }
         }
-        let is_known = |(_, room): &(String, Room)| known.hostnames.contains_key(&room.node);
+        let is_known =
+            |(_, room): &(String, NodeCapacity)| known.hostnames.contains_key(&room.node);
         let lately = known.listed.is_some_and(|then| then.elapsed() < NODES);
         if !lately && !rooms.iter().all(is_known) {
             known.hostnames = self.hostnames().await?;

@@ -5,12 +5,12 @@ use crate::{
         v1alpha1::NodeVolume,
         well_known::{CLAIM_FINALIZER, NODE_VOLUME_FINALIZER, SELECTED_NODE, VOLUME_FINALIZER},
     },
+    claims::Step,
     client::Read,
-    decide::Step,
-    drivers::Ours,
+    drivers::ServedDrivers,
     k8s::claim,
-    observe::Live,
-    placement::{Asker, Nodes},
+    observe::VolumeObjects,
+    placement::{Nodes, VolumeRequest},
     reconcile::volume::{
         candidate,
         manifests::{
@@ -31,23 +31,23 @@ use serde_json::{Value, json};
 use std::fmt::Debug;
 
 /// Does steps of one volume.
-pub(crate) struct Act<'a> {
+pub(crate) struct StepWriter<'a> {
     /// The way to the API server.
     pub client: &'a Client,
     /// What nodes can do.
     pub nodes: &'a Nodes,
     /// The drivers.
-    pub ours: &'a Ours,
+    pub ours: &'a ServedDrivers,
     /// The name of the volume.
     pub name: &'a str,
 }
 
-impl Act<'_> {
+impl StepWriter<'_> {
     /// Does the step, and puts what the API server answered into `live`.
     ///
     /// # Errors
     /// When it was refused, also because the object has changed.
-    pub async fn step(&self, step: &Step, live: &mut Live) -> Result<()> {
+    pub async fn step(&self, step: &Step, live: &mut VolumeObjects) -> Result<()> {
         match step {
             Step::NoOp | Step::RecordEvent(_) | Step::Refuse(_) | Step::Blocked(_) => {}
             Step::AddClaimFinalizer => {
@@ -86,7 +86,7 @@ impl Act<'_> {
                         .context("create the NodeVolume anew")?,
                 );
             }
-            Step::CreateVolume => {
+            Step::CreatePersistentVolume => {
                 let (claim, class) = (claim(live)?, live.class.as_ref().context("no class")?);
                 let node_volume = node_volume(live)?;
                 let hostname = live.hostname.as_ref().and_then(|found| found.as_ref().ok());
@@ -119,21 +119,21 @@ impl Act<'_> {
                 self.delete_node_volume(node_volume(live)?).await?;
                 (live.node_volume, live.hostname, live.stalled) = (None, None, None);
             }
-            Step::DeleteVolume => {
+            Step::DeletePersistentVolume => {
                 let api: Api<PersistentVolume> = self.all();
                 delete(&api, &volume(live)?.metadata)
                     .await
                     .context("delete the volume")?;
                 live.volume = api.get_opt(self.name).await.context("read the volume")?;
             }
-            Step::RemoveVolumeFinalizer => {
+            Step::RemovePersistentVolumeFinalizer => {
                 let volume = volume(live)?;
                 let patch = json!({"finalizers": without(&volume.metadata, VOLUME_FINALIZER)});
                 let api: Api<PersistentVolume> = self.all();
                 self.patch_meta(&api, &volume.metadata, patch).await?;
                 live.volume = None;
             }
-            Step::SetVolumeCapacity(size) => {
+            Step::SetPersistentVolumeCapacity(size) => {
                 let seen = version(&volume(live)?.metadata);
                 live.volume = Some(self.set_volume_capacity(seen, *size).await?);
             }
@@ -177,7 +177,7 @@ impl Act<'_> {
         Ok(api.create(&PostParams::default(), &object).await?)
     }
 
-    async fn patch_claim(&self, live: &mut Live, meta: Value) -> Result<()> {
+    async fn patch_claim(&self, live: &mut VolumeObjects, meta: Value) -> Result<()> {
         let claim = claim(live)?;
         let api = self.claims(claim);
         let patched = self.patch_meta(&api, &claim.metadata, meta).await?;
@@ -226,7 +226,7 @@ impl Act<'_> {
         patched(&self.all(), self.name, &patch).await
     }
 
-    async fn patch_node_volume(&self, live: &mut Live, spec: Value) -> Result<()> {
+    async fn patch_node_volume(&self, live: &mut VolumeObjects, spec: Value) -> Result<()> {
         let changed = self
             .change_node_volume(version(&node_volume(live)?.metadata), spec)
             .await?;
@@ -234,7 +234,7 @@ impl Act<'_> {
         Ok(())
     }
 
-    async fn patch_claim_status(&self, live: &mut Live, status: Value) -> Result<()> {
+    async fn patch_claim_status(&self, live: &mut VolumeObjects, status: Value) -> Result<()> {
         let claim = claim(live)?;
         let patch = json!({
             "metadata": {"resourceVersion": claim.metadata.resource_version},
@@ -250,7 +250,7 @@ impl Act<'_> {
         Ok(())
     }
 
-    async fn new_node_volume(&self, live: &Live, chosen: Option<&str>) -> Result<Value> {
+    async fn new_node_volume(&self, live: &VolumeObjects, chosen: Option<&str>) -> Result<Value> {
         let (claim, class) = (claim(live)?, live.class.as_ref().context("no class")?);
         let size = claim.spec.as_ref().map(claim::request).transpose();
         let size = size.map_err(|why| anyhow!(why))?.context("no size")?;
@@ -260,7 +260,7 @@ impl Act<'_> {
         let node = match chosen {
             Some(node) => self.nodes.check(node, driver)?,
             None => {
-                let asker = Asker {
+                let asker = VolumeRequest {
                     volume: self.name,
                     namespace: claim.metadata.namespace.as_deref().unwrap_or_default(),
                 };
@@ -301,17 +301,17 @@ impl Act<'_> {
     }
 }
 
-fn claim(live: &Live) -> Result<&PersistentVolumeClaim> {
+fn claim(live: &VolumeObjects) -> Result<&PersistentVolumeClaim> {
     live.claim.as_ref().context("the claim is gone")
 }
 
-fn volume(live: &Live) -> Result<&PersistentVolume> {
+fn volume(live: &VolumeObjects) -> Result<&PersistentVolume> {
     live.volume
         .as_ref()
         .context("the persistent volume is gone")
 }
 
-fn node_volume(live: &Live) -> Result<&NodeVolume> {
+fn node_volume(live: &VolumeObjects) -> Result<&NodeVolume> {
     live.node_volume.as_ref().context("the NodeVolume is gone")
 }
 

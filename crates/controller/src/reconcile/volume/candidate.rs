@@ -6,7 +6,7 @@ use super::node_state::{self, NodeState};
 use crate::{
     api::well_known::{HOSTNAME, hostname},
     k8s::node::TOO_LARGE,
-    placement::{Asker, Bar, NoNode, Nodes},
+    placement::{NoNode, Nodes, Unschedulable, VolumeRequest},
 };
 use anyhow::{Context, Result};
 use flexvol_sdk::Bytes;
@@ -35,7 +35,7 @@ pub(super) async fn with_room(
     driver: &str,
     class: &str,
     size: Bytes,
-    asker: Asker<'_>,
+    asker: VolumeRequest<'_>,
 ) -> Result<String> {
     let mut doubted = HashSet::new();
     loop {
@@ -45,7 +45,7 @@ pub(super) async fn with_room(
             // What the API server does not answer is nothing that the node says.
             Err(why) => {
                 let Unfit(why) = why.downcast()?;
-                nodes.bar(&name, Some(Bar::Unfit));
+                nodes.bar(&name, Some(Unschedulable::Unfit));
                 if doubted.insert(name) {
                     continue;
                 }
@@ -56,7 +56,9 @@ pub(super) async fn with_room(
             Standing::Missing => nodes.miss(&name),
             Standing::There(bar) => {
                 nodes.bar(&name, bar);
-                if bar.is_none() || bar == Some(Bar::Tainted) && !doubted.insert(name.clone()) {
+                if bar.is_none()
+                    || bar == Some(Unschedulable::Tainted) && !doubted.insert(name.clone())
+                {
                     return Ok(name);
                 }
             }
@@ -68,7 +70,7 @@ pub(super) async fn with_room(
 enum Standing {
     /// It is not there, or its kubelet does not answer.
     Missing,
-    There(Option<Bar>),
+    There(Option<Unschedulable>),
 }
 
 async fn standing(client: &Client, name: &str) -> Result<Standing> {
@@ -81,8 +83,8 @@ async fn standing(client: &Client, name: &str) -> Result<Standing> {
     if NodeState::of(Some(&node)) != NodeState::Ready {
         return Ok(Standing::Missing);
     }
-    let bar = Bar::of(&node.object);
-    if bar != Some(Bar::Cordoned) {
+    let bar = Unschedulable::of(&node.object);
+    if bar != Some(Unschedulable::Cordoned) {
         bound_to(client, name).await?;
     }
     Ok(Standing::There(bar))

@@ -4,7 +4,7 @@ use super::reschedule::Reschedules;
 use crate::{
     api::well_known::CONTROLLER,
     cache::{claims::Claims, classes::Classes, own_writes::OwnWrites, volumes::Index},
-    drivers::Ours,
+    drivers::ServedDrivers,
     events::EventRecorder,
     placement::Nodes,
     runtime::{backoff::Backoff, work_queue::Queue},
@@ -36,7 +36,7 @@ pub(super) const STEPS: usize = 16;
 /// What all volumes have in common.
 pub struct Context {
     pub(super) client: Client,
-    pub(super) ours: Ours,
+    pub(super) ours: ServedDrivers,
     pub(super) nodes: Arc<Nodes>,
     pub(super) index: Index,
     pub(super) claims: Claims,
@@ -59,7 +59,12 @@ impl fmt::Debug for Context {
 impl Context {
     /// For the volumes of these drivers, on these nodes.
     #[must_use]
-    pub fn new(client: Client, ours: Ours, nodes: Arc<Nodes>, metrics: Metrics) -> Arc<Self> {
+    pub fn new(
+        client: Client,
+        ours: ServedDrivers,
+        nodes: Arc<Nodes>,
+        metrics: Metrics,
+    ) -> Arc<Self> {
         Arc::new(Context {
             events: Arc::new(EventRecorder::start(client.clone(), CONTROLLER)),
             client,

@@ -8,7 +8,7 @@ use crate::{
             NODE_VOLUME_FINALIZER, PROVISIONED_BY, RESIZE_FAILED, VOLUME_FINALIZER, node_label,
         },
     },
-    decide,
+    claims,
     k8s::{
         claim::condition,
         meta::{storage, uid},
@@ -43,7 +43,7 @@ pub(crate) fn node_volume_for(name: &str, node: &str) -> Value {
 pub(crate) fn recreated_node_volume(
     name: &str,
     volume: &PersistentVolume,
-    state: decide::StorageState,
+    state: claims::StorageState,
     size: Bytes,
 ) -> Result<Value> {
     let annotations = volume.metadata.annotations.as_ref();
@@ -89,7 +89,7 @@ pub(crate) fn persistent_volume(
     // A driver that tells no size has made what it was asked for.
     let ordered = Bytes(node_volume.spec.size);
     let size = status.size.map_or(ordered, |said| {
-        decide::believed(Bytes(said), ordered, node_volume.spec.most_ordered())
+        claims::believed(Bytes(said), ordered, node_volume.spec.most_ordered())
     });
     if size < ordered {
         bail!("the driver made {size}, and {ordered} was asked for");

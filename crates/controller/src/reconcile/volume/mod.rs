@@ -3,8 +3,7 @@
 pub(crate) mod apply;
 mod candidate;
 mod context;
-mod fast_expand;
-mod handlers;
+mod expand_from_cache;
 pub(crate) mod manifests;
 mod node_health;
 mod node_state;
@@ -14,6 +13,7 @@ mod report;
 mod reschedule;
 #[cfg(test)]
 mod tests;
+mod watches;
 
 pub use context::Context;
 
@@ -21,12 +21,12 @@ use crate::{
     reconcile::{node_gc, stateful_set},
     runtime::workers::Workers,
 };
-use handlers::watch_all;
 use node_watch::watch_nodes;
 use prometheus_client::metrics::gauge::Gauge;
 use reconciler::reconcile;
 use std::{sync::Arc, time::Duration};
 use tokio::time::sleep;
+use watches::watch_all;
 
 const WORKERS: Workers = Workers {
     kind: "volume",

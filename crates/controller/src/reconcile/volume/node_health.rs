@@ -9,11 +9,11 @@ use crate::{
         v1alpha1::{NodeVolume, StorageState},
         well_known::{is_object_name, volume_name},
     },
-    decide::{UnavailableNode, Wish},
-    drivers::Ours,
+    claims::{UnavailableNode, Wish},
+    drivers::ServedDrivers,
     k8s::{claim, class, meta::uid},
-    observe::{Live, provisioning},
-    placement::{Asker, Nodes, Silence},
+    observe::{VolumeObjects, provisioning},
+    placement::{LastHeartbeat, Nodes, VolumeRequest},
 };
 use anyhow::Result;
 use kube::{Client, ResourceExt};
@@ -26,8 +26,8 @@ use kube::{Client, ResourceExt};
 pub(crate) async fn away(
     client: &Client,
     nodes: &Nodes,
-    live: &Live,
-    ours: &Ours,
+    live: &VolumeObjects,
+    ours: &ServedDrivers,
 ) -> Result<Option<UnavailableNode>> {
     let Some(node_volume) = &live.node_volume else {
         return chosen(client, nodes, live, ours).await;
@@ -51,8 +51,8 @@ pub(crate) async fn away(
 async fn chosen(
     client: &Client,
     nodes: &Nodes,
-    live: &Live,
-    ours: &Ours,
+    live: &VolumeObjects,
+    ours: &ServedDrivers,
 ) -> Result<Option<UnavailableNode>> {
     let (Some(claim), Some(class)) = (&live.claim, &live.class) else {
         return Ok(None);
@@ -71,7 +71,7 @@ async fn chosen(
                 node: node.clone(),
                 why: away_message(&node, known, &silence, None),
                 // One that never had an agent may never get one.
-                lost: known != NodeState::Ready || silence == Silence::Never,
+                lost: known != NodeState::Ready || silence == LastHeartbeat::Never,
                 removed: false,
             }));
         }
@@ -107,7 +107,7 @@ async fn chosen(
         return Ok(None);
     };
     let volume = volume_name(uid(&claim.metadata));
-    let asker = Asker {
+    let asker = VolumeRequest {
         volume: &volume,
         namespace: claim.metadata.namespace.as_deref().unwrap_or_default(),
     };
@@ -131,7 +131,7 @@ async fn chosen(
 fn away_message(
     node: &str,
     known: NodeState,
-    silence: &Silence,
+    silence: &LastHeartbeat,
     node_volume: Option<&NodeVolume>,
 ) -> String {
     let state = match known {
@@ -140,7 +140,7 @@ fn away_message(
         NodeState::Ready => "is ready, but",
     };
     let remedy = match node_volume {
-        None if known == NodeState::Ready && *silence != Silence::Never => {
+        None if known == NodeState::Ready && *silence != LastHeartbeat::Never => {
             "start its agent".to_owned()
         }
         None => "another node is asked for".to_owned(),
@@ -217,10 +217,10 @@ mod tests {
             "metadata": {"name": "late"}, "provisioner": "a/b",
             "volumeBindingMode": "WaitForFirstConsumer",
         });
-        let live = Live {
+        let live = VolumeObjects {
             claim: Some(from_value(claim).unwrap()),
             class: Some(from_value(class).unwrap()),
-            ..Live::default()
+            ..VolumeObjects::default()
         };
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), server.kubeconfig()).unwrap();
@@ -231,7 +231,13 @@ mod tests {
             };
             let (fence, metrics) = (Fence::default(), Metrics::default());
             let client = connect(Some(file.path()), budget, fence, metrics).await;
-            away(&client.unwrap(), &nodes, &live, &Ours::from(["a/b"])).await
+            away(
+                &client.unwrap(),
+                &nodes,
+                &live,
+                &ServedDrivers::from(["a/b"]),
+            )
+            .await
         };
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -254,7 +260,7 @@ mod tests {
             }))
             .unwrap()
         };
-        let since = Silence::Since("12:00:00".to_owned());
+        let since = LastHeartbeat::Since("12:00:00".to_owned());
         let of =
             |known, node_volume: Option<&NodeVolume>| away_message("n", known, &since, node_volume);
         assert_eq!(
@@ -269,7 +275,7 @@ mod tests {
             "{gone}"
         );
         assert!(of(NodeState::Ready, None).ends_with("start its agent"));
-        let never = away_message("n", NodeState::Ready, &Silence::Never, None);
+        let never = away_message("n", NodeState::Ready, &LastHeartbeat::Never, None);
         assert!(never.ends_with("another node is asked for"), "{never}");
         assert!(of(NodeState::Missing, None).ends_with("another node is asked for"));
     }

@@ -1,19 +1,19 @@
 //! Reconciling one volume: it is read as it is now, and takes one step after the other until it rests.
 
 use super::{
-    apply::Act,
+    apply::StepWriter,
     candidate,
     context::{Context, OTHERS, STEPS},
-    fast_expand,
+    expand_from_cache,
     node_health::away,
     report,
 };
 use crate::{
+    claims::{Step, decide},
     client::{error_message, is_conflict, is_refused},
-    decide::{Step, decide},
     k8s::claim,
-    observe::{self, Live},
-    placement::{Asker, NoNode},
+    observe::{self, VolumeObjects},
+    placement::{NoNode, VolumeRequest},
     runtime::{backoff::Backoff, work_queue::Outcome},
 };
 use anyhow::Result;
@@ -41,7 +41,7 @@ pub(super) async fn reconcile(context: &Context, name: &str) -> Result<Outcome> 
 }
 
 async fn steps(context: &Context, name: &str) -> Result<Outcome> {
-    let act = Act {
+    let act = StepWriter {
         client: &context.client,
         nodes: &context.nodes,
         ours: &context.ours,
@@ -49,7 +49,7 @@ async fn steps(context: &Context, name: &str) -> Result<Outcome> {
     };
     let place = context.claims.place(name);
     if let Some(place) = &place
-        && let Some(outcome) = fast_expand::expand(context, &act, place).await?
+        && let Some(outcome) = expand_from_cache::expand(context, &act, place).await?
     {
         return Ok(outcome);
     }
@@ -74,9 +74,9 @@ async fn steps(context: &Context, name: &str) -> Result<Outcome> {
                 }
                 let grows = live.claim.as_ref().is_some_and(claim::is_expanding);
                 return Ok(if grows {
-                    Outcome::InVain(OTHERS)
+                    Outcome::RequeueWithBackoff(OTHERS)
                 } else {
-                    Outcome::Settled
+                    Outcome::Done
                 });
             }
             Step::Refuse(why) | Step::Blocked(why) => {
@@ -84,7 +84,7 @@ async fn steps(context: &Context, name: &str) -> Result<Outcome> {
                 if live.node_volume.is_none() && live.away.is_some() {
                     context.claims.wait_for_node(name);
                 }
-                return Ok(Outcome::InVain(STUCK));
+                return Ok(Outcome::RequeueWithBackoff(STUCK));
             }
             // Also if it cannot be written.
             Step::SetResizeFailure(why) => report::waits(context, &live, why),
@@ -98,20 +98,23 @@ async fn steps(context: &Context, name: &str) -> Result<Outcome> {
         if step == Step::Reschedule
             && let Some(pause) = context.reschedules.pause(name)
         {
-            return Ok(Outcome::After(pause));
+            return Ok(Outcome::RequeueAfter(pause));
         }
         let done = act.step(&step, &mut live).await;
         if let Err(error) = &done
             && !is_conflict(error)
         {
-            let makes = matches!(step, Step::CreateNodeVolume { .. } | Step::CreateVolume);
+            let makes = matches!(
+                step,
+                Step::CreateNodeVolume { .. } | Step::CreatePersistentVolume
+            );
             // Others' admission may let nobody write what has to be written.
             if makes || is_refused(error) {
                 report::waits(context, &live, &error_message(error));
             }
             if makes && error.is::<NoNode>() {
                 context.claims.wait_for_node(name);
-                return Ok(Outcome::InVain(STUCK));
+                return Ok(Outcome::RequeueWithBackoff(STUCK));
             }
         }
         done?;
@@ -123,7 +126,7 @@ async fn steps(context: &Context, name: &str) -> Result<Outcome> {
         if step == Step::DeleteNodeVolume {
             if live.volume.is_some() {
                 // From what its NodeVolume is made anew nobody has read.
-                return Ok(Outcome::After(Duration::ZERO));
+                return Ok(Outcome::RequeueAfter(Duration::ZERO));
             }
             // Another node has to act, if the scheduler has chosen one already.
             live.away = away(&context.client, &context.nodes, &live, &context.ours).await?;
@@ -134,9 +137,9 @@ async fn steps(context: &Context, name: &str) -> Result<Outcome> {
 
 /// The next step. Before a volume is made, and before its NodeVolume says that, it is looked whether it can be
 /// bound to the node that has its storage.
-async fn next(context: &Context, name: &str, live: &mut Live) -> Result<Step> {
+async fn next(context: &Context, name: &str, live: &mut VolumeObjects) -> Result<Step> {
     let step = decide(&live.observed(name, &context.ours));
-    let makes = matches!(step, Step::MarkPublishing | Step::CreateVolume);
+    let makes = matches!(step, Step::MarkPublishing | Step::CreatePersistentVolume);
     let Some(node_volume) = live
         .node_volume
         .as_ref()
@@ -154,7 +157,7 @@ async fn next(context: &Context, name: &str, live: &mut Live) -> Result<Step> {
 
 /// Remembers what was ordered of a node, and whether it had room for that. Where the scheduler is asked for
 /// another node, the NodeVolume is taken back after that, and that alone counts.
-fn note_room(context: &Context, name: &str, step: &Step, live: &Live) {
+fn note_room(context: &Context, name: &str, step: &Step, live: &VolumeObjects) {
     let Some((node, class, size)) = live.ordered() else {
         return;
     };
@@ -168,7 +171,7 @@ fn note_room(context: &Context, name: &str, step: &Step, live: &Live) {
             let own = live.unbindable().or(live.stalled.as_deref());
             let own = own.map(|why| (ErrorClass::Retryable, why));
             if let (Some(node_volume), Some((error, words))) = (&live.node_volume, own.or(failed)) {
-                let asker = Asker {
+                let asker = VolumeRequest {
                     volume: name,
                     namespace: &node_volume.spec.claim.namespace,
                 };
@@ -178,7 +181,7 @@ fn note_room(context: &Context, name: &str, step: &Step, live: &Live) {
                 }
             }
         }
-        Step::CreateVolume => {
+        Step::CreatePersistentVolume => {
             context.nodes.made(node, name);
             context.nodes.had_room(node, class, size);
         }

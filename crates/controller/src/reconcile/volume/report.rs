@@ -2,12 +2,12 @@
 
 use super::context::Context;
 use crate::{
-    api::well_known::RESIZE_FAILED, decide::Step, events::EventType, k8s::volume, observe::Live,
-    support::log,
+    api::well_known::RESIZE_FAILED, claims::Step, events::EventType, k8s::volume,
+    observe::VolumeObjects, support::log,
 };
 
 /// A step was done, and these are the objects after it.
-pub(super) fn done(context: &Context, name: &str, step: &Step, live: &Live) {
+pub(super) fn done(context: &Context, name: &str, step: &Step, live: &VolumeObjects) {
     context.metrics.operated("step", "done");
     let claim = live.claim.as_ref().map(|claim| &claim.metadata);
     let volume = live.volume.as_ref().map(|volume| &volume.metadata);
@@ -25,7 +25,7 @@ pub(super) fn done(context: &Context, name: &str, step: &Step, live: &Live) {
 
 /// Says what hinders, on the object that people look at, and where nobody can be told, as in a namespace
 /// that is being deleted, in the log.
-pub(super) fn waits(context: &Context, live: &Live, why: &str) {
+pub(super) fn waits(context: &Context, live: &VolumeObjects, why: &str) {
     let (volume, claim) = live.names();
     log::warn(
         "a volume waits",
@@ -61,7 +61,7 @@ pub(super) fn waits(context: &Context, live: &Live, why: &str) {
     }
 }
 
-fn tell_done(context: &Context, live: &Live, step: &Step) {
+fn tell_done(context: &Context, live: &VolumeObjects, step: &Step) {
     let Some(claim) = &live.claim else { return };
     let normal = |reason: &str, message: &str| {
         context
@@ -69,7 +69,9 @@ fn tell_done(context: &Context, live: &Live, step: &Step) {
             .record(claim, EventType::Normal, reason, message);
     };
     match step {
-        Step::CreateVolume => normal("ProvisioningSucceeded", "storage and volume were made"),
+        Step::CreatePersistentVolume => {
+            normal("ProvisioningSucceeded", "storage and volume were made")
+        }
         Step::SetClaimCapacity(size) => {
             normal("VolumeResizeSuccessful", &format!("the volume has {size}"));
         }

@@ -2,7 +2,7 @@ use super::*;
 use crate::{
     api::{v1alpha1::NodeVolume, well_known::PROVISIONED_BY},
     client::{Budget, Fence, connect},
-    drivers::Ours,
+    drivers::ServedDrivers,
     placement::Nodes,
     runtime::work_queue::Outcome,
     support::metrics::Metrics,
@@ -77,7 +77,7 @@ fn a_volume_that_is_larger_than_rounding_explains_is_told_and_not_looked_at_agai
         let metrics = Metrics::default();
         let client = connect(Some(file.path()), budget, Fence::default(), metrics).await;
         let nodes = Arc::new(Nodes::new(Duration::MAX));
-        let ours = Ours::from(["a/b"]);
+        let ours = ServedDrivers::from(["a/b"]);
         let context = Context::new(client.unwrap(), ours, nodes, Metrics::default());
         let outcome = reconcile(&context, &name).await.unwrap();
         while server.store().count("Event") == 0 {
@@ -89,7 +89,7 @@ fn a_volume_that_is_larger_than_rounding_explains_is_told_and_not_looked_at_agai
         .enable_all()
         .build();
     let outcome = runtime.unwrap().block_on(looked_at);
-    assert_eq!(outcome, Outcome::Settled);
+    assert_eq!(outcome, Outcome::Done);
     let event = server.store().all("Event").pop().unwrap();
     let words = event["message"].as_str().unwrap();
     assert!(words.contains("the storage has 4Gi"), "{words}");

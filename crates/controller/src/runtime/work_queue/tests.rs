@@ -17,9 +17,9 @@ async fn a_name_that_changes_while_it_is_worked_on_comes_again_and_never_twice_a
     assert_eq!(queue.next().await, "a");
     queue.push("", "a");
     assert_eq!(queue.waiting(), 0, "somebody works on it");
-    queue.done("a", Outcome::Settled);
+    queue.done("a", Outcome::Done);
     assert_eq!(queue.next().await, "a");
-    queue.done("a", Outcome::Settled);
+    queue.done("a", Outcome::Done);
     assert_eq!(queue.waiting(), 0);
 }
 
@@ -30,11 +30,11 @@ async fn news_of_a_failure_does_not_shorten_its_pause() {
     let before = Instant::now();
     assert_eq!(queue.next().await, "a");
     queue.push_later("", "a", MINUTE);
-    queue.done("a", Outcome::After(Duration::from_secs(4)));
+    queue.done("a", Outcome::RequeueAfter(Duration::from_secs(4)));
     queue.push_later("", "a", Duration::ZERO);
     assert_eq!(queue.next().await, "a");
     assert_eq!((Instant::now() - before).as_secs(), 4);
-    queue.done("a", Outcome::Settled);
+    queue.done("a", Outcome::Done);
     queue.push_later("", "a", Duration::from_secs(2));
     assert_eq!(queue.next().await, "a", "nobody else would look");
     assert_eq!((Instant::now() - before).as_secs(), 6);
@@ -70,7 +70,7 @@ async fn what_waits_in_vain_is_looked_at_ever_more_rarely_until_it_changes() {
         let before = Instant::now();
         assert_eq!(queue.next().await, "a");
         pauses.push((Instant::now() - before).as_secs() / 60);
-        queue.done("a", Outcome::InVain(backoff));
+        queue.done("a", Outcome::RequeueWithBackoff(backoff));
     }
     assert_eq!(pauses, [0, 1, 2, 4, 8, 16, 32, 60, 60]);
     let wait = async |changes: bool| {
@@ -79,7 +79,7 @@ async fn what_waits_in_vain_is_looked_at_ever_more_rarely_until_it_changes() {
         if changes {
             queue.push("", "a");
         }
-        queue.done("a", Outcome::InVain(backoff));
+        queue.done("a", Outcome::RequeueWithBackoff(backoff));
         before.elapsed().as_secs() / 60
     };
     assert_eq!(wait(false).await, 60);
@@ -96,10 +96,10 @@ async fn what_is_pushed_while_it_waits_is_not_looked_at_once_more_when_it_was_du
     let queue = queue(MINUTE);
     queue.push("", "a");
     assert_eq!(queue.next().await, "a");
-    queue.done("a", Outcome::After(Duration::from_secs(4)));
+    queue.done("a", Outcome::RequeueAfter(Duration::from_secs(4)));
     queue.push("", "a");
     assert_eq!(queue.next().await, "a");
-    queue.done("a", Outcome::Settled);
+    queue.done("a", Outcome::Done);
     let more = tokio::time::timeout(MINUTE, queue.next()).await;
     assert!(more.is_err(), "{more:?}");
 }
@@ -116,21 +116,21 @@ async fn whoever_has_many_names_delays_another_by_one() {
     let mut had = Vec::new();
     for _ in 0..6 {
         let name = queue.next().await;
-        queue.done(&name, Outcome::After(MINUTE));
+        queue.done(&name, Outcome::RequeueAfter(MINUTE));
         had.push(name);
     }
     assert_eq!(had, ["m0", "f0", "nobody's", "m1", "f1", "m2"]);
     assert_eq!(queue.waiting(), 297);
     while queue.waiting() > 0 {
         let name = queue.next().await;
-        queue.done(&name, Outcome::Settled);
+        queue.done(&name, Outcome::Done);
     }
     // Those that wait again are still whose they were.
     tokio::time::advance(MINUTE).await;
     let mut again = Vec::new();
     for _ in 0..6 {
         let name = queue.next().await;
-        queue.done(&name, Outcome::Settled);
+        queue.done(&name, Outcome::Done);
         again.push(name);
     }
     assert_eq!(again, ["f0", "m0", "nobody's", "f1", "m1", "m2"]);
@@ -148,14 +148,14 @@ async fn what_has_time_is_looked_at_once_and_then() {
     assert_eq!(queue.next().await, "a");
     assert_eq!(begun.elapsed().as_secs(), 5);
     queue.push_by("", "a", seconds(10));
-    queue.done("a", Outcome::Settled);
+    queue.done("a", Outcome::Done);
     assert_eq!(queue.next().await, "a", "it changed while it was looked at");
     assert_eq!(begun.elapsed().as_secs(), 10);
-    queue.done("a", Outcome::After(MINUTE));
+    queue.done("a", Outcome::RequeueAfter(MINUTE));
     queue.push_by("", "a", seconds(15));
     assert_eq!(queue.next().await, "a");
     assert_eq!(begun.elapsed().as_secs(), 15);
-    queue.done("a", Outcome::Settled);
+    queue.done("a", Outcome::Done);
     let more = tokio::time::timeout(MINUTE * 2, queue.next()).await;
     assert!(more.is_err(), "{more:?}");
 }

@@ -1,5 +1,5 @@
 use super::*;
-use crate::drivers::Ours;
+use crate::drivers::ServedDrivers;
 use serde_json::{Value, from_value, json};
 
 const THEN: &str = "2026-11-22T12:00:00Z";
@@ -184,7 +184,7 @@ fn only_the_file_system_is_pending_where_the_node_has_the_storage() {
             &claim,
             node_volume
                 .as_ref()
-                .map(|node_volume| node_volume_of(node_volume, &Ours::from(["a/b"])))
+                .map(|node_volume| node_volume_of(node_volume, &ServedDrivers::from(["a/b"])))
                 .as_ref(),
         )
         .map(|time| time.to_string())

@@ -1,7 +1,7 @@
 //! What must hold.
 
 use super::{Absence, BIG, ClaimObject, HUGE, NodeVolumeObject, Tenant, World, bytes};
-use flexvol_decide::{Answer, Published, Step, StorageState, decide};
+use flexvol_claims::{Answer, Published, Step, StorageState, decide};
 
 impl World {
     /// What must hold from one state to the next.

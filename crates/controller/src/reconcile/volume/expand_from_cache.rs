@@ -3,16 +3,16 @@
 //! the version that was told of, so a decision from old news is refused, and everything is read.
 
 use super::{
-    apply::Act,
+    apply::StepWriter,
     context::{Context, OTHERS, STEPS},
     report,
 };
 use crate::{
     api::well_known::claim_uid,
+    claims::{Observed, Step, decide},
     client::{error_message, is_conflict, is_refused},
-    decide::{Observed, Step, decide},
     k8s::claim,
-    observe::{self, Live},
+    observe::{self, VolumeObjects},
     runtime::work_queue::Outcome,
 };
 use anyhow::Result;
@@ -21,7 +21,7 @@ use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 /// Takes the next steps of a growth; none if this is no usual one, and everything has to be read.
 pub(super) async fn expand(
     context: &Context,
-    act: &Act<'_>,
+    act: &StepWriter<'_>,
     place: &(String, String),
 ) -> Result<Option<Outcome>> {
     if !context.index.has_both(act.name) || is_silent(context, act.name) {
@@ -49,17 +49,17 @@ fn is_silent(context: &Context, name: &str) -> bool {
 
 async fn expand_claim(
     context: &Context,
-    act: &Act<'_>,
+    act: &StepWriter<'_>,
     claim: PersistentVolumeClaim,
 ) -> Result<Option<Outcome>> {
     let class = match claim::class_name(&claim) {
         Some(name) => context.classes.get(&context.client, name).await?,
         None => None,
     };
-    let mut live = Live {
+    let mut live = VolumeObjects {
         claim: Some(claim),
         class,
-        ..Live::default()
+        ..VolumeObjects::default()
     };
     for _ in 0..STEPS {
         let known = context.index.get(act.name);
@@ -75,9 +75,9 @@ async fn expand_claim(
         let step = decide(&observed);
         match step {
             Step::NoOp if live.claim.as_ref().is_some_and(claim::is_expanding) => {
-                return Ok(Some(Outcome::InVain(OTHERS)));
+                return Ok(Some(Outcome::RequeueWithBackoff(OTHERS)));
             }
-            Step::NoOp => return Ok(Some(Outcome::Settled)),
+            Step::NoOp => return Ok(Some(Outcome::Done)),
             Step::RequestSize(size) => {
                 let resized = act.request_size(&node_volume.version, size, most).await?;
                 context
@@ -85,7 +85,7 @@ async fn expand_claim(
                     .node_volume_written(&node_volume.version, &resized, &context.ours);
                 live.node_volume = Some(resized);
             }
-            Step::SetVolumeCapacity(size) => {
+            Step::SetPersistentVolumeCapacity(size) => {
                 let sized = act.set_volume_capacity(&volume.version, size).await?;
                 context
                     .index

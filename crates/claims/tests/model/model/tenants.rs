@@ -2,7 +2,7 @@
 //! status.
 
 use super::{BIG, ClaimObject, MIDDLE, NodeVolumeObject, Tenant, VolumeObject, World};
-use flexvol_decide::Published;
+use flexvol_claims::Published;
 
 impl World {
     pub(super) fn tenant(&self) -> Vec<(&'static str, World)> {

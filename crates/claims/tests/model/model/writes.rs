@@ -1,7 +1,7 @@
 //! What steps do to objects.
 
 use super::{NAMES, Node, NodeVolumeObject, SMALL, VolumeObject, World};
-use flexvol_decide::{Answer, Published, Step, StorageState};
+use flexvol_claims::{Answer, Published, Step, StorageState};
 
 /// Which object a step writes; the write fails if the object has changed since it was read.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -72,7 +72,7 @@ impl World {
                     });
                 }
             }
-            Step::CreateVolume => {
+            Step::CreatePersistentVolume => {
                 let node = node_read.or(self
                     .node_volume
                     .as_ref()
@@ -104,12 +104,12 @@ impl World {
                 }
             }
             Step::DeleteNodeVolume => self.node_volume = None,
-            Step::DeleteVolume => {
+            Step::DeletePersistentVolume => {
                 if let Some(volume) = &mut self.volume {
                     volume.deleting = true;
                 }
             }
-            Step::RemoveVolumeFinalizer => {
+            Step::RemovePersistentVolumeFinalizer => {
                 if let Some(volume) = &mut self.volume {
                     volume.held = false;
                     self.let_go = true;
@@ -121,7 +121,7 @@ impl World {
                     node_volume.full = false;
                 }
             }
-            Step::SetVolumeCapacity(size) => {
+            Step::SetPersistentVolumeCapacity(size) => {
                 if let Some(volume) = &mut self.volume {
                     volume.capacity = size.0;
                 }
@@ -176,10 +176,10 @@ pub(super) fn target(step: &Step) -> Target {
         | Step::RequestDeletion
         | Step::DeleteNodeVolume
         | Step::RequestSize(_) => Target::NodeVolume,
-        Step::CreateVolume
-        | Step::DeleteVolume
-        | Step::RemoveVolumeFinalizer
-        | Step::SetVolumeCapacity(_) => Target::Volume,
+        Step::CreatePersistentVolume
+        | Step::DeletePersistentVolume
+        | Step::RemovePersistentVolumeFinalizer
+        | Step::SetPersistentVolumeCapacity(_) => Target::Volume,
         _ => Target::Claim,
     }
 }

@@ -1,34 +1,34 @@
 //! How long nothing was heard of a node's agent.
 
-use super::{Nodes, gone::fell_silent};
+use super::{Nodes, removed_nodes::fell_silent};
 use crate::api::v1alpha1::StorageNodeStatus;
 use k8s_openapi::jiff::Timestamp;
 use std::{collections::BTreeMap, fmt, time::Duration};
 
 /// Nothing is heard of an agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Silence {
+pub enum LastHeartbeat {
     /// There never was one.
     Never,
     /// Its last words are of then, by the node's clock.
     Since(String),
 }
 
-impl Silence {
+impl LastHeartbeat {
     /// How long nothing was heard of an agent, if that is longer than this, for whoever has not listened
     /// all the time. Only for what is no harm if the clocks of two hosts differ.
     pub fn told(status: &StorageNodeStatus, now: Timestamp, longest: Duration) -> Option<Self> {
         let seen = status.last_heartbeat_time.as_ref();
         let seen = seen.and_then(|seen| seen.parse::<Timestamp>().ok());
         let recent = seen.is_some_and(|seen| now.duration_since(seen).unsigned_abs() < longest);
-        (!recent).then(|| Silence::since(status))
+        (!recent).then(|| LastHeartbeat::since(status))
     }
 
     pub(super) fn since(status: &StorageNodeStatus) -> Self {
         status
             .last_heartbeat_time
             .clone()
-            .map_or(Silence::Never, Silence::Since)
+            .map_or(LastHeartbeat::Never, LastHeartbeat::Since)
     }
 }
 
@@ -41,24 +41,25 @@ impl Nodes {
     }
 
     /// How long nothing was heard of the agent of a node that has something to do, if that is too long.
-    pub fn silence(&self, name: &str) -> Option<Silence> {
+    pub fn silence(&self, name: &str) -> Option<LastHeartbeat> {
         let all = self.all();
         if let Some(known) = all.get(name) {
             let silent = known.is_silent(self.silence);
-            return silent.then(|| Silence::since(&known.status));
+            return silent.then(|| LastHeartbeat::since(&known.status));
         }
         let gone = self.gone();
-        gone.get(name)
-            .map_or(Some(Silence::Never), |gone| gone.silence(self.silence))
+        gone.get(name).map_or(Some(LastHeartbeat::Never), |gone| {
+            gone.silence(self.silence)
+        })
     }
 
     /// Why nothing new is asked of a node: its agent is silent, or what that said was removed, or Kubernetes misses
     /// the node.
-    pub fn absence(&self, name: &str) -> Option<Silence> {
+    pub fn absence(&self, name: &str) -> Option<LastHeartbeat> {
         match self.all().get(name) {
-            None => Some(Silence::Never),
+            None => Some(LastHeartbeat::Never),
             Some(known) if known.may_be_asked(self.silence) => None,
-            Some(known) => Some(Silence::since(&known.status)),
+            Some(known) => Some(LastHeartbeat::since(&known.status)),
         }
     }
 
@@ -102,11 +103,11 @@ impl Nodes {
     }
 }
 
-impl fmt::Display for Silence {
+impl fmt::Display for LastHeartbeat {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Silence::Never => f.write_str("was never heard of"),
-            Silence::Since(then) => write!(f, "was last heard of at {then}"),
+            LastHeartbeat::Never => f.write_str("was never heard of"),
+            LastHeartbeat::Since(then) => write!(f, "was last heard of at {then}"),
         }
     }
 }
@@ -124,14 +125,14 @@ mod tests {
                 last_heartbeat_time: seen.map(str::to_owned),
                 ..StorageNodeStatus::default()
             };
-            Silence::told(&status, now, SILENCE)
+            LastHeartbeat::told(&status, now, SILENCE)
         };
         assert_eq!(told(Some("2026-11-21T20:00:01Z")), None);
         assert_eq!(told(Some("2026-11-21T20:03:50Z")), None);
-        let since = |then: &str| Some(Silence::Since(then.to_owned()));
+        let since = |then: &str| Some(LastHeartbeat::Since(then.to_owned()));
         for long_ago in ["2026-11-21T20:00:00Z", "2026-11-21T20:30:00Z", "yesterday"] {
             assert_eq!(told(Some(long_ago)), since(long_ago));
         }
-        assert_eq!(told(None), Some(Silence::Never));
+        assert_eq!(told(None), Some(LastHeartbeat::Never));
     }
 }

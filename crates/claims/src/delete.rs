@@ -1,9 +1,11 @@
 //! From a released persistent volume to nothing.
 
-use super::{Answer, Observed, Published, Reclaim, Step, StorageState, Volume, make::ending};
+use super::{
+    Answer, Observed, Published, Reclaim, Step, StorageState, Volume, provision::wait_for_deletion,
+};
 
 /// The step if the volume has to go.
-pub(super) fn removing(observed: &Observed, volume: &Volume) -> Option<Step> {
+pub(super) fn next_deletion(observed: &Observed, volume: &Volume) -> Option<Step> {
     if observed.is_claimed() || !(volume.released || volume.deleting) {
         return None;
     }
@@ -12,7 +14,7 @@ pub(super) fn removing(observed: &Observed, volume: &Volume) -> Option<Step> {
         (Reclaim::Retain, _) if !volume.deleting => None,
         (Reclaim::Retain, Some(_)) => Some(Step::DeleteNodeVolume),
         (Reclaim::Retain, None) => Some(if volume.has_finalizer {
-            Step::RemoveVolumeFinalizer
+            Step::RemovePersistentVolumeFinalizer
         } else {
             Step::NoOp
         }),
@@ -28,12 +30,14 @@ pub(super) fn removing(observed: &Observed, volume: &Volume) -> Option<Step> {
                     Step::MarkPublished
                 }
                 (StorageState::Present, _) => Step::RequestDeletion,
-                (StorageState::Absent, Answer::Absent) if !volume.deleting => Step::DeleteVolume,
+                (StorageState::Absent, Answer::Absent) if !volume.deleting => {
+                    Step::DeletePersistentVolume
+                }
                 (StorageState::Absent, Answer::Absent) if volume.has_finalizer => {
-                    Step::RemoveVolumeFinalizer
+                    Step::RemovePersistentVolumeFinalizer
                 }
                 (StorageState::Absent, Answer::Absent) => Step::NoOp,
-                (StorageState::Absent, _) => ending(observed, node_volume),
+                (StorageState::Absent, _) => wait_for_deletion(observed, node_volume),
             })
         }
     }
@@ -55,7 +59,7 @@ pub(super) fn misplaced(observed: &Observed, volume: &Volume) -> Option<Step> {
         (StorageState::Present, _) => Step::RequestDeletion,
         (StorageState::Absent, Answer::Absent) => Step::DeleteNodeVolume,
         (StorageState::Absent, _) if is_removed => Step::DeleteNodeVolume,
-        (StorageState::Absent, _) => ending(observed, node_volume),
+        (StorageState::Absent, _) => wait_for_deletion(observed, node_volume),
     })
 }
 

@@ -1,7 +1,7 @@
 //! What Kubernetes and the nodes do by themselves.
 
 use super::{Actor, HUGE, Node, Phase, World, bytes, writes};
-use flexvol_decide::{Answer, Published, StorageState, decide};
+use flexvol_claims::{Answer, Published, StorageState, decide};
 
 impl World {
     pub(super) fn scheduler(&self, node: Node) -> Option<World> {

@@ -1,5 +1,5 @@
 use super::*;
-use crate::{drivers::Ours, placement::Nodes, support::metrics::Metrics};
+use crate::{drivers::ServedDrivers, placement::Nodes, support::metrics::Metrics};
 use http::{Request, Response};
 use kube::{Client, client::Body};
 use serde_json::{from_value, json};
@@ -10,7 +10,12 @@ async fn a_claim_that_has_gone_waits_for_no_node() {
     let nobody = |_: Request<Body>| std::future::pending::<Result<Response<Body>, Infallible>>();
     let client = Client::new(tower::service_fn(nobody), "default");
     let nodes = Arc::new(Nodes::new(Duration::from_secs(1)));
-    let context = Context::new(client, Ours::from(["a/b"]), nodes, Metrics::default());
+    let context = Context::new(
+        client,
+        ServedDrivers::from(["a/b"]),
+        nodes,
+        Metrics::default(),
+    );
     let claim = |number: usize| -> PersistentVolumeClaim {
         let provisioner = crate::api::well_known::PROVISIONER[0];
         from_value(json!({

@@ -14,10 +14,10 @@ use super::{
 use flexvol_sdk::ErrorClass;
 
 /// There is no persistent volume yet, or no more.
-pub(super) fn making(observed: &Observed) -> Step {
+pub(super) fn next_without_volume(observed: &Observed) -> Step {
     let held = observed.claim_has_finalizer();
     let Some(node_volume) = &observed.node_volume else {
-        return unordered(observed);
+        return next_without_node_volume(observed);
     };
     let claim = observed.claim.as_ref();
     let names_this = |claim: &Claim| matches!(claim.binding, Binding::This | Binding::Named);
@@ -27,7 +27,7 @@ pub(super) fn making(observed: &Observed) -> Step {
         (StorageState::Absent, _) if is_removed && node_volume.published != Published::Seen => {
             Step::DeleteNodeVolume
         }
-        (StorageState::Absent, _) => ending(observed, node_volume),
+        (StorageState::Absent, _) => wait_for_deletion(observed, node_volume),
         // It was made anew of what its volume said, and nothing was found since. Where that was done late volume and
         // storage had gone already; if it was not, and people took both away by force, they know of the storage, and it
         // stays.
@@ -64,14 +64,14 @@ pub(super) fn making(observed: &Observed) -> Step {
                     (Answer::Present(_), _) => match (wish, &observed.unbindable) {
                         (Wish::Refused(why), _) => Step::Refuse(why.clone()),
                         (_, Some(why)) => Step::Blocked(why.clone()),
-                        _ => Step::CreateVolume,
+                        _ => Step::CreatePersistentVolume,
                     },
                     (_, None) => waiting(observed, node_volume),
                     // It is not there any more, and nobody has used it.
                     (_, Some(_)) => Step::RequestDeletion,
                 }
             }
-            Some(Wish::OfOthers) if node_volume.published > Published::No => Step::NoOp,
+            Some(Wish::OtherProvisioner) if node_volume.published > Published::No => Step::NoOp,
             Some(Wish::Storage { .. }) if node_volume.outdated => Step::RequestDeletion,
             Some(Wish::Storage { node: Some(node) }) if *node != node_volume.node => {
                 Step::RequestDeletion
@@ -102,7 +102,7 @@ fn is_missing(node_volume: &NodeVolume) -> bool {
 }
 
 /// Nothing was ordered.
-fn unordered(observed: &Observed) -> Step {
+fn next_without_node_volume(observed: &Observed) -> Step {
     let held = observed.claim_has_finalizer();
     let binding = observed.claim.as_ref().map(|claim| claim.binding);
     match observed.wish() {
@@ -117,11 +117,11 @@ fn unordered(observed: &Observed) -> Step {
                     .to_owned(),
             )
         }
-        Some(Wish::Storage { node: Some(_) }) if observed.away().is_some() => elsewhere(observed),
+        Some(Wish::Storage { node: Some(_) }) if observed.away().is_some() => reschedule(observed),
         Some(Wish::Storage { .. }) if !held => Step::AddClaimFinalizer,
         Some(Wish::Storage { node }) => Step::CreateNodeVolume { node: node.clone() },
         // Another controller, which serves that provisioner, may hold it.
-        Some(Wish::OfOthers) => Step::NoOp,
+        Some(Wish::OtherProvisioner) => Step::NoOp,
         _ if held => Step::RemoveClaimFinalizer,
         _ => Step::NoOp,
     }
@@ -137,7 +137,7 @@ fn gives_up(observed: &Observed, node_volume: &NodeVolume) -> bool {
 }
 
 /// Nothing was ordered yet of the node that the scheduler chose, and that is away.
-fn elsewhere(observed: &Observed) -> Step {
+fn reschedule(observed: &Observed) -> Step {
     match observed.away() {
         Some(UnavailableNode { lost: true, .. }) => Step::Reschedule,
         Some(UnavailableNode { why, .. }) => Step::Blocked(why.clone()),
@@ -148,7 +148,7 @@ fn elsewhere(observed: &Observed) -> Step {
 /// The node has to delete storage that no claim has. A claim that goes does not wait for that where the node is
 /// away: what says Absent never says Present again, so a volume that a late leader makes has no storage. Where the
 /// node is there, quota counts the claim as long as the storage: a driver that is slow is not given more and more.
-pub(super) fn ending(observed: &Observed, node_volume: &NodeVolume) -> Step {
+pub(super) fn wait_for_deletion(observed: &Observed, node_volume: &NodeVolume) -> Step {
     let claim = observed.claim.as_ref();
     if observed.away().is_some() && claim.is_some_and(|claim| claim.has_finalizer && claim.deleting)
     {
@@ -170,7 +170,7 @@ pub(super) fn waiting(observed: &Observed, node_volume: &NodeVolume) -> Step {
 }
 
 /// There is a persistent volume that stays: what remains to be done of its making.
-pub(super) fn settling(observed: &Observed) -> Option<Step> {
+pub(super) fn finish_binding(observed: &Observed) -> Option<Step> {
     let claim = observed.claim.as_ref();
     match &observed.node_volume {
         // One that was let go of has no storage any more.
@@ -181,7 +181,7 @@ pub(super) fn settling(observed: &Observed) -> Option<Step> {
         {
             None
         }
-        None => recalling(observed),
+        None => recreate_node_volume(observed),
         Some(node_volume) if node_volume.published != Published::Seen => Some(Step::MarkPublished),
         // Kubernetes binds by two writes, of the claim and of its status, on the condition that nobody writes in
         // between (`bind` in pkg/controller/volume/persistentvolume/pv_controller.go); kubelet waits for the second.
@@ -197,7 +197,7 @@ pub(super) fn settling(observed: &Observed) -> Option<Step> {
 /// expander, and what the claim asks for may have been had already; nobody knows. Less than there is may cut data off
 /// where a driver shrinks, and more than the class allows nobody may have. Nothing is ordered where no claim has the
 /// volume: the next one may be of another class.
-fn recalling(observed: &Observed) -> Option<Step> {
+fn recreate_node_volume(observed: &Observed) -> Option<Step> {
     let (claim, volume) = (observed.claim.as_ref()?, observed.volume.as_ref()?);
     if !observed.is_claimed() {
         return (claim.has_finalizer && claim.is_served()).then_some(Step::RemoveClaimFinalizer);

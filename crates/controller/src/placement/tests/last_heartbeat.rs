@@ -109,7 +109,7 @@ fn a_node_that_kubernetes_misses_is_not_chosen_until_its_agent_speaks() {
         nodes.with_room("a/b", "class", Bytes(5), of("v")).unwrap(),
         "two"
     );
-    assert_eq!(nodes.silence("three"), Some(Silence::Never));
+    assert_eq!(nodes.silence("three"), Some(LastHeartbeat::Never));
 }
 
 #[tokio::test(start_paused = true)]
@@ -120,7 +120,7 @@ async fn an_agent_whose_words_are_removed_is_silent_when_it_was_not_heard_for_as
     for name in ["one", "two"] {
         nodes.remove(name);
         assert_eq!(nodes.silence(name), None);
-        assert_eq!(nodes.absence(name), Some(Silence::Never));
+        assert_eq!(nodes.absence(name), Some(LastHeartbeat::Never));
     }
     tokio::time::advance(SILENCE / 2).await;
     let silence = nodes.silence("one").unwrap();

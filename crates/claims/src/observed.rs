@@ -134,7 +134,7 @@ pub enum Wish {
     /// Nothing: it is bound, or is being deleted.
     Nothing,
     /// Nothing of us: as it stands it is for another provisioner, or for none.
-    OfOthers,
+    OtherProvisioner,
     /// Something that cannot be had, and why.
     Refused(String),
     /// Storage, once the scheduler has chosen a node.

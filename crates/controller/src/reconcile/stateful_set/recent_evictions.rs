@@ -3,7 +3,7 @@
 //! When a claim was to grow is told by one clock, and when a pod was made by another. What this process has done
 //! itself is known by neither.
 
-use super::restart::Claim;
+use super::eviction_decision::Claim;
 use std::{
     collections::HashMap,
     sync::{Mutex, PoisonError},
@@ -47,7 +47,7 @@ fn key(namespace: &str, claim: &Claim) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::reconcile::stateful_set::restart::{Decision, decide, tests::alone};
+    use crate::reconcile::stateful_set::eviction_decision::{Decision, decide, tests::alone};
     use k8s_openapi::jiff::Timestamp;
 
     /// The clock by which a claim was to grow is ahead by five minutes, and the growth fails on the node each time.

@@ -3,7 +3,7 @@
 use super::{
     Absence, BIG, ClaimObject, MIDDLE, NodeVolumeObject, Phase, SMALL, Tenant, World, writes,
 };
-use flexvol_decide::{Answer, Published, StorageState, decide};
+use flexvol_claims::{Answer, Published, StorageState, decide};
 
 impl World {
     pub(super) fn users(&self) -> Vec<(&'static str, Option<World>)> {

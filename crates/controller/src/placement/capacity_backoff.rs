@@ -13,7 +13,7 @@ const PAUSE: Backoff = Backoff {
 
 /// A driver had no room.
 #[derive(Debug)]
-pub(super) struct Full {
+pub(super) struct CapacityBackoff {
     /// For this size, or more.
     size: Bytes,
     /// When, and how often in a row.
@@ -21,11 +21,11 @@ pub(super) struct Full {
     times: u32,
 }
 
-impl Full {
+impl CapacityBackoff {
     /// A driver has no room for this size, and had none `before`. What was so long ago does not count.
-    pub fn now(size: Bytes, before: Option<Full>) -> Self {
+    pub fn now(size: Bytes, before: Option<CapacityBackoff>) -> Self {
         let before = before.filter(|before| !before.is_long_ago());
-        Full {
+        CapacityBackoff {
             size: before.as_ref().map_or(size, |before| before.size.min(size)),
             since: Instant::now(),
             times: before.map_or(1, |before| before.times.saturating_add(1)),
@@ -68,12 +68,12 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_was_long_ago_does_not_count() {
-        let first = Full::now(Bytes(5), None);
+        let first = CapacityBackoff::now(Bytes(5), None);
         tokio::time::advance(Duration::from_secs(60 + 3599)).await;
-        let second = Full::now(Bytes(9), Some(first));
+        let second = CapacityBackoff::now(Bytes(9), Some(first));
         assert_eq!((second.size, second.times), (Bytes(5), 2));
         tokio::time::advance(Duration::from_secs(120 + 3600)).await;
-        let third = Full::now(Bytes(9), Some(second));
+        let third = CapacityBackoff::now(Bytes(9), Some(second));
         assert_eq!((third.size, third.times), (Bytes(9), 1));
         assert_eq!(third.largest(), Some(Bytes(8)));
     }

@@ -10,7 +10,7 @@ mod users;
 mod writes;
 
 use absence::Absence;
-use flexvol_decide::{Answer, Published, Step, StorageState, decide};
+use flexvol_claims::{Answer, Published, Step, StorageState, decide};
 use flexvol_sdk::Bytes;
 pub use setting::{Setting, Tenant};
 use writes::{Target, outlives, target, writes};
@@ -189,7 +189,8 @@ impl World {
         let may_be_late = !self.setting.lowers && !self.setting.sizeless;
         let all_there = matches!(self.away, None | Some(Absence::Taken | Absence::Stalled));
         // Its machine may be removed before that is written, and nothing is its condition but that there is no volume.
-        let outlives_machine = step == Step::CreateVolume && self.away == Some(Absence::Lost);
+        let outlives_machine =
+            step == Step::CreatePersistentVolume && self.away == Some(Absence::Lost);
         if writes(&step) && (all_there || outlives_machine) && may_be_late {
             let mut next = self.clone();
             let node = self
@@ -271,7 +272,7 @@ impl World {
         let step = decide(&seen.observe());
         let as_seen = match step {
             Step::RequestSize(_) => self.node_volume == seen.node_volume,
-            Step::SetVolumeCapacity(_) => self.volume == seen.volume,
+            Step::SetPersistentVolumeCapacity(_) => self.volume == seen.volume,
             Step::SetClaimCapacity(_) | Step::SetFileSystemResizePending(_) => true,
             _ => false,
         };

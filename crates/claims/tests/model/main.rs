@@ -1,5 +1,5 @@
 //! Every order of events that one volume can meet: users, Kubernetes' controllers, kubelet, two
-//! leaders that may be late, nodes that may be cut, and the steps of [`flexvol_decide`].
+//! leaders that may be late, nodes that may be cut, and the steps of [`flexvol_claims`].
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 #![allow(clippy::print_stdout, reason = "a run says how much it explored")]
 

@@ -1,7 +1,7 @@
 //! What a leader sees of the world.
 
 use super::{Absence, NAMES, Node, World, bytes};
-use flexvol_decide::{
+use flexvol_claims::{
     Binding, Claim, NodeVolume, Observed, Problem, Published, Reclaim, StorageState,
     UnavailableNode, Volume, Wish,
 };
@@ -16,7 +16,7 @@ impl World {
                 _ if claim.deleting || claim.named == Some(false) || claim.is_bound() => {
                     Wish::Nothing
                 }
-                _ if !claim.ours => Wish::OfOthers,
+                _ if !claim.ours => Wish::OtherProvisioner,
                 _ if claim.refused => Wish::Refused("its class is gone".to_owned()),
                 None if self.setting.late_binding => Wish::StorageLater,
                 node => Wish::Storage {

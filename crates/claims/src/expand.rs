@@ -12,7 +12,7 @@
 //! more. What kubelet cannot grow is for kubelet to say.
 
 use super::{
-    Answer, Claim, NodeVolume, Observed, Step, StorageState, Volume, believed, make::waiting,
+    Answer, Claim, NodeVolume, Observed, Step, StorageState, Volume, believed, provision::waiting,
 };
 
 const NOBODY_GROWS: &str = "the volume's driver tells no sizes and says requiresFSResize: false, so nobody can grow this volume; make a claim of the size you need";
@@ -89,7 +89,7 @@ fn grown(observed: &Observed, volume: &Volume) -> Step {
         _ => return unreached(claim, waiting(observed, node_volume)),
     };
     if volume.capacity != size {
-        return Step::SetVolumeCapacity(size);
+        return Step::SetPersistentVolumeCapacity(size);
     }
     match claim.file_system_resize_pending {
         _ if !node_volume.node_expansion_required => Step::SetClaimCapacity(size),
@@ -104,7 +104,7 @@ fn kept(volume: &Volume, node_volume: &NodeVolume) -> Step {
     match node_volume.answer {
         Answer::Present(Some(reached)) if node_volume.desired == StorageState::Present => {
             if volume.capacity > reached {
-                Step::SetVolumeCapacity(reached)
+                Step::SetPersistentVolumeCapacity(reached)
             } else if node_volume.size > reached {
                 Step::RequestSize(reached)
             } else {
@@ -174,7 +174,7 @@ pub(super) mod tests {
         assert_eq!(said(true), Step::Blocked("at most 15".to_owned()));
         assert_eq!(said(false), Step::NoOp, "kubelet may have grown it");
         // Its class allowed it once.
-        let raise = Step::SetVolumeCapacity(Bytes(20));
+        let raise = Step::SetPersistentVolumeCapacity(Bytes(20));
         assert_eq!(allowed(true, 20, 20), raise);
     }
 
@@ -190,7 +190,10 @@ pub(super) mod tests {
             decide(&observed)
         };
         let has = |size: u64| Answer::Present(Some(Bytes(size)));
-        assert_eq!(kept(has(10), 20, 20), Step::SetVolumeCapacity(Bytes(10)));
+        assert_eq!(
+            kept(has(10), 20, 20),
+            Step::SetPersistentVolumeCapacity(Bytes(10))
+        );
         assert_eq!(kept(has(10), 20, 10), Step::RequestSize(Bytes(10)));
         assert_eq!(kept(has(10), 10, 10), Step::NoOp);
         assert_eq!(kept(has(20), 10, 10), Step::NoOp, "it has more");
@@ -280,15 +283,27 @@ pub(super) mod tests {
             observed.volume.as_mut().unwrap().capacity = Bytes(said);
             decide(&observed)
         };
-        assert_eq!(next(20, 10, 10, 100), Step::SetVolumeCapacity(Bytes(100)));
-        assert_eq!(next(20, 10, 20, 100), Step::SetVolumeCapacity(Bytes(100)));
+        assert_eq!(
+            next(20, 10, 10, 100),
+            Step::SetPersistentVolumeCapacity(Bytes(100))
+        );
+        assert_eq!(
+            next(20, 10, 20, 100),
+            Step::SetPersistentVolumeCapacity(Bytes(100))
+        );
         assert_eq!(next(20, 10, 100, 100), Step::SetClaimCapacity(Bytes(100)));
         // It was measured when the claim had what was asked last.
-        assert_eq!(next(20, 20, 20, 100), Step::SetVolumeCapacity(Bytes(100)));
+        assert_eq!(
+            next(20, 20, 20, 100),
+            Step::SetPersistentVolumeCapacity(Bytes(100))
+        );
         assert_eq!(next(20, 20, 100, 100), Step::SetClaimCapacity(Bytes(100)));
         assert_eq!(next(20, 100, 100, 100), Step::NoOp);
         // Kubernetes' own expander says more than that.
-        assert_eq!(next(20, 10, 100, 20), Step::SetVolumeCapacity(Bytes(20)));
+        assert_eq!(
+            next(20, 10, 100, 20),
+            Step::SetPersistentVolumeCapacity(Bytes(20))
+        );
     }
 
     #[test]
@@ -303,8 +318,14 @@ pub(super) mod tests {
             decide(&observed)
         };
         let (gibi, huge) = (1 << 30, i64::MAX.cast_unsigned());
-        assert_eq!(says(20, gibi, 20, 10), Step::SetVolumeCapacity(Bytes(gibi)));
-        assert_eq!(says(20, huge, 20, 10), Step::SetVolumeCapacity(Bytes(20)));
+        assert_eq!(
+            says(20, gibi, 20, 10),
+            Step::SetPersistentVolumeCapacity(Bytes(gibi))
+        );
+        assert_eq!(
+            says(20, huge, 20, 10),
+            Step::SetPersistentVolumeCapacity(Bytes(20))
+        );
         let mut unanswered = observed(20, 20);
         let node_volume = unanswered.node_volume.as_mut().unwrap();
         (node_volume.answer, node_volume.answered) = (Answer::Present(Some(Bytes(huge))), false);
@@ -313,14 +334,14 @@ pub(super) mod tests {
             other => panic!("the node has not measured anew: {other:?}"),
         }
         // More was asked for before.
-        let former = Step::SetVolumeCapacity(Bytes(9 * gibi));
+        let former = Step::SetPersistentVolumeCapacity(Bytes(9 * gibi));
         assert_eq!(says(20, 9 * gibi, 9 * gibi, 10), former);
         assert_eq!(
             says(20, 9 * gibi, 20, 10),
-            Step::SetVolumeCapacity(Bytes(20))
+            Step::SetPersistentVolumeCapacity(Bytes(20))
         );
         let large = 800 * gibi;
-        let rounded = Step::SetVolumeCapacity(Bytes(900 * gibi));
+        let rounded = Step::SetPersistentVolumeCapacity(Bytes(900 * gibi));
         assert_eq!(says(large, 900 * gibi, large, gibi), rounded);
         match says(20, huge, 20, 20) {
             Step::RecordEvent(why) => assert!(why.starts_with("node n says that"), "{why}"),
@@ -349,7 +370,10 @@ pub(super) mod tests {
             .unwrap()
             .node_expansion_required = true;
         observed.claim.as_mut().unwrap().request = Bytes(20);
-        assert_eq!(decide(&observed), Step::SetVolumeCapacity(Bytes(20)));
+        assert_eq!(
+            decide(&observed),
+            Step::SetPersistentVolumeCapacity(Bytes(20))
+        );
         observed.volume.as_mut().unwrap().capacity = Bytes(20);
         assert_eq!(
             decide(&observed),
@@ -360,7 +384,10 @@ pub(super) mod tests {
         // It was lowered before anybody has grown it.
         observed.claim.as_mut().unwrap().request = Bytes(15);
         observed.node_volume.as_mut().unwrap().size = Bytes(15);
-        assert_eq!(decide(&observed), Step::SetVolumeCapacity(Bytes(15)));
+        assert_eq!(
+            decide(&observed),
+            Step::SetPersistentVolumeCapacity(Bytes(15))
+        );
     }
 
     #[test]

@@ -88,7 +88,10 @@ fn who_makes_nothing_for_too_long_loses_the_volume_whatever_it_says() {
     // It is there after all.
     let made = Answer::Present(Some(Bytes(10)));
     assert_eq!(stalled(made, Published::No, None), Step::MarkPublishing);
-    assert_eq!(stalled(made, Published::Soon, None), Step::CreateVolume);
+    assert_eq!(
+        stalled(made, Published::Soon, None),
+        Step::CreatePersistentVolume
+    );
 }
 
 #[test]
@@ -131,7 +134,7 @@ fn what_was_ordered_of_a_class_that_was_made_anew_is_ordered_anew_unless_it_is_a
     };
     assert_eq!(outdated(Published::No), Step::RequestDeletion);
     // A late leader may make the volume at any moment.
-    assert_eq!(outdated(Published::Soon), Step::CreateVolume);
+    assert_eq!(outdated(Published::Soon), Step::CreatePersistentVolume);
 }
 
 #[test]
@@ -197,7 +200,10 @@ fn a_name_in_a_claim_binds_nothing_unless_the_volume_was_seen() {
     };
     let wants = || Wish::Storage { node: None };
     assert_eq!(named(Published::No, wants()), Step::MarkPublishing);
-    assert_eq!(named(Published::Soon, wants()), Step::CreateVolume);
+    assert_eq!(
+        named(Published::Soon, wants()),
+        Step::CreatePersistentVolume
+    );
     for published in [Published::No, Published::Soon] {
         assert_eq!(named(published, Wish::Nothing), Step::RequestDeletion);
     }

@@ -8,10 +8,10 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod delete;
 mod expand;
-mod make;
 mod observed;
-mod remove;
+mod provision;
 
 pub use observed::{
     Answer, Binding, Claim, NodeVolume, Observed, Problem, Published, Reclaim, StorageState,
@@ -52,7 +52,7 @@ pub enum Step {
         size: Bytes,
     },
     /// Creates the persistent volume.
-    CreateVolume,
+    CreatePersistentVolume,
     /// Notes in the NodeVolume that a persistent volume is about to be made.
     MarkPublishing,
     /// Notes in the NodeVolume that a persistent volume was there.
@@ -66,13 +66,13 @@ pub enum Step {
     /// Deletes the NodeVolume.
     DeleteNodeVolume,
     /// Deletes the persistent volume.
-    DeleteVolume,
+    DeletePersistentVolume,
     /// Takes our finalizer from the persistent volume.
-    RemoveVolumeFinalizer,
+    RemovePersistentVolumeFinalizer,
     /// Asks in the NodeVolume for another size; what the storage has is never taken from it.
     RequestSize(Bytes),
     /// Writes into the persistent volume the size that its storage was measured to have reached.
-    SetVolumeCapacity(Bytes),
+    SetPersistentVolumeCapacity(Bytes),
     /// Writes into the claim's status the size that it has: nothing on a node has to do anything for it.
     SetClaimCapacity(Bytes),
     /// Writes the condition `FileSystemResizePending` into the claim's status, so that kubelet grows the file system.
@@ -103,14 +103,14 @@ pub fn decide(observed: &Observed) -> Step {
                 "a persistent volume of the name that this claim's would have is somebody else's; delete or rename it"
                     .to_owned(),
             ),
-            Some(Wish::Nothing) if observed.claim_has_finalizer() => letting_go(observed),
+            Some(Wish::Nothing) if observed.claim_has_finalizer() => release(observed),
             _ => Step::NoOp,
         },
-        Some(volume) => remove::misplaced(observed, volume)
-            .or_else(|| remove::removing(observed, volume))
-            .or_else(|| make::settling(observed))
+        Some(volume) => delete::misplaced(observed, volume)
+            .or_else(|| delete::next_deletion(observed, volume))
+            .or_else(|| provision::finish_binding(observed))
             .unwrap_or_else(|| expand::next(observed, volume)),
-        None => make::making(observed),
+        None => provision::next_without_volume(observed),
     }
 }
 
@@ -129,7 +129,7 @@ fn left_alone(observed: &Observed) -> Step {
 
 /// The volume of the claim's name is not ours, or not any more, and the claim wants nothing of us. It is let go
 /// of where that is done with volumes of ours, and where no storage was ordered.
-fn letting_go(observed: &Observed) -> Step {
+fn release(observed: &Observed) -> Step {
     let is_bound = observed.claim.as_ref().is_some_and(Claim::is_bound);
     match &observed.node_volume {
         None => Step::RemoveClaimFinalizer,
@@ -203,7 +203,7 @@ mod tests {
         assert_eq!(alone(&|observed| observed.claim = None), Step::NoOp);
         for claim in [
             (true, Binding::This, Wish::Nothing),
-            (false, Binding::None, Wish::OfOthers),
+            (false, Binding::None, Wish::OtherProvisioner),
             (false, Binding::None, Wish::Storage { node: None }),
         ] {
             let step = alone(&|observed| {
