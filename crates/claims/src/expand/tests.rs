@@ -1,0 +1,266 @@
+use super::super::{Binding, Problem, Published, Reclaim, UnavailableNode, Wish, decide};
+use super::*;
+use flexvol_sdk::{Bytes, ErrorClass};
+
+#[test]
+fn what_a_class_does_not_allow_is_not_ordered_and_what_was_ordered_is_finished() {
+    let allowed = |beyond: bool, request: u64, ordered: u64| {
+        let mut observed = observed(request, ordered);
+        let claim = observed.claim.as_mut().unwrap();
+        claim.beyond = beyond.then(|| "at most 15".to_owned());
+        decide(&observed)
+    };
+    let resize = Step::RequestSize(Bytes(20));
+    assert_eq!(allowed(false, 20, 10), resize);
+    let told = Step::SetResizeFailure("at most 15".to_owned());
+    assert_eq!(allowed(true, 20, 10), told);
+    // Kubernetes' own expander has said that the claim has it.
+    let said = |tells: bool| {
+        let mut observed = observed(20, 10);
+        if !tells {
+            observed.node_volume.as_mut().unwrap().answer = Answer::Present(None);
+        }
+        let claim = observed.claim.as_mut().unwrap();
+        (claim.capacity, claim.beyond) = (Bytes(20), Some("at most 15".to_owned()));
+        decide(&observed)
+    };
+    assert_eq!(said(true), Step::Blocked("at most 15".to_owned()));
+    assert_eq!(said(false), Step::NoOp, "kubelet may have grown it");
+    // Its class allowed it once.
+    let raise = Step::SetPersistentVolumeCapacity(Bytes(20));
+    assert_eq!(allowed(true, 20, 20), raise);
+}
+
+#[test]
+fn what_a_kept_volume_never_reached_is_not_asked_for_when_its_claim_has_gone() {
+    let kept = |answer: Answer, ordered: u64, capacity: u64| {
+        let mut observed = observed(10, ordered);
+        observed.claim = None;
+        observed.node_volume.as_mut().unwrap().answer = answer;
+        let volume = observed.volume.as_mut().unwrap();
+        (volume.released, volume.reclaim) = (true, Reclaim::Retain);
+        volume.capacity = Bytes(capacity);
+        decide(&observed)
+    };
+    let has = |size: u64| Answer::Present(Some(Bytes(size)));
+    assert_eq!(
+        kept(has(10), 20, 20),
+        Step::SetPersistentVolumeCapacity(Bytes(10))
+    );
+    assert_eq!(kept(has(10), 20, 10), Step::RequestSize(Bytes(10)));
+    assert_eq!(kept(has(10), 10, 10), Step::NoOp);
+    assert_eq!(kept(has(20), 10, 10), Step::NoOp, "it has more");
+    for unknown in [Answer::None, Answer::Absent, Answer::Present(None)] {
+        assert_eq!(kept(unknown, 20, 20), Step::NoOp, "{unknown:?}");
+    }
+}
+
+/// A claim that has 10, of which a node has as much as was ordered.
+pub fn observed(request: u64, ordered: u64) -> Observed {
+    Observed {
+        claim: Some(Claim {
+            has_finalizer: false,
+            wish: Wish::Nothing,
+            request: Bytes(request),
+            capacity: Bytes(10),
+            binding: Binding::This,
+            deleting: false,
+            beyond: None,
+            max_size: None,
+            file_system_resize_pending: None,
+            resize_failure: None,
+        }),
+        volume: Some(Volume {
+            node: Some("n".to_owned()),
+            ours: true,
+            has_finalizer: true,
+            deleting: false,
+            released: false,
+            reclaim: Reclaim::Delete,
+            capacity: Bytes(10),
+        }),
+        node_volume: Some(NodeVolume {
+            ours: true,
+            node: "n".to_owned(),
+            desired: StorageState::Present,
+            size: Bytes(ordered),
+            max_requested_size: Bytes(ordered),
+            answered: true,
+            outdated: false,
+            published: Published::Seen,
+            answer: Answer::Present(Some(Bytes(ordered))),
+            problem: None,
+            node_expansion_required: false,
+        }),
+        away: None,
+        unbindable: None,
+        stalled: None,
+    }
+}
+
+#[test]
+fn why_storage_does_not_grow_stands_in_the_claim_until_it_has_grown_or_nothing_is_asked() {
+    let said = |request: u64, reached: u64, problem: Option<&str>, failure: Option<&str>| {
+        let mut observed = observed(request, request.max(10));
+        let node_volume = observed.node_volume.as_mut().unwrap();
+        node_volume.node_expansion_required = true;
+        node_volume.answer = Answer::Present(Some(Bytes(reached)));
+        node_volume.problem = problem.map(|message| Problem {
+            class: ErrorClass::Exhausted,
+            message: message.to_owned(),
+            lasts: true,
+        });
+        observed.volume.as_mut().unwrap().capacity = Bytes(reached);
+        let claim = observed.claim.as_mut().unwrap();
+        claim.resize_failure = failure.map(str::to_owned);
+        claim.file_system_resize_pending = Some(Bytes(request));
+        decide(&observed)
+    };
+    let say = |why: &str| Step::SetResizeFailure(why.to_owned());
+    assert_eq!(said(20, 10, Some("full"), None), say("full"));
+    assert_eq!(said(20, 10, Some("fuller"), Some("full")), say("fuller"));
+    let told = Step::Blocked("full".to_owned());
+    assert_eq!(said(20, 10, Some("full"), Some("full")), told);
+    assert_eq!(said(20, 10, None, Some("full")), Step::NoOp, "tried anew");
+    let back = Step::ClearResizeFailure;
+    assert_eq!(said(20, 20, None, Some("full")), back, "kubelet goes on");
+    assert_eq!(said(10, 10, None, Some("full")), back, "nothing is asked");
+    assert_eq!(said(20, 20, None, None), Step::NoOp);
+}
+
+#[test]
+fn what_was_measured_is_had_also_where_less_is_asked_since() {
+    let next = |request: u64, capacity: u64, said: u64, reached: u64| {
+        let mut observed = observed(request, reached);
+        observed.claim.as_mut().unwrap().capacity = Bytes(capacity);
+        observed.volume.as_mut().unwrap().capacity = Bytes(said);
+        decide(&observed)
+    };
+    assert_eq!(
+        next(20, 10, 10, 100),
+        Step::SetPersistentVolumeCapacity(Bytes(100))
+    );
+    assert_eq!(
+        next(20, 10, 20, 100),
+        Step::SetPersistentVolumeCapacity(Bytes(100))
+    );
+    assert_eq!(next(20, 10, 100, 100), Step::SetClaimCapacity(Bytes(100)));
+    // It was measured when the claim had what was asked last.
+    assert_eq!(
+        next(20, 20, 20, 100),
+        Step::SetPersistentVolumeCapacity(Bytes(100))
+    );
+    assert_eq!(next(20, 20, 100, 100), Step::SetClaimCapacity(Bytes(100)));
+    assert_eq!(next(20, 100, 100, 100), Step::NoOp);
+    // Kubernetes' own expander says more than that.
+    assert_eq!(
+        next(20, 10, 100, 20),
+        Step::SetPersistentVolumeCapacity(Bytes(20))
+    );
+}
+
+#[test]
+fn a_node_is_believed_as_far_as_rounding_explains_and_people_are_told() {
+    let says = |request: u64, said: u64, most: u64, capacity: u64| {
+        let mut observed = observed(request, request);
+        let node_volume = observed.node_volume.as_mut().unwrap();
+        (node_volume.answer, node_volume.max_requested_size) =
+            (Answer::Present(Some(Bytes(said))), Bytes(most));
+        observed.claim.as_mut().unwrap().capacity = Bytes(capacity);
+        observed.volume.as_mut().unwrap().capacity = Bytes(capacity);
+        decide(&observed)
+    };
+    let (gibi, huge) = (1 << 30, i64::MAX.cast_unsigned());
+    assert_eq!(
+        says(20, gibi, 20, 10),
+        Step::SetPersistentVolumeCapacity(Bytes(gibi))
+    );
+    assert_eq!(
+        says(20, huge, 20, 10),
+        Step::SetPersistentVolumeCapacity(Bytes(20))
+    );
+    let mut unanswered = observed(20, 20);
+    let node_volume = unanswered.node_volume.as_mut().unwrap();
+    (node_volume.answer, node_volume.answered) = (Answer::Present(Some(Bytes(huge))), false);
+    match decide(&unanswered) {
+        Step::RecordEvent(_) => {}
+        other => panic!("the node has not measured anew: {other:?}"),
+    }
+    // More was asked for before.
+    let former = Step::SetPersistentVolumeCapacity(Bytes(9 * gibi));
+    assert_eq!(says(20, 9 * gibi, 9 * gibi, 10), former);
+    assert_eq!(
+        says(20, 9 * gibi, 20, 10),
+        Step::SetPersistentVolumeCapacity(Bytes(20))
+    );
+    let large = 800 * gibi;
+    let rounded = Step::SetPersistentVolumeCapacity(Bytes(900 * gibi));
+    assert_eq!(says(large, 900 * gibi, large, gibi), rounded);
+    match says(20, huge, 20, 20) {
+        Step::RecordEvent(why) => assert!(why.starts_with("node n says that"), "{why}"),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn what_nobody_can_grow_is_told() {
+    let mut observed = observed(20, 20);
+    observed.node_volume.as_mut().unwrap().answer = Answer::Present(None);
+    let told = |step: Step| match step {
+        Step::SetResizeFailure(why) => assert_eq!(why, NOBODY_GROWS),
+        other => panic!("{other:?}"),
+    };
+    told(decide(&observed));
+    observed.claim.as_mut().unwrap().request = Bytes(10);
+    assert_eq!(
+        decide(&observed),
+        Step::RequestSize(Bytes(10)),
+        "nothing is asked any more"
+    );
+    observed
+        .node_volume
+        .as_mut()
+        .unwrap()
+        .node_expansion_required = true;
+    observed.claim.as_mut().unwrap().request = Bytes(20);
+    assert_eq!(
+        decide(&observed),
+        Step::SetPersistentVolumeCapacity(Bytes(20))
+    );
+    observed.volume.as_mut().unwrap().capacity = Bytes(20);
+    assert_eq!(
+        decide(&observed),
+        Step::SetFileSystemResizePending(Bytes(20))
+    );
+    observed.claim.as_mut().unwrap().file_system_resize_pending = Some(Bytes(20));
+    assert_eq!(decide(&observed), Step::NoOp, "kubelet grows it");
+    // It was lowered before anybody has grown it.
+    observed.claim.as_mut().unwrap().request = Bytes(15);
+    observed.node_volume.as_mut().unwrap().size = Bytes(15);
+    assert_eq!(
+        decide(&observed),
+        Step::SetPersistentVolumeCapacity(Bytes(15))
+    );
+}
+
+#[test]
+fn what_kubelet_cannot_grow_is_no_failure_of_the_storage() {
+    let mut observed = observed(20, 20);
+    observed
+        .node_volume
+        .as_mut()
+        .unwrap()
+        .node_expansion_required = true;
+    observed.volume.as_mut().unwrap().capacity = Bytes(20);
+    observed.claim.as_mut().unwrap().file_system_resize_pending = Some(Bytes(20));
+    observed.away = Some(UnavailableNode {
+        node: observed.node_volume.as_ref().unwrap().node.clone(),
+        why: "the node is lost".to_owned(),
+        lost: true,
+        removed: false,
+    });
+    assert_eq!(
+        decide(&observed),
+        Step::Blocked("the node is lost".to_owned())
+    );
+}
