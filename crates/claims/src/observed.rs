@@ -20,6 +20,8 @@ pub struct Observed {
     /// What is said where nothing has come of the NodeVolume for so long that another node may do better, whatever
     /// its own says.
     pub stalled: Option<String>,
+    /// What is said where the node has not answered for longer than is usual.
+    pub late: Option<String>,
 }
 
 /// A node that nothing has been heard of for too long, or that the scheduler chose and that has no room.

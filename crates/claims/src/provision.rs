@@ -161,9 +161,14 @@ pub(super) fn wait_for_deletion(observed: &Observed, node_volume: &NodeVolume) -
 pub(super) fn waiting(observed: &Observed, node_volume: &NodeVolume) -> Step {
     match (observed.away(), &node_volume.problem) {
         (Some(away), _) => Step::Blocked(away.why.clone()),
-        (None, Some(problem)) => Step::Blocked(problem.message.clone()),
-        (None, None) => match &observed.stalled {
-            Some(why) if node_volume.desired == StorageState::Absent => Step::Blocked(why.clone()),
+        (None, Some(problem)) => {
+            Step::Blocked(format!("node {}: {}", node_volume.node, problem.message))
+        }
+        (None, None) => match (&observed.stalled, &observed.late) {
+            (Some(why), _) if node_volume.desired == StorageState::Absent => {
+                Step::Blocked(why.clone())
+            }
+            (None, Some(why)) => Step::Blocked(why.clone()),
             _ => Step::NoOp,
         },
     }

@@ -95,6 +95,7 @@ pub fn observed(request: u64, ordered: u64) -> Observed {
         away: None,
         unbindable: None,
         stalled: None,
+        late: None,
     }
 }
 
@@ -117,10 +118,13 @@ fn why_storage_does_not_grow_stands_in_the_claim_until_it_has_grown_or_nothing_i
         decide(&observed)
     };
     let say = |why: &str| Step::SetResizeFailure(why.to_owned());
-    assert_eq!(said(20, 10, Some("full"), None), say("full"));
-    assert_eq!(said(20, 10, Some("fuller"), Some("full")), say("fuller"));
-    let told = Step::Blocked("full".to_owned());
-    assert_eq!(said(20, 10, Some("full"), Some("full")), told);
+    assert_eq!(said(20, 10, Some("full"), None), say("node n: full"));
+    assert_eq!(
+        said(20, 10, Some("fuller"), Some("node n: full")),
+        say("node n: fuller")
+    );
+    let told = Step::Blocked("node n: full".to_owned());
+    assert_eq!(said(20, 10, Some("full"), Some("node n: full")), told);
     assert_eq!(said(20, 10, None, Some("full")), Step::NoOp, "tried anew");
     let back = Step::ClearResizeFailure;
     assert_eq!(said(20, 20, None, Some("full")), back, "kubelet goes on");

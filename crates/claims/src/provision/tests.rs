@@ -34,7 +34,7 @@ fn who_fails_again_and_again_for_whatever_reason_loses_the_volume() {
             claim.wish = Wish::Storage { node };
         })
     };
-    let told = Step::Blocked("no pool".to_owned());
+    let told = Step::Blocked("node n: no pool".to_owned());
     for class in [
         ErrorClass::Retryable,
         ErrorClass::Infeasible,
@@ -294,4 +294,22 @@ fn an_order_of_storage_that_was_never_found_since_goes_when_claim_and_volume_hav
         matches!(decide(&lost), Step::Blocked(_)),
         "its claim is there"
     );
+}
+
+#[test]
+fn who_waits_is_told_of_which_node_and_that_it_is_late() {
+    let late = |problem: Option<&str>| {
+        let mut observed = waiting_for(|_, node_volume| {
+            node_volume.answer = Answer::None;
+            node_volume.problem = problem.map(|message| Problem {
+                class: ErrorClass::Retryable,
+                message: message.to_owned(),
+                lasts: false,
+            });
+        });
+        observed.late = Some("late".to_owned());
+        decide(&observed)
+    };
+    assert_eq!(late(None), Step::Blocked("late".to_owned()));
+    assert_eq!(late(Some("no")), Step::Blocked("node n: no".to_owned()));
 }

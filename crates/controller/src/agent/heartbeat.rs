@@ -5,7 +5,7 @@ use crate::{
     api::v1alpha1::{DriverReport, StorageNode, StorageNodeStatus},
     client::{Refusal, error_message, refusal},
     drivers::ServedDrivers,
-    runtime::backoff::Backoff,
+    runtime::{backoff::Backoff, work_queue::Queue},
     support::{log, metrics::Metrics},
 };
 use anyhow::{Context, Error, Result};
@@ -85,6 +85,8 @@ pub(super) struct Heartbeat {
     pub drivers: Drivers,
     pub capabilities: Arc<Capabilities>,
     pub metrics: Metrics,
+    /// What waits until its driver may do better.
+    pub queue: Arc<Queue>,
     /// How often the node is told to be there.
     pub period: Duration,
     /// The room on the node may have changed.
@@ -106,7 +108,17 @@ impl Heartbeat {
             match self.look().await {
                 Ok(status) => {
                     (failures, measured) = (0, Instant::now());
-                    found.send_replace(Some(status));
+                    let mut drivers = status.drivers.clone();
+                    let before = found.send_replace(Some(status));
+                    drivers.retain(|name, _| {
+                        before
+                            .as_ref()
+                            .is_some_and(|before| !before.drivers.contains_key(name))
+                    });
+                    if !drivers.is_empty() {
+                        // What failed while it was not there need not wait for as long again.
+                        self.queue.hurry();
+                    }
                     // Whichever is first; several changes in a second are told at once.
                     let _ = timeout(self.period, self.changed.notified()).await;
                     sleep(SOON).await;
@@ -342,6 +354,7 @@ mod tests {
             },
             capabilities: Arc::default(),
             metrics: Metrics::default(),
+            queue: Arc::new(Queue::new(Backoff::FAILURES)),
             period: HEARTBEAT,
             changed: Notify::new(),
             told: AtomicBool::new(false),

@@ -90,6 +90,7 @@ impl Agent {
         metrics: Metrics,
     ) -> Arc<Self> {
         let capabilities = Arc::<Capabilities>::default();
+        let queue = Arc::new(Queue::new(Backoff::FAILURES));
         let heartbeat = Heartbeat {
             client: client.clone(),
             node: node.clone(),
@@ -97,6 +98,7 @@ impl Agent {
             drivers: drivers.clone(),
             capabilities: Arc::clone(&capabilities),
             metrics: metrics.clone(),
+            queue: Arc::clone(&queue),
             period: heartbeat,
             changed: Notify::new(),
             told: AtomicBool::new(false),
@@ -106,7 +108,7 @@ impl Agent {
             node,
             ours,
             drivers,
-            queue: Arc::new(Queue::new(Backoff::FAILURES)),
+            queue,
             metrics,
             seen: AtomicBool::new(false),
             looked: Mutex::default(),

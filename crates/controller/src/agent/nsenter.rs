@@ -6,15 +6,17 @@ use nix::{
     sched::{CloneFlags, setns},
     sys::{prctl::set_pdeathsig, signal::Signal},
 };
+use serde_json::json;
 use std::{
     ffi::OsString,
     fs::File,
+    io::{ErrorKind, Write, stdout},
     os::unix::process::{CommandExt, parent_id},
     path::Path,
     process::Command,
 };
 
-/// Does not return if it succeeds.
+/// Does not return if it succeeds. For a driver that is not there it answers as a driver does.
 ///
 /// # Errors
 /// When the agent is gone, the namespace cannot be entered, or the program not be started.
@@ -29,5 +31,16 @@ pub fn enter(agent: u32, mounts: Option<&Path>, program: &[OsString]) -> Result<
     }
     let (program, arguments) = program.split_first().context("no program is named")?;
     let error = Command::new(program).args(arguments).exec();
+    // Not an interpreter that it names.
+    if error.kind() == ErrorKind::NotFound && !Path::new(program).exists() {
+        let place = Path::new(program).parent().and_then(Path::file_name);
+        let driver = place.unwrap_or(program).display().to_string();
+        let message = format!(
+            "driver {} is not installed; install it",
+            driver.replacen('~', "/", 1)
+        );
+        let reply = json!({"status": "Failure", "message": message, "errorClass": "retryable"});
+        return writeln!(stdout(), "{reply}").context("say that the driver is not installed");
+    }
     Err(error).with_context(|| format!("start {}", program.display()))
 }

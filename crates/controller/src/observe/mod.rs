@@ -49,6 +49,8 @@ pub struct VolumeObjects {
     pub hostname: Option<Result<String, String>>,
     /// What is said where nothing has come of the NodeVolume for too long; others find it out.
     pub stalled: Option<String>,
+    /// What is said where its node has not begun it for longer than is usual; others find it out.
+    pub late: Option<String>,
 }
 
 /// Reads them. `claim` says where the claim was last seen that the volume is named after, if nothing else
@@ -217,6 +219,7 @@ impl VolumeObjects {
             away: self.away.clone(),
             unbindable: self.unbindable().map(str::to_owned),
             stalled: self.stalled.clone(),
+            late: self.late.clone(),
         }
     }
 

@@ -1,6 +1,6 @@
 //! How long a node may take for what was ordered of it, whatever it says.
 
-use super::Nodes;
+use super::{LastHeartbeat, Nodes, pending_calls::LONG};
 use crate::{
     agent::exec::{DEADLINE, LONGEST_DEADLINE},
     api::v1alpha1::{NodeVolume, StorageNodeStatus, StorageState},
@@ -30,6 +30,29 @@ impl Nodes {
             .collect();
         let of_node = |node: &str| longest(self.silence, said.get(node).copied().flatten());
         self.pending_calls().stalled(of_node)
+    }
+
+    /// The volumes whose NodeVolumes are not answered for longer than is usual, since this was asked last.
+    pub(crate) fn late(&self) -> Vec<String> {
+        self.pending_calls().late()
+    }
+
+    /// What is said of a NodeVolume that its node has not answered for longer than is usual.
+    pub(crate) fn is_late(&self, node_volume: &NodeVolume) -> Option<String> {
+        let spec = &node_volume.spec;
+        let name = node_volume.metadata.name.as_deref().unwrap_or_default();
+        if !self.pending_calls().is_late(&spec.node, &spec.driver, name) {
+            return None;
+        }
+        let all = self.all();
+        let heard = all.get(&spec.node).map_or(LastHeartbeat::Never, |known| {
+            LastHeartbeat::since(&known.status)
+        });
+        Some(format!(
+            "node {} has not answered in {} s what was asked of it for the volume, and its agent {heard}; look whether that runs, and what the driver does",
+            spec.node,
+            LONG.as_secs()
+        ))
     }
 
     /// What is said of a NodeVolume of which nothing has come for too long.

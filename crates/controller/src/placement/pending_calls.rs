@@ -13,7 +13,7 @@ use std::{collections::BTreeMap, time::Duration};
 use tokio::time::Instant;
 
 /// A NodeVolume that is not answered for so long is of a driver that hangs, or has much to do.
-const LONG: Duration = Duration::from_secs(60);
+pub(super) const LONG: Duration = Duration::from_secs(60);
 
 /// A node and a driver of which nothing came count as hanging for so long after that.
 const REMEMBERED: Duration = Duration::from_secs(3600);
@@ -52,6 +52,8 @@ struct Open {
     undone: Option<Instant>,
     /// Somebody was told that nothing comes of it.
     told: bool,
+    /// Somebody was told that it is late.
+    told_late: bool,
 }
 
 impl PendingCalls {
@@ -106,6 +108,7 @@ impl PendingCalls {
             since,
             undone: is_undone.then(|| undone.unwrap_or_else(Instant::now)),
             told: same.is_some_and(|open| open.told),
+            told_late: same.is_some_and(|open| open.told_late),
         };
         calls.open.insert(name, open);
     }
@@ -129,13 +132,45 @@ impl PendingCalls {
         stalled
     }
 
+    /// The NodeVolumes that are not answered for longer than is usual since this was asked last.
+    pub fn late(&mut self) -> Vec<String> {
+        let mut late = Vec::new();
+        for calls in self.calls.values_mut() {
+            for (name, open) in &mut calls.open {
+                let is_late = open.is_late(calls.done);
+                if is_late && !open.told_late {
+                    late.push(name.clone());
+                }
+                open.told_late = is_late;
+            }
+        }
+        late
+    }
+
     /// Whether nothing has come of a NodeVolume of the node for so long.
     pub fn is_stalled(&self, node: &str, driver: &str, name: &str, longest: Duration) -> bool {
+        self.has_open(node, driver, name, |open, done| {
+            open.is_stalled(done, longest)
+        })
+    }
+
+    /// Whether a NodeVolume was not answered for longer than is usual.
+    pub fn is_late(&self, node: &str, driver: &str, name: &str) -> bool {
+        self.has_open(node, driver, name, Open::is_late)
+    }
+
+    fn has_open(
+        &self,
+        node: &str,
+        driver: &str,
+        name: &str,
+        is: impl FnOnce(&Open, Option<Instant>) -> bool,
+    ) -> bool {
         let Some(calls) = self.calls.get(&(node.to_owned(), driver.to_owned())) else {
             return false;
         };
         let open = calls.open.get(name);
-        open.is_some_and(|open| open.is_stalled(calls.done, longest))
+        open.is_some_and(|open| is(open, calls.done))
     }
 
     /// NodeVolumes of these names are there no more.
@@ -202,6 +237,10 @@ impl Calls {
 }
 
 impl Open {
+    fn is_late(&self, done: Option<Instant>) -> bool {
+        self.since.is_some() && self.is_stalled(done, LONG)
+    }
+
     /// What was never answered may wait for its turn behind what is done meanwhile.
     fn is_stalled(&self, done: Option<Instant>, longest: Duration) -> bool {
         let turn = done.filter(|_| self.since.is_some());
@@ -307,6 +346,25 @@ mod tests {
         );
         tokio::time::advance(LONGEST).await;
         assert_eq!(all.stalled(|_| LONGEST * 2), ["one"], "and has not come");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_not_answered_in_a_minute_is_told_once_unless_others_are_done_meanwhile() {
+        let mut all = PendingCalls::default();
+        let made = json!({"state": "Present", "size": 2, "observedGeneration": 1});
+        for name in ["one", "two"] {
+            all.seen(&node_volume(name, "Present", &json!({})));
+        }
+        tokio::time::advance(LONG / 2).await;
+        all.seen(&node_volume("two", "Present", &made));
+        tokio::time::advance(LONG / 2).await;
+        assert!(all.late().is_empty(), "it has its turn");
+        tokio::time::advance(LONG / 2).await;
+        assert_eq!(all.late(), ["one"]);
+        assert!(all.late().is_empty(), "it was told");
+        assert!(all.is_late("n", "a/b", "one"));
+        all.seen(&node_volume("one", "Present", &failed("retryable", 1)));
+        assert!(!all.is_late("n", "a/b", "one"), "it says why");
     }
 
     #[tokio::test(start_paused = true)]

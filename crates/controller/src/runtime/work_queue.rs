@@ -93,6 +93,12 @@ impl Queue {
         }
     }
 
+    /// Whatever made names wait may be over.
+    pub fn hurry(&self) {
+        self.state().promote_all();
+        self.changed.notify_one();
+    }
+
     /// The next name; nobody else gets it until [`Queue::done`].
     pub async fn next(&self) -> String {
         loop {
@@ -229,6 +235,12 @@ impl State {
         let due = self.due.remove(name)?;
         self.later.remove(&(due, name.to_owned()));
         Some(due)
+    }
+
+    fn promote_all(&mut self) {
+        if let Some((last, _)) = self.later.last() {
+            self.promote(*last);
+        }
     }
 
     fn promote(&mut self, now: Instant) {

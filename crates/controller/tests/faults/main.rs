@@ -12,6 +12,7 @@ mod away;
 mod candidates;
 mod claim_authors;
 mod deleted;
+mod driverless;
 mod fixed;
 mod flood;
 mod found;
@@ -148,6 +149,21 @@ fn a_node_that_is_cordoned_gets_no_volume() {
 #[test]
 fn equal_nodes_get_volumes_in_turn() {
     unable::equal();
+}
+
+#[test]
+fn a_claim_whose_only_node_lost_its_driver_is_told_and_had_when_that_is_back() {
+    driverless::taken_from_the_only_node();
+}
+
+#[test]
+fn what_a_driver_may_have_made_that_is_not_installed_any_more_is_waited_for_and_told() {
+    driverless::taken_while_it_works();
+}
+
+#[test]
+fn a_claim_whose_only_node_is_silent_before_it_began_is_told_and_goes_on_by_itself() {
+    driverless::silent_alone();
 }
 
 #[test]

@@ -105,6 +105,7 @@ impl World {
                         && node_volume.published == Published::No
                 })
                 .map(|_| "nothing has come of it".to_owned()),
+            late: None,
         }
     }
 }

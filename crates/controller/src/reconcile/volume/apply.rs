@@ -117,7 +117,8 @@ impl StepWriter<'_> {
             }
             Step::DeleteNodeVolume => {
                 self.delete_node_volume(node_volume(live)?).await?;
-                (live.node_volume, live.hostname, live.stalled) = (None, None, None);
+                (live.node_volume, live.hostname) = (None, None);
+                (live.stalled, live.late) = (None, None);
             }
             Step::DeletePersistentVolume => {
                 let api: Api<PersistentVolume> = self.all();

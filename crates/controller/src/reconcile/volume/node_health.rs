@@ -145,7 +145,12 @@ fn away_message(
         }
         None => "another node is asked for".to_owned(),
         Some(node_volume) if node_volume.spec.state == StorageState::Present => {
-            "the volume's storage is there: bring the node back with its agent".to_owned()
+            let status = node_volume.status.as_ref();
+            let is_there = status.is_some_and(|status| status.state == Some(StorageState::Present));
+            format!(
+                "the volume's storage {} there: bring the node back with its agent",
+                if is_there { "is" } else { "may be" }
+            )
         }
         // Nobody but a person can know that a node never comes back.
         Some(node_volume) => format!(
@@ -265,8 +270,12 @@ mod tests {
             |known, node_volume: Option<&NodeVolume>| away_message("n", known, &since, node_volume);
         assert_eq!(
             of(NodeState::Unready, Some(&node_volume("Present"))),
-            "node n is not ready, and its agent was last heard of at 12:00:00; the volume's storage is there: bring the node back with its agent"
+            "node n is not ready, and its agent was last heard of at 12:00:00; the volume's storage may be there: bring the node back with its agent"
         );
+        let mut made = node_volume("Present");
+        made.status = from_value(json!({"state": "Present"})).unwrap();
+        let told = of(NodeState::Unready, Some(&made));
+        assert!(told.contains("; the volume's storage is there: "), "{told}");
         let gone = of(NodeState::Missing, Some(&node_volume("Absent")));
         assert!(gone.contains("not in the cluster any more"), "{gone}");
         assert!(gone.contains("kubectl patch nodevolume pvc-1 "), "{gone}");

@@ -25,7 +25,8 @@ pub(super) async fn watch_nodes(context: &Context) {
                 }
             }
         }
-        for name in context.nodes.stalled() {
+        let stalled = context.nodes.stalled().into_iter();
+        for name in stalled.chain(context.nodes.late()) {
             context.enqueue(&name);
         }
         let too_soon = looked.is_some_and(|then| then.elapsed() < OFFERS);

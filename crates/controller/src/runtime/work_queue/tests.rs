@@ -159,3 +159,21 @@ async fn what_has_time_is_looked_at_once_and_then() {
     let more = tokio::time::timeout(MINUTE * 2, queue.next()).await;
     assert!(more.is_err(), "{more:?}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_made_names_wait_may_be_over_for_all_of_them() {
+    let queue = queue(MINUTE * 5);
+    let before = Instant::now();
+    for name in ["a", "b"] {
+        queue.push("", name);
+        assert_eq!(queue.next().await, name);
+    }
+    queue.done("a", Outcome::RequeueAfter(MINUTE * 5));
+    queue.hurry();
+    assert_eq!(queue.next().await, "a");
+    queue.done("a", Outcome::Done);
+    queue.done("b", Outcome::RequeueAfter(MINUTE));
+    queue.hurry();
+    assert_eq!(queue.next().await, "b");
+    assert_eq!(Instant::now(), before);
+}
