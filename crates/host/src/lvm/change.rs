@@ -121,17 +121,19 @@ impl Place {
     ///
     /// # Errors
     /// When it may still be there.
-    pub(super) fn remove(&self, name: &str) -> Result<()> {
-        let words = ["lvremove", "-y", &self.path(name)];
-        self.change("remove the volume", &words, &[])
+    pub(super) fn remove(&self, volume: &LogicalVolume) -> Result<()> {
+        let words = ["lvremove", "-y", &self.path(&volume.name)];
+        let changed = (volume.name.as_str(), Some(volume.uuid.as_str()));
+        self.change_devices("remove the volume", &words, changed, &[])
     }
 
     /// Gives a volume another name.
     ///
     /// # Errors
     /// When it may still have the old one.
-    pub fn rename(&self, old: &str, new: &str) -> Result<()> {
-        let words = ["lvrename", "-y", &self.group, old, new];
-        self.change("rename the volume", &words, &[])
+    pub fn rename(&self, volume: &LogicalVolume, new: &str) -> Result<()> {
+        let words = ["lvrename", "-y", &self.group, &volume.name, new];
+        let changed = (new, Some(volume.uuid.as_str()));
+        self.change_devices("rename the volume", &words, changed, &[])
     }
 }

@@ -1,5 +1,6 @@
 //! Running `lvm`.
 
+use super::group_lock;
 use crate::{
     exec::{AtDeadline, Limits, Output, Tool},
     lock,
@@ -7,9 +8,13 @@ use crate::{
 use flexvol_sdk::{Bytes, Error, ErrorKind, Result};
 use std::{
     ffi::OsStr,
-    fs,
+    fs::{self, File},
     os::fd::{AsFd, BorrowedFd},
-    path::Path,
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
@@ -41,6 +46,15 @@ const UDEV: &str = "/run/udev/control";
 /// (`PROC_IPC_INIT_INO` in the kernel's include/linux/proc_ns.h), in which udev runs.
 const FIRST_IPC: &str = "ipc:[4026531839]";
 
+static CHANGES: AtomicU64 = AtomicU64::new(0);
+
+/// How many changes this process has made, or begun and left to LVM: what was reported before the last one may not
+/// be so any more.
+#[must_use]
+pub fn changes() -> u64 {
+    CHANGES.load(Ordering::Relaxed)
+}
+
 fn udev_hears() -> bool {
     let namespace = fs::read_link("/proc/self/ns/ipc");
     Path::new(UDEV).exists() && namespace.is_ok_and(|it| it == Path::new(FIRST_IPC))
@@ -53,7 +67,24 @@ pub(super) fn report(arguments: &[&str], disks: &[String]) -> Result<Output> {
         at_deadline: AtDeadline::Kill,
         hold: &[],
     };
-    run(arguments, disks, &limits)
+    match group_lock::is_held() {
+        // Without locks of its own.
+        true => run(&[arguments, &["--readonly"]].concat(), disks, &limits),
+        false => run(arguments, disks, &limits),
+    }
+}
+
+/// Where LVM has its locks on this node.
+pub(super) fn locking_directory() -> Result<PathBuf> {
+    let doing = "ask lvm where its locks are";
+    let words = ["lvmconfig", "--type", "full", "global/locking_dir"];
+    let output = report(&words, &[])?.success(doing)?;
+    let said = String::from_utf8_lossy(&output.stdout);
+    let told = said.trim().strip_prefix("locking_dir=\"");
+    match told.and_then(|path| path.strip_suffix('"')) {
+        Some(path) => Ok(PathBuf::from(path)),
+        None => Err(Error::new(ErrorKind::Storage, format!("cannot {doing}")).because(said)),
+    }
 }
 
 /// Changes something on these disks: LVM does not look at others, whatever they say by now. `hold`
@@ -66,17 +97,14 @@ pub(super) fn change(
     hold: &[BorrowedFd<'_>],
 ) -> Result<()> {
     let locks = lock::held();
-    let hold: Vec<_> = locks
-        .iter()
-        .map(|lock| lock.as_fd())
-        .chain(hold.iter().copied())
-        .collect();
     let limits = Limits {
         deadline: CHANGE,
         at_deadline: AtDeadline::Leave,
-        hold: &hold,
+        hold: &with(&locks, hold),
     };
-    let output = run(arguments, disks, &limits)?;
+    let output = run(arguments, disks, &limits);
+    CHANGES.fetch_add(1, Ordering::Relaxed);
+    let output = output?;
     if lacks_room(&output) {
         return Err(Error::new(
             ErrorKind::Exhausted,
@@ -110,6 +138,11 @@ pub(super) fn change(
         .because(said(&output)));
     }
     output.success(doing).map(drop)
+}
+
+fn with<'a>(locks: &'a [Arc<File>], hold: &[BorrowedFd<'a>]) -> Vec<BorrowedFd<'a>> {
+    let locks = locks.iter().map(|lock| lock.as_fd());
+    locks.chain(hold.iter().copied()).collect()
 }
 
 /// `devices/use_devicesfile` is left to the node's lvm.conf: where that says 1 and the file is
@@ -175,14 +208,14 @@ fn find(tool: &str, udev: bool) -> Result<Tool> {
     }))
 }
 
-/// Removes a device of device-mapper that LVM does not know; the kernel refuses one that is open.
-pub(super) fn remove_mapping(uuid: &str) -> Result<()> {
+/// Removes a device of device-mapper that LVM does not know; the kernel refuses one that is open. `hold` stays
+/// locked meanwhile, as with [`change`].
+pub(super) fn remove_mapping(uuid: &str, hold: &[BorrowedFd<'_>]) -> Result<()> {
     let locks = lock::held();
-    let hold: Vec<_> = locks.iter().map(|lock| lock.as_fd()).collect();
     let limits = Limits {
         deadline: CHANGE,
         at_deadline: AtDeadline::Leave,
-        hold: &hold,
+        hold: &with(&locks, hold),
     };
     let words = ["remove", "--uuid", uuid].map(OsStr::new);
     let output = find("dmsetup", udev_hears())?.run(&words, &limits)?;

@@ -3,17 +3,19 @@
 
 use super::{
     command,
+    group_lock::GroupLock,
     own::Disks,
     place::{Place, REPORT},
     remembered::DIRECTORY as REMEMBERED,
     report::{IdentityRow, MemberRow, TagRow, rows},
+    strangers::Changed,
 };
 use flexvol_sdk::{Error, ErrorKind, Result};
 use serde::de::DeserializeOwned;
 use std::{
     collections::BTreeSet,
     fmt::{self, Display},
-    os::fd::BorrowedFd,
+    os::fd::{AsFd, BorrowedFd},
 };
 
 impl Place {
@@ -36,8 +38,18 @@ impl Place {
         (volume, uuid): (&str, Option<&str>),
         hold: &[BorrowedFd<'_>],
     ) -> Result<()> {
-        let disks = self.disks()?;
-        disks.remove_foreign(&self.group, volume, uuid)?;
+        let changed = Changed {
+            group: &self.group,
+            volume,
+            uuid,
+        };
+        let mut disks = self.disks()?;
+        if disks.are_obstructed(&changed)? {
+            let lock = GroupLock::take(&command::locking_directory()?, &self.group)?;
+            // One may just have been added, or come again under another number.
+            disks = self.disks()?;
+            disks.remove_strangers(&changed, lock.as_fd())?;
+        }
         command::change(doing, words, disks.paths(), hold)
     }
 
