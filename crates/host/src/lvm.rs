@@ -10,10 +10,10 @@
 //! administrator did not mean. The node remembers which one its pool is.
 
 mod change;
+mod changed;
 mod command;
 mod device;
 mod disks;
-mod group_lock;
 mod key;
 pub mod mapping;
 mod names;

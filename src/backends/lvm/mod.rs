@@ -254,9 +254,12 @@ fn expect_plain(volume: &LogicalVolume) -> Result<()> {
 impl Backend for Group {
     fn make_durable(&self, volume: &VolumeId) -> Result<()> {
         if unsynced::is_noted(volume)? {
-            // The disks that it has now; what was asked before a change is not known any more.
-            let view = self.view(Some(&lvm::name_of(volume)))?;
-            lvm::sync(view.disks.paths())?;
+            // The disks that it has now; what was asked before a change is not known any more. They outlast a pool
+            // that cannot be looked at.
+            match self.view(Some(&lvm::name_of(volume))) {
+                Ok(view) => lvm::sync(view.disks.paths())?,
+                Err(_) => lvm::sync(self.place.disks()?.paths())?,
+            }
             unsynced::strike(volume)?;
         }
         Ok(())

@@ -103,18 +103,13 @@ impl Place {
         self.change_in_doubt("deactivate the volume", &words)
     }
 
-    /// Makes a volume's device what LVM says it is: as large, and not suspended.
+    /// Makes a volume's device what LVM says it is: as large, and not suspended. All that it lies on is there.
     ///
     /// # Errors
     /// When it may not be.
-    pub(super) fn refresh(&self, name: &str, uuid: &str) -> Result<()> {
+    pub(super) fn refresh(&self, name: &str) -> Result<()> {
         let words = ["lvchange", "--refresh", &self.path(name)];
-        self.change_devices(
-            "refresh the volume's device",
-            &words,
-            (name, Some(uuid)),
-            &[],
-        )
+        self.change("refresh the volume's device", &words, &[])
     }
 
     /// Removes a volume; LVM refuses one that is open.

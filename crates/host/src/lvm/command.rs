@@ -1,6 +1,5 @@
 //! Running `lvm`.
 
-use super::group_lock;
 use crate::{
     exec::{AtDeadline, Limits, Output, Tool},
     lock,
@@ -8,13 +7,10 @@ use crate::{
 use flexvol_sdk::{Bytes, Error, ErrorKind, Result};
 use std::{
     ffi::OsStr,
-    fs::{self, File},
+    fs,
     os::fd::{AsFd, BorrowedFd},
-    path::{Path, PathBuf},
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
+    path::Path,
+    sync::atomic::{AtomicU64, Ordering},
     time::Duration,
 };
 
@@ -67,24 +63,7 @@ pub(super) fn report(arguments: &[&str], disks: &[String]) -> Result<Output> {
         at_deadline: AtDeadline::Kill,
         hold: &[],
     };
-    match group_lock::is_held() {
-        // Without locks of its own.
-        true => run(&[arguments, &["--readonly"]].concat(), disks, &limits),
-        false => run(arguments, disks, &limits),
-    }
-}
-
-/// Where LVM has its locks on this node.
-pub(super) fn locking_directory() -> Result<PathBuf> {
-    let doing = "ask lvm where its locks are";
-    let words = ["lvmconfig", "--type", "full", "global/locking_dir"];
-    let output = report(&words, &[])?.success(doing)?;
-    let said = String::from_utf8_lossy(&output.stdout);
-    let told = said.trim().strip_prefix("locking_dir=\"");
-    match told.and_then(|path| path.strip_suffix('"')) {
-        Some(path) => Ok(PathBuf::from(path)),
-        None => Err(Error::new(ErrorKind::Storage, format!("cannot {doing}")).because(said)),
-    }
+    run(arguments, disks, &limits)
 }
 
 /// Changes something on these disks: LVM does not look at others, whatever they say by now. `hold`
@@ -97,10 +76,15 @@ pub(super) fn change(
     hold: &[BorrowedFd<'_>],
 ) -> Result<()> {
     let locks = lock::held();
+    let hold: Vec<_> = locks
+        .iter()
+        .map(|lock| lock.as_fd())
+        .chain(hold.iter().copied())
+        .collect();
     let limits = Limits {
         deadline: CHANGE,
         at_deadline: AtDeadline::Leave,
-        hold: &with(&locks, hold),
+        hold: &hold,
     };
     let output = run(arguments, disks, &limits);
     CHANGES.fetch_add(1, Ordering::Relaxed);
@@ -138,11 +122,6 @@ pub(super) fn change(
         .because(said(&output)));
     }
     output.success(doing).map(drop)
-}
-
-fn with<'a>(locks: &'a [Arc<File>], hold: &[BorrowedFd<'a>]) -> Vec<BorrowedFd<'a>> {
-    let locks = locks.iter().map(|lock| lock.as_fd());
-    locks.chain(hold.iter().copied()).collect()
 }
 
 /// `devices/use_devicesfile` is left to the node's lvm.conf: where that says 1 and the file is
@@ -208,17 +187,27 @@ fn find(tool: &str, udev: bool) -> Result<Tool> {
     }))
 }
 
-/// Removes a device of device-mapper that LVM does not know; the kernel refuses one that is open. `hold` stays
-/// locked meanwhile, as with [`change`].
-pub(super) fn remove_mapping(uuid: &str, hold: &[BorrowedFd<'_>]) -> Result<()> {
+/// Removes a device of device-mapper that LVM does not know.
+///
+/// # Errors
+/// [`ErrorKind::Busy`] where it is open.
+pub(super) fn remove_mapping(uuid: &str) -> Result<()> {
     let locks = lock::held();
+    let hold: Vec<_> = locks.iter().map(|lock| lock.as_fd()).collect();
     let limits = Limits {
         deadline: CHANGE,
         at_deadline: AtDeadline::Leave,
-        hold: &with(&locks, hold),
+        hold: &hold,
     };
     let words = ["remove", "--uuid", uuid].map(OsStr::new);
     let output = find("dmsetup", udev_hears())?.run(&words, &limits)?;
+    // As the C library says `EBUSY`.
+    if !output.status.success() && said(&output).contains("resource busy") {
+        return Err(
+            Error::new(ErrorKind::Busy, "cannot remove the device: it is open")
+                .because(said(&output)),
+        );
+    }
     output.success("remove the device").map(drop)
 }
 

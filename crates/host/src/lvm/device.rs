@@ -40,13 +40,13 @@ fn refresh(place: &Place, found: &Mapping) -> Result<Option<Mapping>> {
     if let Some(below) = &found.stopped_below
         && *below != found.volume
     {
-        place.refresh(below, &found.uuid)?;
+        place.refresh(below)?;
         // LVM would wait for it too.
         if mapping::of(found.number)?.is_some_and(|now| now.stopped_below.is_some()) {
             return Err(stopped());
         }
     }
-    place.refresh(&found.volume, &found.uuid)?;
+    place.refresh(&found.volume)?;
     match mapping::of(found.number)? {
         Some(found) if found.suspended => Err(stopped()),
         found => Ok(found),
@@ -117,7 +117,7 @@ pub fn device(
     };
     let known = match mapping::find(hint, is_it)? {
         Some(found) => match disks.whose(found.number)? {
-            Whose::Foreign(_) => None,
+            Whose::Foreign(_) | Whose::Gone(_) => None,
             whose => whose.expect_own().map(|()| Some(found))?,
         },
         None => None,
@@ -253,7 +253,7 @@ pub fn remove(place: &Place, volume: &LogicalVolume) -> Result<()> {
 pub fn clear(place: &Place, name: &str) -> Result<()> {
     let is_it = |found: &Mapping| found.group == place.group && found.volume == name;
     match mapping::find(None, is_it)? {
-        Some(found) => command::remove_mapping(&found.uuid, &[]),
+        Some(found) => command::remove_mapping(&found.uuid),
         None => Ok(()),
     }
 }

@@ -2,20 +2,19 @@
 //! machine writes as it likes, and believes what the newest metadata say.
 
 use super::{
+    changed::{Changed, PartRow},
     command,
-    group_lock::GroupLock,
     own::Disks,
     place::{Place, REPORT},
     remembered::DIRECTORY as REMEMBERED,
     report::{IdentityRow, MemberRow, TagRow, rows},
-    strangers::Changed,
 };
 use flexvol_sdk::{Error, ErrorKind, Result};
 use serde::de::DeserializeOwned;
 use std::{
     collections::BTreeSet,
     fmt::{self, Display},
-    os::fd::{AsFd, BorrowedFd},
+    os::fd::BorrowedFd,
 };
 
 impl Place {
@@ -42,13 +41,13 @@ impl Place {
             group: &self.group,
             volume,
             uuid,
+            thin_pool: self.thin_pool.as_deref(),
         };
-        let mut disks = self.disks()?;
-        if disks.are_obstructed(&changed)? {
-            let lock = GroupLock::take(&command::locking_directory()?, &self.group)?;
-            // One may just have been added, or come again under another number.
-            disks = self.disks()?;
-            disks.remove_strangers(&changed, lock.as_fd())?;
+        let disks = self.disks()?;
+        let found = disks.in_the_way(&changed)?;
+        if !found.is_empty() {
+            let rows: Vec<PartRow> = self.ask("lvs", PartRow::FIELDS, &["-a"], &self.group)?;
+            disks.make_way(found, &changed, &rows)?;
         }
         command::change(doing, words, disks.paths(), hold)
     }

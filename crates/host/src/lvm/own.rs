@@ -30,14 +30,14 @@ pub struct Disks {
     pub(super) complete: bool,
 }
 
-/// Whose a device is: what the worst of the devices below it is. What has gone counts for nothing beside what
-/// is there: one leg of a mirror, perhaps.
+/// Whose a device is: what the worst of the devices below it is.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Whose {
-    /// It lies on this device, which has gone: nothing can be read from it.
-    Gone(String),
     /// The group's.
     Own,
+    /// It lies on this device, which has gone, or which is a part of a volume and lies on nothing: nothing can be read
+    /// from it.
+    Gone(String),
     /// It lies on this device, which may be a disk of the group, as LVM does not find all of them. Or it is this
     /// device itself, whose table names no other.
     Unknown(String),
@@ -48,16 +48,31 @@ pub enum Whose {
 impl Whose {
     /// Why a device that is not the group's cannot be used.
     pub(super) fn expect_own(self) -> Result<()> {
-        match self {
-            Whose::Own => Ok(()),
-            Whose::Foreign(on) => Err(impersonated(&on)),
-            Whose::Unknown(on) | Whose::Gone(on) => Err(Error::new(
-                ErrorKind::Storage,
-                format!(
-                    "the volume's device lies on {on}, of which lvm does not say that it is a disk of the volume group; see `pvs`, and `dmsetup table`"
-                ),
-            )),
-        }
+        let (said, on) = match self {
+            Whose::Own => return Ok(()),
+            Whose::Foreign(_) | Whose::Gone(_) => return Err(self.in_use()),
+            Whose::Unknown(on) => (
+                "the volume's device, or what it lies on, is on a disk of which lvm does not say that it is one of the volume group; see `pvs`, and `dmsetup ls --tree`",
+                on,
+            ),
+        };
+        Err(Error::new(ErrorKind::Storage, said).because(on))
+    }
+
+    /// That a device is in use which is not the group's.
+    pub(super) fn in_use(self) -> Error {
+        let (said, on) = match self {
+            Whose::Gone(on) => (
+                "the volume's device, or what it lies on, is on a disk that has gone, and is still in use; end what uses it or another volume of its thin pool (`dmsetup ls --tree`), and try again",
+                on,
+            ),
+            Whose::Own => ("the volume's device is in use", String::new()),
+            Whose::Foreign(on) | Whose::Unknown(on) => (
+                "a device on a disk that is not the volume group's says that it is the volume's and is in use; let LVM on the node see its own disks alone (`lvmdevices`, or a global_filter), and detach that disk: `flexvol doctor` tells which",
+                on,
+            ),
+        };
+        Error::new(ErrorKind::Busy, said).because(on)
     }
 }
 
@@ -100,23 +115,38 @@ impl Disks {
     }
 
     pub(super) fn judge(&self, device: &Path) -> io::Result<Whose> {
+        let (uuid, name) = identity(device)?.unwrap_or_default();
+        // What says by its UUID that it is another group's is.
+        let is_certain = self.complete || !self.names(&uuid);
         let below = below(device)?;
         if below.is_empty() && !stands_for_nothing(device)? {
-            return Ok(Whose::Unknown(name_of(device)));
+            return Ok(match (self.names(&uuid), is_hidden(&uuid, &name)) {
+                (true, true) => Whose::Gone(name_of(device)),
+                (true, false) => Whose::Unknown(name_of(device)),
+                (false, _) => Whose::Foreign(name_of(device)),
+            });
         }
         let is_on_cachevol = is_on_cachevol(device)?;
-        let mut worst = None;
+        let (mut worst, mut spared) = (None, None);
         for (number, device) in below {
             let whose = match number {
                 None => Whose::Gone(name_of(&device)),
                 Some(number) if self.own.contains(&number) => Whose::Own,
                 Some(_) if self.is_layer(&device, is_on_cachevol)? => self.judge(&device)?,
-                Some(_) if self.complete => Whose::Foreign(name_of(&device)),
+                Some(_) if is_certain => Whose::Foreign(name_of(&device)),
                 Some(_) => Whose::Unknown(name_of(&device)),
             };
-            worst = worst.max(Some(whose));
+            // The other legs of a mirror have its data. Anything else makes do with what is there while a disk is away;
+            // once LVM finds all of them again, the table is the one of before.
+            let is_spared = match whose {
+                Whose::Gone(_) => !self.complete || is_leg(&device)?,
+                Whose::Unknown(_) => is_leg(&device)?,
+                _ => false,
+            };
+            let list = if is_spared { &mut spared } else { &mut worst };
+            *list = list.take().max(Some(whose));
         }
-        Ok(worst.unwrap_or(Whose::Own))
+        Ok(worst.or(spared).unwrap_or(Whose::Own))
     }
 
     /// Whether it is a part of the group's volumes that LVM hides. A whole volume is none: a tenant may have one
@@ -128,42 +158,21 @@ impl Disks {
         }))
     }
 
-    /// The same of what device-mapper says of one.
-    pub(super) fn hides(&self, uuid: &str, name: &str) -> bool {
-        self.names(uuid) && is_hidden(uuid, name)
-    }
-
     /// Whether a device-mapper UUID is of the group.
     pub(super) fn names(&self, uuid: &str) -> bool {
         uuid.starts_with(&self.prefix)
     }
 }
 
-/// That a device which is in use says that it is the volume's.
-pub(super) fn impersonated(on: &str) -> Error {
-    Error::new(
-        ErrorKind::Busy,
-        format!(
-            "a device on the disk {on}, which is not the volume group's, says that it is the volume's and is in use; let LVM on the node see its own disks alone (`lvmdevices`, or a global_filter), and detach that disk"
-        ),
-    )
-}
-
-/// What people know a device by.
+/// What the kernel calls a device.
 fn name_of(device: &Path) -> String {
-    match text(device.join("dm/name")) {
-        Ok(Some(name)) => name,
-        _ => device
-            .file_name()
-            .unwrap_or_default()
-            .to_string_lossy()
-            .into_owned(),
-    }
+    let name = device.file_name().unwrap_or_default();
+    name.to_string_lossy().into_owned()
 }
 
 /// What LVM hides has a third part in its UUID or its name, or a reserved name (`_lvname_has_reserved_string` in
 /// lib/misc/lvm-string.c).
-fn is_hidden(uuid: &str, name: &str) -> bool {
+pub(super) fn is_hidden(uuid: &str, name: &str) -> bool {
     const RESERVED: [&str; 18] = [
         "_cdata", "_cmeta", "_corig", "_cpool", "_cvol", "_iorig", "_imeta", "_mimage", "_mlog",
         "_pmspare", "_rimage", "_rmeta", "_tdata", "_tmeta", "_tpool", "_vdata", "_vorigin",
@@ -175,6 +184,13 @@ fn is_hidden(uuid: &str, name: &str) -> bool {
         || parts.len() > 2
         || volume.starts_with("pvmove")
         || RESERVED.iter().any(|part| volume.contains(part))
+}
+
+/// Whether it is a leg of a mirror or of a RAID, or the log of one.
+fn is_leg(device: &Path) -> io::Result<bool> {
+    const LEGS: [&str; 4] = ["_rimage_", "_rmeta_", "_mimage_", "_mlog"];
+    let volume = text(device.join("dm/name"))?.and_then(|name| parts(&name).into_iter().nth(1));
+    Ok(volume.is_some_and(|volume| LEGS.iter().any(|leg| volume.contains(leg))))
 }
 
 /// Before LVM 2.03.06 what a cache keeps its data in has a name like a whole volume, and on it lie `VG-NAME-_cdata`

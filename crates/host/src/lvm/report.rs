@@ -367,6 +367,6 @@ fn tags(list: &str) -> Vec<String> {
     tags.map(str::to_owned).collect()
 }
 
-fn bare(uuid: &str) -> String {
+pub(super) fn bare(uuid: &str) -> String {
     uuid.replace('-', "")
 }

@@ -1,105 +1,149 @@
-//! Devices that say they are a group's and lie on other disks. LVM would take them for its own, or find the name
-//! taken.
+//! Devices that say they are a group's and lie on other disks, or on one that has gone. LVM would take them for its
+//! own, or find the name taken.
 
 #[cfg(test)]
 mod tests;
 
 use super::{
+    changed::{Changed, Part, PartRow, volume_of},
     command,
-    mapping::{entries, failed, identity, parts},
-    own::{Disks, Whose, impersonated},
+    mapping::{entries, failed, identity},
+    own::{Disks, Whose, is_hidden},
 };
-use flexvol_sdk::Result;
+use flexvol_sdk::{ErrorKind, Result};
 use std::{
-    io,
-    os::fd::BorrowedFd,
+    fs, io,
     path::{Path, PathBuf},
 };
 
 const DEVICES: &str = "/sys/block";
 
-/// What a change is about.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Changed<'a> {
-    pub(super) group: &'a str,
-    pub(super) volume: &'a str,
-    /// Its device-mapper UUID, if it is there.
-    pub(super) uuid: Option<&'a str>,
-}
-
-impl Changed<'_> {
-    /// Whether LVM would come upon a device: it has the identity or the name of the volume, or the identity of a
-    /// part of what volumes lie on. Another whole volume is in nobody's way, and somebody may have made a copy of
-    /// the group.
-    fn comes_upon(&self, disks: &Disks, uuid: &str, name: &str) -> bool {
-        disks.hides(uuid, name)
-            || self.uuid == Some(uuid)
-            || volume_of(uuid, name, self.group).as_deref() == Some(self.volume)
-    }
-}
-
-struct Stranger {
+/// A device that is not known to be the group's.
+pub(super) struct Stranger {
     /// Its directory in sysfs.
     path: PathBuf,
+    uuid: String,
     name: String,
     whose: Whose,
 }
 
 impl Disks {
-    /// Whether a change comes upon devices that are not known to be the group's.
+    /// The devices that a change may come upon, and that are not known to be the group's.
     ///
     /// # Errors
     /// When sysfs cannot be read.
-    pub(super) fn are_obstructed(&self, changed: &Changed<'_>) -> Result<bool> {
-        let found = self.in_the_way(Path::new(DEVICES), changed);
-        found.map(|found| !found.is_empty()).map_err(failed)
+    pub(super) fn in_the_way(&self, changed: &Changed<'_>) -> Result<Vec<Stranger>> {
+        self.strangers(Path::new(DEVICES), |uuid, name| {
+            changed.may_come_upon(self, uuid, name)
+        })
+        .map_err(failed)
     }
 
-    /// Removes the devices that a change comes upon and that are others'. `lock` is LVM's lock of the group, since
-    /// before its disks were asked for: meanwhile LVM puts none of them on the group's disks.
+    /// Removes those of them that the change does come upon. `rows` are all volumes of the group, parts too.
+    ///
+    /// LVM may be putting one on the group's disks at this moment, for somebody else; that fails then, and is done again.
     ///
     /// # Errors
     /// [`Busy`](flexvol_sdk::ErrorKind::Busy) where one is in use, [`Storage`](flexvol_sdk::ErrorKind::Storage) where
     /// it is not known whose one is.
-    pub(super) fn remove_strangers(
+    pub(super) fn make_way(
         &self,
+        found: Vec<Stranger>,
         changed: &Changed<'_>,
-        lock: BorrowedFd<'_>,
+        rows: &[PartRow],
     ) -> Result<()> {
-        let found = self.in_the_way(Path::new(DEVICES), changed);
-        for stranger in found.map_err(failed)? {
-            self.remove(&stranger.path, lock)
+        let found = self.obstacles(found, changed, rows).map_err(failed)?;
+        // Before any is removed.
+        for stranger in &found {
+            if let Whose::Unknown(_) = stranger.whose {
+                return stranger.whose.clone().expect_own();
+            }
+        }
+        for stranger in found {
+            self.remove(&stranger.path, &stranger.uuid)
                 .map_err(|error| error.because(stranger.name))?;
         }
         Ok(())
     }
 
-    /// Removes a device that is another's, after what lies on it.
-    fn remove(&self, device: &Path, lock: BorrowedFd<'_>) -> Result<()> {
-        for holder in entries(&device.join("holders")).map_err(failed)? {
-            self.remove(&holder, lock)?;
+    fn obstacles(
+        &self,
+        found: Vec<Stranger>,
+        changed: &Changed<'_>,
+        rows: &[PartRow],
+    ) -> io::Result<Vec<Stranger>> {
+        let (parts, mut obstacles) = (changed.with_parts(rows), Vec::new());
+        for it in found {
+            let is_looked_for = |part: &Part| part.is(changed.group, &it.uuid, &it.name);
+            if parts.iter().any(is_looked_for) && !self.carries_own(&it.path)? {
+                obstacles.push(it);
+            }
         }
-        let Some((uuid, name)) = identity(device).map_err(failed)? else {
+        Ok(obstacles)
+    }
+
+    /// Whether the group's own lies on a device: a leg that is lost, with the others beside it.
+    fn carries_own(&self, device: &Path) -> io::Result<bool> {
+        for holder in entries(&device.join("holders"))? {
+            if self.judge(&holder)? == Whose::Own || self.carries_own(&holder)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Removes a device that is another's or lies on nothing, after what lies on it; one that has another UUID by now is
+    /// another device.
+    fn remove(&self, device: &Path, uuid: &str) -> Result<()> {
+        for holder in entries(&device.join("holders")).map_err(failed)? {
+            if let Some((uuid, _)) = identity(&holder).map_err(failed)? {
+                self.remove(&holder, &uuid)?;
+            }
+        }
+        let Some((_, name)) = identity(device)
+            .map_err(failed)?
+            .filter(|now| now.0 == uuid)
+        else {
             return Ok(());
         };
-        let on = match self.judge(device).map_err(failed)? {
-            Whose::Foreign(on) if uuid.starts_with("LVM-") => on,
-            whose => return whose.expect_own(),
-        };
+        let whose = self.judge(device).map_err(failed)?;
+        if !uuid.starts_with("LVM-") {
+            return Err(whose.in_use());
+        }
+        if let Whose::Own | Whose::Unknown(_) = whose {
+            return whose.expect_own();
+        }
         // The kernel refuses one that is open.
-        command::remove_mapping(&uuid, &[lock])
-            .map_err(|error| impersonated(&on).because(error.report()))?;
+        self.take(device, uuid)
+            .map_err(|error| match error.kind() {
+                ErrorKind::Busy => whose.in_use(),
+                _ => error,
+            })?;
         log::warn!(
-            "the device {name} had the identity or the name of a logical volume and lay on {on}, which is not of the volume group; it was removed"
+            "the device {name} had the identity or the name of a logical volume and did not lie on the disks of its volume group; it was removed"
         );
         Ok(())
     }
 
-    fn in_the_way(&self, devices: &Path, changed: &Changed<'_>) -> io::Result<Vec<Stranger>> {
-        let mut found =
-            self.strangers(devices, |uuid, name| changed.comes_upon(self, uuid, name))?;
-        found.retain(|found| !matches!(found.whose, Whose::Gone(_)));
-        Ok(found)
+    /// Removes a device, and the parts of the group below it on which nothing lies any more: LVM activates no volume
+    /// while one of its parts is active by itself (`lv_is_component` in its lib/activate/activate.c).
+    fn take(&self, device: &Path, uuid: &str) -> Result<()> {
+        let below = entries(&device.join("slaves")).map_err(failed)?;
+        // Its own directory goes with it.
+        let below: Vec<_> = below.iter().flat_map(fs::canonicalize).collect();
+        command::remove_mapping(uuid)?;
+        for part in below {
+            let holders = entries(&part.join("holders")).map_err(failed)?;
+            let found = identity(&part).map_err(failed)?;
+            if let Some((uuid, name)) = found
+                && holders.is_empty()
+                && self.names(&uuid)
+                && is_hidden(&uuid, &name)
+            {
+                self.take(&part, &uuid)?;
+            }
+        }
+        Ok(())
     }
 
     /// A device that says it is the group's, or one of its volumes by name, and the one below it that is none of the
@@ -136,17 +180,14 @@ impl Disks {
                 && let whose = self.judge(&path)?
                 && whose != Whose::Own
             {
-                found.push(Stranger { path, name, whose });
+                found.push(Stranger {
+                    path,
+                    uuid,
+                    name,
+                    whose,
+                });
             }
         }
         Ok(found)
-    }
-}
-
-/// The volume of this group that a device is by its name alone.
-fn volume_of(uuid: &str, name: &str, group: &str) -> Option<String> {
-    match parts(name).as_mut_slice() {
-        [of, volume] if of == group && uuid.starts_with("LVM-") => Some(std::mem::take(volume)),
-        _ => None,
     }
 }

@@ -1,7 +1,7 @@
 use super::*;
 
 pub(in crate::lvm) const GROUP: &str = "vNUQTT3rQ6iGLe1ZfO1DAeSU1dB4IxBR";
-pub(in crate::lvm) const VOLUME: &str = "M5QkWABuaPdCA341znb2YoEerhS0LwzL";
+const VOLUME: &str = "M5QkWABuaPdCA341znb2YoEerhS0LwzL";
 
 /// A device as sysfs shows it, on others.
 pub(in crate::lvm) fn device(root: &Path, name: &str, minor: u32, uuid: &str, below: &[&str]) {
@@ -76,6 +76,20 @@ fn a_device_is_the_groups_if_all_below_it_is() {
     let data = format!("{whole}-cdata");
     make("evil-pool_cdata", 35, &data, &["vg0-raw"]);
     make("evil-pooled", 36, &whole, &["evil-pool_cdata"]);
+    // LVM's `error` segment in the place of a leg, and a leg whose disk has gone.
+    make("vg0-m_rimage_0", 37, &whole, &["sda"]);
+    make("vg0-m_rimage_1", 38, &whole, &[]);
+    make("vg0-m_rimage_2", 39, &whole, &["away"]);
+    let legs = ["vg0-m_rimage_0", "vg0-m_rimage_1", "vg0-m_rimage_2"];
+    make("vg0-mirror", 40, &whole, &legs);
+    make("vg0-dead", 41, &whole, &legs[1..2]);
+    make("vg0-strange_rimage_1", 42, &whole, &["sdb"]);
+    make(
+        "vg0-strange",
+        43,
+        &whole,
+        &["vg0-m_rimage_0", "vg0-strange_rimage_1"],
+    );
     let mut disks = disks();
     let foreign = |on: &str| Whose::Foreign(on.to_owned());
     for (name, whose) in [
@@ -85,13 +99,16 @@ fn a_device_is_the_groups_if_all_below_it_is() {
         ("vg0-degraded", Whose::Own),
         ("vg0-mixed", foreign("sdb")),
         ("vg0-part", foreign("sdb")),
+        ("vg0-strange", foreign("sdb")),
         ("vg0-cached", Whose::Own),
         ("evil-cached", foreign("vg0-raw")),
         ("evil-pooled", foreign("vg0-raw")),
         ("evil-on_raw", foreign("vg0-raw")),
         ("evil-hidden", foreign("other-hidden_tdata")),
         ("vg0-gone", Whose::Gone("away".to_owned())),
-        ("vg0-half", Whose::Own),
+        ("vg0-half", Whose::Gone("away".to_owned())),
+        ("vg0-mirror", Whose::Own),
+        ("vg0-dead", Whose::Gone("vg0-m_rimage_1".to_owned())),
         ("vg0-empty", Whose::Unknown("vg0-empty".to_owned())),
     ] {
         assert_eq!(
@@ -105,6 +122,11 @@ fn a_device_is_the_groups_if_all_below_it_is() {
     for name in ["vg0-mixed", "vg0-forged_tdata", "vg0-part"] {
         let whose = disks.judge(&root.path().join(name)).unwrap();
         assert_eq!(whose, Whose::Unknown("sdb".to_owned()), "{name}");
+    }
+    // A leg on the disk that is missing takes nothing from the others.
+    for name in ["vg0-strange", "vg0-half"] {
+        let whose = disks.judge(&root.path().join(name)).unwrap();
+        assert_eq!(whose, Whose::Own, "{name}");
     }
 }
 
