@@ -1,6 +1,6 @@
 //! Disks of the node that others write as they like: raw disks of pods and of virtual machines.
 
-use super::{GROUP, NEEDS, Node, SIZE, flexvol, lvm, output};
+use super::{GROUP, NEEDS, Node, SIZE, detach, flexvol, lvm, output};
 use flexvol_testing::{PersistentVolume, Points, disks, request, tests};
 use std::{
     fs,
@@ -14,14 +14,6 @@ tests! {
     "lvm: a tenant's group that says it is the pool is passed over", NEEDS => pretended;
     "lvm: a tenant's group does not become the pool while the pool's disks are away", NEEDS
         => taken_over;
-    "lvm: a device on a tenant's disk that has a volume's UUIDs is not taken for the volume", NEEDS
-        => |points| impersonated("evil", &["vg_uuid", "lv_uuid"], points);
-    "lvm: a device on a tenant's disk that has a volume's UUIDs and names is not taken for the volume", NEEDS
-        => |points| impersonated(GROUP, &["vg_uuid", "lv_uuid"], points);
-    "lvm: a device on a tenant's disk that has a volume's names keeps it from nobody", NEEDS
-        => |points| impersonated(GROUP, &[], points);
-    "lvm: devices on a tenant's disk that are a thin pool's by their UUIDs are not taken for the pool", NEEDS
-        => impersonated_pool;
 }
 
 /// Where the node remembers which group its pool is.
@@ -81,15 +73,6 @@ fn pretended(points: &Points) {
     points.add(1);
 }
 
-/// Takes a disk of the virtual machine away.
-fn detach(disk: &Path) {
-    let name = disk.file_name().unwrap().to_str().unwrap();
-    let device = fs::canonicalize(format!("/sys/block/{name}/device")).unwrap();
-    let driver = "/sys/bus/virtio/drivers/virtio_blk/unbind";
-    fs::write(driver, device.file_name().unwrap().as_encoded_bytes()).unwrap();
-    assert!(!disk.exists());
-}
-
 fn taken_over(points: &Points) {
     let node = Node::linear();
     let volume = node.provision("pv", "ext4");
@@ -146,150 +129,6 @@ fn taken_over(points: &Points) {
     node.driver.call(&["capacity", "{}"]).success();
     node.provision("other", "ext4");
     points.add(2);
-}
-
-/// What else is in a group whose UUID is the pool's: somebody may have copied the pool for it.
-const OTHER: &str = "data";
-
-/// Makes a group on a disk, as on another node, with a volume that has the name of one of the pool's, and with these
-/// of its UUIDs; the node gives it a device.
-fn impersonate(group: &str, disk: &str, name: &str, uuids: &[(&str, String)]) {
-    let on = |verb: &str, words: &[&str]| lvm(&[&[verb, "-qq", "--devices", disk], words].concat());
-    on("vgcreate", &["-y", group, disk]);
-    let size = format!("{SIZE}b");
-    let words = ["-y", "-an", "-Zn", "-Wn", "-L", &size, "-n", name, group];
-    on("lvcreate", &words);
-    let words = ["-y", "-an", "-Zn", "-Wn", "-l1", "-n", OTHER, group];
-    on("lvcreate", &words);
-    let own: Vec<_> = uuids
-        .iter()
-        .map(|(field, wanted)| (*field, name, wanted.clone()))
-        .collect();
-    forge(group, disk, &own);
-}
-
-/// Gives a group on a disk, and these of its volumes, UUIDs of others; the node gives its volumes devices.
-fn forge(group: &str, disk: &str, uuids: &[(&str, &str, String)]) {
-    let on = |verb: &str, words: &[&str]| lvm(&[&[verb, "-qq", "--devices", disk], words].concat());
-    let file = std::env::temp_dir().join("impersonated");
-    let path = file.to_str().unwrap();
-    on("vgcfgbackup", &["-f", path, group]);
-    let mut text = fs::read_to_string(&file).unwrap();
-    for (field, name, wanted) in uuids {
-        let volume = format!("{group}/{name}");
-        let own = on("lvs", &["--noheadings", "-o", field, &volume]);
-        text = text.replace(own.trim(), wanted);
-    }
-    let (before, after) = text.split_once("seqno = ").unwrap();
-    let (_, after) = after.split_once('\n').unwrap();
-    fs::write(&file, format!("{before}seqno = 500\n{after}")).unwrap();
-    on("vgcfgrestore", &["-y", "--force", "-f", path, group]);
-    on("vgchange", &["-ay", group]);
-}
-
-fn impersonated_pool(points: &Points) {
-    let node = Node::thin(1 << 30);
-    let volume = node.provision("pv", "ext4");
-    let (pod, content) = node.written(&volume);
-    lvm(&["vgchange", "-qq", "-an", GROUP]);
-    let mut uuids = vec![("vg_uuid", "tp0", super::told(&volume, "vg_uuid"))];
-    for part in ["tp0", "tp0_tdata", "tp0_tmeta"] {
-        let path = format!("{GROUP}/{part}");
-        let uuid = lvm(&["lvs", "-qq", "--noheadings", "-o", "lv_uuid", &path]);
-        uuids.push(("lv_uuid", part, uuid.trim().to_owned()));
-    }
-    let list = disks();
-    let disk = list[3].to_str().unwrap();
-    let on = |verb: &str, words: &[&str]| lvm(&[&[verb, "-qq", "--devices", disk], words].concat());
-    on("vgcreate", &["-y", "evil", disk]);
-    on(
-        "lvcreate",
-        &[
-            "-y",
-            "--type",
-            "thin-pool",
-            "-L",
-            "64m",
-            "-n",
-            "tp0",
-            "evil",
-        ],
-    );
-    on(
-        "lvcreate",
-        &["-y", "-V", "32m", "-n", OTHER, "--thinpool", "evil/tp0"],
-    );
-    on("vgchange", &["-an", "evil"]);
-    forge("evil", disk, &uuids);
-    let file = fs::File::options().write(true).open(disk).unwrap();
-    file.write_all_at(&[0; 4096], 0).unwrap();
-    file.sync_all().unwrap();
-    let theirs = || {
-        let all = output("dmsetup", &["info", "-c", "--noheadings", "-o", "name"]);
-        String::from_utf8(all.stdout)
-            .unwrap()
-            .matches("evil-")
-            .count()
-    };
-    assert!(theirs() >= 4);
-
-    pod.mount("rw").success();
-    assert_eq!(theirs(), 0);
-    assert!(fs::read(pod.dir().join("file")).unwrap() == content);
-    node.expand(&volume, super::GROWN).success();
-    pod.unmount().success();
-    node.delete(&volume).success();
-    points.add(1);
-}
-
-fn impersonated(group: &str, fields: &[&'static str], points: &Points) {
-    let node = Node::with("deactivate = true\n");
-    let volume = node.provision("pv", "ext4");
-    let (pod, content) = node.written(&volume);
-    let path = super::path(&volume);
-    let (_, name) = path.split_once('/').unwrap();
-    // Every container reads them in sysfs.
-    let uuids: Vec<_> = fields
-        .iter()
-        .map(|field| (*field, super::told(&volume, field)))
-        .collect();
-    let list = disks();
-    let disk = list[3].to_str().unwrap();
-    impersonate(group, disk, name, &uuids);
-    // He takes the label away: what the kernel was told stays. Another group of the name is passed over.
-    if !fields.is_empty() {
-        let file = fs::File::options().write(true).open(disk).unwrap();
-        file.write_all_at(&[0; 4096], 0).unwrap();
-        file.sync_all().unwrap();
-    }
-    assert_eq!(super::mappings().len(), 1);
-    let theirs = || {
-        let mut text = vec![0; 16 << 20];
-        let file = fs::File::open(disk).unwrap();
-        file.read_exact_at(&mut text, 0).unwrap();
-        text
-    };
-    let before = theirs();
-    let plugins = node.sandbox.plugins();
-    let words = ["doctor", "--plugin-dir", plugins.to_str().unwrap()];
-    let said = output(crate::executable().to_str().unwrap(), &words);
-    let said = String::from_utf8(said.stdout).unwrap();
-    assert!(said.contains("says that it is of vg0"), "{said}");
-
-    pod.mount("rw").success();
-    assert!(fs::read(pod.dir().join("file")).unwrap() == content);
-    points.add(1);
-    node.expand(&volume, super::GROWN).success();
-    pod.unmount().success();
-    node.delete(&volume).success();
-    assert!(theirs() == before);
-    let other = format!("{group}-{OTHER}");
-    let table = output(
-        "dmsetup",
-        &["info", "-c", "--noheadings", "-o", "name", &other],
-    );
-    assert!(table.status.success(), "{table:?}");
-    points.add(3);
 }
 
 fn same_name(points: &Points) {
