@@ -6,7 +6,7 @@ use super::{
     own::Disks,
     place::{Place, REPORT},
     remembered::DIRECTORY as REMEMBERED,
-    report::{IdentityRow, MemberRow, TagRow, rows},
+    report::{DiskRow, IdentityRow, MemberRow, TagRow, rows},
 };
 use flexvol_sdk::{Error, ErrorKind, Result};
 use serde::de::DeserializeOwned;
@@ -17,26 +17,51 @@ use std::{
 };
 
 impl Place {
-    /// Changes something on the group's own disks.
+    /// Changes the group's metadata, on its own disks. Not while one is away: LVM writes into the others then that it is
+    /// missing, and uses it no more when it is back.
     pub(super) fn change(
         &self,
         doing: &str,
         words: &[&str],
         hold: &[BorrowedFd<'_>],
     ) -> Result<()> {
-        command::change(doing, words, self.disks()?.paths(), hold)
+        let disks = self.disk_rows()?;
+        expect_none_away(&disks)?;
+        command::change(doing, words, Disks::from(disks).paths(), hold)
     }
 
-    /// The same for what gives the kernel new tables of devices. It is told the name of the volume
+    /// The same for what gives the kernel new tables of devices, too. It is told the name of the volume
     /// that is changed, and its UUID if there is one yet.
     pub(super) fn change_devices(
         &self,
         doing: &str,
         words: &[&str],
-        (volume, uuid): (&str, Option<&str>),
+        volume: (&str, Option<&str>),
         hold: &[BorrowedFd<'_>],
     ) -> Result<()> {
-        let disks = self.disks()?;
+        let disks = self.disk_rows()?;
+        expect_none_away(&disks)?;
+        self.load(doing, words, volume, disks.into(), hold)
+    }
+
+    /// Only gives the kernel tables of devices, also while a disk is away.
+    pub(super) fn load_devices(
+        &self,
+        doing: &str,
+        words: &[&str],
+        volume: (&str, Option<&str>),
+    ) -> Result<()> {
+        self.load(doing, words, volume, self.disks()?, &[])
+    }
+
+    fn load(
+        &self,
+        doing: &str,
+        words: &[&str],
+        (volume, uuid): (&str, Option<&str>),
+        disks: Disks,
+        hold: &[BorrowedFd<'_>],
+    ) -> Result<()> {
         disks.remove_foreign(&self.group, volume, uuid)?;
         command::change(doing, words, disks.paths(), hold)
     }
@@ -112,6 +137,21 @@ impl Place {
         let members: Vec<IdentityRow> = of("vgs", fields, &[&self.group], &only(older))?;
         let newer: Vec<IdentityRow> = of("pvs", fields, &[newer], &only(newer))?;
         Ok(newer.first().is_some_and(|it| members.contains(it)))
+    }
+}
+
+/// That no disk of a group is away, or counts as missing.
+pub(super) fn expect_none_away(disks: &[DiskRow]) -> Result<()> {
+    let away = disks.iter().filter(|disk| !disk.pv_missing.is_empty());
+    match away.count() {
+        0 => Ok(()),
+        away => Err(Error::new(
+            ErrorKind::Storage,
+            format!(
+                "{away} of {} disks of the volume group are away; attach them, and where lvm does not take one back, give it back with `vgextend --restoremissing`, or take what is lost for good out with `vgreduce --removemissing`",
+                disks.len()
+            ),
+        )),
     }
 }
 
