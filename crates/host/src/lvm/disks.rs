@@ -6,7 +6,7 @@ use super::{
     own::Disks,
     place::{Place, REPORT},
     remembered::DIRECTORY as REMEMBERED,
-    report::{DiskRow, IdentityRow, MemberRow, TagRow, rows},
+    report::{IdentityRow, MemberRow, TagRow, expect_none_away, rows},
 };
 use flexvol_sdk::{Error, ErrorKind, Result};
 use serde::de::DeserializeOwned;
@@ -137,21 +137,6 @@ impl Place {
         let members: Vec<IdentityRow> = of("vgs", fields, &[&self.group], &only(older))?;
         let newer: Vec<IdentityRow> = of("pvs", fields, &[newer], &only(newer))?;
         Ok(newer.first().is_some_and(|it| members.contains(it)))
-    }
-}
-
-/// That no disk of a group is away, or counts as missing.
-pub(super) fn expect_none_away(disks: &[DiskRow]) -> Result<()> {
-    let away = disks.iter().filter(|disk| !disk.pv_missing.is_empty());
-    match away.count() {
-        0 => Ok(()),
-        away => Err(Error::new(
-            ErrorKind::Storage,
-            format!(
-                "{away} of {} disks of the volume group are away; attach them, and where lvm does not take one back, give it back with `vgextend --restoremissing`, or take what is lost for good out with `vgreduce --removemissing`",
-                disks.len()
-            ),
-        )),
     }
 }
 

@@ -2,12 +2,14 @@
 
 use super::{
     command::{report, said},
-    disks::expect_none_away,
     key::PoolKey,
     names::Names,
     own::Disks,
     pool_tag::{pool_tag, tag_is_lost},
-    report::{CopyRow, DiskRow, GroupReport, GroupRow, OpenRow, TagRow, reports, rows, view},
+    report::{
+        CopyRow, DiskRow, GroupReport, GroupRow, OpenRow, TagRow, expect_none_away, reports, rows,
+        view,
+    },
     sync::sync,
     view::View,
 };
