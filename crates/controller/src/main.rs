@@ -20,10 +20,7 @@ use flexvol_controller::{
     client::{self, Budget, Fence},
     leader,
     placement::Nodes,
-    reconcile::{
-        storage_capacity,
-        volume::{self, Context},
-    },
+    reconcile::{self, storage_capacity, volume::Context},
     server::probes::{self, Ready},
     support::{log, metrics::Metrics},
 };
@@ -167,7 +164,7 @@ async fn controller(arguments: ControllerArguments) -> Result<()> {
         nodes,
         move || this.is_ready(),
     ));
-    volume::run(context).await;
+    reconcile::run(context).await;
     Ok(())
 }
 

@@ -175,7 +175,9 @@ impl Argument {
             let Some(text) = self.take(key)? else {
                 continue;
             };
+            // The last one stands for "as it is" (chown(2)).
             let number = decimal(&text).and_then(|number| u32::try_from(number).ok());
+            let number = number.filter(|number| *number != u32::MAX);
             let number =
                 number.ok_or_else(|| Error::invalid(format!("{key} is no group number")))?;
             if group.is_some_and(|other| other != number) {

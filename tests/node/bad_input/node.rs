@@ -116,6 +116,7 @@ fn pools(points: &Points) {
     remount("remount,ro");
     place.refuses(&["provision", &request("new", SIZE)], &[], points);
     place.refuses(&["delete", &volume.json("rw")], &[], points);
+    place.refuses(&["capacity", "{}"], &["takes no writes"], points);
     place.refuses(&line, &[], points);
     remount("remount,rw");
 

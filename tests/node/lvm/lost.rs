@@ -1,13 +1,17 @@
 //! Volumes that lost something: their end, or LVM's sight of their device.
 
-use super::{GROUP, GROWN, MIB, NEEDS, Node, SIZE, fill, inventory, lvm, mappings, run, told};
-use flexvol_testing::{Pod, Points, request, tests};
+use super::{
+    GROUP, GROWN, MIB, NEEDS, Node, SIZE, fill, flexvol, group, inventory, lvm, mappings, run, told,
+};
+use flexvol_testing::{PersistentVolume, Pod, Points, disks, request, tests};
 use std::fs;
 
 tests! {
     "lvm: a volume that lost its end is neither mounted nor made to look whole", NEEDS => cut;
     "lvm: a device that is larger than the metadata knows keeps what it has", NEEDS => forgotten;
     "lvm: a volume whose device LVM cannot see is not removed", NEEDS => unseen;
+    "lvm: nothing is changed while a disk is away, and all is as it was when it is back", NEEDS
+        => late;
 }
 
 /// As `lvreduce` by hand leaves it, or metadata of before a growth.
@@ -113,6 +117,59 @@ fn forgotten(points: &Points) {
 fn size_of_device() -> u64 {
     let sectors = fs::read_to_string(mappings()[0].join("size")).unwrap();
     sectors.trim().parse::<u64>().unwrap() * 512
+}
+
+/// LVM writes to the other disks that one is missing, and does not take it back by itself then.
+fn late(points: &Points) {
+    let list = disks();
+    let disk = list[2].to_str().unwrap();
+    let sectors = run("blockdev", &["--getsz", disk]);
+    let sectors = sectors.trim().parse::<u64>().unwrap() - 2048;
+    let table = format!("0 {sectors} linear {disk} 2048");
+    let attach = || run("dmsetup", &["create", "late", "--table", &table]);
+    attach();
+    group(GROUP, &[list[0].clone(), "/dev/mapper/late".into()]);
+    flexvol(&["pool", "init", "--group", GROUP]);
+    let sandbox = crate::sandbox();
+    let node = Node {
+        driver: super::install(&sandbox, false, "keep_deleted = \"1h\"\n"),
+        sandbox,
+    };
+    let on_first = node.provision("first", "ext4");
+    let (first, content) = node.written(&on_first);
+    let blank = node.provision("blank", "ext4");
+    let on_both = PersistentVolume::provision(&node.driver, "both", "ext4", 1900 * MIB);
+    let (both, _) = node.written(&on_both);
+    for volume in [&on_first, &blank, &on_both] {
+        lvm(&["lvchange", "-qq", "-an", &super::path(volume)]);
+    }
+    run("dmsetup", &["remove", "late"]);
+
+    let capacity = || node.driver.call(&["capacity", "{}"]);
+    for refused in [
+        node.delete(&on_first),
+        node.expand(&on_first, GROWN),
+        node.pod(&blank).mount("rw"),
+        node.driver.call(&["provision", &request("more", SIZE)]),
+        capacity(),
+    ] {
+        let why = refused.failure();
+        assert!(why.contains("1 of 2 disks"), "{why}");
+        points.add(1);
+    }
+    first.mount("rw").success();
+    assert!(fs::read(first.dir().join("file")).unwrap() == content);
+    first.unmount().success();
+
+    attach();
+    for pod in [&both, &first, &node.pod(&blank)] {
+        pod.mount("rw").success();
+        pod.unmount().success();
+    }
+    capacity().success();
+    node.expand(&on_first, GROWN).success();
+    node.delete(&on_first).success();
+    points.add(1);
 }
 
 /// LVM takes a volume for one without a device where the kernel does not answer it.

@@ -4,3 +4,21 @@ pub(crate) mod node_gc;
 pub(crate) mod stateful_set;
 pub mod storage_capacity;
 pub mod volume;
+
+use std::sync::Arc;
+use volume::Context;
+
+/// Runs those that a leader runs, apart from [`storage_capacity`], which has a client of its own. Works for ever.
+pub async fn run(context: Arc<Context>) {
+    tokio::spawn(stateful_set::run(
+        context.client.clone(),
+        context.ours.clone(),
+        Arc::clone(&context.events),
+    ));
+    let this = Arc::clone(&context);
+    tokio::spawn(async move {
+        this.wait_until_ready().await;
+        node_gc::run(&this.client, &this.nodes, &this.index).await;
+    });
+    volume::run(context).await;
+}

@@ -91,7 +91,7 @@ impl Place {
     pub(super) fn activate(&self, name: &str, uuid: Option<&str>) -> Result<()> {
         // `-K`: whoever takes over a thin snapshot would find that it is never activated.
         let words = ["lvchange", "-ay", "-K", &self.path(name)];
-        self.change_devices("activate the volume", &words, (name, uuid), &[])
+        self.load_devices("activate the volume", &words, (name, uuid))
     }
 
     /// Takes the device from a volume that nobody uses.
@@ -109,7 +109,7 @@ impl Place {
     /// When it may not be.
     pub(super) fn refresh(&self, name: &str) -> Result<()> {
         let words = ["lvchange", "--refresh", &self.path(name)];
-        self.change("refresh the volume's device", &words, &[])
+        self.reload_devices("refresh the volume's device", &words)
     }
 
     /// Removes a volume; LVM refuses one that is open.

@@ -7,7 +7,7 @@ use super::{
     own::Disks,
     place::{Place, REPORT},
     remembered::DIRECTORY as REMEMBERED,
-    report::{IdentityRow, MemberRow, TagRow, rows},
+    report::{IdentityRow, MemberRow, TagRow, expect_none_away, rows},
 };
 use flexvol_sdk::{Error, ErrorKind, Result};
 use serde::de::DeserializeOwned;
@@ -18,23 +18,54 @@ use std::{
 };
 
 impl Place {
-    /// Changes something on the group's own disks.
+    /// Changes the group's metadata, on its own disks. Not while one is away: LVM writes into the others then that it is
+    /// missing, and uses it no more when it is back.
     pub(super) fn change(
         &self,
         doing: &str,
         words: &[&str],
         hold: &[BorrowedFd<'_>],
     ) -> Result<()> {
-        command::change(doing, words, self.disks()?.paths(), hold)
+        let disks = self.disk_rows()?;
+        expect_none_away(&disks)?;
+        command::change(doing, words, Disks::from(disks).paths(), hold)
     }
 
-    /// The same for what gives the kernel new tables of devices. It is told the name of the volume
+    /// The same for what gives the kernel new tables of devices, too. It is told the name of the volume
     /// that is changed, and its UUID if there is one yet.
     pub(super) fn change_devices(
         &self,
         doing: &str,
         words: &[&str],
+        volume: (&str, Option<&str>),
+        hold: &[BorrowedFd<'_>],
+    ) -> Result<()> {
+        let disks = self.disk_rows()?;
+        expect_none_away(&disks)?;
+        self.load(doing, words, volume, disks.into(), hold)
+    }
+
+    /// Only gives the kernel tables of devices, also while a disk is away.
+    pub(super) fn load_devices(
+        &self,
+        doing: &str,
+        words: &[&str],
+        volume: (&str, Option<&str>),
+    ) -> Result<()> {
+        self.load(doing, words, volume, self.disks()?, &[])
+    }
+
+    /// The same for a device that is there.
+    pub(super) fn reload_devices(&self, doing: &str, words: &[&str]) -> Result<()> {
+        command::change(doing, words, self.disks()?.paths(), &[])
+    }
+
+    fn load(
+        &self,
+        doing: &str,
+        words: &[&str],
         (volume, uuid): (&str, Option<&str>),
+        disks: Disks,
         hold: &[BorrowedFd<'_>],
     ) -> Result<()> {
         let changed = Changed {
@@ -43,7 +74,6 @@ impl Place {
             uuid,
             thin_pool: self.thin_pool.as_deref(),
         };
-        let disks = self.disks()?;
         let found = disks.in_the_way(&changed)?;
         if !found.is_empty() {
             let rows: Vec<PartRow> = self.ask("lvs", PartRow::FIELDS, &["-a"], &self.group)?;

@@ -6,7 +6,7 @@ use super::{
     names::Names,
     own::Disks,
     pool_tag::{pool_tag, tag_is_lost},
-    report::{CopyRow, DiskRow, GroupReport, OpenRow, TagRow, rows, view},
+    report::{CopyRow, DiskRow, GroupReport, OpenRow, TagRow, expect_none_away, rows, view},
     sync::sync,
     view::View,
 };
@@ -155,15 +155,15 @@ impl Place {
         Ok(())
     }
 
-    /// What volumes may still take of a group's disks: those that are there, and may be used.
+    /// What volumes may still take of a group's disks: those that may be used.
     ///
     /// # Errors
-    /// As for [`Place::look`].
+    /// As for [`Place::look`], and while a disk is away, as LVM makes and grows nothing then.
     pub fn room(&self, stripes: u32) -> Result<Bytes> {
-        let usable = self
-            .disk_rows()?
-            .into_iter()
-            .filter(|disk| !disk.pv_allocatable.is_empty() && disk.pv_missing.is_empty());
+        let disks = self.disk_rows()?;
+        expect_none_away(&disks)?;
+        let usable = disks.into_iter();
+        let usable = usable.filter(|disk| !disk.pv_allocatable.is_empty());
         let free = usable.map(|disk| disk.pv_free).collect();
         Ok(Bytes(spread(free, stripes)))
     }
@@ -180,7 +180,7 @@ impl Place {
 
     /// A row for each disk of this group. `pvs` would read the disks of all groups, and fail for one
     /// that is none of ours.
-    fn disk_rows(&self) -> Result<Vec<DiskRow>> {
+    pub(super) fn disk_rows(&self) -> Result<Vec<DiskRow>> {
         self.ask("vgs", DiskRow::FIELDS, &[], &self.group)
     }
 

@@ -242,6 +242,21 @@ impl DiskRow {
     pub(super) const FIELDS: &str = "pv_free,pv_name,pv_allocatable,pv_missing,vg_uuid";
 }
 
+/// That no disk of a group is away, or counts as missing.
+pub(super) fn expect_none_away(disks: &[DiskRow]) -> Result<()> {
+    let away = disks.iter().filter(|disk| !disk.pv_missing.is_empty());
+    match away.count() {
+        0 => Ok(()),
+        away => Err(Error::new(
+            ErrorKind::Storage,
+            format!(
+                "{away} of {} disks of the volume group are away; attach them, and where lvm does not take one back, give it back with `vgextend --restoremissing`, or take what is lost for good out with `vgreduce --removemissing`",
+                disks.len()
+            ),
+        )),
+    }
+}
+
 /// One row of `pvs` for each disk that LVM does not use because another has its identity.
 #[derive(Debug, Deserialize)]
 pub(super) struct CopyRow {

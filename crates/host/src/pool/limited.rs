@@ -8,12 +8,12 @@ use super::{
 use crate::{
     VolumeId,
     fs::{
-        attribute,
+        attribute, expect_writable,
         quota::{Limiter, Projects, RECORD, Record, Usage},
     },
 };
 use flexvol_sdk::{Bytes, Error, ErrorKind, Result};
-use std::{collections::HashSet, fmt::Display, num::NonZeroU32};
+use std::{collections::HashSet, fmt::Display, num::NonZeroU32, os::fd::AsFd};
 
 /// What an administrator decides for the directories of one pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -222,8 +222,9 @@ impl Limited<'_> {
     /// The largest volume that can be made now.
     ///
     /// # Errors
-    /// What the system calls say.
+    /// What the system calls say, and where the file system takes no writes.
     pub fn available(&self) -> Result<Bytes> {
+        expect_writable(self.pool.volumes.as_fd())?;
         self.limiter.expect_counted()?;
         self.left(&match self.rules.overcommit {
             true => Promised::default(),

@@ -4,13 +4,13 @@ use super::{Allocation, Pool, id::ID_FILE};
 use crate::{
     DeviceNumber,
     deadline::Deadline,
-    fs::confine,
+    fs::{confine, expect_writable},
     lock::{self, PoolGuard},
     mount,
 };
 use flexvol_sdk::{Bytes, Error, ErrorKind, Result};
 use rustix::fs::OFlags;
-use std::{path::Path, time::Duration};
+use std::{os::fd::AsFd, path::Path, time::Duration};
 
 /// Allocating blocks is a matter of milliseconds on file systems that can do it at all.
 const LOCK_DEADLINE: Duration = Duration::from_secs(30);
@@ -101,8 +101,9 @@ impl Pool {
     /// are there is theirs.
     ///
     /// # Errors
-    /// As for [`Pool::space`] and [`Pool::missing`].
+    /// As for [`Pool::space`] and [`Pool::missing`], and where the file system takes no writes.
     pub fn available(&self, reserve: Reserve, allocation: Allocation) -> Result<Bytes> {
+        expect_writable(self.volumes.as_fd())?;
         // Before what is free is: an image that gets meanwhile what it lacks is counted twice, not never.
         let owed = self.look(allocation)?.missing().at_most();
         self.left(reserve, owed)

@@ -247,6 +247,7 @@ fn mount_is_told_of_pod_group_and_secrets() {
         r#"{"kubernetes.io/pod.namespace":"..","kubernetes.io/pod.name":"p","kubernetes.io/pod.uid":"u"}"#,
         r#"{"kubernetes.io/fsGroup":"-1"}"#,
         r#"{"kubernetes.io/fsGroup":"4294967296"}"#,
+        r#"{"kubernetes.io/fsGroup":"4294967295"}"#,
         r#"{"kubernetes.io/fsGroup":"7","kubernetes.io/mounterArgs.FsGroup":"8"}"#,
         r#"{"kubernetes.io/secret/a":"hunter2"}"#,
     ] {

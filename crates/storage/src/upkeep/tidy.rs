@@ -242,7 +242,7 @@ fn tidy_locks(known: &HashSet<VolumeId>, dry_run: bool, leftovers: &mut Vec<Left
             continue;
         };
         leftovers.push(Leftover {
-            what: format!("the lock of volume {volume}, which is gone"),
+            what: format!("the lock of {volume}, which is no volume of this driver"),
             removed: unless(dry_run, || lock.retire()),
         });
     }

@@ -19,6 +19,7 @@ use std::{
     },
     time::Duration,
 };
+use tokio::time::sleep;
 
 /// How many watches there are.
 const WATCHES: u8 = 5;
@@ -35,16 +36,16 @@ pub(super) const STEPS: usize = 16;
 
 /// What all volumes have in common.
 pub struct Context {
-    pub(super) client: Client,
-    pub(super) ours: ServedDrivers,
-    pub(super) nodes: Arc<Nodes>,
-    pub(super) index: Index,
+    pub(crate) client: Client,
+    pub(crate) ours: ServedDrivers,
+    pub(crate) nodes: Arc<Nodes>,
+    pub(crate) index: Index,
     pub(super) claims: Claims,
     pub(super) classes: Classes,
     pub(super) own_writes: OwnWrites,
     pub(super) reschedules: Reschedules,
     pub(super) queue: Arc<Queue>,
-    pub(super) events: Arc<EventRecorder>,
+    pub(crate) events: Arc<EventRecorder>,
     pub(super) metrics: Metrics,
     /// How many of the watches have seen everything once.
     pub(super) synced: AtomicU8,
@@ -85,6 +86,13 @@ impl Context {
     #[must_use]
     pub fn is_ready(&self) -> bool {
         self.synced.load(Ordering::Relaxed) >= WATCHES
+    }
+
+    /// Before all was seen nobody can tell what of it belongs together.
+    pub(crate) async fn wait_until_ready(&self) {
+        while !self.is_ready() {
+            sleep(Duration::from_millis(20)).await;
+        }
     }
 
     /// Something about a volume has changed. Namespaces take turns.

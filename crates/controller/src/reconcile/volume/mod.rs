@@ -17,15 +17,11 @@ mod watches;
 
 pub use context::Context;
 
-use crate::{
-    reconcile::{node_gc, stateful_set},
-    runtime::workers::Workers,
-};
+use crate::runtime::workers::Workers;
 use node_watch::watch_nodes;
 use prometheus_client::metrics::gauge::Gauge;
 use reconciler::reconcile;
 use std::{sync::Arc, time::Duration};
-use tokio::time::sleep;
 use watches::watch_all;
 
 const WORKERS: Workers = Workers {
@@ -40,19 +36,12 @@ const COUNTED: Duration = Duration::from_secs(10);
 /// Works for ever.
 pub async fn run(context: Arc<Context>) {
     watch_all(&context);
-    let (client, ours) = (context.client.clone(), context.ours.clone());
-    tokio::spawn(stateful_set::run(client, ours, Arc::clone(&context.events)));
-    while !context.is_ready() {
-        sleep(Duration::from_millis(20)).await;
-    }
-    // Before all was seen nobody could tell what of it belongs together.
+    context.wait_until_ready().await;
     for name in context.index.unsettled() {
         context.enqueue(&name);
     }
     let this = Arc::clone(&context);
     tokio::spawn(async move { watch_nodes(&this).await });
-    let this = Arc::clone(&context);
-    tokio::spawn(async move { node_gc::run(&this.client, &this.nodes, &this.index).await });
     let this = Arc::clone(&context);
     tokio::spawn(async move { count(&this).await });
     let step = |name: String| {
