@@ -58,6 +58,7 @@ fn lost(reduced: bool, points: &Points) {
     let volume = node.provision("pv", "ext4");
     let (pod, content) = node.written(&volume);
     let other = node.provision("other", "ext4");
+    let (of_other, in_other) = node.written(&other);
     mirror(&super::path(&volume));
     deactivate(&other);
     detach(&disks()[1]);
@@ -66,17 +67,23 @@ fn lost(reduced: bool, points: &Points) {
         lvm(&["vgreduce", "-qq", "-y", "--removemissing", "--force", GROUP]);
     }
     mounts(&pod, &content);
-    node.pod(&other).mount("rw").success();
-    node.pod(&other).unmount().success();
+    mounts(&of_other, &in_other);
     if reduced {
         node.expand(&other, GROWN).success();
         node.provision("more", "ext4");
+        node.delete(&other).success();
+    } else {
+        is_refused(&node, &other);
     }
-    node.delete(&other).success();
     deactivate(&volume);
     mounts(&pod, &content);
-    node.delete(&volume).success();
     points.add(1);
+}
+
+/// LVM would write into the other disk that one is missing.
+fn is_refused(node: &Node, volume: &PersistentVolume) {
+    let refused = node.delete(volume).failure();
+    assert!(refused.contains("1 of 2 disks"), "{refused}");
 }
 
 fn thin(points: &Points) {
@@ -109,6 +116,7 @@ fn unlabelled(points: &Points) {
     let volume = node.provision("pv", "ext4");
     let (pod, content) = node.written(&volume);
     let linear = node.provision("linear", "ext4");
+    let (of_linear, in_linear) = node.written(&linear);
     mirror(&super::path(&volume));
     deactivate(&linear);
     let list = disks();
@@ -132,10 +140,10 @@ fn unlabelled(points: &Points) {
     let said = lvm(&["vgs", "-qq", "--noheadings", "-o", "pv_name", GROUP]);
     assert!(said.contains("unknown"), "{said}");
     mounts(&pod, &content);
-    node.pod(&linear).mount("rw").success();
-    node.pod(&linear).unmount().success();
-    node.delete(&linear).success();
-    node.delete(&volume).success();
+    mounts(&of_linear, &in_linear);
+    for volume in [&linear, &volume] {
+        is_refused(&node, volume);
+    }
     points.add(1);
 }
 
@@ -146,8 +154,9 @@ fn not_restored(points: &Points) {
     let (pod, content) = node.written(&volume);
     mirror(&super::path(&volume));
     let [other, last] = ["other", "last"].map(|name| node.provision(name, "ext4"));
+    let (of_other, in_other) = node.written(&other);
     let detached = detach(&disks()[1]);
-    node.delete(&last).success();
+    lvm(&["lvremove", "-qq", "-f", "-y", &super::path(&last)]);
     detached.attach();
     let said = lvm(&[
         "vgs",
@@ -163,11 +172,14 @@ fn not_restored(points: &Points) {
     );
     mounts(&pod, &content);
     deactivate(&other);
-    node.pod(&other).mount("rw").success();
-    node.pod(&other).unmount().success();
-    node.delete(&other).success();
+    mounts(&of_other, &in_other);
     deactivate(&volume);
     mounts(&pod, &content);
+    is_refused(&node, &other);
+    let missing = said.lines().find(|line| line.contains("missing")).unwrap();
+    let disk = missing.split_whitespace().next().unwrap();
+    lvm(&["vgextend", "-qq", "--restoremissing", GROUP, disk]);
+    node.delete(&other).success();
     points.add(1);
 }
 

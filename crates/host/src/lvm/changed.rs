@@ -19,8 +19,8 @@ pub(super) struct Changed<'a> {
 }
 
 impl Changed<'_> {
-    /// Whether LVM may come upon a device. Of whole volumes that are the group's by UUID and by name it is the one that
-    /// is changed: no other is in its way.
+    /// Whether LVM may come upon a device. Of whole volumes that are the group's by UUID and by name these are the one that
+    /// is changed and its thin pool: no other is in its way.
     pub(super) fn may_come_upon(&self, disks: &Disks, uuid: &str, name: &str) -> bool {
         let by_uuid = disks.names(uuid);
         let by_name = volume_of(uuid, name, self.group);
@@ -28,7 +28,8 @@ impl Changed<'_> {
             && (by_uuid != by_name.is_some()
                 || is_hidden(uuid, name)
                 || self.uuid == Some(uuid)
-                || by_name.as_deref() == Some(self.volume))
+                || by_name.as_deref() == Some(self.volume)
+                || by_name.as_deref() == self.thin_pool)
     }
 
     /// The volume, its thin pool, and the parts of both, of all that the group has.

@@ -176,6 +176,18 @@ fn a_change_comes_upon_its_own_volume_and_upon_what_that_lies_on() {
 }
 
 #[test]
+fn a_thin_pool_is_come_upon_that_has_the_uuid_and_the_name_of_ours() {
+    let node = Node::new();
+    node.make("vg0-tp0", &uuid(32), &["sdb"]);
+    node.make("vg0-other", &uuid(33), &["sdb"]);
+    let theirs = Whose::Foreign("sdb".to_owned());
+    assert_eq!(
+        node.obstacles(&disks(), &about(Some(&uuid(1)), Some("tp0"))),
+        [("vg0-tp0".to_owned(), theirs)]
+    );
+}
+
+#[test]
 fn a_lost_leg_is_in_nobodys_way_while_the_other_is_there() {
     let first = uuid(1);
     let changed = about(Some(&first), None);
