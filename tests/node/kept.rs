@@ -5,7 +5,7 @@ use crate::{
     dir, lvm, sandbox,
 };
 use flexvol_testing::{
-    Driver, Need, PersistentVolume, Pod, Points, Sandbox, disks, request, tests,
+    Driver, Need, PersistentVolume, Pod, Points, Sandbox, disks, patience, request, tests,
 };
 use rustix::fs::XattrFlags;
 use std::{
@@ -31,6 +31,8 @@ tests! {
         => not_early;
     "deleted volumes take no more of a pool than it keeps, and one tenant's cost no other's", &[Need::Root, Need::Tool("mkfs.ext4", "e2fsprogs")]
         => at_most;
+    "a deleted volume does not go for the room of one that was taken back meanwhile", &[Need::Root, Need::Tool("mkfs.ext4", "e2fsprogs"), Need::Tool("strace", "strace")]
+        => taken_back_meanwhile;
     "dir: a deleted volume is kept, taken back with its data, and removed after its time", dir::BTRFS => |points| {
             let sandbox = dir::sandbox_on("btrfs", 2048, true);
             kept(
@@ -238,13 +240,8 @@ fn not_early(points: &Points) {
     }
 }
 
-/// Made, formatted and deleted.
-fn thrown_away(
-    sandbox: &Sandbox,
-    driver: &Driver,
-    namespace: &str,
-    mebibytes: u64,
-) -> PersistentVolume {
+/// Made and formatted.
+fn used(sandbox: &Sandbox, driver: &Driver, namespace: &str, mebibytes: u64) -> PersistentVolume {
     let asked = serde_json::json!({
         "kubernetes.io/pvOrVolumeName": format!("pv-{namespace}"),
         "kubernetes.io/pvc.namespace": namespace,
@@ -256,17 +253,69 @@ fn thrown_away(
     let pod = Pod::new(sandbox, driver, &volume, "a");
     pod.mount("rw").success();
     pod.unmount().success();
+    volume
+}
+
+/// And deleted.
+fn thrown_away(
+    sandbox: &Sandbox,
+    driver: &Driver,
+    namespace: &str,
+    mebibytes: u64,
+) -> PersistentVolume {
+    let volume = used(sandbox, driver, namespace, mebibytes);
     driver.call(&["delete", &volume.json("rw")]).success();
     volume
 }
 
+/// A driver that keeps so much of what is deleted.
+fn keeping(sandbox: &Sandbox, most: &str) -> Driver {
+    let settings = format!("reserve = \"0%\"\nnamespaces = \"any\"\nkeep_deleted = \"7d\"\n{most}");
+    sandbox.install("example.com/loop", false, &settings)
+}
+
+fn taken_back_meanwhile(points: &Points) {
+    let sandbox = sandbox();
+    let driver = keeping(&sandbox, "keep_at_most = \"1Gi\"\n");
+    let [first, second] = [300, 301].map(|mebibytes| {
+        let volume = thrown_away(&sandbox, &driver, "ours", mebibytes);
+        // Times are kept in whole seconds.
+        thread::sleep(Duration::from_millis(1100));
+        volume
+    });
+    let third = used(&sandbox, &driver, "ours", 500);
+    // With this one the first is more than is kept; its lock is taken late.
+    let lock = format!("/run/flexvol/lock/{}", first.id());
+    let late = format!("inject=flock:delay_enter={}", 3_000_000 * patience());
+    let log = sandbox.path("delete.log");
+    let log = log.to_str().unwrap();
+    let strace = [
+        "/usr/bin/strace",
+        "-f",
+        "-qq",
+        "-o",
+        log,
+        "-P",
+        &lock,
+        "-e",
+        &late,
+    ];
+    thread::scope(|scope| {
+        let delete = scope.spawn(|| driver.call_through(&strace, &["delete", &third.json("rw")]));
+        thread::sleep(Duration::from_secs(1) * patience());
+        said(&driver, &["undelete", second.handle()]);
+        assert!(!delete.is_finished());
+        delete.join().unwrap().success();
+    });
+    for volume in [&first, &second, &third] {
+        assert!(volume.image(&sandbox).exists());
+    }
+    points.add(1);
+}
+
 fn at_most(points: &Points) {
     let sandbox = sandbox();
-    let install = |most: &str| {
-        let settings =
-            format!("reserve = \"0%\"\nnamespaces = \"any\"\nkeep_deleted = \"7d\"\n{most}");
-        sandbox.install("example.com/loop", false, &settings)
-    };
+    let install = |most: &str| keeping(&sandbox, most);
     let is_kept = |volume: &PersistentVolume| volume.image(&sandbox).exists();
     let driver = install("keep_at_most = \"1Gi\"\n");
     let theirs = thrown_away(&sandbox, &driver, "theirs", 100);

@@ -1,10 +1,12 @@
 //! Volumes that are logical volumes, on disks that may be overwritten: those of the virtual machine.
 
 mod copies;
+mod degraded;
 mod documents;
 mod full;
 mod guarded;
 mod half_way;
+mod impostors;
 mod killed;
 mod life;
 mod lost;
@@ -43,10 +45,12 @@ pub fn tests() -> Vec<&'static [Test]> {
     vec![
         life::TESTS,
         copies::TESTS,
+        degraded::TESTS,
         documents::TESTS,
         full::TESTS,
         guarded::TESTS,
         half_way::TESTS,
+        impostors::TESTS,
         killed::TESTS,
         lost::TESTS,
         managed::TESTS,
@@ -214,6 +218,27 @@ pub fn run(program: &str, arguments: &[&str]) -> String {
 pub fn output<S: AsRef<OsStr>>(program: &str, arguments: &[S]) -> Output {
     let mut command = Command::new(program);
     command.args(arguments).output().unwrap()
+}
+
+/// A disk of the virtual machine that was taken away.
+pub struct Detached(Vec<u8>);
+
+const DISK_DRIVER: &str = "/sys/bus/virtio/drivers/virtio_blk";
+
+pub fn detach(disk: &Path) -> Detached {
+    let name = disk.file_name().unwrap().to_str().unwrap();
+    let device = fs::canonicalize(format!("/sys/block/{name}/device")).unwrap();
+    let device = device.file_name().unwrap().as_encoded_bytes().to_vec();
+    fs::write(format!("{DISK_DRIVER}/unbind"), &device).unwrap();
+    assert!(!disk.exists());
+    Detached(device)
+}
+
+impl Detached {
+    /// Gives it back, under another number where the old one is still open.
+    pub fn attach(&self) {
+        fs::write(format!("{DISK_DRIVER}/bind"), &self.0).unwrap();
+    }
 }
 
 /// What LVM calls a volume.

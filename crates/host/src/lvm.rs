@@ -10,6 +10,7 @@
 //! administrator did not mean. The node remembers which one its pool is.
 
 mod change;
+mod changed;
 mod command;
 mod device;
 mod disks;
@@ -23,12 +24,14 @@ mod pool_tag;
 mod remembered;
 mod report;
 mod space;
+mod strangers;
 mod sync;
 mod thin_pool;
 pub mod unsynced;
 mod view;
 
 pub use change::Layout;
+pub use command::changes;
 pub use device::{clear, device, expect_closed, let_go, mapped, open, remove, resume};
 pub use key::PoolKey;
 pub use names::Names;

@@ -91,9 +91,12 @@ impl VolumeDriver {
         while end.is_none_or(|end| Instant::now() < end)
             && let Ok(Some(volume)) = self.beyond(pool, &passed)
         {
-            passed.insert(volume);
             // Whoever holds the lock may be taking it back.
-            let Ok(lock) = lock::volume(&volume, Duration::ZERO) else {
+            let lock = lock::volume(&volume, Duration::ZERO);
+            // Meanwhile others may have removed some, or taken some back.
+            let goes = lock.is_ok() && self.still_beyond(pool, &passed, volume);
+            passed.insert(volume);
+            let (Ok(lock), true) = (lock, goes) else {
                 continue;
             };
             let removed = self.open(pool, volume).and_then(|found| {
@@ -110,6 +113,14 @@ impl VolumeDriver {
             }
         }
         tried
+    }
+
+    fn still_beyond(&self, pool: &AnyPool, tried: &HashSet<VolumeId>, volume: VolumeId) -> bool {
+        let first = pool.open().and_then(|opened| {
+            opened.backend().invalidate_cache();
+            self.beyond(pool, tried)
+        });
+        matches!(first, Ok(Some(first)) if first == volume)
     }
 
     /// The one to go first, but for those that were tried: what is not known of them costs no other one.

@@ -53,7 +53,7 @@ impl BlockBackend for Group {
         if let Some(known) = self.view(Some(&found.volume))?.volume(&found.volume) {
             expect_plain(known)?;
         }
-        self.change(|place| lvm::let_go(place, &found.volume, &found.uuid))
+        lvm::let_go(&self.place, &found.volume, &found.uuid)
     }
 
     fn unused(&self, volume: &VolumeId, hint: Option<u32>) {

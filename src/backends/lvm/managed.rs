@@ -76,9 +76,7 @@ impl ManagedBackend for Group {
         if old != Some(new.as_str()) {
             self.commit(volume, |place| place.retag(&found.name, old, &new))?;
         }
-        self.commit(volume, |place| {
-            place.rename(&found.name, &lvm::name_of(volume))
-        })
+        self.commit(volume, |place| place.rename(&found, &lvm::name_of(volume)))
     }
 
     fn dangling_names(&self, age: Duration) -> Result<Vec<(VolumeName, VolumeId)>> {
@@ -104,7 +102,7 @@ impl ManagedBackend for Group {
 
     fn discard(&self, volume: &VolumeId) -> Result<()> {
         match self.logical_volume(volume)?.filter(is_unfinished) {
-            Some(found) => self.change(|place| lvm::remove(place, &found)),
+            Some(found) => lvm::remove(&self.place, &found),
             None => Ok(()),
         }
     }

@@ -33,7 +33,8 @@ struct Group {
     place: Place,
     keys: LvmKeys,
     /// What LVM said last, about one volume or all. Asking costs a program, so it is asked again
-    /// only when something may have changed.
+    /// only when something may have changed: this process has had LVM change something, or does not know
+    /// what others did.
     seen: RefCell<Option<Seen>>,
 }
 
@@ -42,6 +43,8 @@ struct Seen {
     /// `None`: all.
     volume: Option<String>,
     view: Rc<View>,
+    /// [`lvm::changes`] before it was asked.
+    changes: u64,
 }
 
 pub const BACKEND: super::Backend = super::Backend {
@@ -100,25 +103,32 @@ impl Group {
 
     /// What is known of one volume, or with `None` of all.
     fn view(&self, volume: Option<&str>) -> Result<Rc<View>> {
-        if let Some(seen) = &*self.seen.borrow()
+        if let Some(seen) = self.seen()
             && (seen.volume.is_none() || seen.volume.as_deref() == volume)
         {
-            return Ok(seen.view.clone());
+            return Ok(seen.view);
         }
+        let changes = lvm::changes();
         let view = Rc::new(self.place.look(volume.map_or(Which::All, Which::One))?);
         self.seen.replace(Some(Seen {
             volume: volume.map(str::to_owned),
             view: view.clone(),
+            changes,
         }));
         Ok(view)
     }
 
     /// What is known of the place, by whatever was asked last.
     fn facts(&self) -> Result<Rc<View>> {
-        if let Some(seen) = &*self.seen.borrow() {
-            return Ok(seen.view.clone());
+        match self.seen() {
+            Some(seen) => Ok(seen.view),
+            None => self.view(None),
         }
-        self.view(None)
+    }
+
+    fn seen(&self) -> Option<Seen> {
+        let seen = self.seen.borrow();
+        seen.clone().filter(|seen| seen.changes == lvm::changes())
     }
 
     fn logical_volume(&self, volume: &VolumeId) -> Result<Option<LogicalVolume>> {
@@ -132,17 +142,10 @@ impl Group {
             .ok_or_else(|| Error::new(ErrorKind::NotFound, "the volume's storage is gone"))
     }
 
-    /// Changes something of LVM's and forgets what was known, also where it failed.
-    fn change<T>(&self, change: impl FnOnce(&Place) -> Result<T>) -> Result<T> {
-        let changed = change(&self.place);
-        self.forget();
-        changed
-    }
-
     /// Changes what LVM keeps of a volume on its disks, durably.
     fn commit<T>(&self, volume: &VolumeId, change: impl FnOnce(&Place) -> Result<T>) -> Result<T> {
         unsynced::note(volume)?;
-        let changed = self.change(change);
+        let changed = change(&self.place);
         match &changed {
             Ok(_) => self.make_durable(volume)?,
             // LVM goes on by itself: nobody knows when there is something to sync.
@@ -155,11 +158,6 @@ impl Group {
             }
         }
         changed
-    }
-
-    /// Has the group's disks write what they still have in their caches: those that it has now.
-    fn sync(&self) -> Result<()> {
-        lvm::sync(self.place.disks()?.paths())
     }
 
     /// Nobody else takes from the pool while this is held.
@@ -210,14 +208,16 @@ impl Group {
                 ));
             }
             Some(found) if found.size == size => return Ok(found.clone()),
-            Some(found) => self.change(|place| lvm::remove(place, found))?,
+            Some(found) => lvm::remove(&self.place, found)?,
             None => {}
         }
         let (view, rules) = (self.view_to_take_from(name)?, &self.keys.rules);
         lvm::expect_metadata_to_make(&view)?;
         self.place.expect_room(Bytes(0), size, &view, rules)?;
         let layout = rules.layout;
-        let made = self.change(|place| place.create(name, size, UNFINISHED, layout, hold.as_fd()));
+        let made = self
+            .place
+            .create(name, size, UNFINISHED, layout, hold.as_fd());
         if let Err(error) = made {
             // Unless LVM goes on by itself.
             if error.kind() != ErrorKind::TimedOut
@@ -254,7 +254,12 @@ fn expect_plain(volume: &LogicalVolume) -> Result<()> {
 impl Backend for Group {
     fn make_durable(&self, volume: &VolumeId) -> Result<()> {
         if unsynced::is_noted(volume)? {
-            self.sync()?;
+            // The disks that it has now; what was asked before a change is not known any more. They outlast a pool
+            // that cannot be looked at.
+            match self.view(Some(&lvm::name_of(volume))) {
+                Ok(view) => lvm::sync(view.disks.paths())?,
+                Err(_) => lvm::sync(self.place.disks()?.paths())?,
+            }
             unsynced::strike(volume)?;
         }
         Ok(())

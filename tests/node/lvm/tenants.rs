@@ -1,6 +1,6 @@
 //! Disks of the node that others write as they like: raw disks of pods and of virtual machines.
 
-use super::{GROUP, NEEDS, Node, SIZE, flexvol, lvm, output};
+use super::{GROUP, NEEDS, Node, SIZE, detach, flexvol, lvm, output};
 use flexvol_testing::{PersistentVolume, Points, disks, request, tests};
 use std::{
     fs,
@@ -14,12 +14,6 @@ tests! {
     "lvm: a tenant's group that says it is the pool is passed over", NEEDS => pretended;
     "lvm: a tenant's group does not become the pool while the pool's disks are away", NEEDS
         => taken_over;
-    "lvm: a device on a tenant's disk that has a volume's UUIDs is not taken for the volume", NEEDS
-        => |points| impersonated("evil", &["vg_uuid", "lv_uuid"], points);
-    "lvm: a device on a tenant's disk that has a volume's UUIDs and names is not taken for the volume", NEEDS
-        => |points| impersonated(GROUP, &["vg_uuid", "lv_uuid"], points);
-    "lvm: a device on a tenant's disk that has a volume's names keeps it from nobody", NEEDS
-        => |points| impersonated(GROUP, &[], points);
 }
 
 /// Where the node remembers which group its pool is.
@@ -79,15 +73,6 @@ fn pretended(points: &Points) {
     points.add(1);
 }
 
-/// Takes a disk of the virtual machine away.
-fn detach(disk: &Path) {
-    let name = disk.file_name().unwrap().to_str().unwrap();
-    let device = fs::canonicalize(format!("/sys/block/{name}/device")).unwrap();
-    let driver = "/sys/bus/virtio/drivers/virtio_blk/unbind";
-    fs::write(driver, device.file_name().unwrap().as_encoded_bytes()).unwrap();
-    assert!(!disk.exists());
-}
-
 fn taken_over(points: &Points) {
     let node = Node::linear();
     let volume = node.provision("pv", "ext4");
@@ -143,71 +128,6 @@ fn taken_over(points: &Points) {
     assert_ne!(fs::read_to_string(record).unwrap(), remembered);
     node.driver.call(&["capacity", "{}"]).success();
     node.provision("other", "ext4");
-    points.add(2);
-}
-
-/// Makes a group on a disk, as on another node, with a volume that has the name of one of the pool's, and with these
-/// of its UUIDs; the node gives it a device.
-fn impersonate(group: &str, disk: &str, name: &str, uuids: &[(&str, String)]) {
-    let on = |verb: &str, words: &[&str]| lvm(&[&[verb, "-qq", "--devices", disk], words].concat());
-    on("vgcreate", &["-y", group, disk]);
-    let size = format!("{SIZE}b");
-    let words = ["-y", "-an", "-Zn", "-Wn", "-L", &size, "-n", name, group];
-    on("lvcreate", &words);
-    let file = std::env::temp_dir().join("impersonated");
-    let path = file.to_str().unwrap();
-    on("vgcfgbackup", &["-f", path, group]);
-    let mut text = fs::read_to_string(&file).unwrap();
-    for (field, wanted) in uuids {
-        let own = on("lvs", &["--noheadings", "-o", field, group]);
-        text = text.replace(own.trim(), wanted);
-    }
-    let (before, after) = text.split_once("seqno = ").unwrap();
-    let (_, after) = after.split_once('\n').unwrap();
-    fs::write(&file, format!("{before}seqno = 500\n{after}")).unwrap();
-    on("vgcfgrestore", &["-f", path, group]);
-    on("vgchange", &["-ay", group]);
-}
-
-fn impersonated(group: &str, fields: &[&'static str], points: &Points) {
-    let node = Node::with("deactivate = true\n");
-    let volume = node.provision("pv", "ext4");
-    let (pod, content) = node.written(&volume);
-    let path = super::path(&volume);
-    let (_, name) = path.split_once('/').unwrap();
-    // Every container reads them in sysfs.
-    let uuids: Vec<_> = fields
-        .iter()
-        .map(|field| (*field, super::told(&volume, field)))
-        .collect();
-    let list = disks();
-    let disk = list[3].to_str().unwrap();
-    impersonate(group, disk, name, &uuids);
-    // He takes the label away: what the kernel was told stays.
-    let file = fs::File::options().write(true).open(disk).unwrap();
-    file.write_all_at(&[0; 4096], 0).unwrap();
-    file.sync_all().unwrap();
-    assert_eq!(super::mappings().len(), 1);
-    let theirs = || {
-        let mut text = vec![0; 16 << 20];
-        let file = fs::File::open(disk).unwrap();
-        file.read_exact_at(&mut text, 0).unwrap();
-        text
-    };
-    let before = theirs();
-    let plugins = node.sandbox.plugins();
-    let words = ["doctor", "--plugin-dir", plugins.to_str().unwrap()];
-    let said = output(crate::executable().to_str().unwrap(), &words);
-    let said = String::from_utf8(said.stdout).unwrap();
-    assert!(said.contains("says that it is of vg0"), "{said}");
-
-    pod.mount("rw").success();
-    assert!(fs::read(pod.dir().join("file")).unwrap() == content);
-    points.add(1);
-    node.expand(&volume, super::GROWN).success();
-    pod.unmount().success();
-    node.delete(&volume).success();
-    assert!(theirs() == before);
     points.add(2);
 }
 

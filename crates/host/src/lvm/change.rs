@@ -103,30 +103,32 @@ impl Place {
         self.change_in_doubt("deactivate the volume", &words)
     }
 
-    /// Makes a volume's device what LVM says it is: as large, and not suspended.
+    /// Makes a volume's device what LVM says it is: as large, and not suspended. All that it lies on is there.
     ///
     /// # Errors
     /// When it may not be.
-    pub(super) fn refresh(&self, name: &str, uuid: &str) -> Result<()> {
+    pub(super) fn refresh(&self, name: &str) -> Result<()> {
         let words = ["lvchange", "--refresh", &self.path(name)];
-        self.load_devices("refresh the volume's device", &words, (name, Some(uuid)))
+        self.reload_devices("refresh the volume's device", &words)
     }
 
     /// Removes a volume; LVM refuses one that is open.
     ///
     /// # Errors
     /// When it may still be there.
-    pub(super) fn remove(&self, name: &str) -> Result<()> {
-        let words = ["lvremove", "-y", &self.path(name)];
-        self.change("remove the volume", &words, &[])
+    pub(super) fn remove(&self, volume: &LogicalVolume) -> Result<()> {
+        let words = ["lvremove", "-y", &self.path(&volume.name)];
+        let changed = (volume.name.as_str(), Some(volume.uuid.as_str()));
+        self.change_devices("remove the volume", &words, changed, &[])
     }
 
     /// Gives a volume another name.
     ///
     /// # Errors
     /// When it may still have the old one.
-    pub fn rename(&self, old: &str, new: &str) -> Result<()> {
-        let words = ["lvrename", "-y", &self.group, old, new];
-        self.change("rename the volume", &words, &[])
+    pub fn rename(&self, volume: &LogicalVolume, new: &str) -> Result<()> {
+        let words = ["lvrename", "-y", &self.group, &volume.name, new];
+        let changed = (new, Some(volume.uuid.as_str()));
+        self.change_devices("rename the volume", &words, changed, &[])
     }
 }

@@ -10,6 +10,7 @@ use std::{
     fs,
     os::fd::{AsFd, BorrowedFd},
     path::Path,
+    sync::atomic::{AtomicU64, Ordering},
     time::Duration,
 };
 
@@ -40,6 +41,15 @@ const UDEV: &str = "/run/udev/control";
 /// would wait for ever, with the group locked. This is the first namespace's number
 /// (`PROC_IPC_INIT_INO` in the kernel's include/linux/proc_ns.h), in which udev runs.
 const FIRST_IPC: &str = "ipc:[4026531839]";
+
+static CHANGES: AtomicU64 = AtomicU64::new(0);
+
+/// How many changes this process has made, or begun and left to LVM: what was reported before the last one may not
+/// be so any more.
+#[must_use]
+pub fn changes() -> u64 {
+    CHANGES.load(Ordering::Relaxed)
+}
 
 fn udev_hears() -> bool {
     let namespace = fs::read_link("/proc/self/ns/ipc");
@@ -76,7 +86,9 @@ pub(super) fn change(
         at_deadline: AtDeadline::Leave,
         hold: &hold,
     };
-    let output = run(arguments, disks, &limits)?;
+    let output = run(arguments, disks, &limits);
+    CHANGES.fetch_add(1, Ordering::Relaxed);
+    let output = output?;
     if lacks_room(&output) {
         return Err(Error::new(
             ErrorKind::Exhausted,
@@ -175,7 +187,10 @@ fn find(tool: &str, udev: bool) -> Result<Tool> {
     }))
 }
 
-/// Removes a device of device-mapper that LVM does not know; the kernel refuses one that is open.
+/// Removes a device of device-mapper that LVM does not know.
+///
+/// # Errors
+/// [`ErrorKind::Busy`] where it is open.
 pub(super) fn remove_mapping(uuid: &str) -> Result<()> {
     let locks = lock::held();
     let hold: Vec<_> = locks.iter().map(|lock| lock.as_fd()).collect();
@@ -186,6 +201,13 @@ pub(super) fn remove_mapping(uuid: &str) -> Result<()> {
     };
     let words = ["remove", "--uuid", uuid].map(OsStr::new);
     let output = find("dmsetup", udev_hears())?.run(&words, &limits)?;
+    // As the C library says `EBUSY`.
+    if !output.status.success() && said(&output).contains("resource busy") {
+        return Err(
+            Error::new(ErrorKind::Busy, "cannot remove the device: it is open")
+                .because(said(&output)),
+        );
+    }
     output.success("remove the device").map(drop)
 }
 

@@ -18,33 +18,35 @@ use std::{fs, time::Duration};
 /// [`ErrorKind::Storage`] where it is still stopped.
 pub fn resume(device: DeviceNumber) -> Result<()> {
     match mapping::of(device)? {
-        Some(found) if found.suspended => refresh(&found).map(drop),
+        Some(found) if found.suspended => {
+            let place = Place {
+                group: found.group.clone(),
+                thin_pool: None,
+            };
+            refresh(&place, &found).map(drop)
+        }
         _ => Ok(()),
     }
 }
 
 /// Refreshes a device, after what it lies on, and looks at it again.
-fn refresh(found: &Mapping) -> Result<Option<Mapping>> {
+fn refresh(place: &Place, found: &Mapping) -> Result<Option<Mapping>> {
     let stopped = || {
         Error::new(
             ErrorKind::Storage,
             "the volume's device is suspended, or its thin pool is, and whoever reads it waits; look for a program of LVM that hangs on the node",
         )
     };
-    let place = Place {
-        group: found.group.clone(),
-        thin_pool: None,
-    };
     if let Some(below) = &found.stopped_below
         && *below != found.volume
     {
-        place.refresh(below, &found.uuid)?;
+        place.refresh(below)?;
         // LVM would wait for it too.
         if mapping::of(found.number)?.is_some_and(|now| now.stopped_below.is_some()) {
             return Err(stopped());
         }
     }
-    place.refresh(&found.volume, &found.uuid)?;
+    place.refresh(&found.volume)?;
     match mapping::of(found.number)? {
         Some(found) if found.suspended => Err(stopped()),
         found => Ok(found),
@@ -83,7 +85,9 @@ pub fn mapped(disks: &Disks, uuid: &str, hint: Option<u32>) -> Result<Option<Dev
             // A stranger's goes before the volume gets its own; what is unknown keeps it from that.
             Ok(_) => Ok(None),
             // The lost disk of the group, with a pod on it, most likely: it counts as in use.
-            Err(error) if matches!(whose, Whose::Unknown(_)) && error.kind() == ErrorKind::Busy => {
+            Err(error)
+                if !matches!(whose, Whose::Foreign(_)) && error.kind() == ErrorKind::Busy =>
+            {
                 Ok(Some(device))
             }
             Err(error) if error.kind() == ErrorKind::Busy => whose.expect_own().map(|()| None),
@@ -103,7 +107,7 @@ pub fn device(
     volume: &LogicalVolume,
     hint: Option<u32>,
 ) -> Result<Device> {
-    let size = volume.size;
+    let (size, before) = (volume.size, command::changes());
     let is_it = |found: &Mapping| found.uuid == volume.uuid;
     let gone = || {
         Error::new(
@@ -113,7 +117,7 @@ pub fn device(
     };
     let known = match mapping::find(hint, is_it)? {
         Some(found) => match disks.whose(found.number)? {
-            Whose::Foreign(_) => None,
+            Whose::Foreign(_) | Whose::Gone(_) => None,
             whose => whose.expect_own().map(|()| Some(found))?,
         },
         None => None,
@@ -126,7 +130,7 @@ pub fn device(
         }
     };
     if found.suspended {
-        found = refresh(&found)?.ok_or_else(gone)?;
+        found = refresh(place, &found)?.ok_or_else(gone)?;
     }
     let mut device = open(&found)?;
     let mut has = device.size()?;
@@ -139,7 +143,7 @@ pub fn device(
     }
     if has < size {
         drop(device);
-        found = refresh(&found)?.ok_or_else(gone)?;
+        found = refresh(place, &found)?.ok_or_else(gone)?;
         device = open(&found)?;
         has = device.size()?;
     }
@@ -149,8 +153,12 @@ pub fn device(
             format!("the volume has {size} and its device {has}, also after a refresh"),
         ));
     }
+    // A disk may have come or gone since.
+    let now = (command::changes() != before).then(|| place.disks());
+    let now = now.transpose()?;
     // While it is open its number is no other's.
-    disks.whose(found.number)?.expect_own()?;
+    let whose = now.as_ref().unwrap_or(disks).whose(found.number)?;
+    whose.expect_own()?;
     if found.read_only {
         return Err(Error::new(
             ErrorKind::Storage,
@@ -233,7 +241,7 @@ pub fn remove(place: &Place, volume: &LogicalVolume) -> Result<()> {
     if mapping::find(None, |found| found.uuid == volume.uuid)?.is_some() {
         let_go(place, &volume.name, &volume.uuid)?;
     }
-    place.remove(&volume.name)
+    place.remove(volume)
 }
 
 /// Takes the device from a volume that LVM was to make, and that is not in the group's metadata: where

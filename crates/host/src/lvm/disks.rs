@@ -2,6 +2,7 @@
 //! machine writes as it likes, and believes what the newest metadata say.
 
 use super::{
+    changed::{Changed, PartRow},
     command,
     own::Disks,
     place::{Place, REPORT},
@@ -54,6 +55,11 @@ impl Place {
         self.load(doing, words, volume, self.disks()?, &[])
     }
 
+    /// The same for a device that is there.
+    pub(super) fn reload_devices(&self, doing: &str, words: &[&str]) -> Result<()> {
+        command::change(doing, words, self.disks()?.paths(), &[])
+    }
+
     fn load(
         &self,
         doing: &str,
@@ -62,7 +68,17 @@ impl Place {
         disks: Disks,
         hold: &[BorrowedFd<'_>],
     ) -> Result<()> {
-        disks.remove_foreign(&self.group, volume, uuid)?;
+        let changed = Changed {
+            group: &self.group,
+            volume,
+            uuid,
+            thin_pool: self.thin_pool.as_deref(),
+        };
+        let found = disks.in_the_way(&changed)?;
+        if !found.is_empty() {
+            let rows: Vec<PartRow> = self.ask("lvs", PartRow::FIELDS, &["-a"], &self.group)?;
+            disks.make_way(found, &changed, &rows)?;
+        }
         command::change(doing, words, disks.paths(), hold)
     }
 

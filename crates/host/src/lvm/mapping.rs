@@ -52,14 +52,8 @@ pub fn find(hint: Option<u32>, wanted: impl Fn(&Mapping) -> bool) -> Result<Opti
     {
         return Ok(Some(found));
     }
-    let entries = match fs::read_dir("/sys/block") {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        entries => entries.map_err(failed)?,
-    };
-    for entry in entries {
-        let entry = entry.map_err(failed)?;
-        if entry.file_name().as_encoded_bytes().starts_with(b"dm-")
-            && let Some(found) = read(&entry.path()).map_err(failed)?
+    for entry in entries(Path::new("/sys/block")).map_err(failed)? {
+        if let Some(found) = read(&entry).map_err(failed)?
             && wanted(&found)
         {
             return Ok(Some(found));
@@ -104,12 +98,7 @@ const DEEPEST: u32 = 4;
 /// The volume to which the first stopped device below this one belongs; `owner` for those that say
 /// nothing else.
 fn stopped_below(directory: &Path, owner: &str, depth: u32) -> io::Result<Option<String>> {
-    let entries = match fs::read_dir(directory.join("slaves")) {
-        Err(error) if is_gone(&error) => return Ok(None),
-        entries => entries?,
-    };
-    for entry in entries {
-        let below = entry?.path();
+    for below in entries(&directory.join("slaves"))? {
         let (Some(name), Some(suspended)) = (
             text(below.join("dm/name"))?,
             text(below.join("dm/suspended"))?,
@@ -133,6 +122,14 @@ fn stopped_below(directory: &Path, owner: &str, depth: u32) -> io::Result<Option
         }
     }
     Ok(None)
+}
+
+/// What is in a directory of sysfs; nothing where it has gone.
+pub(super) fn entries(directory: &Path) -> io::Result<Vec<PathBuf>> {
+    match fs::read_dir(directory) {
+        Err(error) if is_gone(&error) => Ok(Vec::new()),
+        entries => entries?.map(|entry| Ok(entry?.path())).collect(),
+    }
 }
 
 /// The UUID and the name of a device of device-mapper; `None` for any other.

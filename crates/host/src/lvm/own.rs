@@ -5,12 +5,9 @@
 //! which then have the identity, or the names, of the pool's. Only what is below a device cannot be made up.
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
-use super::{
-    command,
-    mapping::{UUID_LENGTH, failed, identity, is_gone, parts, text},
-};
+use super::mapping::{UUID_LENGTH, entries, failed, identity, is_gone, parts, text};
 use crate::block::{device_node, number::DeviceNumber};
 use flexvol_sdk::{Error, ErrorKind, Result};
 use std::{
@@ -30,34 +27,50 @@ pub struct Disks {
     /// All that have a device, also those that were away for a while, and the paths of a multipath disk.
     own: BTreeSet<DeviceNumber>,
     /// LVM finds every disk of the group.
-    complete: bool,
+    pub(super) complete: bool,
 }
 
-/// Whose a device is.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Whose a device is: what the worst of the devices below it is.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Whose {
     /// The group's.
     Own,
+    /// It lies on this device, which has gone, or which lies on nothing: nothing can be read from it.
+    Gone(String),
+    /// It lies on this device, which may be a disk of the group, as LVM does not find all of them.
+    Unknown(String),
     /// It lies on this device, which is none of the group's.
     Foreign(String),
-    /// It lies on this device, which has gone; or the group has a disk that LVM does not find, and it may be that. Or
-    /// it is this device itself, whose table names no other.
-    Unknown(String),
 }
 
 impl Whose {
     /// Why a device that is not the group's cannot be used.
     pub(super) fn expect_own(self) -> Result<()> {
-        match self {
-            Whose::Own => Ok(()),
-            Whose::Foreign(on) => Err(impersonated(&on)),
-            Whose::Unknown(on) => Err(Error::new(
-                ErrorKind::Storage,
-                format!(
-                    "the volume's device lies on {on}, of which lvm does not say that it is a disk of the volume group; see `pvs`, and `dmsetup table`"
-                ),
-            )),
-        }
+        let (said, on) = match self {
+            Whose::Own => return Ok(()),
+            Whose::Foreign(_) | Whose::Gone(_) => return Err(self.in_use()),
+            Whose::Unknown(on) => (
+                "the volume's device, or what it lies on, is on a disk of which lvm does not say that it is one of the volume group; see `pvs`, and `dmsetup ls --tree`",
+                on,
+            ),
+        };
+        Err(Error::new(ErrorKind::Storage, said).because(on))
+    }
+
+    /// That a device is in use which is not the group's.
+    pub(super) fn in_use(self) -> Error {
+        let (said, on) = match self {
+            Whose::Gone(on) => (
+                "the volume's device, or what it lies on, is on a disk that has gone, and is still in use; end what uses it or another volume of its thin pool (`dmsetup ls --tree`), and try again",
+                on,
+            ),
+            Whose::Own => ("the volume's device is in use", String::new()),
+            Whose::Foreign(on) | Whose::Unknown(on) => (
+                "a device on a disk that is not the volume group's says that it is the volume's and is in use; let LVM on the node see its own disks alone (`lvmdevices`, or a global_filter), and detach that disk: `flexvol doctor` tells which",
+                on,
+            ),
+        };
+        Error::new(ErrorKind::Busy, said).because(on)
     }
 }
 
@@ -70,7 +83,7 @@ impl Disks {
             match fs::metadata(path) {
                 Ok(disk) => {
                     let number = DeviceNumber::from_raw(disk.rdev());
-                    own.extend(paths_of(number));
+                    own.extend(paths_of(&directory(number)).unwrap_or_default());
                     own.insert(number);
                 }
                 Err(_) => complete = false,
@@ -99,164 +112,65 @@ impl Disks {
         self.judge(&directory(device)).map_err(failed)
     }
 
-    fn judge(&self, device: &Path) -> io::Result<Whose> {
+    pub(super) fn judge(&self, device: &Path) -> io::Result<Whose> {
+        let (uuid, _) = identity(device)?.unwrap_or_default();
+        // What says by its UUID that it is another group's is.
+        let is_certain = self.complete || !self.names(&uuid);
         let below = below(device)?;
         if below.is_empty() && !stands_for_nothing(device)? {
-            return Ok(Whose::Unknown(name_of(device)));
+            // Nobody has data on it.
+            return Ok(match self.names(&uuid) {
+                true => Whose::Gone(name_of(device)),
+                false => Whose::Foreign(name_of(device)),
+            });
         }
-        let (mut has_own, mut dead) = (below.is_empty(), None);
+        let is_on_cachevol = is_on_cachevol(device)?;
+        let (mut worst, mut spared) = (None, None);
         for (number, device) in below {
-            match number {
-                Some(number) if self.own.contains(&number) => has_own = true,
-                Some(_) if self.is_layer(&device)? => match self.judge(&device)? {
-                    Whose::Own => has_own = true,
-                    Whose::Unknown(on) => dead = Some(on),
-                    foreign @ Whose::Foreign(_) => return Ok(foreign),
-                },
-                Some(_) => return Ok(self.stranger(&device)),
-                // Its disk has gone, and whatever it was, nothing can be read from it: one leg of a mirror, perhaps.
-                None => dead = Some(name_of(&device)),
-            }
+            let whose = match number {
+                None => Whose::Gone(name_of(&device)),
+                Some(number) if self.own.contains(&number) => Whose::Own,
+                Some(_) if self.is_layer(&device, is_on_cachevol)? => self.judge(&device)?,
+                Some(_) if is_certain => Whose::Foreign(name_of(&device)),
+                Some(_) => Whose::Unknown(name_of(&device)),
+            };
+            // The other legs of a mirror have its data. Anything else makes do with what is there while a disk is away;
+            // once LVM finds all of them again, the table is the one of before.
+            let is_spared = match whose {
+                Whose::Gone(_) => !self.complete || is_leg(&device)?,
+                Whose::Unknown(_) => is_leg(&device)?,
+                _ => false,
+            };
+            let list = if is_spared { &mut spared } else { &mut worst };
+            *list = list.take().max(Some(whose));
         }
-        Ok(match dead {
-            Some(on) if !has_own => Whose::Unknown(on),
-            _ => Whose::Own,
-        })
-    }
-
-    fn stranger(&self, device: &Path) -> Whose {
-        match self.complete {
-            true => Whose::Foreign(name_of(device)),
-            false => Whose::Unknown(name_of(device)),
-        }
+        Ok(worst.or(spared).unwrap_or(Whose::Own))
     }
 
     /// Whether it is a part of the group's volumes that LVM hides. A whole volume is none: a tenant may have one
     /// as his raw disk.
-    fn is_layer(&self, device: &Path) -> io::Result<bool> {
+    fn is_layer(&self, device: &Path, is_cachevol: bool) -> io::Result<bool> {
         let found = identity(device)?;
-        Ok(found
-            .is_some_and(|(uuid, name)| uuid.starts_with(&self.prefix) && is_hidden(&uuid, &name)))
+        Ok(found.is_some_and(|(uuid, name)| {
+            self.names(&uuid) && (is_cachevol || is_hidden(&uuid, &name))
+        }))
     }
 
-    /// Removes the devices that have the group's UUIDs, or the name of the volume that is changed, and lie on other
-    /// disks: LVM would take them for its own, or find the name taken. `uuid` is that of the volume, if it is there.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Busy`] where the volume's, or a part of what it lies on, is open.
-    pub(super) fn remove_foreign(
-        &self,
-        group: &str,
-        volume: &str,
-        uuid: Option<&str>,
-    ) -> Result<()> {
-        let mut left = self.foreign(group, |name| name == volume).map_err(failed)?;
-        // What lies on another one goes first, and what is in use stays.
-        loop {
-            let before = left.len();
-            left.retain(|found| {
-                let is_held = fs::read_dir(found.path.join("holders"))
-                    .is_ok_and(|mut holders| holders.next().is_some());
-                if is_held || command::remove_mapping(&found.uuid).is_err() {
-                    return true;
-                }
-                log::warn!(
-                    "the device {} had the identity of a logical volume of {group} and lay on {}, which is not the group's; it was removed",
-                    found.name,
-                    found.on
-                );
-                false
-            });
-            if left.is_empty() || left.len() == before {
-                break;
-            }
-        }
-        let in_the_way = left.iter().find(|found| {
-            found.uuid.starts_with(&self.prefix)
-                && (is_hidden(&found.uuid, &found.name) || Some(found.uuid.as_str()) == uuid)
-        });
-        match in_the_way {
-            Some(found) => Err(impersonated(&found.on).because(found.name.clone())),
-            None => Ok(()),
-        }
-    }
-
-    /// A device that says it is the group's, or one of its volumes by name, and the one below it that is none of the
-    /// group's.
-    ///
-    /// # Errors
-    /// When sysfs cannot be read.
-    pub fn impostor(
-        &self,
-        group: &str,
-        is_volume: impl Fn(&str) -> bool,
-    ) -> Result<Option<(String, String)>> {
-        let found = self.foreign(group, is_volume).map_err(failed)?;
-        Ok(found.into_iter().next().map(|found| (found.name, found.on)))
-    }
-
-    fn foreign(&self, group: &str, is_volume: impl Fn(&str) -> bool) -> io::Result<Vec<Foreign>> {
-        let mut found = Vec::new();
-        let entries = match fs::read_dir("/sys/block") {
-            Err(error) if is_gone(&error) => return Ok(found),
-            entries => entries?,
-        };
-        for entry in entries {
-            let device = entry?.path();
-            let Some((uuid, name)) = identity(&device)? else {
-                continue;
-            };
-            if (uuid.starts_with(&self.prefix)
-                || volume_of(&uuid, &name, group).is_some_and(|volume| is_volume(&volume)))
-                && let Whose::Foreign(on) = self.judge(&device)?
-            {
-                found.push(Foreign {
-                    path: device,
-                    uuid,
-                    name,
-                    on,
-                });
-            }
-        }
-        Ok(found)
+    /// Whether a device-mapper UUID is of the group.
+    pub(super) fn names(&self, uuid: &str) -> bool {
+        uuid.starts_with(&self.prefix)
     }
 }
 
-struct Foreign {
-    /// Its directory in sysfs.
-    path: PathBuf,
-    uuid: String,
-    name: String,
-    /// The device below it that is not the group's.
-    on: String,
-}
-
-/// That a device which is in use says that it is the volume's.
-fn impersonated(on: &str) -> Error {
-    Error::new(
-        ErrorKind::Busy,
-        format!(
-            "a device on the disk {on}, which is not the volume group's, says that it is the volume's and is in use; let LVM on the node see its own disks alone (`lvmdevices`, or a global_filter), and detach that disk"
-        ),
-    )
-}
-
+/// What the kernel calls a device.
 fn name_of(device: &Path) -> String {
     let name = device.file_name().unwrap_or_default();
     name.to_string_lossy().into_owned()
 }
 
-/// The volume of this group that a device is by its name alone.
-fn volume_of(uuid: &str, name: &str, group: &str) -> Option<String> {
-    match parts(name).as_mut_slice() {
-        [of, volume] if of == group && uuid.starts_with("LVM-") => Some(std::mem::take(volume)),
-        _ => None,
-    }
-}
-
-/// What LVM hides has a third part in its UUID, or a reserved name (`_lvname_has_reserved_string` in
+/// What LVM hides has a third part in its UUID or its name, or a reserved name (`_lvname_has_reserved_string` in
 /// lib/misc/lvm-string.c).
-fn is_hidden(uuid: &str, name: &str) -> bool {
+pub(super) fn is_hidden(uuid: &str, name: &str) -> bool {
     const RESERVED: [&str; 18] = [
         "_cdata", "_cmeta", "_corig", "_cpool", "_cvol", "_iorig", "_imeta", "_mimage", "_mlog",
         "_pmspare", "_rimage", "_rmeta", "_tdata", "_tmeta", "_tpool", "_vdata", "_vorigin",
@@ -265,8 +179,23 @@ fn is_hidden(uuid: &str, name: &str) -> bool {
     let parts = parts(name);
     let volume = parts.get(1).map_or("", String::as_str);
     uuid.len() > UUID_LENGTH
+        || parts.len() > 2
         || volume.starts_with("pvmove")
         || RESERVED.iter().any(|part| volume.contains(part))
+}
+
+/// Whether it is a leg of a mirror or of a RAID, or the log of one.
+fn is_leg(device: &Path) -> io::Result<bool> {
+    const LEGS: [&str; 4] = ["_rimage_", "_rmeta_", "_mimage_", "_mlog"];
+    let volume = text(device.join("dm/name"))?.and_then(|name| parts(&name).into_iter().nth(1));
+    Ok(volume.is_some_and(|volume| LEGS.iter().any(|leg| volume.contains(leg))))
+}
+
+/// Before LVM 2.03.06 what a cache keeps its data in has a name like a whole volume, and on it lie `VG-NAME-_cdata`
+/// and `VG-NAME-_cmeta` alone (`_add_new_lv_to_dtree` in its lib/activate/dev_manager.c).
+fn is_on_cachevol(device: &Path) -> io::Result<bool> {
+    let layer = text(device.join("dm/name"))?.and_then(|name| parts(&name).into_iter().nth(2));
+    Ok(layer.is_some_and(|layer| ["_cdata", "_cmeta"].contains(&layer.as_str())))
 }
 
 /// A device that has no table yet, or that LVM puts in the place of a disk that is missing.
@@ -286,13 +215,8 @@ fn directory(number: DeviceNumber) -> PathBuf {
 
 /// The devices that one lies on, each with its directory in sysfs; one that has gone has no number.
 fn below(device: &Path) -> io::Result<Vec<(Option<DeviceNumber>, PathBuf)>> {
-    let entries = match fs::read_dir(device.join("slaves")) {
-        Err(error) if is_gone(&error) => return Ok(Vec::new()),
-        entries => entries?,
-    };
     let mut found = Vec::new();
-    for entry in entries {
-        let device = entry?.path();
+    for device in entries(&device.join("slaves"))? {
         let number = match device_node::number_in(&device.join("dev")) {
             Err(error) if is_gone(&error) => None,
             number => Some(number?),
@@ -302,14 +226,28 @@ fn below(device: &Path) -> io::Result<Vec<(Option<DeviceNumber>, PathBuf)>> {
     Ok(found)
 }
 
-/// The paths of a multipath disk: a volume may have been activated on one before they were put together.
-fn paths_of(disk: DeviceNumber) -> Vec<DeviceNumber> {
-    let disk = directory(disk);
-    match text(disk.join("dm/uuid")) {
-        Ok(Some(uuid)) if uuid.starts_with("mpath-") => {
-            let paths = below(&disk).unwrap_or_default();
-            paths.into_iter().filter_map(|(number, _)| number).collect()
-        }
-        _ => Vec::new(),
+/// The paths of a multipath disk, or of one of its partitions: a volume may have been activated on one before they
+/// were put together.
+fn paths_of(disk: &Path) -> io::Result<Vec<DeviceNumber>> {
+    let uuid = text(disk.join("dm/uuid"))?.unwrap_or_default();
+    if uuid.starts_with("mpath-") {
+        let paths = below(disk)?.into_iter();
+        return Ok(paths.filter_map(|(number, _)| number).collect());
     }
+    // As kpartx names it.
+    let partition = uuid.strip_prefix("part");
+    let Some((partition, _)) = partition.and_then(|rest| rest.split_once("-mpath-")) else {
+        return Ok(Vec::new());
+    };
+    let mut found = Vec::new();
+    for (_, whole) in below(disk)? {
+        for (_, path) in below(&whole)? {
+            for part in entries(&path)? {
+                if part.is_dir() && text(part.join("partition"))?.as_deref() == Some(partition) {
+                    found.push(device_node::number_in(&part.join("dev"))?);
+                }
+            }
+        }
+    }
+    Ok(found)
 }

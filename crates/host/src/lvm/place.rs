@@ -6,10 +6,7 @@ use super::{
     names::Names,
     own::Disks,
     pool_tag::{pool_tag, tag_is_lost},
-    report::{
-        CopyRow, DiskRow, GroupReport, GroupRow, OpenRow, TagRow, expect_none_away, reports, rows,
-        view,
-    },
+    report::{CopyRow, DiskRow, GroupReport, OpenRow, TagRow, expect_none_away, rows, view},
     sync::sync,
     view::View,
 };
@@ -64,14 +61,9 @@ impl Place {
         words.extend(REPORT);
         words.extend(GroupReport::words(selection.as_deref()));
         words.push(&self.group);
-        let found: Vec<GroupReport> = reports(&self.printed(&words)?)?;
-        let (mut volumes, mut disks) = (Vec::new(), Vec::new());
-        for report in found {
-            volumes.extend(report.lv);
-            disks.extend(report.pv);
-        }
-        let disks = Disks::from(disks);
-        if let Some(view) = view(volumes, thin_pool) {
+        let found = GroupReport::parse(&self.printed(&words)?)?;
+        let disks = Disks::from(found.pv);
+        if let Some(view) = view(found.lv, thin_pool) {
             return Ok(View { disks, ..view });
         }
         if thin_pool.is_some() {
@@ -82,8 +74,7 @@ impl Place {
             .because(self.to_string()));
         }
         // No volume tells of its group.
-        let found = self.ask::<GroupRow>("vgs", GroupRow::FIELDS, &[], &self.group)?;
-        let group = found.into_iter().next().ok_or_else(|| self.missing())?;
+        let group = found.vg.into_iter().next().ok_or_else(|| self.missing())?;
         Ok(View {
             disks,
             ..View::from(group)
@@ -114,11 +105,8 @@ impl Place {
                 self.thin_pool()?.expect_zeroes()?;
                 let path = self.path(pool);
                 let doing = "make the thin pool fail when it is full";
-                self.change(
-                    doing,
-                    &["lvchange", "-y", "--errorwhenfull", "y", &path],
-                    &[],
-                )?;
+                let words = ["lvchange", "-y", "--errorwhenfull", "y", &path];
+                self.change_devices(doing, &words, (pool, None), &[])?;
                 ("lvchange", path)
             }
             None => ("vgchange", self.group.clone()),

@@ -43,7 +43,7 @@ impl VolumeRow {
     pub(super) const FIELDS: &str = "vg_uuid,vg_tags,vg_extent_size,vg_size,vg_free,vg_mda_free,vg_mda_size,lv_name,lv_uuid,lv_size,lv_tags,lv_layout,lv_role,pool_lv";
 }
 
-/// One row of `vgs`, for a group without a logical volume.
+/// One row about a group, which is asked for one without a logical volume.
 #[derive(Debug, Deserialize)]
 pub(super) struct GroupRow {
     vg_uuid: String,
@@ -276,9 +276,11 @@ pub fn parse(json: &[u8], thin_pool: Option<&str>) -> Result<Option<View>> {
     Ok(view(rows(json)?, thin_pool))
 }
 
-/// Of a group, its logical volumes and its disks, in one report (`fullreport`).
-#[derive(Debug, Deserialize)]
+/// A group, its logical volumes and its disks, in one report (`fullreport`).
+#[derive(Debug, Default, Deserialize)]
 pub(super) struct GroupReport {
+    #[serde(default)]
+    pub(super) vg: Vec<GroupRow>,
     #[serde(default)]
     pub(super) lv: Vec<VolumeRow>,
     #[serde(default)]
@@ -291,7 +293,7 @@ impl GroupReport {
         let mut words = vec!["--configreport", "lv", "-o", VolumeRow::FIELDS];
         words.extend(selection.into_iter().flat_map(|which| ["-S", which]));
         words.extend(["--configreport", "pv", "-o", DiskRow::FIELDS]);
-        words.extend(["--configreport", "vg", "-o", "vg_uuid"]);
+        words.extend(["--configreport", "vg", "-o", GroupRow::FIELDS]);
         // Segments are none of it.
         words.extend([
             "--configreport",
@@ -310,6 +312,32 @@ impl GroupReport {
             "pv_name=\"-\"",
         ]);
         words
+    }
+
+    /// Reads what is printed.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Storage`] where it is of several groups.
+    pub(super) fn parse(json: &[u8]) -> Result<Self> {
+        let mut all = GroupReport::default();
+        for report in reports::<GroupReport>(json)? {
+            all.vg.extend(report.vg);
+            all.lv.extend(report.lv);
+            all.pv.extend(report.pv);
+        }
+        let mut groups: Vec<_> = (all.vg.iter().map(|row| &row.vg_uuid))
+            .chain(all.lv.iter().map(|row| &row.vg_uuid))
+            .chain(all.pv.iter().map(|row| &row.vg_uuid))
+            .collect();
+        groups.sort_unstable();
+        groups.dedup();
+        if groups.len() > 1 {
+            return Err(Error::new(
+                ErrorKind::Storage,
+                "the volume group's metadata are in doubt: lvm reports several groups of its name at once; detach the disks of the others, or give them other names with `vgrename` and their UUIDs",
+            ));
+        }
+        Ok(all)
     }
 }
 
@@ -354,6 +382,6 @@ fn tags(list: &str) -> Vec<String> {
     tags.map(str::to_owned).collect()
 }
 
-fn bare(uuid: &str) -> String {
+pub(super) fn bare(uuid: &str) -> String {
     uuid.replace('-', "")
 }

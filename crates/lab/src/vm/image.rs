@@ -15,7 +15,7 @@ use std::{
 const INIT: &str = include_str!("init.sh");
 
 /// What the kernel loads: all of it when the machine starts.
-const MODULES: [&str; 18] = [
+const MODULES: [&str; 20] = [
     "virtio_pci",
     "virtio_blk",
     "virtio_console",
@@ -27,12 +27,14 @@ const MODULES: [&str; 18] = [
     "dm-log-writes",
     "dm-mirror",
     "dm-mod",
+    "dm-raid",
     "dm-snapshot",
     "dm-thin-pool",
     "fuse",
     "loop",
     "overlay",
     "quota_v2",
+    "raid1",
     "xfs",
 ];
 

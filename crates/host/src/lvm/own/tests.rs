@@ -1,10 +1,10 @@
 use super::*;
 
-const GROUP: &str = "vNUQTT3rQ6iGLe1ZfO1DAeSU1dB4IxBR";
+pub(in crate::lvm) const GROUP: &str = "vNUQTT3rQ6iGLe1ZfO1DAeSU1dB4IxBR";
 const VOLUME: &str = "M5QkWABuaPdCA341znb2YoEerhS0LwzL";
 
 /// A device as sysfs shows it, on others.
-fn device(root: &Path, name: &str, minor: u32, uuid: &str, below: &[&str]) {
+pub(in crate::lvm) fn device(root: &Path, name: &str, minor: u32, uuid: &str, below: &[&str]) {
     let dir = root.join(name);
     fs::create_dir_all(dir.join("slaves")).unwrap();
     fs::write(dir.join("dev"), format!("8:{minor}\n")).unwrap();
@@ -64,12 +64,33 @@ fn a_device_is_the_groups_if_all_below_it_is() {
         &whole,
         &["vg0-r_rimage_1", "vg0-tp0_tdata"],
     );
-    let mut disks = Disks {
-        prefix: format!("LVM-{GROUP}"),
-        paths: Vec::new(),
-        own: [0, 2].map(|minor| DeviceNumber { major: 8, minor }).into(),
-        complete: true,
-    };
+    make("vg0-forged_tdata", 27, &whole, &["sdb"]);
+    make("vg0-part", 28, &whole, &["sda", "vg0-forged_tdata"]);
+    // Before LVM 2.03.06, and what a tenant can make of that.
+    make("vg0-fast", 29, &whole, &["sda"]);
+    make("vg0-fast-_cdata", 30, &whole, &["vg0-fast"]);
+    make("vg0-cached", 31, &whole, &["sda", "vg0-fast-_cdata"]);
+    make("evil-fast", 32, &whole, &["vg0-raw"]);
+    make("evil-fast-_cdata", 33, &whole, &["evil-fast"]);
+    make("evil-cached", 34, &whole, &["evil-fast-_cdata"]);
+    let data = format!("{whole}-cdata");
+    make("evil-pool_cdata", 35, &data, &["vg0-raw"]);
+    make("evil-pooled", 36, &whole, &["evil-pool_cdata"]);
+    // LVM's `error` segment in the place of a leg, and a leg whose disk has gone.
+    make("vg0-m_rimage_0", 37, &whole, &["sda"]);
+    make("vg0-m_rimage_1", 38, &whole, &[]);
+    make("vg0-m_rimage_2", 39, &whole, &["away"]);
+    let legs = ["vg0-m_rimage_0", "vg0-m_rimage_1", "vg0-m_rimage_2"];
+    make("vg0-mirror", 40, &whole, &legs);
+    make("vg0-dead", 41, &whole, &legs[1..2]);
+    make("vg0-strange_rimage_1", 42, &whole, &["sdb"]);
+    make(
+        "vg0-strange",
+        43,
+        &whole,
+        &["vg0-m_rimage_0", "vg0-strange_rimage_1"],
+    );
+    let mut disks = disks();
     let foreign = |on: &str| Whose::Foreign(on.to_owned());
     for (name, whose) in [
         ("vg0-thin", Whose::Own),
@@ -77,11 +98,18 @@ fn a_device_is_the_groups_if_all_below_it_is() {
         ("vg0-new", Whose::Own),
         ("vg0-degraded", Whose::Own),
         ("vg0-mixed", foreign("sdb")),
+        ("vg0-part", foreign("sdb")),
+        ("vg0-strange", foreign("sdb")),
+        ("vg0-cached", Whose::Own),
+        ("evil-cached", foreign("vg0-raw")),
+        ("evil-pooled", foreign("vg0-raw")),
         ("evil-on_raw", foreign("vg0-raw")),
         ("evil-hidden", foreign("other-hidden_tdata")),
-        ("vg0-gone", Whose::Unknown("away".to_owned())),
-        ("vg0-half", Whose::Own),
-        ("vg0-empty", Whose::Unknown("vg0-empty".to_owned())),
+        ("vg0-gone", Whose::Gone("away".to_owned())),
+        ("vg0-half", Whose::Gone("away".to_owned())),
+        ("vg0-mirror", Whose::Own),
+        ("vg0-dead", Whose::Gone("vg0-m_rimage_1".to_owned())),
+        ("vg0-empty", Whose::Gone("vg0-empty".to_owned())),
     ] {
         assert_eq!(
             disks.judge(&root.path().join(name)).unwrap(),
@@ -89,20 +117,56 @@ fn a_device_is_the_groups_if_all_below_it_is() {
             "{name}"
         );
     }
+    // With a disk missing it is not known whose another one is, and what is partly on that is not known either.
     disks.complete = false;
-    let unknown = disks.judge(&root.path().join("vg0-mixed")).unwrap();
-    assert_eq!(unknown, Whose::Unknown("sdb".to_owned()));
+    for name in ["vg0-mixed", "vg0-forged_tdata", "vg0-part"] {
+        let whose = disks.judge(&root.path().join(name)).unwrap();
+        assert_eq!(whose, Whose::Unknown("sdb".to_owned()), "{name}");
+    }
+    // A leg on the disk that is missing takes nothing from the others.
+    for name in ["vg0-strange", "vg0-half"] {
+        let whose = disks.judge(&root.path().join(name)).unwrap();
+        assert_eq!(whose, Whose::Own, "{name}");
+    }
+}
+
+/// Of a group on the disks 8:0 and 8:2.
+pub(in crate::lvm) fn disks() -> Disks {
+    Disks {
+        prefix: format!("LVM-{GROUP}"),
+        paths: Vec::new(),
+        own: [0, 2].map(|minor| DeviceNumber { major: 8, minor }).into(),
+        complete: true,
+    }
 }
 
 #[test]
-fn a_name_is_that_of_one_volume_of_one_group() {
-    for (uuid, name, group, volume) in [
-        ("LVM-x", "vg0-flexvol--1", "vg0", Some("flexvol-1")),
-        ("LVM-x", "vg0-flexvol--1", "vg", None),
-        ("CRYPT-x", "vg0-flexvol--1", "vg0", None),
-        ("LVM-x", "vg0-flexvol--1-real", "vg0", None),
+fn a_multipath_disk_and_its_partitions_have_the_paths_numbers() {
+    let root = tempfile::tempdir().unwrap();
+    for (minor, path) in [(0, "sda"), (16, "sdb")] {
+        device(root.path(), path, minor, "", &[]);
+        for part in [1, 12] {
+            let dir = root.path().join(path).join(format!("{path}{part}"));
+            fs::create_dir(&dir).unwrap();
+            fs::write(dir.join("partition"), format!("{part}\n")).unwrap();
+            fs::write(dir.join("dev"), format!("8:{}\n", minor + part)).unwrap();
+        }
+    }
+    device(root.path(), "mpatha", 40, "mpath-0", &["sda", "sdb"]);
+    for (name, uuid, on, paths) in [
+        ("mpatha1", "part1-mpath-0", "mpatha", &[1, 17][..]),
+        ("mpatha12", "part12-mpath-0", "mpatha", &[12, 28]),
+        ("mpatha3", "part3-mpath-0", "mpatha", &[]),
+        ("crypt", "CRYPT-0", "sda", &[]),
+        ("again", "mpath-1", "sdb", &[16]),
     ] {
-        let found = volume_of(uuid, name, group);
-        assert_eq!(found.as_deref(), volume, "{uuid} {name} {group}");
+        device(root.path(), name, 50, uuid, &[on]);
+        let mut found = paths_of(&root.path().join(name)).unwrap();
+        found.sort();
+        let expected: Vec<_> = paths
+            .iter()
+            .map(|&minor| DeviceNumber { major: 8, minor })
+            .collect();
+        assert_eq!(found, expected, "{name}");
     }
 }

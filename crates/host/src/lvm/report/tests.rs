@@ -89,3 +89,22 @@ fn what_is_no_report_is_refused() {
     }
     assert!(parse(&report(&[&no_number]), None).is_err());
 }
+
+#[test]
+fn rows_of_two_groups_are_of_neither() {
+    let disk = r#""pv_free":"0", "pv_name":"/dev/vda", "pv_allocatable":"allocatable", "pv_missing":"", "vg_uuid":"vNUQTT-3rQ6-iGLe-1ZfO-1DAe-SU1d-B4IxBR""#;
+    let other = |row: &str| row.replace("vNUQTT-3rQ6", "AAAAAA-3rQ6");
+    let of = |group: &str, disk: &str| {
+        let volume = format!("{{{GROUP}, {LINEAR}}}");
+        format!(
+            r#"{{"report": [{{"vg": [{{{group}}}], "lv": [{volume}]}}, {{"pv": [{{{disk}}}]}}]}}"#
+        )
+    };
+    let found = GroupReport::parse(of(GROUP, disk).as_bytes()).unwrap();
+    assert_eq!((found.vg.len(), found.lv.len(), found.pv.len()), (1, 1, 1));
+    for json in [of(&other(GROUP), disk), of(GROUP, &other(disk))] {
+        let error = GroupReport::parse(json.as_bytes()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Storage);
+        assert!(error.to_string().contains("in doubt"), "{error}");
+    }
+}
