@@ -60,6 +60,9 @@ pub struct Mount {
     pub source: OsString,
     /// Whether the file system itself is read-only, as after an error.
     pub superblock_read_only: bool,
+    /// Whether it met an error and takes no writes any more, without being read-only (ext4 since Linux 6.12,
+    /// `_ext4_show_options` in fs/ext4/super.c).
+    pub takes_no_writes: bool,
 }
 
 impl Mount {

@@ -240,14 +240,14 @@ impl Group {
     }
 }
 
-/// `lvremove` removes snapshots of a volume with it.
+/// `lvremove` removes snapshots of a volume with it, and `lvextend` refuses what has them.
 fn expect_plain(volume: &LogicalVolume) -> Result<()> {
     if volume.is_plain {
         return Ok(());
     }
     Err(Error::new(
         ErrorKind::Conflict,
-        "the volume has snapshots, or others lie on it, which would go with it; see `lvs -o +lv_role` and remove them first",
+        "the volume has snapshots, or others lie on it, which would go with it and keep it from growing; see `lvs -o +lv_role` and remove them first",
     ))
 }
 
@@ -348,7 +348,7 @@ impl Backend for Group {
         // device is looked at by whoever asked for the growth.
         let now = self.existing(volume)?;
         match grown {
-            Err(error) if now.size < to => return Err(error),
+            Err(error) if now.size < to => return Err(expect_plain(&now).err().unwrap_or(error)),
             Err(error) => {
                 log::warn!("the volume has its size all the same: {}", error.report());
                 self.make_durable(volume)?;

@@ -10,7 +10,8 @@ use std::{
 
 tests! {
     "lvm: no callout waits for a stopped thin pool", NEEDS => stopped_pool;
-    "lvm: a volume with somebody's snapshot is not deleted", NEEDS => snapshots;
+    "lvm: a volume with somebody's snapshot is not deleted, nor grown under its pod", NEEDS
+        => snapshots;
     "lvm: a device that lies on a volume is named where it is in the way", NEEDS => held;
     "lvm: a volume that cannot be made leaves nothing, however often it is tried", NEEDS => failing;
     "lvm: a mark that cannot be read is in nobody's way but its own volume's", NEEDS => unreadable;
@@ -166,6 +167,9 @@ fn snapshots(points: &Points) {
     // It is a volume as before.
     pod.mount("rw").success();
     assert!(fs::read(pod.dir().join("file")).unwrap() == content);
+    let refused = node.expand(&volume, GROWN).failure();
+    assert!(refused.contains("snapshots"), "{refused}");
+    points.add(1);
     // Also where volumes lose their devices when nobody has them mounted.
     let idle = super::install(&node.sandbox, false, "deactivate = true\n");
     idle.call(&["unmount", pod.dir().to_str().unwrap()])

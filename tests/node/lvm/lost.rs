@@ -12,6 +12,8 @@ tests! {
     "lvm: a volume whose device LVM cannot see is not removed", NEEDS => unseen;
     "lvm: nothing is changed while a disk is away, and all is as it was when it is back", NEEDS
         => late;
+    "lvm: a thin pool promises nothing while another disk of its group is away", NEEDS
+        => late_beside_a_thin_pool;
 }
 
 /// As `lvreduce` by hand leaves it, or metadata of before a growth.
@@ -119,16 +121,59 @@ fn size_of_device() -> u64 {
     sectors.trim().parse::<u64>().unwrap() * 512
 }
 
-/// LVM writes to the other disks that one is missing, and does not take it back by itself then.
-fn late(points: &Points) {
+/// Gives the node the second disk of the group.
+fn attach() {
     let list = disks();
     let disk = list[2].to_str().unwrap();
     let sectors = run("blockdev", &["--getsz", disk]);
     let sectors = sectors.trim().parse::<u64>().unwrap() - 2048;
     let table = format!("0 {sectors} linear {disk} 2048");
-    let attach = || run("dmsetup", &["create", "late", "--table", &table]);
+    run("dmsetup", &["create", "late", "--table", &table]);
+}
+
+fn group_with_a_late_disk() {
     attach();
-    group(GROUP, &[list[0].clone(), "/dev/mapper/late".into()]);
+    group(GROUP, &[disks()[0].clone(), "/dev/mapper/late".into()]);
+}
+
+fn late_beside_a_thin_pool(points: &Points) {
+    group_with_a_late_disk();
+    let first = disks()[0].to_str().unwrap().to_owned();
+    let pool = ["lvcreate", "-qq", "-y", "--type", "thin-pool", "-L", "800m"];
+    let place = ["--poolmetadataspare", "n", "-n", "tp0", GROUP, &first];
+    lvm(&[&pool[..], &place].concat());
+    flexvol(&["pool", "init", "--group", GROUP, "--thin-pool", "tp0"]);
+    let sandbox = crate::sandbox();
+    let node = Node {
+        driver: super::install(&sandbox, false, "thin_pool = \"tp0\"\n"),
+        sandbox,
+    };
+    let volume = node.provision("pv", "ext4");
+    let (pod, content) = node.written(&volume);
+    run("dmsetup", &["remove", "late"]);
+    for refused in [
+        node.driver.call(&["capacity", "{}"]),
+        node.driver.call(&["provision", &request("more", SIZE)]),
+        node.expand(&volume, GROWN),
+        node.delete(&volume),
+    ] {
+        let why = refused.failure();
+        assert!(why.contains("1 of 2 disks"), "{why}");
+        points.add(1);
+    }
+    pod.mount("rw").success();
+    assert!(fs::read(pod.dir().join("file")).unwrap() == content);
+    pod.unmount().success();
+    attach();
+    node.driver.call(&["capacity", "{}"]).success();
+    node.expand(&volume, GROWN).success();
+    node.delete(&volume).success();
+    points.add(1);
+}
+
+/// LVM writes to the other disks that one is missing, and does not take it back by itself then.
+fn late(points: &Points) {
+    group_with_a_late_disk();
     flexvol(&["pool", "init", "--group", GROUP]);
     let sandbox = crate::sandbox();
     let node = Node {
@@ -140,6 +185,11 @@ fn late(points: &Points) {
     let blank = node.provision("blank", "ext4");
     let on_both = PersistentVolume::provision(&node.driver, "both", "ext4", 1900 * MIB);
     let (both, _) = node.written(&on_both);
+    // Its storage has grown, and its file system has not.
+    let mut growth = first.expand_arguments(GROWN, SIZE);
+    growth[0] = "expandvolume".to_owned();
+    growth.remove(2);
+    node.driver.call(&growth).success();
     for volume in [&on_first, &blank, &on_both] {
         lvm(&["lvchange", "-qq", "-an", &super::path(volume)]);
     }

@@ -144,7 +144,7 @@ impl PendingCalls {
                 if is_late && !open.told_late {
                     late.push(name.clone());
                 }
-                open.told_late = is_late;
+                open.told_late |= is_late;
             }
         }
         late

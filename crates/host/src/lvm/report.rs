@@ -248,9 +248,9 @@ pub(super) fn expect_none_away(disks: &[DiskRow]) -> Result<()> {
     match away.count() {
         0 => Ok(()),
         away => Err(Error::new(
-            ErrorKind::Storage,
+            ErrorKind::Busy,
             format!(
-                "{away} of {} disks of the volume group are away; attach them, and where lvm does not take one back, give it back with `vgextend --restoremissing`, or take what is lost for good out with `vgreduce --removemissing`",
+                "{away} of {} disks of the volume group are away; attach them, or where lvm does not use one that is back, `vgextend --restoremissing`; where one is lost for good, repair (`lvconvert --repair`) or remove what lies on it, and take it out with `vgreduce --removemissing`",
                 disks.len()
             ),
         )),

@@ -71,7 +71,9 @@ impl<'a> Line<'a> {
         let mut last = || fields.next().unwrap_or_default();
         let filesystem = unescape(last()).to_string_lossy().into_owned();
         let source = unescape(last());
-        let superblock_read_only = has_option(last(), b"ro");
+        let options = last();
+        let superblock_read_only = has_option(options, b"ro");
+        let takes_no_writes = has_option(options, b"emergency_ro");
         Mount {
             id: self.id,
             parent: self.parent,
@@ -84,6 +86,7 @@ impl<'a> Line<'a> {
             filesystem,
             source,
             superblock_read_only,
+            takes_no_writes,
         }
     }
 }

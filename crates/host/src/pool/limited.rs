@@ -8,12 +8,12 @@ use super::{
 use crate::{
     VolumeId,
     fs::{
-        attribute, expect_writable,
+        attribute,
         quota::{Limiter, Projects, RECORD, Record, Usage},
     },
 };
 use flexvol_sdk::{Bytes, Error, ErrorKind, Result};
-use std::{collections::HashSet, fmt::Display, num::NonZeroU32, os::fd::AsFd};
+use std::{collections::HashSet, fmt::Display, num::NonZeroU32};
 
 /// What an administrator decides for the directories of one pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -224,7 +224,7 @@ impl Limited<'_> {
     /// # Errors
     /// What the system calls say, and where the file system takes no writes.
     pub fn available(&self) -> Result<Bytes> {
-        expect_writable(self.pool.volumes.as_fd())?;
+        self.pool.expect_not_read_only()?;
         self.limiter.expect_counted()?;
         self.left(&match self.rules.overcommit {
             true => Promised::default(),

@@ -4,13 +4,13 @@ use super::{Allocation, Pool, id::ID_FILE};
 use crate::{
     DeviceNumber,
     deadline::Deadline,
-    fs::{confine, expect_writable},
+    fs::confine,
     lock::{self, PoolGuard},
     mount,
 };
 use flexvol_sdk::{Bytes, Error, ErrorKind, Result};
 use rustix::fs::OFlags;
-use std::{os::fd::AsFd, path::Path, time::Duration};
+use std::{path::Path, time::Duration};
 
 /// Allocating blocks is a matter of milliseconds on file systems that can do it at all.
 const LOCK_DEADLINE: Duration = Duration::from_secs(30);
@@ -103,10 +103,22 @@ impl Pool {
     /// # Errors
     /// As for [`Pool::space`] and [`Pool::missing`], and where the file system takes no writes.
     pub fn available(&self, reserve: Reserve, allocation: Allocation) -> Result<Bytes> {
-        expect_writable(self.volumes.as_fd())?;
+        self.expect_not_read_only()?;
         // Before what is free is: an image that gets meanwhile what it lacks is counted twice, not never.
         let owed = self.look(allocation)?.missing().at_most();
         self.left(reserve, owed)
+    }
+
+    /// Refuses a file system that became read-only, by what is known without waiting for one that is frozen.
+    pub(crate) fn expect_not_read_only(&self) -> Result<()> {
+        let mount = mount::of(&self.volumes)?;
+        if mount.is_some_and(|mount| mount.superblock_read_only || mount.takes_no_writes) {
+            return Err(Error::new(
+                ErrorKind::Storage,
+                "the pool's file system takes no writes; look into the kernel's log on the node, and at how it is mounted",
+            ));
+        }
+        Ok(())
     }
 
     fn left(&self, reserve: Reserve, owed: Bytes) -> Result<Bytes> {
