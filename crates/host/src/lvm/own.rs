@@ -35,9 +35,11 @@ pub struct Disks {
 pub enum Whose {
     /// The group's.
     Own,
-    /// It lies on this device, which has gone, or which lies on nothing: nothing can be read from it.
+    /// It lies on this device, which has gone, or which is a part of a volume and lies on nothing: nothing can be read
+    /// from it.
     Gone(String),
-    /// It lies on this device, which may be a disk of the group, as LVM does not find all of them.
+    /// It lies on this device, which may be a disk of the group, as LVM does not find all of them. Or it is this
+    /// device itself, whose table names no other.
     Unknown(String),
     /// It lies on this device, which is none of the group's.
     Foreign(String),
@@ -113,15 +115,16 @@ impl Disks {
     }
 
     pub(super) fn judge(&self, device: &Path) -> io::Result<Whose> {
-        let (uuid, _) = identity(device)?.unwrap_or_default();
+        let (uuid, name) = identity(device)?.unwrap_or_default();
         // What says by its UUID that it is another group's is.
         let is_certain = self.complete || !self.names(&uuid);
         let below = below(device)?;
         if below.is_empty() && !stands_for_nothing(device)? {
-            // Nobody has data on it.
-            return Ok(match self.names(&uuid) {
-                true => Whose::Gone(name_of(device)),
-                false => Whose::Foreign(name_of(device)),
+            // A whole volume's table names no disk where a person replaced it: that is his to end.
+            return Ok(match (self.names(&uuid), is_hidden(&uuid, &name)) {
+                (true, true) => Whose::Gone(name_of(device)),
+                (true, false) => Whose::Unknown(name_of(device)),
+                (false, _) => Whose::Foreign(name_of(device)),
             });
         }
         let is_on_cachevol = is_on_cachevol(device)?;

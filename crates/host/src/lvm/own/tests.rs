@@ -109,7 +109,7 @@ fn a_device_is_the_groups_if_all_below_it_is() {
         ("vg0-half", Whose::Gone("away".to_owned())),
         ("vg0-mirror", Whose::Own),
         ("vg0-dead", Whose::Gone("vg0-m_rimage_1".to_owned())),
-        ("vg0-empty", Whose::Gone("vg0-empty".to_owned())),
+        ("vg0-empty", Whose::Unknown("vg0-empty".to_owned())),
     ] {
         assert_eq!(
             disks.judge(&root.path().join(name)).unwrap(),
