@@ -66,18 +66,35 @@ pub fn tests() -> Vec<&'static [Test]> {
 
 /// A thin pool `tp0` in the group.
 pub fn thin_pool(size: &str) {
-    lvm(&[
-        "lvcreate",
-        "-qq",
-        "-y",
-        "--type",
-        "thin-pool",
-        "-L",
-        size,
-        "-n",
-        "tp0",
-        GROUP,
-    ]);
+    make_thin_pool(&["-L", size, "-n", "tp0", GROUP]);
+}
+
+/// A thin pool of whatever size, name and place `lvcreate` is told.
+pub fn make_thin_pool(words: &[&str]) {
+    lvm(&[&["lvcreate", "-qq", "-y", "--type", "thin-pool"][..], words].concat());
+}
+
+/// How many sectors a disk has but for its first MiB, and the table of a device over them: were it over all, LVM would
+/// see the same label on both.
+pub fn linear_over(disk: &str) -> (u64, String) {
+    let sectors = run("blockdev", &["--getsz", disk]);
+    let sectors = sectors.trim().parse::<u64>().unwrap() - 2048;
+    (sectors, format!("0 {sectors} linear {disk} 2048"))
+}
+
+/// A pod has the volume for a while, and finds what is in its file.
+#[track_caller]
+pub fn mounts(pod: &Pod<'_>, content: &[u8]) {
+    pod.mount("rw").success();
+    assert!(fs::read(pod.dir().join("file")).unwrap() == content);
+    pod.unmount().success();
+}
+
+/// That a call was refused because one of the group's two disks is away.
+#[track_caller]
+pub fn misses_a_disk(refused: &Call) {
+    let why = refused.failure();
+    assert!(why.contains("1 of 2 disks"), "{why}");
 }
 
 pub const MIB: u64 = 1 << 20;

@@ -14,3 +14,4 @@ pub(crate) mod tree;
 mod writable;
 
 pub use writable::expect_writable;
+pub(crate) use writable::takes_no_writes;

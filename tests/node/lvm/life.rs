@@ -261,11 +261,7 @@ fn cheap(_: &Points) {
 fn missing(points: &Points) {
     let sandbox_disks = flexvol_testing::disks();
     let disk = sandbox_disks[2].to_str().unwrap();
-    let sectors = run("blockdev", &["--getsz", disk]).trim().to_owned();
-    // Not from its first sector on: LVM would see the same label on both.
-    let sectors: u64 = sectors.parse().unwrap();
-    let sectors = sectors - 2048;
-    let table = format!("0 {sectors} linear {disk} 2048");
+    let (sectors, table) = super::linear_over(disk);
     run("dmsetup", &["create", "pv", "--table", &table]);
     lvm(&["vgcreate", "-qq", "-y", GROUP, "/dev/mapper/pv"]);
     let node = Node::on("", &[], false);

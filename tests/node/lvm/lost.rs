@@ -1,7 +1,8 @@
 //! Volumes that lost something: their end, or LVM's sight of their device.
 
 use super::{
-    GROUP, GROWN, MIB, NEEDS, Node, SIZE, fill, flexvol, group, inventory, lvm, mappings, run, told,
+    GROUP, GROWN, MIB, NEEDS, Node, SIZE, fill, group, inventory, linear_over, lvm, make_thin_pool,
+    mappings, misses_a_disk, mounts, run, told,
 };
 use flexvol_testing::{PersistentVolume, Pod, Points, disks, request, tests};
 use std::fs;
@@ -123,11 +124,7 @@ fn size_of_device() -> u64 {
 
 /// Gives the node the second disk of the group.
 fn attach() {
-    let list = disks();
-    let disk = list[2].to_str().unwrap();
-    let sectors = run("blockdev", &["--getsz", disk]);
-    let sectors = sectors.trim().parse::<u64>().unwrap() - 2048;
-    let table = format!("0 {sectors} linear {disk} 2048");
+    let (_, table) = linear_over(disks()[2].to_str().unwrap());
     run("dmsetup", &["create", "late", "--table", &table]);
 }
 
@@ -139,15 +136,9 @@ fn group_with_a_late_disk() {
 fn late_beside_a_thin_pool(points: &Points) {
     group_with_a_late_disk();
     let first = disks()[0].to_str().unwrap().to_owned();
-    let pool = ["lvcreate", "-qq", "-y", "--type", "thin-pool", "-L", "800m"];
-    let place = ["--poolmetadataspare", "n", "-n", "tp0", GROUP, &first];
-    lvm(&[&pool[..], &place].concat());
-    flexvol(&["pool", "init", "--group", GROUP, "--thin-pool", "tp0"]);
-    let sandbox = crate::sandbox();
-    let node = Node {
-        driver: super::install(&sandbox, false, "thin_pool = \"tp0\"\n"),
-        sandbox,
-    };
+    let words = ["-L", "800m", "--poolmetadataspare", "n", "-n", "tp0"];
+    make_thin_pool(&[&words[..], &[GROUP, &first]].concat());
+    let node = Node::on("thin_pool = \"tp0\"\n", &["--thin-pool", "tp0"], false);
     let volume = node.provision("pv", "ext4");
     let (pod, content) = node.written(&volume);
     run("dmsetup", &["remove", "late"]);
@@ -157,13 +148,10 @@ fn late_beside_a_thin_pool(points: &Points) {
         node.expand(&volume, GROWN),
         node.delete(&volume),
     ] {
-        let why = refused.failure();
-        assert!(why.contains("1 of 2 disks"), "{why}");
+        misses_a_disk(&refused);
         points.add(1);
     }
-    pod.mount("rw").success();
-    assert!(fs::read(pod.dir().join("file")).unwrap() == content);
-    pod.unmount().success();
+    mounts(&pod, &content);
     attach();
     node.driver.call(&["capacity", "{}"]).success();
     node.expand(&volume, GROWN).success();
@@ -174,12 +162,7 @@ fn late_beside_a_thin_pool(points: &Points) {
 /// LVM writes to the other disks that one is missing, and does not take it back by itself then.
 fn late(points: &Points) {
     group_with_a_late_disk();
-    flexvol(&["pool", "init", "--group", GROUP]);
-    let sandbox = crate::sandbox();
-    let node = Node {
-        driver: super::install(&sandbox, false, "keep_deleted = \"1h\"\n"),
-        sandbox,
-    };
+    let node = Node::on("keep_deleted = \"1h\"\n", &[], false);
     let on_first = node.provision("first", "ext4");
     let (first, content) = node.written(&on_first);
     let blank = node.provision("blank", "ext4");
@@ -203,13 +186,10 @@ fn late(points: &Points) {
         node.driver.call(&["provision", &request("more", SIZE)]),
         capacity(),
     ] {
-        let why = refused.failure();
-        assert!(why.contains("1 of 2 disks"), "{why}");
+        misses_a_disk(&refused);
         points.add(1);
     }
-    first.mount("rw").success();
-    assert!(fs::read(first.dir().join("file")).unwrap() == content);
-    first.unmount().success();
+    mounts(&first, &content);
 
     attach();
     for pod in [&both, &first, &node.pod(&blank)] {

@@ -108,14 +108,12 @@ impl Heartbeat {
             match self.look().await {
                 Ok(status) => {
                     (failures, measured) = (0, Instant::now());
-                    let mut drivers = status.drivers.clone();
-                    let before = found.send_replace(Some(status));
-                    drivers.retain(|name, _| {
-                        before
-                            .as_ref()
-                            .is_some_and(|before| !before.drivers.contains_key(name))
+                    let came = found.borrow().as_ref().is_some_and(|before| {
+                        let mut drivers = status.drivers.keys();
+                        drivers.any(|name| !before.drivers.contains_key(name))
                     });
-                    if !drivers.is_empty() {
+                    found.send_replace(Some(status));
+                    if came {
                         // What failed while it was not there need not wait for as long again.
                         self.queue.hurry();
                     }

@@ -38,7 +38,7 @@ impl Nodes {
     }
 
     /// What is said of a NodeVolume that its node has not answered for longer than is usual.
-    pub(crate) fn is_late(&self, node_volume: &NodeVolume) -> Option<String> {
+    pub(crate) fn why_late(&self, node_volume: &NodeVolume) -> Option<String> {
         let spec = &node_volume.spec;
         let name = node_volume.metadata.name.as_deref().unwrap_or_default();
         if !self.pending_calls().is_late(&spec.node, &spec.driver, name) {

@@ -17,11 +17,17 @@ use std::os::fd::BorrowedFd;
 pub fn expect_writable(directory: BorrowedFd<'_>) -> Result<()> {
     let unnamed = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
     match openat(directory, c".", unnamed, Mode::RUSR | Mode::WUSR) {
-        Err(error @ (Errno::ROFS | Errno::IO | Errno::UCLEAN | Errno::SHUTDOWN)) => Err(Error::new(
-            ErrorKind::Storage,
-            "the pool's file system takes no writes; look into the kernel's log on the node, and at how it is mounted",
-        )
-        .because(error)),
+        Err(error @ (Errno::ROFS | Errno::IO | Errno::UCLEAN | Errno::SHUTDOWN)) => {
+            Err(takes_no_writes().because(error))
+        }
         _ => Ok(()),
     }
+}
+
+/// That a pool's file system takes no writes.
+pub(crate) fn takes_no_writes() -> Error {
+    Error::new(
+        ErrorKind::Storage,
+        "the pool's file system takes no writes; look into the kernel's log on the node, and at how it is mounted",
+    )
 }

@@ -7,7 +7,7 @@ use super::{
     own::Disks,
     place::{Place, REPORT},
     remembered::DIRECTORY as REMEMBERED,
-    report::{IdentityRow, MemberRow, TagRow, expect_none_away, rows},
+    report::{IdentityRow, MemberRow, TagRow, rows},
 };
 use flexvol_sdk::{Error, ErrorKind, Result};
 use serde::de::DeserializeOwned;
@@ -18,17 +18,16 @@ use std::{
 };
 
 impl Place {
-    /// Changes the group's metadata, on its own disks. Not while one is away: LVM writes into the others then that it is
-    /// missing, and uses it no more when it is back.
+    /// Changes the group's metadata, on its own disks, while none is away.
     pub(super) fn change(
         &self,
         doing: &str,
         words: &[&str],
         hold: &[BorrowedFd<'_>],
     ) -> Result<()> {
-        let disks = self.disk_rows()?;
-        expect_none_away(&disks)?;
-        command::change(doing, words, Disks::from(disks).paths(), hold)
+        let disks = self.disks()?;
+        disks.expect_none_away()?;
+        command::change(doing, words, disks.paths(), hold)
     }
 
     /// The same for what gives the kernel new tables of devices, too. It is told the name of the volume
@@ -40,9 +39,9 @@ impl Place {
         volume: (&str, Option<&str>),
         hold: &[BorrowedFd<'_>],
     ) -> Result<()> {
-        let disks = self.disk_rows()?;
-        expect_none_away(&disks)?;
-        self.load(doing, words, volume, disks.into(), hold)
+        let disks = self.disks()?;
+        disks.expect_none_away()?;
+        self.load(doing, words, volume, disks, hold)
     }
 
     /// Only gives the kernel tables of devices, also while a disk is away.

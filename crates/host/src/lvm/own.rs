@@ -24,6 +24,8 @@ pub struct Disks {
     prefix: String,
     /// Those that are there, and that LVM takes as they are.
     paths: Vec<String>,
+    /// How many are not, or count as missing.
+    away: usize,
     /// All that have a device, also those that were away for a while, and the paths of a multipath disk.
     own: BTreeSet<DeviceNumber>,
     /// LVM finds every disk of the group.
@@ -91,10 +93,12 @@ impl Disks {
                 Err(_) => complete = false,
             }
         }
+        let away = disks.iter().filter(|(_, is_missing)| *is_missing).count();
         let there = disks.into_iter().filter(|(_, is_missing)| !is_missing);
         Disks {
             prefix: format!("LVM-{}", group.replace('-', "")),
             paths: there.map(|(path, _)| path).collect(),
+            away,
             own,
             complete,
         }
@@ -104,6 +108,25 @@ impl Disks {
     #[must_use]
     pub fn paths(&self) -> &[String] {
         &self.paths
+    }
+
+    /// Checks that none is away: LVM makes and grows nothing then, and writes into the others with any change that it is
+    /// missing, and uses it no more when it is back.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Busy`] where one is.
+    pub(super) fn expect_none_away(&self) -> Result<()> {
+        if self.away == 0 {
+            return Ok(());
+        }
+        Err(Error::new(
+            ErrorKind::Busy,
+            format!(
+                "{} of {} disks of the volume group are away; attach them, or where lvm does not use one that is back, `vgextend --restoremissing`; where one is lost for good, repair (`lvconvert --repair`) or remove what lies on it, and take it out with `vgreduce --removemissing`",
+                self.away,
+                self.paths.len() + self.away
+            ),
+        ))
     }
 
     /// Whose a device is.

@@ -6,7 +6,7 @@ use super::{
     names::Names,
     own::Disks,
     pool_tag::{pool_tag, tag_is_lost},
-    report::{CopyRow, DiskRow, GroupReport, OpenRow, TagRow, expect_none_away, rows, view},
+    report::{CopyRow, DiskRow, GroupReport, OpenRow, TagRow, rows, view},
     sync::sync,
     view::View,
 };
@@ -158,11 +158,9 @@ impl Place {
     /// What volumes may still take of a group's disks: those that may be used.
     ///
     /// # Errors
-    /// As for [`Place::look`], and while a disk is away, as LVM makes and grows nothing then.
+    /// As for [`Place::look`].
     pub fn room(&self, stripes: u32) -> Result<Bytes> {
-        let disks = self.disk_rows()?;
-        expect_none_away(&disks)?;
-        let usable = disks.into_iter();
+        let usable = self.disk_rows()?.into_iter();
         let usable = usable.filter(|disk| !disk.pv_allocatable.is_empty());
         let free = usable.map(|disk| disk.pv_free).collect();
         Ok(Bytes(spread(free, stripes)))
@@ -180,7 +178,7 @@ impl Place {
 
     /// A row for each disk of this group. `pvs` would read the disks of all groups, and fail for one
     /// that is none of ours.
-    pub(super) fn disk_rows(&self) -> Result<Vec<DiskRow>> {
+    fn disk_rows(&self) -> Result<Vec<DiskRow>> {
         self.ask("vgs", DiskRow::FIELDS, &[], &self.group)
     }
 

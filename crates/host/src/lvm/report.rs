@@ -242,21 +242,6 @@ impl DiskRow {
     pub(super) const FIELDS: &str = "pv_free,pv_name,pv_allocatable,pv_missing,vg_uuid";
 }
 
-/// That no disk of a group is away, or counts as missing.
-pub(super) fn expect_none_away(disks: &[DiskRow]) -> Result<()> {
-    let away = disks.iter().filter(|disk| !disk.pv_missing.is_empty());
-    match away.count() {
-        0 => Ok(()),
-        away => Err(Error::new(
-            ErrorKind::Busy,
-            format!(
-                "{away} of {} disks of the volume group are away; attach them, or where lvm does not use one that is back, `vgextend --restoremissing`; where one is lost for good, repair (`lvconvert --repair`) or remove what lies on it, and take it out with `vgreduce --removemissing`",
-                disks.len()
-            ),
-        )),
-    }
-}
-
 /// One row of `pvs` for each disk that LVM does not use because another has its identity.
 #[derive(Debug, Deserialize)]
 pub(super) struct CopyRow {

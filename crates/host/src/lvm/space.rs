@@ -1,6 +1,6 @@
 //! How much volumes may take.
 
-use super::{Layout, Percent, Place, ThinPool, View, report::expect_none_away};
+use super::{Layout, Percent, Place, ThinPool, View};
 use crate::Reserve;
 use flexvol_sdk::{Bytes, Error, ErrorKind, Result};
 
@@ -62,11 +62,8 @@ impl Place {
 
     fn left(&self, pool: Option<ThinPool>, view: &View, rules: &Rules) -> Result<Bytes> {
         let reserve = rules.reserve.of(view.size);
-        let pool = pool.map(usable).transpose()?;
-        if pool.is_some() {
-            expect_none_away(&self.disk_rows()?)?;
-        }
-        let free = match pool {
+        view.disks.expect_none_away()?;
+        let free = match pool.map(usable).transpose()? {
             None => self.room(rules.layout.stripes)?,
             Some(pool) if rules.overcommit => unwritten(view.size, &pool)?,
             Some(_) => {

@@ -3,6 +3,7 @@
 use super::{Allocation, Pool, Reserve, sync};
 use crate::{
     VolumeId,
+    deadline::Deadline,
     fs::{
         attribute::{self, MARK},
         confine,
@@ -22,8 +23,7 @@ use std::{
     io,
     os::{fd::AsFd, unix::fs::MetadataExt},
     path::{Path, PathBuf},
-    thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 /// A file on the pool's file system that may become a volume. Nobody else has it open.
@@ -107,14 +107,13 @@ impl Stray {
 
     /// The same, but a loop device that has been given up may stay for as long as somebody looks at it.
     fn wait_to_be_alone(&self) -> Result<()> {
-        let until = Instant::now() + LOOKING;
-        while let Err(error) = self.expect_alone() {
-            if Instant::now() >= until {
-                return Err(error);
+        let mut deadline = Deadline::after(LOOKING);
+        loop {
+            match self.expect_alone() {
+                Err(_) if deadline.pause() => {}
+                result => return result,
             }
-            thread::sleep(Duration::from_millis(10));
         }
-        Ok(())
     }
 }
 

@@ -4,7 +4,7 @@ use super::{Allocation, Pool, id::ID_FILE};
 use crate::{
     DeviceNumber,
     deadline::Deadline,
-    fs::confine,
+    fs::{confine, takes_no_writes},
     lock::{self, PoolGuard},
     mount,
 };
@@ -113,10 +113,7 @@ impl Pool {
     pub(crate) fn expect_not_read_only(&self) -> Result<()> {
         let mount = mount::of(&self.volumes)?;
         if mount.is_some_and(|mount| mount.superblock_read_only || mount.takes_no_writes) {
-            return Err(Error::new(
-                ErrorKind::Storage,
-                "the pool's file system takes no writes; look into the kernel's log on the node, and at how it is mounted",
-            ));
+            return Err(takes_no_writes());
         }
         Ok(())
     }

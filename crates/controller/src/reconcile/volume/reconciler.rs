@@ -57,7 +57,7 @@ async fn steps(context: &Context, name: &str) -> Result<Outcome> {
     live.away = away(&context.client, &context.nodes, &live, &context.ours).await?;
     let node_volume = live.node_volume.as_ref();
     live.stalled = node_volume.and_then(|node_volume| context.nodes.stalls(node_volume));
-    live.late = node_volume.and_then(|node_volume| context.nodes.is_late(node_volume));
+    live.late = node_volume.and_then(|node_volume| context.nodes.why_late(node_volume));
     if let Some(claim) = live
         .claim
         .as_ref()

@@ -136,6 +136,7 @@ pub(in crate::lvm) fn disks() -> Disks {
         prefix: format!("LVM-{GROUP}"),
         paths: Vec::new(),
         own: [0, 2].map(|minor| DeviceNumber { major: 8, minor }).into(),
+        away: 0,
         complete: true,
     }
 }
