@@ -52,7 +52,7 @@ pub struct Adopt {
 impl Adopt {
     pub fn run(self, here: &Installed) -> Result<()> {
         let chosen = self.configured.choose(here)?;
-        let place = self.cluster.place(&chosen)?;
+        let target = self.cluster.target(&chosen)?;
         let mut adoption = Adoption::of(&self.file, self.name.clone(), &self.namespace);
         adoption.size = self.size;
         adoption.format = self.format;
@@ -68,7 +68,7 @@ impl Adopt {
         };
         let volume = adopted.volume;
         self.output.print(
-            &place,
+            &target,
             &format!("Volume {} of {} {what}.", self.name, volume.size),
             &Described {
                 name: self.name.as_str(),

@@ -64,7 +64,7 @@ impl Create {
     pub fn run(self, here: &Installed) -> Result<()> {
         let chosen = self.configured.choose(here)?;
         // Before anything is made: what cannot be printed afterwards helps nobody.
-        let place = self.cluster.place(&chosen)?;
+        let target = self.cluster.target(&chosen)?;
         let inventory = chosen.upkeep()?;
         let subject = Subject::Name(self.name.clone());
         let existing = match inventory.find(&subject) {
@@ -118,7 +118,7 @@ impl Create {
             None => "was made",
         };
         self.output.print(
-            &place,
+            &target,
             &format!("Volume {} of {} {what}.", self.name, made.size),
             &Described {
                 name: self.name.as_str(),
@@ -135,21 +135,21 @@ impl Output {
     /// Prints what Kubernetes needs to use a volume.
     pub fn print(
         &self,
-        place: &manifest::Place,
+        target: &manifest::ClusterTarget,
         remark: &str,
         volume: &Described<'_>,
     ) -> Result<()> {
         let mut remarks = vec![remark.to_owned()];
         let mut objects = Vec::new();
         if self.with_storage_class {
-            objects.push(place.storage_class());
+            objects.push(target.storage_class());
         } else {
             remarks.push(
                 "The claim grows only if its storage class exists and allows it; print one with\n--with-storage-class."
                     .to_owned(),
             );
         }
-        objects.extend([place.persistent_volume(volume), place.claim(volume)]);
+        objects.extend([target.persistent_volume(volume), target.claim(volume)]);
         manifest::print_all(self.output, &remarks, &objects)
     }
 }

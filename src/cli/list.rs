@@ -88,7 +88,7 @@ impl List {
         match self.output {
             Output::Table => print_table(&pools)?,
             Output::Json => print_json(driver.as_ref(), &pools)?,
-            Output::Pv => print_persistent_volumes(&self.cluster.place(&chosen)?, &pools)?,
+            Output::Pv => print_persistent_volumes(&self.cluster.target(&chosen)?, &pools)?,
         }
         let failed = pools.iter().filter_map(|(name, volumes)| {
             let error = volumes.as_ref().err()?;
@@ -201,7 +201,7 @@ fn print_json(driver: &dyn Inventory, pools: &Pools) -> Result<()> {
     print(format_args!("{all:#}"))
 }
 
-fn print_persistent_volumes(place: &manifest::Place, pools: &Pools) -> Result<()> {
+fn print_persistent_volumes(target: &manifest::ClusterTarget, pools: &Pools) -> Result<()> {
     let mut remarks = vec![
         "claimRef names a claim after its volume; correct it where the claim was called otherwise."
             .to_owned(),
@@ -213,7 +213,7 @@ fn print_persistent_volumes(place: &manifest::Place, pools: &Pools) -> Result<()
     {
         match found {
             Ok(found) => match described(found) {
-                Ok(volume) => objects.push(place.persistent_volume(&volume)),
+                Ok(volume) => objects.push(target.persistent_volume(&volume)),
                 Err(why) => remarks.push(format!("left out: volume {}, {why}", found.id)),
             },
             Err((id, error)) => {

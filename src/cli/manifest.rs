@@ -46,7 +46,7 @@ pub struct Described<'a> {
 
 /// The cluster's side, complete.
 #[derive(Debug)]
-pub struct Place {
+pub struct ClusterTarget {
     node: String,
     driver: DriverName,
     storage_class: String,
@@ -63,7 +63,7 @@ pub fn namespace(text: &str) -> Result<String, String> {
 
 impl Cluster {
     /// Fills in what was left out.
-    pub fn place(&self, chosen: &Chosen) -> Result<Place> {
+    pub fn target(&self, chosen: &Chosen) -> Result<ClusterTarget> {
         let Some(driver) = chosen.name() else {
             bail!("the driver's name in Kubernetes is not known here; say --driver vendor/driver");
         };
@@ -74,7 +74,7 @@ impl Cluster {
                 .trim()
                 .to_lowercase(),
         };
-        Ok(Place {
+        Ok(ClusterTarget {
             node,
             driver: driver.clone(),
             storage_class: self.storage_class.clone(),
@@ -82,7 +82,7 @@ impl Cluster {
     }
 }
 
-impl Place {
+impl ClusterTarget {
     pub fn persistent_volume(&self, volume: &Described<'_>) -> Value {
         let mut source = json!({
             "driver": self.driver.to_string(),

@@ -5,7 +5,7 @@ use crate::backends::is_name_for_lvm;
 use anyhow::{Context, Result, bail};
 use clap::Subcommand;
 use flexvol_storage::host::{
-    lvm::Place,
+    lvm::GroupOrThinPool,
     pool::{Pool, Rules},
 };
 use std::{
@@ -54,14 +54,14 @@ impl Verb {
             replace,
         } = self;
         match (path, group) {
-            (_, Some(group)) => init_group(&Place { group, thin_pool }, replace),
+            (_, Some(group)) => init_group(&GroupOrThinPool { group, thin_pool }, replace),
             (Some(path), None) => init_directory(&path),
             (None, None) => bail!("name a directory, or a group with --group"),
         }
     }
 }
 
-fn init_group(place: &Place, replace: bool) -> Result<()> {
+fn init_group(place: &GroupOrThinPool, replace: bool) -> Result<()> {
     let (id, made) = place
         .init(replace)
         .with_context(|| format!("make {place} a pool"))?;

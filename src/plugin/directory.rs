@@ -32,7 +32,7 @@ pub struct PluginDir {
 }
 
 /// Where a process looks for drivers, as seen from here.
-enum Place {
+enum Location {
     Here(PluginDir),
     /// In files that are not ours; why that is an error if there is no other.
     Elsewhere(anyhow::Error),
@@ -72,10 +72,10 @@ impl PluginDir {
         let mut elsewhere = None;
         for process in callers {
             match PluginDir::of(process)? {
-                Place::Here(dir) if found.iter().any(|known| known.path == dir.path) => {}
-                Place::Here(dir) => found.push(dir),
+                Location::Here(dir) if found.iter().any(|known| known.path == dir.path) => {}
+                Location::Here(dir) => found.push(dir),
                 // Other clusters may have whole nodes in containers of this machine.
-                Place::Elsewhere(error) => elsewhere = elsewhere.or(Some(error)),
+                Location::Elsewhere(error) => elsewhere = elsewhere.or(Some(error)),
             }
         }
         match (found.is_empty(), elsewhere) {
@@ -86,7 +86,7 @@ impl PluginDir {
     }
 
     /// Where a process looks, and whether that is the directory of this path here too.
-    fn of(process: &Process) -> Result<Place> {
+    fn of(process: &Process) -> Result<Location> {
         let who = format!("{} (process {})", process.component.as_str(), process.pid);
         let path = &process.plugin_dir;
         let identity = |path: &Path| match fs::metadata(path) {
@@ -101,12 +101,12 @@ impl PluginDir {
         let ours = identity(path)?;
         let same = identity(&process.path_from_here(path))? == ours;
         if !same || (ours.is_none() && !has_this_root) {
-            return Ok(Place::Elsewhere(anyhow!(
+            return Ok(Location::Elsewhere(anyhow!(
                 "{who} looks into {}, which is another directory there than here; mount its directory into this container and name it with --plugin-dir",
                 path.display()
             )));
         }
-        Ok(Place::Here(PluginDir {
+        Ok(Location::Here(PluginDir {
             path: path.clone(),
             known_from: who,
         }))

@@ -16,7 +16,7 @@ use std::{
 pub(super) const EXECUTABLE: u32 = 0o755;
 
 /// How long one installation waits for another, which takes milliseconds and runs `init` once.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// One installation at a time in a plugin directory.
 pub(super) fn lock(plugin_dir: &Path) -> Result<File> {
@@ -26,7 +26,7 @@ pub(super) fn lock(plugin_dir: &Path) -> Result<File> {
     loop {
         match directory.try_lock() {
             Ok(()) => return Ok(directory),
-            Err(TryLockError::WouldBlock) if started.elapsed() < PATIENCE => {
+            Err(TryLockError::WouldBlock) if started.elapsed() < TIMEOUT => {
                 thread::sleep(Duration::from_millis(50));
             }
             Err(TryLockError::WouldBlock) => {

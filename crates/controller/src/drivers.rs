@@ -8,7 +8,7 @@ use crate::api::well_known::is_object_name;
 use std::{collections::HashSet, fmt, str::FromStr};
 
 /// The longest name of a `CSIDriver` (`ValidateCSIDriverName` in `pkg/apis/core/validation`).
-const LONGEST: usize = 63;
+const MAX_LENGTH: usize = 63;
 
 /// A driver of ours, as `vendor/driver` or `vendor/driver=provisioner`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -113,7 +113,7 @@ impl FromStr for Driver {
         let Some((name, provisioner)) = text.split_once('=') else {
             return Ok(Driver::named(text));
         };
-        if provisioner.len() > LONGEST || !is_object_name(provisioner) {
+        if provisioner.len() > MAX_LENGTH || !is_object_name(provisioner) {
             return Err(NoProvisioner(provisioner.to_owned()));
         }
         Ok(Driver {
@@ -147,7 +147,7 @@ impl fmt::Display for NoProvisioner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{:?} cannot be the name of a CSIDriver; say up to {LONGEST} lower-case letters, digits, dots and dashes",
+            "{:?} cannot be the name of a CSIDriver; say up to {MAX_LENGTH} lower-case letters, digits, dots and dashes",
             self.0
         )
     }
@@ -202,7 +202,7 @@ mod tests {
 
     #[test]
     fn a_name_that_no_csidriver_can_have_is_refused() {
-        let long = "n".repeat(LONGEST + 1);
+        let long = "n".repeat(MAX_LENGTH + 1);
         for name in ["", "a/b", "Disk", "-disk", &long] {
             let refused = driver(&format!("a/b={name}")).unwrap_err().to_string();
             assert!(refused.contains(&format!("{name:?}")), "{refused}");

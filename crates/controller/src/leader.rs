@@ -50,7 +50,7 @@ impl Term {
     /// Requests that were begun before this are answered, or given up, while the lease lasts.
     fn renew_deadline(self) -> Duration {
         self.lasts()
-            .saturating_sub(crate::client::timeouts::PATIENCE + Duration::from_secs(1))
+            .saturating_sub(crate::client::timeouts::TIMEOUT + Duration::from_secs(1))
     }
 
     fn retry_period(self) -> Duration {
@@ -256,7 +256,7 @@ mod tests {
     fn a_leader_that_cannot_renew_ends_before_others_may_lead() {
         for seconds in [0, 6, 15, 60] {
             let term = Term::new(seconds);
-            let last_write = term.renew_deadline() + crate::client::timeouts::PATIENCE;
+            let last_write = term.renew_deadline() + crate::client::timeouts::TIMEOUT;
             assert!(last_write < term.lasts(), "{seconds}");
             assert!(term.retry_period() < term.renew_deadline(), "{seconds}");
         }

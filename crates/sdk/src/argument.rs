@@ -10,7 +10,7 @@ use std::{
 };
 
 /// What the kernel passes in one argument (`MAX_ARG_STRLEN`).
-const LONGEST: usize = 128 << 10;
+const MAX_LENGTH: usize = 128 << 10;
 
 const FS_TYPE: &str = "kubernetes.io/fsType";
 const READ_WRITE: &str = "kubernetes.io/readwrite";
@@ -39,7 +39,7 @@ impl Argument {
         let text = text
             .to_str()
             .ok_or_else(|| Error::invalid("the JSON argument is not UTF-8"))?;
-        if text.len() > LONGEST {
+        if text.len() > MAX_LENGTH {
             return Err(Error::invalid("the JSON argument is longer than 128 KiB"));
         }
         // Serde's texts quote what they met, so only the place of a mistake is taken from them.

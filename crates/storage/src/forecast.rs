@@ -5,6 +5,7 @@ use crate::{
     decide::{Next, Step, decide},
     mark::{Format, State},
     observed::{Content, DeviceState, Goal, Observed, TargetState},
+    reconcile::MAX_STEPS,
 };
 use flexvol_host::Uuid;
 use flexvol_sdk::{Bytes, ErrorKind};
@@ -41,9 +42,6 @@ pub enum Ending {
     Open,
 }
 
-/// Longer than any way there is; a forecast that goes round in circles is cut.
-const MOST_STEPS: usize = 24;
-
 impl Forecast {
     pub(crate) fn refused(kind: ErrorKind, why: String) -> Self {
         Forecast {
@@ -55,7 +53,7 @@ impl Forecast {
 
 pub(crate) fn forecast(mut prospect: Prospect, goal: &Goal) -> Forecast {
     let mut steps: Vec<Step> = Vec::new();
-    while steps.len() < MOST_STEPS {
+    while steps.len() < MAX_STEPS {
         let step = match decide(&prospect.seen, goal) {
             Next::Reached => {
                 return Forecast {

@@ -45,7 +45,7 @@ impl Reached {
 
 /// More steps than any way from one state to another has; the longest one is known from the
 /// exploration in `tests/decide`.
-const MOST_STEPS: usize = 24;
+pub(crate) const MAX_STEPS: usize = 24;
 
 /// Brings the world to `goal`.
 ///
@@ -53,7 +53,7 @@ const MOST_STEPS: usize = 24;
 /// What [`decide`] refuses, and what a step or an observation could not do.
 pub fn reconcile(world: &mut dyn World, goal: &Goal) -> Result<Reached> {
     let (mut changed, mut growth_refused) = (false, false);
-    for _ in 0..MOST_STEPS {
+    for _ in 0..MAX_STEPS {
         let seen = Observed {
             growth_refused,
             ..world.observe(goal)?

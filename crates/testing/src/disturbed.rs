@@ -65,7 +65,7 @@ const OF_THE_RUNTIME: &[&str] = &[
 ];
 
 /// How long a callout may take, whatever happens to it.
-const PATIENCE: u64 = 60;
+const TIMEOUT: u64 = 60;
 
 /// A callout that is disturbed, repeated, and undone, over and over.
 ///
@@ -212,7 +212,7 @@ impl<S> Disturbed<'_, S> {
             self.formats || !traced.formatted(),
             "{when}: a file system was made over one that is ready: {call}"
         );
-        let patience = PATIENCE * u64::from(patience());
+        let patience = TIMEOUT * u64::from(patience());
         assert!(call.took.as_secs() < patience, "{when}: too long: {call}");
         // Now and then the kernel has done the call all the same, and strace says so in the midst of the answer.
         if !traced.is_harmed() || call.to_string().contains("strace: Failed to tamper") {

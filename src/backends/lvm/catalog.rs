@@ -9,14 +9,14 @@ use flexvol_storage::{
     Catalog, ManagedBackend, VolumeId,
     host::{
         PoolId,
-        lvm::{self, Names, Place},
+        lvm::{self, GroupOrThinPool, Names},
     },
     sdk::{Handle, Result, VolumeName},
 };
 
 impl Group {
     pub(super) fn names(&self) -> Result<Names> {
-        Place::names(self.facts()?.id()?)
+        GroupOrThinPool::names(self.facts()?.id()?)
     }
 
     /// The volume whose mark has this name. A mark that cannot be read is in nobody's way but its

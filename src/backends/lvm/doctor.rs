@@ -10,7 +10,7 @@ use flexvol_storage::{
     host::{
         exec::Tool,
         kernel,
-        lvm::{Percent, Place, ThinPool, Which},
+        lvm::{GroupOrThinPool, Percent, ThinPool, Which},
     },
     sdk::ErrorKind,
 };
@@ -129,7 +129,7 @@ fn of_pool(about: String, group: &LvmKeys) -> Check {
         }
         Err(error) => return Check::fail(about, error.report(), "see `vgs`"),
     }
-    let available = Place::names(id).and_then(|names| {
+    let available = GroupOrThinPool::names(id).and_then(|names| {
         // An inactive thin pool is asked by being active for a moment, which another one would end.
         let _lock = names.lock()?;
         place.available(&view, &group.rules)

@@ -4,7 +4,7 @@ use crate::backends::keys::{Keys, quoted, reserve, written_reserve};
 use flexvol_storage::{
     host::{
         Reserve,
-        lvm::{Layout, Place, Rules},
+        lvm::{GroupOrThinPool, Layout, Rules},
     },
     sdk::Bytes,
 };
@@ -16,7 +16,7 @@ use std::path::PathBuf;
 #[serde(try_from = "Written")]
 pub struct LvmKeys {
     /// Which one, made a pool by `flexvol pool init`.
-    pub place: Place,
+    pub place: GroupOrThinPool,
     /// How it may be used.
     pub rules: Rules,
     /// Volumes that nobody uses have no device.
@@ -92,7 +92,7 @@ impl TryFrom<Written> for LvmKeys {
         // file system. A thin pool whose last block is promised has none for its metadata's growth.
         let usual = Reserve::Percent(if is_thin { 5 } else { 0 });
         Ok(LvmKeys {
-            place: Place {
+            place: GroupOrThinPool {
                 group: written.group.0,
                 thin_pool: written.thin_pool.map(|name| name.0),
             },

@@ -19,7 +19,7 @@ use flexvol_storage::{
     host::{
         block::probe,
         lock::PoolGuard,
-        lvm::{self, LogicalVolume, Place, View, Which, unsynced},
+        lvm::{self, GroupOrThinPool, LogicalVolume, View, Which, unsynced},
     },
     mark::State,
     sdk::{Bytes, Capabilities, Error, ErrorKind, Options, Result},
@@ -30,7 +30,7 @@ use tags::{GROWN_FROM, UNFINISHED, grown_from, has_state, is_unfinished, mark_of
 
 /// A volume group, or a thin pool, that volumes are carved from.
 struct Group {
-    place: Place,
+    place: GroupOrThinPool,
     keys: LvmKeys,
     /// What LVM said last, about one volume or all. Asking costs a program, so it is asked again
     /// only when something may have changed: this process has had LVM change something, or does not know
@@ -143,7 +143,11 @@ impl Group {
     }
 
     /// Changes what LVM keeps of a volume on its disks, durably.
-    fn commit<T>(&self, volume: &VolumeId, change: impl FnOnce(&Place) -> Result<T>) -> Result<T> {
+    fn commit<T>(
+        &self,
+        volume: &VolumeId,
+        change: impl FnOnce(&GroupOrThinPool) -> Result<T>,
+    ) -> Result<T> {
         unsynced::note(volume)?;
         let changed = change(&self.place);
         match &changed {

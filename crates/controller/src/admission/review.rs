@@ -26,7 +26,7 @@ pub struct Update<K> {
 
 /// A question has an object twice, and no object that etcd takes is larger than a mebibyte and a half. What is longer
 /// passes without being judged.
-const LONGEST: usize = 4 << 20;
+const MAX_LENGTH: usize = 4 << 20;
 
 /// How much of a question is kept while it arrives, whatever its author wrote into it. What is judged is seldom a
 /// tenth of that, and becomes twenty times as large in memory.
@@ -101,7 +101,7 @@ where
             continue;
         };
         length += part.as_ref().len();
-        ensure!(length <= LONGEST, "the question is too long");
+        ensure!(length <= MAX_LENGTH, "the question is too long");
         kept.append(&mut prune.next(part.as_ref())?);
         // Between values there may be any number of spaces.
         ensure!(
@@ -301,7 +301,7 @@ mod tests {
             "{},".repeat(KEPT),
             format!(r#"{{"request":{}"#, "[".repeat(KEPT)),
             format!(r#"{{"request":{{{}"#, r#""uid":"u","#.repeat(KEPT)),
-            format!(r#"{{"other":"{}"}}"#, "x".repeat(LONGEST)),
+            format!(r#"{{"other":"{}"}}"#, "x".repeat(MAX_LENGTH)),
         ] {
             assert!(kept(&CLAIM, &too_large).await.is_err());
         }

@@ -12,7 +12,7 @@ use super::{
 use crate::{
     client::error_message,
     drivers::ServedDrivers,
-    server::listener::{Place, accept},
+    server::listener::{ConnectionSlot, accept},
     support::{log, metrics::Metrics},
 };
 use anyhow::{Context, Result};
@@ -48,7 +48,7 @@ use tokio_rustls::{
 
 /// How long a question may take, with its turn: the API server waits for three seconds
 /// (`deploy/cluster/webhooks.yaml`).
-const PATIENCE: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How many connections there are at most.
 const PLACES: usize = 64;
@@ -142,12 +142,12 @@ pub fn serve(address: SocketAddr, shown: Arc<Shown>, judge: Judge) -> Result<()>
         .with_no_client_auth()
         .with_cert_resolver(shown);
     let acceptor = TlsAcceptor::from(Arc::new(config));
-    accept(address, PLACES, move |stream, place| {
-        connected(acceptor.clone(), stream, judge.clone(), place)
+    accept(address, PLACES, move |stream, slot| {
+        connected(acceptor.clone(), stream, judge.clone(), slot)
     })
 }
 
-async fn connected(acceptor: TlsAcceptor, stream: TcpStream, judge: Judge, place: Place) {
+async fn connected(acceptor: TlsAcceptor, stream: TcpStream, judge: Judge, slot: ConnectionSlot) {
     let until = Instant::now() + FIRST;
     let Ok(Ok(stream)) = timeout_at(until, acceptor.accept(stream)).await else {
         return;
@@ -156,9 +156,9 @@ async fn connected(acceptor: TlsAcceptor, stream: TcpStream, judge: Judge, place
     let begun = Arc::clone(&first);
     let service = service_fn(move |request: Request<Incoming>| {
         begun.notify_one();
-        place.asks();
-        let (judge, place) = (judge.clone(), place.clone());
-        async move { Ok::<_, Infallible>(judge.asked(request, &place).await) }
+        slot.asks();
+        let (judge, slot) = (judge.clone(), slot.clone());
+        async move { Ok::<_, Infallible>(judge.asked(request, &slot).await) }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -175,8 +175,8 @@ async fn connected(acceptor: TlsAcceptor, stream: TcpStream, judge: Judge, place
 }
 
 impl Judge {
-    async fn asked(&self, request: Request<Incoming>, place: &Place) -> Response<String> {
-        let until = Instant::now() + PATIENCE;
+    async fn asked(&self, request: Request<Incoming>, slot: &ConnectionSlot) -> Response<String> {
+        let until = Instant::now() + TIMEOUT;
         let path = request.uri().path().to_owned();
         let needed = match path.as_str() {
             "/claims" => &review::CLAIM,
@@ -186,7 +186,7 @@ impl Judge {
         let question = timeout_at(until, question).await;
         match question.unwrap_or_else(|_| Err(anyhow::anyhow!("the question did not arrive"))) {
             Ok(question) => {
-                let _answering = place.answers();
+                let _answering = slot.answers();
                 self.answer(&path, &question, until).await
             }
             Err(error) => plain(StatusCode::BAD_REQUEST, &format!("{error:#}\n")),

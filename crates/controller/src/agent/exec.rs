@@ -44,7 +44,7 @@ pub fn deadline(seconds: u64) -> Duration {
 }
 
 /// No reply is longer.
-const LONGEST: u64 = 64 << 10;
+const MAX_LENGTH: u64 = 64 << 10;
 
 /// Where a node's drivers are, and how they are reached.
 #[derive(Clone, Debug)]
@@ -188,7 +188,7 @@ impl Drivers {
 async fn read(from: Option<impl AsyncRead + Unpin>) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     if let Some(mut from) = from {
-        let mut first = (&mut from).take(LONGEST);
+        let mut first = (&mut from).take(MAX_LENGTH);
         first.read_to_end(&mut bytes).await?;
         // A driver that says more must not wait for a reader.
         tokio::io::copy(&mut from, &mut tokio::io::sink()).await?;

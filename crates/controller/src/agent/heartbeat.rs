@@ -34,7 +34,7 @@ use tokio::{
 pub const HEARTBEAT: Duration = Duration::from_secs(60);
 
 /// A driver that takes longer to say what it can do, or has room for, does not answer: others wait.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How soon after the node's storage has changed.
 const SOON: Duration = Duration::from_secs(1);
@@ -227,7 +227,7 @@ impl Heartbeat {
             ..StorageNodeStatus::default()
         };
         let drivers = Drivers {
-            deadline: self.drivers.deadline.min(PATIENCE),
+            deadline: self.drivers.deadline.min(TIMEOUT),
             ..self.drivers.clone()
         };
         let (mut hang, mut missing) = (HashSet::new(), BTreeMap::new());

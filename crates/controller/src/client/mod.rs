@@ -32,7 +32,7 @@ use kube::{
 };
 use middleware::{Counted, Shared};
 use std::{path::Path, sync::Arc, time::Duration};
-use timeouts::PATIENCE;
+use timeouts::TIMEOUT;
 use tower::{BoxError, ServiceBuilder};
 
 /// Connects as a kubeconfig says, or, without one, as pods of the cluster do.
@@ -78,7 +78,7 @@ async fn open(kubeconfig: Option<&Path>, shared: Shared) -> Result<Client> {
     let mut connector = HttpConnector::new_with_resolver(Getent);
     connector.enforce_http(false);
     connector.set_nodelay(true);
-    connector.set_connect_timeout(Some(PATIENCE));
+    connector.set_connect_timeout(Some(TIMEOUT));
     // A watch says nothing for minutes: this notices that the other side has gone.
     connector.set_keepalive(Some(Duration::from_secs(20)));
     connector.set_keepalive_interval(Some(Duration::from_secs(5)));

@@ -4,6 +4,9 @@ use kube::{Api, api::ListParams};
 use serde::de::DeserializeOwned;
 use std::fmt::Debug;
 
+/// The objects that a command reads at a time.
+pub(crate) const PAGE_SIZE: u32 = 500;
+
 /// Shows each object of a list; `page` says of which, and how many are read at a time.
 ///
 /// # Errors

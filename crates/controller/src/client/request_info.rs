@@ -31,16 +31,16 @@ impl Sort {
             pairs.find(|(name, _)| *name == key).map(|(_, value)| value)
         };
         let reads = *request.method() == Method::GET;
-        let place = Place::of(request.uri().path());
+        let resource = ResourcePath::of(request.uri().path());
         let is = |group: &str, plural: &str| {
-            place
+            resource
                 .as_ref()
-                .is_some_and(|place| (place.group, place.plural) == (group, plural))
+                .is_some_and(|resource| (resource.group, resource.plural) == (group, plural))
         };
         let lease = is("coordination.k8s.io", "leases");
         let asks_for = if matches!(asks("watch"), Some("true" | "1")) {
             Asks::Watch
-        } else if reads && place.as_ref().is_some_and(|place| place.all) {
+        } else if reads && resource.as_ref().is_some_and(|resource| resource.all) {
             Asks::List
         } else {
             Asks::One
@@ -53,8 +53,8 @@ impl Sort {
             Asks::List => Limits::MANY,
             Asks::One => Limits::ONE,
         };
-        let needed = place.as_ref().map_or_else(fields::unknown, |place| {
-            fields::needed(place.group, place.plural, asks_for)
+        let needed = resource.as_ref().map_or_else(fields::unknown, |resource| {
+            fields::needed(resource.group, resource.plural, asks_for)
         });
         Sort {
             limits,
@@ -68,14 +68,14 @@ impl Sort {
 
 /// What a path is about: `/api/v1/[namespaces/N/]PLURAL…` or `/apis/GROUP/VERSION/…`
 /// (`RequestInfoFactory` in `apiserver/pkg/endpoints/request`). Names in it may be anything.
-struct Place<'a> {
+struct ResourcePath<'a> {
     group: &'a str,
     plural: &'a str,
     /// No object is named.
     all: bool,
 }
 
-impl<'a> Place<'a> {
+impl<'a> ResourcePath<'a> {
     fn of(path: &'a str) -> Option<Self> {
         let mut parts = path.strip_prefix('/')?.split('/');
         let group = match parts.next()? {
@@ -86,7 +86,7 @@ impl<'a> Place<'a> {
         parts.next()?;
         let plural = parts.next()?;
         let in_namespace = (plural == "namespaces").then(|| parts.nth(1)).flatten();
-        Some(Place {
+        Some(ResourcePath {
             group,
             plural: in_namespace.unwrap_or(plural),
             all: parts.next().is_none(),

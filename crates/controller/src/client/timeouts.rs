@@ -13,7 +13,7 @@ use tower::BoxError;
 
 /// How long a request about one object may take. Together with the time in which the lease is
 /// renewed it stays below the time after which others take it.
-pub const PATIENCE: Duration = Duration::from_secs(4);
+pub const TIMEOUT: Duration = Duration::from_secs(4);
 
 /// The same for many objects: the API server gives up by itself after a minute (`--request-timeout`),
 /// and whoever does so earlier begins a list of many pages anew.
@@ -28,8 +28,8 @@ pub(crate) struct Limits {
 
 impl Limits {
     pub const ONE: Limits = Limits {
-        begin: PATIENCE,
-        end: Some(PATIENCE),
+        begin: TIMEOUT,
+        end: Some(TIMEOUT),
     };
 
     pub const MANY: Limits = Limits {

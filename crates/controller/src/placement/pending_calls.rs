@@ -22,14 +22,14 @@ pub(super) const LONG: Duration = Duration::from_secs(60);
 const REMEMBERED: Duration = Duration::from_secs(3600);
 
 /// A node, and a driver.
-type Place = (String, String);
+type NodeDriver = (String, String);
 
 /// What is waited for.
 #[derive(Debug, Default)]
 pub(super) struct PendingCalls {
-    calls: BTreeMap<Place, Calls>,
+    calls: BTreeMap<NodeDriver, Calls>,
     /// Where each open NodeVolume is, by its name: while a watch was broken it may have been made anew elsewhere.
-    places: BTreeMap<String, Place>,
+    node_drivers: BTreeMap<String, NodeDriver>,
 }
 
 /// The calls of one driver on one node.
@@ -62,12 +62,16 @@ struct Open {
 impl PendingCalls {
     /// A NodeVolume is there, as seen.
     pub fn seen(&mut self, node_volume: &NodeVolume) {
-        let place = (
+        let node_driver = (
             node_volume.spec.node.clone(),
             node_volume.spec.driver.clone(),
         );
         let name = node_volume.name_any();
-        if self.places.get(&name).is_some_and(|known| *known != place) {
+        if self
+            .node_drivers
+            .get(&name)
+            .is_some_and(|known| *known != node_driver)
+        {
             self.close(&name);
         }
         let status = node_volume.status.clone().unwrap_or_default();
@@ -75,7 +79,7 @@ impl PendingCalls {
         let callout = next_callout(&node_volume.spec, &status);
         if callout == Callout::Nothing {
             self.done(
-                &place,
+                &node_driver,
                 &name,
                 node_volume.spec.state == StorageState::Present,
             );
@@ -87,11 +91,11 @@ impl PendingCalls {
         let problem = status.error.filter(|_| answered);
         let uncertain = problem.map(|problem| problem.class() == ErrorClass::Uncertain);
         if uncertain == Some(false) && !is_unmade {
-            self.done(&place, &name, callout != Callout::Delete);
+            self.done(&node_driver, &name, callout != Callout::Delete);
             return;
         }
-        self.places.insert(name.clone(), place.clone());
-        let calls = self.calls.entry(place).or_default();
+        self.node_drivers.insert(name.clone(), node_driver.clone());
+        let calls = self.calls.entry(node_driver).or_default();
         calls.uncertain |= uncertain == Some(true);
         let before = calls.open.get(&name);
         // What was answered before is no answer since.
@@ -187,20 +191,20 @@ impl PendingCalls {
     /// What is known of a node is forgotten with it.
     pub fn forget(&mut self, node: &str) {
         self.calls.retain(|(of, _), _| of != node);
-        self.places.retain(|_, (of, _)| of != node);
+        self.node_drivers.retain(|_, (of, _)| of != node);
     }
 
     /// Whether a NodeVolume was waited for, which is not any more.
     fn close(&mut self, name: &str) -> bool {
-        let place = self.places.remove(name);
-        let calls = place.and_then(|place| self.calls.get_mut(&place));
+        let node_driver = self.node_drivers.remove(name);
+        let calls = node_driver.and_then(|node_driver| self.calls.get_mut(&node_driver));
         calls.is_some_and(|calls| calls.open.remove(name).is_some())
     }
 
     /// The node has answered. A volume that it made or grew tells that others can be had, too; a deletion does not.
-    fn done(&mut self, place: &Place, name: &str, tells: bool) {
+    fn done(&mut self, node_driver: &NodeDriver, name: &str, tells: bool) {
         let was_open = self.close(name);
-        let Some(calls) = self.calls.get_mut(place) else {
+        let Some(calls) = self.calls.get_mut(node_driver) else {
             return;
         };
         // What was answered before is no answer since.
@@ -211,7 +215,7 @@ impl PendingCalls {
             calls.done = Some(Instant::now());
         }
         if calls.is_empty() {
-            self.calls.remove(place);
+            self.calls.remove(node_driver);
         }
     }
 

@@ -30,7 +30,7 @@ const AT_ONCE: usize = 16;
 
 /// One of a port's places, of whoever is connected.
 #[derive(Clone, Debug)]
-pub(crate) struct Place(Arc<Mutex<Use>>);
+pub(crate) struct ConnectionSlot(Arc<Mutex<Use>>);
 
 #[derive(Debug)]
 struct Use {
@@ -40,11 +40,11 @@ struct Use {
 }
 
 /// While this is held something is being answered.
-pub(crate) struct Answering(Place);
+pub(crate) struct Answering(ConnectionSlot);
 
-impl Place {
+impl ConnectionSlot {
     fn new() -> Self {
-        Place(Arc::new(Mutex::new(Use {
+        ConnectionSlot(Arc::new(Mutex::new(Use {
             answering: false,
             since: Instant::now(),
         })))
@@ -83,14 +83,14 @@ impl Drop for Answering {
 /// When the address cannot be listened on.
 pub(crate) fn accept<F>(
     address: SocketAddr,
-    places: usize,
-    connected: impl Fn(TcpStream, Place) -> F + Send + 'static,
+    slots: usize,
+    connected: impl Fn(TcpStream, ConnectionSlot) -> F + Send + 'static,
 ) -> Result<()>
 where
     F: Future<Output = ()> + Send + 'static,
 {
     let listener = bind(address).with_context(|| format!("listen on {address}"))?;
-    tokio::spawn(all(listener, places, connected));
+    tokio::spawn(all(listener, slots, connected));
     Ok(())
 }
 
@@ -124,8 +124,11 @@ fn instead(address: SocketAddr, error: &io::Error) -> Option<SocketAddr> {
         .then(|| (Ipv4Addr::UNSPECIFIED, address.port()).into())
 }
 
-async fn all<F>(listener: TcpListener, places: usize, connected: impl Fn(TcpStream, Place) -> F)
-where
+async fn all<F>(
+    listener: TcpListener,
+    slots: usize,
+    connected: impl Fn(TcpStream, ConnectionSlot) -> F,
+) where
     F: Future<Output = ()> + Send + 'static,
 {
     let (mut taken, mut lost) = (Vec::new(), 0);
@@ -133,10 +136,10 @@ where
         match listener.accept().await {
             Ok((stream, peer)) => {
                 let from = host(peer.ip());
-                lost += usize::from(make_room(&mut taken, places, from));
-                let place = Place::new();
-                let task = tokio::spawn(connected(stream, place.clone()));
-                taken.push(Taken { from, place, task });
+                lost += usize::from(make_room(&mut taken, slots, from));
+                let slot = ConnectionSlot::new();
+                let task = tokio::spawn(connected(stream, slot.clone()));
+                taken.push(Taken { from, slot, task });
                 if lost >= AT_ONCE {
                     lost = 0;
                     yield_now().await;
@@ -154,7 +157,7 @@ where
 /// A place that somebody has.
 struct Taken {
     from: IpAddr,
-    place: Place,
+    slot: ConnectionSlot,
     task: JoinHandle<()>,
 }
 
@@ -170,9 +173,9 @@ fn host(address: IpAddr) -> IpAddr {
 }
 
 /// Makes a place for whoever comes from there. Says whether somebody lost it for that.
-fn make_room(taken: &mut Vec<Taken>, places: usize, from: IpAddr) -> bool {
+fn make_room(taken: &mut Vec<Taken>, slots: usize, from: IpAddr) -> bool {
     taken.retain(|one| !one.task.is_finished());
-    if taken.len() < places {
+    if taken.len() < slots {
         return false;
     }
     let mut shares = HashMap::from([(from, 1)]);
@@ -180,7 +183,7 @@ fn make_room(taken: &mut Vec<Taken>, places: usize, from: IpAddr) -> bool {
         *shares.entry(one.from).or_default() += 1;
     }
     let last = taken.iter().enumerate().max_by_key(|(_, one)| {
-        let now = one.place.now();
+        let now = one.slot.now();
         (shares[&one.from], !now.answering, Reverse(now.since))
     });
     if let Some((at, _)) = last {
@@ -200,10 +203,10 @@ mod tests {
     const PLACES: usize = 8;
 
     /// Answers every byte by itself, and a zero never.
-    async fn echo(mut stream: TcpStream, place: Place) {
+    async fn echo(mut stream: TcpStream, slot: ConnectionSlot) {
         let mut byte = [0];
         while matches!(stream.read(&mut byte).await, Ok(1)) {
-            let _answering = place.answers();
+            let _answering = slot.answers();
             if byte == [0] {
                 sleep(Duration::from_secs(3600)).await;
             }

@@ -1,6 +1,6 @@
 //! The programs of a world: how they are started, killed, and started again.
 
-use crate::world::{PATIENCE, SCRIPT, World};
+use crate::world::{SCRIPT, TIMEOUT, World};
 use serde_json::json;
 use std::{
     collections::BTreeMap,
@@ -192,7 +192,7 @@ impl World {
 
     /// Waits until a program ends by itself.
     pub fn wait_ended(&mut self, name: &str) -> Result<(), String> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         let program = self.programs.running.get_mut(name).unwrap();
         while program.try_wait().unwrap().is_none() {
             if Instant::now() > deadline {

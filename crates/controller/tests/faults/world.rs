@@ -14,7 +14,7 @@ use tempfile::TempDir;
 pub const SCRIPT: &str = include_str!("../../../../tests/kubernetes/plain.sh");
 
 /// Longer than a request that is answered too late, and what waits for it.
-pub const PATIENCE: Duration = Duration::from_secs(180);
+pub const TIMEOUT: Duration = Duration::from_secs(180);
 
 pub const MEBI: u64 = 1 << 20;
 
@@ -175,7 +175,7 @@ impl World {
         what: &str,
         mut is_so: impl FnMut(&Self) -> bool,
     ) -> Result<(), String> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         while !is_so(self) {
             let storage = self.storage();
             if storage.len() > self.claims {

@@ -10,11 +10,11 @@ use std::{fmt::Display, fs::File};
 pub(crate) const MARK: &str = "trusted.flexvol";
 
 /// ext4 keeps attributes of at most one block; ours are far smaller.
-const LONGEST: usize = 4096;
+const MAX_LENGTH: usize = 4096;
 
 /// `None` where there is no such attribute.
 pub(crate) fn read(file: &File, name: &str) -> Result<Option<String>> {
-    let mut text = vec![0; LONGEST];
+    let mut text = vec![0; MAX_LENGTH];
     match rustix::fs::fgetxattr(file, name, &mut text) {
         Ok(length) => text.truncate(length),
         // To others the kernel denies that a `trusted` attribute is there (fs/xattr.c, xattr_permission).

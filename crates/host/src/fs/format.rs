@@ -14,7 +14,7 @@ use std::{ffi::OsString, os::fd::AsFd, time::Duration};
 
 /// How long `mkfs` may take before this process stops waiting. It is never cut: half a file system
 /// costs a person's time.
-const PATIENCE: Duration = Duration::from_secs(600);
+const TIMEOUT: Duration = Duration::from_secs(600);
 
 /// The smallest device that takes this file system with its journal or both copies of its
 /// metadata: mkfs.xfs (since 5.19) and mkfs.btrfs refuse smaller ones, mke2fs silently leaves out
@@ -71,7 +71,7 @@ pub fn mkfs(
     arguments.push(device.path().as_os_str().to_owned());
     let arguments: Vec<_> = arguments.iter().map(OsString::as_os_str).collect();
     let limits = Limits {
-        deadline: PATIENCE,
+        deadline: TIMEOUT,
         at_deadline: AtDeadline::Leave,
         hold: &[hold.as_fd(), device.file().as_fd()],
     };

@@ -16,7 +16,7 @@ use std::{
 const BEGIN: u64 = HINT_WIDTH as u64;
 
 /// More than a record ever has.
-const LONGEST: usize = 4096;
+const MAX_LENGTH: usize = 4096;
 
 /// Stands for a program that is about to be started.
 const UNKNOWN: &str = "?";
@@ -110,7 +110,7 @@ fn write(file: &File, text: &str) -> io::Result<()> {
 
 /// The processes that have a lock, unless they are not known.
 pub(super) fn read(record: &File) -> Option<Vec<Process>> {
-    let mut text = vec![0; LONGEST];
+    let mut text = vec![0; MAX_LENGTH];
     let length = record.read_at(&mut text, BEGIN).ok()?;
     let text = str::from_utf8(text.get(..length)?).ok()?;
     text.lines().map(Process::parse).collect()

@@ -1,6 +1,6 @@
 //! Changes of the volumes of a place.
 
-use super::{place::Place, view::LogicalVolume};
+use super::{group_or_thin_pool::GroupOrThinPool, view::LogicalVolume};
 use flexvol_sdk::{Bytes, Result};
 use std::os::fd::BorrowedFd;
 
@@ -13,7 +13,7 @@ pub struct Layout {
     pub stripe_size: Option<Bytes>,
 }
 
-impl Place {
+impl GroupOrThinPool {
     /// Makes a volume with one tag. Its beginning is wiped; the rest holds what was there.
     ///
     /// # Errors

@@ -2,9 +2,9 @@
 
 use super::{
     command,
+    group_or_thin_pool::GroupOrThinPool,
     mapping::{self, Mapping},
     own::{Disks, Whose},
-    place::Place,
     view::LogicalVolume,
 };
 use crate::{Device, DeviceNumber, deadline::Deadline, mountinfo};
@@ -19,7 +19,7 @@ use std::{fs, time::Duration};
 pub fn resume(device: DeviceNumber) -> Result<()> {
     match mapping::of(device)? {
         Some(found) if found.suspended => {
-            let place = Place {
+            let place = GroupOrThinPool {
                 group: found.group.clone(),
                 thin_pool: None,
             };
@@ -30,7 +30,7 @@ pub fn resume(device: DeviceNumber) -> Result<()> {
 }
 
 /// Refreshes a device, after what it lies on, and looks at it again.
-fn refresh(place: &Place, found: &Mapping) -> Result<Option<Mapping>> {
+fn refresh(place: &GroupOrThinPool, found: &Mapping) -> Result<Option<Mapping>> {
     let stopped = || {
         Error::new(
             ErrorKind::Storage,
@@ -102,7 +102,7 @@ pub fn mapped(disks: &Disks, uuid: &str, hint: Option<u32>) -> Result<Option<Dev
 /// # Errors
 /// When that cannot be reached.
 pub fn device(
-    place: &Place,
+    place: &GroupOrThinPool,
     disks: &Disks,
     volume: &LogicalVolume,
     hint: Option<u32>,
@@ -176,7 +176,7 @@ const UDEV_READS: Duration = Duration::from_secs(2);
 ///
 /// # Errors
 /// [`ErrorKind::Busy`] where somebody has, [`ErrorKind::Storage`] where that is not known.
-pub fn expect_closed(place: &Place, volume: &LogicalVolume) -> Result<()> {
+pub fn expect_closed(place: &GroupOrThinPool, volume: &LogicalVolume) -> Result<()> {
     let mut deadline = Deadline::after(UDEV_READS);
     loop {
         let Some(found) = mapping::find(None, |found| found.uuid == volume.uuid)? else {
@@ -221,7 +221,7 @@ fn opened(number: DeviceNumber) -> Result<Error> {
 ///
 /// # Errors
 /// [`ErrorKind::Storage`] where it is still there, [`ErrorKind::Busy`] where somebody uses it.
-pub fn let_go(place: &Place, name: &str, uuid: &str) -> Result<()> {
+pub fn let_go(place: &GroupOrThinPool, name: &str, uuid: &str) -> Result<()> {
     place.deactivate(name)?;
     match mapping::find(None, |found| found.uuid == uuid)? {
         None => Ok(()),
@@ -237,7 +237,7 @@ pub fn let_go(place: &Place, name: &str, uuid: &str) -> Result<()> {
 ///
 /// # Errors
 /// When it may still be there.
-pub fn remove(place: &Place, volume: &LogicalVolume) -> Result<()> {
+pub fn remove(place: &GroupOrThinPool, volume: &LogicalVolume) -> Result<()> {
     if mapping::find(None, |found| found.uuid == volume.uuid)?.is_some() {
         let_go(place, &volume.name, &volume.uuid)?;
     }
@@ -250,7 +250,7 @@ pub fn remove(place: &Place, volume: &LogicalVolume) -> Result<()> {
 ///
 /// # Errors
 /// When it may still be there.
-pub fn clear(place: &Place, name: &str) -> Result<()> {
+pub fn clear(place: &GroupOrThinPool, name: &str) -> Result<()> {
     let is_it = |found: &Mapping| found.group == place.group && found.volume == name;
     match mapping::find(None, is_it)? {
         Some(found) => command::remove_mapping(&found.uuid),

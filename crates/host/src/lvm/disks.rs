@@ -4,8 +4,8 @@
 use super::{
     changed::{Changed, PartRow},
     command,
+    group_or_thin_pool::{GroupOrThinPool, REPORT},
     own::Disks,
-    place::{Place, REPORT},
     remembered::DIRECTORY as REMEMBERED,
     report::{IdentityRow, MemberRow, TagRow, rows},
 };
@@ -17,7 +17,7 @@ use std::{
     os::fd::BorrowedFd,
 };
 
-impl Place {
+impl GroupOrThinPool {
     /// Changes the group's metadata, on its own disks, while none is away.
     pub(super) fn change(
         &self,

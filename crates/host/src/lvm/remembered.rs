@@ -5,7 +5,7 @@
 //! else writes. It is derived from the pool's key, which only root reads: a tag can be made up, and the
 //! group's UUID be read in sysfs, but not a key that has this id.
 
-use super::{place::Place, view::View};
+use super::{group_or_thin_pool::GroupOrThinPool, view::View};
 use crate::{PoolId, random};
 use flexvol_sdk::{Error, ErrorKind, Result};
 use std::{
@@ -18,7 +18,7 @@ use std::{
 /// Outlives a boot. A file for each group, `GROUP`, and each thin pool, `GROUP:POOL`.
 pub(super) const DIRECTORY: &str = "/var/lib/flexvol/groups";
 
-impl Place {
+impl GroupOrThinPool {
     /// Keeps the id of the pool that a view shows, unless one is remembered. A node that cannot write it
     /// does without.
     pub fn remember_first(&self, view: &View) {

@@ -1,6 +1,6 @@
 //! How much volumes may take.
 
-use super::{Layout, Percent, Place, ThinPool, View};
+use super::{GroupOrThinPool, Layout, Percent, ThinPool, View};
 use crate::Reserve;
 use flexvol_sdk::{Bytes, Error, ErrorKind, Result};
 
@@ -26,7 +26,7 @@ pub struct Rules {
     pub overcommit: bool,
 }
 
-impl Place {
+impl GroupOrThinPool {
     /// A volume's size that LVM can make: whole extents, and as many on each disk.
     ///
     /// # Errors
@@ -48,7 +48,7 @@ impl Place {
     /// [`ErrorKind::Exhausted`] where a thin pool has no room for its metadata,
     /// [`ErrorKind::Configuration`] where it does not zero blocks, [`ErrorKind::Storage`] where it
     /// is broken; otherwise as for
-    /// [`Place::look`].
+    /// [`GroupOrThinPool::look`].
     pub fn available(&self, view: &View, rules: &Rules) -> Result<Bytes> {
         let pool = match rules.overcommit {
             true => self.awake()?,
@@ -80,7 +80,7 @@ impl Place {
     /// Checks that a volume with `has` may be as large as `wanted`.
     ///
     /// # Errors
-    /// [`ErrorKind::Exhausted`] where it may not; otherwise as for [`Place::available`].
+    /// [`ErrorKind::Exhausted`] where it may not; otherwise as for [`GroupOrThinPool::available`].
     pub fn expect_room(&self, has: Bytes, wanted: Bytes, view: &View, rules: &Rules) -> Result<()> {
         let available = self.left(self.awake()?, view, rules)?;
         let more = wanted.saturating_sub(has);

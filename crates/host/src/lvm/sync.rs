@@ -5,14 +5,14 @@ use flexvol_sdk::{Error, ErrorKind, Result};
 use std::{ffi::CString, io, path::Path, time::Duration};
 
 /// What a disk with a full cache needs is seconds.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Has disks of a group write what they still have in their caches, all at the same time.
 ///
 /// # Errors
 /// When one of them may not have; [`ErrorKind::TimedOut`] where it did not answer.
 pub fn sync(disks: &[String]) -> Result<()> {
-    sync_within(disks, PATIENCE)
+    sync_within(disks, TIMEOUT)
 }
 
 fn sync_within(disks: &[String], patience: Duration) -> Result<()> {
@@ -79,7 +79,7 @@ mod tests {
         rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RWXU).unwrap();
         let [file, pipe, missing] =
             [file, pipe, place.path().join("missing")].map(|path| path.display().to_string());
-        sync_within(std::slice::from_ref(&file), PATIENCE).unwrap();
+        sync_within(std::slice::from_ref(&file), TIMEOUT).unwrap();
 
         let started = Instant::now();
         let disks = [file, pipe, missing.clone()];
@@ -91,7 +91,7 @@ mod tests {
             said.contains("the disk silent of") && said.contains("within 1 s"),
             "{said}"
         );
-        let error = sync_within(&[missing], PATIENCE).unwrap_err();
+        let error = sync_within(&[missing], TIMEOUT).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NotFound);
     }
 }

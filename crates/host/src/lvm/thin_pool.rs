@@ -1,6 +1,6 @@
 //! How a thin pool is.
 
-use super::{percent::Percent, place::Place, report::ThinPoolRow};
+use super::{group_or_thin_pool::GroupOrThinPool, percent::Percent, report::ThinPoolRow};
 use flexvol_sdk::{Error, ErrorKind, Result};
 
 /// The state of a thin pool.
@@ -18,11 +18,11 @@ pub struct ThinPool {
     pub health: String,
 }
 
-impl Place {
+impl GroupOrThinPool {
     /// The state of the thin pool.
     ///
     /// # Errors
-    /// As for [`Place::look`].
+    /// As for [`GroupOrThinPool::look`].
     pub fn thin_pool(&self) -> Result<ThinPool> {
         let name = self.thin_pool.as_deref().unwrap_or_default();
         let path = self.path(name);

@@ -28,7 +28,7 @@ const STEP: Bytes = Bytes::GIB;
 const SMALLEST_STEP: Bytes = Bytes::MIB;
 
 /// How long a call takes that parts what an image shares. The next one goes on.
-pub(super) const PATIENCE: Duration = Duration::from_secs(60);
+pub(super) const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Whether what has blocks here and there is tried in smaller parts where the whole is too much.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -57,7 +57,7 @@ impl Image {
         if allocation == Allocation::Full {
             let seen = self.look()?;
             if seen.lacks() > Bytes(0) {
-                self.refill(seen, reserve, pool, Some(Instant::now() + PATIENCE))?;
+                self.refill(seen, reserve, pool, Some(Instant::now() + TIMEOUT))?;
             }
         }
         self.extend_in_memory(to, allocation, reserve, pool)?;

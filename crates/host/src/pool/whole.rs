@@ -1,6 +1,6 @@
 //! Giving images what they lack of what they were promised.
 
-use super::{Allocation, Image, Pool, Reserve, blocks::PATIENCE, lacking::Seen};
+use super::{Allocation, Image, Pool, Reserve, blocks::TIMEOUT, lacking::Seen};
 use crate::{VolumeId, fs::extents::Allowance};
 use flexvol_sdk::{Bytes, Result};
 use std::time::Instant;
@@ -27,7 +27,7 @@ impl Pool {
                 seen,
                 volume,
                 reserve,
-                Some(Instant::now() + PATIENCE),
+                Some(Instant::now() + TIMEOUT),
             ) {
                 log::error!(
                     "volume {volume} lacks {} of its storage, and writing there may fail: {}",

@@ -73,7 +73,7 @@ const BLOCK: u64 = 512;
 
 /// Which file system is meant: the one something open lies on (Linux 5.14), or the one on a device.
 #[derive(Clone, Copy)]
-pub(crate) enum Place<'a> {
+pub(crate) enum FilesystemRef<'a> {
     Holding(BorrowedFd<'a>),
     Device(&'a CStr),
 }
@@ -91,7 +91,7 @@ pub(crate) struct Quota {
 
 /// Whether limits of projects are enforced. Kernels and file systems that know no quotas, or have
 /// none turned on, answer ENOSYS (fs/quota/quota.c, `quota_getxstatev`).
-pub(crate) fn enforced(place: Place<'_>) -> io::Result<bool> {
+pub(crate) fn enforced(filesystem: FilesystemRef<'_>) -> io::Result<bool> {
     let mut state = QuotaState {
         version: 1,
         padding: 0,
@@ -101,15 +101,15 @@ pub(crate) fn enforced(place: Place<'_>) -> io::Result<bool> {
     };
     // SAFETY: the kernel writes one `fs_quota_statv` of version 1; every bit pattern is a value of
     // it.
-    unsafe { quotactl(place, Q_XGETQSTATV, 0, (&raw mut state).cast())? };
+    unsafe { quotactl(filesystem, Q_XGETQSTATV, 0, (&raw mut state).cast())? };
     Ok(state.flags & FS_QUOTA_PDQ_ENFD != 0)
 }
 
 /// A project's quota; XFS knows none of a project that never had anything (ENOENT).
-pub(crate) fn get(place: Place<'_>, project: u32) -> io::Result<Quota> {
+pub(crate) fn get(filesystem: FilesystemRef<'_>, project: u32) -> io::Result<Quota> {
     let mut quota = DiskQuota::default();
     // SAFETY: the kernel writes one `fs_disk_quota`; every bit pattern is a value of it.
-    match unsafe { quotactl(place, Q_XGETQUOTA, project, (&raw mut quota).cast()) } {
+    match unsafe { quotactl(filesystem, Q_XGETQUOTA, project, (&raw mut quota).cast()) } {
         Ok(()) => Ok(Quota {
             has_soft_limits: quota.block_soft_limit != 0 || quota.inode_soft_limit != 0,
             space: quota.block_hard_limit.saturating_mul(BLOCK),
@@ -123,7 +123,12 @@ pub(crate) fn get(place: Place<'_>, project: u32) -> io::Result<Quota> {
 }
 
 /// Limits a project, softly not at all; `space` is in bytes and counts whole blocks of 512.
-pub(crate) fn set(place: Place<'_>, project: u32, space: u64, inodes: u64) -> io::Result<()> {
+pub(crate) fn set(
+    filesystem: FilesystemRef<'_>,
+    project: u32,
+    space: u64,
+    inodes: u64,
+) -> io::Result<()> {
     let mut quota = DiskQuota {
         version: 1,
         flags: FS_PROJ_QUOTA,
@@ -134,13 +139,13 @@ pub(crate) fn set(place: Place<'_>, project: u32, space: u64, inodes: u64) -> io
         ..DiskQuota::default()
     };
     // SAFETY: the kernel reads one `fs_disk_quota`.
-    unsafe { quotactl(place, Q_XSETQLIM, project, (&raw mut quota).cast()) }
+    unsafe { quotactl(filesystem, Q_XSETQLIM, project, (&raw mut quota).cast()) }
 }
 
 /// # Safety
 /// `data` is what the command reads or writes.
 unsafe fn quotactl(
-    place: Place<'_>,
+    filesystem: FilesystemRef<'_>,
     command: u32,
     project: u32,
     data: *mut c_void,
@@ -149,15 +154,15 @@ unsafe fn quotactl(
     let command = (command << 8 | PRJQUOTA).cast_signed();
     // SAFETY: the caller vouches for `data`; a path is a C string that lives meanwhile.
     let answer = unsafe {
-        match place {
-            Place::Holding(file) => libc::syscall(
+        match filesystem {
+            FilesystemRef::Holding(file) => libc::syscall(
                 libc::SYS_quotactl_fd,
                 file.as_raw_fd(),
                 command,
                 project,
                 data,
             ),
-            Place::Device(path) => {
+            FilesystemRef::Device(path) => {
                 let path = path.as_ptr();
                 libc::syscall(libc::SYS_quotactl, command, path, project, data)
             }

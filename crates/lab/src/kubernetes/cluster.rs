@@ -21,7 +21,7 @@ use std::{
 };
 
 /// How long a component may take until it works.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// The administrator's token. The API server is reached from inside the node alone.
 const TOKEN: &str = "flexvol-lab";
@@ -254,12 +254,12 @@ impl Cluster {
         self.start(Component::Containerd)?;
         self.start(Component::ApiServer)?;
         self.import_images()?;
-        wait_until("the API server", PATIENCE, || {
+        wait_until("the API server", TIMEOUT, || {
             self.still_running(Component::ApiServer)?;
             Ok(self.kubectl(&["get", "--raw", "/readyz"]).is_ok())
         })?;
         self.start_proxy()?;
-        wait_until("the proxy", PATIENCE, || Ok(self.has_proxy()))?;
+        wait_until("the proxy", TIMEOUT, || Ok(self.has_proxy()))?;
         self.start(Component::ControllerManager)?;
         self.start(Component::Scheduler)?;
         self.start(Component::Kubelet)?;
@@ -283,7 +283,7 @@ impl Cluster {
             self.kubectl(&path).unwrap_or_default()
         };
         let before = lease();
-        wait_until("the node to be ready", PATIENCE, || {
+        wait_until("the node to be ready", TIMEOUT, || {
             self.still_running(Component::Kubelet)?;
             let ready =
                 "--output=jsonpath={.status.conditions[?(@.type=='Ready')].status}{.spec.taints}";
@@ -316,7 +316,7 @@ impl Cluster {
 
     fn import_images(&self) -> Result<()> {
         let list = || run(self.ctr().args(["ls", "-q"]));
-        wait_until("containerd", PATIENCE, || {
+        wait_until("containerd", TIMEOUT, || {
             self.still_running(Component::Containerd)?;
             Ok(list().is_ok())
         })?;

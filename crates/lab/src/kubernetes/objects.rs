@@ -17,7 +17,7 @@ use std::{
 const PROXY: &str = "kubectl-proxy";
 
 /// How long an answer may take.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// In the node: where the proxy listens.
 fn socket() -> String {
@@ -95,7 +95,7 @@ impl Cluster {
     fn read(&self, path: &str) -> Result<Value> {
         let mut proxy =
             UnixStream::connect(self.node().path(&socket())).context("reach the proxy")?;
-        proxy.set_read_timeout(Some(PATIENCE))?;
+        proxy.set_read_timeout(Some(TIMEOUT))?;
         // An answer to this version is whole when the connection ends, whoever writes it.
         write!(proxy, "GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n").context("ask the proxy")?;
         let mut answer = String::new();

@@ -2,7 +2,7 @@
 //! no link is followed, and no file that is there is opened for writing.
 
 use crate::{
-    bench::{Bench, Place},
+    bench::{Bench, MountPoint},
     journal::record::Record,
     system::cleanup,
     verdict::{Stop, Verdict, fault, not_applicable},
@@ -70,25 +70,30 @@ pub fn name(bench: &Bench) -> String {
 }
 
 /// Writes a file of the tester's and syncs it; an earlier one of that name goes.
-pub fn try_write(bench: &Bench, place: &Place, file: &str, bytes: &[u8]) -> io::Result<()> {
-    let mut file = open(bench, place, file)?;
+pub fn try_write(
+    bench: &Bench,
+    mount_point: &MountPoint,
+    file: &str,
+    bytes: &[u8],
+) -> io::Result<()> {
+    let mut file = open(bench, mount_point, file)?;
     file.write_all(bytes)?;
     file.sync_all()
 }
 
 /// A new file of the tester's.
-pub fn open(bench: &Bench, place: &Place, file: &str) -> io::Result<File> {
+pub fn open(bench: &Bench, mount_point: &MountPoint, file: &str) -> io::Result<File> {
     let wrote = Record::Wrote {
-        name: place.volume.name.clone(),
+        name: mount_point.volume.name.clone(),
     };
     bench.record(wrote).map_err(io::Error::other)?;
-    new(own(&place.dir, &name(bench))?, file)
+    new(own(&mount_point.dir, &name(bench))?, file)
 }
 
 /// The same where a failure is the driver's: it said that the volume is there to be written.
-pub fn write(bench: &Bench, place: &Place, file: &str, bytes: &[u8]) -> Verdict {
+pub fn write(bench: &Bench, mount_point: &MountPoint, file: &str, bytes: &[u8]) -> Verdict {
     writable(bench)?;
-    try_write(bench, place, file, bytes).map_err(|error| {
+    try_write(bench, mount_point, file, bytes).map_err(|error| {
         let found = format!("writing a file fails: {error}");
         fault("what is mounted writable can be written", found)
     })
@@ -104,9 +109,9 @@ pub fn writable(bench: &Bench) -> Verdict {
 }
 
 /// What a file of the tester's has; none where it cannot be read.
-pub fn read(bench: &Bench, place: &Place, file: &str) -> Option<Vec<u8>> {
+pub fn read(bench: &Bench, mount_point: &MountPoint, file: &str) -> Option<Vec<u8>> {
     let own = openat(
-        top(&place.dir).ok()?,
+        top(&mount_point.dir).ok()?,
         name(bench).as_str(),
         DIRECTORY,
         Mode::empty(),
@@ -120,8 +125,8 @@ pub fn read(bench: &Bench, place: &Place, file: &str) -> Option<Vec<u8>> {
 }
 
 /// Stops if the file has not these bytes.
-pub fn expect(bench: &Bench, place: &Place, file: &str, bytes: &[u8]) -> Verdict {
-    let Some(found) = read(bench, place, file) else {
+pub fn expect(bench: &Bench, mount_point: &MountPoint, file: &str, bytes: &[u8]) -> Verdict {
+    let Some(found) = read(bench, mount_point, file) else {
         return Err(fault("the file that was written", "it is gone"));
     };
     if found == bytes {
@@ -132,8 +137,8 @@ pub fn expect(bench: &Bench, place: &Place, file: &str, bytes: &[u8]) -> Verdict
 }
 
 /// Removes the tester's directory from a volume.
-pub fn remove(bench: &Bench, place: &Place) -> Result<(), Stop> {
-    let directory = place.dir.join(name(bench));
+pub fn remove(bench: &Bench, mount_point: &MountPoint) -> Result<(), Stop> {
+    let directory = mount_point.dir.join(name(bench));
     match directory.symlink_metadata() {
         Ok(_) => Ok(cleanup::remove(&directory)?),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -150,8 +155,11 @@ mod tests {
 
     #[test]
     fn neither_links_nor_files_of_others_are_written_through() {
-        let place = tempfile::tempdir().unwrap();
-        let (volume, precious) = (place.path().join("volume"), place.path().join("precious"));
+        let directory = tempfile::tempdir().unwrap();
+        let (volume, precious) = (
+            directory.path().join("volume"),
+            directory.path().join("precious"),
+        );
         fs::create_dir(&volume).unwrap();
         fs::write(&precious, "mine").unwrap();
         let own = own(&volume, "own").unwrap();
@@ -160,7 +168,7 @@ mod tests {
         assert_eq!(fs::read(&precious).unwrap(), b"mine");
         assert_eq!(fs::read(volume.join("own/file")).unwrap(), b"new");
         fs::remove_dir_all(volume.join("own")).unwrap();
-        symlink(place.path(), volume.join("own")).unwrap();
+        symlink(directory.path(), volume.join("own")).unwrap();
         assert!(
             super::own(&volume, "own").is_err(),
             "a link is no directory"

@@ -1,7 +1,7 @@
 //! The way of a volume to a pod and back, as kubelet and the controller go it.
 
 use crate::{
-    bench::{Bench, Place},
+    bench::{Bench, MountPoint},
     callout::{
         argument,
         call::{Call, Outcome},
@@ -18,7 +18,7 @@ use std::{fs, path::PathBuf};
 
 impl Bench<'_> {
     /// `GetPath` in `volume.go` and `getDeviceMountPath` in `plugin.go`.
-    pub fn place(&self, volume: &Volume, uid: &str, on: On) -> Place {
+    pub fn mount_point(&self, volume: &Volume, uid: &str, on: On) -> MountPoint {
         let (vendor, driver) = &self.run.name;
         let dir = match on {
             On::Pod => self
@@ -34,7 +34,7 @@ impl Bench<'_> {
                 .join(driver)
                 .join("mounts"),
         };
-        Place {
+        MountPoint {
             dir: dir.join(&volume.name),
             volume: volume.clone(),
             uid: uid.to_owned(),
@@ -71,12 +71,12 @@ impl Bench<'_> {
 
     /// Everything that comes before the callout that gives a pod its mount: that is `mount`, or
     /// `mountdevice` if kubelet binds its mount to pods by itself.
-    pub fn last_stage(&self, volume: &Volume, uid: &str, mode: &str) -> Result<Place, Stop> {
+    pub fn last_stage(&self, volume: &Volume, uid: &str, mode: &str) -> Result<MountPoint, Stop> {
         let device = self.attached(volume, mode)?;
         let run = self.run;
-        let node = Place {
+        let node = MountPoint {
             device: device.clone(),
-            ..self.place(volume, uid, On::Node)
+            ..self.mount_point(volume, uid, On::Node)
         };
         if !run.supports("mount") {
             if run.capabilities.attach {
@@ -89,68 +89,87 @@ impl Bench<'_> {
             let call = self.mount(&node, mode)?;
             self.expect_mounted(&node, &call)?;
         }
-        Ok(Place {
+        Ok(MountPoint {
             device,
-            ..self.place(volume, uid, On::Pod)
+            ..self.mount_point(volume, uid, On::Pod)
         })
     }
 
     /// The node's directory that a pod's volume comes from, where the driver mounts both.
-    pub fn node_place(&self, place: &Place) -> Option<Place> {
-        let both = place.on == On::Pod && self.run.supports("mountdevice");
-        both.then(|| Place {
-            device: place.device.clone(),
-            ..self.place(&place.volume, &place.uid, On::Node)
+    pub fn node_mount_point(&self, mount_point: &MountPoint) -> Option<MountPoint> {
+        let both = mount_point.on == On::Pod && self.run.supports("mountdevice");
+        both.then(|| MountPoint {
+            device: mount_point.device.clone(),
+            ..self.mount_point(&mount_point.volume, &mount_point.uid, On::Node)
         })
     }
 
     /// The same up to the callout that formats a device.
-    pub fn format_stage(&self, volume: &Volume, mode: &str) -> Result<Place, Stop> {
+    pub fn format_stage(&self, volume: &Volume, mode: &str) -> Result<MountPoint, Stop> {
         if !self.run.supports("mountdevice") {
             return self.last_stage(volume, "sanity-pod", mode);
         }
         let device = self.attached(volume, mode)?;
-        Ok(Place {
+        Ok(MountPoint {
             device,
-            ..self.place(volume, "sanity-pod", On::Node)
+            ..self.mount_point(volume, "sanity-pod", On::Node)
         })
     }
 
     /// The arguments of the callout that mounts there, with kubelet's directory made.
-    pub fn mount_arguments(&self, place: &Place, mode: &str) -> Result<Vec<String>, Stop> {
-        system::make_directory(&place.dir).context("make kubelet's directory")?;
-        let dir = place.dir.to_string_lossy().into_owned();
-        Ok(match place.on {
+    pub fn mount_arguments(
+        &self,
+        mount_point: &MountPoint,
+        mode: &str,
+    ) -> Result<Vec<String>, Stop> {
+        system::make_directory(&mount_point.dir).context("make kubelet's directory")?;
+        let dir = mount_point.dir.to_string_lossy().into_owned();
+        Ok(match mount_point.on {
             On::Pod => {
-                let mut members = place.volume.mount_members(mode, &place.uid);
+                let mut members = mount_point.volume.mount_members(mode, &mount_point.uid);
                 members.extend(self.run.secrets());
                 vec!["mount".to_owned(), dir, argument::object(&members)]
             }
             On::Node => {
-                let json = place.volume.json(mode);
-                vec!["mountdevice".to_owned(), dir, place.device.clone(), json]
+                let json = mount_point.volume.json(mode);
+                vec![
+                    "mountdevice".to_owned(),
+                    dir,
+                    mount_point.device.clone(),
+                    json,
+                ]
             }
         })
     }
 
     /// The callout, and what kubelet does by itself where it is Not supported.
-    pub fn mount(&self, place: &Place, mode: &str) -> Result<Call, Stop> {
-        let call = self.call(&self.mount_arguments(place, mode)?)?;
-        if place.on == On::Node && call.not_supported() && mounts::at(&place.dir)?.is_empty() {
-            format_and_mount::mount_device(&place.device, &place.volume, &place.dir, mode)?;
+    pub fn mount(&self, mount_point: &MountPoint, mode: &str) -> Result<Call, Stop> {
+        let call = self.call(&self.mount_arguments(mount_point, mode)?)?;
+        if mount_point.on == On::Node
+            && call.not_supported()
+            && mounts::at(&mount_point.dir)?.is_empty()
+        {
+            format_and_mount::mount_device(
+                &mount_point.device,
+                &mount_point.volume,
+                &mount_point.dir,
+                mode,
+            )?;
         }
         Ok(call)
     }
 
     /// Binds what is mounted for the node to a pod, as kubelet does for drivers without `mount`: the
     /// pod's directory. None where the driver has mounted it there.
-    pub fn bound(&self, place: &Place) -> Result<Option<PathBuf>, Stop> {
-        if place.on == On::Pod {
+    pub fn bound(&self, mount_point: &MountPoint) -> Result<Option<PathBuf>, Stop> {
+        if mount_point.on == On::Pod {
             return Ok(None);
         }
-        let pod = self.place(&place.volume, &place.uid, On::Pod).dir;
+        let pod = self
+            .mount_point(&mount_point.volume, &mount_point.uid, On::Pod)
+            .dir;
         system::make_directory(&pod).context("make kubelet's directory")?;
-        mount_namespace::bind(&place.dir, &pod)?;
+        mount_namespace::bind(&mount_point.dir, &pod)?;
         Ok(Some(pod))
     }
 
@@ -164,30 +183,30 @@ impl Bench<'_> {
     }
 
     /// The arguments of the callout that ends what [`Bench::mount`] began.
-    pub fn unmount_arguments(&self, place: &Place) -> Vec<String> {
-        let callout = match place.on {
+    pub fn unmount_arguments(&self, mount_point: &MountPoint) -> Vec<String> {
+        let callout = match mount_point.on {
             On::Pod => "unmount",
             On::Node => "unmountdevice",
         };
-        let dir = place.dir.to_string_lossy().into_owned();
+        let dir = mount_point.dir.to_string_lossy().into_owned();
         vec![callout.to_owned(), dir]
     }
 
-    pub fn unmount(&self, place: &Place) -> Result<Call, Stop> {
-        self.call(&self.unmount_arguments(place))
+    pub fn unmount(&self, mount_point: &MountPoint) -> Result<Call, Stop> {
+        self.call(&self.unmount_arguments(mount_point))
     }
 
     /// A mounted volume, all the way, which must succeed.
-    pub fn up(&self, volume: &Volume, uid: &str, mode: &str) -> Result<Place, Stop> {
-        let place = self.last_stage(volume, uid, mode)?;
-        let call = self.mount(&place, mode)?;
-        self.expect_mounted(&place, &call)?;
-        Ok(place)
+    pub fn up(&self, volume: &Volume, uid: &str, mode: &str) -> Result<MountPoint, Stop> {
+        let mount_point = self.last_stage(volume, uid, mode)?;
+        let call = self.mount(&mount_point, mode)?;
+        self.expect_mounted(&mount_point, &call)?;
+        Ok(mount_point)
     }
 
     /// Success, and a mount.
-    pub fn expect_mounted(&self, place: &Place, call: &Call) -> Verdict {
-        let by_kubelet = place.on == On::Node && call.not_supported();
+    pub fn expect_mounted(&self, mount_point: &MountPoint, call: &Call) -> Verdict {
+        let by_kubelet = mount_point.on == On::Node && call.not_supported();
         if !call.succeeded() && !by_kubelet {
             return Err(wrong(
                 call,
@@ -195,7 +214,9 @@ impl Bench<'_> {
                 "it did not",
             ));
         }
-        if mounts::at(&place.dir)?.is_empty() && !(by_kubelet && place.device.is_empty()) {
+        if mounts::at(&mount_point.dir)?.is_empty()
+            && !(by_kubelet && mount_point.device.is_empty())
+        {
             return Err(wrong(
                 call,
                 "after Success something is mounted on the directory",
@@ -206,9 +227,13 @@ impl Bench<'_> {
     }
 
     /// Success, and one mount, however often it was asked for.
-    pub fn expect_mounted_once(&self, place: &Place, call: &Call) -> Result<Mount, Stop> {
-        self.expect_mounted(place, call)?;
-        let found = <[Mount; 1]>::try_from(mounts::at(&place.dir)?);
+    pub fn expect_mounted_once(
+        &self,
+        mount_point: &MountPoint,
+        call: &Call,
+    ) -> Result<Mount, Stop> {
+        self.expect_mounted(mount_point, call)?;
+        let found = <[Mount; 1]>::try_from(mounts::at(&mount_point.dir)?);
         found.map(|[mount]| mount).map_err(|found| {
             let count = found.len().to_string();
             wrong(call, "one mount on the directory", count)
@@ -216,7 +241,7 @@ impl Bench<'_> {
     }
 
     /// Success, and no mount.
-    pub fn expect_unmounted(&self, place: &Place, call: &Call) -> Verdict {
+    pub fn expect_unmounted(&self, mount_point: &MountPoint, call: &Call) -> Verdict {
         if !call.succeeded() && !call.not_supported() {
             return Err(wrong(
                 call,
@@ -226,11 +251,11 @@ impl Bench<'_> {
         }
         if call.not_supported() {
             // kubelet then unmounts by itself (`mount.CleanupMountPoint`).
-            for _ in mounts::at(&place.dir)? {
-                cleanup::unmount(&place.dir)?;
+            for _ in mounts::at(&mount_point.dir)? {
+                cleanup::unmount(&mount_point.dir)?;
             }
         }
-        if let Some(mount) = mounts::at(&place.dir)?.last() {
+        if let Some(mount) = mounts::at(&mount_point.dir)?.last() {
             return Err(wrong(
                 call,
                 "after Success nothing is mounted on the directory",
@@ -241,16 +266,16 @@ impl Bench<'_> {
     }
 
     /// The whole way back, as kubelet and the controller go it.
-    pub fn down(&self, place: &Place) -> Verdict {
-        self.unmounted(place)?;
+    pub fn down(&self, mount_point: &MountPoint) -> Verdict {
+        self.unmounted(mount_point)?;
         if self.run.capabilities.attach {
-            if place.on == On::Pod {
-                let node = self.place(&place.volume, &place.uid, On::Node);
+            if mount_point.on == On::Pod {
+                let node = self.mount_point(&mount_point.volume, &mount_point.uid, On::Node);
                 if !mounts::at(&node.dir)?.is_empty() {
                     self.unmounted(&node)?;
                 }
             }
-            let call = self.call(&["detach", &place.volume.name, self.run.node()])?;
+            let call = self.call(&["detach", &mount_point.volume.name, self.run.node()])?;
             if !call.succeeded() && !call.not_supported() {
                 return Err(wrong(&call, "detach succeeds", "it did not"));
             }
@@ -259,10 +284,10 @@ impl Bench<'_> {
     }
 
     /// Unmounts one directory and removes it, as kubelet does.
-    pub fn unmounted(&self, place: &Place) -> Verdict {
-        let call = self.unmount(place)?;
-        self.expect_unmounted(place, &call)?;
-        match fs::remove_dir(&place.dir) {
+    pub fn unmounted(&self, mount_point: &MountPoint) -> Verdict {
+        let call = self.unmount(mount_point)?;
+        self.expect_unmounted(mount_point, &call)?;
+        match fs::remove_dir(&mount_point.dir) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(wrong(
                 &call,
                 "kubelet can remove the directory after unmount",
@@ -273,12 +298,12 @@ impl Bench<'_> {
     }
 
     /// The arguments of `expandfs` for what is mounted there.
-    pub fn expand_arguments(&self, place: &Place, new: u64, old: u64) -> Vec<String> {
+    pub fn expand_arguments(&self, mount_point: &MountPoint, new: u64, old: u64) -> Vec<String> {
         vec![
             "expandfs".to_owned(),
-            place.volume.json("rw"),
-            place.device.clone(),
-            place.dir.to_string_lossy().into_owned(),
+            mount_point.volume.json("rw"),
+            mount_point.device.clone(),
+            mount_point.dir.to_string_lossy().into_owned(),
             new.to_string(),
             old.to_string(),
         ]

@@ -35,7 +35,7 @@ use std::{
 
 /// A directory of kubelet's for a volume.
 #[derive(Clone, Debug)]
-pub struct Place {
+pub struct MountPoint {
     pub volume: Volume,
     pub uid: String,
     pub dir: PathBuf,

@@ -116,10 +116,10 @@ impl Bench<'_> {
             let Some(options) = options else { continue };
             let removed = (|| {
                 let volume = self.run.provisioned(name, options)?;
-                let place = self.up(&volume, "sanity-last", "rw")?;
-                let removed = files::remove(self, &place);
+                let mount_point = self.up(&volume, "sanity-last", "rw")?;
+                let removed = files::remove(self, &mount_point);
                 // What the driver does not take down the tester does.
-                let _ = self.down(&place);
+                let _ = self.down(&mount_point);
                 removed
             })();
             let removed = removed.map_err(|stop: Stop| stop.error(&self.run.masks));

@@ -49,8 +49,8 @@ fn walk(bench: &Bench) -> Result<Option<String>, Stop> {
     let volume = bench.volume()?;
     let name = argument::object(&volume.members("rw"));
     bench.call(&["getvolumename", &name])?;
-    let place = match bench.up(&volume, "sanity-pod", "rw") {
-        Ok(place) => place,
+    let mount_point = match bench.up(&volume, "sanity-pod", "rw") {
+        Ok(mount_point) => mount_point,
         // The step that failed is among the calls.
         Err(Stop::Fault(fault)) => {
             let callout = fault.call.as_ref().map_or("", Call::callout).to_owned();
@@ -61,8 +61,8 @@ fn walk(bench: &Bench) -> Result<Option<String>, Stop> {
         Err(other) => return Err(other),
     };
     bench.call(&["isattached", &name, run.node()])?;
-    bench.call(&bench.expand_arguments(&place, volume.bytes, volume.bytes))?;
-    match bench.down(&place) {
+    bench.call(&bench.expand_arguments(&mount_point, volume.bytes, volume.bytes))?;
+    match bench.down(&mount_point) {
         Err(Stop::Fault(fault)) => {
             let callout = fault.call.as_ref().map_or("", Call::callout).to_owned();
             Ok(Some(format!(

@@ -232,15 +232,15 @@ fn read_only_first(bench: &Bench) -> Verdict {
     if call.failed() {
         return Ok(());
     }
-    let place = bench.up(&volume, "sanity-pod", "rw")?;
-    if let Err(error) = files::try_write(bench, &place, "sanity", TEXT) {
+    let mount_point = bench.up(&volume, "sanity-pod", "rw")?;
+    if let Err(error) = files::try_write(bench, &mount_point, "sanity", TEXT) {
         return Err(wrong(
             &call,
             "a device that can be written",
             error.to_string(),
         ));
     }
-    bench.down(&place)
+    bench.down(&mount_point)
 }
 
 /// A device that there is not.

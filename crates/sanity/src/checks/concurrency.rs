@@ -2,7 +2,7 @@
 
 use crate::{
     bench::{
-        Bench, Place,
+        Bench, MountPoint,
         files::{self, TEXT},
     },
     callout::call::Call,
@@ -112,32 +112,32 @@ fn same_mount(bench: &Bench) -> Verdict {
 
 fn race(bench: &Bench) -> Verdict {
     let volume = bench.volume()?;
-    let place = bench.format_stage(&volume, "rw")?;
-    let argv = bench.mount_arguments(&place, "rw")?;
+    let mount_point = bench.format_stage(&volume, "rw")?;
+    let argv = bench.mount_arguments(&mount_point, "rw")?;
     for call in together(bench, &vec![argv; 8])? {
-        bench.expect_mounted(&place, &call)?;
+        bench.expect_mounted(&mount_point, &call)?;
     }
-    let found = mounts::at(&place.dir)?.len();
+    let found = mounts::at(&mount_point.dir)?.len();
     if found != 1 {
         return Err(fault("one mount on the directory", format!("{found}")));
     }
-    files::write(bench, &place, "sanity", TEXT)?;
-    bench.down(&place)?;
+    files::write(bench, &mount_point, "sanity", TEXT)?;
+    bench.down(&mount_point)?;
     bench.done_with(&volume)
 }
 
 fn against(bench: &Bench) -> Verdict {
     bench.needs_mounting()?;
     let volume = bench.volume()?;
-    let place = bench.up(&volume, "sanity-pod", "rw")?;
+    let mount_point = bench.up(&volume, "sanity-pod", "rw")?;
     for _ in 0..ROUNDS {
-        let mount = bench.mount_arguments(&place, "rw")?;
-        let unmount = bench.unmount_arguments(&place);
+        let mount = bench.mount_arguments(&mount_point, "rw")?;
+        let unmount = bench.unmount_arguments(&mount_point);
         let calls = [mount.clone(), unmount.clone(), mount, unmount];
         for call in together(bench, &calls)? {
             readable(&call)?;
         }
-        let found = mounts::at(&place.dir)?.len();
+        let found = mounts::at(&mount_point.dir)?.len();
         if found > 1 {
             return Err(fault(
                 "one mount on the directory, or none",
@@ -145,46 +145,51 @@ fn against(bench: &Bench) -> Verdict {
             ));
         }
     }
-    again(bench, &place)
+    again(bench, &mount_point)
 }
 
 /// Mounted once more, with its data, and taken down.
-fn again(bench: &Bench, place: &Place) -> Verdict {
-    let call = bench.mount(place, "rw")?;
-    bench.expect_mounted_once(place, &call)?;
-    bench.down(place)
+fn again(bench: &Bench, mount_point: &MountPoint) -> Verdict {
+    let call = bench.mount(mount_point, "rw")?;
+    bench.expect_mounted_once(mount_point, &call)?;
+    bench.down(mount_point)
 }
 
 fn two_volumes(bench: &Bench) -> Verdict {
     bench.needs_mounting()?;
-    let places: Vec<Place> = (0..2)
+    let mount_points: Vec<MountPoint> = (0..2)
         .map(|_| bench.format_stage(&bench.volume()?, "rw"))
         .collect::<Result<_, Stop>>()?;
-    let calls: Vec<_> = places
+    let calls: Vec<_> = mount_points
         .iter()
-        .map(|place| bench.mount_arguments(place, "rw"))
+        .map(|mount_point| bench.mount_arguments(mount_point, "rw"))
         .collect::<Result<_, Stop>>()?;
-    for (call, place) in together(bench, &calls)?.iter().zip(&places) {
-        bench.expect_mounted(place, call)?;
-        files::write(bench, place, "whose", place.volume.name.as_bytes())?;
+    for (call, mount_point) in together(bench, &calls)?.iter().zip(&mount_points) {
+        bench.expect_mounted(mount_point, call)?;
+        files::write(
+            bench,
+            mount_point,
+            "whose",
+            mount_point.volume.name.as_bytes(),
+        )?;
     }
-    for place in &places {
-        own(bench, place)?;
-        bench.down(place)?;
+    for mount_point in &mount_points {
+        own(bench, mount_point)?;
+        bench.down(mount_point)?;
     }
     // Two devices of one volume hide from each other what was written, until both are gone.
-    for place in &places {
-        let place = bench.up(&place.volume, "sanity-later", "rw")?;
-        own(bench, &place)?;
-        bench.down(&place)?;
+    for mount_point in &mount_points {
+        let mount_point = bench.up(&mount_point.volume, "sanity-later", "rw")?;
+        own(bench, &mount_point)?;
+        bench.down(&mount_point)?;
     }
     Ok(())
 }
 
 /// Whether the name that was written to the volume is its own.
-fn own(bench: &Bench, place: &Place) -> Verdict {
-    let found = files::read(bench, place, "whose").unwrap_or_default();
-    if found == place.volume.name.as_bytes() {
+fn own(bench: &Bench, mount_point: &MountPoint) -> Verdict {
+    let found = files::read(bench, mount_point, "whose").unwrap_or_default();
+    if found == mount_point.volume.name.as_bytes() {
         return Ok(());
     }
     let found = match String::from_utf8_lossy(&found) {
@@ -197,18 +202,18 @@ fn own(bench: &Bench, place: &Place) -> Verdict {
 fn stale_lock(bench: &Bench) -> Verdict {
     bench.needs_mounting()?;
     let volume = bench.volume()?;
-    let place = bench.last_stage(&volume, "sanity-pod", "rw")?;
-    let argv = bench.mount_arguments(&place, "rw")?;
+    let mount_point = bench.last_stage(&volume, "sanity-pod", "rw")?;
+    let argv = bench.mount_arguments(&mount_point, "rw")?;
     let first = bench.call(&argv)?;
-    bench.expect_mounted(&place, &first)?;
+    bench.expect_mounted(&mount_point, &first)?;
     let mut cuts = Cuts::new("a mount", first.took);
     for round in 1..=6u32 {
-        let call = bench.unmount(&place)?;
-        bench.expect_unmounted(&place, &call)?;
-        bench.mount_arguments(&place, "rw")?;
+        let call = bench.unmount(&mount_point)?;
+        bench.expect_unmounted(&mount_point, &call)?;
+        bench.mount_arguments(&mount_point, "rw")?;
         cuts.cut(bench, &argv, (round, 7), SignalTo::Process)?;
         let call = bench.call(&argv)?;
-        bench.expect_mounted(&place, &call)?;
+        bench.expect_mounted(&mount_point, &call)?;
         if call.took > first.took * 4 + Duration::from_secs(20) {
             let found = format!(
                 "{:.0} s, and {:.1} s without",
@@ -218,39 +223,39 @@ fn stale_lock(bench: &Bench) -> Verdict {
             return Err(wrong(&call, "an answer in the usual time", found));
         }
     }
-    bench.down(&place)?;
+    bench.down(&mount_point)?;
     cuts.met(bench)
 }
 
 fn parallel(bench: &Bench) -> Verdict {
     bench.needs_mounting()?;
-    let mut places = Vec::new();
+    let mut mount_points = Vec::new();
     // Small ones: eight must fit where the others were.
     for _ in 0..8 {
         let volume = bench.volume()?;
-        places.push(bench.up(&volume, "sanity-pod", "rw")?);
+        mount_points.push(bench.up(&volume, "sanity-pod", "rw")?);
     }
     for _ in 0..2 {
         let mut calls = Vec::new();
-        for place in &places {
+        for mount_point in &mount_points {
             for _ in 0..4 {
-                calls.push(bench.mount_arguments(place, "rw")?);
-                calls.push(bench.unmount_arguments(place));
+                calls.push(bench.mount_arguments(mount_point, "rw")?);
+                calls.push(bench.unmount_arguments(mount_point));
             }
         }
         for call in together(bench, &calls)? {
             readable(&call)?;
         }
     }
-    for place in &places {
-        let found = mounts::at(&place.dir)?.len();
+    for mount_point in &mount_points {
+        let found = mounts::at(&mount_point.dir)?.len();
         if found > 1 {
             return Err(fault(
                 "one mount on each directory, or none",
                 format!("{found}"),
             ));
         }
-        again(bench, place)?;
+        again(bench, mount_point)?;
     }
     Ok(())
 }

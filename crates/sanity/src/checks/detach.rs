@@ -2,7 +2,7 @@
 
 use crate::{
     bench::{
-        Bench, Place,
+        Bench, MountPoint,
         files::{self, TEXT},
     },
     callout::call::Outcome,
@@ -181,27 +181,27 @@ fn errors_are_not_false(bench: &Bench) -> Verdict {
 
 fn busy(bench: &Bench) -> Verdict {
     let volume = attachable(bench, "detach")?;
-    let place = bench.up(&volume, "sanity-pod", "rw")?;
-    let pod = bench.bound(&place)?;
+    let mount_point = bench.up(&volume, "sanity-pod", "rw")?;
+    let pod = bench.bound(&mount_point)?;
     for round in 0..2 {
         if round == 1 {
             // A pod that was bound to it keeps it when the node's mount has gone.
             if pod.is_none() {
                 break;
             }
-            bench.unmounted(&place)?;
+            bench.unmounted(&mount_point)?;
         }
         let call = bench.call(&["detach", &volume.name, bench.run.node()])?;
         if !call.succeeded() && !call.failed() {
             return Err(wrong(&call, "Success or a Failure", "no reply"));
         }
-        let dir = pod.clone().unwrap_or(place.dir.clone());
+        let dir = pod.clone().unwrap_or(mount_point.dir.clone());
         if mounts::at(&dir)?.is_empty() {
             return Err(wrong(&call, "the volume is mounted still", "it is not"));
         }
-        let seen = Place {
+        let seen = MountPoint {
             dir,
-            ..place.clone()
+            ..mount_point.clone()
         };
         let written = files::try_write(bench, &seen, "sanity", TEXT);
         if let Err(error) = written
@@ -215,5 +215,5 @@ fn busy(bench: &Bench) -> Verdict {
         }
     }
     bench.unbound(pod)?;
-    bench.down(&place)
+    bench.down(&mount_point)
 }

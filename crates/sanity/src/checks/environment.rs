@@ -167,8 +167,8 @@ fn as_usual(bench: &Bench, usual: &[(Vec<String>, &'static str)], manner: &Manne
     }
     let volume = bench.volume()?;
     bench.always(manner.clone());
-    let place = bench.up(&volume, "sanity-pod", "rw")?;
-    bench.down(&place)
+    let mount_point = bench.up(&volume, "sanity-pod", "rw")?;
+    bench.down(&mount_point)
 }
 
 /// Where programs log that do not ask anybody.
@@ -223,11 +223,11 @@ fn untouched(bench: &Bench) -> Verdict {
     }
     if system::is_root() && bench.run.source != Source::None {
         let volume = bench.volume()?;
-        let place = bench.last_stage(&volume, "sanity-pod", "rw")?;
-        let call = bench.mount(&place, "rw")?;
+        let mount_point = bench.last_stage(&volume, "sanity-pod", "rw")?;
+        let call = bench.mount(&mount_point, "rw")?;
         changed(&watch, &call)?;
-        bench.expect_mounted(&place, &call)?;
-        bench.down(&place)?;
+        bench.expect_mounted(&mount_point, &call)?;
+        bench.down(&mount_point)?;
         changed(&watch, &call)?;
     }
     Ok(())

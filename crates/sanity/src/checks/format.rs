@@ -124,13 +124,13 @@ fn blank(bench: &Bench) -> Verdict {
     bench.needs_device()?;
     let volume = bench.volume()?;
     for round in 0..3 {
-        let place = bench.up(&volume, "sanity-pod", "rw")?;
-        if round > 0 && files::read(bench, &place, "once").as_deref() != Some(TEXT) {
+        let mount_point = bench.up(&volume, "sanity-pod", "rw")?;
+        if round > 0 && files::read(bench, &mount_point, "once").as_deref() != Some(TEXT) {
             let found = "it is gone: formatted again";
             return Err(fault("the file of the last mount", found));
         }
-        files::write(bench, &place, "once", TEXT)?;
-        bench.down(&place)?;
+        files::write(bench, &mount_point, "once", TEXT)?;
+        bench.down(&mount_point)?;
     }
     Ok(())
 }
@@ -168,8 +168,8 @@ fn spared(
 /// The callout that would format, or one before it that refuses: a driver may look at a volume as
 /// soon as it is attached. What was mounted is unmounted again.
 fn attempt(bench: &Bench, volume: &Volume, mode: &str) -> Result<Call, Stop> {
-    let place = match bench.format_stage(volume, mode) {
-        Ok(place) => place,
+    let mount_point = match bench.format_stage(volume, mode) {
+        Ok(mount_point) => mount_point,
         Err(Stop::Fault(fault)) => {
             return match fault.call {
                 Some(call) if call.failed() => Ok(call),
@@ -178,11 +178,11 @@ fn attempt(bench: &Bench, volume: &Volume, mode: &str) -> Result<Call, Stop> {
         }
         Err(other) => return Err(other),
     };
-    let call = bench.mount(&place, mode)?;
+    let call = bench.mount(&mount_point, mode)?;
     if call.succeeded() {
         // Looked at behind the file system, which must let go first.
-        let call = bench.unmount(&place)?;
-        bench.expect_unmounted(&place, &call)?;
+        let call = bench.unmount(&mount_point)?;
+        bench.expect_unmounted(&mount_point, &call)?;
     }
     Ok(call)
 }

@@ -1,7 +1,7 @@
 //! Checks of callouts that hang while others come.
 
 use crate::{
-    bench::{Bench, Place, sandbox},
+    bench::{Bench, MountPoint, sandbox},
     callout::{
         call::{Call, Exit},
         hanging::Hanging,
@@ -56,23 +56,28 @@ fn hung(bench: &Bench) -> Verdict {
 /// Stops a driver in the middle of its work, and asks another one for the same volume.
 fn stopped(bench: &Bench) -> Verdict {
     let volume = bench.volume()?;
-    let place = bench.up(&volume, "sanity-pod", "rw")?;
-    let usual = bench.unmount(&place)?;
-    bench.expect_unmounted(&place, &usual)?;
-    let argv = bench.mount_arguments(&place, "rw")?;
+    let mount_point = bench.up(&volume, "sanity-pod", "rw")?;
+    let usual = bench.unmount(&mount_point)?;
+    bench.expect_unmounted(&mount_point, &usual)?;
+    let argv = bench.mount_arguments(&mount_point, "rw")?;
     let first = bench.call(&argv)?;
-    bench.expect_mounted(&place, &first)?;
-    let call = bench.unmount(&place)?;
-    bench.expect_unmounted(&place, &call)?;
-    bench.mount_arguments(&place, "rw")?;
-    let hanging = halfway(bench, &place, &argv, first.took)?;
+    bench.expect_mounted(&mount_point, &first)?;
+    let call = bench.unmount(&mount_point)?;
+    bench.expect_unmounted(&mount_point, &call)?;
+    bench.mount_arguments(&mount_point, "rw")?;
+    let hanging = halfway(bench, &mount_point, &argv, first.took)?;
     answered(bench, &argv, "one that was stopped")?;
     drop(hanging);
-    repeated(bench, &place)
+    repeated(bench, &mount_point)
 }
 
 /// A call that was stopped before its end.
-fn halfway(bench: &Bench, place: &Place, argv: &[String], took: Duration) -> Result<Hanging, Stop> {
+fn halfway(
+    bench: &Bench,
+    mount_point: &MountPoint,
+    argv: &[String],
+    took: Duration,
+) -> Result<Hanging, Stop> {
     // The first may have had to wait for much else.
     for part in [2, 4, 8, 16, 32, 64] {
         let hanging = Hanging::start(&bench.run.executable, argv)?;
@@ -80,7 +85,7 @@ fn halfway(bench: &Bench, place: &Place, argv: &[String], took: Duration) -> Res
             return Ok(hanging);
         }
         drop(hanging);
-        bench.unmount(place)?;
+        bench.unmount(mount_point)?;
     }
     let why = "a slower driver: it ends before it can be stopped half-way";
     Err(Stop::Left(why.to_owned()))
@@ -90,8 +95,8 @@ fn halfway(bench: &Bench, place: &Place, argv: &[String], took: Duration) -> Res
 /// storage below it is gone.
 fn in_a_tool(bench: &Bench) -> Verdict {
     let volume = bench.volume()?;
-    let place = bench.format_stage(&volume, "rw")?;
-    let argv = bench.mount_arguments(&place, "rw")?;
+    let mount_point = bench.format_stage(&volume, "rw")?;
+    let argv = bench.mount_arguments(&mount_point, "rw")?;
     let mark = bench.dir.join("hangs");
     let mut hanging = None;
     let start = || {
@@ -102,7 +107,7 @@ fn in_a_tool(bench: &Bench) -> Verdict {
         } else {
             // It may have mounted, where nobody else sees it.
             drop(call);
-            bench.unmount(&place)?;
+            bench.unmount(&mount_point)?;
         }
         Ok(())
     };
@@ -119,7 +124,7 @@ fn in_a_tool(bench: &Bench) -> Verdict {
         // It may have gone with the driver.
         let _ = kill(Pid::from_raw(id), Signal::SIGKILL);
     }
-    repeated(bench, &place)
+    repeated(bench, &mount_point)
 }
 
 /// Puts a program that never ends over each that formats or mounts; it leaves its number in `mark`.
@@ -147,8 +152,10 @@ fn tools() -> BTreeSet<PathBuf> {
             || name.starts_with("mount.")
             || ["mke2fs", "mount"].contains(&&*name)
     };
-    let places = PATH.split(':').filter_map(|place| fs::read_dir(place).ok());
-    let programs = places
+    let directories = PATH
+        .split(':')
+        .filter_map(|directory| fs::read_dir(directory).ok());
+    let programs = directories
         .flatten()
         .filter_map(Result::ok)
         .map(|entry| entry.path());
@@ -175,10 +182,10 @@ fn answered(bench: &Bench, argv: &[String], beside: &str) -> Verdict {
 }
 
 /// Nothing hangs any more.
-fn repeated(bench: &Bench, place: &Place) -> Verdict {
-    let call = bench.mount(place, "rw")?;
-    bench.expect_mounted(place, &call)?;
-    bench.down(place)
+fn repeated(bench: &Bench, mount_point: &MountPoint) -> Verdict {
+    let call = bench.mount(mount_point, "rw")?;
+    bench.expect_mounted(mount_point, &call)?;
+    bench.down(mount_point)
 }
 
 #[cfg(test)]

@@ -80,8 +80,8 @@ pub const CHECKS: &[Check] = &[
 fn unknown_option(bench: &Bench) -> Verdict {
     bench.needs_mounting()?;
     let volume = bench.volume()?;
-    let place = bench.last_stage(&volume, "sanity-pod", "rw")?;
-    let mut typo = place.clone();
+    let mount_point = bench.last_stage(&volume, "sanity-pod", "rw")?;
+    let mut typo = mount_point.clone();
     typo.volume
         .options
         .insert("sanityUnknownOption".to_owned(), "x".to_owned());
@@ -256,17 +256,17 @@ fn traversal(bench: &Bench) -> Verdict {
 
 fn spaces(bench: &Bench) -> Verdict {
     let volume = bench.volume()?;
-    let mut place = bench.last_stage(&volume, "sanity-pod", "rw")?;
+    let mut mount_point = bench.last_stage(&volume, "sanity-pod", "rw")?;
     let name = "a b\\c#d'e";
-    place.dir = bench.dir.join(name).join(&volume.name);
-    if place.on == On::Node {
+    mount_point.dir = bench.dir.join(name).join(&volume.name);
+    if mount_point.on == On::Node {
         bench.note("the node's directory");
     }
-    let call = bench.mount(&place, "rw")?;
-    bench.expect_mounted(&place, &call)?;
-    let again = bench.mount(&place, "rw")?;
-    bench.expect_mounted_once(&place, &again)?;
-    bench.down(&place)?;
+    let call = bench.mount(&mount_point, "rw")?;
+    bench.expect_mounted(&mount_point, &call)?;
+    let again = bench.mount(&mount_point, "rw")?;
+    bench.expect_mounted_once(&mount_point, &again)?;
+    bench.down(&mount_point)?;
     let left: Vec<_> = mounts::below(&bench.dir.join(name))?;
     if left.is_empty() {
         Ok(())

@@ -2,7 +2,7 @@
 
 use crate::{
     bench::{
-        Bench, Place,
+        Bench, MountPoint,
         files::{self, TEXT},
     },
     callout::call::{Call, Manner},
@@ -151,43 +151,43 @@ fn anywhere(bench: &Bench) -> Verdict {
 fn mounts(bench: &Bench) -> Result<[Cuts; 3], Stop> {
     // The first mount of a new volume, which formats.
     let volume = bench.volume()?;
-    let place = bench.format_stage(&volume, "rw")?;
-    let first = bench.mount(&place, "rw")?;
-    bench.expect_mounted(&place, &first)?;
-    bench.down(&place)?;
+    let mount_point = bench.format_stage(&volume, "rw")?;
+    let first = bench.mount(&mount_point, "rw")?;
+    bench.expect_mounted(&mount_point, &first)?;
+    bench.down(&mount_point)?;
     bench.done_with(&volume)?;
     let mut cuts = Cuts::new("the first mount", first.took);
     for step in 1..=5 {
         let volume = bench.volume()?;
-        let place = bench.format_stage(&volume, "rw")?;
-        let argv = bench.mount_arguments(&place, "rw")?;
+        let mount_point = bench.format_stage(&volume, "rw")?;
+        let argv = bench.mount_arguments(&mount_point, "rw")?;
         cuts.cut(bench, &argv, (step, 6), to(step))?;
-        repeated(bench, &place, false)?;
-        bench.down(&place)?;
+        repeated(bench, &mount_point, false)?;
+        bench.down(&mount_point)?;
         bench.done_with(&volume)?;
     }
     // Later ones, and unmounts.
     let volume = bench.volume()?;
-    let place = bench.up(&volume, "sanity-pod", "rw")?;
+    let mount_point = bench.up(&volume, "sanity-pod", "rw")?;
     if !bench.run.config.volume.read_only {
-        files::write(bench, &place, "kept", TEXT)?;
+        files::write(bench, &mount_point, "kept", TEXT)?;
     }
-    let unmounted = bench.unmount(&place)?;
-    bench.expect_unmounted(&place, &unmounted)?;
-    let again = bench.mount(&place, "rw")?;
-    bench.expect_mounted(&place, &again)?;
+    let unmounted = bench.unmount(&mount_point)?;
+    bench.expect_unmounted(&mount_point, &unmounted)?;
+    let again = bench.mount(&mount_point, "rw")?;
+    bench.expect_mounted(&mount_point, &again)?;
     let mut mounts = Cuts::new("a later mount", again.took);
     let mut unmounts = Cuts::new("an unmount", unmounted.took);
     for step in 1..=POINTS {
-        let argv = bench.unmount_arguments(&place);
+        let argv = bench.unmount_arguments(&mount_point);
         unmounts.cut(bench, &argv, (step, POINTS + 1), to(step))?;
-        let call = bench.unmount(&place)?;
-        bench.expect_unmounted(&place, &call)?;
-        let argv = bench.mount_arguments(&place, "rw")?;
+        let call = bench.unmount(&mount_point)?;
+        bench.expect_unmounted(&mount_point, &call)?;
+        let argv = bench.mount_arguments(&mount_point, "rw")?;
         mounts.cut(bench, &argv, (step, POINTS + 1), to(step))?;
-        repeated(bench, &place, !bench.run.config.volume.read_only)?;
+        repeated(bench, &mount_point, !bench.run.config.volume.read_only)?;
     }
-    bench.down(&place)?;
+    bench.down(&mount_point)?;
     Ok([cuts, mounts, unmounts])
 }
 
@@ -198,11 +198,11 @@ fn attachments(bench: &Bench) -> Result<Vec<Cuts>, Stop> {
         return Ok(Vec::new());
     }
     let volume = bench.volume()?;
-    let place = bench.up(&volume, "sanity-pod", "rw")?;
+    let mount_point = bench.up(&volume, "sanity-pod", "rw")?;
     if !run.config.volume.read_only {
-        files::write(bench, &place, "kept", TEXT)?;
+        files::write(bench, &mount_point, "kept", TEXT)?;
     }
-    bench.down(&place)?;
+    bench.down(&mount_point)?;
     let [attach, detach] =
         ["attach", "detach"].map(|callout| run.arguments(callout, &volume, &bench.dir, ""));
     let usual = |argv: &[String]| {
@@ -233,17 +233,17 @@ fn attachments(bench: &Bench) -> Result<Vec<Cuts>, Stop> {
             return Err(wrong(&call, expected, "one does"));
         }
     }
-    let place = bench.last_stage(&volume, "sanity-later", "rw")?;
-    repeated(bench, &place, !run.config.volume.read_only)?;
-    bench.down(&place)?;
+    let mount_point = bench.last_stage(&volume, "sanity-later", "rw")?;
+    repeated(bench, &mount_point, !run.config.volume.read_only)?;
+    bench.down(&mount_point)?;
     Ok(vec![attaches, detaches])
 }
 
 /// The mount after a cut one: once, whole, and with what was written.
-fn repeated(bench: &Bench, place: &Place, kept: bool) -> Verdict {
-    let call = bench.mount(place, "rw")?;
-    let mount = bench.expect_mounted_once(place, &call)?;
-    if kept && files::read(bench, place, "kept").as_deref() != Some(TEXT) {
+fn repeated(bench: &Bench, mount_point: &MountPoint, kept: bool) -> Verdict {
+    let call = bench.mount(mount_point, "rw")?;
+    let mount = bench.expect_mounted_once(mount_point, &call)?;
+    if kept && files::read(bench, mount_point, "kept").as_deref() != Some(TEXT) {
         return Err(wrong(
             &call,
             "the file that was there",
@@ -251,7 +251,7 @@ fn repeated(bench: &Bench, place: &Place, kept: bool) -> Verdict {
         ));
     }
     if !bench.run.config.volume.read_only {
-        files::write(bench, place, "written", TEXT)?;
+        files::write(bench, mount_point, "written", TEXT)?;
     }
     match block_devices::backing(&mount.device) {
         Some(file) => one_device(bench, &call, &file),
@@ -289,8 +289,8 @@ fn devices(file: &str, most: usize) -> Result<usize> {
 fn parent_gone(bench: &Bench) -> Verdict {
     bench.needs_mounting()?;
     let volume = bench.volume()?;
-    let place = bench.last_stage(&volume, "sanity-pod", "rw")?;
-    let argv = bench.mount_arguments(&place, "rw")?;
+    let mount_point = bench.last_stage(&volume, "sanity-pod", "rw")?;
+    let argv = bench.mount_arguments(&mount_point, "rw")?;
     // The reader ends before the driver writes.
     let script = r#"( sleep 0.05; "$0" "$@" ) 2>&1 | true"#;
     let manner = Manner {
@@ -299,16 +299,16 @@ fn parent_gone(bench: &Bench) -> Verdict {
     };
     bench.call_as(&argv, &manner)?;
     thread::sleep(Duration::from_millis(50));
-    repeated(bench, &place, false)?;
-    bench.down(&place)
+    repeated(bench, &mount_point, false)?;
+    bench.down(&mount_point)
 }
 
 fn leak(bench: &Bench) -> Verdict {
     let volume = bench.volume()?;
     let mut first = None;
     for round in 0..100 {
-        let place = bench.up(&volume, &format!("sanity-pod-{round}"), "rw")?;
-        bench.down(&place)?;
+        let mount_point = bench.up(&volume, &format!("sanity-pod-{round}"), "rw")?;
+        bench.down(&mount_point)?;
         if round == 0 {
             first = Some(counted(bench)?);
         }
@@ -343,9 +343,12 @@ fn counted(bench: &Bench) -> Result<BTreeMap<String, usize>> {
             .or_default() += 1;
     }
     counts.extend(devices);
-    for place in &bench.run.config.writes {
-        if let Ok(entries) = fs::read_dir(place) {
-            counts.insert(format!("files in {}", place.display()), entries.count());
+    for mount_point in &bench.run.config.writes {
+        if let Ok(entries) = fs::read_dir(mount_point) {
+            counts.insert(
+                format!("files in {}", mount_point.display()),
+                entries.count(),
+            );
         }
     }
     Ok(counts)

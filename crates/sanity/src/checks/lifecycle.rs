@@ -2,7 +2,7 @@
 
 use crate::{
     bench::{
-        Bench, Place,
+        Bench, MountPoint,
         files::{self, TEXT},
     },
     callout::{argument, call::Call},
@@ -93,15 +93,15 @@ pub const CHECKS: &[Check] = &[
 ];
 
 /// Leaves a file, where one can.
-fn write(bench: &Bench, place: &Place) -> Verdict {
+fn write(bench: &Bench, mount_point: &MountPoint) -> Verdict {
     if bench.run.config.volume.read_only {
         return Ok(());
     }
-    files::write(bench, place, "life", TEXT)
+    files::write(bench, mount_point, "life", TEXT)
 }
 
-fn read(bench: &Bench, call: &Call, place: &Place) -> Verdict {
-    match files::read(bench, place, "life") {
+fn read(bench: &Bench, call: &Call, mount_point: &MountPoint) -> Verdict {
+    match files::read(bench, mount_point, "life") {
         Some(found) if found == TEXT => Ok(()),
         _ if bench.run.config.volume.read_only => Ok(()),
         _ => Err(wrong(
@@ -114,54 +114,54 @@ fn read(bench: &Bench, call: &Call, place: &Place) -> Verdict {
 
 fn release(bench: &Bench, release: Release) -> Verdict {
     let volume = bench.volume()?.seen_by(release);
-    let place = bench.up(&volume, "sanity-pod", "rw")?;
-    let pod = bench.bound(&place)?;
-    write(bench, &place)?;
+    let mount_point = bench.up(&volume, "sanity-pod", "rw")?;
+    let pod = bench.bound(&mount_point)?;
+    write(bench, &mount_point)?;
     bench.unbound(pod)?;
-    bench.down(&place)?;
-    let place = bench.last_stage(&volume, "sanity-later", "rw")?;
-    let call = with_group(bench, &place, release)?;
-    bench.expect_mounted(&place, &call)?;
-    read(bench, &call, &place)?;
-    bench.down(&place)
+    bench.down(&mount_point)?;
+    let mount_point = bench.last_stage(&volume, "sanity-later", "rw")?;
+    let call = with_group(bench, &mount_point, release)?;
+    bench.expect_mounted(&mount_point, &call)?;
+    read(bench, &call, &mount_point)?;
+    bench.down(&mount_point)
 }
 
 /// Mounts for a pod that has an fsGroup, which `mount` is told under the release's own key. Not a
 /// volume that is somebody's: its files would be the group's afterwards.
-fn with_group(bench: &Bench, place: &Place, release: Release) -> Result<Call, Stop> {
-    if place.on != On::Pod || !bench.run.source.is_fresh() {
-        return bench.mount(place, "rw");
+fn with_group(bench: &Bench, mount_point: &MountPoint, release: Release) -> Result<Call, Stop> {
+    if mount_point.on != On::Pod || !bench.run.source.is_fresh() {
+        return bench.mount(mount_point, "rw");
     }
     let key = if release < Release::V1_25 {
         argument::FS_GROUP_BEFORE
     } else {
         argument::FS_GROUP
     };
-    mount_with(bench, place, &[(key, "4711")])
+    mount_with(bench, mount_point, &[(key, "4711")])
 }
 
 fn restarts(bench: &Bench) -> Verdict {
     let volume = bench.volume()?;
     bench.restart_always();
-    let place = bench.up(&volume, "sanity-pod", "rw")?;
-    write(bench, &place)?;
+    let mount_point = bench.up(&volume, "sanity-pod", "rw")?;
+    write(bench, &mount_point)?;
     // It mounts what it finds in its pods, and asks again for what it had asked.
     bench.attached(&volume, "rw")?;
-    let call = bench.mount(&place, "rw")?;
-    bench.expect_mounted_once(&place, &call)?;
-    read(bench, &call, &place)?;
+    let call = bench.mount(&mount_point, "rw")?;
+    bench.expect_mounted_once(&mount_point, &call)?;
+    read(bench, &call, &mount_point)?;
     if bench.run.supports("expandfs") && bench.run.source.is_fresh() {
-        let argv = bench.expand_arguments(&place, volume.bytes, volume.bytes);
+        let argv = bench.expand_arguments(&mount_point, volume.bytes, volume.bytes);
         readable(&bench.call(&argv)?)?;
-        read(bench, &call, &place)?;
+        read(bench, &call, &mount_point)?;
     }
     // What a mount that was not answered left is unmounted once more.
-    let call = bench.unmount(&place)?;
-    bench.expect_unmounted(&place, &call)?;
-    bench.down(&place)?;
-    let place = bench.up(&volume, "sanity-later", "rw")?;
-    read(bench, &call, &place)?;
-    bench.down(&place)
+    let call = bench.unmount(&mount_point)?;
+    bench.expect_unmounted(&mount_point, &call)?;
+    bench.down(&mount_point)?;
+    let mount_point = bench.up(&volume, "sanity-later", "rw")?;
+    read(bench, &call, &mount_point)?;
+    bench.down(&mount_point)
 }
 
 fn duplicated(bench: &Bench) -> Verdict {
@@ -177,13 +177,13 @@ fn duplicated(bench: &Bench) -> Verdict {
     if bench.run.capabilities.attach && bench.run.supports("attach") {
         twice(&bench.run.arguments("attach", &volume, &bench.dir, ""))?;
     }
-    let place = bench.last_stage(&volume, "sanity-pod", "rw")?;
-    bench.mount(&place, "rw")?;
-    let call = bench.mount(&place, "rw")?;
-    bench.expect_mounted_once(&place, &call)?;
-    let call = twice(&bench.unmount_arguments(&place))?;
-    bench.expect_unmounted(&place, &call)?;
-    bench.down(&place)?;
+    let mount_point = bench.last_stage(&volume, "sanity-pod", "rw")?;
+    bench.mount(&mount_point, "rw")?;
+    let call = bench.mount(&mount_point, "rw")?;
+    bench.expect_mounted_once(&mount_point, &call)?;
+    let call = twice(&bench.unmount_arguments(&mount_point))?;
+    bench.expect_unmounted(&mount_point, &call)?;
+    bench.down(&mount_point)?;
     if bench.run.capabilities.attach && bench.run.supports("detach") {
         twice(&bench.run.arguments("detach", &volume, &bench.dir, ""))?;
     }
@@ -192,28 +192,28 @@ fn duplicated(bench: &Bench) -> Verdict {
 
 fn reordered(bench: &Bench) -> Verdict {
     let volume = bench.volume()?;
-    let pod = bench.place(&volume, "sanity-pod", On::Pod);
+    let pod = bench.mount_point(&volume, "sanity-pod", On::Pod);
     // Nothing is mounted yet.
     readable(&bench.call(&bench.unmount_arguments(&pod))?)?;
     readable(&bench.call(&bench.expand_arguments(&pod, volume.bytes, volume.bytes))?)?;
     if bench.run.capabilities.attach {
         readable(&bench.call(&bench.run.arguments("detach", &volume, &bench.dir, ""))?)?;
     }
-    let place = bench.up(&volume, "sanity-pod", "rw")?;
-    write(bench, &place)?;
+    let mount_point = bench.up(&volume, "sanity-pod", "rw")?;
+    write(bench, &mount_point)?;
     // The pod has it still.
     if bench.run.capabilities.attach {
-        let node = bench.place(&volume, "sanity-pod", On::Node);
-        if place.on == On::Pod {
+        let node = bench.mount_point(&volume, "sanity-pod", On::Node);
+        if mount_point.on == On::Pod {
             readable(&bench.call(&bench.unmount_arguments(&node))?)?;
         }
         readable(&bench.call(&bench.run.arguments("detach", &volume, &bench.dir, ""))?)?;
     }
-    if mounts::at(&place.dir)?.is_empty() {
+    if mounts::at(&mount_point.dir)?.is_empty() {
         return Err(fault("the pod's mount stays", "it is gone"));
     }
-    let call = bench.mount(&place, "rw")?;
-    bench.expect_mounted(&place, &call)?;
-    read(bench, &call, &place)?;
-    bench.down(&place)
+    let call = bench.mount(&mount_point, "rw")?;
+    bench.expect_mounted(&mount_point, &call)?;
+    read(bench, &call, &mount_point)?;
+    bench.down(&mount_point)
 }

@@ -1,7 +1,7 @@
 //! Checks of mounting: by `mount`, or by `mountdevice` where kubelet does the rest.
 
 use crate::{
-    bench::{Bench, Place, files},
+    bench::{Bench, MountPoint, files},
     callout::{
         argument::{self, FS_GROUP, FS_GROUP_BEFORE, Options},
         call::Call,
@@ -116,10 +116,10 @@ pub const CHECKS: &[Check] = &[
 
 fn happy(bench: &Bench) -> Verdict {
     let volume = bench.volume()?;
-    let place = bench.up(&volume, "sanity-pod", "rw")?;
-    files::write(bench, &place, "sanity", files::TEXT)?;
-    files::expect(bench, &place, "sanity", files::TEXT)?;
-    bench.down(&place)
+    let mount_point = bench.up(&volume, "sanity-pod", "rw")?;
+    files::write(bench, &mount_point, "sanity", files::TEXT)?;
+    files::expect(bench, &mount_point, "sanity", files::TEXT)?;
+    bench.down(&mount_point)
 }
 
 fn read_only(bench: &Bench) -> Verdict {
@@ -127,15 +127,15 @@ fn read_only(bench: &Bench) -> Verdict {
     let volume = bench.volume()?;
     if !bench.run.config.volume.read_only {
         // Some format only what is mounted writable.
-        let place = bench.up(&volume, "sanity-pod", "rw")?;
-        bench.down(&place)?;
+        let mount_point = bench.up(&volume, "sanity-pod", "rw")?;
+        bench.down(&mount_point)?;
     }
-    let place = bench.last_stage(&volume, "sanity-reader", "ro")?;
-    let call = bench.mount(&place, "ro")?;
-    bench.expect_mounted(&place, &call)?;
-    match files::try_write(bench, &place, "sanity", files::TEXT) {
+    let mount_point = bench.last_stage(&volume, "sanity-reader", "ro")?;
+    let call = bench.mount(&mount_point, "ro")?;
+    bench.expect_mounted(&mount_point, &call)?;
+    match files::try_write(bench, &mount_point, "sanity", files::TEXT) {
         Ok(()) => Err(wrong(&call, "writing fails", "a file was written")),
-        Err(error) if error.kind() == ErrorKind::ReadOnlyFilesystem => bench.down(&place),
+        Err(error) if error.kind() == ErrorKind::ReadOnlyFilesystem => bench.down(&mount_point),
         Err(error) => Err(wrong(&call, "writing fails with EROFS", error.to_string())),
     }
 }
@@ -143,21 +143,21 @@ fn read_only(bench: &Bench) -> Verdict {
 fn repeat(bench: &Bench) -> Verdict {
     bench.needs_mounting()?;
     let volume = bench.volume()?;
-    let place = bench.up(&volume, "sanity-pod", "rw")?;
-    if let Some(node) = bench.node_place(&place) {
+    let mount_point = bench.up(&volume, "sanity-pod", "rw")?;
+    if let Some(node) = bench.node_mount_point(&mount_point) {
         again(bench, &node)?;
     }
-    again(bench, &place)?;
-    bench.down(&place)
+    again(bench, &mount_point)?;
+    bench.down(&mount_point)
 }
 
 /// Mounts what is mounted.
-fn again(bench: &Bench, place: &Place) -> Verdict {
-    let before = mounts::at(&place.dir)?.len();
+fn again(bench: &Bench, mount_point: &MountPoint) -> Verdict {
+    let before = mounts::at(&mount_point.dir)?.len();
     for _ in 0..3 {
-        let call = bench.mount(place, "rw")?;
-        bench.expect_mounted(place, &call)?;
-        let now = mounts::at(&place.dir)?.len();
+        let call = bench.mount(mount_point, "rw")?;
+        bench.expect_mounted(mount_point, &call)?;
+        let now = mounts::at(&mount_point.dir)?.len();
         if now != before {
             return Err(wrong(
                 &call,
@@ -172,31 +172,33 @@ fn again(bench: &Bench, place: &Place) -> Verdict {
 fn other_thing(bench: &Bench) -> Verdict {
     bench.needs_mounting()?;
     let volume = bench.volume()?;
-    let place = bench.last_stage(&volume, "sanity-pod", "rw")?;
+    let mount_point = bench.last_stage(&volume, "sanity-pod", "rw")?;
     let other = bench.dir.join("other");
     fs::create_dir(&other).context("make a directory")?;
-    let call = onto_other(bench, &place, &other)?;
+    let call = onto_other(bench, &mount_point, &other)?;
     // Where the driver mounted over it the volume is in use, and the node's directory cannot be tried.
-    let node = bench.node_place(&place).filter(|_| call.failed());
+    let node = bench
+        .node_mount_point(&mount_point)
+        .filter(|_| call.failed());
     let Some(node) = node else { return Ok(()) };
     bench.unmounted(&node)?;
     onto_other(bench, &node, &other).map(drop)
 }
 
 /// Mounts a volume where something else is mounted.
-fn onto_other(bench: &Bench, place: &Place, other: &Path) -> Result<Call, Stop> {
-    system::make_directory(&place.dir).context("make kubelet's directory")?;
-    mount_namespace::bind(other, &place.dir)?;
-    let call = bench.mount(place, "rw")?;
+fn onto_other(bench: &Bench, mount_point: &MountPoint, other: &Path) -> Result<Call, Stop> {
+    system::make_directory(&mount_point.dir).context("make kubelet's directory")?;
+    mount_namespace::bind(other, &mount_point.dir)?;
+    let call = bench.mount(mount_point, "rw")?;
     if call.failed() {
-        cleanup::unmount(&place.dir)?;
+        cleanup::unmount(&mount_point.dir)?;
         return Ok(call);
     }
     if !call.succeeded() {
         return Err(wrong(&call, "a Failure", "no reply"));
     }
     let own = fs::metadata(other).context("look at the directory")?;
-    let now = fs::metadata(&place.dir).context("look at the mount")?;
+    let now = fs::metadata(&mount_point.dir).context("look at the mount")?;
     if (own.dev(), own.ino()) == (now.dev(), now.ino()) {
         return Err(wrong(
             &call,
@@ -237,8 +239,12 @@ fn missing_volume(bench: &Bench) -> Verdict {
 }
 
 /// `mount` with more members than the volume has.
-pub fn mount_with(bench: &Bench, place: &Place, more: &[(&str, &str)]) -> Result<Call, Stop> {
-    let mut argv = bench.mount_arguments(place, "rw")?;
+pub fn mount_with(
+    bench: &Bench,
+    mount_point: &MountPoint,
+    more: &[(&str, &str)],
+) -> Result<Call, Stop> {
+    let mut argv = bench.mount_arguments(mount_point, "rw")?;
     let last = argv.len() - 1;
     let mut members: Options = serde_json::from_str(&argv[last]).context("read our own JSON")?;
     members.extend(more.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())));
@@ -257,15 +263,15 @@ fn groups(bench: &Bench) -> Verdict {
         (FS_GROUP_BEFORE, Release::V1_13, 4711),
         (FS_GROUP, Release::V1_25, 4712),
     ] {
-        let place = bench.last_stage(&volume.seen_by(release), "sanity-pod", "rw")?;
-        let call = mount_with(bench, &place, &[(key, &group.to_string())])?;
-        bench.expect_mounted(&place, &call)?;
-        let found = fs::metadata(&place.dir).context("look at the volume")?;
+        let mount_point = bench.last_stage(&volume.seen_by(release), "sanity-pod", "rw")?;
+        let call = mount_with(bench, &mount_point, &[(key, &group.to_string())])?;
+        bench.expect_mounted(&mount_point, &call)?;
+        let found = fs::metadata(&mount_point.dir).context("look at the volume")?;
         if found.gid() != group || found.mode() & 0o070 != 0o070 {
             let found = format!("group {}, mode {:o}", found.gid(), found.mode() & 0o7777);
             return Err(wrong(&call, format!("group {group} may write"), found));
         }
-        bench.down(&place)?;
+        bench.down(&mount_point)?;
     }
     Ok(())
 }
@@ -273,15 +279,15 @@ fn groups(bench: &Bench) -> Verdict {
 fn nonempty(bench: &Bench) -> Verdict {
     bench.needs_mounting()?;
     let volume = bench.volume()?;
-    let place = bench.last_stage(&volume, "sanity-pod", "rw")?;
-    system::make_directory(&place.dir).context("make kubelet's directory")?;
-    let file = place.dir.join("left-by-somebody");
+    let mount_point = bench.last_stage(&volume, "sanity-pod", "rw")?;
+    system::make_directory(&mount_point.dir).context("make kubelet's directory")?;
+    let file = mount_point.dir.join("left-by-somebody");
     fs::write(&file, files::TEXT).context("write into the directory")?;
-    let call = bench.mount(&place, "rw")?;
+    let call = bench.mount(&mount_point, "rw")?;
     if call.succeeded() {
-        bench.expect_mounted(&place, &call)?;
-        let call = bench.unmount(&place)?;
-        bench.expect_unmounted(&place, &call)?;
+        bench.expect_mounted(&mount_point, &call)?;
+        let call = bench.unmount(&mount_point)?;
+        bench.expect_unmounted(&mount_point, &call)?;
     } else if !call.failed() {
         return Err(wrong(&call, "Success or a Failure", "no reply"));
     }
@@ -298,15 +304,15 @@ fn nonempty(bench: &Bench) -> Verdict {
 fn unknown_key(bench: &Bench) -> Verdict {
     bench.needs_mounting()?;
     let volume = bench.volume()?;
-    let place = bench.last_stage(&volume, "sanity-pod", "rw")?;
+    let mount_point = bench.last_stage(&volume, "sanity-pod", "rw")?;
     let call = mount_with(
         bench,
-        &place,
+        &mount_point,
         &[
             ("kubernetes.io/sanity-new", "x"),
             ("storage.k8s.io/sanity", "y"),
         ],
     )?;
-    bench.expect_mounted(&place, &call)?;
-    bench.down(&place)
+    bench.expect_mounted(&mount_point, &call)?;
+    bench.down(&mount_point)
 }

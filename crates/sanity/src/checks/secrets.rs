@@ -71,7 +71,7 @@ fn secrets(bench: &Bench) -> Verdict {
         nobody.to_string_lossy().into_owned(),
         argument::object(&members),
     ]];
-    let mut place = None;
+    let mut mount_point = None;
     if system::is_root() && bench.run.source != Source::None {
         let volume = bench.volume()?;
         let stage = bench.last_stage(&volume, "sanity-pod", "rw")?;
@@ -84,7 +84,7 @@ fn secrets(bench: &Bench) -> Verdict {
                 stage.dir.to_string_lossy().into_owned(),
                 argument::object(&members),
             ]);
-            place = Some(stage);
+            mount_point = Some(stage);
         }
     }
     for argv in &calls {
@@ -112,8 +112,10 @@ fn secrets(bench: &Bench) -> Verdict {
             ));
         }
     }
-    if let Some(place) = place.filter(|place| mounts::at(&place.dir).is_ok_and(|m| !m.is_empty())) {
-        bench.down(&place)?;
+    if let Some(mount_point) =
+        mount_point.filter(|mount_point| mounts::at(&mount_point.dir).is_ok_and(|m| !m.is_empty()))
+    {
+        bench.down(&mount_point)?;
     }
     Ok(())
 }
@@ -168,31 +170,31 @@ fn written_since(bench: &Bench, started: SystemTime) -> Vec<PathBuf> {
         .parent()
         .unwrap_or(Path::new("/"))
         .to_owned();
-    let mut places: Vec<PathBuf> = ["/var/log", "/run", "/tmp", "/var/tmp"]
+    let mut paths: Vec<PathBuf> = ["/var/log", "/run", "/tmp", "/var/tmp"]
         .map(PathBuf::from)
         .into();
-    places.push(beside);
-    places.extend(bench.run.config.writes.iter().cloned());
+    paths.push(beside);
+    paths.extend(bench.run.config.writes.iter().cloned());
     let mut found = Vec::new();
-    let mut depth = vec![0; places.len()];
-    while let (Some(place), Some(level)) = (places.pop(), depth.pop()) {
-        let Ok(about) = fs::symlink_metadata(&place) else {
+    let mut depth = vec![0; paths.len()];
+    while let (Some(path), Some(level)) = (paths.pop(), depth.pop()) {
+        let Ok(about) = fs::symlink_metadata(&path) else {
             continue;
         };
-        if about.is_dir() && level < 3 && !place.starts_with(&bench.run.scratch) {
-            for entry in fs::read_dir(&place)
+        if about.is_dir() && level < 3 && !path.starts_with(&bench.run.scratch) {
+            for entry in fs::read_dir(&path)
                 .into_iter()
                 .flatten()
                 .filter_map(Result::ok)
             {
-                places.push(entry.path());
+                paths.push(entry.path());
                 depth.push(level + 1);
             }
         } else if about.is_file()
             && about.len() < 1 << 22
             && about.modified().is_ok_and(|at| at >= started)
         {
-            found.push(place);
+            found.push(path);
         }
     }
     found
@@ -225,15 +227,15 @@ mod tests {
 
     #[test]
     fn a_file_that_was_written_at_once_is_looked_at() {
-        let place = tempfile::tempdir().unwrap();
-        let mut run = Run::new(&header(&place.path().join("own")), Options::new(), None);
-        run.config.writes = vec![place.path().join("log")];
+        let directory = tempfile::tempdir().unwrap();
+        let mut run = Run::new(&header(&directory.path().join("own")), Options::new(), None);
+        run.config.writes = vec![directory.path().join("log")];
         let bench = Bench::new(&run, "secrets").unwrap();
         for _ in 0..20 {
             let started = SystemTime::now();
-            fs::write(place.path().join("log"), "secret").unwrap();
+            fs::write(directory.path().join("log"), "secret").unwrap();
             let found = written_since(&bench, started);
-            assert!(found.contains(&place.path().join("log")));
+            assert!(found.contains(&directory.path().join("log")));
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::{
     bench::{
-        Bench, Place,
+        Bench, MountPoint,
         files::{self, TEXT},
     },
     check::{Check, Level, Need},
@@ -30,8 +30,8 @@ pub const CHECKS: &[Check] = &[
         run: |bench| {
             bench.needs_unmounting()?;
             let volume = bench.volume()?;
-            let place = bench.up(&volume, "sanity-pod", "rw")?;
-            bench.down(&place)
+            let mount_point = bench.up(&volume, "sanity-pod", "rw")?;
+            bench.down(&mount_point)
         },
     },
     Check {
@@ -47,12 +47,12 @@ pub const CHECKS: &[Check] = &[
         run: |bench| {
             bench.needs_unmounting()?;
             let volume = bench.volume()?;
-            let place = bench.up(&volume, "sanity-pod", "rw")?;
+            let mount_point = bench.up(&volume, "sanity-pod", "rw")?;
             for _ in 0..2 {
-                let call = bench.unmount(&place)?;
-                bench.expect_unmounted(&place, &call)?;
+                let call = bench.unmount(&mount_point)?;
+                bench.expect_unmounted(&mount_point, &call)?;
             }
-            bench.down(&place)
+            bench.down(&mount_point)
         },
     },
     Check {
@@ -144,34 +144,34 @@ fn dead(bench: &Bench) -> Verdict {
     }
     bench.needs_unmounting()?;
     let volume = bench.volume()?;
-    let place = bench.up(&volume, "sanity-pod", "rw")?;
+    let mount_point = bench.up(&volume, "sanity-pod", "rw")?;
     let command = &bench.run.config.volume.kill_server;
     if command.is_empty() {
-        shut_down(bench, &place)?;
+        shut_down(bench, &mount_point)?;
     } else {
-        let target = place.dir.to_string_lossy().into_owned();
+        let target = mount_point.dir.to_string_lossy().into_owned();
         let variables = [
             ("SANITY_NAME", volume.name.as_str()),
             ("SANITY_TARGET", &target),
         ];
         command::hook(command, &variables)?;
     }
-    let mut call = bench.unmount(&place)?;
+    let mut call = bench.unmount(&mount_point)?;
     for _ in 0..2 {
         // What could not be written may be told once.
         if !call.failed() {
             break;
         }
-        call = bench.unmount(&place)?;
+        call = bench.unmount(&mount_point)?;
     }
-    bench.expect_unmounted(&place, &call)
+    bench.expect_unmounted(&mount_point, &call)
 }
 
 /// What an XFS or ext4 does by itself when its device fails (`xfs_do_force_shutdown`,
 /// `ext4_force_shutdown`); never of a file system that anybody else has.
-fn shut_down(bench: &Bench, place: &Place) -> Verdict {
+fn shut_down(bench: &Bench, mount_point: &MountPoint) -> Verdict {
     let left = |why: &str| Err(Stop::Left(why.to_owned()));
-    let mount = mounts::at(&place.dir)?.pop();
+    let mount = mounts::at(&mount_point.dir)?.pop();
     let Some(mount) = mount.filter(|mount| ["xfs", "ext4"].contains(&mount.filesystem.as_str()))
     else {
         return left("a way to end a volume's server: give [volume] kill_server");
@@ -183,9 +183,12 @@ fn shut_down(bench: &Bench, place: &Place) -> Verdict {
         return left("xfs_io (package xfsprogs), or [volume] kill_server");
     }
     let words = ["-x", "-c", "shutdown"].map(OsStr::new);
-    command::tool("xfs_io", &[&words[..], &[place.dir.as_os_str()]].concat())?;
+    command::tool(
+        "xfs_io",
+        &[&words[..], &[mount_point.dir.as_os_str()]].concat(),
+    )?;
     // What was read before can be read still on an ext4.
-    if files::try_write(bench, place, "dead", TEXT).is_ok() {
+    if files::try_write(bench, mount_point, "dead", TEXT).is_ok() {
         let why = "the file system was shut down, and can be written still";
         return Err(Stop::Error(anyhow::anyhow!(why)));
     }
@@ -204,24 +207,24 @@ fn succeeds(bench: &Bench, callout: &str, dir: &std::path::Path) -> Verdict {
 fn busy(bench: &Bench) -> Verdict {
     bench.needs_unmounting()?;
     let volume = bench.volume()?;
-    let place = bench.up(&volume, "sanity-pod", "rw")?;
+    let mount_point = bench.up(&volume, "sanity-pod", "rw")?;
     // Reading is enough to be in use, where nothing can be written.
     let held = if bench.run.config.volume.read_only {
-        File::open(&place.dir).context("open the volume")?
+        File::open(&mount_point.dir).context("open the volume")?
     } else {
-        files::write(bench, &place, "open", TEXT)?;
-        files::open(bench, &place, "held").context("make a file in the volume")?
+        files::write(bench, &mount_point, "open", TEXT)?;
+        files::open(bench, &mount_point, "held").context("make a file in the volume")?
     };
-    stays(bench, &place)?;
+    stays(bench, &mount_point)?;
     if !bench.run.config.volume.read_only {
-        files::expect(bench, &place, "open", TEXT)?;
+        files::expect(bench, &mount_point, "open", TEXT)?;
     }
     drop(held);
-    let node = bench.node_place(&place);
+    let node = bench.node_mount_point(&mount_point);
     let Some(node) = node.filter(|_| bench.run.supports("unmountdevice")) else {
-        return bench.down(&place);
+        return bench.down(&mount_point);
     };
-    bench.unmounted(&place)?;
+    bench.unmounted(&mount_point)?;
     let held = File::open(&node.dir).context("open the node's directory")?;
     stays(bench, &node)?;
     drop(held);
@@ -229,8 +232,8 @@ fn busy(bench: &Bench) -> Verdict {
 }
 
 /// Asks to unmount what is in use.
-fn stays(bench: &Bench, place: &Place) -> Verdict {
-    let call = bench.unmount(place)?;
+fn stays(bench: &Bench, mount_point: &MountPoint) -> Verdict {
+    let call = bench.unmount(mount_point)?;
     if !call.failed() && !call.not_supported() {
         let found = if call.succeeded() {
             "Success"
@@ -239,7 +242,7 @@ fn stays(bench: &Bench, place: &Place) -> Verdict {
         };
         return Err(wrong(&call, "a Failure while a file is open", found));
     }
-    if mounts::at(&place.dir)?.is_empty() {
+    if mounts::at(&mount_point.dir)?.is_empty() {
         return Err(wrong(&call, "the volume is mounted still", "it is not"));
     }
     Ok(())
@@ -248,12 +251,12 @@ fn stays(bench: &Bench, place: &Place) -> Verdict {
 fn keeps_data(bench: &Bench) -> Verdict {
     let volume = bench.volume()?;
     for round in 0..3 {
-        let place = bench.up(&volume, &format!("sanity-pod-{round}"), "rw")?;
+        let mount_point = bench.up(&volume, &format!("sanity-pod-{round}"), "rw")?;
         if round > 0 {
-            files::expect(bench, &place, "kept", TEXT)?;
+            files::expect(bench, &mount_point, "kept", TEXT)?;
         }
-        files::write(bench, &place, "kept", TEXT)?;
-        bench.down(&place)?;
+        files::write(bench, &mount_point, "kept", TEXT)?;
+        bench.down(&mount_point)?;
     }
     Ok(())
 }

@@ -32,7 +32,7 @@ pub const LINGER: Duration = Duration::from_millis(500);
 pub const WORKER: &str = "FLEXVOL_SANITY_WORKER";
 
 /// How long a vendor's command or one of the system's may take.
-const PATIENCE: Duration = Duration::from_secs(300);
+const TIMEOUT: Duration = Duration::from_secs(300);
 
 /// How long what was killed may take to end: one that the kernel holds is left behind.
 const LAST: Duration = Duration::from_secs(10);
@@ -67,15 +67,15 @@ pub fn tool(name: &str, arguments: &[&OsStr]) -> Result<String> {
 pub fn code(name: &str, arguments: &[&OsStr]) -> Result<(Option<i32>, String)> {
     let mut command = Command::new(name);
     command.args(arguments).env("PATH", PATH).env("LC_ALL", "C");
-    let ran = supervise(&mut command, PATIENCE, None).with_context(|| format!("run {name}"))?;
+    let ran = supervise(&mut command, TIMEOUT, None).with_context(|| format!("run {name}"))?;
     let printed = String::from_utf8_lossy(&ran.stdout).into_owned();
     Ok((ran.status.and_then(|status| status.code()), printed))
 }
 
 fn printed(command: &mut Command, name: &str) -> Result<String> {
-    let ran = supervise(command, PATIENCE, None).with_context(|| format!("run {name}"))?;
+    let ran = supervise(command, TIMEOUT, None).with_context(|| format!("run {name}"))?;
     let Some(status) = ran.status else {
-        bail!("{name}: no end in {} s", PATIENCE.as_secs());
+        bail!("{name}: no end in {} s", TIMEOUT.as_secs());
     };
     let words = String::from_utf8_lossy(&ran.stderr);
     ensure!(status.success(), "{name}: {status}: {}", words.trim());

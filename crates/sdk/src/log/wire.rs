@@ -13,7 +13,7 @@ pub(super) struct Record<'a> {
 }
 
 /// Longer texts are cut, so that a record always fits the socket's default buffer.
-const LONGEST: usize = 16 << 10;
+const MAX_LENGTH: usize = 16 << 10;
 
 /// journald's native protocol (systemd's docs/JOURNAL_NATIVE_PROTOCOL.md).
 pub(super) fn journald(record: &Record<'_>) -> Vec<u8> {
@@ -67,7 +67,7 @@ fn quoted(value: &str) -> String {
 }
 
 fn cut(text: &str) -> &str {
-    let longest = LONGEST.min(text.len());
+    let longest = MAX_LENGTH.min(text.len());
     let end = (0..=longest).rfind(|&end| text.is_char_boundary(end));
     &text[..end.unwrap_or(0)]
 }

@@ -1,7 +1,7 @@
 //! Reading what decides about a recovery.
 
 use super::{
-    PAGE, Recovery,
+    Recovery,
     preconditions::{self, Found, Owner, Users},
 };
 use crate::{
@@ -58,16 +58,24 @@ impl Recovery<'_> {
         let (namespace, name) = (&self.wanted.namespace, &self.wanted.name);
         let mut users = Users::default();
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
-        let listed = paginate::each(&pods, ListParams::default().limit(PAGE), |pod| {
-            if preconditions::names(pod, name) {
-                users.pods.push(pod.name_any());
-            }
-        });
+        let listed = paginate::each(
+            &pods,
+            ListParams::default().limit(paginate::PAGE_SIZE),
+            |pod| {
+                if preconditions::names(pod, name) {
+                    users.pods.push(pod.name_any());
+                }
+            },
+        );
         listed.await.context("list pods")?;
         let sets: Api<StatefulSet> = Api::namespaced(self.client.clone(), namespace);
-        let listed = paginate::each(&sets, ListParams::default().limit(PAGE), |set| {
-            users.sets.extend(Owner::of(set, name));
-        });
+        let listed = paginate::each(
+            &sets,
+            ListParams::default().limit(paginate::PAGE_SIZE),
+            |set| {
+                users.sets.extend(Owner::of(set, name));
+            },
+        );
         listed.await.context("list stateful sets")?;
         Ok(users)
     }

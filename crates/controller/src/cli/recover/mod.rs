@@ -23,14 +23,11 @@ use kube::{
     Api, Client, ResourceExt,
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions},
 };
-use note::{Move, Note, Place};
+use note::{Move, NamespaceIdentity, Note};
 use preconditions::{Found, Plan};
 use serde_json::{Value, json};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
-
-/// So many objects are read at a time.
-const PAGE: u32 = 500;
 
 /// What a person asks for.
 #[derive(Clone, Debug)]
@@ -104,7 +101,9 @@ impl Recovery<'_> {
         } = self.wanted;
         let place = (namespace.as_str(), name.as_str());
         let mut found = Vec::new();
-        let pages = ListParams::default().labels(MANAGED).limit(PAGE);
+        let pages = ListParams::default()
+            .labels(MANAGED)
+            .limit(paginate::PAGE_SIZE);
         let listed = paginate::each(&self.volumes, pages, |volume| match Note::of(volume) {
             Ok(Some(note)) if note.place() == place => {
                 found.push(Ok((volume.name_any(), note)));
@@ -264,7 +263,7 @@ impl Recovery<'_> {
             _ => bail!("somebody has changed the note of persistent volume {volume}"),
         }
         let uid = self.namespace_uid().await?;
-        let place = Place {
+        let place = NamespaceIdentity {
             uid: &uid,
             accepted: self.wanted.namespace_uid.as_deref(),
         };

@@ -1,6 +1,6 @@
 //! What claims say that no NodeVolume knows: of those that have none yet, and of what is asked beyond it.
 
-use super::{GROWING, PAGE, Row, SETTLED};
+use super::{GROWING, Row, SETTLED};
 use crate::{
     api::{
         v1alpha1::StorageNode,
@@ -56,7 +56,7 @@ impl Claims {
         let known = ServedByAgents::of(nodes);
         let mut all = Claims::default();
         let claims: Api<PersistentVolumeClaim> = Api::all(client.clone());
-        let pages = ListParams::default().limit(PAGE);
+        let pages = ListParams::default().limit(paginate::PAGE_SIZE);
         let listed = paginate::each(&claims, pages.clone(), |claim| all.add(claim, &known));
         listed.await.context("list the claims")?;
         if !all.pending.is_empty() {

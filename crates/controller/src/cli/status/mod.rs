@@ -19,9 +19,6 @@ use k8s_openapi::{api::core::v1::PersistentVolume, jiff::Timestamp};
 use kube::{Api, Client, ResourceExt, api::ListParams};
 use std::collections::HashMap;
 
-/// How many objects are read at a time.
-const PAGE: u32 = 500;
-
 /// The table of all volumes that wait, or of all.
 ///
 /// # Errors
@@ -42,7 +39,7 @@ pub async fn table(client: &Client, all: bool) -> Result<String> {
     let now = Timestamp::now();
     let node_volumes: Api<NodeVolume> = Api::all(client.clone());
     let (mut rows, mut settled) = (Vec::new(), 0);
-    let pages = ListParams::default().limit(PAGE);
+    let pages = ListParams::default().limit(paginate::PAGE_SIZE);
     let listed = paginate::each(&node_volumes, pages, |node_volume| {
         let node = heard.get(&node_volume.spec.node).copied();
         let mut row = row(node_volume, node.unwrap_or(&unheard), now);
@@ -72,7 +69,9 @@ struct Volumes {
 impl Volumes {
     async fn list(client: &Client) -> Result<Self> {
         let volumes: Api<PersistentVolume> = Api::all(client.clone());
-        let pages = ListParams::default().labels(MANAGED).limit(PAGE);
+        let pages = ListParams::default()
+            .labels(MANAGED)
+            .limit(paginate::PAGE_SIZE);
         let mut all = Volumes::default();
         let listed = paginate::each(&volumes, pages, |volume| {
             if let Some((namespace, name)) = handed_on(volume) {

@@ -22,7 +22,7 @@ struct Kind {
 }
 
 /// How many bytes of the objects of a page are read, and never more objects than `watcher` asks for by itself.
-const PAGE: usize = 4 << 20;
+const PAGE_BYTES: usize = 4 << 20;
 const MOST_OF_PAGE: usize = 500;
 
 /// In which way objects are asked for.
@@ -57,6 +57,6 @@ pub(crate) fn unknown() -> &'static Keep {
 /// How many objects of a kind are asked for at a time.
 pub(crate) fn page<K: Resource<DynamicType = ()>>() -> u32 {
     let kind = kind(&K::group(&()), &K::plural(&()));
-    let count = (PAGE / kind.most).clamp(1, MOST_OF_PAGE);
+    let count = (PAGE_BYTES / kind.most).clamp(1, MOST_OF_PAGE);
     u32::try_from(count).unwrap_or(1)
 }

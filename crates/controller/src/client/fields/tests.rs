@@ -280,6 +280,6 @@ fn a_page_has_as_many_objects_as_fit() {
     assert_eq!(page::<StorageNode>(), 21);
     assert_eq!(page::<StorageClass>(), 500);
     for kind in &KINDS {
-        assert!(kind.most <= PAGE, "{}", kind.plural);
+        assert!(kind.most <= PAGE_BYTES, "{}", kind.plural);
     }
 }

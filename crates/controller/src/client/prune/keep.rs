@@ -27,12 +27,12 @@ pub(crate) enum Keep {
 
 impl Keep {
     /// A word or a number.
-    pub const WORD: Keep = Keep::Text(LONGEST);
+    pub const WORD: Keep = Keep::Text(MAX_LENGTH);
 }
 
 /// No word that this program understands is longer, unless it says so. Of longer ones [`OVERLONG`] is kept:
 /// that there is one, which is like no other.
-pub(super) const LONGEST: usize = 1024;
+pub(super) const MAX_LENGTH: usize = 1024;
 pub(super) const OVERLONG: &[u8] = b"?";
 
 /// Nothing of which we know has more elements.

@@ -13,7 +13,7 @@ mod tests;
 pub(crate) use keep::{Keep, TooLarge};
 
 use budget::Budget;
-use keep::{CUT, DIGITS, LONGEST, MOST, OVERLONG, begins};
+use keep::{CUT, DIGITS, MAX_LENGTH, MOST, OVERLONG, begins};
 
 /// An object or an array that has begun.
 struct Open {
@@ -161,7 +161,7 @@ impl Prune {
                 self.text.clear();
                 let most = match keep {
                     Keep::Text(most) => *most,
-                    _ => LONGEST,
+                    _ => MAX_LENGTH,
                 };
                 if byte == b'"' {
                     self.state = State::Text {
@@ -192,7 +192,7 @@ impl Prune {
         let Some(open) = self.open.last() else {
             return Some(self.root);
         };
-        let (few, named) = (open.kept < MOST, self.name.len() <= LONGEST);
+        let (few, named) = (open.kept < MOST, self.name.len() <= MAX_LENGTH);
         let (keep, fits) = match open.keep {
             Keep::All => (Some(&Keep::All), true),
             Keep::But(names) if open.object => {
@@ -255,7 +255,7 @@ impl Prune {
             self.state = State::Between;
         } else {
             // A longer one is none that is looked for.
-            if self.name.len() <= LONGEST {
+            if self.name.len() <= MAX_LENGTH {
                 self.name.push(byte);
             }
             self.state = State::Name {

@@ -20,7 +20,7 @@ static ANY: Keep = Keep::Members(&[
 fn reference(value: &Value, keep: &'static Keep) -> Option<Value> {
     let short = |text: &str| {
         let written = json!(text).to_string().len() - 2;
-        json!(if written <= LONGEST { text } else { "?" })
+        json!(if written <= MAX_LENGTH { text } else { "?" })
     };
     let pick = |object: &Map<String, Value>, of: &dyn Fn(&str) -> Option<&'static Keep>| {
         let kept = object.iter().filter_map(|(name, value)| {
@@ -79,7 +79,7 @@ fn values() -> impl Strategy<Value = Value> {
         any::<i64>().prop_map(Value::from),
         "x{1,3}".prop_map(Value::from),
         "[xy\\\\\"{}:,\\[\\]ä\u{1}]{0,5}".prop_map(Value::from),
-        Just(Value::from("x".repeat(LONGEST + 1))),
+        Just(Value::from("x".repeat(MAX_LENGTH + 1))),
     ];
     leaf.prop_recursive(5, 64, 6, move |inner| {
         prop_oneof![

@@ -33,12 +33,12 @@ async fn a_node_volume_that_is_not_answered_for_a_minute_tells_that_its_driver_h
     assert!(!all.has("n", "a/c") && !all.has("m", "a/b"));
     let made = json!({"state": "Present", "size": 2, "observedGeneration": 1});
     all.seen(&node_volume("one", "Present", &made));
-    assert!(!all.has("n", "a/b") && all.calls.is_empty() && all.places.is_empty());
+    assert!(!all.has("n", "a/b") && all.calls.is_empty() && all.node_drivers.is_empty());
     all.seen(&node_volume("two", "Absent", &made));
     tokio::time::advance(LONG).await;
     assert!(all.has("n", "a/b"));
     all.gone(["two"].into_iter());
-    assert!(all.calls.is_empty() && all.places.is_empty());
+    assert!(all.calls.is_empty() && all.node_drivers.is_empty());
 }
 
 #[test]
@@ -140,7 +140,7 @@ async fn a_node_that_answers_and_makes_nothing_counts_as_hanging_until_an_hour_a
     tokio::time::advance(LONG).await;
     assert!(!all.has("n", "a/b"));
     all.gone([].into_iter());
-    assert!(all.calls.is_empty() && all.places.is_empty());
+    assert!(all.calls.is_empty() && all.node_drivers.is_empty());
 }
 
 /// While the watch was broken it was taken back, and made anew.

@@ -28,13 +28,13 @@ impl<'a> Window<'a> {
 pub(super) struct Signature {
     /// What it announces.
     pub kind: &'static str,
-    place: Place,
+    position: Position,
     magic: &'static [u8],
 }
 
 /// A place on a device whose size matters for some formats.
 #[derive(Clone, Copy, Debug)]
-enum Place {
+enum Position {
     /// So far from the start.
     Start(u64),
     /// At `first` and then every `step` bytes, `count` times.
@@ -50,14 +50,14 @@ enum Place {
     },
 }
 
-impl Place {
+impl Position {
     /// The first offset, the step and the number of offsets on a device of this size.
     fn resolve(self, size: u64) -> Option<(u64, u64, u64)> {
         match self {
-            Place::Start(offset) => Some((offset, 0, 1)),
-            Place::Every { first, step, count } => Some((first, step, count)),
-            Place::End(before) => Some((size.checked_sub(before)?, 0, 1)),
-            Place::Aligned {
+            Position::Start(offset) => Some((offset, 0, 1)),
+            Position::Every { first, step, count } => Some((first, step, count)),
+            Position::End(before) => Some((size.checked_sub(before)?, 0, 1)),
+            Position::Aligned {
                 align,
                 before,
                 step,
@@ -70,7 +70,7 @@ impl Place {
 impl Signature {
     /// The first offset below `before` at which this signature lies inside the window.
     pub(super) fn find(&self, window: Window<'_>, size: Bytes, before: u64) -> Option<u64> {
-        let (first, step, count) = self.place.resolve(size.0)?;
+        let (first, step, count) = self.position.resolve(size.0)?;
         (0..count)
             .map(|turn| first + turn * step)
             .take_while(|&offset| offset < before)
@@ -79,8 +79,12 @@ impl Signature {
 }
 
 const fn start(kind: &'static str, offset: u64, magic: &'static [u8]) -> Signature {
-    let place = Place::Start(offset);
-    Signature { kind, place, magic }
+    let position = Position::Start(offset);
+    Signature {
+        kind,
+        position,
+        magic,
+    }
 }
 
 const fn every(
@@ -88,13 +92,21 @@ const fn every(
     (first, step, count): (u64, u64, u64),
     magic: &'static [u8],
 ) -> Signature {
-    let place = Place::Every { first, step, count };
-    Signature { kind, place, magic }
+    let position = Position::Every { first, step, count };
+    Signature {
+        kind,
+        position,
+        magic,
+    }
 }
 
 const fn end(kind: &'static str, before: u64, magic: &'static [u8]) -> Signature {
-    let place = Place::End(before);
-    Signature { kind, place, magic }
+    let position = Position::End(before);
+    Signature {
+        kind,
+        position,
+        magic,
+    }
 }
 
 const fn aligned(
@@ -103,13 +115,17 @@ const fn aligned(
     (step, count): (u64, u64),
     magic: &'static [u8],
 ) -> Signature {
-    let place = Place::Aligned {
+    let position = Position::Aligned {
         align,
         before,
         step,
         count,
     };
-    Signature { kind, place, magic }
+    Signature {
+        kind,
+        position,
+        magic,
+    }
 }
 
 const KIB: u64 = 1 << 10;
@@ -281,7 +297,7 @@ mod tests {
     fn every_signature_is_found_at_each_of_its_places_and_not_beside_it() {
         let size = 3 * MIB + 7 * 512;
         for signature in SIGNATURES {
-            let (first, step, count) = signature.place.resolve(size).unwrap();
+            let (first, step, count) = signature.position.resolve(size).unwrap();
             for turn in 0..count {
                 let offset = first + turn * step;
                 let mut bytes = vec![0; usize::try_from(size).unwrap()];

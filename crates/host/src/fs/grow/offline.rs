@@ -17,7 +17,7 @@ use std::{
 
 /// How long a check or a growth may take before this process stops waiting. The program itself is
 /// never cut.
-const PATIENCE: Duration = Duration::from_secs(600);
+const TIMEOUT: Duration = Duration::from_secs(600);
 
 /// Bits of the exit status of e2fsck(8): 1 errors corrected, 2 reboot wanted; 4 errors left
 /// uncorrected, 8 operational error, and more, of which all are failures.
@@ -143,7 +143,7 @@ fn first_copy(found: &Superblock) -> Option<u64> {
 
 fn limits<'a>(hold: &'a [BorrowedFd<'a>]) -> Limits<'a> {
     Limits {
-        deadline: PATIENCE,
+        deadline: TIMEOUT,
         at_deadline: AtDeadline::Leave,
         hold,
     }

@@ -2,7 +2,7 @@
 
 use crate::{
     block::{device_node, number::DeviceNumber},
-    sys::quota::{self, Place},
+    sys::quota::{self, FilesystemRef},
 };
 use flexvol_sdk::{Error, ErrorKind, Result};
 use rustix::{
@@ -114,11 +114,11 @@ impl ProjectQuotas {
     /// Asks by the descriptor; a kernel that does not know this by the device.
     fn ask<T>(
         &self,
-        question: impl Fn(Place<'_>) -> rustix::io::Result<T>,
+        question: impl Fn(FilesystemRef<'_>) -> rustix::io::Result<T>,
     ) -> rustix::io::Result<T> {
-        match question(Place::Holding(self.file.as_fd())) {
+        match question(FilesystemRef::Holding(self.file.as_fd())) {
             // From before Linux 5.14, and from a file system without quotas.
-            Err(Errno::NOSYS) => question(Place::Device(self.device()?)),
+            Err(Errno::NOSYS) => question(FilesystemRef::Device(self.device()?)),
             answer => answer,
         }
     }

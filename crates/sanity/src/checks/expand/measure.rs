@@ -1,7 +1,7 @@
 //! The sizes of what is mounted, as the kernel has them before and after a growth.
 
 use crate::{
-    bench::{Bench, Place},
+    bench::{Bench, MountPoint},
     callout::call::Call,
     config::Kind,
     system::{block_devices, mounts},
@@ -19,18 +19,18 @@ pub fn size(directory: &Path) -> Result<u64> {
 }
 
 /// Bytes of the device that is mounted there, where it is the volume's own.
-fn device(bench: &Bench, place: &Place) -> Result<Option<u64>> {
+fn device(bench: &Bench, mount_point: &MountPoint) -> Result<Option<u64>> {
     if bench.run.config.volume.kind == Kind::Directory {
         return Ok(None);
     }
-    let mount = mounts::at(&place.dir)?.pop();
+    let mount = mounts::at(&mount_point.dir)?.pop();
     Ok(mount.and_then(|mount| block_devices::size(&mount.device)))
 }
 
 /// A mounted volume as the kernel has it.
 #[derive(Debug)]
 pub struct Base {
-    pub place: Place,
+    pub mount_point: MountPoint,
     /// In statfs: without the file system's own journals, inodes and bitmaps, which differ.
     pub filesystem: u64,
     pub device: Option<u64>,
@@ -39,16 +39,16 @@ pub struct Base {
 }
 
 impl Base {
-    pub fn of(bench: &Bench, place: Place) -> Result<Self> {
-        let (filesystem, device) = (size(&place.dir)?, device(bench, &place)?);
+    pub fn of(bench: &Bench, mount_point: MountPoint) -> Result<Self> {
+        let (filesystem, device) = (size(&mount_point.dir)?, device(bench, &mount_point)?);
         // One that is shared may be any size.
         let least = match bench.run.config.volume.kind {
-            Kind::Block => place.volume.bytes.max(filesystem),
-            Kind::Directory => place.volume.bytes,
+            Kind::Block => mount_point.volume.bytes.max(filesystem),
+            Kind::Directory => mount_point.volume.bytes,
         };
         Ok(Base {
             bytes: device.map_or(least, |device| least.max(device)),
-            place,
+            mount_point,
             filesystem,
             device,
         })
@@ -56,16 +56,16 @@ impl Base {
 
     /// Success was said for this size, and the kernel must have it. Of what was added a part is the
     /// file system's own.
-    pub fn has(&self, bench: &Bench, call: &Call, place: &Place, bytes: u64) -> Verdict {
+    pub fn has(&self, bench: &Bench, call: &Call, mount_point: &MountPoint, bytes: u64) -> Verdict {
         let added = bytes.saturating_sub(self.bytes);
         let least = self.filesystem + (added - added / 8).saturating_sub(16 * MIB);
-        let now = size(&place.dir)?;
+        let now = size(&mount_point.dir)?;
         if now < least.min(bytes) {
             let expected =
                 format!("a file system of {bytes} bytes, of which {least} are for files");
             return Err(wrong(call, expected, format!("{now} in statfs")));
         }
-        match device(bench, place)? {
+        match device(bench, mount_point)? {
             Some(device) if device < bytes => Err(wrong(
                 call,
                 format!("a device of {bytes} bytes"),
@@ -77,12 +77,12 @@ impl Base {
 
     /// Nothing may be smaller than it was. A file system does not notice that its device was cut.
     pub fn is_whole(&self, bench: &Bench, call: &Call) -> Verdict {
-        let now = size(&self.place.dir)?;
+        let now = size(&self.mount_point.dir)?;
         if now < self.filesystem {
             let expected = format!("{} bytes as before", self.filesystem);
             return Err(wrong(call, expected, format!("{now}")));
         }
-        let has = device(bench, &self.place)?;
+        let has = device(bench, &self.mount_point)?;
         if has < self.device {
             let had = self.device.unwrap_or_default();
             let expected = format!("a device of {had} bytes as before");

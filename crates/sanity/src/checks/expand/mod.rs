@@ -3,7 +3,7 @@
 mod measure;
 
 use crate::{
-    bench::{Bench, Place, files},
+    bench::{Bench, MountPoint, files},
     callout::call::{Call, Outcome},
     check::{Check, Level, Need},
     checks::kill::Cuts,
@@ -112,13 +112,18 @@ fn mounted(bench: &Bench) -> Result<Base, Stop> {
         return Err(not_applicable("init says requiresFSResize: false"));
     }
     let volume = bench.volume()?;
-    let place = bench.up(&volume, "sanity-pod", "rw")?;
-    Ok(Base::of(bench, place)?)
+    let mount_point = bench.up(&volume, "sanity-pod", "rw")?;
+    Ok(Base::of(bench, mount_point)?)
 }
 
 /// Asks for growth; whether it was answered with Success, else with a Failure that says why.
-fn expand(bench: &Bench, place: &Place, new: u64, old: u64) -> Result<(Call, bool), Stop> {
-    let call = bench.call(&bench.expand_arguments(place, new, old))?;
+fn expand(
+    bench: &Bench,
+    mount_point: &MountPoint,
+    new: u64,
+    old: u64,
+) -> Result<(Call, bool), Stop> {
+    let call = bench.call(&bench.expand_arguments(mount_point, new, old))?;
     match call.outcome() {
         Outcome::Success(_) => Ok((call, true)),
         Outcome::Failure(message) if !message.trim().is_empty() => {
@@ -134,8 +139,8 @@ fn expand(bench: &Bench, place: &Place, new: u64, old: u64) -> Result<(Call, boo
 }
 
 /// Growth that must not be refused, where it is only a step of what is looked at.
-fn expanded(bench: &Bench, place: &Place, new: u64, old: u64) -> Result<Call, Stop> {
-    match expand(bench, place, new, old)? {
+fn expanded(bench: &Bench, mount_point: &MountPoint, new: u64, old: u64) -> Result<Call, Stop> {
+    match expand(bench, mount_point, new, old)? {
         (call, true) => Ok(call),
         _ => {
             let why = "a volume that grows while it is mounted, which this driver refuses";
@@ -146,73 +151,76 @@ fn expanded(bench: &Bench, place: &Place, new: u64, old: u64) -> Result<Call, St
 
 fn grow(bench: &Bench) -> Verdict {
     let base = mounted(bench)?;
-    let mut place = base.place.clone();
-    let (old, new) = (place.volume.bytes, base.bytes + 256 * MIB);
-    let (mut call, mut grown) = expand(bench, &place, new, old)?;
+    let mut mount_point = base.mount_point.clone();
+    let (old, new) = (mount_point.volume.bytes, base.bytes + 256 * MIB);
+    let (mut call, mut grown) = expand(bench, &mount_point, new, old)?;
     if !grown {
         base.is_whole(bench, &call)?;
-        bench.down(&place)?;
+        bench.down(&mount_point)?;
         // Kubelet asks again as soon as it has mounted the volume for the next pod.
-        place = bench.up(&place.volume, "sanity-later", "rw")?;
-        (call, grown) = expand(bench, &place, new, old)?;
+        mount_point = bench.up(&mount_point.volume, "sanity-later", "rw")?;
+        (call, grown) = expand(bench, &mount_point, new, old)?;
         if !grown {
             let expected = "a volume that grows, since init says requiresFSResize: true";
             let found = "it is refused, also before the next pod starts: the claim waits for ever";
             return Err(wrong(&call, expected, found));
         }
     }
-    base.has(bench, &call, &place, new)?;
-    bench.down(&place)?;
-    let place = bench.up(&place.volume, "sanity-last", "rw")?;
-    base.has(bench, &call, &place, new)?;
-    bench.down(&place)
+    base.has(bench, &call, &mount_point, new)?;
+    bench.down(&mount_point)?;
+    let mount_point = bench.up(&mount_point.volume, "sanity-last", "rw")?;
+    base.has(bench, &call, &mount_point, new)?;
+    bench.down(&mount_point)
 }
 
 fn repeat(bench: &Bench) -> Verdict {
     let base = mounted(bench)?;
-    let place = &base.place;
-    let (old, new) = (place.volume.bytes, base.bytes + 64 * MIB);
-    let call = expanded(bench, place, new, old)?;
-    base.has(bench, &call, place, new)?;
-    let before = size(&place.dir)?;
+    let mount_point = &base.mount_point;
+    let (old, new) = (mount_point.volume.bytes, base.bytes + 64 * MIB);
+    let call = expanded(bench, mount_point, new, old)?;
+    base.has(bench, &call, mount_point, new)?;
+    let before = size(&mount_point.dir)?;
     for _ in 0..2 {
-        let call = bench.call(&bench.expand_arguments(place, new, old))?;
+        let call = bench.call(&bench.expand_arguments(mount_point, new, old))?;
         if !call.succeeded() {
             return Err(wrong(&call, "Success", "something else"));
         }
-        let now = size(&place.dir)?;
+        let now = size(&mount_point.dir)?;
         if now != before {
             let expected = format!("{before} bytes as before");
             return Err(wrong(&call, expected, format!("{now}")));
         }
     }
-    bench.down(place)
+    bench.down(mount_point)
 }
 
 fn shrink(bench: &Bench) -> Verdict {
     let base = mounted(bench)?;
-    let (old, new) = (base.place.volume.bytes, base.place.volume.bytes / 2);
+    let (old, new) = (
+        base.mount_point.volume.bytes,
+        base.mount_point.volume.bytes / 2,
+    );
     for old in [old, new] {
-        let call = bench.call(&bench.expand_arguments(&base.place, new, old))?;
+        let call = bench.call(&bench.expand_arguments(&base.mount_point, new, old))?;
         if !call.succeeded() && !call.failed() {
             return Err(wrong(&call, "Success or a Failure", "no reply"));
         }
         base.is_whole(bench, &call)?;
     }
-    bench.down(&base.place)
+    bench.down(&base.mount_point)
 }
 
 fn odd(bench: &Bench) -> Verdict {
     let base = mounted(bench)?;
-    let (old, new) = (base.place.volume.bytes, base.bytes + 64 * MIB + 1001);
-    let (call, grown) = expand(bench, &base.place, new, old)?;
+    let (old, new) = (base.mount_point.volume.bytes, base.bytes + 64 * MIB + 1001);
+    let (call, grown) = expand(bench, &base.mount_point, new, old)?;
     if grown {
-        base.has(bench, &call, &base.place, new)?;
+        base.has(bench, &call, &base.mount_point, new)?;
     } else {
         // One that is refused because it is odd must say yes to an even one.
-        expanded(bench, &base.place, base.bytes + 64 * MIB, old)?;
+        expanded(bench, &base.mount_point, base.bytes + 64 * MIB, old)?;
     }
-    bench.down(&base.place)
+    bench.down(&base.mount_point)
 }
 
 /// Bytes that are different for every seed and cost nothing to make.
@@ -230,57 +238,62 @@ fn pattern(seed: u64) -> Vec<u8> {
 
 fn data(bench: &Bench) -> Verdict {
     let base = mounted(bench)?;
-    let mut place = base.place;
+    let mut mount_point = base.mount_point;
     for round in 1..=3 {
-        files::write(bench, &place, &format!("round-{round}"), &pattern(round))?;
+        files::write(
+            bench,
+            &mount_point,
+            &format!("round-{round}"),
+            &pattern(round),
+        )?;
         expand(
             bench,
-            &place,
+            &mount_point,
             base.bytes + round * 64 * MIB,
             base.bytes + (round - 1) * 64 * MIB,
         )?;
         if round == 2 {
-            bench.down(&place)?;
-            place = bench.up(&place.volume, "sanity-later", "rw")?;
+            bench.down(&mount_point)?;
+            mount_point = bench.up(&mount_point.volume, "sanity-later", "rw")?;
         }
         for earlier in 1..=round {
-            let read = files::read(bench, &place, &format!("round-{earlier}"));
+            let read = files::read(bench, &mount_point, &format!("round-{earlier}"));
             if read != Some(pattern(earlier)) {
                 let found = format!("file {earlier} is gone or has other content");
                 return Err(fault(format!("{round} files as they were written"), found));
             }
         }
     }
-    bench.down(&place)
+    bench.down(&mount_point)
 }
 
 fn interrupted(bench: &Bench) -> Verdict {
     let base = mounted(bench)?;
-    let (place, old) = (&base.place, base.place.volume.bytes);
+    let (mount_point, old) = (&base.mount_point, base.mount_point.volume.bytes);
     let size = |step: u32| base.bytes + u64::from(step) * 32 * MIB;
     let writes = !bench.run.config.volume.read_only;
     if writes {
-        files::write(bench, place, "before", &pattern(7))?;
+        files::write(bench, mount_point, "before", &pattern(7))?;
     }
-    let first = expanded(bench, place, size(1), old)?;
+    let first = expanded(bench, mount_point, size(1), old)?;
     let mut cuts = Cuts::new("a growth", first.took);
     for step in 2..=6 {
-        let argv = bench.expand_arguments(place, size(step), old);
+        let argv = bench.expand_arguments(mount_point, size(step), old);
         // Spread over the time that a growth takes.
         cuts.cut(bench, &argv, (step, 7), SignalTo::Group)?;
         let call = bench.call(&argv)?;
         if !call.succeeded() {
             return Err(wrong(&call, "the repetition succeeds", "it does not"));
         }
-        base.has(bench, &call, place, size(step))?;
+        base.has(bench, &call, mount_point, size(step))?;
         if writes {
-            files::expect(bench, place, "before", &pattern(7))?;
+            files::expect(bench, mount_point, "before", &pattern(7))?;
         }
     }
-    bench.down(place)?;
+    bench.down(mount_point)?;
     if writes {
         // As it is on the storage.
-        let later = bench.up(&place.volume, "sanity-later", "rw")?;
+        let later = bench.up(&mount_point.volume, "sanity-later", "rw")?;
         files::expect(bench, &later, "before", &pattern(7))?;
         bench.down(&later)?;
     }
@@ -289,33 +302,33 @@ fn interrupted(bench: &Bench) -> Verdict {
 
 fn any_directory(bench: &Bench) -> Verdict {
     let base = mounted(bench)?;
-    let place = &base.place;
-    let node = bench.place(&place.volume, &place.uid, On::Node);
-    let mut places = vec![place.clone()];
-    if place.on == On::Pod && !mounts::at(&node.dir)?.is_empty() {
-        places.push(Place {
-            device: place.device.clone(),
+    let mount_point = &base.mount_point;
+    let node = bench.mount_point(&mount_point.volume, &mount_point.uid, On::Node);
+    let mut mount_points = vec![mount_point.clone()];
+    if mount_point.on == On::Pod && !mounts::at(&node.dir)?.is_empty() {
+        mount_points.push(MountPoint {
+            device: mount_point.device.clone(),
             ..node.clone()
         });
-        places.push(node);
+        mount_points.push(node);
     }
-    places.push(Place {
+    mount_points.push(MountPoint {
         device: String::new(),
-        ..place.clone()
+        ..mount_point.clone()
     });
-    for (step, one) in (1..).zip(&places) {
+    for (step, one) in (1..).zip(&mount_points) {
         let release = if one.on == On::Node {
             Release::V1_13
         } else {
             Release::V1_25
         };
-        let one = Place {
+        let one = MountPoint {
             volume: one.volume.seen_by(release),
             ..one.clone()
         };
         let size = base.bytes + step * 32 * MIB;
-        let call = expanded(bench, &one, size, place.volume.bytes)?;
-        base.has(bench, &call, place, size)?;
+        let call = expanded(bench, &one, size, mount_point.volume.bytes)?;
+        base.has(bench, &call, mount_point, size)?;
     }
-    bench.down(place)
+    bench.down(mount_point)
 }

@@ -48,7 +48,7 @@ enum Version {
 
 /// The namespace in which a run finds itself.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place<'a> {
+pub(super) struct NamespaceIdentity<'a> {
     /// Its UID now, read after the claim: whatever claim was seen before is of no later one.
     pub uid: &'a str,
     /// That of the one which a person said shall have the data.
@@ -199,7 +199,7 @@ impl Note {
         &self,
         volume: &PersistentVolume,
         claim: Option<&PersistentVolumeClaim>,
-        place: Place<'_>,
+        place: NamespaceIdentity<'_>,
     ) -> Move {
         let name = volume.name_any();
         let is_former = |claim: &&PersistentVolumeClaim| uid(&claim.metadata) == self.former;
@@ -242,8 +242,8 @@ impl Note {
     }
 
     /// Why the namespace that there is now does not get the data.
-    fn is_of_another(&self, volume: &str, place: Place<'_>) -> Option<String> {
-        let Place { uid, accepted } = place;
+    fn is_of_another(&self, volume: &str, place: NamespaceIdentity<'_>) -> Option<String> {
+        let NamespaceIdentity { uid, accepted } = place;
         let former = self.namespace_uid.as_deref();
         if former == Some(uid) || accepted == Some(uid) {
             return None;

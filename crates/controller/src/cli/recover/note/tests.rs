@@ -5,7 +5,7 @@ use crate::cli::recover::preconditions::{plan, tests::found};
 use serde_json::{from_value, to_value};
 
 /// The namespace of the claim that was found.
-const SAME: Place<'_> = Place {
+const SAME: NamespaceIdentity<'_> = NamespaceIdentity {
     uid: "n-1",
     accepted: None,
 };
@@ -206,7 +206,7 @@ fn data_of_a_namespace_that_was_made_anew_go_to_whom_a_person_says() {
     let mut moves = Vec::new();
     loop {
         let next = |uid, accepted| {
-            let place = Place { uid, accepted };
+            let place = NamespaceIdentity { uid, accepted };
             note.next(&cluster.volume(), cluster.claim().as_ref(), place)
         };
         let same = next("n-1", None);
@@ -246,7 +246,7 @@ fn a_note_that_knows_no_namespace_is_finished_for_the_former_claim_or_for_whom_a
         "it stays the same note"
     );
     let next = |cluster: &Cluster, accepted| {
-        let place = Place {
+        let place = NamespaceIdentity {
             uid: "n-1",
             accepted,
         };

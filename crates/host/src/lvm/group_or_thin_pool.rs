@@ -19,7 +19,7 @@ pub(super) const REPORT: [&str; 5] = ["--reportformat", "json", "--units", "b", 
 
 /// A volume group, or a thin pool in it. Nothing is read before something is asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct GroupOrThinPool {
     /// The group's name.
     pub group: String,
     /// The thin pool's name.
@@ -35,7 +35,7 @@ pub enum Which<'a> {
     All,
 }
 
-impl Place {
+impl GroupOrThinPool {
     /// What LVM knows of the place and of some of its volumes.
     ///
     /// # Errors
@@ -87,7 +87,7 @@ impl Place {
     /// allows that in the place of another one.
     ///
     /// # Errors
-    /// As for [`Place::look`]; [`ErrorKind::Configuration`] for a thin pool that does not zero
+    /// As for [`GroupOrThinPool::look`]; [`ErrorKind::Configuration`] for a thin pool that does not zero
     /// its blocks, and [`ErrorKind::Conflict`] for a copy while the original is there, and where the node
     /// remembers another pool, or nobody can say which.
     pub fn init(&self, replaces: bool) -> Result<(PoolId, bool)> {
@@ -158,7 +158,7 @@ impl Place {
     /// What volumes may still take of a group's disks: those that may be used.
     ///
     /// # Errors
-    /// As for [`Place::look`].
+    /// As for [`GroupOrThinPool::look`].
     pub fn room(&self, stripes: u32) -> Result<Bytes> {
         let usable = self.disk_rows()?.into_iter();
         let usable = usable.filter(|disk| !disk.pv_allocatable.is_empty());
@@ -171,7 +171,7 @@ impl Place {
     /// cut only once each was synced.
     ///
     /// # Errors
-    /// As for [`Place::look`].
+    /// As for [`GroupOrThinPool::look`].
     pub fn disks(&self) -> Result<Disks> {
         self.disk_rows().map(Disks::from)
     }
@@ -284,7 +284,7 @@ impl Place {
     }
 }
 
-impl std::fmt::Display for Place {
+impl std::fmt::Display for GroupOrThinPool {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.group)?;
         match &self.thin_pool {
