@@ -34,7 +34,7 @@ pub struct Backend {
     /// Opens it. Called for callouts that need storage, never for `init`.
     pub open: fn(&Pools, Settings) -> VolumeDriver,
     /// Opens it for people.
-    pub upkeep: fn(&Pools, Settings) -> Result<Box<dyn Upkeep>>,
+    pub upkeep: fn(&Pools, Settings) -> Box<dyn Upkeep>,
     /// What `doctor` says of the node that has pools of it.
     pub node_checks: fn(&[&Pools]) -> Vec<Check>,
     /// What `doctor` says of each of its pools, about its name.

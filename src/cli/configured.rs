@@ -8,10 +8,7 @@ use crate::{
 };
 use anyhow::{Context, Result};
 use clap::Args;
-use flexvol_storage::{
-    Upkeep,
-    sdk::{self, Driver},
-};
+use flexvol_storage::{Upkeep, VolumeDriver};
 use std::path::{Path, PathBuf};
 
 /// The options that name a driver.
@@ -108,14 +105,13 @@ impl Chosen {
     }
 
     /// The driver, to provision with.
-    pub fn driver(&self) -> sdk::Result<Box<dyn Driver>> {
+    pub fn driver(&self) -> VolumeDriver {
         let config = &self.config;
-        let driver = config.backend.driver(&config.pools, &config.settings());
-        Ok(Box::new(driver))
+        config.backend.driver(&config.pools, &config.settings())
     }
 
     /// The driver as people see it.
-    pub fn upkeep(&self) -> sdk::Result<Box<dyn Upkeep>> {
+    pub fn upkeep(&self) -> Box<dyn Upkeep> {
         let config = &self.config;
         (config.backend.upkeep)(&config.pools, config.settings())
     }

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use flexvol_storage::{
     Mark, Subject,
-    sdk::{Bytes, ErrorKind, Filesystem, Options, Volume, VolumeName},
+    sdk::{Bytes, Driver, ErrorKind, Filesystem, Options, Volume, VolumeName},
 };
 
 /// Make a volume and print the PersistentVolume and PersistentVolumeClaim that use it
@@ -65,7 +65,7 @@ impl Create {
         let chosen = self.configured.choose(here)?;
         // Before anything is made: what cannot be printed afterwards helps nobody.
         let target = self.cluster.target(&chosen)?;
-        let inventory = chosen.upkeep()?;
+        let inventory = chosen.upkeep();
         let subject = Subject::Name(self.name.clone());
         let existing = match inventory.find(&subject) {
             Err(error) if error.kind() == ErrorKind::NotFound => None,
@@ -109,7 +109,7 @@ impl Create {
             }
         }
         let made = chosen
-            .driver()?
+            .driver()
             .provision(&request, self.size)
             .map_err(flexvol_storage::sdk::Error::from)
             .with_context(|| format!("make volume {}", self.name))?;

@@ -31,7 +31,7 @@ impl Gc {
                 "no driver is installed here, so it is not known how long deleted volumes are kept; say --driver, or --config with a configuration"
             );
         }
-        let leftovers = chosen.upkeep()?.tidy(self.dry_run);
+        let leftovers = chosen.upkeep().tidy(self.dry_run);
         let mut failed = Vec::new();
         for leftover in &leftovers {
             match &leftover.removed {

@@ -9,7 +9,7 @@ use super::{
 };
 use flexvol_storage::{
     Asset, Backend, Catalog, Directory, DirectoryBackend, DirectoryDriver, Keeper,
-    ManagedDirectories, Mark, Pool, Settings, Upkeep, VolumeDriver, VolumeId,
+    ManagedDirectories, Mark, Pool, VolumeId,
     host::pool::{self, Limited, Remains, Rules},
     sdk::{Bytes, Capabilities, Error, ErrorKind, Options, Result, VolumeName},
 };
@@ -30,8 +30,13 @@ pub const BACKEND: super::Backend = super::Backend {
     formats: false,
     default_pools: Some(DEFAULT_DIRECTORY),
     capabilities,
-    open,
-    upkeep,
+    open: |pools, settings| DirectoryDriver::over(pools_of(pools), settings),
+    upkeep: |pools, settings| {
+        Box::new(Keeper::<Directory<Directories>>::new(
+            pools_of(pools),
+            settings,
+        ))
+    },
     node_checks: |_| Vec::new(),
     pool_checks: doctor::of_pools,
 };
@@ -48,22 +53,9 @@ fn capabilities(attach: bool) -> Capabilities {
     }
 }
 
-/// Opens the driver.
-fn open(pools: &Pools, settings: Settings) -> VolumeDriver {
-    DirectoryDriver::over(own(pools), settings)
-}
-
-/// The same driver as people see it.
-fn upkeep(pools: &Pools, settings: Settings) -> Result<Box<dyn Upkeep>> {
-    Ok(Box::new(Keeper::<Directory<Directories>>::new(
-        own(pools),
-        settings,
-    )))
-}
-
 /// Each pool is opened when a volume of it is asked for.
-fn own(pools: &Pools) -> Vec<Pool<Directories>> {
-    let own = of::<DirKeys>(pools).map(|(name, policy, keys)| {
+fn pools_of(pools: &Pools) -> Vec<Pool<Directories>> {
+    let found = of::<DirKeys>(pools).map(|(name, policy, keys)| {
         let others = of::<DirKeys>(pools).filter(|(other, ..)| *other != name);
         let others: Rc<[PathBuf]> = others.map(|(_, _, other)| other.path.clone()).collect();
         let keys = keys.clone();
@@ -71,7 +63,7 @@ fn own(pools: &Pools) -> Vec<Pool<Directories>> {
             Directories::open(&keys, others.clone())
         })
     });
-    own.collect()
+    found.collect()
 }
 
 impl Directories {

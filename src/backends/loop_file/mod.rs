@@ -9,9 +9,9 @@ use super::{
 };
 use flexvol_storage::{
     Asset, Backend, Block, BlockBackend, BlockDriver, Catalog, Keeper, ManagedBackend, Mark, Pool,
-    Settings, Upkeep, VolumeDriver, VolumeId,
+    VolumeId,
     host::{Allocation, Device, DeviceNumber, loop_device, pool},
-    sdk::{Bytes, Capabilities, Error, Options, Result, VolumeName},
+    sdk::{Bytes, Error, Options, Result, VolumeName},
 };
 use keys::LoopKeys;
 use std::{fs::File, path::Path, time::Duration};
@@ -28,35 +28,20 @@ pub const BACKEND: super::Backend = super::Backend {
     keys: read::<LoopKeys>,
     formats: true,
     default_pools: Some(DEFAULT_DIRECTORY),
-    capabilities,
-    open,
-    upkeep,
+    capabilities: BlockDriver::<Images>::capabilities,
+    open: |pools, settings| BlockDriver::over(pools_of(pools), settings),
+    upkeep: |pools, settings| Box::new(Keeper::<Block<Images>>::new(pools_of(pools), settings)),
     node_checks: |_| Vec::new(),
     pool_checks: doctor::of_pools,
 };
 
-/// What a driver on this backend can do.
-fn capabilities(attach: bool) -> Capabilities {
-    BlockDriver::<Images>::capabilities(attach)
-}
-
-/// Opens the driver.
-fn open(pools: &Pools, settings: Settings) -> VolumeDriver {
-    BlockDriver::over(own(pools), settings)
-}
-
-/// The same driver as people see it.
-fn upkeep(pools: &Pools, settings: Settings) -> Result<Box<dyn Upkeep>> {
-    Ok(Box::new(Keeper::<Block<Images>>::new(own(pools), settings)))
-}
-
 /// Each pool is opened when a volume of it is asked for.
-fn own(pools: &Pools) -> Vec<Pool<Images>> {
-    let own = of::<LoopKeys>(pools).map(|(name, policy, keys)| {
+fn pools_of(pools: &Pools) -> Vec<Pool<Images>> {
+    let pools = of::<LoopKeys>(pools).map(|(name, policy, keys)| {
         let keys = keys.clone();
         Pool::new(name, policy.clone(), move || Images::open(&keys))
     });
-    own.collect()
+    pools.collect()
 }
 
 impl Images {

@@ -14,15 +14,14 @@ use super::{
     keys::{of, read},
 };
 use flexvol_storage::{
-    Asset, Backend, Block, BlockDriver, Catalog, Keeper, Mark, Pool, Settings, Upkeep,
-    VolumeDriver, VolumeId,
+    Asset, Backend, Block, BlockDriver, Catalog, Keeper, Mark, Pool, VolumeId,
     host::{
         block::probe,
         lock::PoolGuard,
         lvm::{self, GroupOrThinPool, LogicalVolume, View, Which, unsynced},
     },
     mark::State,
-    sdk::{Bytes, Capabilities, Error, ErrorKind, Options, Result},
+    sdk::{Bytes, Error, ErrorKind, Options, Result},
 };
 use keys::LvmKeys;
 use std::{cell::RefCell, os::fd::AsFd, rc::Rc};
@@ -52,35 +51,20 @@ pub const BACKEND: super::Backend = super::Backend {
     keys: read::<LvmKeys>,
     formats: true,
     default_pools: None,
-    capabilities,
-    open,
-    upkeep,
+    capabilities: BlockDriver::<Group>::capabilities,
+    open: |pools, settings| BlockDriver::over(pools_of(pools), settings),
+    upkeep: |pools, settings| Box::new(Keeper::<Block<Group>>::new(pools_of(pools), settings)),
     node_checks: doctor::of_node,
     pool_checks: doctor::of_pools,
 };
 
-/// What a driver on this backend can do.
-fn capabilities(attach: bool) -> Capabilities {
-    BlockDriver::<Group>::capabilities(attach)
-}
-
-/// Opens the driver.
-fn open(pools: &Pools, settings: Settings) -> VolumeDriver {
-    BlockDriver::over(own(pools), settings)
-}
-
-/// The same driver as people see it.
-fn upkeep(pools: &Pools, settings: Settings) -> Result<Box<dyn Upkeep>> {
-    Ok(Box::new(Keeper::<Block<Group>>::new(own(pools), settings)))
-}
-
 /// Each pool is opened when a volume of it is asked for.
-fn own(pools: &Pools) -> Vec<Pool<Group>> {
-    let own = of::<LvmKeys>(pools).map(|(name, policy, keys)| {
+fn pools_of(pools: &Pools) -> Vec<Pool<Group>> {
+    let pools = of::<LvmKeys>(pools).map(|(name, policy, keys)| {
         let keys = keys.clone();
         Pool::new(name, policy.clone(), move || Ok(Group::new(keys.clone())))
     });
-    own.collect()
+    pools.collect()
 }
 
 impl Group {

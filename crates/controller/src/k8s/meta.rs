@@ -2,7 +2,7 @@
 
 use flexvol_sdk::Bytes;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use kube::api::ObjectMeta;
+use kube::api::{DeleteParams, ObjectMeta, Preconditions};
 use std::collections::BTreeMap;
 
 /// The size among quantities; what cannot be read is none.
@@ -16,6 +16,14 @@ pub(crate) fn storage(quantities: Option<&BTreeMap<String, Quantity>>) -> Bytes 
 /// An object's UID.
 pub(crate) fn uid(meta: &ObjectMeta) -> &str {
     meta.uid.as_deref().unwrap_or_default()
+}
+
+/// Deletes this object as it was read, and no later one.
+pub(crate) fn only_this(meta: &ObjectMeta) -> DeleteParams {
+    DeleteParams::default().preconditions(Preconditions {
+        uid: meta.uid.clone(),
+        resource_version: meta.resource_version.clone(),
+    })
 }
 
 /// Whether an object carries a finalizer.

@@ -7,15 +7,13 @@ use crate::{
     api::v1alpha1::StorageNode,
     cache::volumes::Index,
     client::{Refusal, error_message, refusal},
+    k8s::meta::only_this,
     placement::Nodes,
     support::log,
 };
 use anyhow::{Context, Result};
 use k8s_openapi::{api::core::v1::Node, jiff::Timestamp};
-use kube::{
-    Api, Client,
-    api::{DeleteParams, Preconditions},
-};
+use kube::{Api, Client};
 use std::time::Duration;
 use tokio::time::sleep;
 
@@ -68,12 +66,7 @@ async fn forget(client: &Client, nodes: &Nodes, node: &str, seen: Option<&str>) 
     if is_there && age.is_none_or(|age| age.unsigned_abs() < LONG_AGO) {
         return Ok(false);
     }
-    let condition = Preconditions {
-        uid: found.metadata.uid,
-        resource_version: found.metadata.resource_version,
-    };
-    let only_this = DeleteParams::default().preconditions(condition);
-    match all.delete(node, &only_this).await {
+    match all.delete(node, &only_this(&found.metadata)).await {
         Ok(_) => Ok(true),
         Err(error) if refusal(&error) != Refusal::Other => Ok(false),
         Err(error) => Err(error).context("remove what is on the node"),

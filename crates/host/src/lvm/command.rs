@@ -121,6 +121,13 @@ pub(super) fn change(
         )
         .because(said(&output)));
     }
+    if is_moved(&output) {
+        return Err(Error::new(
+            ErrorKind::Busy,
+            format!("cannot {doing}: `pvmove` is moving its data; it is done when that has ended, or was ended by `pvmove --abort`"),
+        )
+        .because(said(&output)));
+    }
     output.success(doing).map(drop)
 }
 
@@ -224,6 +231,12 @@ fn is_in_use(output: &Output) -> bool {
         && [" in use.", " is used by another device."]
             .iter()
             .any(|words| said.contains(words))
+}
+
+/// `Can't resize locked logical volume`, once `locked LV`, in LVM's lib/metadata/lv_manip.c: while its data are
+/// moved.
+fn is_moved(output: &Output) -> bool {
+    !output.status.success() && said(output).contains("Can't resize locked ")
 }
 
 /// `Required device-mapper target(s) not detected in your kernel` and `target support missing from

@@ -8,7 +8,7 @@ use crate::{
     claims::Step,
     client::Read,
     drivers::ServedDrivers,
-    k8s::claim,
+    k8s::{claim, meta::only_this},
     observe::VolumeObjects,
     placement::{Nodes, VolumeRequest},
     reconcile::volume::{
@@ -24,7 +24,7 @@ use flexvol_sdk::Bytes;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use kube::{
     Api, Client, Resource,
-    api::{DeleteParams, ObjectMeta, Patch, PatchParams, PostParams, Preconditions},
+    api::{ObjectMeta, Patch, PatchParams, PostParams},
 };
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -334,13 +334,8 @@ async fn delete<K>(api: &Api<K>, meta: &ObjectMeta) -> Result<Option<K>>
 where
     K: Clone + Debug + DeserializeOwned,
 {
-    let condition = Preconditions {
-        uid: meta.uid.clone(),
-        resource_version: meta.resource_version.clone(),
-    };
-    let parameters = DeleteParams::default().preconditions(condition);
     let name = meta.name.as_deref().unwrap_or_default();
-    Ok(api.delete(name, &parameters).await?.left())
+    Ok(api.delete(name, &only_this(meta)).await?.left())
 }
 
 fn with(meta: &ObjectMeta, finalizer: &str) -> Vec<String> {
