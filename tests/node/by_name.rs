@@ -126,6 +126,19 @@ fn deleted_anywhere(points: &Points) {
     let refused = delete(&[("pool", "mistyped")]).failure();
     assert!(refused.contains("mistyped"), "{refused}");
 
+    // The name is another namespace's, so `provision` made nothing for this claim.
+    make("slow");
+    let stranger = ("kubernetes.io/pvc.namespace", "other");
+    let told = [name, stranger, ("pool", "slow"), ("requestBytes", &size)];
+    let refused = driver.call(&["provision", &json(told)]).failure();
+    assert!(refused.contains("another namespace"), "{refused}");
+    for told in [vec![stranger], vec![stranger, ("pool", "slow")]] {
+        delete(&told).success();
+        assert_eq!(files(slow), 1, "{told:?}");
+        points.add(1);
+    }
+    delete(&[claim]).success();
+
     make("fast");
     make("slow");
     let refused = delete(&[]).failure();

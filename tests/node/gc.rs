@@ -91,6 +91,8 @@ fn leftovers(points: &Points) {
     let pod = Pod::new(&sandbox, &driver, &used, "a");
     let _ = pod.mount("rw").success();
     let idle = PersistentVolume::provision(&driver, "idle", "xfs", 320 << 20);
+    // A volume of another backend in the same pool is in nobody's way.
+    fs::create_dir(sandbox.pool().join("volumes").join("c".repeat(32))).unwrap();
     // The locks that runs before this one may have left on the node.
     let _ = said(&driver, &["gc"]);
     let before = Baseline::of(&sandbox);

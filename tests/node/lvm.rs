@@ -1,6 +1,8 @@
 //! Volumes that are logical volumes, on disks that may be overwritten: those of the virtual machine.
 
+mod administrators;
 mod copies;
+mod crowded;
 mod degraded;
 mod documents;
 mod full;
@@ -44,7 +46,9 @@ pub const NEEDS: &[Need] = &[
 pub fn tests() -> Vec<&'static [Test]> {
     vec![
         life::TESTS,
+        administrators::TESTS,
         copies::TESTS,
+        crowded::TESTS,
         degraded::TESTS,
         documents::TESTS,
         full::TESTS,

@@ -106,6 +106,14 @@ pub trait Backend: 'static {
         Ok(None)
     }
 
+    /// About how many volumes the pool has room for, whatever their size; `None` where that has no bound of its own.
+    ///
+    /// # Errors
+    /// When the pool cannot be asked.
+    fn max_volumes(&self) -> Result<Option<u64>> {
+        Ok(None)
+    }
+
     /// What the pool's volumes were promised as a whole and do not have; `None` where nothing is
     /// promised that way, or that is not known.
     ///

@@ -286,6 +286,16 @@ impl Driver for VolumeDriver {
         let Some(found) = found else {
             return Ok(());
         };
+        if let Some(namespace) = &volume.claim_namespace {
+            let mark = found
+                .backend()
+                .find(&found.id)?
+                .and_then(|asset| asset.mark);
+            // `provision` has refused the name, and has made nothing.
+            if mark.is_some_and(|mark| mark.namespace.as_ref() != Some(namespace)) {
+                return Ok(());
+            }
+        }
         Ok(self.delete_volume(found, volume.name.as_ref())?)
     }
 

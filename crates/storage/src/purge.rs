@@ -6,7 +6,7 @@ use crate::{
     mark::Mark,
     observed::Goal,
     provision::remove,
-    retention::{Deletion, Holding, first_to_go},
+    retention::{Deletion, Holding, Most, first_to_go},
     stored,
     volume_driver::VolumeDriver,
 };
@@ -15,7 +15,7 @@ use flexvol_host::{
     clock::Moment,
     lock::{self, Guard},
 };
-use flexvol_sdk::{Error, ErrorKind, Result};
+use flexvol_sdk::{Bytes, Error, ErrorKind, Result};
 use std::{
     collections::HashSet,
     time::{Duration, Instant},
@@ -47,7 +47,7 @@ impl VolumeDriver {
     }
 
     /// Removes a volume if it still is one that was deleted, and kept for long enough; otherwise
-    /// notes how long it has been kept. Returns whether its time is over.
+    /// notes now and then how long it has been kept. Returns whether its time is over.
     pub(crate) fn purge(
         &self,
         pool: &AnyPool,
@@ -69,6 +69,7 @@ impl VolumeDriver {
         match (over, dry_run) {
             (_, true) => {}
             (true, false) => remove(&found, lock, None, &Goal::Gone)?,
+            (false, false) if !counted.is_due(&deletion) => {}
             (false, false) => {
                 let noted = mark.with_deleted(Some(counted));
                 found.backend().set_mark(&volume, &noted)?;
@@ -129,13 +130,25 @@ impl VolumeDriver {
         let (Some(most), Some(_)) = (policy.keep_at_most, policy.keep_deleted) else {
             return Ok(None);
         };
-        let Some(size) = pool.open()?.backend().size()? else {
+        let opened = pool.open()?;
+        let Some(size) = opened.backend().size()? else {
             return Ok(None);
+        };
+        let volumes = opened.backend().max_volumes()?;
+        let most = Most {
+            size: most.of(size),
+            volumes: volumes.map(|volumes| part_of(volumes, most.of(size), size)),
         };
         let mut kept = self.kept(pool)?;
         kept.retain(|holding| !tried.contains(&holding.id));
-        Ok(first_to_go(&kept, most.of(size), &Moment::now()?))
+        Ok(first_to_go(&kept, most, &Moment::now()?))
     }
+}
+
+/// The same part of `all` as `part` is of `whole`, and at least one.
+fn part_of(all: u64, part: Bytes, whole: Bytes) -> u64 {
+    let share = u128::from(all) * u128::from(part.0) / u128::from(whole.0.max(1));
+    u64::try_from(share).unwrap_or(u64::MAX).max(1)
 }
 
 /// The mark of a volume under its lock, if it is one that was deleted and is kept.

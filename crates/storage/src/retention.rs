@@ -12,6 +12,9 @@ use flexvol_host::{
 use flexvol_sdk::Bytes;
 use std::{cmp::Reverse, fmt, time::Duration};
 
+/// At most a hundredth of the time that a volume is kept does not count after a start of the node, and never more than this.
+const MAX_UNNOTED: Duration = Duration::from_secs(6 * 3600);
+
 /// That somebody deleted a volume, which is kept for a while.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Deletion {
@@ -56,6 +59,18 @@ impl Deletion {
         }
     }
 
+    /// Whether so much was counted since it was `noted` last that it is noted again. A note is a change of the storage,
+    /// and what is not noted does not count after the next start of the node.
+    pub(crate) fn is_due(&self, noted: &Deletion) -> bool {
+        let (Some(now), Some(before)) = (self.kept, noted.kept) else {
+            return true;
+        };
+        let most = self
+            .keep
+            .map_or(MAX_UNNOTED, |keep| MAX_UNNOTED.min(keep / 100));
+        now.until.boot != before.until.boot || now.time.saturating_sub(before.time) >= most
+    }
+
     /// How long it is kept where its pool says `now` how long that is: the longer of both; `None`
     /// where neither is known.
     #[must_use]
@@ -80,24 +95,44 @@ pub(crate) struct Holding {
     pub(crate) deletion: Deletion,
 }
 
+/// How much of a pool volumes may take that are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Most {
+    pub(crate) size: Bytes,
+    /// How many they may be; `None` where a pool has room for as many as fit.
+    pub(crate) volumes: Option<u64>,
+}
+
 /// Which volume goes first, so that those that are kept have no more than `most` together; `None` where
 /// they have not. One that has more by itself goes before it costs the others anything. Of the rest it is
 /// the one kept longest in the namespace that takes most, so that nobody ends what is kept for others by
 /// deleting much.
-pub(crate) fn first_to_go(kept: &[Holding], most: Bytes, now: &Moment) -> Option<VolumeId> {
+pub(crate) fn first_to_go(kept: &[Holding], most: Most, now: &Moment) -> Option<VolumeId> {
     let sum = |of: &dyn Fn(&Holding) -> bool| {
         let sizes = kept.iter().filter(|it| of(it)).map(|it| it.size.0);
         Bytes(sizes.fold(0, u64::saturating_add))
     };
-    if sum(&|_| true) <= most {
+    let is_too_large = sum(&|_| true) > most.size;
+    let number = u64::try_from(kept.len()).unwrap_or(u64::MAX);
+    if !is_too_large && most.volumes.is_none_or(|most| number <= most) {
         return None;
     }
+    let taken_by = |namespace: &Option<String>| {
+        let of = |other: &Holding| other.namespace == *namespace;
+        match is_too_large {
+            true => sum(&of).0,
+            false => kept
+                .iter()
+                .filter(|it| of(it))
+                .fold(0, |number, _| number + 1),
+        }
+    };
     let first = kept.iter().max_by_key(|it| {
         let counted = it.deletion.counted(now).kept;
         let time = counted.map_or(Duration::ZERO, |kept| kept.time);
         (
-            it.size > most,
-            sum(&|other| other.namespace == it.namespace),
+            is_too_large && it.size > most.size,
+            taken_by(&it.namespace),
             time,
             Reverse(it.deletion.at),
             it.id,
@@ -173,8 +208,31 @@ mod tests {
         assert_eq!(deletion.is_over(None), Some(true));
     }
 
+    #[test]
+    fn a_count_is_noted_after_a_hundredth_of_the_time_and_after_each_start() {
+        let noted = Deletion::new(&moment(0, 1, 100), DAY);
+        let is_due = |boot, uptime| noted.counted(&moment(9_000, boot, uptime)).is_due(&noted);
+        assert!(!is_due(1, 100) && !is_due(1, 963) && is_due(1, 964));
+        assert!(is_due(2, 10));
+        let long = Deletion::new(&moment(0, 1, 0), DAY * 365);
+        let is_due = |uptime| long.counted(&moment(0, 1, uptime)).is_due(&long);
+        assert!(!is_due(6 * 3600 - 1) && is_due(6 * 3600));
+        let uncounted = Deletion {
+            kept: None,
+            ..noted
+        };
+        assert!(uncounted.counted(&moment(0, 1, 100)).is_due(&uncounted));
+    }
+
+    fn size(most: u64) -> Most {
+        Most {
+            size: Bytes(most),
+            volumes: None,
+        }
+    }
+
     /// Each with its namespace, its size, and for how long it has been kept.
-    fn order(kept: &[(&str, u64, u64)], most: u64) -> Vec<usize> {
+    fn order(kept: &[(&str, u64, u64)], most: Most) -> Vec<usize> {
         let now = moment(0, 1, 1_000);
         let id = |at: usize| VolumeId::parse(&format!("{at:032x}")).unwrap();
         let holding = |(at, (namespace, size, time)): (usize, &(&str, u64, u64))| Holding {
@@ -185,7 +243,7 @@ mod tests {
         };
         let mut left: Vec<Holding> = kept.iter().enumerate().map(holding).collect();
         let mut gone = Vec::new();
-        while let Some(first) = first_to_go(&left, Bytes(most), &now) {
+        while let Some(first) = first_to_go(&left, most, &now) {
             left.retain(|it| it.id != first);
             gone.push((0..kept.len()).find(|at| id(*at) == first).unwrap());
         }
@@ -195,26 +253,38 @@ mod tests {
     #[test]
     fn what_is_kept_goes_oldest_first_until_it_fits() {
         let kept = [("a", 4, 10), ("a", 4, 30), ("a", 4, 20)];
-        assert_eq!(order(&kept, 12), [0; 0]);
-        assert_eq!(order(&kept, 11), [1]);
-        assert_eq!(order(&kept, 7), [1, 2]);
-        assert_eq!(order(&kept, 3), [1, 2, 0]);
-        assert_eq!(order(&[], 0), [0; 0]);
+        assert_eq!(order(&kept, size(12)), [0; 0]);
+        assert_eq!(order(&kept, size(11)), [1]);
+        assert_eq!(order(&kept, size(7)), [1, 2]);
+        assert_eq!(order(&kept, size(3)), [1, 2, 0]);
+        assert_eq!(order(&[], size(0)), [0; 0]);
     }
 
     #[test]
     fn who_deletes_much_ends_what_is_kept_for_himself() {
         let kept = [("b", 4, 90), ("a", 3, 10), ("a", 3, 20), ("a", 3, 30)];
-        assert_eq!(order(&kept, 10), [3]);
-        assert_eq!(order(&kept, 8), [3, 2]);
+        assert_eq!(order(&kept, size(10)), [3]);
+        assert_eq!(order(&kept, size(8)), [3, 2]);
+    }
+
+    #[test]
+    fn small_volumes_that_are_too_many_go_where_there_are_most() {
+        let kept = [("b", 400, 90), ("a", 1, 10), ("a", 1, 30), ("a", 1, 20)];
+        let at_most = |volumes| Most {
+            volumes: Some(volumes),
+            ..size(1_000)
+        };
+        assert_eq!(order(&kept, at_most(4)), [0; 0]);
+        assert_eq!(order(&kept, at_most(2)), [2, 3]);
+        assert_eq!(order(&kept, at_most(1)), [2, 3, 0]);
     }
 
     #[test]
     fn a_volume_that_cannot_be_kept_costs_the_others_nothing() {
         let kept = [("a", 2, 90), ("a", 20, 1), ("b", 2, 50)];
-        assert_eq!(order(&kept, 10), [1]);
+        assert_eq!(order(&kept, size(10)), [1]);
         let kept = [("a", u64::MAX, 1), ("a", u64::MAX, 2), ("b", 1, 3)];
-        assert_eq!(order(&kept, 10), [1, 0]);
+        assert_eq!(order(&kept, size(10)), [1, 0]);
     }
 
     #[test]

@@ -61,7 +61,8 @@ pub const BACKEND: super::Backend = super::Backend {
 /// Each pool is opened when a volume of it is asked for.
 fn pools_of(pools: &Pools) -> Vec<Pool<Group>> {
     let pools = of::<LvmKeys>(pools).map(|(name, policy, keys)| {
-        let keys = keys.clone();
+        let mut keys = keys.clone();
+        keys.rules.keeps = policy.keep_deleted.is_some();
         Pool::new(name, policy.clone(), move || Ok(Group::new(keys.clone())))
     });
     pools.collect()
@@ -200,7 +201,7 @@ impl Group {
             None => {}
         }
         let (view, rules) = (self.view_to_take_from(name)?, &self.keys.rules);
-        lvm::expect_metadata_to_make(&view)?;
+        lvm::expect_metadata_to_make(&view, &self.keys.rules)?;
         self.place.expect_room(Bytes(0), size, &view, rules)?;
         let layout = rules.layout;
         let made = self
@@ -310,7 +311,7 @@ impl Backend for Group {
                 .transpose()?
                 .and_then(|old| old.growing)
         {
-            lvm::expect_metadata_to_grow(&*self.facts()?)?;
+            lvm::expect_metadata_to_grow(&*self.facts()?, &self.keys.rules)?;
         }
         self.commit(volume, |place| place.retag(&found.name, old, &new))
     }
@@ -325,7 +326,7 @@ impl Backend for Group {
         if found.size >= to {
             return self.wipe_grown(volume, &found, is_blank);
         }
-        lvm::expect_metadata_to_grow(&view)?;
+        lvm::expect_metadata_to_grow(&view, &self.keys.rules)?;
         self.place.expect_room(found.size, to, &view, rules)?;
         if is_blank && self.place.thin_pool.is_none() && grown_from(&found).is_none() {
             let tag = format!("{GROWN_FROM}{}", found.size.0);
@@ -370,13 +371,17 @@ impl Backend for Group {
         Ok(Some(self.facts()?.size))
     }
 
+    fn max_volumes(&self) -> Result<Option<u64>> {
+        Ok(Some(self.facts()?.max_volumes()))
+    }
+
     fn capacity(&self, _: &Options) -> Result<Bytes> {
         // Who finds an inactive thin pool activates it for a moment, which another one would end.
         let asks_the_pool = self.place.thin_pool.is_some() && self.keys.rules.overcommit;
         let _lock = asks_the_pool.then(|| self.lock_space()).transpose()?;
         let view = self.view(None)?;
         view.id()?;
-        if lvm::expect_metadata_to_make(&view).is_err() {
+        if lvm::expect_metadata_to_make(&view, &self.keys.rules).is_err() {
             return Ok(Bytes(0));
         }
         self.place.available(&view, &self.keys.rules)

@@ -89,11 +89,8 @@ fn secrets_of(argv: &[OsString]) -> Vec<String> {
 
 fn redact(argument: &OsString) -> String {
     let text = argument.to_string_lossy().into_owned();
-    if !text.contains(SECRET) {
-        return text;
-    }
     match object(&text) {
-        Some(mut entries) => {
+        Some(mut entries) if entries.keys().any(|key| key.starts_with(SECRET)) => {
             for (_, value) in entries
                 .iter_mut()
                 .filter(|(key, _)| key.starts_with(SECRET))
@@ -102,8 +99,9 @@ fn redact(argument: &OsString) -> String {
             }
             Value::Object(entries).to_string()
         }
-        // Nobody knows what of it is secret.
-        None => "[secret]".to_owned(),
+        // Nobody knows what of it is secret. A key may be written with escapes.
+        None if text.contains(SECRET) || text.contains('\\') => "[secret]".to_owned(),
+        _ => text,
     }
 }
 
@@ -166,6 +164,13 @@ mod tests {
             Duration::ZERO,
         )
         .unwrap();
+        for escaped in [
+            r#"{"kubernetes.io\/secret\/k":"aHVudGVyMg=="}"#,
+            r#"{"kubernetes.io\u002fsecret/k":"aHVudGVyMg==""#,
+        ] {
+            let argv = ["mount", "/dir", escaped].map(OsString::from);
+            append(&file, "me", "disk", &argv, b"{}", Duration::ZERO).unwrap();
+        }
         let text = std::fs::read_to_string(&file).unwrap();
         assert!(
             !text.contains("hunter2") && !text.contains("aHVudGVyMg"),

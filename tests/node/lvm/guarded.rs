@@ -1,21 +1,17 @@
 //! What others do to a group, and to its devices, costs nobody's data and stops nobody else.
 
 use super::{GROUP, GROWN, MIB, NEEDS, Node, SIZE, fill, inventory, lvm, output, run, told};
-use flexvol_testing::{Call, PersistentVolume, Points, eventually, request, tests};
+use flexvol_testing::{Call, PersistentVolume, Points, request, tests};
 use std::{
     fs::{self, File},
     os::unix::fs::{FileExt, PermissionsExt},
     path::Path,
-    process::Command,
-    time::Duration,
 };
 
 tests! {
     "lvm: no callout waits for a stopped thin pool", NEEDS => stopped_pool;
     "lvm: a volume with somebody's snapshot is not deleted, nor grown under its pod", NEEDS
         => snapshots;
-    "lvm: a volume that is being moved to another disk is mounted, and grows afterwards", NEEDS
-        => moved;
     "lvm: a device that lies on a volume is named where it is in the way", NEEDS => held;
     "lvm: a volume that cannot be made leaves nothing, however often it is tried", NEEDS => failing;
     "lvm: a mark that cannot be read is in nobody's way but its own volume's", NEEDS => unreadable;
@@ -146,39 +142,6 @@ fn stopped_pool(points: &Points) {
         }
         points.add(1);
     }
-}
-
-fn moved(points: &Points) {
-    let node = Node::linear();
-    let volume = node.provision("pv", "ext4");
-    let (pod, content) = node.written(&volume);
-    // It ends at the earliest when it looks for the first time.
-    let from = told(&volume, "devices");
-    let (from, _) = from.split_once('(').unwrap();
-    let mut moving = Command::new("lvm")
-        .args(["pvmove", "-qq", "-i", "600", from])
-        .spawn()
-        .unwrap();
-    let is_moved =
-        || lvm(&["lvs", "-a", "--noheadings", "-o", "lv_name", GROUP]).contains("pvmove0");
-    eventually(Duration::from_secs(60), "LVM moves the volume", is_moved);
-    super::mounts(&pod, &content);
-    pod.mount("rw").success();
-    let before = inventory();
-    let refused = node.expand(&volume, GROWN).failure();
-    assert!(refused.contains("pvmove --abort"), "{refused}");
-    assert_eq!(inventory(), before);
-    let other = node.provision("other", "ext4");
-    node.delete(&other).success();
-    points.add(3);
-    lvm(&["pvmove", "-qq", "--abort"]);
-    moving.kill().unwrap();
-    moving.wait().unwrap();
-    node.expand(&volume, GROWN).success();
-    assert!(fs::read(pod.dir().join("file")).unwrap() == content);
-    pod.unmount().success();
-    node.delete(&volume).success();
-    points.add(1);
 }
 
 fn snapshots(points: &Points) {

@@ -27,8 +27,9 @@ const LONGEST_REPORT: Bytes = Bytes(32 << 20);
 
 /// What administrators may have changed in lvm.conf: the reports below rely on the first, the changes
 /// on waiting for each other, and a volume that lost a disk must not get a device with a hole. Of what
-/// else a report looks like JSON leaves nothing, and units and the format are arguments.
-const SETTINGS: &str = "report{compact_output=0 compact_output_cols=\"\" list_item_separator=\",\" binary_values_as_numeric=0 prefixes=0 quoted=1 columns_as_rows=0 headings=1 mark_hidden_devices=1} log{report_command_log=0 command_names=0 prefix=\"  \" indent=0} global{wait_for_locks=1} activation/activation_mode=degraded";
+/// else a report looks like JSON leaves nothing, and units and the format are arguments. LVM's archive would have a
+/// copy of the whole group's metadata for each change, for thirty days, on the node's root file system.
+const SETTINGS: &str = "report{compact_output=0 compact_output_cols=\"\" list_item_separator=\",\" binary_values_as_numeric=0 prefixes=0 quoted=1 columns_as_rows=0 headings=1 mark_hidden_devices=1} log{report_command_log=0 command_names=0 prefix=\"  \" indent=0} global{wait_for_locks=1} activation/activation_mode=degraded backup/archive=0";
 
 /// Where no udev hears it, nobody answers LVM when it waits for a device's node to be made, and
 /// nobody starts the daemon that monitors.
@@ -68,13 +69,12 @@ pub(super) fn report(arguments: &[&str], disks: &[String]) -> Result<Output> {
 
 /// Changes something on these disks: LVM does not look at others, whatever they say by now. `hold`
 /// and the locks of volumes that this process has stay locked until the change is made, also if
-/// this process dies.
+/// this process dies. [`expect_changed`] says what came of it.
 pub(super) fn change(
-    doing: &str,
     arguments: &[&str],
     disks: &[String],
     hold: &[BorrowedFd<'_>],
-) -> Result<()> {
+) -> Result<Output> {
     let locks = lock::held();
     let hold: Vec<_> = locks
         .iter()
@@ -88,7 +88,11 @@ pub(super) fn change(
     };
     let output = run(arguments, disks, &limits);
     CHANGES.fetch_add(1, Ordering::Relaxed);
-    let output = output?;
+    output
+}
+
+/// Checks that LVM has made a change.
+pub(super) fn expect_changed(doing: &str, output: Output) -> Result<()> {
     if lacks_room(&output) {
         return Err(Error::new(
             ErrorKind::Exhausted,
@@ -233,6 +237,15 @@ fn is_in_use(output: &Output) -> bool {
             .any(|words| said.contains(words))
 }
 
+/// Whether LVM did not find a disk of the group among those that it was shown: `Couldn't find device with uuid`,
+/// `is missing PV`, `Device for PV %s not found` in LVM's lib/metadata/metadata.c and lib/cache/lvmcache.c.
+pub(super) fn misses_a_disk(output: &Output) -> bool {
+    let said = said(output);
+    ["find device with uuid", " is missing PV ", "evice for PV "]
+        .iter()
+        .any(|words| said.contains(words))
+}
+
 /// `Can't resize locked logical volume`, once `locked LV`, in LVM's lib/metadata/lv_manip.c: while its data are
 /// moved.
 fn is_moved(output: &Output) -> bool {
@@ -249,10 +262,17 @@ fn lacks_target(output: &Output) -> bool {
             .any(|words| said.contains(words))
 }
 
-/// `too large for circular buffer` in LVM's lib/format_text/format-text.c (`_vg_write_raw`), before
-/// anything is committed.
+/// `too large for circular buffer` and `exceeds maximum metadata size` in LVM's lib/format_text/format-text.c
+/// (`_vg_write_raw`), before anything is committed.
 fn lacks_metadata(output: &Output) -> bool {
-    !output.status.success() && said(output).contains("too large for circular buffer")
+    let said = said(output);
+    !output.status.success()
+        && [
+            "too large for circular buffer",
+            "exceeds maximum metadata size",
+        ]
+        .iter()
+        .any(|words| said.contains(words))
 }
 
 /// LVM's exit status is 5 for everything (`ECMD_FAILED`), so its words must tell: `insufficient

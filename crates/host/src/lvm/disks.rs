@@ -27,7 +27,42 @@ impl GroupOrThinPool {
     ) -> Result<()> {
         let disks = self.disks()?;
         disks.expect_none_away()?;
-        command::change(doing, words, disks.paths(), hold)
+        self.change_on(doing, words, &disks, hold)
+    }
+
+    /// LVM is not shown a disk that came into the group after `disks` were asked for, and writes into the others
+    /// that it is missing: that is taken back.
+    fn change_on(
+        &self,
+        doing: &str,
+        words: &[&str],
+        disks: &Disks,
+        hold: &[BorrowedFd<'_>],
+    ) -> Result<()> {
+        let output = command::change(words, disks.paths(), hold)?;
+        if command::misses_a_disk(&output)
+            && let Err(error) = self.restore_added(disks)
+        {
+            log::warn!(
+                "a disk that came into the volume group counts as missing; `vgextend --restoremissing` gives it back: {}",
+                error.report()
+            );
+        }
+        command::expect_changed(doing, output)
+    }
+
+    fn restore_added(&self, before: &Disks) -> Result<()> {
+        let rows = self.disk_rows()?.into_iter();
+        let added = rows.filter(|disk| !disk.pv_missing.is_empty() && before.lacks(&disk.pv_uuid));
+        let added: Vec<_> = added.map(|disk| disk.pv_name).collect();
+        if added.is_empty() {
+            return Ok(());
+        }
+        let mut words = vec!["vgextend", "--restoremissing", &self.group];
+        words.extend(added.iter().map(String::as_str));
+        let shown = [before.paths(), &added].concat();
+        let doing = "give back the disk that came into the volume group";
+        command::expect_changed(doing, command::change(&words, &shown, &[])?)
     }
 
     /// The same for what gives the kernel new tables of devices, too. It is told the name of the volume
@@ -56,7 +91,8 @@ impl GroupOrThinPool {
 
     /// The same for a device that is there.
     pub(super) fn reload_devices(&self, doing: &str, words: &[&str]) -> Result<()> {
-        command::change(doing, words, self.disks()?.paths(), &[])
+        let output = command::change(words, self.disks()?.paths(), &[])?;
+        command::expect_changed(doing, output)
     }
 
     fn load(
@@ -78,17 +114,14 @@ impl GroupOrThinPool {
             let rows: Vec<PartRow> = self.ask("lvs", PartRow::FIELDS, &["-a"], &self.group)?;
             disks.make_way(found, &changed, &rows)?;
         }
-        command::change(doing, words, disks.paths(), hold)
+        self.change_on(doing, words, &disks, hold)
     }
 
     /// The same for what changes no metadata, and is done also where these are in doubt.
     pub(super) fn change_in_doubt(&self, doing: &str, words: &[&str]) -> Result<()> {
-        command::change(
-            doing,
-            words,
-            self.disks().as_ref().map_or(&[], Disks::paths),
-            &[],
-        )
+        let disks = self.disks();
+        let shown = disks.as_ref().map_or(&[][..], Disks::paths);
+        command::expect_changed(doing, command::change(words, shown, &[])?)
     }
 
     /// The disks of the one group of this name that is a pool, or has a thin pool that is one: the pool

@@ -178,7 +178,7 @@ impl GroupOrThinPool {
 
     /// A row for each disk of this group. `pvs` would read the disks of all groups, and fail for one
     /// that is none of ours.
-    fn disk_rows(&self) -> Result<Vec<DiskRow>> {
+    pub(super) fn disk_rows(&self) -> Result<Vec<DiskRow>> {
         self.ask("vgs", DiskRow::FIELDS, &[], &self.group)
     }
 

@@ -24,6 +24,8 @@ pub struct Disks {
     prefix: String,
     /// Those that are there, and that LVM takes as they are.
     paths: Vec<String>,
+    /// What LVM calls all of them.
+    uuids: Vec<String>,
     /// How many are not, or count as missing.
     away: usize,
     /// All that have a device, also those that were away for a while, and the paths of a multipath disk.
@@ -98,10 +100,20 @@ impl Disks {
         Disks {
             prefix: format!("LVM-{}", group.replace('-', "")),
             paths: there.map(|(path, _)| path).collect(),
+            uuids: Vec::new(),
             away,
             own,
             complete,
         }
+    }
+
+    pub(super) fn with_uuids(self, uuids: Vec<String>) -> Self {
+        Disks { uuids, ..self }
+    }
+
+    /// Whether a disk with this UUID was none of the group's.
+    pub(super) fn lacks(&self, uuid: &str) -> bool {
+        !self.uuids.iter().any(|known| known == uuid)
     }
 
     /// The paths of those that are there.

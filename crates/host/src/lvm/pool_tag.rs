@@ -139,6 +139,7 @@ mod tests {
                 size: Bytes(1),
                 free: Bytes(1),
                 metadata: Percent::of_hundred(1),
+                metadata_size: Bytes(512 << 10),
                 disks: super::super::own::Disks::default(),
                 volumes: Vec::new(),
             };

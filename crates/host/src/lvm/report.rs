@@ -74,7 +74,8 @@ impl From<GroupRow> for View {
             extent: Bytes(row.vg_extent_size),
             size: Bytes(row.vg_size),
             free: Bytes(row.vg_free),
-            metadata: metadata(row.vg_mda_free, row.vg_mda_size),
+            metadata: Percent::taken(row.vg_mda_free, in_force(row.vg_mda_size)),
+            metadata_size: Bytes(in_force(row.vg_mda_size)),
             disks: Disks::default(),
             volumes: Vec::new(),
         }
@@ -83,8 +84,8 @@ impl From<GroupRow> for View {
 
 /// The text is written beside the one that is in force, so half of the area is all it can have
 /// (`_vgname_from_mda` in LVM's lib/format_text/format-text.c).
-fn metadata(free: u64, size: u64) -> Percent {
-    Percent::taken(free, size / 2)
+fn in_force(size: u64) -> u64 {
+    size / 2
 }
 
 /// The place that rows of `lvs` describe: the group, or the thin pool `thin_pool` in it; `None`
@@ -105,7 +106,8 @@ pub(super) fn view(rows: Vec<VolumeRow>, thin_pool: Option<&str>) -> Option<View
             extent: Bytes(row.vg_extent_size),
             size: Bytes(size),
             free: Bytes(row.vg_free),
-            metadata: metadata(row.vg_mda_free, row.vg_mda_size),
+            metadata: Percent::taken(row.vg_mda_free, in_force(row.vg_mda_size)),
+            metadata_size: Bytes(in_force(row.vg_mda_size)),
             disks: Disks::default(),
             volumes: Vec::new(),
         }
@@ -225,21 +227,23 @@ pub(super) struct DiskRow {
     pub(super) pv_name: String,
     pub(super) pv_allocatable: String,
     pub(super) pv_missing: String,
+    pub(super) pv_uuid: String,
     vg_uuid: String,
 }
 
 impl From<Vec<DiskRow>> for Disks {
     fn from(rows: Vec<DiskRow>) -> Self {
         let group = rows.first().map(|row| row.vg_uuid.clone());
+        let uuids = rows.iter().map(|row| row.pv_uuid.clone()).collect();
         let disks = rows.into_iter();
         let disks = disks.map(|row| (row.pv_name, !row.pv_missing.is_empty()));
-        Disks::new(&group.unwrap_or_default(), disks.collect())
+        Disks::new(&group.unwrap_or_default(), disks.collect()).with_uuids(uuids)
     }
 }
 
 impl DiskRow {
     /// The fields above.
-    pub(super) const FIELDS: &str = "pv_free,pv_name,pv_allocatable,pv_missing,vg_uuid";
+    pub(super) const FIELDS: &str = "pv_free,pv_name,pv_allocatable,pv_missing,pv_uuid,vg_uuid";
 }
 
 /// One row of `pvs` for each disk that LVM does not use because another has its identity.

@@ -15,6 +15,11 @@ const FULLEST_TO_MAKE: Percent = Percent::of_hundred(87);
 /// here on is for volumes to be formatted and deleted.
 const FULLEST_TO_GROW: Percent = Percent::of_hundred(95);
 
+/// The mark of a volume that was deleted and is kept is longer by a sixth of all that a volume takes, so where
+/// volumes are kept so much less of it is for others.
+const FULLEST_TO_MAKE_KEPT: Percent = Percent::of_hundred(75);
+const FULLEST_TO_GROW_KEPT: Percent = Percent::of_hundred(82);
+
 /// How a place may be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rules {
@@ -22,6 +27,8 @@ pub struct Rules {
     pub layout: Layout,
     /// What is left free.
     pub reserve: Reserve,
+    /// Deleted volumes are kept.
+    pub keeps: bool,
     /// Thin volumes may be promised more than their pool has, as long as it has that much unwritten.
     pub overcommit: bool,
 }
@@ -135,20 +142,24 @@ impl GroupOrThinPool {
 ///
 /// # Errors
 /// [`ErrorKind::Exhausted`] where there is none.
-pub fn expect_metadata_to_make(view: &View) -> Result<()> {
-    expect_metadata(view, FULLEST_TO_MAKE, "for the volumes it has")
+pub fn expect_metadata_to_make(view: &View, rules: &Rules) -> Result<()> {
+    let fullest = match rules.keeps {
+        true => FULLEST_TO_MAKE_KEPT,
+        false => FULLEST_TO_MAKE,
+    };
+    expect_metadata(view, fullest, "for the volumes it has")
 }
 
 /// Checks that a group's metadata has room for a volume to grow.
 ///
 /// # Errors
 /// [`ErrorKind::Exhausted`] where there is none.
-pub fn expect_metadata_to_grow(view: &View) -> Result<()> {
-    expect_metadata(
-        view,
-        FULLEST_TO_GROW,
-        "for volumes to be formatted and deleted",
-    )
+pub fn expect_metadata_to_grow(view: &View, rules: &Rules) -> Result<()> {
+    let fullest = match rules.keeps {
+        true => FULLEST_TO_GROW_KEPT,
+        false => FULLEST_TO_GROW,
+    };
+    expect_metadata(view, fullest, "for volumes to be formatted and deleted")
 }
 
 fn expect_metadata(view: &View, fullest: Percent, rest: &str) -> Result<()> {

@@ -19,6 +19,8 @@ pub struct View {
     /// How much is taken of what the group has for its own metadata, in which a volume is half a
     /// kilobyte or more of text.
     pub metadata: Percent,
+    /// How much that is in all.
+    pub metadata_size: Bytes,
     /// The disks of the group.
     pub disks: Disks,
     /// The volumes of this place, as far as they were asked for.
@@ -42,7 +44,16 @@ pub struct LogicalVolume {
     pub is_plain: bool,
 }
 
+/// What a volume of ours takes of a group's metadata, with a long mark.
+const TEXT_OF_A_VOLUME: u64 = 900;
+
 impl View {
+    /// About how many volumes the group has room for, whatever their size.
+    #[must_use]
+    pub fn max_volumes(&self) -> u64 {
+        self.metadata_size.0 / TEXT_OF_A_VOLUME
+    }
+
     /// The volume with this name.
     #[must_use]
     pub fn volume(&self, name: &str) -> Option<&LogicalVolume> {

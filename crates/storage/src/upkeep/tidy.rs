@@ -122,6 +122,8 @@ pub(super) fn devices<B: ManagedBackend>(
         match idle_device(backend, &volume, dry_run) {
             Ok(None) => {}
             Ok(Some(leftover)) => leftovers.push(leftover),
+            // It may be another backend's volume; `list` names it.
+            Err(error) if error.kind() == ErrorKind::Conflict => {}
             Err(error) => leftovers.push(Leftover {
                 what: format!("the device of volume {volume}"),
                 removed: Err(error),

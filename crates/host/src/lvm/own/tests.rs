@@ -135,6 +135,7 @@ pub(in crate::lvm) fn disks() -> Disks {
     Disks {
         prefix: format!("LVM-{GROUP}"),
         paths: Vec::new(),
+        uuids: Vec::new(),
         own: [0, 2].map(|minor| DeviceNumber { major: 8, minor }).into(),
         away: 0,
         complete: true,

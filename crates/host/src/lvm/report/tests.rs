@@ -92,7 +92,7 @@ fn what_is_no_report_is_refused() {
 
 #[test]
 fn rows_of_two_groups_are_of_neither() {
-    let disk = r#""pv_free":"0", "pv_name":"/dev/vda", "pv_allocatable":"allocatable", "pv_missing":"", "vg_uuid":"vNUQTT-3rQ6-iGLe-1ZfO-1DAe-SU1d-B4IxBR""#;
+    let disk = r#""pv_free":"0", "pv_name":"/dev/vda", "pv_allocatable":"allocatable", "pv_missing":"", "pv_uuid":"dvYEHR-6UcM-mz23-AOA3-Bx2b-WbWh-EQ2fKJ", "vg_uuid":"vNUQTT-3rQ6-iGLe-1ZfO-1DAe-SU1d-B4IxBR""#;
     let other = |row: &str| row.replace("vNUQTT-3rQ6", "AAAAAA-3rQ6");
     let of = |group: &str, disk: &str| {
         let volume = format!("{{{GROUP}, {LINEAR}}}");

@@ -1,0 +1,88 @@
+//! What administrators do to a group while volumes are in use and callouts change it.
+
+use super::{GROUP, GROWN, NEEDS, Node, SIZE, inventory, lvm, told};
+use flexvol_testing::{Points, disks, eventually, request, tests};
+use std::{fs, os::unix::fs::PermissionsExt, path::Path, process::Command, time::Duration};
+
+tests! {
+    "lvm: a volume that is being moved to another disk is mounted, and grows afterwards", NEEDS
+        => moved;
+    "lvm: a disk that comes into the group during a change is used", NEEDS => joined;
+}
+
+/// The driver's first place for programs.
+const FIRST: &str = "/var/lib/flexvol/bin";
+
+fn moved(points: &Points) {
+    let node = Node::linear();
+    let volume = node.provision("pv", "ext4");
+    let (pod, content) = node.written(&volume);
+    // It ends at the earliest when it looks for the first time.
+    let from = told(&volume, "devices");
+    let (from, _) = from.split_once('(').unwrap();
+    let mut moving = Command::new("lvm")
+        .args(["pvmove", "-qq", "-i", "600", from])
+        .spawn()
+        .unwrap();
+    let is_moved =
+        || lvm(&["lvs", "-a", "--noheadings", "-o", "lv_name", GROUP]).contains("pvmove0");
+    eventually(Duration::from_secs(60), "LVM moves the volume", is_moved);
+    super::mounts(&pod, &content);
+    pod.mount("rw").success();
+    let before = inventory();
+    let refused = node.expand(&volume, GROWN).failure();
+    assert!(refused.contains("pvmove --abort"), "{refused}");
+    assert_eq!(inventory(), before);
+    let other = node.provision("other", "ext4");
+    node.delete(&other).success();
+    points.add(3);
+    lvm(&["pvmove", "-qq", "--abort"]);
+    moving.kill().unwrap();
+    moving.wait().unwrap();
+    node.expand(&volume, GROWN).success();
+    assert!(fs::read(pod.dir().join("file")).unwrap() == content);
+    pod.unmount().success();
+    node.delete(&volume).success();
+    points.add(1);
+}
+
+fn joined(points: &Points) {
+    let node = Node::linear();
+    let volume = node.provision("pv", "ext4");
+    let (pod, content) = node.written(&volume);
+    let disk = disks()[2].to_str().unwrap().to_owned();
+    let (program, armed) = (
+        Path::new(FIRST).join("lvm"),
+        node.sandbox.root().join("armed"),
+    );
+    fs::create_dir_all(FIRST).unwrap();
+    // Where nothing lies on a disk LVM takes it back by itself.
+    let script = format!(
+        "#!/bin/sh\ncase $1 in lvcreate|lvextend|lvchange|lvremove) if rm {0} 2>/dev/null; then\n\
+         lvm vgextend -qq -y {GROUP} {disk} && lvm lvcreate -qq -y -Wn -Zn -n mine -l 4 {GROUP} {disk}\nfi;; esac\n\
+         exec /sbin/lvm \"$@\"\n",
+        armed.display()
+    );
+    fs::write(&program, script).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    let joins = |change: &dyn Fn()| {
+        fs::write(&armed, "").unwrap();
+        change();
+        assert!(!armed.exists());
+        let missing = lvm(&["vgs", "--noheadings", "-o", "vg_missing_pv_count", GROUP]);
+        assert_eq!(missing.trim(), "0");
+        node.delete(&node.provision("other", "ext4")).success();
+        lvm(&["lvremove", "-qq", "-y", &format!("{GROUP}/mine")]);
+        lvm(&["vgreduce", "-qq", GROUP, &disk]);
+        lvm(&["pvremove", "-qq", &disk]);
+        points.add(1);
+    };
+    // LVM makes nothing where it misses a disk, and the next call does.
+    joins(&|| drop(node.driver.call(&["provision", &request("new", SIZE)])));
+    node.provision("new", "ext4");
+    joins(&|| drop(node.expand(&volume, GROWN)));
+    node.expand(&volume, GROWN).success();
+    super::mounts(&pod, &content);
+    joins(&|| drop(node.delete(&volume).success()));
+    fs::remove_file(&program).unwrap();
+}
