@@ -360,6 +360,10 @@ fn grown(
             ),
         );
     }
+    // Reading grows nothing, and there may be nothing to grow.
+    if device.content == Content::NotRead {
+        return Next::Do(Step::Map);
+    }
     if offline && seen.used_by_pods {
         return refuse(
             ErrorKind::Busy,
@@ -371,9 +375,6 @@ fn grown(
     }
     if asset.size >= to {
         return complete.unwrap_or(Next::Reached);
-    }
-    if device.content == Content::NotRead {
-        return Next::Do(Step::Map);
     }
     if mark.growing < Some(to) {
         return Next::Do(Step::Mark(mark.with_growing(Some(to))));

@@ -8,6 +8,7 @@ use flexvol_host::{
 };
 use flexvol_sdk::{Bytes, Filesystem, Handle, Result, VolumeName};
 use std::{
+    fs,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -46,6 +47,21 @@ impl CallContext {
         CallContext {
             dir: dir.map(Path::to_owned),
             ..CallContext::default()
+        }
+    }
+
+    /// Tells the mounts on the directory of the call from others: kubelet may name it by a symbolic link, and where
+    /// the mounts of the node propagate to another namespace, a copy is there below some directory of that.
+    pub(crate) fn own_mounts(&self) -> impl Fn(&Path) -> bool + use<> {
+        let resolved = |dir: &PathBuf| {
+            let parent = fs::canonicalize(dir.parent()?).ok()?;
+            Some(parent.join(dir.file_name()?))
+        };
+        let named = self.dir.iter().cloned();
+        let own: Vec<PathBuf> = named.chain(self.dir.as_ref().and_then(resolved)).collect();
+        move |place| {
+            own.iter()
+                .any(|dir| place.ends_with(dir.strip_prefix("/").unwrap_or(dir)))
         }
     }
 }

@@ -62,7 +62,7 @@ pub const BACKEND: super::Backend = super::Backend {
 fn pools_of(pools: &Pools) -> Vec<Pool<Group>> {
     let pools = of::<LvmKeys>(pools).map(|(name, policy, keys)| {
         let mut keys = keys.clone();
-        keys.rules.keeps = policy.keep_deleted.is_some();
+        keys.rules.keeps = policy.keep_deleted.is_none_or(|time| !time.is_zero());
         Pool::new(name, policy.clone(), move || Ok(Group::new(keys.clone())))
     });
     pools.collect()

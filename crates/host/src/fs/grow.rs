@@ -149,7 +149,7 @@ pub fn online(mount: BorrowedFd<'_>, device: &Device, filesystem: Filesystem) ->
     refuse_beyond(before.size, space)?;
     match filesystem {
         Filesystem::Xfs => grow_xfs(mount, space)?,
-        _ if before.fills(space) => return Ok(before),
+        Filesystem::Btrfs if before.fills(space) => return Ok(before),
         Filesystem::Btrfs => grow_btrfs(mount)?,
         _ => grow_ext(mount, device, filesystem, space)?,
     }
@@ -204,6 +204,10 @@ fn grow_ext(
 ) -> Result<()> {
     let (found, details) = ext_superblock(device)?;
     let blocks = space.0 / u64::from(found.block);
+    // What it may have to leave out at the end of a device is for the kernel to say.
+    if ends_with(&found, space) {
+        return Ok(());
+    }
     // The kernel does not look (fs/ext4/resize.c, `ext4_resize_fs`), only resize2fs does.
     if blocks > details.most_blocks {
         return Err(Error::new(
@@ -275,6 +279,12 @@ fn ext_geometry(superblock: &Superblock, details: ExtDetails) -> Geometry {
         size: superblock.size,
         slack: details.slack,
     }
+}
+
+/// Whether a file system has the last whole block of its device.
+fn ends_with(found: &Superblock, device: Bytes) -> bool {
+    let block = u64::from(found.block.max(1));
+    found.size.0 / block >= device.0 / block
 }
 
 /// A file system larger than its device has lost its end. Making the device as large as it was

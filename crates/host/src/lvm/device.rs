@@ -7,8 +7,8 @@ use super::{
     own::{Disks, Whose},
     view::LogicalVolume,
 };
-use crate::{Device, DeviceNumber, deadline::Deadline, mountinfo};
-use flexvol_sdk::{Error, ErrorKind, Result};
+use crate::{Device, DeviceNumber, deadline::Deadline, fs::grow::measure_unmounted, mountinfo};
+use flexvol_sdk::{Bytes, Error, ErrorKind, Result};
 use std::{fs, time::Duration};
 
 /// Makes a device answer that LVM stopped, by LVM alone: resuming it by itself could bring a table
@@ -134,14 +134,15 @@ pub fn device(
     }
     let mut device = open(&found)?;
     let mut has = device.size()?;
-    // A refresh would take from the device what the metadata has lost, under whoever writes to it.
-    if has > size {
+    // A refresh would take from the device what the metadata has lost, under whoever writes to it. A killed `lvextend`
+    // leaves a table that was never committed, which a resume takes: nothing lies in what that has more.
+    if has > size && !ends_before(&device, size)? {
         return Err(Error::new(
             ErrorKind::Storage,
             format!("the volume had {has} and has only {size} now; restore its full size"),
         ));
     }
-    if has < size {
+    if has != size {
         drop(device);
         found = refresh(place, &found)?.ok_or_else(gone)?;
         device = open(&found)?;
@@ -166,6 +167,12 @@ pub fn device(
         ));
     }
     Ok(device)
+}
+
+/// Whether the file system on a device ends where the volume does, or before.
+fn ends_before(device: &Device, end: Bytes) -> Result<bool> {
+    let found = measure_unmounted(device.file())?;
+    Ok(found.is_some_and(|(superblock, _)| superblock.size <= end))
 }
 
 /// udev reads a device for a moment after a program that wrote it has closed it.

@@ -316,9 +316,8 @@ impl<B: BlockBackend> BlockWorld<'_, B> {
     /// Whether the device is mounted, in any mount namespace, anywhere but on this callout's
     /// directory and on kubelet's own directory for an attached volume.
     fn is_used_by_pods(&self, number: DeviceNumber) -> Result<bool> {
-        mountinfo::is_anywhere(number, |place| {
-            Some(place) != self.context.dir.as_deref() && !is_of_the_node(place)
-        })
+        let is_own = self.context.own_mounts();
+        mountinfo::is_anywhere(number, |place| !is_own(place) && !is_of_the_node(place))
     }
 }
 

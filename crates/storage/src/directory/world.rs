@@ -141,9 +141,9 @@ impl<B: DirectoryBackend> World for DirectoryWorld<'_, B> {
                 },
             });
         let offline = asset.is_some() && goal.grows_offline();
-        let elsewhere = |place: &Path| Some(place) != self.context.dir.as_deref();
+        let elsewhere = |is_own: &dyn Fn(&Path) -> bool| self.is_mounted(|place| !is_own(place));
         Ok(Observed {
-            used_by_pods: offline && self.is_mounted(elsewhere)?,
+            used_by_pods: offline && elsewhere(&self.context.own_mounts())?,
             asset,
             device,
             target,

@@ -1,7 +1,7 @@
 //! Growing ext3 and ext4 while they are not mounted, by their tools, and mending what a growth that
 //! was cut has left.
 
-use super::{ext_geometry, ext_superblock, refuse_beyond, refuse_less, torn};
+use super::{ends_with, ext_geometry, ext_superblock, refuse_beyond, refuse_less, torn};
 use crate::{
     block::device::Device,
     exec::{AtDeadline, Limits, Output, Tool},
@@ -50,7 +50,7 @@ pub fn offline(device: &Device, filesystem: Filesystem, hold: &lock::Guard) -> R
     let (found, details) = ext_superblock(device)?;
     refuse_beyond(found.size, space)?;
     // A resize2fs that was cut leaves the error flag, which it sets while it works.
-    if ext_geometry(&found, details).fills(space) && !details.has_errors {
+    if ends_with(&found, space) && !details.has_errors {
         return Ok(());
     }
     let resize = Tool::find("resize2fs")?;
