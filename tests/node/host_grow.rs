@@ -143,6 +143,24 @@ fn slack(points: &Points) {
         patiently(|| grow::offline(&device, Filesystem::Ext4, &guard()));
         points.add(1);
     }
+    // Within its last group ext4 has the device to its end.
+    let image = bench.image(200);
+    let device = attach(&image);
+    make(&device, Filesystem::Ext4, false);
+    let size = || {
+        let found = grow::measure_unmounted(device.file()).unwrap();
+        found.unwrap().0.size
+    };
+    resize(&device, &image, 201 * MIB);
+    patiently(|| grow::offline(&device, Filesystem::Ext4, &guard()));
+    assert_eq!(size(), Bytes(201 * MIB));
+    resize(&device, &image, 202 * MIB);
+    let detached = Detached::new(&device, Filesystem::Ext4).unwrap();
+    match grow::online(detached.file(), &device, Filesystem::Ext4) {
+        Ok(_) => assert_eq!(size(), Bytes(202 * MIB)),
+        Err(error) => assert_eq!(error.kind(), ErrorKind::CapabilityMissing),
+    }
+    points.add(2);
 }
 
 fn ext(points: &Points) {

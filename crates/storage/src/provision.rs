@@ -104,6 +104,10 @@ impl VolumeDriver {
     pub(crate) fn delete_volume(&self, found: Found, called: Option<&VolumeName>) -> Result<()> {
         let (found, lock) = self.hold(found)?;
         if found.backend().find(&found.id)?.is_none() {
+            // What was cut before it had its mark goes with its name, and its device with it.
+            if let Some(name) = called {
+                found.backend().catalog().free(name, &found.id)?;
+            }
             self.expect_no_traces(&found.id)?;
         }
         let goal = Goal::Deleted {

@@ -1,7 +1,7 @@
 //! Logical volumes in which something is already: it is wiped, begun again, or taken over with its data.
 
 use super::{GROUP, GROWN, MIB, NEEDS, Node, SIZE, fill, flexvol, lvm, output, run, thin_pool};
-use flexvol_testing::{PersistentVolume, Pod, Points, tests, volume_id};
+use flexvol_testing::{PersistentVolume, Pod, Points, json, tests, volume_id};
 use std::{
     fs::{self, File},
     os::unix::fs::{FileExt, symlink},
@@ -116,6 +116,17 @@ fn unfinished(points: &Points) {
         node.delete(&volume).success();
         points.add(1);
     }
+    // Nobody provisions it again, because its claim was deleted.
+    let handle = "d".repeat(32);
+    make(&handle, "64M");
+    symlink(&handle, pool.join("gone")).unwrap();
+    let claim = json([
+        ("kubernetes.io/pvOrVolumeName", "gone"),
+        ("kubernetes.io/pvc.namespace", "default"),
+    ]);
+    node.driver.call(&["delete", &claim]).success();
+    assert_eq!(lvm(&["lvs", "--noheadings", GROUP]).lines().count(), 1);
+    points.add(1);
     // After a reboot nobody knows for whom it was begun.
     let orphan = "c".repeat(32);
     make(&orphan, "64M");
