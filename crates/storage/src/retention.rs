@@ -10,7 +10,7 @@ use flexvol_host::{
     clock::{Moment, UnixTime},
 };
 use flexvol_sdk::Bytes;
-use std::{cmp::Reverse, fmt, time::Duration};
+use std::{cmp::Reverse, collections::HashMap, fmt, time::Duration};
 
 /// At most a hundredth of the time that a volume is kept does not count after a start of the node, and never more than this.
 const MAX_UNNOTED: Duration = Duration::from_secs(6 * 3600);
@@ -108,31 +108,25 @@ pub(crate) struct Most {
 /// the one kept longest in the namespace that takes most, so that nobody ends what is kept for others by
 /// deleting much.
 pub(crate) fn first_to_go(kept: &[Holding], most: Most, now: &Moment) -> Option<VolumeId> {
-    let sum = |of: &dyn Fn(&Holding) -> bool| {
-        let sizes = kept.iter().filter(|it| of(it)).map(|it| it.size.0);
-        Bytes(sizes.fold(0, u64::saturating_add))
-    };
-    let is_too_large = sum(&|_| true) > most.size;
+    let all = kept
+        .iter()
+        .fold(Bytes(0), |sum, it| Bytes(sum.0.saturating_add(it.size.0)));
+    let is_too_large = all > most.size;
     let number = u64::try_from(kept.len()).unwrap_or(u64::MAX);
     if !is_too_large && most.volumes.is_none_or(|most| number <= most) {
         return None;
     }
-    let taken_by = |namespace: &Option<String>| {
-        let of = |other: &Holding| other.namespace == *namespace;
-        match is_too_large {
-            true => sum(&of).0,
-            false => kept
-                .iter()
-                .filter(|it| of(it))
-                .fold(0, |number, _| number + 1),
-        }
-    };
+    let mut taken_by = HashMap::<_, u64>::new();
+    for it in kept {
+        let taken = taken_by.entry(&it.namespace).or_default();
+        *taken = taken.saturating_add(if is_too_large { it.size.0 } else { 1 });
+    }
     let first = kept.iter().max_by_key(|it| {
         let counted = it.deletion.counted(now).kept;
         let time = counted.map_or(Duration::ZERO, |kept| kept.time);
         (
             is_too_large && it.size > most.size,
-            taken_by(&it.namespace),
+            taken_by[&it.namespace],
             time,
             Reverse(it.deletion.at),
             it.id,

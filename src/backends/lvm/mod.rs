@@ -220,12 +220,18 @@ impl Group {
             return Err(error);
         }
         let view = self.view(Some(name))?;
-        view.volume(name).cloned().ok_or_else(|| {
+        let made = view.volume(name).cloned().ok_or_else(|| {
             Error::new(
                 ErrorKind::Storage,
                 "lvm made the volume, and it is not there",
             )
-        })
+        })?;
+        // Each free piece that it was made of is some text more.
+        if let Err(full) = lvm::expect_metadata_to_grow(&view, rules) {
+            lvm::remove(&self.place, &made)?;
+            return Err(full);
+        }
+        Ok(made)
     }
 }
 
