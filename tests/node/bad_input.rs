@@ -3,9 +3,9 @@
 pub mod node;
 pub mod volume;
 
-use crate::sandbox;
+use crate::node::{Backend, Node, UID};
 use flexvol_testing::{
-    Baseline, Call, Driver, Need, PersistentVolume, Pod, Points, Sandbox, Test, json, request,
+    Baseline, Call, Driver, Need, PersistentVolume, Points, Test, json, request,
 };
 use std::{collections::BTreeMap, ffi::OsStr, fs, os::unix::ffi::OsStrExt};
 
@@ -31,28 +31,7 @@ const fn test(name: &'static str, run: fn(&Points)) -> Test {
 const MEBI: u64 = 1 << 20;
 const SIZE: u64 = 300 * MEBI;
 
-const UID: &str = "0b1e55ed-0000-4000-8000-000000000001";
-
-struct Place {
-    sandbox: Sandbox,
-    driver: Driver,
-}
-
-impl Place {
-    fn new() -> Self {
-        let sandbox = sandbox();
-        let driver = sandbox.install("example.com/loop", false, "");
-        Place { sandbox, driver }
-    }
-
-    fn volume(&self, name: &str) -> PersistentVolume {
-        PersistentVolume::provision(&self.driver, name, "xfs", SIZE)
-    }
-
-    fn pod<'a>(&'a self, volume: &'a PersistentVolume) -> Pod<'a> {
-        Pod::new(&self.sandbox, &self.driver, volume, UID)
-    }
-
+impl Node {
     /// A volume that was mounted once, so that it is formatted.
     fn formatted(&self, name: &str) -> PersistentVolume {
         let volume = self.volume(name);
@@ -94,10 +73,10 @@ fn says(call: &Call, words: &[&str]) {
 }
 
 fn arguments(points: &Points) {
-    let place = Place::new();
-    let volume = place.volume("pv");
+    let node = Node::new(Backend::Loop);
+    let volume = node.volume("pv");
     let good = volume.json("rw");
-    let dir = place.sandbox.path("dir");
+    let dir = node.sandbox.path("dir");
     fs::create_dir(&dir).unwrap();
     let dir = dir.to_str().unwrap();
     let lines: &[&[&str]] = &[
@@ -118,7 +97,7 @@ fn arguments(points: &Points) {
         &["attach", &good],
     ];
     for line in lines {
-        place.refuses(line, &[], points);
+        node.refuses(line, &[], points);
     }
     let name = r#""kubernetes.io/pvOrVolumeName":"pv""#;
     for text in [
@@ -135,20 +114,20 @@ fn arguments(points: &Points) {
         format!(r#"{{{name},"pool":true}}"#),
     ] {
         for callout in ["provision", "delete"] {
-            place.refuses(&[callout, &text], &[], points);
+            node.refuses(&[callout, &text], &[], points);
         }
-        place.refuses(&["mount", dir, &text], &[], points);
+        node.refuses(&["mount", dir, &text], &[], points);
     }
     let colour = volume.json_with("rw", &[("colour", "red"), ("requestBytes", "314572800")]);
-    place.refuses(&["mount", dir, &colour], &["colour"], points);
-    place.refuses(&["provision", &colour], &["colour"], points);
+    node.refuses(&["mount", dir, &colour], &["colour"], points);
+    node.refuses(&["provision", &colour], &["colour"], points);
     let invalid = OsStrExt::from_bytes(b"{\"kubernetes.io/pvOrVolumeName\":\"\xff\"}");
-    let call = place.driver.call(&[OsStr::new("provision"), invalid]);
+    let call = node.driver.call(&[OsStr::new("provision"), invalid]);
     says(&call, &[]);
 }
 
 fn names_and_sizes(points: &Points) {
-    let place = Place::new();
+    let node = Node::new(Backend::Loop);
     let long = "a".repeat(254);
     for name in [
         "",
@@ -168,8 +147,8 @@ fn names_and_sizes(points: &Points) {
         "$(reboot)",
         &long,
     ] {
-        place.refuses(&["provision", &request(name, SIZE)], &[], points);
-        place.refuses(&["delete", &request(name, SIZE)], &[], points);
+        node.refuses(&["provision", &request(name, SIZE)], &[], points);
+        node.refuses(&["delete", &request(name, SIZE)], &[], points);
     }
     for size in [
         "0",
@@ -189,44 +168,44 @@ fn names_and_sizes(points: &Points) {
             ("kubernetes.io/pvOrVolumeName", "pv"),
             ("requestBytes", size),
         ]);
-        place.refuses(&["provision", &asked], &[], points);
+        node.refuses(&["provision", &asked], &[], points);
     }
-    let volume = place.formatted("real");
-    let pod = place.pod(&volume);
+    let volume = node.formatted("real");
+    let pod = node.pod(&volume);
     pod.mount("rw").success();
     let smaller = pod.expand_arguments(SIZE - 1, SIZE);
-    place.refuses(&smaller, &["300Mi"], points);
+    node.refuses(&smaller, &["300Mi"], points);
     for size in ["0", "-1", "99999999999999999999", "", "1Gi", "0x1"] {
         let mut line = pod.expand_arguments(SIZE, SIZE);
         size.clone_into(&mut line[4]);
-        place.refuses(&line, &[], points);
+        node.refuses(&line, &[], points);
     }
     let wanted = pod.expand_arguments(1 << 50, SIZE);
-    place.refuses(&wanted, &["1Pi"], points);
+    node.refuses(&wanted, &["1Pi"], points);
     pod.unmount().success();
     let filesystem = json([
         ("kubernetes.io/fsType", "vfat"),
         ("kubernetes.io/pvOrVolumeName", "other"),
         ("requestBytes", "314572800"),
     ]);
-    place.refuses(&["provision", &filesystem], &["vfat"], points);
+    node.refuses(&["provision", &filesystem], &["vfat"], points);
 }
 
 fn tenants(points: &Points) {
-    let place = Place::new();
-    let volume = place.formatted("pv");
-    let dir = place.sandbox.path("dir");
+    let node = Node::new(Backend::Loop);
+    let volume = node.formatted("pv");
+    let dir = node.sandbox.path("dir");
     fs::create_dir(&dir).unwrap();
     let dir = dir.to_str().unwrap();
     let mine = pod_of("default");
     let theirs = pod_of("theirs");
-    place.refuses(
+    node.refuses(
         &["mount", dir, &volume.json_with("rw", &theirs)],
         &[],
         points,
     );
     // No pod at all: the claim's namespace cannot be compared.
-    place.refuses(&["mount", dir, &volume.json("rw")], &[], points);
+    node.refuses(&["mount", dir, &volume.json("rw")], &[], points);
     let guessed = |handle: &str| {
         let options = BTreeMap::from([
             ("handle".to_owned(), handle.to_owned()),
@@ -251,13 +230,13 @@ fn tenants(points: &Points) {
         &volume.handle()[..31],
     ] {
         let line = ["mount", dir, &guessed(handle).json_with("rw", &mine)];
-        place.refuses(&line, &[], points);
+        node.refuses(&line, &[], points);
     }
     // A pod's author names an inline volume as he likes, but has no handle.
     let mut named = volume.clone();
     named.options.remove("handle");
-    place.refuses(&["mount", dir, &named.json_with("rw", &mine)], &[], points);
-    let call = place
+    node.refuses(&["mount", dir, &named.json_with("rw", &mine)], &[], points);
+    let call = node
         .driver
         .call(&["mount", dir, &named.json_with("rw", &theirs)]);
     assert!(!call.failure().contains(volume.handle()), "{call}");

@@ -1,7 +1,7 @@
 //! Volumes whose pool is not the one that is named, or of which nothing is known but the name, because
 //! the answer of `provision` was lost.
 
-use crate::{lifecycle::MIB, sandbox};
+use crate::{node::MIB, sandbox};
 use flexvol_testing::{Driver, Need, PersistentVolume, Pod, Points, json, tests};
 use std::{fs, path::Path, process::Command};
 

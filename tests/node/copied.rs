@@ -4,7 +4,8 @@
 use crate::{
     adopt::done,
     by_hand::{complaint, said_json},
-    full::{expect_exhausted, expect_written, write},
+    full::expect_exhausted,
+    node::{expect_written, write},
     promised::{blocks, capacity, doctor, install, pool},
 };
 use flexvol_testing::{Need, PersistentVolume, Pod, Points, Sandbox, request, tests};

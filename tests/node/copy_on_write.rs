@@ -3,7 +3,8 @@
 use crate::{
     by_hand::{complaint, persistent_volume, said_json},
     dir,
-    full::{expect_exhausted, expect_written, write},
+    full::expect_exhausted,
+    node::{Backend, Node, expect_written, write},
     promised::{blocks, capacity, doctor, install, pool},
 };
 use flexvol_testing::{Need, PersistentVolume, Pod, Points, request, tests};
@@ -215,9 +216,11 @@ fn found(points: &Points) {
 
 fn snapshot(points: &Points) {
     const WRITTEN: usize = 200;
-    let sandbox = dir::sandbox_on("btrfs", 1200, true);
+    let backend = Backend::Dir("btrfs");
+    let Node {
+        sandbox, driver, ..
+    } = Node::on(backend, backend.sandbox(1200), false, "");
     let disk = sandbox.disk();
-    let driver = dir::install(&sandbox, "dir", "");
     let room = || {
         settle(&disk);
         let reply = driver.call(&["capacity", "{}"]).success();

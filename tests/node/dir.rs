@@ -8,9 +8,10 @@ pub mod pool;
 pub mod privileged;
 pub mod removal;
 
-use crate::executable;
-use flexvol_testing::{Call, Driver, Need, PersistentVolume, Pod, PoolFilesystem, Sandbox};
+use crate::node::{Backend, MIB, Node, story_on};
+use flexvol_testing::{Need, PersistentVolume, Pod};
 use std::{
+    collections::BTreeSet,
     fs,
     path::{Path, PathBuf},
     process::{Command, Output, Stdio},
@@ -24,7 +25,7 @@ pub const XFS: &[Need] = &[
     Need::Tool("setpriv", "util-linux"),
     Need::Tool("strace", "strace"),
 ];
-const EXT4: &[Need] = &[
+pub const EXT4: &[Need] = &[
     Need::Root,
     Need::ProjectQuota("ext4"),
     Need::Tool("mkfs.ext4", "e2fsprogs"),
@@ -44,120 +45,73 @@ pub const BTRFS: &[Need] = &[
 macro_rules! on_each {
     ($($promise:literal => $check:path),* $(,)?) => {
         &[$(
-            flexvol_testing::Test {
-                name: concat!("dir on xfs: ", $promise),
-                needs: crate::dir::XFS,
-                run: |points| $check(&crate::dir::Place::new("xfs"), points),
-            },
-            flexvol_testing::Test {
-                name: concat!("dir on ext4: ", $promise),
-                needs: crate::dir::EXT4,
-                run: |points| $check(&crate::dir::Place::new("ext4"), points),
-            },
-            flexvol_testing::Test {
-                name: concat!("dir on btrfs: ", $promise),
-                needs: crate::dir::BTRFS,
-                run: |points| $check(&crate::dir::Place::new("btrfs"), points),
-            },
+            crate::dir::story_on!(xfs $promise |backend, points| $check(&Node::new(backend), points)),
+            crate::dir::story_on!(ext4 $promise |backend, points| $check(&Node::new(backend), points)),
+            crate::dir::story_on!(btrfs $promise |backend, points| $check(&Node::new(backend), points)),
         )*]
     };
 }
 use on_each;
 
-const MIB: u64 = 1 << 20;
 const SIZE: u64 = 16 * MIB;
 const GROWN: u64 = 24 * MIB;
 
-/// A node whose pool limits directories, and its driver.
-struct Place {
-    kind: &'static str,
-    sandbox: Sandbox,
-    driver: Driver,
-}
-
-impl Place {
-    fn new(kind: &'static str) -> Self {
-        Place::with(kind, true)
-    }
-
-    fn with(kind: &'static str, quotas: bool) -> Self {
-        let sandbox = sandbox_on(kind, 512, quotas);
-        let driver = install(&sandbox, "dir", "");
-        Place {
-            kind,
-            sandbox,
-            driver,
-        }
-    }
-
-    fn volume(&self, name: &str) -> PersistentVolume {
-        PersistentVolume::provision(&self.driver, name, "", SIZE)
-    }
-
-    fn pod<'a>(&'a self, volume: &'a PersistentVolume, uid: &str) -> Pod<'a> {
-        Pod::new(&self.sandbox, &self.driver, volume, uid)
-    }
-
+impl Node {
     /// A pod that has the volume mounted, and lets everybody write into it.
-    fn mounted<'a>(&'a self, volume: &'a PersistentVolume, uid: &str) -> Pod<'a> {
-        let pod = self.pod(volume, uid);
+    pub fn mounted<'a>(&'a self, volume: &'a PersistentVolume, uid: &str) -> Pod<'a> {
+        let pod = self.pod_of(volume, uid);
         pod.mount("rw").success();
         open_to_all(pod.dir());
         pod
     }
 
-    fn grow(&self, pod: &Pod<'_>, to: u64) -> Call {
-        self.driver.call(&pod.expand_arguments(to, SIZE))
-    }
-
-    fn delete(&self, volume: &PersistentVolume) -> Call {
-        self.driver.call(&["delete", &volume.json("rw")])
-    }
-
     /// The volume's root in the pool.
-    fn directory(&self, volume: &PersistentVolume) -> PathBuf {
+    pub fn directory(&self, volume: &PersistentVolume) -> PathBuf {
         volume.root(&self.sandbox)
     }
 
     /// What holds it, and what is known of it.
-    fn around(&self, volume: &PersistentVolume) -> PathBuf {
+    pub fn around(&self, volume: &PersistentVolume) -> PathBuf {
         volume.image(&self.sandbox)
     }
 
-    fn volumes(&self) -> PathBuf {
+    pub fn volumes(&self) -> PathBuf {
         self.sandbox.pool().join("volumes")
+    }
+
+    /// The file system that limits them.
+    fn kind(&self) -> &'static str {
+        match self.backend {
+            Backend::Dir(kind) => kind,
+            other => panic!("{other:?} limits no directories"),
+        }
     }
 
     /// Whether it limits by projects.
     fn has_projects(&self) -> bool {
-        self.kind != "btrfs"
+        self.kind() != "btrfs"
+    }
+
+    /// Each of these volumes has a project of its own, where volumes have one.
+    pub fn expect_own_projects(&self, volumes: &[PersistentVolume]) {
+        if let Backend::Dir("xfs" | "ext4") = self.backend {
+            let project = |volume: &PersistentVolume| {
+                let line = run("lsattr", &["-p", "-d"], &self.directory(volume));
+                line.split_whitespace().next().unwrap().to_owned()
+            };
+            let projects: BTreeSet<_> = volumes.iter().map(project).collect();
+            let all: BTreeSet<_> = volumes.iter().map(PersistentVolume::id).collect();
+            assert_eq!(projects.len(), all.len(), "{projects:?}");
+        }
     }
 
     /// What a full volume says.
     fn full(&self) -> &'static str {
-        match self.kind {
+        match self.kind() {
             "xfs" => "No space left on device",
             _ => "Disk quota exceeded",
         }
     }
-}
-
-/// A sandbox whose pool lies on such a file system.
-pub fn sandbox_on(kind: &'static str, mebibytes: u64, quotas: bool) -> Sandbox {
-    let filesystem = PoolFilesystem {
-        kind,
-        mebibytes,
-        quotas,
-    };
-    Sandbox::with_pool_on(&executable(), filesystem)
-}
-
-/// A driver of that name on the sandbox's pool; `more` are keys of the pool.
-pub fn install(sandbox: &Sandbox, name: &str, more: &str) -> Driver {
-    let pool = sandbox.pool();
-    let text =
-        format!("backend = \"dir\"\n[pools.default]\npath = {pool:?}\nreserve = \"5%\"\n{more}\n");
-    sandbox.install_with(&format!("example.com/{name}"), &text)
 }
 
 fn open_to_all(dir: &Path) {
@@ -188,12 +142,6 @@ fn write(dir: &Path, name: &str, bytes: u64) -> String {
 
 fn length(file: &Path) -> u64 {
     fs::metadata(file).unwrap().len()
-}
-
-/// What `df` says a directory can hold.
-fn total(dir: &Path) -> u64 {
-    let stat = nix::sys::statvfs::statvfs(dir).unwrap();
-    stat.blocks() * stat.fragment_size()
 }
 
 #[track_caller]

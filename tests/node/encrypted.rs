@@ -1,6 +1,6 @@
 //! Directory volumes on an ext4 in which whoever owns a directory may encrypt it (fscrypt).
 
-use crate::{sandbox, vendors};
+use crate::{node::vendor, sandbox};
 use flexvol_testing::{Need, PersistentVolume, Pod, Points, tests};
 use std::{
     fs,
@@ -39,7 +39,7 @@ fn without_key(points: &Points) {
     let executable = crate::executable();
     let executable = executable.to_str().unwrap();
     run(executable, &["pool", "init"], &sandbox.pool(), b"");
-    let driver = vendors::install(&sandbox, "hello-directory");
+    let driver = vendor(&sandbox, "hello-directory");
 
     let volume = PersistentVolume::provision(&driver, "pv", "", 16 << 20);
     let pod = Pod::new(&sandbox, &driver, &volume, "one");

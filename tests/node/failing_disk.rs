@@ -1,6 +1,9 @@
 //! A data disk that fails under the callouts and comes back, by device-mapper.
 
-use crate::{callouts::Place, executable};
+use crate::{
+    executable,
+    node::{Backend, Node},
+};
 use flexvol_testing::{Call, Need, Outcome, PersistentVolume, Points, Test, below};
 use std::{
     fs::{self, File},
@@ -120,27 +123,27 @@ fn failing(how: &str, points: &Points) {
     run(Command::new("mkfs.ext4")
         .args(["-q", "-F", "-m0"])
         .arg(disk.path()));
-    let mut place = Place::of_images();
-    place.sandbox.change_disk(&disk.path());
-    fs::create_dir(place.sandbox.pool()).unwrap();
+    let mut node = Node::new(Backend::Loop);
+    node.sandbox.change_disk(&disk.path());
+    fs::create_dir(node.sandbox.pool()).unwrap();
     run(Command::new(executable())
         .args(["pool", "init"])
-        .arg(place.sandbox.pool()));
+        .arg(node.sandbox.pool()));
     for callout in CALLOUTS {
-        under(*callout, how, &disk, &mut place);
+        under(*callout, how, &disk, &mut node);
         points.add(1);
     }
-    let own = place.sandbox.path("pool.img");
-    place.sandbox.change_disk(&own);
+    let own = node.sandbox.path("pool.img");
+    node.sandbox.change_disk(&own);
 }
 
-fn under(callout: Callout, how: &str, disk: &Disk, place: &mut Place) {
+fn under(callout: Callout, how: &str, disk: &Disk, node: &mut Node) {
     let volume = match callout {
         Callout::Provision => None,
-        Callout::MountNew => Some(provision(place)),
+        Callout::MountNew => Some(provision(node)),
         _ => {
-            let volume = provision(place);
-            let pod = place.pod(&volume);
+            let volume = provision(node);
+            let pod = node.pod(&volume);
             pod.mount("rw").success();
             let file = pod.dir().join("file");
             fs::write(&file, TEXT).unwrap();
@@ -154,7 +157,7 @@ fn under(callout: Callout, how: &str, disk: &Disk, place: &mut Place) {
     run(&mut Command::new("sync"));
     fs::write("/proc/sys/vm/drop_caches", "3").unwrap();
     disk.becomes(how);
-    let call = call(callout, place, volume.as_ref());
+    let call = call(callout, node, volume.as_ref());
     match call.outcome() {
         // What is mounted can be unmounted, and a clean file system is mounted without a write.
         Outcome::Success => {
@@ -171,45 +174,45 @@ fn under(callout: Callout, how: &str, disk: &Disk, place: &mut Place) {
     disk.becomes("linear");
     if let Some(volume) = &volume {
         // It may say that not everything was written, but it ends the mount.
-        let ended = place.pod(volume).unmount();
-        assert_eq!(below(&place.sandbox.kubelet_root()), [], "{how}: {ended}");
+        let ended = node.pod(volume).unmount();
+        assert_eq!(below(&node.sandbox.kubelet_root()), [], "{how}: {ended}");
     }
     let path = disk.path();
-    place.sandbox.change_disk(&path);
+    node.sandbox.change_disk(&path);
     match callout {
-        Callout::Provision => drop(place.delete(&provision(place))),
-        Callout::Delete => drop(place.delete(volume.as_ref().unwrap())),
+        Callout::Provision => drop(node.delete(&provision(node)).success()),
+        Callout::Delete => drop(node.delete(volume.as_ref().unwrap()).success()),
         _ => {
             let volume = volume.unwrap();
-            let pod = place.pod(&volume);
+            let pod = node.pod(&volume);
             pod.mount("rw").success();
             if callout != Callout::MountNew {
                 assert_eq!(fs::read_to_string(pod.dir().join("file")).unwrap(), TEXT);
             }
             if callout == Callout::Expand {
-                let again = place.driver.call(&pod.expand_arguments(GROWN, SIZE));
+                let again = node.driver.call(&pod.expand_arguments(GROWN, SIZE));
                 again.success();
             }
             pod.unmount().success();
-            place.delete(&volume);
+            node.delete(&volume).success();
         }
     }
 }
 
-fn provision(place: &Place) -> PersistentVolume {
-    PersistentVolume::provision(&place.driver, "pv", "xfs", SIZE)
+fn provision(node: &Node) -> PersistentVolume {
+    PersistentVolume::provision(&node.driver, "pv", "xfs", SIZE)
 }
 
-fn call(callout: Callout, place: &Place, volume: Option<&PersistentVolume>) -> Call {
+fn call(callout: Callout, node: &Node, volume: Option<&PersistentVolume>) -> Call {
     let request = flexvol_testing::request("pv", SIZE);
     let Some(volume) = volume else {
-        return place.driver.call(&["provision", &request]);
+        return node.driver.call(&["provision", &request]);
     };
-    let pod = place.pod(volume);
+    let pod = node.pod(volume);
     match callout {
         Callout::Provision | Callout::MountNew | Callout::Mount => pod.mount("rw"),
-        Callout::Expand => place.driver.call(&pod.expand_arguments(GROWN, SIZE)),
+        Callout::Expand => node.driver.call(&pod.expand_arguments(GROWN, SIZE)),
         Callout::Unmount => pod.unmount(),
-        Callout::Delete => place.driver.call(&["delete", &volume.json("rw")]),
+        Callout::Delete => node.delete(volume),
     }
 }

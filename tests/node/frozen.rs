@@ -2,7 +2,7 @@
 
 use crate::{
     host_lock::any_volume,
-    lifecycle::{MIB, fill, measured, shared, size_of_filesystem},
+    node::{Backend, MIB, Node, fill, measured, size_of_filesystem},
     sandbox,
 };
 use flexvol_host::{
@@ -134,13 +134,14 @@ fn volume(_: &Points) {
 }
 
 fn growth(filesystem: &'static str) {
-    let sandbox = sandbox();
-    let driver = shared(&sandbox);
+    let Node {
+        sandbox, driver, ..
+    } = Node::new(Backend::Loop);
     let baseline = Baseline::of(&sandbox);
     let volume = PersistentVolume::provision(&driver, "frozen", filesystem, 300 * MIB);
     let pods = ["one", "two"].map(|uid| Pod::new(&sandbox, &driver, &volume, uid));
     pods.iter().for_each(|pod| drop(pod.mount("rw").success()));
-    let content = fill(pods[0].dir());
+    let content = fill(pods[0].dir(), "before");
     let size = size_of_filesystem(pods[0].dir());
     let expand = pods[1].expand_arguments(400 * MIB, 300 * MIB);
 
@@ -185,14 +186,15 @@ fn growth(filesystem: &'static str) {
 }
 
 fn pool(_: &Points) {
-    let sandbox = sandbox();
-    let driver = shared(&sandbox);
+    let Node {
+        sandbox, driver, ..
+    } = Node::new(Backend::Loop);
     let baseline = Baseline::of(&sandbox);
     let [idle, mounted, doomed] = ["idle", "mounted", "doomed"]
         .map(|name| PersistentVolume::provision(&driver, name, "xfs", 300 * MIB));
     let pods = [&idle, &mounted].map(|volume| Pod::new(&sandbox, &driver, volume, "one"));
     pods.iter().for_each(|pod| drop(pod.mount("rw").success()));
-    let old = fill(pods[0].dir());
+    let old = fill(pods[0].dir(), "before");
     pods[0].unmount().success();
     // What is not written out when the pool freezes.
     let new = vec![7; 4 << 20];

@@ -2,10 +2,11 @@
 
 use crate::{
     by_hand::{complaint, said, said_json},
-    dir, lvm, sandbox,
+    node::{Backend, Node, stories},
+    sandbox,
 };
 use flexvol_testing::{
-    Driver, Need, PersistentVolume, Pod, Points, Sandbox, disks, patience, request, tests,
+    Driver, Need, PersistentVolume, Pod, Points, Sandbox, patience, request, tests,
 };
 use rustix::fs::XattrFlags;
 use std::{
@@ -15,44 +16,19 @@ use std::{
     time::{Duration, Instant},
 };
 
+stories! {
+    STORIES:
+    "a deleted volume is kept, taken back with its data, and removed after its time", [loop btrfs lvm]
+        => kept;
+}
+
 tests! {
-    "a deleted volume is kept, taken back with its data, and removed after its time", &[Need::Root, Need::Tool("mkfs.xfs", "xfsprogs")] => |points| {
-            let sandbox = sandbox();
-            let install = |more: &str| {
-                sandbox.install(
-                    "example.com/loop",
-                    false,
-                    &format!("reserve = \"64Mi\"\n{more}"),
-                )
-            };
-            kept(&sandbox, "xfs", &install, points);
-        };
     "a wrong clock, another driver and a lost configuration end no time of keeping", &[Need::Root, Need::Tool("mkfs.xfs", "xfsprogs")]
         => not_early;
     "deleted volumes take no more of a pool than it keeps, and one tenant's cost no other's", &[Need::Root, Need::Tool("mkfs.ext4", "e2fsprogs")]
         => at_most;
     "a deleted volume does not go for the room of one that was taken back meanwhile", &[Need::Root, Need::Tool("mkfs.ext4", "e2fsprogs"), Need::Tool("strace", "strace")]
         => taken_back_meanwhile;
-    "dir: a deleted volume is kept, taken back with its data, and removed after its time", dir::BTRFS => |points| {
-            let sandbox = dir::sandbox_on("btrfs", 2048, true);
-            kept(
-                &sandbox,
-                "",
-                &|more| dir::install(&sandbox, "dir", more),
-                points,
-            );
-        };
-    "lvm: a deleted volume is kept, taken back with its data, and removed after its time", lvm::NEEDS => |points| {
-            lvm::group(lvm::GROUP, &disks()[..2]);
-            lvm::flexvol(&["pool", "init", "--group", lvm::GROUP]);
-            let sandbox = sandbox();
-            kept(
-                &sandbox,
-                "xfs",
-                &|more| lvm::install(&sandbox, false, more),
-                points,
-            );
-        };
 }
 
 /// Runs a driver where the pool $0 is the one of a driver that configures none.
@@ -84,87 +60,82 @@ fn removed(driver: &Driver, arguments: &[&str]) -> String {
         .collect()
 }
 
-fn kept(
-    sandbox: &Sandbox,
-    filesystem: &'static str,
-    install: &dyn Fn(&str) -> Driver,
-    points: &Points,
-) {
-    let driver = install(DAY);
-    let volume = PersistentVolume::provision(&driver, "pv", filesystem, SIZE);
-    let options = volume.json("rw");
-    let pod = Pod::new(sandbox, &driver, &volume, "a");
+fn kept(backend: Backend, points: &Points) {
+    let node = Node::with(backend, DAY);
+    let driver = &node.driver;
+    let volume = node.volume("pv");
+    let pod = node.pod(&volume);
     pod.mount("rw").success();
     fs::write(pod.dir().join("file"), "precious").unwrap();
-    let busy = driver.call(&["delete", &options]).failure();
+    let busy = node.delete(&volume).failure();
     assert!(busy.contains("still mounted"), "{busy}");
     pod.unmount().success();
 
     // Twice: the caller may not have heard the first answer.
     for _ in 0..2 {
-        driver.call(&["delete", &options]).success();
-        assert_eq!(states(&driver), ["deleted"]);
+        node.delete(&volume).success();
+        assert_eq!(states(driver), ["deleted"]);
     }
     let told = pod.mount("rw").failure();
     assert!(told.contains("flexvol undelete"), "{told}");
-    let told = said(&driver, &["explain", volume.handle()]);
+    let told = said(driver, &["explain", volume.handle()]);
     assert!(told.contains("`flexvol undelete"), "{told}");
-    assert_eq!(removed(&driver, &["gc"]), "");
+    assert_eq!(removed(driver, &["gc"]), "");
     points.add(4);
 
     // Its name is free, and taken back it needs the name.
-    let other = PersistentVolume::provision(&driver, "pv", filesystem, SIZE);
+    let other = node.volume("pv");
     assert_ne!(other.handle(), volume.handle());
-    let told = complaint(&driver, &["undelete", volume.handle()]);
+    let told = complaint(driver, &["undelete", volume.handle()]);
     assert!(told.contains("another volume is called pv now"), "{told}");
-    let driver = install(SECONDS);
-    driver.call(&["delete", &other.json("rw")]).success();
-    let told = said(&driver, &["undelete", volume.handle()]);
+    node.install(SECONDS);
+    node.delete(&other).success();
+    let told = said(driver, &["undelete", volume.handle()]);
     assert!(told.ends_with("is a volume again\n"), "{told}");
-    let told = said(&driver, &["undelete", volume.handle()]);
+    let told = said(driver, &["undelete", volume.handle()]);
     assert!(told.contains("was not deleted"), "{told}");
     points.add(4);
 
-    let again = PersistentVolume::provision(&driver, "pv", filesystem, SIZE);
+    let again = node.volume("pv");
     assert_eq!(again.handle(), volume.handle());
     pod.mount("rw").success();
     assert_eq!(fs::read(pod.dir().join("file")).unwrap(), b"precious");
     pod.unmount().success();
-    let driver = install(DAY);
-    driver.call(&["delete", &options]).success();
+    node.install(DAY);
+    node.delete(&volume).success();
     points.add(2);
 
     // What was promised when it was deleted holds, whatever is said since, and whoever deletes it again.
     thread::sleep(TIME);
-    let driver = install("");
-    driver.call(&["delete", &options]).success();
+    node.install("");
+    node.delete(&volume).success();
     let line = format!("volume {}, which was deleted", volume.id());
-    assert!(!removed(&driver, &["gc"]).contains(&line));
-    let told = said(&driver, &["undelete", volume.handle()]);
+    assert!(!removed(driver, &["gc"]).contains(&line));
+    let told = said(driver, &["undelete", volume.handle()]);
     assert!(told.ends_with("is a volume again\n"), "{told}");
     points.add(2);
 
-    let driver = install(SECONDS);
+    node.install(SECONDS);
     let begun = Instant::now();
-    driver.call(&["delete", &options]).success();
-    let early = removed(&driver, &["gc", "--dry-run"]);
+    node.delete(&volume).success();
+    let early = removed(driver, &["gc", "--dry-run"]);
     // Times are kept in whole seconds, and a slow machine may take that long for two calls.
     assert!(
         early.is_empty() || begun.elapsed() >= Duration::from_secs(2),
         "{early}"
     );
     thread::sleep(TIME);
-    let would = removed(&driver, &["gc", "--dry-run"]);
+    let would = removed(driver, &["gc", "--dry-run"]);
     let line = format!("would remove volume {}, which was deleted", volume.id());
     assert!(would.contains(&line), "{would}");
-    assert!(states(&driver).iter().all(|state| state == "deleted"));
-    let did = removed(&driver, &["gc"]);
+    assert!(states(driver).iter().all(|state| state == "deleted"));
+    let did = removed(driver, &["gc"]);
     assert_eq!(did, would.replace("would remove", "removed"));
-    assert!(states(&driver).is_empty());
-    assert_eq!(removed(&driver, &["gc"]), "");
-    let told = complaint(&driver, &["undelete", volume.handle()]);
+    assert!(states(driver).is_empty());
+    assert_eq!(removed(driver, &["gc"]), "");
+    let told = complaint(driver, &["undelete", volume.handle()]);
     assert!(told.contains("there is no such volume"), "{told}");
-    driver.call(&["delete", &options]).success();
+    node.delete(&volume).success();
     points.add(4);
 }
 

@@ -1,54 +1,359 @@
-//! The life of a volume as kubelet leads it, on a real node's loop devices and file systems.
+//! The life of a volume as kubelet leads it, on every backend.
 
 pub mod attached;
 
-use crate::{lvm::GROWERS, sandbox, sandbox_with};
+use crate::{
+    full::expect_exhausted,
+    lvm::{self, GROWERS},
+    node::{
+        Backend, LOOP, MIB, Node, UID, expect_written, fill, measured, size_of_filesystem, stories,
+        write,
+    },
+};
+use flexvol_host::mount::Target;
 use flexvol_testing::{
-    Baseline, Call, Driver, Hidden, Need, Outcome, PersistentVolume, Pod, Points, PoolFilesystem,
-    Sandbox, has_sys_resource, tests,
+    Driver, Hidden, Outcome, PersistentVolume, Points, below, has_sys_resource, request, tests,
 };
 use std::{
+    collections::BTreeMap,
     fs::{self, File, Permissions},
-    io::Write,
     os::unix::fs::PermissionsExt,
     path::Path,
     process::Command,
+    thread,
 };
 
-pub const MIB: u64 = 1 << 20;
-
-pub const ALL: &[Need] = &[
-    Need::Root,
-    Need::Tool("mkfs.xfs", "xfsprogs"),
-    Need::Tool("mkfs.btrfs", "btrfs-progs"),
-];
+stories! {
+    STORIES:
+    "volumes are mounted, filled, grown while mounted, unmounted and deleted",
+        [loop xfs ext4 btrfs hello_block hello_directory lvm thin_lvm] => life;
+    "pods read only and writable share a volume in any order, and all see its growth",
+        [loop xfs ext4 btrfs hello_block hello_directory lvm] => shared;
+    "a volume that a pod has is not deleted, and one that was deleted is gone for good",
+        [loop xfs ext4 btrfs hello_block hello_directory lvm] => deleted;
+    "volumes made at the same time are one for one name, also after a reboot",
+        [loop xfs ext4 btrfs hello_block hello_directory lvm] => names;
+}
 
 tests! {
-    "every file system is mounted, filled, grown while mounted and unmounted", ALL
-        => every_filesystem;
-    "every file system whose making was cut at its end is made again", ALL => made_again;
-    "pods read only and writable share a volume in any order", ALL => pods_share;
-    "two provisions of one name make one volume, and deleting is final", ALL => names;
-    "a volume kept from growing while mounted grows at its next mount", ALL
+    "every file system whose making was cut at its end is made again", LOOP
+        => made_again;
+    "a volume kept from growing while mounted grows at its next mount", LOOP
         => grows_at_the_next_mount;
-    "a mount does not wait for tools that grow a large ext4, and expandfs does", ALL
+    "a mount does not wait for tools that grow a large ext4, and expandfs does", LOOP
         => large_grows_without_pods;
+}
+
+/// What a driver answers `init`, of its five capabilities those that it has.
+fn capabilities(driver: &Driver) -> Vec<String> {
+    let init = driver.call(&["init"]).success().object().unwrap();
+    let told: BTreeMap<String, bool> =
+        serde_json::from_value(init["capabilities"].clone()).unwrap();
+    let names = [
+        "attach",
+        "fsGroup",
+        "requiresFSResize",
+        "selinuxRelabel",
+        "supportsMetrics",
+    ];
+    assert!(told.keys().eq(names), "{told:?}");
+    told.into_iter()
+        .filter(|(_, has)| *has)
+        .map(|(name, _)| name)
+        .collect()
+}
+
+impl Node {
+    /// What a growth to this size measures: a plain directory may take all of its file system.
+    pub fn growth(&self, to: u64) -> u64 {
+        match self.backend {
+            Backend::HelloDirectory => size_of_filesystem(&self.sandbox.disk()) / MIB * MIB,
+            _ => to,
+        }
+    }
+
+    /// The storage of each volume, where each has some of its own.
+    fn expect_sizes(&self, expected: u64, volumes: usize) {
+        if self.backend != Backend::HelloDirectory {
+            let sizes = self.sizes();
+            assert_eq!(sizes.len(), volumes, "{sizes:?}");
+            assert!(sizes.values().all(|size| *size == expected), "{sizes:?}");
+        }
+    }
+
+    /// What `df` shows of a volume that has grown from its first size, where it showed so much before.
+    fn expect_room(&self, dir: &Path, before: u64) {
+        let (size, grown, shown) = (self.size(), self.grown(), size_of_filesystem(dir));
+        match self.backend {
+            // Statfs of Btrfs knows no quota groups.
+            Backend::Dir("btrfs") | Backend::HelloDirectory => assert_eq!(shown, before),
+            Backend::Dir(_) => assert_eq!((before, shown), (size, grown)),
+            _ => assert!(shown >= before + (grown - size) * 5 / 6, "{shown}"),
+        }
+    }
+
+    /// The programs of its file system find nothing wrong.
+    fn expect_sound(&self, volume: &PersistentVolume) {
+        let check: &[&str] = match volume.filesystem {
+            "" => return,
+            "xfs" => &["xfs_repair", "-n"],
+            "btrfs" => &["btrfs", "check"],
+            _ => &["e2fsck", "-fn"],
+        };
+        let mut command = Command::new(check[0]);
+        let checked = command
+            .args(&check[1..])
+            .arg(self.blocks(volume))
+            .output()
+            .unwrap();
+        assert!(checked.status.success(), "{check:?}: {checked:?}");
+    }
+}
+
+fn life(backend: Backend, points: &Points) {
+    let node = Node::new(backend);
+    let has = capabilities(&node.driver);
+    match backend {
+        Backend::HelloDirectory => assert_eq!(has, ["requiresFSResize"]),
+        Backend::Dir(_) => assert_eq!(has, ["requiresFSResize", "selinuxRelabel"]),
+        _ => assert_eq!(
+            has,
+            [
+                "fsGroup",
+                "requiresFSResize",
+                "selinuxRelabel",
+                "supportsMetrics"
+            ]
+        ),
+    }
+    for filesystem in backend.filesystems() {
+        let before = node.inventory();
+        let volume = node.volume_of(&format!("pv{filesystem}"), filesystem);
+        let pod = node.pod(&volume);
+        pod.mount("rw").success();
+        write(pod.dir(), "file", 8).unwrap();
+        let shown = size_of_filesystem(pod.dir());
+
+        // Nothing is there that could grow a file system by itself: the driver asks the kernel.
+        let hidden = Hidden::tools(GROWERS);
+        let (size, grown) = (node.size(), node.grown());
+        let call = node.expand(&volume, grown);
+        drop(hidden);
+        if filesystem.starts_with("ext") && !has_sys_resource() {
+            let message = call.failure();
+            assert!(message.contains("CAP_SYS_RESOURCE"), "{message}");
+            for size in [size, grown] {
+                assert!(message.contains(&format!("{}Mi", size / MIB)), "{message}");
+            }
+            pod.unmount().success();
+            pod.mount("rw").success();
+        } else {
+            assert_eq!(
+                measured(&call.success()),
+                node.growth(grown),
+                "{filesystem}"
+            );
+        }
+        // The same again, and less, change nothing.
+        for to in [grown, size] {
+            let again = node.expand(&volume, to).success();
+            assert_eq!(measured(&again), node.growth(grown), "{filesystem}");
+        }
+        node.expect_sizes(grown, 1);
+        node.expect_room(pod.dir(), shown);
+        expect_written(pod.dir(), "file", 8);
+        points.add(4);
+
+        let more = fill(pod.dir(), "more");
+        pod.mount("rw").success();
+        pod.unmount().success();
+        pod.unmount().success();
+        pod.mount("ro").success();
+        expect_written(pod.dir(), "file", 8);
+        assert_eq!(fs::read(pod.dir().join("more")).unwrap(), more);
+        let mode = fs::metadata(pod.dir()).unwrap().permissions().mode() & 0o7777;
+        assert_eq!(mode, 0o755);
+        pod.unmount().success();
+        node.expect_sound(&volume);
+        node.delete(&volume).success();
+        node.delete(&volume).success();
+        node.expect(&before, "deleted");
+        points.add(4);
+    }
+}
+
+/// Whether a pod may only read what it has, which honours no devices.
+fn is_read_only(dir: &Path) -> bool {
+    let target = Target::open(dir).unwrap().unwrap();
+    let mount = target.mount().unwrap().unwrap();
+    assert!(mount.is_confined);
+    mount.read_only
+}
+
+fn shared(backend: Backend, points: &Points) {
+    let node = Node::new(backend);
+    let volume = node.volume("both");
+    let pods = [UID, "two"].map(|uid| node.pod_of(&volume, uid));
+    pods[0].mount("rw").success();
+    fs::write(pods[0].dir().join("text"), "none").unwrap();
+    pods[0].unmount().success();
+    let before = node.inventory().without_space();
+    for (first, second) in [("ro", "rw"), ("rw", "ro"), ("ro", "ro"), ("rw", "rw")] {
+        let modes = [first, second];
+        for (pod, mode) in pods.iter().zip(modes) {
+            pod.mount(mode).success();
+        }
+        for (pod, mode) in pods.iter().zip(modes) {
+            assert_eq!(is_read_only(pod.dir()), mode == "ro");
+            let written = fs::write(pod.dir().join("text"), modes.concat());
+            assert_eq!(written.is_ok(), mode == "rw", "{modes:?}: {written:?}");
+        }
+        if modes.contains(&"rw") {
+            for pod in &pods {
+                let text = fs::read_to_string(pod.dir().join("text"));
+                assert_eq!(text.unwrap(), modes.concat());
+            }
+        }
+        // The mode of a use may change, and repeating a callout changes nothing.
+        if first != second {
+            for mode in ["rw", "ro", "ro"] {
+                pods[1].mount(mode).success();
+                assert_eq!(is_read_only(pods[1].dir()), mode == "ro");
+            }
+            assert_eq!(is_read_only(pods[0].dir()), first == "ro");
+        }
+        assert_eq!(below(&node.sandbox.kubelet_root()).len(), 2);
+        let same = node.grow(&pods[1], node.size()).success();
+        assert_eq!(measured(&same), node.growth(node.size()));
+        pods[0].unmount().success();
+        pods[0].unmount().success();
+        assert!(
+            pods[1].dir().join("text").exists(),
+            "the second pod still has it"
+        );
+        if !backend.is_directory() && !backend.is_lvm() {
+            assert_eq!(node.sandbox.loops().len(), 1, "and its device");
+        }
+        pods[1].unmount().success();
+        node.expect(&before, "both pods are gone");
+        points.add(2);
+    }
+    pods[0].mount("ro").success();
+    pods[1].mount("rw").success();
+    let shown = size_of_filesystem(pods[0].dir());
+    let grown = node.grow(&pods[1], node.grown());
+    // Not an ext4 that another pod has, where the kernel asks for more than the driver may.
+    if volume.filesystem != "ext4" || has_sys_resource() {
+        assert_eq!(measured(&grown.success()), node.growth(node.grown()));
+        node.expect_room(pods[0].dir(), shown);
+    }
+    for pod in &pods {
+        pod.unmount().success();
+    }
+}
+
+fn deleted(backend: Backend, points: &Points) {
+    let node = Node::new(backend);
+    let before = node.inventory();
+    let volume = node.volume("data");
+    let pods = [UID, "two"].map(|uid| node.pod_of(&volume, uid));
+    for pod in &pods {
+        pod.mount("rw").success();
+    }
+    let content = fill(pods[0].dir(), "file");
+    for pod in &pods {
+        let refused = node.delete(&volume).failure();
+        assert!(refused.contains("still mounted"), "{refused}");
+        assert_eq!(fs::read(pod.dir().join("file")).unwrap(), content);
+        pod.unmount().success();
+        points.add(1);
+    }
+    if backend.is_lvm() {
+        // Open, and not exclusively: only LVM sees that.
+        let device = File::open(node.blocks(&volume)).unwrap();
+        let refused = node.delete(&volume).failure();
+        assert!(refused.contains("has it open"), "{refused}");
+        drop(device);
+        points.add(1);
+    }
+    // It is a volume still.
+    pods[0].mount("rw").success();
+    assert_eq!(fs::read(pods[0].dir().join("file")).unwrap(), content);
+    pods[0].unmount().success();
+    node.delete(&volume).success();
+    node.delete(&volume).success();
+    let gone = pods[0].mount("rw").failure();
+    assert!(gone.contains("no such volume"), "{gone}");
+    node.expect(&before, "deleted");
+    assert_ne!(
+        node.volume("data").handle(),
+        volume.handle(),
+        "a handle is never used again"
+    );
+    points.add(3);
+}
+
+fn names(backend: Backend, points: &Points) {
+    let node = Node::new(backend);
+    let names = ["a", "b", "c", "a", "b", "c", "d", "d"];
+    let made = |name: &str| PersistentVolume::from_reply(name, "", &node.provision(name).success());
+    let volumes: Vec<_> = thread::scope(|scope| {
+        let calls = names.map(|name| scope.spawn(move || made(name)));
+        calls.into_iter().map(|call| call.join().unwrap()).collect()
+    });
+    let mut handles = BTreeMap::new();
+    for volume in &volumes {
+        let handle = handles.entry(&volume.name).or_insert(volume.handle());
+        assert_eq!(*handle, volume.handle());
+        points.add(1);
+    }
+    node.expect_sizes(node.size(), 4);
+    node.expect_own_projects(&volumes);
+    // A reboot takes promised names away, and not those of volumes.
+    if backend.is_lvm() {
+        lvm::forget_promises();
+    }
+    let again = made("a");
+    assert_eq!(again.handle(), handles[&again.name]);
+    node.expect_sizes(node.size(), 4);
+    if backend != Backend::HelloDirectory {
+        // Another size is no other volume, and more than there is leaves nothing.
+        let larger = node
+            .driver
+            .call(&["provision", &request("a", node.grown())])
+            .failure();
+        let sizes = [node.size(), node.grown()].map(|size| format!("{}Mi", size / MIB));
+        let words = ["exists with", &sizes[0], &sizes[1]];
+        assert!(words.iter().all(|word| larger.contains(word)), "{larger}");
+        let none = node.driver.call(&["provision", &request("more", 64 << 30)]);
+        expect_exhausted(&none);
+        assert!(
+            none.failure().contains("the volume needs 64Gi more"),
+            "{none}"
+        );
+        if backend.is_lvm() {
+            assert!(!lvm::inventory().iter().any(|line| line.contains("more")));
+        }
+        node.expect_sizes(node.size(), 4);
+        points.add(2);
+    }
+    node.delete(&again).success();
+    assert_ne!(
+        made("a").handle(),
+        again.handle(),
+        "a handle is never used again"
+    );
+    points.add(2);
 }
 
 /// Without CAP_SYS_RESOURCE only the tools grow it, and they take as long as it is large.
 fn large_grows_without_pods(_: &Points) {
     const GIB: u64 = 1 << 30;
-    let sandbox = sandbox_with(PoolFilesystem {
-        mebibytes: 8192,
-        ..PoolFilesystem::default()
-    });
-    let more = "reserve = \"64Mi\"\nthin = true";
-    let driver = sandbox.install("flexvol.test/large", false, more);
-    let volume = PersistentVolume::provision(&driver, "large", "ext4", 64 * GIB);
-    let pod = Pod::new(&sandbox, &driver, &volume, "one");
-    pod.mount("rw").success();
-    let content = fill(pod.dir());
-    pod.unmount().success();
+    let backend = Backend::SparseLoop;
+    let node = Node::on(backend, backend.sandbox(8192), false, "reserve = \"64Mi\"");
+    let driver = &node.driver;
+    let volume = PersistentVolume::provision(driver, "large", "ext4", 64 * GIB);
+    let (pod, content) = node.written(&volume);
     let (new, old) = ((70 * GIB).to_string(), (64 * GIB).to_string());
     let dir = pod.dir().to_str().unwrap().to_owned();
     driver
@@ -57,7 +362,7 @@ fn large_grows_without_pods(_: &Points) {
     pod.mount("rw").success();
     let grew = size_of_filesystem(pod.dir()) > 65 * GIB;
     assert_eq!(grew, has_sys_resource(), "too large for its tools");
-    assert_eq!(fs::read(pod.dir().join("before")).unwrap(), content);
+    assert_eq!(fs::read(pod.dir().join("file")).unwrap(), content);
     pod.unmount().success();
     let grown = driver
         .call(&pod.expand_arguments(70 * GIB, 64 * GIB))
@@ -65,7 +370,7 @@ fn large_grows_without_pods(_: &Points) {
     assert_eq!(measured(&grown), 70 * GIB);
     pod.mount("rw").success();
     assert!(size_of_filesystem(pod.dir()) > 65 * GIB);
-    assert_eq!(fs::read(pod.dir().join("before")).unwrap(), content);
+    assert_eq!(fs::read(pod.dir().join("file")).unwrap(), content);
     pod.unmount().success();
 }
 
@@ -73,22 +378,21 @@ fn large_grows_without_pods(_: &Points) {
 /// the UUID that the driver wants again.
 fn made_again(points: &Points) {
     for filesystem in ["xfs", "btrfs", "ext4", "ext3"] {
-        let sandbox = sandbox();
-        let driver = shared(&sandbox);
-        let volume = PersistentVolume::provision(&driver, filesystem, filesystem, 300 * MIB);
-        let pod = Pod::new(&sandbox, &driver, &volume, "one");
+        let node = Node::new(Backend::Loop);
+        let volume = node.volume_of(filesystem, filesystem);
+        let pod = node.pod(&volume);
         let tool = format!("mkfs.{filesystem}");
-        let (copy, failing) = (sandbox.path(&tool), sandbox.path("failing"));
+        let (copy, failing) = (node.sandbox.path(&tool), node.sandbox.path("failing"));
         let there = Path::new("/usr/sbin").join(&tool);
         fs::copy(&there, &copy).unwrap();
         let script = format!("#!/bin/sh\n{} \"$@\"\nexit 1\n", copy.display());
         fs::write(&failing, script).unwrap();
         fs::set_permissions(&failing, Permissions::from_mode(0o755)).unwrap();
         let instead = format!("mount --bind {} {}", failing.display(), there.display());
-        driver
+        node.driver
             .call_where(&instead, &pod.mount_arguments("rw"))
             .failure();
-        let image = volume.image(&sandbox);
+        let image = node.blocks(&volume);
         let made = Command::new("blkid")
             .arg("-p")
             .arg(&image)
@@ -97,170 +401,29 @@ fn made_again(points: &Points) {
         let made = String::from_utf8(made.stdout).unwrap();
         assert!(made.contains(filesystem), "{made}");
         pod.mount("rw").success();
-        fill(pod.dir());
+        fill(pod.dir(), "file");
         pod.unmount().success();
-        driver.call(&["delete", &volume.json("rw")]).success();
+        node.delete(&volume).success();
         points.add(1);
     }
-}
-
-pub fn shared(sandbox: &Sandbox) -> Driver {
-    sandbox.install("flexvol.test/shared", false, "reserve = \"64Mi\"")
-}
-
-/// Writes a file and returns its content, to be found again.
-pub fn fill(dir: &Path) -> Vec<u8> {
-    let content: Vec<u8> = (0..8 * MIB).map(|at| (at % 251) as u8).collect();
-    let mut file = File::create(dir.join("before")).unwrap();
-    file.write_all(&content).unwrap();
-    file.sync_all().unwrap();
-    content
-}
-
-pub fn size_of_filesystem(dir: &Path) -> u64 {
-    let found = nix::sys::statvfs::statvfs(dir).unwrap();
-    found.blocks() * found.fragment_size()
-}
-
-pub fn measured(call: &Call) -> u64 {
-    call.object().unwrap()["volumenewsize"].as_u64().unwrap()
-}
-
-fn every_filesystem(points: &Points) {
-    for filesystem in ["xfs", "btrfs", "ext4", "ext3"] {
-        let sandbox = sandbox();
-        let driver = shared(&sandbox);
-        let baseline = Baseline::of(&sandbox);
-        let volume = PersistentVolume::provision(&driver, filesystem, filesystem, 300 * MIB);
-        let pod = Pod::new(&sandbox, &driver, &volume, "one");
-        pod.mount("rw").success();
-        let content = fill(pod.dir());
-        let before = size_of_filesystem(pod.dir());
-        // Nothing is there that could grow a file system by itself: the driver asks the kernel.
-        let hidden = Hidden::tools(GROWERS);
-        let grown = driver.call(&pod.expand_arguments(600 * MIB, 300 * MIB));
-        drop(hidden);
-        if filesystem.starts_with("ext") && !has_sys_resource() {
-            let message = grown.failure();
-            assert!(message.contains("CAP_SYS_RESOURCE"), "{message}");
-            assert!(
-                message.contains("300Mi") && message.contains("600Mi"),
-                "{message}"
-            );
-            pod.unmount().success();
-            pod.mount("rw").success();
-            let grown = driver
-                .call(&pod.expand_arguments(600 * MIB, 300 * MIB))
-                .success();
-            assert_eq!(measured(&grown), 600 * MIB);
-        } else {
-            assert_eq!(measured(&grown.success()), 600 * MIB);
-        }
-        assert!(
-            size_of_filesystem(pod.dir()) > before + 250 * MIB,
-            "{filesystem}"
-        );
-        assert_eq!(fs::read(pod.dir().join("before")).unwrap(), content);
-        pod.mount("rw").success();
-        pod.unmount().success();
-        pod.unmount().success();
-        driver.call(&["delete", &volume.json("rw")]).success();
-        driver.call(&["delete", &volume.json("rw")]).success();
-        baseline.expect(&sandbox, "the volume was deleted");
-        points.add(1);
-    }
-}
-
-fn pods_share(points: &Points) {
-    let sandbox = sandbox();
-    let driver = shared(&sandbox);
-    let volume = PersistentVolume::provision(&driver, "both", "xfs", 300 * MIB);
-    let baseline = Baseline::of(&sandbox).without_space();
-    let pods = ["one", "two"].map(|uid| Pod::new(&sandbox, &driver, &volume, uid));
-    for (first, second) in [("ro", "rw"), ("rw", "ro"), ("ro", "ro"), ("rw", "rw")] {
-        pods[0].mount(first).success();
-        pods[1].mount(second).success();
-        for (pod, mode) in pods.iter().zip([first, second]) {
-            let written = fs::write(pod.dir().join(mode), mode);
-            assert_eq!(
-                written.is_ok(),
-                mode == "rw",
-                "{first} then {second}: {written:?}"
-            );
-        }
-        let grown = driver
-            .call(&pods[1].expand_arguments(300 * MIB, 300 * MIB))
-            .success();
-        assert_eq!(measured(&grown), 300 * MIB);
-        pods[0].unmount().success();
-        assert_eq!(
-            sandbox.loops().len(),
-            1,
-            "the second pod still has its volume"
-        );
-        pods[1].unmount().success();
-        baseline.expect(&sandbox, "both pods are gone");
-        points.add(1);
-    }
-    pods[0].mount("ro").success();
-    pods[1].mount("rw").success();
-    let grown = driver
-        .call(&pods[1].expand_arguments(400 * MIB, 300 * MIB))
-        .success();
-    assert_eq!(measured(&grown), 400 * MIB);
-    assert!(
-        size_of_filesystem(pods[0].dir()) > 300 * MIB,
-        "the read-only pod sees it"
-    );
-    for pod in &pods {
-        pod.unmount().success();
-    }
-}
-
-fn names(_: &Points) {
-    let sandbox = sandbox();
-    let driver = shared(&sandbox);
-    let baseline = Baseline::of(&sandbox);
-    let volume = PersistentVolume::provision(&driver, "twice", "xfs", 300 * MIB);
-    let again = PersistentVolume::provision(&driver, "twice", "xfs", 300 * MIB);
-    assert_eq!(volume.handle(), again.handle());
-    let larger = driver.call(&["provision", &flexvol_testing::request("twice", 400 * MIB)]);
-    assert!(larger.failure().contains("300Mi") && larger.failure().contains("400Mi"));
-    driver.call(&["delete", &volume.json("rw")]).success();
-    let gone = Pod::new(&sandbox, &driver, &volume, "one").mount("rw");
-    assert!(gone.failure().contains("no such volume"));
-    baseline.expect(&sandbox, "the volume was deleted");
-    let anew = PersistentVolume::provision(&driver, "twice", "xfs", 300 * MIB);
-    assert_ne!(
-        volume.handle(),
-        anew.handle(),
-        "a handle is never used again"
-    );
 }
 
 /// The claim of another pod keeps ext4 from growing without CAP_SYS_RESOURCE; with it, the same
 /// calls succeed at once.
 fn grows_at_the_next_mount(_: &Points) {
-    let sandbox = sandbox();
-    let driver = shared(&sandbox);
-    let volume = PersistentVolume::provision(&driver, "ext", "ext4", 300 * MIB);
-    let pods = ["one", "two"].map(|uid| Pod::new(&sandbox, &driver, &volume, uid));
+    let node = Node::new(Backend::Loop);
+    let volume = node.volume_of("ext", "ext4");
+    let pods = ["one", "two"].map(|uid| node.pod_of(&volume, uid));
     pods[0].mount("rw").success();
-    let grown = driver.call(&pods[0].expand_arguments(400 * MIB, 300 * MIB));
+    let grown = node.grow(&pods[0], 400 * MIB);
     assert_eq!(grown.outcome() == Outcome::Success, has_sys_resource());
     pods[1].mount("rw").success();
     for pod in &pods {
         pod.unmount().success();
     }
     pods[1].mount("rw").success();
-    let grown = driver
-        .call(&pods[1].expand_arguments(400 * MIB, 300 * MIB))
-        .success();
+    let grown = node.grow(&pods[1], 400 * MIB).success();
     assert_eq!(measured(&grown), 400 * MIB);
     pods[1].unmount().success();
-    let fsck = Command::new("e2fsck")
-        .args(["-f", "-n"])
-        .arg(volume.image(&sandbox))
-        .output();
-    assert!(fsck.unwrap().status.success());
+    node.expect_sound(&volume);
 }

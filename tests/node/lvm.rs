@@ -5,7 +5,6 @@ mod copies;
 mod crowded;
 mod degraded;
 mod documents;
-mod full;
 mod guarded;
 mod half_way;
 mod impostors;
@@ -21,12 +20,12 @@ mod thin;
 mod torn;
 mod unsynced;
 
-use flexvol_testing::{Call, Driver, Need, PersistentVolume, Pod, Sandbox, Test, disks};
+use crate::node::{Backend, MIB, Node};
+use flexvol_testing::{Call, Need, PersistentVolume, Pod, Test, disks};
 use std::{
     collections::BTreeMap,
     ffi::OsStr,
-    fs::{self, File},
-    io::Write,
+    fs,
     path::{Path, PathBuf},
     process::{Command, Output},
 };
@@ -51,7 +50,6 @@ pub fn tests() -> Vec<&'static [Test]> {
         crowded::TESTS,
         degraded::TESTS,
         documents::TESTS,
-        full::TESTS,
         guarded::TESTS,
         half_way::TESTS,
         impostors::TESTS,
@@ -101,8 +99,6 @@ pub fn misses_a_disk(refused: &Call) {
     assert!(why.contains("1 of 2 disks"), "{why}");
 }
 
-pub const MIB: u64 = 1 << 20;
-
 /// The least that every file system can be made on and grown from.
 pub const SIZE: u64 = 320 * MIB;
 pub const GROWN: u64 = 480 * MIB;
@@ -121,88 +117,18 @@ pub const GROWERS: &[&str] = &[
 
 pub const GROUP: &str = "vg0";
 
-/// A node with a volume group of two disks, and a driver whose pool it is.
-pub struct Node {
-    pub sandbox: Sandbox,
-    pub driver: Driver,
-}
-
 impl Node {
     /// Volumes are linear.
     pub fn linear() -> Node {
-        Node::with("")
+        Node::new(Backend::Lvm)
     }
 
     /// Volumes are thin, in a pool of this size.
     pub fn thin(pool: u64) -> Node {
-        let disks = disks();
-        group(GROUP, &disks[..2]);
+        group(GROUP, &disks()[..2]);
         thin_pool(&format!("{pool}b"));
-        Node::on("thin_pool = \"tp0\"\n", &["--thin-pool", "tp0"], false)
+        Node::on(Backend::ThinLvm, crate::sandbox(), false, "")
     }
-
-    /// Volumes are linear; `more` goes into the pool's table.
-    pub fn with(more: &str) -> Node {
-        group(GROUP, &disks()[..2]);
-        Node::on(more, &[], false)
-    }
-
-    pub fn attached() -> Node {
-        group(GROUP, &disks()[..2]);
-        Node::on("", &[], true)
-    }
-
-    fn on(more: &str, init: &[&str], attach: bool) -> Node {
-        let sandbox = crate::sandbox();
-        flexvol(&[&["pool", "init", "--group", GROUP], init].concat());
-        let driver = install(&sandbox, attach, more);
-        Node { sandbox, driver }
-    }
-
-    pub fn provision(&self, name: &str, filesystem: &'static str) -> PersistentVolume {
-        PersistentVolume::provision(&self.driver, name, filesystem, SIZE)
-    }
-
-    pub fn pod<'a>(&'a self, volume: &'a PersistentVolume) -> Pod<'a> {
-        Pod::new(
-            &self.sandbox,
-            &self.driver,
-            volume,
-            "0b1e55ed-0000-4000-8000-000000000001",
-        )
-    }
-
-    /// A pod of the volume has come, written a file `file`, and gone; what is in that.
-    pub fn written<'a>(&'a self, volume: &'a PersistentVolume) -> (Pod<'a>, Vec<u8>) {
-        let pod = self.pod(volume);
-        pod.mount("rw").success();
-        let content = fill(pod.dir(), "file");
-        pod.unmount().success();
-        (pod, content)
-    }
-
-    pub fn expand(&self, volume: &PersistentVolume, to: u64) -> Call {
-        self.driver
-            .call(&self.pod(volume).expand_arguments(to, SIZE))
-    }
-
-    pub fn delete(&self, volume: &PersistentVolume) -> Call {
-        self.driver.call(&["delete", &volume.json("rw")])
-    }
-
-    /// The driver's configuration, for verbs.
-    pub fn configuration(&self) -> String {
-        let (directory, name) = (self.driver.executable().parent().unwrap(), "lvm");
-        let path = directory.join(format!(".{name}.toml"));
-        path.to_str().unwrap().to_owned()
-    }
-}
-
-pub fn install(sandbox: &Sandbox, attach: bool, more: &str) -> Driver {
-    let text = format!(
-        "backend = \"lvm\"\nattach = {attach}\n[pools.default]\ngroup = \"{GROUP}\"\n{more}"
-    );
-    sandbox.install_with("example.com/lvm", &text)
 }
 
 pub fn group(name: &str, disks: &[PathBuf]) {
@@ -284,7 +210,7 @@ pub fn told(volume: &PersistentVolume, field: &str) -> String {
     lvm(&words).trim().to_owned()
 }
 
-/// The size in MiB of every volume, by its id.
+/// The size of every volume, by its id.
 pub fn sizes() -> BTreeMap<String, u64> {
     let fields = "lv_name,lv_size";
     let words = [
@@ -292,15 +218,14 @@ pub fn sizes() -> BTreeMap<String, u64> {
         "--noheadings",
         "--nosuffix",
         "--units",
-        "m",
+        "b",
         "-o",
         fields,
     ];
     let listed = lvm(&[&words[..], &[GROUP]].concat());
     let volumes = listed.lines().filter_map(|line| {
         let (name, size) = line.trim().strip_prefix("flexvol-")?.split_once(' ')?;
-        let (whole, _) = size.trim().split_once('.')?;
-        Some((name.to_owned(), whole.parse().unwrap()))
+        Some((name.to_owned(), size.trim().parse().unwrap()))
     });
     volumes.collect()
 }
@@ -339,6 +264,11 @@ pub fn inventory() -> Vec<String> {
     lines
 }
 
+/// A reboot takes the names that were promised away, and not those of volumes.
+pub fn forget_promises() {
+    fs::remove_dir_all("/run/flexvol/names").unwrap();
+}
+
 /// The devices of volumes, in sysfs.
 pub fn mappings() -> Vec<PathBuf> {
     let all = fs::read_dir("/sys/block").unwrap().flatten();
@@ -353,18 +283,4 @@ pub fn mappings() -> Vec<PathBuf> {
 /// What device-mapper calls the volume's device.
 pub fn mapping(volume: &PersistentVolume) -> String {
     format!("{GROUP}-flexvol--{}", volume.id())
-}
-
-/// Writes a file durably and returns its content, to be found again.
-pub fn fill(dir: &Path, name: &str) -> Vec<u8> {
-    let content: Vec<u8> = (0..MIB / 4).map(|at| (at % 251) as u8).collect();
-    let mut file = File::create(dir.join(name)).unwrap();
-    file.write_all(&content).unwrap();
-    file.sync_all().unwrap();
-    content
-}
-
-pub fn size_of_filesystem(dir: &Path) -> u64 {
-    let found = nix::sys::statvfs::statvfs(dir).unwrap();
-    found.blocks() * found.fragment_size()
 }

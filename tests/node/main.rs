@@ -16,7 +16,7 @@ mod copied;
 mod copy_on_write;
 mod demo;
 mod dir;
-mod directory;
+
 mod encrypted;
 #[path = "../examples/mod.rs"]
 mod examples;
@@ -38,11 +38,13 @@ mod kept;
 mod lifecycle;
 mod lvm;
 mod meddling;
+mod node;
 mod offline;
 mod orphan;
 mod other_backend;
 mod people;
 mod pieces;
+mod plain_directory;
 mod promised;
 mod readable;
 #[path = "../recordings/mod.rs"]
@@ -59,7 +61,6 @@ mod strangers;
 mod tables;
 mod thousand;
 mod torn;
-mod vendors;
 
 use flexvol_testing::{PoolFilesystem, Sandbox, Test, older_kernel, run_layer};
 use std::{path::PathBuf, process::ExitCode};
@@ -84,8 +85,8 @@ const BY_KERNEL: &[&[Test]] = &[
     dir::privileged::TESTS,
     dir::removal::BTRFS,
     dir::removal::TESTS,
-    directory::TESTS,
-    directory::removal::TESTS,
+    plain_directory::TESTS,
+    plain_directory::removal::TESTS,
     encrypted::TESTS,
     failing_disk::TESTS,
     frozen::TESTS,
@@ -117,6 +118,17 @@ const BY_KERNEL: &[&[Test]] = &[
     anywhere::REFUSED,
 ];
 
+/// The same, told of several backends.
+const STORIES: &[&[&[Test]]] = &[
+    kept::STORIES,
+    lifecycle::STORIES,
+    lifecycle::attached::STORIES,
+    other_backend::STORIES,
+    plain_directory::STORIES,
+    plain_directory::removal::STORIES,
+    restarts::STORIES,
+];
+
 /// The rest, which is run on the kernel that is here alone.
 const OTHERS: &[&[Test]] = &[
     bad_input::TESTS,
@@ -126,14 +138,12 @@ const OTHERS: &[&[Test]] = &[
     by_name::TESTS,
     demo::TESTS,
     format_guard::TESTS,
-    full::TESTS,
     hostile::TESTS,
     host_exec::TESTS,
     host_lock::TESTS,
     host_lock::orphan::TESTS,
     host_probe::TESTS,
     meddling::TESTS,
-    readable::TESTS,
     refused_format::TESTS,
     replay::TESTS,
     secrets::TESTS,
@@ -143,13 +153,15 @@ const OTHERS: &[&[Test]] = &[
     strangers::TESTS,
     tables::TESTS,
     thousand::TESTS,
-    vendors::TESTS,
 ];
 
 fn main() -> ExitCode {
-    let mut tests = BY_KERNEL.to_vec();
+    let mut tests = [BY_KERNEL, &STORIES.concat()].concat();
     if !older_kernel() {
         tests.extend(OTHERS);
+        tests.extend(storm::STORIES);
+        tests.extend(readable::STORIES);
+        tests.extend(full::STORIES);
         tests.extend(lvm::tests());
     }
     run_layer("node", &tests)

@@ -1,10 +1,7 @@
 //! Drivers that grow a volume only while no pod uses it.
 
-use crate::{
-    lifecycle::{ALL, MIB, measured, size_of_filesystem},
-    sandbox,
-};
-use flexvol_testing::{Driver, PersistentVolume, Pod, Points, Sandbox, eventually, tests};
+use crate::node::{Backend, LOOP, MIB, Node, measured, size_of_filesystem};
+use flexvol_testing::{Points, Sandbox, eventually, tests};
 use std::{
     fs,
     os::unix::fs::symlink,
@@ -14,35 +11,28 @@ use std::{
 };
 
 tests! {
-    "offline growth waits until no pod uses the volume", ALL => offline;
-    "by offline policy no mount grows a file system that another pod has", ALL
+    "offline growth waits until no pod uses the volume", LOOP => offline;
+    "by offline policy no mount grows a file system that another pod has", LOOP
         => grows_under_nobody;
-    "by offline policy a growth that was done before is told to every pod", ALL => done_before;
-    "by offline policy a copy of the call's own mount is no other pod", ALL => copied;
+    "by offline policy a growth that was done before is told to every pod", LOOP => done_before;
+    "by offline policy a copy of the call's own mount is no other pod", LOOP => copied;
 }
 
-fn careful(sandbox: &Sandbox) -> Driver {
-    sandbox.install_with(
-        "flexvol.test/careful",
-        &format!(
-            "backend = \"loop\"\ngrowth = \"offline\"\n[pools.default]\npath = {:?}\nreserve = \"64Mi\"\n",
-            sandbox.pool()
-        ),
-    )
+fn careful() -> Node {
+    let node = Node::new(Backend::Loop);
+    let text = fs::read_to_string(node.configuration()).unwrap();
+    let text = format!("growth = \"offline\"\n{text}");
+    let driver = node.sandbox.install_with("example.com/loop", &text);
+    Node { driver, ..node }
 }
 
 fn grows_under_nobody(_: &Points) {
-    let sandbox = sandbox();
-    let driver = careful(&sandbox);
-    let volume = PersistentVolume::provision(&driver, "careful", "xfs", 300 * MIB);
-    let pods = ["one", "two"].map(|uid| Pod::new(&sandbox, &driver, &volume, uid));
+    let node = careful();
+    let volume = node.volume("careful");
+    let pods = ["one", "two"].map(|uid| node.pod_of(&volume, uid));
     pods[0].mount("rw").success();
     let before = size_of_filesystem(pods[0].dir());
-    let [new, old] = [400 * MIB, 300 * MIB].map(|size| size.to_string());
-    let (json, dir) = (volume.json("rw"), pods[0].dir().to_str().unwrap());
-    driver
-        .call(&["expandvolume", &json, dir, &new, &old])
-        .success();
+    node.expand_volume(&volume, 400 * MIB).success();
     pods[1].mount("rw").success();
     pods[1].mount("rw").success();
     assert_eq!(size_of_filesystem(pods[0].dir()), before);
@@ -54,24 +44,19 @@ fn grows_under_nobody(_: &Points) {
 }
 
 fn done_before(_: &Points) {
-    let sandbox = sandbox();
-    let driver = careful(&sandbox);
-    let volume = PersistentVolume::provision(&driver, "careful", "xfs", 300 * MIB);
-    let pods = ["one", "two"].map(|uid| Pod::new(&sandbox, &driver, &volume, uid));
-    let [new, old] = [400 * MIB, 300 * MIB].map(|size| size.to_string());
-    let (json, dir) = (volume.json("rw"), pods[0].dir().to_str().unwrap());
-    driver
-        .call(&["expandvolume", &json, dir, &new, &old])
-        .success();
+    let node = careful();
+    let volume = node.volume("careful");
+    let pods = ["one", "two"].map(|uid| node.pod_of(&volume, uid));
+    node.expand_volume(&volume, 400 * MIB).success();
     // The first mount of all makes the file system as large.
     for pod in &pods {
         pod.mount("rw").success();
     }
     for pod in &pods {
-        let told = driver.call(&pod.expand_arguments(400 * MIB, 300 * MIB));
+        let told = node.grow(&pod, 400 * MIB);
         assert_eq!(measured(&told.success()), 400 * MIB);
     }
-    driver
+    node.driver
         .call(&pods[0].expand_arguments(500 * MIB, 400 * MIB))
         .failure();
     for pod in &pods {
@@ -120,24 +105,23 @@ impl Drop for Observer {
 }
 
 fn copied(_: &Points) {
-    let sandbox = sandbox();
-    let driver = careful(&sandbox);
-    let observer = Observer::of(&sandbox);
-    let volume = PersistentVolume::provision(&driver, "careful", "xfs", 300 * MIB);
-    let pod = Pod::new(&sandbox, &driver, &volume, "one");
+    let node = careful();
+    let observer = Observer::of(&node.sandbox);
+    let volume = node.volume("careful");
+    let pod = node.pod(&volume);
     pod.mount("rw").success();
     assert!(observer.sees(pod.dir()));
-    let grown = driver.call(&pod.expand_arguments(400 * MIB, 300 * MIB));
+    let grown = node.grow(&pod, 400 * MIB);
     assert_eq!(measured(&grown.success()), 400 * MIB);
     // Another pod's is one there, too.
-    let other = Pod::new(&sandbox, &driver, &volume, "two");
+    let other = node.pod_of(&volume, "two");
     other.mount("rw").success();
-    driver
+    node.driver
         .call(&pod.expand_arguments(500 * MIB, 400 * MIB))
         .failure();
     other.unmount().success();
     // Kubelet may name its directory by a link.
-    let (root, link) = (sandbox.kubelet_root(), sandbox.disk().join("link"));
+    let (root, link) = (node.sandbox.kubelet_root(), node.sandbox.disk().join("link"));
     symlink(&root, &link).unwrap();
     let (root, link) = (root.to_str().unwrap(), link.to_str().unwrap());
     let by_link: Vec<_> = pod
@@ -145,22 +129,19 @@ fn copied(_: &Points) {
         .iter()
         .map(|word| word.replace(root, link))
         .collect();
-    assert_eq!(measured(&driver.call(&by_link).success()), 500 * MIB);
+    assert_eq!(measured(&node.driver.call(&by_link).success()), 500 * MIB);
     pod.unmount().success();
 }
 
 fn offline(_: &Points) {
-    let sandbox = sandbox();
-    let driver = careful(&sandbox);
-    let volume = PersistentVolume::provision(&driver, "careful", "xfs", 300 * MIB);
-    let pods = ["one", "two"].map(|uid| Pod::new(&sandbox, &driver, &volume, uid));
+    let node = careful();
+    let volume = node.volume("careful");
+    let pods = ["one", "two"].map(|uid| node.pod_of(&volume, uid));
     for pod in &pods {
         pod.mount("rw").success();
     }
-    let image = volume.image(&sandbox);
-    let refused = driver
-        .call(&pods[0].expand_arguments(400 * MIB, 300 * MIB))
-        .failure();
+    let image = volume.image(&node.sandbox);
+    let refused = node.grow(&pods[0], 400 * MIB).failure();
     assert!(
         refused.contains("300Mi") && refused.contains("400Mi") && refused.contains("stop"),
         "{refused}"
@@ -168,9 +149,7 @@ fn offline(_: &Points) {
     assert_eq!(image.metadata().unwrap().len(), 300 * MIB, "nothing grew");
     pods[1].unmount().success();
     // Kubelet asks after it mounted and before the containers start.
-    let grown = driver
-        .call(&pods[0].expand_arguments(400 * MIB, 300 * MIB))
-        .success();
+    let grown = node.grow(&pods[0], 400 * MIB).success();
     assert_eq!(measured(&grown), 400 * MIB);
     pods[0].unmount().success();
 }

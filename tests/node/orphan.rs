@@ -1,6 +1,9 @@
 //! What a driver that was killed leaves running.
 
-use crate::callouts::{NEEDS, Place};
+use crate::{
+    callouts::NEEDS,
+    node::{Backend, Node},
+};
 use flexvol_testing::{Points, tests};
 use nix::{
     sys::signal::{Signal, kill},
@@ -19,9 +22,9 @@ tests! {
 
 /// The driver dies when mkfs runs and has not yet opened the device, which it does by its path.
 fn orphan(_: &Points) {
-    let place = Place::of_images();
-    let volume = place.volume("xfs");
-    let arguments = place.pod(&volume).mount_arguments("rw");
+    let node = Node::new(Backend::Loop);
+    let volume = node.volume("pv");
+    let arguments = node.pod(&volume).mount_arguments("rw");
     // The dynamic loader's first look at the disk; the driver, being static, has no loader.
     let slow =
         "/usr/bin/strace -f -qq -o /dev/null -e trace=access -e inject=access:delay_enter=1s";
@@ -32,9 +35,9 @@ fn orphan(_: &Points) {
         parent.trim().parse().ok().map(Pid::from_raw)
     };
     thread::scope(|scope| {
-        let call = scope.spawn(|| place.driver.call_through(&slow, &arguments));
+        let call = scope.spawn(|| node.driver.call_through(&slow, &arguments));
         let (driver, mkfs) = eventually(|| {
-            let drivers = running(place.driver.executable());
+            let drivers = running(node.driver.executable());
             let all = running(Path::new("/usr/sbin/mkfs.xfs")).into_iter();
             all.map(|mkfs| (parent(mkfs), mkfs))
                 .find_map(|(parent, mkfs)| {
@@ -44,7 +47,7 @@ fn orphan(_: &Points) {
         kill(driver, Signal::SIGKILL).unwrap();
         eventually(|| parent(mkfs).filter(|parent| *parent != driver));
         assert_eq!(
-            place.sandbox.loops().len(),
+            node.sandbox.loops().len(),
             1,
             "mkfs runs, and its loop is free"
         );
@@ -54,9 +57,9 @@ fn orphan(_: &Points) {
         );
         call.join().unwrap();
     });
-    place.pod(&volume).mount("rw").success();
-    place.pod(&volume).unmount().success();
-    place.delete(&volume);
+    node.pod(&volume).mount("rw").success();
+    node.pod(&volume).unmount().success();
+    node.delete(&volume).success();
 }
 
 /// Processes that run this executable.

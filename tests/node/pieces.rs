@@ -5,7 +5,8 @@ pub mod stopped;
 
 use crate::{
     copied::{copy, settle},
-    full::{expect_exhausted, expect_written, write},
+    full::expect_exhausted,
+    node::{expect_written, write},
     promised::{blocks, capacity, doctor, install},
     sandbox_with,
 };

@@ -2,8 +2,8 @@
 //! discarded in it, and what one has lost is its own.
 
 use crate::{
-    full::{expect_exhausted, expect_written, write},
-    lifecycle::ALL,
+    full::expect_exhausted,
+    node::{LOOP, expect_written, write},
     sandbox_with,
 };
 use flexvol_testing::{
@@ -20,8 +20,8 @@ use std::{
 };
 
 tests! {
-    "a volume that is not thin keeps its blocks when a pod or a timer discards them", ALL => kept;
-    "what a volume has lost is counted, is nobody else's, and is there at the next mount", ALL
+    "a volume that is not thin keeps its blocks when a pod or a timer discards them", LOOP => kept;
+    "what a volume has lost is counted, is nobody else's, and is there at the next mount", LOOP
         => given_back;
     "a device that somebody attached before gives no more blocks back", &[Need::Root, Need::Tool("losetup", "mount")]
         => attached_before;

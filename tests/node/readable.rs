@@ -1,29 +1,22 @@
 //! A handle is as good as a key: what every process of the node may read tells none.
 
-use crate::{dir, sandbox};
-use flexvol_testing::{Driver, Need, PersistentVolume, Pod, Points, Sandbox, tests};
+use crate::node::{Backend, Node, stories};
+use flexvol_testing::{PersistentVolume, Points};
 use std::{path::Path, process::Command};
 
-tests! {
-    "who is not root reads no handle of a mounted volume", &[Need::Root, Need::Tool("mkfs.xfs", "xfsprogs"), Need::Tool("setpriv", "util-linux")] => |points| {
-            let sandbox = sandbox();
-            let driver = sandbox.install("example.com/disk", false, "namespaces = \"any\"\n");
-            mounted(&sandbox, &driver, "xfs", points);
-        };
-    "dir: who is not root reads no handle of a mounted volume", dir::BTRFS => |points| {
-            let sandbox = dir::sandbox_on("btrfs", 2048, true);
-            let driver = dir::install(&sandbox, "disk", "namespaces = \"any\"\n");
-            mounted(&sandbox, &driver, "", points);
-        };
+stories! {
+    STORIES:
+    "who is not root reads no handle of a mounted volume", [loop btrfs] => mounted;
 }
 
-fn mounted(sandbox: &Sandbox, driver: &Driver, filesystem: &'static str, points: &Points) {
-    let volume = PersistentVolume::provision(driver, "pv", filesystem, 320 << 20);
-    let pod = Pod::new(sandbox, driver, &volume, "uid");
+fn mounted(backend: Backend, points: &Points) {
+    let node = Node::with(backend, "namespaces = \"any\"");
+    let volume = node.volume("pv");
+    let pod = node.pod(&volume);
     pod.mount("rw").success();
-    expect_no_handle(sandbox.root(), &volume);
+    expect_no_handle(node.sandbox.root(), &volume);
     pod.unmount().success();
-    driver.call(&["delete", &volume.json("rw")]).success();
+    node.delete(&volume).success();
     points.add(1);
 }
 

@@ -1,17 +1,20 @@
 //! What becomes of volumes when the node, kubelet or a disk goes away and comes back.
 
-use crate::{
-    lifecycle::{ALL, MIB, fill, measured, shared, size_of_filesystem},
-    sandbox,
-};
-use flexvol_testing::{Call, PersistentVolume, Pod, Points, Sandbox, below, eventually, tests};
+use crate::node::{Backend, LOOP, MIB, Node, fill, measured, size_of_filesystem, stories};
+use flexvol_testing::{Points, Sandbox, below, eventually, tests};
 use std::{fs, path::PathBuf, time::Duration};
 
+stories! {
+    STORIES:
+    "expandfs finds the volume by its directory after a kubelet restart",
+        [loop xfs ext4 btrfs hello_block hello_directory lvm] => bare_json;
+    "while a pool is missing everything is refused, but volumes are unmounted",
+        [loop xfs ext4 btrfs hello_block hello_directory] => missing_pool;
+}
+
 tests! {
-    "a volume survives a reboot, its growth half done", ALL => reboot;
-    "expandfs finds the volume by its directory after a kubelet restart", ALL => bare_json;
-    "a missing data disk is refused, and unmounting works without it", ALL => missing_disk;
-    "volumes that swap loop numbers are not mixed up", ALL => swapped_loops;
+    "a volume survives a reboot, its growth half done", LOOP => reboot;
+    "volumes that swap loop numbers are not mixed up", LOOP => swapped_loops;
 }
 
 /// What a reboot leaves: marks and images, and nothing in the kernel.
@@ -26,21 +29,15 @@ fn lose_power(sandbox: &Sandbox) {
 }
 
 fn reboot(_: &Points) {
-    let sandbox = sandbox();
-    let driver = shared(&sandbox);
-    let volume = PersistentVolume::provision(&driver, "survivor", "xfs", 300 * MIB);
-    let pod = Pod::new(&sandbox, &driver, &volume, "one");
+    let node = Node::new(Backend::Loop);
+    let volume = node.volume("survivor");
+    let pod = node.pod(&volume);
     pod.mount("rw").success();
-    let content = fill(pod.dir());
+    let content = fill(pod.dir(), "before");
     // Storage and nothing else, as a power cut in the middle of expandfs leaves it.
-    let json = volume.json("rw");
-    let new = (500 * MIB).to_string();
-    let dir = pod.dir().to_str().unwrap();
-    driver
-        .call(&["expandvolume", &json, dir, &new, "314572800"])
-        .success();
+    node.expand_volume(&volume, 500 * MIB).success();
     assert!(size_of_filesystem(pod.dir()) < 300 * MIB);
-    lose_power(&sandbox);
+    lose_power(&node.sandbox);
     pod.mount("rw").success();
     assert!(
         size_of_filesystem(pod.dir()) > 400 * MIB,
@@ -50,51 +47,56 @@ fn reboot(_: &Points) {
     pod.unmount().success();
 }
 
-fn bare_json(_: &Points) {
-    let sandbox = sandbox();
-    let driver = shared(&sandbox);
-    let volume = PersistentVolume::provision(&driver, "bare", "xfs", 300 * MIB);
-    let other = PersistentVolume::provision(&driver, "other", "xfs", 300 * MIB);
-    let pod = Pod::new(&sandbox, &driver, &volume, "one");
+fn bare_json(backend: Backend, points: &Points) {
+    let node = Node::new(backend);
+    let [volume, other] = ["bare", "other"].map(|name| node.volume(name));
+    let pod = node.pod(&volume);
     pod.mount("rw").success();
-    let bare = r#"{"kubernetes.io/fsType":"","kubernetes.io/pvOrVolumeName":"bare","kubernetes.io/readwrite":"rw"}"#;
-    let dir = pod.dir().to_str().unwrap();
-    let sizes = [(400 * MIB).to_string(), (300 * MIB).to_string()];
-    let grown = driver
-        .call(&["expandfs", bare, "", dir, &sizes[0], &sizes[1]])
-        .success();
-    assert_eq!(measured(&grown), 400 * MIB);
-    let wrong = driver.call(&["expandfs", &other.json("rw"), "", dir, &sizes[0], &sizes[1]]);
-    assert!(wrong.failure().contains("another volume"));
-    assert_eq!(other.image(&sandbox).metadata().unwrap().len(), 300 * MIB);
+    let expand = |json: &str| {
+        let mut arguments = pod.expand_arguments(node.grown(), node.size());
+        json.clone_into(&mut arguments[1]);
+        node.driver.call(&arguments)
+    };
+    let bare = [
+        r#"{"kubernetes.io/fsType":"","kubernetes.io/pvOrVolumeName":"bare","kubernetes.io/readwrite":"rw"}"#,
+        r#"{"kubernetes.io/readwrite":"rw"}"#,
+    ];
+    for json in bare {
+        assert_eq!(measured(&expand(json).success()), node.growth(node.grown()));
+        points.add(1);
+    }
+    let wrong = expand(&other.json("rw"));
+    assert!(wrong.failure().contains("another volume"), "{wrong}");
+    if backend != Backend::HelloDirectory {
+        assert_eq!(node.sizes()[&other.id()], node.size());
+    }
     pod.unmount().success();
-    let gone = driver.call(&["expandfs", bare, "", dir, &sizes[0], &sizes[1]]);
-    assert!(gone.failure().contains("handle"));
+    for json in bare {
+        let gone = expand(json);
+        assert!(gone.failure().contains("no handle"), "{gone}");
+        points.add(1);
+    }
 }
 
-fn missing_disk(_: &Points) {
-    let sandbox = sandbox();
-    let driver = shared(&sandbox);
-    let volume = PersistentVolume::provision(&driver, "data", "xfs", 300 * MIB);
-    let pods = ["one", "two"].map(|uid| Pod::new(&sandbox, &driver, &volume, uid));
+fn missing_pool(backend: Backend, points: &Points) {
+    let node = Node::new(backend);
+    let volume = node.volume("data");
+    let pods = ["one", "two"].map(|uid| node.pod_of(&volume, uid));
     pods[0].mount("rw").success();
-    let (pool, away) = (sandbox.pool(), sandbox.disk().join("away"));
+    let (pool, away) = (node.sandbox.pool(), node.sandbox.disk().join("away"));
     fs::rename(&pool, &away).unwrap();
     fs::create_dir(&pool).unwrap();
-    let calls: [(&str, Call); 3] = [
-        ("mount", pods[1].mount("rw")),
-        ("delete", driver.call(&["delete", &volume.json("rw")])),
-        ("capacity", driver.call(&["capacity", "{}"])),
-    ];
-    for (callout, call) in calls {
-        assert!(
-            call.failure().contains("not mounted"),
-            "{callout}: {}",
-            call.failure()
-        );
+    for refused in [
+        pods[1].mount("rw"),
+        node.delete(&volume),
+        node.grow(&pods[0], node.grown()),
+        node.driver.call(&["capacity", "{}"]),
+    ] {
+        assert!(refused.failure().contains("not mounted"), "{refused}");
+        points.add(1);
     }
     pods[0].unmount().success();
-    assert_eq!(sandbox.loops(), []);
+    assert_eq!(node.sandbox.loops(), []);
     fs::remove_dir(&pool).unwrap();
     fs::rename(&away, &pool).unwrap();
     pods[1].mount("rw").success();
@@ -102,11 +104,9 @@ fn missing_disk(_: &Points) {
 }
 
 fn swapped_loops(_: &Points) {
-    let sandbox = sandbox();
-    let driver = shared(&sandbox);
-    let volumes = ["first", "second"]
-        .map(|name| PersistentVolume::provision(&driver, name, "xfs", 300 * MIB));
-    let pods = [0, 1].map(|n| Pod::new(&sandbox, &driver, &volumes[n], "one"));
+    let node = Node::new(Backend::Loop);
+    let volumes = ["first", "second"].map(|name| node.volume(name));
+    let pods = [0, 1].map(|n| node.pod(&volumes[n]));
     let device = |dir: &PathBuf| {
         let mounted = below(dir);
         mounted.first().map(|mount| mount.device.clone())
@@ -134,5 +134,5 @@ fn swapped_loops(_: &Points) {
         pod.unmount().success();
         pod.unmount().success();
     }
-    assert_eq!(sandbox.loops(), []);
+    assert_eq!(node.sandbox.loops(), []);
 }

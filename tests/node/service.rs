@@ -1,6 +1,10 @@
 //! Kubelet is a unit of systemd, and what ends with it.
 
-use crate::{lvm, sandbox};
+use crate::{
+    lvm,
+    node::{Node, size_of_filesystem},
+    sandbox,
+};
 use flexvol_testing::{
     Driver, Need, PersistentVolume, Pod, Points, ServiceManager, eventually, tests,
 };
@@ -67,8 +71,8 @@ fn mkfs(_: &Points) {
 
 /// Cut between suspending the volume and resuming it, it would stop everybody who uses it.
 fn lvextend(_: &Points) {
-    let node = lvm::Node::linear();
-    let volume = node.provision("data", "ext4");
+    let node = Node::linear();
+    let volume = node.volume_of("data", "ext4");
     let pod = node.pod(&volume);
     pod.mount("rw").success();
     let (begun, go) = slow("lvm", "lvextend", node.sandbox.root());
@@ -78,7 +82,7 @@ fn lvextend(_: &Points) {
     // Nobody else grew it.
     assert_eq!(lvm::told(&volume, "lv_size"), lvm::GROWN.to_string());
     node.expand(&volume, lvm::GROWN).success();
-    assert!(lvm::size_of_filesystem(pod.dir()) > lvm::GROWN - 64 * MIB);
+    assert!(size_of_filesystem(pod.dir()) > lvm::GROWN - 64 * MIB);
     pod.unmount().success();
     node.delete(&volume).success();
 }

@@ -1,7 +1,7 @@
 //! What others on the node, and pods in their volumes, do that is none of the driver's business, and
 //! nodes that are short of something.
 
-use crate::{sandbox, vendors};
+use crate::{node::vendor, sandbox};
 use flexvol_host::mount::{Target, bind, unbind};
 use flexvol_testing::{
     Baseline, Call, Driver, Need, PersistentVolume, Pod, Points, below, request, tests,
@@ -83,7 +83,7 @@ fn no_text(points: &Points) {
     let place = sandbox.path("strange");
     fs::create_dir(&place).unwrap();
     let baseline = Baseline::of(&sandbox);
-    let directories = vendors::install(&sandbox, "hello-directory");
+    let directories = vendor(&sandbox, "hello-directory");
     let loops = sandbox.install_with(
         "flexvol.test/offline",
         &format!(
@@ -131,7 +131,7 @@ fn no_text(points: &Points) {
 
 fn namesake(points: &Points) {
     let sandbox = sandbox();
-    let driver = vendors::install(&sandbox, "hello-directory");
+    let driver = vendor(&sandbox, "hello-directory");
     let made = |name| PersistentVolume::provision(&driver, name, "", 64 * MIB);
     let delete = |volume: &PersistentVolume| driver.call(&["delete", &volume.json("rw")]);
     let ours = made("ours");

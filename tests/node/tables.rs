@@ -1,7 +1,7 @@
 //! The mount tables of others, which a callout reads: how much of them there is, whose they are, and
 //! what a callout weighs while it reads them.
 
-use crate::{sandbox, vendors};
+use crate::{node::vendor, sandbox};
 use flexvol_host::mountinfo;
 use flexvol_testing::{Need, PersistentVolume, Pod, Points, Sandbox, tests};
 use std::{
@@ -69,7 +69,7 @@ fn place(sandbox: &Sandbox) -> std::path::PathBuf {
 /// As everybody can who has a user namespace.
 fn flood(points: &Points) {
     let sandbox = sandbox();
-    let driver = vendors::install(&sandbox, "hello-directory");
+    let driver = vendor(&sandbox, "hello-directory");
     let volume = PersistentVolume::provision(&driver, "data", "", 64 * MIB);
     let place = place(&sandbox);
     let flood = r#"
@@ -119,7 +119,7 @@ fn covered_root(points: &Points) {
 /// A volume is mounted below the root of the second of two processes alone, and then this is done there.
 fn in_use_below(points: &Points, then: &str) {
     let sandbox = sandbox();
-    let driver = vendors::install(&sandbox, "hello-directory");
+    let driver = vendor(&sandbox, "hello-directory");
     let volume = PersistentVolume::provision(&driver, "data", "", 64 * MIB);
     let pod = Pod::new(&sandbox, &driver, &volume, "one");
     pod.mount("rw").success();
@@ -191,7 +191,7 @@ os.read(0, 1)
 
 fn first_thread_ended(points: &Points) {
     let sandbox = sandbox();
-    let driver = vendors::install(&sandbox, "hello-directory");
+    let driver = vendor(&sandbox, "hello-directory");
     let volume = PersistentVolume::provision(&driver, "data", "", 64 * MIB);
     let pod = Pod::new(&sandbox, &driver, &volume, "one");
     pod.mount("rw").success();

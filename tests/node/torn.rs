@@ -1,6 +1,6 @@
 //! An ext4 superblock of which a power cut wrote one sector and not the other.
 
-use crate::callouts::Place;
+use crate::node::{Backend, Node};
 use flexvol_testing::{Hidden, Need, PersistentVolume, Points, tests};
 use std::{
     fs::{self, File},
@@ -30,33 +30,33 @@ fn tear(image: &Path) {
 }
 
 fn torn(_: &Points) {
-    let place = Place::of_images();
-    let volume = place.mounted("ext4");
-    place.pod(&volume).unmount().success();
-    tear(&volume.image(&place.sandbox));
-    place.pod(&volume).mount("rw").success();
-    place.holds_the_file(&volume);
-    place.pod(&volume).unmount().success();
-    place.delete(&volume);
+    let node = Node::new(Backend::Loop);
+    let volume = node.with_file("ext4");
+    node.pod(&volume).unmount().success();
+    tear(&volume.image(&node.sandbox));
+    node.pod(&volume).mount("rw").success();
+    node.holds_the_file(&volume);
+    node.pod(&volume).unmount().success();
+    node.delete(&volume).success();
 }
 
 /// The kernel grows the file system in its journal and tells the copies of the superblock in a later
 /// transaction. Between the two the copies are of a smaller file system, and the journal is full.
 fn torn_in_growth(_: &Points) {
-    let place = Place::of_images();
-    let volume = place.mounted("ext4");
-    place.pod(&volume).unmount().success();
-    let image = volume.image(&place.sandbox);
+    let node = Node::new(Backend::Loop);
+    let volume = node.with_file("ext4");
+    node.pod(&volume).unmount().success();
+    let image = volume.image(&node.sandbox);
     let copies = Copies::of(&image);
-    grow_by_tools(&place, &volume);
+    grow_by_tools(&node, &volume);
     copies.write(&image);
 
-    let pod = place.pod(&volume);
+    let pod = node.pod(&volume);
     pod.mount("rw").success();
     let later = pod.dir().join("later");
     fs::write(&later, vec![7; 1 << 20]).unwrap();
     File::open(&later).unwrap().sync_all().unwrap();
-    let cut = place.sandbox.path("cut");
+    let cut = node.sandbox.path("cut");
     copy(&image, &cut);
     pod.unmount().success();
     copy(&cut, &image);
@@ -67,16 +67,16 @@ fn torn_in_growth(_: &Points) {
     let hidden = Hidden::tools(&["debugfs"]);
     pod.mount("rw").success();
     drop(hidden);
-    place.holds_the_file(&volume);
+    node.holds_the_file(&volume);
     assert_eq!(fs::read(&later).unwrap(), vec![7; 1 << 20]);
     pod.unmount().success();
     assert!(is_clean(&image), "not mended");
-    place.delete(&volume);
+    node.delete(&volume).success();
 }
 
-fn grow_by_tools(place: &Place, volume: &PersistentVolume) {
-    let image = volume.image(&place.sandbox);
-    let dir = place.pod(volume).dir().display().to_string();
+fn grow_by_tools(node: &Node, volume: &PersistentVolume) {
+    let image = volume.image(&node.sandbox);
+    let dir = node.pod(volume).dir().display().to_string();
     let sizes = [GROWN, SIZE].map(|size| size.to_string());
     let arguments = [
         "expandvolume",
@@ -85,7 +85,7 @@ fn grow_by_tools(place: &Place, volume: &PersistentVolume) {
         &sizes[0],
         &sizes[1],
     ];
-    place.driver.call(&arguments).success();
+    node.driver.call(&arguments).success();
     assert!(succeeds(
         Command::new("e2fsck").args(["-f", "-p"]).arg(&image)
     ));

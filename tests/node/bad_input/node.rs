@@ -1,7 +1,7 @@
 //! What a node lacks, and what is in the way on it.
 
-use super::{MEBI, Place, SIZE, says, test};
-use crate::sandbox;
+use super::{MEBI, SIZE, says, test};
+use crate::node::{Backend, Node};
 use flexvol_testing::{Driver, Outcome, Points, Test, json, request};
 use std::{
     fs::{self, File},
@@ -24,12 +24,12 @@ pub const TESTS: &[Test] = &[
 ];
 
 fn directories(points: &Points) {
-    let place = Place::new();
-    let volume = place.formatted("pv");
-    let pod = place.pod(&volume);
+    let node = Node::new(Backend::Loop);
+    let volume = node.formatted("pv");
+    let pod = node.pod(&volume);
     let line = pod.mount_arguments("rw");
     fs::write(pod.dir().join("precious"), "data").unwrap();
-    place.refuses(&line, &["empty"], points);
+    node.refuses(&line, &["empty"], points);
     fs::remove_file(pod.dir().join("precious")).unwrap();
 
     let status = Command::new("mount")
@@ -37,7 +37,7 @@ fn directories(points: &Points) {
         .arg(pod.dir())
         .status();
     assert!(status.unwrap().success());
-    place.refuses(&line, &[], points);
+    node.refuses(&line, &[], points);
     assert!(
         Command::new("umount")
             .arg(pod.dir())
@@ -47,33 +47,31 @@ fn directories(points: &Points) {
     );
 
     fs::remove_dir(pod.dir()).unwrap();
-    let elsewhere = place.sandbox.path("elsewhere");
+    let elsewhere = node.sandbox.path("elsewhere");
     fs::create_dir(&elsewhere).unwrap();
     symlink(&elsewhere, pod.dir()).unwrap();
-    place.refuses(&line, &[], points);
+    node.refuses(&line, &[], points);
     fs::remove_file(pod.dir()).unwrap();
     fs::write(pod.dir(), "a file").unwrap();
-    place.refuses(&line, &[], points);
+    node.refuses(&line, &[], points);
     fs::remove_file(pod.dir()).unwrap();
     // What is not there is not mounted.
     let gone = ["unmount", pod.dir().to_str().unwrap()];
-    place.driver.call(&gone).success();
+    node.driver.call(&gone).success();
 }
 
 fn full_pool(points: &Points) {
     const RESERVE: u64 = 64 * MEBI;
-    let sandbox = sandbox();
-    let driver = sandbox.install("example.com/loop", false, "reserve = \"64Mi\"");
-    let place = Place { sandbox, driver };
-    let volume = place.formatted("pv");
-    let pod = place.pod(&volume);
+    let node = Node::with(Backend::Loop, "reserve = \"64Mi\"");
+    let volume = node.formatted("pv");
+    let pod = node.pod(&volume);
     pod.mount("rw").success();
-    let filler = place.sandbox.fill_disk(RESERVE + 20 * MEBI);
+    let filler = node.sandbox.fill_disk(RESERVE + 20 * MEBI);
     // The name is there already, so that the repetition meets it: a link without blocks.
-    let call = place.driver.call(&["provision", &request("new", SIZE)]);
+    let call = node.driver.call(&["provision", &request("new", SIZE)]);
     says(&call, &["300Mi"]);
     assert_eq!(call.text("errorClass"), "exhausted");
-    place.refuses(
+    node.refuses(
         &pod.expand_arguments(SIZE + 40 * MEBI, SIZE),
         &["340Mi"],
         points,
@@ -82,30 +80,29 @@ fn full_pool(points: &Points) {
     let file = pod.dir().join("file");
     fs::write(&file, vec![7; 100 << 20]).unwrap();
     File::open(&file).unwrap().sync_all().unwrap();
-    let neighbour = File::create(place.sandbox.disk().join("neighbour")).unwrap();
+    let neighbour = File::create(node.sandbox.disk().join("neighbour")).unwrap();
     neighbour.write_all_at(&vec![7; 40 << 20], 0).unwrap();
     neighbour.sync_all().unwrap();
     fs::remove_file(filler).unwrap();
-    place
-        .driver
+    node.driver
         .call(&pod.expand_arguments(SIZE + 40 * MEBI, SIZE))
         .success();
     pod.unmount().success();
 }
 
 fn pools(points: &Points) {
-    let place = Place::new();
-    let volume = place.formatted("pv");
-    let pod = place.pod(&volume);
+    let node = Node::new(Backend::Loop);
+    let volume = node.formatted("pv");
+    let pod = node.pod(&volume);
     let line = pod.mount_arguments("rw");
     let elsewhere = json([
         ("kubernetes.io/pvOrVolumeName", "new"),
         ("pool", "elsewhere"),
         ("requestBytes", "314572800"),
     ]);
-    place.refuses(&["provision", &elsewhere], &["elsewhere"], points);
+    node.refuses(&["provision", &elsewhere], &["elsewhere"], points);
 
-    let disk = place.sandbox.disk();
+    let disk = node.sandbox.disk();
     let remount = |options: &str| {
         let status = Command::new("mount")
             .args(["-o", options])
@@ -114,14 +111,14 @@ fn pools(points: &Points) {
         assert!(status.unwrap().success(), "mount -o {options}");
     };
     remount("remount,ro");
-    place.refuses(&["provision", &request("new", SIZE)], &[], points);
-    place.refuses(&["delete", &volume.json("rw")], &[], points);
-    place.refuses(&["capacity", "{}"], &["takes no writes"], points);
-    place.refuses(&line, &[], points);
+    node.refuses(&["provision", &request("new", SIZE)], &[], points);
+    node.refuses(&["delete", &volume.json("rw")], &[], points);
+    node.refuses(&["capacity", "{}"], &["takes no writes"], points);
+    node.refuses(&line, &[], points);
     remount("remount,rw");
 
-    let id = place.sandbox.pool().join(".flexvol-pool");
-    let aside = place.sandbox.disk().join("id");
+    let id = node.sandbox.pool().join(".flexvol-pool");
+    let aside = node.sandbox.disk().join("id");
     fs::rename(&id, &aside).unwrap();
     let lines: [&[&str]; 3] = [
         &["provision", &request("new", SIZE)],
@@ -129,47 +126,47 @@ fn pools(points: &Points) {
         &["capacity", "{}"],
     ];
     for line in lines {
-        place.refuses(line, &["pool", "not mounted"], points);
+        node.refuses(line, &["pool", "not mounted"], points);
     }
-    place.refuses(&line, &["pool", "not mounted"], points);
+    node.refuses(&line, &["pool", "not mounted"], points);
     fs::rename(&aside, &id).unwrap();
     pod.mount("rw").success();
     pod.unmount().success();
 }
 
 fn lacking_node(points: &Points) {
-    let place = Place::new();
-    let volume = place.volume("pv");
-    let pod = place.pod(&volume);
+    let node = Node::new(Backend::Loop);
+    let volume = node.volume("pv");
+    let pod = node.pod(&volume);
     let line = pod.mount_arguments("rw");
     let without = ["/usr/bin/setpriv", "--bounding-set", "-sys_admin"];
     let call = |driver: &Driver| driver.call_through(&without, &line);
-    place.refuses_in(call, &["CAP_SYS_ADMIN"], points);
+    node.refuses_in(call, &["CAP_SYS_ADMIN"], points);
     // Nobody can execute what is there.
     let nothing = "mount --bind /dev/null /usr/sbin/mkfs.xfs";
     let call = |driver: &Driver| driver.call_where(nothing, &line);
-    place.refuses_in(call, &["mkfs.xfs", "xfsprogs"], points);
+    node.refuses_in(call, &["mkfs.xfs", "xfsprogs"], points);
     pod.mount("rw").success();
     pod.unmount().success();
 }
 
 fn bare_process(points: &Points) {
-    let place = Place::new();
-    let volume = place.volume("pv");
-    let pod = place.pod(&volume);
+    let node = Node::new(Backend::Loop);
+    let volume = node.volume("pv");
+    let pod = node.pod(&volume);
     let line = pod.mount_arguments("rw");
     for (script, argv) in [
         ("exec \"$@\" <&-", &line),
         ("cd /proc/self; exec \"$@\" <&-", &line),
     ] {
-        let call = place
+        let call = node
             .driver
             .call_through(&["/bin/sh", "-c", script, "sh"], argv);
         assert_eq!(call.outcome(), Outcome::Success, "{script}: {call}");
         points.add(1);
     }
     pod.unmount().success();
-    let broken = place
+    let broken = node
         .driver
         .call_through(&["/bin/sh", "-c", "exec \"$@\" <&-", "sh"], &["mount"]);
     says(&broken, &[]);

@@ -1,7 +1,10 @@
 //! What somebody made of a volume behind its mark: it is told, and left alone.
 
-use super::{MEBI, Place, SIZE, pod_of, says, test};
-use crate::format_guard::digests;
+use super::{MEBI, SIZE, pod_of, says, test};
+use crate::{
+    format_guard::digests,
+    node::{Backend, Node},
+};
 use flexvol_testing::{PersistentVolume, Pod, Points, Test, json};
 use std::{
     fs::{self, File},
@@ -28,7 +31,7 @@ pub const TESTS: &[Test] = &[
 const SMALL: u64 = 32 * MEBI;
 
 fn contents(points: &Points) {
-    let place = Place::new();
+    let node = Node::new(Backend::Loop);
     let make = |name| {
         let request = json([
             ("kubernetes.io/fsType", "ext4"),
@@ -36,15 +39,15 @@ fn contents(points: &Points) {
             ("kubernetes.io/pvc.namespace", "default"),
             ("requestBytes", &SMALL.to_string()),
         ]);
-        let call = place.driver.call(&["provision", &request]).success();
+        let call = node.driver.call(&["provision", &request]).success();
         PersistentVolume::from_reply(name, "ext4", &call)
     };
     let formatted = make("formatted");
-    place.pod(&formatted).mount("rw").success();
-    place.pod(&formatted).unmount().success();
+    node.pod(&formatted).mount("rw").success();
+    node.pod(&formatted).unmount().success();
     let mut asked = formatted.clone();
     asked.filesystem = "xfs";
-    let dir = place.sandbox.path("dir");
+    let dir = node.sandbox.path("dir");
     fs::create_dir(&dir).unwrap();
     let dir = dir.to_str().unwrap();
     let pod = pod_of("default");
@@ -55,7 +58,7 @@ fn contents(points: &Points) {
             volume.json_with("rw", &pod),
         ]
     };
-    place.refuses(&mount(&asked), &["xfs", "ext4"], points);
+    node.refuses(&mount(&asked), &["xfs", "ext4"], points);
 
     type Spoil = fn(&File);
     let spoils: [(&str, Spoil); 3] = [
@@ -72,41 +75,41 @@ fn contents(points: &Points) {
     ];
     for (name, spoil) in spoils {
         let volume = make(name);
-        let path = volume.image(&place.sandbox);
+        let path = volume.image(&node.sandbox);
         spoil(&File::options().write(true).open(&path).unwrap());
         let before = digests(&[&path]);
-        place.refuses(&mount(&volume), &[], points);
+        node.refuses(&mount(&volume), &[], points);
         assert_eq!(digests(&[&path]), before, "{name}");
     }
     // A formatted one that lost its superblock, or its end, is no blank one.
-    let path = formatted.image(&place.sandbox);
+    let path = formatted.image(&node.sandbox);
     let image = File::options().read(true).write(true).open(&path).unwrap();
     let mut head = [0; 4096];
     image.read_exact_at(&mut head, 0).unwrap();
     image.write_all_at(&[0; 4096], 0).unwrap();
     let before = digests(&[&path]);
-    place.refuses(&mount(&formatted), &[], points);
+    node.refuses(&mount(&formatted), &[], points);
     image.write_all_at(&head, 0).unwrap();
     image.set_len(SMALL / 2).unwrap();
-    place.refuses(&mount(&formatted), &[], points);
+    node.refuses(&mount(&formatted), &[], points);
     image.set_len(SMALL).unwrap();
     assert_ne!(digests(&[&path]), before);
 }
 
 fn images(points: &Points) {
-    let place = Place::new();
-    let volume = place.formatted("pv");
-    let pod = place.pod(&volume);
-    let image = volume.image(&place.sandbox);
+    let node = Node::new(Backend::Loop);
+    let volume = node.formatted("pv");
+    let pod = node.pod(&volume);
+    let image = volume.image(&node.sandbox);
     // A person looks at the volume by hand.
-    let by_hand = place.sandbox.path("by-hand");
+    let by_hand = node.sandbox.path("by-hand");
     fs::create_dir(&by_hand).unwrap();
     let mounted = Command::new("mount")
         .args(["-o", "loop"])
         .args([&image, &by_hand])
         .status();
     assert!(mounted.unwrap().success());
-    place.refuses(&["delete", &volume.json("rw")], &[], points);
+    node.refuses(&["delete", &volume.json("rw")], &[], points);
     assert!(
         Command::new("umount")
             .arg(&by_hand)
@@ -116,18 +119,18 @@ fn images(points: &Points) {
     );
 
     pod.mount("rw").success();
-    place.refuses(&["delete", &volume.json("rw")], &["use"], points);
-    let kept = place.sandbox.disk().join("kept");
+    node.refuses(&["delete", &volume.json("rw")], &["use"], points);
+    let kept = node.sandbox.disk().join("kept");
     fs::hard_link(&image, &kept).unwrap();
     fs::remove_file(&image).unwrap();
-    place.refuses(&pod.expand_arguments(SIZE + 16 * MEBI, SIZE), &[], points);
+    node.refuses(&pod.expand_arguments(SIZE + 16 * MEBI, SIZE), &[], points);
     let second = Pod::new(
-        &place.sandbox,
-        &place.driver,
+        &node.sandbox,
+        &node.driver,
         &volume,
         "0b1e55ed-0000-4000-8000-000000000002",
     );
-    place.refuses(&second.mount_arguments("rw"), &[], points);
+    node.refuses(&second.mount_arguments("rw"), &[], points);
     pod.unmount().success();
     fs::rename(&kept, &image).unwrap();
     pod.mount("rw").success();
@@ -136,15 +139,14 @@ fn images(points: &Points) {
 
 /// Between the mark that it is being formatted and a file system a person may lend a hand.
 fn formatted_by_hand(points: &Points) {
-    let place = Place::new();
-    let volume = place.volume("pv");
-    let pod = place.pod(&volume);
+    let node = Node::new(Backend::Loop);
+    let volume = node.volume("pv");
+    let pod = node.pod(&volume);
     let failing = "mount --bind /bin/false /usr/sbin/mkfs.xfs";
-    place
-        .driver
+    node.driver
         .call_where(failing, &pod.mount_arguments("rw"))
         .failure();
-    let image = volume.image(&place.sandbox);
+    let image = volume.image(&node.sandbox);
     let made = Command::new("mkfs.xfs").arg("-q").arg(&image).status();
     assert!(made.unwrap().success());
     let before = fs::read(&image).unwrap();

@@ -1,6 +1,7 @@
 //! Callouts of block volumes.
 
-use super::{Callout, Place};
+use super::Callout;
+use crate::node::{Backend, Node, size_of_filesystem};
 use flexvol_testing::{Call, Disturbance, PersistentVolume, Points, below, request};
 use std::fs;
 
@@ -8,14 +9,10 @@ const SIZE: u64 = 300 << 20;
 const GROWN: u64 = 316 << 20;
 const TEXT: &str = "written and synced before the callout";
 
-impl Place {
-    pub fn volume(&self, filesystem: &'static str) -> PersistentVolume {
-        PersistentVolume::provision(&self.driver, "pv", filesystem, SIZE)
-    }
-
+impl Node {
     /// A volume that was mounted and holds a file, and is mounted now.
-    pub fn mounted(&self, filesystem: &'static str) -> PersistentVolume {
-        let volume = self.volume(filesystem);
+    pub fn with_file(&self, filesystem: &'static str) -> PersistentVolume {
+        let volume = self.volume_of("pv", filesystem);
         let pod = self.pod(&volume);
         pod.mount("rw").success();
         let path = pod.dir().join("file");
@@ -28,16 +25,10 @@ impl Place {
         let file = self.pod(volume).dir().join("file");
         assert_eq!(fs::read_to_string(file).unwrap(), TEXT);
     }
-
-    /// The file system of the pod's mount, in bytes.
-    fn measured(&self, volume: &PersistentVolume) -> u64 {
-        let found = nix::sys::statvfs::statvfs(self.pod(volume).dir()).unwrap();
-        found.blocks() * found.fragment_size()
-    }
 }
 
 pub fn provision(disturbance: Disturbance, points: &Points) {
-    let place = Place::of_images();
+    let node = Node::new(Backend::Loop);
     let arguments = vec!["provision".to_owned(), request("pv", SIZE)];
     let made = |call: &Call| PersistentVolume::from_reply("pv", "xfs", call);
     let callout = Callout {
@@ -46,144 +37,147 @@ pub fn provision(disturbance: Disturbance, points: &Points) {
         arguments: &|()| arguments.clone(),
         formats: false,
         check: &|(), call| {
-            let image = fs::metadata(made(call).image(&place.sandbox)).unwrap();
+            let image = fs::metadata(made(call).image(&node.sandbox)).unwrap();
             assert_eq!(image.len(), SIZE);
         },
         undo: &|()| {
-            place.delete(&made(&place.driver.call(&arguments).success()));
+            node.delete(&made(&node.driver.call(&arguments).success()))
+                .success();
         },
     };
-    place.disturbed(&callout, disturbance, points);
+    node.disturbed(&callout, disturbance, points);
 }
 
 pub fn mount_new(filesystem: &'static str, disturbance: Disturbance, points: &Points) {
-    let place = Place::of_images();
+    let node = Node::new(Backend::Loop);
     let callout = Callout {
         name: &format!("mount of a new {filesystem} volume"),
-        prepare: &|| place.volume(filesystem),
-        arguments: &|volume| place.pod(volume).mount_arguments("rw"),
+        prepare: &|| node.volume_of("pv", filesystem),
+        arguments: &|volume| node.pod(volume).mount_arguments("rw"),
         formats: true,
         check: &|volume, _| {
-            fs::write(place.pod(volume).dir().join("file"), TEXT).unwrap();
+            fs::write(node.pod(volume).dir().join("file"), TEXT).unwrap();
         },
         undo: &|volume| {
-            place.pod(&volume).unmount().success();
-            place.delete(&volume);
+            node.pod(&volume).unmount().success();
+            node.delete(&volume).success();
         },
     };
-    place.disturbed(&callout, disturbance, points);
+    node.disturbed(&callout, disturbance, points);
 }
 
 pub fn mount(disturbance: Disturbance, points: &Points) {
-    let place = Place::of_images();
-    let volume = place.mounted("xfs");
-    place.pod(&volume).unmount().success();
+    let node = Node::new(Backend::Loop);
+    let volume = node.with_file("xfs");
+    node.pod(&volume).unmount().success();
     let callout = Callout {
         name: "mount",
         prepare: &|| (),
-        arguments: &|()| place.pod(&volume).mount_arguments("rw"),
+        arguments: &|()| node.pod(&volume).mount_arguments("rw"),
         formats: false,
-        check: &|(), _| place.holds_the_file(&volume),
+        check: &|(), _| node.holds_the_file(&volume),
         undo: &|()| {
-            place.pod(&volume).unmount().success();
+            node.pod(&volume).unmount().success();
         },
     };
-    place.disturbed(&callout, disturbance, points);
+    node.disturbed(&callout, disturbance, points);
 }
 
 /// The storage was grown while nobody had it mounted, and the file system must follow.
 pub fn mount_grown(filesystem: &'static str, disturbance: Disturbance, points: &Points) {
-    let place = Place::of_images();
-    let (new, old) = (GROWN.to_string(), SIZE.to_string());
+    let node = Node::new(Backend::Loop);
     let callout = Callout {
         name: &format!("mount of {filesystem} on storage that was grown"),
         prepare: &|| {
-            let volume = place.mounted(filesystem);
-            let before = place.measured(&volume);
-            let pod = place.pod(&volume);
+            let volume = node.with_file(filesystem);
+            let before = size_of_filesystem(node.pod(&volume).dir());
+            let pod = node.pod(&volume);
             pod.unmount().success();
-            let json = volume.json("rw");
-            let dir = pod.dir().to_str().unwrap();
-            let grow = ["expandvolume", &json, dir, &new, &old];
-            place.driver.call(&grow).success();
+            node.expand_volume(&volume, GROWN).success();
             (volume, before)
         },
-        arguments: &|(volume, _)| place.pod(volume).mount_arguments("rw"),
+        arguments: &|(volume, _)| node.pod(volume).mount_arguments("rw"),
         formats: false,
         // A mount does not fail for a growth that cannot be, but the next one makes good for it.
-        check: &|(volume, _), _| place.holds_the_file(volume),
+        check: &|(volume, _), _| node.holds_the_file(volume),
         undo: &|(volume, before)| {
-            let pod = place.pod(&volume);
+            let pod = node.pod(&volume);
             pod.unmount().success();
             pod.mount("rw").success();
             // ext4 takes a part of what it is given for itself.
             let least = before + (GROWN - SIZE) / 2;
-            assert!(place.measured(&volume) > least, "it did not follow");
-            place.pod(&volume).unmount().success();
-            place.delete(&volume);
+            assert!(
+                size_of_filesystem(node.pod(&volume).dir()) > least,
+                "it did not follow"
+            );
+            node.pod(&volume).unmount().success();
+            node.delete(&volume).success();
         },
     };
-    place.disturbed(&callout, disturbance, points);
+    node.disturbed(&callout, disturbance, points);
 }
 
 pub fn expandfs(disturbance: Disturbance, points: &Points) {
-    let place = Place::of_images();
+    let node = Node::new(Backend::Loop);
     let callout = Callout {
         name: "expandfs",
         prepare: &|| {
-            let volume = place.mounted("xfs");
-            let before = place.measured(&volume);
+            let volume = node.with_file("xfs");
+            let before = size_of_filesystem(node.pod(&volume).dir());
             (volume, before)
         },
-        arguments: &|(volume, _)| place.pod(volume).expand_arguments(GROWN, SIZE),
+        arguments: &|(volume, _)| node.pod(volume).expand_arguments(GROWN, SIZE),
         formats: false,
         check: &|(volume, before), _| {
-            let image = fs::metadata(volume.image(&place.sandbox)).unwrap();
+            let image = fs::metadata(volume.image(&node.sandbox)).unwrap();
             assert_eq!(image.len(), GROWN);
-            assert_eq!(place.measured(volume), before + GROWN - SIZE);
-            place.holds_the_file(volume);
+            assert_eq!(
+                size_of_filesystem(node.pod(&volume).dir()),
+                before + GROWN - SIZE
+            );
+            node.holds_the_file(volume);
         },
         undo: &|(volume, _)| {
-            place.pod(&volume).unmount().success();
-            place.delete(&volume);
+            node.pod(&volume).unmount().success();
+            node.delete(&volume).success();
         },
     };
-    place.disturbed(&callout, disturbance, points);
+    node.disturbed(&callout, disturbance, points);
 }
 
 pub fn unmount(disturbance: Disturbance, points: &Points) {
-    let place = Place::of_images();
-    let volume = place.mounted("xfs");
-    let pod = place.pod(&volume);
+    let node = Node::new(Backend::Loop);
+    let volume = node.with_file("xfs");
+    let pod = node.pod(&volume);
     pod.unmount().success();
     let arguments = vec!["unmount".to_owned(), pod.dir().to_str().unwrap().to_owned()];
     let callout = Callout {
         name: "unmount",
         prepare: &|| {
             pod.mount("rw").success();
-            place.holds_the_file(&volume);
+            node.holds_the_file(&volume);
         },
         arguments: &|()| arguments.clone(),
         formats: false,
-        check: &|(), _| assert_eq!(below(&place.sandbox.kubelet_root()), []),
+        check: &|(), _| assert_eq!(below(&node.sandbox.kubelet_root()), []),
         undo: &|()| {
             if pod.dir().exists() {
                 fs::remove_dir(pod.dir()).unwrap();
             }
         },
     };
-    place.disturbed(&callout, disturbance, points);
+    node.disturbed(&callout, disturbance, points);
 }
 
 pub fn delete(disturbance: Disturbance, points: &Points) {
-    let place = Place::of_images();
+    let node = Node::new(Backend::Loop);
     let callout = Callout {
         name: "delete",
-        prepare: &|| place.volume("xfs"),
+        prepare: &|| node.volume_of("pv", "xfs"),
         arguments: &|volume: &PersistentVolume| vec!["delete".to_owned(), volume.json("rw")],
         formats: false,
-        check: &|volume, _| assert!(!volume.image(&place.sandbox).exists()),
+        check: &|volume, _| assert!(!volume.image(&node.sandbox).exists()),
         undo: &|_| {},
     };
-    place.disturbed(&callout, disturbance, points);
+    node.disturbed(&callout, disturbance, points);
 }

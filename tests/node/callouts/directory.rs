@@ -1,19 +1,14 @@
 //! Callouts of volumes that are directories.
 
-use super::{Callout, Place};
+use super::Callout;
+use crate::node::{Backend, Node};
 use flexvol_host::mount::Target;
 use flexvol_testing::{Disturbance, PersistentVolume, Points, below, request};
 use std::{fs, os::unix::fs::symlink};
 
-const SIZE: u64 = 64 << 20;
-
-fn volume(place: &Place) -> PersistentVolume {
-    PersistentVolume::provision(&place.driver, "pv", "", SIZE)
-}
-
 pub fn provision(disturbance: Disturbance, points: &Points) {
-    let place = Place::of_directories();
-    let arguments = vec!["provision".to_owned(), request("pv", SIZE)];
+    let node = Node::new(Backend::HelloDirectory);
+    let arguments = vec!["provision".to_owned(), request("pv", node.size())];
     let callout = Callout {
         name: "provision of a directory",
         prepare: &|| (),
@@ -21,17 +16,17 @@ pub fn provision(disturbance: Disturbance, points: &Points) {
         formats: false,
         check: &|(), call| {
             let made = PersistentVolume::from_reply("pv", "", call);
-            assert!(made.root(&place.sandbox).is_dir());
+            assert!(made.root(&node.sandbox).is_dir());
         },
-        undo: &|()| drop(place.delete(&volume(&place))),
+        undo: &|()| drop(node.delete(&node.volume("pv")).success()),
     };
-    place.disturbed(&callout, disturbance, points);
+    node.disturbed(&callout, disturbance, points);
 }
 
 pub fn mount(disturbance: Disturbance, points: &Points) {
-    let place = Place::of_directories();
-    let volume = volume(&place);
-    let pod = place.pod(&volume);
+    let node = Node::new(Backend::HelloDirectory);
+    let volume = node.volume("pv");
+    let pod = node.pod(&volume);
     let callout = Callout {
         name: "mount of a directory",
         prepare: &|| (),
@@ -44,31 +39,31 @@ pub fn mount(disturbance: Disturbance, points: &Points) {
         },
         undo: &|()| drop(pod.unmount().success()),
     };
-    place.disturbed(&callout, disturbance, points);
+    node.disturbed(&callout, disturbance, points);
 }
 
 pub fn unmount(disturbance: Disturbance, points: &Points) {
-    let place = Place::of_directories();
-    let volume = volume(&place);
-    let pod = place.pod(&volume);
+    let node = Node::new(Backend::HelloDirectory);
+    let volume = node.volume("pv");
+    let pod = node.pod(&volume);
     let callout = Callout {
         name: "unmount of a directory",
         prepare: &|| drop(pod.mount("rw").success()),
         arguments: &|()| vec!["unmount".to_owned(), pod.dir().to_str().unwrap().to_owned()],
         formats: false,
-        check: &|(), _| assert_eq!(below(&place.sandbox.kubelet_root()), []),
+        check: &|(), _| assert_eq!(below(&node.sandbox.kubelet_root()), []),
         undo: &|()| drop(pod.unmount().success()),
     };
-    place.disturbed(&callout, disturbance, points);
+    node.disturbed(&callout, disturbance, points);
 }
 
 pub fn delete(disturbance: Disturbance, points: &Points) {
-    let place = Place::of_directories();
+    let node = Node::new(Backend::HelloDirectory);
     let callout = Callout {
         name: "delete of a directory",
         prepare: &|| {
-            let volume = volume(&place);
-            let root = volume.root(&place.sandbox);
+            let volume = node.volume("pv");
+            let root = volume.root(&node.sandbox);
             fs::create_dir_all(root.join("a/b/c")).unwrap();
             fs::create_dir_all(root.join("a/d")).unwrap();
             fs::write(root.join("a/b/c/file"), "gone").unwrap();
@@ -77,8 +72,8 @@ pub fn delete(disturbance: Disturbance, points: &Points) {
         },
         arguments: &|volume: &PersistentVolume| vec!["delete".to_owned(), volume.json("rw")],
         formats: false,
-        check: &|volume, _| assert!(!volume.image(&place.sandbox).exists()),
+        check: &|volume, _| assert!(!volume.image(&node.sandbox).exists()),
         undo: &|_| {},
     };
-    place.disturbed(&callout, disturbance, points);
+    node.disturbed(&callout, disturbance, points);
 }

@@ -1,6 +1,7 @@
 //! Pools of one driver beside each other.
 
-use super::{Place, SIZE, on_each};
+use super::{SIZE, on_each};
+use crate::node::{Backend, Node};
 use flexvol_testing::{Need, PersistentVolume, Points, Test, request, tests};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use std::{
@@ -20,25 +21,25 @@ tests! {
         => elsewhere;
 }
 
-fn beside(place: &Place, points: &Points) {
-    let volume = place.volume("pv");
-    let other = place.sandbox.disk().join("other");
+fn beside(node: &Node, points: &Points) {
+    let volume = node.volume("pv");
+    let other = node.sandbox.disk().join("other");
     let mut init = Command::new(crate::executable());
     let made = init.args(["pool", "init"]).arg(&other).output().unwrap();
     assert!(made.status.success(), "{made:?}");
     let both = |more: &str| {
-        let pool = place.sandbox.pool();
+        let pool = node.sandbox.pool();
         let text = format!(
             "backend = \"dir\"\n[pools.default]\npath = {pool:?}\n{more}\n[pools.other]\npath = {other:?}\n{more}\n"
         );
-        place.sandbox.install_with("example.com/both", &text)
+        node.sandbox.install_with("example.com/both", &text)
     };
     let driver = both("");
     let request = request("more", SIZE);
     let calls = [
         vec!["provision".to_owned(), request.clone()],
         vec!["capacity".to_owned(), "{}".to_owned()],
-        place.pod(&volume, "one").expand_arguments(2 * SIZE, SIZE),
+        node.pod(&volume).expand_arguments(2 * SIZE, SIZE),
     ];
     for call in &calls {
         let refused = driver.call(call).failure();
@@ -46,7 +47,7 @@ fn beside(place: &Place, points: &Points) {
         points.add(1);
     }
     // What is there is used, and goes.
-    let pod = flexvol_testing::Pod::new(&place.sandbox, &driver, &volume, "one");
+    let pod = flexvol_testing::Pod::new(&node.sandbox, &driver, &volume, "one");
     pod.mount("rw").success();
     pod.unmount().success();
     let driver = both("overcommit = true");
@@ -100,9 +101,9 @@ impl Drop for Unanswered {
 }
 
 fn elsewhere(points: &Points) {
-    let place = Place::new("btrfs");
-    let disk = place.sandbox.disk();
-    let gone = Unanswered::at(place.sandbox.path("served"));
+    let node = Node::new(Backend::Dir("btrfs"));
+    let disk = node.sandbox.disk();
+    let gone = Unanswered::at(node.sandbox.path("served"));
     let other = disk.join("other");
     let mut init = Command::new(crate::executable());
     let made = init.args(["pool", "init"]).arg(&other).output().unwrap();
@@ -119,11 +120,11 @@ fn elsewhere(points: &Points) {
         (to_other, Some("on the same file system")),
         (to_itself, Some("cannot tell whether another pool")),
     ] {
-        let pool = place.sandbox.pool();
+        let pool = node.sandbox.pool();
         let text = format!(
             "backend = \"dir\"\n[pools.default]\npath = {pool:?}\n[pools.other]\npath = {path:?}\n"
         );
-        let driver = place.sandbox.install_with("example.com/both", &text);
+        let driver = node.sandbox.install_with("example.com/both", &text);
         let limit = ["/usr/bin/timeout", "-s", "KILL", "30"];
         let call = driver.call_through(&limit, &["capacity", r#"{"pool":"default"}"#]);
         match refused {

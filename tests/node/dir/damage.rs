@@ -1,7 +1,10 @@
 //! Limits and records that people, copies and kernels damaged.
 
-use super::{GROWN, MIB, Place, SIZE, on_each, run, total, write};
-use crate::by_hand::said;
+use super::{GROWN, SIZE, on_each, run, write};
+use crate::{
+    by_hand::said,
+    node::{Backend, MIB, Node, size_of_filesystem},
+};
 use flexvol_testing::{PersistentVolume, Points, Test, request, tests};
 use rustix::fs::{XattrFlags, major, minor};
 use std::{fs, os::unix::fs::MetadataExt, path::Path, process::Command};
@@ -47,42 +50,42 @@ pub(super) fn recorded(around: &Path) -> u64 {
 }
 
 /// What can be provisioned, by the driver's own word.
-fn capacity(place: &Place) -> u64 {
-    let call = place.driver.call(&["capacity", "{}"]).success();
+fn capacity(node: &Node) -> u64 {
+    let call = node.driver.call(&["capacity", "{}"]).success();
     call.object().unwrap()["capacity"].as_u64().unwrap()
 }
 
-fn record(place: &Place, points: &Points) {
-    let [a, b] = ["a", "b"].map(|name| place.volume(name));
-    let pod = place.pod(&a, "one");
-    let before = capacity(place);
+fn record(node: &Node, points: &Points) {
+    let [a, b] = ["a", "b"].map(|name| node.volume(name));
+    let pod = node.pod(&a);
+    let before = capacity(node);
     for (text, why) in [("1 x", "is damaged"), ("7 1 2 3", "by a newer flexvol")] {
-        set_record(&place.around(&a), text);
+        set_record(&node.around(&a), text);
         let refused = pod.mount("rw");
         assert!(refused.failure().contains(why), "{refused}");
         // It counts as before, and its project is its own.
-        assert!(before.abs_diff(capacity(place)) <= 2 * MIB);
-        let c = place.volume("c");
-        if place.has_projects() {
-            assert_eq!(total(&place.directory(&c)), SIZE);
+        assert!(before.abs_diff(capacity(node)) <= 2 * MIB);
+        let c = node.volume("c");
+        if node.has_projects() {
+            assert_eq!(size_of_filesystem(&node.directory(&c)), SIZE);
         }
-        place.delete(&c).success();
-        let other = place.mounted(&b, "two");
+        node.delete(&c).success();
+        let other = node.mounted(&b, "two");
         other.unmount().success();
         points.add(1);
     }
 }
 
 /// A person is told what the record was, by what the kernel still knows.
-fn rewritten(place: &Place, points: &Points) {
-    let volume = place.volume("pv");
-    let directory = place.around(&volume);
+fn rewritten(node: &Node, points: &Points) {
+    let volume = node.volume("pv");
+    let directory = node.around(&volume);
     let text = read_record(&directory);
     set_record(&directory, "damaged");
-    let refused = place.delete(&volume);
+    let refused = node.delete(&volume);
     assert!(refused.failure().contains("is damaged"), "{refused}");
     let doctor = || {
-        let plugins = place.sandbox.plugins();
+        let plugins = node.sandbox.plugins();
         let mut doctor = Command::new(crate::executable());
         doctor.args(["doctor", "--plugin-dir"]).arg(plugins);
         String::from_utf8(doctor.output().unwrap().stdout).unwrap()
@@ -93,12 +96,12 @@ fn rewritten(place: &Place, points: &Points) {
     set_record(&directory, &text);
     assert!(!doctor().contains("setfattr"));
     points.add(2);
-    if place.has_projects() {
+    if node.has_projects() {
         // A project that is another volume's is no proposal.
-        let other = place.volume("other");
-        let taken = read_record(&place.around(&other));
+        let other = node.volume("other");
+        let taken = read_record(&node.around(&other));
         let project = taken.split(' ').nth(1).unwrap();
-        run("chattr", &["-p", project], &place.directory(&volume));
+        run("chattr", &["-p", project], &node.directory(&volume));
         set_record(&directory, "damaged");
         let told = doctor();
         assert!(
@@ -106,7 +109,7 @@ fn rewritten(place: &Place, points: &Points) {
             "{told}"
         );
         // Nor is it one for either of two whose records are damaged.
-        let other_directory = place.around(&other);
+        let other_directory = node.around(&other);
         set_record(&other_directory, "damaged");
         let told = doctor();
         let offer = format!("-v '1 {project} ");
@@ -116,60 +119,60 @@ fn rewritten(place: &Place, points: &Points) {
         );
         set_record(&other_directory, &taken);
         set_record(&directory, &text);
-        place.delete(&other).success();
+        node.delete(&other).success();
         points.add(1);
     }
-    place.delete(&volume).success();
+    node.delete(&volume).success();
 }
 
-fn cut(place: &Place, points: &Points) {
-    let volume = place.volume("pv");
-    let directory = place.directory(&volume);
-    let around = place.around(&volume);
+fn cut(node: &Node, points: &Points) {
+    let volume = node.volume("pv");
+    let directory = node.directory(&volume);
+    let around = node.around(&volume);
     let text = read_record(&around);
     let (project, _) = text.rsplit_once(' ').unwrap();
     set_record(&around, &format!("{project} {GROWN}"));
-    let pod = place.pod(&volume, "one");
+    let pod = node.pod(&volume);
     pod.mount("rw").success();
-    place.expect_limit(&volume, GROWN);
+    node.expect_limit(&volume, GROWN);
     points.add(1);
-    if !place.has_projects() {
+    if !node.has_projects() {
         pod.unmount().success();
         let lower = (8 * MIB).to_string();
         run("btrfs", &["qgroup", "limit", &lower], &directory);
         pod.mount("rw").success();
-        place.expect_limit(&volume, GROWN);
+        node.expect_limit(&volume, GROWN);
         run("btrfs", &["qgroup", "limit", &lower], &directory);
-        let told = said(&place.driver, &["gc"]);
+        let told = said(&node.driver, &["gc"]);
         assert!(told.contains("the lack of a limit of volume"), "{told}");
-        place.expect_limit(&volume, GROWN);
+        node.expect_limit(&volume, GROWN);
         points.add(2);
     }
     pod.unmount().success();
 }
 
 /// As after an error: the mounts of the pool and of pods do not show it.
-fn read_only(place: &Place, points: &Points) {
-    let volume = place.volume("pv");
-    let mounted = place.mounted(&volume, "one");
-    let disk = place.sandbox.disk();
+fn read_only(node: &Node, points: &Points) {
+    let volume = node.volume("pv");
+    let mounted = node.mounted(&volume, "one");
+    let disk = node.sandbox.disk();
     let remount = |how: &str| run("mount", &["-o", how], &disk);
     remount("remount,ro");
     remount("remount,rw,bind");
-    for pod in [&mounted, &place.pod(&volume, "two")] {
+    for pod in [&mounted, &node.pod_of(&volume, "two")] {
         let refused = pod.mount("rw").failure();
         assert!(refused.contains("takes no writes"), "{refused}");
         points.add(1);
     }
     // A person who makes an ext4 read-only ends its quotas too, an error does not.
-    if place.kind != "ext4" {
-        let reader = place.pod(&volume, "three");
+    if node.kind() != "ext4" {
+        let reader = node.pod_of(&volume, "three");
         reader.mount("ro").success();
         reader.unmount().success();
     }
     remount("remount,rw");
     mounted.mount("rw").success();
-    if place.kind == "ext4" {
+    if node.kind() == "ext4" {
         // Kernels since 6.12 do not say read-only of a file system that met an error.
         remount("remount,errors=remount-ro");
         let device = fs::metadata(&disk).unwrap().dev();
@@ -186,20 +189,20 @@ fn read_only(place: &Place, points: &Points) {
 }
 
 fn clones(points: &Points) {
-    let place = Place::new("xfs");
-    let init = place.driver.call(&["init"]).success().object().unwrap();
+    let node = Node::new(Backend::Dir("xfs"));
+    let init = node.driver.call(&["init"]).success().object().unwrap();
     assert_eq!(init["capabilities"]["selinuxRelabel"], true);
-    let all = capacity(&place);
+    let all = capacity(&node);
     let half = all / 2 / MIB * MIB;
-    let volume = PersistentVolume::provision(&place.driver, "a", "", half);
-    let pod = place.mounted(&volume, "one");
+    let volume = PersistentVolume::provision(&node.driver, "a", "", half);
+    let pod = node.mounted(&volume, "one");
     assert_eq!(write(pod.dir(), "file", 16 * MIB), "");
     for copy in 0..half / MIB / 16 - 2 {
         let mut clone = Command::new("cp");
         clone.args(["--reflink=always", "file", &format!("copy-{copy}")]);
         assert!(clone.current_dir(pod.dir()).status().unwrap().success());
     }
-    let left = capacity(&place);
+    let left = capacity(&node);
     // What the file system has for itself is in one count only.
     let own = 32 * MIB;
     assert!(left <= all - half + own, "{left} of {all} beside {half}");
@@ -208,39 +211,39 @@ fn clones(points: &Points) {
 }
 
 fn copied(points: &Points) {
-    let place = Place::new("btrfs");
-    let volume = place.volume("pv");
-    let (directory, around) = (place.directory(&volume), place.around(&volume));
-    let copy = place.volumes().join("copy");
+    let node = Node::new(Backend::Dir("btrfs"));
+    let volume = node.volume("pv");
+    let (directory, around) = (node.directory(&volume), node.around(&volume));
+    let copy = node.volumes().join("copy");
     let mut cp = Command::new("cp");
     cp.arg("-a").arg(&around).arg(&copy);
     assert!(cp.status().unwrap().success());
     run("btrfs", &["subvolume", "delete"], &directory);
     fs::remove_dir(&around).unwrap();
     fs::rename(&copy, &around).unwrap();
-    let refused = place.pod(&volume, "one").mount("rw").failure();
+    let refused = node.pod(&volume).mount("rw").failure();
     assert!(refused.contains("the volume was copied here"), "{refused}");
     let groups = run(
         "btrfs",
         &["qgroup", "show", "-r", "--raw"],
-        &place.sandbox.disk(),
+        &node.sandbox.disk(),
     );
     let around = groups.lines().find(|line| line.starts_with("0/5 "));
     assert!(around.unwrap().contains("none"), "{groups}");
     points.add(1);
     // Others are made, and it goes as every volume does.
-    place.volume("other");
-    place.delete(&volume).success();
+    node.volume("other");
+    node.delete(&volume).success();
     points.add(1);
 }
 
 fn without_openat2(points: &Points) {
-    let place = Place::new("btrfs");
+    let node = Node::new(Backend::Dir("btrfs"));
     let call = |arguments: &[&str]| {
         let output = Command::new("strace")
             .args(["-f", "-o", "/dev/null", "-e", "trace=openat2"])
             .args(["-e", "inject=openat2:error=ENOSYS"])
-            .arg(place.driver.executable())
+            .arg(node.driver.executable())
             .args(arguments)
             .output()
             .unwrap();
@@ -249,24 +252,24 @@ fn without_openat2(points: &Points) {
         points.add(1);
     };
     call(&["provision", &request("pv", SIZE)]);
-    let volume = place.volume("pv");
-    let pod = place.pod(&volume, "one");
+    let volume = node.volume("pv");
+    let pod = node.pod(&volume);
     let [callout, dir, json] = pod.mount_arguments("rw").try_into().unwrap();
     call(&[&callout, &dir, &json]);
-    place.expect_limit(&volume, SIZE);
+    node.expect_limit(&volume, SIZE);
     pod.unmount().success();
     call(&["delete", &volume.json("rw")]);
-    assert_eq!(fs::read_dir(place.volumes()).unwrap().count(), 0);
+    assert_eq!(fs::read_dir(node.volumes()).unwrap().count(), 0);
 }
 
 fn lost_count(points: &Points) {
-    let place = Place::new("btrfs");
-    let volume = place.volume("pv");
-    let pod = place.mounted(&volume, "one");
+    let node = Node::new(Backend::Dir("btrfs"));
+    let volume = node.volume("pv");
+    let pod = node.mounted(&volume, "one");
     assert_eq!(write(pod.dir(), "file", MIB), "");
     // What two subvolumes share cannot be moved to another group without counting again.
-    let shown = place.directory(&volume).display().to_string();
-    let disk = place.sandbox.disk();
+    let shown = node.directory(&volume).display().to_string();
+    let disk = node.sandbox.disk();
     run(
         "btrfs",
         &["subvolume", "snapshot", &shown],
@@ -277,7 +280,7 @@ fn lost_count(points: &Points) {
     let id = run(
         "btrfs",
         &["inspect-internal", "rootid"],
-        &place.directory(&volume),
+        &node.directory(&volume),
     );
     let group = format!("0/{}", id.trim());
     run(
@@ -287,9 +290,9 @@ fn lost_count(points: &Points) {
     );
     run("btrfs", &["filesystem", "sync"], &disk);
     for refused in [
-        place.driver.call(&["provision", &request("more", SIZE)]),
-        place.driver.call(&["capacity", "{}"]),
-        place.grow(&pod, GROWN),
+        node.driver.call(&["provision", &request("more", SIZE)]),
+        node.driver.call(&["capacity", "{}"]),
+        node.grow(&pod, GROWN),
     ] {
         assert!(
             refused.failure().contains("btrfs quota rescan"),
@@ -301,7 +304,7 @@ fn lost_count(points: &Points) {
     pod.unmount().success();
     pod.mount("rw").success();
     run("btrfs", &["quota", "rescan", "-w"], &disk);
-    place.grow(&pod, GROWN).success();
+    node.grow(&pod, GROWN).success();
     pod.unmount().success();
     points.add(1);
 }

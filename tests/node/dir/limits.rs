@@ -1,9 +1,10 @@
 //! What a limit holds back, and how it grows.
 
-use super::{
-    GROWN, MIB, Place, SIZE, eventually, length, nobody, on_each, open_to_all, run, total, write,
+use super::{GROWN, SIZE, eventually, length, nobody, on_each, open_to_all, run, write};
+use crate::{
+    by_hand::said,
+    node::{Backend, MIB, Node, size_of_filesystem},
 };
-use crate::by_hand::said;
 use flexvol_testing::{Baseline, Points, Random, Test, budget, tests};
 use std::{
     collections::BTreeMap,
@@ -26,13 +27,13 @@ pub const TESTS: &[Test] = on_each![
 tests! {
     PROJECTS:
     "dir on xfs: a pod with a user namespace of its own cannot leave its project", super::XFS
-        => |points| confined(&Place::new("xfs"), points);
+        => |points| confined(&Node::new(Backend::Dir("xfs")), points);
     "dir on ext4: a pod with a user namespace of its own cannot leave its project", super::EXT4
-        => |points| confined(&Place::new("ext4"), points);
+        => |points| confined(&Node::new(Backend::Dir("ext4")), points);
     "dir on xfs: files are limited too, and a neighbour still makes some", super::XFS
-        => |points| files(&Place::new("xfs"), points);
+        => |points| files(&Node::new(Backend::Dir("xfs")), points);
     "dir on ext4: files are limited too, and a neighbour still makes some", super::EXT4
-        => |points| files(&Place::new("ext4"), points);
+        => |points| files(&Node::new(Backend::Dir("ext4")), points);
 }
 
 /// The system calls of a growth that change something of the directory.
@@ -45,28 +46,28 @@ fn has(flag: char, dir: &Path) -> bool {
 }
 
 /// Flags that a pod with CAP_LINUX_IMMUTABLE gives its own root.
-fn flagged(place: &Place, points: &Points) {
-    let volume = place.volume("pv");
-    let pod = place.mounted(&volume, "one");
+fn flagged(node: &Node, points: &Points) {
+    let volume = node.volume("pv");
+    let pod = node.mounted(&volume, "one");
     run("chattr", &["+a"], pod.dir());
-    place.grow(&pod, SIZE + MIB).success();
+    node.grow(&pod, SIZE + MIB).success();
     assert!(has('a', pod.dir()));
     run("chattr", &["-a", "+i"], pod.dir());
-    place.grow(&pod, GROWN).success();
-    place.expect_limit(&volume, GROWN);
+    node.grow(&pod, GROWN).success();
+    node.expect_limit(&volume, GROWN);
     assert!(has('i', pod.dir()) && !has('a', pod.dir()));
     points.add(2);
 
-    let log = place.sandbox.path("calls.log");
+    let log = node.sandbox.path("calls.log");
     let traced = |to: u64, more: &[&str]| {
         let strace = ["/usr/bin/strace", "-f", "-qq", "-o", log.to_str().unwrap()];
         let strace = [&strace[..], &["-e", CHANGES], more].concat();
         let arguments = pod.expand_arguments(to, SIZE);
-        place.driver.call_through(&strace, &arguments)
+        node.driver.call_through(&strace, &arguments)
     };
     // What is put right although there are flags.
     let leave = || {
-        if place.has_projects() {
+        if node.has_projects() {
             for change in [&["-i"][..], &["-p", "0", "-P"], &["+i"]] {
                 run("chattr", change, pod.dir());
             }
@@ -99,54 +100,54 @@ fn flagged(place: &Place, points: &Points) {
         if !has('i', pod.dir()) {
             without += 1;
             // Whoever comes next gives it back, be it for another pod.
-            let other = place.pod(&volume, "two");
+            let other = node.pod_of(&volume, "two");
             other.mount("ro").success();
             assert!(has('i', pod.dir()), "{when}");
             other.unmount().success();
         }
-        place.grow(&pod, to).success();
+        node.grow(&pod, to).success();
         assert!(has('i', pod.dir()), "{when}");
         reached += 1;
     }
-    let name = format!("dir on {}: growth of an unchangeable root", place.kind);
+    let name = format!("dir on {}: growth of an unchangeable root", node.kind());
     points.report(&name, reached, all, "changes killed");
-    match place.kind {
+    match node.kind() {
         "ext4" => assert!(without > 0, "never killed without the flag"),
         "btrfs" => assert_eq!(without, 0, "there is nothing to put right"),
         // Kernels are seen that change the project below the flag.
         _ => {}
     }
     // A change that is completed forgets what one that was killed behind its last step had noted.
-    place.grow(&pod, to + MIB).success();
+    node.grow(&pod, to + MIB).success();
     run("chattr", &["-i"], pod.dir());
-    place.grow(&pod, to + 2 * MIB).success();
+    node.grow(&pod, to + 2 * MIB).success();
     assert!(!has('i', pod.dir()), "given back for ever");
     run("chattr", &["+i"], pod.dir());
     pod.unmount().success();
-    place.delete(&volume).success();
+    node.delete(&volume).success();
     points.add(2);
 }
 
 /// Metadata of Btrfs counts, and a little more may not fit than is free.
 const LEEWAY: u64 = MIB;
 
-fn full(place: &Place, points: &Points) {
-    let before = Baseline::of(&place.sandbox);
-    let [a, b] = ["a", "b"].map(|name| place.volume(name));
-    let [first, second] = [place.mounted(&a, "one"), place.mounted(&b, "two")];
+fn full(node: &Node, points: &Points) {
+    let before = Baseline::of(&node.sandbox);
+    let [a, b] = ["a", "b"].map(|name| node.volume(name));
+    let [first, second] = [node.mounted(&a, "one"), node.mounted(&b, "two")];
     assert_eq!(write(second.dir(), "file", 4 * MIB), "");
     let kept = fs::read(second.dir().join("file")).unwrap();
 
     let said = write(first.dir(), "file", 2 * SIZE);
-    assert!(said.contains(place.full()), "{said}");
+    assert!(said.contains(node.full()), "{said}");
     let length = length(&first.dir().join("file"));
     assert!((SIZE - LEEWAY..=SIZE).contains(&length), "{length}");
     points.add(1);
 
     assert_eq!(write(second.dir(), "more", 4 * MIB), "");
     assert_eq!(fs::read(second.dir().join("file")).unwrap(), kept);
-    let shown = total(first.dir());
-    match place.has_projects() {
+    let shown = size_of_filesystem(first.dir());
+    match node.has_projects() {
         true => assert_eq!(shown, SIZE),
         // Statfs of Btrfs knows no quota groups.
         false => assert!(shown > 2 * SIZE, "{shown}"),
@@ -160,10 +161,10 @@ fn full(place: &Place, points: &Points) {
     });
     for (pod, volume) in [(&first, &a), (&second, &b)] {
         pod.unmount().success();
-        place.delete(volume).success();
+        node.delete(volume).success();
         points.add(1);
     }
-    before.expect(&place.sandbox, "deleted");
+    before.expect(&node.sandbox, "deleted");
 }
 
 /// A process that ends with the test.
@@ -177,9 +178,9 @@ impl Drop for Running {
     }
 }
 
-fn growth(place: &Place, points: &Points) {
-    let volume = place.volume("pv");
-    let pod = place.mounted(&volume, "one");
+fn growth(node: &Node, points: &Points) {
+    let volume = node.volume("pv");
+    let pod = node.mounted(&volume, "one");
     // It begins where the volume is full, and goes on as soon as it is not.
     let writer = format!(
         "for try in $(seq 10000); do
@@ -188,26 +189,25 @@ fn growth(place: &Place, points: &Points) {
         SIZE + 4 * MIB
     );
     let said = write(pod.dir(), "file", 2 * SIZE);
-    assert!(said.contains(place.full()), "{said}");
+    assert!(said.contains(node.full()), "{said}");
     let mut writer = Running(nobody(&writer, pod.dir()).spawn().unwrap());
-    let grown = place.grow(&pod, GROWN).success();
+    let grown = node.grow(&pod, GROWN).success();
     assert_eq!(grown.object().unwrap()["volumenewsize"], GROWN);
     eventually("the writer to go on", || {
         writer.0.try_wait().unwrap().is_some()
     });
     points.add(1);
-    if place.has_projects() {
-        assert_eq!(total(pod.dir()), GROWN);
+    if node.has_projects() {
+        assert_eq!(size_of_filesystem(pod.dir()), GROWN);
     }
     let said = write(pod.dir(), "other", GROWN);
-    assert!(said.contains(place.full()), "{said}");
+    assert!(said.contains(node.full()), "{said}");
     let both = length(&pod.dir().join("file")) + length(&pod.dir().join("other"));
     assert!((GROWN - LEEWAY..=GROWN).contains(&both), "{both}");
     points.add(1);
     pod.unmount().success();
     // A volume that nobody has grows too, and while it is full.
-    place
-        .driver
+    node.driver
         .call(&[
             "expandvolume",
             &volume.json("rw"),
@@ -221,16 +221,16 @@ fn growth(place: &Place, points: &Points) {
     pod.unmount().success();
 }
 
-fn never_lower(place: &Place, points: &Points) {
-    let volume = place.volume("pv");
-    let pod = place.mounted(&volume, "one");
+fn never_lower(node: &Node, points: &Points) {
+    let volume = node.volume("pv");
+    let pod = node.mounted(&volume, "one");
     for (asked, has) in [
         (GROWN, GROWN),
         (GROWN, GROWN),
         (SIZE, GROWN),
         (GROWN + 1, GROWN + MIB),
     ] {
-        let call = place.grow(&pod, asked).success();
+        let call = node.grow(&pod, asked).success();
         assert_eq!(
             call.object().unwrap()["volumenewsize"],
             has,
@@ -239,37 +239,37 @@ fn never_lower(place: &Place, points: &Points) {
         points.add(1);
     }
     // More than there is: refused, and the volume is as it was.
-    let refused = place.grow(&pod, 4096 * MIB);
+    let refused = node.grow(&pod, 4096 * MIB);
     assert!(refused.failure().contains("the pool has"), "{refused}");
-    let again = place.grow(&pod, SIZE).success();
+    let again = node.grow(&pod, SIZE).success();
     assert_eq!(again.object().unwrap()["volumenewsize"], GROWN + MIB);
     pod.unmount().success();
 }
 
-fn mended(place: &Place, points: &Points) {
-    let [a, b] = ["a", "b"].map(|name| place.volume(name));
-    let pod = place.mounted(&a, "one");
-    if place.has_projects() {
+fn mended(node: &Node, points: &Points) {
+    let [a, b] = ["a", "b"].map(|name| node.volume(name));
+    let pod = node.mounted(&a, "one");
+    if node.has_projects() {
         // As a pod does that runs as root: into no project, and into a neighbour's.
-        for project in ["0", &project(place, &b)] {
+        for project in ["0", &project(node, &b)] {
             run("chattr", &["-p", project, "-P"], pod.dir());
-            assert_ne!(project_of(pod.dir()), project_of(&place.directory(&b)));
+            assert_ne!(project_of(pod.dir()), project_of(&node.directory(&b)));
             pod.unmount().success();
             pod.mount("rw").success();
-            assert_eq!(total(pod.dir()), SIZE);
+            assert_eq!(size_of_filesystem(pod.dir()), SIZE);
             points.add(1);
         }
         run("chattr", &["-p", "0", "-P"], pod.dir());
-        let told = said(&place.driver, &["gc"]);
+        let told = said(&node.driver, &["gc"]);
         assert!(told.contains("the lack of a limit of volume"), "{told}");
-        assert_eq!(total(pod.dir()), SIZE);
-        assert!(!said(&place.driver, &["gc"]).contains("limit"));
-        run("chattr", &["-p", &project(place, &b)], pod.dir());
-        place.grow(&pod, GROWN).success();
-        assert_eq!(total(pod.dir()), GROWN);
-        let neighbour = place.mounted(&b, "two");
+        assert_eq!(size_of_filesystem(pod.dir()), SIZE);
+        assert!(!said(&node.driver, &["gc"]).contains("limit"));
+        run("chattr", &["-p", &project(node, &b)], pod.dir());
+        node.grow(&pod, GROWN).success();
+        assert_eq!(size_of_filesystem(pod.dir()), GROWN);
+        let neighbour = node.mounted(&b, "two");
         assert_eq!(
-            total(neighbour.dir()),
+            size_of_filesystem(neighbour.dir()),
             SIZE,
             "a neighbour's limit was touched"
         );
@@ -281,9 +281,9 @@ fn mended(place: &Place, points: &Points) {
         pod.unmount().success();
         pod.mount("rw").success();
         assert_eq!(write(pod.dir(), "file", MIB), "");
-        let disk = place.sandbox.disk();
+        let disk = node.sandbox.disk();
         run("btrfs", &["quota", "disable"], &disk);
-        let refused = place.grow(&pod, GROWN);
+        let refused = node.grow(&pod, GROWN);
         assert!(
             refused.failure().contains("btrfs quota enable"),
             "{refused}"
@@ -298,16 +298,16 @@ fn mended(place: &Place, points: &Points) {
     pod.mount("rw").success();
     open_to_all(pod.dir());
     let said = write(pod.dir(), "file", 2 * GROWN);
-    assert!(said.contains(place.full()), "{said}");
+    assert!(said.contains(node.full()), "{said}");
     pod.unmount().success();
     for volume in [&a, &b] {
-        place.delete(volume).success();
+        node.delete(volume).success();
     }
 }
 
 /// The project that a volume was made with.
-fn project(place: &Place, volume: &flexvol_testing::PersistentVolume) -> String {
-    project_of(&place.directory(volume)).0
+fn project(node: &Node, volume: &flexvol_testing::PersistentVolume) -> String {
+    project_of(&node.directory(volume)).0
 }
 
 /// `lsattr -pd`: project, flags and path; whether what is made there belongs to it too.
@@ -318,25 +318,25 @@ fn project_of(dir: &std::path::Path) -> (String, bool) {
     (project, words.next().unwrap().contains('P'))
 }
 
-fn full_to_the_end(place: &Place, _: &Points) {
-    let before = Baseline::of(&place.sandbox);
-    let volume = place.volume("pv");
-    let pod = place.mounted(&volume, "one");
+fn full_to_the_end(node: &Node, _: &Points) {
+    let before = Baseline::of(&node.sandbox);
+    let volume = node.volume("pv");
+    let pod = node.mounted(&volume, "one");
     let said = write(pod.dir(), "file", 2 * SIZE);
-    assert!(said.contains(place.full()), "{said}");
+    assert!(said.contains(node.full()), "{said}");
     pod.unmount().success();
     let [callout, dir, json] = pod.mount_arguments("rw").try_into().unwrap();
     let json = json.replacen('{', "{\"kubernetes.io/mounterArgs.FsGroup\":\"4711\",", 1);
-    place.driver.call(&[callout, dir, json]).success();
+    node.driver.call(&[callout, dir, json]).success();
     assert_eq!(fs::metadata(pod.dir()).unwrap().gid(), 4711);
     pod.unmount().success();
-    place.delete(&volume).success();
-    before.expect(&place.sandbox, "deleted while it was full");
+    node.delete(&volume).success();
+    before.expect(&node.sandbox, "deleted while it was full");
 }
 
-fn confined(place: &Place, points: &Points) {
-    let volume = place.volume("pv");
-    let pod = place.mounted(&volume, "one");
+fn confined(node: &Node, points: &Points) {
+    let volume = node.volume("pv");
+    let pod = node.mounted(&volume, "one");
     assert_eq!(write(pod.dir(), "file", MIB), "");
     let leave = |how: &str| {
         let script = format!("{how} chattr -p 0 file");
@@ -347,20 +347,20 @@ fn confined(place: &Place, points: &Points) {
             .success()
     };
     assert!(!leave("unshare --user --map-root-user"));
-    assert_eq!(project_of(pod.dir()).0, project(place, &volume));
+    assert_eq!(project_of(pod.dir()).0, project(node, &volume));
     points.add(1);
     // Without one, its owner can: a quota is not meant against those who want out.
     assert!(leave(""));
     pod.unmount().success();
 }
 
-fn files(place: &Place, points: &Points) {
-    let [a, b] = ["a", "b"].map(|name| place.volume(name));
-    let [first, second] = [place.mounted(&a, "one"), place.mounted(&b, "two")];
+fn files(node: &Node, points: &Points) {
+    let [a, b] = ["a", "b"].map(|name| node.volume(name));
+    let [first, second] = [node.mounted(&a, "one"), node.mounted(&b, "two")];
     let make = "for i in $(seq 2000); do : >$i || { echo $i; exit; }; done";
     let output = nobody(make, first.dir()).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
-    assert!(said.contains(place.full()), "{said}");
+    assert!(said.contains(node.full()), "{said}");
     let stopped: u64 = String::from_utf8(output.stdout)
         .unwrap()
         .trim()

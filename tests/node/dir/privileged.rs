@@ -1,10 +1,11 @@
 //! What a pod with CAP_SYS_ADMIN makes of its volume.
 
 use super::{
-    GROWN, Place, SIZE,
+    GROWN, SIZE,
     damage::{RECORD, read_record},
-    on_each, total,
+    on_each,
 };
+use crate::node::{Node, size_of_filesystem};
 use flexvol_host::{VolumeId, pool::Pool};
 use flexvol_testing::{PersistentVolume, Points, Test};
 use rustix::{
@@ -27,22 +28,22 @@ fn attributes(directory: &Path) -> String {
 }
 
 /// What the driver keeps of a volume.
-fn kept(place: &Place, volume: &PersistentVolume) -> (String, String) {
-    let pool = Pool::open(&place.sandbox.pool()).unwrap();
+fn kept(node: &Node, volume: &PersistentVolume) -> (String, String) {
+    let pool = Pool::open(&node.sandbox.pool()).unwrap();
     let id = VolumeId::parse(&volume.id()).unwrap();
     let mark = pool.directory(&id).unwrap().mark().unwrap().unwrap();
-    (mark, read_record(&place.around(volume)))
+    (mark, read_record(&node.around(volume)))
 }
 
-fn forged(place: &Place, points: &Points) {
-    let [ours, theirs] = ["ours", "theirs"].map(|name| place.volume(name));
-    let pod = place.mounted(&ours, "one");
+fn forged(node: &Node, points: &Points) {
+    let [ours, theirs] = ["ours", "theirs"].map(|name| node.volume(name));
+    let pod = node.mounted(&ours, "one");
     let found = attributes(pod.dir());
     assert!(!found.contains("flexvol"), "{found}");
     points.add(1);
 
-    let before = kept(place, &ours);
-    let (mark, record) = kept(place, &theirs);
+    let before = kept(node, &ours);
+    let (mark, record) = kept(node, &theirs);
     let project = record.rsplit_once(' ').unwrap().0;
     for (name, text) in [
         (MARK, mark.as_str()),
@@ -53,13 +54,13 @@ fn forged(place: &Place, points: &Points) {
         ("trusted.flexvol.flags", "32"),
     ] {
         setxattr(pod.dir(), name, text.as_bytes(), XattrFlags::empty()).unwrap();
-        assert_eq!(kept(place, &ours), before, "{name}");
-        place.expect_limit(&ours, SIZE);
-        let grown = place.grow(&pod, SIZE).success();
+        assert_eq!(kept(node, &ours), before, "{name}");
+        node.expect_limit(&ours, SIZE);
+        let grown = node.grow(&pod, SIZE).success();
         assert_eq!(grown.object().unwrap()["volumenewsize"], SIZE, "{name}");
         pod.unmount().success();
         pod.mount("rw").success();
-        place.expect_limit(&ours, SIZE);
+        node.expect_limit(&ours, SIZE);
         removexattr(pod.dir(), name).unwrap();
         points.add(1);
     }
@@ -72,14 +73,18 @@ fn forged(place: &Place, points: &Points) {
     let text = format!("{project} {}", 2 * GROWN);
     setxattr(pod.dir(), RECORD, text.as_bytes(), XattrFlags::empty()).unwrap();
     setxattr(pod.dir(), MARK, mark.as_bytes(), XattrFlags::empty()).unwrap();
-    place.grow(&pod, GROWN).success();
-    place.expect_limit(&ours, GROWN);
+    node.grow(&pod, GROWN).success();
+    node.expect_limit(&ours, GROWN);
     pod.unmount().success();
-    place.delete(&ours).success();
-    place.expect_limit(&theirs, SIZE);
-    let neighbour = place.mounted(&theirs, "two");
-    if place.has_projects() {
-        assert_eq!(total(neighbour.dir()), SIZE, "a neighbour's limit is gone");
+    node.delete(&ours).success();
+    node.expect_limit(&theirs, SIZE);
+    let neighbour = node.mounted(&theirs, "two");
+    if node.has_projects() {
+        assert_eq!(
+            size_of_filesystem(neighbour.dir()),
+            SIZE,
+            "a neighbour's limit is gone"
+        );
     }
     neighbour.unmount().success();
     points.add(2);

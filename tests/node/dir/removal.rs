@@ -1,6 +1,7 @@
 //! Deleting what pods make of a volume.
 
-use super::{Place, SIZE, on_each, run, write};
+use super::{SIZE, on_each, run, write};
+use crate::node::{Backend, Node};
 use flexvol_testing::{Baseline, Points, Test, tests};
 use std::{
     fs::{self, File},
@@ -20,58 +21,58 @@ tests! {
         => snapshots;
 }
 
-fn full_and_deep(place: &Place, _: &Points) {
-    let before = Baseline::of(&place.sandbox);
-    let volume = place.volume("pv");
-    let pod = place.mounted(&volume, "one");
+fn full_and_deep(node: &Node, _: &Points) {
+    let before = Baseline::of(&node.sandbox);
+    let volume = node.volume("pv");
+    let pod = node.mounted(&volume, "one");
     // So many and such names that XFS needs another block for one directory more.
     for top in 0..9 {
         let name = format!("{top}-{}/b/c", "x".repeat(31));
         fs::create_dir_all(pod.dir().join(name)).unwrap();
     }
-    if !place.has_projects() {
+    if !node.has_projects() {
         run("btrfs", &["subvolume", "create"], &pod.dir().join("sub"));
     }
     let said = write(pod.dir(), "file", 2 * SIZE);
-    assert!(said.contains(place.full()), "{said}");
+    assert!(said.contains(node.full()), "{said}");
     for small in 0..64 {
         if !write(pod.dir(), &format!("small-{small}"), 4096).is_empty() {
             break;
         }
     }
     pod.unmount().success();
-    place.delete(&volume).success();
-    before.expect(&place.sandbox, "deleted while it was full");
+    node.delete(&volume).success();
+    before.expect(&node.sandbox, "deleted while it was full");
 }
 
 /// Others filled it: there is no room for another name either.
-fn full_disk(place: &Place, _: &Points) {
-    let before = Baseline::of(&place.sandbox);
-    let volume = place.volume("pv");
-    let pod = place.mounted(&volume, "one");
+fn full_disk(node: &Node, _: &Points) {
+    let before = Baseline::of(&node.sandbox);
+    let volume = node.volume("pv");
+    let pod = node.mounted(&volume, "one");
     for below in 0..200 {
         let name = format!("data/{below}-{}", "x".repeat(200));
         fs::create_dir_all(pod.dir().join(name)).unwrap();
     }
     fs::write(pod.dir().join("data/file"), "text").unwrap();
     pod.unmount().success();
-    let filler = place.sandbox.fill_disk(1 << 20);
-    let rest = place.sandbox.disk().join("rest");
+    let filler = node.sandbox.fill_disk(1 << 20);
+    let rest = node.sandbox.disk().join("rest");
     let mut file = File::create_new(&rest).unwrap();
     // To the last block.
     while file.write_all(&[0; 4096]).is_ok() && file.sync_data().is_ok() {}
     drop(file);
-    place.delete(&volume).success();
+    node.delete(&volume).success();
     fs::remove_file(filler).unwrap();
     fs::remove_file(rest).unwrap();
-    before.expect(&place.sandbox, "deleted while the disk was full");
+    before.expect(&node.sandbox, "deleted while the disk was full");
 }
 
 /// As a pod with CAP_LINUX_IMMUTABLE leaves it.
-fn unchangeable(place: &Place, points: &Points) {
-    let before = Baseline::of(&place.sandbox);
-    let volume = place.volume("pv");
-    let pod = place.mounted(&volume, "one");
+fn unchangeable(node: &Node, points: &Points) {
+    let before = Baseline::of(&node.sandbox);
+    let volume = node.volume("pv");
+    let pod = node.mounted(&volume, "one");
     fs::create_dir_all(pod.dir().join("a/b/c")).unwrap();
     for (flags, path) in [
         ("+i", "a/b/c/file"),
@@ -90,14 +91,14 @@ fn unchangeable(place: &Place, points: &Points) {
     }
     std::os::unix::fs::symlink("/dev/null", pod.dir().join("link")).unwrap_err();
     pod.unmount().success();
-    place.delete(&volume).success();
-    before.expect(&place.sandbox, "deleted with flags");
+    node.delete(&volume).success();
+    before.expect(&node.sandbox, "deleted with flags");
 }
 
 fn snapshots(points: &Points) {
-    let place = Place::new("btrfs");
-    let volume = place.volume("pv");
-    let root = place.directory(&volume);
+    let node = Node::new(Backend::Dir("btrfs"));
+    let volume = node.volume("pv");
+    let root = node.directory(&volume);
     let btrfs = |arguments: &[&str], path: &str| run("btrfs", arguments, &root.join(path));
     let make = ["subvolume", "create"];
     let set = |path: &str| {
@@ -127,7 +128,7 @@ fn snapshots(points: &Points) {
     // The volume itself, which may not be changed either.
     run("chattr", &["+i"], &root);
     set("");
-    place.delete(&volume).success();
-    assert_eq!(fs::read_dir(place.volumes()).unwrap().count(), 0);
+    node.delete(&volume).success();
+    assert_eq!(fs::read_dir(node.volumes()).unwrap().count(), 0);
     points.add(44);
 }

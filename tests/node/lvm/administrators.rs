@@ -1,6 +1,7 @@
 //! What administrators do to a group while volumes are in use and callouts change it.
 
-use super::{GROUP, GROWN, NEEDS, Node, SIZE, inventory, lvm, told};
+use super::{GROUP, GROWN, NEEDS, SIZE, inventory, lvm, told};
+use crate::node::Node;
 use flexvol_testing::{Points, disks, eventually, request, tests};
 use std::{fs, os::unix::fs::PermissionsExt, path::Path, process::Command, time::Duration};
 
@@ -15,7 +16,7 @@ const FIRST: &str = "/var/lib/flexvol/bin";
 
 fn moved(points: &Points) {
     let node = Node::linear();
-    let volume = node.provision("pv", "ext4");
+    let volume = node.volume_of("pv", "ext4");
     let (pod, content) = node.written(&volume);
     // It ends at the earliest when it looks for the first time.
     let from = told(&volume, "devices");
@@ -33,7 +34,7 @@ fn moved(points: &Points) {
     let refused = node.expand(&volume, GROWN).failure();
     assert!(refused.contains("pvmove --abort"), "{refused}");
     assert_eq!(inventory(), before);
-    let other = node.provision("other", "ext4");
+    let other = node.volume_of("other", "ext4");
     node.delete(&other).success();
     points.add(3);
     lvm(&["pvmove", "-qq", "--abort"]);
@@ -48,7 +49,7 @@ fn moved(points: &Points) {
 
 fn joined(points: &Points) {
     let node = Node::linear();
-    let volume = node.provision("pv", "ext4");
+    let volume = node.volume_of("pv", "ext4");
     let (pod, content) = node.written(&volume);
     let disk = disks()[2].to_str().unwrap().to_owned();
     let (program, armed) = (
@@ -71,7 +72,7 @@ fn joined(points: &Points) {
         assert!(!armed.exists());
         let missing = lvm(&["vgs", "--noheadings", "-o", "vg_missing_pv_count", GROUP]);
         assert_eq!(missing.trim(), "0");
-        node.delete(&node.provision("other", "ext4")).success();
+        node.delete(&node.volume_of("other", "ext4")).success();
         lvm(&["lvremove", "-qq", "-y", &format!("{GROUP}/mine")]);
         lvm(&["vgreduce", "-qq", GROUP, &disk]);
         lvm(&["pvremove", "-qq", &disk]);
@@ -79,7 +80,7 @@ fn joined(points: &Points) {
     };
     // LVM makes nothing where it misses a disk, and the next call does.
     joins(&|| drop(node.driver.call(&["provision", &request("new", SIZE)])));
-    node.provision("new", "ext4");
+    node.volume_of("new", "ext4");
     joins(&|| drop(node.expand(&volume, GROWN)));
     node.expand(&volume, GROWN).success();
     super::mounts(&pod, &content);

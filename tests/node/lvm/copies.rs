@@ -1,6 +1,7 @@
 //! Copies of a group and of its disks, which have its volumes too.
 
-use super::{GROUP, GROWN, MIB, NEEDS, Node, SIZE, fill, group, lvm, output};
+use super::{GROUP, GROWN, NEEDS, SIZE, group, lvm, output};
+use crate::node::{MIB, Node, fill};
 use flexvol_testing::{Call, Points, request, tests};
 use std::{
     fs::{self, File},
@@ -17,7 +18,7 @@ tests! {
 /// As a copy of its disks shows a group: the same tags, and another UUID.
 fn copied_group(points: &Points) {
     let node = Node::linear();
-    let volume = node.provision("pv", "ext4");
+    let volume = node.volume_of("pv", "ext4");
     let (pod, content) = node.written(&volume);
     let init = || {
         let words = ["pool", "init", "--group", GROUP];
@@ -68,7 +69,7 @@ fn copy_head(from: &Path, to: &Path) {
 fn copied_disk(points: &Points) {
     let node = Node::linear();
     let disks = flexvol_testing::disks();
-    let volume = node.provision("pv", "ext4");
+    let volume = node.volume_of("pv", "ext4");
     let pod = node.pod(&volume);
     pod.mount("rw").success();
     let content = fill(pod.dir(), "file");

@@ -1,9 +1,8 @@
 //! A group whose metadata has room for few volumes more, and volumes that are kept there after they were deleted.
 
-use super::{GROUP, MIB, NEEDS, flexvol, install, lvm};
-use flexvol_testing::{
-    Call, Driver, Outcome, PersistentVolume, Pod, Points, Sandbox, disks, json, tests,
-};
+use super::{GROUP, NEEDS, lvm};
+use crate::node::{Backend, MIB, Node};
+use flexvol_testing::{Call, Driver, Outcome, PersistentVolume, Points, disks, json, tests};
 use std::fs;
 
 tests! {
@@ -16,15 +15,6 @@ const SIZE: u64 = 16 * MIB;
 fn kept() -> usize {
     let tags = lvm(&["lvs", "--noheadings", "-o", "lv_tags", GROUP]);
     tags.matches(":deleted=").count()
-}
-
-fn pod<'a>(sandbox: &'a Sandbox, driver: &'a Driver, volume: &'a PersistentVolume) -> Pod<'a> {
-    Pod::new(
-        sandbox,
-        driver,
-        volume,
-        "0b1e55ed-0000-4000-8000-000000000001",
-    )
 }
 
 fn provision(driver: &Driver, name: &str) -> Call {
@@ -43,7 +33,13 @@ fn crowded(points: &Points) {
     let small = ["--dataalignment", "4k", "--metadatasize", "32k"];
     lvm(&[&["pvcreate", "-qq", "-y"], &small[..], &[&disk]].concat());
     lvm(&["vgcreate", "-qq", "-y", GROUP, &disk]);
-    flexvol(&["pool", "init", "--group", GROUP]);
+    let node = Node::on(
+        Backend::Lvm,
+        crate::sandbox(),
+        false,
+        "keep_deleted = \"7d\"",
+    );
+    let driver = &node.driver;
     // Nobody's volume takes a third of it, so that few of ours fill the rest.
     for tag in 0..6 {
         lvm(&[
@@ -54,8 +50,6 @@ fn crowded(points: &Points) {
             GROUP,
         ]);
     }
-    let sandbox = crate::sandbox();
-    let driver = install(&sandbox, false, "keep_deleted = \"7d\"\n");
     let archived = || {
         fs::read_dir("/etc/lvm/archive")
             .into_iter()
@@ -67,12 +61,12 @@ fn crowded(points: &Points) {
     let mut volumes = Vec::new();
     let full = loop {
         let name = format!("pv-{}", volumes.len());
-        let made = provision(&driver, &name);
+        let made = provision(driver, &name);
         if made.outcome() != Outcome::Success {
             break made.failure();
         }
         let volume = PersistentVolume::from_reply(&name, "ext4", &made);
-        pod(&sandbox, &driver, &volume).mount("rw").success();
+        node.pod(&volume).mount("rw").success();
         volumes.push(volume);
     };
     assert!(full.contains("own metadata is"), "{full}");
@@ -81,7 +75,7 @@ fn crowded(points: &Points) {
     let full = loop {
         to += 4 * MIB;
         let grown = volumes.iter().map(|volume| {
-            let arguments = pod(&sandbox, &driver, volume).expand_arguments(to, to - 4 * MIB);
+            let arguments = node.pod(volume).expand_arguments(to, to - 4 * MIB);
             driver.call(&arguments)
         });
         let mut refused = grown.filter(|call| call.outcome() != Outcome::Success);
@@ -92,26 +86,22 @@ fn crowded(points: &Points) {
     };
     assert!(full.contains("own metadata is"), "{full}");
     for volume in &volumes {
-        pod(&sandbox, &driver, volume).unmount().success();
-        driver.call(&["delete", &volume.json("rw")]).success();
+        node.pod(volume).unmount().success();
+        node.delete(volume).success();
         points.add(1);
     }
     assert_eq!(kept(), volumes.len());
-    provision(&driver, "more").failure();
+    provision(driver, "more").failure();
 
     // A fifth of the metadata has room for three.
-    let driver = install(
-        &sandbox,
-        false,
-        "keep_deleted = \"7d\"\nkeep_at_most = \"20%\"\n",
-    );
-    crate::by_hand::said(&driver, &["gc"]);
+    node.install("keep_deleted = \"7d\"\nkeep_at_most = \"20%\"");
+    crate::by_hand::said(driver, &["gc"]);
     assert!((1..=3).contains(&kept()), "{}", kept());
-    let made = provision(&driver, "more").success();
+    let made = provision(driver, "more").success();
     let volume = PersistentVolume::from_reply("more", "ext4", &made);
-    pod(&sandbox, &driver, &volume).mount("rw").success();
-    pod(&sandbox, &driver, &volume).unmount().success();
-    driver.call(&["delete", &volume.json("rw")]).success();
+    node.pod(&volume).mount("rw").success();
+    node.pod(&volume).unmount().success();
+    node.delete(&volume).success();
     assert!((1..=3).contains(&kept()), "{}", kept());
     assert_eq!(archived(), before, "copies of the metadata were left");
     points.add(2);

@@ -1,6 +1,7 @@
 //! Groups that lost a disk, for good or for a while: volumes that are whole without it go on.
 
-use super::{GROUP, GROWN, NEEDS, Node, detach, lvm, make_thin_pool, misses_a_disk, mounts, told};
+use super::{GROUP, GROWN, NEEDS, detach, lvm, make_thin_pool, misses_a_disk, mounts, told};
+use crate::node::Node;
 use flexvol_testing::{PersistentVolume, Points, disks, patience, tests};
 use std::{fs, os::unix::fs::FileExt, path::Path, thread, time::Duration};
 
@@ -48,9 +49,9 @@ fn deactivate(volume: &PersistentVolume) {
 
 fn lost(reduced: bool, points: &Points) {
     let node = Node::linear();
-    let volume = node.provision("pv", "ext4");
+    let volume = node.volume_of("pv", "ext4");
     let (pod, content) = node.written(&volume);
-    let other = node.provision("other", "ext4");
+    let other = node.volume_of("other", "ext4");
     let (of_other, in_other) = node.written(&other);
     mirror(&super::path(&volume));
     deactivate(&other);
@@ -63,7 +64,7 @@ fn lost(reduced: bool, points: &Points) {
     mounts(&of_other, &in_other);
     if reduced {
         node.expand(&other, GROWN).success();
-        node.provision("more", "ext4");
+        node.volume_of("more", "ext4");
         node.delete(&other).success();
     } else {
         misses_a_disk(&node.delete(&other));
@@ -75,7 +76,7 @@ fn lost(reduced: bool, points: &Points) {
 
 fn thin(points: &Points) {
     let node = Node::thin(1 << 30);
-    let volume = node.provision("pv", "ext4");
+    let volume = node.volume_of("pv", "ext4");
     let (pod, content) = node.written(&volume);
     // It would be lost with its disk.
     lvm(&["lvremove", "-qq", "-f", "vg0/lvol0_pmspare"]);
@@ -87,7 +88,7 @@ fn thin(points: &Points) {
     let words = ["-qq", "-y", "--removemissing", "--mirrorsonly", "--force"];
     lvm(&[&["vgreduce"], &words[..], &[GROUP]].concat());
     mounts(&pod, &content);
-    let more = node.provision("more", "ext4");
+    let more = node.volume_of("more", "ext4");
     node.expand(&volume, GROWN).success();
     deactivate(&volume);
     mounts(&pod, &content);
@@ -100,9 +101,9 @@ fn thin(points: &Points) {
 /// What LVM wrote is overwritten; the kernel goes on with the disk.
 fn unlabelled(points: &Points) {
     let node = Node::linear();
-    let volume = node.provision("pv", "ext4");
+    let volume = node.volume_of("pv", "ext4");
     let (pod, content) = node.written(&volume);
-    let linear = node.provision("linear", "ext4");
+    let linear = node.volume_of("linear", "ext4");
     let (of_linear, in_linear) = node.written(&linear);
     mirror(&super::path(&volume));
     deactivate(&linear);
@@ -126,10 +127,10 @@ fn unlabelled(points: &Points) {
 /// LVM wrote the group while the disk was away.
 fn not_restored(points: &Points) {
     let node = Node::linear();
-    let volume = node.provision("pv", "ext4");
+    let volume = node.volume_of("pv", "ext4");
     let (pod, content) = node.written(&volume);
     mirror(&super::path(&volume));
-    let [other, last] = ["other", "last"].map(|name| node.provision(name, "ext4"));
+    let [other, last] = ["other", "last"].map(|name| node.volume_of(name, "ext4"));
     let (of_other, in_other) = node.written(&other);
     let detached = detach(&disks()[1]);
     lvm(&["lvremove", "-qq", "-f", "-y", &super::path(&last)]);
@@ -160,7 +161,7 @@ fn not_restored(points: &Points) {
 }
 
 fn back(node: &Node, points: &Points) {
-    let volume = node.provision("pv", "ext4");
+    let volume = node.volume_of("pv", "ext4");
     let (pod, content) = node.written(&volume);
     let list = disks();
     let disk: &Path = list[..2].iter().find(|disk| has_data(disk)).unwrap();

@@ -1,8 +1,7 @@
 //! The documents' way from a volume group to a volume that has grown, with their own words.
 
-use super::{
-    GROUP, GROWN, MIB, NEEDS, SIZE, fill, flexvol, group, lvm, output, run, size_of_filesystem,
-};
+use super::{GROUP, GROWN, NEEDS, SIZE, flexvol, group, lvm, output, run};
+use crate::node::{MIB, fill, size_of_filesystem};
 use flexvol_testing::{Driver, PersistentVolume, Pod, Points, disks, tests};
 use std::{fs, os::unix::fs::symlink, path::Path, process::Command};
 

@@ -1,6 +1,7 @@
 //! What others do to a group, and to its devices, costs nobody's data and stops nobody else.
 
-use super::{GROUP, GROWN, MIB, NEEDS, Node, SIZE, fill, inventory, lvm, output, run, told};
+use super::{GROUP, GROWN, NEEDS, SIZE, inventory, lvm, output, run, told};
+use crate::node::{MIB, Node, fill, size_of_filesystem};
 use flexvol_testing::{Call, PersistentVolume, Points, request, tests};
 use std::{
     fs::{self, File},
@@ -23,7 +24,7 @@ tests! {
 /// Text of a group's metadata that is nobody's volume: tags.
 fn full_metadata(points: &Points) {
     let node = Node::linear();
-    let volume = node.provision("pv", "xfs");
+    let volume = node.volume_of("pv", "xfs");
     let lv = format!("{GROUP}/flexvol-{}", volume.id());
     let doctor = || {
         let plugins = node.sandbox.plugins();
@@ -49,7 +50,7 @@ fn full_metadata(points: &Points) {
         said.contains("own metadata is") && said.contains("--metadatasize 16m"),
         "{said}"
     );
-    let other = node.provision("other", "xfs");
+    let other = node.volume_of("other", "xfs");
     node.delete(&other).success();
     points.add(2);
     fill(160);
@@ -116,7 +117,7 @@ fn is_stopped() -> bool {
 /// The kernel stops all volumes of a pool with it, and none of them says so.
 fn stopped_pool(points: &Points) {
     let node = Node::thin(1000 * MIB);
-    let volume = node.provision("pv", "ext4");
+    let volume = node.volume_of("pv", "ext4");
     let pod = node.pod(&volume);
     let dir = pod.dir().to_str().unwrap().to_owned();
     let json = volume.json("rw");
@@ -146,7 +147,7 @@ fn stopped_pool(points: &Points) {
 
 fn snapshots(points: &Points) {
     let node = Node::linear();
-    let volume = node.provision("pv", "ext4");
+    let volume = node.volume_of("pv", "ext4");
     let (pod, content) = node.written(&volume);
     let path = format!("{GROUP}/flexvol-{}", volume.id());
     lvm(&[
@@ -171,7 +172,7 @@ fn snapshots(points: &Points) {
     assert!(refused.contains("snapshots"), "{refused}");
     points.add(1);
     // Also where volumes lose their devices when nobody has them mounted.
-    let idle = super::install(&node.sandbox, false, "deactivate = true\n");
+    let idle = node.install("deactivate = true\n");
     idle.call(&["unmount", pod.dir().to_str().unwrap()])
         .success();
     assert_eq!(inventory(), before, "unmounted");
@@ -183,7 +184,7 @@ fn snapshots(points: &Points) {
 /// As udev and mdadm make a RAID of a volume that reads as a member of one.
 fn held(points: &Points) {
     let node = Node::linear();
-    let volume = node.provision("pv", "ext4");
+    let volume = node.volume_of("pv", "ext4");
     let (pod, content) = node.written(&volume);
     let device = format!("/dev/{}", super::path(&volume));
     let table = format!("0 2048 linear {device} 0");
@@ -226,13 +227,13 @@ fn failing(points: &Points) {
         points.add(1);
     }
     fs::remove_file(&program).unwrap();
-    let volume = node.provision("pv", "ext4");
+    let volume = node.volume_of("pv", "ext4");
     node.delete(&volume).success();
 }
 
 fn unreadable(points: &Points) {
     let node = Node::linear();
-    let other = node.provision("other", "ext4");
+    let other = node.volume_of("other", "ext4");
     let id = told(&other, "lv_tags");
     let newer = format!("flexvol=9:handle={}:name=newer", "a".repeat(32));
     let copied = id.replace("name=other", "name=copied");
@@ -248,7 +249,7 @@ fn unreadable(points: &Points) {
         lvm(&words);
     }
     for name in ["pv", "copied"] {
-        let volume = node.provision(name, "ext4");
+        let volume = node.volume_of(name, "ext4");
         let pod = node.pod(&volume);
         pod.mount("rw").success();
         pod.unmount().success();
@@ -290,18 +291,18 @@ fn grown_blank(points: &Points) {
             SIZE.to_string(),
         ]
     };
-    let volume = node.provision("pv", "xfs");
+    let volume = node.volume_of("pv", "xfs");
     node.driver.call(&grow(&volume, GROWN)).success();
     assert!(!told(&volume, "lv_tags").contains("grown-from"));
     let pod = node.pod(&volume);
     pod.mount("rw").success();
-    assert!(super::size_of_filesystem(pod.dir()) > SIZE);
+    assert!(size_of_filesystem(pod.dir()) > SIZE);
     pod.unmount().success();
     node.delete(&volume).success();
     points.add(1);
 
     // Cut after the storage grew; its end is elsewhere than what was wiped above.
-    let volume = node.provision("pv", "xfs");
+    let volume = node.volume_of("pv", "xfs");
     let path = format!("{GROUP}/flexvol-{}", volume.id());
     let tag = format!("flexvol-grown-from={SIZE}");
     lvm(&["lvchange", "-qq", "--addtag", &tag, &path]);
@@ -318,7 +319,7 @@ fn grown_blank(points: &Points) {
     points.add(1);
 
     // By hand, so that nobody knows what is there.
-    let volume = node.provision("pv", "xfs");
+    let volume = node.volume_of("pv", "xfs");
     let path = format!("{GROUP}/flexvol-{}", volume.id());
     lvm(&[
         "lvextend",

@@ -1,9 +1,7 @@
 //! Growth from every state that a cut one leaves.
 
-use super::{
-    GROUP, GROWN, MIB, NEEDS, Node, SIZE, fill, flexvol, lvm, mapping, mappings, output, run,
-    size_of_filesystem, told,
-};
+use super::{GROUP, GROWN, NEEDS, SIZE, flexvol, lvm, mapping, mappings, output, run, told};
+use crate::node::{MIB, Node, fill, size_of_filesystem};
 use flexvol_testing::{Call, PersistentVolume, Points, Random, budget, tests};
 use std::{
     fs::{self, File},
@@ -28,7 +26,7 @@ fn extend(volume: &PersistentVolume, to: u64) {
 fn storage_first(points: &Points) {
     let node = Node::linear();
     for filesystem in ["xfs", "ext4", "btrfs"] {
-        let volume = node.provision(filesystem, filesystem);
+        let volume = node.volume_of(filesystem, filesystem);
         let pod = node.pod(&volume);
         pod.mount("rw").success();
         let content = fill(pod.dir(), "file");
@@ -83,7 +81,7 @@ impl Drop for Resumed {
 
 fn suspended(points: &Points) {
     let node = Node::linear();
-    let volume = node.provision("pv", "ext4");
+    let volume = node.volume_of("pv", "ext4");
     let pod = node.pod(&volume);
     let (dir, device) = (pod.dir().to_str().unwrap(), mapping(&volume));
     pod.mount("rw").success();
@@ -159,7 +157,7 @@ fn suspended(points: &Points) {
 /// after its metadata was committed, one that is as large as before or not.
 fn extended(points: &Points) {
     let node = Node::linear();
-    let volume = node.provision("pv", "xfs");
+    let volume = node.volume_of("pv", "xfs");
     let pod = node.pod(&volume);
     pod.mount("rw").success();
     let content = fill(pod.dir(), "file");
@@ -219,7 +217,7 @@ const BLOCKS: u64 = 8;
 /// and whoever repairs it believes the others.
 fn cut_xfs(points: &Points) {
     let node = Node::linear();
-    let volume = node.provision("pv", "xfs");
+    let volume = node.volume_of("pv", "xfs");
     let pod = node.pod(&volume);
     pod.mount("rw").success();
     node.expand(&volume, GROWN).success();

@@ -1,6 +1,7 @@
 //! Devices on a tenant's disk that say they are the group's: by UUIDs that every container reads in sysfs, or by name.
 
-use super::{GROUP, NEEDS, Node, SIZE, detach, lvm, output};
+use super::{GROUP, NEEDS, SIZE, detach, lvm, output};
+use crate::node::{Backend, Node};
 use flexvol_testing::{Points, disks, tests};
 use std::{fs, os::unix::fs::FileExt, path::Path};
 
@@ -81,7 +82,7 @@ fn pool_on(disk: &str, group: &str) {
 
 fn impersonated_pool(group: &str, has_uuids: bool, points: &Points) {
     let node = Node::thin(1 << 30);
-    let volume = node.provision("pv", "ext4");
+    let volume = node.volume_of("pv", "ext4");
     let (pod, content) = node.written(&volume);
     lvm(&["vgchange", "-qq", "-an", GROUP]);
     let mut uuids = vec![("vg_uuid", "tp0", super::told(&volume, "vg_uuid"))];
@@ -118,7 +119,7 @@ fn unlabel(disk: &Path) {
 
 fn detached(points: &Points) {
     let node = Node::linear();
-    let volume = node.provision("pv", "ext4");
+    let volume = node.volume_of("pv", "ext4");
     let (pod, content) = node.written(&volume);
     let path = super::path(&volume);
     let (_, name) = path.split_once('/').unwrap();
@@ -137,7 +138,7 @@ fn detached(points: &Points) {
 
 fn copied(points: &Points) {
     let node = Node::linear();
-    let volume = node.provision("pv", "ext4");
+    let volume = node.volume_of("pv", "ext4");
     let (pod, content) = node.written(&volume);
     let group = super::told(&volume, "vg_uuid");
     lvm(&["vgchange", "-qq", "-an", GROUP]);
@@ -153,15 +154,15 @@ fn copied(points: &Points) {
     node.expand(&volume, super::GROWN).success();
     pod.unmount().success();
     drop(theirs);
-    node.provision("other", "ext4");
+    node.volume_of("other", "ext4");
     node.delete(&volume).success();
     assert!(is_held(&list[3]));
     points.add(1);
 }
 
 fn impersonated(group: &str, fields: &[&'static str], points: &Points) {
-    let node = Node::with("deactivate = true\n");
-    let volume = node.provision("pv", "ext4");
+    let node = Node::with(Backend::Lvm, "deactivate = true\n");
+    let volume = node.volume_of("pv", "ext4");
     let (pod, content) = node.written(&volume);
     let path = super::path(&volume);
     let (_, name) = path.split_once('/').unwrap();

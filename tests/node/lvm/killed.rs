@@ -1,9 +1,8 @@
 //! Callouts killed at each ioctl that they, or the programs they start, make, or refused it:
 //! device-mapper's are among them. The repeated call succeeds, and nothing is left.
 
-use super::{
-    GROUP, GROWN, MIB, NEEDS, Node, SIZE, fill, inventory, output, size_of_filesystem, told,
-};
+use super::{GROUP, GROWN, NEEDS, SIZE, inventory, output, told};
+use crate::node::{MIB, Node, fill, size_of_filesystem};
 use flexvol_testing::{
     Call,
     Disturbance::{self, ErrorsAt, KillAt},
@@ -76,7 +75,7 @@ fn disturbed<S>(
     undo: &dyn Fn(S),
 ) {
     // The pool's directory of promised names stays.
-    let first = node.provision("first", "ext4");
+    let first = node.volume_of("first", "ext4");
     node.delete(&first).success();
     let before = inventory();
     let undo = |state| {
@@ -116,7 +115,7 @@ fn provision(node: &Node, name: &str, disturbances: &[Disturbance], points: &Poi
 }
 
 fn mount_new(node: &Node, name: &str, disturbances: &[Disturbance], points: &Points) {
-    let prepare = || node.provision("pv", "ext4");
+    let prepare = || node.volume_of("pv", "ext4");
     let check = |volume: &PersistentVolume, _: &Call| {
         fill(node.pod(volume).dir(), "file");
     };
@@ -131,7 +130,7 @@ fn mount_new(node: &Node, name: &str, disturbances: &[Disturbance], points: &Poi
 
 fn expandfs(node: &Node, name: &str, disturbances: &[Disturbance], points: &Points) {
     let prepare = || {
-        let volume = node.provision("pv", "ext4");
+        let volume = node.volume_of("pv", "ext4");
         let pod = node.pod(&volume);
         pod.mount("rw").success();
         let content = fill(pod.dir(), "file");
@@ -154,7 +153,7 @@ fn expandfs(node: &Node, name: &str, disturbances: &[Disturbance], points: &Poin
 }
 
 fn delete(node: &Node, name: &str, disturbances: &[Disturbance], points: &Points) {
-    let prepare = || node.provision("pv", "ext4");
+    let prepare = || node.volume_of("pv", "ext4");
     let arguments = |volume: &PersistentVolume| vec!["delete".to_owned(), volume.json("rw")];
     let check = |volume: &PersistentVolume, _: &Call| {
         let name = format!("{GROUP}/flexvol-{}", volume.id());

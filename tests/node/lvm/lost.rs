@@ -1,9 +1,10 @@
 //! Volumes that lost something: their end, or LVM's sight of their device.
 
 use super::{
-    GROUP, GROWN, MIB, NEEDS, Node, SIZE, fill, group, inventory, linear_over, lvm, make_thin_pool,
-    mappings, misses_a_disk, mounts, run, told,
+    GROUP, GROWN, NEEDS, SIZE, group, inventory, linear_over, lvm, make_thin_pool, mappings,
+    misses_a_disk, mounts, run, told,
 };
+use crate::node::{Backend, MIB, Node, fill, size_of_filesystem};
 use flexvol_testing::{PersistentVolume, Pod, Points, disks, request, tests};
 use std::fs;
 
@@ -21,7 +22,7 @@ tests! {
 fn cut(points: &Points) {
     const CUT: u64 = 200 * MIB;
     let node = Node::linear();
-    let volume = node.provision("pv", "xfs");
+    let volume = node.volume_of("pv", "xfs");
     let (pod, content) = node.written(&volume);
     let path = super::path(&volume);
     lvm(&[
@@ -66,14 +67,14 @@ fn cut(points: &Points) {
     assert_eq!(mappings().len(), 0, "left as it was found");
     pod.mount("rw").success();
     assert!(fs::read(pod.dir().join("file")).unwrap() == content);
-    assert!(super::size_of_filesystem(pod.dir()) > SIZE);
+    assert!(size_of_filesystem(pod.dir()) > SIZE);
     points.add(2);
 }
 
 /// A backup of the metadata of before a growth was restored under a pod.
 fn forgotten(points: &Points) {
     let node = Node::linear();
-    let volume = node.provision("pv", "xfs");
+    let volume = node.volume_of("pv", "xfs");
     let pod = node.pod(&volume);
     pod.mount("rw").success();
     let backup = node.sandbox.path("backup");
@@ -103,7 +104,7 @@ fn forgotten(points: &Points) {
     }
     // The pod has all of its data.
     assert_eq!(size_of_device(), GROWN);
-    assert!(super::size_of_filesystem(pod.dir()) > SIZE);
+    assert!(size_of_filesystem(pod.dir()) > SIZE);
     assert!(fs::read(pod.dir().join("file")).unwrap() == content);
     lvm(&[
         "lvextend",
@@ -138,8 +139,8 @@ fn late_beside_a_thin_pool(points: &Points) {
     let first = disks()[0].to_str().unwrap().to_owned();
     let words = ["-L", "800m", "--poolmetadataspare", "n", "-n", "tp0"];
     make_thin_pool(&[&words[..], &[GROUP, &first]].concat());
-    let node = Node::on("thin_pool = \"tp0\"\n", &["--thin-pool", "tp0"], false);
-    let volume = node.provision("pv", "ext4");
+    let node = Node::on(Backend::ThinLvm, crate::sandbox(), false, "");
+    let volume = node.volume_of("pv", "ext4");
     let (pod, content) = node.written(&volume);
     run("dmsetup", &["remove", "late"]);
     for refused in [
@@ -162,10 +163,15 @@ fn late_beside_a_thin_pool(points: &Points) {
 /// LVM writes to the other disks that one is missing, and does not take it back by itself then.
 fn late(points: &Points) {
     group_with_a_late_disk();
-    let node = Node::on("keep_deleted = \"1h\"\n", &[], false);
-    let on_first = node.provision("first", "ext4");
+    let node = Node::on(
+        Backend::Lvm,
+        crate::sandbox(),
+        false,
+        "keep_deleted = \"1h\"\n",
+    );
+    let on_first = node.volume_of("first", "ext4");
     let (first, content) = node.written(&on_first);
-    let blank = node.provision("blank", "ext4");
+    let blank = node.volume_of("blank", "ext4");
     let on_both = PersistentVolume::provision(&node.driver, "both", "ext4", 1900 * MIB);
     let (both, _) = node.written(&on_both);
     // Its storage has grown, and its file system has not.
@@ -206,7 +212,7 @@ fn late(points: &Points) {
 fn unseen(points: &Points) {
     const CONTROL: &str = "/dev/mapper/control";
     let node = Node::linear();
-    let volume = node.provision("pv", "xfs");
+    let volume = node.volume_of("pv", "xfs");
     let before = inventory();
     // LVM makes the node again where it is another one, but for one that is mounted.
     run("mount", &["--bind", "/dev/null", CONTROL]);

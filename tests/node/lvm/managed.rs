@@ -1,8 +1,7 @@
 //! What people do to volume groups: making them pools, and asking what they lack and what they have.
 
-use super::{
-    GROUP, MIB, NEEDS, SIZE, flexvol, group, install, inventory, lvm, output, run, thin_pool,
-};
+use super::{GROUP, NEEDS, SIZE, flexvol, group, inventory, lvm, output, run, thin_pool};
+use crate::node::{Backend, MIB};
 use flexvol_testing::{Hidden, PersistentVolume, Points, Sandbox, disks, json, request, tests};
 use std::{fs, path::Path};
 
@@ -50,7 +49,7 @@ fn says(sandbox: &Sandbox, words: &[&str]) {
 
 fn explained(points: &Points) {
     let sandbox = crate::sandbox();
-    let driver = install(&sandbox, false, "");
+    let driver = Backend::Lvm.install(&sandbox, "lvm", false, "");
     let provision = || driver.call(&["provision", &request("pv", SIZE)]);
     {
         let _hidden = Hidden::tools(&["lvm"]);
@@ -113,7 +112,7 @@ fn explained(points: &Points) {
     points.add(1);
 
     thin_pool("400M");
-    let thin = install(&sandbox, false, "thin_pool = \"tp0\"\n");
+    let thin = Backend::ThinLvm.install(&sandbox, "lvm", false, "");
     says(&sandbox, &["not a pool of flexvol", "--thin-pool tp0"]);
     flexvol(&["pool", "init", "--group", GROUP, "--thin-pool", "tp0"]);
     let path = format!("{GROUP}/tp0");
@@ -170,7 +169,7 @@ fn capacity(points: &Points) {
     let sandbox = crate::sandbox();
     for (stripes, reserve) in [(1, "0%"), (2, "0%"), (2, "10%"), (3, "0%")] {
         let more = format!("stripes = {stripes}\nreserve = \"{reserve}\"\n");
-        let driver = install(&sandbox, false, &more);
+        let driver = Backend::Lvm.install(&sandbox, "lvm", false, &more);
         let capacity = || {
             let call = driver.call(&["capacity", &json([])]).success();
             call.object().unwrap()["capacity"].as_u64().unwrap()

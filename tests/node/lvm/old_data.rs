@@ -1,6 +1,7 @@
 //! Logical volumes in which something is already: it is wiped, begun again, or taken over with its data.
 
-use super::{GROUP, GROWN, MIB, NEEDS, Node, SIZE, fill, flexvol, lvm, output, run, thin_pool};
+use super::{GROUP, GROWN, NEEDS, SIZE, flexvol, lvm, output, run, thin_pool};
+use crate::node::{MIB, Node, fill, size_of_filesystem};
 use flexvol_testing::{PersistentVolume, Pod, Points, json, tests, volume_id};
 use std::{
     fs::{self, File},
@@ -32,7 +33,7 @@ fn old_data(points: &Points) {
     run("mkfs.ext4", &["-q", "-F", "-b", "4096", &old]);
     lvm(&["lvremove", "-qq", "-y", &format!("{GROUP}/old")]);
     for filesystem in ["xfs", "ext4", "btrfs"] {
-        let volume = node.provision(filesystem, filesystem);
+        let volume = node.volume_of(filesystem, filesystem);
         let pod = node.pod(&volume);
         pod.mount("rw").success();
         assert!(
@@ -47,7 +48,7 @@ fn old_data(points: &Points) {
         points.add(1);
     }
 
-    let volume = node.provision("pv", "xfs");
+    let volume = node.volume_of("pv", "xfs");
     let path = format!("/dev/{GROUP}/flexvol-{}", volume.id());
     let somebodys = b"somebody's data";
     let write = |data: &[u8], at| {
@@ -71,7 +72,7 @@ fn old_data(points: &Points) {
 
 fn unfinished(points: &Points) {
     let node = Node::linear();
-    let first = node.provision("first", "ext4");
+    let first = node.volume_of("first", "ext4");
     let pool = fs::read_dir("/run/flexvol/names")
         .unwrap()
         .next()
@@ -107,7 +108,7 @@ fn unfinished(points: &Points) {
         make(&handle, size);
         symlink(&handle, pool.join(name)).unwrap();
         assert!(!flexvol(&["list", "--config", &config]).contains(name));
-        let volume = node.provision(name, "ext4");
+        let volume = node.volume_of(name, "ext4");
         assert_eq!(volume.handle(), handle);
         assert_eq!(super::told(&volume, "lv_size"), SIZE.to_string());
         let pod = node.pod(&volume);
@@ -217,7 +218,7 @@ fn adopted(points: &Points) {
     let pod = Pod::new(&node.sandbox, &node.driver, &volume, "uid");
     pod.mount("rw").success();
     assert!(fs::read(pod.dir().join("file")).unwrap() == content);
-    assert!(super::size_of_filesystem(pod.dir()) > GROWN - 64 * MIB);
+    assert!(size_of_filesystem(pod.dir()) > GROWN - 64 * MIB);
     pod.unmount().success();
     node.delete(&volume).success();
     points.add(3);

@@ -1,6 +1,7 @@
 //! A handle is as good as a key: neither devices nor the words of LVM's command line tell it.
 
-use super::{GROUP, GROWN, NEEDS, Node, lvm};
+use super::{GROUP, GROWN, NEEDS, lvm};
+use crate::node::{Backend, Node};
 use crate::readable::expect_no_handle;
 use flexvol_testing::{Points, tests};
 use std::{
@@ -32,14 +33,14 @@ fn command_lines(with: &str, until: &AtomicBool) -> BTreeSet<String> {
 }
 
 fn hidden(points: &Points) {
-    let node = Node::with("namespaces = \"any\"\n");
+    let node = Node::with(Backend::Lvm, "namespaces = \"any\"\n");
     let key = lvm(&["vgs", "--noheadings", "-o", "vg_tags", GROUP]);
     let key = key.trim().split(':').find_map(|it| it.strip_prefix("key="));
     let key = key.expect("a key in the pool's tag").to_owned();
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
         let watching = scope.spawn(|| command_lines(" --config ", &done));
-        let volume = node.provision("pv", "ext4");
+        let volume = node.volume_of("pv", "ext4");
         let pod = node.pod(&volume);
         pod.mount("rw").success();
         expect_no_handle(node.sandbox.root(), &volume);
@@ -47,7 +48,7 @@ fn hidden(points: &Points) {
         pod.unmount().success();
         // Not in /run: found by what LVM keeps.
         fs::remove_dir_all("/run/flexvol/names").unwrap();
-        assert_eq!(node.provision("pv", "ext4").handle(), volume.handle());
+        assert_eq!(node.volume_of("pv", "ext4").handle(), volume.handle());
         node.delete(&volume).success();
         done.store(true, Ordering::Relaxed);
         let seen = watching.join().unwrap();

@@ -1,6 +1,7 @@
 //! What an administrator may say in lvm.conf about the looks of reports.
 
-use super::{GROWN, NEEDS, Node, inventory};
+use super::{GROWN, NEEDS, inventory};
+use crate::node::Node;
 use flexvol_testing::{Outcome, Points, json, tests};
 use std::fs;
 
@@ -28,7 +29,7 @@ const FORMS: [&str; 13] = [
 
 fn forms(points: &Points) {
     let node = Node::linear();
-    let volume = node.provision("before", "ext4");
+    let volume = node.volume_of("before", "ext4");
     let capacity = |form: &str| {
         let call = node.driver.call(&["capacity", &json([])]);
         assert!(call.outcome() == Outcome::Success, "{form}: {call}");

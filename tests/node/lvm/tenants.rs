@@ -1,6 +1,7 @@
 //! Disks of the node that others write as they like: raw disks of pods and of virtual machines.
 
-use super::{GROUP, NEEDS, Node, SIZE, detach, flexvol, lvm, output};
+use super::{GROUP, NEEDS, SIZE, detach, flexvol, lvm, output};
+use crate::node::Node;
 use flexvol_testing::{PersistentVolume, Points, disks, request, tests};
 use std::{
     fs,
@@ -43,7 +44,7 @@ fn pretended(points: &Points) {
     let made = node.driver.call_where(kept, &words).success();
     let first = PersistentVolume::from_reply(volumes[0], "ext4", &made);
     assert!(!record.exists());
-    let second = node.provision(volumes[1], "ext4");
+    let second = node.volume_of(volumes[1], "ext4");
     assert_eq!(fs::read(record).unwrap(), remembered);
     fs::remove_file(record).unwrap();
     let (pod, content) = node.written(&first);
@@ -61,7 +62,7 @@ fn pretended(points: &Points) {
     node.expand(&first, super::GROWN).success();
     assert!(fs::read(pod.dir().join("file")).unwrap() == content);
     pod.unmount().success();
-    let third = node.provision(volumes[2], "ext4");
+    let third = node.volume_of(volumes[2], "ext4");
     let config = node.configuration();
     assert!(flexvol(&["list", "--config", &config]).contains(volumes[1]));
     flexvol(&["pool", "init", "--group", GROUP]);
@@ -75,7 +76,7 @@ fn pretended(points: &Points) {
 
 fn taken_over(points: &Points) {
     let node = Node::linear();
-    let volume = node.provision("pv", "ext4");
+    let volume = node.volume_of("pv", "ext4");
     let (pod, _) = node.written(&volume);
     lvm(&["vgchange", "-qq", "-an", GROUP]);
     let list = disks();
@@ -127,13 +128,13 @@ fn taken_over(points: &Points) {
     flexvol(&[&init[..], &["--replace"]].concat());
     assert_ne!(fs::read_to_string(record).unwrap(), remembered);
     node.driver.call(&["capacity", "{}"]).success();
-    node.provision("other", "ext4");
+    node.volume_of("other", "ext4");
     points.add(2);
 }
 
 fn same_name(points: &Points) {
     let node = Node::linear();
-    let volume = node.provision("pv", "ext4");
+    let volume = node.volume_of("pv", "ext4");
     let (pod, content) = node.written(&volume);
     lvm(&["vgchange", "-qq", "-an", GROUP]);
     let disk = disks()[3].to_str().unwrap().to_owned();
@@ -142,7 +143,7 @@ fn same_name(points: &Points) {
     assert!(fs::read(pod.dir().join("file")).unwrap() == content);
     node.expand(&volume, super::GROWN).success();
     pod.unmount().success();
-    let other = node.provision("other", "ext4");
+    let other = node.volume_of("other", "ext4");
     for volume in [&other, &volume] {
         node.delete(volume).success();
     }
@@ -153,7 +154,7 @@ fn same_name(points: &Points) {
 
 fn forged(points: &Points) {
     let node = Node::linear();
-    let volume = node.provision("pv", "ext4");
+    let volume = node.volume_of("pv", "ext4");
     let (pod, content) = node.written(&volume);
     lvm(&["vgchange", "-qq", "-an", GROUP]);
     let tag = lvm(&["vgs", "--noheadings", "-o", "vg_tags", GROUP]);

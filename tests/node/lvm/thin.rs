@@ -1,6 +1,7 @@
 //! Thin pools: what they promise, and what happens when they are full.
 
-use super::{GROUP, MIB, NEEDS, Node, SIZE, fill, flexvol, inventory, lvm};
+use super::{GROUP, NEEDS, SIZE, flexvol, inventory, lvm};
+use crate::node::{MIB, Node, fill};
 use flexvol_testing::{Outcome, PersistentVolume, Points, json, request, tests};
 use std::{
     fs::File,
@@ -20,11 +21,7 @@ tests! {
 fn inactive(points: &Points) {
     let node = Node::thin(400 * MIB);
     let path = format!("{GROUP}/tp0");
-    let driver = super::install(
-        &node.sandbox,
-        false,
-        "thin_pool = \"tp0\"\novercommit = true\n",
-    );
+    let driver = node.install("overcommit = true");
     let capacity = || {
         let call = driver.call(&["capacity", &json([])]).success();
         call.object().unwrap()["capacity"].as_u64().unwrap()
@@ -70,7 +67,7 @@ fn promises(points: &Points) {
     let node = Node::thin(800 * MIB);
     // 5 % of it stay free.
     assert_eq!(capacity(&node), 760 * MIB);
-    let volume = node.provision("pv", "ext4");
+    let volume = node.volume_of("pv", "ext4");
     assert_eq!(capacity(&node), 440 * MIB);
     let before = inventory();
     let more = node
@@ -96,11 +93,7 @@ fn promises(points: &Points) {
     points.add(5);
 
     // Somebody who says so gets more than there is.
-    let driver = super::install(
-        &node.sandbox,
-        false,
-        "thin_pool = \"tp0\"\novercommit = true\n",
-    );
+    let driver = node.install("overcommit = true");
     let more = driver
         .call(&["provision", &request("more", 700 * MIB)])
         .success();
@@ -126,7 +119,7 @@ fn full(points: &Points) {
         );
         String::from_utf8(output.stdout).unwrap()
     };
-    let volume = node.provision("pv", "ext4");
+    let volume = node.volume_of("pv", "ext4");
     let pod = node.pod(&volume);
     pod.mount("rw").success();
     let synced = fill(pod.dir(), "synced");

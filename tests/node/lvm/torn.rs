@@ -1,6 +1,7 @@
 //! What a power cut may leave of a group's metadata, and how a person has the group back.
 
-use super::{GROUP, GROWN, NEEDS, Node, SIZE, lvm, run};
+use super::{GROUP, GROWN, NEEDS, SIZE, lvm, run};
+use crate::node::Node;
 use flexvol_testing::{Points, disks, request, tests};
 use std::{
     fs::{self, File},
@@ -15,7 +16,7 @@ tests! {
 
 fn torn(points: &Points) {
     let node = Node::linear();
-    let volume = node.provision("pv", "ext4");
+    let volume = node.volume_of("pv", "ext4");
     let (pod, content) = node.written(&volume);
     lvm(&["vgchange", "-qq", "-an", GROUP]);
     // Nobody was told of the last change, and it was cut between the text and what points to it.
@@ -60,7 +61,7 @@ fn torn(points: &Points) {
     node.expand(&volume, GROWN).success();
     pod.unmount().success();
     for name in ["pv", "other"] {
-        let volume = node.provision(name, "ext4");
+        let volume = node.volume_of(name, "ext4");
         node.delete(&volume).success();
     }
     points.add(1);

@@ -1,7 +1,8 @@
 //! LVM commits and does not flush. A call that is killed before it flushed leaves that to the next one,
 //! which finds everything done.
 
-use super::{NEEDS, Node, SIZE, group, output, run};
+use super::{NEEDS, SIZE, group, output, run};
+use crate::node::{Backend, Node};
 use flexvol_testing::{Call, Outcome, PersistentVolume, Points, disks, request, tests};
 use std::{
     fs,
@@ -56,8 +57,8 @@ impl Slow {
 fn silent(points: &Points) {
     let slow = Slow::over(&disks()[2]);
     group(super::GROUP, &[disks()[0].clone(), Slow::PATH.into()]);
-    let node = Node::on("", &[], false);
-    let volume = node.provision("pv", "ext4");
+    let node = Node::on(Backend::Lvm, crate::sandbox(), false, "");
+    let volume = node.volume_of("pv", "ext4");
     slow.answers_after(600);
     let started = Instant::now();
     let refused = node.delete(&volume).failure();

@@ -1,33 +1,33 @@
 //! Many callouts at once, while the driver is exchanged under them: some order of them explains every
 //! answer, no state is illegal, and in the end nothing is left.
 
+mod at_rest;
 mod model;
-mod place;
 
-use crate::{dir, lvm};
+use crate::{
+    lvm,
+    node::{Backend, Node, stories},
+};
 use flexvol_testing::{
-    Call, Driver, Need, Outcome, PersistentVolume, Pod, Points, Progress, Random, below, budget,
-    patience, request, tests,
+    Call, Outcome, PersistentVolume, Points, Progress, Random, below, budget, disks, patience,
+    request, tests,
 };
 use model::{Answered, Asked, PODS, State, explain};
-use place::{Backend, Place};
 use std::{
     collections::BTreeMap,
     thread,
     time::{Duration, Instant},
 };
 
-const NEEDS: &[Need] = &[Need::Root, Need::Tool("mkfs.xfs", "xfsprogs")];
+stories! {
+    STORIES:
+    "64 callouts at once on 20 volumes have an order that explains every answer", [loop btrfs xfs]
+        => |backend, points| storm(backend, HERE, points);
+    "24 callouts, 8 at once, on 6 volumes have an order that explains every answer", [lvm]
+        => |backend, points| storm(backend, IN_LVM, points);
+}
 
 tests! {
-    "64 callouts at once on 20 volumes have an order that explains every answer", NEEDS
-        => |points| storm("storm", Backend::Loop, HERE, points);
-    "dir on btrfs: 64 callouts at once on 20 volumes have an order that explains every answer", dir::BTRFS
-        => |points| storm("storm, dir on btrfs", Backend::Dir("btrfs"), HERE, points);
-    "dir on xfs: 64 callouts at once on 20 volumes have an order that explains every answer", dir::XFS
-        => |points| storm("storm, dir on xfs", Backend::Dir("xfs"), HERE, points);
-    "lvm: 24 callouts, 8 at once, on 6 volumes have an order that explains every answer", lvm::NEEDS
-        => |points| storm("storm, lvm", Backend::Lvm, LVM, points);
     "a history that cannot have been is refused" => |_| model::refuses_contradictions();
 }
 
@@ -47,7 +47,7 @@ const HERE: Scale = Scale {
 };
 
 /// In the virtual machine `lvm` takes twenty times as long, and waits for its locks as long as ever.
-const LVM: Scale = Scale {
+const IN_LVM: Scale = Scale {
     volumes: 6,
     callouts: 24,
     at_once: 8,
@@ -63,26 +63,27 @@ const UIDS: [&str; PODS] = [
 /// The driver is exchanged so often while a storm lasts.
 const UPGRADES: usize = 4;
 
-fn storm(name: &str, backend: Backend, scale: Scale, points: &Points) {
+fn storm(backend: Backend, scale: Scale, points: &Points) {
+    let name = &format!("storm, {backend:?}");
     let started = Instant::now();
-    let place = Place::new(backend);
-    let driver = place.install();
+    if backend.is_lvm() {
+        lvm::group(lvm::GROUP, &disks());
+    }
+    // For six gigabytes of volumes and little more: what a hundred storms write into it stays in memory.
+    let node = Node::on(backend, backend.sandbox(8 << 10), false, "");
     // A group's directory of promised names stays.
-    let first = PersistentVolume::provision(&driver, "first", place.filesystem(), SIZE);
-    driver.call(&["delete", &first.json("rw")]).success();
-    let (before, of_lvm) = place.inventory();
+    node.delete(&provision(&node, "first")).success();
+    let before = node.inventory().without_promises();
     let all = usize::try_from(SEEDS).unwrap();
     let (mut seeds, mut progress) = (0, Progress::default());
     while seeds < SEEDS && (seeds == 0 || budget().allows(started)) {
         let seed = budget().seed.wrapping_add(seeds);
-        let filesystem = place.filesystem();
         let volumes: Vec<_> = (0..scale.volumes)
-            .map(|n| PersistentVolume::provision(&driver, &format!("pv{n}"), filesystem, SIZE))
+            .map(|n| provision(&node, &format!("pv{n}")))
             .collect();
-        batch(&place, scale, &driver, &volumes, seed);
-        close(&place, &driver, &volumes);
-        before.expect(&place.sandbox, &format!("after seed {seed}"));
-        assert_eq!(place.inventory().1, of_lvm, "after seed {seed}");
+        batch(&node, scale, &volumes, seed);
+        close(&node, &volumes);
+        node.expect(&before, &format!("after seed {seed}"));
         seeds += 1;
         progress.tell(name, seeds, all);
     }
@@ -95,6 +96,18 @@ fn storm(name: &str, backend: Backend, scale: Scale, points: &Points) {
         "storms of {callouts} callouts, {at_once} at once, on {volumes} volumes, the driver exchanged {UPGRADES} times in each"
     );
     points.report(name, seeds, all, &what);
+}
+
+/// What volumes are formatted with.
+fn filesystem(node: &Node) -> &'static str {
+    match node.backend.is_directory() {
+        true => "",
+        false => "xfs",
+    }
+}
+
+fn provision(node: &Node, name: &str) -> PersistentVolume {
+    PersistentVolume::provision(&node.driver, name, filesystem(node), SIZE)
 }
 
 /// One callout of the storm, chosen by the seed before anything runs.
@@ -142,19 +155,19 @@ fn newer(volumes: &[PersistentVolume]) -> &[PersistentVolume] {
     &volumes[volumes.len() - 2..]
 }
 
-fn batch(place: &Place, scale: Scale, driver: &Driver, volumes: &[PersistentVolume], seed: u64) {
+fn batch(node: &Node, scale: Scale, volumes: &[PersistentVolume], seed: u64) {
     let mut random = Random::new(seed);
     let choices: Vec<_> = (0..scale.callouts)
         .map(|_| (random.below(volumes.len()), choose(&mut random)))
         .collect();
     let old: Vec<_> = newer(volumes)
         .iter()
-        .map(|volume| place.mark(volume, |mark| mark.replacen("=1:", "=2:", 1)))
+        .map(|volume| node.mark(volume, |mark| mark.replacen("=1:", "=2:", 1)))
         .collect();
     let calls: Vec<Made<'_>> = thread::scope(|scope| {
         scope.spawn(|| {
             for _ in 0..UPGRADES {
-                drop(place.install());
+                drop(node.install(""));
                 thread::sleep(Duration::from_millis(50));
             }
         });
@@ -164,7 +177,7 @@ fn batch(place: &Place, scale: Scale, driver: &Driver, volumes: &[PersistentVolu
             scope.spawn(move || -> Vec<_> {
                 let calls = choices.map(|(volume, choice)| {
                     let began = Instant::now();
-                    let call = act(place, driver, &volumes[*volume], choice);
+                    let call = act(node, &volumes[*volume], choice);
                     Made {
                         volume: *volume,
                         choice,
@@ -212,7 +225,7 @@ fn batch(place: &Place, scale: Scale, driver: &Driver, volumes: &[PersistentVolu
             });
         }
     }
-    let sizes = place.sizes(driver);
+    let sizes = node.sizes();
     let refused = volumes.len() - newer(volumes).len();
     for (volume, history) in histories {
         let pv = &volumes[volume];
@@ -222,7 +235,7 @@ fn batch(place: &Place, scale: Scale, driver: &Driver, volumes: &[PersistentVolu
         }
         let from = State {
             mebibytes: SIZE >> 20,
-            formatted: place.filesystem().is_empty(),
+            formatted: filesystem(node).is_empty(),
             ..State::default()
         };
         let ends = explain(from, &history);
@@ -241,7 +254,7 @@ fn batch(place: &Place, scale: Scale, driver: &Driver, volumes: &[PersistentVolu
             pv.name,
             told()
         );
-        let is = state(place, pv, &sizes);
+        let is = state(node, pv, &sizes);
         let fits = ends.iter().any(|end| agrees(end, &is));
         assert!(
             fits,
@@ -252,9 +265,9 @@ fn batch(place: &Place, scale: Scale, driver: &Driver, volumes: &[PersistentVolu
         );
     }
     for (volume, old) in newer(volumes).iter().zip(old) {
-        place.mark(volume, |_| old);
+        node.mark(volume, |_| old);
     }
-    legal(place, volumes, seed);
+    legal(node, volumes, seed);
 }
 
 /// What a volume of the storm was asked, in the words of the model.
@@ -292,13 +305,13 @@ fn expect_refused(history: &[Answered], seed: u64) {
 }
 
 /// What is to be seen of a volume at rest; whether it was formatted is not.
-fn state(place: &Place, volume: &PersistentVolume, sizes: &BTreeMap<String, u64>) -> State {
+fn state(node: &Node, volume: &PersistentVolume, sizes: &BTreeMap<String, u64>) -> State {
     let size = sizes.get(&volume.id());
-    let mounts = below(&place.sandbox.kubelet_root());
+    let mounts = below(&node.sandbox.kubelet_root());
     State {
         gone: size.is_none(),
         formatted: false,
-        mebibytes: size.copied().unwrap_or_default(),
+        mebibytes: size.copied().unwrap_or_default() >> 20,
         mounts: UIDS.map(|uid| {
             let of_pod = |mount: &&flexvol_testing::Mounted| {
                 let path = mount.point.to_string_lossy();
@@ -313,8 +326,9 @@ fn agrees(end: &State, is: &State) -> bool {
     end.gone == is.gone && end.mounts == is.mounts && (end.gone || end.mebibytes == is.mebibytes)
 }
 
-fn act(place: &Place, driver: &Driver, volume: &PersistentVolume, choice: &Choice) -> Call {
-    let pod = |pod: usize| Pod::new(&place.sandbox, driver, volume, UIDS[pod]);
+fn act(node: &Node, volume: &PersistentVolume, choice: &Choice) -> Call {
+    let driver = &node.driver;
+    let pod = |pod: usize| node.pod_of(volume, UIDS[pod]);
     match *choice {
         Choice::Provision => driver.call(&["provision", &request(&volume.name, SIZE)]),
         Choice::Mount { pod: n, mode } => driver.call(&pod(n).mount_arguments(mode)),
@@ -326,16 +340,16 @@ fn act(place: &Place, driver: &Driver, volume: &PersistentVolume, choice: &Choic
         Choice::Capacity => driver.call(&["capacity", "{}"]),
         Choice::NotOurs => driver.call(&[
             "unmount",
-            place.sandbox.path("nothing-here").to_str().unwrap(),
+            node.sandbox.path("nothing-here").to_str().unwrap(),
         ]),
     }
 }
 
 /// At rest: each directory is mounted once, and all mounts of one volume are of one device.
-fn legal(place: &Place, volumes: &[PersistentVolume], seed: u64) {
+fn legal(node: &Node, volumes: &[PersistentVolume], seed: u64) {
     let mut points = BTreeMap::new();
     let mut devices: BTreeMap<String, String> = BTreeMap::new();
-    for mount in below(&place.sandbox.kubelet_root()) {
+    for mount in below(&node.sandbox.kubelet_root()) {
         let name = mount
             .point
             .file_name()
@@ -354,28 +368,26 @@ fn legal(place: &Place, volumes: &[PersistentVolume], seed: u64) {
             "seed {seed}: one volume, two devices: {mount:?}"
         );
     }
-    place.expect_legal(devices.len(), seed);
+    node.expect_legal(devices.len(), seed);
 }
 
 /// Every volume that is left goes as a caller would have it go.
-fn close(place: &Place, driver: &Driver, volumes: &[PersistentVolume]) {
+fn close(node: &Node, volumes: &[PersistentVolume]) {
     for volume in volumes {
         for uid in UIDS {
-            let pod = Pod::new(&place.sandbox, driver, volume, uid);
-            pod.unmount().success();
+            node.pod_of(volume, uid).unmount().success();
         }
-        driver.call(&["delete", &volume.json("rw")]).success();
+        node.delete(volume).success();
     }
-    if place.sizes(driver).is_empty() {
+    if node.sizes().is_empty() {
         return;
     }
     // A storm may have deleted a volume and then provisioned one of its name again.
     for volume in volumes {
-        let again = driver
-            .call(&["provision", &request(&volume.name, SIZE)])
-            .success();
-        let again = PersistentVolume::from_reply(&volume.name, place.filesystem(), &again);
-        driver.call(&["delete", &again.json("rw")]).success();
+        let again = request(&volume.name, SIZE);
+        let again = node.driver.call(&["provision", &again]).success();
+        let again = PersistentVolume::from_reply(&volume.name, filesystem(node), &again);
+        node.delete(&again).success();
     }
-    assert_eq!(place.sizes(driver), BTreeMap::new());
+    assert_eq!(node.sizes(), BTreeMap::new());
 }

@@ -1,13 +1,14 @@
 //! Deleting: who keeps a volume from it, how far it reaches, and what is left of one that was killed.
 
-use super::{Place, ROOT, options, pool};
+use super::{options, pool};
+use crate::node::{Backend, Node, ROOT, stories};
 use flexvol_host::{
     VolumeId,
     mount::{Target, bind, unbind},
     pool::Reserve,
 };
 use flexvol_sdk::{Bytes, Handle};
-use flexvol_testing::{Baseline, Need, Points, below, tests};
+use flexvol_testing::{Baseline, Points, below, tests};
 use std::{
     fs,
     io::{Read, Write},
@@ -16,45 +17,27 @@ use std::{
     process::{Command, Stdio},
 };
 
-tests! {
-    "pods share a directory volume, and deleting waits for all of them", ROOT => pods_share;
-    "a part of a volume that is mounted elsewhere keeps it from being deleted", ROOT => sub_path;
-    "a directory mounted only in another mount namespace is not deleted", &[Need::Root, Need::Tool("unshare", "util-linux")]
+stories! {
+    STORIES:
+    "a part of a volume that is mounted elsewhere keeps it from being deleted",
+        [hello_directory btrfs] => sub_path;
+    "a directory mounted only in another mount namespace is not deleted", [hello_directory btrfs]
         => elsewhere;
-    "deleting follows no link, enters no mount and leaves other volumes alone", ROOT
-        => confined_removal;
+    "deleting follows no link, enters no mount and leaves other volumes alone",
+        [hello_directory btrfs] => confined_removal;
+}
+
+tests! {
     "what a killed process left of a directory is swept", ROOT => sweep;
 }
 
-fn pods_share(_: &Points) {
-    let place = Place::new();
-    let before = Baseline::of(&place.sandbox);
-    let volume = place.volume("data");
-    let pods = ["one", "two"].map(|uid| place.pod(&volume, uid));
-    for pod in &pods {
-        pod.mount("rw").success();
-    }
-    fs::write(pods[0].dir().join("file"), "text").unwrap();
-    for pod in &pods {
-        let refused = place.driver.call(&["delete", &volume.json("rw")]);
-        assert!(refused.failure().contains("still mounted"), "{refused}");
-        assert_eq!(fs::read(pod.dir().join("file")).unwrap(), b"text");
-        pod.unmount().success();
-    }
-    place.delete(&volume);
-    place.delete(&volume);
-    let refused = pods[0].mount("rw").failure();
-    assert!(refused.contains("no such volume"), "{refused}");
-    before.expect(&place.sandbox, "deleted");
-}
-
-fn sub_path(_: &Points) {
-    let place = Place::new();
-    let volume = place.volume("data");
-    let root = place.directory(&volume);
+fn sub_path(backend: Backend, _: &Points) {
+    let node = Node::new(backend);
+    let volume = node.volume("data");
+    let root = node.directory(&volume);
     let part = root.join("part");
     fs::create_dir(&part).unwrap();
-    let elsewhere = place.sandbox.path("sub-path");
+    let elsewhere = node.sandbox.path("sub-path");
     fs::create_dir(&elsewhere).unwrap();
     let target = Target::open(&elsewhere).unwrap().unwrap();
     // What holds the root goes with it.
@@ -62,20 +45,20 @@ fn sub_path(_: &Points) {
         bind(fs::File::open(shown).unwrap().as_fd(), &target, false).unwrap();
         // A part is no volume of anybody's.
         assert_eq!(options(&elsewhere).volume().is_none(), shown == part);
-        let refused = place.driver.call(&["delete", &volume.json("rw")]);
+        let refused = node.delete(&volume);
         assert!(refused.failure().contains("still mounted"), "{refused}");
         assert!(unbind(&elsewhere).unwrap());
     }
-    place.delete(&volume);
+    node.delete(&volume).success();
 }
 
 /// As a container has it whose pod's directory is unmounted already.
-fn elsewhere(_: &Points) {
-    let place = Place::new();
-    let volume = place.volume("data");
-    let pod = place.pod(&volume, "one");
+fn elsewhere(backend: Backend, _: &Points) {
+    let node = Node::new(backend);
+    let volume = node.volume("data");
+    let pod = node.pod(&volume);
     pod.mount("rw").success();
-    let inside = place.sandbox.path("container");
+    let inside = node.sandbox.path("container");
     fs::create_dir(&inside).unwrap();
     let mut container = Command::new("unshare")
         .args(["--mount", "--propagation", "private", "sh", "-c"])
@@ -91,22 +74,22 @@ fn elsewhere(_: &Points) {
     input.write_all(b".").unwrap();
     output.read_exact(&mut [0]).unwrap();
     pod.unmount().success();
-    let refused = place.driver.call(&["delete", &volume.json("rw")]);
+    let refused = node.delete(&volume);
     drop(input);
     container.wait().unwrap();
     assert!(refused.failure().contains("still mounted"), "{refused}");
-    place.delete(&volume);
+    node.delete(&volume).success();
 }
 
-fn confined_removal(points: &Points) {
-    let place = Place::new();
-    let [doomed, other] = ["doomed", "other"].map(|name| place.volume(name));
-    let outside = place.sandbox.disk().join("outside");
+fn confined_removal(backend: Backend, points: &Points) {
+    let node = Node::new(backend);
+    let [doomed, other] = ["doomed", "other"].map(|name| node.volume(name));
+    let outside = node.sandbox.disk().join("outside");
     fs::create_dir(&outside).unwrap();
-    for keep in [&outside, &place.directory(&other)] {
+    for keep in [&outside, &node.directory(&other)] {
         fs::write(keep.join("file"), "kept").unwrap();
     }
-    let root = place.directory(&doomed);
+    let root = node.directory(&doomed);
     fs::create_dir_all(root.join("a/b")).unwrap();
     for (at, target) in [
         ("absolute", outside.clone()),
@@ -115,24 +98,26 @@ fn confined_removal(points: &Points) {
     ] {
         symlink(target, root.join(at)).unwrap();
     }
-    fs::hard_link(outside.join("file"), root.join("linked")).unwrap();
+    // What is limited shares no file with what is not.
+    let linked = fs::hard_link(outside.join("file"), root.join("linked"));
+    assert_eq!(linked.is_ok(), backend == Backend::HelloDirectory);
     // A mount inside keeps the rest of the volume from being lost unseen.
     let inside = root.join("a/b/mount");
     fs::create_dir(&inside).unwrap();
     let target = Target::open(&inside).unwrap().unwrap();
     bind(fs::File::open(&outside).unwrap().as_fd(), &target, false).unwrap();
-    let refused = place.driver.call(&["delete", &doomed.json("rw")]);
+    let refused = node.delete(&doomed);
     assert!(refused.failure().contains("mounted inside"), "{refused}");
     points.add(1);
-    let mounted = below(&place.sandbox.pool());
+    let mounted = below(&node.sandbox.pool());
     assert_eq!(mounted.len(), 1, "it is still mounted, wherever it is now");
     assert!(unbind(&mounted[0].point).unwrap());
-    place.delete(&doomed);
-    for keep in [&outside, &place.directory(&other)] {
+    node.delete(&doomed).success();
+    for keep in [&outside, &node.directory(&other)] {
         assert_eq!(fs::read(keep.join("file")).unwrap(), b"kept");
         points.add(1);
     }
-    let left = fs::read_dir(place.sandbox.pool().join("volumes")).unwrap();
+    let left = fs::read_dir(node.sandbox.pool().join("volumes")).unwrap();
     assert_eq!(left.count(), 1);
 }
 
@@ -141,11 +126,11 @@ fn id_of(byte: u8) -> VolumeId {
 }
 
 fn sweep(_: &Points) {
-    let place = Place::new();
-    let before = Baseline::of(&place.sandbox);
-    let volumes = place.sandbox.pool().join("volumes");
+    let node = Node::new(Backend::HelloDirectory);
+    let before = Baseline::of(&node.sandbox);
+    let volumes = node.sandbox.pool().join("volumes");
     let kept = id_of(7);
-    let pool = pool(&place);
+    let pool = pool(&node);
     pool.create_directory(&kept, Bytes::MIB, "mark", Reserve::Percent(15))
         .unwrap();
     for (prefix, byte) in [(".new-", 1), (".gone-", 2), (".gone-", 3), (".other-", 4)] {
@@ -171,5 +156,5 @@ fn sweep(_: &Points) {
     pool.remove_directory(&kept).unwrap();
     let foreign = format!(".other-{}", id_of(4));
     fs::remove_dir_all(volumes.join(foreign)).unwrap();
-    before.expect(&place.sandbox, "swept");
+    before.expect(&node.sandbox, "swept");
 }

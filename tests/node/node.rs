@@ -1,0 +1,445 @@
+//! A node with a driver, and what tests do with its volumes whatever they are: the next backend is a
+//! case of [`Backend`], and gets every story that is told of the others.
+
+use crate::{by_hand::said_json, executable, lvm, sandbox_with};
+use flexvol_testing::{
+    Baseline, Call, Driver, Need, PersistentVolume, Pod, PoolFilesystem, Sandbox, disks, request,
+};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs::{self, File},
+    io::{self, Write},
+    os::unix::fs::symlink,
+    path::{Path, PathBuf},
+};
+
+pub const MIB: u64 = 1 << 20;
+
+/// The pod that most tests need.
+pub const UID: &str = "0b1e55ed-0000-4000-8000-000000000001";
+
+pub const LOOP: &[Need] = &[
+    Need::Root,
+    Need::Tool("mkfs.xfs", "xfsprogs"),
+    Need::Tool("mkfs.btrfs", "btrfs-progs"),
+];
+pub const ROOT: &[Need] = &[Need::Root];
+
+/// What the volumes are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Backend {
+    /// Files on an ext4.
+    Loop,
+    /// Files of which the blocks that were written are taken alone.
+    SparseLoop,
+    /// Directories with quotas, on this file system.
+    Dir(&'static str),
+    /// Linear logical volumes, on two disks.
+    Lvm,
+    /// Logical volumes in a thin pool.
+    ThinLvm,
+    /// Files, of a vendor's driver.
+    HelloBlock,
+    /// Directories without quotas, of a vendor's driver.
+    HelloDirectory,
+}
+
+impl Backend {
+    /// Puts a driver with this name into its place, also over one that is there; `more` are keys of its
+    /// pool.
+    pub fn install(self, sandbox: &Sandbox, name: &str, attach: bool, more: &str) -> Driver {
+        let path = format!("path = {:?}", sandbox.pool());
+        let group = format!("group = \"{}\"", lvm::GROUP);
+        let (backend, pool) = match self {
+            Backend::Loop => ("loop", path),
+            Backend::SparseLoop => ("loop", path + "\nthin = true"),
+            Backend::Dir(_) => ("dir", path + "\nreserve = \"5%\""),
+            Backend::Lvm => ("lvm", group),
+            Backend::ThinLvm => ("lvm", group + "\nthin_pool = \"tp0\""),
+            Backend::HelloBlock | Backend::HelloDirectory => return vendor(sandbox, name),
+        };
+        let text =
+            format!("backend = {backend:?}\nattach = {attach}\n[pools.default]\n{pool}\n{more}\n");
+        sandbox.install_with(&format!("example.com/{name}"), &text)
+    }
+
+    /// What its driver is called here.
+    fn driver(self) -> &'static str {
+        match self {
+            Backend::Loop | Backend::SparseLoop => "loop",
+            Backend::Dir(_) => "dir",
+            Backend::Lvm | Backend::ThinLvm => "lvm",
+            Backend::HelloBlock => "hello-block",
+            Backend::HelloDirectory => "hello-directory",
+        }
+    }
+
+    /// A sandbox with a pool for them, on a file system of so many MiB.
+    pub fn sandbox(self, mebibytes: u64) -> Sandbox {
+        let (kind, quotas) = match self {
+            Backend::Dir(kind) => (kind, true),
+            _ => ("ext4", false),
+        };
+        sandbox_with(PoolFilesystem {
+            kind,
+            mebibytes,
+            quotas,
+        })
+    }
+
+    pub fn is_directory(self) -> bool {
+        matches!(self, Backend::Dir(_) | Backend::HelloDirectory)
+    }
+
+    pub fn is_lvm(self) -> bool {
+        matches!(self, Backend::Lvm | Backend::ThinLvm)
+    }
+
+    /// What volumes are formatted with where nothing else is said.
+    pub fn filesystem(self) -> &'static str {
+        match self {
+            _ if self.is_directory() => "",
+            _ if self.is_lvm() => "ext4",
+            _ => "xfs",
+        }
+    }
+
+    /// All that volumes may be formatted with.
+    pub fn filesystems(self) -> &'static [&'static str] {
+        match self {
+            _ if self.is_directory() => &[""],
+            _ if self.is_lvm() => &["xfs", "ext4", "btrfs"],
+            Backend::HelloBlock => &["xfs"],
+            _ => &["xfs", "btrfs", "ext4", "ext3"],
+        }
+    }
+
+    /// How large volumes are, which every file system can be made on, and what they grow to.
+    pub fn sizes(self) -> (u64, u64) {
+        match self {
+            Backend::Dir(_) => (16 * MIB, 24 * MIB),
+            Backend::HelloDirectory => (64 * MIB, 96 * MIB),
+            _ if self.is_lvm() => (320 * MIB, 480 * MIB),
+            _ => (300 * MIB, 600 * MIB),
+        }
+    }
+}
+
+/// Installs the driver of that name in `drivers/`, as a vendor does, over the sandbox's pool.
+pub fn vendor(sandbox: &Sandbox, name: &str) -> Driver {
+    let built = executable().with_file_name(name);
+    assert!(built.exists(), "build it first: cargo build -p {name}");
+    let directory = sandbox.plugins().join(format!("example.com~{name}"));
+    fs::create_dir(&directory).unwrap();
+    fs::copy(built, directory.join(name)).unwrap();
+    symlink(sandbox.pool(), directory.join(".pool")).unwrap();
+    Driver::new(&format!("example.com/{name}"), directory.join(name))
+}
+
+/// One node with a driver.
+pub struct Node {
+    pub backend: Backend,
+    pub sandbox: Sandbox,
+    pub driver: Driver,
+}
+
+impl Node {
+    pub fn new(backend: Backend) -> Self {
+        Node::with(backend, "")
+    }
+
+    /// `more` are keys of the pool.
+    pub fn with(backend: Backend, more: &str) -> Self {
+        Node::made(backend, false, more)
+    }
+
+    /// With a driver whose volumes kubelet attaches.
+    pub fn attached(backend: Backend) -> Self {
+        Node::made(backend, true, "")
+    }
+
+    fn made(backend: Backend, attach: bool, more: &str) -> Self {
+        if backend.is_lvm() {
+            lvm::group(lvm::GROUP, &disks()[..2]);
+        }
+        if backend == Backend::ThinLvm {
+            lvm::thin_pool("1200M");
+        }
+        let mebibytes = match backend {
+            Backend::Dir(_) => 512,
+            _ => PoolFilesystem::default().mebibytes,
+        };
+        Node::on(backend, backend.sandbox(mebibytes), attach, more)
+    }
+
+    /// On a sandbox of the test's own, and on a group that is there.
+    pub fn on(backend: Backend, sandbox: Sandbox, attach: bool, more: &str) -> Self {
+        let init = ["pool", "init", "--group", lvm::GROUP, "--thin-pool", "tp0"];
+        match backend {
+            Backend::Lvm => drop(lvm::flexvol(&init[..4])),
+            Backend::ThinLvm => drop(lvm::flexvol(&init)),
+            _ => {}
+        }
+        let driver = backend.install(&sandbox, backend.driver(), attach, more);
+        Node {
+            backend,
+            sandbox,
+            driver,
+        }
+    }
+
+    /// Puts the driver into its place again, with other keys of its pool.
+    pub fn install(&self, more: &str) -> Driver {
+        self.install_as(self.backend.driver(), more)
+    }
+
+    /// A driver beside it, on the same pool.
+    pub fn install_as(&self, name: &str, more: &str) -> Driver {
+        self.backend.install(&self.sandbox, name, false, more)
+    }
+
+    /// The driver's configuration, for verbs.
+    pub fn configuration(&self) -> String {
+        let executable = self.driver.executable();
+        let name = executable.file_name().unwrap().display();
+        let path = executable.with_file_name(format!(".{name}.toml"));
+        path.to_str().unwrap().to_owned()
+    }
+
+    pub fn size(&self) -> u64 {
+        self.backend.sizes().0
+    }
+
+    pub fn grown(&self) -> u64 {
+        self.backend.sizes().1
+    }
+
+    pub fn provision(&self, name: &str) -> Call {
+        self.driver
+            .call(&["provision", &request(name, self.size())])
+    }
+
+    pub fn volume(&self, name: &str) -> PersistentVolume {
+        self.volume_of(name, self.backend.filesystem())
+    }
+
+    pub fn volume_of(&self, name: &str, filesystem: &'static str) -> PersistentVolume {
+        PersistentVolume::provision(&self.driver, name, filesystem, self.size())
+    }
+
+    pub fn pod<'a>(&'a self, volume: &'a PersistentVolume) -> Pod<'a> {
+        self.pod_of(volume, UID)
+    }
+
+    pub fn pod_of<'a>(&'a self, volume: &'a PersistentVolume, uid: &str) -> Pod<'a> {
+        Pod::new(&self.sandbox, &self.driver, volume, uid)
+    }
+
+    /// A pod of the volume has come, written a file `file`, and gone; what is in that.
+    pub fn written<'a>(&'a self, volume: &'a PersistentVolume) -> (Pod<'a>, Vec<u8>) {
+        let pod = self.pod(volume);
+        pod.mount("rw").success();
+        let content = fill(pod.dir(), "file");
+        pod.unmount().success();
+        (pod, content)
+    }
+
+    pub fn grow(&self, pod: &Pod<'_>, to: u64) -> Call {
+        self.driver.call(&pod.expand_arguments(to, self.size()))
+    }
+
+    pub fn expand(&self, volume: &PersistentVolume, to: u64) -> Call {
+        self.grow(&self.pod(volume), to)
+    }
+
+    /// The storage alone, as while nobody has it mounted.
+    pub fn expand_volume(&self, volume: &PersistentVolume, to: u64) -> Call {
+        let dir = self.pod(volume).dir().to_str().unwrap().to_owned();
+        let [new, old] = [to, self.size()].map(|size| size.to_string());
+        let json = volume.json("rw");
+        self.driver.call(&["expandvolume", &json, &dir, &new, &old])
+    }
+
+    pub fn delete(&self, volume: &PersistentVolume) -> Call {
+        self.driver.call(&["delete", &volume.json("rw")])
+    }
+
+    /// Where its blocks are read by programs: an image, or a device that is active.
+    pub fn blocks(&self, volume: &PersistentVolume) -> PathBuf {
+        match self.backend.is_lvm() {
+            true => PathBuf::from(format!("/dev/{}", lvm::path(volume))),
+            false => volume.image(&self.sandbox),
+        }
+    }
+
+    /// The size of every volume there is, by its id.
+    pub fn sizes(&self) -> BTreeMap<String, u64> {
+        match self.backend {
+            Backend::Loop | Backend::SparseLoop | Backend::HelloBlock => {
+                let images = fs::read_dir(self.sandbox.pool().join("volumes")).unwrap();
+                let size = |image: fs::DirEntry| {
+                    let name = image.file_name().into_string().unwrap();
+                    (name, image.metadata().unwrap().len())
+                };
+                images.map(|image| size(image.unwrap())).collect()
+            }
+            // Only the driver reads every kind of limit.
+            Backend::Dir(_) | Backend::HelloDirectory => {
+                let listed = said_json(&self.driver, &["list", "-o", "json"]);
+                let volumes = listed["volumes"].as_array().unwrap();
+                let sizes: BTreeMap<String, u64> = volumes
+                    .iter()
+                    .map(|volume| {
+                        let id = volume["id"].as_str().unwrap().to_owned();
+                        // It has none to tell where the mark is not understood.
+                        (id, volume["storage"].as_u64().unwrap_or_default())
+                    })
+                    .collect();
+                let directories = fs::read_dir(self.sandbox.pool().join("volumes")).unwrap();
+                let directories: BTreeSet<_> = directories
+                    .map(|found| found.unwrap().file_name().into_string().unwrap())
+                    .collect();
+                assert!(sizes.keys().eq(directories.iter()), "{listed}");
+                sizes
+            }
+            Backend::Lvm | Backend::ThinLvm => lvm::sizes(),
+        }
+    }
+
+    /// All that there is on the node.
+    pub fn inventory(&self) -> Inventory {
+        let lvm = match self.backend.is_lvm() {
+            true => lvm::inventory(),
+            false => Vec::new(),
+        };
+        Inventory {
+            baseline: Baseline::of(&self.sandbox),
+            lvm,
+        }
+    }
+
+    /// Nothing is left or missing.
+    #[track_caller]
+    pub fn expect(&self, before: &Inventory, when: &str) {
+        before.baseline.expect(&self.sandbox, when);
+        assert_eq!(self.inventory().lvm, before.lvm, "{when}");
+    }
+}
+
+/// What there is on a node at one time.
+pub struct Inventory {
+    baseline: Baseline,
+    lvm: Vec<String>,
+}
+
+impl Inventory {
+    /// See [`Baseline::without_space`].
+    pub fn without_space(self) -> Self {
+        let baseline = self.baseline.without_space();
+        Inventory { baseline, ..self }
+    }
+
+    /// Names that were promised in `/run` stay for whoever goes on with them, and go to `gc`.
+    pub fn without_promises(mut self) -> Self {
+        self.lvm.retain(|line| !line.starts_with("promised"));
+        self
+    }
+}
+
+/// Writes a small file durably and returns its content, to be found again.
+pub fn fill(dir: &Path, name: &str) -> Vec<u8> {
+    let content: Vec<u8> = (0..MIB / 4).map(|at| (at % 251) as u8).collect();
+    let mut file = File::create(dir.join(name)).unwrap();
+    file.write_all(&content).unwrap();
+    file.sync_all().unwrap();
+    content
+}
+
+fn block() -> Vec<u8> {
+    (0..1 << 20).map(|at: u32| (at % 251) as u8).collect()
+}
+
+/// Writes a large one.
+pub fn write(dir: &Path, name: &str, mebibytes: usize) -> io::Result<()> {
+    let mut file = File::create(dir.join(name))?;
+    let block = block();
+    for _ in 0..mebibytes {
+        file.write_all(&block)?;
+    }
+    file.sync_all()
+}
+
+/// Whether a file that was written so is there.
+#[track_caller]
+pub fn expect_written(dir: &Path, name: &str, mebibytes: usize) {
+    let found = fs::read(dir.join(name)).unwrap();
+    assert_eq!(found.len(), mebibytes << 20, "{name}");
+    let block = block();
+    assert!(found.chunks(1 << 20).all(|part| part == block), "{name}");
+}
+
+/// What `df` says that a file system can hold.
+pub fn size_of_filesystem(dir: &Path) -> u64 {
+    let found = nix::sys::statvfs::statvfs(dir).unwrap();
+    found.blocks() * found.fragment_size()
+}
+
+/// The size that a growth measured.
+#[track_caller]
+pub fn measured(call: &Call) -> u64 {
+    call.object().unwrap()["volumenewsize"].as_u64().unwrap()
+}
+
+/// A story on one backend.
+macro_rules! story_on {
+    (@ $prefix:literal $needs:expr, $backend:expr, $promise:literal $story:expr) => {
+        flexvol_testing::Test {
+            name: concat!($prefix, $promise),
+            needs: $needs,
+            run: |points| {
+                let story: fn(crate::node::Backend, &flexvol_testing::Points) = $story;
+                story($backend, points);
+            },
+        }
+    };
+    (loop $($rest:tt)+) => {
+        crate::node::story_on!(@ "loop: " crate::node::LOOP, crate::node::Backend::Loop, $($rest)+)
+    };
+    (sparse_loop $($rest:tt)+) => {
+        crate::node::story_on!(@ "loop, thin: " crate::node::LOOP, crate::node::Backend::SparseLoop, $($rest)+)
+    };
+    (xfs $($rest:tt)+) => {
+        crate::node::story_on!(@ "dir on xfs: " crate::dir::XFS, crate::node::Backend::Dir("xfs"), $($rest)+)
+    };
+    (ext4 $($rest:tt)+) => {
+        crate::node::story_on!(@ "dir on ext4: " crate::dir::EXT4, crate::node::Backend::Dir("ext4"), $($rest)+)
+    };
+    (btrfs $($rest:tt)+) => {
+        crate::node::story_on!(@ "dir on btrfs: " crate::dir::BTRFS, crate::node::Backend::Dir("btrfs"), $($rest)+)
+    };
+    (lvm $($rest:tt)+) => {
+        crate::node::story_on!(@ "lvm: " crate::lvm::NEEDS, crate::node::Backend::Lvm, $($rest)+)
+    };
+    (thin_lvm $($rest:tt)+) => {
+        crate::node::story_on!(@ "lvm: thin: " crate::lvm::NEEDS, crate::node::Backend::ThinLvm, $($rest)+)
+    };
+    (hello_block $($rest:tt)+) => {
+        crate::node::story_on!(@ "hello-block: " crate::node::LOOP, crate::node::Backend::HelloBlock, $($rest)+)
+    };
+    (hello_directory $($rest:tt)+) => {
+        crate::node::story_on!(@ "hello-directory: " crate::node::ROOT, crate::node::Backend::HelloDirectory, $($rest)+)
+    };
+}
+pub(crate) use story_on;
+
+/// A list of stories, each a function of a backend, with the backends that it is told of.
+macro_rules! stories {
+    (@each [$($backend:tt)+] $promise:literal $story:expr) => {
+        &[$(crate::node::story_on!($backend $promise $story)),+]
+    };
+    ($list:ident: $($promise:literal, $backends:tt => $story:expr;)+) => {
+        pub const $list: &[&[flexvol_testing::Test]] =
+            &[$(crate::node::stories!(@each $backends $promise $story)),+];
+    };
+}
+pub(crate) use stories;
