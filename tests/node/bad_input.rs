@@ -3,33 +3,19 @@
 pub mod node;
 pub mod volume;
 
-use crate::node::{Backend, Node, UID};
-use flexvol_testing::{
-    Baseline, Call, Driver, Need, PersistentVolume, Points, Test, json, request,
+use crate::{
+    node::{Backend, MIB, Node, UID},
+    story::stories,
 };
+use flexvol_testing::{Baseline, Call, Driver, PersistentVolume, Points, json, request};
 use std::{collections::BTreeMap, ffi::OsStr, fs, os::unix::ffi::OsStrExt};
 
-const NEEDS: &[Need] = &[Need::Root, Need::Tool("mkfs.xfs", "xfsprogs")];
-
-pub const TESTS: &[Test] = &[
-    test("arguments that mean nothing change nothing", arguments),
-    test(
-        "names and sizes that cannot be are refused",
-        names_and_sizes,
-    ),
-    test("another tenant's volume is not mounted", tenants),
-];
-
-const fn test(name: &'static str, run: fn(&Points)) -> Test {
-    Test {
-        name,
-        needs: NEEDS,
-        run,
-    }
+stories! {
+    STORIES:
+    "arguments that mean nothing change nothing", [loop btrfs] => arguments;
+    "names and sizes that cannot be are refused", [loop btrfs] => names_and_sizes;
+    "another tenant's volume is not mounted", [loop btrfs] => tenants;
 }
-
-const MEBI: u64 = 1 << 20;
-const SIZE: u64 = 300 * MEBI;
 
 impl Node {
     /// A volume that was mounted once, so that it is formatted.
@@ -72,8 +58,8 @@ fn says(call: &Call, words: &[&str]) {
     }
 }
 
-fn arguments(points: &Points) {
-    let node = Node::new(Backend::Loop);
+fn arguments(backend: Backend, points: &Points) {
+    let node = Node::new(backend);
     let volume = node.volume("pv");
     let good = volume.json("rw");
     let dir = node.sandbox.path("dir");
@@ -126,8 +112,8 @@ fn arguments(points: &Points) {
     says(&call, &[]);
 }
 
-fn names_and_sizes(points: &Points) {
-    let node = Node::new(Backend::Loop);
+fn names_and_sizes(backend: Backend, points: &Points) {
+    let node = Node::new(backend);
     let long = "a".repeat(254);
     for name in [
         "",
@@ -147,8 +133,8 @@ fn names_and_sizes(points: &Points) {
         "$(reboot)",
         &long,
     ] {
-        node.refuses(&["provision", &request(name, SIZE)], &[], points);
-        node.refuses(&["delete", &request(name, SIZE)], &[], points);
+        node.refuses(&["provision", &request(name, node.size())], &[], points);
+        node.refuses(&["delete", &request(name, node.size())], &[], points);
     }
     for size in [
         "0",
@@ -173,14 +159,15 @@ fn names_and_sizes(points: &Points) {
     let volume = node.formatted("real");
     let pod = node.pod(&volume);
     pod.mount("rw").success();
-    let smaller = pod.expand_arguments(SIZE - 1, SIZE);
-    node.refuses(&smaller, &["300Mi"], points);
+    let smaller = pod.expand_arguments(node.size() - 1, node.size());
+    let has = format!("{}Mi", node.size() / MIB);
+    node.refuses(&smaller, &[&has], points);
     for size in ["0", "-1", "99999999999999999999", "", "1Gi", "0x1"] {
-        let mut line = pod.expand_arguments(SIZE, SIZE);
+        let mut line = pod.expand_arguments(node.size(), node.size());
         size.clone_into(&mut line[4]);
         node.refuses(&line, &[], points);
     }
-    let wanted = pod.expand_arguments(1 << 50, SIZE);
+    let wanted = pod.expand_arguments(1 << 50, node.size());
     node.refuses(&wanted, &["1Pi"], points);
     pod.unmount().success();
     let filesystem = json([
@@ -191,8 +178,8 @@ fn names_and_sizes(points: &Points) {
     node.refuses(&["provision", &filesystem], &["vfat"], points);
 }
 
-fn tenants(points: &Points) {
-    let node = Node::new(Backend::Loop);
+fn tenants(backend: Backend, points: &Points) {
+    let node = Node::new(backend);
     let volume = node.formatted("pv");
     let dir = node.sandbox.path("dir");
     fs::create_dir(&dir).unwrap();

@@ -8,7 +8,7 @@ pub mod pool;
 pub mod privileged;
 pub mod removal;
 
-use crate::node::{Backend, MIB, Node, story_on};
+use crate::node::{Backend, MIB, Node};
 use flexvol_testing::{Need, PersistentVolume, Pod};
 use std::{
     collections::BTreeSet,
@@ -45,9 +45,9 @@ pub const BTRFS: &[Need] = &[
 macro_rules! on_each {
     ($($promise:literal => $check:path),* $(,)?) => {
         &[$(
-            crate::dir::story_on!(xfs $promise |backend, points| $check(&Node::new(backend), points)),
-            crate::dir::story_on!(ext4 $promise |backend, points| $check(&Node::new(backend), points)),
-            crate::dir::story_on!(btrfs $promise |backend, points| $check(&Node::new(backend), points)),
+            crate::story::story_on!(xfs $promise |backend, points| $check(&Node::new(backend), points)),
+            crate::story::story_on!(ext4 $promise |backend, points| $check(&Node::new(backend), points)),
+            crate::story::story_on!(btrfs $promise |backend, points| $check(&Node::new(backend), points)),
         )*]
     };
 }
@@ -106,10 +106,10 @@ impl Node {
     }
 
     /// What a full volume says.
-    fn full(&self) -> &'static str {
-        match self.kind() {
-            "xfs" => "No space left on device",
-            _ => "Disk quota exceeded",
+    pub fn full(&self) -> &'static str {
+        match self.backend {
+            Backend::Dir("ext4" | "btrfs") => "Disk quota exceeded",
+            _ => "No space left on device",
         }
     }
 }
@@ -132,7 +132,7 @@ fn nobody(script: &str, dir: &Path) -> Command {
 }
 
 /// Writes a file as nobody until it has so many bytes, or the write fails; what was said then.
-fn write(dir: &Path, name: &str, bytes: u64) -> String {
+pub fn write(dir: &Path, name: &str, bytes: u64) -> String {
     let script = format!("head -c {bytes} /dev/urandom >{name} && sync {name}");
     let Output { status, stderr, .. } = nobody(&script, dir).output().unwrap();
     let said = String::from_utf8_lossy(&stderr).into_owned();
@@ -140,12 +140,12 @@ fn write(dir: &Path, name: &str, bytes: u64) -> String {
     said
 }
 
-fn length(file: &Path) -> u64 {
+pub fn length(file: &Path) -> u64 {
     fs::metadata(file).unwrap().len()
 }
 
 #[track_caller]
-fn eventually(what: &str, is_so: impl FnMut() -> bool) {
+pub fn eventually(what: &str, is_so: impl FnMut() -> bool) {
     flexvol_testing::eventually(Duration::from_secs(5), what, is_so);
 }
 

@@ -2,8 +2,10 @@
 //! succeeds by its repetition once there is room again.
 
 use crate::{
+    dir::{self, eventually, length},
     lvm::{self, GROUP},
-    node::{Backend, MIB, Node, expect_written, measured, size_of_filesystem, stories, write},
+    node::{Backend, MIB, Node, expect_written, measured, size_of_filesystem, write},
+    story::stories,
 };
 use flexvol_testing::{Call, PersistentVolume, Points, request};
 use std::fs;
@@ -11,7 +13,8 @@ use std::fs;
 stories! {
     STORIES:
     "a full pool refuses each step, which succeeds once there is room",
-        [loop sparse_loop xfs ext4 btrfs lvm thin_lvm] => full;
+        [loop sparse_loop xfs ext4 btrfs lvm thin_lvm] => pool;
+    "a full volume fails its own writes and nobody else's", [loop xfs ext4 btrfs lvm] => volume;
 }
 
 const SIZE: u64 = 320 * MIB;
@@ -67,7 +70,7 @@ impl Node {
     }
 }
 
-fn full(backend: Backend, points: &Points) {
+fn pool(backend: Backend, points: &Points) {
     let node = match backend {
         Backend::Lvm => Node::new(backend),
         Backend::ThinLvm => Node::thin(400 * MIB),
@@ -76,12 +79,10 @@ fn full(backend: Backend, points: &Points) {
     };
     let provision = || node.driver.call(&["provision", &request("pv", SIZE)]);
     let from = |call: &Call| PersistentVolume::from_reply("pv", backend.filesystem(), call);
-    // The pool's directory of promised names stays.
-    node.delete(&from(&provision().success())).success();
     let before = node.inventory();
     let volume = from(&node.refused_once(&|| {
         let call = provision();
-        // The promise of a name stays too, for the repetition.
+        // The promise of a name stays, for the repetition.
         if backend.is_lvm() {
             lvm::forget_promises();
         }
@@ -136,5 +137,49 @@ fn full(backend: Backend, points: &Points) {
     expect_written(pod.dir(), "more", more);
     pod.unmount().success();
     node.delete(&volume).success();
+    node.expect(&before, "deleted");
+}
+
+fn volume(backend: Backend, points: &Points) {
+    let node = Node::new(backend);
+    let before = node.inventory();
+    // Metadata of Btrfs counts, and a little more may not fit than is free.
+    let (filesystem, size, leeway) = match backend.is_directory() {
+        true => ("", node.size(), MIB),
+        false => ("ext4", 64 * MIB, 16 * MIB),
+    };
+    let made = |name| PersistentVolume::provision(&node.driver, name, filesystem, size);
+    let [a, b] = ["a", "b"].map(made);
+    let [first, second] = [node.mounted(&a, "one"), node.mounted(&b, "two")];
+    assert_eq!(dir::write(second.dir(), "file", 4 * MIB), "");
+    let kept = fs::read(second.dir().join("file")).unwrap();
+
+    let said = dir::write(first.dir(), "file", 2 * size);
+    assert!(said.contains(node.full()), "{said}");
+    let length = length(&first.dir().join("file"));
+    assert!((size - leeway..=size).contains(&length), "{length}");
+    points.add(1);
+
+    assert_eq!(dir::write(second.dir(), "more", 4 * MIB), "");
+    assert_eq!(fs::read(second.dir().join("file")).unwrap(), kept);
+    let shown = size_of_filesystem(first.dir());
+    match backend {
+        // Statfs of Btrfs knows no quota groups.
+        Backend::Dir("btrfs") => assert!(shown > 2 * size, "{shown}"),
+        Backend::Dir(_) => assert_eq!(shown, size),
+        _ => assert!((size - leeway..=size).contains(&shown), "{shown}"),
+    }
+    points.add(1);
+
+    // What is removed is free at once.
+    fs::remove_file(first.dir().join("file")).unwrap();
+    eventually("room again", || {
+        dir::write(first.dir(), "file", 4 * MIB).is_empty()
+    });
+    for (pod, volume) in [(&first, &a), (&second, &b)] {
+        pod.unmount().success();
+        node.delete(volume).success();
+        points.add(1);
+    }
     node.expect(&before, "deleted");
 }

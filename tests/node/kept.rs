@@ -2,8 +2,9 @@
 
 use crate::{
     by_hand::{complaint, said, said_json},
-    node::{Backend, Node, stories},
+    node::{Backend, Node},
     sandbox,
+    story::stories,
 };
 use flexvol_testing::{
     Driver, Need, PersistentVolume, Pod, Points, Sandbox, patience, request, tests,

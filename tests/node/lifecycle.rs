@@ -6,9 +6,9 @@ use crate::{
     full::expect_exhausted,
     lvm::{self, GROWERS},
     node::{
-        Backend, LOOP, MIB, Node, UID, expect_written, fill, measured, size_of_filesystem, stories,
-        write,
+        Backend, LOOP, MIB, Node, UID, expect_written, fill, measured, size_of_filesystem, write,
     },
+    story::stories,
 };
 use flexvol_host::mount::Target;
 use flexvol_testing::{

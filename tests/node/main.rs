@@ -57,6 +57,7 @@ mod secrets;
 mod service;
 mod spec;
 mod storm;
+mod story;
 mod strangers;
 mod tables;
 mod thousand;
@@ -131,7 +132,6 @@ const STORIES: &[&[&[Test]]] = &[
 
 /// The rest, which is run on the kernel that is here alone.
 const OTHERS: &[&[Test]] = &[
-    bad_input::TESTS,
     bad_input::node::TESTS,
     bad_input::volume::TESTS,
     by_hand::TESTS,
@@ -159,6 +159,8 @@ fn main() -> ExitCode {
     let mut tests = [BY_KERNEL, &STORIES.concat()].concat();
     if !older_kernel() {
         tests.extend(OTHERS);
+        tests.extend(bad_input::STORIES);
+        tests.extend(bad_input::node::STORIES);
         tests.extend(storm::STORIES);
         tests.extend(readable::STORIES);
         tests.extend(full::STORIES);

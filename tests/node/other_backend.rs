@@ -1,8 +1,9 @@
 //! Volumes stay mounted while their driver gets a configuration of another backend, or one with a mistake.
 
 use crate::{
-    node::{Backend, Node, stories},
+    node::{Backend, Node},
     sandbox,
+    story::stories,
 };
 use flexvol_testing::{Baseline, Need, Outcome, PersistentVolume, Pod, Points, below, tests};
 use std::{fs, process::Command};

@@ -2,7 +2,10 @@
 
 pub mod removal;
 
-use crate::node::{Backend, MIB, Node, ROOT, size_of_filesystem, stories};
+use crate::{
+    node::{Backend, MIB, Node, ROOT, size_of_filesystem},
+    story::stories,
+};
 use flexvol_host::{VolumeId, mount::Target, mountinfo, pool::Pool};
 use flexvol_testing::{Points, below, tests};
 use nix::mount::MsFlags;

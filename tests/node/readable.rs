@@ -1,6 +1,9 @@
 //! A handle is as good as a key: what every process of the node may read tells none.
 
-use crate::node::{Backend, Node, stories};
+use crate::{
+    node::{Backend, Node},
+    story::stories,
+};
 use flexvol_testing::{PersistentVolume, Points};
 use std::{path::Path, process::Command};
 

@@ -1,6 +1,9 @@
 //! What becomes of volumes when the node, kubelet or a disk goes away and comes back.
 
-use crate::node::{Backend, LOOP, MIB, Node, fill, measured, size_of_filesystem, stories};
+use crate::{
+    node::{Backend, LOOP, MIB, Node, fill, measured, size_of_filesystem},
+    story::stories,
+};
 use flexvol_testing::{Points, Sandbox, below, eventually, tests};
 use std::{fs, path::PathBuf, time::Duration};
 

@@ -184,10 +184,11 @@ fn without_handle(name: &str) -> String {
         .collect()
 }
 
+/// Directories of locks, and of names that are promised in a pool, stay by design.
 fn temporary_files() -> Vec<String> {
     let entries = fs::read_dir("/run/flexvol").into_iter().flatten().flatten();
     entries
-        .filter(|entry| entry.file_name() != "lock")
+        .filter(|entry| entry.file_name() != "lock" && entry.file_name() != "names")
         .flat_map(|entry| {
             let inside = fs::read_dir(entry.path()).into_iter().flatten().flatten();
             inside.map(|file| file.path())

@@ -1,30 +1,33 @@
 //! What a node lacks, and what is in the way on it.
 
-use super::{MEBI, SIZE, says, test};
-use crate::node::{Backend, Node};
-use flexvol_testing::{Driver, Outcome, Points, Test, json, request};
+use super::says;
+use crate::{
+    node::{Backend, LOOP, MIB, Node},
+    story::stories,
+};
+use flexvol_testing::{Driver, Outcome, Points, json, request, tests};
 use std::{
     fs::{self, File},
     os::unix::fs::{FileExt, symlink},
     process::Command,
 };
 
-pub const TESTS: &[Test] = &[
-    test("a directory that is in use is not mounted on", directories),
-    test(
-        "a full pool refuses, and its neighbours keep writing",
-        full_pool,
-    ),
-    test("a pool that is read-only, gone or unknown is named", pools),
-    test("what the node lacks is named", lacking_node),
-    test(
-        "no stdin, no environment and no log are no reason to fail",
-        bare_process,
-    ),
-];
+stories! {
+    STORIES:
+    "a directory that is in use is not mounted on", [loop btrfs] => directories;
+    "a pool that is read-only, gone or unknown is named", [loop btrfs] => pools;
+    "no stdin, no environment and no log are no reason to fail", [loop btrfs] => bare_process;
+}
 
-fn directories(points: &Points) {
-    let node = Node::new(Backend::Loop);
+tests! {
+    "a full pool refuses, and its neighbours keep writing", LOOP => full_pool;
+    "what the node lacks is named", LOOP => lacking_node;
+}
+
+const SIZE: u64 = 300 * MIB;
+
+fn directories(backend: Backend, points: &Points) {
+    let node = Node::new(backend);
     let volume = node.formatted("pv");
     let pod = node.pod(&volume);
     let line = pod.mount_arguments("rw");
@@ -61,18 +64,18 @@ fn directories(points: &Points) {
 }
 
 fn full_pool(points: &Points) {
-    const RESERVE: u64 = 64 * MEBI;
+    const RESERVE: u64 = 64 * MIB;
     let node = Node::with(Backend::Loop, "reserve = \"64Mi\"");
     let volume = node.formatted("pv");
     let pod = node.pod(&volume);
     pod.mount("rw").success();
-    let filler = node.sandbox.fill_disk(RESERVE + 20 * MEBI);
+    let filler = node.sandbox.fill_disk(RESERVE + 20 * MIB);
     // The name is there already, so that the repetition meets it: a link without blocks.
     let call = node.driver.call(&["provision", &request("new", SIZE)]);
     says(&call, &["300Mi"]);
     assert_eq!(call.text("errorClass"), "exhausted");
     node.refuses(
-        &pod.expand_arguments(SIZE + 40 * MEBI, SIZE),
+        &pod.expand_arguments(SIZE + 40 * MIB, SIZE),
         &["340Mi"],
         points,
     );
@@ -85,13 +88,13 @@ fn full_pool(points: &Points) {
     neighbour.sync_all().unwrap();
     fs::remove_file(filler).unwrap();
     node.driver
-        .call(&pod.expand_arguments(SIZE + 40 * MEBI, SIZE))
+        .call(&pod.expand_arguments(SIZE + 40 * MIB, SIZE))
         .success();
     pod.unmount().success();
 }
 
-fn pools(points: &Points) {
-    let node = Node::new(Backend::Loop);
+fn pools(backend: Backend, points: &Points) {
+    let node = Node::new(backend);
     let volume = node.formatted("pv");
     let pod = node.pod(&volume);
     let line = pod.mount_arguments("rw");
@@ -111,7 +114,7 @@ fn pools(points: &Points) {
         assert!(status.unwrap().success(), "mount -o {options}");
     };
     remount("remount,ro");
-    node.refuses(&["provision", &request("new", SIZE)], &[], points);
+    node.refuses(&["provision", &request("new", node.size())], &[], points);
     node.refuses(&["delete", &volume.json("rw")], &[], points);
     node.refuses(&["capacity", "{}"], &["takes no writes"], points);
     node.refuses(&line, &[], points);
@@ -121,7 +124,7 @@ fn pools(points: &Points) {
     let aside = node.sandbox.disk().join("id");
     fs::rename(&id, &aside).unwrap();
     let lines: [&[&str]; 3] = [
-        &["provision", &request("new", SIZE)],
+        &["provision", &request("new", node.size())],
         &["delete", &volume.json("rw")],
         &["capacity", "{}"],
     ];
@@ -150,8 +153,8 @@ fn lacking_node(points: &Points) {
     pod.unmount().success();
 }
 
-fn bare_process(points: &Points) {
-    let node = Node::new(Backend::Loop);
+fn bare_process(backend: Backend, points: &Points) {
+    let node = Node::new(backend);
     let volume = node.volume("pv");
     let pod = node.pod(&volume);
     let line = pod.mount_arguments("rw");

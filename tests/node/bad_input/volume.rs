@@ -1,34 +1,26 @@
 //! What somebody made of a volume behind its mark: it is told, and left alone.
 
-use super::{MEBI, SIZE, pod_of, says, test};
+use super::{pod_of, says};
 use crate::{
     format_guard::digests,
-    node::{Backend, Node},
+    node::{Backend, LOOP, MIB, Node},
 };
-use flexvol_testing::{PersistentVolume, Pod, Points, Test, json};
+use flexvol_testing::{PersistentVolume, Points, json, tests};
 use std::{
     fs::{self, File},
     os::unix::fs::FileExt,
     process::Command,
 };
 
-pub const TESTS: &[Test] = &[
-    test(
-        "a volume that is not what its mark says is left alone",
-        contents,
-    ),
-    test(
-        "an image that was deleted or is used elsewhere is told",
-        images,
-    ),
-    test(
-        "what somebody made of a volume that was being formatted is left alone",
-        formatted_by_hand,
-    ),
-];
+tests! {
+    "a volume that is not what its mark says is left alone", LOOP => contents;
+    "an image that was deleted or is used elsewhere is told", LOOP => images;
+    "what somebody made of a volume that was being formatted is left alone", LOOP
+        => formatted_by_hand;
+}
 
 /// Small enough to be hashed often.
-const SMALL: u64 = 32 * MEBI;
+const SMALL: u64 = 32 * MIB;
 
 fn contents(points: &Points) {
     let node = Node::new(Backend::Loop);
@@ -123,13 +115,12 @@ fn images(points: &Points) {
     let kept = node.sandbox.disk().join("kept");
     fs::hard_link(&image, &kept).unwrap();
     fs::remove_file(&image).unwrap();
-    node.refuses(&pod.expand_arguments(SIZE + 16 * MEBI, SIZE), &[], points);
-    let second = Pod::new(
-        &node.sandbox,
-        &node.driver,
-        &volume,
-        "0b1e55ed-0000-4000-8000-000000000002",
+    node.refuses(
+        &pod.expand_arguments(node.grown(), node.size()),
+        &[],
+        points,
     );
+    let second = node.pod_of(&volume, "two");
     node.refuses(&second.mount_arguments("rw"), &[], points);
     pod.unmount().success();
     fs::rename(&kept, &image).unwrap();

@@ -16,7 +16,6 @@ use std::{
 };
 
 pub const TESTS: &[Test] = on_each![
-    "a full volume fails its own writes and nobody else's" => full,
     "a full volume grows at once, while a pod writes to it" => growth,
     "a limit is never lowered, and the claim's size is what is measured" => never_lower,
     "a pod that changes limits or projects of its own is put right by the next mount" => mended,
@@ -130,42 +129,6 @@ fn flagged(node: &Node, points: &Points) {
 
 /// Metadata of Btrfs counts, and a little more may not fit than is free.
 const LEEWAY: u64 = MIB;
-
-fn full(node: &Node, points: &Points) {
-    let before = Baseline::of(&node.sandbox);
-    let [a, b] = ["a", "b"].map(|name| node.volume(name));
-    let [first, second] = [node.mounted(&a, "one"), node.mounted(&b, "two")];
-    assert_eq!(write(second.dir(), "file", 4 * MIB), "");
-    let kept = fs::read(second.dir().join("file")).unwrap();
-
-    let said = write(first.dir(), "file", 2 * SIZE);
-    assert!(said.contains(node.full()), "{said}");
-    let length = length(&first.dir().join("file"));
-    assert!((SIZE - LEEWAY..=SIZE).contains(&length), "{length}");
-    points.add(1);
-
-    assert_eq!(write(second.dir(), "more", 4 * MIB), "");
-    assert_eq!(fs::read(second.dir().join("file")).unwrap(), kept);
-    let shown = size_of_filesystem(first.dir());
-    match node.has_projects() {
-        true => assert_eq!(shown, SIZE),
-        // Statfs of Btrfs knows no quota groups.
-        false => assert!(shown > 2 * SIZE, "{shown}"),
-    }
-    points.add(1);
-
-    // What is removed is free at once.
-    fs::remove_file(first.dir().join("file")).unwrap();
-    eventually("room again", || {
-        write(first.dir(), "file", 4 * MIB).is_empty()
-    });
-    for (pod, volume) in [(&first, &a), (&second, &b)] {
-        pod.unmount().success();
-        node.delete(volume).success();
-        points.add(1);
-    }
-    before.expect(&node.sandbox, "deleted");
-}
 
 /// A process that ends with the test.
 struct Running(Child);

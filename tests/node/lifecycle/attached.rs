@@ -1,6 +1,9 @@
 //! The life of a volume that kubelet attaches to the node before pods get it.
 
-use crate::node::{Backend, LOOP, MIB, Node, UID, fill, measured, size_of_filesystem, stories};
+use crate::{
+    node::{Backend, LOOP, MIB, Node, UID, fill, measured, size_of_filesystem},
+    story::stories,
+};
 use flexvol_testing::{Outcome, PersistentVolume, Points, below, tests};
 use std::{fs, path::PathBuf};
 

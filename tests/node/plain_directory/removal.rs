@@ -1,7 +1,10 @@
 //! Deleting: who keeps a volume from it, how far it reaches, and what is left of one that was killed.
 
 use super::{options, pool};
-use crate::node::{Backend, Node, ROOT, stories};
+use crate::{
+    node::{Backend, Node, ROOT},
+    story::stories,
+};
 use flexvol_host::{
     VolumeId,
     mount::{Target, bind, unbind},
@@ -24,7 +27,7 @@ stories! {
     "a directory mounted only in another mount namespace is not deleted", [hello_directory btrfs]
         => elsewhere;
     "deleting follows no link, enters no mount and leaves other volumes alone",
-        [hello_directory btrfs] => confined_removal;
+        [hello_directory xfs ext4] => confined_removal;
 }
 
 tests! {

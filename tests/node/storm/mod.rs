@@ -6,7 +6,8 @@ mod model;
 
 use crate::{
     lvm,
-    node::{Backend, Node, stories},
+    node::{Backend, Node},
+    story::stories,
 };
 use flexvol_testing::{
     Call, Outcome, PersistentVolume, Points, Progress, Random, below, budget, disks, patience,
@@ -71,8 +72,6 @@ fn storm(backend: Backend, scale: Scale, points: &Points) {
     }
     // For six gigabytes of volumes and little more: what a hundred storms write into it stays in memory.
     let node = Node::on(backend, backend.sandbox(8 << 10), false, "");
-    // A group's directory of promised names stays.
-    node.delete(&provision(&node, "first")).success();
     let before = node.inventory().without_promises();
     let all = usize::try_from(SEEDS).unwrap();
     let (mut seeds, mut progress) = (0, Progress::default());
