@@ -2,18 +2,25 @@
 //! each error. The answer is an honest one, nothing that is ready is formatted, the repeated call
 //! succeeds, and nothing is left.
 
-use crate::callouts::{NEEDS, block, directory};
+use crate::{
+    callouts::{NEEDS, delete, expandfs, mount, mount_grown, mount_new, provision, unmount},
+    node::{
+        Backend::{self, HelloDirectory, Loop},
+        Node,
+    },
+    story::stories,
+};
 use flexvol_testing::{
     Disturbance::{self, Errors, Kill},
     Points, Test,
 };
 
 macro_rules! callouts {
-    ($($callout:literal => $disturbed:expr,)*) => {
+    ($($callout:literal, $backend:ident => $disturbed:expr;)*) => {
         pub const KILLED: &[Test] = &[$(Test {
             name: concat!($callout, ", killed anywhere, is finished by its repetition"),
             needs: NEEDS,
-            run: |points| disturb($disturbed, Kill, points),
+            run: |points| disturb($backend, $disturbed, Kill, points),
         },)*];
         pub const REFUSED: &[Test] = &[$(Test {
             name: concat!(
@@ -21,28 +28,54 @@ macro_rules! callouts {
                 ", refused by the kernel anywhere, says so and is finished by its repetition"
             ),
             needs: NEEDS,
-            run: |points| disturb($disturbed, Errors, points),
+            run: |points| disturb($backend, $disturbed, Errors, points),
         },)*];
     };
 }
 
 callouts! {
-    "provision" => block::provision,
-    "mount of a new xfs volume" => |how, points| block::mount_new("xfs", how, points),
-    "mount of a new ext4 volume" => |how, points| block::mount_new("ext4", how, points),
-    "mount of a new btrfs volume" => |how, points| block::mount_new("btrfs", how, points),
-    "mount" => block::mount,
-    "mount of xfs on storage that was grown" => |how, points| block::mount_grown("xfs", how, points),
-    "mount of ext4 on storage that was grown" => |how, points| block::mount_grown("ext4", how, points),
-    "expandfs" => block::expandfs,
-    "unmount" => block::unmount,
-    "delete" => block::delete,
-    "provision of a directory" => directory::provision,
-    "mount of a directory" => directory::mount,
-    "unmount of a directory" => directory::unmount,
-    "delete of a directory" => directory::delete,
+    "provision", Loop => provision;
+    "mount of a new xfs volume", Loop => |node, how, points| mount_new(node, "xfs", how, points);
+    "mount of a new ext4 volume", Loop => |node, how, points| mount_new(node, "ext4", how, points);
+    "mount of a new btrfs volume", Loop => |node, how, points| mount_new(node, "btrfs", how, points);
+    "mount", Loop => mount;
+    "mount of xfs on storage that was grown", Loop
+        => |node, how, points| mount_grown(node, "xfs", how, points);
+    "mount of ext4 on storage that was grown", Loop
+        => |node, how, points| mount_grown(node, "ext4", how, points);
+    "expandfs", Loop => expandfs;
+    "unmount", Loop => unmount;
+    "delete", Loop => delete;
+    "provision of a directory", HelloDirectory => provision;
+    "mount of a directory", HelloDirectory => mount;
+    "unmount of a directory", HelloDirectory => unmount;
+    "delete of a directory", HelloDirectory => delete;
 }
 
-fn disturb(callout: fn(Disturbance, &Points), how: Disturbance, points: &Points) {
-    callout(how, points);
+// XFS is asked in the same way as ext4.
+stories! {
+    STORIES:
+    "every callout, killed anywhere, is finished by its repetition", [xfs ext4 btrfs]
+        => |backend, points| all(backend, Kill, points);
+    "every callout, refused by the kernel anywhere, says so and is finished by its repetition",
+        [ext4 btrfs] => |backend, points| all(backend, Errors, points);
+}
+
+type Callout = fn(&Node, Disturbance, &Points);
+
+fn disturb(backend: Backend, callout: Callout, how: Disturbance, points: &Points) {
+    callout(&Node::new(backend), how, points);
+}
+
+/// One after the other, because a virtual machine of its own for each takes longer than that.
+fn all(backend: Backend, how: Disturbance, points: &Points) {
+    let node = Node::new(backend);
+    let callouts: [Callout; 5] = [provision, expandfs, delete, mount, unmount];
+    for callout in callouts {
+        callout(&node, how, points);
+        // The next one begins with nothing, too.
+        if !node.sizes().is_empty() {
+            node.delete(&node.volume("pv")).success();
+        }
+    }
 }

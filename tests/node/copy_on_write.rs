@@ -4,7 +4,7 @@ use crate::{
     by_hand::{complaint, persistent_volume, said_json},
     dir,
     full::expect_exhausted,
-    node::{Backend, Node, expect_written, write},
+    node::{self, Backend, Node, expect_written, write},
     promised::{blocks, capacity, doctor, install, pool},
 };
 use flexvol_testing::{Need, PersistentVolume, Pod, Points, request, tests};
@@ -223,8 +223,7 @@ fn snapshot(points: &Points) {
     let disk = sandbox.disk();
     let room = || {
         settle(&disk);
-        let reply = driver.call(&["capacity", "{}"]).success();
-        reply.object().unwrap()["capacity"].as_u64().unwrap()
+        node::capacity(&driver)
     };
     let volume = PersistentVolume::provision(&driver, "a", "", SIZE);
     let pod = Pod::new(&sandbox, &driver, &volume, POD);

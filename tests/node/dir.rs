@@ -2,13 +2,15 @@
 
 pub mod beside;
 pub mod damage;
-pub mod disturbed;
 pub mod limits;
 pub mod pool;
 pub mod privileged;
 pub mod removal;
 
-use crate::node::{Backend, MIB, Node};
+use crate::{
+    by_hand::said_json,
+    node::{Backend, MIB, Node, size_of_filesystem},
+};
 use flexvol_testing::{Need, PersistentVolume, Pod};
 use std::{
     collections::BTreeSet,
@@ -90,6 +92,23 @@ impl Node {
     /// Whether it limits by projects.
     fn has_projects(&self) -> bool {
         self.kind() != "btrfs"
+    }
+
+    /// Whether the kernel holds the volume to that size, by the driver's word and by `statfs`.
+    #[track_caller]
+    pub fn expect_limit(&self, volume: &PersistentVolume, size: u64) {
+        let shown = said_json(&self.driver, &["show", volume.handle(), "-o", "json"]);
+        assert_eq!(shown["storage"], size, "{shown}");
+        if self.has_projects() {
+            assert_eq!(size_of_filesystem(&self.directory(volume)), size);
+        }
+    }
+
+    /// As a pod does that runs as root, where volumes are projects.
+    pub fn take_from_project(&self, volume: &PersistentVolume) {
+        if let Backend::Dir("xfs" | "ext4") = self.backend {
+            run("chattr", &["-p", "0", "-P"], &self.directory(volume));
+        }
     }
 
     /// Each of these volumes has a project of its own, where volumes have one.

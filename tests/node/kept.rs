@@ -2,7 +2,7 @@
 
 use crate::{
     by_hand::{complaint, said, said_json},
-    node::{Backend, Node},
+    node::{Backend, Node, capacity},
     sandbox,
     story::stories,
 };
@@ -311,11 +311,7 @@ fn at_most(points: &Points) {
     points.add(1);
 
     // Who wants their room does not get it, and what is kept is taken back.
-    let room = |driver: &Driver| {
-        let said = driver.call(&["capacity", "{}"]).success();
-        said.object().unwrap()["capacity"].as_u64().unwrap()
-    };
-    let wanted = request("more", room(&driver) + (200 << 20));
+    let wanted = request("more", capacity(&driver) + (200 << 20));
     driver.call(&["provision", &wanted]).failure();
     assert!(ours[3..].iter().all(is_kept) && is_kept(&theirs));
     said(&driver, &["undelete", ours[3].handle()]);

@@ -72,13 +72,11 @@ const BY_KERNEL: &[&[Test]] = &[
     adopt::TESTS,
     adopt::left_alone::TESTS,
     adopt::shared::TESTS,
-    dir::disturbed::ERRORS,
     dir::beside::SERVED,
     dir::beside::TESTS,
     dir::damage::BTRFS,
     dir::damage::TESTS,
     dir::damage::XFS,
-    dir::disturbed::TESTS,
     dir::limits::PROJECTS,
     dir::limits::TESTS,
     dir::pool::PROJECTS,
@@ -121,6 +119,7 @@ const BY_KERNEL: &[&[Test]] = &[
 
 /// The same, told of several backends.
 const STORIES: &[&[&[Test]]] = &[
+    anywhere::STORIES,
     kept::STORIES,
     lifecycle::STORIES,
     lifecycle::attached::STORIES,

@@ -386,6 +386,13 @@ pub fn size_of_filesystem(dir: &Path) -> u64 {
     found.blocks() * found.fragment_size()
 }
 
+/// What can be provisioned, by the driver's own word.
+#[track_caller]
+pub fn capacity(driver: &Driver) -> u64 {
+    let call = driver.call(&["capacity", "{}"]).success();
+    call.object().unwrap()["capacity"].as_u64().unwrap()
+}
+
 /// The size that a growth measured.
 #[track_caller]
 pub fn measured(call: &Call) -> u64 {

@@ -3,7 +3,7 @@
 use super::{GROWN, SIZE, on_each, run, write};
 use crate::{
     by_hand::said,
-    node::{Backend, MIB, Node, size_of_filesystem},
+    node::{Backend, MIB, Node, capacity, size_of_filesystem},
 };
 use flexvol_testing::{PersistentVolume, Points, Test, request, tests};
 use rustix::fs::{XattrFlags, major, minor};
@@ -44,27 +44,21 @@ pub(super) fn read_record(around: &Path) -> String {
 }
 
 /// The size in a volume's record.
-pub(super) fn recorded(around: &Path) -> u64 {
+pub fn recorded(around: &Path) -> u64 {
     let text = read_record(around);
     text.rsplit_once(' ').unwrap().1.parse().unwrap()
-}
-
-/// What can be provisioned, by the driver's own word.
-fn capacity(node: &Node) -> u64 {
-    let call = node.driver.call(&["capacity", "{}"]).success();
-    call.object().unwrap()["capacity"].as_u64().unwrap()
 }
 
 fn record(node: &Node, points: &Points) {
     let [a, b] = ["a", "b"].map(|name| node.volume(name));
     let pod = node.pod(&a);
-    let before = capacity(node);
+    let before = capacity(&node.driver);
     for (text, why) in [("1 x", "is damaged"), ("7 1 2 3", "by a newer flexvol")] {
         set_record(&node.around(&a), text);
         let refused = pod.mount("rw");
         assert!(refused.failure().contains(why), "{refused}");
         // It counts as before, and its project is its own.
-        assert!(before.abs_diff(capacity(node)) <= 2 * MIB);
+        assert!(before.abs_diff(capacity(&node.driver)) <= 2 * MIB);
         let c = node.volume("c");
         if node.has_projects() {
             assert_eq!(size_of_filesystem(&node.directory(&c)), SIZE);
@@ -192,7 +186,7 @@ fn clones(points: &Points) {
     let node = Node::new(Backend::Dir("xfs"));
     let init = node.driver.call(&["init"]).success().object().unwrap();
     assert_eq!(init["capabilities"]["selinuxRelabel"], true);
-    let all = capacity(&node);
+    let all = capacity(&node.driver);
     let half = all / 2 / MIB * MIB;
     let volume = PersistentVolume::provision(&node.driver, "a", "", half);
     let pod = node.mounted(&volume, "one");
@@ -202,7 +196,7 @@ fn clones(points: &Points) {
         clone.args(["--reflink=always", "file", &format!("copy-{copy}")]);
         assert!(clone.current_dir(pod.dir()).status().unwrap().success());
     }
-    let left = capacity(&node);
+    let left = capacity(&node.driver);
     // What the file system has for itself is in one count only.
     let own = 32 * MIB;
     assert!(left <= all - half + own, "{left} of {all} beside {half}");

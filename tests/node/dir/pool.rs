@@ -3,7 +3,7 @@
 use super::{SIZE, on_each};
 use crate::{
     by_hand::{complaint, said, said_json},
-    node::{Backend, MIB, Node},
+    node::{Backend, MIB, Node, capacity},
     sandbox_with,
 };
 use flexvol_testing::{
@@ -24,12 +24,6 @@ tests! {
         => |points| reuse(&Node::new(Backend::Dir("ext4")), points);
     "dir: where nothing limits directories no volume is made, and what to turn on is said", &[Need::Root, Need::Filesystem("btrfs"), Need::Tool("mkfs.xfs", "xfsprogs"), Need::Tool("mkfs.ext4", "e2fsprogs"), Need::Tool("mkfs.btrfs", "btrfs-progs")]
         => refused;
-}
-
-/// What can be provisioned, by the driver's own word.
-fn capacity(driver: &flexvol_testing::Driver) -> u64 {
-    let call = driver.call(&["capacity", "{}"]).success();
-    call.object().unwrap()["capacity"].as_u64().unwrap()
 }
 
 fn promises(node: &Node, points: &Points) {

@@ -1,8 +1,8 @@
 //! What people do to volume groups: making them pools, and asking what they lack and what they have.
 
 use super::{GROUP, NEEDS, SIZE, flexvol, group, inventory, lvm, output, run, thin_pool};
-use crate::node::{Backend, MIB};
-use flexvol_testing::{Hidden, PersistentVolume, Points, Sandbox, disks, json, request, tests};
+use crate::node::{self, Backend, MIB};
+use flexvol_testing::{Hidden, PersistentVolume, Points, Sandbox, disks, request, tests};
 use std::{fs, path::Path};
 
 tests! {
@@ -170,11 +170,7 @@ fn capacity(points: &Points) {
     for (stripes, reserve) in [(1, "0%"), (2, "0%"), (2, "10%"), (3, "0%")] {
         let more = format!("stripes = {stripes}\nreserve = \"{reserve}\"\n");
         let driver = Backend::Lvm.install(&sandbox, "lvm", false, &more);
-        let capacity = || {
-            let call = driver.call(&["capacity", &json([])]).success();
-            call.object().unwrap()["capacity"].as_u64().unwrap()
-        };
-        let all = capacity();
+        let all = node::capacity(&driver);
         if stripes == 3 {
             assert_eq!(all, 0);
             driver.call(&["provision", &request("pv", SIZE)]).failure();
@@ -191,9 +187,9 @@ fn capacity(points: &Points) {
         let made = driver.call(&["provision", &request("pv", all)]).success();
         let volume = PersistentVolume::from_reply("pv", "xfs", &made);
         assert_eq!(super::told(&volume, "lv_size"), all.to_string());
-        assert!(capacity() < extent);
+        assert!(node::capacity(&driver) < extent);
         driver.call(&["delete", &volume.json("rw")]).success();
-        assert_eq!(capacity(), all);
+        assert_eq!(node::capacity(&driver), all);
         points.add(1);
     }
 }

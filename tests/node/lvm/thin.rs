@@ -1,8 +1,8 @@
 //! Thin pools: what they promise, and what happens when they are full.
 
 use super::{GROUP, NEEDS, SIZE, flexvol, inventory, lvm};
-use crate::node::{MIB, Node, fill};
-use flexvol_testing::{Outcome, PersistentVolume, Points, json, request, tests};
+use crate::node::{MIB, Node, capacity, fill};
+use flexvol_testing::{Outcome, PersistentVolume, Points, request, tests};
 use std::{
     fs::File,
     io::Write,
@@ -22,19 +22,15 @@ fn inactive(points: &Points) {
     let node = Node::thin(400 * MIB);
     let path = format!("{GROUP}/tp0");
     let driver = node.install("overcommit = true");
-    let capacity = || {
-        let call = driver.call(&["capacity", &json([])]).success();
-        call.object().unwrap()["capacity"].as_u64().unwrap()
-    };
     let is_active = || {
         !lvm(&["lvs", "--noheadings", "-o", "data_percent", &path])
             .trim()
             .is_empty()
     };
-    let active = capacity();
+    let active = capacity(&driver);
     lvm(&["lvchange", "-qq", "-an", &path]);
     assert!(!is_active());
-    assert_eq!(capacity(), active);
+    assert_eq!(capacity(&driver), active);
     assert!(!is_active(), "left as it was found");
     points.add(1);
 
@@ -58,17 +54,12 @@ fn inactive(points: &Points) {
     points.add(2);
 }
 
-fn capacity(node: &Node) -> u64 {
-    let call = node.driver.call(&["capacity", &json([])]).success();
-    call.object().unwrap()["capacity"].as_u64().unwrap()
-}
-
 fn promises(points: &Points) {
     let node = Node::thin(800 * MIB);
     // 5 % of it stay free.
-    assert_eq!(capacity(&node), 760 * MIB);
+    assert_eq!(capacity(&node.driver), 760 * MIB);
     let volume = node.volume_of("pv", "ext4");
-    assert_eq!(capacity(&node), 440 * MIB);
+    assert_eq!(capacity(&node.driver), 440 * MIB);
     let before = inventory();
     let more = node
         .driver
@@ -89,7 +80,7 @@ fn promises(points: &Points) {
     node.driver
         .call(&pod.expand_arguments(SIZE + 440 * MIB, SIZE))
         .success();
-    assert_eq!(capacity(&node), 0);
+    assert_eq!(capacity(&node.driver), 0);
     points.add(5);
 
     // Somebody who says so gets more than there is.
@@ -101,7 +92,7 @@ fn promises(points: &Points) {
     driver.call(&["delete", &more.json("rw")]).success();
     pod.unmount().success();
     node.delete(&volume).success();
-    assert_eq!(capacity(&node), 700 * MIB + 60 * MIB);
+    assert_eq!(capacity(&node.driver), 700 * MIB + 60 * MIB);
 }
 
 fn full(points: &Points) {

@@ -1,0 +1,276 @@
+//! The callouts of a volume's life, each with what it needs before, what it promises, and what
+//! undoes it: for suites that disturb them.
+
+use crate::{
+    by_hand::said,
+    dir::damage::recorded,
+    lifecycle::is_read_only,
+    node::{Backend, MIB, Node, size_of_filesystem},
+};
+use flexvol_testing::{
+    Call, Disturbance, Disturbed, Need, PersistentVolume, Points, below, request,
+};
+use std::{
+    fs::{self, File},
+    os::unix::fs::symlink,
+};
+
+pub const NEEDS: &[Need] = &[
+    Need::Root,
+    Need::Tool("strace", "strace"),
+    Need::Tool("mkfs.xfs", "xfsprogs"),
+    Need::Tool("mkfs.ext4", "e2fsprogs"),
+    Need::Tool("mkfs.btrfs", "btrfs-progs"),
+];
+
+const TEXT: &str = "written and synced before the callout";
+
+/// A callout in one state of a volume; see [`Disturbed`], whose words these are.
+struct Callout<'a, S> {
+    name: &'a str,
+    prepare: &'a dyn Fn() -> S,
+    arguments: &'a dyn Fn(&S) -> Vec<String>,
+    formats: bool,
+    check: &'a dyn Fn(&S, &Call),
+    undo: &'a dyn Fn(S),
+}
+
+impl Node {
+    /// A volume that was mounted and holds a file, and is mounted now.
+    pub fn with_file(&self, filesystem: &'static str) -> PersistentVolume {
+        let volume = self.volume_of("pv", filesystem);
+        let pod = self.pod(&volume);
+        pod.mount("rw").success();
+        let path = pod.dir().join("file");
+        fs::write(&path, TEXT).unwrap();
+        File::open(&path).unwrap().sync_all().unwrap();
+        volume
+    }
+
+    pub fn holds_the_file(&self, volume: &PersistentVolume) {
+        let file = self.pod(volume).dir().join("file");
+        assert_eq!(fs::read_to_string(file).unwrap(), TEXT);
+    }
+
+    /// What the volume takes, or may take, by the storage itself.
+    #[track_caller]
+    fn expect_storage(&self, volume: &PersistentVolume, size: u64) {
+        match self.backend {
+            Backend::HelloDirectory => assert!(self.directory(volume).is_dir()),
+            Backend::Dir(_) => self.expect_limit(volume, size),
+            _ => assert_eq!(fs::metadata(self.blocks(volume)).unwrap().len(), size),
+        }
+    }
+
+    /// Little, because what a suite of them writes into an image stays in memory.
+    fn grown_a_little(&self) -> u64 {
+        match self.backend.is_directory() {
+            true => self.grown(),
+            false => self.size() + 16 * MIB,
+        }
+    }
+
+    fn disturbed<S>(&self, callout: &Callout<'_, S>, disturbance: Disturbance, points: &Points) {
+        let &Callout {
+            name,
+            prepare,
+            arguments,
+            formats,
+            check,
+            undo,
+        } = callout;
+        let of_what = match self.backend {
+            Backend::Dir(kind) => format!(" of a directory on {kind}"),
+            Backend::HelloDirectory => " of a directory".to_owned(),
+            _ => String::new(),
+        };
+        Disturbed {
+            name: &format!("{name}{of_what}"),
+            sandbox: &self.sandbox,
+            driver: &self.driver,
+            prepare,
+            arguments,
+            formats,
+            check,
+            undo,
+        }
+        .run(&[disturbance], points);
+    }
+}
+
+pub fn provision(node: &Node, disturbance: Disturbance, points: &Points) {
+    let arguments = vec!["provision".to_owned(), request("pv", node.size())];
+    let made = |call: &Call| PersistentVolume::from_reply("pv", node.backend.filesystem(), call);
+    let callout = Callout {
+        name: "provision",
+        prepare: &|| (),
+        arguments: &|()| arguments.clone(),
+        formats: false,
+        check: &|(), call| node.expect_storage(&made(call), node.size()),
+        undo: &|()| {
+            let volume = made(&node.driver.call(&arguments).success());
+            node.delete(&volume).success();
+            if let Backend::Dir(_) = node.backend {
+                // Where undoing was refused too, something stays under a name that nobody looks for.
+                said(&node.driver, &["gc"]);
+                assert_eq!(fs::read_dir(node.volumes()).unwrap().count(), 0);
+            }
+        },
+    };
+    node.disturbed(&callout, disturbance, points);
+}
+
+pub fn mount_new(node: &Node, filesystem: &'static str, disturbance: Disturbance, points: &Points) {
+    let callout = Callout {
+        name: &format!("mount of a new {filesystem} volume"),
+        prepare: &|| node.volume_of("pv", filesystem),
+        arguments: &|volume| node.pod(volume).mount_arguments("rw"),
+        formats: true,
+        check: &|volume, _| {
+            fs::write(node.pod(volume).dir().join("file"), TEXT).unwrap();
+        },
+        undo: &|volume| {
+            node.pod(&volume).unmount().success();
+            node.delete(&volume).success();
+        },
+    };
+    node.disturbed(&callout, disturbance, points);
+}
+
+pub fn mount(node: &Node, disturbance: Disturbance, points: &Points) {
+    let volume = node.with_file(node.backend.filesystem());
+    let pod = node.pod(&volume);
+    pod.unmount().success();
+    let mode = match node.backend {
+        Backend::HelloDirectory => "ro",
+        _ => "rw",
+    };
+    let callout = Callout {
+        name: "mount",
+        // Out of its project, so that this is put right too.
+        prepare: &|| node.take_from_project(&volume),
+        arguments: &|()| pod.mount_arguments(mode),
+        formats: false,
+        check: &|(), _| {
+            node.holds_the_file(&volume);
+            assert_eq!(is_read_only(pod.dir()), mode == "ro");
+            node.expect_storage(&volume, node.size());
+        },
+        undo: &|()| drop(pod.unmount().success()),
+    };
+    node.disturbed(&callout, disturbance, points);
+}
+
+/// The storage was grown while nobody had it mounted, and the file system must follow.
+pub fn mount_grown(
+    node: &Node,
+    filesystem: &'static str,
+    disturbance: Disturbance,
+    points: &Points,
+) {
+    let callout = Callout {
+        name: &format!("mount of {filesystem} on storage that was grown"),
+        prepare: &|| {
+            let volume = node.with_file(filesystem);
+            let before = size_of_filesystem(node.pod(&volume).dir());
+            let pod = node.pod(&volume);
+            pod.unmount().success();
+            node.expand_volume(&volume, node.grown_a_little()).success();
+            (volume, before)
+        },
+        arguments: &|(volume, _)| node.pod(volume).mount_arguments("rw"),
+        formats: false,
+        // A mount does not fail for a growth that cannot be, but the next one makes good for it.
+        check: &|(volume, _), _| node.holds_the_file(volume),
+        undo: &|(volume, before)| {
+            let pod = node.pod(&volume);
+            pod.unmount().success();
+            pod.mount("rw").success();
+            // ext4 takes a part of what it is given for itself.
+            let least = before + (node.grown_a_little() - node.size()) / 2;
+            assert!(
+                size_of_filesystem(node.pod(&volume).dir()) > least,
+                "it did not follow"
+            );
+            node.pod(&volume).unmount().success();
+            node.delete(&volume).success();
+        },
+    };
+    node.disturbed(&callout, disturbance, points);
+}
+
+pub fn expandfs(node: &Node, disturbance: Disturbance, points: &Points) {
+    let (size, grown) = (node.size(), node.grown_a_little());
+    let callout = Callout {
+        name: "expandfs",
+        prepare: &|| {
+            let volume = node.with_file(node.backend.filesystem());
+            let before = size_of_filesystem(node.pod(&volume).dir());
+            (volume, before)
+        },
+        arguments: &|(volume, _)| node.pod(volume).expand_arguments(grown, size),
+        formats: false,
+        check: &|(volume, before), _| {
+            node.expect_storage(volume, grown);
+            match node.backend {
+                // Quotas that were off meanwhile come back with what the record says.
+                Backend::Dir(_) => assert_eq!(recorded(&node.around(volume)), grown),
+                _ => {
+                    let shown = size_of_filesystem(node.pod(volume).dir());
+                    assert_eq!(shown, before + grown - size);
+                }
+            }
+            node.holds_the_file(volume);
+        },
+        undo: &|(volume, _)| {
+            node.pod(&volume).unmount().success();
+            node.delete(&volume).success();
+        },
+    };
+    node.disturbed(&callout, disturbance, points);
+}
+
+pub fn unmount(node: &Node, disturbance: Disturbance, points: &Points) {
+    let volume = node.with_file(node.backend.filesystem());
+    let pod = node.pod(&volume);
+    pod.unmount().success();
+    let arguments = vec!["unmount".to_owned(), pod.dir().to_str().unwrap().to_owned()];
+    let callout = Callout {
+        name: "unmount",
+        prepare: &|| {
+            pod.mount("rw").success();
+            node.holds_the_file(&volume);
+        },
+        arguments: &|()| arguments.clone(),
+        formats: false,
+        check: &|(), _| assert_eq!(below(&node.sandbox.kubelet_root()), []),
+        undo: &|()| {
+            if pod.dir().exists() {
+                fs::remove_dir(pod.dir()).unwrap();
+            }
+        },
+    };
+    node.disturbed(&callout, disturbance, points);
+}
+
+pub fn delete(node: &Node, disturbance: Disturbance, points: &Points) {
+    let callout = Callout {
+        name: "delete",
+        prepare: &|| {
+            let volume = node.volume("pv");
+            if node.backend.is_directory() {
+                let root = node.directory(&volume);
+                fs::create_dir_all(root.join("a/b/c")).unwrap();
+                fs::create_dir_all(root.join("a/d")).unwrap();
+                fs::write(root.join("a/b/c/file"), "gone").unwrap();
+                symlink("/", root.join("a/link")).unwrap();
+            }
+            volume
+        },
+        arguments: &|volume: &PersistentVolume| vec!["delete".to_owned(), volume.json("rw")],
+        formats: false,
+        check: &|volume, _| assert!(!volume.image(&node.sandbox).exists()),
+        undo: &|_| {},
+    };
+    node.disturbed(&callout, disturbance, points);
+}
