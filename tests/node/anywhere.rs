@@ -61,10 +61,11 @@ stories! {
         [ext4 btrfs] => |backend, points| all(backend, Errors, points);
 }
 
-type Callout = fn(&Node, Disturbance, &Points);
+/// A callout on this node, disturbed so.
+pub type Callout = fn(&Node, &[Disturbance], &Points);
 
 fn disturb(backend: Backend, callout: Callout, how: Disturbance, points: &Points) {
-    callout(&Node::new(backend), how, points);
+    callout(&Node::new(backend), &[how], points);
 }
 
 /// One after the other, because a virtual machine of its own for each takes longer than that.
@@ -72,7 +73,7 @@ fn all(backend: Backend, how: Disturbance, points: &Points) {
     let node = Node::new(backend);
     let callouts: [Callout; 5] = [provision, expandfs, delete, mount, unmount];
     for callout in callouts {
-        callout(&node, how, points);
+        callout(&node, &[how], points);
         // The next one begins with nothing, too.
         if !node.sizes().is_empty() {
             node.delete(&node.volume("pv")).success();

@@ -58,19 +58,19 @@ impl Node {
         match self.backend {
             Backend::HelloDirectory => assert!(self.directory(volume).is_dir()),
             Backend::Dir(_) => self.expect_limit(volume, size),
-            _ => assert_eq!(fs::metadata(self.blocks(volume)).unwrap().len(), size),
+            _ => assert_eq!(self.sizes()[&volume.id()], size),
         }
     }
 
     /// Little, because what a suite of them writes into an image stays in memory.
     fn grown_a_little(&self) -> u64 {
-        match self.backend.is_directory() {
-            true => self.grown(),
-            false => self.size() + 16 * MIB,
+        match self.backend {
+            Backend::Loop => self.size() + 16 * MIB,
+            _ => self.grown(),
         }
     }
 
-    fn disturbed<S>(&self, callout: &Callout<'_, S>, disturbance: Disturbance, points: &Points) {
+    fn disturbed<S>(&self, callout: &Callout<'_, S>, how: &[Disturbance], points: &Points) {
         let &Callout {
             name,
             prepare,
@@ -79,26 +79,33 @@ impl Node {
             check,
             undo,
         } = callout;
-        let of_what = match self.backend {
-            Backend::Dir(kind) => format!(" of a directory on {kind}"),
-            Backend::HelloDirectory => " of a directory".to_owned(),
-            _ => String::new(),
+        let name = match self.backend {
+            Backend::Dir(kind) => format!("{name} of a directory on {kind}"),
+            Backend::HelloDirectory => format!("{name} of a directory"),
+            Backend::Lvm => format!("lvm: {name}"),
+            Backend::ThinLvm => format!("lvm: {name}, thin"),
+            _ => name.to_owned(),
+        };
+        let before = self.of_lvm();
+        let undo = |state| {
+            undo(state);
+            assert_eq!(self.of_lvm(), before, "{name}, undone");
         };
         Disturbed {
-            name: &format!("{name}{of_what}"),
+            name: &name,
             sandbox: &self.sandbox,
             driver: &self.driver,
             prepare,
             arguments,
             formats,
             check,
-            undo,
+            undo: &undo,
         }
-        .run(&[disturbance], points);
+        .run(how, points);
     }
 }
 
-pub fn provision(node: &Node, disturbance: Disturbance, points: &Points) {
+pub fn provision(node: &Node, how: &[Disturbance], points: &Points) {
     let arguments = vec!["provision".to_owned(), request("pv", node.size())];
     let made = |call: &Call| PersistentVolume::from_reply("pv", node.backend.filesystem(), call);
     let callout = Callout {
@@ -117,10 +124,10 @@ pub fn provision(node: &Node, disturbance: Disturbance, points: &Points) {
             }
         },
     };
-    node.disturbed(&callout, disturbance, points);
+    node.disturbed(&callout, how, points);
 }
 
-pub fn mount_new(node: &Node, filesystem: &'static str, disturbance: Disturbance, points: &Points) {
+pub fn mount_new(node: &Node, filesystem: &'static str, how: &[Disturbance], points: &Points) {
     let callout = Callout {
         name: &format!("mount of a new {filesystem} volume"),
         prepare: &|| node.volume_of("pv", filesystem),
@@ -134,10 +141,10 @@ pub fn mount_new(node: &Node, filesystem: &'static str, disturbance: Disturbance
             node.delete(&volume).success();
         },
     };
-    node.disturbed(&callout, disturbance, points);
+    node.disturbed(&callout, how, points);
 }
 
-pub fn mount(node: &Node, disturbance: Disturbance, points: &Points) {
+pub fn mount(node: &Node, how: &[Disturbance], points: &Points) {
     let volume = node.with_file(node.backend.filesystem());
     let pod = node.pod(&volume);
     pod.unmount().success();
@@ -158,16 +165,11 @@ pub fn mount(node: &Node, disturbance: Disturbance, points: &Points) {
         },
         undo: &|()| drop(pod.unmount().success()),
     };
-    node.disturbed(&callout, disturbance, points);
+    node.disturbed(&callout, how, points);
 }
 
 /// The storage was grown while nobody had it mounted, and the file system must follow.
-pub fn mount_grown(
-    node: &Node,
-    filesystem: &'static str,
-    disturbance: Disturbance,
-    points: &Points,
-) {
+pub fn mount_grown(node: &Node, filesystem: &'static str, how: &[Disturbance], points: &Points) {
     let callout = Callout {
         name: &format!("mount of {filesystem} on storage that was grown"),
         prepare: &|| {
@@ -196,10 +198,10 @@ pub fn mount_grown(
             node.delete(&volume).success();
         },
     };
-    node.disturbed(&callout, disturbance, points);
+    node.disturbed(&callout, how, points);
 }
 
-pub fn expandfs(node: &Node, disturbance: Disturbance, points: &Points) {
+pub fn expandfs(node: &Node, how: &[Disturbance], points: &Points) {
     let (size, grown) = (node.size(), node.grown_a_little());
     let callout = Callout {
         name: "expandfs",
@@ -215,10 +217,11 @@ pub fn expandfs(node: &Node, disturbance: Disturbance, points: &Points) {
             match node.backend {
                 // Quotas that were off meanwhile come back with what the record says.
                 Backend::Dir(_) => assert_eq!(recorded(&node.around(volume)), grown),
-                _ => {
+                Backend::Loop => {
                     let shown = size_of_filesystem(node.pod(volume).dir());
                     assert_eq!(shown, before + grown - size);
                 }
+                _ => node.expect_room(node.pod(volume).dir(), *before),
             }
             node.holds_the_file(volume);
         },
@@ -227,10 +230,10 @@ pub fn expandfs(node: &Node, disturbance: Disturbance, points: &Points) {
             node.delete(&volume).success();
         },
     };
-    node.disturbed(&callout, disturbance, points);
+    node.disturbed(&callout, how, points);
 }
 
-pub fn unmount(node: &Node, disturbance: Disturbance, points: &Points) {
+pub fn unmount(node: &Node, how: &[Disturbance], points: &Points) {
     let volume = node.with_file(node.backend.filesystem());
     let pod = node.pod(&volume);
     pod.unmount().success();
@@ -250,10 +253,10 @@ pub fn unmount(node: &Node, disturbance: Disturbance, points: &Points) {
             }
         },
     };
-    node.disturbed(&callout, disturbance, points);
+    node.disturbed(&callout, how, points);
 }
 
-pub fn delete(node: &Node, disturbance: Disturbance, points: &Points) {
+pub fn delete(node: &Node, how: &[Disturbance], points: &Points) {
     let callout = Callout {
         name: "delete",
         prepare: &|| {
@@ -269,8 +272,11 @@ pub fn delete(node: &Node, disturbance: Disturbance, points: &Points) {
         },
         arguments: &|volume: &PersistentVolume| vec!["delete".to_owned(), volume.json("rw")],
         formats: false,
-        check: &|volume, _| assert!(!volume.image(&node.sandbox).exists()),
+        check: &|volume, _| match node.backend.is_lvm() {
+            true => assert!(!node.sizes().contains_key(&volume.id())),
+            false => assert!(!volume.image(&node.sandbox).exists()),
+        },
         undo: &|_| {},
     };
-    node.disturbed(&callout, disturbance, points);
+    node.disturbed(&callout, how, points);
 }

@@ -82,7 +82,7 @@ impl Node {
     }
 
     /// What `df` shows of a volume that has grown from its first size, where it showed so much before.
-    fn expect_room(&self, dir: &Path, before: u64) {
+    pub fn expect_room(&self, dir: &Path, before: u64) {
         let (size, grown, shown) = (self.size(), self.grown(), size_of_filesystem(dir));
         match self.backend {
             // Statfs of Btrfs knows no quota groups.

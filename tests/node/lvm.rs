@@ -8,7 +8,7 @@ mod documents;
 mod guarded;
 mod half_way;
 mod impostors;
-mod killed;
+pub mod killed;
 mod life;
 mod lost;
 mod managed;
@@ -53,7 +53,6 @@ pub fn tests() -> Vec<&'static [Test]> {
         guarded::TESTS,
         half_way::TESTS,
         impostors::TESTS,
-        killed::TESTS,
         lost::TESTS,
         managed::TESTS,
         old_data::TESTS,

@@ -164,6 +164,7 @@ fn main() -> ExitCode {
         tests.extend(readable::STORIES);
         tests.extend(full::STORIES);
         tests.extend(lvm::tests());
+        tests.extend(lvm::killed::STORIES);
     }
     run_layer("node", &tests)
 }

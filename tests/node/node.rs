@@ -310,13 +310,17 @@ impl Node {
 
     /// All that there is on the node.
     pub fn inventory(&self) -> Inventory {
-        let lvm = match self.backend.is_lvm() {
-            true => lvm::inventory(),
-            false => Vec::new(),
-        };
         Inventory {
             baseline: Baseline::of(&self.sandbox),
-            lvm,
+            lvm: self.of_lvm(),
+        }
+    }
+
+    /// All that there is of LVM.
+    pub fn of_lvm(&self) -> Vec<String> {
+        match self.backend.is_lvm() {
+            true => lvm::inventory(),
+            false => Vec::new(),
         }
     }
 
@@ -324,7 +328,7 @@ impl Node {
     #[track_caller]
     pub fn expect(&self, before: &Inventory, when: &str) {
         before.baseline.expect(&self.sandbox, when);
-        assert_eq!(self.inventory().lvm, before.lvm, "{when}");
+        assert_eq!(self.of_lvm(), before.lvm, "{when}");
     }
 }
 

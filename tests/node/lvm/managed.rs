@@ -177,7 +177,7 @@ fn capacity(points: &Points) {
             continue;
         }
         let extent = 4 * MIB * stripes;
-        assert!(all > 1000 * MIB && all % extent == 0, "{all}");
+        assert!(all > 1000 * MIB && all.is_multiple_of(extent), "{all}");
         let before = inventory();
         let refused = driver
             .call(&["provision", &request("pv", all + extent)])
