@@ -5,7 +5,7 @@ use crate::{
     adopt::done,
     by_hand::{complaint, said_json},
     full::expect_exhausted,
-    node::{expect_written, write},
+    node::{MIB, UID, expect_written, write},
     promised::{blocks, capacity, doctor, install, pool},
 };
 use flexvol_testing::{Need, PersistentVolume, Pod, Points, Sandbox, request, tests};
@@ -26,9 +26,7 @@ tests! {
 
 const E2FS: Need = Need::Tool("mkfs.ext4", "e2fsprogs");
 const NEEDS: &[Need] = &[Need::Root, Need::Tool("mkfs.xfs", "xfsprogs"), E2FS];
-const MIB: u64 = 1 << 20;
 const SIZE: u64 = 300 * MIB;
-const POD: &str = "0b1e55ed-0000-4000-8000-000000000001";
 
 /// As `cp` does by itself since coreutils 9.
 pub fn copy(from: &Path, to: &Path) {
@@ -44,7 +42,7 @@ fn parted(_: &Points) {
     let driver = install(&sandbox, "");
     let volume = PersistentVolume::provision(&driver, "a", "ext4", SIZE);
     let image = volume.image(&sandbox);
-    let pod = Pod::new(&sandbox, &driver, &volume, POD);
+    let pod = Pod::new(&sandbox, &driver, &volume, UID);
     pod.mount("rw").success();
     write(pod.dir(), "file", 100).unwrap();
     pod.unmount().success();
@@ -85,7 +83,7 @@ fn snapshot(_: &Points) {
     let sandbox = pool("btrfs");
     let driver = install(&sandbox, "");
     let volume = PersistentVolume::provision(&driver, "a", "ext4", SIZE);
-    let pod = Pod::new(&sandbox, &driver, &volume, POD);
+    let pod = Pod::new(&sandbox, &driver, &volume, UID);
     pod.mount("rw").success();
     write(pod.dir(), "file", 100).unwrap();
     pod.unmount().success();

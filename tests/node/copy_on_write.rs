@@ -4,7 +4,7 @@ use crate::{
     by_hand::{complaint, persistent_volume, said_json},
     dir,
     full::expect_exhausted,
-    node::{self, Backend, Node, expect_written, write},
+    node::{self, Backend, MIB, Node, UID, expect_written, write},
     promised::{blocks, capacity, doctor, install, pool},
 };
 use flexvol_testing::{Need, PersistentVolume, Pod, Points, request, tests};
@@ -32,9 +32,7 @@ const LOOP: &[Need] = &[
     Need::Tool("chattr", "e2fsprogs"),
     Need::Tool("strace", "strace"),
 ];
-const MIB: u64 = 1 << 20;
 const SIZE: u64 = 300 * MIB;
-const POD: &str = "0b1e55ed-0000-4000-8000-000000000001";
 
 fn sh(script: &str, directory: &Path) {
     let mut command = Command::new("sh");
@@ -124,7 +122,7 @@ fn adopted(points: &Points) {
     assert_eq!(missing, 0);
     points.add(2);
 
-    let pod = Pod::new(&sandbox, &driver, &volume, POD);
+    let pod = Pod::new(&sandbox, &driver, &volume, UID);
     pod.mount("rw").success();
     write(pod.dir(), "file", 200).unwrap();
     let _ = sandbox.fill_disk(MIB);
@@ -141,7 +139,7 @@ fn adopted(points: &Points) {
     let path = copy_on_write(&sandbox.disk());
     let thin = ["adopt", path.to_str().unwrap(), "--name", "a", "-o", "json"];
     let volume = persistent_volume(&said_json(&driver, &thin));
-    let pod = Pod::new(&sandbox, &driver, &volume, POD);
+    let pod = Pod::new(&sandbox, &driver, &volume, UID);
     pod.mount("rw").success();
     pod.unmount().success();
     points.add(1);
@@ -154,7 +152,7 @@ fn compressed(points: &Points) {
         let first = PersistentVolume::provision(&driver, "a", "ext4", SIZE).image(&sandbox);
         sh(&format!("chattr {flag} ."), first.parent().unwrap());
         let volume = PersistentVolume::provision(&driver, "b", "ext4", SIZE);
-        let pod = Pod::new(&sandbox, &driver, &volume, POD);
+        let pod = Pod::new(&sandbox, &driver, &volume, UID);
         pod.mount("rw").success();
         sh("head -c 100M /dev/zero > file; sync file", pod.dir());
         pod.unmount().success();
@@ -170,7 +168,7 @@ fn found(points: &Points) {
     let volume = PersistentVolume::provision(&driver, "a", "ext4", SIZE);
     let image = volume.image(&sandbox);
     let name = image.file_name().unwrap().to_str().unwrap();
-    let pod = Pod::new(&sandbox, &driver, &volume, POD);
+    let pod = Pod::new(&sandbox, &driver, &volume, UID);
     pod.mount("rw").success();
     write(pod.dir(), "file", 100).unwrap();
     pod.unmount().success();
@@ -226,7 +224,7 @@ fn snapshot(points: &Points) {
         node::capacity(&driver)
     };
     let volume = PersistentVolume::provision(&driver, "a", "", SIZE);
-    let pod = Pod::new(&sandbox, &driver, &volume, POD);
+    let pod = Pod::new(&sandbox, &driver, &volume, UID);
     pod.mount("rw").success();
     // In small extents: one of which a part is overwritten counts as a whole.
     let dd = "dd if=/dev/zero of=file bs=1M conv=notrunc oflag=sync status=none count";

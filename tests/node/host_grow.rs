@@ -1,6 +1,7 @@
 //! Growth, with real file systems.
 
 use crate::bench::{Bench, attach, guard, make, mount, patiently, resize, run, unmount};
+use crate::node::MIB;
 use flexvol_host::{
     block::{
         device::Device,
@@ -27,7 +28,6 @@ use std::{
 const E2FS: Need = Need::Tool("resize2fs", "e2fsprogs");
 const XFS: Need = Need::Tool("mkfs.xfs", "xfsprogs");
 const BTRFS: Need = Need::Tool("mkfs.btrfs", "btrfs-progs");
-const MIB: u64 = 1 << 20;
 
 tests! {
     "xfs and btrfs grow mounted and detached, and keep their data", &[Need::Root, XFS, BTRFS]

@@ -6,6 +6,7 @@ pub mod space;
 use crate::{
     bench::{Bench, mount},
     host_lock::any_volume,
+    node::MIB,
 };
 use flexvol_host::{
     VolumeId,
@@ -34,7 +35,6 @@ tests! {
     "a name has one volume, whoever asks first", &[Need::Root] => names;
 }
 
-const MIB: u64 = 1 << 20;
 const NO_RESERVE: Reserve = Reserve::Percent(0);
 
 fn bytes(mebibytes: u64) -> Bytes {

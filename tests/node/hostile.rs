@@ -1,7 +1,7 @@
 //! Arguments that nobody in his right mind sends, to the executable as it stands: each gets one
 //! line, quickly, and what is outside of the sandbox cannot be written to meanwhile.
 
-use crate::sandbox;
+use crate::{node::UID, sandbox};
 use flexvol_testing::{
     Call, Driver, Need, Outcome, PersistentVolume, Pod, Points, Random, Sandbox, below, budget,
     request, tests,
@@ -27,7 +27,6 @@ tests! {
 
 const EXECUTIONS: usize = 100_000;
 const SIZE: u64 = 300 << 20;
-const UID: &str = "0b1e55ed-0000-4000-8000-000000000001";
 /// Of half of the calls; the others may make a file system or wait for a lock.
 const SOON: Duration = Duration::from_millis(200);
 const NEVER: Duration = Duration::from_secs(60);

@@ -10,7 +10,7 @@ use crate::{
     },
     story::stories,
 };
-use flexvol_host::mount::Target;
+use flexvol_host::{mount::Target, mountinfo};
 use flexvol_testing::{
     Driver, Hidden, Outcome, PersistentVolume, Points, below, has_sys_resource, request, tests,
 };
@@ -182,12 +182,16 @@ fn life(backend: Backend, points: &Points) {
     }
 }
 
-/// Whether a pod may only read what it has, which honours no devices.
-pub fn is_read_only(dir: &Path) -> bool {
+/// The mount at a pod's directory, which honours no devices.
+fn mount_at(dir: &Path) -> mountinfo::Mount {
     let target = Target::open(dir).unwrap().unwrap();
     let mount = target.mount().unwrap().unwrap();
     assert!(mount.is_confined);
-    mount.read_only
+    mount
+}
+
+pub fn is_read_only(dir: &Path) -> bool {
+    mount_at(dir).read_only
 }
 
 fn shared(backend: Backend, points: &Points) {
@@ -204,7 +208,11 @@ fn shared(backend: Backend, points: &Points) {
             pod.mount(mode).success();
         }
         for (pod, mode) in pods.iter().zip(modes) {
-            assert_eq!(is_read_only(pod.dir()), mode == "ro");
+            let mount = mount_at(pod.dir());
+            assert_eq!(mount.read_only, mode == "ro");
+            if backend.is_directory() {
+                assert_eq!(mount.volume().unwrap().to_string(), volume.id());
+            }
             let written = fs::write(pod.dir().join("text"), modes.concat());
             assert_eq!(written.is_ok(), mode == "rw", "{modes:?}: {written:?}");
         }
@@ -234,6 +242,7 @@ fn shared(backend: Backend, points: &Points) {
         if !backend.is_directory() && !backend.is_lvm() {
             assert_eq!(node.sandbox.loops().len(), 1, "and its device");
         }
+        pods[1].unmount().success();
         pods[1].unmount().success();
         node.expect(&before, "both pods are gone");
         points.add(2);

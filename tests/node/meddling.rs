@@ -1,6 +1,6 @@
 //! Volumes that somebody else on the node touches: an administrator, a backup, another call.
 
-use crate::sandbox;
+use crate::{node::MIB, sandbox};
 use flexvol_testing::{
     Baseline, Call, Driver, Need, Outcome, PersistentVolume, Pod, Points, PoolFilesystem, Sandbox,
     below, json, request, tests,
@@ -11,8 +11,6 @@ use std::{
     process::Command,
     thread,
 };
-
-const MIB: u64 = 1 << 20;
 
 const NEEDS: &[Need] = &[Need::Root, Need::Tool("mkfs.xfs", "xfsprogs")];
 

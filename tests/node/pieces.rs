@@ -6,7 +6,7 @@ pub mod stopped;
 use crate::{
     copied::{copy, settle},
     full::expect_exhausted,
-    node::{expect_written, write},
+    node::{MIB, UID, expect_written, write},
     promised::{blocks, capacity, doctor, install},
     sandbox_with,
 };
@@ -50,8 +50,6 @@ const ON_BTRFS: &[Need] = &[
     Need::Tool("mkfs.btrfs", "btrfs-progs"),
     Need::Tool("strace", "strace"),
 ];
-pub const MIB: u64 = 1 << 20;
-pub const POD: &str = "0b1e55ed-0000-4000-8000-000000000001";
 
 pub fn pool(mebibytes: u64) -> Sandbox {
     sandbox_with(PoolFilesystem {
@@ -134,7 +132,7 @@ fn looked_at(points: &Points) {
     let other = PersistentVolume::provision(&driver, "b", "xfs", 300 * MIB);
     let (new, old) = ((400 * MIB).to_string(), (300 * MIB).to_string());
     let json = other.json("rw");
-    let pod = Pod::new(&sandbox, &driver, &other, POD);
+    let pod = Pod::new(&sandbox, &driver, &other, UID);
     let dir = pod.dir().to_str().unwrap();
     // More than there would be if it were forgotten what was seen of an image that is written meanwhile.
     let asked = request("c", capacity(&driver).0 - 1200 * MIB);
@@ -189,7 +187,7 @@ fn unknown(_: &Points) {
     let volume = PersistentVolume::provision(&driver, "a", "xfs", SIZE);
     let image = volume.image(&sandbox);
     let known = capacity(&driver).0;
-    let pod = Pod::new(&sandbox, &driver, &volume, POD);
+    let pod = Pod::new(&sandbox, &driver, &volume, UID);
     cut(&sandbox, &image);
     let changed = || fs::metadata(&image).unwrap().ctime_nsec();
     let before = changed();

@@ -3,7 +3,7 @@
 
 use crate::{
     full::expect_exhausted,
-    node::{LOOP, expect_written, write},
+    node::{LOOP, MIB, UID, expect_written, write},
     sandbox_with,
 };
 use flexvol_testing::{
@@ -31,9 +31,7 @@ tests! {
         => too_large;
 }
 
-const MIB: u64 = 1 << 20;
 const SIZE: u64 = 400 * MIB;
-const POD: &str = "0b1e55ed-0000-4000-8000-000000000001";
 
 pub fn pool(kind: &'static str) -> Sandbox {
     sandbox_with(PoolFilesystem {
@@ -75,7 +73,7 @@ fn kept(points: &Points) {
         let driver = install(&sandbox, "");
         let volume = PersistentVolume::provision(&driver, "a", filesystem, SIZE);
         let image = volume.image(&sandbox);
-        let pod = Pod::new(&sandbox, &driver, &volume, POD);
+        let pod = Pod::new(&sandbox, &driver, &volume, UID);
         pod.mount("rw").success();
         let found = options(pod.dir());
         assert!(!found.contains("discard=async"), "{found}");
@@ -135,7 +133,7 @@ fn given_back(points: &Points) {
         let driver = install(&sandbox, "");
         let volume = PersistentVolume::provision(&driver, "a", "xfs", SIZE);
         let image = volume.image(&sandbox);
-        let pod = Pod::new(&sandbox, &driver, &volume, POD);
+        let pod = Pod::new(&sandbox, &driver, &volume, UID);
         pod.mount("rw").success();
         write(pod.dir(), "kept", 8).unwrap();
         pod.unmount().success();
@@ -188,7 +186,7 @@ fn attached_before(_: &Points) {
         .unwrap();
     let device = String::from_utf8(attached.stdout).unwrap();
     let name = device.trim().trim_start_matches("/dev/");
-    let pod = Pod::new(&sandbox, &driver, &volume, POD);
+    let pod = Pod::new(&sandbox, &driver, &volume, UID);
     pod.mount("rw").success();
     assert_eq!(sandbox.loops().len(), 1);
     let limit = format!("/sys/block/{name}/queue/discard_max_bytes");
@@ -200,14 +198,14 @@ fn thin(_: &Points) {
     let sandbox = pool("ext4");
     let whole = install(&sandbox, "");
     let volume = PersistentVolume::provision(&whole, "a", "xfs", 300 * MIB);
-    let pod = Pod::new(&sandbox, &whole, &volume, POD);
+    let pod = Pod::new(&sandbox, &whole, &volume, UID);
     pod.mount("rw").success();
     pod.unmount().success();
     whole.call(&["delete", &volume.json("rw")]).success();
     let driver = install(&sandbox, "thin = true");
     let volume = PersistentVolume::provision(&driver, "b", "xfs", SIZE);
     let image = volume.image(&sandbox);
-    let pod = Pod::new(&sandbox, &driver, &volume, POD);
+    let pod = Pod::new(&sandbox, &driver, &volume, UID);
     pod.mount("rw").success();
     write(pod.dir(), "file", 200).unwrap();
     let written = blocks(&image);
@@ -239,7 +237,7 @@ fn too_large(points: &Points) {
         points.add(1);
     }
     let volume = PersistentVolume::provision(&driver, "a", "xfs", 300 * MIB);
-    let pod = Pod::new(&sandbox, &driver, &volume, POD);
+    let pod = Pod::new(&sandbox, &driver, &volume, UID);
     pod.mount("rw").success();
     expect_exhausted(&driver.call(&pod.expand_arguments(1 << 44, 300 * MIB)));
     driver

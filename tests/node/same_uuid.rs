@@ -2,6 +2,7 @@
 //! in the virtual machine.
 
 use crate::{
+    node::MIB,
     sandbox,
     strangers::{Attached, BTRFS, run},
 };
@@ -18,8 +19,6 @@ tests! {
     "a btrfs volume is mounted by its pods, and deleted, while a copy of it is mounted", BTRFS
         => copy;
 }
-
-const MIB: u64 = 1 << 20;
 
 /// The UUID of the btrfs in a file, as every container reads it in /sys/fs/btrfs.
 fn uuid_in(image: &File) -> String {

@@ -1,6 +1,6 @@
 //! Secrets of a pod reach the driver in its arguments, and appear nowhere else.
 
-use crate::sandbox;
+use crate::{node::UID, sandbox};
 use flexvol_host::{VolumeId, lock};
 use flexvol_testing::{
     Call, Driver, Need, PersistentVolume, Pod, Points, Sandbox, patience, tests,
@@ -27,7 +27,6 @@ tests! {
 }
 
 const SIZE: u64 = 300 << 20;
-const UID: &str = "0b1e55ed-0000-4000-8000-000000000001";
 
 /// What must not be seen: each value as the pod has it and as kubelet sends it. The last one is
 /// no base64 at all.

@@ -2,7 +2,7 @@
 
 use crate::{
     lvm,
-    node::{Node, size_of_filesystem},
+    node::{MIB, Node, size_of_filesystem},
     sandbox,
 };
 use flexvol_testing::{
@@ -32,8 +32,6 @@ const LVM: &[Need] = &[
     Need::Tool("lvm", "lvm2"),
     Need::Tool("mkfs.ext4", "e2fsprogs"),
 ];
-
-const MIB: u64 = 1 << 20;
 
 /// Where the driver looks for programs first.
 const FIRST: &str = "/var/lib/flexvol/bin";

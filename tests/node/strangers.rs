@@ -1,7 +1,10 @@
 //! What others on the node, and pods in their volumes, do that is none of the driver's business, and
 //! nodes that are short of something.
 
-use crate::{node::vendor, sandbox};
+use crate::{
+    node::{MIB, vendor},
+    sandbox,
+};
 use flexvol_host::mount::{Target, bind, unbind};
 use flexvol_testing::{
     Baseline, Call, Driver, Need, PersistentVolume, Pod, Points, below, request, tests,
@@ -13,8 +16,6 @@ use std::{
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
 };
-
-const MIB: u64 = 1 << 20;
 
 pub const BTRFS: &[Need] = &[
     Need::Root,

@@ -1,7 +1,10 @@
 //! The mount tables of others, which a callout reads: how much of them there is, whose they are, and
 //! what a callout weighs while it reads them.
 
-use crate::{node::vendor, sandbox};
+use crate::{
+    node::{MIB, vendor},
+    sandbox,
+};
 use flexvol_host::mountinfo;
 use flexvol_testing::{Need, PersistentVolume, Pod, Points, Sandbox, tests};
 use std::{
@@ -13,8 +16,6 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-
-const MIB: u64 = 1 << 20;
 
 tests! {
     "a callout's memory does not depend on what others have mounted", &[Need::Root, Need::Tool("unshare", "util-linux")]

@@ -1,10 +1,12 @@
 //! As many volumes as a node will ever have.
 
-use crate::sandbox_with;
+use crate::{
+    node::{UID, size_of_filesystem},
+    sandbox_with,
+};
 use flexvol_testing::{
     Baseline, Driver, Need, PersistentVolume, Pod, Points, PoolFilesystem, Sandbox, budget, tests,
 };
-use nix::sys::statvfs::statvfs;
 use std::{fs, time::Instant};
 
 tests! {
@@ -26,8 +28,7 @@ impl Crowd {
     /// Does something with each volume, in its place.
     fn each(&self, mut act: impl FnMut(&PersistentVolume, &Pod<'_>)) {
         for volume in &self.volumes {
-            let uid = "0b1e55ed-0000-4000-8000-000000000001";
-            act(volume, &Pod::new(&self.sandbox, &self.driver, volume, uid));
+            act(volume, &Pod::new(&self.sandbox, &self.driver, volume, UID));
         }
     }
 
@@ -51,8 +52,7 @@ impl Crowd {
     fn sizes(&self) -> Vec<u64> {
         let mut sizes = Vec::new();
         self.each(|_, pod| {
-            let found = statvfs(pod.dir()).unwrap();
-            sizes.push(found.blocks() * found.fragment_size());
+            sizes.push(size_of_filesystem(pod.dir()));
         });
         sizes
     }

@@ -1,6 +1,6 @@
 //! An ext4 superblock of which a power cut wrote one sector and not the other.
 
-use crate::node::{Backend, Node};
+use crate::node::{Backend, MIB, Node};
 use flexvol_testing::{Hidden, Need, PersistentVolume, Points, tests};
 use std::{
     fs::{self, File},
@@ -17,7 +17,6 @@ tests! {
         => torn_in_growth;
 }
 
-const MIB: u64 = 1 << 20;
 const SIZE: u64 = 300 * MIB;
 const GROWN: u64 = 480 * MIB;
 

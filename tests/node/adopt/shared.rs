@@ -5,7 +5,8 @@ use crate::{
     by_hand::{persistent_volume, said_json},
     copied::{copy, settle},
     full::expect_exhausted,
-    pieces::{MIB, POD, TRACED, pool, stopped::Stopped},
+    node::{MIB, UID},
+    pieces::{TRACED, pool, stopped::Stopped},
     promised::{capacity, install},
 };
 use flexvol_testing::{PersistentVolume, Pod, Points, Sandbox, request, tests};
@@ -112,7 +113,7 @@ fn parted_twice(points: &Points) {
                 filesystem: "ext4",
                 options: BTreeMap::from([("handle".to_owned(), handle)]),
             };
-            let pod = Pod::new(&sandbox, &driver, &volume, POD);
+            let pod = Pod::new(&sandbox, &driver, &volume, UID);
             pod.mount("rw").success();
             pod.unmount().success();
             volume
