@@ -1,22 +1,19 @@
 //! The life of a volume as kubelet leads it, on every backend.
 
 pub mod attached;
+pub mod images;
 
 use crate::{
     full::expect_exhausted,
     lvm::{self, GROWERS},
-    node::{
-        Backend, LOOP, MIB, Node, UID, expect_written, fill, measured, size_of_filesystem, write,
-    },
+    node::{Backend, MIB, Node, UID, expect_written, fill, measured, size_of_filesystem, write},
     story::stories,
 };
 use flexvol_host::{mount::Target, mountinfo};
-use flexvol_testing::{
-    Driver, Hidden, Outcome, PersistentVolume, Points, below, has_sys_resource, request, tests,
-};
+use flexvol_testing::{Driver, Hidden, PersistentVolume, Points, below, has_sys_resource, request};
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs::{self, File, Permissions},
+    fs::{self, File},
     os::unix::fs::PermissionsExt,
     path::Path,
     process::Command,
@@ -33,15 +30,6 @@ stories! {
         [loop xfs ext4 btrfs hello_block hello_directory lvm] => deleted;
     "volumes made at the same time are one for one name, also after a reboot",
         [loop xfs ext4 btrfs hello_block hello_directory lvm] => names;
-}
-
-tests! {
-    "every file system whose making was cut at its end is made again", LOOP
-        => made_again;
-    "a volume kept from growing while mounted grows at its next mount", LOOP
-        => grows_at_the_next_mount;
-    "a mount does not wait for tools that grow a large ext4, and expandfs does", LOOP
-        => large_grows_without_pods;
 }
 
 /// What a driver answers `init`, of its five capabilities those that it has.
@@ -93,7 +81,7 @@ impl Node {
     }
 
     /// The programs of its file system find nothing wrong.
-    fn expect_sound(&self, volume: &PersistentVolume) {
+    pub fn expect_sound(&self, volume: &PersistentVolume) {
         let check: &[&str] = match volume.filesystem {
             "" => return,
             "xfs" => &["xfs_repair", "-n"],
@@ -361,86 +349,4 @@ fn names(backend: Backend, points: &Points) {
         "a handle is never used again"
     );
     points.add(2);
-}
-
-/// Without CAP_SYS_RESOURCE only the tools grow it, and they take as long as it is large.
-fn large_grows_without_pods(_: &Points) {
-    const GIB: u64 = 1 << 30;
-    let backend = Backend::SparseLoop;
-    let node = Node::on(backend, backend.sandbox(8192), false, "reserve = \"64Mi\"");
-    let driver = &node.driver;
-    let volume = PersistentVolume::provision(driver, "large", "ext4", 64 * GIB);
-    let (pod, content) = node.written(&volume);
-    let (new, old) = ((70 * GIB).to_string(), (64 * GIB).to_string());
-    let dir = pod.dir().to_str().unwrap().to_owned();
-    driver
-        .call(&["expandvolume", &volume.json("rw"), &dir, &new, &old])
-        .success();
-    pod.mount("rw").success();
-    let grew = size_of_filesystem(pod.dir()) > 65 * GIB;
-    assert_eq!(grew, has_sys_resource(), "too large for its tools");
-    assert_eq!(fs::read(pod.dir().join("file")).unwrap(), content);
-    pod.unmount().success();
-    let grown = driver
-        .call(&pod.expand_arguments(70 * GIB, 64 * GIB))
-        .success();
-    assert_eq!(measured(&grown), 70 * GIB);
-    pod.mount("rw").success();
-    assert!(size_of_filesystem(pod.dir()) > 65 * GIB);
-    assert_eq!(fs::read(pod.dir().join("file")).unwrap(), content);
-    pod.unmount().success();
-}
-
-/// As after a kill between the tool's end and the mark that says so: the file system is whole and has
-/// the UUID that the driver wants again.
-fn made_again(points: &Points) {
-    for filesystem in ["xfs", "btrfs", "ext4", "ext3"] {
-        let node = Node::new(Backend::Loop);
-        let volume = node.volume_of(filesystem, filesystem);
-        let pod = node.pod(&volume);
-        let tool = format!("mkfs.{filesystem}");
-        let (copy, failing) = (node.sandbox.path(&tool), node.sandbox.path("failing"));
-        let there = Path::new("/usr/sbin").join(&tool);
-        fs::copy(&there, &copy).unwrap();
-        let script = format!("#!/bin/sh\n{} \"$@\"\nexit 1\n", copy.display());
-        fs::write(&failing, script).unwrap();
-        fs::set_permissions(&failing, Permissions::from_mode(0o755)).unwrap();
-        let instead = format!("mount --bind {} {}", failing.display(), there.display());
-        node.driver
-            .call_where(&instead, &pod.mount_arguments("rw"))
-            .failure();
-        let image = node.blocks(&volume);
-        let made = Command::new("blkid")
-            .arg("-p")
-            .arg(&image)
-            .output()
-            .unwrap();
-        let made = String::from_utf8(made.stdout).unwrap();
-        assert!(made.contains(filesystem), "{made}");
-        pod.mount("rw").success();
-        fill(pod.dir(), "file");
-        pod.unmount().success();
-        node.delete(&volume).success();
-        points.add(1);
-    }
-}
-
-/// The claim of another pod keeps ext4 from growing without CAP_SYS_RESOURCE; with it, the same
-/// calls succeed at once.
-fn grows_at_the_next_mount(_: &Points) {
-    let node = Node::new(Backend::Loop);
-    let volume = node.volume_of("ext", "ext4");
-    let pods = ["one", "two"].map(|uid| node.pod_of(&volume, uid));
-    pods[0].mount("rw").success();
-    let grown = node.grow(&pods[0], 400 * MIB);
-    assert_eq!(grown.outcome() == Outcome::Success, has_sys_resource());
-    pods[1].mount("rw").success();
-    for pod in &pods {
-        pod.unmount().success();
-    }
-    pods[1].mount("rw").success();
-    let grown = node.grow(&pods[1], 400 * MIB).success();
-    assert_eq!(measured(&grown), 400 * MIB);
-    pods[1].unmount().success();
-    node.expect_sound(&volume);
 }

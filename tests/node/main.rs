@@ -104,7 +104,7 @@ const BY_KERNEL: &[&[Test]] = &[
     offline::TESTS,
     orphan::TESTS,
     other_backend::TESTS,
-    lifecycle::TESTS,
+    lifecycle::images::TESTS,
     lifecycle::attached::TESTS,
     restarts::TESTS,
     same_uuid::TESTS,
