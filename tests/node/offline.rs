@@ -53,7 +53,7 @@ fn done_before(_: &Points) {
         pod.mount("rw").success();
     }
     for pod in &pods {
-        let told = node.grow(&pod, 400 * MIB);
+        let told = node.grow(pod, 400 * MIB);
         assert_eq!(measured(&told.success()), 400 * MIB);
     }
     node.driver
@@ -121,7 +121,10 @@ fn copied(_: &Points) {
         .failure();
     other.unmount().success();
     // Kubelet may name its directory by a link.
-    let (root, link) = (node.sandbox.kubelet_root(), node.sandbox.disk().join("link"));
+    let (root, link) = (
+        node.sandbox.kubelet_root(),
+        node.sandbox.disk().join("link"),
+    );
     symlink(&root, &link).unwrap();
     let (root, link) = (root.to_str().unwrap(), link.to_str().unwrap());
     let by_link: Vec<_> = pod
