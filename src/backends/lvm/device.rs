@@ -1,6 +1,9 @@
 //! The block devices of logical volumes.
 
-use super::{Group, expect_plain, tags::has_state};
+use super::{
+    Group, expect_plain,
+    tags::{has_state, mark_of},
+};
 use flexvol_storage::{
     BlockBackend, VolumeId,
     host::{
@@ -8,7 +11,7 @@ use flexvol_storage::{
         block::probe::Proof,
         lvm::{self, mapping},
     },
-    mark::State,
+    mark::{Mark, State},
     sdk::{ErrorKind, Result},
 };
 
@@ -39,7 +42,11 @@ impl BlockBackend for Group {
         let known = self.existing(volume)?;
         self.place.remember_first(&*self.facts()?);
         self.wipe_grown(volume, &known, has_state(&known, State::Blank)?)?;
-        lvm::device(&self.place, &self.facts()?.disks, &known, hint)
+        let growing = mark_of(&known)?
+            .map(Mark::decode)
+            .transpose()?
+            .and_then(|mark| mark.growing);
+        lvm::device(&self.place, &self.facts()?.disks, &known, growing, hint)
     }
 
     fn unmap(&self, device: Device) -> Result<()> {

@@ -170,7 +170,7 @@ impl Group {
         let Some((tag, from)) = grown_from(found).filter(|_| is_blank) else {
             return Ok(());
         };
-        let device = lvm::device(&self.place, &self.facts()?.disks, found, None)?;
+        let device = lvm::device(&self.place, &self.facts()?.disks, found, None, None)?;
         let claim = device.claim()?;
         probe::wipe_grown(&device, from)?;
         drop((claim, device));
@@ -292,7 +292,7 @@ impl Backend for Group {
         let made = self.begin(&name, size, &lock)?;
         // Nobody else waits while it is wiped: it has its extents.
         drop(lock);
-        let device = lvm::device(&self.place, &self.facts()?.disks, &made, None)?;
+        let device = lvm::device(&self.place, &self.facts()?.disks, &made, None, None)?;
         let claim = device.claim()?;
         probe::wipe_ends(&device)?;
         drop((claim, device));

@@ -105,6 +105,7 @@ pub fn device(
     place: &GroupOrThinPool,
     disks: &Disks,
     volume: &LogicalVolume,
+    growing: Option<Bytes>,
     hint: Option<u32>,
 ) -> Result<Device> {
     let (size, before) = (volume.size, command::changes());
@@ -134,9 +135,10 @@ pub fn device(
     }
     let mut device = open(&found)?;
     let mut has = device.size()?;
-    // A refresh would take from the device what the metadata has lost, under whoever writes to it. A killed `lvextend`
-    // leaves a table that was never committed, which a resume takes: nothing lies in what that has more.
-    if has > size && !ends_before(&device, size)? {
+    // A refresh would take from the device what the metadata has lost, under whoever writes to it. While the volume is
+    // `growing` it may be what a killed `lvextend` left, a table that was never committed, which a resume takes.
+    let is_uncommitted = growing.is_some_and(|to| to >= has) && ends_before(&device, size)?;
+    if has > size && !is_uncommitted {
         return Err(Error::new(
             ErrorKind::Storage,
             format!("the volume had {has} and has only {size} now; restore its full size"),
