@@ -8,7 +8,6 @@ use flexvol_host::{
 };
 use flexvol_sdk::{Bytes, Filesystem, Handle, Result, VolumeName};
 use std::{
-    fs,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -50,19 +49,15 @@ impl CallContext {
         }
     }
 
-    /// Tells the mounts on the directory of the call from others: kubelet may name it by a symbolic link, and where
-    /// the mounts of the node propagate to another namespace, a copy is there below some directory of that.
-    pub(crate) fn own_mounts(&self) -> impl Fn(&Path) -> bool + use<> {
-        let resolved = |dir: &PathBuf| {
-            let parent = fs::canonicalize(dir.parent()?).ok()?;
-            Some(parent.join(dir.file_name()?))
-        };
-        let named = self.dir.iter().cloned();
-        let own: Vec<PathBuf> = named.chain(self.dir.as_ref().and_then(resolved)).collect();
-        move |place| {
-            own.iter()
-                .any(|dir| place.ends_with(dir.strip_prefix("/").unwrap_or(dir)))
-        }
+    /// Whether a mount on this place is the one on the directory of the call. A pod's has the same end wherever it is seen
+    /// (`pods/UID/volumes/VENDOR~DRIVER/NAME`, Kubernetes `GetPodVolumeDir`): by a symbolic link, where the directory of
+    /// kubelet is bound to another, and in a namespace to which the mounts of the node propagate.
+    pub(crate) fn is_own(&self, place: &Path) -> bool {
+        self.dir.as_deref().is_some_and(|dir| {
+            let start = dir.components().count().saturating_sub(5);
+            let end: PathBuf = dir.components().skip(start).collect();
+            place == dir || end.starts_with("pods") && place.ends_with(end)
+        })
     }
 }
 

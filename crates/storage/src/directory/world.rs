@@ -141,9 +141,9 @@ impl<B: DirectoryBackend> World for DirectoryWorld<'_, B> {
                 },
             });
         let offline = asset.is_some() && goal.grows_offline();
-        let elsewhere = |is_own: &dyn Fn(&Path) -> bool| self.is_mounted(|place| !is_own(place));
+        let by_pods = |place: &Path| !self.context.is_own(place) && !is_of_the_node(place);
         Ok(Observed {
-            used_by_pods: offline && elsewhere(&self.context.own_mounts())?,
+            used_by_pods: offline && self.is_mounted(by_pods)?,
             asset,
             device,
             target,
