@@ -5,7 +5,7 @@
 use flexvol_fuzz::within;
 use flexvol_host::{
     Reserve,
-    lvm::{Layout, Place, Rules, View, name_of, parse, volume_in},
+    lvm::{GroupOrThinPool, Layout, Rules, View, name_of, parse, volume_in},
 };
 use flexvol_sdk::{Bytes, ErrorKind};
 use libfuzzer_sys::fuzz_target;
@@ -104,9 +104,10 @@ fn fits(size: Bytes, view: &View, thin_pool: Option<&str>) {
             stripe_size: None,
         },
         reserve: Reserve::Percent(15),
+        keeps: false,
         overcommit: false,
     };
-    let place = Place {
+    let place = GroupOrThinPool {
         group: "vg".to_owned(),
         thin_pool: thin_pool.map(str::to_owned),
     };

@@ -106,11 +106,12 @@ pub trait Backend: 'static {
         Ok(None)
     }
 
-    /// About how many volumes the pool has room for, whatever their size; `None` where that has no bound of its own.
+    /// How many deleted volumes may be kept, whatever their size; `None` while the pool has room enough for what it
+    /// stores of each volume.
     ///
     /// # Errors
     /// When the pool cannot be asked.
-    fn max_volumes(&self) -> Result<Option<u64>> {
+    fn max_kept(&self) -> Result<Option<u64>> {
         Ok(None)
     }
 

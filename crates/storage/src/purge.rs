@@ -15,7 +15,7 @@ use flexvol_host::{
     clock::Moment,
     lock::{self, Guard},
 };
-use flexvol_sdk::{Bytes, Error, ErrorKind, Result};
+use flexvol_sdk::{Error, ErrorKind, Result};
 use std::{
     collections::HashSet,
     time::{Duration, Instant},
@@ -134,21 +134,14 @@ impl VolumeDriver {
         let Some(size) = opened.backend().size()? else {
             return Ok(None);
         };
-        let volumes = opened.backend().max_volumes()?;
         let most = Most {
             size: most.of(size),
-            volumes: volumes.map(|volumes| part_of(volumes, most.of(size), size)),
+            volumes: opened.backend().max_kept()?,
         };
         let mut kept = self.kept(pool)?;
         kept.retain(|holding| !tried.contains(&holding.id));
         Ok(first_to_go(&kept, most, &Moment::now()?))
     }
-}
-
-/// The same part of `all` as `part` is of `whole`, and at least one.
-fn part_of(all: u64, part: Bytes, whole: Bytes) -> u64 {
-    let share = u128::from(all) * u128::from(part.0) / u128::from(whole.0.max(1));
-    u64::try_from(share).unwrap_or(u64::MAX).max(1)
 }
 
 /// The mark of a volume under its lock, if it is one that was deleted and is kept.

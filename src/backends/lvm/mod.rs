@@ -377,8 +377,8 @@ impl Backend for Group {
         Ok(Some(self.facts()?.size))
     }
 
-    fn max_volumes(&self) -> Result<Option<u64>> {
-        Ok(Some(self.facts()?.max_volumes()))
+    fn max_kept(&self) -> Result<Option<u64>> {
+        Ok(self.facts()?.max_kept())
     }
 
     fn capacity(&self, _: &Options) -> Result<Bytes> {

@@ -48,15 +48,40 @@ pub struct LogicalVolume {
 const TEXT_OF_A_VOLUME: u64 = 900;
 
 impl View {
-    /// About how many volumes the group has room for, whatever their size.
+    /// How many deleted volumes may be kept: as many as a third of the group's metadata has room for, once it is half
+    /// full; `None` before.
     #[must_use]
-    pub fn max_volumes(&self) -> u64 {
-        self.metadata_size.0 / TEXT_OF_A_VOLUME
+    pub fn max_kept(&self) -> Option<u64> {
+        (self.metadata > Percent::of_hundred(50))
+            .then_some(self.metadata_size.0 / TEXT_OF_A_VOLUME / 3)
     }
 
     /// The volume with this name.
     #[must_use]
     pub fn volume(&self, name: &str) -> Option<&LogicalVolume> {
         self.volumes.iter().find(|volume| volume.name == name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_number_of_kept_volumes_matters_only_where_metadata_are_half_full() {
+        let view = |metadata| View {
+            uuid: String::new(),
+            tags: Vec::new(),
+            extent: Bytes(4 << 20),
+            size: Bytes(4 << 40),
+            free: Bytes(4 << 40),
+            metadata: Percent::of_hundred(metadata),
+            metadata_size: Bytes(512 << 10),
+            disks: Disks::default(),
+            volumes: Vec::new(),
+        };
+        assert_eq!(view(1).max_kept(), None);
+        assert_eq!(view(50).max_kept(), None);
+        assert_eq!(view(51).max_kept(), Some(194));
     }
 }
