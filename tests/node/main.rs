@@ -16,7 +16,6 @@ mod copied;
 mod copy_on_write;
 mod demo;
 mod dir;
-
 mod encrypted;
 #[path = "../examples/mod.rs"]
 mod examples;

@@ -8,7 +8,7 @@ use flexvol_host::{
 };
 use flexvol_sdk::{Bytes, Filesystem, Handle, Result, VolumeName};
 use std::{
-    path::{Path, PathBuf},
+    path::{Component, Path, PathBuf},
     time::Duration,
 };
 
@@ -52,13 +52,22 @@ impl CallContext {
     /// Whether a mount on this place is the one on the directory of the call. A pod's has the same end wherever it is seen
     /// (`pods/UID/volumes/VENDOR~DRIVER/NAME`, Kubernetes `GetPodVolumeDir`): by a symbolic link, where the directory of
     /// kubelet is bound to another, and in a namespace to which the mounts of the node propagate.
-    pub(crate) fn is_own(&self, place: &Path) -> bool {
+    fn is_own(&self, place: &Path) -> bool {
         self.dir.as_deref().is_some_and(|dir| {
-            let start = dir.components().count().saturating_sub(5);
-            let end: PathBuf = dir.components().skip(start).collect();
-            place == dir || end.starts_with("pods") && place.ends_with(end)
+            let is_a_pods = end(dir).last() == Some(Component::Normal("pods".as_ref()));
+            place == dir || is_a_pods && end(place).eq(end(dir))
         })
     }
+
+    /// Whether a mount on this place is another pod's: neither that of the call, nor kubelet's own.
+    pub(crate) fn is_of_another_pod(&self, place: &Path) -> bool {
+        !self.is_own(place) && !is_of_the_node(place)
+    }
+}
+
+/// The last components of a path, as many as name the directory of a pod's volume.
+fn end(path: &Path) -> impl Iterator<Item = Component<'_>> {
+    path.components().rev().take(5)
 }
 
 /// Whether it is kubelet's own directory for an attached volume

@@ -2,7 +2,7 @@
 
 use super::{
     Group, expect_plain,
-    tags::{has_state, mark_of},
+    tags::{growing_of, has_state},
 };
 use flexvol_storage::{
     BlockBackend, VolumeId,
@@ -11,7 +11,7 @@ use flexvol_storage::{
         block::probe::Proof,
         lvm::{self, mapping},
     },
-    mark::{Mark, State},
+    mark::State,
     sdk::{ErrorKind, Result},
 };
 
@@ -42,11 +42,8 @@ impl BlockBackend for Group {
         let known = self.existing(volume)?;
         self.place.remember_first(&*self.facts()?);
         self.wipe_grown(volume, &known, has_state(&known, State::Blank)?)?;
-        let growing = mark_of(&known)?
-            .map(Mark::decode)
-            .transpose()?
-            .and_then(|mark| mark.growing);
-        lvm::device(&self.place, &self.facts()?.disks, &known, growing, hint)
+        let disks = &self.facts()?.disks;
+        lvm::device(&self.place, disks, &known, growing_of(&known)?, hint)
     }
 
     fn unmap(&self, device: Device) -> Result<()> {

@@ -25,7 +25,10 @@ use flexvol_storage::{
 };
 use keys::LvmKeys;
 use std::{cell::RefCell, os::fd::AsFd, rc::Rc};
-use tags::{GROWN_FROM, UNFINISHED, grown_from, has_state, is_unfinished, mark_of, opened, sealed};
+use tags::{
+    GROWN_FROM, UNFINISHED, growing_of, grown_from, has_state, is_unfinished, mark_of, opened,
+    sealed,
+};
 
 /// A volume group, or a thin pool, that volumes are carved from.
 struct Group {
@@ -311,12 +314,7 @@ impl Backend for Group {
         if mark.state == State::Deleting {
             expect_plain(&found)?;
         }
-        if mark.growing
-            > old
-                .map(Mark::decode)
-                .transpose()?
-                .and_then(|old| old.growing)
-        {
+        if mark.growing > growing_of(&found)? {
             lvm::expect_metadata_to_grow(&*self.facts()?, &self.keys.rules)?;
         }
         self.commit(volume, |place| place.retag(&found.name, old, &new))

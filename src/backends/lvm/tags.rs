@@ -52,6 +52,12 @@ pub(super) fn opened(tag: &str, volume: &VolumeId, key: &PoolKey) -> Result<Mark
     Ok(Mark { handle, ..mark })
 }
 
+/// The size to which a logical volume is growing, by its mark.
+pub(super) fn growing_of(volume: &LogicalVolume) -> Result<Option<Bytes>> {
+    let mark = mark_of(volume)?.map(Mark::decode).transpose()?;
+    Ok(mark.and_then(|mark| mark.growing))
+}
+
 /// The tag that is a logical volume's mark.
 pub(super) fn mark_of(volume: &LogicalVolume) -> Result<Option<&str>> {
     let mut marks = volume.tags.iter().filter(|tag| tag.starts_with(MARK));

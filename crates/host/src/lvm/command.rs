@@ -67,10 +67,20 @@ pub(super) fn report(arguments: &[&str], disks: &[String]) -> Result<Output> {
     run(arguments, disks, &limits)
 }
 
-/// Changes something on these disks: LVM does not look at others, whatever they say by now. `hold`
+/// Changes something on these disks, as [`attempt`] does.
+pub(super) fn change(
+    doing: &str,
+    arguments: &[&str],
+    disks: &[String],
+    hold: &[BorrowedFd<'_>],
+) -> Result<()> {
+    expect_changed(doing, attempt(arguments, disks, hold)?)
+}
+
+/// Has LVM change something on these disks: it does not look at others, whatever they say by now. `hold`
 /// and the locks of volumes that this process has stay locked until the change is made, also if
 /// this process dies. [`expect_changed`] says what came of it.
-pub(super) fn change(
+pub(super) fn attempt(
     arguments: &[&str],
     disks: &[String],
     hold: &[BorrowedFd<'_>],

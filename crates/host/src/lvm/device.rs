@@ -137,8 +137,7 @@ pub fn device(
     let mut has = device.size()?;
     // A refresh would take from the device what the metadata has lost, under whoever writes to it. While the volume is
     // `growing` it may be what a killed `lvextend` left, a table that was never committed, which a resume takes.
-    let is_uncommitted = growing.is_some_and(|to| to >= has) && ends_before(&device, size)?;
-    if has > size && !is_uncommitted {
+    if has > size && !(growing.is_some_and(|to| to >= has) && ends_before(&device, size)?) {
         return Err(Error::new(
             ErrorKind::Storage,
             format!("the volume had {has} and has only {size} now; restore its full size"),

@@ -39,7 +39,7 @@ impl GroupOrThinPool {
         disks: &Disks,
         hold: &[BorrowedFd<'_>],
     ) -> Result<()> {
-        let output = command::change(words, disks.paths(), hold)?;
+        let output = command::attempt(words, disks.paths(), hold)?;
         if command::misses_a_disk(&output)
             && let Err(error) = self.restore_added(disks)
         {
@@ -62,7 +62,7 @@ impl GroupOrThinPool {
         words.extend(added.iter().map(String::as_str));
         let shown = [before.paths(), &added].concat();
         let doing = "give back the disk that came into the volume group";
-        command::expect_changed(doing, command::change(&words, &shown, &[])?)
+        command::change(doing, &words, &shown, &[])
     }
 
     /// The same for what gives the kernel new tables of devices, too. It is told the name of the volume
@@ -91,8 +91,7 @@ impl GroupOrThinPool {
 
     /// The same for a device that is there.
     pub(super) fn reload_devices(&self, doing: &str, words: &[&str]) -> Result<()> {
-        let output = command::change(words, self.disks()?.paths(), &[])?;
-        command::expect_changed(doing, output)
+        command::change(doing, words, self.disks()?.paths(), &[])
     }
 
     fn load(
@@ -121,7 +120,7 @@ impl GroupOrThinPool {
     pub(super) fn change_in_doubt(&self, doing: &str, words: &[&str]) -> Result<()> {
         let disks = self.disks();
         let shown = disks.as_ref().map_or(&[][..], Disks::paths);
-        command::expect_changed(doing, command::change(words, shown, &[])?)
+        command::change(doing, words, shown, &[])
     }
 
     /// The disks of the one group of this name that is a pool, or has a thin pool that is one: the pool

@@ -316,9 +316,7 @@ impl<B: BlockBackend> BlockWorld<'_, B> {
     /// Whether the device is mounted, in any mount namespace, anywhere but on this callout's
     /// directory and on kubelet's own directory for an attached volume.
     fn is_used_by_pods(&self, number: DeviceNumber) -> Result<bool> {
-        mountinfo::is_anywhere(number, |place| {
-            !self.context.is_own(place) && !is_of_the_node(place)
-        })
+        mountinfo::is_anywhere(number, |place| self.context.is_of_another_pod(place))
     }
 }
 

@@ -141,7 +141,7 @@ impl<B: DirectoryBackend> World for DirectoryWorld<'_, B> {
                 },
             });
         let offline = asset.is_some() && goal.grows_offline();
-        let by_pods = |place: &Path| !self.context.is_own(place) && !is_of_the_node(place);
+        let by_pods = |place: &Path| self.context.is_of_another_pod(place);
         Ok(Observed {
             used_by_pods: offline && self.is_mounted(by_pods)?,
             asset,
