@@ -65,7 +65,7 @@ fn done_before(_: &Points) {
 }
 
 /// A namespace that has the node's kubelet directory below a directory of its own, as a pod that sees the whole
-/// node has it.
+/// node has it, and the pods of it elsewhere, as a pod that saves volumes has them.
 struct Observer(Child);
 
 impl Observer {
@@ -78,10 +78,13 @@ impl Observer {
         let mut mount = Command::new("mount");
         mount.args(shared).args([&kubelet, &kubelet]);
         assert!(mount.status().unwrap().success());
+        let pods = sandbox.disk().join("host_pods");
         fs::create_dir_all(&seen).unwrap();
+        fs::create_dir_all(&pods).unwrap();
+        fs::create_dir_all(kubelet.join("pods")).unwrap();
         let script = format!(
-            "mount --rbind {0:?} {1:?} && touch {2:?} && exec sleep 600",
-            kubelet, seen, up
+            "mount --rbind {kubelet:?} {seen:?} && mount --rbind {:?} {pods:?} && touch {up:?} && exec sleep 600",
+            kubelet.join("pods")
         );
         let words = ["--mount", "--propagation", "slave", "bash", "-c", &script];
         let child = Command::new("unshare").args(words).spawn().unwrap();
@@ -92,8 +95,12 @@ impl Observer {
 
     fn sees(&self, dir: &Path) -> bool {
         let mounts = fs::read_to_string(format!("/proc/{}/mountinfo", self.0.id())).unwrap();
-        let below = format!("/host{}", dir.display());
-        mounts.lines().any(|line| line.contains(&below))
+        let (_, of_pod) = dir.to_str().unwrap().rsplit_once("/pods/").unwrap();
+        let seen = [
+            format!("/host{}", dir.display()),
+            format!("/host_pods/{of_pod}"),
+        ];
+        seen.iter().all(|place| mounts.contains(place))
     }
 }
 

@@ -106,12 +106,20 @@ pub trait Backend: 'static {
         Ok(None)
     }
 
-    /// How many deleted volumes may be kept, whatever their size; `None` while the pool has room enough for what it
-    /// stores of each volume.
+    /// What the pool stores of a volume beside its data, where that could become too much.
     ///
     /// # Errors
     /// When the pool cannot be asked.
-    fn max_kept(&self) -> Result<Option<u64>> {
+    fn metadata(&self, _: &VolumeId) -> Result<Bytes> {
+        Ok(Bytes(0))
+    }
+
+    /// How much [`Backend::metadata`] of volumes that were deleted and are kept may be together; `None` while the pool
+    /// has room enough.
+    ///
+    /// # Errors
+    /// When the pool cannot be asked.
+    fn max_kept_metadata(&self) -> Result<Option<Bytes>> {
         Ok(None)
     }
 

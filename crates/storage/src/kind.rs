@@ -49,12 +49,13 @@ impl CallContext {
         }
     }
 
-    /// Whether a mount on this place is the one on the directory of the call. A pod's has the same end wherever it is seen
-    /// (`pods/UID/volumes/VENDOR~DRIVER/NAME`, Kubernetes `GetPodVolumeDir`): by a symbolic link, where the directory of
-    /// kubelet is bound to another, and in a namespace to which the mounts of the node propagate.
+    /// Whether a mount on this place is the one on the directory of the call. A pod's (`pods/UID/volumes/VENDOR~DRIVER/NAME`,
+    /// Kubernetes `GetPodVolumeDir`) has the same four last components wherever it is seen: by a symbolic link, where the
+    /// directory of kubelet is bound to another, and in a namespace to which the node's mounts propagate, or those below `pods`.
     fn is_own(&self, place: &Path) -> bool {
         self.dir.as_deref().is_some_and(|dir| {
-            let is_a_pods = end(dir).last() == Some(Component::Normal("pods".as_ref()));
+            let is_a_pods =
+                dir.components().rev().nth(4) == Some(Component::Normal("pods".as_ref()));
             place == dir || is_a_pods && end(place).eq(end(dir))
         })
     }
@@ -65,9 +66,9 @@ impl CallContext {
     }
 }
 
-/// The last components of a path, as many as name the directory of a pod's volume.
+/// The last components of a path, as many as tell the volume of one pod from all others.
 fn end(path: &Path) -> impl Iterator<Item = Component<'_>> {
-    path.components().rev().take(5)
+    path.components().rev().take(4)
 }
 
 /// Whether it is kubelet's own directory for an attached volume

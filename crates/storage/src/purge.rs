@@ -39,6 +39,7 @@ impl VolumeDriver {
                     id,
                     namespace,
                     size: asset.size,
+                    metadata: backend.metadata(&id)?,
                     deletion,
                 });
             }
@@ -136,7 +137,7 @@ impl VolumeDriver {
         };
         let most = Most {
             size: most.of(size),
-            volumes: opened.backend().max_kept()?,
+            metadata: opened.backend().max_kept_metadata()?,
         };
         let mut kept = self.kept(pool)?;
         kept.retain(|holding| !tried.contains(&holding.id));

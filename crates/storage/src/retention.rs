@@ -92,6 +92,8 @@ pub(crate) struct Holding {
     /// That of its claim.
     pub(crate) namespace: Option<String>,
     pub(crate) size: Bytes,
+    /// What its pool stores of it beside its data.
+    pub(crate) metadata: Bytes,
     pub(crate) deletion: Deletion,
 }
 
@@ -99,8 +101,8 @@ pub(crate) struct Holding {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Most {
     pub(crate) size: Bytes,
-    /// How many they may be; `None` where a pool has room for as many as fit.
-    pub(crate) volumes: Option<u64>,
+    /// Of what the pool stores beside their data; `None` where it has room enough.
+    pub(crate) metadata: Option<Bytes>,
 }
 
 /// Which volume goes first, so that those that are kept have no more than `most` together; `None` where
@@ -108,18 +110,19 @@ pub(crate) struct Most {
 /// the one kept longest in the namespace that takes most, so that nobody ends what is kept for others by
 /// deleting much.
 pub(crate) fn first_to_go(kept: &[Holding], most: Most, now: &Moment) -> Option<VolumeId> {
-    let all = kept
-        .iter()
-        .fold(Bytes(0), |sum, it| Bytes(sum.0.saturating_add(it.size.0)));
-    let is_too_large = all > most.size;
-    let number = u64::try_from(kept.len()).unwrap_or(u64::MAX);
-    if !is_too_large && most.volumes.is_none_or(|most| number <= most) {
+    let sum = |of: fn(&Holding) -> Bytes| kept.iter().map(of).fold(Bytes(0), add);
+    let is_too_large = sum(|it| it.size) > most.size;
+    if !is_too_large
+        && most
+            .metadata
+            .is_none_or(|most| sum(|it| it.metadata) <= most)
+    {
         return None;
     }
-    let mut taken_by = HashMap::<_, u64>::new();
+    let mut taken_by = HashMap::<_, Bytes>::new();
     for it in kept {
-        let taken = taken_by.entry(&it.namespace).or_default();
-        *taken = taken.saturating_add(if is_too_large { it.size.0 } else { 1 });
+        let taken = taken_by.entry(&it.namespace).or_insert(Bytes(0));
+        *taken = add(*taken, if is_too_large { it.size } else { it.metadata });
     }
     let first = kept.iter().max_by_key(|it| {
         let counted = it.deletion.counted(now).kept;
@@ -133,6 +136,10 @@ pub(crate) fn first_to_go(kept: &[Holding], most: Most, now: &Moment) -> Option<
         )
     });
     first.map(|it| it.id)
+}
+
+fn add(sum: Bytes, more: Bytes) -> Bytes {
+    Bytes(sum.0.saturating_add(more.0))
 }
 
 impl Kept {
@@ -221,7 +228,7 @@ mod tests {
     fn size(most: u64) -> Most {
         Most {
             size: Bytes(most),
-            volumes: None,
+            metadata: None,
         }
     }
 
@@ -233,6 +240,8 @@ mod tests {
             id: id(at),
             namespace: Some((*namespace).to_owned()),
             size: Bytes(*size),
+            // One of many pieces has much.
+            metadata: Bytes(if *size == 2 { 9 } else { 1 }),
             deletion: Deletion::new(&moment(0, 1, 1_000 - time), DAY),
         };
         let mut left: Vec<Holding> = kept.iter().enumerate().map(holding).collect();
@@ -262,15 +271,17 @@ mod tests {
     }
 
     #[test]
-    fn small_volumes_that_are_too_many_go_where_there_are_most() {
+    fn small_volumes_that_are_too_many_go_where_they_take_most() {
         let kept = [("b", 400, 90), ("a", 1, 10), ("a", 1, 30), ("a", 1, 20)];
-        let at_most = |volumes| Most {
-            volumes: Some(volumes),
+        let at_most = |metadata| Most {
+            metadata: Some(Bytes(metadata)),
             ..size(1_000)
         };
         assert_eq!(order(&kept, at_most(4)), [0; 0]);
         assert_eq!(order(&kept, at_most(2)), [2, 3]);
         assert_eq!(order(&kept, at_most(1)), [2, 3, 0]);
+        let kept = [("a", 1, 30), ("a", 1, 20), ("b", 2, 10)];
+        assert_eq!(order(&kept, at_most(10)), [2]);
     }
 
     #[test]

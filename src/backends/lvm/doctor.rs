@@ -165,12 +165,12 @@ fn of_pool(about: String, group: &LvmKeys) -> Check {
         let remedy = "nothing can be provisioned or grown: delete volumes, add a disk (vgextend), or lower `reserve`";
         return Check::warn(about, found, remedy);
     }
-    if view.metadata > HALF {
+    if view.metadata.taken() > HALF {
         return Check::warn(
             about,
             format!(
                 "{found}; the group's own metadata is {} full",
-                view.metadata
+                view.metadata.taken()
             ),
             "no volume is made from 87 % on, and none grows from 95 % on (75 % and 82 % with keep_deleted): use a group made with `vgcreate --metadatasize 16m` for more of them",
         );

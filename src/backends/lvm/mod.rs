@@ -330,8 +330,16 @@ impl Backend for Group {
         if found.size >= to {
             return self.wipe_grown(volume, &found, is_blank);
         }
-        lvm::expect_metadata_to_grow(&view, &self.keys.rules)?;
-        self.place.expect_room(found.size, to, &view, rules)?;
+        lvm::expect_metadata_to_grow(&view, rules)?;
+        let room = |to| self.place.expect_room(found.size, to, &view, rules);
+        let more = self.place.fitting(found.least_growth(to), &view, rules)?;
+        let to = match more > to && room(more).is_ok() {
+            true => more,
+            false => room(to).map(|()| to)?,
+        };
+        let more = to.saturating_sub(found.size);
+        self.place
+            .expect_metadata_for_segments(more, &view, rules)?;
         if is_blank && self.place.thin_pool.is_none() && grown_from(&found).is_none() {
             let tag = format!("{GROWN_FROM}{}", found.size.0);
             self.commit(volume, |place| place.retag(&name, None, &tag))?;
@@ -375,8 +383,13 @@ impl Backend for Group {
         Ok(Some(self.facts()?.size))
     }
 
-    fn max_kept(&self) -> Result<Option<u64>> {
-        Ok(self.facts()?.max_kept())
+    fn metadata(&self, volume: &VolumeId) -> Result<Bytes> {
+        let found = self.logical_volume(volume)?;
+        Ok(found.map_or(Bytes(0), |found| found.metadata()))
+    }
+
+    fn max_kept_metadata(&self) -> Result<Option<Bytes>> {
+        Ok(self.facts()?.metadata.max_kept())
     }
 
     fn capacity(&self, _: &Options) -> Result<Bytes> {

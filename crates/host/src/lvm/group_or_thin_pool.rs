@@ -259,7 +259,7 @@ impl GroupOrThinPool {
     }
 
     /// What LVM prints of the group, if it may be believed.
-    fn printed(&self, words: &[&str]) -> Result<Vec<u8>> {
+    pub(super) fn printed(&self, words: &[&str]) -> Result<Vec<u8>> {
         let mut output = report(words, &[])?;
         // LVM's words in tools/toollib.c; the status is 5 for everything.
         if said(&output).contains("Multiple VGs found with the same name") {

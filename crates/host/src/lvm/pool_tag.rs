@@ -126,7 +126,7 @@ impl View {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::percent::Percent, *};
+    use super::{super::metadata::Metadata, *};
     use flexvol_sdk::Bytes;
 
     #[test]
@@ -138,8 +138,10 @@ mod tests {
                 extent: Bytes(1),
                 size: Bytes(1),
                 free: Bytes(1),
-                metadata: Percent::of_hundred(1),
-                metadata_size: Bytes(512 << 10),
+                metadata: Metadata {
+                    size: Bytes(512 << 10),
+                    free: Bytes(500 << 10),
+                },
                 disks: super::super::own::Disks::default(),
                 volumes: Vec::new(),
             };

@@ -4,8 +4,8 @@
 mod tests;
 
 use super::{
+    metadata::Metadata,
     own::Disks,
-    percent::Percent,
     pool_tag::{is_of_group, is_of_pool},
     view::{LogicalVolume, View},
 };
@@ -36,11 +36,13 @@ pub(super) struct VolumeRow {
     lv_layout: String,
     lv_role: String,
     pool_lv: String,
+    #[serde(deserialize_with = "number")]
+    seg_count: u64,
 }
 
 impl VolumeRow {
     /// The fields above, as `lvs -o` wants them.
-    pub(super) const FIELDS: &str = "vg_uuid,vg_tags,vg_extent_size,vg_size,vg_free,vg_mda_free,vg_mda_size,lv_name,lv_uuid,lv_size,lv_tags,lv_layout,lv_role,pool_lv";
+    pub(super) const FIELDS: &str = "vg_uuid,vg_tags,vg_extent_size,vg_size,vg_free,vg_mda_free,vg_mda_size,lv_name,lv_uuid,lv_size,lv_tags,lv_layout,lv_role,pool_lv,seg_count";
 }
 
 /// One row about a group, which is asked for one without a logical volume.
@@ -74,8 +76,7 @@ impl From<GroupRow> for View {
             extent: Bytes(row.vg_extent_size),
             size: Bytes(row.vg_size),
             free: Bytes(row.vg_free),
-            metadata: Percent::taken(row.vg_mda_free, in_force(row.vg_mda_size)),
-            metadata_size: Bytes(in_force(row.vg_mda_size)),
+            metadata: metadata(row.vg_mda_free, row.vg_mda_size),
             disks: Disks::default(),
             volumes: Vec::new(),
         }
@@ -84,8 +85,11 @@ impl From<GroupRow> for View {
 
 /// The text is written beside the one that is in force, so half of the area is all it can have
 /// (`_vgname_from_mda` in LVM's lib/format_text/format-text.c).
-fn in_force(size: u64) -> u64 {
-    size / 2
+fn metadata(free: u64, area: u64) -> Metadata {
+    Metadata {
+        size: Bytes(area / 2),
+        free: Bytes(free),
+    }
 }
 
 /// The place that rows of `lvs` describe: the group, or the thin pool `thin_pool` in it; `None`
@@ -106,8 +110,7 @@ pub(super) fn view(rows: Vec<VolumeRow>, thin_pool: Option<&str>) -> Option<View
             extent: Bytes(row.vg_extent_size),
             size: Bytes(size),
             free: Bytes(row.vg_free),
-            metadata: Percent::taken(row.vg_mda_free, in_force(row.vg_mda_size)),
-            metadata_size: Bytes(in_force(row.vg_mda_size)),
+            metadata: metadata(row.vg_mda_free, row.vg_mda_size),
             disks: Disks::default(),
             volumes: Vec::new(),
         }
@@ -126,6 +129,7 @@ pub(super) fn view(rows: Vec<VolumeRow>, thin_pool: Option<&str>) -> Option<View
             tags: tags(&row.lv_tags),
             // `thin,pool`, `public,origin,thickorigin`, `public,origin,extthinorigin`; thin
             // snapshots in the same pool are volumes of their own.
+            segments: row.seg_count,
             is_plain: !row.lv_layout.contains("pool")
                 && !["thick", "extthin"]
                     .iter()
@@ -283,23 +287,8 @@ impl GroupReport {
         words.extend(selection.into_iter().flat_map(|which| ["-S", which]));
         words.extend(["--configreport", "pv", "-o", DiskRow::FIELDS]);
         words.extend(["--configreport", "vg", "-o", GroupRow::FIELDS]);
-        // Segments are none of it.
-        words.extend([
-            "--configreport",
-            "seg",
-            "-o",
-            "lv_name",
-            "-S",
-            "lv_name=\"-\"",
-        ]);
-        words.extend([
-            "--configreport",
-            "pvseg",
-            "-o",
-            "pv_name",
-            "-S",
-            "pv_name=\"-\"",
-        ]);
+        words.extend(NO_SEGMENTS);
+        words.extend(NO_PIECES);
         words
     }
 
@@ -327,6 +316,50 @@ impl GroupReport {
             ));
         }
         Ok(all)
+    }
+}
+
+/// What a report leaves out of those that `fullreport` makes.
+const NO_GROUP: [&str; 6] = nothing("vg", "vg_name", "vg_name=\"-\"");
+const NO_VOLUMES: [&str; 6] = nothing("lv", "lv_name", "lv_name=\"-\"");
+const NO_DISKS: [&str; 6] = nothing("pv", "pv_name", "pv_name=\"-\"");
+const NO_SEGMENTS: [&str; 6] = nothing("seg", "lv_name", "lv_name=\"-\"");
+const NO_PIECES: [&str; 6] = nothing("pvseg", "pv_name", "pv_name=\"-\"");
+
+const fn nothing(
+    report: &'static str,
+    field: &'static str,
+    never: &'static str,
+) -> [&'static str; 6] {
+    ["--configreport", report, "-o", field, "-S", never]
+}
+
+/// What no logical volume has of the disks of a group.
+#[derive(Debug, Default, Deserialize)]
+pub(super) struct FreeReport {
+    #[serde(default)]
+    pub(super) pvseg: Vec<FreeRow>,
+}
+
+/// A piece of a disk.
+#[derive(Debug, Deserialize)]
+pub(super) struct FreeRow {
+    pub(super) pv_name: String,
+    pub(super) pv_allocatable: String,
+    #[serde(deserialize_with = "number")]
+    pub(super) pvseg_size: u64,
+}
+
+impl FreeReport {
+    /// What is asked for.
+    pub(super) fn words() -> Vec<&'static str> {
+        let mut words = vec!["--configreport", "pvseg"];
+        words.extend(["-o", "pv_name,pv_allocatable,pvseg_size"]);
+        words.extend(["-S", "lv_name=\"\""]);
+        for nothing in [NO_GROUP, NO_VOLUMES, NO_DISKS, NO_SEGMENTS] {
+            words.extend(nothing);
+        }
+        words
     }
 }
 

@@ -7,19 +7,6 @@ use flexvol_sdk::{Bytes, Error, ErrorKind, Result};
 /// A thin pool without room for metadata can give out no block, whatever it has of them.
 const FULLEST_METADATA: Percent = Percent::of_hundred(90);
 
-/// A volume's mark becomes longer when it is formatted and when it grows. In a group without room for
-/// that it could be neither, and with no byte left not even be deleted.
-const FULLEST_TO_MAKE: Percent = Percent::of_hundred(87);
-
-/// A volume that grows gets a segment for each piece of a disk, of some 300 bytes. What is left from
-/// here on is for volumes to be formatted and deleted.
-const FULLEST_TO_GROW: Percent = Percent::of_hundred(95);
-
-/// The mark of a volume that was deleted and is kept is longer by a sixth of all that a volume takes, so where
-/// volumes are kept so much less of it is for others.
-const FULLEST_TO_MAKE_KEPT: Percent = Percent::of_hundred(75);
-const FULLEST_TO_GROW_KEPT: Percent = Percent::of_hundred(82);
-
 /// How a place may be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rules {
@@ -136,43 +123,6 @@ impl GroupOrThinPool {
         }
         pool.map(Some)
     }
-}
-
-/// Checks that a group's metadata has room for another volume.
-///
-/// # Errors
-/// [`ErrorKind::Exhausted`] where there is none.
-pub fn expect_metadata_to_make(view: &View, rules: &Rules) -> Result<()> {
-    let fullest = match rules.keeps {
-        true => FULLEST_TO_MAKE_KEPT,
-        false => FULLEST_TO_MAKE,
-    };
-    expect_metadata(view, fullest, "for the volumes it has")
-}
-
-/// Checks that a group's metadata has room for a volume to grow.
-///
-/// # Errors
-/// [`ErrorKind::Exhausted`] where there is none.
-pub fn expect_metadata_to_grow(view: &View, rules: &Rules) -> Result<()> {
-    let fullest = match rules.keeps {
-        true => FULLEST_TO_GROW_KEPT,
-        false => FULLEST_TO_GROW,
-    };
-    expect_metadata(view, fullest, "for volumes to be formatted and deleted")
-}
-
-fn expect_metadata(view: &View, fullest: Percent, rest: &str) -> Result<()> {
-    if view.metadata <= fullest {
-        return Ok(());
-    }
-    Err(Error::new(
-        ErrorKind::Exhausted,
-        format!(
-            "the volume group's own metadata is {} full, and the rest is {rest}; make another group with `vgcreate --metadatasize 16m`, or delete volumes",
-            view.metadata
-        ),
-    ))
 }
 
 fn usable(pool: ThinPool) -> Result<ThinPool> {

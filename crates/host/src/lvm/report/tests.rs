@@ -11,9 +11,9 @@ fn report(volumes: &[&str]) -> Vec<u8> {
     format!(r#"{{"report": [{{"lv": [{}]}}]}}"#, rows.join(",")).into_bytes()
 }
 
-const LINEAR: &str = r#""lv_name":"flexvol-01", "lv_uuid":"M5QkWA-BuaP-dCA3-41zn-b2Yo-Eerh-S0LwzL", "lv_size":"37748736", "lv_tags":"x,y=1:z", "lv_layout":"linear", "lv_role":"public", "pool_lv":"""#;
-const POOL: &str = r#""lv_name":"tp0", "lv_uuid":"xFUHYw-9LXF-ACTt-hkEQ-avpp-1BzF-l5BzcP", "lv_size":"104857600", "lv_tags":"flexvol-pool=1:key=ffeeddccbbaa99887766554433221100:group=vNUQTT3rQ6iGLe1ZfO1DAeSU1dB4IxBR", "lv_layout":"thin,pool", "lv_role":"private", "pool_lv":"""#;
-const THIN: &str = r#""lv_name":"flexvol-02", "lv_uuid":"I3686y-gAOD-Aj7e-YtAn-7Vbo-Yz6z-Jnqms0", "lv_size":"54525952", "lv_tags":"", "lv_layout":"thin,sparse", "lv_role":"public", "pool_lv":"tp0""#;
+const LINEAR: &str = r#""lv_name":"flexvol-01", "lv_uuid":"M5QkWA-BuaP-dCA3-41zn-b2Yo-Eerh-S0LwzL", "lv_size":"37748736", "lv_tags":"x,y=1:z", "lv_layout":"linear", "lv_role":"public", "pool_lv":"", "seg_count":"2""#;
+const POOL: &str = r#""lv_name":"tp0", "lv_uuid":"xFUHYw-9LXF-ACTt-hkEQ-avpp-1BzF-l5BzcP", "lv_size":"104857600", "lv_tags":"flexvol-pool=1:key=ffeeddccbbaa99887766554433221100:group=vNUQTT3rQ6iGLe1ZfO1DAeSU1dB4IxBR", "lv_layout":"thin,pool", "lv_role":"private", "pool_lv":"", "seg_count":"1""#;
+const THIN: &str = r#""lv_name":"flexvol-02", "lv_uuid":"I3686y-gAOD-Aj7e-YtAn-7Vbo-Yz6z-Jnqms0", "lv_size":"54525952", "lv_tags":"", "lv_layout":"thin,sparse", "lv_role":"public", "pool_lv":"tp0", "seg_count":"1""#;
 
 #[test]
 fn a_group_and_its_thin_pool_are_two_places() {
@@ -26,7 +26,7 @@ fn a_group_and_its_thin_pool_are_two_places() {
         (group.size, group.free),
         (Bytes(2_139_095_040), Bytes(2_101_346_304))
     );
-    assert_eq!(group.metadata.to_string(), "25.10 %");
+    assert_eq!(group.metadata.taken().to_string(), "25.10 %");
     let names: Vec<_> = group.volumes.iter().map(|volume| &volume.name).collect();
     assert_eq!(names, ["flexvol-01", "tp0"]);
     let linear = group.volume("flexvol-01").unwrap();
@@ -35,6 +35,7 @@ fn a_group_and_its_thin_pool_are_two_places() {
         "LVM-vNUQTT3rQ6iGLe1ZfO1DAeSU1dB4IxBRM5QkWABuaPdCA341znb2YoEerhS0LwzL"
     );
     assert_eq!(linear.tags, ["x", "y=1:z"]);
+    assert_eq!(linear.segments, 2);
     assert!(linear.is_plain && !group.volume("tp0").unwrap().is_plain);
 
     let thin = parse(&json, Some("tp0")).unwrap().unwrap();
