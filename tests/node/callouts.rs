@@ -233,6 +233,27 @@ pub fn expandfs(node: &Node, how: &[Disturbance], points: &Points) {
     node.disturbed(&callout, how, points);
 }
 
+/// The storage alone, while a pod uses the volume.
+pub fn expandvolume(node: &Node, how: &[Disturbance], points: &Points) {
+    let grown = node.grown_a_little();
+    let callout = Callout {
+        name: "expandvolume",
+        prepare: &|| node.with_file(node.backend.filesystem()),
+        // No whole extents.
+        arguments: &|volume| node.expand_volume_arguments(volume, grown - 2 * MIB),
+        formats: false,
+        check: &|volume, _| {
+            node.expect_storage(volume, grown);
+            node.holds_the_file(volume);
+        },
+        undo: &|volume| {
+            node.pod(&volume).unmount().success();
+            node.delete(&volume).success();
+        },
+    };
+    node.disturbed(&callout, how, points);
+}
+
 pub fn unmount(node: &Node, how: &[Disturbance], points: &Points) {
     let volume = node.with_file(node.backend.filesystem());
     let pod = node.pod(&volume);

@@ -148,10 +148,13 @@ impl Node {
 
     /// The storage alone, as while nobody has it mounted.
     pub fn expand_volume(&self, volume: &PersistentVolume, to: u64) -> Call {
+        self.driver.call(&self.expand_volume_arguments(volume, to))
+    }
+
+    pub fn expand_volume_arguments(&self, volume: &PersistentVolume, to: u64) -> Vec<String> {
         let dir = self.pod(volume).dir().to_str().unwrap().to_owned();
         let [new, old] = [to, self.size()].map(|size| size.to_string());
-        let json = volume.json("rw");
-        self.driver.call(&["expandvolume", &json, &dir, &new, &old])
+        vec!["expandvolume".to_owned(), volume.json("rw"), dir, new, old]
     }
 
     pub fn delete(&self, volume: &PersistentVolume) -> Call {

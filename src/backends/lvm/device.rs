@@ -41,9 +41,11 @@ impl BlockBackend for Group {
     fn map(&self, volume: &VolumeId, hint: Option<u32>) -> Result<Device> {
         let known = self.existing(volume)?;
         self.place.remember_first(&*self.facts()?);
-        self.wipe_grown(volume, &known, has_state(&known, State::Blank)?)?;
-        let disks = &self.facts()?.disks;
-        lvm::device(&self.place, disks, &known, growing_of(&known)?, hint)
+        let is_blank = has_state(&known, State::Blank)?;
+        self.wipe_grown(volume, &known, is_blank)?;
+        // The mark of a blank one does not say that it grows.
+        let may_be_cut = is_blank || growing_of(&known)?.is_some();
+        lvm::device(&self.place, &self.facts()?.disks, &known, may_be_cut, hint)
     }
 
     fn unmap(&self, device: Device) -> Result<()> {

@@ -55,7 +55,7 @@ impl ManagedBackend for Group {
 
     fn look(&self, stray: &Stray, _: &VolumeId) -> Result<Device> {
         let found = &stray.0;
-        lvm::device(&self.place, &self.facts()?.disks, found, None, None)
+        lvm::device(&self.place, &self.facts()?.disks, found, false, None)
     }
 
     /// The mark comes first: cut before the name, it is a logical volume as before, which the next

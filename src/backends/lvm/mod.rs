@@ -173,7 +173,7 @@ impl Group {
         let Some((tag, from)) = grown_from(found).filter(|_| is_blank) else {
             return Ok(());
         };
-        let device = lvm::device(&self.place, &self.facts()?.disks, found, None, None)?;
+        let device = lvm::device(&self.place, &self.facts()?.disks, found, true, None)?;
         let claim = device.claim()?;
         probe::wipe_grown(&device, from)?;
         drop((claim, device));
@@ -199,7 +199,7 @@ impl Group {
                     "the volume already has storage",
                 ));
             }
-            Some(found) if found.size == size => return Ok(found.clone()),
+            Some(found) if found.size == size => return self.made(&view, name),
             Some(found) => lvm::remove(&self.place, found)?,
             None => {}
         }
@@ -222,15 +222,19 @@ impl Group {
             }
             return Err(error);
         }
-        let view = self.view(Some(name))?;
+        self.made(&*self.view(Some(name))?, name)
+    }
+
+    /// The volume that was made, unless the group's metadata are too full with it: each free piece that it was made of
+    /// takes some of them.
+    fn made(&self, view: &View, name: &str) -> Result<LogicalVolume> {
         let made = view.volume(name).cloned().ok_or_else(|| {
             Error::new(
                 ErrorKind::Storage,
                 "lvm made the volume, and it is not there",
             )
         })?;
-        // Each free piece that it was made of is some text more.
-        if let Err(full) = lvm::expect_metadata_to_grow(&view, rules) {
+        if let Err(full) = lvm::expect_metadata_to_grow(view, &self.keys.rules) {
             lvm::remove(&self.place, &made)?;
             return Err(full);
         }
@@ -295,7 +299,7 @@ impl Backend for Group {
         let made = self.begin(&name, size, &lock)?;
         // Nobody else waits while it is wiped: it has its extents.
         drop(lock);
-        let device = lvm::device(&self.place, &self.facts()?.disks, &made, None, None)?;
+        let device = lvm::device(&self.place, &self.facts()?.disks, &made, false, None)?;
         let claim = device.claim()?;
         probe::wipe_ends(&device)?;
         drop((claim, device));
@@ -317,7 +321,13 @@ impl Backend for Group {
         if mark.growing > growing_of(&found)? {
             lvm::expect_metadata_to_grow(&*self.facts()?, &self.keys.rules)?;
         }
-        self.commit(volume, |place| place.retag(&found.name, old, &new))
+        let marked = self.commit(volume, |place| place.retag(&found.name, old, &new));
+        marked.map_err(|error| match (error.kind(), mark.deleted) {
+            (ErrorKind::Exhausted, Some(_)) => error.advise(
+                "the volume is to be kept, which takes more: set `keep_at_most` for the pool, so that others that are kept make room",
+            ),
+            _ => error,
+        })
     }
 
     fn grow(&self, volume: &VolumeId, to: Bytes) -> Result<()> {

@@ -1,9 +1,11 @@
 //! A group whose metadata has room for few volumes more, and volumes that are kept there after they were deleted.
 
-use super::{GROUP, NEEDS, lvm, path};
+use super::{GROUP, NEEDS, lvm, path, told};
 use crate::node::{Backend, MIB, Node};
-use flexvol_testing::{Call, Driver, Outcome, PersistentVolume, Points, disks, json, tests};
-use std::fs;
+use flexvol_testing::{
+    Call, Driver, Outcome, PersistentVolume, Points, disks, json, tests, volume_id,
+};
+use std::{fs, os::unix::fs::symlink};
 
 tests! {
     "lvm: volumes that are kept leave the group's metadata enough for every delete, and go where they are too many",
@@ -31,22 +33,39 @@ fn provision(driver: &Driver, name: &str) -> Call {
 }
 
 /// A group with room for few volumes in its metadata.
-fn small_group() {
+fn small_group(area: &str) {
     let disk = disks()[0].to_str().unwrap().to_owned();
-    let small = ["--dataalignment", "4k", "--metadatasize", "32k"];
+    let small = ["--dataalignment", "4k", "--metadatasize", area];
     lvm(&[&["pvcreate", "-qq", "-y"], &small[..], &[&disk]].concat());
     lvm(&["vgcreate", "-qq", "-y", GROUP, &disk]);
 }
 
 /// Text in the group's metadata that is nobody's volume.
-fn tag_the_group(text: &str) {
-    lvm(&["vgchange", "-qq", "--addtag", text, GROUP]);
+fn tag_the_group(tags: impl Iterator<Item = String>) {
+    let words: Vec<_> = tags.flat_map(|tag| ["--addtag".to_owned(), tag]).collect();
+    let words = words.iter().map(String::as_str);
+    lvm(&["vgchange", "-qq", GROUP]
+        .into_iter()
+        .chain(words)
+        .collect::<Vec<_>>());
 }
 
-fn reported(verb: &str, field: &str, what: &str) -> u64 {
-    let words = ["--noheadings", "--nosuffix", "--units", "b", "-o", field];
-    let said = lvm(&[&[verb][..], &words, &[what]].concat());
+fn number(said: &str) -> u64 {
     said.trim().parse().unwrap()
+}
+
+fn of_group(field: &str) -> u64 {
+    let words = [
+        "vgs",
+        "--noheadings",
+        "--nosuffix",
+        "--units",
+        "b",
+        "-o",
+        field,
+        GROUP,
+    ];
+    number(&lvm(&words))
 }
 
 fn expand(node: &Node, volume: &PersistentVolume, to: u64) -> Call {
@@ -55,23 +74,56 @@ fn expand(node: &Node, volume: &PersistentVolume, to: u64) -> Call {
     node.driver.call(&["expandvolume", &json, &dir, &new, &old])
 }
 
+/// A volume of all that is free is not made, nor taken from a call that was killed when it had made it.
+fn refused_whole(node: &Node, room: u64) {
+    let size = room.to_string();
+    let told = [
+        ("kubernetes.io/pvOrVolumeName", "whole"),
+        ("requestBytes", &size),
+        ("fsType", "ext4"),
+    ];
+    let refused = || {
+        let refused = node.driver.call(&["provision", &json(told)]).failure();
+        assert!(refused.contains("own metadata is"), "{refused}");
+        assert_eq!(of_group("vg_free"), room);
+    };
+    refused();
+    let handle = "0123456789abcdef0123456789abcdef";
+    let pool = fs::read_dir("/run/flexvol/names").unwrap().next();
+    symlink(handle, pool.unwrap().unwrap().path().join("whole")).unwrap();
+    let name = format!("flexvol-{}", volume_id(handle));
+    let made = ["-L", &format!("{size}b"), "--addtag", "flexvol-unfinished"];
+    lvm(&[&["lvcreate", "-qq", "-y", "-n", &name][..], &made, &[GROUP]].concat());
+    assert_eq!(of_group("vg_free"), 0);
+    refused();
+}
+
 fn pieces(points: &Points) {
-    small_group();
+    small_group("64k");
     let node = Node::on(Backend::Lvm, crate::sandbox(), false, "");
     let made = ["one", "two"].map(|name| {
         let made = provision(&node.driver, name).success();
         PersistentVolume::from_reply(name, "ext4", &made)
     });
-    let names = made.each_ref().map(path);
-    for _ in 0..20 {
-        for name in &names {
-            lvm(&["lvextend", "-qq", "-l", "+1", name]);
-        }
-    }
     let [one, two] = &made;
-    let size = || reported("lvs", "lv_size", &names[0]);
+    let names = [path(one), path(two)];
+    // As if they had grown in turns, by an extent each time.
+    let disk = disks()[0].to_str().unwrap().to_owned();
+    for (first, name) in (100..).zip(&names) {
+        let extents = (0..20).map(|nth| format!(":{}", first + 2 * nth));
+        let extents: String = extents.collect();
+        lvm(&[
+            "lvextend",
+            "-qq",
+            "-l",
+            "+20",
+            name,
+            &(disk.clone() + &extents),
+        ]);
+    }
+    let size = || number(&told(one, "lv_size"));
     let had = size();
-    assert!(had > 90 * MIB && reported("lvs", "seg_count", &names[0]) > 16);
+    assert!(had > 90 * MIB && number(&told(one, "seg_count")) > 16);
     expand(&node, one, had + 4 * MIB).success();
     assert!(size() >= had + had / 8, "{} of {had}", size());
 
@@ -80,22 +132,21 @@ fn pieces(points: &Points) {
         "lvcreate", "-qq", "-y", "-an", "-Zn", "-Wn", "-n", "rest", "-l", "100%FREE", GROUP,
     ]);
     node.delete(two).success();
-    let free = || reported("vgs", "vg_free", GROUP);
+    let free = || of_group("vg_free");
     let taken = || {
-        let half = reported("vgs", "vg_mda_size", GROUP) / 2;
-        100 - 100 * reported("vgs", "vg_mda_free", GROUP) / half
+        let half = of_group("vg_mda_size") / 2;
+        100 - 100 * of_group("vg_mda_free") / half
     };
-    for tag in 0.. {
-        if taken() > 80 {
-            break;
-        }
-        tag_the_group(&format!("{tag:0>200}"));
-    }
+    let half = of_group("vg_mda_size") / 2;
+    let missing = (half * 90 / 100).saturating_sub(half - of_group("vg_mda_free"));
+    tag_the_group((0..missing / 204).map(|tag| format!("{tag:0>200}")));
+    assert!((87..95).contains(&taken()), "{}", taken());
     let (had, room) = (size(), free());
+    refused_whole(&node, room);
     let refused = expand(&node, one, had + room).failure();
     assert!(refused.contains("small pieces"), "{refused}");
     assert_eq!((size(), free()), (had, room));
-    assert!(taken() < 87, "{}", taken());
+    assert!(taken() < 95, "{}", taken());
     lvm(&["lvremove", "-qq", "-y", &format!("{GROUP}/rest")]);
     expand(&node, one, had + 32 * MIB).success();
     node.delete(one).success();
@@ -103,7 +154,7 @@ fn pieces(points: &Points) {
 }
 
 fn crowded(points: &Points) {
-    small_group();
+    small_group("32k");
     let node = Node::on(
         Backend::Lvm,
         crate::sandbox(),
@@ -112,9 +163,7 @@ fn crowded(points: &Points) {
     );
     let driver = &node.driver;
     // Nobody's volume takes a quarter of it, so that few of ours fill the rest.
-    for tag in 0..4 {
-        tag_the_group(&format!("{tag:0>1000}"));
-    }
+    tag_the_group((0..4).map(|tag| format!("{tag:0>1000}")));
     let archived = || {
         fs::read_dir("/etc/lvm/archive")
             .into_iter()

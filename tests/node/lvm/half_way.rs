@@ -1,6 +1,6 @@
 //! Growth from every state that a cut one leaves.
 
-use super::{GROUP, GROWN, NEEDS, SIZE, flexvol, lvm, mapping, mappings, output, run, told};
+use super::{GROUP, GROWN, NEEDS, SIZE, flexvol, lvm, mapping, mappings, output, path, run, told};
 use crate::node::{MIB, Node, fill, size_of_filesystem};
 use flexvol_testing::{Call, PersistentVolume, Points, Random, budget, tests};
 use std::{
@@ -13,6 +13,8 @@ tests! {
     "lvm: growth goes on where the volume has its size and the file system has not", NEEDS
         => storage_first;
     "lvm: no callout waits for a suspended device", NEEDS => suspended;
+    "lvm: a device that a cut growth left larger than its volume is made good by whatever comes next", NEEDS
+        => larger;
     "lvm: an lvextend killed at any ioctl is completed by the next growth", NEEDS => extended;
     "lvm: an xfs whose growth was cut keeps 60 of 60 files, also when it is repaired", NEEDS
         => cut_xfs;
@@ -151,6 +153,91 @@ fn suspended(points: &Points) {
     in_time(&node, &["delete", &json]);
     assert_eq!(mappings().len(), 0);
     assert!(!flexvol(&["list", "--config", &config]).contains("pv"));
+}
+
+/// What a killed `lvextend` leaves when the table that it did not commit comes to life: the mark says that the volume
+/// grows, and its device has the new size, in whole extents.
+fn cut_after_load(volume: &PersistentVolume, asked: u64) {
+    let (device, tags, name) = (mapping(volume), told(volume, "lv_tags"), path(volume));
+    let mark = tags
+        .split(',')
+        .find(|tag| tag.starts_with("flexvol="))
+        .unwrap();
+    if mark.contains(":state=ready") {
+        let growing = format!("{mark}:growing={asked}");
+        lvm(&[
+            "lvchange", "-qq", "--deltag", mark, "--addtag", &growing, &name,
+        ]);
+    }
+    let table = run("dmsetup", &["table", &device]);
+    let (_, rest) = table.split_once(' ').unwrap();
+    let (_, rest) = rest.split_once(' ').unwrap();
+    let extents = asked.div_ceil(4 * MIB);
+    let larger = format!("0 {} {}", extents * 4 * MIB / 512, rest.trim());
+    run("dmsetup", &["reload", &device, "--table", &larger]);
+    run("dmsetup", &["resume", &device]);
+    assert_eq!(device_size(volume), extents * 4 * MIB);
+    assert!(told(volume, "lv_size").parse::<u64>().unwrap() < extents * 4 * MIB);
+}
+
+fn device_size(volume: &PersistentVolume) -> u64 {
+    let path = format!("/dev/mapper/{}", mapping(volume));
+    run("blockdev", &["--getsize64", &path])
+        .trim()
+        .parse()
+        .unwrap()
+}
+
+fn larger(points: &Points) {
+    let node = Node::thin(2 << 30);
+    let expect_whole = |volume: &PersistentVolume, at_least: u64| {
+        let has = device_size(volume);
+        assert_eq!(told(volume, "lv_size"), has.to_string());
+        assert!(has >= at_least, "{has} of {at_least}");
+        points.add(1);
+    };
+    let volume = node.volume_of("pv", "ext4");
+    let pod = node.pod(&volume);
+    pod.mount("rw").success();
+    let content = fill(pod.dir(), "file");
+    // Whole extents, and not.
+    for (number, more) in [(1, 0), (2, 2 * MIB)] {
+        let to = SIZE + number * 64 * MIB - more;
+        cut_after_load(&volume, to);
+        node.expand_volume(&volume, to).success();
+        expect_whole(&volume, to);
+        node.expand(&volume, to).success();
+    }
+    let to = SIZE + 3 * 64 * MIB - 2 * MIB;
+    cut_after_load(&volume, to);
+    node.expand(&volume, to).success();
+    expect_whole(&volume, to);
+
+    cut_after_load(&volume, to + 64 * MIB);
+    pod.unmount().success();
+    pod.mount("rw").success();
+    expect_whole(&volume, to);
+    assert_eq!(fs::read(pod.dir().join("file")).unwrap(), content);
+    pod.unmount().success();
+
+    let blank = node.volume_of("blank", "ext4");
+    lvm(&["lvchange", "-qq", "-ay", &path(&blank)]);
+    cut_after_load(&blank, to);
+    node.pod(&blank).mount("rw").success();
+    expect_whole(&blank, SIZE);
+    node.pod(&blank).unmount().success();
+
+    // A file system that spans it all is not cut off, whatever the mark says.
+    lvm(&["lvchange", "-qq", "-ay", &path(&volume)]);
+    cut_after_load(&volume, to + 64 * MIB);
+    let device = format!("/dev/mapper/{}", mapping(&volume));
+    run("e2fsck", &["-fy", &device]);
+    run("resize2fs", &[&device]);
+    for refused in [pod.mount("rw"), node.expand_volume(&volume, to + 64 * MIB)] {
+        let said = refused.failure();
+        assert!(said.contains("restore its full size"), "{said}");
+        points.add(1);
+    }
 }
 
 /// Killed between suspending and resuming it leaves a volume that answers nobody; killed before or

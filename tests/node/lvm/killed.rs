@@ -3,7 +3,7 @@
 
 use crate::{
     anywhere::Callout,
-    callouts::{delete, expandfs, mount_new, provision},
+    callouts::{delete, expandfs, expandvolume, mount_new, provision},
     node::{Backend, Node},
     story::stories,
 };
@@ -22,8 +22,8 @@ stories! {
         [thin_lvm] => |backend, points| disturbed(backend, &[provision, mount_ext4], KILLED, points);
     "expandfs, killed at or refused any ioctl, is finished by its repetition", [lvm]
         => |backend, points| disturbed(backend, &[expandfs], KILLED_OR_REFUSED, points);
-    "expandfs, killed at any ioctl, is finished by its repetition", [thin_lvm]
-        => |backend, points| disturbed(backend, &[expandfs], KILLED, points);
+    "expandfs and expandvolume, killed at any ioctl, are finished by their repetition", [thin_lvm]
+        => |backend, points| disturbed(backend, &[expandfs, expandvolume], KILLED, points);
     "delete, killed at or refused any ioctl, is finished by its repetition", [lvm]
         => |backend, points| disturbed(backend, &[delete], KILLED_OR_REFUSED, points);
     "delete, killed at any ioctl, is finished by its repetition", [thin_lvm]

@@ -97,7 +97,8 @@ pub fn mapped(disks: &Disks, uuid: &str, hint: Option<u32>) -> Result<Option<Dev
 }
 
 /// The device of a volume that is in the metadata of its group: it lies on the group's disks, answers, and has
-/// all of the size, or there is none.
+/// the size of the volume, or there is none. Where a growth of it `may_be_cut`, a larger device becomes as large as
+/// the volume, unless a file system spans more.
 ///
 /// # Errors
 /// When that cannot be reached.
@@ -105,7 +106,7 @@ pub fn device(
     place: &GroupOrThinPool,
     disks: &Disks,
     volume: &LogicalVolume,
-    growing: Option<Bytes>,
+    may_be_cut: bool,
     hint: Option<u32>,
 ) -> Result<Device> {
     let (size, before) = (volume.size, command::changes());
@@ -135,9 +136,9 @@ pub fn device(
     }
     let mut device = open(&found)?;
     let mut has = device.size()?;
-    // A refresh would take from the device what the metadata has lost, under whoever writes to it. While the volume is
-    // `growing` it may be what a killed `lvextend` left, a table that was never committed, which a resume takes.
-    if has > size && !(growing.is_some_and(|to| to >= has) && ends_before(&device, size)?) {
+    // A refresh would take from the device what the metadata has lost, under whoever writes to it. After a cut it may be
+    // what a killed `lvextend` left, a table that was never committed, which a resume takes.
+    if has > size && !(may_be_cut && ends_before(&device, size)?) {
         return Err(Error::new(
             ErrorKind::Storage,
             format!("the volume had {has} and has only {size} now; restore its full size"),
@@ -170,10 +171,10 @@ pub fn device(
     Ok(device)
 }
 
-/// Whether the file system on a device ends where the volume does, or before.
+/// Whether the file system on a device, if there is one, ends where the volume does, or before.
 fn ends_before(device: &Device, end: Bytes) -> Result<bool> {
     let found = measure_unmounted(device.file())?;
-    Ok(found.is_some_and(|(superblock, _)| superblock.size <= end))
+    Ok(found.is_none_or(|(superblock, _)| superblock.size <= end))
 }
 
 /// udev reads a device for a moment after a program that wrote it has closed it.

@@ -62,9 +62,15 @@ impl<B: BlockBackend> BlockWorld<'_, B> {
     }
 
     /// What the file system needs, or the device still has, as the device shows it. One that would
-    /// not stay is not made for that: the volume may be attached to another node.
+    /// not stay is not made for that: the volume may be attached to another node. One that is larger may be what a growth
+    /// that was cut has left, which the backend knows.
     fn size_on_device(&mut self, size: Bytes) -> Result<Option<Bytes>> {
-        if self.device.is_none() && B::KEEPS_UNUSED {
+        let is_larger = |device: &Device| device.size().map(|has| has > size);
+        let is_to_be_mapped = match &self.device {
+            Some(device) => is_larger(device)?,
+            None => B::KEEPS_UNUSED,
+        };
+        if is_to_be_mapped {
             self.map()?;
         }
         let Some(device) = &self.device else {
