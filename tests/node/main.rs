@@ -122,6 +122,7 @@ const STORIES: &[&[&[Test]]] = &[
     kept::STORIES,
     lifecycle::STORIES,
     lifecycle::attached::STORIES,
+    offline::STORIES,
     other_backend::STORIES,
     plain_directory::STORIES,
     plain_directory::removal::STORIES,

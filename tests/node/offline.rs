@@ -1,6 +1,9 @@
 //! Drivers that grow a volume only while no pod uses it.
 
-use crate::node::{Backend, LOOP, MIB, Node, measured, size_of_filesystem};
+use crate::{
+    node::{Backend, LOOP, MIB, Node, measured, size_of_filesystem},
+    story::stories,
+};
 use flexvol_testing::{Points, Sandbox, eventually, tests};
 use std::{
     fs,
@@ -18,16 +21,23 @@ tests! {
     "by offline policy a copy of the call's own mount is no other pod", LOOP => copied;
 }
 
-fn careful() -> Node {
-    let node = Node::new(Backend::Loop);
+stories! {
+    STORIES:
+    "by offline policy a limit that was raised is told to every pod", [btrfs] => raised_before;
+}
+
+fn careful(backend: Backend) -> Node {
+    let node = Node::new(backend);
     let text = fs::read_to_string(node.configuration()).unwrap();
     let text = format!("growth = \"offline\"\n{text}");
-    let driver = node.sandbox.install_with("example.com/loop", &text);
+    let driver = node
+        .sandbox
+        .install_with(&format!("example.com/{}", backend.driver()), &text);
     Node { driver, ..node }
 }
 
 fn grows_under_nobody(_: &Points) {
-    let node = careful();
+    let node = careful(Backend::Loop);
     let volume = node.volume("careful");
     let pods = ["one", "two"].map(|uid| node.pod_of(&volume, uid));
     pods[0].mount("rw").success();
@@ -43,8 +53,27 @@ fn grows_under_nobody(_: &Points) {
     pods[1].unmount().success();
 }
 
+fn raised_before(backend: Backend, _: &Points) {
+    let node = careful(backend);
+    let volume = node.volume("careful");
+    let pods = ["one", "two"].map(|uid| node.pod_of(&volume, uid));
+    pods[0].mount("rw").success();
+    node.expand_volume(&volume, node.grown()).success();
+    pods[1].mount("rw").success();
+    for pod in &pods {
+        let told = node.grow(pod, node.grown());
+        assert_eq!(measured(&told.success()), node.grown());
+    }
+    let more = pods[0].expand_arguments(node.grown() + 16 * MIB, node.grown());
+    let refused = node.driver.call(&more).failure();
+    assert!(refused.contains("stop the pod"), "{refused}");
+    for pod in &pods {
+        pod.unmount().success();
+    }
+}
+
 fn done_before(_: &Points) {
-    let node = careful();
+    let node = careful(Backend::Loop);
     let volume = node.volume("careful");
     let pods = ["one", "two"].map(|uid| node.pod_of(&volume, uid));
     node.expand_volume(&volume, 400 * MIB).success();
@@ -112,7 +141,7 @@ impl Drop for Observer {
 }
 
 fn copied(_: &Points) {
-    let node = careful();
+    let node = careful(Backend::Loop);
     let observer = Observer::of(&node.sandbox);
     let volume = node.volume("careful");
     let pod = node.pod(&volume);
@@ -144,7 +173,7 @@ fn copied(_: &Points) {
 }
 
 fn offline(_: &Points) {
-    let node = careful();
+    let node = careful(Backend::Loop);
     let volume = node.volume("careful");
     let pods = ["one", "two"].map(|uid| node.pod_of(&volume, uid));
     for pod in &pods {

@@ -29,15 +29,14 @@ impl VolumeDriver {
         let mut kept = Vec::new();
         for id in backend.catalog().volume_ids()? {
             if let Ok(Some(asset)) = backend.find(&id)
-                && let Some(Mark {
-                    deleted: Some(deletion),
-                    namespace,
-                    ..
-                }) = asset.mark
+                && let Some(mark) = asset.mark
+                && let Some(deletion) = mark.deleted
+                // A copy from another pool is not removed here.
+                && stored::expect_own(&mark, &id, backend).is_ok()
             {
                 kept.push(Holding {
                     id,
-                    namespace,
+                    namespace: mark.namespace,
                     size: asset.size,
                     metadata: backend.metadata(&id)?,
                     deletion,

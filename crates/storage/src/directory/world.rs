@@ -140,7 +140,9 @@ impl<B: DirectoryBackend> World for DirectoryWorld<'_, B> {
                     slack: Bytes(0),
                 },
             });
-        let offline = asset.is_some() && goal.grows_offline();
+        // What is left of a growth that has its size is a note in the mark.
+        let is_smaller = |asset: &Asset| matches!(goal, Goal::Grown { to, .. } if asset.size < *to);
+        let offline = goal.grows_offline() && asset.as_ref().is_some_and(is_smaller);
         let by_pods = |place: &Path| self.context.is_of_another_pod(place);
         Ok(Observed {
             used_by_pods: offline && self.is_mounted(by_pods)?,

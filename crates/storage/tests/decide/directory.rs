@@ -63,6 +63,9 @@ impl Model {
                     slack: Bytes(0),
                 },
             });
+        let is_smaller = asset
+            .as_ref()
+            .is_some_and(|asset| matches!(goal, Goal::Grown { to, .. } if asset.size < *to));
         Observed {
             asset,
             device,
@@ -73,7 +76,7 @@ impl Model {
                     read_only: mount.read_only,
                 },
             },
-            used_by_pods: self.mounts[1 - dir].is_some(),
+            used_by_pods: is_smaller && self.mounts[1 - dir].is_some(),
             growth_refused: false,
         }
     }
