@@ -92,6 +92,15 @@ pub trait Backend: 'static {
     /// When it may still be there.
     fn destroy(&self, volume: &VolumeId) -> Result<()>;
 
+    /// Removes what a [`Backend::create`] that was cut left of a volume that [`Backend::find`] does not find.
+    /// Called under its lock, before its name goes, without which nobody would go on with it.
+    ///
+    /// # Errors
+    /// When it may still be there.
+    fn discard(&self, _volume: &VolumeId) -> Result<()> {
+        Ok(())
+    }
+
     /// The largest volume that could be created now with these parameters.
     ///
     /// # Errors

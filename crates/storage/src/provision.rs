@@ -104,10 +104,8 @@ impl VolumeDriver {
     pub(crate) fn delete_volume(&self, found: Found, called: Option<&VolumeName>) -> Result<()> {
         let (found, lock) = self.hold(found)?;
         if found.backend().find(&found.id)?.is_none() {
-            // What was cut before it had its mark goes with its name, and its device with it.
-            if let Some(name) = called {
-                found.backend().catalog().free(name, &found.id)?;
-            }
+            // What was cut before it was a volume, and its device with it.
+            found.backend().discard(&found.id)?;
             self.expect_no_traces(&found.id)?;
         }
         let goal = Goal::Deleted {
@@ -189,8 +187,11 @@ fn expect_same(mark: &Mark, request: &Request) -> Result<Option<Filesystem>> {
 
 /// After a failure: a name that leads to no volume would stay until somebody tidies up.
 fn give_up(found: &Found, name: &VolumeName, lock: Guard) {
-    let freed = match found.backend().find(&found.id) {
-        Ok(None) => found.backend().catalog().free(name, &found.id),
+    let backend = found.backend();
+    let freed = match backend.find(&found.id) {
+        Ok(None) => backend
+            .discard(&found.id)
+            .and_then(|()| backend.catalog().free(name, &found.id)),
         Ok(Some(_)) => return,
         Err(error) => Err(error),
     };

@@ -70,20 +70,12 @@ pub trait ManagedBackend: BlockBackend {
     /// When the device cannot be asked.
     fn stays(&self, device: &Device) -> Result<bool>;
 
-    /// Volumes whose making was begun and not ended.
+    /// Volumes whose making was begun and not ended, for [`Backend::discard`](crate::Backend::discard).
     ///
     /// # Errors
     /// When the pool cannot be read.
     fn unfinished(&self) -> Result<Vec<VolumeId>> {
         Ok(Vec::new())
-    }
-
-    /// Removes what there is of a volume whose making was not ended.
-    ///
-    /// # Errors
-    /// When it may still be there.
-    fn discard(&self, _volume: &VolumeId) -> Result<()> {
-        Ok(())
     }
 }
 

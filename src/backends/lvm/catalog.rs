@@ -6,7 +6,7 @@ use super::{
     tags::{MARK, is_unfinished, mark_of, opened},
 };
 use flexvol_storage::{
-    Catalog, ManagedBackend, VolumeId,
+    Catalog, VolumeId,
     host::{
         PoolId,
         lvm::{self, GroupOrThinPool, Names},
@@ -78,8 +78,6 @@ impl Catalog for Group {
     }
 
     fn free(&self, name: &VolumeName, volume: &VolumeId) -> Result<()> {
-        // Without its name nobody would go on with it.
-        self.discard(volume)?;
         self.names()?.release(name, volume)
     }
 }

@@ -99,11 +99,4 @@ impl ManagedBackend for Group {
             .filter_map(|found| lvm::volume_in(&found.name))
             .collect())
     }
-
-    fn discard(&self, volume: &VolumeId) -> Result<()> {
-        match self.logical_volume(volume)?.filter(is_unfinished) {
-            Some(found) => lvm::remove(&self.place, &found),
-            None => Ok(()),
-        }
-    }
 }

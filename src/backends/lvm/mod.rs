@@ -369,6 +369,13 @@ impl Backend for Group {
         self.wipe_grown(volume, &now, is_blank)
     }
 
+    fn discard(&self, volume: &VolumeId) -> Result<()> {
+        match self.logical_volume(volume)?.filter(is_unfinished) {
+            Some(found) => lvm::remove(&self.place, &found),
+            None => Ok(()),
+        }
+    }
+
     fn destroy(&self, volume: &VolumeId) -> Result<()> {
         self.forget();
         let Some(found) = self.logical_volume(volume)? else {

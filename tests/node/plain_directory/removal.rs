@@ -2,7 +2,7 @@
 
 use super::{options, pool};
 use crate::{
-    node::{Backend, Node, ROOT},
+    node::{Backend, MIB, Node, ROOT, capacity},
     story::stories,
 };
 use flexvol_host::{
@@ -11,7 +11,7 @@ use flexvol_host::{
     pool::Reserve,
 };
 use flexvol_sdk::{Bytes, Handle};
-use flexvol_testing::{Baseline, Points, below, tests};
+use flexvol_testing::{Baseline, PersistentVolume, Points, below, json, request, tests};
 use std::{
     fs,
     io::{Read, Write},
@@ -28,6 +28,8 @@ stories! {
         => elsewhere;
     "deleting follows no link, enters no mount and leaves other volumes alone",
         [hello_directory xfs ext4] => confined_removal;
+    "what a provision that was cut left goes when its name is deleted, with what it was promised",
+        [hello_directory xfs ext4 btrfs] => cut_provision;
 }
 
 tests! {
@@ -122,6 +124,30 @@ fn confined_removal(backend: Backend, points: &Points) {
     }
     let left = fs::read_dir(node.sandbox.pool().join("volumes")).unwrap();
     assert_eq!(left.count(), 1);
+}
+
+fn cut_provision(backend: Backend, points: &Points) {
+    let node = Node::new(backend);
+    let all = capacity(&node.driver);
+    let before = Baseline::of(&node.sandbox);
+    for delete in [
+        json([("kubernetes.io/pvOrVolumeName", "pv")]),
+        // As the controller does, which had no answer.
+        request("pv", all / 2),
+    ] {
+        let volume = PersistentVolume::provision(&node.driver, "pv", "", all / 2);
+        // Killed before its last step.
+        let unfinished = node.volumes().join(format!(".new-{}", volume.id()));
+        fs::rename(node.around(&volume), &unfinished).unwrap();
+        let promised = capacity(&node.driver) < all * 3 / 4;
+        assert_eq!(promised, backend != Backend::HelloDirectory);
+        node.driver.call(&["delete", &delete]).success();
+        assert!(!unfinished.exists(), "{delete}");
+        let now = capacity(&node.driver);
+        assert!(all.abs_diff(now) <= 8 * MIB, "{now}, not about {all}");
+        before.expect(&node.sandbox, "deleted");
+        points.add(1);
+    }
 }
 
 fn id_of(byte: u8) -> VolumeId {

@@ -217,6 +217,18 @@ impl Pool {
         sync(&self.volumes)
     }
 
+    /// Removes what a process that was killed left of a volume that it was making, if anything; then nothing is
+    /// promised to it any more.
+    ///
+    /// The caller holds the volume's lock.
+    ///
+    /// # Errors
+    /// As for [`Pool::remove_directory`].
+    pub fn discard_unfinished(&self, volume: &VolumeId) -> Result<()> {
+        self.discard(NEW, volume)?;
+        sync(&self.volumes)
+    }
+
     /// What processes that were killed left of directory volumes, and what others work on now.
     ///
     /// # Errors

@@ -188,6 +188,7 @@ fn free_name<B: Backend>(backend: &B, name: &VolumeName, volume: &VolumeId) -> R
     let lock = lock::volume(volume, Duration::ZERO)?;
     backend.invalidate_cache();
     if backend.find(volume)?.is_none() {
+        backend.discard(volume)?;
         backend.catalog().free(name, volume)?;
     }
     lock.retire()
