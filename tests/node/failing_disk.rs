@@ -1,8 +1,10 @@
-//! A data disk that fails under the callouts and comes back, by device-mapper.
+//! A data disk that fails under the callouts and comes back, by device-mapper, and a volume's file system that
+//! met an error.
 
 use crate::{
     executable,
-    node::{Backend, Node},
+    node::{Backend, Node, ext4_meets_error},
+    story::stories,
 };
 use flexvol_testing::{Call, Need, Outcome, PersistentVolume, Points, Test, below};
 use std::{
@@ -10,6 +12,12 @@ use std::{
     path::{Path, PathBuf},
     process::Command,
 };
+
+stories! {
+    STORIES:
+    "where a volume's ext4 takes no writes any more it is mounted for reading alone, until its pods end",
+        [loop lvm] => aborted;
+}
 
 pub const TESTS: &[Test] = &[
     test(
@@ -215,4 +223,29 @@ fn call(callout: Callout, node: &Node, volume: Option<&PersistentVolume>) -> Cal
         Callout::Unmount => pod.unmount(),
         Callout::Delete => node.delete(volume),
     }
+}
+
+fn aborted(backend: Backend, points: &Points) {
+    let node = Node::new(backend);
+    let volume = node.with_file("ext4");
+    let [one, two] = [node.pod(&volume), node.pod_of(&volume, "two")];
+    ext4_meets_error(one.dir());
+    for pod in [&one, &two] {
+        let refused = pod.mount("rw").failure();
+        assert!(refused.contains("takes no writes"), "{refused}");
+        points.add(1);
+    }
+    two.mount("ro").success();
+    for pod in [&two, &one] {
+        // What could not be written is told once.
+        if pod.unmount().outcome() != Outcome::Success {
+            pod.unmount().success();
+        }
+    }
+    points.add(1);
+    one.mount("rw").success();
+    node.holds_the_file(&volume);
+    fs::write(one.dir().join("later"), "written").unwrap();
+    one.unmount().success();
+    node.delete(&volume).success();
 }

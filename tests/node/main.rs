@@ -119,6 +119,7 @@ const BY_KERNEL: &[&[Test]] = &[
 /// The same, told of several backends.
 const STORIES: &[&[&[Test]]] = &[
     anywhere::STORIES,
+    failing_disk::STORIES,
     kept::STORIES,
     lifecycle::STORIES,
     lifecycle::attached::STORIES,

@@ -7,10 +7,12 @@ use crate::{by_hand::said_json, lvm};
 use flexvol_testing::{
     Baseline, Call, Driver, Need, PersistentVolume, Pod, PoolFilesystem, Sandbox, disks, request,
 };
+use rustix::fs::{major, minor};
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs::{self, File},
     io::{self, Write},
+    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
 };
 
@@ -277,6 +279,15 @@ pub fn expect_written(dir: &Path, name: &str, mebibytes: usize) {
     assert_eq!(found.len(), mebibytes << 20, "{name}");
     let block = block();
     assert!(found.chunks(1 << 20).all(|part| part == block), "{name}");
+}
+
+/// As after an error of the disk: of an ext4 that is mounted there.
+pub fn ext4_meets_error(mounted: &Path) {
+    let device = fs::metadata(mounted).unwrap().dev();
+    let device = format!("/sys/dev/block/{}:{}", major(device), minor(device));
+    let device = fs::canonicalize(device).unwrap();
+    let filesystem = Path::new("/sys/fs/ext4").join(device.file_name().unwrap());
+    fs::write(filesystem.join("trigger_fs_error"), "1").unwrap();
 }
 
 /// What `df` says that a file system can hold.

@@ -13,5 +13,5 @@ pub(crate) mod subvolume;
 pub(crate) mod tree;
 mod writable;
 
-pub use writable::expect_writable;
 pub(crate) use writable::takes_no_writes;
+pub use writable::{expect_writable, has_failed};

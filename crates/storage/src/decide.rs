@@ -301,6 +301,13 @@ fn mounted(
     if mark.state < State::Ready {
         return formatted(device, asset, mark, filesystem);
     }
+    // A growth would fail of it and say less.
+    if seen.takes_no_writes && !read_only {
+        return refuse(
+            ErrorKind::Storage,
+            "the volume's file system met an error and takes no writes; end the pods that use the volume, and look into the kernel's log on the node",
+        );
+    }
     match whole_filesystem(device, asset, mark) {
         None => {}
         Some(Next::Do(Step::GrowFilesystem)) if growth_refused => {}

@@ -195,6 +195,7 @@ mod tests {
                 device: None,
                 target: TargetState::Free,
                 used_by_pods: false,
+                takes_no_writes: false,
                 growth_refused: false,
             },
             content,

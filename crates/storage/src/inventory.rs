@@ -303,6 +303,7 @@ fn prospect(
             }),
             target: target.unwrap_or(TargetState::Free),
             used_by_pods: in_use,
+            takes_no_writes: false,
             growth_refused: false,
         },
         content: volume.content.clone(),

@@ -72,6 +72,9 @@ pub struct Observed {
     /// A pod has the volume: it is mounted somewhere that is neither the directory of this
     /// callout nor kubelet's own. Looked at only where the goal depends on it.
     pub used_by_pods: bool,
+    /// The volume's file system met an error and takes no writes until it is unmounted everywhere. Looked
+    /// at only where the goal depends on it.
+    pub takes_no_writes: bool,
     /// The kernel refused to grow the file system just now, in this callout. It is as it was.
     pub growth_refused: bool,
 }

@@ -3,11 +3,11 @@
 use super::{GROWN, SIZE, on_each, run, write};
 use crate::{
     by_hand::said,
-    node::{Backend, MIB, Node, capacity, size_of_filesystem},
+    node::{Backend, MIB, Node, capacity, ext4_meets_error, size_of_filesystem},
 };
 use flexvol_testing::{PersistentVolume, Points, Test, request, tests};
-use rustix::fs::{XattrFlags, major, minor};
-use std::{fs, os::unix::fs::MetadataExt, path::Path, process::Command};
+use rustix::fs::XattrFlags;
+use std::{fs, path::Path, process::Command};
 
 pub const TESTS: &[Test] = on_each![
     "a record that is damaged or newer stops its own volume and no other" => record,
@@ -169,11 +169,7 @@ fn read_only(node: &Node, points: &Points) {
     if node.kind() == "ext4" {
         // Kernels since 6.12 do not say read-only of a file system that met an error.
         remount("remount,errors=remount-ro");
-        let device = fs::metadata(&disk).unwrap().dev();
-        let device = format!("/sys/dev/block/{}:{}", major(device), minor(device));
-        let device = fs::canonicalize(device).unwrap();
-        let filesystem = Path::new("/sys/fs/ext4").join(device.file_name().unwrap());
-        fs::write(filesystem.join("trigger_fs_error"), "1").unwrap();
+        ext4_meets_error(&disk);
         let refused = mounted.mount("rw").failure();
         assert!(refused.contains("takes no writes"), "{refused}");
         points.add(1);

@@ -269,6 +269,11 @@ fn ext_superblock(device: &Device) -> Result<(Superblock, ExtDetails)> {
     }
 }
 
+/// Whether the kernel found errors in an ext3 or ext4, now or before, and no `e2fsck` since.
+pub(super) fn met_errors(device: &Device) -> Result<bool> {
+    ext_superblock(device).map(|(_, details)| details.has_errors)
+}
+
 /// Through the page cache of the block device on purpose: mounted ext4 changes it there.
 fn read_fully(device: &Device, bytes: &mut [u8]) -> io::Result<()> {
     device.file().read_exact_at(bytes, 0)

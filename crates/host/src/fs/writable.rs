@@ -1,6 +1,8 @@
 //! Whether a file system takes writes.
 
-use flexvol_sdk::{Error, ErrorKind, Result};
+use super::grow;
+use crate::block::device::Device;
+use flexvol_sdk::{Error, ErrorKind, Filesystem, Result};
 use rustix::{
     fs::{Mode, OFlags, openat},
     io::Errno,
@@ -15,12 +17,29 @@ use std::os::fd::BorrowedFd;
 /// # Errors
 /// [`ErrorKind::Storage`].
 pub fn expect_writable(directory: BorrowedFd<'_>) -> Result<()> {
+    match refusal(directory) {
+        Some(error) => Err(takes_no_writes().because(error)),
+        None => Ok(()),
+    }
+}
+
+/// Whether the file system of a device, mounted writable with this root, met an error and takes no writes any
+/// more. One that does not say so by itself is an ext4 ([`expect_writable`]), whose superblock has each error
+/// that it ever met; only then a write is tried, which waits where the file system is frozen.
+///
+/// # Errors
+/// [`ErrorKind::Storage`] where its superblock cannot be read.
+pub fn has_failed(root: BorrowedFd<'_>, device: &Device, filesystem: Filesystem) -> Result<bool> {
+    let is_ext = matches!(filesystem, Filesystem::Ext3 | Filesystem::Ext4);
+    Ok(is_ext && grow::met_errors(device)? && refusal(root).is_some())
+}
+
+/// Why nothing can be written, where that is so.
+fn refusal(directory: BorrowedFd<'_>) -> Option<Errno> {
     let unnamed = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
     match openat(directory, c".", unnamed, Mode::RUSR | Mode::WUSR) {
-        Err(error @ (Errno::ROFS | Errno::IO | Errno::UCLEAN | Errno::SHUTDOWN)) => {
-            Err(takes_no_writes().because(error))
-        }
-        _ => Ok(()),
+        Err(error @ (Errno::ROFS | Errno::IO | Errno::UCLEAN | Errno::SHUTDOWN)) => Some(error),
+        _ => None,
     }
 }
 

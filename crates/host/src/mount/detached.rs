@@ -145,6 +145,12 @@ impl Detached {
         self.root.as_fd()
     }
 
+    /// What kind of file system it is.
+    #[must_use]
+    pub fn filesystem(&self) -> Filesystem {
+        self.source.filesystem
+    }
+
     /// Whether the file system lets nobody write, whatever its mounts ask for.
     ///
     /// # Errors

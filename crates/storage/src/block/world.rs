@@ -14,7 +14,10 @@ use crate::{
 };
 use flexvol_host::{
     Device, DeviceNumber, VolumeId,
-    fs::grow::{self, Geometry},
+    fs::{
+        self,
+        grow::{self, Geometry},
+    },
     lock,
     mount::{self, Detached, Target},
     mountinfo,
@@ -176,6 +179,17 @@ impl<'a, B: BlockBackend> BlockWorld<'a, B> {
         Ok(mounts.iter().any(|it| is_of_the_node(&it.mount_point)))
     }
 
+    /// Whether the file system that was just looked at takes no writes after an error: whoever has it
+    /// mounted already keeps it in that state.
+    fn has_failed(&self) -> Result<bool> {
+        match (&self.detached, &self.device) {
+            (Some(detached), Some(device)) => {
+                fs::has_failed(detached.file(), device, detached.filesystem())
+            }
+            _ => Ok(false),
+        }
+    }
+
     fn is_ours(&self, number: DeviceNumber) -> Result<bool> {
         match &self.device {
             Some(device) => Ok(device.number() == number),
@@ -269,11 +283,19 @@ impl<B: BlockBackend> World for BlockWorld<'_, B> {
             _ => None,
         };
         let used_by_pods = device.as_ref().is_some_and(|(_, used)| *used);
+        let writes = matches!(
+            goal,
+            Goal::Mounted {
+                read_only: false,
+                ..
+            }
+        );
         Ok(Observed {
             asset,
             device: device.map(|(state, _)| state),
             target,
             used_by_pods,
+            takes_no_writes: writes && self.has_failed()?,
             growth_refused: false,
         })
     }

@@ -149,6 +149,8 @@ impl<B: DirectoryBackend> World for DirectoryWorld<'_, B> {
             asset,
             device,
             target,
+            // That of its pool is looked at above.
+            takes_no_writes: false,
             growth_refused: false,
         })
     }

@@ -77,6 +77,7 @@ impl Model {
                 },
             },
             used_by_pods: is_smaller && self.mounts[1 - dir].is_some(),
+            takes_no_writes: false,
             growth_refused: false,
         }
     }

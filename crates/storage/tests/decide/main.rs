@@ -237,6 +237,7 @@ fn lie(start: &Model, end: &Model, dir: usize, goal: &Goal) -> Option<&'static s
             let grown = end.mapped.is_some_and(whole) && end.asset.as_ref().is_some_and(ended);
             end.mounts[dir].is_some_and(|mount| mount.read_only == *read_only)
                 && (grown || ungrowable)
+                && (*read_only || !end.aborted)
         }
     };
     (!holds).then_some("it does not hold")

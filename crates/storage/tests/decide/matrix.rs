@@ -61,6 +61,13 @@ fn states() -> Vec<(&'static str, Model)> {
         ("mounted here", ready(1, 1, false, &[1])),
         ("mounted in another pod", ready(1, 1, false, &[2])),
         (
+            "mounted here and in another pod, and takes no writes after an error",
+            Model {
+                aborted: true,
+                ..ready(1, 1, false, &[1, 2])
+            },
+        ),
+        (
             "mounted on the node's directory",
             ready(1, 1, false, &[GLOBAL]),
         ),

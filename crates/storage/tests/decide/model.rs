@@ -45,6 +45,8 @@ pub struct Model {
     pub mapped: Option<u64>,
     pub disk: Disk,
     pub mounts: [Option<Directory>; DIRECTORIES],
+    /// The mounted file system met an error and takes no writes.
+    pub aborted: bool,
     /// The device goes with its last user, as a loop device with autoclear does; a logical
     /// volume stays.
     pub autoclear: bool,
@@ -70,6 +72,7 @@ impl Model {
             mapped: None,
             disk: Disk::Zero,
             mounts: [None; DIRECTORIES],
+            aborted: false,
             autoclear,
             grows_mounted: true,
             offline: false,
@@ -93,7 +96,8 @@ impl Model {
     }
 
     pub fn refuses(&self, step: &Step) -> bool {
-        *step == Step::GrowFilesystem && !self.grows_mounted && self.is_mounted()
+        let refused = self.aborted || (!self.grows_mounted && self.is_mounted());
+        *step == Step::GrowFilesystem && refused
     }
 
     pub fn has_data(&self) -> bool {
@@ -126,6 +130,7 @@ impl Model {
             device,
             target,
             used_by_pods: self.used_by_pods(dir),
+            takes_no_writes: self.aborted,
             growth_refused: false,
         }
     }
@@ -191,7 +196,10 @@ impl Model {
                 let mount = model.mounts[dir].as_mut().expect("nothing mounted");
                 mount.read_only = *read_only;
             }
-            Step::Unmount => model.mounts[dir] = None,
+            Step::Unmount => {
+                model.mounts[dir] = None;
+                model.aborted &= model.is_mounted();
+            }
             Step::Destroy => {
                 assert!(
                     self.mapped.is_none() && !self.is_mounted(),
@@ -272,6 +280,7 @@ impl Model {
 
     pub fn rebooted(mut self) -> Model {
         self.mounts = [None; DIRECTORIES];
+        self.aborted = false;
         self.mapped = None;
         self
     }
@@ -293,6 +302,12 @@ impl Model {
                 }
                 next.push(model);
             }
+        }
+        if self.is_mounted() {
+            next.push(Model {
+                aborted: true,
+                ..self.clone()
+            });
         }
         let ready = self
             .asset
@@ -349,7 +364,11 @@ impl World for Play {
 
     fn act(&mut self, step: &Step) -> Result<()> {
         if self.model.refuses(step) {
-            return Err(Error::new(ErrorKind::CapabilityMissing, "refused"));
+            let kind = match self.model.aborted {
+                true => ErrorKind::Storage,
+                false => ErrorKind::CapabilityMissing,
+            };
+            return Err(Error::new(kind, "refused"));
         }
         self.model = self
             .model
