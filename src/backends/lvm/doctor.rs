@@ -172,7 +172,7 @@ fn of_pool(about: String, group: &LvmKeys) -> Check {
                 "{found}; the group's own metadata is {} full",
                 view.metadata.taken()
             ),
-            "no volume is made from 87 % on, and none grows from 95 % on (75 % and 82 % with keep_deleted): use a group made with `vgcreate --metadatasize 16m` for more of them",
+            "no volume is made from 87 % on, and none grows from 95 % on (75 % and 82 % with keep_deleted, where keep_at_most lets what is kept make room): use a group made with `vgcreate --metadatasize 16m` for more of them",
         );
     }
     Check::ok(about, found)

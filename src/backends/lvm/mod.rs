@@ -1,6 +1,7 @@
 //! The backend `lvm`: a volume is a logical volume of a volume group, or of a thin pool in one.
 
 mod catalog;
+mod create;
 mod device;
 mod doctor;
 mod keys;
@@ -178,67 +179,6 @@ impl Group {
         probe::wipe_grown(&device, from)?;
         drop((claim, device));
         self.commit(volume, |place| place.untag(&found.name, tag))
-    }
-
-    /// After a volume was not made.
-    fn clear(&self, name: &str) -> Result<()> {
-        match self.view(Some(name))?.volume(name) {
-            Some(_) => Ok(()),
-            None => lvm::clear(&self.place, name),
-        }
-    }
-
-    /// Makes a logical volume with no mark yet, or goes on with one that was cut.
-    fn begin(&self, name: &str, size: Bytes, hold: &PoolGuard) -> Result<LogicalVolume> {
-        let view = self.view_to_take_from(name)?;
-        let size = self.place.fitting(size, &view, &self.keys.rules)?;
-        match view.volume(name) {
-            Some(found) if !is_unfinished(found) => {
-                return Err(Error::new(
-                    ErrorKind::Conflict,
-                    "the volume already has storage",
-                ));
-            }
-            Some(found) if found.size == size => return self.made(&view, name),
-            Some(found) => lvm::remove(&self.place, found)?,
-            None => {}
-        }
-        let (view, rules) = (self.view_to_take_from(name)?, &self.keys.rules);
-        lvm::expect_metadata_to_make(&view, &self.keys.rules)?;
-        self.place.expect_room(Bytes(0), size, &view, rules)?;
-        let layout = rules.layout;
-        let made = self
-            .place
-            .create(name, size, UNFINISHED, layout, hold.as_fd());
-        if let Err(error) = made {
-            // Unless LVM goes on by itself.
-            if error.kind() != ErrorKind::TimedOut
-                && let Err(left) = self.clear(name)
-            {
-                log::warn!(
-                    "a device may be left of a volume that was not made: {}",
-                    left.report()
-                );
-            }
-            return Err(error);
-        }
-        self.made(&*self.view(Some(name))?, name)
-    }
-
-    /// The volume that was made, unless the group's metadata are too full with it: each free piece that it was made of
-    /// takes some of them.
-    fn made(&self, view: &View, name: &str) -> Result<LogicalVolume> {
-        let made = view.volume(name).cloned().ok_or_else(|| {
-            Error::new(
-                ErrorKind::Storage,
-                "lvm made the volume, and it is not there",
-            )
-        })?;
-        if let Err(full) = lvm::expect_metadata_to_grow(view, &self.keys.rules) {
-            lvm::remove(&self.place, &made)?;
-            return Err(full);
-        }
-        Ok(made)
     }
 }
 

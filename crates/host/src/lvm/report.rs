@@ -320,11 +320,11 @@ impl GroupReport {
 }
 
 /// What a report leaves out of those that `fullreport` makes.
-const NO_GROUP: [&str; 6] = nothing("vg", "vg_name", "vg_name=\"-\"");
-const NO_VOLUMES: [&str; 6] = nothing("lv", "lv_name", "lv_name=\"-\"");
-const NO_DISKS: [&str; 6] = nothing("pv", "pv_name", "pv_name=\"-\"");
-const NO_SEGMENTS: [&str; 6] = nothing("seg", "lv_name", "lv_name=\"-\"");
-const NO_PIECES: [&str; 6] = nothing("pvseg", "pv_name", "pv_name=\"-\"");
+pub(super) const NO_GROUP: [&str; 6] = nothing("vg", "vg_name", "vg_name=\"-\"");
+pub(super) const NO_VOLUMES: [&str; 6] = nothing("lv", "lv_name", "lv_name=\"-\"");
+pub(super) const NO_DISKS: [&str; 6] = nothing("pv", "pv_name", "pv_name=\"-\"");
+pub(super) const NO_SEGMENTS: [&str; 6] = nothing("seg", "lv_name", "lv_name=\"-\"");
+pub(super) const NO_PIECES: [&str; 6] = nothing("pvseg", "pv_name", "pv_name=\"-\"");
 
 const fn nothing(
     report: &'static str,
@@ -332,35 +332,6 @@ const fn nothing(
     never: &'static str,
 ) -> [&'static str; 6] {
     ["--configreport", report, "-o", field, "-S", never]
-}
-
-/// What no logical volume has of the disks of a group.
-#[derive(Debug, Default, Deserialize)]
-pub(super) struct FreeReport {
-    #[serde(default)]
-    pub(super) pvseg: Vec<FreeRow>,
-}
-
-/// A piece of a disk.
-#[derive(Debug, Deserialize)]
-pub(super) struct FreeRow {
-    pub(super) pv_name: String,
-    pub(super) pv_allocatable: String,
-    #[serde(deserialize_with = "number")]
-    pub(super) pvseg_size: u64,
-}
-
-impl FreeReport {
-    /// What is asked for.
-    pub(super) fn words() -> Vec<&'static str> {
-        let mut words = vec!["--configreport", "pvseg"];
-        words.extend(["-o", "pv_name,pv_allocatable,pvseg_size"]);
-        words.extend(["-S", "lv_name=\"\""]);
-        for nothing in [NO_GROUP, NO_VOLUMES, NO_DISKS, NO_SEGMENTS] {
-            words.extend(nothing);
-        }
-        words
-    }
 }
 
 /// The rows of a report.
@@ -393,7 +364,7 @@ pub(super) fn reports<R: de::DeserializeOwned>(json: &[u8]) -> Result<Vec<R>> {
 }
 
 /// Every value of LVM's JSON is a string.
-fn number<'de, D: Deserializer<'de>>(input: D) -> Result<u64, D::Error> {
+pub(super) fn number<'de, D: Deserializer<'de>>(input: D) -> Result<u64, D::Error> {
     let text = String::deserialize(input)?;
     text.parse()
         .map_err(|_| de::Error::custom(format!("{text:?} is not a number of bytes")))

@@ -1,11 +1,37 @@
 //! How much volumes may take.
 
-use super::{GroupOrThinPool, Layout, Percent, ThinPool, View};
+use super::{
+    GroupOrThinPool, Layout, Metadata, Percent, ThinPool, View, pieces::segments_of,
+    view::TEXT_OF_A_SEGMENT,
+};
 use crate::Reserve;
 use flexvol_sdk::{Bytes, Error, ErrorKind, Result};
 
 /// A thin pool without room for metadata can give out no block, whatever it has of them.
 const FULLEST_METADATA: Percent = Percent::of_hundred(90);
+
+/// Less full, metadata have room for any single change: a free piece of a disk lies between pieces that are taken, so no
+/// volume can take more of them than the text has segments.
+const ENOUGH: Percent = Percent::of_hundred(40);
+
+/// How full metadata may be when a volume is made, and when one grows.
+struct Fullest {
+    to_make: Percent,
+    to_grow: Percent,
+}
+
+/// A volume's mark becomes longer when it is formatted and when it grows. In a group without room for that it could be
+/// neither, and with no byte left not even be deleted.
+const FULLEST: Fullest = Fullest {
+    to_make: Percent::of_hundred(87),
+    to_grow: Percent::of_hundred(95),
+};
+
+/// The mark of a volume that was deleted and is kept is longer by a sixth of all that a volume takes.
+const FULLEST_WHERE_KEPT: Fullest = Fullest {
+    to_make: Percent::of_hundred(75),
+    to_grow: Percent::of_hundred(82),
+};
 
 /// How a place may be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -125,6 +151,78 @@ impl GroupOrThinPool {
     }
 }
 
+impl GroupOrThinPool {
+    /// Checks that a group's metadata has room for the segments that a volume gets when it grows by `more`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Exhausted`] where there is none; otherwise as for [`GroupOrThinPool::look`].
+    pub fn expect_metadata_for_segments(
+        &self,
+        more: Bytes,
+        view: &View,
+        rules: &Rules,
+    ) -> Result<()> {
+        if self.thin_pool.is_some() || view.metadata.taken() <= ENOUGH {
+            return Ok(());
+        }
+        let extents = more.0.div_ceil(view.extent.0.max(1));
+        let segments = segments_of(&self.free_pieces()?, extents, rules.layout.stripes);
+        let text = segments.saturating_mul(TEXT_OF_A_SEGMENT);
+        expect_metadata_for(Bytes(text), view, rules)
+    }
+}
+
+/// Checks that a group's metadata has room for another volume.
+///
+/// # Errors
+/// [`ErrorKind::Exhausted`] where there is none.
+pub fn expect_metadata_to_make(view: &View, rules: &Rules) -> Result<()> {
+    let fullest = rules.fullest().to_make;
+    expect_metadata(&view.metadata, Bytes(0), fullest, "for the volumes it has")
+}
+
+/// Checks that a group's metadata has room for a volume to grow.
+///
+/// # Errors
+/// [`ErrorKind::Exhausted`] where there is none.
+pub fn expect_metadata_to_grow(view: &View, rules: &Rules) -> Result<()> {
+    expect_metadata_for(Bytes(0), view, rules)
+}
+
+fn expect_metadata_for(segments: Bytes, view: &View, rules: &Rules) -> Result<()> {
+    let rest = "for volumes to be formatted and deleted";
+    expect_metadata(&view.metadata, segments, rules.fullest().to_grow, rest)
+}
+
+impl Rules {
+    fn fullest(&self) -> Fullest {
+        match self.keeps {
+            true => FULLEST_WHERE_KEPT,
+            false => FULLEST,
+        }
+    }
+}
+
+fn expect_metadata(metadata: &Metadata, more: Bytes, fullest: Percent, rest: &str) -> Result<()> {
+    if metadata.taken_with(more) <= fullest {
+        return Ok(());
+    }
+    let with = match more.0 {
+        0 => String::new(),
+        _ => format!(
+            " and would be {} full, as what is free of its disks is in small pieces",
+            metadata.taken_with(more)
+        ),
+    };
+    Err(Error::new(
+        ErrorKind::Exhausted,
+        format!(
+            "the volume group's own metadata is {} full{with}, and the rest is {rest}; make another group with `vgcreate --metadatasize 16m`, or delete volumes",
+            metadata.taken()
+        ),
+    ))
+}
+
 fn usable(pool: ThinPool) -> Result<ThinPool> {
     pool.expect_zeroes()?;
     // How full it is, is counted by whoever asks.
@@ -157,4 +255,33 @@ fn unwritten(size: Bytes, pool: &ThinPool) -> Result<Bytes> {
         )
     })?;
     Ok(written.left_of(size))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_over_many_pieces_says_what_the_metadata_would_be() {
+        let size = 512 << 10;
+        let metadata = Metadata {
+            size: Bytes(size),
+            free: Bytes(size * 2 / 5),
+        };
+        let expect = |more| {
+            expect_metadata(
+                &metadata,
+                Bytes(more),
+                Percent::of_hundred(90),
+                "for others",
+            )
+        };
+        expect(150).unwrap();
+        let error = expect(1_200 * TEXT_OF_A_SEGMENT).unwrap_err();
+        let said = error.to_string();
+        assert!(
+            said.contains("60.01 % full and would be 94.34 % full"),
+            "{said}"
+        );
+    }
 }

@@ -43,10 +43,61 @@ pub struct LogicalVolume {
     pub segments: u64,
 }
 
+/// What a volume of ours takes of a group's metadata, with a long mark, and each segment of it but the first.
+const TEXT_OF_A_VOLUME: u64 = 900;
+pub(super) const TEXT_OF_A_SEGMENT: u64 = 150;
+
+/// A volume in more pieces grows by at least this part of its size.
+const MANY_SEGMENTS: u64 = 16;
+const LEAST_GROWTH: u64 = 8;
+
+impl LogicalVolume {
+    /// What it takes of the group's metadata, about.
+    #[must_use]
+    pub fn metadata(&self) -> Bytes {
+        let more = self.segments.saturating_sub(1);
+        Bytes(TEXT_OF_A_VOLUME.saturating_add(more.saturating_mul(TEXT_OF_A_SEGMENT)))
+    }
+
+    /// What it gets, if there is room, when it grows to `to`. Volumes that grow in turns by little get a segment each
+    /// time, so one in many gets more.
+    #[must_use]
+    pub fn least_growth(&self, to: Bytes) -> Bytes {
+        match self.segments > MANY_SEGMENTS {
+            true => to.max(Bytes(
+                self.size.0.saturating_add(self.size.0 / LEAST_GROWTH),
+            )),
+            false => to,
+        }
+    }
+}
+
 impl View {
     /// The volume with this name.
     #[must_use]
     pub fn volume(&self, name: &str) -> Option<&LogicalVolume> {
         self.volumes.iter().find(|volume| volume.name == name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_volume_in_many_pieces_grows_by_more() {
+        let volume = |segments| LogicalVolume {
+            name: String::new(),
+            uuid: String::new(),
+            size: Bytes(800),
+            tags: Vec::new(),
+            is_plain: true,
+            segments,
+        };
+        assert_eq!(volume(16).least_growth(Bytes(804)), Bytes(804));
+        assert_eq!(volume(17).least_growth(Bytes(804)), Bytes(900));
+        assert_eq!(volume(17).least_growth(Bytes(1_000)), Bytes(1_000));
+        assert_eq!(volume(1).metadata(), Bytes(900));
+        assert_eq!(volume(3).metadata(), Bytes(1_200));
     }
 }
