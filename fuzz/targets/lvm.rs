@@ -104,6 +104,7 @@ fn fits(size: Bytes, view: &View, thin_pool: Option<&str>) {
             stripe_size: None,
         },
         reserve: Reserve::Percent(15),
+        largest: None,
         keeps: false,
         overcommit: false,
     };

@@ -176,8 +176,7 @@ impl Attached {
 
 impl Drop for Attached {
     fn drop(&mut self) {
-        let detached = Command::new("losetup").arg("-d").arg(&self.0).status();
-        assert!(detached.unwrap().success(), "detach {}", self.0.display());
+        run("losetup", &["-d", self.path()]);
     }
 }
 

@@ -102,6 +102,7 @@ impl TryFrom<Written> for LvmKeys {
                     stripe_size: written.stripe_size,
                 },
                 reserve: written.reserve.unwrap_or(usual),
+                largest: None,
                 keeps: false,
                 overcommit: written.overcommit.unwrap_or_default(),
             },

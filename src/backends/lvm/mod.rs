@@ -66,6 +66,7 @@ pub const BACKEND: super::Backend = super::Backend {
 fn pools_of(pools: &Pools) -> Vec<Pool<Group>> {
     let pools = of::<LvmKeys>(pools).map(|(name, policy, keys)| {
         let mut keys = keys.clone();
+        keys.rules.largest = policy.largest;
         keys.rules.keeps = policy.keep_deleted.is_none_or(|time| !time.is_zero());
         Pool::new(name, policy.clone(), move || Ok(Group::new(keys.clone())))
     });
@@ -281,15 +282,17 @@ impl Backend for Group {
             return self.wipe_grown(volume, &found, is_blank);
         }
         lvm::expect_metadata_to_grow(&view, rules)?;
-        let room = |to| self.place.expect_room(found.size, to, &view, rules);
-        let more = self.place.fitting(found.least_growth(to), &view, rules)?;
-        let to = match more > to && room(more).is_ok() {
-            true => more,
-            false => room(to).map(|()| to)?,
+        let expect_room = |to: Bytes| {
+            self.place.expect_room(found.size, to, &view, rules)?;
+            let more = to.saturating_sub(found.size);
+            self.place.expect_metadata_for_segments(more, &view, rules)
         };
-        let more = to.saturating_sub(found.size);
-        self.place
-            .expect_metadata_for_segments(more, &view, rules)?;
+        let more = self.place.fitting(found.least_growth(to), &view, rules)?;
+        let is_allowed = more > to && rules.largest.is_none_or(|largest| more <= largest);
+        let to = match is_allowed && expect_room(more).is_ok() {
+            true => more,
+            false => expect_room(to).map(|()| to)?,
+        };
         if is_blank && self.place.thin_pool.is_none() && grown_from(&found).is_none() {
             let tag = format!("{GROWN_FROM}{}", found.size.0);
             self.commit(volume, |place| place.retag(&name, None, &tag))?;

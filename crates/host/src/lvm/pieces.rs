@@ -6,10 +6,6 @@ use super::{
 };
 use flexvol_sdk::Result;
 use serde::Deserialize;
-use std::collections::BTreeMap;
-
-/// Pieces of so many extents, of each disk.
-pub(super) type Pieces = BTreeMap<String, Vec<u64>>;
 
 /// What no logical volume has of the disks of a group.
 #[derive(Debug, Default, Deserialize)]
@@ -21,7 +17,6 @@ struct FreeReport {
 /// A piece of a disk.
 #[derive(Debug, Deserialize)]
 struct FreeRow {
-    pv_name: String,
     pv_allocatable: String,
     #[serde(deserialize_with = "number")]
     pvseg_size: u64,
@@ -31,7 +26,7 @@ impl FreeReport {
     /// What is asked for.
     fn words() -> Vec<&'static str> {
         let mut words = vec!["--configreport", "pvseg"];
-        words.extend(["-o", "pv_name,pv_allocatable,pvseg_size"]);
+        words.extend(["-o", "pv_allocatable,pvseg_size"]);
         words.extend(["-S", "lv_name=\"\""]);
         for nothing in [NO_GROUP, NO_VOLUMES, NO_DISKS, NO_SEGMENTS] {
             words.extend(nothing);
@@ -41,47 +36,29 @@ impl FreeReport {
 }
 
 impl GroupOrThinPool {
-    /// What is free of each disk that may be used.
+    /// What is free of the disks that may be used: pieces of so many extents.
     ///
     /// # Errors
     /// As for [`GroupOrThinPool::look`].
-    pub(super) fn free_pieces(&self) -> Result<Pieces> {
+    pub(super) fn free_pieces(&self) -> Result<Vec<u64>> {
         let mut words = vec!["fullreport"];
         words.extend(REPORT);
         words.extend(FreeReport::words());
         words.push(&self.group);
         let reports = reports::<FreeReport>(&self.printed(&words)?)?;
-        let mut pieces = Pieces::new();
         let rows = reports.into_iter().flat_map(|report| report.pvseg);
-        for row in rows.filter(|row| !row.pv_allocatable.is_empty()) {
-            pieces.entry(row.pv_name).or_default().push(row.pvseg_size);
-        }
-        Ok(pieces)
+        let usable = rows.filter(|row| !row.pv_allocatable.is_empty());
+        Ok(usable.map(|row| row.pvseg_size).collect())
     }
 }
 
-/// How many segments a volume gets at most with so many extents of what is free. LVM takes the largest pieces first: of
-/// the disks that the volume is on, where these have enough, or of all (`_find_some_parallel_space` in its
-/// lib/metadata/lv_manip.c).
-pub(super) fn segments_of(free: &Pieces, extents: u64, stripes: u32) -> u64 {
-    let each = extents.div_ceil(stripes.max(1).into());
-    let mut on_one: Vec<u64> = free
-        .values()
-        .filter(|pieces| pieces.iter().sum::<u64>() >= each)
-        .map(|pieces| largest_first(pieces.clone(), each))
-        .collect();
-    on_one.sort_unstable_by(|a, b| b.cmp(a));
-    let on_disks = on_one.iter().take(stripes.max(1) as usize).sum::<u64>();
-    let all = free.values().flatten().copied().collect();
-    on_disks.max(largest_first(all, extents))
-}
-
-/// How many pieces are taken until they have so many extents.
-fn largest_first(mut pieces: Vec<u64>, extents: u64) -> u64 {
-    pieces.sort_unstable_by(|a, b| b.cmp(a));
+/// How many segments a volume gets at most with so many extents of what is free. Which pieces LVM takes depends on the
+/// disks that the volume is on (`_allocate` in its lib/metadata/lv_manip.c), so here it takes the smallest first.
+pub(super) fn max_segments(mut free: Vec<u64>, extents: u64) -> u64 {
+    free.sort_unstable();
     let mut missing = extents;
     let mut taken = 0;
-    for piece in pieces {
+    for piece in free {
         if missing == 0 {
             break;
         }
@@ -96,22 +73,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_volume_takes_the_largest_pieces_first() {
-        for (disks, extents, stripes, segments) in [
-            (vec![vec![]], 1, 1, 0),
-            (vec![vec![1, 1, 1, 500]], 7, 1, 1),
-            (vec![vec![1, 1, 1, 500]], 502, 1, 3),
-            (vec![vec![1, 2, 3]], 6, 1, 3),
-            // On the disk that it is on.
-            (vec![vec![500], vec![1, 1, 1, 1]], 4, 1, 4),
-            // That one has not enough.
-            (vec![vec![500], vec![1, 1, 1, 1]], 5, 1, 1),
-            (vec![vec![500], vec![2, 2, 2, 2]], 8, 2, 3),
+    fn a_volume_gets_no_more_segments_than_free_pieces_have_its_extents() {
+        for (free, extents, segments) in [
+            (vec![], 1, 0),
+            (vec![500], 7, 1),
+            (vec![500, 1, 1, 1], 3, 3),
+            (vec![500, 1, 1, 1], 4, 4),
+            (vec![500, 1, 1, 1], 502, 4),
+            (vec![3, 3, 3], 4, 2),
+            (vec![3, 3, 3], 9, 3),
+            (vec![3], 0, 0),
         ] {
-            let free = disks.iter().cloned().enumerate();
-            let free = free.map(|(at, pieces)| (at.to_string(), pieces)).collect();
-            let found = segments_of(&free, extents, stripes);
-            assert_eq!(found, segments, "{extents} of {disks:?} over {stripes}");
+            let found = max_segments(free.clone(), extents);
+            assert_eq!(found, segments, "{extents} of {free:?}");
         }
     }
 }

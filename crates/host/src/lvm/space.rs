@@ -1,7 +1,7 @@
 //! How much volumes may take.
 
 use super::{
-    GroupOrThinPool, Layout, Metadata, Percent, ThinPool, View, pieces::segments_of,
+    GroupOrThinPool, Layout, Metadata, Percent, ThinPool, View, pieces::max_segments,
     view::TEXT_OF_A_SEGMENT,
 };
 use crate::Reserve;
@@ -40,6 +40,8 @@ pub struct Rules {
     pub layout: Layout,
     /// What is left free.
     pub reserve: Reserve,
+    /// No volume gets larger by itself.
+    pub largest: Option<Bytes>,
     /// Deleted volumes are kept.
     pub keeps: bool,
     /// Thin volumes may be promised more than their pool has, as long as it has that much unwritten.
@@ -166,7 +168,7 @@ impl GroupOrThinPool {
             return Ok(());
         }
         let extents = more.0.div_ceil(view.extent.0.max(1));
-        let segments = segments_of(&self.free_pieces()?, extents, rules.layout.stripes);
+        let segments = max_segments(self.free_pieces()?, extents);
         let text = segments.saturating_mul(TEXT_OF_A_SEGMENT);
         expect_metadata_for(Bytes(text), view, rules)
     }
