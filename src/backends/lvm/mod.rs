@@ -287,9 +287,9 @@ impl Backend for Group {
             let more = to.saturating_sub(found.size);
             self.place.expect_metadata_for_segments(more, &view, rules)
         };
-        let more = self.place.fitting(found.least_growth(to), &view, rules)?;
-        let is_allowed = more > to && rules.largest.is_none_or(|largest| more <= largest);
-        let to = match is_allowed && expect_room(more).is_ok() {
+        let more = found.least_growth(to, rules.largest);
+        let more = self.place.fitting(more, &view, rules)?;
+        let to = match more > to && expect_room(more).is_ok() {
             true => more,
             false => expect_room(to).map(|()| to)?,
         };

@@ -59,14 +59,13 @@ impl LogicalVolume {
         Bytes(TEXT_OF_A_VOLUME.saturating_add(more.saturating_mul(TEXT_OF_A_SEGMENT)))
     }
 
-    /// What it gets, if there is room, when it grows to `to`. Volumes that grow in turns by little get a segment each
-    /// time, so one in many gets more.
+    /// What it gets, if there is room, when it grows to `to`, and no volume is to be larger than `largest`. Volumes that
+    /// grow in turns by little get a segment each time, so one in many gets more.
     #[must_use]
-    pub fn least_growth(&self, to: Bytes) -> Bytes {
-        match self.segments > MANY_SEGMENTS {
-            true => to.max(Bytes(
-                self.size.0.saturating_add(self.size.0 / LEAST_GROWTH),
-            )),
+    pub fn least_growth(&self, to: Bytes, largest: Option<Bytes>) -> Bytes {
+        let more = Bytes(self.size.0.saturating_add(self.size.0 / LEAST_GROWTH));
+        match self.segments > MANY_SEGMENTS && largest.is_none_or(|largest| more <= largest) {
+            true => to.max(more),
             false => to,
         }
     }
@@ -94,9 +93,16 @@ mod tests {
             is_plain: true,
             segments,
         };
-        assert_eq!(volume(16).least_growth(Bytes(804)), Bytes(804));
-        assert_eq!(volume(17).least_growth(Bytes(804)), Bytes(900));
-        assert_eq!(volume(17).least_growth(Bytes(1_000)), Bytes(1_000));
+        let grows = |segments, to, largest: Option<u64>| {
+            volume(segments)
+                .least_growth(Bytes(to), largest.map(Bytes))
+                .0
+        };
+        assert_eq!(grows(16, 804, None), 804);
+        assert_eq!(grows(17, 804, None), 900);
+        assert_eq!(grows(17, 804, Some(900)), 900);
+        assert_eq!(grows(17, 804, Some(899)), 804);
+        assert_eq!(grows(17, 1_000, None), 1_000);
         assert_eq!(volume(1).metadata(), Bytes(900));
         assert_eq!(volume(3).metadata(), Bytes(1_200));
     }
