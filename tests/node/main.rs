@@ -61,6 +61,7 @@ mod strangers;
 mod tables;
 mod thousand;
 mod torn;
+mod wrapper;
 
 use flexvol_testing::{PoolFilesystem, Sandbox, Test, older_kernel, run_layer};
 use std::{path::PathBuf, process::ExitCode};

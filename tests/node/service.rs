@@ -4,13 +4,13 @@ use crate::{
     lvm,
     node::{MIB, Node, size_of_filesystem},
     sandbox,
+    wrapper::Wrapper,
 };
 use flexvol_testing::{
     Driver, Need, PersistentVolume, Pod, Points, ServiceManager, eventually, tests,
 };
 use std::{
     fs,
-    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     process::Command,
     time::Duration,
@@ -33,23 +33,16 @@ const LVM: &[Need] = &[
     Need::Tool("mkfs.ext4", "e2fsprogs"),
 ];
 
-/// Where the driver looks for programs first.
-const FIRST: &str = "/var/lib/flexvol/bin";
-
-/// Puts a program before the one of that name, which says in a file that it has begun and waits for
-/// another before it goes on as that one; with `verb` only where that is its first argument.
-fn slow(name: &str, verb: &str, dir: &Path) -> (PathBuf, PathBuf) {
+/// Makes a program say in a file that it has begun and wait for another before it goes on; with `verb` only where that is
+/// its first argument.
+fn slow(name: &str, verb: &str, dir: &Path) -> (Wrapper, PathBuf, PathBuf) {
     let (begun, go) = (dir.join("begun"), dir.join("go"));
-    fs::create_dir_all(FIRST).unwrap();
-    let text = format!(
-        "#!/bin/bash\nif [[ $1 == {verb}* ]]; then\necho $$ >>{0}.new && mv {0}.new {0}\nuntil [ -e {1} ]; do sleep 0.1; done\nfi\nexec /usr/sbin/{name} \"$@\"\n",
+    let before = format!(
+        "if [[ $1 == {verb}* ]]; then\necho $$ >>{0}.new && mv {0}.new {0}\nuntil [ -e {1} ]; do sleep 0.1; done\nfi",
         begun.display(),
         go.display()
     );
-    let program = Path::new(FIRST).join(name);
-    fs::write(&program, text).unwrap();
-    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
-    (begun, go)
+    (Wrapper::of(name, &before), begun, go)
 }
 
 /// So long a program takes to begin, or to end.
@@ -60,9 +53,9 @@ fn mkfs(_: &Points) {
     let driver = sandbox.install("example.com/disk", false, "");
     let volume = PersistentVolume::provision(&driver, "data", "xfs", 300 * MIB);
     let pod = Pod::new(&sandbox, &driver, &volume, "one");
-    let (begun, go) = slow("mkfs.xfs", "", sandbox.root());
+    let (program, begun, go) = slow("mkfs.xfs", "", sandbox.root());
     stopped(&driver, &pod.mount_arguments("rw"), &begun, &go);
-    fs::remove_file(Path::new(FIRST).join("mkfs.xfs")).unwrap();
+    drop(program);
     pod.mount("rw").success();
     pod.unmount().success();
 }
@@ -73,10 +66,10 @@ fn lvextend(_: &Points) {
     let volume = node.volume_of("data", "ext4");
     let pod = node.pod(&volume);
     pod.mount("rw").success();
-    let (begun, go) = slow("lvm", "lvextend", node.sandbox.root());
+    let (program, begun, go) = slow("lvm", "lvextend", node.sandbox.root());
     let expand = pod.expand_arguments(lvm::GROWN, lvm::SIZE);
     stopped(&node.driver, &expand, &begun, &go);
-    fs::remove_file(Path::new(FIRST).join("lvm")).unwrap();
+    drop(program);
     // Nobody else grew it.
     assert_eq!(lvm::told(&volume, "lv_size"), lvm::GROWN.to_string());
     node.expand(&volume, lvm::GROWN).success();

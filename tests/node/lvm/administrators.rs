@@ -1,18 +1,15 @@
 //! What administrators do to a group while volumes are in use and callouts change it.
 
 use super::{GROUP, GROWN, NEEDS, SIZE, inventory, lvm, told};
-use crate::node::Node;
+use crate::{node::Node, wrapper::Wrapper};
 use flexvol_testing::{Points, disks, eventually, request, tests};
-use std::{fs, os::unix::fs::PermissionsExt, path::Path, process::Command, time::Duration};
+use std::{fs, process::Command, time::Duration};
 
 tests! {
     "lvm: a volume that is being moved to another disk is mounted, and grows afterwards", NEEDS
         => moved;
     "lvm: a disk that comes into the group during a change is used", NEEDS => joined;
 }
-
-/// The driver's first place for programs.
-const FIRST: &str = "/var/lib/flexvol/bin";
 
 fn moved(points: &Points) {
     let node = Node::linear();
@@ -52,20 +49,14 @@ fn joined(points: &Points) {
     let volume = node.volume_of("pv", "ext4");
     let (pod, content) = node.written(&volume);
     let disk = disks()[2].to_str().unwrap().to_owned();
-    let (program, armed) = (
-        Path::new(FIRST).join("lvm"),
-        node.sandbox.root().join("armed"),
-    );
-    fs::create_dir_all(FIRST).unwrap();
+    let armed = node.sandbox.root().join("armed");
     // Where nothing lies on a disk LVM takes it back by itself.
-    let script = format!(
-        "#!/bin/sh\ncase $1 in lvcreate|lvextend|lvchange|lvremove) if rm {0} 2>/dev/null; then\n\
-         lvm vgextend -qq -y {GROUP} {disk} && lvm lvcreate -qq -y -Wn -Zn -n mine -l 4 {GROUP} {disk}\nfi;; esac\n\
-         exec /sbin/lvm \"$@\"\n",
+    let before = format!(
+        "case $1 in lvcreate|lvextend|lvchange|lvremove) if rm {0} 2>/dev/null; then\n\
+         lvm vgextend -qq -y {GROUP} {disk} && lvm lvcreate -qq -y -Wn -Zn -n mine -l 4 {GROUP} {disk}\nfi;; esac",
         armed.display()
     );
-    fs::write(&program, script).unwrap();
-    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    let _program = Wrapper::of("lvm", &before);
     let joins = |change: &dyn Fn()| {
         fs::write(&armed, "").unwrap();
         change();
@@ -85,5 +76,4 @@ fn joined(points: &Points) {
     node.expand(&volume, GROWN).success();
     super::mounts(&pod, &content);
     joins(&|| drop(node.delete(&volume).success()));
-    fs::remove_file(&program).unwrap();
 }

@@ -1,11 +1,14 @@
 //! What others do to a group, and to its devices, costs nobody's data and stops nobody else.
 
 use super::{GROUP, GROWN, NEEDS, SIZE, inventory, lvm, output, run, told};
-use crate::node::{MIB, Node, fill, size_of_filesystem};
+use crate::{
+    node::{MIB, Node, fill, size_of_filesystem},
+    wrapper::Wrapper,
+};
 use flexvol_testing::{Call, PersistentVolume, Points, request, tests};
 use std::{
     fs::{self, File},
-    os::unix::fs::{FileExt, PermissionsExt},
+    os::unix::fs::FileExt,
     path::Path,
 };
 
@@ -209,16 +212,9 @@ fn held(points: &Points) {
     node.delete(&volume).success();
 }
 
-/// The driver's first place for programs.
-const FIRST: &str = "/var/lib/flexvol/bin";
-
 fn failing(points: &Points) {
     let node = Node::linear();
-    let program = Path::new(FIRST).join("lvm");
-    fs::create_dir_all(FIRST).unwrap();
-    let script = "#!/bin/sh\ncase \"$*\" in *deltag*) exit 5;; esac\nexec /sbin/lvm \"$@\"\n";
-    fs::write(&program, script).unwrap();
-    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    let program = Wrapper::of("lvm", "case \"$*\" in *deltag*) exit 5;; esac");
     for _ in 0..3 {
         node.driver
             .call(&["provision", &request("pv", SIZE)])
@@ -226,7 +222,7 @@ fn failing(points: &Points) {
         assert_eq!(lvm(&["lvs", "--noheadings", GROUP]).trim(), "");
         points.add(1);
     }
-    fs::remove_file(&program).unwrap();
+    drop(program);
     let volume = node.volume_of("pv", "ext4");
     node.delete(&volume).success();
 }
@@ -282,17 +278,8 @@ fn grown_blank(points: &Points) {
     drop(old);
     lvm(&["lvremove", "-qq", "-y", &format!("{GROUP}/old")]);
 
-    let grow = |volume: &PersistentVolume, to: u64| {
-        vec![
-            "expandvolume".to_owned(),
-            volume.json("rw"),
-            node.pod(volume).dir().to_str().unwrap().to_owned(),
-            to.to_string(),
-            SIZE.to_string(),
-        ]
-    };
     let volume = node.volume_of("pv", "xfs");
-    node.driver.call(&grow(&volume, GROWN)).success();
+    node.expand_volume(&volume, GROWN).success();
     assert!(!told(&volume, "lv_tags").contains("grown-from"));
     let pod = node.pod(&volume);
     pod.mount("rw").success();
