@@ -66,10 +66,6 @@ fn module(file: &str, name: &str) -> Check {
     }
 }
 
-/// From here on a group should be made with more metadata, or its volumes be fewer: it cannot be
-/// given more.
-const HALF: Percent = Percent::of_hundred(50);
-
 pub fn of_pools(pools: &Pools) -> Vec<Check> {
     let checks = of::<LvmKeys>(pools).map(|(name, _, group)| of_pool(name.to_owned(), group));
     checks.collect()
@@ -165,7 +161,7 @@ fn of_pool(about: String, group: &LvmKeys) -> Check {
         let remedy = "nothing can be provisioned or grown: delete volumes, add a disk (vgextend), or lower `reserve`";
         return Check::warn(about, found, remedy);
     }
-    if view.metadata.taken() > HALF {
+    if view.metadata.is_half_full() {
         return Check::warn(
             about,
             format!(

@@ -237,63 +237,69 @@ pub(super) fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).trim().to_owned()
 }
 
-/// `in use.`, `is used by another device.` in LVM's lib/activate/activate.c
-/// (`lv_check_not_in_use`).
-fn is_in_use(output: &Output) -> bool {
+fn says(output: &Output, words: &[&str]) -> bool {
     let said = said(output);
-    !output.status.success()
-        && [" in use.", " is used by another device."]
-            .iter()
-            .any(|words| said.contains(words))
+    words.iter().any(|words| said.contains(words))
+}
+
+/// LVM's exit status is 5 for everything (`ECMD_FAILED`), so its words must tell.
+fn failed_saying(output: &Output, words: &[&str]) -> bool {
+    !output.status.success() && says(output, words)
+}
+
+/// In LVM's lib/activate/activate.c (`lv_check_not_in_use`).
+fn is_in_use(output: &Output) -> bool {
+    failed_saying(output, &[" in use.", " is used by another device."])
 }
 
 /// Whether LVM did not find a disk of the group among those that it was shown: `Couldn't find device with uuid`,
 /// `is missing PV`, `Device for PV %s not found` in LVM's lib/metadata/metadata.c and lib/cache/lvmcache.c.
 pub(super) fn misses_a_disk(output: &Output) -> bool {
-    let said = said(output);
-    ["find device with uuid", " is missing PV ", "evice for PV "]
-        .iter()
-        .any(|words| said.contains(words))
+    says(
+        output,
+        &["find device with uuid", " is missing PV ", "evice for PV "],
+    )
 }
 
 /// `Can't resize locked logical volume`, once `locked LV`, in LVM's lib/metadata/lv_manip.c: while its data are
 /// moved.
 fn is_moved(output: &Output) -> bool {
-    !output.status.success() && said(output).contains("Can't resize locked ")
+    failed_saying(output, &["Can't resize locked "])
 }
 
 /// `Required device-mapper target(s) not detected in your kernel` and `target support missing from
 /// kernel?` in LVM's lib/activate, `Is device-mapper driver missing from kernel?` in its libdm.
 fn lacks_target(output: &Output) -> bool {
-    let said = said(output);
-    !output.status.success()
-        && ["not detected in your kernel", "missing from kernel"]
-            .iter()
-            .any(|words| said.contains(words))
+    failed_saying(
+        output,
+        &["not detected in your kernel", "missing from kernel"],
+    )
 }
 
-/// `too large for circular buffer` and `exceeds maximum metadata size` in LVM's lib/format_text/format-text.c
-/// (`_vg_write_raw`), before anything is committed.
+/// In LVM's lib/format_text/format-text.c (`_vg_write_raw`), before anything is committed.
 fn lacks_metadata(output: &Output) -> bool {
-    let said = said(output);
-    !output.status.success()
-        && [
+    failed_saying(
+        output,
+        &[
             "too large for circular buffer",
             "exceeds maximum metadata size",
-        ]
-        .iter()
-        .any(|words| said.contains(words))
+        ],
+    )
 }
 
-/// LVM's exit status is 5 for everything (`ECMD_FAILED`), so its words must tell: `insufficient
-/// free space` in lib/metadata/lv_manip.c, `insufficient suitable allocatable extents` there too,
-/// `is above threshold` in lib/metadata/thin_manip.c; making a thin volume says `reached threshold`.
+/// `Insufficient free space` in lib/metadata/lv_manip.c, `Insufficient suitable allocatable extents` there too, now and
+/// then within a sentence; `is above threshold` in lib/metadata/thin_manip.c; making a thin volume says `reached
+/// threshold`.
 fn lacks_room(output: &Output) -> bool {
-    let said = said(output).to_lowercase();
-    !output.status.success()
-        && ["insufficient ", "above threshold", "reached threshold"]
-            .iter()
-            .any(|words| said.contains(words))
+    failed_saying(
+        output,
+        &[
+            "Insufficient ",
+            "insufficient ",
+            "above threshold",
+            "reached threshold",
+        ],
+    )
 }
 
 #[cfg(test)]

@@ -23,10 +23,16 @@ impl Metadata {
         Percent::taken(self.free.saturating_sub(more).0, self.size.0)
     }
 
+    /// From here on a group should have been made with more, or its volumes be fewer: it cannot be given more.
+    #[must_use]
+    pub fn is_half_full(&self) -> bool {
+        self.taken() > Percent::of_hundred(50)
+    }
+
     /// How much of it volumes may take that were deleted and are kept: a third once it is half full; `None` before.
     #[must_use]
     pub fn max_kept(&self) -> Option<Bytes> {
-        (self.taken() > Percent::of_hundred(50)).then_some(Bytes(self.size.0 / 3))
+        self.is_half_full().then_some(Bytes(self.size.0 / 3))
     }
 }
 
