@@ -41,6 +41,15 @@ pub trait Catalog {
     /// # Errors
     /// When it may still be bound.
     fn free(&self, name: &VolumeName, volume: &VolumeId) -> Result<()>;
+
+    /// Removes what a [`Backend::create`] that was cut left of a volume that [`Backend::find`] does not find.
+    /// Called under its lock, before its name goes, without which nobody would go on with it.
+    ///
+    /// # Errors
+    /// When it may still be there.
+    fn discard(&self, _volume: &VolumeId) -> Result<()> {
+        Ok(())
+    }
 }
 
 /// One pool of volumes.
@@ -91,15 +100,6 @@ pub trait Backend: 'static {
     /// # Errors
     /// When it may still be there.
     fn destroy(&self, volume: &VolumeId) -> Result<()>;
-
-    /// Removes what a [`Backend::create`] that was cut left of a volume that [`Backend::find`] does not find.
-    /// Called under its lock, before its name goes, without which nobody would go on with it.
-    ///
-    /// # Errors
-    /// When it may still be there.
-    fn discard(&self, _volume: &VolumeId) -> Result<()> {
-        Ok(())
-    }
 
     /// The largest volume that could be created now with these parameters.
     ///
@@ -266,5 +266,9 @@ impl Catalog for Pool {
 
     fn free(&self, name: &VolumeName, volume: &VolumeId) -> Result<()> {
         self.release_name(name, volume)
+    }
+
+    fn discard(&self, volume: &VolumeId) -> Result<()> {
+        self.discard_unfinished(volume)
     }
 }

@@ -113,12 +113,17 @@ impl Mark {
         }
     }
 
-    /// The same mark in another state.
+    /// The same mark in another state. One that is being deleted says no more than whose it is, which takes less room
+    /// than what it said before: there may be none.
     #[must_use]
     pub fn with_state(&self, state: State) -> Mark {
+        let is_deleting = state == State::Deleting;
         Mark {
             state,
             asked: self.asked.filter(|_| state < State::Ready),
+            format: self.format.filter(|_| !is_deleting),
+            growing: self.growing.filter(|_| !is_deleting),
+            deleted: self.deleted.filter(|_| !is_deleting),
             ..self.clone()
         }
     }

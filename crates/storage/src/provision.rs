@@ -105,7 +105,7 @@ impl VolumeDriver {
         let (found, lock) = self.hold(found)?;
         if found.backend().find(&found.id)?.is_none() {
             // What was cut before it was a volume, and its device with it.
-            found.backend().discard(&found.id)?;
+            found.backend().catalog().discard(&found.id)?;
             self.expect_no_traces(&found.id)?;
         }
         let goal = Goal::Deleted {
@@ -190,6 +190,7 @@ fn give_up(found: &Found, name: &VolumeName, lock: Guard) {
     let backend = found.backend();
     let freed = match backend.find(&found.id) {
         Ok(None) => backend
+            .catalog()
             .discard(&found.id)
             .and_then(|()| backend.catalog().free(name, &found.id)),
         Ok(Some(_)) => return,

@@ -79,6 +79,20 @@ fn what_is_not_quite_a_mark_is_none() {
 }
 
 #[test]
+fn what_is_being_deleted_takes_less_room_than_before() {
+    let length = |mark: &Mark| mark.to_string().len();
+    let ready = ready().with_growing(None);
+    let blank = Mark {
+        asked: Some(Filesystem::Xfs),
+        format: None,
+        ..ready.with_state(State::Blank)
+    };
+    for mark in [&ready, &blank] {
+        assert!(length(&mark.with_state(State::Deleting)) < length(mark));
+    }
+}
+
+#[test]
 fn a_mark_fits_where_lvm_keeps_tags() {
     let allowed = |c: u8| c.is_ascii_alphanumeric() || b"_+.-/=!:&#".contains(&c);
     let now = Moment {

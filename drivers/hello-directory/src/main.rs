@@ -38,9 +38,6 @@ impl Backend for Directories {
     fn destroy(&self, volume: &VolumeId) -> Result<()> {
         self.0.remove_directory(volume)
     }
-    fn discard(&self, volume: &VolumeId) -> Result<()> {
-        self.0.discard_unfinished(volume)
-    }
     fn capacity(&self, _: &Options) -> Result<Bytes> {
         self.0.available(RESERVE, Allocation::Thin)
     }

@@ -136,10 +136,6 @@ impl Backend for Directories {
         self.pool.remove_directory(volume)
     }
 
-    fn discard(&self, volume: &VolumeId) -> Result<()> {
-        self.pool.discard_unfinished(volume)
-    }
-
     fn size(&self) -> Result<Option<Bytes>> {
         Ok(Some(self.pool.space()?.size))
     }

@@ -80,4 +80,11 @@ impl Catalog for Group {
     fn free(&self, name: &VolumeName, volume: &VolumeId) -> Result<()> {
         self.names()?.release(name, volume)
     }
+
+    fn discard(&self, volume: &VolumeId) -> Result<()> {
+        match self.logical_volume(volume)?.filter(is_unfinished) {
+            Some(found) => lvm::remove(&self.place, &found),
+            None => Ok(()),
+        }
+    }
 }

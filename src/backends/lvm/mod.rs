@@ -265,7 +265,7 @@ impl Backend for Group {
         let marked = self.commit(volume, |place| place.retag(&found.name, old, &new));
         marked.map_err(|error| match (error.kind(), mark.deleted) {
             (ErrorKind::Exhausted, Some(_)) => error.advise(
-                "the volume is to be kept, which takes more: set `keep_at_most` for the pool, so that others that are kept make room",
+                "the volume is to be kept, which takes more: set `keep_at_most` for the pool and run `flexvol gc`, so that others that are kept make room",
             ),
             _ => error,
         })
@@ -310,13 +310,6 @@ impl Backend for Group {
             Ok(()) => {}
         }
         self.wipe_grown(volume, &now, is_blank)
-    }
-
-    fn discard(&self, volume: &VolumeId) -> Result<()> {
-        match self.logical_volume(volume)?.filter(is_unfinished) {
-            Some(found) => lvm::remove(&self.place, &found),
-            None => Ok(()),
-        }
     }
 
     fn destroy(&self, volume: &VolumeId) -> Result<()> {

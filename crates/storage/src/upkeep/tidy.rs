@@ -104,7 +104,7 @@ pub(super) fn unfinished<B: ManagedBackend>(
         leftovers.push(Leftover {
             what: format!("the storage of volume {volume}, which was never finished"),
             removed: unless(dry_run, || {
-                backend.discard(&volume)?;
+                backend.catalog().discard(&volume)?;
                 lock.retire()
             }),
         });
@@ -188,7 +188,7 @@ fn free_name<B: Backend>(backend: &B, name: &VolumeName, volume: &VolumeId) -> R
     let lock = lock::volume(volume, Duration::ZERO)?;
     backend.invalidate_cache();
     if backend.find(volume)?.is_none() {
-        backend.discard(volume)?;
+        backend.catalog().discard(volume)?;
         backend.catalog().free(name, volume)?;
     }
     lock.retire()
