@@ -154,14 +154,10 @@ impl Group {
         changed
     }
 
-    /// Nobody else takes from the pool while this is held.
+    /// Nobody else takes from the pool while this is held; what was known before may have been taken since.
     fn lock_space(&self) -> Result<PoolGuard> {
         let lock = self.names()?.lock()?;
-        // What is free in a group is asked of its disks, later; what was promised in a thin pool is
-        // the sum of its volumes.
-        if self.place.thin_pool.is_some() {
-            self.forget();
-        }
+        self.forget();
         Ok(lock)
     }
 
