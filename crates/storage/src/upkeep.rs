@@ -70,7 +70,7 @@ pub trait ManagedBackend: BlockBackend {
     /// When the device cannot be asked.
     fn stays(&self, device: &Device) -> Result<bool>;
 
-    /// Volumes whose making was begun and not ended, for [`Backend::discard`](crate::Backend::discard).
+    /// Volumes whose making was begun and not ended, for [`Catalog::discard`](crate::Catalog::discard).
     ///
     /// # Errors
     /// When the pool cannot be read.
