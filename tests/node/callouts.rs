@@ -235,12 +235,12 @@ pub fn expandfs(node: &Node, how: &[Disturbance], points: &Points) {
 
 /// The storage alone, while a pod uses the volume.
 pub fn expandvolume(node: &Node, how: &[Disturbance], points: &Points) {
-    let grown = node.grown_a_little();
+    let (size, grown) = (node.size(), node.grown_a_little());
     let callout = Callout {
         name: "expandvolume",
         prepare: &|| node.with_file(node.backend.filesystem()),
         // No whole extents.
-        arguments: &|volume| node.expand_volume_arguments(volume, grown - 2 * MIB),
+        arguments: &|volume| node.expand_volume_arguments(volume, size, grown - 2 * MIB),
         formats: false,
         check: &|volume, _| {
             node.expect_storage(volume, grown);

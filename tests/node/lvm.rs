@@ -195,33 +195,21 @@ pub fn path(volume: &PersistentVolume) -> String {
 /// What `lvs` says of a volume.
 #[track_caller]
 pub fn told(volume: &PersistentVolume, field: &str) -> String {
-    let name = path(volume);
-    let words = [
-        "lvs",
-        "--noheadings",
-        "--nosuffix",
-        "--units",
-        "b",
-        "-o",
-        field,
-        &name,
-    ];
-    lvm(&words).trim().to_owned()
+    reported("lvs", field, &path(volume))
+}
+
+/// What a report of LVM's says of a volume, a group or a disk, with sizes in bytes.
+#[track_caller]
+pub fn reported(verb: &str, fields: &str, what: &str) -> String {
+    let form = ["-qq", "--noheadings", "--nosuffix", "--units", "b", "-o"];
+    lvm(&[&[verb][..], &form, &[fields, what]].concat())
+        .trim()
+        .to_owned()
 }
 
 /// The size of every volume, by its id.
 pub fn sizes() -> BTreeMap<String, u64> {
-    let fields = "lv_name,lv_size";
-    let words = [
-        "lvs",
-        "--noheadings",
-        "--nosuffix",
-        "--units",
-        "b",
-        "-o",
-        fields,
-    ];
-    let listed = lvm(&[&words[..], &[GROUP]].concat());
+    let listed = reported("lvs", "lv_name,lv_size", GROUP);
     let volumes = listed.lines().filter_map(|line| {
         let (name, size) = line.trim().strip_prefix("flexvol-")?.split_once(' ')?;
         Some((name.to_owned(), size.trim().parse().unwrap()))

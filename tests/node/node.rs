@@ -150,12 +150,18 @@ impl Node {
 
     /// The storage alone, as while nobody has it mounted.
     pub fn expand_volume(&self, volume: &PersistentVolume, to: u64) -> Call {
-        self.driver.call(&self.expand_volume_arguments(volume, to))
+        let arguments = self.expand_volume_arguments(volume, self.size(), to);
+        self.driver.call(&arguments)
     }
 
-    pub fn expand_volume_arguments(&self, volume: &PersistentVolume, to: u64) -> Vec<String> {
+    pub fn expand_volume_arguments(
+        &self,
+        volume: &PersistentVolume,
+        had: u64,
+        to: u64,
+    ) -> Vec<String> {
         let dir = self.pod(volume).dir().to_str().unwrap().to_owned();
-        let [new, old] = [to, self.size()].map(|size| size.to_string());
+        let [new, old] = [to, had].map(|size| size.to_string());
         vec!["expandvolume".to_owned(), volume.json("rw"), dir, new, old]
     }
 

@@ -25,7 +25,8 @@ impl Group {
     /// Makes a logical volume with no mark yet, or goes on with one that was cut.
     pub(super) fn begin(&self, name: &str, size: Bytes, hold: &PoolGuard) -> Result<LogicalVolume> {
         let view = self.view_to_take_from(name)?;
-        let size = self.place.fitting(size, &view, &self.keys.rules)?;
+        let rules = &self.keys.rules;
+        let size = self.place.fitting(size, &view, rules)?;
         match view.volume(name) {
             Some(found) if !is_unfinished(found) => {
                 return Err(Error::new(
@@ -37,8 +38,8 @@ impl Group {
             Some(found) => lvm::remove(&self.place, found)?,
             None => {}
         }
-        let (view, rules) = (self.view_to_take_from(name)?, &self.keys.rules);
-        lvm::expect_metadata_to_make(&view, &self.keys.rules)?;
+        let view = self.view_to_take_from(name)?;
+        lvm::expect_metadata_to_make(&view, rules)?;
         self.place.expect_room(Bytes(0), size, &view, rules)?;
         let layout = rules.layout;
         let made = self

@@ -1,6 +1,6 @@
 //! A group whose metadata has room for few volumes more, and volumes that are kept there after they were deleted.
 
-use super::{GROUP, NEEDS, lvm, path, told};
+use super::{GROUP, NEEDS, lvm, path, reported, told};
 use crate::node::{Backend, MIB, Node};
 use flexvol_testing::{
     Call, Driver, Outcome, PersistentVolume, Points, disks, json, tests, volume_id,
@@ -22,7 +22,11 @@ fn kept() -> usize {
 }
 
 fn provision(driver: &Driver, name: &str) -> Call {
-    let size = SIZE.to_string();
+    provision_of(driver, name, SIZE)
+}
+
+fn provision_of(driver: &Driver, name: &str, size: u64) -> Call {
+    let size = size.to_string();
     let told = [
         ("kubernetes.io/pvOrVolumeName", name),
         ("kubernetes.io/pvc.namespace", "default"),
@@ -51,39 +55,22 @@ fn tag_the_group(tags: impl Iterator<Item = String>) {
 }
 
 fn number(said: &str) -> u64 {
-    said.trim().parse().unwrap()
+    said.parse().unwrap()
 }
 
 fn of_group(field: &str) -> u64 {
-    let words = [
-        "vgs",
-        "--noheadings",
-        "--nosuffix",
-        "--units",
-        "b",
-        "-o",
-        field,
-        GROUP,
-    ];
-    number(&lvm(&words))
+    number(&reported("vgs", field, GROUP))
 }
 
 fn expand(node: &Node, volume: &PersistentVolume, to: u64) -> Call {
-    let dir = node.pod(volume).dir().to_str().unwrap().to_owned();
-    let (json, [new, old]) = (volume.json("rw"), [to, SIZE].map(|size| size.to_string()));
-    node.driver.call(&["expandvolume", &json, &dir, &new, &old])
+    let arguments = node.expand_volume_arguments(volume, SIZE, to);
+    node.driver.call(&arguments)
 }
 
 /// A volume of all that is free is not made, nor taken from a call that was killed when it had made it.
 fn refused_whole(node: &Node, room: u64) {
-    let size = room.to_string();
-    let told = [
-        ("kubernetes.io/pvOrVolumeName", "whole"),
-        ("requestBytes", &size),
-        ("fsType", "ext4"),
-    ];
     let refused = || {
-        let refused = node.driver.call(&["provision", &json(told)]).failure();
+        let refused = provision_of(&node.driver, "whole", room).failure();
         assert!(refused.contains("own metadata is"), "{refused}");
         assert_eq!(of_group("vg_free"), room);
     };
@@ -92,7 +79,7 @@ fn refused_whole(node: &Node, room: u64) {
     let pool = fs::read_dir("/run/flexvol/names").unwrap().next();
     symlink(handle, pool.unwrap().unwrap().path().join("whole")).unwrap();
     let name = format!("flexvol-{}", volume_id(handle));
-    let made = ["-L", &format!("{size}b"), "--addtag", "flexvol-unfinished"];
+    let made = ["-L", &format!("{room}b"), "--addtag", "flexvol-unfinished"];
     lvm(&[&["lvcreate", "-qq", "-y", "-n", &name][..], &made, &[GROUP]].concat());
     assert_eq!(of_group("vg_free"), 0);
     refused();
@@ -133,11 +120,8 @@ fn pieces(points: &Points) {
     ]);
     node.delete(two).success();
     let free = || of_group("vg_free");
-    let taken = || {
-        let half = of_group("vg_mda_size") / 2;
-        100 - 100 * of_group("vg_mda_free") / half
-    };
     let half = of_group("vg_mda_size") / 2;
+    let taken = || 100 - 100 * of_group("vg_mda_free") / half;
     let missing = (half * 90 / 100).saturating_sub(half - of_group("vg_mda_free"));
     tag_the_group((0..missing / 204).map(|tag| format!("{tag:0>200}")));
     assert!((87..95).contains(&taken()), "{}", taken());

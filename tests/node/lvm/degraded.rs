@@ -1,6 +1,8 @@
 //! Groups that lost a disk, for good or for a while: volumes that are whole without it go on.
 
-use super::{GROUP, GROWN, NEEDS, detach, lvm, make_thin_pool, misses_a_disk, mounts, told};
+use super::{
+    GROUP, GROWN, NEEDS, detach, lvm, make_thin_pool, misses_a_disk, mounts, reported, told,
+};
 use crate::node::Node;
 use flexvol_testing::{PersistentVolume, Points, disks, patience, tests};
 use std::{fs, os::unix::fs::FileExt, path::Path, thread, time::Duration};
@@ -178,15 +180,6 @@ fn back(node: &Node, points: &Points) {
 
 /// Whether the larger part of what there is lies on a disk.
 fn has_data(disk: &Path) -> bool {
-    let words = [
-        "-qq",
-        "--noheadings",
-        "--nosuffix",
-        "--units",
-        "b",
-        "-o",
-        "pv_used",
-    ];
-    let used = lvm(&[&["pvs"], &words[..], &[disk.to_str().unwrap()]].concat());
-    used.trim().parse::<u64>().unwrap() > super::SIZE / 2
+    let used = reported("pvs", "pv_used", disk.to_str().unwrap());
+    used.parse::<u64>().unwrap() > super::SIZE / 2
 }

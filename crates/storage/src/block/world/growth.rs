@@ -65,9 +65,8 @@ impl<B: BlockBackend> BlockWorld<'_, B> {
     /// not stay is not made for that: the volume may be attached to another node. One that is larger may be what a growth
     /// that was cut has left, which the backend knows.
     fn size_on_device(&mut self, size: Bytes) -> Result<Option<Bytes>> {
-        let is_larger = |device: &Device| device.size().map(|has| has > size);
         let is_to_be_mapped = match &self.device {
-            Some(device) => is_larger(device)?,
+            Some(device) => device.size()? > size,
             None => B::KEEPS_UNUSED,
         };
         if is_to_be_mapped {
