@@ -7,7 +7,7 @@ use crate::{
     story::stories,
 };
 use flexvol_testing::{
-    Driver, Need, PersistentVolume, Pod, Points, Sandbox, patience, request, tests,
+    Driver, Need, PersistentVolume, Pod, Points, Sandbox, patience, request, tests, volume_id,
 };
 use rustix::fs::XattrFlags;
 use std::{
@@ -39,6 +39,8 @@ const BY_DEFAULT: &str = "mount -t tmpfs none /var/lib
     exec \"$@\"";
 const MARK: &str = "trusted.flexvol";
 const SIZE: u64 = 320 << 20;
+/// The one that a copy would have.
+const HANDLE: &str = "00000000000000000000000000000001";
 const DAY: &str = "keep_deleted = \"1d\"\n";
 const SECONDS: &str = "keep_deleted = \"3s\"\n";
 /// And the time is over.
@@ -308,6 +310,19 @@ fn at_most(points: &Points) {
     assert!(!is_kept(&large));
     let kept: Vec<bool> = ours.iter().map(is_kept).collect();
     assert_eq!(kept, [false, false, false, true, true, true]);
+    points.add(1);
+
+    // A copy has the mark of what is kept, and is nothing that was deleted.
+    let copy = sandbox.pool().join("volumes").join(volume_id(HANDLE));
+    let image = ours[5].image(&sandbox);
+    let copied = Command::new("cp")
+        .args(["--preserve=all", "--sparse=always"])
+        .args([&image, &copy])
+        .status();
+    assert!(copied.unwrap().success());
+    let small = thrown_away(&sandbox, &driver, "ours", 20);
+    assert!(ours[3..].iter().all(is_kept) && is_kept(&theirs) && is_kept(&small));
+    fs::remove_file(&copy).unwrap();
     points.add(1);
 
     // Who wants their room does not get it, and what is kept is taken back.

@@ -187,19 +187,26 @@ fn expect_same(mark: &Mark, request: &Request) -> Result<Option<Filesystem>> {
 
 /// After a failure: a name that leads to no volume would stay until somebody tidies up.
 fn give_up(found: &Found, name: &VolumeName, lock: Guard) {
-    let backend = found.backend();
-    let freed = match backend.find(&found.id) {
-        Ok(None) => backend
-            .catalog()
-            .discard(&found.id)
-            .and_then(|()| backend.catalog().free(name, &found.id)),
-        Ok(Some(_)) => return,
-        Err(error) => Err(error),
-    };
-    match freed {
-        Ok(()) => retire(lock),
+    match free_dangling(found.backend(), name, &found.id) {
+        Ok(true) => retire(lock),
+        Ok(false) => {}
         Err(error) => log::warn!("the name {name} leads to no volume: {}", error.report()),
     }
+}
+
+/// Frees a name that leads to no volume, with what a cut provision left there; false where the volume is there.
+/// For whoever holds its lock.
+pub(crate) fn free_dangling(
+    backend: &(impl Backend + ?Sized),
+    name: &VolumeName,
+    volume: &VolumeId,
+) -> Result<bool> {
+    if backend.find(volume)?.is_some() {
+        return Ok(false);
+    }
+    backend.catalog().discard(volume)?;
+    backend.catalog().free(name, volume)?;
+    Ok(true)
 }
 
 /// After a failure: where there is no volume nobody needs its lock. What goes on in the background after its time is

@@ -1,7 +1,7 @@
 //! Removing what killed processes left behind.
 
 use super::{LEFT_OVER, Leftover, ManagedBackend, ManagedDirectories};
-use crate::{backend::Backend, pool::Pool, volume_driver::VolumeDriver};
+use crate::{backend::Backend, pool::Pool, provision::free_dangling, volume_driver::VolumeDriver};
 use flexvol_host::{Device, VolumeId, lock};
 use flexvol_sdk::{ErrorKind, Result, VolumeName};
 use std::{collections::HashSet, time::Duration};
@@ -187,10 +187,7 @@ fn unless(dry_run: bool, remove: impl FnOnce() -> Result<()>) -> Result<bool> {
 fn free_name<B: Backend>(backend: &B, name: &VolumeName, volume: &VolumeId) -> Result<()> {
     let lock = lock::volume(volume, Duration::ZERO)?;
     backend.invalidate_cache();
-    if backend.find(volume)?.is_none() {
-        backend.catalog().discard(volume)?;
-        backend.catalog().free(name, volume)?;
-    }
+    free_dangling(backend, name, volume)?;
     lock.retire()
 }
 
