@@ -2,7 +2,10 @@
 
 use crate::{
     by_hand::{said, said_json},
+    node::{Backend, Node},
     sandbox,
+    story::stories,
+    wrapper::Wrapper,
 };
 use flexvol_testing::{Baseline, Need, PersistentVolume, Pod, Points, tests};
 use nix::sys::{
@@ -10,9 +13,19 @@ use nix::sys::{
     time::{TimeSpec, TimeValLike},
 };
 use std::{
-    collections::BTreeMap, fs, os::unix::fs::symlink, path::Path, process::Command,
-    time::SystemTime,
+    collections::BTreeMap,
+    fs,
+    os::unix::fs::symlink,
+    path::Path,
+    process::Command,
+    thread,
+    time::{Duration, SystemTime},
 };
+
+stories! {
+    STORIES:
+    "gc: goes on with the removal of a kept volume that was cut", [loop btrfs lvm] => cut_removal;
+}
 
 tests! {
     "gc: removes names, loops and locks that nobody has, and nothing else", &[Need::Root, Need::Tool("mkfs.xfs", "xfsprogs")]
@@ -33,6 +46,61 @@ fn age(path: &Path) {
     let then = TimeSpec::seconds(i64::try_from(now.as_secs()).unwrap() - 7200);
     let flags = UtimensatFlags::NoFollowSymlink;
     utimensat(nix::fcntl::AT_FDCWD, path, &then, &then, flags).unwrap();
+}
+
+/// The controller had its answer when the volume was deleted, and asks for it no more.
+fn cut_removal(backend: Backend, points: &Points) {
+    const SECOND: &str = "keep_deleted = \"1s\"\n";
+    let node = Node::with(backend, SECOND);
+    let states = || said_json(&node.driver, &["list", "-o", "json"])["volumes"].clone();
+    let half_removed = |name: &str| {
+        let volume = node.volume(name);
+        let pod = node.pod(&volume);
+        pod.mount("rw").success();
+        pod.unmount().success();
+        node.delete(&volume).success();
+        thread::sleep(Duration::from_millis(2500));
+        match backend {
+            Backend::Lvm => {
+                let program = Wrapper::of("lvm", "[ \"$1\" != lvremove ] || exit 5");
+                cut_gc(&node, &[]);
+                drop(program);
+            }
+            Backend::Loop => cut_gc(&node, &["-e", "inject=unlinkat:signal=KILL:when=1"]),
+            _ => cut_gc(&node, &["-e", "inject=renameat:signal=KILL:when=1"]),
+        }
+        assert_eq!(states()[0]["state"], "deleting");
+        volume
+    };
+    let volume = half_removed("one");
+    let line = format!("volume {}, whose removal was not finished\n", volume.id());
+    let would = said(&node.driver, &["gc", "--dry-run"]);
+    assert!(would.contains(&format!("would remove {line}")), "{would}");
+    assert_eq!(states()[0]["state"], "deleting");
+    let did = said(&node.driver, &["gc"]);
+    assert!(did.contains(&format!("removed {line}")), "{did}");
+    assert_eq!(states(), serde_json::json!([]));
+    assert!(!said(&node.driver, &["gc"]).contains(&line));
+    points.add(3);
+
+    // What is kept is bounded, and it counts.
+    half_removed("two");
+    node.install(&format!("{SECOND}keep_at_most = \"90%\"\n"));
+    let other = node.volume("three");
+    node.delete(&other).success();
+    assert!(!states().to_string().contains("deleting"), "{}", states());
+    points.add(1);
+}
+
+fn cut_gc(node: &Node, inject: &[&str]) {
+    let ended = Command::new("strace")
+        .args(["-f", "-qq", "-e", "trace=unlinkat,renameat"])
+        .args(inject)
+        .arg(node.driver.executable())
+        .arg("gc")
+        .output()
+        .unwrap();
+    assert!(!ended.status.success(), "{ended:?}");
 }
 
 fn unknown_handles(points: &Points) {

@@ -14,6 +14,7 @@ mod by_name;
 mod callouts;
 mod copied;
 mod copy_on_write;
+mod cut_resize;
 mod demo;
 mod dir;
 mod encrypted;
@@ -113,6 +114,7 @@ const BY_KERNEL: &[&[Test]] = &[
     promised::TESTS,
     copied::TESTS,
     copy_on_write::TESTS,
+    cut_resize::TESTS,
     pieces::TESTS,
     anywhere::REFUSED,
 ];
@@ -122,6 +124,7 @@ const STORIES: &[&[&[Test]]] = &[
     anywhere::STORIES,
     failing_disk::STORIES,
     kept::STORIES,
+    gc::STORIES,
     lifecycle::STORIES,
     lifecycle::attached::STORIES,
     offline::STORIES,

@@ -1,4 +1,4 @@
-//! Programs this crate cannot do without: mkfs, e2fsck, resize2fs, lvm.
+//! Programs this crate cannot do without: mkfs, e2fsck, resize2fs, debugfs, lvm.
 
 mod find;
 mod scope;
@@ -38,7 +38,7 @@ const DEATH: Duration = Duration::from_secs(5);
 #[derive(Clone, Debug)]
 pub struct Tool {
     path: PathBuf,
-    environment: &'static [(&'static str, &'static str)],
+    environment: Vec<(&'static str, String)>,
     longest_output: Bytes,
     /// It closes what it inherits.
     closes: bool,
@@ -84,19 +84,17 @@ impl Tool {
     fn new(path: PathBuf) -> Self {
         Tool {
             path,
-            environment: &[],
+            environment: Vec::new(),
             longest_output: OUTPUT_LIMIT,
             closes: false,
         }
     }
 
-    /// The same program with variables in its environment.
+    /// The same program with one more variable in its environment.
     #[must_use]
-    pub fn with_environment(self, environment: &'static [(&'static str, &'static str)]) -> Self {
-        Tool {
-            environment,
-            ..self
-        }
+    pub fn with_variable(mut self, name: &'static str, value: impl Into<String>) -> Self {
+        self.environment.push((name, value.into()));
+        self
     }
 
     /// The same program, of whose outputs that much is kept.
@@ -127,7 +125,7 @@ impl Tool {
 
     /// Runs the program to its end, whatever its exit status.
     ///
-    /// It gets these arguments, `PATH`, `LC_ALL=C` and what [`Tool::with_environment`] said, an empty standard input, `/` as its
+    /// It gets these arguments, `PATH`, `LC_ALL=C` and what [`Tool::with_variable`] said, an empty standard input, `/` as its
     /// directory, 077 as its umask, a session of its own, and no descriptor but its three and
     /// those it is to hold. What it started itself is not waited for.
     ///
@@ -136,7 +134,7 @@ impl Tool {
     pub fn run(&self, arguments: &[&OsStr], limits: &Limits<'_>) -> Result<Output> {
         if self.closes && !limits.hold.is_empty() {
             let keeper = Tool {
-                environment: self.environment,
+                environment: self.environment.clone(),
                 longest_output: self.longest_output,
                 ..Tool::find("sh")?
             };
@@ -189,7 +187,7 @@ impl Tool {
             .env_clear()
             .env("PATH", PLACES)
             .env("LC_ALL", "C")
-            .envs(self.environment.iter().copied())
+            .envs(self.environment.iter().map(|(name, value)| (name, value)))
             .current_dir("/")
             .stdin(Stdio::null())
             .stdout(stdout.try_clone().map_err(failed)?)

@@ -117,7 +117,13 @@ impl VolumeDriver {
         // The volume is deleted, whatever becomes of others, of which there are many where that is configured anew;
         // `gc` goes on.
         let end = Instant::now() + OTHERS;
-        for (volume, removed) in self.keep_at_most(pool, false, Some(end)) {
+        let mut others = Vec::new();
+        if pool.policy().keep_at_most.is_some() {
+            // They still have the room that was to become free.
+            others = self.finish_removals(pool, false, Some(end));
+            others.extend(self.keep_at_most(pool, false, Some(end)));
+        }
+        for (volume, removed) in others {
             match removed {
                 Ok(_) => log::info!("removed volume {volume}, for which no room is kept any more"),
                 Err(error) => log::warn!("volume {volume} is still kept: {}", error.report()),

@@ -1,9 +1,10 @@
-//! Removing volumes that were deleted and kept.
+//! Removing volumes that were deleted and kept, and those whose removal was begun.
 
 use crate::{
     any_pool::AnyPool,
+    backend::Backend,
     identify::Found,
-    mark::Mark,
+    mark::{Mark, State},
     observed::Goal,
     provision::remove,
     retention::{Deletion, Holding, Most, first_to_go},
@@ -15,7 +16,7 @@ use flexvol_host::{
     clock::Moment,
     lock::{self, Guard},
 };
-use flexvol_sdk::{Error, ErrorKind, Result};
+use flexvol_sdk::{Bytes, Error, ErrorKind, Result};
 use std::{
     collections::HashSet,
     time::{Duration, Instant},
@@ -27,23 +28,56 @@ impl VolumeDriver {
         let opened = pool.open()?;
         let backend = opened.backend();
         let mut kept = Vec::new();
-        for id in backend.catalog().volume_ids()? {
-            if let Ok(Some(asset)) = backend.find(&id)
-                && let Some(mark) = asset.mark
-                && let Some(deletion) = mark.deleted
-                // A copy from another pool is not removed here.
-                && stored::expect_own(&mark, &id, backend).is_ok()
-            {
+        for (id, size, mark) in own_volumes(backend)? {
+            if let Some(deletion) = mark.deleted {
                 kept.push(Holding {
                     id,
                     namespace: mark.namespace,
-                    size: asset.size,
+                    size,
                     metadata: backend.metadata(&id)?,
                     deletion,
                 });
             }
         }
         Ok(kept)
+    }
+
+    /// Ends removals that were begun and cut: nobody asks again for that of a volume that was kept before. Returns
+    /// those that went or would go. After `end` none is begun with.
+    pub(crate) fn finish_removals(
+        &self,
+        pool: &AnyPool,
+        dry_run: bool,
+        end: Option<Instant>,
+    ) -> Vec<(VolumeId, Result<bool>)> {
+        let volumes = pool.open().and_then(|opened| own_volumes(opened.backend()));
+        let mut tried = Vec::new();
+        for (volume, _, mark) in volumes.unwrap_or_default() {
+            if end.is_some_and(|end| Instant::now() >= end) {
+                break;
+            }
+            if mark.state != State::Deleting {
+                continue;
+            }
+            // Whoever holds the lock is removing it.
+            let Ok(lock) = lock::volume(&volume, Duration::ZERO) else {
+                continue;
+            };
+            let removed = self.open(pool, volume).and_then(|found| {
+                let mark = own_mark(&found)?;
+                if mark.is_none_or(|mark| mark.state != State::Deleting) {
+                    return Ok(None);
+                }
+                if !dry_run {
+                    remove(&found, lock, None, &Goal::Gone)?;
+                }
+                Ok(Some(!dry_run))
+            });
+            if let Some(removed) = removed.transpose() {
+                tried.push((volume, removed));
+            }
+        }
+        tried
     }
 
     /// Removes a volume if it still is one that was deleted, and kept for long enough; otherwise
@@ -144,8 +178,29 @@ impl VolumeDriver {
     }
 }
 
+/// What can be read of a pool's volumes. A copy from another pool is not removed here.
+fn own_volumes(backend: &dyn Backend) -> Result<Vec<(VolumeId, Bytes, Mark)>> {
+    let own = |id| {
+        let asset = backend.find(&id).ok()??;
+        let mark = asset.mark?;
+        stored::expect_own(&mark, &id, backend).ok()?;
+        Some((id, asset.size, mark))
+    };
+    Ok(backend
+        .catalog()
+        .volume_ids()?
+        .into_iter()
+        .filter_map(own)
+        .collect())
+}
+
 /// The mark of a volume under its lock, if it is one that was deleted and is kept.
 fn deleted(found: &Found) -> Result<Option<(Mark, Deletion)>> {
+    Ok(own_mark(found)?.and_then(|mark| Some((mark.clone(), mark.deleted?))))
+}
+
+/// The mark of a volume under its lock.
+fn own_mark(found: &Found) -> Result<Option<Mark>> {
     let backend = found.backend();
     backend.invalidate_cache();
     backend.make_durable(&found.id)?;
@@ -153,5 +208,5 @@ fn deleted(found: &Found) -> Result<Option<(Mark, Deletion)>> {
         return Ok(None);
     };
     stored::expect_own(&mark, &found.id, backend)?;
-    Ok(mark.deleted.map(|deletion| (mark, deletion)))
+    Ok(Some(mark))
 }

@@ -143,7 +143,10 @@ impl Driver {
             let text = fs::read_to_string(&newest).map_err(|e| stop("find the device", &e))?;
             image = text.into();
         }
-        let own = self.has(Fault::ForgetsTheDevice).then(|| {
+        // mount(8) would take the device that another one made for the same image, which the kernel
+        // mounts on one directory once.
+        let of_its_own = self.has(Fault::LooksBeforeTheLock) || self.has(Fault::ForgetsTheDevice);
+        let own = of_its_own.then(|| {
             let words = ["--find", "--show", "--"].map(OsStr::new);
             self.tool("losetup", &[&words[..], &[image.as_os_str()]].concat())
         });
@@ -162,6 +165,12 @@ impl Driver {
             return self.output("mount", &arguments).map(drop);
         }
         self.tool("mount", &arguments)?;
+        if let Some(own) = &own
+            && !self.has(Fault::ForgetsTheDevice)
+        {
+            let words = ["--detach", own.trim()].map(OsStr::new);
+            self.tool("losetup", &words)?;
+        }
         if self.mounts_at(target)?.is_empty() && !self.has(Fault::TakesOctalLiterally) {
             return failure("nothing is mounted after mount's success");
         }

@@ -135,13 +135,13 @@ fn check(filesystem: Filesystem, is_default: bool, in_kernel: InKernel) -> Check
 /// What ext4 needs where the kernel refuses to grow it mounted.
 fn growth_offline() -> Check {
     let about = "ext4 offline growth";
-    let missing: Vec<String> = ["e2fsck", "resize2fs"]
+    let missing: Vec<String> = ["e2fsck", "resize2fs", "debugfs"]
         .into_iter()
         .filter_map(|program| Tool::find(program).err())
         .map(|error| error.to_string())
         .collect();
     if missing.is_empty() {
-        return Check::ok(about, "e2fsck, resize2fs");
+        return Check::ok(about, "e2fsck, resize2fs, debugfs");
     }
     Check::warn(
         about,

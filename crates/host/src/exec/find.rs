@@ -68,7 +68,7 @@ impl Tool {
 fn package_of(name: &str) -> Option<&'static str> {
     Some(match name {
         "mkfs.xfs" => "xfsprogs",
-        "mkfs.ext3" | "mkfs.ext4" | "mke2fs" | "e2fsck" | "resize2fs" => "e2fsprogs",
+        "mkfs.ext3" | "mkfs.ext4" | "mke2fs" | "e2fsck" | "resize2fs" | "debugfs" => "e2fsprogs",
         "mkfs.btrfs" => "btrfs-progs",
         "lvm" => "lvm2",
         _ => return None,

@@ -201,11 +201,12 @@ fn filter(disks: &[String]) -> String {
 }
 
 fn find(tool: &str, udev: bool) -> Result<Tool> {
-    Ok(Tool::find(tool)?.with_environment(match udev {
-        true => &[("LVM_SUPPRESS_FD_WARNINGS", "1")],
+    let tool = Tool::find(tool)?.with_variable("LVM_SUPPRESS_FD_WARNINGS", "1");
+    Ok(match udev {
+        true => tool,
         // For libdevmapper, which reads no lvm.conf.
-        false => &[("LVM_SUPPRESS_FD_WARNINGS", "1"), ("DM_DISABLE_UDEV", "1")],
-    }))
+        false => tool.with_variable("DM_DISABLE_UDEV", "1"),
+    })
 }
 
 /// Removes a device of device-mapper that LVM does not know.

@@ -6,15 +6,15 @@ use flexvol_host::{Device, VolumeId, lock};
 use flexvol_sdk::{ErrorKind, Result, VolumeName};
 use std::{collections::HashSet, time::Duration};
 
-/// Removes volumes that were kept for long enough, tidies pool by pool, then the locks of volumes
-/// that no pool has.
+/// Removes volumes whose removal was cut or that were kept for long enough, tidies pool by pool, then
+/// the locks of volumes that no pool has.
 pub(super) fn pools<B: Backend>(
     driver: &VolumeDriver,
     pools: &[Pool<B>],
     dry_run: bool,
     tidy: impl Fn(&B, &mut Vec<Leftover>) -> Result<()>,
 ) -> Vec<Leftover> {
-    let mut leftovers = kept(driver, dry_run);
+    let mut leftovers = deleted(driver, dry_run);
     let mut known = Some(HashSet::new());
     for pool in pools {
         let volumes = pool.open().and_then(|backend| {
@@ -43,12 +43,18 @@ pub(super) fn pools<B: Backend>(
     leftovers
 }
 
-/// Volumes that were deleted and kept for as long as that was wanted then, and as their pool says now,
-/// and those that are more than their pool keeps.
+/// Volumes whose removal was cut, those that were deleted and kept for as long as that was wanted then,
+/// and as their pool says now, and those that are more than their pool keeps.
 /// A pool that cannot be read is told of by [`pools`].
-fn kept(driver: &VolumeDriver, dry_run: bool) -> Vec<Leftover> {
+fn deleted(driver: &VolumeDriver, dry_run: bool) -> Vec<Leftover> {
     let mut leftovers = Vec::new();
     for pool in &driver.pools {
+        for (volume, removed) in driver.finish_removals(pool, dry_run, None) {
+            leftovers.push(Leftover {
+                what: format!("volume {volume}, whose removal was not finished"),
+                removed,
+            });
+        }
         for volume in driver.kept(pool).unwrap_or_default() {
             let volume = volume.id;
             // Whoever holds the lock may be taking it back.

@@ -9,9 +9,12 @@ use crate::{
     superblock::Superblock,
 };
 use flexvol_sdk::{Bytes, Error, ErrorKind, Filesystem, Result};
+use rustix::fs::MemfdFlags;
 use std::{
     ffi::OsStr,
-    os::fd::{AsFd, BorrowedFd},
+    fs::File,
+    io::{self, Write},
+    os::fd::{AsFd, AsRawFd, BorrowedFd},
     time::Duration,
 };
 
@@ -24,6 +27,10 @@ const TIMEOUT: Duration = Duration::from_secs(600);
 const CORRECTED: i32 = 1 | 2;
 const UNCORRECTED: i32 = 4;
 const OPERATIONAL: i32 = 8;
+
+/// e2fsck.conf(5): `-p` also corrects the one problem that a resize inode without its blocks is,
+/// `PR_0_RESIZE_INODE_INVALID` in e2fsck/problem.h.
+const REBUILT_RESIZE_INODE: &str = "[problems]\n0x000030 = {\npreen_ok = true\n}\n";
 
 /// Checks and grows an ext3 or ext4 that is not mounted, by `e2fsck -f -p` and `resize2fs`: for
 /// kernels and processes that cannot grow it mounted.
@@ -68,8 +75,8 @@ pub fn offline(device: &Device, filesystem: Filesystem, hold: &lock::Guard) -> R
 
 /// Makes an ext3 or ext4 mountable again whose superblock was written in part, by a power cut or by a
 /// `resize2fs` that was cut: its checksum is wrong then. `growing` tells that there may have been a
-/// `resize2fs`. What `e2fsck -p` does not correct by itself is left for a person, but for what that
-/// leaves.
+/// `resize2fs`. What `e2fsck -p` does not correct by itself is left for a person, but for the resize
+/// inode that a cut `resize2fs` leaves.
 ///
 /// # Errors
 /// As for [`offline`].
@@ -93,8 +100,7 @@ pub fn mend(
 
 /// `e2fsck -f -p`. Where the superblock does not do, it gets its checksum again if that is all that is
 /// wrong, and otherwise its first copy is used. What a cut `resize2fs` leaves of its own inode is more
-/// than `-p` corrects; only if that is why the file system has errors may e2fsck answer its own
-/// questions.
+/// than `-p` corrects: only that is made anew.
 fn check(
     device: &Device,
     found: &Superblock,
@@ -103,13 +109,7 @@ fn check(
 ) -> Result<()> {
     let tool = Tool::find("e2fsck")?;
     let held = [hold.as_fd(), device.file().as_fd()];
-    let run = |words: &[&str]| {
-        let words = words.iter().map(OsStr::new);
-        let all: Vec<_> = words.chain([device.path().as_os_str()]).collect();
-        let checked = tool.run(&all, &limits(&held))?;
-        log::info!("e2fsck {all:?}: {}", checked.status);
-        Ok::<_, Error>(checked)
-    };
+    let run = |words: &[&str]| run(&tool, words, device, &held);
     let mut checked = run(&["-f", "-p"])?;
     if checked.status.code() == Some(OPERATIONAL)
         && let Some(copy) = first_copy(found)
@@ -124,12 +124,46 @@ fn check(
         }
     }
     if checked.status.code() == Some(UNCORRECTED) && resize_was_cut {
-        checked = run(&["-f", "-y"])?;
+        checked = rebuild_resize_inode(&tool, device, &held)?;
     }
     match checked.status.code() {
         Some(code) if code & !CORRECTED == 0 => Ok(()),
         _ => Err(damaged(&checked)),
     }
+}
+
+/// Has `e2fsck` make the resize inode anew, which a cut `resize2fs` leaves half written. It keeps the
+/// blocks that later group descriptors may take, and nothing of anybody's. `e2fsck` answers no other
+/// question: the flag that tells of a cut `resize2fs` is also what an `e2fsck -p` leaves that gave up.
+fn rebuild_resize_inode(
+    tool: &Tool,
+    device: &Device,
+    held: &[BorrowedFd<'_>; 2],
+) -> Result<Output> {
+    // What is left in it could claim blocks of others. Without `-n` a bitmap that was written in part
+    // is in the way. That this failed is seen by the check.
+    let clear = ["-w", "-n", "-R", "clri <7>"];
+    run(&Tool::find("debugfs")?, &clear, device, held)?;
+    let failed = |error: io::Error| Error::system("tell e2fsck what it may correct", error);
+    let configuration = rustix::fs::memfd_create(c"e2fsck.conf", MemfdFlags::CLOEXEC)
+        .map_err(|error| failed(error.into()))?;
+    let mut configuration = File::from(configuration);
+    configuration
+        .write_all(REBUILT_RESIZE_INODE.as_bytes())
+        .map_err(failed)?;
+    let path = format!("/proc/self/fd/{}", configuration.as_raw_fd());
+    let tool = tool.clone().with_variable("E2FSCK_CONFIG", path);
+    let [lock, opened] = *held;
+    let held = [lock, opened, configuration.as_fd()];
+    run(&tool, &["-f", "-p"], device, &held)
+}
+
+fn run(tool: &Tool, words: &[&str], device: &Device, held: &[BorrowedFd<'_>]) -> Result<Output> {
+    let words = words.iter().map(OsStr::new);
+    let all: Vec<_> = words.chain([device.path().as_os_str()]).collect();
+    let ended = tool.run(&all, &limits(held))?;
+    log::info!("{} {all:?}: {}", tool.path().display(), ended.status);
+    Ok(ended)
 }
 
 /// The block of the first copy of the superblock: the first of the second group, of which every

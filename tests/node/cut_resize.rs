@@ -1,0 +1,136 @@
+//! An ext4 whose `resize2fs` was cut, and one that has other damage.
+
+use crate::bench::{Bench, attach, guard, make, mount, patiently, resize, run, unmount};
+use crate::node::MIB;
+use flexvol_host::{block::device::Device, fs::grow};
+use flexvol_sdk::{ErrorKind, Filesystem};
+use flexvol_testing::{Need, Points, Random, budget, tests};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Output},
+    time::Instant,
+};
+
+const NEEDS: &[Need] = &[
+    Need::Root,
+    Need::Tool("resize2fs", "e2fsprogs"),
+    Need::Tool("strace", "strace"),
+];
+
+tests! {
+    "a resize2fs that was killed at any write is completed by the next growth", NEEDS => killed;
+    "damage that e2fsck leaves for a person stays as it is, however often a growth is asked for", NEEDS
+        => damaged;
+}
+
+/// One with two files, unmounted, in its image.
+fn filled(bench: &Bench) -> (PathBuf, Vec<u8>) {
+    let image = bench.image(64);
+    let device = attach(&image);
+    make(&device, Filesystem::Ext4, false);
+    let directory = bench.directory("filled");
+    mount(&device, Filesystem::Ext4, &directory, false);
+    let content: Vec<u8> = (0..3 * MIB).map(|i| (i % 251) as u8).collect();
+    for name in ["precious", "other"] {
+        fs::write(directory.join(name), &content).unwrap();
+    }
+    assert!(unmount(&directory));
+    (image, content)
+}
+
+/// A copy on a device of its own, which is larger.
+fn larger(bench: &Bench, image: &Path) -> Device {
+    let copy = bench.image(64);
+    run("cp", ["--sparse=always".as_ref(), image.as_os_str()], &copy);
+    let device = attach(&copy);
+    resize(&device, &copy, 192 * MIB);
+    device
+}
+
+fn traced(inject: &[&str], device: &Device) -> Output {
+    Command::new("strace")
+        .args(["-f", "-qq", "-e", "trace=pwrite64"])
+        .args(inject)
+        .arg("resize2fs")
+        .arg(device.path())
+        .output()
+        .unwrap()
+}
+
+/// What `e2fsck -p` does not correct of a cut `resize2fs`.
+fn lacks_resize_inode(device: &Device) -> bool {
+    let checked = Command::new("e2fsck")
+        .args(["-f", "-n"])
+        .arg(device.path())
+        .output()
+        .unwrap();
+    String::from_utf8_lossy(&checked.stdout).contains("Resize inode not valid")
+}
+
+fn expect_content(bench: &Bench, device: &Device, content: &[u8], name: &str) {
+    let directory = bench.directory(name);
+    mount(device, Filesystem::Ext4, &directory, true);
+    for name in ["precious", "other"] {
+        assert_eq!(fs::read(directory.join(name)).unwrap(), content);
+    }
+    assert!(unmount(&directory));
+}
+
+fn killed(points: &Points) {
+    let bench = Bench::new();
+    let (image, content) = filled(&bench);
+    let whole = traced(&[], &larger(&bench, &image));
+    assert!(whole.status.success(), "{whole:?}");
+    let said = String::from_utf8_lossy(&whole.stderr);
+    let mut order: Vec<usize> = (1..=said.matches("pwrite64(").count()).collect();
+    Random::new(budget().seed).shuffle(&mut order);
+
+    let (started, mut half_written) = (Instant::now(), 0);
+    for nth in order {
+        if half_written > 0 && !budget().allows(started) {
+            break;
+        }
+        let device = larger(&bench, &image);
+        let inject = format!("inject=pwrite64:signal=KILL:when={nth}");
+        let ended = traced(&["-e", &inject], &device);
+        assert!(
+            !ended.status.success(),
+            "resize2fs writes less than {nth} times now"
+        );
+        half_written += u64::from(lacks_resize_inode(&device));
+        patiently(|| grow::offline(&device, Filesystem::Ext4, &guard()));
+        run("e2fsck", ["-f".as_ref(), "-n".as_ref()], device.path());
+        expect_content(&bench, &device, &content, &format!("killed-{nth}"));
+        points.add(1);
+    }
+    assert!(half_written > 0, "no resize inode was left half written");
+}
+
+/// One word of an inode is wrong, and its blocks are whole: `e2fsck -y` would clear it.
+fn damaged(points: &Points) {
+    let bench = Bench::new();
+    let (image, _) = filled(&bench);
+    let device = larger(&bench, &image);
+    debugfs(
+        &["-w", "-R", "set_inode_field precious block[0] 0"],
+        &device,
+    );
+    let inode = debugfs(&["-R", "stat precious"], &device);
+    for _ in 0..3 {
+        let error = grow::offline(&device, Filesystem::Ext4, &guard()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Storage, "{}", error.report());
+        assert_eq!(debugfs(&["-R", "stat precious"], &device), inode);
+        points.add(1);
+    }
+}
+
+fn debugfs(words: &[&str], device: &Device) -> String {
+    let ended = Command::new("debugfs")
+        .args(words)
+        .arg(device.path())
+        .output()
+        .unwrap();
+    assert!(ended.status.success(), "{ended:?}");
+    String::from_utf8(ended.stdout).unwrap()
+}
