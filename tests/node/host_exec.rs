@@ -111,7 +111,7 @@ fn killed(_: &Points) {
     let started = Instant::now();
     let error = shell(&script, Duration::from_millis(500), AtDeadline::Kill).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::TimedOut);
-    assert!(started.elapsed() < Duration::from_secs(20));
+    assert!(started.elapsed() < Duration::from_secs(50));
     let pids = fs::read_to_string(pids).unwrap();
     for pid in pids.split_whitespace() {
         eventually(Duration::from_secs(10), "both are dead", || {
@@ -135,8 +135,8 @@ fn left(_: &Points) {
 
 fn daemon(_: &Points) {
     let started = Instant::now();
-    assert_eq!(says("sleep 5 & echo done"), "done\n");
-    assert!(started.elapsed() < Duration::from_secs(4));
+    assert_eq!(says("sleep 60 & echo done"), "done\n");
+    assert!(started.elapsed() < Duration::from_secs(50));
 }
 
 fn failure(points: &Points) {

@@ -91,6 +91,16 @@ pub fn mounts(pod: &Pod<'_>, content: &[u8]) {
     pod.unmount().success();
 }
 
+/// What waits so many seconds waits for ever, however slow the machine is.
+pub const HANGS: &str = "600";
+
+/// A callout that hangs fails the test, and not the whole machine.
+#[track_caller]
+pub fn in_time<S: AsRef<OsStr>>(node: &Node, arguments: &[S]) -> Call {
+    let through = ["/usr/bin/timeout", "-s", "KILL", HANGS];
+    node.driver.call_through(&through, arguments).success()
+}
+
 /// That a call was refused because one of the group's two disks is away.
 #[track_caller]
 pub fn misses_a_disk(refused: &Call) {

@@ -1,11 +1,11 @@
 //! What others do to a group, and to its devices, costs nobody's data and stops nobody else.
 
-use super::{GROUP, GROWN, NEEDS, SIZE, inventory, lvm, output, run, told};
+use super::{GROUP, GROWN, NEEDS, SIZE, in_time, inventory, lvm, output, run, told};
 use crate::{
     node::{MIB, Node, fill, size_of_filesystem},
     wrapper::Wrapper,
 };
-use flexvol_testing::{Call, PersistentVolume, Points, request, tests};
+use flexvol_testing::{PersistentVolume, Points, request, tests};
 use std::{
     fs::{self, File},
     os::unix::fs::FileExt,
@@ -98,14 +98,6 @@ fn full_metadata(points: &Points) {
     node.delete(&volume).success();
     assert!(!output("lvm", &["lvs", &lv]).status.success());
     points.add(1);
-}
-
-/// A callout that hangs fails the test, and not the whole machine.
-fn in_time<S: AsRef<std::ffi::OsStr>>(node: &Node, arguments: &[S]) -> Call {
-    let call = node
-        .driver
-        .call_through(&["/usr/bin/timeout", "-s", "KILL", "60"], arguments);
-    call.success()
 }
 
 /// Whether the kernel has stopped the pool.

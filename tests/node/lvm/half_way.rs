@@ -1,8 +1,11 @@
 //! Growth from every state that a cut one leaves.
 
-use super::{GROUP, GROWN, NEEDS, SIZE, flexvol, lvm, mapping, mappings, output, path, run, told};
+use super::{
+    GROUP, GROWN, HANGS, NEEDS, SIZE, flexvol, in_time, lvm, mapping, mappings, output, path, run,
+    told,
+};
 use crate::node::{MIB, Node, fill, size_of_filesystem};
-use flexvol_testing::{Call, PersistentVolume, Points, Random, budget, tests};
+use flexvol_testing::{PersistentVolume, Points, Random, budget, tests};
 use std::{
     fs::{self, File},
     os::unix::fs::FileExt,
@@ -62,14 +65,6 @@ fn is_suspended() -> bool {
     mappings()
         .into_iter()
         .any(|device| state(device).unwrap().trim() == "1")
-}
-
-/// A callout that hangs fails the test, and not the whole machine.
-fn in_time<S: AsRef<std::ffi::OsStr>>(node: &Node, arguments: &[S]) -> Call {
-    let call = node
-        .driver
-        .call_through(&["/usr/bin/timeout", "-s", "KILL", "60"], arguments);
-    call.success()
 }
 
 /// What is still suspended when a test fails would keep its sandbox from being undone.
@@ -138,7 +133,7 @@ fn suspended(points: &Points) {
         &["explain", dir],
     ] {
         let words = [
-            &["60", executable.to_str().unwrap()],
+            &[HANGS, executable.to_str().unwrap()],
             verb,
             &["--config", &config],
         ]
