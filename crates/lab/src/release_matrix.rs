@@ -12,16 +12,21 @@ use std::{
     cmp::Reverse,
     env,
     fs::{self, OpenOptions},
-    path::PathBuf,
+    io::ErrorKind,
+    panic::resume_unwind,
+    path::{Path, PathBuf},
     process::{Command, Stdio},
     sync::{Mutex, MutexGuard, PoisonError},
-    thread,
+    thread::{self, ScopedJoinHandle},
     time::Instant,
 };
 
 /// The document with the table, and what stands before the table in it.
 const DOCUMENT: &str = "docs/evidence/kubernetes.md";
 const MARK: &str = "<!-- scripts/lab kubernetes test --write -->\n";
+
+/// The scenarios mostly wait: so many clusters, each on a node of its own, run a share of them at the same time.
+const SHARES: usize = 2;
 
 /// Held while contract tests run.
 static CONTRACT: Mutex<()> = Mutex::new(());
@@ -126,7 +131,7 @@ fn hold<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Runs the tests of one release. Beside others it writes to a file, whose name is printed.
+/// Runs the tests of one release. Beside others it writes to files, whose names are printed.
 fn release(version: Version, beside_others: bool, arguments: &[String]) -> Result<Column> {
     let started = Instant::now();
     Programs::of(version)?;
@@ -134,65 +139,107 @@ fn release(version: Version, beside_others: bool, arguments: &[String]) -> Resul
         "Kubernetes {version}: built, {} s",
         started.elapsed().as_secs()
     );
-    let place = beside()?;
-    let file = |kind: &str| place.join(format!("kubernetes-{version}.{kind}"));
-    let (log, report) = (file("log"), file("report"));
-    for old in [&log, &report] {
-        // Of an earlier run, if there was one.
-        let _ = fs::remove_file(old);
+    let mut logs = Vec::new();
+    for share in 1..=SHARES {
+        logs.push(new_file(version, share, "log")?);
     }
-    let output = || -> Result<Stdio> {
-        if !beside_others {
-            return Ok(Stdio::inherit());
-        }
-        let file = OpenOptions::new().append(true).create(true).open(&log);
-        Ok(file.context("open the log of the tests")?.into())
-    };
-    let timed = |mut command: Command| -> Result<(bool, f64)> {
-        let started = Instant::now();
-        let what = format!("run {}", command.get_program().display());
-        let status = command.stdout(output()?).stderr(output()?).status();
-        Ok((
-            status.context(what)?.success(),
-            started.elapsed().as_secs_f64(),
-        ))
-    };
+    let live = (!beside_others).then_some(0);
+    let log = |at: usize| (live != Some(at)).then(|| logs[at].as_path());
     let (contract_passed, seconds) = {
         // Each takes most of the inotify instances that the kernel gives one user.
         let _alone = hold(&CONTRACT);
-        timed(contract(version)?)?
+        timed(contract(version)?, log(0))?
     };
-    let mut scenarios = vec![(
-        "Kubernetes' own plugin code on the installed drivers".to_owned(),
-        contract_passed.then_some(seconds),
-    )];
+    let mut column = Column {
+        version,
+        scenarios: vec![(
+            "Kubernetes' own plugin code on the installed drivers".to_owned(),
+            contract_passed.then_some(seconds),
+        )],
+        passed: contract_passed,
+    };
+    let started = Instant::now();
+    let shares = thread::scope(|scope| {
+        let begin = |share: usize| {
+            let log = log(share - 1);
+            scope.spawn(move || run_share(version, share, log, arguments))
+        };
+        let running: Vec<_> = (1..=SHARES).map(begin).collect();
+        let ended = running.into_iter().map(ScopedJoinHandle::join);
+        ended.collect::<Vec<_>>()
+    });
+    for share in shares {
+        let (passed, scenarios) = share.unwrap_or_else(|panic| resume_unwind(panic))?;
+        column.passed &= passed;
+        column.scenarios.extend(scenarios);
+    }
+    if beside_others {
+        let word = if column.passed { "passed" } else { "FAILED" };
+        let seconds = started.elapsed().as_secs();
+        let logs: Vec<_> = logs.iter().map(|log| log.display().to_string()).collect();
+        println!(
+            "Kubernetes {version}: {word}, {seconds} s; {}",
+            logs.join(", ")
+        );
+    } else {
+        for log in &logs[1..] {
+            let said =
+                fs::read_to_string(log).with_context(|| format!("read {}", log.display()))?;
+            print!("{said}");
+        }
+    }
+    Ok(column)
+}
+
+/// Runs a share of the scenarios, on a cluster of its own.
+fn run_share(
+    version: Version,
+    share: usize,
+    log: Option<&Path>,
+    arguments: &[String],
+) -> Result<(bool, Vec<Scenario>)> {
+    let report = new_file(version, share, "report")?;
     let mut nodes = cargo(&["test", "--quiet", "--locked", "--test", "kubernetes"]);
-    if std::env::var_os("FLEXVOL_BUILT").is_some() {
+    if env::var_os("FLEXVOL_BUILT").is_some() {
         nodes.arg("--workspace");
     }
     nodes
-        .arg("--")
+        .args(["--", "--share", &format!("{share}/{SHARES}")])
         .args(arguments)
         .env("FLEXVOL_KUBERNETES", version.to_string())
         .env("FLEXVOL_REPORT", &report);
-    let (nodes_passed, seconds) = timed(nodes)?;
+    let (passed, _) = timed(nodes, log)?;
     // A run that failed before its first scenario wrote none.
-    if report.exists() {
-        scenarios.extend(read_report(&report)?);
+    let scenarios = match report.exists() {
+        true => read_report(&report)?,
+        false => Vec::new(),
+    };
+    Ok((passed, scenarios))
+}
+
+/// Where a share of a release's scenarios writes; what an earlier run wrote there goes.
+fn new_file(version: Version, share: usize, kind: &str) -> Result<PathBuf> {
+    let file = beside()?.join(format!("kubernetes-{version}-{share}.{kind}"));
+    match fs::remove_file(&file) {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            Err(error).with_context(|| format!("remove {}", file.display()))
+        }
+        _ => Ok(file),
     }
-    let passed = contract_passed && nodes_passed;
-    if beside_others {
-        let word = if passed { "passed" } else { "FAILED" };
-        println!(
-            "Kubernetes {version}: {word}, {seconds:.0} s; {}",
-            log.display()
-        );
+}
+
+/// Runs a command whose output is appended to a file, if one is given. Whether it succeeded, and the seconds it took.
+fn timed(mut command: Command, log: Option<&Path>) -> Result<(bool, f64)> {
+    if let Some(log) = log {
+        let file = OpenOptions::new().append(true).create(true).open(log);
+        let file = file.with_context(|| format!("open {}", log.display()))?;
+        let other = file.try_clone().context("share the file of the log")?;
+        command.stdout(file).stderr(other);
     }
-    Ok(Column {
-        version,
-        scenarios,
-        passed,
-    })
+    let started = Instant::now();
+    let what = format!("run {}", command.get_program().display());
+    let status = command.status().context(what)?;
+    Ok((status.success(), started.elapsed().as_secs_f64()))
 }
 
 /// Builds the drivers, unless whoever runs this has done so.

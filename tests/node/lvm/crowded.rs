@@ -3,15 +3,23 @@
 use super::{GROUP, NEEDS, lvm, path, reported, told};
 use crate::node::{Backend, MIB, Node};
 use flexvol_testing::{
-    Call, Driver, Outcome, PersistentVolume, Points, disks, json, tests, volume_id,
+    Call, Driver, Outcome, PersistentVolume, Points, disks, eventually, json, tests, volume_id,
 };
-use std::{fs, os::unix::fs::symlink};
+use nix::fcntl::{Flock, FlockArg};
+use std::{
+    fs::{self, File},
+    os::unix::fs::symlink,
+    path::{Path, PathBuf},
+    thread,
+    time::Duration,
+};
 
 tests! {
     "lvm: volumes that are kept leave the group's metadata enough for every delete, and go where they are too many",
         NEEDS => crowded;
     "lvm: a volume in many pieces grows by more, and none grows over more pieces than the group's metadata have room for",
         NEEDS => pieces;
+    "lvm: a growth that waited for others judges the metadata that they left", NEEDS => waited;
 }
 
 const SIZE: u64 = 16 * MIB;
@@ -54,6 +62,19 @@ fn tag_the_group(tags: impl Iterator<Item = String>) {
         .collect::<Vec<_>>());
 }
 
+/// So many hundredths of what the group's metadata may take.
+fn fill_metadata(to: u64) {
+    let half = of_group("vg_mda_size") / 2;
+    let missing = (half * to / 100).saturating_sub(half - of_group("vg_mda_free"));
+    tag_the_group((0..missing / 204).map(|tag| format!("{tag:0>200}")));
+}
+
+/// The pool's directory of names, which is also its lock.
+fn names() -> PathBuf {
+    let pool = fs::read_dir("/run/flexvol/names").unwrap().next();
+    pool.unwrap().unwrap().path()
+}
+
 fn number(said: &str) -> u64 {
     said.parse().unwrap()
 }
@@ -76,8 +97,7 @@ fn refused_whole(node: &Node, room: u64) {
     };
     refused();
     let handle = "0123456789abcdef0123456789abcdef";
-    let pool = fs::read_dir("/run/flexvol/names").unwrap().next();
-    symlink(handle, pool.unwrap().unwrap().path().join("whole")).unwrap();
+    symlink(handle, names().join("whole")).unwrap();
     let name = format!("flexvol-{}", volume_id(handle));
     let made = ["-L", &format!("{room}b"), "--addtag", "flexvol-unfinished"];
     lvm(&[&["lvcreate", "-qq", "-y", "-n", &name][..], &made, &[GROUP]].concat());
@@ -122,8 +142,7 @@ fn pieces(points: &Points) {
     let free = || of_group("vg_free");
     let half = of_group("vg_mda_size") / 2;
     let taken = || 100 - 100 * of_group("vg_mda_free") / half;
-    let missing = (half * 90 / 100).saturating_sub(half - of_group("vg_mda_free"));
-    tag_the_group((0..missing / 204).map(|tag| format!("{tag:0>200}")));
+    fill_metadata(90);
     assert!((87..95).contains(&taken()), "{}", taken());
     let (had, room) = (size(), free());
     refused_whole(&node, room);
@@ -135,6 +154,40 @@ fn pieces(points: &Points) {
     expand(&node, one, had + 32 * MIB).success();
     node.delete(one).success();
     points.add(3);
+}
+
+fn waited(points: &Points) {
+    small_group("64k");
+    let node = Node::on(Backend::Lvm, crate::sandbox(), false, "");
+    let made = provision(&node.driver, "pv").success();
+    let volume = PersistentVolume::from_reply("pv", "ext4", &made);
+    let lock = names();
+    let others = Flock::lock(File::open(&lock).unwrap(), FlockArg::LockExclusive).unwrap();
+    thread::scope(|scope| {
+        let growth = scope.spawn(|| expand(&node, &volume, SIZE + 4 * MIB));
+        eventually(Duration::from_secs(10), "the growth waits", || {
+            holders(&lock) > 1
+        });
+        fill_metadata(97);
+        drop(others);
+        let refused = growth.join().unwrap().failure();
+        assert!(refused.contains("own metadata is"), "{refused}");
+    });
+    assert_eq!(number(&told(&volume, "lv_size")), SIZE);
+    points.add(1);
+}
+
+/// How many processes have it open.
+fn holders(file: &Path) -> usize {
+    let processes = fs::read_dir("/proc").unwrap().flatten();
+    let has = |process: &fs::DirEntry| {
+        let open = fs::read_dir(process.path().join("fd"))
+            .into_iter()
+            .flatten();
+        open.flatten()
+            .any(|fd| fs::read_link(fd.path()).is_ok_and(|path| path == file))
+    };
+    processes.filter(has).count()
 }
 
 fn crowded(points: &Points) {
