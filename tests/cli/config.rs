@@ -57,7 +57,7 @@ fn effective(_: &Points) {
 fn file_alone(_: &Points) {
     let dir = tempfile::tempdir_in(arena()).unwrap();
     let kubelet = Kubelet::start(dir.path());
-    for name in ["example.com/loop", "example.com/dir"] {
+    for name in ["example.net/loop", "example.net/dir"] {
         flexvol()
             .args(["install", "--name", name])
             .assert()
@@ -69,7 +69,7 @@ fn file_alone(_: &Points) {
     let said = text(&config(&file).success().get_output().stdout);
     assert!(said.contains("backend = \"loop\""), "{said}");
     // The name of a driver tells its backend, installed or not.
-    for name in ["example.com/dir", "example.org/dir"] {
+    for name in ["example.net/dir", "example.org/dir"] {
         let mut command = flexvol();
         command.args(["config", "--driver", name, "--file"]);
         let said = text(&command.arg(&file).assert().success().get_output().stdout);
@@ -82,19 +82,19 @@ fn drift(_: &Points) {
     let dir = tempfile::tempdir_in(arena()).unwrap();
     let run = |verb: &str| {
         let mut command = flexvol();
-        command.args([verb, "--name", "example.com/disk", "--plugin-dir"]);
+        command.args([verb, "--name", "example.net/disk", "--plugin-dir"]);
         command.arg(dir.path()).assert()
     };
     run("config").failure().code(1);
     let file = dir.path().join("c.toml");
     fs::write(&file, "backend = \"loop\"\n").unwrap();
     let mut install = flexvol();
-    install.args(["install", "--name", "example.com/disk", "--config"]);
+    install.args(["install", "--name", "example.net/disk", "--config"]);
     install.arg(&file).arg("--plugin-dir").arg(dir.path());
     install.assert().success();
     let said = text(&run("config").success().get_output().stdout);
     assert!(said.contains("init answers what this configuration says"));
-    let installed = dir.path().join("example.com~disk/.disk.toml");
+    let installed = dir.path().join("example.net~disk/.disk.toml");
     fs::write(installed, "backend = \"loop\"\nattach = true\n").unwrap();
     let said = text(&run("config").success().get_output().stdout);
     assert!(

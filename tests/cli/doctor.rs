@@ -46,7 +46,7 @@ impl Node {
     }
 
     fn installed(&self, file: &str) -> PathBuf {
-        self.plugins().join("example.com~disk").join(file)
+        self.plugins().join("example.net~disk").join(file)
     }
 
     fn install(&self) {
@@ -54,7 +54,7 @@ impl Node {
         let file = self.0.path().join("config.toml");
         fs::write(&file, text).unwrap();
         let mut command = flexvol();
-        command.args(["install", "--name", "example.com/disk", "--config"]);
+        command.args(["install", "--name", "example.net/disk", "--config"]);
         command.arg(file).arg("--plugin-dir").arg(self.plugins());
         command.assert().success();
     }
@@ -108,9 +108,9 @@ fn remedies(points: &Points) {
 }
 
 fn driver_and_pool(points: &Points) {
-    const DRIVER: &str = "driver example.com/disk";
-    const CONFIGURATION: &str = "configuration of example.com/disk";
-    const POOL: &str = "pool a of example.com/disk";
+    const DRIVER: &str = "driver example.net/disk";
+    const CONFIGURATION: &str = "configuration of example.net/disk";
+    const POOL: &str = "pool a of example.net/disk";
     let node = Node::new();
     node.expect("driver", "fail", "flexvol install");
     node.install();
@@ -156,17 +156,17 @@ fn driver_and_pool(points: &Points) {
 }
 
 fn lost_configuration(_: &Points) {
-    const CONFIGURATION: &str = "configuration of example.com/loop";
+    const CONFIGURATION: &str = "configuration of example.net/loop";
     let node = Node::new();
     let file = node.0.path().join("config.toml");
     let install = |text: &str| {
         fs::write(&file, text).unwrap();
         let mut command = flexvol();
-        command.args(["install", "--name", "example.com/loop", "--config"]);
+        command.args(["install", "--name", "example.net/loop", "--config"]);
         command.arg(&file).arg("--plugin-dir").arg(node.plugins());
         command.assert().success();
     };
-    let installed = node.plugins().join("example.com~loop/.loop.toml");
+    let installed = node.plugins().join("example.net~loop/.loop.toml");
     install("# the defaults\n");
     node.expect(CONFIGURATION, "ok", ".loop.toml");
     install("attach = false\n");
@@ -242,12 +242,12 @@ fn running_kubelet(_: &Points) {
     let kubelet = Kubelet::start(&node.plugins());
     let known_from = format!("kubelet (process {})", kubelet.0.id());
     let install = flexvol()
-        .args(["install", "--name", "example.com/loop"])
+        .args(["install", "--name", "example.net/loop"])
         .assert()
         .success();
     let said = String::from_utf8_lossy(&install.get_output().stdout).into_owned();
     assert!(said.contains(&known_from), "{said}");
-    assert!(node.plugins().join("example.com~loop/loop").exists());
+    assert!(node.plugins().join("example.net~loop/loop").exists());
 
     let mut command = flexvol();
     let found = checks(&command.args(["doctor", "-o", "json"]).assert());

@@ -34,7 +34,7 @@ tests! {
     "install --watch: repairs the driver until it is told to stop", &[Need::Root] => watch;
 }
 
-const NAME: &str = "example.com/flexvol";
+const NAME: &str = "example.net/flexvol";
 
 /// A plugin directory and configurations.
 struct Node(TempDir);
@@ -51,7 +51,7 @@ impl Node {
     }
 
     fn home(&self) -> PathBuf {
-        self.plugins().join("example.com~flexvol")
+        self.plugins().join("example.net~flexvol")
     }
 
     fn file(&self, name: &str) -> PathBuf {
@@ -121,7 +121,7 @@ fn stderr(assert: &Assert) -> String {
 
 fn leftovers(points: &Points) {
     let node = Node::new();
-    let stage = node.plugins().join(".example.com~flexvol");
+    let stage = node.plugins().join(".example.net~flexvol");
     fs::create_dir(&stage).unwrap();
     fs::write(stage.join("flexvol"), "half").unwrap();
     node.run("install", &[]).success();

@@ -50,7 +50,7 @@ fn first_installation(_: &Points) {
     let node = Node::new();
     let watcher = Watcher::of(&node.plugins());
     node.install("backend = \"loop\"\n").success();
-    let once = ("example.com~flexvol".to_owned(), AddWatchFlags::IN_MOVED_TO);
+    let once = ("example.net~flexvol".to_owned(), AddWatchFlags::IN_MOVED_TO);
     assert_eq!(watcher.seen(), [once]);
     assert_eq!(node.names(), [".flexvol.init", ".flexvol.toml", "flexvol"]);
     for (path, mode) in [

@@ -23,7 +23,7 @@ struct Mounted(PathBuf);
 impl Mounted {
     fn of(node: &Node) -> Self {
         let pods = node.0.path().join("kubelet/pods/uid/volumes");
-        let dir = pods.join("example.com~flexvol/pv");
+        let dir = pods.join("example.net~flexvol/pv");
         fs::create_dir_all(&dir).unwrap();
         let (kind, none) = (Some("tmpfs"), None::<&str>);
         mount(kind, &dir, kind, MsFlags::empty(), none).unwrap();
