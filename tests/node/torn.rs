@@ -1,7 +1,7 @@
-//! An ext4 superblock of which a power cut wrote one sector and not the other.
+//! An ext3 or ext4 that the kernel refuses after a power cut: which is mended by a mount, and which is left as it is.
 
 use crate::node::{Backend, MIB, Node};
-use flexvol_testing::{Hidden, Need, PersistentVolume, Points, tests};
+use flexvol_testing::{Hidden, Need, PersistentVolume, Pod, Points, tests};
 use std::{
     fs::{self, File},
     os::unix::fs::FileExt,
@@ -15,6 +15,8 @@ tests! {
     "an ext4 volume whose superblock a power cut tore is mended by the next mount", NEEDS => torn;
     "an ext4 volume whose superblock tore while it grew is mended by the next mount", NEEDS
         => torn_in_growth;
+    "an ext4 or ext3 volume with one wrong bit is refused and left as it is, with the journal that has what was synced", NEEDS
+        => one_bit;
 }
 
 const SIZE: u64 = 300 * MIB;
@@ -49,28 +51,106 @@ fn torn_in_growth(_: &Points) {
     let copies = Copies::of(&image);
     grow_by_tools(&node, &volume);
     copies.write(&image);
-
-    let pod = node.pod(&volume);
-    pod.mount("rw").success();
-    let later = pod.dir().join("later");
-    fs::write(&later, vec![7; 1 << 20]).unwrap();
-    File::open(&later).unwrap().sync_all().unwrap();
-    let cut = node.sandbox.path("cut");
-    copy(&image, &cut);
-    pod.unmount().success();
-    copy(&cut, &image);
+    cut_off(&node, &volume);
     tear(&image);
     assert!(!is_clean(&image), "not torn");
 
     // What could do it by guessing is not there.
-    let hidden = Hidden::tools(&["debugfs"]);
+    let hidden = Hidden::tools(&["debugfs", "e2fsck"]);
+    let pod = node.pod(&volume);
     pod.mount("rw").success();
     drop(hidden);
     node.holds_the_file(&volume);
-    assert_eq!(fs::read(&later).unwrap(), vec![7; 1 << 20]);
+    expect_synced(&pod);
     pod.unmount().success();
     assert!(is_clean(&image), "not mended");
     node.delete(&volume).success();
+}
+
+/// Leaves in the image what is there at a power cut just after a file was synced.
+fn cut_off(node: &Node, volume: &PersistentVolume) {
+    let image = volume.image(&node.sandbox);
+    let pod = node.pod(volume);
+    pod.mount("rw").success();
+    let synced = pod.dir().join("synced");
+    fs::write(&synced, vec![7; 1 << 20]).unwrap();
+    for path in [&synced, pod.dir()] {
+        File::open(path).unwrap().sync_all().unwrap();
+    }
+    let cut = node.sandbox.path("cut");
+    copy(&image, &cut);
+    pod.unmount().success();
+    copy(&cut, &image);
+}
+
+#[track_caller]
+fn expect_synced(pod: &Pod<'_>) {
+    assert_eq!(
+        fs::read(pod.dir().join("synced")).unwrap(),
+        vec![7; 1 << 20]
+    );
+}
+
+/// A disk that returns what was not written to it: the kernel's checksums tell, and `e2fsck -p` would
+/// make the loss complete.
+fn one_bit(points: &Points) {
+    const JOURNAL: u64 = 0;
+    const JOURNAL_LENGTH: u64 = 0x10 + 3;
+    const FIRST_DESCRIPTOR_BLOCK: u64 = 4096 + 0x30;
+    for (filesystem, in_journal) in [
+        ("ext4", Some(JOURNAL + 35)),
+        ("ext4", Some(FIRST_DESCRIPTOR_BLOCK)),
+        ("ext3", Some(JOURNAL + 14)),
+        ("ext3", Some(JOURNAL_LENGTH)),
+        // Where the inodes of the first group are, by its descriptor.
+        ("ext4", None),
+    ] {
+        let node = Node::new(Backend::Loop);
+        let volume = node.with_file(filesystem);
+        cut_off(&node, &volume);
+        let image = volume.image(&node.sandbox);
+        let at = match in_journal {
+            Some(offset) => first_journal_block(&image) * 4096 + offset,
+            None => 4096 + 8,
+        };
+        flip(&image, at);
+        let pod = node.pod(&volume);
+        for _ in 0..2 {
+            let refused = pod.mount("rw");
+            assert!(
+                refused.failure().contains("does not accept"),
+                "{filesystem} {at}: {refused:?}"
+            );
+        }
+        flip(&image, at);
+        pod.mount("rw").success();
+        expect_synced(&pod);
+        node.holds_the_file(&volume);
+        pod.unmount().success();
+        assert!(is_clean(&image), "{filesystem} {at}");
+        node.delete(&volume).success();
+        points.add(1);
+    }
+}
+
+fn flip(image: &Path, at: u64) {
+    let image = File::options().read(true).write(true).open(image).unwrap();
+    let mut byte = [0];
+    image.read_exact_at(&mut byte, at).unwrap();
+    image.write_all_at(&[byte[0] ^ 0x10], at).unwrap();
+    image.sync_all().unwrap();
+}
+
+fn first_journal_block(image: &Path) -> u64 {
+    let mut debugfs = Command::new("debugfs");
+    let said = debugfs
+        .args(["-c", "-R", "bmap <8> 0"])
+        .arg(image)
+        .output()
+        .unwrap();
+    let block = String::from_utf8_lossy(&said.stdout);
+    let block = block.trim().parse();
+    block.unwrap_or_else(|_| panic!("no block of the journal: {said:?}"))
 }
 
 fn grow_by_tools(node: &Node, volume: &PersistentVolume) {

@@ -14,7 +14,8 @@ pub(crate) struct ExtDetails {
     pub has_errors: bool,
     /// More blocks than this it cannot number: 2^32 - 1 without the feature `64bit`.
     pub most_blocks: u64,
-    /// The flag is there and the kernel has counted no error (`s_error_count`): it was `resize2fs`.
+    /// The flag is there, the kernel has counted no error (`s_error_count`), and there is no journal to replay, with
+    /// which `resize2fs` begins nothing: it was `resize2fs`.
     pub resize_was_cut: bool,
 }
 
@@ -79,6 +80,8 @@ fn ext_fields(sb: &[u8]) -> Option<Found> {
 /// no whole one.
 pub(crate) fn ext_details(head: &[u8]) -> Option<ExtDetails> {
     const ERROR_FS: u16 = 0x2;
+    /// `EXT4_FEATURE_INCOMPAT_RECOVER`.
+    const RECOVER: u32 = 0x4;
     /// `resize2fs` drops a last group that would have fewer blocks for data; so does `mke2fs`.
     const LEAST_DATA_BLOCKS: u64 = 50;
     let Found::Whole(found) = ext(head) else {
@@ -103,11 +106,12 @@ pub(crate) fn ext_details(head: &[u8]) -> Option<ExtDetails> {
         + 3;
     let blocks = (metadata + LEAST_DATA_BLOCKS).min(per_group);
     let has_errors = le16(sb, 0x3a)? & ERROR_FS != 0;
+    let is_replayed = le32(sb, 0x60)? & RECOVER == 0;
     Some(ExtDetails {
         // Less than a block beyond is lost to rounding.
         slack: Bytes(blocks.checked_mul(block)? + block - 1),
         has_errors,
         most_blocks,
-        resize_was_cut: has_errors && le32(sb, 0x194)? == 0,
+        resize_was_cut: has_errors && is_replayed && le32(sb, 0x194)? == 0,
     })
 }

@@ -73,10 +73,12 @@ pub fn offline(device: &Device, filesystem: Filesystem, hold: &lock::Guard) -> R
     refuse_less(ext_geometry(&found, details), space)
 }
 
-/// Makes an ext3 or ext4 mountable again whose superblock was written in part, by a power cut or by a
-/// `resize2fs` that was cut: its checksum is wrong then. `growing` tells that there may have been a
-/// `resize2fs`. What `e2fsck -p` does not correct by itself is left for a person, but for the resize
-/// inode that a cut `resize2fs` leaves.
+/// Makes an ext3 or ext4 mountable that the kernel refuses, by one of two steps: where a power cut wrote one
+/// sector of its superblock alone, that gets its checksum again; otherwise what a cut `resize2fs` left is
+/// checked, if the file system was `growing`.
+///
+/// Anything else is left as it is for a person. `e2fsck -p` would throw away a journal with a wrong bit and all that
+/// was synced into it, and would write a wrong descriptor of a group over its copies.
 ///
 /// # Errors
 /// As for [`offline`].
@@ -94,8 +96,20 @@ pub fn mend(
     }
     drop(device.claim()?);
     let (found, details) = ext_superblock(device)?;
-    check(device, &found, growing && details.resize_was_cut, hold)?;
-    device.sync()
+    if let Some(copy) = first_copy(&found)
+        && torn::write_checksum(device, &found, copy)?
+    {
+        log::info!("the superblock was torn and has its checksum again");
+        return device.sync();
+    }
+    if growing && details.resize_was_cut {
+        check(device, &found, true, hold)?;
+        return device.sync();
+    }
+    Err(Error::new(
+        ErrorKind::Storage,
+        "it was not damaged by a cut growth or write, so nothing repairs it but a person",
+    ))
 }
 
 /// `e2fsck -f -p`. Where the superblock does not do, it gets its checksum again if that is all that is

@@ -148,24 +148,25 @@ fn has_tools(filesystem: Filesystem) -> bool {
 }
 
 /// The file system, mounted where nobody sees it. The superblock of ext4 fills two sectors and is
-/// looked at before the log is: a power cut between the two leaves what the kernel does not accept
-/// and its tools can mend. So do tools that were cut while they grew it.
+/// looked at before the log is: a power cut between the two leaves what the kernel does not accept,
+/// and so do tools that were cut while they grew it. Both may have happened.
 pub(super) fn mounted(
     device: &Device,
     filesystem: Filesystem,
     mark: &Mark,
     lock: &lock::Guard,
 ) -> Result<Detached> {
-    Detached::new(device, filesystem).or_else(|refused| {
-        if refused.kind() != ErrorKind::Storage || !has_tools(filesystem) {
-            return Err(refused);
+    let mut mounted = Detached::new(device, filesystem);
+    for _ in 0..2 {
+        match &mounted {
+            Err(refused) if refused.kind() == ErrorKind::Storage && has_tools(filesystem) => {}
+            _ => break,
         }
-        match grow::mend(device, filesystem, mark.growing.is_some(), lock) {
-            Ok(()) => Detached::new(device, filesystem),
-            Err(error) => {
-                log::warn!("the file system is not mended: {}", error.report());
-                Err(refused)
-            }
+        if let Err(error) = grow::mend(device, filesystem, mark.growing.is_some(), lock) {
+            log::warn!("the file system is not mended: {}", error.report());
+            break;
         }
-    })
+        mounted = Detached::new(device, filesystem);
+    }
+    mounted
 }
