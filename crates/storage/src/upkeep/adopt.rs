@@ -236,11 +236,12 @@ fn expect_nothing_behind(device: &Device, size: Bytes, found: &Superblock) -> Re
     if probe::is_blank_behind(device, spans)? {
         return Ok(());
     }
-    let (from, length) = (spans.0, size.0.saturating_sub(spans.0));
+    // What is less than a sector at its end the device does not show.
+    let (from, length) = (spans.0, size.0.saturating_sub(spans.0) + 512);
     Err(Error::new(
         ErrorKind::NotBlank,
         format!(
-            "the image has {size}, its {filesystem} spans the first {spans}, and behind that lies other data, over which it would grow; the image was left as it is; copy what you need of that data, then zero it (fallocate -z -o {from} -l {length}) and try again"
+            "the image has {size}, its {filesystem} spans the first {spans}, and behind that lies other data, over which it would grow; the image was left as it is; copy what you need of that data, then zero it (fallocate -n -z -o {from} -l {length}) and try again"
         ),
     ))
 }
