@@ -24,6 +24,7 @@ mod failing_disk;
 mod format_guard;
 mod frozen;
 mod full;
+mod full_metadata;
 mod gc;
 mod guards;
 mod host_exec;
@@ -90,6 +91,7 @@ const BY_KERNEL: &[&[Test]] = &[
     encrypted::TESTS,
     failing_disk::TESTS,
     frozen::TESTS,
+    full_metadata::TESTS,
     gc::TESTS,
     guards::TESTS,
     host_grow::TESTS,

@@ -82,7 +82,8 @@ pub trait Backend: 'static {
     /// [`ErrorKind::Exhausted`](flexvol_sdk::ErrorKind::Exhausted) where there is no room.
     fn create(&self, volume: &VolumeId, size: Bytes, mark: &Mark) -> Result<()>;
 
-    /// Replaces the mark, durably.
+    /// Replaces the mark, durably. Where there is no room for the word that the volume is being deleted, it may be
+    /// removed at once, if that is one step.
     ///
     /// # Errors
     /// When the old mark may still be there.

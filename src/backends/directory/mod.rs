@@ -11,6 +11,7 @@ use flexvol_storage::{
     Asset, Backend, Catalog, Directory, DirectoryBackend, DirectoryDriver, Keeper,
     ManagedDirectories, Mark, Pool, VolumeId,
     host::pool::{self, Limited, Remains, Rules},
+    mark::State,
     sdk::{Bytes, Capabilities, Error, ErrorKind, Options, Result, VolumeName},
 };
 use keys::DirKeys;
@@ -114,7 +115,7 @@ impl Backend for Directories {
         let size = self.limited()?.size(&directory)?;
         let thin = self.rules.overcommit;
         Ok(Some(
-            Asset::marked(size, directory.mark()?)?.with_thin(thin, thin),
+            Asset::of_directory(size, &directory)?.with_thin(thin, thin),
         ))
     }
 
@@ -124,7 +125,19 @@ impl Backend for Directories {
     }
 
     fn set_mark(&self, volume: &VolumeId, mark: &Mark) -> Result<()> {
-        self.pool.directory(volume)?.set_mark(mark)
+        let directory = self.pool.directory(volume)?;
+        match directory.set_mark(mark) {
+            // Where there is no room for that word there may be some for removals, which make some.
+            Err(full)
+                if full.kind() == ErrorKind::Exhausted
+                    && mark.state == State::Deleting
+                    && directory.remove_root(volume)? =>
+            {
+                log::warn!("removed the volume unmarked: {}", full.report());
+                self.destroy(volume)
+            }
+            marked => marked,
+        }
     }
 
     fn grow(&self, volume: &VolumeId, to: Bytes) -> Result<()> {

@@ -11,7 +11,8 @@ use flexvol_storage::{
     Asset, Backend, Block, BlockBackend, BlockDriver, Catalog, Keeper, ManagedBackend, Mark, Pool,
     VolumeId,
     host::{Allocation, Device, DeviceNumber, loop_device, pool},
-    sdk::{Bytes, Error, Options, Result, VolumeName},
+    mark::State,
+    sdk::{Bytes, Error, ErrorKind, Options, Result, VolumeName},
 };
 use keys::LoopKeys;
 use std::{fs::File, path::Path, time::Duration};
@@ -73,7 +74,15 @@ impl Backend for Images {
     }
 
     fn set_mark(&self, volume: &VolumeId, mark: &Mark) -> Result<()> {
-        self.pool.existing_image(volume)?.set_mark(mark)
+        match self.pool.existing_image(volume)?.set_mark(mark) {
+            // Where there is no room for that word there may be some for a removal, which makes some; and an image goes
+            // in one step.
+            Err(full) if full.kind() == ErrorKind::Exhausted && mark.state == State::Deleting => {
+                log::warn!("removing the volume unmarked: {}", full.report());
+                self.destroy(volume)
+            }
+            marked => marked,
+        }
     }
 
     fn grow(&self, volume: &VolumeId, to: Bytes) -> Result<()> {

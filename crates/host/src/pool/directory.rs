@@ -15,7 +15,7 @@ use crate::{
     VolumeId,
     fs::{
         attribute::{self, MARK},
-        confine, quota,
+        confine, quota, subvolume,
     },
     lock,
     pool::Reserve,
@@ -26,8 +26,10 @@ use rustix::{
     io::Errno,
 };
 use std::{
+    ffi::CString,
     fmt::{self, Display},
     fs::File,
+    io,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     time::Duration,
 };
@@ -42,11 +44,12 @@ const REMOVAL: Duration = Duration::from_secs(90);
 pub(super) const NEW: &str = ".new-";
 pub(super) const GONE: &str = ".gone-";
 
-/// The open root of a volume, and the directory that holds it.
+/// The open root of a volume, and the directory that holds it, which stands for the root where that is gone.
 #[derive(Debug)]
 pub struct Directory {
     pub(super) root: File,
     pub(super) around: File,
+    is_being_removed: bool,
 }
 
 impl Directory {
@@ -56,6 +59,12 @@ impl Directory {
     /// [`ErrorKind::Storage`] where the mark is no text or cannot be read.
     pub fn mark(&self) -> Result<Option<String>> {
         attribute::read(&self.around, MARK)
+    }
+
+    /// Whether its removal was begun, whatever its mark says.
+    #[must_use]
+    pub fn is_being_removed(&self) -> bool {
+        self.is_being_removed
     }
 
     /// The directory that holds the root, and goes with it.
@@ -71,6 +80,21 @@ impl Directory {
     pub fn set_mark(&self, mark: &(impl Display + ?Sized)) -> Result<()> {
         attribute::write(&self.around, MARK, mark)?;
         sync(&self.around)
+    }
+
+    /// Removes the root in one step, if it is a subvolume and no other one is in it. Btrfs has room for that where
+    /// it has none for a mark (fs/btrfs/ioctl.c, `btrfs_delete_subvolume`, takes it from the global reserve).
+    /// [`Pool::remove_directory`] removes the rest.
+    ///
+    /// The caller holds the volume's lock and knows that it is mounted nowhere.
+    ///
+    /// # Errors
+    /// What the system calls say.
+    pub fn remove_root(&self, volume: &VolumeId) -> Result<bool> {
+        let failed = |error: io::Error| Error::system("remove the volume's directory", error);
+        let name = CString::new(volume.to_string()).map_err(|error| failed(error.into()))?;
+        Ok(subvolume::is_one(&self.root).map_err(failed)?
+            && subvolume::remove(&self.around, &name, &self.root).map_err(failed)?)
     }
 }
 
@@ -160,7 +184,11 @@ impl Pool {
         let name = volume.to_string();
         make(&around, &name)?;
         let root = open(&around, &name)?.ok_or_else(|| failed(Errno::NOENT))?;
-        Ok(Directory { root, around })
+        Ok(Directory {
+            root,
+            around,
+            is_being_removed: false,
+        })
     }
 
     /// After a failure.
@@ -197,7 +225,8 @@ impl Pool {
     /// Removes a volume's directory with everything in it, if it is there. From the first step on
     /// nobody finds it as a volume; a removal that was cut goes on where it was.
     ///
-    /// The caller holds the volume's lock and knows that it is mounted nowhere.
+    /// The caller holds the volume's lock and knows that it is mounted nowhere. The volume's mark says what goes on,
+    /// or its root is gone.
     ///
     /// # Errors
     /// [`ErrorKind::Busy`] while something is mounted inside it, [`ErrorKind::TimedOut`] when there
@@ -212,6 +241,8 @@ impl Pool {
                 self.discard(GONE, volume)?;
             }
             Err(Errno::NOENT) => {}
+            // There may be room for removals alone (fs/btrfs/inode.c, `__unlink_start_trans`).
+            Err(Errno::NOSPC | Errno::DQUOT) => self.discard("", volume)?,
             Err(error) => return Err(Error::system("remove the volume's directory", error)),
         }
         sync(&self.volumes)
@@ -264,20 +295,15 @@ impl Pool {
         let Some(around) = open(&self.volumes, &format!("{prefix}{volume}"))? else {
             return Ok(None);
         };
-        let root = match open(&around, &volume.to_string())? {
-            Some(root) => root,
-            // Of a removal that was cut nothing else may be left.
-            None if prefix == GONE => around
-                .try_clone()
-                .map_err(|error| Error::system("open the volume's directory", error))?,
-            None => {
-                return Err(Error::new(
-                    ErrorKind::Conflict,
-                    "the volume's directory has no root in it, so it was not made by this driver",
-                ));
-            }
-        };
-        Ok(Some(Directory { root, around }))
+        let root = open(&around, &volume.to_string())?;
+        let is_being_removed = prefix == GONE || root.is_none();
+        // Of a removal that was cut nothing else may be left.
+        let root = root.map_or_else(|| around.try_clone(), Ok);
+        Ok(Some(Directory {
+            root: root.map_err(|error| Error::system("open the volume's directory", error))?,
+            around,
+            is_being_removed,
+        }))
     }
 }
 

@@ -1,7 +1,11 @@
 //! The same for volumes that are directories: `decide` takes them through their life with the
 //! steps that a directory knows, and a cut anywhere is mended by the retry.
 
-use crate::{DELETED, grow, model::blank_mark, mount};
+use crate::{
+    DELETED, grow,
+    model::{blank_mark, may_remove},
+    mount,
+};
 use flexvol_sdk::{Bytes, ErrorKind, Filesystem};
 use flexvol_storage::{
     Asset, Goal, Mark, Observed,
@@ -89,7 +93,16 @@ impl Model {
             Step::Create { size } => {
                 model.asset = Some((size.0, blank_mark().with_state(State::Ready)));
             }
-            Step::Mark(mark) => model.asset.as_mut().expect("a volume").1 = mark.clone(),
+            Step::Mark(mark) => {
+                if may_remove(step) {
+                    cuts.push(Model {
+                        asset: None,
+                        data: false,
+                        ..self.clone()
+                    });
+                }
+                model.asset.as_mut().expect("a volume").1 = mark.clone();
+            }
             Step::GrowStorage { to } if to.0 > POOL => return Acted::Failed(ErrorKind::Exhausted),
             Step::GrowStorage { to } => model.asset.as_mut().expect("a volume").0 = to.0,
             Step::GrowFilesystem => model.asset.as_mut().expect("a volume").1.growing = None,
@@ -223,7 +236,7 @@ fn a_directory_reaches_its_goals_from_every_cut_and_loses_nothing() {
             };
             for cut in ends {
                 cuts += 1;
-                assert!(cut.data || !model.data || step == Step::Destroy, "{step:?}");
+                assert!(cut.data || !model.data || may_remove(&step), "{step:?}");
                 if matches!(whole, End::Success(_)) {
                     let again = cut.callout(dir, &goal);
                     assert!(

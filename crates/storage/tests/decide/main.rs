@@ -17,7 +17,7 @@ use flexvol_storage::{
     observed::{Content, Requester},
 };
 use matrix::ready;
-use model::{DIRECTORIES, Disk, End, GLOBAL, Model, callout};
+use model::{DIRECTORIES, Disk, End, GLOBAL, Model, callout, may_remove};
 use std::{
     collections::{BTreeMap, HashSet, VecDeque},
     time::Duration,
@@ -190,7 +190,7 @@ impl Exploration {
                 self.check_step(&model, *dir, goal, &step);
                 for (at, cut) in model.act(*dir, &step).into_iter().enumerate() {
                     self.cuts += 1;
-                    if model.has_data() && !cut.has_data() && step != Step::Destroy {
+                    if model.has_data() && !cut.has_data() && !may_remove(&step) {
                         self.fault(format!("{step:?} lost data"), &model);
                     }
                     for after in [cut.clone(), cut.clone().released(), cut.rebooted()] {

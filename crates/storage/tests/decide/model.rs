@@ -65,6 +65,16 @@ pub fn blank_mark() -> Mark {
     Mark::blank(handle, pool, None, Some("default".to_owned()))
 }
 
+/// Whether the volume may be gone after it: where there is no room for the mark that it is being deleted,
+/// it is removed at once.
+pub fn may_remove(step: &Step) -> bool {
+    match step {
+        Step::Destroy => true,
+        Step::Mark(mark) => mark.state == State::Deleting,
+        _ => false,
+    }
+}
+
 impl Model {
     pub fn nothing(autoclear: bool) -> Model {
         Model {
@@ -165,7 +175,16 @@ impl Model {
         let mut model = self.clone();
         match step {
             Step::Create { size } => model.asset = Some((size.0, blank_mark())),
-            Step::Mark(mark) => *model.mark() = mark.clone(),
+            Step::Mark(mark) => {
+                if may_remove(step) {
+                    cuts.push(Model {
+                        asset: None,
+                        disk: Disk::Zero,
+                        ..self.clone()
+                    });
+                }
+                *model.mark() = mark.clone();
+            }
             Step::Map => model.mapped = model.asset.as_ref().map(|(size, _)| *size),
             Step::Unmap => {
                 assert!(!self.is_mounted(), "unmapped under a mount");

@@ -1,0 +1,148 @@
+//! A btrfs whose metadata are full takes no attribute and no other name: removals alone, which make room.
+
+use crate::{
+    by_hand::{said, said_json},
+    node::{Backend, MIB, Node},
+    sandbox_with,
+};
+use flexvol_testing::{Baseline, Need, PersistentVolume, Points, PoolFilesystem, tests};
+use rustix::{
+    fs::{XattrFlags, setxattr, syncfs},
+    io::Errno,
+};
+use std::{
+    fs::{self, File},
+    io::{self, Write},
+    os::unix::fs::symlink,
+    path::Path,
+    process::Command,
+    thread,
+    time::Duration,
+};
+
+const NEEDS: &[Need] = &[
+    Need::Root,
+    Need::Filesystem("btrfs"),
+    Need::Tool("mkfs.btrfs", "btrfs-progs"),
+];
+
+tests! {
+    "btrfs without room for metadata: images are deleted, kept ones too", NEEDS => images;
+    "btrfs without room for metadata: directories are deleted", NEEDS => directories;
+    "dir on btrfs: a volume whose root is gone is being removed, and nothing else", NEEDS => rootless;
+}
+
+const DISK: u64 = 768;
+
+fn node(backend: Backend, keys: &str) -> Node {
+    let quotas = matches!(backend, Backend::Dir(_));
+    let disk = PoolFilesystem {
+        kind: "btrfs",
+        mebibytes: DISK,
+        quotas,
+    };
+    Node::on(backend, sandbox_with(disk), false, keys)
+}
+
+/// Somebody else's file has all that data can have, and `directory` as many names and attributes as go in.
+fn fill(node: &Node, directory: &Path) {
+    let mut data = File::create_new(node.sandbox.disk().join("somebody-else")).unwrap();
+    while data.write_all(&[1; 1 << 20]).is_ok() {}
+    fs::create_dir(directory).unwrap();
+    let whole = File::open(directory).unwrap();
+    let mut refused = 0;
+    let mut tried = |made: io::Result<()>| {
+        refused = made.map_or(refused + 1, |()| 0);
+        if refused == 1 {
+            syncfs(&whole).unwrap();
+        }
+        refused < 60
+    };
+    let at = |at: usize| directory.join(at.to_string());
+    let target = "y".repeat(1900);
+    let mut names = 0..;
+    while tried(symlink(&target, at(names.next().unwrap()))) {}
+    while tried(fs::create_dir(at(names.next().unwrap()))) {}
+    let attribute = |number| format!("user.{number}");
+    let set = |name: &str| setxattr(directory, name, &[b'z'; 200], XattrFlags::empty());
+    let mut numbers = 0..;
+    while tried(set(&attribute(numbers.next().unwrap())).map_err(io::Error::from)) {}
+}
+
+fn expect_full(directory: &Path) {
+    let set = setxattr(directory, "trusted.full", &[b'z'; 200], XattrFlags::empty());
+    assert_eq!(set, Err(Errno::NOSPC), "there is room for an attribute");
+}
+
+fn images(_: &Points) {
+    let node = node(Backend::Loop, "reserve = \"0%\"\nkeep_deleted = \"1s\"");
+    let before = Baseline::of(&node.sandbox);
+    let [kept, deleted] = ["kept", "deleted"].map(|name| {
+        let volume = node.volume(name);
+        let pod = node.pod(&volume);
+        pod.mount("rw").success();
+        pod.unmount().success();
+        volume
+    });
+    node.delete(&kept).success();
+    assert!(kept.image(&node.sandbox).exists(), "not kept");
+    let names = node.sandbox.disk().join("names");
+    fill(&node, &names);
+    expect_full(&deleted.image(&node.sandbox));
+    // To keep it takes a word in its mark.
+    node.delete(&deleted).failure();
+    thread::sleep(Duration::from_secs(2));
+    said(&node.driver, &["gc"]);
+    assert!(!kept.image(&node.sandbox).exists(), "still kept");
+    node.install("reserve = \"0%\"");
+    node.delete(&deleted).success();
+    fs::remove_dir_all(&names).unwrap();
+    fs::remove_file(node.sandbox.disk().join("somebody-else")).unwrap();
+    before.expect(&node.sandbox, "deleted without room");
+}
+
+/// By somebody else, and by a tenant within his limit.
+fn directories(points: &Points) {
+    for in_volume in [false, true] {
+        let node = node(Backend::Dir("btrfs"), "");
+        let before = Baseline::of(&node.sandbox);
+        let large = PersistentVolume::provision(&node.driver, "large", "", 400 * MIB);
+        let volumes = [node.volume("one"), large, node.volume("two")];
+        let names = match in_volume {
+            true => node.directory(&volumes[1]).join("names"),
+            false => node.sandbox.disk().join("names"),
+        };
+        fill(&node, &names);
+        expect_full(&node.directory(&volumes[0]));
+        for volume in &volumes {
+            node.delete(volume).success();
+            points.add(1);
+        }
+        if !in_volume {
+            fs::remove_dir_all(&names).unwrap();
+        }
+        fs::remove_file(node.sandbox.disk().join("somebody-else")).unwrap();
+        before.expect(&node.sandbox, "deleted without room");
+    }
+}
+
+/// As a removal leaves it that was cut.
+fn rootless(_: &Points) {
+    let node = node(Backend::Dir("btrfs"), "");
+    let before = Baseline::of(&node.sandbox);
+    let volume = node.volume("pv");
+    let root = node.directory(&volume);
+    let mut delete = Command::new("btrfs");
+    let deleted = delete.args(["subvolume", "delete"]).arg(&root).output();
+    assert!(deleted.unwrap().status.success());
+    let refused = node.pod(&volume).mount("rw");
+    assert!(
+        refused.failure().contains("is being deleted"),
+        "{refused:?}"
+    );
+    let listed = said_json(&node.driver, &["list", "-o", "json"]);
+    assert_eq!(listed["volumes"][0]["state"], "deleting", "{listed}");
+    said(&node.driver, &["gc"]);
+    before.expect(&node.sandbox, "went on with the removal");
+    node.delete(&volume).success();
+}
