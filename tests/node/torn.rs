@@ -25,20 +25,26 @@ const GROWN: u64 = 480 * MIB;
 /// The first sector is newer than the second, which has the checksum.
 fn tear(image: &Path) {
     let image = File::options().write(true).open(image).unwrap();
-    // `s_mnt_count`, which every mount changes.
-    image.write_all_at(&[77], 1024 + 0x34).unwrap();
+    // `s_mtime`, `s_wtime` and `s_mnt_count`, which every mount changes.
+    image.write_all_at(&[77; 10], 1024 + 0x2c).unwrap();
     image.sync_all().unwrap();
 }
 
-fn torn(_: &Points) {
-    let node = Node::new(Backend::Loop);
-    let volume = node.with_file("ext4");
-    node.pod(&volume).unmount().success();
-    tear(&volume.image(&node.sandbox));
-    node.pod(&volume).mount("rw").success();
-    node.holds_the_file(&volume);
-    node.pod(&volume).unmount().success();
-    node.delete(&volume).success();
+/// A file system of one group has no copy of its superblock.
+fn torn(points: &Points) {
+    for size in [64 * MIB, SIZE] {
+        let node = Node::new(Backend::Loop);
+        let volume = PersistentVolume::provision(&node.driver, "pv", "ext4", size);
+        cut_off(&node, &volume);
+        tear(&volume.image(&node.sandbox));
+        let pod = node.pod(&volume);
+        pod.mount("rw").success();
+        expect_synced(&pod);
+        pod.unmount().success();
+        assert!(is_clean(&volume.image(&node.sandbox)), "not mended");
+        node.delete(&volume).success();
+        points.add(1);
+    }
 }
 
 /// The kernel grows the file system in its journal and tells the copies of the superblock in a later
@@ -94,26 +100,31 @@ fn expect_synced(pod: &Pod<'_>) {
 /// A disk that returns what was not written to it: the kernel's checksums tell, and `e2fsck -p` would
 /// make the loss complete.
 fn one_bit(points: &Points) {
-    const JOURNAL: u64 = 0;
-    const JOURNAL_LENGTH: u64 = 0x10 + 3;
-    const FIRST_DESCRIPTOR_BLOCK: u64 = 4096 + 0x30;
-    for (filesystem, in_journal) in [
-        ("ext4", Some(JOURNAL + 35)),
-        ("ext4", Some(FIRST_DESCRIPTOR_BLOCK)),
-        ("ext3", Some(JOURNAL + 14)),
-        ("ext3", Some(JOURNAL_LENGTH)),
-        // Where the inodes of the first group are, by its descriptor.
-        ("ext4", None),
+    const LENGTH: u64 = 0x10 + 3;
+    const DESCRIPTOR_BLOCK: u64 = 4096 + 0x30;
+    const SUPERBLOCK: u64 = 1024;
+    const RECOVER: u64 = SUPERBLOCK + 0x60;
+    const HAS_JOURNAL: u64 = SUPERBLOCK + 0x5c;
+    const INODE_TABLE: u64 = 4096 + 8;
+    for (filesystem, is_in_journal, offset, bit) in [
+        ("ext4", true, 35, 0x10),
+        ("ext4", true, DESCRIPTOR_BLOCK, 0x10),
+        ("ext3", true, 14, 0x10),
+        ("ext3", true, LENGTH, 0x10),
+        ("ext4", false, RECOVER, 0x4),
+        ("ext4", false, HAS_JOURNAL, 0x4),
+        // Of the first group, by its descriptor.
+        ("ext4", false, INODE_TABLE, 0x10),
     ] {
         let node = Node::new(Backend::Loop);
         let volume = node.with_file(filesystem);
         cut_off(&node, &volume);
         let image = volume.image(&node.sandbox);
-        let at = match in_journal {
-            Some(offset) => first_journal_block(&image) * 4096 + offset,
-            None => 4096 + 8,
+        let at = match is_in_journal {
+            true => first_journal_block(&image) * 4096 + offset,
+            false => offset,
         };
-        flip(&image, at);
+        flip(&image, at, bit);
         let pod = node.pod(&volume);
         for _ in 0..2 {
             let refused = pod.mount("rw");
@@ -122,7 +133,7 @@ fn one_bit(points: &Points) {
                 "{filesystem} {at}: {refused:?}"
             );
         }
-        flip(&image, at);
+        flip(&image, at, bit);
         pod.mount("rw").success();
         expect_synced(&pod);
         node.holds_the_file(&volume);
@@ -133,11 +144,11 @@ fn one_bit(points: &Points) {
     }
 }
 
-fn flip(image: &Path, at: u64) {
+fn flip(image: &Path, at: u64, bit: u8) {
     let image = File::options().read(true).write(true).open(image).unwrap();
     let mut byte = [0];
     image.read_exact_at(&mut byte, at).unwrap();
-    image.write_all_at(&[byte[0] ^ 0x10], at).unwrap();
+    image.write_all_at(&[byte[0] ^ bit], at).unwrap();
     image.sync_all().unwrap();
 }
 

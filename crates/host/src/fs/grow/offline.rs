@@ -96,9 +96,7 @@ pub fn mend(
     }
     drop(device.claim()?);
     let (found, details) = ext_superblock(device)?;
-    if let Some(copy) = first_copy(&found)
-        && torn::write_checksum(device, &found, copy)?
-    {
+    if torn::write_checksum(device, &found, first_copy(&found))? {
         log::info!("the superblock was torn and has its checksum again");
         return device.sync();
     }
@@ -128,7 +126,7 @@ fn check(
     if checked.status.code() == Some(OPERATIONAL)
         && let Some(copy) = first_copy(found)
     {
-        if torn::write_checksum(device, found, copy)? {
+        if torn::write_checksum(device, found, Some(copy))? {
             log::info!("the superblock was torn and has its checksum again");
             checked = run(&["-f", "-p"])?;
         }

@@ -5,7 +5,12 @@
 //! not have told them of its groups yet, and `e2fsck` that begins with one finds them damaged. With
 //! its checksum right again the superblock is as good as if both sectors were of one write.
 
-use crate::{block::device::Device, superblock::Superblock};
+mod journal;
+
+use crate::{
+    block::device::Device,
+    superblock::{Superblock, le32},
+};
 use flexvol_sdk::{Error, Result};
 use std::{fs::File, io, ops::Range, os::unix::fs::FileExt};
 
@@ -14,71 +19,121 @@ const SUPERBLOCK: u64 = 1024;
 /// What no mount, no write and no growth changes, as bytes of the superblock (`struct
 /// ext4_super_block`, fs/ext4/ext4.h): the geometry of a group, the magic number, revision and inode
 /// size, the UUID, the journal's inode, and the hashes of directories with the size of descriptors.
-const LASTING: [Range<usize>; 6] = [
+const LASTING: [Range<usize>; 8] = [
     0x14..0x2c,
     0x38..0x3a,
     0x48..0x5a,
     0x68..0x78,
     0xe0..0xe4,
     0xec..0x100,
+    0x104..0x108,
+    0x174..0x176,
 ];
+
+/// `s_blocks_count_lo` and `s_blocks_count_hi`: nothing makes them less.
+const BLOCKS: usize = 0x4;
+const BLOCKS_HIGH: usize = 0x150;
+
+/// The words of features, and the two flags in them that come and go with use.
+const COMPATIBLE: usize = 0x5c;
+const INCOMPATIBLE: usize = 0x60;
+const READ_ONLY_COMPATIBLE: usize = 0x64;
+const RECOVER: u32 = 0x4;
+const ORPHAN_PRESENT: u32 = 0x1_0000;
 
 /// Where the checksum is kept, which is over all before it.
 const CHECKSUM: usize = 0x3fc;
 
-/// Writes the checksum again if it is all that is wrong, as far as the superblock and the copy of it
-/// in this block tell; false where something else is. Whether it was all is for `e2fsck` to say.
+/// Writes the checksum again if it is all that is wrong, as far as the superblock, the copy of it in this
+/// block, if there is one, and the journal tell; false where something else is, or may be: the checksum is all that keeps the
+/// kernel from believing it.
 ///
 /// # Errors
 /// [`ErrorKind::Busy`](flexvol_sdk::ErrorKind::Busy) where somebody has begun to use the device;
 /// otherwise when the superblocks cannot be read or written.
-pub(super) fn write_checksum(device: &Device, found: &Superblock, copy: u64) -> Result<bool> {
+pub(super) fn write_checksum(
+    device: &Device,
+    found: &Superblock,
+    copy: Option<u64>,
+) -> Result<bool> {
     // Against everybody who would mount it meanwhile.
     let _claim = device.claim()?;
-    correct(&device.writer()?, copy * u64::from(found.block))
+    let copy = copy.map(|copy| copy * u64::from(found.block));
+    correct(&device.writer()?, copy)
         .map_err(|error| Error::system("correct the file system's superblock", error))
 }
 
-fn correct(file: &File, copy: u64) -> io::Result<bool> {
+fn correct(file: &File, copy: Option<u64>) -> io::Result<bool> {
     let (mut superblock, mut other) = ([0; 1024], [0; 512]);
     file.read_exact_at(&mut superblock, SUPERBLOCK)?;
-    file.read_exact_at(&mut other, copy)?;
+    // One group alone has none.
+    file.read_exact_at(&mut other, copy.unwrap_or(SUPERBLOCK))?;
     let Some(checksum) = expected(&superblock).filter(|_| is_same(&superblock, &other)) else {
         return Ok(false);
     };
-    if superblock[CHECKSUM..] == checksum {
+    let difference = checksum ^ le32(&superblock, CHECKSUM).unwrap_or(checksum);
+    if difference == 0 || is_one_bit(difference) || !journal::is_told(file, &superblock)? {
         return Ok(false);
     }
-    file.write_all_at(&checksum, SUPERBLOCK + CHECKSUM as u64)?;
+    file.write_all_at(&checksum.to_le_bytes(), SUPERBLOCK + CHECKSUM as u64)?;
     file.sync_all()?;
     Ok(true)
 }
 
 /// The checksum that a superblock should have (`ext4_superblock_csum`, fs/ext4/super.c); `None` where
 /// it has none.
-fn expected(superblock: &[u8; 1024]) -> Option<[u8; 4]> {
+fn expected(superblock: &[u8; 1024]) -> Option<u32> {
     // `EXT4_FEATURE_RO_COMPAT_METADATA_CSUM` in `s_feature_ro_compat`, and `s_checksum_type`, of
     // which there is one.
     let has_one = superblock[0x65] & 0x4 != 0 && superblock[0x175] == 1;
-    has_one.then(|| crc32c(&superblock[..CHECKSUM]).to_le_bytes())
+    has_one.then(|| crc32c(&superblock[..CHECKSUM]))
+}
+
+/// Castagnoli's polynomial, lowest bit first.
+const POLYNOMIAL: u32 = 0x82f6_3b78;
+
+fn shifted(sum: u32) -> u32 {
+    match sum & 1 {
+        1 => sum >> 1 ^ POLYNOMIAL,
+        _ => sum >> 1,
+    }
 }
 
 /// The kernel's `crc32c(~0, ...)`, which leaves out the last inversion.
 fn crc32c(bytes: &[u8]) -> u32 {
-    /// Castagnoli's polynomial, lowest bit first.
-    const POLYNOMIAL: u32 = 0x82f6_3b78;
     bytes.iter().fold(!0, |sum, byte| {
-        (0..8).fold(sum ^ u32::from(*byte), |sum, _| match sum & 1 {
-            1 => sum >> 1 ^ POLYNOMIAL,
-            _ => sum >> 1,
-        })
+        (0..8).fold(sum ^ u32::from(*byte), |sum, _| shifted(sum))
     })
 }
 
+/// Whether two checksums differ because of one bit: a disk that returns what was not written to it, and no
+/// sector that was left out, which tells another time at least.
+fn is_one_bit(difference: u32) -> bool {
+    let mut sum = 1;
+    let of_the_superblock = (0..CHECKSUM * 8).any(|_| {
+        sum = shifted(sum);
+        sum == difference
+    });
+    of_the_superblock || difference.is_power_of_two()
+}
+
+/// Whether what lasts is that of the copy, and no end is lost.
 fn is_same(superblock: &[u8; 1024], copy: &[u8; 512]) -> bool {
+    let word = |bytes: &[u8], at| le32(bytes, at).unwrap_or(0);
+    let blocks =
+        |bytes: &[u8]| u64::from(word(bytes, BLOCKS_HIGH)) << 32 | u64::from(word(bytes, BLOCKS));
+    let features = |bytes: &[u8]| {
+        [
+            word(bytes, COMPATIBLE),
+            word(bytes, INCOMPATIBLE) & !RECOVER,
+            word(bytes, READ_ONLY_COMPATIBLE) & !ORPHAN_PRESENT,
+        ]
+    };
     LASTING
         .into_iter()
         .all(|range| superblock[range.clone()] == copy[range])
+        && features(superblock) == features(copy)
+        && blocks(superblock) >= blocks(copy)
 }
 
 #[cfg(test)]
@@ -114,28 +169,39 @@ mod tests {
         let mut superblock = [7; 1024];
         (superblock[0x65], superblock[0x175]) = (0x4, 1);
         let checksum = expected(&superblock).unwrap();
-        superblock[CHECKSUM..].copy_from_slice(&checksum);
+        superblock[CHECKSUM..].copy_from_slice(&checksum.to_le_bytes());
         let file = tempfile::tempfile().unwrap();
         file.write_all_at(&superblock, COPY).unwrap();
         change(&mut superblock);
         file.write_all_at(&superblock, SUPERBLOCK).unwrap();
-        let written = correct(&file, COPY).unwrap();
+        let written = correct(&file, Some(COPY)).unwrap();
         let mut now = [0; 1024];
         file.read_exact_at(&mut now, SUPERBLOCK).unwrap();
         assert_eq!(now[..CHECKSUM], superblock[..CHECKSUM]);
         assert_eq!(written, now != superblock);
-        (
-            written,
-            Some(&now[CHECKSUM..]) == expected(&now).as_ref().map(<[u8; 4]>::as_slice),
-        )
+        (written, le32(&now, CHECKSUM) == expected(&now))
     }
 
     #[test]
     fn a_checksum_is_written_only_where_it_alone_is_wrong() {
         assert_eq!(corrected(|_| ()), (false, true));
-        // The number of mounts.
-        assert_eq!(corrected(|superblock| superblock[0x34] = 1), (true, true));
+        // The number of mounts, and its time.
+        assert_eq!(
+            corrected(|superblock| superblock[0x2c..0x36].fill(1)),
+            (true, true)
+        );
         assert_eq!(corrected(|superblock| superblock[0x70] = 1), (false, false));
+        // One bit of any field, or of the checksum.
+        for at in [0x2c, 0x34, 0x60, 0x3fc] {
+            assert_eq!(
+                corrected(|superblock| superblock[at] ^= 0x20),
+                (false, false)
+            );
+        }
+        // Other features, and fewer blocks.
+        for at in [0x5c, 0x61, 0x66, 0x4] {
+            assert_eq!(corrected(|superblock| superblock[at] = 0), (false, false));
+        }
         // Without the feature, or with a kind of checksum that nobody knows.
         for (at, value) in [(0x65, 0), (0x175, 2)] {
             assert_eq!(
