@@ -1,7 +1,7 @@
 //! A btrfs whose metadata are full takes no attribute and no other name: removals alone, which make room.
 
 use crate::{
-    by_hand::{said, said_json},
+    by_hand::said,
     node::{Backend, MIB, Node},
     sandbox_with,
 };
@@ -29,7 +29,7 @@ const NEEDS: &[Need] = &[
 tests! {
     "btrfs without room for metadata: images are deleted, kept ones too", NEEDS => images;
     "btrfs without room for metadata: directories are deleted", NEEDS => directories;
-    "dir on btrfs: a volume whose root is gone is being removed, and nothing else", NEEDS => rootless;
+    "dir on btrfs: a volume whose root is away is neither mounted nor tidied up, and can be deleted", NEEDS => rootless;
 }
 
 const DISK: u64 = 768;
@@ -126,23 +126,30 @@ fn directories(points: &Points) {
     }
 }
 
-/// As a removal leaves it that was cut.
+/// As a person leaves it who takes it away for a while, and a removal that was cut.
 fn rootless(_: &Points) {
     let node = node(Backend::Dir("btrfs"), "");
     let before = Baseline::of(&node.sandbox);
-    let volume = node.volume("pv");
-    let root = node.directory(&volume);
+    let (volume, cut) = (node.volume("pv"), node.volume("cut"));
+    let (pod, data) = node.written(&volume);
+    let (root, away) = (node.directory(&volume), node.sandbox.disk().join("away"));
+    fs::rename(&root, &away).unwrap();
     let mut delete = Command::new("btrfs");
-    let deleted = delete.args(["subvolume", "delete"]).arg(&root).output();
-    assert!(deleted.unwrap().status.success());
-    let refused = node.pod(&volume).mount("rw");
-    assert!(
-        refused.failure().contains("is being deleted"),
-        "{refused:?}"
-    );
-    let listed = said_json(&node.driver, &["list", "-o", "json"]);
-    assert_eq!(listed["volumes"][0]["state"], "deleting", "{listed}");
+    delete
+        .args(["subvolume", "delete"])
+        .arg(node.directory(&cut));
+    assert!(delete.output().unwrap().status.success());
+    for volume in [&volume, &cut] {
+        let refused = node.pod(volume).mount("rw");
+        assert!(refused.failure().contains("has no root"), "{refused:?}");
+    }
     said(&node.driver, &["gc"]);
-    before.expect(&node.sandbox, "went on with the removal");
-    node.delete(&volume).success();
+    fs::rename(&away, &root).unwrap();
+    pod.mount("rw").success();
+    assert_eq!(fs::read(pod.dir().join("file")).unwrap(), data);
+    pod.unmount().success();
+    for volume in [&volume, &cut] {
+        node.delete(volume).success();
+    }
+    before.expect(&node.sandbox, "deleted");
 }

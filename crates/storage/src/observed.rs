@@ -1,7 +1,7 @@
 //! What is known of a volume at one moment: the input of [`decide`](crate::decide::decide).
 
-use crate::mark::{Mark, State};
-use flexvol_host::{Image, clock::Moment, pool};
+use crate::mark::Mark;
+use flexvol_host::{Image, clock::Moment};
 use flexvol_sdk::{Bytes, Filesystem, Result};
 use std::time::Duration;
 
@@ -57,18 +57,6 @@ impl Asset {
         // What is less than a sector at its end no loop device shows.
         let size = image.size()?.0;
         Asset::marked(Bytes(size - size % 512), image.mark()?)
-    }
-
-    /// A directory of this size.
-    ///
-    /// # Errors
-    /// When its mark cannot be read.
-    pub fn of_directory(size: Bytes, directory: &pool::Directory) -> Result<Asset> {
-        let mut asset = Asset::marked(size, directory.mark()?)?;
-        if directory.is_being_removed() {
-            asset.mark = asset.mark.map(|mark| mark.with_state(State::Deleting));
-        }
-        Ok(asset)
     }
 }
 

@@ -21,7 +21,7 @@ impl Backend for Directories {
     }
     fn find(&self, volume: &VolumeId) -> Result<Option<Asset>> {
         match self.0.find_directory(volume)? {
-            Some(found) => Asset::of_directory(self.0.unlimited()?, &found).map(Some),
+            Some(found) => Asset::marked(self.0.unlimited()?, found.mark()?).map(Some),
             None => Ok(None),
         }
     }

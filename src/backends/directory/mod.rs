@@ -115,7 +115,7 @@ impl Backend for Directories {
         let size = self.limited()?.size(&directory)?;
         let thin = self.rules.overcommit;
         Ok(Some(
-            Asset::of_directory(size, &directory)?.with_thin(thin, thin),
+            Asset::marked(size, directory.mark()?)?.with_thin(thin, thin),
         ))
     }
 
@@ -161,7 +161,9 @@ impl Backend for Directories {
 
 impl DirectoryBackend for Directories {
     fn open(&self, volume: &VolumeId) -> Result<OwnedFd> {
-        Ok(self.pool.directory(volume)?.into())
+        let directory = self.pool.directory(volume)?;
+        directory.expect_root()?;
+        Ok(directory.into())
     }
 
     fn outermost(&self, volume: &VolumeId) -> Result<OwnedFd> {

@@ -13,7 +13,11 @@ pub(crate) const BTRFS: i64 = 0x9123_683e;
 
 /// Whether an open directory is the root of a subvolume.
 pub(crate) fn is_one(directory: &File) -> io::Result<bool> {
-    Ok(fstat(directory)?.st_ino == btrfs::ROOT_INODE && fstatfs(directory)?.f_type == BTRFS)
+    Ok(fstat(directory)?.st_ino == btrfs::ROOT_INODE && is_btrfs(directory)?)
+}
+
+pub(crate) fn is_btrfs(directory: &File) -> io::Result<bool> {
+    Ok(fstatfs(directory)?.f_type == BTRFS)
 }
 
 /// Removes a subvolume with all that is in it in one step, also one that is read-only. False where

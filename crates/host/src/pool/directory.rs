@@ -49,7 +49,7 @@ pub(super) const GONE: &str = ".gone-";
 pub struct Directory {
     pub(super) root: File,
     pub(super) around: File,
-    is_being_removed: bool,
+    is_rootless: bool,
 }
 
 impl Directory {
@@ -61,10 +61,15 @@ impl Directory {
         attribute::read(&self.around, MARK)
     }
 
-    /// Whether its removal was begun, whatever its mark says.
-    #[must_use]
-    pub fn is_being_removed(&self) -> bool {
-        self.is_being_removed
+    /// Fails where the root is gone.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Conflict`].
+    pub fn expect_root(&self) -> Result<()> {
+        match self.is_rootless {
+            true => Err(no_root()),
+            false => Ok(()),
+        }
     }
 
     /// The directory that holds the root, and goes with it.
@@ -82,7 +87,7 @@ impl Directory {
         sync(&self.around)
     }
 
-    /// Removes the root in one step, if it is a subvolume and no other one is in it. Btrfs has room for that where
+    /// Removes the root in one step, if it is a subvolume and no other one is in it, or is gone already. Btrfs has room for that where
     /// it has none for a mark (fs/btrfs/ioctl.c, `btrfs_delete_subvolume`, takes it from the global reserve).
     /// [`Pool::remove_directory`] removes the rest.
     ///
@@ -93,6 +98,9 @@ impl Directory {
     pub fn remove_root(&self, volume: &VolumeId) -> Result<bool> {
         let failed = |error: io::Error| Error::system("remove the volume's directory", error);
         let name = CString::new(volume.to_string()).map_err(|error| failed(error.into()))?;
+        if self.is_rootless {
+            return Ok(true);
+        }
         Ok(subvolume::is_one(&self.root).map_err(failed)?
             && subvolume::remove(&self.around, &name, &self.root).map_err(failed)?)
     }
@@ -121,7 +129,8 @@ impl Pool {
         Ok(Bytes(size - size % Bytes::MIB.0))
     }
 
-    /// Opens a volume's directory, also one whose removal was begun; `None` where there is none.
+    /// Opens a volume's directory, also one whose removal was begun, and on Btrfs one whose root is gone; `None`
+    /// where there is none.
     ///
     /// # Errors
     /// [`ErrorKind::Conflict`] for what is no directory, a mount, or was not made here.
@@ -187,7 +196,7 @@ impl Pool {
         Ok(Directory {
             root,
             around,
-            is_being_removed: false,
+            is_rootless: false,
         })
     }
 
@@ -295,16 +304,30 @@ impl Pool {
         let Some(around) = open(&self.volumes, &format!("{prefix}{volume}"))? else {
             return Ok(None);
         };
+        let failed = |error: io::Error| Error::system("open the volume's directory", error);
         let root = open(&around, &volume.to_string())?;
-        let is_being_removed = prefix == GONE || root.is_none();
-        // Of a removal that was cut nothing else may be left.
-        let root = root.map_or_else(|| around.try_clone(), Ok);
+        let is_rootless = root.is_none();
+        let root = match root {
+            Some(root) => root,
+            // Of a removal that was cut nothing else may be left.
+            None if prefix == GONE || subvolume::is_btrfs(&around).map_err(failed)? => {
+                around.try_clone().map_err(failed)?
+            }
+            None => return Err(no_root()),
+        };
         Ok(Some(Directory {
-            root: root.map_err(|error| Error::system("open the volume's directory", error))?,
+            root,
             around,
-            is_being_removed,
+            is_rootless,
         }))
     }
+}
+
+fn no_root() -> Error {
+    Error::new(
+        ErrorKind::Conflict,
+        "the volume's directory has no root in it: it was taken away, or a removal of it was cut; put it back, or delete the volume",
+    )
 }
 
 /// `None` where there is no such directory.
