@@ -150,7 +150,7 @@ pub fn online(mount: BorrowedFd<'_>, device: &Device, filesystem: Filesystem) ->
     match filesystem {
         Filesystem::Xfs => grow_xfs(mount, space)?,
         Filesystem::Btrfs if before.fills(space) => return Ok(before),
-        Filesystem::Btrfs => grow_btrfs(mount)?,
+        Filesystem::Btrfs => grow_btrfs(mount, space)?,
         _ => grow_ext(mount, device, filesystem, space)?,
     }
     let after = measure(mount, device, filesystem)?;
@@ -175,9 +175,19 @@ fn grow_xfs(mount: BorrowedFd<'_>, space: Bytes) -> Result<()> {
     ioctl::xfs_grow(mount, blocks, geometry.inode_percent).map_err(failed)
 }
 
-fn grow_btrfs(mount: BorrowedFd<'_>) -> Result<()> {
+fn grow_btrfs(mount: BorrowedFd<'_>, space: Bytes) -> Result<()> {
     /// `BTRFS_ERROR_DEV_EXCL_RUN_IN_PROGRESS`.
     const RUNNING: i32 = 10;
+    /// To less the kernel resizes none (fs/btrfs/ioctl.c, `btrfs_ioctl_resize`), though mkfs makes smaller ones.
+    const LEAST: Bytes = Bytes(256 << 20);
+    if space < LEAST {
+        return Err(Error::new(
+            ErrorKind::Conflict,
+            format!(
+                "a btrfs grows to {LEAST} at least, and the volume has {space}; ask for {LEAST} or more"
+            ),
+        ));
+    }
     match ioctl::btrfs_grow_to_end(mount, BTRFS_DEVICE) {
         Ok(0) => Ok(()),
         Ok(RUNNING) | Err(Errno::EINPROGRESS) => Err(Error::new(
