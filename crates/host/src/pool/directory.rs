@@ -310,7 +310,7 @@ impl Pool {
         let root = match root {
             Some(root) => root,
             // Of a removal that was cut nothing else may be left.
-            None if prefix == GONE || subvolume::is_btrfs(&around).map_err(failed)? => {
+            None if prefix == GONE || is_of_subvolume(&around)? => {
                 around.try_clone().map_err(failed)?
             }
             None => return Err(no_root()),
@@ -321,6 +321,13 @@ impl Pool {
             is_rootless,
         }))
     }
+}
+
+/// Whether the root was a subvolume, which goes before the directory around it: only limited ones have a record.
+fn is_of_subvolume(around: &File) -> Result<bool> {
+    let is_btrfs = subvolume::is_btrfs(around)
+        .map_err(|error| Error::system("open the volume's directory", error))?;
+    Ok(is_btrfs && quota::Record::of(around)?.is_some())
 }
 
 fn no_root() -> Error {

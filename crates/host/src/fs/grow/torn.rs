@@ -18,7 +18,8 @@ const SUPERBLOCK: u64 = 1024;
 
 /// What no mount, no write and no growth changes, as bytes of the superblock (`struct
 /// ext4_super_block`, fs/ext4/ext4.h): the geometry of a group, the magic number, revision and inode
-/// size, the UUID, the journal's inode, and the hashes of directories with the size of descriptors.
+/// size, the UUID, the journal's inode, the hashes of directories with the size of descriptors,
+/// where these begin, how groups lie together, and the kind of checksums.
 const LASTING: [Range<usize>; 8] = [
     0x14..0x2c,
     0x38..0x3a,
