@@ -16,6 +16,42 @@ tests! {
         => grows_at_the_next_mount;
     "a mount does not wait for tools that grow a large ext4, and expandfs does", LOOP
         => large_grows_without_pods;
+    "a btrfs that the kernel grows to no such size is mounted as it is, and grows to 256 MiB", LOOP
+        => small_btrfs;
+}
+
+/// Mkfs makes smaller ones than the kernel resizes to.
+fn small_btrfs(points: &Points) {
+    let (first, little, enough) = (128 * MIB, 200 * MIB, 256 * MIB);
+    let node = Node::new(Backend::Loop);
+    let volume = PersistentVolume::provision(&node.driver, "small", "btrfs", first);
+    let (pod, content) = node.written(&volume);
+    let grow_storage = |to| {
+        let arguments = node.expand_volume_arguments(&volume, first, to);
+        node.driver.call(&arguments).success();
+    };
+    let grow = |to| node.driver.call(&pod.expand_arguments(to, first));
+    grow_storage(little);
+    let mut shown = 0;
+    for _ in 0..2 {
+        pod.mount("rw").success();
+        assert_eq!(fs::read(pod.dir().join("file")).unwrap(), content);
+        shown = size_of_filesystem(pod.dir());
+        let refused = grow(little);
+        assert!(
+            refused.failure().contains("ask for 256Mi or more"),
+            "{refused:?}"
+        );
+        pod.unmount().success();
+        points.add(1);
+    }
+
+    pod.mount("rw").success();
+    grow_storage(enough);
+    assert_eq!(measured(&grow(enough).success()), enough);
+    assert!(size_of_filesystem(pod.dir()) > shown);
+    pod.unmount().success();
+    node.delete(&volume).success();
 }
 
 /// Without CAP_SYS_RESOURCE only the tools grow it, and they take as long as it is large.
