@@ -6,8 +6,10 @@ use crate::{
     node::{Backend, Node, ext4_meets_error},
     story::stories,
 };
-use flexvol_testing::{Call, Need, Outcome, PersistentVolume, Points, Test, below};
+use flexvol_testing::{Call, Need, Outcome, PersistentVolume, Pod, Points, Test, below};
 use std::{
+    collections::BTreeSet,
+    ffi::OsStr,
     fs::{self, File},
     path::{Path, PathBuf},
     process::Command,
@@ -28,6 +30,11 @@ pub const TESTS: &[Test] = &[
         "callouts on a disk that fails every write fail, and succeed when it is back",
         |points| failing("flakey", points),
     ),
+    Test {
+        name: "an ext4 in which the kernel found errors is mounted with all its names, and does not grow",
+        needs: &[Need::Root, Need::Tool("debugfs", "e2fsprogs")],
+        run: damaged,
+    },
 ];
 
 const fn test(name: &'static str, run: fn(&Points)) -> Test {
@@ -225,6 +232,13 @@ fn call(callout: Callout, node: &Node, volume: Option<&PersistentVolume>) -> Cal
     }
 }
 
+/// What could not be written is told once.
+fn unmount(pod: &Pod<'_>) {
+    if pod.unmount().outcome() != Outcome::Success {
+        pod.unmount().success();
+    }
+}
+
 fn aborted(backend: Backend, points: &Points) {
     let node = Node::new(backend);
     let volume = node.with_file("ext4");
@@ -237,15 +251,44 @@ fn aborted(backend: Backend, points: &Points) {
     }
     two.mount("ro").success();
     for pod in [&two, &one] {
-        // What could not be written is told once.
-        if pod.unmount().outcome() != Outcome::Success {
-            pod.unmount().success();
-        }
+        unmount(pod);
     }
     points.add(1);
     one.mount("rw").success();
     node.holds_the_file(&volume);
     fs::write(one.dir().join("later"), "written").unwrap();
     one.unmount().success();
+    node.delete(&volume).success();
+}
+
+/// An inode that a disk returned as zeros: `e2fsck -p` would take its name away, and the kernel's word that it met errors.
+fn damaged(points: &Points) {
+    let node = Node::new(Backend::Loop);
+    let volume = node.with_file("ext4");
+    let pod = node.pod(&volume);
+    let damaged = pod.dir().join("damaged");
+    fs::write(&damaged, TEXT).unwrap();
+    pod.unmount().success();
+    let mut clears = Command::new("debugfs");
+    clears.args(["-w", "-R", "clri damaged"]);
+    run(clears.arg(node.blocks(&volume)));
+    pod.mount("rw").success();
+    assert!(fs::metadata(&damaged).is_err());
+    node.expand(&volume, GROWN).failure();
+    for _ in 0..2 {
+        unmount(&pod);
+        let refused = node.expand(&volume, GROWN);
+        let message = refused.failure();
+        assert!(message.contains("found errors in it; stop"), "{message}");
+        pod.mount("rw").success();
+        let names = fs::read_dir(pod.dir()).unwrap();
+        let names: BTreeSet<_> = names.map(|entry| entry.unwrap().file_name()).collect();
+        assert!(names.contains(OsStr::new("damaged")), "{names:?}");
+        node.holds_the_file(&volume);
+        points.add(1);
+    }
+    unmount(&pod);
+    let told = run(Command::new("dumpe2fs").arg("-h").arg(node.blocks(&volume)));
+    assert!(told.contains("clean with errors"), "{told}");
     node.delete(&volume).success();
 }

@@ -17,6 +17,9 @@ tests! {
         => torn_in_growth;
     "an ext4 or ext3 volume with one wrong bit is refused and left as it is, with the journal that has what was synced", NEEDS
         => one_bit;
+    "an ext4 with a seed of its checksums in a sector that reads as zeros is refused and left as it is", NEEDS
+        => lost_sector;
+    "a torn ext4 without a copy of its superblock is refused and left as it is", NEEDS => alone;
 }
 
 const SIZE: u64 = 300 * MIB;
@@ -35,7 +38,6 @@ fn tear_by_one_bit(image: &Path) {
     flip(image, 1024 + 0x34, 0x10);
 }
 
-/// A file system of one group has no copy of its superblock.
 fn torn(points: &Points) {
     for (size, tear) in [
         (64 * MIB, tear as fn(&Path)),
@@ -148,6 +150,68 @@ fn one_bit(points: &Points) {
         node.holds_the_file(&volume);
         pod.unmount().success();
         assert!(is_clean(&image), "{filesystem} {at}");
+        node.delete(&volume).success();
+        points.add(1);
+    }
+}
+
+/// One group, as mke2fs makes it of so little: nothing tells damage from a tear.
+fn alone(_: &Points) {
+    let node = Node::new(Backend::Loop);
+    let volume = PersistentVolume::provision(&node.driver, "pv", "ext4", 64 * MIB);
+    node.written(&volume);
+    let image = volume.image(&node.sandbox);
+    let uuid = Command::new("blkid")
+        .args(["-o", "value", "-s", "UUID"])
+        .arg(&image)
+        .output();
+    let uuid = String::from_utf8(uuid.unwrap().stdout).unwrap();
+    let mut made = Command::new("mkfs.ext4");
+    made.args(["-q", "-F", "-b", "4096", "-U", uuid.trim()]);
+    assert!(succeeds(made.arg(&image)));
+    let (pod, content) = node.written(&volume);
+    let whole = fs::read(&image).unwrap();
+    tear(&image);
+    let torn = fs::read(&image).unwrap();
+    for _ in 0..2 {
+        let refused = pod.mount("rw");
+        assert!(refused.failure().contains("does not accept"), "{refused:?}");
+        assert!(fs::read(&image).unwrap() == torn, "changed");
+    }
+    fs::write(&image, whole).unwrap();
+    pod.mount("rw").success();
+    assert_eq!(fs::read(pod.dir().join("file")).unwrap(), content);
+    pod.unmount().success();
+    node.delete(&volume).success();
+}
+
+/// A right checksum over it would make `e2fsck` believe it, and everything else damaged.
+fn lost_sector(points: &Points) {
+    const SECOND_SECTOR: u64 = 1024 + 512;
+    for size in [64 * MIB, SIZE] {
+        let node = Node::new(Backend::Loop);
+        let volume = PersistentVolume::provision(&node.driver, "pv", "ext4", size);
+        let (pod, content) = node.written(&volume);
+        let image = volume.image(&node.sandbox);
+        let mut seed = Command::new("tune2fs");
+        assert!(succeeds(
+            seed.args(["-O", "metadata_csum_seed"]).arg(&image)
+        ));
+        let file = File::options().read(true).write(true).open(&image).unwrap();
+        let mut sector = [0; 512];
+        file.read_exact_at(&mut sector, SECOND_SECTOR).unwrap();
+        file.write_all_at(&[0; 512], SECOND_SECTOR).unwrap();
+        for _ in 0..2 {
+            let refused = pod.mount("rw");
+            assert!(refused.failure().contains("does not accept"), "{refused:?}");
+            let mut found = [1; 512];
+            file.read_exact_at(&mut found, SECOND_SECTOR).unwrap();
+            assert!(found == [0; 512], "written");
+        }
+        file.write_all_at(&sector, SECOND_SECTOR).unwrap();
+        pod.mount("rw").success();
+        assert_eq!(fs::read(pod.dir().join("file")).unwrap(), content);
+        pod.unmount().success();
         node.delete(&volume).success();
         points.add(1);
     }

@@ -13,7 +13,7 @@ use crate::{
     observed::{Asset, Content, DeviceState, Goal, Observed, Requester, TargetState},
     retention::Deletion,
 };
-use flexvol_host::{clock::Moment, superblock::SPREAD};
+use flexvol_host::{clock::Moment, fs::grow, superblock::SPREAD};
 use flexvol_sdk::{Bytes, ErrorKind, Filesystem};
 use std::{borrow::Cow, time::Duration};
 
@@ -358,6 +358,7 @@ fn grown(
     if let Some(refusal @ Next::Refuse(..)) = complete {
         return refusal;
     }
+    let to = with_least(mark, to);
     if read_only && asset.size < to {
         return refuse(
             ErrorKind::Conflict,
@@ -389,6 +390,12 @@ fn grown(
     Next::Do(Step::GrowStorage { to })
 }
 
+/// What the storage needs for its file system to grow to this size: more where the kernel resizes it to no less.
+fn with_least(mark: &Mark, to: Bytes) -> Bytes {
+    let filesystem = mark.format.map(|format| format.filesystem);
+    filesystem.map_or(to, |filesystem| to.max(grow::least(filesystem)))
+}
+
 fn storage_grown(seen: &Observed, asset: &Asset, mark: &Mark, to: Bytes) -> Next {
     if asset.size >= to {
         return match &seen.device {
@@ -396,6 +403,7 @@ fn storage_grown(seen: &Observed, asset: &Asset, mark: &Mark, to: Bytes) -> Next
             _ => Next::Reached,
         };
     }
+    let to = with_least(mark, to);
     // The file system is not looked at here, so the mark asks the next mount to do it.
     if mark.state == State::Ready && mark.growing < Some(to) {
         return Next::Do(Step::Mark(mark.with_growing(Some(to))));

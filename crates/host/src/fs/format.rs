@@ -67,7 +67,7 @@ pub fn mkfs(
     // The tool claims the device itself and refuses one that is claimed, so this claim only finds
     // out, and the volume's lock keeps it true.
     drop(device.claim()?);
-    let mut arguments = arguments(filesystem, uuid, ground);
+    let mut arguments = arguments(filesystem, uuid, size, ground);
     arguments.push(device.path().as_os_str().to_owned());
     let arguments: Vec<_> = arguments.iter().map(OsString::as_os_str).collect();
     let limits = Limits {
@@ -88,9 +88,12 @@ pub fn mkfs(
     }
 }
 
+/// A bit for each block of a group in one block of 4 KiB.
+const MOST: u64 = 8 * 4096;
+
 /// Everything but the device. What is not said here is the tool's default and so fits the kernel
 /// it came with.
-fn arguments(filesystem: Filesystem, uuid: Uuid, ground: Ground) -> Vec<OsString> {
+fn arguments(filesystem: Filesystem, uuid: Uuid, size: Bytes, ground: Ground) -> Vec<OsString> {
     let keep_allocation = ground.keep_allocation;
     let uuid = uuid.to_string();
     let words: Vec<String> = match filesystem {
@@ -118,6 +121,7 @@ fn arguments(filesystem: Filesystem, uuid: Uuid, ground: Ground) -> Vec<OsString
             .into_iter()
             .map(str::to_owned)
             .chain([extended, "-U".to_owned(), uuid])
+            .chain(["-g".to_owned(), blocks_of_a_group(size).to_string()])
             .collect()
         }
         Filesystem::Xfs => ["-q", "-f", "-b", "size=4096", "-m"]
@@ -136,6 +140,13 @@ fn arguments(filesystem: Filesystem, uuid: Uuid, ground: Ground) -> Vec<OsString
     words.into_iter().map(OsString::from).collect()
 }
 
+/// As mke2fs chooses, but two groups at least: the second one begins with a copy of the superblock, by which a torn one
+/// is told from a damaged one.
+fn blocks_of_a_group(size: Bytes) -> u64 {
+    let half = size.0 / 4096 / 2;
+    half.checked_ilog2().map_or(MOST, |log| 1 << log).min(MOST)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -148,7 +159,7 @@ mod tests {
                 keep_allocation: true,
                 proof,
             };
-            let words = arguments(Filesystem::Ext3, uuid, ground);
+            let words = arguments(Filesystem::Ext3, uuid, Bytes(1 << 30), ground);
             let ending = format!("lazy_journal_init{lazy}");
             let is_told = |word: &OsString| word.to_string_lossy().ends_with(&ending);
             assert!(words.iter().any(is_told), "{proof:?}: {words:?}");
@@ -163,11 +174,18 @@ mod tests {
                 keep_allocation: true,
                 proof: Proof::Whole,
             };
-            let words = arguments(filesystem, uuid, ground);
+            let words = arguments(filesystem, uuid, Bytes(1 << 30), ground);
             let kept = words
                 .iter()
                 .any(|word| *word == "-K" || word.to_string_lossy().starts_with("nodiscard,"));
             assert!(kept, "{filesystem}: {words:?}");
         }
+    }
+
+    #[test]
+    fn a_small_ext4_has_two_groups_too() {
+        let blocks = |mebibytes: u64| blocks_of_a_group(Bytes(mebibytes << 20));
+        assert_eq!([16, 64, 127, 128].map(blocks), [2048, 8192, 8192, 16384]);
+        assert_eq!([256, 1 << 20].map(blocks), [MOST, MOST]);
     }
 }

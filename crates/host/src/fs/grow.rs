@@ -175,16 +175,25 @@ fn grow_xfs(mount: BorrowedFd<'_>, space: Bytes) -> Result<()> {
     ioctl::xfs_grow(mount, blocks, geometry.inode_percent).map_err(failed)
 }
 
+/// The least size to which the kernel resizes such a file system, though mkfs makes smaller ones (fs/btrfs/ioctl.c,
+/// `btrfs_ioctl_resize`).
+#[must_use]
+pub fn least(filesystem: Filesystem) -> Bytes {
+    match filesystem {
+        Filesystem::Btrfs => Bytes(256 << 20),
+        _ => Bytes(0),
+    }
+}
+
 fn grow_btrfs(mount: BorrowedFd<'_>, space: Bytes) -> Result<()> {
     /// `BTRFS_ERROR_DEV_EXCL_RUN_IN_PROGRESS`.
     const RUNNING: i32 = 10;
-    /// To less the kernel resizes none (fs/btrfs/ioctl.c, `btrfs_ioctl_resize`), though mkfs makes smaller ones.
-    const LEAST: Bytes = Bytes(256 << 20);
-    if space < LEAST {
+    let least = least(Filesystem::Btrfs);
+    if space < least {
         return Err(Error::new(
             ErrorKind::Conflict,
             format!(
-                "a btrfs grows to {LEAST} at least, and the volume has {space}; ask for {LEAST} or more"
+                "a btrfs grows to {least} at least, and the volume has {space}; ask for {least} or more"
             ),
         ));
     }

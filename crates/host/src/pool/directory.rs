@@ -67,7 +67,7 @@ impl Directory {
     /// [`ErrorKind::Conflict`].
     pub fn expect_root(&self) -> Result<()> {
         match self.is_rootless {
-            true => Err(no_root()),
+            true => Err(no_root("or delete the volume")),
             false => Ok(()),
         }
     }
@@ -313,7 +313,7 @@ impl Pool {
             None if prefix == GONE || is_of_subvolume(&around)? => {
                 around.try_clone().map_err(failed)?
             }
-            None => return Err(no_root()),
+            None => return Err(no_root("or remove by hand the directory that it was in")),
         };
         Ok(Some(Directory {
             root,
@@ -330,10 +330,12 @@ fn is_of_subvolume(around: &File) -> Result<bool> {
     Ok(is_btrfs && quota::Record::of(around)?.is_some())
 }
 
-fn no_root() -> Error {
+fn no_root(or: &str) -> Error {
     Error::new(
         ErrorKind::Conflict,
-        "the volume's directory has no root in it: it was taken away, or a removal of it was cut; put it back, or delete the volume",
+        format!(
+            "the volume's directory has no root in it: it was taken away, or a removal of it was cut; put it back, {or}"
+        ),
     )
 }
 

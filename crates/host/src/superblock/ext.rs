@@ -17,6 +17,8 @@ pub(crate) struct ExtDetails {
     /// The flag is there, the kernel has counted no error (`s_error_count`), and there is no journal to replay, with
     /// which `resize2fs` begins nothing: it was `resize2fs`.
     pub resize_was_cut: bool,
+    /// The block of the first copy of the superblock: the first of the second group, if there is one.
+    pub first_copy: Option<u64>,
 }
 
 /// Looks for ext2, ext3 and ext4 in the first bytes of a device (at least 2 KiB to find any).
@@ -106,6 +108,7 @@ pub(crate) fn ext_details(head: &[u8]) -> Option<ExtDetails> {
         + 3;
     let blocks = (metadata + LEAST_DATA_BLOCKS).min(per_group);
     let has_errors = le16(sb, 0x3a)? & ERROR_FS != 0;
+    let first_copy = u64::from(le32(sb, 0x14)?) + per_group;
     let is_replayed = le32(sb, 0x60)? & RECOVER == 0;
     Some(ExtDetails {
         // Less than a block beyond is lost to rounding.
@@ -113,5 +116,6 @@ pub(crate) fn ext_details(head: &[u8]) -> Option<ExtDetails> {
         has_errors,
         most_blocks,
         resize_was_cut: has_errors && is_replayed && le32(sb, 0x194)? == 0,
+        first_copy: (first_copy * block < found.size.0).then_some(first_copy),
     })
 }

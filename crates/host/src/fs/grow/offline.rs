@@ -6,9 +6,9 @@ use crate::{
     block::device::Device,
     exec::{AtDeadline, Limits, Output, Tool},
     lock,
-    superblock::Superblock,
+    superblock::{ExtDetails, Superblock},
 };
-use flexvol_sdk::{Bytes, Error, ErrorKind, Filesystem, Result};
+use flexvol_sdk::{Error, ErrorKind, Filesystem, Result};
 use rustix::fs::MemfdFlags;
 use std::{
     ffi::OsStr,
@@ -32,15 +32,16 @@ const OPERATIONAL: i32 = 8;
 /// `PR_0_RESIZE_INODE_INVALID` in e2fsck/problem.h.
 const REBUILT_RESIZE_INODE: &str = "[problems]\n0x000030 = {\npreen_ok = true\n}\n";
 
-/// Checks and grows an ext3 or ext4 that is not mounted, by `e2fsck -f -p` and `resize2fs`: for
-/// kernels and processes that cannot grow it mounted.
+/// Checks and grows an ext3 or ext4 that is not mounted, by `e2fsck` and `resize2fs`: for kernels and processes that
+/// cannot grow it mounted. One with damage is left as it is, unless that is what a cut `resize2fs` leaves.
 ///
 /// `hold` is held by the programs too: they are never cut, not even when this process dies.
 ///
 /// # Errors
 /// - [`ErrorKind::Busy`]: the device is in use, somewhere.
-/// - [`ErrorKind::Conflict`]: the file system reaches beyond its device.
-/// - [`ErrorKind::Storage`]: `e2fsck` found damage that a person must look at.
+/// - [`ErrorKind::Conflict`]: the file system reaches beyond its device, or the kernel or `e2fsck` found damage that a
+///   person must look at.
+/// - [`ErrorKind::Storage`]: so did `e2fsck` while it completed a cut `resize2fs`.
 /// - [`ErrorKind::SizeNotReached`], [`ErrorKind::TimedOut`], [`ErrorKind::ToolMissing`].
 /// - [`ErrorKind::Invalid`]: another kind of file system.
 pub fn offline(device: &Device, filesystem: Filesystem, hold: &lock::Guard) -> Result<()> {
@@ -61,7 +62,14 @@ pub fn offline(device: &Device, filesystem: Filesystem, hold: &lock::Guard) -> R
         return Ok(());
     }
     let resize = Tool::find("resize2fs")?;
-    check(device, &found, details.resize_was_cut, hold)?;
+    mends_superblock(device, &found, details)?;
+    if !details.resize_was_cut {
+        if details.has_errors {
+            return Err(left_for_a_person("the kernel has found errors in it"));
+        }
+        expect_sound(device, hold)?;
+    }
+    check(device, &found, details, hold)?;
     // No size: resize2fs would shrink to it.
     let arguments: [&OsStr; 1] = [device.path().as_os_str()];
     let held = [hold.as_fd(), device.file().as_fd()];
@@ -96,12 +104,11 @@ pub fn mend(
     }
     drop(device.claim()?);
     let (found, details) = ext_superblock(device)?;
-    if torn::write_checksum(device, &found, first_copy(&found))? {
-        log::info!("the superblock was torn and has its checksum again");
-        return device.sync();
+    if mends_superblock(device, &found, details)? {
+        return Ok(());
     }
     if growing && details.resize_was_cut {
-        check(device, &found, true, hold)?;
+        check(device, &found, details, hold)?;
         return device.sync();
     }
     Err(Error::new(
@@ -110,13 +117,44 @@ pub fn mend(
     ))
 }
 
-/// `e2fsck -f -p`. Where the superblock does not do, it gets its checksum again if that is all that is
-/// wrong, and otherwise its first copy is used. What a cut `resize2fs` leaves of its own inode is more
-/// than `-p` corrects: only that is made anew.
+/// Whether the superblock was torn; then it has its checksum again.
+fn mends_superblock(device: &Device, found: &Superblock, details: ExtDetails) -> Result<bool> {
+    let was_torn = match details.first_copy {
+        Some(copy) => torn::write_checksum(device, found, copy)?,
+        None => false,
+    };
+    if was_torn {
+        log::info!("the superblock was torn and has its checksum again");
+        device.sync()?;
+    }
+    Ok(was_torn)
+}
+
+/// `e2fsck -f -n`, which writes nothing: `-p` would take the names of damaged files away, and say that it corrected something.
+fn expect_sound(device: &Device, hold: &lock::Guard) -> Result<()> {
+    let held = [hold.as_fd(), device.file().as_fd()];
+    let checked = run(&Tool::find("e2fsck")?, &["-f", "-n"], device, &held)?;
+    match checked.status.success() {
+        true => Ok(()),
+        false => Err(left_for_a_person("e2fsck found damage in it").because(said(&checked))),
+    }
+}
+
+fn left_for_a_person(why: &str) -> Error {
+    Error::new(
+        ErrorKind::Conflict,
+        format!(
+            "cannot grow the file system: {why}; stop its pods, copy the volume, and check it with e2fsck by hand"
+        ),
+    )
+}
+
+/// `e2fsck -f -p`. Where the superblock does not do, its first copy is used. What a cut `resize2fs` leaves of its own
+/// inode is more than `-p` corrects: only that is made anew.
 fn check(
     device: &Device,
     found: &Superblock,
-    resize_was_cut: bool,
+    details: ExtDetails,
     hold: &lock::Guard,
 ) -> Result<()> {
     let tool = Tool::find("e2fsck")?;
@@ -124,18 +162,12 @@ fn check(
     let run = |words: &[&str]| run(&tool, words, device, &held);
     let mut checked = run(&["-f", "-p"])?;
     if checked.status.code() == Some(OPERATIONAL)
-        && let Some(copy) = first_copy(found)
+        && let Some(copy) = details.first_copy
     {
-        if torn::write_checksum(device, found, Some(copy))? {
-            log::info!("the superblock was torn and has its checksum again");
-            checked = run(&["-f", "-p"])?;
-        }
-        if checked.status.code() == Some(OPERATIONAL) {
-            let [copy, size] = [copy, found.block.into()].map(|number| number.to_string());
-            checked = run(&["-f", "-p", "-b", &copy, "-B", &size])?;
-        }
+        let [copy, size] = [copy, found.block.into()].map(|number| number.to_string());
+        checked = run(&["-f", "-p", "-b", &copy, "-B", &size])?;
     }
-    if checked.status.code() == Some(UNCORRECTED) && resize_was_cut {
+    if checked.status.code() == Some(UNCORRECTED) && details.resize_was_cut {
         checked = rebuild_resize_inode(&tool, device, &held)?;
     }
     match checked.status.code() {
@@ -178,15 +210,6 @@ fn run(tool: &Tool, words: &[&str], device: &Device, held: &[BorrowedFd<'_>]) ->
     Ok(ended)
 }
 
-/// The block of the first copy of the superblock: the first of the second group, of which every
-/// one has eight blocks for each byte of a block (mke2fs).
-fn first_copy(found: &Superblock) -> Option<u64> {
-    let block = u64::from(found.block);
-    // Blocks of 1 KiB leave the first one to a boot loader.
-    let copy = 8 * block + u64::from(block == 1024);
-    (Bytes(copy * block) < found.size).then_some(copy)
-}
-
 fn limits<'a>(hold: &'a [BorrowedFd<'a>]) -> Limits<'a> {
     Limits {
         deadline: TIMEOUT,
@@ -195,8 +218,11 @@ fn limits<'a>(hold: &'a [BorrowedFd<'a>]) -> Limits<'a> {
     }
 }
 
+fn said(checked: &Output) -> String {
+    String::from_utf8_lossy(&checked.stdout).trim().to_owned()
+}
+
 fn damaged(checked: &Output) -> Error {
-    let said = String::from_utf8_lossy(&checked.stdout);
     Error::new(
         ErrorKind::Storage,
         format!(
@@ -205,26 +231,5 @@ fn damaged(checked: &Output) -> Error {
             checked.status
         ),
     )
-    .because(said.trim().to_owned())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::uuid::Uuid;
-
-    #[test]
-    fn the_first_copy_of_the_superblock_begins_the_second_group() {
-        let found = |block, size| {
-            first_copy(&Superblock {
-                filesystem: Filesystem::Ext4,
-                uuid: Uuid::from_bytes([1; 16]),
-                size: Bytes(size),
-                block,
-            })
-        };
-        assert_eq!(found(4096, 300 << 20), Some(32768));
-        assert_eq!(found(1024, 300 << 20), Some(8193));
-        assert_eq!(found(4096, 128 << 20), None);
-    }
+    .because(said(checked))
 }

@@ -4,36 +4,52 @@
 //! over both stands in the second. The copies of the superblock are older: a growth that was cut may
 //! not have told them of its groups yet, and `e2fsck` that begins with one finds them damaged. With
 //! its checksum right again the superblock is as good as if both sectors were of one write.
+//!
+//! A superblock that was damaged looks the same. So all of it that no use changes must be as it is in a copy, and the
+//! journal as it says.
 
 mod journal;
 
 use crate::{
     block::device::Device,
-    superblock::{Superblock, le32},
+    superblock::{Superblock, le16, le32},
 };
 use flexvol_sdk::{Error, Result};
 use std::{fs::File, io, ops::Range, os::unix::fs::FileExt};
 
 const SUPERBLOCK: u64 = 1024;
 
-/// What no mount, no write and no growth changes, as bytes of the superblock (`struct
-/// ext4_super_block`, fs/ext4/ext4.h): the geometry of a group, the magic number, revision and inode
-/// size, the UUID, the journal's inode, the hashes of directories with the size of descriptors,
-/// where these begin, how groups lie together, and the kind of checksums.
-const LASTING: [Range<usize>; 8] = [
-    0x14..0x2c,
-    0x38..0x3a,
-    0x48..0x5a,
-    0x68..0x78,
-    0xe0..0xe4,
-    0xec..0x100,
-    0x104..0x108,
-    0x174..0x176,
+/// What a mount, a write, an error or a growth changes, as bytes of the superblock (`struct ext4_super_block`,
+/// fs/ext4/ext4.h). Copies are written by a growth alone.
+const CHANGING: [Range<usize>; 15] = [
+    // Inodes and blocks, those that are reserved, and those that are free.
+    0x0..0x14,
+    0x150..0x15c,
+    // Times, the number of mounts, the state, and the kibibytes written.
+    0x2c..0x36,
+    0x3a..0x3c,
+    0x40..0x44,
+    0x178..0x180,
+    0x274..0x27c,
+    // The group that a copy stands in.
+    0x5a..0x5c,
+    COMPATIBLE..READ_ONLY_COMPATIBLE + 4,
+    // Where it was mounted, the first orphan, and errors.
+    0x88..0xc8,
+    0xe8..0xec,
+    0x194..0x200,
+    RESERVED..RESERVED + 2,
+    // What metadata take.
+    0x248..0x24c,
+    CHECKSUM..CHECKSUM + 4,
 ];
 
 /// `s_blocks_count_lo` and `s_blocks_count_hi`: nothing makes them less.
 const BLOCKS: usize = 0x4;
 const BLOCKS_HIGH: usize = 0x150;
+
+/// `s_reserved_gdt_blocks`: a growth takes of them.
+const RESERVED: usize = 0xce;
 
 /// The words of features, and the two flags in them that come and go with use.
 const COMPATIBLE: usize = 0x5c;
@@ -56,30 +72,24 @@ const COUNTED: [Range<usize>; 6] = [
     0x178..0x180,
 ];
 
-/// Writes the checksum again if it is all that is wrong, as far as the superblock, the copy of it in this
-/// block, if there is one, and the journal tell; false where something else is, or may be: the checksum is all that keeps the
-/// kernel from believing it.
+/// Writes the checksum again if it is all that is wrong, as far as the superblock, the copy of it in this block, and the
+/// journal tell; false where something else is, or may be: the checksum is all that keeps the kernel from believing it.
 ///
 /// # Errors
 /// [`ErrorKind::Busy`](flexvol_sdk::ErrorKind::Busy) where somebody has begun to use the device;
 /// otherwise when the superblocks cannot be read or written.
-pub(super) fn write_checksum(
-    device: &Device,
-    found: &Superblock,
-    copy: Option<u64>,
-) -> Result<bool> {
+pub(super) fn write_checksum(device: &Device, found: &Superblock, copy: u64) -> Result<bool> {
     // Against everybody who would mount it meanwhile.
     let _claim = device.claim()?;
-    let copy = copy.map(|copy| copy * u64::from(found.block));
+    let copy = copy * u64::from(found.block);
     correct(&device.writer()?, copy)
         .map_err(|error| Error::system("correct the file system's superblock", error))
 }
 
-fn correct(file: &File, copy: Option<u64>) -> io::Result<bool> {
-    let (mut superblock, mut other) = ([0; 1024], [0; 512]);
+fn correct(file: &File, copy: u64) -> io::Result<bool> {
+    let (mut superblock, mut other) = ([0; 1024], [0; 1024]);
     file.read_exact_at(&mut superblock, SUPERBLOCK)?;
-    // One group alone has none.
-    file.read_exact_at(&mut other, copy.unwrap_or(SUPERBLOCK))?;
+    file.read_exact_at(&mut other, copy)?;
     let Some(checksum) = expected(&superblock).filter(|_| is_same(&superblock, &other)) else {
         return Ok(false);
     };
@@ -136,7 +146,7 @@ fn is_by_chance(difference: u32) -> bool {
 }
 
 /// Whether what lasts is that of the copy, and no end is lost.
-fn is_same(superblock: &[u8; 1024], copy: &[u8; 512]) -> bool {
+fn is_same(superblock: &[u8; 1024], copy: &[u8; 1024]) -> bool {
     let word = |bytes: &[u8], at| le32(bytes, at).unwrap_or(0);
     let blocks =
         |bytes: &[u8]| u64::from(word(bytes, BLOCKS_HIGH)) << 32 | u64::from(word(bytes, BLOCKS));
@@ -147,11 +157,12 @@ fn is_same(superblock: &[u8; 1024], copy: &[u8; 512]) -> bool {
             word(bytes, READ_ONLY_COMPATIBLE) & !ORPHAN_PRESENT,
         ]
     };
-    LASTING
-        .into_iter()
-        .all(|range| superblock[range.clone()] == copy[range])
+    (0..1024)
+        .filter(|at| !CHANGING.iter().any(|range| range.contains(at)))
+        .all(|at| superblock[at] == copy[at])
         && features(superblock) == features(copy)
         && blocks(superblock) >= blocks(copy)
+        && le16(superblock, RESERVED) <= le16(copy, RESERVED)
 }
 
 #[cfg(test)]
@@ -161,13 +172,15 @@ mod tests {
     #[test]
     fn only_what_lasts_is_compared() {
         let mut superblock = [0; 1024];
-        let copy = [0; 512];
-        // The number of blocks, free blocks, mounts, and the group that a copy stands in.
-        for changes in [0x4, 0xc, 0x34, 0x5a] {
+        let copy = [0; 1024];
+        // The number of blocks, free blocks, mounts, the group that a copy stands in, and errors.
+        for changes in [0x4, 0xc, 0x34, 0x5a, 0x194] {
             superblock[changes] = 1;
         }
         assert!(is_same(&superblock, &copy));
-        for lasts in [0x18, 0x39, 0x58, 0x70, 0xe0, 0xfe] {
+        for lasts in [
+            0x18, 0x39, 0x58, 0x70, 0xce, 0xe0, 0xfe, 0x160, 0x270, 0x280, 0x3fb,
+        ] {
             let mut other = superblock;
             other[lasts] = 1;
             assert!(!is_same(&other, &copy), "{lasts:#x}");
@@ -192,7 +205,7 @@ mod tests {
         file.write_all_at(&superblock, COPY).unwrap();
         change(&mut superblock);
         file.write_all_at(&superblock, SUPERBLOCK).unwrap();
-        let written = correct(&file, Some(COPY)).unwrap();
+        let written = correct(&file, COPY).unwrap();
         let mut now = [0; 1024];
         file.read_exact_at(&mut now, SUPERBLOCK).unwrap();
         assert_eq!(now[..CHECKSUM], superblock[..CHECKSUM]);
@@ -208,7 +221,12 @@ mod tests {
             corrected(|superblock| superblock[0x2c..0x36].fill(1)),
             (true, true)
         );
+        // A byte that lasts, and a sector that reads as zeros.
         assert_eq!(corrected(|superblock| superblock[0x70] = 1), (false, false));
+        assert_eq!(
+            corrected(|superblock| superblock[0x200..].fill(0)),
+            (false, false)
+        );
         // One bit of what every use changes.
         for at in [0xc, 0x2c, 0x34, 0x35, 0x3a, 0x43, 0x178] {
             assert_eq!(corrected(|superblock| superblock[at] ^= 0x20), (true, true));

@@ -135,8 +135,9 @@ impl<B: BlockBackend> BlockWorld<'_, B> {
             return Err(refused.advise("it grows when expandfs is called and no pod uses it"));
         }
         match grow::offline(device, filesystem, self.lock) {
-            Err(busy) if busy.kind() == ErrorKind::Busy => Err(refused
-                .advise("delete the pods that use the volume; it grows when it is mounted next")),
+            Err(busy) if busy.kind() == ErrorKind::Busy => Err(refused.advise(
+                "delete the pods that use the volume; it grows when it is mounted next, if it has no damage",
+            )),
             outcome => outcome,
         }
     }
