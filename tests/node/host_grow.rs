@@ -37,6 +37,7 @@ tests! {
     "what is too little for an allocation group is slack", &[Need::Root, XFS, E2FS] => slack;
     "ext3 and ext4 grow mounted, or the missing capability is named and they grow offline", &[Need::Root, E2FS]
         => ext;
+    "ext3 and ext4 grow offline as far as resize2fs moves nothing", &[Need::Root, E2FS] => far;
     "a file system whose device was cut is left alone", &[Need::Root, E2FS] => cut;
     "mkfs makes what was asked for and keeps what was allocated", &[Need::Root, E2FS, XFS, BTRFS]
         => formats;
@@ -199,6 +200,40 @@ fn ext(points: &Points) {
         assert!(unmount(&directory));
         run("e2fsck", ["-f".as_ref(), "-n".as_ref()], device.path());
         points.add(2);
+    }
+}
+
+/// 1,024 times as large, for which mke2fs leaves room. Beyond, `resize2fs` gives up half-way with what it moves.
+fn far(points: &Points) {
+    const GIB: u64 = 1 << 30;
+    let bench = Bench::new();
+    for filesystem in [Filesystem::Ext3, Filesystem::Ext4] {
+        let image = bench.image(16);
+        let device = attach(&image);
+        make(&device, filesystem, false);
+        let directory = bench.directory(&format!("far-{filesystem}"));
+        mount(&device, filesystem, &directory, false);
+        let text = fill(&directory);
+        assert!(unmount(&directory));
+        for too_far in [17 * GIB, 20 * GIB, 1024 * GIB] {
+            resize(&device, &image, too_far);
+            let error = grow::offline(&device, filesystem, &guard()).unwrap_err();
+            assert_eq!(
+                error.kind(),
+                ErrorKind::SizeNotReached,
+                "{}",
+                error.report()
+            );
+            run("e2fsck", ["-f".as_ref(), "-n".as_ref()], device.path());
+            points.add(1);
+        }
+        resize(&device, &image, 16 * GIB);
+        patiently(|| grow::offline(&device, filesystem, &guard()));
+        run("e2fsck", ["-f".as_ref(), "-n".as_ref()], device.path());
+        mount(&device, filesystem, &directory, true);
+        assert_eq!(fs::read(directory.join("file")).unwrap(), text);
+        assert!(unmount(&directory));
+        points.add(1);
     }
 }
 

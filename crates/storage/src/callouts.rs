@@ -1,6 +1,7 @@
 //! Every callout, for volumes that live on this node.
 
 use crate::{
+    decide::with_least,
     identify::{Found, Occupant, VolumeOptions, not_here},
     kind::{CallContext, LOCK_DEADLINE},
     observed::{Goal, Requester},
@@ -120,17 +121,26 @@ impl VolumeDriver {
     }
 }
 
-/// Checks a requested size against the pool's `largest`. A volume that already has that size passes, even if
-/// the limit was lowered since.
+/// Checks a requested size, and what the storage grows to for it, against the pool's `largest`. A volume that already has
+/// that size passes, even if the limit was lowered since.
 fn admit_growth(found: &Found, asked: Bytes) -> Result<Bytes> {
     let size = settings::in_mebibytes(asked)?;
-    match found.policy.expect_allowed(size) {
-        Ok(()) => Ok(size),
-        Err(refused) => match found.backend().find(&found.id)? {
-            Some(asset) if asset.size >= size => Ok(size),
-            _ => Err(refused),
-        },
+    if found.policy.largest.is_none() {
+        return Ok(size);
     }
+    let asset = found.backend().find(&found.id)?;
+    if asset.as_ref().is_some_and(|asset| asset.size >= size) {
+        return Ok(size);
+    }
+    found.policy.expect_allowed(size)?;
+    let mark = asset.as_ref().and_then(|asset| asset.mark.as_ref());
+    if let (Some(asset), Some(mark)) = (&asset, mark) {
+        let least = with_least(asset, mark, size);
+        found.policy.expect_allowed(least).map_err(|refused| {
+            refused.context(format_args!("its file system grows to {least} at least"))
+        })?;
+    }
+    Ok(size)
 }
 
 impl Driver for VolumeDriver {

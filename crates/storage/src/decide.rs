@@ -358,7 +358,7 @@ fn grown(
     if let Some(refusal @ Next::Refuse(..)) = complete {
         return refusal;
     }
-    let to = with_least(mark, to);
+    let to = with_least(asset, mark, to);
     if read_only && asset.size < to {
         return refuse(
             ErrorKind::Conflict,
@@ -390,10 +390,12 @@ fn grown(
     Next::Do(Step::GrowStorage { to })
 }
 
-/// What the storage needs for its file system to grow to this size: more where the kernel resizes it to no less.
-fn with_least(mark: &Mark, to: Bytes) -> Bytes {
-    let filesystem = mark.format.map(|format| format.filesystem);
-    filesystem.map_or(to, |filesystem| to.max(grow::least(filesystem)))
+/// What storage that is to grow to this size grows to: more where the kernel resizes its file system to no less.
+pub(crate) fn with_least(asset: &Asset, mark: &Mark, to: Bytes) -> Bytes {
+    match mark.format {
+        Some(format) if asset.size < to => to.max(grow::least(format.filesystem)),
+        _ => to,
+    }
 }
 
 fn storage_grown(seen: &Observed, asset: &Asset, mark: &Mark, to: Bytes) -> Next {
@@ -403,7 +405,7 @@ fn storage_grown(seen: &Observed, asset: &Asset, mark: &Mark, to: Bytes) -> Next
             _ => Next::Reached,
         };
     }
-    let to = with_least(mark, to);
+    let to = with_least(asset, mark, to);
     // The file system is not looked at here, so the mark asks the next mount to do it.
     if mark.state == State::Ready && mark.growing < Some(to) {
         return Next::Do(Step::Mark(mark.with_growing(Some(to))));

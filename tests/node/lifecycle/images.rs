@@ -43,7 +43,7 @@ fn small_btrfs(points: &Points) {
     // As an image of such a size that was taken over.
     let volume = of_volume("odd");
     let (pod, content) = node.written(&volume);
-    let grow = || node.driver.call(&pod.expand_arguments(little, first));
+    let grow = |to| node.driver.call(&pod.expand_arguments(to, first));
     let image = File::options()
         .write(true)
         .open(volume.image(&node.sandbox));
@@ -51,7 +51,17 @@ fn small_btrfs(points: &Points) {
     pod.mount("rw").success();
     assert_eq!(size_of_filesystem(pod.dir()), shown);
     assert_eq!(fs::read(pod.dir().join("file")).unwrap(), content);
-    expected(grow());
+    let refused = grow(little);
+    let message = refused.failure();
+    assert!(message.contains("ask for 256Mi or more"), "{message}");
+    points.add(1);
+
+    let limited = node.install("largest = \"220Mi\"");
+    let refused = limited.call(&pod.expand_arguments(little + MIB, first));
+    let message = refused.failure();
+    assert!(message.contains("grows to 256Mi at least"), "{message}");
+    node.install("");
+    expected(grow(little + MIB));
     assert!(size_of_filesystem(pod.dir()) > shown);
     pod.unmount().success();
     node.delete(&volume).success();

@@ -17,6 +17,9 @@ pub(crate) struct ExtDetails {
     /// The flag is there, the kernel has counted no error (`s_error_count`), and there is no journal to replay, with
     /// which `resize2fs` begins nothing: it was `resize2fs`.
     pub resize_was_cut: bool,
+    /// More blocks than this it has only after `resize2fs` has moved what is in it, because their groups' descriptors go
+    /// where no room was left for them.
+    pub most_in_place: u64,
     /// The block of the first copy of the superblock: the first of the second group, if there is one.
     pub first_copy: Option<u64>,
 }
@@ -84,6 +87,8 @@ pub(crate) fn ext_details(head: &[u8]) -> Option<ExtDetails> {
     const ERROR_FS: u16 = 0x2;
     /// `EXT4_FEATURE_INCOMPAT_RECOVER`.
     const RECOVER: u32 = 0x4;
+    /// `EXT4_FEATURE_INCOMPAT_META_BG`.
+    const META_BG: u32 = 0x10;
     /// `resize2fs` drops a last group that would have fewer blocks for data; so does `mke2fs`.
     const LEAST_DATA_BLOCKS: u64 = 50;
     let Found::Whole(found) = ext(head) else {
@@ -107,6 +112,15 @@ pub(crate) fn ext_details(head: &[u8]) -> Option<ExtDetails> {
         + u64::from(le16(sb, 0xce)?)
         + 3;
     let blocks = (metadata + LEAST_DATA_BLOCKS).min(per_group);
+    // `meta_bg` has the descriptors of later groups in these.
+    let most_in_place = match le32(sb, 0x60)? & META_BG {
+        0 => {
+            let in_a_block = (block / descriptor).max(1);
+            let described = groups.div_ceil(in_a_block) + u64::from(le16(sb, 0xce)?);
+            described.saturating_mul(in_a_block * per_group)
+        }
+        _ => u64::MAX,
+    };
     let has_errors = le16(sb, 0x3a)? & ERROR_FS != 0;
     let first_copy = u64::from(le32(sb, 0x14)?) + per_group;
     let is_replayed = le32(sb, 0x60)? & RECOVER == 0;
@@ -116,6 +130,7 @@ pub(crate) fn ext_details(head: &[u8]) -> Option<ExtDetails> {
         has_errors,
         most_blocks,
         resize_was_cut: has_errors && is_replayed && le32(sb, 0x194)? == 0,
+        most_in_place,
         first_copy: (first_copy * block < found.size.0).then_some(first_copy),
     })
 }

@@ -8,7 +8,7 @@ use crate::{
     lock,
     superblock::{ExtDetails, Superblock},
 };
-use flexvol_sdk::{Error, ErrorKind, Filesystem, Result};
+use flexvol_sdk::{Bytes, Error, ErrorKind, Filesystem, Result};
 use rustix::fs::MemfdFlags;
 use std::{
     ffi::OsStr,
@@ -42,7 +42,8 @@ const REBUILT_RESIZE_INODE: &str = "[problems]\n0x000030 = {\npreen_ok = true\n}
 /// - [`ErrorKind::Conflict`]: the file system reaches beyond its device, or the kernel or `e2fsck` found damage that a
 ///   person must look at.
 /// - [`ErrorKind::Storage`]: so did `e2fsck` while it completed a cut `resize2fs`.
-/// - [`ErrorKind::SizeNotReached`], [`ErrorKind::TimedOut`], [`ErrorKind::ToolMissing`].
+/// - [`ErrorKind::SizeNotReached`], also where it was made to grow in place to less.
+/// - [`ErrorKind::TimedOut`], [`ErrorKind::ToolMissing`].
 /// - [`ErrorKind::Invalid`]: another kind of file system.
 pub fn offline(device: &Device, filesystem: Filesystem, hold: &lock::Guard) -> Result<()> {
     if !matches!(filesystem, Filesystem::Ext3 | Filesystem::Ext4) {
@@ -70,6 +71,7 @@ pub fn offline(device: &Device, filesystem: Filesystem, hold: &lock::Guard) -> R
         expect_sound(device, hold)?;
     }
     check(device, &found, details, hold)?;
+    refuse_moving(space, &found, details)?;
     // No size: resize2fs would shrink to it.
     let arguments: [&OsStr; 1] = [device.path().as_os_str()];
     let held = [hold.as_fd(), device.file().as_fd()];
@@ -79,6 +81,21 @@ pub fn offline(device: &Device, filesystem: Filesystem, hold: &lock::Guard) -> R
     device.sync()?;
     let (found, details) = ext_superblock(device)?;
     refuse_less(ext_geometry(&found, details), space)
+}
+
+/// What `resize2fs` has moved in part, when storage fails or an extent of what it moves is not to its liking, nothing mends.
+fn refuse_moving(space: Bytes, found: &Superblock, details: ExtDetails) -> Result<()> {
+    let block = u64::from(found.block);
+    if space.0 / block <= details.most_in_place {
+        return Ok(());
+    }
+    let most = Bytes(details.most_in_place.saturating_mul(block));
+    Err(Error::new(
+        ErrorKind::SizeNotReached,
+        format!(
+            "cannot grow the file system to {space} without the kernel: resize2fs would have to move what is in it beyond {most}; call the driver with CAP_SYS_RESOURCE, or copy the data to a new volume"
+        ),
+    ))
 }
 
 /// Makes an ext3 or ext4 mountable that the kernel refuses, by one of two steps: where a power cut wrote one
