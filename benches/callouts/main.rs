@@ -13,7 +13,8 @@ use programs::{Programs, folder, line, median_of};
 use std::{
     fs,
     path::{Path, PathBuf},
-    process::{Command, Stdio},
+    process::{Command, ExitCode, Stdio},
+    sync::atomic::{AtomicU32, Ordering},
 };
 
 const COPIES: usize = 6;
@@ -21,7 +22,10 @@ const PAIRS: u32 = 150;
 const MEBI: u64 = 1 << 20;
 const UID: &str = "0b1e55ed-0000-4000-8000-000000000001";
 
-fn main() {
+/// Budgets that were missed.
+static MISSED: AtomicU32 = AtomicU32::new(0);
+
+fn main() -> ExitCode {
     flexvol_testing::isolate().expect("a mount namespace of its own");
     let executable = PathBuf::from(env!("CARGO_BIN_EXE_flexvol"));
     let sandbox = Sandbox::new(&executable);
@@ -51,6 +55,13 @@ fn main() {
         3072.0,
         Some(1.0),
     );
+    match MISSED.load(Ordering::Relaxed) {
+        0 => ExitCode::SUCCESS,
+        missed => {
+            println!("{missed} budgets are missed");
+            ExitCode::FAILURE
+        }
+    }
 }
 
 struct Bench {
@@ -66,7 +77,10 @@ fn row(what: &str, driver: f64, other: f64, budget: Option<f64>) {
 
 fn row_with_ratio(what: &str, driver: f64, other: f64, ratio: f64, budget: Option<f64>) {
     let budget = match budget {
-        Some(budget) if ratio > budget => format!("<= {budget}, missed"),
+        Some(budget) if ratio > budget => {
+            MISSED.fetch_add(1, Ordering::Relaxed);
+            format!("<= {budget}, missed")
+        }
         Some(budget) => format!("<= {budget}"),
         None => String::new(),
     };

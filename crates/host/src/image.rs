@@ -11,7 +11,7 @@ use rustix::{
 };
 use std::{
     fmt::Display,
-    fs::File,
+    fs::{File, Metadata},
     io,
     os::{
         fd::{AsFd, AsRawFd, BorrowedFd},
@@ -39,11 +39,14 @@ pub struct Inode {
 
 impl Inode {
     pub(crate) fn of(file: &File) -> io::Result<Self> {
-        let metadata = file.metadata()?;
-        Ok(Inode {
+        file.metadata().map(|metadata| Inode::told(&metadata))
+    }
+
+    fn told(metadata: &Metadata) -> Self {
+        Inode {
             device: metadata.dev(),
             number: metadata.ino(),
-        })
+        }
     }
 }
 
@@ -88,7 +91,8 @@ impl Image {
                 metadata.mode() & 0o7777
             )));
         }
-        Image::of(file).map(Some)
+        let inode = Inode::told(&metadata);
+        Ok(Some(Image { file, inode }))
     }
 
     pub(crate) fn of(file: File) -> Result<Self> {

@@ -185,7 +185,14 @@ impl Target {
     /// # Errors
     /// When the kernel cannot be asked.
     pub fn mounted(&self) -> Result<Option<Mounted>> {
-        let devices = self.devices()?;
+        self.mounted_from(self.devices()?)
+    }
+
+    /// What is mounted on the directory from these devices, which [`Target::devices`] told; `None` when nothing is.
+    ///
+    /// # Errors
+    /// When the kernel cannot be asked.
+    pub fn mounted_from(&self, devices: Vec<DeviceNumber>) -> Result<Option<Mounted>> {
         if devices.is_empty() {
             return Ok(None);
         }

@@ -104,9 +104,10 @@ impl<'a, B: BlockBackend> BlockWorld<'a, B> {
             return Ok(TargetState::Absent);
         };
         let mut ours = None;
-        for device in target.devices()? {
-            if self.is_ours(device)? {
-                ours = Some(device);
+        let devices = target.devices()?;
+        for device in &devices {
+            if self.is_ours(*device)? {
+                ours = Some(*device);
                 break;
             }
         }
@@ -114,10 +115,12 @@ impl<'a, B: BlockBackend> BlockWorld<'a, B> {
         if let Some(device) = ours {
             B::resume(device)?;
         }
-        Ok(match target.mounted()? {
-            None if target.is_empty()? && self.is_duplicate(dir)? => TargetState::Duplicate,
-            None if target.is_empty()? => TargetState::Free,
-            None => TargetState::NotEmpty,
+        Ok(match target.mounted_from(devices)? {
+            None => match target.is_empty()? {
+                true if self.is_duplicate(dir)? => TargetState::Duplicate,
+                true => TargetState::Free,
+                false => TargetState::NotEmpty,
+            },
             Some(mounted) if ours.is_some_and(|ours| mounted.devices.contains(&ours)) => {
                 self.mounted = ours;
                 TargetState::Ours {
@@ -198,11 +201,16 @@ impl<'a, B: BlockBackend> BlockWorld<'a, B> {
     }
 
     fn map(&mut self) -> Result<()> {
-        self.forget();
+        let before = self.device.as_ref().map(Device::number);
+        self.content = None;
         let device = self
             .stored
             .backend()?
             .map(&self.stored.volume, self.lock.hint())?;
+        // A mount of the same device shows what became of it.
+        if before != Some(device.number()) {
+            self.detached = None;
+        }
         self.lock.set_hint(device.number().minor);
         self.device = Some(device);
         self.fits = true;

@@ -16,7 +16,7 @@ const LARGEST_WHILE_MOUNTING: Bytes = Bytes(64 << 30);
 
 impl<B: BlockBackend> BlockWorld<'_, B> {
     pub(super) fn grow_storage(&mut self, to: Bytes) -> Result<()> {
-        self.forget();
+        self.content = None;
         let had_device = self.device.is_some();
         let grown = self.grow_whole_storage(to);
         let is_slow = |error: &Error| error.kind() == ErrorKind::TimedOut;
@@ -93,20 +93,23 @@ impl<B: BlockBackend> BlockWorld<'_, B> {
         })?;
         let before = self.content.take();
         let device = self.device()?;
-        let grown = grow::online(detached.file(), device, filesystem);
-        drop(detached);
-        if let Err(refused) = grown {
-            self.grow_offline(filesystem, refused).map_err(|error| {
-                match (before, device.size()) {
-                    (Some(Content::Ours { size: had, .. }), Ok(size)) => error.context(
-                        format_args!("the volume has {size} and its file system only {had}"),
-                    ),
-                    _ => error,
-                }
-            })?;
-            // A tool that succeeded may have left what the kernel does not accept.
-            self.detached = Some(Detached::new(self.device()?, filesystem)?);
-        }
+        let detached = match grow::online(detached.file(), device, filesystem) {
+            Ok(_) => detached,
+            Err(refused) => {
+                drop(detached);
+                self.grow_offline(filesystem, refused).map_err(|error| {
+                    match (before, device.size()) {
+                        (Some(Content::Ours { size: had, .. }), Ok(size)) => error.context(
+                            format_args!("the volume has {size} and its file system only {had}"),
+                        ),
+                        _ => error,
+                    }
+                })?;
+                // A tool that succeeded may have left what the kernel does not accept.
+                Detached::new(device, filesystem)?
+            }
+        };
+        self.detached = Some(detached);
         if self.stored.mark()?.growing.is_some() {
             self.stored.set_mark(&mark.with_growing(None))?;
         }
