@@ -211,7 +211,7 @@ fn far(points: &Points) {
         let image = bench.image(16);
         let device = attach(&image);
         make(&device, filesystem, false);
-        let directory = bench.directory(&format!("far-{filesystem}"));
+        let directory = bench.directory(format!("far-{filesystem}"));
         mount(&device, filesystem, &directory, false);
         let text = fill(&directory);
         assert!(unmount(&directory));
