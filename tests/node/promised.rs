@@ -12,7 +12,7 @@ use flexvol_testing::{
 use nix::fcntl::{FallocateFlags, fallocate};
 use std::{
     fs::{self, File},
-    os::unix::fs::MetadataExt,
+    os::unix::fs::{FileExt, MetadataExt},
     path::Path,
     process::Command,
     thread,
@@ -23,6 +23,7 @@ tests! {
     "a volume that is not thin keeps its blocks when a pod or a timer discards them", LOOP => kept;
     "what a volume has lost is counted, is nobody else's, and is there at the next mount", LOOP
         => given_back;
+    "a pool keeps room for the maps of its images, into however many pieces pods cut these", LOOP => in_pieces;
     "a device that somebody attached before gives no more blocks back", &[Need::Root, Need::Tool("losetup", "mount")]
         => attached_before;
     "a thin volume gives its blocks back, whoever had its device before", &[Need::Root, Need::Tool("mkfs.xfs", "xfsprogs")]
@@ -171,6 +172,45 @@ fn given_back(points: &Points) {
         assert_eq!(capacity(&driver).1, 0, "{kind}");
         assert!(!doctor(&sandbox, &driver).contains("lack some"));
         pod.unmount().success();
+        points.add(1);
+    }
+}
+
+/// Each 4 KiB that are written alone, between blocks that are not, make two extents of one.
+fn in_pieces(points: &Points) {
+    const BLOCK: u64 = 4 << 10;
+    for (kind, percent) in [("xfs", 1), ("ext4", 1), ("btrfs", 8)] {
+        let sandbox = sandbox_with(PoolFilesystem {
+            kind,
+            mebibytes: 400,
+            quotas: false,
+        });
+        let driver = install(&sandbox, "");
+        let (room, _) = capacity(&driver);
+        let all = room - room % MIB;
+        let volume = PersistentVolume::provision(&driver, "a", "ext4", all);
+        let mut image = File::options();
+        let image = image.write(true).open(volume.image(&sandbox)).unwrap();
+        let space = || {
+            nix::unistd::syncfs(&image).unwrap();
+            let found = nix::sys::statvfs::statvfs(&sandbox.disk()).unwrap();
+            [found.blocks(), found.blocks_available()]
+        };
+        let [blocks, free] = space();
+        assert!(free >= blocks / 100 * percent, "{kind}: {free} of {blocks}");
+        for at in (0..all).step_by(2 * BLOCK as usize) {
+            image.write_all_at(&[1; BLOCK as usize], at).unwrap();
+        }
+        // None of it came from what the file system keeps for itself.
+        let [_, left] = space();
+        assert!(left > 0, "{kind}: the maps took {free} blocks");
+        assert_eq!(capacity(&driver), (0, 0), "{kind}");
+        let warns = || doctor(&sandbox, &driver).contains("writing to volumes may fail");
+        assert!(!warns(), "{kind}");
+        let filler = sandbox.fill_disk(MIB / 4);
+        let [_, left] = space();
+        assert!(warns(), "{kind}: {left} blocks are free");
+        fs::remove_file(filler).unwrap();
         points.add(1);
     }
 }

@@ -138,7 +138,7 @@ impl Pool {
         };
         let others = self.look(allocation)?;
         let lock = self.lock()?;
-        self.expect_room(wanted, reserve, others.owed(self, None, &lock)?)?;
+        self.expect_room(wanted, allocation, reserve, others.owed(self, None, &lock)?)?;
         let file = Image::nameless(&self.volumes, size, mark, allocation)?;
         let linked = link(&file, &self.volumes, &volume.to_string())?;
         // Also where it was there: of a process, perhaps, that was killed before it could.

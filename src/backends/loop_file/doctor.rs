@@ -16,10 +16,31 @@ pub fn of_pools(pools: &Pools) -> Vec<Check> {
         opened(name.to_owned(), &images.path, |about, pool| {
             let available = pool.available(images.reserve, images.allocation());
             let check = check(about, &images.path, pool, images.reserve, available);
-            whole(check, pool, images)
+            whole(room_for_maps(check, pool, images), pool, images)
         })
     });
     checks.collect()
+}
+
+/// Where others took what images need besides their blocks. What the maps have by now is not told apart from that,
+/// and they leave a tenth at least.
+fn room_for_maps(check: Check, pool: &pool::Pool, images: &LoopKeys) -> Check {
+    // Why the pool cannot be read is told above.
+    let Ok(space) = pool.space() else {
+        return check;
+    };
+    let is_enough = space.free.0 >= space.for_maps.0 / 10;
+    if images.allocation() == Allocation::Thin || is_enough {
+        return check;
+    }
+    Check::warn(
+        check.about,
+        check.found,
+        format!(
+            "the disk is so full that writing to volumes may fail, because the file system needs room to note where they were written: free {}",
+            size(space.for_maps.saturating_sub(space.free))
+        ),
+    )
 }
 
 /// Volumes that have less than they were promised, by a discard on an older driver's device, by a copy that

@@ -1,7 +1,7 @@
 //! Volumes that are directories with a limit of their own.
 
 use super::{
-    Directory, FIRST_BLOCKS, Pool, Reserve,
+    Allocation, Directory, FIRST_BLOCKS, Pool, Reserve,
     directory::{self, GONE, NEW},
     list, sync,
 };
@@ -261,9 +261,12 @@ impl Limited<'_> {
     fn expect_room(&self, wanted: Bytes, promised: &Promised) -> Result<()> {
         self.limiter.expect_counted()?;
         if self.rules.overcommit {
-            return self
-                .pool
-                .expect_room(FIRST_BLOCKS, self.rules.reserve, Bytes(0));
+            return self.pool.expect_room(
+                FIRST_BLOCKS,
+                Allocation::Thin,
+                self.rules.reserve,
+                Bytes(0),
+            );
         }
         let left = self.left(promised)?;
         if wanted <= left {

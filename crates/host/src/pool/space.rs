@@ -4,7 +4,7 @@ use super::{Allocation, Pool, id::ID_FILE};
 use crate::{
     DeviceNumber,
     deadline::Deadline,
-    fs::{confine, takes_no_writes},
+    fs::{confine, subvolume::BTRFS, takes_no_writes},
     lock::{self, PoolGuard},
     mount,
 };
@@ -20,6 +20,13 @@ const LARGEST_THIN: u64 = 16;
 
 /// What a thin volume must find free: a pool that has nothing to give promises nothing either.
 pub(crate) const FIRST_BLOCKS: Bytes = Bytes::MIB;
+
+/// So much of a file system the maps of its images may take. What is allocated is one extent, and each 4 KiB that
+/// are written alone make two more: of 16 bytes on xfs and 12 on ext4, in nodes of a tree that are half full at least.
+const MAPS: Reserve = Reserve::Percent(1);
+
+/// On Btrfs an extent takes 78 bytes, in metadata that are there twice.
+const MAPS_ON_BTRFS: Reserve = Reserve::Percent(8);
 
 /// What volumes must leave free for everybody else on the file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +55,9 @@ pub struct Space {
     pub size: Bytes,
     /// What processes without privileges may still take.
     pub free: Bytes,
+    /// What it may need to note where its images were written. Where that is not free, writing to an image fails
+    /// although all of its blocks are allocated.
+    pub for_maps: Bytes,
 }
 
 impl Pool {
@@ -56,11 +66,18 @@ impl Pool {
     /// # Errors
     /// What the system call says.
     pub fn space(&self) -> Result<Space> {
-        let stat = rustix::fs::fstatvfs(&self.volumes)
+        let stat = rustix::fs::fstatfs(&self.volumes)
             .map_err(|error| Error::system("ask the pool for its space", error))?;
+        let in_bytes = |blocks: u64| Bytes(blocks.saturating_mul(stat.f_frsize.unsigned_abs()));
+        let size = in_bytes(stat.f_blocks);
+        let maps = match stat.f_type {
+            BTRFS => MAPS_ON_BTRFS,
+            _ => MAPS,
+        };
         Ok(Space {
-            size: Bytes(stat.f_blocks.saturating_mul(stat.f_frsize)),
-            free: Bytes(stat.f_bavail.saturating_mul(stat.f_frsize)),
+            size,
+            free: in_bytes(stat.f_bavail),
+            for_maps: maps.of(size),
         })
     }
 
@@ -106,7 +123,7 @@ impl Pool {
         self.expect_not_read_only()?;
         // Before what is free is: an image that gets meanwhile what it lacks is counted twice, not never.
         let owed = self.look(allocation)?.missing().at_most();
-        self.left(reserve, owed)
+        self.left(allocation, reserve, owed)
     }
 
     /// Refuses a file system that became read-only, by what is known without waiting for one that is frozen.
@@ -118,10 +135,14 @@ impl Pool {
         Ok(())
     }
 
-    fn left(&self, reserve: Reserve, owed: Bytes) -> Result<Bytes> {
+    fn left(&self, allocation: Allocation, reserve: Reserve, owed: Bytes) -> Result<Bytes> {
         let space = self.space()?;
-        let kept = reserve.of(space.size).0.saturating_add(owed.0);
-        Ok(space.free.saturating_sub(Bytes(kept)))
+        let reserve = reserve.of(space.size);
+        let reserve = match allocation {
+            Allocation::Full => reserve.max(space.for_maps),
+            Allocation::Thin => reserve,
+        };
+        Ok(space.free.saturating_sub(reserve).saturating_sub(owed))
     }
 
     /// Checks that a volume that takes its blocks when they are written is not larger than a few pools: by its
@@ -150,8 +171,14 @@ impl Pool {
 
     /// Checks before anything is taken: a file system that runs full while it allocates has taken
     /// its last block from everybody. `owed` is what volumes were promised and do not have.
-    pub(crate) fn expect_room(&self, wanted: Bytes, reserve: Reserve, owed: Bytes) -> Result<()> {
-        let available = self.left(reserve, owed)?;
+    pub(crate) fn expect_room(
+        &self,
+        wanted: Bytes,
+        allocation: Allocation,
+        reserve: Reserve,
+        owed: Bytes,
+    ) -> Result<()> {
+        let available = self.left(allocation, reserve, owed)?;
         if wanted <= available {
             return Ok(());
         }

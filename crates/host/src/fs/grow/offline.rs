@@ -68,6 +68,8 @@ pub fn offline(device: &Device, filesystem: Filesystem, hold: &lock::Guard) -> R
         if details.has_errors {
             return Err(left_for_a_person("the kernel has found errors in it"));
         }
+        // Before the check, which reads all inodes and which each mount would repeat.
+        refuse_moving(space, &found, details)?;
         expect_sound(device, hold)?;
     }
     check(device, &found, details, hold)?;
