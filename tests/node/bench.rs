@@ -5,7 +5,10 @@ use crate::host_lock::any_volume;
 use flexvol_host::{
     VolumeId,
     block::{device::Device, probe::Proof},
-    fs::format::{self, Ground},
+    fs::{
+        format::{self, Ground},
+        grow::Resizing,
+    },
     lock, loop_device,
     mount::{self, Detached, Target},
     pool::{Allocation, Pool},
@@ -123,6 +126,19 @@ pub fn make(device: &Device, filesystem: Filesystem, keep_allocation: bool) -> U
 /// The lock of a volume that nobody else has.
 pub fn guard() -> lock::Guard {
     lock::volume(&any_volume(), Duration::from_secs(1)).unwrap()
+}
+
+/// A caller who remembers that `resize2fs` was started.
+pub struct Begun;
+
+impl Resizing for Begun {
+    fn was_begun(&self) -> bool {
+        true
+    }
+
+    fn begin(&self) -> Result<()> {
+        Ok(())
+    }
 }
 
 /// Repeats what must succeed while it is busy, for two seconds. A program that another test

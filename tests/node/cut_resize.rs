@@ -1,6 +1,6 @@
 //! An ext4 whose `resize2fs` was cut, and one that has other damage.
 
-use crate::bench::{Bench, attach, guard, make, mount, patiently, resize, run, unmount};
+use crate::bench::{Begun, Bench, attach, guard, make, mount, patiently, resize, run, unmount};
 use crate::node::MIB;
 use flexvol_host::{block::device::Device, fs::grow};
 use flexvol_sdk::{ErrorKind, Filesystem};
@@ -99,7 +99,7 @@ fn killed(points: &Points) {
             "resize2fs writes less than {nth} times now"
         );
         half_written += u64::from(lacks_resize_inode(&device));
-        patiently(|| grow::offline(&device, Filesystem::Ext4, &guard()));
+        patiently(|| grow::offline(&device, Filesystem::Ext4, &Begun, &guard()));
         run("e2fsck", ["-f".as_ref(), "-n".as_ref()], device.path());
         expect_content(&bench, &device, &content, &format!("killed-{nth}"));
         points.add(1);
@@ -118,7 +118,7 @@ fn damaged(points: &Points) {
     );
     let before = fs::read(device.path()).unwrap();
     for _ in 0..3 {
-        let error = grow::offline(&device, Filesystem::Ext4, &guard()).unwrap_err();
+        let error = grow::offline(&device, Filesystem::Ext4, &Begun, &guard()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Conflict, "{}", error.report());
         assert!(fs::read(device.path()).unwrap() == before, "changed");
         points.add(1);

@@ -35,6 +35,11 @@ pub const TESTS: &[Test] = &[
         needs: &[Need::Root, Need::Tool("debugfs", "e2fsprogs")],
         run: damaged,
     },
+    Test {
+        name: "an ext4 with an error flag that nobody counted is mounted with all its names, and does not grow",
+        needs: &[Need::Root, Need::Tool("debugfs", "e2fsprogs")],
+        run: flagged,
+    },
 ];
 
 const fn test(name: &'static str, run: fn(&Points)) -> Test {
@@ -264,31 +269,51 @@ fn aborted(backend: Backend, points: &Points) {
 /// An inode that a disk returned as zeros: `e2fsck -p` would take its name away, and the kernel's word that it met errors.
 fn damaged(points: &Points) {
     let node = Node::new(Backend::Loop);
+    let volume = with_damage(&node);
+    let pod = node.pod(&volume);
+    pod.mount("rw").success();
+    assert!(fs::metadata(pod.dir().join("damaged")).is_err());
+    node.expand(&volume, GROWN).failure();
+    unmount(&pod);
+    keeps_its_names(&node, &volume, points);
+}
+
+/// As `e2fsck -p` leaves it where it gives up, and `tune2fs`; `resize2fs` leaves the same flag when it is cut.
+fn flagged(points: &Points) {
+    let node = Node::new(Backend::Loop);
+    let volume = with_damage(&node);
+    let mut flags = Command::new("tune2fs");
+    run(flags.args(["-E", "force_fsck"]).arg(node.blocks(&volume)));
+    node.expand_volume(&volume, GROWN).success();
+    keeps_its_names(&node, &volume, points);
+}
+
+fn with_damage(node: &Node) -> PersistentVolume {
     let volume = node.with_file("ext4");
     let pod = node.pod(&volume);
-    let damaged = pod.dir().join("damaged");
-    fs::write(&damaged, TEXT).unwrap();
+    fs::write(pod.dir().join("damaged"), TEXT).unwrap();
     pod.unmount().success();
     let mut clears = Command::new("debugfs");
     clears.args(["-w", "-R", "clri damaged"]);
     run(clears.arg(node.blocks(&volume)));
-    pod.mount("rw").success();
-    assert!(fs::metadata(&damaged).is_err());
-    node.expand(&volume, GROWN).failure();
+    volume
+}
+
+fn keeps_its_names(node: &Node, volume: &PersistentVolume, points: &Points) {
+    let pod = node.pod(volume);
     for _ in 0..2 {
-        unmount(&pod);
-        let refused = node.expand(&volume, GROWN);
+        let refused = node.expand(volume, GROWN);
         let message = refused.failure();
         assert!(message.contains("found errors in it; stop"), "{message}");
         pod.mount("rw").success();
         let names = fs::read_dir(pod.dir()).unwrap();
         let names: BTreeSet<_> = names.map(|entry| entry.unwrap().file_name()).collect();
         assert!(names.contains(OsStr::new("damaged")), "{names:?}");
-        node.holds_the_file(&volume);
+        node.holds_the_file(volume);
+        unmount(&pod);
         points.add(1);
     }
-    unmount(&pod);
-    let told = run(Command::new("dumpe2fs").arg("-h").arg(node.blocks(&volume)));
+    let told = run(Command::new("dumpe2fs").arg("-h").arg(node.blocks(volume)));
     assert!(told.contains("clean with errors"), "{told}");
-    node.delete(&volume).success();
+    node.delete(volume).success();
 }

@@ -2,7 +2,7 @@
 
 use crate::{
     by_hand::said,
-    node::{Backend, MIB, Node},
+    node::{Backend, MIB, Node, size_of_filesystem},
     sandbox_with,
 };
 use flexvol_testing::{Baseline, Need, PersistentVolume, Points, PoolFilesystem, tests};
@@ -28,6 +28,7 @@ const NEEDS: &[Need] = &[
 
 tests! {
     "btrfs without room for metadata: images are deleted, kept ones too", NEEDS => images;
+    "btrfs without room for metadata: an image whose storage has grown is mounted, and its file system grows", NEEDS => grown;
     "btrfs without room for metadata: directories are deleted", NEEDS => directories;
     "dir on btrfs: a volume whose root is away is neither mounted nor tidied up, and can be deleted", NEEDS => rootless;
 }
@@ -99,6 +100,35 @@ fn images(_: &Points) {
     fs::remove_dir_all(&names).unwrap();
     fs::remove_file(node.sandbox.disk().join("somebody-else")).unwrap();
     before.expect(&node.sandbox, "deleted without room");
+}
+
+/// The mark says that the growth was begun, and a shorter one is one that needs room.
+fn grown(points: &Points) {
+    let node = node(Backend::Loop, "reserve = \"0%\"");
+    let before = Baseline::of(&node.sandbox);
+    let volume = node.volume("pv");
+    let pod = node.pod(&volume);
+    pod.mount("rw").success();
+    let had = size_of_filesystem(pod.dir());
+    pod.unmount().success();
+    let to = node.size() + 32 * MIB;
+    node.expand_volume(&volume, to).success();
+    let names = node.sandbox.disk().join("names");
+    fill(&node, &names);
+    expect_full(&volume.image(&node.sandbox));
+    for _ in 0..2 {
+        pod.mount("rw").success();
+        assert!(size_of_filesystem(pod.dir()) > had + 16 * MIB, "not grown");
+        node.expand(&volume, to).success();
+        pod.unmount().success();
+        points.add(1);
+    }
+    fs::remove_dir_all(&names).unwrap();
+    fs::remove_file(node.sandbox.disk().join("somebody-else")).unwrap();
+    pod.mount("rw").success();
+    pod.unmount().success();
+    node.delete(&volume).success();
+    before.expect(&node.sandbox, "grown without room");
 }
 
 /// By somebody else, and by a tenant within his limit.

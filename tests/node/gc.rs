@@ -3,19 +3,22 @@
 use crate::{
     by_hand::{said, said_json},
     node::{Backend, Node},
-    sandbox,
+    sandbox, sandbox_with,
     story::stories,
     wrapper::Wrapper,
 };
-use flexvol_testing::{Baseline, Need, PersistentVolume, Pod, Points, tests};
-use nix::sys::{
-    stat::{UtimensatFlags, utimensat},
-    time::{TimeSpec, TimeValLike},
+use flexvol_testing::{Baseline, Need, PersistentVolume, Pod, Points, PoolFilesystem, tests};
+use nix::{
+    fcntl::{FallocateFlags, fallocate},
+    sys::{
+        stat::{UtimensatFlags, utimensat},
+        time::{TimeSpec, TimeValLike},
+    },
 };
 use std::{
     collections::BTreeMap,
-    fs,
-    os::unix::fs::symlink,
+    fs::{self, File},
+    os::unix::fs::{MetadataExt, symlink},
     path::Path,
     process::Command,
     thread,
@@ -30,6 +33,8 @@ stories! {
 tests! {
     "gc: removes names, loops and locks that nobody has, and nothing else", &[Need::Root, Need::Tool("mkfs.xfs", "xfsprogs")]
         => leftovers;
+    "gc: gives back what a growth took that was cut, and so does a smaller one", &[Need::Root, Need::Tool("mkfs.xfs", "xfsprogs")]
+        => cut_growth;
     "a callout on a handle that no pool has leaves no lock behind", &[Need::Root]
         => unknown_handles;
 }
@@ -101,6 +106,42 @@ fn cut_gc(node: &Node, inject: &[&str]) {
         .output()
         .unwrap();
     assert!(!ended.status.success(), "{ended:?}");
+}
+
+fn cut_growth(points: &Points) {
+    const MIB: u64 = 1 << 20;
+    for kind in ["ext4", "xfs", "btrfs"] {
+        let sandbox = sandbox_with(PoolFilesystem {
+            kind,
+            mebibytes: 800,
+            quotas: false,
+        });
+        let driver = sandbox.install("flexvol.test/disk", false, "reserve = \"64Mi\"");
+        let volume = PersistentVolume::provision(&driver, "a", "xfs", 320 * MIB);
+        let image = volume.image(&sandbox);
+        let cut = || {
+            let file = File::options().write(true).open(&image).unwrap();
+            let keep = FallocateFlags::FALLOC_FL_KEEP_SIZE;
+            fallocate(&file, keep, 320 << 20, 180 << 20).unwrap();
+        };
+        let has = || fs::metadata(&image).unwrap().blocks() * 512;
+        cut();
+        let told = said(&driver, &["gc", "--dry-run"]);
+        assert!(told.contains("behind the end of volume"), "{told}");
+        assert!(has() >= 500 * MIB);
+        said(&driver, &["gc"]);
+        assert!((320 * MIB..330 * MIB).contains(&has()), "{kind}: {}", has());
+        let told = said(&driver, &["gc", "--dry-run"]);
+        assert!(!told.contains("behind the end"), "{told}");
+        cut();
+        let pod = Pod::new(&sandbox, &driver, &volume, "a");
+        let json = volume.json("rw");
+        let (dir, to) = (pod.dir().to_str().unwrap(), (352 * MIB).to_string());
+        let grow = ["expandvolume", &json, dir, &to, "335544320"];
+        driver.call(&grow).success();
+        assert!((352 * MIB..362 * MIB).contains(&has()), "{kind}: {}", has());
+        points.add(1);
+    }
 }
 
 fn unknown_handles(points: &Points) {

@@ -1,6 +1,6 @@
 //! Growth, with real file systems.
 
-use crate::bench::{Bench, attach, guard, make, mount, patiently, resize, run, unmount};
+use crate::bench::{Begun, Bench, attach, guard, make, mount, patiently, resize, run, unmount};
 use crate::node::MIB;
 use flexvol_host::{
     block::{
@@ -141,7 +141,7 @@ fn slack(points: &Points) {
         let device = attach(&image);
         make(&device, Filesystem::Ext4, false);
         resize(&device, &image, 128 * MIB + more);
-        patiently(|| grow::offline(&device, Filesystem::Ext4, &guard()));
+        patiently(|| grow::offline(&device, Filesystem::Ext4, &Begun, &guard()));
         points.add(1);
     }
     // Within its last group ext4 has the device to its end.
@@ -153,7 +153,7 @@ fn slack(points: &Points) {
         found.unwrap().0.size
     };
     resize(&device, &image, 201 * MIB);
-    patiently(|| grow::offline(&device, Filesystem::Ext4, &guard()));
+    patiently(|| grow::offline(&device, Filesystem::Ext4, &Begun, &guard()));
     assert_eq!(size(), Bytes(201 * MIB));
     resize(&device, &image, 202 * MIB);
     let detached = Detached::new(&device, Filesystem::Ext4).unwrap();
@@ -175,7 +175,7 @@ fn ext(points: &Points) {
         let text = fill(&directory);
         resize(&device, &image, 300 * MIB);
         let root = File::open(&directory).unwrap();
-        let error = grow::offline(&device, filesystem, &guard()).unwrap_err();
+        let error = grow::offline(&device, filesystem, &Begun, &guard()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Busy);
         let grown = grow::online(root.as_fd(), &device, filesystem);
         drop(root);
@@ -186,7 +186,7 @@ fn ext(points: &Points) {
                 assert!(!has_sys_resource(), "{}", error.report());
                 assert_eq!(error.kind(), ErrorKind::CapabilityMissing);
                 assert!(error.to_string().contains("CAP_SYS_RESOURCE"), "{error}");
-                patiently(|| grow::offline(&device, filesystem, &guard()));
+                patiently(|| grow::offline(&device, filesystem, &Begun, &guard()));
             }
         }
         mount(&device, filesystem, &directory, false);
@@ -217,7 +217,7 @@ fn far(points: &Points) {
         assert!(unmount(&directory));
         for too_far in [17 * GIB, 20 * GIB, 1024 * GIB] {
             resize(&device, &image, too_far);
-            let error = grow::offline(&device, filesystem, &guard()).unwrap_err();
+            let error = grow::offline(&device, filesystem, &Begun, &guard()).unwrap_err();
             assert_eq!(
                 error.kind(),
                 ErrorKind::SizeNotReached,
@@ -228,7 +228,7 @@ fn far(points: &Points) {
             points.add(1);
         }
         resize(&device, &image, 16 * GIB);
-        patiently(|| grow::offline(&device, filesystem, &guard()));
+        patiently(|| grow::offline(&device, filesystem, &Begun, &guard()));
         run("e2fsck", ["-f".as_ref(), "-n".as_ref()], device.path());
         mount(&device, filesystem, &directory, true);
         assert_eq!(fs::read(directory.join("file")).unwrap(), text);
@@ -244,7 +244,7 @@ fn cut(points: &Points) {
     make(&device, Filesystem::Ext4, false);
     resize(&device, &path, 48 * MIB);
     let before = fs::read(&path).unwrap();
-    let error = grow::offline(&device, Filesystem::Ext4, &guard()).unwrap_err();
+    let error = grow::offline(&device, Filesystem::Ext4, &Begun, &guard()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Conflict);
     assert!(error.to_string().contains("64Mi") && error.to_string().contains("48Mi"));
     assert!(Detached::new(&device, Filesystem::Ext4).is_err());
@@ -254,7 +254,7 @@ fn cut(points: &Points) {
         other => panic!("{other:?}"),
     }
     for filesystem in [Filesystem::Xfs, Filesystem::Btrfs] {
-        let error = grow::offline(&device, filesystem, &guard()).unwrap_err();
+        let error = grow::offline(&device, filesystem, &Begun, &guard()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Invalid);
         points.add(1);
     }

@@ -77,6 +77,8 @@ pub struct Mark {
     pub adopted: Option<Origin>,
     /// A growth to this size was begun and not seen to its end.
     pub growing: Option<Bytes>,
+    /// `resize2fs` was started for it.
+    pub resizing: bool,
     /// Somebody deleted it, and it is kept for a while.
     pub deleted: Option<Deletion>,
 }
@@ -109,6 +111,7 @@ impl Mark {
             format: None,
             adopted: None,
             growing: None,
+            resizing: false,
             deleted: None,
         }
     }
@@ -123,6 +126,7 @@ impl Mark {
             asked: self.asked.filter(|_| state < State::Ready),
             format: self.format.filter(|_| !is_deleting),
             growing: self.growing.filter(|_| !is_deleting),
+            resizing: self.resizing && !is_deleting,
             deleted: self.deleted.filter(|_| !is_deleting),
             ..self.clone()
         }
@@ -133,6 +137,17 @@ impl Mark {
     pub fn with_growing(&self, growing: Option<Bytes>) -> Mark {
         Mark {
             growing,
+            resizing: self.resizing && growing.is_some(),
+            ..self.clone()
+        }
+    }
+
+    /// The same mark with a growth to this size by `resize2fs` begun.
+    #[must_use]
+    pub fn with_resizing(&self, to: Bytes) -> Mark {
+        Mark {
+            growing: Some(self.growing.unwrap_or(to)),
+            resizing: true,
             ..self.clone()
         }
     }
@@ -173,7 +188,7 @@ impl Mark {
             _ => return Err(unreadable("it does not begin with flexvol=")),
         }
         let (mut handle, mut pool, mut state) = (None, None, None);
-        let (mut name, mut namespace, mut growing) = (None, None, None);
+        let (mut name, mut namespace, mut growing, mut resizing) = (None, None, None, None);
         let (mut asked, mut filesystem, mut uuid) = (None, None, None);
         let mut adopted = None;
         let (mut deleted, mut keep, mut kept) = (None, None, None);
@@ -197,6 +212,7 @@ impl Mark {
                 "uuid" => uuid.replace(Uuid::parse(value)?).is_some(),
                 "adopted" => adopted.replace(Origin::parse(value)?).is_some(),
                 "growing" => growing.replace(Bytes(number(value)?)).is_some(),
+                "resizing" if value == "1" => resizing.replace(()).is_some(),
                 "deleted" => deleted.replace(UnixTime(number(value)?)).is_some(),
                 "keep" => keep.replace(Duration::from_secs(number(value)?)).is_some(),
                 "kept" => kept
@@ -220,6 +236,9 @@ impl Mark {
             None if keep.is_none() && kept.is_none() => None,
             None => return Err(unreadable("kept, and not deleted")),
         };
+        if resizing.is_some() && growing.is_none() {
+            return Err(unreadable("resized, and not growing"));
+        }
         let state = state.ok_or_else(|| unreadable("no state"))?;
         // A volume that is a directory is ready with none of its own.
         if state == State::Formatting && format.is_none() {
@@ -235,6 +254,7 @@ impl Mark {
             format,
             adopted,
             growing,
+            resizing: resizing.is_some(),
             deleted,
         })
     }
@@ -288,6 +308,9 @@ impl fmt::Display for Mark {
         }
         if let Some(size) = self.growing {
             write!(f, ":growing={}", size.0)?;
+        }
+        if self.resizing {
+            write!(f, ":resizing=1")?;
         }
         if let Some(deletion) = &self.deleted {
             write!(f, ":deleted={}", deletion.at.0)?;

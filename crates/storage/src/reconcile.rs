@@ -82,7 +82,7 @@ pub fn reconcile(world: &mut dyn World, goal: &Goal) -> Result<Reached> {
 }
 
 /// Whether the file system is as it was and can be grown in other circumstances (by another kernel,
-/// with another capability, while nobody has it mounted), was not made to get so large, or takes longer
+/// with another capability, while nobody has it mounted, in a pool with room), was not made to get so large, or takes longer
 /// than a pod should wait.
 fn is_refused_growth(step: &Step, error: &Error) -> bool {
     *step == Step::GrowFilesystem
@@ -91,6 +91,7 @@ fn is_refused_growth(step: &Step, error: &Error) -> bool {
             ErrorKind::CapabilityMissing
                 | ErrorKind::Conflict
                 | ErrorKind::Busy
+                | ErrorKind::Exhausted
                 | ErrorKind::ToolMissing
                 | ErrorKind::SizeNotReached
                 | ErrorKind::TimedOut

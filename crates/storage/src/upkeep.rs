@@ -77,6 +77,22 @@ pub trait ManagedBackend: BlockBackend {
     fn unfinished(&self) -> Result<Vec<VolumeId>> {
         Ok(Vec::new())
     }
+
+    /// How much a growth that was cut took behind the end of the volume.
+    ///
+    /// # Errors
+    /// When that cannot be known.
+    fn excess(&self, _volume: &VolumeId) -> Result<Bytes> {
+        Ok(Bytes(0))
+    }
+
+    /// Gives that back. Called under the volume's lock.
+    ///
+    /// # Errors
+    /// When some of it may still be there.
+    fn drop_excess(&self, _volume: &VolumeId) -> Result<()> {
+        Ok(())
+    }
 }
 
 /// The same for volumes that are directories.
@@ -179,7 +195,7 @@ pub trait Upkeep: Inventory {
     fn adopt(&self, adoption: &Adoption) -> Result<Adopted>;
 
     /// Removes what killed processes left behind, or with `dry_run` only names it: names that
-    /// lead to no volume, idle devices of volumes that would stay, directories that are not volumes
+    /// lead to no volume, what cut growths took behind the end of volumes, idle devices of volumes that would stay, directories that are not volumes
     /// yet or any more, locks of volumes that are gone, and volumes that were deleted and kept for
     /// as long as their pool says.
     fn tidy(&self, dry_run: bool) -> Vec<Leftover>;
@@ -246,6 +262,7 @@ impl<B: ManagedBackend> Upkeep for Keeper<Block<B>> {
                 leftovers,
             );
             tidy::unfinished(backend, dry_run, leftovers)?;
+            tidy::excess(backend, dry_run, leftovers)?;
             tidy::devices(backend, dry_run, leftovers)
         })
     }

@@ -106,6 +106,7 @@ fn a_mark_fits_where_lvm_keeps_tags() {
         namespace: Some("n".repeat(63)),
         adopted: Some(Origin::of(Path::new("/data/backup.img"))),
         growing: Some(Bytes(u64::MAX)),
+        resizing: true,
         ..ready().with_deleted(Some(deletion))
     };
     assert!(longest.to_string().bytes().all(allowed));
@@ -142,6 +143,7 @@ proptest! {
         asked in prop::option::of(prop::sample::select(Filesystem::ALL.to_vec())),
         adopted in prop::option::of("[a-z0-9/ ]{1,20}"),
         growing in prop::option::of(any::<u64>().prop_map(Bytes)),
+        resizing: bool,
         deleted in prop::option::of(deletion()),
     ) {
         let format = (state != State::Blank).then(|| Format { filesystem, uuid: Uuid::from_bytes(uuid) });
@@ -149,6 +151,7 @@ proptest! {
         let adopted = adopted.map(|path| Origin::of(Path::new(&path)));
         let mark = Mark {
             state, asked, format, adopted, growing, deleted,
+            resizing: resizing && growing.is_some(),
             ..Mark::blank(Handle::from_bytes(handle), PoolId::from_bytes(pool), name, None)
         };
         prop_assert_eq!(Mark::decode(&mark.to_string()).unwrap(), mark);

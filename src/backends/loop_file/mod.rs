@@ -178,6 +178,14 @@ impl ManagedBackend for Images {
         self.pool.complete(volume, self.allocation, self.reserve)
     }
 
+    fn excess(&self, volume: &VolumeId) -> Result<Bytes> {
+        self.pool.existing_image(volume)?.excess()
+    }
+
+    fn drop_excess(&self, volume: &VolumeId) -> Result<()> {
+        self.pool.existing_image(volume)?.drop_excess()
+    }
+
     fn dangling_names(&self, age: Duration) -> Result<Vec<(VolumeName, VolumeId)>> {
         self.pool.dangling_names(age)
     }

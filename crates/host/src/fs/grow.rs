@@ -11,7 +11,7 @@ mod torn;
 
 pub use btrfs::is_mounted as is_btrfs_mounted;
 pub(crate) use btrfs::{devices as btrfs_devices, uuid as btrfs_uuid};
-pub use offline::{mend, offline};
+pub use offline::{Resizing, mend, offline};
 
 use crate::{
     block::device::Device,

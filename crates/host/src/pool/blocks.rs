@@ -7,7 +7,10 @@ use crate::{
     },
     image::{Allocation, Image},
     lock::PoolGuard,
-    pool::{FIRST_BLOCKS, Pool, Reserve, lacking::Seen},
+    pool::{
+        FIRST_BLOCKS, Pool, Reserve,
+        lacking::{Seen, counted, size_of},
+    },
 };
 use flexvol_sdk::{Bytes, Error, ErrorKind, Result};
 use rustix::{
@@ -103,13 +106,43 @@ impl Image {
             Some(has) if !has.surely_has_everywhere(to) => self.allocate(size, to, Stubborn::No),
             _ => Ok(()),
         };
-        allocated.and_then(|()| self.lengthen(to)).map_err(|error| {
-            // Same size, but the blocks behind it are freed.
-            if let Err(error) = self.file().set_len(size.0) {
-                log::warn!("blocks behind the end of an image stay allocated: {error}");
-            }
-            Error::system("extend the volume's image", error)
-        })
+        let extended = allocated.and_then(|()| self.lengthen(to));
+        if allocation == Allocation::Full
+            && let Err(error) = self.drop_excess()
+        {
+            log::warn!(
+                "blocks behind the end of an image stay allocated: {}",
+                error.report()
+            );
+        }
+        extended.map_err(|error| Error::system("extend the volume's image", error))
+    }
+
+    /// What it has behind its end, where a growth that was cut took blocks. A little is not told, because blocks that its
+    /// map takes are counted as its own.
+    ///
+    /// # Errors
+    /// When it cannot be examined.
+    pub fn excess(&self) -> Result<Bytes> {
+        let stat = rustix::fs::fstat(self.file())
+            .map_err(|error| Error::system("examine the volume's image", error))?;
+        let size = size_of(&stat);
+        let excess = counted(&stat).saturating_sub(size);
+        let map = Bytes(size.0 / 64 + Bytes::MIB.0);
+        Ok(if excess > map { excess } else { Bytes(0) })
+    }
+
+    /// Gives back what it has behind its end. Nobody else may be growing it.
+    ///
+    /// # Errors
+    /// When some of it may still be there.
+    pub fn drop_excess(&self) -> Result<()> {
+        // To the size that it has, which frees what is behind it.
+        let freed = match self.excess()? {
+            Bytes(0) => return Ok(()),
+            _ => self.file().set_len(self.size()?.0),
+        };
+        freed.map_err(|error| Error::system("free the blocks behind the volume's image", error))
     }
 
     /// Gives back to the image the blocks that it has lost, never had, or shares with a copy of it; these

@@ -285,11 +285,11 @@ impl Pool {
     }
 }
 
-fn size_of(stat: &Stat) -> Bytes {
+pub(super) fn size_of(stat: &Stat) -> Bytes {
     Bytes(u64::try_from(stat.st_size).unwrap_or(0))
 }
 
-fn counted(stat: &Stat) -> Bytes {
+pub(super) fn counted(stat: &Stat) -> Bytes {
     let blocks = u64::try_from(stat.st_blocks).unwrap_or(0);
     Bytes(blocks.saturating_mul(512))
 }

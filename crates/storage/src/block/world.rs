@@ -8,7 +8,7 @@ use crate::{
     decide::Step,
     kind::{CallContext, is_of_the_node},
     mark::{Mark, State},
-    observed::{Content, DeviceState, Goal, Observed, TargetState},
+    observed::{Asset, Content, DeviceState, Goal, Observed, TargetState},
     reconcile::World,
     stored::Stored,
 };
@@ -44,6 +44,8 @@ pub(crate) struct BlockWorld<'a, B> {
     mounted: Option<DeviceNumber>,
     /// A pod waits for its volume, and the kernel's own growth is all that it waits for.
     mounting: bool,
+    /// The file system was grown to its end in this callout, and the pool had no room for a mark that says so.
+    has_grown: bool,
     /// What was read from the device; forgotten by every step that may change it.
     content: Option<Content>,
 }
@@ -69,8 +71,19 @@ impl<'a, B: BlockBackend> BlockWorld<'a, B> {
             detached: None,
             mounted: None,
             mounting: false,
+            has_grown: false,
             content: None,
         }
+    }
+
+    fn asset(&self) -> Result<Option<Asset>> {
+        let mut asset = self.stored.asset()?;
+        if let Some(mark) = asset.as_mut().and_then(|asset| asset.mark.as_mut())
+            && self.has_grown
+        {
+            *mark = mark.with_growing(None);
+        }
+        Ok(asset)
     }
 
     /// Finds the device anew unless it is held, and holds it.
@@ -246,11 +259,7 @@ impl<B: BlockBackend> World for BlockWorld<'_, B> {
         // Whoever unmounts must succeed while the pool is missing or the mark unreadable.
         let unmounting = *goal == Goal::Unmounted;
         self.mounting = matches!(goal, Goal::Mounted { .. });
-        let asset = if unmounting {
-            None
-        } else {
-            self.stored.asset()?
-        };
+        let asset = if unmounting { None } else { self.asset()? };
         if asset.is_some() {
             self.find_device()?;
         }

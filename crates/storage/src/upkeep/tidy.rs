@@ -3,7 +3,7 @@
 use super::{LEFT_OVER, Leftover, ManagedBackend, ManagedDirectories};
 use crate::{backend::Backend, pool::Pool, provision::free_dangling, volume_driver::VolumeDriver};
 use flexvol_host::{Device, VolumeId, lock};
-use flexvol_sdk::{ErrorKind, Result, VolumeName};
+use flexvol_sdk::{Bytes, ErrorKind, Result, VolumeName};
 use std::{collections::HashSet, time::Duration};
 
 /// Removes volumes whose removal was cut or that were kept for long enough, tidies pool by pool, then
@@ -114,6 +114,34 @@ pub(super) fn unfinished<B: ManagedBackend>(
                 lock.retire()
             }),
         });
+    }
+    Ok(())
+}
+
+/// What cut growths took. Whoever is at one holds the volume's lock.
+pub(super) fn excess<B: ManagedBackend>(
+    backend: &B,
+    dry_run: bool,
+    leftovers: &mut Vec<Leftover>,
+) -> Result<()> {
+    for volume in backend.catalog().volume_ids()? {
+        // What cannot be looked at is named with its device.
+        if backend.excess(&volume).unwrap_or_default() == Bytes(0) {
+            continue;
+        }
+        let Ok(_lock) = lock::volume(&volume, Duration::ZERO) else {
+            continue;
+        };
+        backend.invalidate_cache();
+        let excess = backend.excess(&volume).unwrap_or_default();
+        if excess > Bytes(0) {
+            leftovers.push(Leftover {
+                what: format!(
+                    "{excess} behind the end of volume {volume}, which a growth took that was cut"
+                ),
+                removed: unless(dry_run, || backend.drop_excess(&volume)),
+            });
+        }
     }
     Ok(())
 }

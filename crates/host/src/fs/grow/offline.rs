@@ -32,6 +32,18 @@ const OPERATIONAL: i32 = 8;
 /// `PR_0_RESIZE_INODE_INVALID` in e2fsck/problem.h.
 const REBUILT_RESIZE_INODE: &str = "[problems]\n0x000030 = {\npreen_ok = true\n}\n";
 
+/// What the caller remembers of `resize2fs`, durably: the flag that it leaves when it is cut others leave too.
+pub trait Resizing {
+    /// Whether it was started, and the file system not seen grown since.
+    fn was_begun(&self) -> bool;
+
+    /// It is about to be started.
+    ///
+    /// # Errors
+    /// When that may not be remembered.
+    fn begin(&self) -> Result<()>;
+}
+
 /// Checks and grows an ext3 or ext4 that is not mounted, by `e2fsck` and `resize2fs`: for kernels and processes that
 /// cannot grow it mounted. One with damage is left as it is, unless that is what a cut `resize2fs` leaves.
 ///
@@ -45,7 +57,12 @@ const REBUILT_RESIZE_INODE: &str = "[problems]\n0x000030 = {\npreen_ok = true\n}
 /// - [`ErrorKind::SizeNotReached`], also where it was made to grow in place to less.
 /// - [`ErrorKind::TimedOut`], [`ErrorKind::ToolMissing`].
 /// - [`ErrorKind::Invalid`]: another kind of file system.
-pub fn offline(device: &Device, filesystem: Filesystem, hold: &lock::Guard) -> Result<()> {
+pub fn offline(
+    device: &Device,
+    filesystem: Filesystem,
+    resizing: &impl Resizing,
+    hold: &lock::Guard,
+) -> Result<()> {
     if !matches!(filesystem, Filesystem::Ext3 | Filesystem::Ext4) {
         return Err(Error::new(
             ErrorKind::Invalid,
@@ -64,7 +81,8 @@ pub fn offline(device: &Device, filesystem: Filesystem, hold: &lock::Guard) -> R
     }
     let resize = Tool::find("resize2fs")?;
     mends_superblock(device, &found, details)?;
-    if !details.resize_was_cut {
+    let was_cut = details.resize_was_cut && resizing.was_begun();
+    if !was_cut {
         if details.has_errors {
             return Err(left_for_a_person("the kernel has found errors in it"));
         }
@@ -72,8 +90,9 @@ pub fn offline(device: &Device, filesystem: Filesystem, hold: &lock::Guard) -> R
         refuse_moving(space, &found, details)?;
         expect_sound(device, hold)?;
     }
-    check(device, &found, details, hold)?;
+    check(device, &found, details, was_cut, hold)?;
     refuse_moving(space, &found, details)?;
+    resizing.begin()?;
     // No size: resize2fs would shrink to it.
     let arguments: [&OsStr; 1] = [device.path().as_os_str()];
     let held = [hold.as_fd(), device.file().as_fd()];
@@ -102,7 +121,7 @@ fn refuse_moving(space: Bytes, found: &Superblock, details: ExtDetails) -> Resul
 
 /// Makes an ext3 or ext4 mountable that the kernel refuses, by one of two steps: where a power cut wrote one
 /// sector of its superblock alone, that gets its checksum again; otherwise what a cut `resize2fs` left is
-/// checked, if the file system was `growing`.
+/// checked, if `resize2fs` `was_begun`.
 ///
 /// Anything else is left as it is for a person. `e2fsck -p` would throw away a journal with a wrong bit and all that
 /// was synced into it, and would write a wrong descriptor of a group over its copies.
@@ -112,7 +131,7 @@ fn refuse_moving(space: Bytes, found: &Superblock, details: ExtDetails) -> Resul
 pub fn mend(
     device: &Device,
     filesystem: Filesystem,
-    growing: bool,
+    was_begun: bool,
     hold: &lock::Guard,
 ) -> Result<()> {
     if !matches!(filesystem, Filesystem::Ext3 | Filesystem::Ext4) {
@@ -126,8 +145,8 @@ pub fn mend(
     if mends_superblock(device, &found, details)? {
         return Ok(());
     }
-    if growing && details.resize_was_cut {
-        check(device, &found, details, hold)?;
+    if was_begun && details.resize_was_cut {
+        check(device, &found, details, true, hold)?;
         return device.sync();
     }
     Err(Error::new(
@@ -174,6 +193,7 @@ fn check(
     device: &Device,
     found: &Superblock,
     details: ExtDetails,
+    was_cut: bool,
     hold: &lock::Guard,
 ) -> Result<()> {
     let tool = Tool::find("e2fsck")?;
@@ -186,7 +206,7 @@ fn check(
         let [copy, size] = [copy, found.block.into()].map(|number| number.to_string());
         checked = run(&["-f", "-p", "-b", &copy, "-B", &size])?;
     }
-    if checked.status.code() == Some(UNCORRECTED) && details.resize_was_cut {
+    if checked.status.code() == Some(UNCORRECTED) && was_cut {
         checked = rebuild_resize_inode(&tool, device, &held)?;
     }
     match checked.status.code() {

@@ -6,8 +6,14 @@ use crate::{
     decide,
     mark::{Mark, State},
     observed::Content,
+    stored::Stored,
 };
-use flexvol_host::{Device, fs::grow, lock, mount::Detached};
+use flexvol_host::{
+    Device,
+    fs::grow::{self, Resizing},
+    lock,
+    mount::Detached,
+};
 use flexvol_sdk::{Bytes, Error, ErrorKind, Filesystem, Result};
 
 /// Up to this size the tools check and grow a file system while a pod waits: `e2fsck` reads at most a
@@ -17,6 +23,7 @@ const LARGEST_WHILE_MOUNTING: Bytes = Bytes(64 << 30);
 impl<B: BlockBackend> BlockWorld<'_, B> {
     pub(super) fn grow_storage(&mut self, to: Bytes) -> Result<()> {
         self.content = None;
+        self.has_grown = false;
         let had_device = self.device.is_some();
         let grown = self.grow_whole_storage(to);
         let is_slow = |error: &Error| error.kind() == ErrorKind::TimedOut;
@@ -111,7 +118,17 @@ impl<B: BlockBackend> BlockWorld<'_, B> {
         };
         self.detached = Some(detached);
         if self.stored.mark()?.growing.is_some() {
-            self.stored.set_mark(&mark.with_growing(None))?;
+            match self.stored.set_mark(&mark.with_growing(None)) {
+                // It was measured, and whoever comes next measures it again.
+                Err(full) if full.kind() == ErrorKind::Exhausted => {
+                    log::warn!(
+                        "the file system has grown, and its mark does not say so: {}",
+                        full.report()
+                    );
+                    self.has_grown = true;
+                }
+                marked => marked?,
+            }
         }
         Ok(())
     }
@@ -128,20 +145,40 @@ impl<B: BlockBackend> BlockWorld<'_, B> {
             return Err(refused);
         }
         let device = self.device()?;
-        // After a cut only this tells that it was we who left the file system as it is.
-        let mark = self.stored.mark()?;
-        if mark.growing.is_none() {
-            self.stored
-                .set_mark(&mark.with_growing(Some(device.size()?)))?;
-        }
         if self.mounting && device.size()? > LARGEST_WHILE_MOUNTING {
             return Err(refused.advise("it grows when expandfs is called and no pod uses it"));
         }
-        match grow::offline(device, filesystem, self.lock) {
+        let mark = self.stored.mark()?;
+        let resizing = Marked {
+            stored: &self.stored,
+            mark: &mark,
+            to: device.size()?,
+        };
+        match grow::offline(device, filesystem, &resizing, self.lock) {
             Err(busy) if busy.kind() == ErrorKind::Busy => Err(refused.advise(
                 "delete the pods that use the volume; it grows when it is mounted next, if it has no damage",
             )),
             outcome => outcome,
+        }
+    }
+}
+
+/// `resize2fs` in the mark of the volume. After a cut only that tells who left the file system as it is.
+struct Marked<'a, B> {
+    stored: &'a Stored<'a, B>,
+    mark: &'a Mark,
+    to: Bytes,
+}
+
+impl<B: BlockBackend> Resizing for Marked<'_, B> {
+    fn was_begun(&self) -> bool {
+        self.mark.resizing
+    }
+
+    fn begin(&self) -> Result<()> {
+        match self.mark.resizing {
+            true => Ok(()),
+            false => self.stored.set_mark(&self.mark.with_resizing(self.to)),
         }
     }
 }
@@ -166,7 +203,7 @@ pub(super) fn mounted(
             Err(refused) if refused.kind() == ErrorKind::Storage && has_tools(filesystem) => {}
             _ => break,
         }
-        if let Err(error) = grow::mend(device, filesystem, mark.growing.is_some(), lock) {
+        if let Err(error) = grow::mend(device, filesystem, mark.resizing, lock) {
             log::warn!("the file system is not mended: {}", error.report());
             break;
         }
