@@ -124,7 +124,6 @@ mod tests {
         let space = pool::Space {
             size: Bytes(1000 << 20),
             free: Bytes(free << 20),
-            for_maps: Bytes(10 << 20),
         };
         let available = space.free.saturating_sub(reserve.of(space.size));
         advice(&space, available, reserve, shared).unwrap_or_default()

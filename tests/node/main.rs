@@ -15,6 +15,7 @@ mod callouts;
 mod copied;
 mod copy_on_write;
 mod cut_resize;
+mod dead_server;
 mod demo;
 mod dir;
 mod encrypted;
@@ -117,6 +118,7 @@ const BY_KERNEL: &[&[Test]] = &[
     copied::TESTS,
     copy_on_write::TESTS,
     cut_resize::TESTS,
+    dead_server::TESTS,
     pieces::TESTS,
     anywhere::REFUSED,
 ];

@@ -1,6 +1,7 @@
 //! File systems: what they are made with, how they grow, and what is special about files in them.
 
 pub(crate) mod attribute;
+pub(crate) mod chunks;
 pub(crate) mod confine;
 mod extent_map;
 pub(crate) mod extents;

@@ -11,7 +11,7 @@ mod backing;
 mod discards;
 
 pub use crate::image::Inode;
-pub use backing::{Backing, backing, owner};
+pub use backing::{Backing, backing, may_be_of, owner};
 
 use crate::{
     VolumeId,
@@ -20,7 +20,7 @@ use crate::{
     image::{Allocation, Image},
     sys,
 };
-use backing::{inode_under, is_absent, label_of};
+use backing::{inode_under, is_absent, label_of, may_be_on};
 use flexvol_sdk::{Bytes, Error, ErrorKind, Result};
 use rustix::{fs::OFlags, io::Errno};
 use std::{
@@ -186,6 +186,9 @@ fn loop_number(minor: u32) -> DeviceNumber {
 
 /// The device stays what it was seen to be as long as it is open, except that it may be detached.
 fn open_if_on(number: DeviceNumber, image: &Image) -> Result<Option<Device>> {
+    if !may_be_on(number, image) {
+        return Ok(None);
+    }
     let device = match Device::open(number) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         result => result?,
@@ -220,6 +223,9 @@ fn scan(image: &Image) -> io::Result<Vec<DeviceNumber>> {
             Err(error) if is_absent(&error) => continue,
             result => result?,
         };
+        if !may_be_on(number, image) {
+            continue;
+        }
         match sys::loops::status(file.as_fd()).map_err(io::Error::from) {
             Ok(Some(info)) if inode_under(&info) == image.inode() => found.push(number),
             Ok(_) => {}

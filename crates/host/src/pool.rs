@@ -30,7 +30,7 @@ pub use id::PoolId;
 pub use lacking::Missing;
 pub use limited::{Limited, Rules};
 pub(crate) use space::FIRST_BLOCKS;
-pub use space::{Reserve, Space};
+pub use space::{Lack, Reserve, Space};
 
 use crate::{VolumeId, fs::confine};
 pub use adopt::Stray;
@@ -138,7 +138,7 @@ impl Pool {
         };
         let others = self.look(allocation)?;
         let lock = self.lock()?;
-        self.expect_room(wanted, allocation, reserve, others.owed(self, None, &lock)?)?;
+        self.expect_room(wanted, reserve, others.owed(self, None, &lock)?)?;
         let file = Image::nameless(&self.volumes, size, mark, allocation)?;
         let linked = link(&file, &self.volumes, &volume.to_string())?;
         // Also where it was there: of a process, perhaps, that was killed before it could.

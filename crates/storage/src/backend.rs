@@ -159,6 +159,12 @@ pub trait BlockBackend: Backend {
     /// When the device cannot be asked.
     fn owner(device: DeviceNumber) -> Result<Option<VolumeId>>;
 
+    /// Whether a device can be that volume's, as far as is known without asking what lies below it: that may never
+    /// answer, and be nobody's business here.
+    fn may_be_of(_device: DeviceNumber, _volume: &VolumeId) -> bool {
+        true
+    }
+
     /// Makes a device answer that was stopped: whoever reads or writes it would wait for ever.
     /// Asked before a device that was found is used, and before a volume is unmounted, also while
     /// the pool is missing.

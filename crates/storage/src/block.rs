@@ -78,7 +78,10 @@ impl<B: BlockBackend> Kind for Block<B> {
     fn is_in_use(volume: &VolumeId) -> Result<bool> {
         let devices = DeviceNumber::all()?;
         // One that does not answer is no device of a volume, as far as its name tells.
-        let is_of_volume = |device| matches!(B::owner(device), Ok(Some(owner)) if owner == *volume);
+        let is_of_volume = |device| {
+            B::may_be_of(device, volume)
+                && matches!(B::owner(device), Ok(Some(owner)) if owner == *volume)
+        };
         Ok(devices.into_iter().any(is_of_volume))
     }
 

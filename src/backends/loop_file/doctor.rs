@@ -22,23 +22,28 @@ pub fn of_pools(pools: &Pools) -> Vec<Check> {
     checks.collect()
 }
 
-/// Where others took what images need besides their blocks. What the maps have by now is not told apart from that,
-/// and they leave a tenth at least.
+/// Where others took what images need besides their blocks.
 fn room_for_maps(check: Check, pool: &pool::Pool, images: &LoopKeys) -> Check {
-    // Why the pool cannot be read is told above.
-    let Ok(space) = pool.space() else {
-        return check;
-    };
-    let is_enough = space.free.0 >= space.for_maps.0 / 10;
-    if images.allocation() == Allocation::Thin || is_enough {
+    if images.allocation() == Allocation::Thin {
         return check;
     }
+    // Why the pool cannot be read is told above.
+    let Ok(Some(lack)) = pool.lacks_for_maps() else {
+        return check;
+    };
+    let how = match lack.of_metadata {
+        true => format!(
+            "for its metadata, or give them what data do not use: btrfs balance start -dusage=50 {}",
+            images.path.display()
+        ),
+        false => "on the disk".to_owned(),
+    };
     Check::warn(
         check.about,
         check.found,
         format!(
-            "the disk is so full that writing to volumes may fail, because the file system needs room to note where they were written: free {}",
-            size(space.for_maps.saturating_sub(space.free))
+            "writing to volumes may fail, because the file system needs room to note where they were written: free {} {how}",
+            size(lack.room)
         ),
     )
 }

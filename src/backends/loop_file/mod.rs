@@ -126,6 +126,10 @@ impl BlockBackend for Images {
         loop_device::owner(device)
     }
 
+    fn may_be_of(device: DeviceNumber, volume: &VolumeId) -> bool {
+        loop_device::may_be_of(device, volume)
+    }
+
     fn mapped(&self, volume: &VolumeId, hint: Option<u32>) -> Result<Option<Device>> {
         match self.pool.image(volume)? {
             Some(image) => loop_device::find(&image, hint),

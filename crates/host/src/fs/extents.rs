@@ -90,6 +90,8 @@ pub(crate) struct Blocks {
     /// Of this it is not known, because the file is in more pieces than were read. A sample may say that it is
     /// little.
     pub(crate) unread: Bytes,
+    /// Extents told it, and no count of blocks, in which the file's map is too.
+    pub(crate) is_exact: bool,
 }
 
 /// Whether files may share blocks on the file system of `file`.
@@ -123,7 +125,7 @@ pub(crate) fn blocks(file: &File, below: Bytes, allowance: &mut Allowance) -> io
     let counted = Blocks {
         all,
         own: all,
-        unread: Bytes(0),
+        ..Blocks::default()
     };
     if all == Bytes(0) || !may_share(file)? {
         return Ok(counted);
@@ -134,7 +136,10 @@ pub(crate) fn blocks(file: &File, below: Bytes, allowance: &mut Allowance) -> io
             ..counted
         });
     }
-    let mut found = Blocks::default();
+    let mut found = Blocks {
+        is_exact: true,
+        ..Blocks::default()
+    };
     let walked = walk(file, below.0, allowance, |extent| {
         found.all.0 += extent.length;
         if extent.is_own() {

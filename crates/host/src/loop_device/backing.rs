@@ -3,7 +3,7 @@
 use crate::{
     VolumeId,
     block::{device_node, number::DeviceNumber},
-    image::Inode,
+    image::{Image, Inode},
     sys,
 };
 use flexvol_sdk::{Error, Result};
@@ -12,8 +12,10 @@ use rustix::{fs::OFlags, io::Errno};
 use std::{
     fs::{self},
     io,
-    os::fd::AsFd,
-    path::Path,
+    os::{
+        fd::{AsFd, AsRawFd},
+        unix::ffi::OsStrExt,
+    },
 };
 
 /// `LOOP_GET_STATUS64` encodes the device as `stat` does (`huge_encode_dev`).
@@ -76,12 +78,38 @@ pub fn owner(number: DeviceNumber) -> Result<Option<VolumeId>> {
     }
 }
 
-/// From the path that sysfs shows, which the kernel keeps in memory.
+/// From the path that sysfs shows.
 fn name_of_image(number: DeviceNumber) -> Option<VolumeId> {
-    let path = fs::read_to_string(format!("/sys/dev/block/{number}/loop/backing_file")).ok()?;
-    let path = path.trim_end_matches('\n');
-    let path = path.strip_suffix(" (deleted)").unwrap_or(path);
-    VolumeId::parse(Path::new(path).file_name()?.to_str()?).ok()
+    let path = path_under(number)?;
+    let path = path.strip_suffix(b" (deleted)").unwrap_or(&path);
+    VolumeId::parse(str::from_utf8(last(path)?).ok()?).ok()
+}
+
+/// Whether the image can be what lies under a device, by its name alone: asked for more than that, the kernel asks the
+/// file system of what does, whose server may have died. An image has one name, and a file has it in every path to it.
+pub(super) fn may_be_on(number: DeviceNumber, image: &Image) -> bool {
+    let path = fs::read_link(format!("/proc/self/fd/{}", image.file().as_raw_fd()));
+    let (Ok(ours), Some(theirs)) = (path, path_under(number)) else {
+        return true;
+    };
+    last(ours.as_os_str().as_bytes()) == last(&theirs)
+}
+
+/// Whether the image of a volume, or what was one, can be what lies under a device, in the same way.
+#[must_use]
+pub fn may_be_of(number: DeviceNumber, volume: &VolumeId) -> bool {
+    path_under(number).is_none() || name_of_image(number) == Some(*volume)
+}
+
+/// The kernel keeps it in memory.
+fn path_under(number: DeviceNumber) -> Option<Vec<u8>> {
+    let mut path = fs::read(format!("/sys/dev/block/{number}/loop/backing_file")).ok()?;
+    path.pop_if(|last| *last == b'\n');
+    Some(path)
+}
+
+fn last(path: &[u8]) -> Option<&[u8]> {
+    path.rsplit(|byte| *byte == b'/').next()
 }
 
 /// Loop devices come and go while they are looked at.

@@ -225,12 +225,7 @@ impl Pool {
         let moved = stray.own().and_then(|()| {
             let seen = seen.map(|seen| image.look_again(seen, &lock)).transpose()?;
             if let Some(seen) = seen {
-                self.expect_room(
-                    seen.may_lack(),
-                    allocation,
-                    reserve,
-                    others.owed(self, None, &lock)?,
-                )?;
+                self.expect_room(seen.may_lack(), reserve, others.owed(self, None, &lock)?)?;
             }
             image.set_mark(mark)?;
             self.move_in(&stray, volume)?;

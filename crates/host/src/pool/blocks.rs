@@ -95,12 +95,7 @@ impl Image {
             }
             None => Bytes(0),
         };
-        pool.expect_room(
-            missing,
-            allocation,
-            reserve,
-            others.owed(pool, Some(self), &lock)?,
-        )?;
+        pool.expect_room(missing, reserve, others.owed(pool, Some(self), &lock)?)?;
         let allocated = match has {
             // What is below its size it has by now.
             Some(has) if !has.surely_has_everywhere(to) => self.allocate(size, to, Stubborn::No),
@@ -161,7 +156,7 @@ impl Image {
         let lock = pool.lock()?;
         let seen = self.look_again(seen, &lock)?;
         let owed = others.owed(pool, Some(self), &lock)?;
-        pool.expect_room(seen.may_lack(), Allocation::Full, reserve, owed)?;
+        pool.expect_room(seen.may_lack(), reserve, owed)?;
         drop(lock);
         self.fill(&seen, end)
     }

@@ -10,7 +10,7 @@
 //! A pod with CAP_SYS_ADMIN can change every attribute of its volume's root, so nothing that the driver
 //! goes by is kept there. Both directories get their name, and lose it, in one step.
 
-use super::{Allocation, Pool, list, sync, volume_in};
+use super::{Pool, lacking::Owed, list, sync, volume_in};
 use crate::{
     VolumeId,
     fs::{
@@ -165,7 +165,7 @@ impl Pool {
         mark: &(impl Display + ?Sized),
         reserve: Reserve,
     ) -> Result<()> {
-        self.expect_room(size, Allocation::Thin, reserve, Bytes(0))?;
+        self.expect_room(size, reserve, Owed::default())?;
         // Of a process that was killed.
         self.discard(NEW, volume)?;
         let make = |around: &File, name: &str| {

@@ -80,7 +80,7 @@ impl Seen {
             blocks: Blocks {
                 all: counted,
                 own: counted,
-                unread: Bytes(0),
+                ..Blocks::default()
             },
             in_place: true,
             stat,
@@ -94,7 +94,10 @@ impl Seen {
 
     /// The same by its extents alone: a file system counts blocks of its map of the file, too.
     pub(crate) fn surely_has_everywhere(&self, size: Bytes) -> bool {
-        self.blocks.unread == Bytes(0) && self.has_everywhere(size)
+        let Blocks {
+            is_exact, unread, ..
+        } = self.blocks;
+        is_exact && unread == Bytes(0) && self.has_everywhere(size)
     }
 
     /// What a copy may share of it.
@@ -178,6 +181,15 @@ impl Seen {
     }
 }
 
+/// What images were promised and do not have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Owed {
+    /// Blocks.
+    pub(crate) blocks: Bytes,
+    /// Room for the maps of images of so many bytes in all, where the pool's have all of their blocks.
+    pub(crate) maps_of: Option<Bytes>,
+}
+
 /// What the images of a pool have, where that counts.
 #[derive(Debug)]
 pub(crate) struct Look {
@@ -211,16 +223,20 @@ impl Look {
         missing
     }
 
-    /// What all images lack at most, as they are now, but for the one that is about to get it.
-    pub(crate) fn owed(
-        &self,
-        pool: &Pool,
-        but: Option<&Image>,
-        _lock: &PoolGuard,
-    ) -> Result<Bytes> {
+    /// What is owed to all images, as they are now, but for the blocks of the one that is about to get them.
+    pub(crate) fn owed(&self, pool: &Pool, but: Option<&Image>, _lock: &PoolGuard) -> Result<Owed> {
         let now = pool.look_since(self, Allowance::hurried)?;
-        let but = but.map(|image| image.inode().number);
-        Ok(now.missing_but(but).at_most())
+        Ok(now.owed_now(but.map(|image| image.inode().number)))
+    }
+
+    /// The same as it was seen.
+    pub(crate) fn owed_now(&self, but: Option<u64>) -> Owed {
+        let size = self.images.values().map(|seen| size_of(&seen.stat).0);
+        let size = size.fold(0, u64::saturating_add);
+        Owed {
+            blocks: self.missing_but(but).at_most(),
+            maps_of: (self.allocation == Allocation::Full).then_some(Bytes(size)),
+        }
     }
 }
 

@@ -1,8 +1,9 @@
 //! Volumes that are directories with a limit of their own.
 
 use super::{
-    Allocation, Directory, FIRST_BLOCKS, Pool, Reserve,
+    Directory, FIRST_BLOCKS, Pool, Reserve,
     directory::{self, GONE, NEW},
+    lacking::Owed,
     list, sync,
 };
 use crate::{
@@ -261,12 +262,9 @@ impl Limited<'_> {
     fn expect_room(&self, wanted: Bytes, promised: &Promised) -> Result<()> {
         self.limiter.expect_counted()?;
         if self.rules.overcommit {
-            return self.pool.expect_room(
-                FIRST_BLOCKS,
-                Allocation::Thin,
-                self.rules.reserve,
-                Bytes(0),
-            );
+            return self
+                .pool
+                .expect_room(FIRST_BLOCKS, self.rules.reserve, Owed::default());
         }
         let left = self.left(promised)?;
         if wanted <= left {

@@ -1,16 +1,16 @@
 //! What a pool has, and what volumes may take of it.
 
-use super::{Allocation, Pool, id::ID_FILE};
+use super::{Allocation, Pool, id::ID_FILE, lacking::Owed};
 use crate::{
     DeviceNumber,
     deadline::Deadline,
-    fs::{confine, subvolume::BTRFS, takes_no_writes},
+    fs::{chunks::Chunks, confine, subvolume::is_btrfs, takes_no_writes},
     lock::{self, PoolGuard},
     mount,
 };
 use flexvol_sdk::{Bytes, Error, ErrorKind, Result};
 use rustix::fs::OFlags;
-use std::{path::Path, time::Duration};
+use std::{os::fd::AsFd, path::Path, time::Duration};
 
 /// Allocating blocks is a matter of milliseconds on file systems that can do it at all.
 const LOCK_DEADLINE: Duration = Duration::from_secs(30);
@@ -25,8 +25,8 @@ pub(crate) const FIRST_BLOCKS: Bytes = Bytes::MIB;
 /// are written alone make two more: of 16 bytes on xfs and 12 on ext4, in nodes of a tree that are half full at least.
 const MAPS: Reserve = Reserve::Percent(1);
 
-/// On Btrfs an extent takes 78 bytes, in metadata that are there twice.
-const MAPS_ON_BTRFS: Reserve = Reserve::Percent(8);
+/// On Btrfs an extent takes 78 bytes: a 25th of the images, in chunks of metadata.
+const MAPS_SHARE_ON_BTRFS: u64 = 25;
 
 /// What volumes must leave free for everybody else on the file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,9 +55,15 @@ pub struct Space {
     pub size: Bytes,
     /// What processes without privileges may still take.
     pub free: Bytes,
-    /// What it may need to note where its images were written. Where that is not free, writing to an image fails
-    /// although all of its blocks are allocated.
-    pub for_maps: Bytes,
+}
+
+/// What a file system lacks to note where its images were written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lack {
+    /// How much.
+    pub room: Bytes,
+    /// In chunks of metadata, which a Btrfs gets from those of data by a balance.
+    pub of_metadata: bool,
 }
 
 impl Pool {
@@ -66,18 +72,11 @@ impl Pool {
     /// # Errors
     /// What the system call says.
     pub fn space(&self) -> Result<Space> {
-        let stat = rustix::fs::fstatfs(&self.volumes)
+        let stat = rustix::fs::fstatvfs(&self.volumes)
             .map_err(|error| Error::system("ask the pool for its space", error))?;
-        let in_bytes = |blocks: u64| Bytes(blocks.saturating_mul(stat.f_frsize.unsigned_abs()));
-        let size = in_bytes(stat.f_blocks);
-        let maps = match stat.f_type {
-            BTRFS => MAPS_ON_BTRFS,
-            _ => MAPS,
-        };
         Ok(Space {
-            size,
-            free: in_bytes(stat.f_bavail),
-            for_maps: maps.of(size),
+            size: Bytes(stat.f_blocks.saturating_mul(stat.f_frsize)),
+            free: Bytes(stat.f_bavail.saturating_mul(stat.f_frsize)),
         })
     }
 
@@ -122,8 +121,8 @@ impl Pool {
     pub fn available(&self, reserve: Reserve, allocation: Allocation) -> Result<Bytes> {
         self.expect_not_read_only()?;
         // Before what is free is: an image that gets meanwhile what it lacks is counted twice, not never.
-        let owed = self.look(allocation)?.missing().at_most();
-        self.left(allocation, reserve, owed)
+        let owed = self.look(allocation)?.owed_now(None);
+        self.left(reserve, owed)
     }
 
     /// Refuses a file system that became read-only, by what is known without waiting for one that is frozen.
@@ -135,14 +134,51 @@ impl Pool {
         Ok(())
     }
 
-    fn left(&self, allocation: Allocation, reserve: Reserve, owed: Bytes) -> Result<Bytes> {
+    fn left(&self, reserve: Reserve, owed: Owed) -> Result<Bytes> {
         let space = self.space()?;
-        let reserve = reserve.of(space.size);
-        let reserve = match allocation {
-            Allocation::Full => reserve.max(space.for_maps),
-            Allocation::Thin => reserve,
+        let mut reserve = reserve.of(space.size);
+        let mut free = space.free;
+        if let Some(images) = owed.maps_of {
+            match self.chunks()? {
+                // Images that do not have all of their blocks are in `images` as large as they are.
+                Some(chunks) => free = free.min(chunks.for_data(images, MAPS_SHARE_ON_BTRFS)),
+                None => reserve = reserve.max(MAPS.of(space.size)),
+            }
+        }
+        Ok(free.saturating_sub(reserve).saturating_sub(owed.blocks))
+    }
+
+    fn chunks(&self) -> Result<Option<Chunks>> {
+        let is_btrfs = is_btrfs(&self.volumes);
+        let is_btrfs = is_btrfs.map_err(|error| Error::system("ask for the pool's kind", error))?;
+        Ok(is_btrfs.then(|| Chunks::of(self.volumes.as_fd())).flatten())
+    }
+
+    /// Where others took the room that maps of images need, which makes writing to an image fail although all of
+    /// its blocks are allocated: how much of it is to be made.
+    ///
+    /// # Errors
+    /// As for [`Pool::space`] and [`Pool::missing`].
+    pub fn lacks_for_maps(&self) -> Result<Option<Lack>> {
+        // What maps have by now is not told apart from what others have. Of a share this much is never theirs.
+        let (has, needed, not_theirs, of_metadata) =
+            match (self.chunks()?, self.look(Allocation::Full)?) {
+                (Some(chunks), look) => {
+                    let images = look.owed_now(None).maps_of.unwrap_or_default();
+                    let needed = Bytes(images.0 / MAPS_SHARE_ON_BTRFS);
+                    (chunks.for_metadata(), needed, needed.0 / 4, true)
+                }
+                (None, _) => {
+                    let space = self.space()?;
+                    let needed = MAPS.of(space.size);
+                    (space.free, needed, needed.0 / 10, false)
+                }
+            };
+        let lack = Lack {
+            room: needed.saturating_sub(has),
+            of_metadata,
         };
-        Ok(space.free.saturating_sub(reserve).saturating_sub(owed))
+        Ok((has.0 < not_theirs).then_some(lack))
     }
 
     /// Checks that a volume that takes its blocks when they are written is not larger than a few pools: by its
@@ -171,14 +207,8 @@ impl Pool {
 
     /// Checks before anything is taken: a file system that runs full while it allocates has taken
     /// its last block from everybody. `owed` is what volumes were promised and do not have.
-    pub(crate) fn expect_room(
-        &self,
-        wanted: Bytes,
-        allocation: Allocation,
-        reserve: Reserve,
-        owed: Bytes,
-    ) -> Result<()> {
-        let available = self.left(allocation, reserve, owed)?;
+    pub(crate) fn expect_room(&self, wanted: Bytes, reserve: Reserve, owed: Owed) -> Result<()> {
+        let available = self.left(reserve, owed)?;
         if wanted <= available {
             return Ok(());
         }

@@ -216,6 +216,7 @@ impl<'a, B: BlockBackend> BlockWorld<'a, B> {
     fn map(&mut self) -> Result<()> {
         let before = self.device.as_ref().map(Device::number);
         self.content = None;
+        self.end_hidden_mount();
         let device = self
             .stored
             .backend()?

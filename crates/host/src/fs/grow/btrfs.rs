@@ -42,19 +42,20 @@ pub fn is_mounted(uuid: Uuid) -> Result<bool> {
 /// mount's UUID tells, but while a copy is mounted the kernel mixes these up: then it is that one which
 /// has a device that the mount names.
 pub(crate) fn devices(mount: BorrowedFd<'_>) -> Vec<DeviceNumber> {
-    let Ok((fsid, most)) = ioctl::btrfs_identity(mount) else {
-        return Vec::new();
-    };
-    let by_uuid = devices_in(&Path::new(ALL).join(Uuid::from_bytes(fsid).to_string()));
+    entry(mount).map_or(Vec::new(), |entry| devices_in(&entry))
+}
+
+/// What sysfs has of it.
+pub(crate) fn entry(mount: BorrowedFd<'_>) -> Option<PathBuf> {
+    let (fsid, most) = ioctl::btrfs_identity(mount).ok()?;
+    let by_uuid = Path::new(ALL).join(Uuid::from_bytes(fsid).to_string());
     let named = (1..=most.min(IDS))
         .filter_map(|id| ioctl::btrfs_device_path(mount, id).ok())
         .find_map(|path| number_of(&path));
-    match named {
-        Some(named) if !by_uuid.contains(&named) => every()
-            .map(|entry| devices_in(&entry))
-            .find(|devices| devices.contains(&named))
-            .unwrap_or(by_uuid),
-        _ => by_uuid,
+    let has = |entry: &PathBuf| named.is_none_or(|named| devices_in(entry).contains(&named));
+    match has(&by_uuid) {
+        true => Some(by_uuid),
+        false => Some(every().find(has).unwrap_or(by_uuid)),
     }
 }
 

@@ -20,6 +20,7 @@ fn seen(size: u64, all: u64, own: u64, unread: u64) -> Seen {
             all: of(all),
             own: of(own),
             unread: of(unread),
+            is_exact: true,
         },
         in_place: true,
     }

@@ -24,6 +24,7 @@ impl<B: BlockBackend> BlockWorld<'_, B> {
     pub(super) fn grow_storage(&mut self, to: Bytes) -> Result<()> {
         self.content = None;
         self.has_grown = false;
+        self.end_hidden_mount();
         let had_device = self.device.is_some();
         let grown = self.grow_whole_storage(to);
         let is_slow = |error: &Error| error.kind() == ErrorKind::TimedOut;
@@ -37,6 +38,14 @@ impl<B: BlockBackend> BlockWorld<'_, B> {
             log::warn!("the volume keeps its device: {}", error.report());
         }
         grown
+    }
+
+    /// A program that is killed can leave the device stopped, and the end of its last mount would wait for it, with the
+    /// volume's lock.
+    pub(super) fn end_hidden_mount(&mut self) {
+        if B::KEEPS_UNUSED {
+            self.detached = None;
+        }
     }
 
     fn grow_whole_storage(&mut self, to: Bytes) -> Result<()> {
@@ -120,10 +129,10 @@ impl<B: BlockBackend> BlockWorld<'_, B> {
         if self.stored.mark()?.growing.is_some() {
             match self.stored.set_mark(&mark.with_growing(None)) {
                 // It was measured, and whoever comes next measures it again.
-                Err(full) if full.kind() == ErrorKind::Exhausted => {
+                Err(error) if matches!(error.kind(), ErrorKind::Exhausted | ErrorKind::Busy) => {
                     log::warn!(
                         "the file system has grown, and its mark does not say so: {}",
-                        full.report()
+                        error.report()
                     );
                     self.has_grown = true;
                 }
@@ -145,10 +154,11 @@ impl<B: BlockBackend> BlockWorld<'_, B> {
             return Err(refused);
         }
         let device = self.device()?;
-        if self.mounting && device.size()? > LARGEST_WHILE_MOUNTING {
+        let mark = self.stored.mark()?;
+        // What `resize2fs` was cut in is given to no pod.
+        if self.mounting && !mark.resizing && device.size()? > LARGEST_WHILE_MOUNTING {
             return Err(refused.advise("it grows when expandfs is called and no pod uses it"));
         }
-        let mark = self.stored.mark()?;
         let resizing = Marked {
             stored: &self.stored,
             mark: &mark,
