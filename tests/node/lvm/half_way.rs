@@ -4,7 +4,10 @@ use super::{
     GROUP, GROWN, HANGS, NEEDS, SIZE, flexvol, in_time, lvm, mapping, mappings, output, path, run,
     told,
 };
-use crate::node::{MIB, Node, fill, size_of_filesystem};
+use crate::{
+    node::{MIB, Node, fill, size_of_filesystem},
+    wrapper::Wrapper,
+};
 use flexvol_testing::{PersistentVolume, Points, Random, budget, tests};
 use std::{
     fs::{self, File},
@@ -19,6 +22,7 @@ tests! {
     "lvm: a device that a cut growth left larger than its volume is made good by whatever comes next", NEEDS
         => larger;
     "lvm: an lvextend killed at any ioctl is completed by the next growth", NEEDS => extended;
+    "lvm: an lvextend killed while it commits stops no volume, also one that no pod has", NEEDS => committed;
     "lvm: an xfs whose growth was cut keeps 60 of 60 files, also when it is repaired", NEEDS
         => cut_xfs;
 }
@@ -58,6 +62,46 @@ fn storage_first(points: &Points) {
         node.delete(&volume).success();
         points.add(2);
     }
+}
+
+/// At that moment the device is suspended, and the driver may have the only mount of it.
+fn committed(points: &Points) {
+    let node = Node::linear();
+    let volume = node.volume_of("pv", "ext4");
+    let pod = node.pod(&volume);
+    pod.mount("rw").success();
+    let content = fill(pod.dir(), "file");
+    pod.unmount().success();
+    let _resumed = Resumed(mapping(&volume));
+    let armed = node.sandbox.path("armed");
+    let shown = armed.display();
+    let _program = Wrapper::of(
+        "lvm",
+        &format!(
+            "case \"$*\" in *lvextend*) if [ -e {shown} ]; then n=$(<{shown}); rm {shown}; exec strace -f -qq -o /dev/null \
+             -e trace=io_submit -e inject=io_submit:signal=KILL:when=$n /usr/sbin/lvm \"$@\"; fi;; esac"
+        ),
+    );
+    let (mut to, mut suspended) = (GROWN, 0);
+    // The ninth write is it, as LVM is now.
+    for nth in [9, 8, 10, 7, 11, 6, 12] {
+        fs::write(&armed, nth.to_string()).unwrap();
+        to += 4 * MIB;
+        node.expand(&volume, to);
+        let was_suspended = is_suspended();
+        in_time(&node, &pod.expand_arguments(to, SIZE));
+        assert!(!is_suspended());
+        suspended += u64::from(was_suspended);
+        points.add(1);
+        if was_suspended {
+            break;
+        }
+    }
+    assert!(suspended > 0, "no lvextend was killed while it committed");
+    pod.mount("rw").success();
+    assert_eq!(fs::read(pod.dir().join("file")).unwrap(), content);
+    pod.unmount().success();
+    node.delete(&volume).success();
 }
 
 fn is_suspended() -> bool {
