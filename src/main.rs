@@ -3,6 +3,7 @@
 //! Kubelet and the controller manager name a callout and read one JSON line. People name a verb
 //! and read text. Nothing that serves people is touched on the way of a callout.
 #![forbid(unsafe_code)]
+#![cfg_attr(all(target_env = "gnu", not(test)), no_main)]
 
 mod backends;
 mod check;
@@ -22,7 +23,16 @@ use std::{
     process::ExitCode,
 };
 
+#[cfg(all(target_env = "gnu", not(test)))]
+flexvol_storage::host::main!(run);
+
+// Other C libraries tell std its arguments through its own start alone.
+#[cfg(not(all(target_env = "gnu", not(test))))]
 fn main() -> ExitCode {
+    run()
+}
+
+fn run() -> ExitCode {
     let mut arguments = env::args_os();
     let installed = Installed::here(arguments.next().as_deref());
     match arguments.next() {

@@ -31,6 +31,7 @@ pub fn line<'a, S: AsRef<str>>(label: &'a str, argv: &[S]) -> Line<'a> {
 pub struct Cost {
     cpu: Vec<u64>,
     elapsed: Vec<u64>,
+    faults: Vec<u64>,
 }
 
 impl Cost {
@@ -47,6 +48,11 @@ impl Cost {
     /// Median time from start to end of a run, in microseconds.
     pub fn elapsed_median(&self) -> f64 {
         median(&self.elapsed)
+    }
+
+    /// Median page faults of a run that read nothing from a disk.
+    pub fn faults_median(&self) -> f64 {
+        median(&self.faults)
     }
 }
 
@@ -117,6 +123,7 @@ impl Programs {
             let mut number = || fields.next().unwrap().parse::<u64>().unwrap();
             cost.cpu.push(number());
             cost.elapsed.push(number());
+            cost.faults.push(number());
             let peak = number();
             if run.starts_with("driver") {
                 self.peak.set(peak.max(self.peak.get()));

@@ -3,7 +3,7 @@
  * A line of the list is a label, a program and its arguments, separated by tabs; an argument may
  * be empty. Every round runs all lines in their order, so that what disturbs the machine disturbs
  * them alike. Programs get no environment and /dev/null. Output, a line a run: label, CPU in
- * microseconds, elapsed microseconds, peak memory in KiB, exit status. Small and static, because a
+ * microseconds, elapsed microseconds, page faults, peak memory in KiB, exit status. Small and static, because a
  * child's peak counts its parent's memory up to exec. */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -64,8 +64,8 @@ int main(int argc, char **argv) {
                 _exit(127);
             }
             wait4(child, &status, 0, &used);
-            fprintf(out, "%s %ld %ld %ld %d\n", command[0], microseconds(used.ru_utime) + microseconds(used.ru_stime),
-                    now() - started, used.ru_maxrss, status);
+            fprintf(out, "%s %ld %ld %ld %ld %d\n", command[0], microseconds(used.ru_utime) + microseconds(used.ru_stime),
+                    now() - started, used.ru_minflt, used.ru_maxrss, status);
         }
     return fclose(out) != 0;
 }

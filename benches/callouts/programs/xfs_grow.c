@@ -1,12 +1,21 @@
 /* The system calls of growing a mounted XFS volume with its image and its loop device:
- * xfs_grow IMAGE DEVICE DIR BYTES */
+ * xfs_grow IMAGE DEVICE DIR BYTES
+ *
+ * With -DSAFE, and a LOCK behind these, what no driver may leave out: it works in a process that can be left behind when the kernel does not
+ * answer, holds a lock, sees whose file system it is, measures it through a mount that nobody else has, and marks the
+ * image durably before and after. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <linux/loop.h>
+#include <linux/mount.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/file.h>
 #include <sys/ioctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 /* fs/xfs/libxfs/xfs_fs.h */
@@ -25,11 +34,30 @@ struct growth {
 #define XFS_IOC_FSGEOMETRY_V1 _IOR('X', 100, struct geometry)
 #define XFS_IOC_FSGROWFSDATA _IOW('X', 110, struct growth)
 
+#define MARK "trusted.flexvol"
+
 int main(int argc, char **argv) {
-    if (argc != 5) return 2;
+    if (argc < 5) return 2;
     uint64_t bytes = strtoull(argv[4], NULL, 10);
     int image = open(argv[1], O_RDWR | O_CLOEXEC), loop = open(argv[2], O_RDWR | O_CLOEXEC);
     int dir = open(argv[3], O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+#ifdef SAFE
+    int status;
+    pid_t worker = fork();
+    if (worker) return waitpid(worker, &status, 0) < 0 || status != 0;
+    int lock = open(argv[5], O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (flock(lock, LOCK_EX | LOCK_NB)) return perror("lock"), 1;
+    static char mark[4096], superblock[4096] __attribute__((aligned(4096)));
+    ssize_t length = fgetxattr(image, MARK, mark, sizeof mark);
+    int direct = open(argv[2], O_RDONLY | O_DIRECT | O_CLOEXEC);
+    if (length < 0 || pread(direct, superblock, sizeof superblock, 0) < 0) return perror("read"), 1;
+    int context = syscall(SYS_fsopen, "xfs", FSOPEN_CLOEXEC);
+    syscall(SYS_fsconfig, context, FSCONFIG_SET_STRING, "source", argv[2], 0);
+    if (syscall(SYS_fsconfig, context, FSCONFIG_CMD_CREATE, NULL, NULL, 0)) return perror("create"), 1;
+    int mount = syscall(SYS_fsmount, context, FSMOUNT_CLOEXEC, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV);
+    dir = openat(mount, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fsetxattr(image, MARK, mark, length, 0) || fsync(image)) return perror("mark"), 1;
+#endif
     if (fallocate(image, FALLOC_FL_KEEP_SIZE, 0, bytes) || ftruncate(image, bytes) || fsync(image))
         return perror("extend"), 1;
     if (ioctl(loop, LOOP_SET_CAPACITY)) return perror("capacity"), 1;
@@ -37,5 +65,10 @@ int main(int argc, char **argv) {
     if (ioctl(dir, XFS_IOC_FSGEOMETRY_V1, &geometry)) return perror("geometry"), 1;
     struct growth growth = {bytes / geometry.blocksize, geometry.imaxpct};
     if (ioctl(dir, XFS_IOC_FSGROWFSDATA, &growth)) return perror("grow"), 1;
-    return syncfs(dir) != 0;
+    if (syncfs(dir)) return perror("sync"), 1;
+#ifdef SAFE
+    if (ioctl(dir, XFS_IOC_FSGEOMETRY_V1, &geometry) || geometry.datablocks != growth.newblocks) return perror("measure"), 1;
+    if (fsetxattr(image, MARK, mark, length, 0) || fsync(image)) return perror("mark"), 1;
+#endif
+    return 0;
 }

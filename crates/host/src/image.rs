@@ -72,27 +72,39 @@ impl Image {
             }
             result => result.map_err(failed)?,
         };
-        let metadata = file.metadata().map_err(failed)?;
+        let inode = Inode::of(&file).map_err(failed)?;
+        let image = Image { file, inode };
+        Ok(image.is_there()?.then_some(image))
+    }
+
+    /// Whether it still has its name, and is as an image must be.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Conflict`] for what is not a plain file of root's with one name.
+    pub fn is_there(&self) -> Result<bool> {
+        let metadata = self.metadata()?;
         if !metadata.is_file() {
             return Err(unfit("is not a plain file"));
-        }
-        if metadata.nlink() == 0 {
-            return Ok(None);
         }
         if metadata.nlink() > 1 {
             return Err(
                 unfit("has a second name").because(format!("{} hard links", metadata.nlink()))
             );
         }
-        if metadata.uid() != 0 || metadata.mode() & 0o022 != 0 {
+        if metadata.nlink() == 1 && (metadata.uid() != 0 || metadata.mode() & 0o022 != 0) {
             return Err(unfit("can be changed by others than root").because(format!(
                 "owner {}, mode {:o}",
                 metadata.uid(),
                 metadata.mode() & 0o7777
             )));
         }
-        let inode = Inode::told(&metadata);
-        Ok(Some(Image { file, inode }))
+        Ok(metadata.nlink() == 1)
+    }
+
+    fn metadata(&self) -> Result<Metadata> {
+        self.file
+            .metadata()
+            .map_err(|error| Error::system("examine the volume's image", error))
     }
 
     pub(crate) fn of(file: File) -> Result<Self> {
@@ -121,11 +133,7 @@ impl Image {
     /// # Errors
     /// What the system call says.
     pub fn size(&self) -> Result<Bytes> {
-        let metadata = self
-            .file
-            .metadata()
-            .map_err(|error| Error::system("examine the volume's image", error))?;
-        Ok(Bytes(metadata.len()))
+        Ok(Bytes(self.metadata()?.len()))
     }
 
     /// A second open file description of the same file, also if the file was renamed or deleted.

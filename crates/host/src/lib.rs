@@ -27,6 +27,6 @@ mod volume_id;
 
 pub use block::{device::Device, number::DeviceNumber};
 pub use pool::{Allocation, Image, PoolId, Reserve};
-pub use sys::fork::fork;
+pub use sys::{fork::fork, start::start};
 pub use uuid::Uuid;
 pub use volume_id::{VolumeId, half_digest};

@@ -53,7 +53,7 @@ impl Asset {
     ///
     /// # Errors
     /// When its size or its mark cannot be read.
-    pub fn of_image(image: Image) -> Result<Asset> {
+    pub fn of_image(image: &Image) -> Result<Asset> {
         // What is less than a sector at its end no loop device shows.
         let size = image.size()?.0;
         Asset::marked(Bytes(size - size % 512), image.mark()?)

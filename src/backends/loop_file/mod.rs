@@ -10,18 +10,19 @@ use super::{
 use flexvol_storage::{
     Asset, Backend, Block, BlockBackend, BlockDriver, Catalog, Keeper, ManagedBackend, Mark, Pool,
     VolumeId,
-    host::{Allocation, Device, DeviceNumber, loop_device, pool},
+    host::{Allocation, Device, DeviceNumber, Image, loop_device, pool},
     mark::State,
     sdk::{Bytes, Error, ErrorKind, Options, Result, VolumeName},
 };
 use keys::LoopKeys;
-use std::{fs::File, path::Path, time::Duration};
+use std::{cell::RefCell, fs::File, path::Path, rc::Rc, time::Duration};
 
 /// A pool of image files.
 struct Images {
     pool: pool::Pool,
     allocation: Allocation,
     reserve: pool::Reserve,
+    open: RefCell<Option<(VolumeId, Rc<Image>)>>,
 }
 
 pub const BACKEND: super::Backend = super::Backend {
@@ -51,21 +52,42 @@ impl Images {
             pool: pool::Pool::open(&keys.path)?,
             allocation: keys.allocation(),
             reserve: keys.reserve,
+            open: RefCell::default(),
         })
+    }
+
+    /// The volume's image, which stays open: a callout looks at it some twenty times.
+    fn image(&self, volume: &VolumeId) -> Result<Option<Rc<Image>>> {
+        let open = self.open.take().filter(|(id, _)| id == volume);
+        let image = match open {
+            Some((_, image)) if image.is_there()? => Some(image),
+            _ => self.pool.image(volume)?.map(Rc::new),
+        };
+        *self.open.borrow_mut() = image.clone().map(|image| (*volume, image));
+        Ok(image)
+    }
+
+    fn existing_image(&self, volume: &VolumeId) -> Result<Rc<Image>> {
+        self.image(volume)?
+            .ok_or_else(|| Error::new(ErrorKind::NotFound, "the volume's image is gone"))
     }
 }
 
 impl Backend for Images {
+    fn invalidate_cache(&self) {
+        self.open.take();
+    }
+
     fn catalog(&self) -> &dyn Catalog {
         &self.pool
     }
 
     fn find(&self, volume: &VolumeId) -> Result<Option<Asset>> {
-        let Some(image) = self.pool.image(volume)? else {
+        let Some(image) = self.image(volume)? else {
             return Ok(None);
         };
         let thin = self.allocation == Allocation::Thin;
-        Ok(Some(Asset::of_image(image)?.with_thin(thin, thin)))
+        Ok(Some(Asset::of_image(&image)?.with_thin(thin, thin)))
     }
 
     fn create(&self, volume: &VolumeId, size: Bytes, mark: &Mark) -> Result<()> {
@@ -74,7 +96,7 @@ impl Backend for Images {
     }
 
     fn set_mark(&self, volume: &VolumeId, mark: &Mark) -> Result<()> {
-        match self.pool.existing_image(volume)?.set_mark(mark) {
+        match self.existing_image(volume)?.set_mark(mark) {
             // Where there is no room for that word there may be some for a removal, which makes some; and an image goes
             // in one step.
             Err(full) if full.kind() == ErrorKind::Exhausted && mark.state == State::Deleting => {
@@ -86,10 +108,13 @@ impl Backend for Images {
     }
 
     fn grow(&self, volume: &VolumeId, to: Bytes) -> Result<()> {
-        self.pool.extend(volume, to, self.allocation, self.reserve)
+        let image = self.existing_image(volume)?;
+        image.extend(to, self.allocation, self.reserve, &self.pool)
     }
 
     fn destroy(&self, volume: &VolumeId) -> Result<()> {
+        // Its blocks are free when nobody has it open any more.
+        self.open.take();
         self.pool.remove(volume)
     }
 
@@ -131,24 +156,23 @@ impl BlockBackend for Images {
     }
 
     fn mapped(&self, volume: &VolumeId, hint: Option<u32>) -> Result<Option<Device>> {
-        match self.pool.image(volume)? {
+        match self.image(volume)? {
             Some(image) => loop_device::find(&image, hint),
             None => Ok(None),
         }
     }
 
     fn image(&self, volume: &VolumeId) -> Result<Option<File>> {
-        self.pool
-            .image(volume)?
+        self.image(volume)?
             .map(|image| image.file().try_clone())
             .transpose()
             .map_err(|error| Error::system("open the volume's image", error))
     }
 
     fn map(&self, volume: &VolumeId, hint: Option<u32>) -> Result<Device> {
-        let image = self
-            .pool
-            .whole_image(volume, self.allocation, self.reserve)?;
+        let image = self.existing_image(volume)?;
+        self.pool
+            .make_whole(&image, volume, self.allocation, self.reserve)?;
         loop_device::attach(&image, volume, hint, self.allocation)
     }
 

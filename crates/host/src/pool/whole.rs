@@ -20,15 +20,26 @@ impl Pool {
         reserve: Reserve,
     ) -> Result<Image> {
         let image = self.existing_image(volume)?;
+        self.make_whole(&image, volume, allocation, reserve)?;
+        Ok(image)
+    }
+
+    /// The same for an image that is open.
+    ///
+    /// # Errors
+    /// When it cannot be examined.
+    pub fn make_whole(
+        &self,
+        image: &Image,
+        volume: &VolumeId,
+        allocation: Allocation,
+        reserve: Reserve,
+    ) -> Result<()> {
         if allocation == Allocation::Full {
             let seen = image.look()?;
-            if let Err(error) = self.restore(
-                &image,
-                seen,
-                volume,
-                reserve,
-                Some(Instant::now() + TIMEOUT),
-            ) {
+            if let Err(error) =
+                self.restore(image, seen, volume, reserve, Some(Instant::now() + TIMEOUT))
+            {
                 log::error!(
                     "volume {volume} lacks {} of its storage, and writing there may fail: {}",
                     seen.lacks(),
@@ -36,7 +47,7 @@ impl Pool {
                 );
             }
         }
-        Ok(image)
+        Ok(())
     }
 
     /// Gives a volume what a cut [`Pool::take`] did not.

@@ -10,3 +10,4 @@ pub(crate) mod flush;
 pub(crate) mod fork;
 pub(crate) mod loops;
 pub(crate) mod quota;
+pub(crate) mod start;
