@@ -244,7 +244,7 @@ fn grown(points: &Points) {
         let filler = sandbox.fill_disk(2 * MIB);
         let mut more = File::create(sandbox.disk().join("somebody-more")).unwrap();
         while more.write_all(&[1; 4 << 10]).is_ok() {}
-        let written = image.write_all_at(&[2; MIB as usize], end - MIB);
+        let written = image.write_all_at(&[2; 1 << 20], end - MIB);
         written.and_then(|()| image.sync_all()).unwrap();
         fs::remove_file(filler).unwrap();
         points.add(1);

@@ -80,6 +80,7 @@ impl Chunks {
         // Each byte beyond takes `of_data` from what is not given to either, and needs a share of it.
         let more = share * metadata_free + share * (unallocated + free * of_data) / copies;
         let most = more.saturating_sub(other) * copies / (copies + share * of_data);
+        let most = most.min(free + unallocated / of_data);
         Bytes(u64::try_from(most).unwrap_or(u64::MAX))
     }
 }
