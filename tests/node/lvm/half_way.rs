@@ -82,8 +82,8 @@ fn committed(points: &Points) {
              -e trace=io_submit -e inject=io_submit:signal=KILL:when=$n /usr/sbin/lvm \"$@\"; fi;; esac"
         ),
     );
-    // The ninth write is it, as LVM is now.
-    let was_suspended = [9, 8, 10, 7, 11].into_iter().any(|nth: u64| {
+    // It is the ninth write, as LVM is now.
+    let was_suspended = (8..=12).any(|nth: u64| {
         fs::write(&armed, nth.to_string()).unwrap();
         let to = GROWN + 4 * nth * MIB;
         node.expand(&volume, to);
