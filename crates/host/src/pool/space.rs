@@ -28,6 +28,16 @@ const MAPS: Reserve = Reserve::Percent(1);
 /// On Btrfs an extent takes 78 bytes: a 25th of the images, in chunks of metadata.
 const MAPS_SHARE_ON_BTRFS: u64 = 25;
 
+/// The same where metadata and data are in the same chunks, and metadata there twice.
+const MAPS_ON_MIXED_BTRFS: Reserve = Reserve::Percent(8);
+
+/// Where a file system keeps the maps of its images.
+enum Maps {
+    /// With all else, and so much of it is theirs at most.
+    Anywhere(Reserve),
+    InMetadata(Chunks),
+}
+
 /// What volumes must leave free for everybody else on the file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reserve {
@@ -139,19 +149,25 @@ impl Pool {
         let mut reserve = reserve.of(space.size);
         let mut free = space.free;
         if let Some(images) = owed.maps_of {
-            match self.chunks()? {
+            match self.maps()? {
                 // Images that do not have all of their blocks are in `images` as large as they are.
-                Some(chunks) => free = free.min(chunks.for_data(images, MAPS_SHARE_ON_BTRFS)),
-                None => reserve = reserve.max(MAPS.of(space.size)),
+                Maps::InMetadata(chunks) => {
+                    free = free.min(chunks.for_data(images, MAPS_SHARE_ON_BTRFS));
+                }
+                Maps::Anywhere(share) => reserve = reserve.max(share.of(space.size)),
             }
         }
         Ok(free.saturating_sub(reserve).saturating_sub(owed.blocks))
     }
 
-    fn chunks(&self) -> Result<Option<Chunks>> {
+    fn maps(&self) -> Result<Maps> {
         let is_btrfs = is_btrfs(&self.volumes);
         let is_btrfs = is_btrfs.map_err(|error| Error::system("ask for the pool's kind", error))?;
-        Ok(is_btrfs.then(|| Chunks::of(self.volumes.as_fd())).flatten())
+        Ok(match is_btrfs.then(|| Chunks::of(self.volumes.as_fd())) {
+            Some(Some(chunks)) => Maps::InMetadata(chunks),
+            Some(None) => Maps::Anywhere(MAPS_ON_MIXED_BTRFS),
+            None => Maps::Anywhere(MAPS),
+        })
     }
 
     /// Where others took the room that maps of images need, which makes writing to an image fail although all of
@@ -161,19 +177,18 @@ impl Pool {
     /// As for [`Pool::space`] and [`Pool::missing`].
     pub fn lacks_for_maps(&self) -> Result<Option<Lack>> {
         // What maps have by now is not told apart from what others have. Of a share this much is never theirs.
-        let (has, needed, not_theirs, of_metadata) =
-            match (self.chunks()?, self.look(Allocation::Full)?) {
-                (Some(chunks), look) => {
-                    let images = look.owed_now(None).maps_of.unwrap_or_default();
-                    let needed = Bytes(images.0 / MAPS_SHARE_ON_BTRFS);
-                    (chunks.for_metadata(), needed, needed.0 / 4, true)
-                }
-                (None, _) => {
-                    let space = self.space()?;
-                    let needed = MAPS.of(space.size);
-                    (space.free, needed, needed.0 / 10, false)
-                }
-            };
+        let (has, needed, not_theirs, of_metadata) = match self.maps()? {
+            Maps::InMetadata(chunks) => {
+                let images = self.look(Allocation::Full)?.owed_now(None).maps_of;
+                let needed = Bytes(images.unwrap_or_default().0 / MAPS_SHARE_ON_BTRFS);
+                (chunks.for_metadata(), needed, needed.0 / 4, true)
+            }
+            Maps::Anywhere(share) => {
+                let space = self.space()?;
+                let needed = share.of(space.size);
+                (space.free, needed, needed.0 / 10, false)
+            }
+        };
         let lack = Lack {
             room: needed.saturating_sub(has),
             of_metadata,
