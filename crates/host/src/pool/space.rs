@@ -21,20 +21,20 @@ const LARGEST_THIN: u64 = 16;
 /// What a thin volume must find free: a pool that has nothing to give promises nothing either.
 pub(crate) const FIRST_BLOCKS: Bytes = Bytes::MIB;
 
-/// So much of a file system the maps of its images may take. What is allocated is one extent, and each 4 KiB that
-/// are written alone make two more: of 16 bytes on xfs and 12 on ext4, in nodes of a tree that are half full at least.
-const MAPS: Reserve = Reserve::Percent(1);
+/// The maps of images take a hundredth of them at most. What is allocated is one extent, and each 4 KiB that are
+/// written alone make two more: of 16 bytes on xfs and 12 on ext4, in nodes of a tree that are half full at least.
+const MAPS_SHARE: u64 = 100;
 
 /// On Btrfs an extent takes 78 bytes: a 25th of the images, in chunks of metadata.
 const MAPS_SHARE_ON_BTRFS: u64 = 25;
 
 /// The same where metadata and data are in the same chunks, and metadata there twice.
-const MAPS_ON_MIXED_BTRFS: Reserve = Reserve::Percent(8);
+const MAPS_SHARE_ON_MIXED_BTRFS: u64 = 12;
 
 /// Where a file system keeps the maps of its images.
 enum Maps {
-    /// With all else, and so much of it is theirs at most.
-    Anywhere(Reserve),
+    /// Where all else is; they are such a share of the images at most.
+    Anywhere(u64),
     InMetadata(Chunks),
 }
 
@@ -146,18 +146,24 @@ impl Pool {
 
     fn left(&self, reserve: Reserve, owed: Owed) -> Result<Bytes> {
         let space = self.space()?;
-        let mut reserve = reserve.of(space.size);
-        let mut free = space.free;
-        if let Some(images) = owed.maps_of {
-            match self.maps()? {
-                // Images that do not have all of their blocks are in `images` as large as they are.
-                Maps::InMetadata(chunks) => {
-                    free = free.min(chunks.for_data(images, MAPS_SHARE_ON_BTRFS));
-                }
-                Maps::Anywhere(share) => reserve = reserve.max(share.of(space.size)),
+        let free = space.free.saturating_sub(owed.blocks);
+        let left = free.saturating_sub(reserve.of(space.size));
+        let Some(images) = owed.maps_of else {
+            return Ok(left);
+        };
+        // Images that do not have all of their blocks are in `images` as large as they are.
+        let with_maps = match self.maps()? {
+            Maps::InMetadata(chunks) => {
+                let most = chunks.for_data(images, MAPS_SHARE_ON_BTRFS);
+                most.saturating_sub(owed.blocks)
             }
-        }
-        Ok(free.saturating_sub(reserve).saturating_sub(owed.blocks))
+            // Each `share` bytes take one more for their map.
+            Maps::Anywhere(share) => {
+                let most = free.0.saturating_mul(share).saturating_sub(images.0);
+                Bytes(most / (share + 1))
+            }
+        };
+        Ok(left.min(with_maps))
     }
 
     fn maps(&self) -> Result<Maps> {
@@ -165,8 +171,8 @@ impl Pool {
         let is_btrfs = is_btrfs.map_err(|error| Error::system("ask for the pool's kind", error))?;
         Ok(match is_btrfs.then(|| Chunks::of(self.volumes.as_fd())) {
             Some(Some(chunks)) => Maps::InMetadata(chunks),
-            Some(None) => Maps::Anywhere(MAPS_ON_MIXED_BTRFS),
-            None => Maps::Anywhere(MAPS),
+            Some(None) => Maps::Anywhere(MAPS_SHARE_ON_MIXED_BTRFS),
+            None => Maps::Anywhere(MAPS_SHARE),
         })
     }
 
@@ -177,16 +183,16 @@ impl Pool {
     /// As for [`Pool::space`] and [`Pool::missing`].
     pub fn lacks_for_maps(&self) -> Result<Option<Lack>> {
         // What maps have by now is not told apart from what others have. Of a share this much is never theirs.
+        let images = self.look(Allocation::Full)?.owed_now(None).maps_of;
+        let images = images.unwrap_or_default();
         let (has, needed, not_theirs, of_metadata) = match self.maps()? {
             Maps::InMetadata(chunks) => {
-                let images = self.look(Allocation::Full)?.owed_now(None).maps_of;
-                let needed = Bytes(images.unwrap_or_default().0 / MAPS_SHARE_ON_BTRFS);
+                let needed = Bytes(images.0 / MAPS_SHARE_ON_BTRFS);
                 (chunks.for_metadata(), needed, needed.0 / 4, true)
             }
             Maps::Anywhere(share) => {
-                let space = self.space()?;
-                let needed = share.of(space.size);
-                (space.free, needed, needed.0 / 10, false)
+                let needed = Bytes(images.0 / share);
+                (self.space()?.free, needed, needed.0 / 10, false)
             }
         };
         let lack = Lack {
