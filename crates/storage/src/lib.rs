@@ -23,7 +23,7 @@
 //!         &self.0
 //!     }
 //!     fn find(&self, volume: &VolumeId) -> Result<Option<Asset>> {
-//!         self.0.image(volume)?.as_ref().map(Asset::of_image).transpose()
+//!         self.0.image(volume)?.map(Asset::of_image).transpose()
 //!     }
 //!     // The mark is kept with the data and goes wherever it goes.
 //!     fn create(&self, volume: &VolumeId, size: Bytes, mark: &Mark) -> Result<()> {

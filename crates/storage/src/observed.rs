@@ -3,7 +3,7 @@
 use crate::mark::Mark;
 use flexvol_host::{Image, clock::Moment};
 use flexvol_sdk::{Bytes, Filesystem, Result};
-use std::time::Duration;
+use std::{borrow::Borrow, time::Duration};
 
 /// The storage behind a volume.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -53,7 +53,8 @@ impl Asset {
     ///
     /// # Errors
     /// When its size or its mark cannot be read.
-    pub fn of_image(image: &Image) -> Result<Asset> {
+    pub fn of_image(image: impl Borrow<Image>) -> Result<Asset> {
+        let image = image.borrow();
         // What is less than a sector at its end no loop device shows.
         let size = image.size()?.0;
         Asset::marked(Bytes(size - size % 512), image.mark()?)

@@ -17,11 +17,7 @@ impl Backend for Files {
         &self.0
     }
     fn find(&self, volume: &VolumeId) -> Result<Option<Asset>> {
-        self.0
-            .image(volume)?
-            .as_ref()
-            .map(Asset::of_image)
-            .transpose()
+        self.0.image(volume)?.map(Asset::of_image).transpose()
     }
     fn create(&self, volume: &VolumeId, size: Bytes, mark: &Mark) -> Result<()> {
         self.0.create(volume, size, mark, Allocation::Full, RESERVE)

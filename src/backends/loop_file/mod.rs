@@ -87,7 +87,7 @@ impl Backend for Images {
             return Ok(None);
         };
         let thin = self.allocation == Allocation::Thin;
-        Ok(Some(Asset::of_image(&image)?.with_thin(thin, thin)))
+        Ok(Some(Asset::of_image(image)?.with_thin(thin, thin)))
     }
 
     fn create(&self, volume: &VolumeId, size: Bytes, mark: &Mark) -> Result<()> {
