@@ -207,11 +207,11 @@ impl ManagedBackend for Images {
     }
 
     fn excess(&self, volume: &VolumeId) -> Result<Bytes> {
-        self.pool.existing_image(volume)?.excess()
+        self.existing_image(volume)?.excess()
     }
 
     fn drop_excess(&self, volume: &VolumeId) -> Result<()> {
-        self.pool.existing_image(volume)?.drop_excess()
+        self.existing_image(volume)?.drop_excess()
     }
 
     fn dangling_names(&self, age: Duration) -> Result<Vec<(VolumeName, VolumeId)>> {

@@ -164,12 +164,13 @@ fn or_unreadable(device: &Device, look: impl Fn(&Device) -> Result<Content>) -> 
 
 fn quickly(device: &Device) -> Result<Content> {
     let direct = Direct::new(device)?;
-    let mut buffer = Buffer::new(HEAD);
     // The superblocks of ext and XFS stand in the first block, and nothing behind them counts.
-    let first = direct.read(&mut buffer, 0, ALIGNMENT)?;
+    let mut first = Buffer::new(ALIGNMENT);
+    let first = direct.read(&mut first, 0, ALIGNMENT)?;
     let content = match classify(direct.size, first, &[]) {
         Some(formatted @ Content::Formatted(_)) => formatted,
         _ => {
+            let mut buffer = Buffer::new(HEAD);
             let head = direct.read(&mut buffer, 0, HEAD)?;
             classify(direct.size, head, &[]).unwrap_or_else(|| match is_zero(head) {
                 true => Content::Blank,
