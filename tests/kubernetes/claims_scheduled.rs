@@ -147,11 +147,17 @@ fn make_room(lab: &Lab, plugins: &str, mebibytes: u64) {
         let install = ["install", "--name", ROOMY, "--plugin-dir", plugins];
         lab.run("flexvol", &[&install[..], &["--config", config]].concat());
     };
-    leave(0);
     let roomy = format!("{plugins}/{}/roomy", ROOMY.replace('/', "~"));
-    let said = lab.run(&roomy, &["capacity", r#"{"pool":"default"}"#]);
-    let said: Value = serde_json::from_str(&said).unwrap();
-    leave(said["capacity"].as_u64().unwrap() - mebibytes * MEBI);
+    let left = || {
+        let said = lab.run(&roomy, &["capacity", r#"{"pool":"default"}"#]);
+        let said: Value = serde_json::from_str(&said).unwrap();
+        said["capacity"].as_u64().unwrap()
+    };
+    leave(0);
+    let nearly = left() - mebibytes * MEBI;
+    leave(nearly);
+    // The less the reserve leaves for images, the less of it is kept for their maps.
+    leave(nearly + left() - mebibytes * MEBI);
 }
 
 /// A node that is ready.

@@ -77,7 +77,7 @@ pub struct Mark {
     pub adopted: Option<Origin>,
     /// A growth to this size was begun and not seen to its end.
     pub growing: Option<Bytes>,
-    /// `resize2fs` was started for it.
+    /// `e2fsck` and `resize2fs` were started for it, after nothing was found wrong.
     pub resizing: bool,
     /// Somebody deleted it, and it is kept for a while.
     pub deleted: Option<Deletion>,
@@ -142,12 +142,12 @@ impl Mark {
         }
     }
 
-    /// The same mark with a growth to this size by `resize2fs` begun.
+    /// The same mark with a growth to this size, and its tools begun, or given up.
     #[must_use]
-    pub fn with_resizing(&self, to: Bytes) -> Mark {
+    pub fn with_resizing(&self, resizing: bool, to: Bytes) -> Mark {
         Mark {
             growing: Some(self.growing.unwrap_or(to)),
-            resizing: true,
+            resizing,
             ..self.clone()
         }
     }

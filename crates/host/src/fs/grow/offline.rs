@@ -32,16 +32,23 @@ const OPERATIONAL: i32 = 8;
 /// `PR_0_RESIZE_INODE_INVALID` in e2fsck/problem.h.
 const REBUILT_RESIZE_INODE: &str = "[problems]\n0x000030 = {\npreen_ok = true\n}\n";
 
-/// What the caller remembers of `resize2fs`, durably: the flag that it leaves when it is cut others leave too.
+/// What the caller remembers of the tools that write, durably: the flag that `e2fsck` and `resize2fs` leave when they are
+/// cut others leave too.
 pub trait Resizing {
-    /// Whether it was started, and the file system not seen grown since.
+    /// Whether they were started, and neither have grown the file system since nor left it as it was.
     fn was_begun(&self) -> bool;
 
-    /// It is about to be started.
+    /// They are about to be started.
     ///
     /// # Errors
     /// When that may not be remembered.
     fn begin(&self) -> Result<()>;
+
+    /// They have failed and left no flag, so that one that is seen later is not theirs.
+    ///
+    /// # Errors
+    /// When that may not be remembered.
+    fn give_up(&self) -> Result<()>;
 }
 
 /// Checks and grows an ext3 or ext4 that is not mounted, by `e2fsck` and `resize2fs`: for kernels and processes that
@@ -90,9 +97,29 @@ pub fn offline(
         refuse_moving(space, &found, details)?;
         expect_sound(device, hold)?;
     }
-    check(device, &found, details, was_cut, hold)?;
-    refuse_moving(space, &found, details)?;
     resizing.begin()?;
+    let grown = grow(&resize, device, (&found, details), was_cut, hold);
+    // One that is still at work sets the flag when it likes.
+    if grown
+        .as_ref()
+        .is_err_and(|error| error.kind() != ErrorKind::TimedOut)
+        && !ext_superblock(device)?.1.has_errors
+    {
+        resizing.give_up()?;
+    }
+    grown
+}
+
+fn grow(
+    resize: &Tool,
+    device: &Device,
+    (found, details): (&Superblock, ExtDetails),
+    was_cut: bool,
+    hold: &lock::Guard,
+) -> Result<()> {
+    let space = device.size()?;
+    check(device, found, details, was_cut, hold)?;
+    refuse_moving(space, found, details)?;
     // No size: resize2fs would shrink to it.
     let arguments: [&OsStr; 1] = [device.path().as_os_str()];
     let held = [hold.as_fd(), device.file().as_fd()];

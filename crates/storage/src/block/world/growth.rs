@@ -173,7 +173,7 @@ impl<B: BlockBackend> BlockWorld<'_, B> {
     }
 }
 
-/// `resize2fs` in the mark of the volume. After a cut only that tells who left the file system as it is.
+/// The tools in the mark of the volume. After a cut only that tells who left the file system as it is.
 struct Marked<'a, B> {
     stored: &'a Stored<'a, B>,
     mark: &'a Mark,
@@ -188,8 +188,15 @@ impl<B: BlockBackend> Resizing for Marked<'_, B> {
     fn begin(&self) -> Result<()> {
         match self.mark.resizing {
             true => Ok(()),
-            false => self.stored.set_mark(&self.mark.with_resizing(self.to)),
+            false => self
+                .stored
+                .set_mark(&self.mark.with_resizing(true, self.to)),
         }
+    }
+
+    fn give_up(&self) -> Result<()> {
+        self.stored
+            .set_mark(&self.mark.with_resizing(false, self.to))
     }
 }
 
