@@ -1,5 +1,6 @@
 //! What a callout costs, as ratios to the least that any program can do, measured side by side in
-//! one run. `scripts/bench` runs it; docs/evidence/costs.md quotes its table.
+//! one run. `scripts/bench` runs it; docs/evidence/costs.md quotes its table. With `--counts` it tells and holds only what
+//! no other work on the machine moves.
 #![allow(
     clippy::unwrap_used,
     reason = "a benchmark that cannot run has no result"
@@ -14,7 +15,7 @@ use programs::{Programs, folder, line, median_of};
 use std::{
     cell::Cell,
     env, fs,
-    path::{Path, PathBuf},
+    path::Path,
     process::{Command, ExitCode, Stdio},
 };
 
@@ -25,13 +26,17 @@ const UID: &str = "0b1e55ed-0000-4000-8000-000000000001";
 
 fn main() -> ExitCode {
     flexvol_testing::isolate().expect("a mount namespace of its own");
-    let executable = PathBuf::from(env!("CARGO_BIN_EXE_flexvol"));
+    let executable = flexvol_testing::executable(env!("CARGO_BIN_EXE_flexvol"));
     let sandbox = Sandbox::new(&executable);
+    let counts_alone = env::args().any(|argument| argument == "--counts");
     let bench = Bench {
         driver: sandbox.install("example.com/loop", false, "thin = true"),
         programs: Programs::new(&sandbox.path("programs")),
         sandbox,
-        table: Table::default(),
+        table: Table {
+            counts_alone,
+            missed: Cell::new(0),
+        },
     };
     let mut arguments = env::args().skip_while(|argument| argument != "--order");
     if let Some(map) = arguments.nth(1) {
@@ -45,17 +50,16 @@ fn main() -> ExitCode {
     bench.answers();
     bench.mounting();
     bench.growing();
-    bench.many_volumes();
+    if !counts_alone {
+        bench.many_volumes();
+    }
     let table = &bench.table;
     let peak = float(bench.programs.peak());
-    table.row(
-        "peak memory of any callout, KiB: budget",
-        peak,
-        2048.0,
-        Some(1.0),
-    );
+    table.count("peak memory of any callout, KiB: budget", peak, 2048.0, 1.0);
     let size = float(fs::metadata(&executable).unwrap().len()) / 1024.0;
-    table.row("executable, KiB: budget", size, 2560.0, Some(1.0));
+    // What is reached is held by each change, what is wanted by the whole bench.
+    let most = if counts_alone { 2640.0 } else { 2560.0 };
+    table.count("executable, KiB: budget", size, most, 1.0);
     match table.missed.get() {
         0 => ExitCode::SUCCESS,
         missed => {
@@ -73,18 +77,30 @@ struct Bench {
 }
 
 /// What is printed, and how many budgets are missed in it.
-#[derive(Default)]
 struct Table {
+    /// Without times, which other work on the machine moves.
+    counts_alone: bool,
     missed: Cell<u32>,
 }
 
 impl Table {
-    /// One line: two numbers and their ratio.
+    /// One line: two times and their ratio.
     fn row(&self, what: &str, driver: f64, other: f64, budget: Option<f64>) {
         self.row_with_ratio(what, driver, other, driver / other, budget);
     }
 
     fn row_with_ratio(&self, what: &str, driver: f64, other: f64, ratio: f64, budget: Option<f64>) {
+        if !self.counts_alone {
+            self.line(what, driver, other, ratio, budget);
+        }
+    }
+
+    /// One line of what is the same on a busy machine.
+    fn count(&self, what: &str, driver: f64, other: f64, budget: f64) {
+        self.line(what, driver, other, driver / other, Some(budget));
+    }
+
+    fn line(&self, what: &str, driver: f64, other: f64, ratio: f64, budget: Option<f64>) {
         let budget = match budget {
             Some(budget) if ratio > budget => {
                 self.missed.set(self.missed.get() + 1);
@@ -116,12 +132,12 @@ impl Bench {
         let volume = self.volume("answers");
         let json = volume.json("rw");
         let refused = volume.json_with("rw", &[("colour", "red")]);
-        let callouts: [(&str, &[&str], Option<f64>); 3] = [
-            ("init", &["init"], Some(1.15)),
-            ("isattached", &["isattached", &json, "node1"], Some(1.25)),
-            ("a refused callout", &["provision", &refused], Some(1.25)),
+        let callouts: [(&str, &[&str], f64, f64); 3] = [
+            ("init", &["init"], 1.15, 1.2),
+            ("isattached", &["isattached", &json, "node1"], 1.25, 1.5),
+            ("a refused callout", &["provision", &refused], 1.25, 1.4),
         ];
-        for (name, arguments, budget) in callouts {
+        for (name, arguments, budget, faults_budget) in callouts {
             let reply = String::from_utf8(self.driver.call(arguments).output).unwrap();
             let flag = format!("-DREPLY={:?}", reply.trim_end());
             let least = self.programs.build("reply", "reply", &[&flag]);
@@ -141,12 +157,21 @@ impl Bench {
             let (ours, theirs) = (median_of(&ours), median_of(&theirs));
             let what = format!("{name}, µs: static C that prints the line");
             self.table
-                .row_with_ratio(&what, ours, theirs, ratio, budget);
-            self.table.row("  page faults", faults[0], faults[1], None);
+                .row_with_ratio(&what, ours, theirs, ratio, Some(budget));
+            let what = format!("{name}, page faults: the same");
+            self.table.count(&what, faults[0], faults[1], faults_budget);
         }
+        if !self.table.counts_alone {
+            self.scripts(&json);
+        }
+        self.delete(&volume);
+    }
+
+    /// The same against drivers that are scripts.
+    fn scripts(&self, json: &str) {
         for script in ["driver.sh", "driver.py"] {
             let script = folder().join(script);
-            for arguments in [&["init"][..], &["isattached", &json, "node1"]] {
+            for arguments in [&["init"][..], &["isattached", json, "node1"]] {
                 let ours = [&[self.driver.executable().to_str().unwrap()], arguments].concat();
                 let theirs = [&[script.to_str().unwrap()], arguments].concat();
                 let lines = [line("driver", &ours), line("script", &theirs)];
@@ -165,7 +190,6 @@ impl Bench {
                 );
             }
         }
-        self.delete(&volume);
     }
 
     /// Fresh copies of both programs: where its pages lie in memory makes one copy faster than
@@ -226,11 +250,11 @@ impl Bench {
             None,
         );
         let faults = programs::Cost::faults_median;
-        self.table.row(
-            "  page faults",
+        self.table.count(
+            "mount + unmount, page faults: the same",
             both("driver", faults),
             both("raw", faults),
-            None,
+            3.6,
         );
         self.table.row(
             "mount + unmount, µs: mount and umount",
@@ -306,11 +330,11 @@ impl Bench {
                 None,
             );
         }
-        self.table.row(
-            "  page faults",
+        self.table.count(
+            "expandfs, xfs, page faults: C that is safe, too",
             driver.faults_median(),
             safe.faults_median(),
-            None,
+            2.4,
         );
         self.table.row(
             "expandfs, xfs, µs: truncate, losetup, xfs_growfs",

@@ -88,7 +88,11 @@ impl Bench {
             writeln!(script, "        {pattern}").unwrap();
         }
         script.push_str(END);
-        let place = folder().ancestors().nth(3).unwrap().join("callouts.ld");
+        let place = folder()
+            .ancestors()
+            .nth(3)
+            .unwrap()
+            .join("linker/callouts.ld");
         fs::write(&place, script).unwrap();
     }
 }

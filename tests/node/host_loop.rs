@@ -26,6 +26,8 @@ tests! {
     "an image is attached once and goes with its last user", &[Need::Root] => lifecycle;
     "a hint that is wrong in any way changes nothing but time", &[Need::Root] => wrong_hints;
     "an attached image is found whoever else has it open", &[Need::Root] => found_without_hint;
+    "an image that is attached under another name is not attached again", &[Need::Root]
+        => found_under_another_name;
     "looking for a loop device survives others opening the image", &[Need::Root] => lease_is_broken;
     "32 images attached at once get 32 devices", &[Need::Root] => crowd;
     "a deleted image and its namesake are two volumes", &[Need::Root] => namesakes;
@@ -201,9 +203,27 @@ fn found_without_hint(points: &Points) {
     assert_eq!(found.number(), device.number());
 }
 
+/// As a container has it whose mount is the image alone: the kernel tells that name of it.
+fn found_under_another_name(_: &Points) {
+    let fixture = Fixture::new();
+    let (volume, image) = fixture.volume();
+    let other = fixture.bench.path("other-name");
+    fs::write(&other, "").unwrap();
+    run(
+        "mount",
+        ["--bind".as_ref(), fixture.path(&volume).as_os_str()],
+        &other,
+    );
+    let node = run("losetup", ["-f", "--show"].map(AsRef::as_ref), &other);
+    let device = loop_device::attach(&image, &volume, None, Allocation::Thin).unwrap();
+    assert_eq!(device.path(), std::path::Path::new(node.trim()));
+    run("losetup", ["-d".as_ref()], node.trim().as_ref());
+    run("umount", [], &other);
+}
+
 /// An open that meets the lease makes the kernel signal its holder, whom SIGIO would kill.
 fn lease_is_broken(points: &Points) {
-    const ROUNDS: u64 = 2000;
+    const ROUNDS: u64 = 500;
     let fixture = Fixture::new();
     let (volume, image) = fixture.volume();
     let path = fixture.path(&volume);

@@ -115,6 +115,7 @@ const BY_KERNEL: &[&[Test]] = &[
     torn::TESTS,
     people::TESTS,
     promised::TESTS,
+    promised::metadata::TESTS,
     copied::TESTS,
     copy_on_write::TESTS,
     cut_resize::TESTS,

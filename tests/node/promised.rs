@@ -1,6 +1,8 @@
 //! Storage that was promised is there: a volume of a pool that is not thin keeps its blocks whatever is
 //! discarded in it, and what one has lost is its own.
 
+pub mod metadata;
+
 use crate::{
     full::expect_exhausted,
     node::{LOOP, MIB, UID, expect_written, write},
@@ -13,7 +15,7 @@ use nix::fcntl::{FallocateFlags, fallocate};
 use std::{
     fs::{self, File},
     io::{self, Write},
-    os::unix::fs::{FileExt, MetadataExt, symlink},
+    os::unix::fs::{FileExt, MetadataExt},
     path::Path,
     process::Command,
     thread,
@@ -26,7 +28,6 @@ tests! {
         => given_back;
     "a pool keeps room for the maps of its images, into however many pieces pods cut these", LOOP => in_pieces;
     "what a volume grows by has blocks, into however many pieces it is cut", LOOP => grown;
-    "btrfs gives images no more data than its metadata can note, however much is free", LOOP => in_metadata;
     "a device that somebody attached before gives no more blocks back", &[Need::Root, Need::Tool("losetup", "mount")]
         => attached_before;
     "a thin volume gives its blocks back, whoever had its device before", &[Need::Root, Need::Tool("mkfs.xfs", "xfsprogs")]
@@ -215,7 +216,7 @@ fn in_pieces(points: &Points) {
     }
 }
 
-fn cut_into_pieces(image: &File, size: u64) -> io::Result<()> {
+pub fn cut_into_pieces(image: &File, size: u64) -> io::Result<()> {
     const BLOCK: [u8; 4 << 10] = [1; 4 << 10];
     for at in (0..size).step_by(2 * BLOCK.len()) {
         image.write_all_at(&BLOCK, at)?;
@@ -249,52 +250,6 @@ fn grown(points: &Points) {
         fs::remove_file(filler).unwrap();
         points.add(1);
     }
-}
-
-/// Others wrote everywhere and deleted most of it, which leaves all of the disk in chunks of data, and then filled
-/// the metadata with names.
-fn in_metadata(_: &Points) {
-    let sandbox = pool("btrfs");
-    let driver = install(&sandbox, "");
-    let neighbour = PersistentVolume::provision(&driver, "b", "ext4", 64 * MIB);
-    let pod = Pod::new(&sandbox, &driver, &neighbour, UID);
-    pod.mount("rw").success();
-    let sync = || nix::unistd::syncfs(File::open(sandbox.disk()).unwrap()).unwrap();
-    let file = |number: usize| sandbox.disk().join(format!("file-{number}"));
-    let files = (0..).take_while(|number| fs::write(file(*number), vec![1; 8 << 20]).is_ok());
-    let files = files.count();
-    for number in (0..=files).filter(|number| number % 10 > 0) {
-        fs::remove_file(file(number)).unwrap_or_default();
-    }
-    sync();
-    let target = "y".repeat(1900);
-    let link = |number: usize| sandbox.disk().join(format!("link-{number}"));
-    let links = (0..).take_while(|number| symlink(&target, link(*number)).is_ok());
-    let links = links.count();
-    for number in 0..links / 8 {
-        fs::remove_file(link(number)).unwrap();
-    }
-    sync();
-    let (room, _) = capacity(&driver);
-    let free = nix::sys::statvfs::statvfs(&sandbox.disk()).unwrap();
-    let free = free.blocks_available() * free.fragment_size();
-    assert!(room > 32 * MIB, "{room} of {free}");
-    // What was deleted goes on to take metadata for a moment.
-    let size = room - room % MIB - 8 * MIB;
-    let volume = PersistentVolume::provision(&driver, "a", "ext4", size);
-    let image = File::options().write(true).open(volume.image(&sandbox));
-    cut_into_pieces(&image.unwrap(), size).unwrap();
-    write(pod.dir(), "file", 20).unwrap();
-    pod.unmount().success();
-    pod.mount("rw").success();
-    expect_written(pod.dir(), "file", 20);
-    pod.unmount().success();
-    let warns = || doctor(&sandbox, &driver).contains("btrfs balance start");
-    assert!(!warns());
-    let more = (links..).take_while(|number| symlink(&target, link(*number)).is_ok());
-    assert!(more.count() > 0);
-    sync();
-    assert!(warns(), "{}", doctor(&sandbox, &driver));
 }
 
 fn attached_before(_: &Points) {

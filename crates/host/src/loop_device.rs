@@ -39,7 +39,7 @@ const ATTEMPTS: usize = 64;
 /// nothing back is better than none.
 const RENEWALS: usize = 8;
 
-/// How long somebody looks at a device, at most times.
+/// How long somebody looks at a device, or an image, at most times.
 const LOOK: Duration = Duration::from_millis(5);
 
 /// udev looks at every device that was open for writing, for some milliseconds.
@@ -55,21 +55,37 @@ const RELEASE: Duration = Duration::from_secs(2);
 /// [`ErrorKind::Conflict`] if there are two, so that a file system could be mounted twice.
 pub fn find(image: &Image, hint: Option<u32>) -> Result<Option<Device>> {
     if let Some(minor) = hint {
-        match open_if_on(loop_number(minor), image) {
+        let number = loop_number(minor);
+        let on_image = match may_be_on(number, image) {
+            true => open_on(number, image),
+            false => Ok(None),
+        };
+        match on_image {
             Ok(Some(device)) => return Ok(Some(device)),
             Ok(None) => {}
             // The device may be anybody's by now, and in any state.
             Err(error) => log::debug!("no use in the hint {minor}: {}", error.report()),
         }
     }
-    if sys::file_lease::is_only_opener(image.file().as_fd()) {
+    let is_only_opener = || sys::file_lease::is_only_opener(image.file().as_fd());
+    if is_only_opener() {
         return Ok(None);
     }
-    let found =
-        scan(image).map_err(|error| Error::system("look through the loop devices", error))?;
+    let failed = |error| Error::system("look through the loop devices", error);
+    let mut found = scan(image, may_be_on).map_err(failed)?;
+    if found.is_empty() {
+        let mut deadline = Deadline::after(LOOK);
+        while deadline.pause() {
+            if is_only_opener() {
+                return Ok(None);
+            }
+        }
+        // Who keeps it open may be a device on a mount of the file alone, under another name.
+        found = scan(image, |_, _| true).map_err(failed)?;
+    }
     match found[..] {
         [] => Ok(None),
-        [number] => open_if_on(number, image),
+        [number] => open_on(number, image),
         _ => Err(Error::new(
             ErrorKind::Conflict,
             "the volume's image is attached to several loop devices; detach those that are not mounted",
@@ -161,11 +177,11 @@ pub fn stays(device: &Device) -> Result<bool> {
 /// and nothing more, without a label, and in nobody's use. Returns whether there was one.
 pub(crate) fn drop_unfinished(image: &Image) -> Result<bool> {
     let failed = |error: io::Error| Error::system("look for the image's loop device", error);
-    let found = scan(image).map_err(failed)?;
+    let found = scan(image, may_be_on).map_err(failed)?;
     let [number] = found[..] else {
         return Ok(false);
     };
-    let Some(device) = open_if_on(number, image)? else {
+    let Some(device) = open_on(number, image)? else {
         return Ok(false);
     };
     let info = sys::loops::status(device.as_fd()).map_err(|error| failed(error.into()))?;
@@ -185,10 +201,7 @@ fn loop_number(minor: u32) -> DeviceNumber {
 }
 
 /// The device stays what it was seen to be as long as it is open, except that it may be detached.
-fn open_if_on(number: DeviceNumber, image: &Image) -> Result<Option<Device>> {
-    if !may_be_on(number, image) {
-        return Ok(None);
-    }
+fn open_on(number: DeviceNumber, image: &Image) -> Result<Option<Device>> {
     let device = match Device::open(number) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         result => result?,
@@ -209,7 +222,10 @@ fn with_image(device: Device, image: &Image) -> Result<Device> {
     Ok(device.with_backing(file))
 }
 
-fn scan(image: &Image) -> io::Result<Vec<DeviceNumber>> {
+fn scan(
+    image: &Image,
+    may_be_on: fn(DeviceNumber, &Image) -> bool,
+) -> io::Result<Vec<DeviceNumber>> {
     let (mut found, mut refused) = (Vec::new(), None);
     for entry in fs::read_dir("/sys/block")? {
         let entry = entry?;

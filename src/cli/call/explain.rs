@@ -117,9 +117,11 @@ fn words(arguments: &str) -> Vec<String> {
 
 /// How kubelet takes the answer (`handleCmdResponse` in pkg/volume/flexvolume/driver-call.go).
 pub fn answer(output: &Output, code: u8, took: Duration) -> Vec<String> {
+    let tenths = took.as_micros() / 100;
     let mut lines = vec![format!(
-        "took    {:.1} ms, exit code {code}",
-        took.as_secs_f64() * 1e3
+        "took    {}.{} ms, exit code {code}",
+        tenths / 10,
+        tenths % 10
     )];
     if !output.stderr.is_empty() {
         lines.push(

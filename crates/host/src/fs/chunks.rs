@@ -10,6 +10,9 @@ use std::{fs, os::fd::BorrowedFd, path::Path};
 /// much for a moment.
 const LEAST: u64 = 4 << 20;
 
+/// No chunk of data holds more, nor more than a tenth of the disks (fs/btrfs/volumes.c, `init_alloc_chunk_ctl_policy_regular`).
+const LARGEST_CHUNK: u64 = 10 << 30;
+
 /// Chunks of one kind, as sysfs tells (fs/btrfs/sysfs.c, `space_info_attrs`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Kind {
@@ -26,6 +29,8 @@ pub(crate) struct Chunks {
     data: Kind,
     metadata: Kind,
     unallocated: u64,
+    /// The most that one new chunk of data holds.
+    chunk: u64,
 }
 
 impl Chunks {
@@ -49,6 +54,7 @@ impl Chunks {
             data,
             metadata,
             unallocated: all.saturating_sub(taken),
+            chunk: LARGEST_CHUNK.min(all / 10),
         })
     }
 
@@ -63,24 +69,26 @@ impl Chunks {
     }
 
     /// How much data can take so that metadata find room for a `share`th of these and of `other`.
+    ///
+    /// Where no hole of its chunks is as long as what is allocated at once, data get a new chunk, however much is free in
+    /// theirs (fs/btrfs/extent-tree.c, `find_free_extent`): they may take all that is given to neither before that.
     pub(crate) fn for_data(&self, other: Bytes, share: u64) -> Bytes {
         let Chunks {
             data,
             metadata,
             unallocated,
+            chunk,
         } = *self;
         let [metadata_free, copies, of_data, share] =
             [metadata.free, metadata.copies, data.copies, share].map(u128::from);
-        let [free, unallocated, other] = [data.free, unallocated, other.0].map(u128::from);
-        // Without a new chunk for data.
-        let most = (share * (metadata_free + unallocated / copies)).saturating_sub(other);
-        if most <= free {
-            return Bytes(u64::try_from(most).unwrap_or(u64::MAX));
-        }
-        // Each byte beyond takes `of_data` from what is not given to either, and needs a share of it.
-        let more = share * metadata_free + share * (unallocated + free * of_data) / copies;
-        let most = more.saturating_sub(other) * copies / (copies + share * of_data);
-        let most = most.min(free + unallocated / of_data);
+        let [free, unallocated, chunk, other] =
+            [data.free, unallocated, chunk, other.0].map(u128::from);
+        let in_chunks = (share * metadata_free).saturating_sub(other);
+        // Each byte takes `of_data` from what is given to neither, the last one a chunk, and needs a share of it.
+        let rest = unallocated.saturating_sub(chunk * of_data);
+        let outside = (share * metadata_free + share * rest / copies).saturating_sub(other);
+        let outside = (outside * copies / (copies + share * of_data)).min(rest / of_data);
+        let most = in_chunks.max(outside).min(free + unallocated / of_data);
         Bytes(u64::try_from(most).unwrap_or(u64::MAX))
     }
 }
@@ -127,6 +135,7 @@ mod tests {
             data: kind(data, 1),
             metadata: kind(metadata, 2),
             unallocated: unallocated * MIB,
+            chunk: 100 * MIB,
         }
     }
 
@@ -138,9 +147,12 @@ mod tests {
         assert_eq!(for_data(chunks(10_000, 200, 0), 4000), 1000);
         assert_eq!(for_data(chunks(3000, 200, 0), 0), 3000);
         assert_eq!(for_data(chunks(10_000, 0, 0), 0), 0);
-        // Nothing is: 25 parts of data and twice one part of metadata.
-        assert_eq!(for_data(chunks(0, 0, 2700), 0), 2500);
-        assert_eq!(for_data(chunks(0, 0, 2700), 250), 2481);
+        // Nothing is, but for the last chunk: 25 parts of data and twice one part of metadata.
+        assert_eq!(for_data(chunks(0, 0, 2800), 0), 2500);
+        assert_eq!(for_data(chunks(0, 0, 2800), 250), 2481);
+        // What is given to neither may go to data, though these have room.
+        assert_eq!(for_data(chunks(10_000, 6, 240), 100), 133);
+        assert_eq!(for_data(chunks(10_000, 6, 40), 100), 50);
         assert_eq!(chunks(0, 100, 50).for_metadata(), Bytes(125 * MIB));
     }
 }

@@ -86,7 +86,8 @@ fn name_of_image(number: DeviceNumber) -> Option<VolumeId> {
 }
 
 /// Whether the image can be what lies under a device, by its name alone: asked for more than that, the kernel asks the
-/// file system of what does, whose server may have died. An image has one name, and a file has it in every path to it.
+/// file system of what does, whose server may have died. An image has one name, and a file has it in every path to it but
+/// for a mount of the file alone.
 pub(super) fn may_be_on(number: DeviceNumber, image: &Image) -> bool {
     let path = fs::read_link(format!("/proc/self/fd/{}", image.file().as_raw_fd()));
     let (Ok(ours), Some(theirs)) = (path, path_under(number)) else {

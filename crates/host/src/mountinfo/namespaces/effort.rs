@@ -56,10 +56,12 @@ impl fmt::Display for Effort {
             .max_by_key(|(_, share)| share.time)
             .unwrap_or((None, &self.unknown));
         let (process, _) = share.longest;
-        let (seconds, tables) = (share.time.as_secs_f32(), share.tables);
+        let (tenths, tables) = (share.time.as_millis() / 100, share.tables);
         write!(
             f,
-            "{seconds:.1} s of that went into {tables} mount tables of "
+            "{}.{} s of that went into {tables} mount tables of ",
+            tenths / 10,
+            tenths % 10
         )?;
         match user {
             Some(user) => write!(f, "user {user}")?,

@@ -1,0 +1,145 @@
+//! Room on Btrfs to note where images were written: neither data nor metadata take it in chunks of the other.
+
+use super::{capacity, cut_into_pieces, doctor, install, pool};
+use crate::{
+    node::{LOOP, MIB, UID, expect_written, write},
+    sandbox_with,
+};
+use flexvol_testing::{PersistentVolume, Pod, Points, PoolFilesystem, tests};
+use nix::fcntl::{FallocateFlags, fallocate};
+use rustix::fs::XattrFlags;
+use std::{
+    fs::{self, File},
+    os::unix::fs::symlink,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+tests! {
+    "btrfs gives images no more data than its metadata can note, however much is free", LOOP => in_metadata;
+    "btrfs gives images no data that take what its metadata need, where what is free is in pieces", LOOP
+        => in_pieces;
+}
+
+/// Others wrote everywhere and deleted most of it, which leaves all of the disk in chunks of data, and then filled
+/// the metadata with names.
+fn in_metadata(_: &Points) {
+    let sandbox = pool("btrfs");
+    let driver = install(&sandbox, "");
+    let neighbour = PersistentVolume::provision(&driver, "b", "ext4", 64 * MIB);
+    let pod = Pod::new(&sandbox, &driver, &neighbour, UID);
+    pod.mount("rw").success();
+    let sync = || nix::unistd::syncfs(File::open(sandbox.disk()).unwrap()).unwrap();
+    let file = |number: usize| sandbox.disk().join(format!("file-{number}"));
+    let files = (0..).take_while(|number| fs::write(file(*number), vec![1; 8 << 20]).is_ok());
+    let files = files.count();
+    for number in (0..=files).filter(|number| number % 10 > 0) {
+        fs::remove_file(file(number)).unwrap_or_default();
+    }
+    sync();
+    let target = "y".repeat(1900);
+    let link = |number: usize| sandbox.disk().join(format!("link-{number}"));
+    let links = (0..).take_while(|number| symlink(&target, link(*number)).is_ok());
+    let links = links.count();
+    for number in 0..links / 2 {
+        fs::remove_file(link(number)).unwrap();
+    }
+    sync();
+    let (room, _) = capacity(&driver);
+    let free = nix::sys::statvfs::statvfs(&sandbox.disk()).unwrap();
+    let free = free.blocks_available() * free.fragment_size();
+    assert!(room > 32 * MIB, "{room} of {free}");
+    // What was deleted goes on to take metadata for a moment.
+    let size = room - room % MIB - 8 * MIB;
+    let volume = PersistentVolume::provision(&driver, "a", "ext4", size);
+    let image = File::options().write(true).open(volume.image(&sandbox));
+    cut_into_pieces(&image.unwrap(), size).unwrap();
+    write(pod.dir(), "file", 20).unwrap();
+    pod.unmount().success();
+    pod.mount("rw").success();
+    expect_written(pod.dir(), "file", 20);
+    pod.unmount().success();
+    let warns = || doctor(&sandbox, &driver).contains("btrfs balance start");
+    assert!(!warns());
+    // What is refused while much is still to be written may fit once it is.
+    let mut more = links..;
+    let mut filled = || {
+        more.by_ref()
+            .take_while(|number| symlink(&target, link(*number)).is_ok())
+            .for_each(drop);
+        sync();
+        warns()
+    };
+    assert!((0..20).any(|_| filled()), "{}", doctor(&sandbox, &driver));
+}
+
+/// Others left holes in all chunks of data that are too short for what an image is allocated in, and filled the metadata,
+/// while a part of the disk is given to neither.
+fn in_pieces(_: &Points) {
+    let sandbox = sandbox_with(PoolFilesystem {
+        kind: "btrfs",
+        mebibytes: 4096,
+        quotas: false,
+    });
+    let driver = install(&sandbox, "");
+    let sync = || nix::unistd::syncfs(File::open(sandbox.disk()).unwrap()).unwrap();
+    let file = |number: usize| sandbox.disk().join(format!("file-{number}"));
+    let chunks = Chunks::of(&sandbox.disk());
+    let mut files = 0;
+    while chunks.number("data/total_bytes") < 3000 * MIB {
+        let file = File::create(file(files)).unwrap();
+        fallocate(&file, FallocateFlags::empty(), 0, 8 << 20).unwrap();
+        files += 1;
+    }
+    for number in (0..files).filter(|number| number % 20 > 0) {
+        fs::remove_file(file(number)).unwrap();
+    }
+    // An attribute is a leaf. With much to be written at once the metadata would get a new chunk.
+    let mut attributes = 0;
+    while let more @ 1.. = chunks.free_metadata().saturating_sub(6 * MIB) / 22_000 {
+        let file = File::create(sandbox.disk().join(format!("attributes-{attributes}"))).unwrap();
+        for _ in 0..more.clamp(20, 500) {
+            let name = format!("user.{attributes}");
+            rustix::fs::fsetxattr(&file, name, &[b'y'; 15_000], XattrFlags::empty()).unwrap();
+            attributes += 1;
+        }
+        sync();
+    }
+    let warns = || doctor(&sandbox, &driver).contains("btrfs balance start");
+    assert!(!warns());
+    let (room, _) = capacity(&driver);
+    assert!(room > 32 * MIB, "{room}");
+    let _volume = PersistentVolume::provision(&driver, "a", "ext4", room - room % MIB - 8 * MIB);
+    assert!(!warns(), "{}", doctor(&sandbox, &driver));
+}
+
+/// What the kernel tells of a Btrfs.
+struct Chunks(PathBuf);
+
+impl Chunks {
+    fn of(mounted: &Path) -> Chunks {
+        let found = Command::new("findmnt")
+            .args(["-n", "-o", "UUID"])
+            .arg(mounted)
+            .output()
+            .unwrap();
+        let uuid = String::from_utf8(found.stdout).unwrap();
+        Chunks(
+            Path::new("/sys/fs/btrfs")
+                .join(uuid.trim())
+                .join("allocation"),
+        )
+    }
+
+    fn number(&self, name: &str) -> u64 {
+        let text = fs::read_to_string(self.0.join(name)).unwrap();
+        text.trim().parse().unwrap()
+    }
+
+    fn free_metadata(&self) -> u64 {
+        let taken = ["used", "pinned", "reserved", "readonly"];
+        let taken = taken.map(|kind| self.number(&format!("metadata/bytes_{kind}")));
+        let taken = taken.iter().sum::<u64>() + self.number("global_rsv_size");
+        self.number("metadata/total_bytes").saturating_sub(taken)
+    }
+}
