@@ -9,15 +9,16 @@
 
 mod order;
 mod programs;
+mod table;
 
 use flexvol_testing::{Driver, PersistentVolume, Pod, Sandbox};
 use programs::{Programs, folder, line, median_of};
 use std::{
-    cell::Cell,
     env, fs,
     path::Path,
     process::{Command, ExitCode, Stdio},
 };
+use table::Table;
 
 const COPIES: usize = 6;
 const PAIRS: u32 = 150;
@@ -33,10 +34,7 @@ fn main() -> ExitCode {
         driver: sandbox.install("example.com/loop", false, "thin = true"),
         programs: Programs::new(&sandbox.path("programs")),
         sandbox,
-        table: Table {
-            counts_alone,
-            missed: Cell::new(0),
-        },
+        table: Table::new(counts_alone),
     };
     let mut arguments = env::args().skip_while(|argument| argument != "--order");
     if let Some(map) = arguments.nth(1) {
@@ -60,7 +58,7 @@ fn main() -> ExitCode {
     // What is reached is held by each change, what is wanted by the whole bench.
     let most = if counts_alone { 2640.0 } else { 2560.0 };
     table.count("executable, KiB: budget", size, most, 1.0);
-    match table.missed.get() {
+    match table.missed() {
         0 => ExitCode::SUCCESS,
         missed => {
             println!("{missed} budgets are missed");
@@ -74,43 +72,6 @@ struct Bench {
     driver: Driver,
     programs: Programs,
     table: Table,
-}
-
-/// What is printed, and how many budgets are missed in it.
-struct Table {
-    /// Without times, which other work on the machine moves.
-    counts_alone: bool,
-    missed: Cell<u32>,
-}
-
-impl Table {
-    /// One line: two times and their ratio.
-    fn row(&self, what: &str, driver: f64, other: f64, budget: Option<f64>) {
-        self.row_with_ratio(what, driver, other, driver / other, budget);
-    }
-
-    fn row_with_ratio(&self, what: &str, driver: f64, other: f64, ratio: f64, budget: Option<f64>) {
-        if !self.counts_alone {
-            self.line(what, driver, other, ratio, budget);
-        }
-    }
-
-    /// One line of what is the same on a busy machine.
-    fn count(&self, what: &str, driver: f64, other: f64, budget: f64) {
-        self.line(what, driver, other, driver / other, Some(budget));
-    }
-
-    fn line(&self, what: &str, driver: f64, other: f64, ratio: f64, budget: Option<f64>) {
-        let budget = match budget {
-            Some(budget) if ratio > budget => {
-                self.missed.set(self.missed.get() + 1);
-                format!("<= {budget}, missed")
-            }
-            Some(budget) => format!("<= {budget}"),
-            None => String::new(),
-        };
-        println!("{what:52} {driver:>10.0} {other:>10.0} {ratio:>7.2}  {budget}");
-    }
 }
 
 impl Bench {
@@ -161,7 +122,7 @@ impl Bench {
             let what = format!("{name}, page faults: the same");
             self.table.count(&what, faults[0], faults[1], faults_budget);
         }
-        if !self.table.counts_alone {
+        if !self.table.counts_alone() {
             self.scripts(&json);
         }
         self.delete(&volume);

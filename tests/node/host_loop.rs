@@ -218,6 +218,9 @@ fn found_under_another_name(_: &Points) {
     let device = loop_device::attach(&image, &volume, None, Allocation::Thin).unwrap();
     assert_eq!(device.path(), std::path::Path::new(node.trim()));
     run("losetup", ["-d".as_ref()], node.trim().as_ref());
+    let number = device.number();
+    drop(device);
+    eventually_detached(number, &image);
     run("umount", [], &other);
 }
 
