@@ -4,6 +4,7 @@ use super::{capacity, cut_into_pieces, doctor, install, pool};
 use crate::{
     node::{LOOP, MIB, UID, expect_written, write},
     sandbox_with,
+    strangers::{Attached, run},
 };
 use flexvol_testing::{PersistentVolume, Pod, Points, PoolFilesystem, tests};
 use nix::fcntl::{FallocateFlags, fallocate};
@@ -19,6 +20,8 @@ tests! {
     "btrfs gives images no more data than its metadata can note, however much is free", LOOP => in_metadata;
     "btrfs gives images no data that take what its metadata need, where what is free is in pieces", LOOP
         => in_pieces;
+    "btrfs gives images no data for which metadata are free on one disk alone, of which they need two", LOOP
+        => on_one_disk;
 }
 
 /// Others wrote everywhere and deleted most of it, which leaves all of the disk in chunks of data, and then filled
@@ -82,7 +85,6 @@ fn in_pieces(_: &Points) {
         quotas: false,
     });
     let driver = install(&sandbox, "");
-    let sync = || nix::unistd::syncfs(File::open(sandbox.disk()).unwrap()).unwrap();
     let file = |number: usize| sandbox.disk().join(format!("file-{number}"));
     let chunks = Chunks::of(&sandbox.disk());
     let mut files = 0;
@@ -94,23 +96,47 @@ fn in_pieces(_: &Points) {
     for number in (0..files).filter(|number| number % 20 > 0) {
         fs::remove_file(file(number)).unwrap();
     }
-    // An attribute is a leaf. With much to be written at once the metadata would get a new chunk.
-    let mut attributes = 0;
-    while let more @ 1.. = chunks.free_metadata().saturating_sub(6 * MIB) / 22_000 {
-        let file = File::create(sandbox.disk().join(format!("attributes-{attributes}"))).unwrap();
-        for _ in 0..more.clamp(20, 500) {
-            let name = format!("user.{attributes}");
-            rustix::fs::fsetxattr(&file, name, &[b'y'; 15_000], XattrFlags::empty()).unwrap();
-            attributes += 1;
-        }
-        sync();
-    }
+    chunks.fill_metadata(&sandbox.disk());
     let warns = || doctor(&sandbox, &driver).contains("btrfs balance start");
     assert!(!warns());
     let (room, _) = capacity(&driver);
     assert!(room > 32 * MIB, "{room}");
     let _volume = PersistentVolume::provision(&driver, "a", "ext4", room - room % MIB - 8 * MIB);
     assert!(!warns(), "{}", doctor(&sandbox, &driver));
+}
+
+/// Data are on all disks until the smallest is full; what is free then can have no two copies of metadata.
+fn on_one_disk(_: &Points) {
+    let sandbox = sandbox_with(PoolFilesystem {
+        kind: "btrfs",
+        mebibytes: 1024,
+        quotas: false,
+    });
+    let driver = install(&sandbox, "");
+    let more = sandbox.path("more");
+    File::create(&more).unwrap().set_len(4 << 30).unwrap();
+    let device = Attached::new(&more);
+    let disk = sandbox.disk();
+    let place = disk.to_str().unwrap();
+    run("btrfs", &["device", "add", "-f", device.path(), place]);
+    let convert = [
+        "-f",
+        "-dconvert=raid0",
+        "-mconvert=raid1",
+        "-sconvert=raid1",
+    ];
+    run(
+        "btrfs",
+        &[&["balance", "start"], &convert[..], &[place]].concat(),
+    );
+    let chunks = Chunks::of(&disk);
+    let others = File::create(disk.join("others")).unwrap();
+    fallocate(&others, FallocateFlags::empty(), 0, 1148 << 20).unwrap();
+    chunks.fill_metadata(&sandbox.disk());
+    let (room, _) = capacity(&driver);
+    // A 25th of what is in images, and less than 100 MiB are left on the smaller disk.
+    let most = 25 * (chunks.free_metadata() + 100 * MIB);
+    assert!((32 * MIB..most).contains(&room), "{room} of {most}");
 }
 
 /// What the kernel tells of a Btrfs.
@@ -134,6 +160,21 @@ impl Chunks {
     fn number(&self, name: &str) -> u64 {
         let text = fs::read_to_string(self.0.join(name)).unwrap();
         text.trim().parse().unwrap()
+    }
+
+    /// Others leave some 6 MiB of the chunks that there are.
+    fn fill_metadata(&self, disk: &Path) {
+        // An attribute is a leaf. With much to be written at once the metadata would get a new chunk.
+        let mut attributes = 0;
+        while let more @ 1.. = self.free_metadata().saturating_sub(6 * MIB) / 22_000 {
+            let file = File::create(disk.join(format!("attributes-{attributes}"))).unwrap();
+            for _ in 0..more.clamp(20, 500) {
+                let name = format!("user.{attributes}");
+                rustix::fs::fsetxattr(&file, name, &[b'y'; 15_000], XattrFlags::empty()).unwrap();
+                attributes += 1;
+            }
+            nix::unistd::syncfs(&file).unwrap();
+        }
     }
 
     fn free_metadata(&self) -> u64 {

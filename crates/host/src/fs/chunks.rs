@@ -17,10 +17,48 @@ const LARGEST_CHUNK: u64 = 10 << 30;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Kind {
     free: u64,
-    /// What they take of the disks.
-    taken: u64,
     /// How often all of it is written.
     copies: u64,
+}
+
+/// What is in no chunk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Unallocated {
+    bytes: u64,
+    /// How much metadata it can hold, all copies of them.
+    metadata: u64,
+    /// By how much less metadata for bytes that data take: a fraction.
+    loss: (u64, u64),
+}
+
+impl Unallocated {
+    /// `apart`: each copy of metadata on another disk.
+    fn of(disks: &[u64], copies: u64, apart: bool) -> Unallocated {
+        let mut disks = disks.to_owned();
+        disks.sort_unstable();
+        let bytes: u64 = disks.iter().sum();
+        if !apart {
+            return Unallocated {
+                bytes,
+                metadata: bytes / copies,
+                loss: (1, copies),
+            };
+        }
+        // What the largest have beyond the others is of use for one copy each.
+        let mut metadata = u64::MAX;
+        let mut left = bytes;
+        for copies in (1..=copies).rev() {
+            metadata = metadata.min(left / copies);
+            left -= disks.pop().unwrap_or_default();
+        }
+        // Data may take as much from each disk, where the fullest is what metadata wait for.
+        let count = disks.len() as u64 + copies;
+        Unallocated {
+            bytes,
+            metadata,
+            loss: (count - 1, count),
+        }
+    }
 }
 
 /// How a Btrfs has divided its disks.
@@ -28,7 +66,7 @@ struct Kind {
 pub(crate) struct Chunks {
     data: Kind,
     metadata: Kind,
-    unallocated: u64,
+    unallocated: Unallocated,
     /// The most that one new chunk of data holds.
     chunk: u64,
 }
@@ -37,41 +75,48 @@ impl Chunks {
     /// `None` where one kind of chunk has both, or the kernel does not tell.
     pub(crate) fn of(mount: BorrowedFd<'_>) -> Option<Chunks> {
         let allocation = grow::btrfs_entry(mount)?.join("allocation");
-        let [data, metadata, system] =
-            ["data", "metadata", "system"].map(|kind| Kind::read(&allocation.join(kind)));
-        let (data, mut metadata) = (data?, metadata?);
+        let has = |kind: &str, profiles: &[&str]| {
+            let directory = allocation.join(kind);
+            profiles
+                .iter()
+                .any(|profile| directory.join(profile).exists())
+        };
+        let [data, metadata] = ["data", "metadata"].map(|kind| Kind::read(&allocation.join(kind)));
+        let (mut data, mut metadata) = (data?, metadata?);
+        // What takes parity is not told.
+        if has("data", &["raid5", "raid6"]) {
+            data.copies = 2;
+        }
+        let apart = ["raid1", "raid1c3", "raid1c4", "raid10", "raid5", "raid6"];
+        let apart = has("metadata", &apart);
+        if apart {
+            metadata.copies = metadata.copies.max(2);
+        }
         let reserve = number(&allocation.join("global_rsv_size"))?;
         metadata.free = metadata.free.saturating_sub(reserve + LEAST);
-        // All disks, less what copies of data would take (fs/btrfs/super.c, `btrfs_statfs`).
+        let disks = grow::btrfs_unallocated(mount)?;
         let stat = fstatfs(mount).ok()?;
+        // Without what copies of data would take (fs/btrfs/super.c, `btrfs_statfs`).
         let all = stat.f_blocks.saturating_mul(stat.f_bsize.unsigned_abs());
         let all = all.saturating_mul(data.copies);
-        let taken = [data, metadata, system?]
-            .map(|kind| kind.taken)
-            .iter()
-            .sum();
         Some(Chunks {
             data,
             metadata,
-            unallocated: all.saturating_sub(taken),
+            unallocated: Unallocated::of(&disks, metadata.copies, apart),
             chunk: LARGEST_CHUNK.min(all / 10),
         })
     }
 
     /// What metadata can still take.
     pub(crate) fn for_metadata(&self) -> Bytes {
-        let Chunks {
-            metadata,
-            unallocated,
-            ..
-        } = self;
-        Bytes(metadata.free.saturating_add(unallocated / metadata.copies))
+        let in_chunks = self.metadata.free;
+        Bytes(in_chunks.saturating_add(self.unallocated.metadata))
     }
 
     /// How much data can take so that metadata find room for a `share`th of these and of `other`.
     ///
     /// Where no hole of its chunks is as long as what is allocated at once, data get a new chunk, however much is free in
-    /// theirs (fs/btrfs/extent-tree.c, `find_free_extent`): they may take all that is given to neither before that.
+    /// theirs (fs/btrfs/extent-tree.c, `find_free_extent`): they may take all that is in no chunk before that.
     pub(crate) fn for_data(&self, other: Bytes, share: u64) -> Bytes {
         let Chunks {
             data,
@@ -79,16 +124,18 @@ impl Chunks {
             unallocated,
             chunk,
         } = *self;
-        let [metadata_free, copies, of_data, share] =
-            [metadata.free, metadata.copies, data.copies, share].map(u128::from);
-        let [free, unallocated, chunk, other] =
-            [data.free, unallocated, chunk, other.0].map(u128::from);
+        let [free, of_data, metadata_free, chunk, share, other] =
+            [data.free, data.copies, metadata.free, chunk, share, other.0].map(u128::from);
+        let [bytes, room] = [unallocated.bytes, unallocated.metadata].map(u128::from);
+        let (lost, of) = unallocated.loss;
+        let (lost, of) = (u128::from(lost), u128::from(of));
         let in_chunks = (share * metadata_free).saturating_sub(other);
-        // Each byte takes `of_data` from what is given to neither, the last one a chunk, and needs a share of it.
-        let rest = unallocated.saturating_sub(chunk * of_data);
-        let outside = (share * metadata_free + share * rest / copies).saturating_sub(other);
-        let outside = (outside * copies / (copies + share * of_data)).min(rest / of_data);
-        let most = in_chunks.max(outside).min(free + unallocated / of_data);
+        // Each byte takes `of_data` of what is in no chunk, the last one a chunk, and needs a share of it.
+        let room = room.saturating_sub(chunk * of_data * lost / of);
+        let outside = (share * (metadata_free + room)).saturating_sub(other);
+        let outside = outside * of / (of + share * of_data * lost);
+        let outside = outside.min(bytes.saturating_sub(chunk * of_data) / of_data);
+        let most = in_chunks.max(outside).min(free + bytes / of_data);
         Bytes(u64::try_from(most).unwrap_or(u64::MAX))
     }
 }
@@ -109,7 +156,6 @@ impl Kind {
         }
         Some(Kind {
             free,
-            taken,
             copies: taken.checked_div(total).unwrap_or(1).max(1),
         })
     }
@@ -128,15 +174,27 @@ mod tests {
     fn chunks(data: u64, metadata: u64, unallocated: u64) -> Chunks {
         let kind = |free: u64, copies| Kind {
             free: free * MIB,
-            taken: 0,
             copies,
         };
         Chunks {
             data: kind(data, 1),
             metadata: kind(metadata, 2),
-            unallocated: unallocated * MIB,
+            unallocated: Unallocated::of(&[unallocated * MIB], 2, false),
             chunk: 100 * MIB,
         }
+    }
+
+    #[test]
+    fn metadata_take_what_lies_on_as_many_disks_as_they_have_copies() {
+        let of = |disks: &[u64], copies| Unallocated::of(disks, copies, true).metadata;
+        assert_eq!(of(&[21, 3093], 2), 21);
+        assert_eq!(of(&[21, 3093, 30], 2), 51);
+        assert_eq!(of(&[100, 100], 2), 100);
+        assert_eq!(of(&[100, 100, 100], 2), 150);
+        assert_eq!(of(&[100, 200, 300, 50], 3), 150);
+        assert_eq!(of(&[100], 2), 0);
+        let on_any = Unallocated::of(&[100, 300], 2, false);
+        assert_eq!((on_any.metadata, on_any.loss), (200, (1, 2)));
     }
 
     #[test]

@@ -11,7 +11,9 @@ mod torn;
 
 pub(crate) use btrfs::entry as btrfs_entry;
 pub use btrfs::is_mounted as is_btrfs_mounted;
-pub(crate) use btrfs::{devices as btrfs_devices, uuid as btrfs_uuid};
+pub(crate) use btrfs::{
+    devices as btrfs_devices, unallocated as btrfs_unallocated, uuid as btrfs_uuid,
+};
 pub use offline::{Resizing, mend, offline};
 
 use crate::{

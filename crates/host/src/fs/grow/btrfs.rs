@@ -45,6 +45,16 @@ pub(crate) fn devices(mount: BorrowedFd<'_>) -> Vec<DeviceNumber> {
     entry(mount).map_or(Vec::new(), |entry| devices_in(&entry))
 }
 
+/// What is in no chunk, on each of its devices. `None` where the kernel does not tell.
+pub(crate) fn unallocated(mount: BorrowedFd<'_>) -> Option<Vec<u64>> {
+    let (_, most) = ioctl::btrfs_identity(mount).ok()?;
+    let each = (1..=most).take(4096);
+    Some(
+        each.filter_map(|id| ioctl::btrfs_unallocated(mount, id).ok())
+            .collect(),
+    )
+}
+
 /// What sysfs has of it.
 pub(crate) fn entry(mount: BorrowedFd<'_>) -> Option<PathBuf> {
     let (fsid, most) = ioctl::btrfs_identity(mount).ok()?;

@@ -122,6 +122,12 @@ pub(super) fn btrfs_device_size(mount: BorrowedFd<'_>, device_id: u64) -> Result
     Ok(btrfs_device(mount, device_id)?.total_bytes)
 }
 
+/// The bytes of one of the devices of a mounted Btrfs that are in no chunk; ENODEV where it has none of this id.
+pub(super) fn btrfs_unallocated(mount: BorrowedFd<'_>, device_id: u64) -> Result<u64> {
+    let device = btrfs_device(mount, device_id)?;
+    Ok(device.total_bytes.saturating_sub(device.bytes_used))
+}
+
 /// What the kernel opened one of the devices of a mounted Btrfs by; ENODEV where it has none of this id.
 pub(super) fn btrfs_device_path(mount: BorrowedFd<'_>, device_id: u64) -> Result<PathBuf> {
     let path = btrfs_device(mount, device_id)?.path;
