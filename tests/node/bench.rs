@@ -139,10 +139,6 @@ impl Resizing for Begun {
     fn begin(&self) -> Result<()> {
         Ok(())
     }
-
-    fn give_up(&self) -> Result<()> {
-        Ok(())
-    }
 }
 
 /// Repeats what must succeed while it is busy, for two seconds. A program that another test

@@ -20,7 +20,7 @@ use crate::{
     image::{Allocation, Image},
     sys,
 };
-use backing::{inode_under, is_absent, label_of, may_be_on};
+use backing::{inode_under, is_absent, is_on_a_volume, label_of, may_be_on};
 use flexvol_sdk::{Bytes, Error, ErrorKind, Result};
 use rustix::{fs::OFlags, io::Errno};
 use std::{
@@ -81,7 +81,7 @@ pub fn find(image: &Image, hint: Option<u32>) -> Result<Option<Device>> {
             }
         }
         // Who keeps it open may be a device on a mount of the file alone, under another name.
-        found = scan(image, |_, _| true).map_err(failed)?;
+        found = scan(image, |number, _| !is_on_a_volume(number)).map_err(failed)?;
     }
     match found[..] {
         [] => Ok(None),

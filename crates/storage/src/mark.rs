@@ -142,12 +142,12 @@ impl Mark {
         }
     }
 
-    /// The same mark with a growth to this size, and its tools begun, or given up.
+    /// The same mark with a growth to this size begun, and its tools.
     #[must_use]
-    pub fn with_resizing(&self, resizing: bool, to: Bytes) -> Mark {
+    pub fn with_resizing(&self, to: Bytes) -> Mark {
         Mark {
             growing: Some(self.growing.unwrap_or(to)),
-            resizing,
+            resizing: true,
             ..self.clone()
         }
     }

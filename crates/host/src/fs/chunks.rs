@@ -13,12 +13,28 @@ const LEAST: u64 = 4 << 20;
 /// No chunk of data holds more, nor more than a tenth of the disks (fs/btrfs/volumes.c, `init_alloc_chunk_ctl_policy_regular`).
 const LARGEST_CHUNK: u64 = 10 << 30;
 
+/// What is allocated at once, if it is one hole (fs/btrfs/inode.c, `__btrfs_prealloc_file_range`).
+const PIECE: u128 = 256 << 20;
+
+/// How often profiles write all, at most, and whether on different disks. Others write once.
+const PROFILES: [(&str, u64, bool); 7] = [
+    ("dup", 2, false),
+    ("raid1", 2, true),
+    ("raid10", 2, true),
+    ("raid5", 2, true),
+    ("raid1c3", 3, true),
+    ("raid6", 3, true),
+    ("raid1c4", 4, true),
+];
+
 /// Chunks of one kind, as sysfs tells (fs/btrfs/sysfs.c, `space_info_attrs`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Kind {
     free: u64,
     /// How often all of it is written.
     copies: u64,
+    /// Each copy is on another disk.
+    apart: bool,
 }
 
 /// What is in no chunk.
@@ -75,23 +91,8 @@ impl Chunks {
     /// `None` where one kind of chunk has both, or the kernel does not tell.
     pub(crate) fn of(mount: BorrowedFd<'_>) -> Option<Chunks> {
         let allocation = grow::btrfs_entry(mount)?.join("allocation");
-        let has = |kind: &str, profiles: &[&str]| {
-            let directory = allocation.join(kind);
-            profiles
-                .iter()
-                .any(|profile| directory.join(profile).exists())
-        };
-        let [data, metadata] = ["data", "metadata"].map(|kind| Kind::read(&allocation.join(kind)));
-        let (mut data, mut metadata) = (data?, metadata?);
-        // What takes parity is not told.
-        if has("data", &["raid5", "raid6"]) {
-            data.copies = 2;
-        }
-        let apart = ["raid1", "raid1c3", "raid1c4", "raid10", "raid5", "raid6"];
-        let apart = has("metadata", &apart);
-        if apart {
-            metadata.copies = metadata.copies.max(2);
-        }
+        let data = Kind::read(&allocation.join("data"))?;
+        let mut metadata = Kind::read(&allocation.join("metadata"))?;
         let reserve = number(&allocation.join("global_rsv_size"))?;
         metadata.free = metadata.free.saturating_sub(reserve + LEAST);
         let disks = grow::btrfs_unallocated(mount)?;
@@ -102,7 +103,7 @@ impl Chunks {
         Some(Chunks {
             data,
             metadata,
-            unallocated: Unallocated::of(&disks, metadata.copies, apart),
+            unallocated: Unallocated::of(&disks, metadata.copies, metadata.apart),
             chunk: LARGEST_CHUNK.min(all / 10),
         })
     }
@@ -130,11 +131,16 @@ impl Chunks {
         let (lost, of) = unallocated.loss;
         let (lost, of) = (u128::from(lost), u128::from(of));
         let in_chunks = (share * metadata_free).saturating_sub(other);
-        // Each byte takes `of_data` of what is in no chunk, the last one a chunk, and needs a share of it.
-        let room = room.saturating_sub(chunk * of_data * lost / of);
+        // A chunk has a rest that is too short for the next piece, and the last one may lie on one disk.
+        let (taken, used) = match chunk - chunk % PIECE {
+            0 => (2, 1),
+            pieces => (chunk, pieces),
+        };
+        let room = room.saturating_sub(chunk * of_data);
+        let bytes_left = bytes.saturating_sub(chunk * of_data);
         let outside = (share * (metadata_free + room)).saturating_sub(other);
-        let outside = outside * of / (of + share * of_data * lost);
-        let outside = outside.min(bytes.saturating_sub(chunk * of_data) / of_data);
+        let outside = outside * of * used / (of * used + share * of_data * lost * taken);
+        let outside = outside.min(bytes_left * used / (of_data * taken));
         let most = in_chunks.max(outside).min(free + bytes / of_data);
         Bytes(u64::try_from(most).unwrap_or(u64::MAX))
     }
@@ -143,20 +149,27 @@ impl Chunks {
 impl Kind {
     fn read(directory: &Path) -> Option<Kind> {
         let number = |name: &str| number(&directory.join(name));
-        let (total, taken) = (number("total_bytes")?, number("disk_total")?);
+        let mut free = number("total_bytes")?;
         let names = [
             "bytes_used",
             "bytes_pinned",
             "bytes_reserved",
             "bytes_readonly",
         ];
-        let mut free = total;
         for name in names {
             free = free.saturating_sub(number(name)?);
         }
+        let (mut copies, mut apart) = (1, false);
+        for (profile, of_it, is_apart) in PROFILES {
+            if directory.join(profile).exists() {
+                copies = copies.max(of_it);
+                apart |= is_apart;
+            }
+        }
         Some(Kind {
             free,
-            copies: taken.checked_div(total).unwrap_or(1).max(1),
+            copies,
+            apart,
         })
     }
 }
@@ -175,6 +188,7 @@ mod tests {
         let kind = |free: u64, copies| Kind {
             free: free * MIB,
             copies,
+            apart: false,
         };
         Chunks {
             data: kind(data, 1),
@@ -205,12 +219,12 @@ mod tests {
         assert_eq!(for_data(chunks(10_000, 200, 0), 4000), 1000);
         assert_eq!(for_data(chunks(3000, 200, 0), 0), 3000);
         assert_eq!(for_data(chunks(10_000, 0, 0), 0), 0);
-        // Nothing is, but for the last chunk: 25 parts of data and twice one part of metadata.
-        assert_eq!(for_data(chunks(0, 0, 2800), 0), 2500);
-        assert_eq!(for_data(chunks(0, 0, 2800), 250), 2481);
-        // What is given to neither may go to data, though these have room.
-        assert_eq!(for_data(chunks(10_000, 6, 240), 100), 133);
-        assert_eq!(for_data(chunks(10_000, 6, 40), 100), 50);
+        // Nothing is: a chunk is lost, and half of each of the others, 25 parts of data and twice one part of metadata.
+        assert_eq!(for_data(chunks(0, 0, 2800), 0), 1250);
+        assert_eq!(for_data(chunks(0, 0, 2800), 250), 1240);
+        // What is in no chunk may go to data, though these have room.
+        assert_eq!(for_data(chunks(10_000, 6, 240), 100), 50);
+        assert_eq!(for_data(chunks(10_000, 6, 2400), 100), 1059);
         assert_eq!(chunks(0, 100, 50).for_metadata(), Bytes(125 * MIB));
     }
 }

@@ -96,6 +96,11 @@ pub(super) fn may_be_on(number: DeviceNumber, image: &Image) -> bool {
     last(ours.as_os_str().as_bytes()) == last(&theirs)
 }
 
+/// Whether a device has the name of a volume's image.
+pub(super) fn is_on_a_volume(number: DeviceNumber) -> bool {
+    name_of_image(number).is_some()
+}
+
 /// Whether the image of a volume, or what was one, can be what lies under a device, in the same way.
 #[must_use]
 pub fn may_be_of(number: DeviceNumber, volume: &VolumeId) -> bool {

@@ -122,10 +122,18 @@ pub(super) fn btrfs_device_size(mount: BorrowedFd<'_>, device_id: u64) -> Result
     Ok(btrfs_device(mount, device_id)?.total_bytes)
 }
 
-/// The bytes of one of the devices of a mounted Btrfs that are in no chunk; ENODEV where it has none of this id.
+/// The bytes of one of the devices of a mounted Btrfs that are in no chunk, and none where it is missing; ENODEV where
+/// it has none of this id.
 pub(super) fn btrfs_unallocated(mount: BorrowedFd<'_>, device_id: u64) -> Result<u64> {
+    /// No chunk begins before (`BTRFS_DEVICE_RANGE_RESERVED`).
+    const RESERVED: u64 = 1 << 20;
     let device = btrfs_device(mount, device_id)?;
-    Ok(device.total_bytes.saturating_sub(device.bytes_used))
+    let size = if device.path[0] == 0 {
+        0
+    } else {
+        device.total_bytes
+    };
+    Ok(size.saturating_sub(device.bytes_used.saturating_add(RESERVED)))
 }
 
 /// What the kernel opened one of the devices of a mounted Btrfs by; ENODEV where it has none of this id.

@@ -32,10 +32,10 @@ const OPERATIONAL: i32 = 8;
 /// `PR_0_RESIZE_INODE_INVALID` in e2fsck/problem.h.
 const REBUILT_RESIZE_INODE: &str = "[problems]\n0x000030 = {\npreen_ok = true\n}\n";
 
-/// What the caller remembers of the tools that write, durably: the flag that `e2fsck` and `resize2fs` leave when they are
-/// cut others leave too.
+/// What the caller remembers of the tools that write, durably: the flag of errors that they leave when they fail, and
+/// `resize2fs` when it is cut, others leave too.
 pub trait Resizing {
-    /// Whether they were started, and neither have grown the file system since nor left it as it was.
+    /// Whether they were started, and the file system not seen grown since.
     fn was_begun(&self) -> bool;
 
     /// They are about to be started.
@@ -43,12 +43,6 @@ pub trait Resizing {
     /// # Errors
     /// When that may not be remembered.
     fn begin(&self) -> Result<()>;
-
-    /// They have failed and left no flag, so that one that is seen later is not theirs.
-    ///
-    /// # Errors
-    /// When that may not be remembered.
-    fn give_up(&self) -> Result<()>;
 }
 
 /// Checks and grows an ext3 or ext4 that is not mounted, by `e2fsck` and `resize2fs`: for kernels and processes that
@@ -97,36 +91,21 @@ pub fn offline(
         refuse_moving(space, &found, details)?;
         expect_sound(device, hold)?;
     }
+    // What follows sets the flag of errors when it fails or is cut.
     resizing.begin()?;
-    let grown = grow(&resize, device, (&found, details), was_cut, hold);
-    // One that is still at work sets the flag when it likes.
-    if grown
-        .as_ref()
-        .is_err_and(|error| error.kind() != ErrorKind::TimedOut)
-        && !ext_superblock(device)?.1.has_errors
-    {
-        resizing.give_up()?;
-    }
-    grown
-}
-
-fn grow(
-    resize: &Tool,
-    device: &Device,
-    (found, details): (&Superblock, ExtDetails),
-    was_cut: bool,
-    hold: &lock::Guard,
-) -> Result<()> {
-    let space = device.size()?;
-    check(device, found, details, was_cut, hold)?;
-    refuse_moving(space, found, details)?;
+    check(device, &found, details, was_cut, hold)?;
+    refuse_moving(space, &found, details)?;
     // No size: resize2fs would shrink to it.
     let arguments: [&OsStr; 1] = [device.path().as_os_str()];
     let held = [hold.as_fd(), device.file().as_fd()];
     resize
         .run(&arguments, &limits(&held))?
         .success("grow the file system")?;
-    device.sync()?;
+    // It may be neither as it was nor as it shall be, whatever the reason.
+    device.sync().map_err(|error| {
+        Error::new(ErrorKind::Storage, "cannot write the grown file system out")
+            .because(error.report())
+    })?;
     let (found, details) = ext_superblock(device)?;
     refuse_less(ext_geometry(&found, details), space)
 }

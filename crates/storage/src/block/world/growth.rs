@@ -188,15 +188,8 @@ impl<B: BlockBackend> Resizing for Marked<'_, B> {
     fn begin(&self) -> Result<()> {
         match self.mark.resizing {
             true => Ok(()),
-            false => self
-                .stored
-                .set_mark(&self.mark.with_resizing(true, self.to)),
+            false => self.stored.set_mark(&self.mark.with_resizing(self.to)),
         }
-    }
-
-    fn give_up(&self) -> Result<()> {
-        self.stored
-            .set_mark(&self.mark.with_resizing(false, self.to))
     }
 }
 
