@@ -52,7 +52,7 @@ const RELEASE: Duration = Duration::from_secs(2);
 /// are all loop devices looked at, which takes time in proportion to the volumes of the node.
 ///
 /// # Errors
-/// [`ErrorKind::Conflict`] if there are two, so that a file system could be mounted twice.
+/// [`ErrorKind::Conflict`] if there are two by the image's name, so that a file system could be mounted twice.
 pub fn find(image: &Image, hint: Option<u32>) -> Result<Option<Device>> {
     if let Some(minor) = hint {
         let number = loop_number(minor);

@@ -41,7 +41,7 @@ struct Kind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Unallocated {
     bytes: u64,
-    /// How much metadata it can hold, all copies of them.
+    /// How much metadata it can hold, each byte counted once.
     metadata: u64,
     /// By how much less metadata for bytes that data take: a fraction.
     loss: (u64, u64),
@@ -129,7 +129,7 @@ impl Chunks {
             [data.free, data.copies, metadata.free, chunk, share, other.0].map(u128::from);
         let [bytes, room] = [unallocated.bytes, unallocated.metadata].map(u128::from);
         let (lost, of) = unallocated.loss;
-        let (lost, of) = (u128::from(lost), u128::from(of));
+        let [lost, of] = [lost, of].map(u128::from);
         let in_chunks = (share * metadata_free).saturating_sub(other);
         // A chunk has a rest that is too short for the next piece, and the last one may lie on one disk.
         let (taken, used) = match chunk - chunk % PIECE {
