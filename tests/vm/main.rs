@@ -30,6 +30,6 @@ fn main() -> ExitCode {
     let mut all = cases(&[machine::TESTS, protected::TESTS, tester::TESTS]);
     all.extend(guest::cases());
     let processors = thread::available_parallelism().map_or(1, usize::from);
-    // Of a test's time a third is waiting, and a machine takes a gibibyte.
-    run_cases("vm", all, (processors + 1).min(4))
+    // A machine has a processor of its own, and a gibibyte.
+    run_cases("vm", all, processors.min(4))
 }
