@@ -7,10 +7,10 @@ use std::{
     process::{Command, Stdio},
 };
 
-/// What the linker is asked for; each alone, because not every linker knows them.
-const WISHES: [&[&str]; 2] = [
-    &["-Wl,-T,linker/callouts.ld"],
-    &["-Wl,-T,linker/no-unwinding.ld", "-Wl,--no-eh-frame-hdr"],
+/// Scripts that the linker is given, with what else each needs; each alone, because not every linker knows them.
+const SCRIPTS: [(&str, &[&str]); 2] = [
+    ("callouts.ld", &[]),
+    ("no-unwinding.ld", &["-Wl,--no-eh-frame-hdr"]),
 ];
 
 fn main() {
@@ -20,12 +20,10 @@ fn main() {
     if variable("PROFILE") != "release" {
         return;
     }
-    let directory = variable("CARGO_MANIFEST_DIR");
-    for wish in WISHES {
-        let arguments: Vec<_> = wish
-            .iter()
-            .map(|argument| absolute(argument, &directory))
-            .collect();
+    let directory = Path::new(&variable("CARGO_MANIFEST_DIR")).join("linker");
+    for (script, more) in SCRIPTS {
+        let mut arguments = vec![format!("-Wl,-T,{}", directory.join(script).display())];
+        arguments.extend(more.iter().map(ToString::to_string));
         if links(&arguments) {
             for argument in arguments {
                 println!("cargo::rustc-link-arg-bin=flexvol={argument}");
@@ -34,13 +32,6 @@ fn main() {
     }
     if let Ok(map) = env::var("FLEXVOL_LINK_MAP") {
         println!("cargo::rustc-link-arg-bin=flexvol=-Wl,-Map={map}");
-    }
-}
-
-fn absolute(argument: &str, directory: &str) -> String {
-    match argument.strip_prefix("-Wl,-T,") {
-        Some(script) => format!("-Wl,-T,{}", Path::new(directory).join(script).display()),
-        None => argument.to_owned(),
     }
 }
 

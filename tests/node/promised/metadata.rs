@@ -6,14 +6,13 @@ use crate::{
     sandbox_with,
     strangers::{Attached, run},
 };
-use flexvol_testing::{PersistentVolume, Pod, Points, PoolFilesystem, tests};
+use flexvol_testing::{PersistentVolume, Pod, Points, PoolFilesystem, Sandbox, tests};
 use nix::fcntl::{FallocateFlags, fallocate};
 use rustix::fs::XattrFlags;
 use std::{
     fs::{self, File},
     os::unix::fs::symlink,
     path::{Path, PathBuf},
-    process::Command,
 };
 
 tests! {
@@ -76,14 +75,18 @@ fn in_metadata(_: &Points) {
     assert!((0..20).any(|_| filled()), "{}", doctor(&sandbox, &driver));
 }
 
+fn btrfs(mebibytes: u64) -> Sandbox {
+    sandbox_with(PoolFilesystem {
+        kind: "btrfs",
+        mebibytes,
+        quotas: false,
+    })
+}
+
 /// Others left holes in all chunks of data that are too short for what an image is allocated in, and filled the metadata,
 /// while a part of the disk is given to neither.
 fn in_pieces(_: &Points) {
-    let sandbox = sandbox_with(PoolFilesystem {
-        kind: "btrfs",
-        mebibytes: 4096,
-        quotas: false,
-    });
+    let sandbox = btrfs(4096);
     let driver = install(&sandbox, "");
     let file = |number: usize| sandbox.disk().join(format!("file-{number}"));
     let chunks = Chunks::of(&sandbox.disk());
@@ -107,11 +110,7 @@ fn in_pieces(_: &Points) {
 
 /// Data are on all disks until the smallest is full; what is free then can have no two copies of metadata.
 fn on_one_disk(_: &Points) {
-    let sandbox = sandbox_with(PoolFilesystem {
-        kind: "btrfs",
-        mebibytes: 1024,
-        quotas: false,
-    });
+    let sandbox = btrfs(1024);
     let driver = install(&sandbox, "");
     let more = sandbox.path("more");
     File::create(&more).unwrap().set_len(4 << 30).unwrap();
@@ -132,7 +131,7 @@ fn on_one_disk(_: &Points) {
     let chunks = Chunks::of(&disk);
     let others = File::create(disk.join("others")).unwrap();
     fallocate(&others, FallocateFlags::empty(), 0, 1148 << 20).unwrap();
-    chunks.fill_metadata(&sandbox.disk());
+    chunks.fill_metadata(&disk);
     let (room, _) = capacity(&driver);
     // A 25th of what is in images, and less than 100 MiB are left on the smaller disk.
     let most = 25 * (chunks.free_metadata() + 100 * MIB);
@@ -144,12 +143,7 @@ struct Chunks(PathBuf);
 
 impl Chunks {
     fn of(mounted: &Path) -> Chunks {
-        let found = Command::new("findmnt")
-            .args(["-n", "-o", "UUID"])
-            .arg(mounted)
-            .output()
-            .unwrap();
-        let uuid = String::from_utf8(found.stdout).unwrap();
+        let uuid = run("findmnt", &["-n", "-o", "UUID", mounted.to_str().unwrap()]);
         Chunks(
             Path::new("/sys/fs/btrfs")
                 .join(uuid.trim())
