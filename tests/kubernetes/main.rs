@@ -17,6 +17,7 @@ mod claims_cost;
 mod claims_in_trouble;
 mod claims_killed;
 mod claims_left_alone;
+mod claims_mounted;
 mod claims_of_sets;
 mod claims_offline;
 mod claims_recovered;
@@ -55,6 +56,7 @@ const TESTS: &[(&str, &[Test])] = &[
     (ALL, claims_in_trouble::TESTS),
     (ALL, claims_killed::TESTS),
     (ALL, claims_left_alone::TESTS),
+    (ALL, claims_mounted::TESTS),
     (ALL, claims_of_sets::TESTS),
     ("1.22.0", claims_offline::TESTS),
     (ALL, claims_recovered::TESTS),

@@ -32,13 +32,14 @@ stories! {
         [loop xfs ext4 btrfs hello_block hello_directory lvm] => names;
 }
 
-/// What a driver answers `init`, of its five capabilities those that it has.
+/// What a driver answers `init`, of its six capabilities those that it has.
 fn capabilities(driver: &Driver) -> Vec<String> {
     let init = driver.call(&["init"]).success().object().unwrap();
     let told: BTreeMap<String, bool> =
         serde_json::from_value(init["capabilities"].clone()).unwrap();
     let names = [
         "attach",
+        "concurrentFSResize",
         "fsGroup",
         "requiresFSResize",
         "selinuxRelabel",
@@ -102,11 +103,15 @@ fn life(backend: Backend, points: &Points) {
     let node = Node::new(backend);
     let has = capabilities(&node.driver);
     match backend {
-        Backend::HelloDirectory => assert_eq!(has, ["requiresFSResize"]),
-        Backend::Dir(_) => assert_eq!(has, ["requiresFSResize", "selinuxRelabel"]),
+        Backend::HelloDirectory => assert_eq!(has, ["concurrentFSResize", "requiresFSResize"]),
+        Backend::Dir(_) => assert_eq!(
+            has,
+            ["concurrentFSResize", "requiresFSResize", "selinuxRelabel"]
+        ),
         _ => assert_eq!(
             has,
             [
+                "concurrentFSResize",
                 "fsGroup",
                 "requiresFSResize",
                 "selinuxRelabel",

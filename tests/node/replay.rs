@@ -101,6 +101,10 @@ fn again(points: &Points) {
             let mut reply = line["reply"].clone();
             // It tells what the pool can give, which is this disk's.
             reply.as_object_mut().unwrap().remove("message");
+            // It says more since then, which no release of Kubernetes reads.
+            if let Some(capabilities) = reply.get_mut("capabilities") {
+                capabilities["concurrentFSResize"] = true.into();
+            }
             (line, reply)
         };
         let lines = recording.lines().into_iter().map(expected);

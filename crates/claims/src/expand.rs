@@ -9,7 +9,8 @@
 //! And a node is believed no more than rounding explains: quota counts what a claim says, on all nodes.
 //!
 //! Why storage does not grow stands in the claim's status until it has grown, or nothing is asked any
-//! more. What kubelet cannot grow is for kubelet to say.
+//! more. What kubelet cannot grow is for kubelet to say. Where the node's agent has grown a mounted volume's file
+//! system, kubelet has nothing to do, and is not asked.
 
 #[cfg(test)]
 pub(super) mod tests;
@@ -95,7 +96,7 @@ fn grown(observed: &Observed, volume: &Volume) -> Step {
         return Step::SetPersistentVolumeCapacity(size);
     }
     match claim.file_system_resize_pending {
-        _ if !node_volume.node_expansion_required => Step::SetClaimCapacity(size),
+        _ if node_volume.is_expanded(size) => Step::SetClaimCapacity(size),
         Some(awaited) if awaited == size => kubelet_acts(observed, claim),
         _ => Step::SetFileSystemResizePending(size),
     }

@@ -73,7 +73,7 @@ pub enum Step {
     RequestSize(Bytes),
     /// Writes into the persistent volume the size that its storage was measured to have reached.
     SetPersistentVolumeCapacity(Bytes),
-    /// Writes into the claim's status the size that it has: nothing on a node has to do anything for it.
+    /// Writes into the claim's status the size that it has: nothing on a node has to do anything more for it.
     SetClaimCapacity(Bytes),
     /// Writes the condition `FileSystemResizePending` into the claim's status, so that kubelet grows the file system.
     SetFileSystemResizePending(Bytes),

@@ -230,11 +230,18 @@ pub struct NodeVolume {
     pub answered: bool,
     /// Why the node's last call failed.
     pub problem: Option<Problem>,
-    /// Whether kubelet has to grow the file system after the storage.
+    /// Whether the file system has to grow after the storage.
     pub node_expansion_required: bool,
+    /// The size that the node's agent has grown the file system to, where it did: else kubelet does.
+    pub file_system_size: Option<Bytes>,
 }
 
 impl NodeVolume {
+    /// Whether nothing on the node has to grow any more, for a claim of this size.
+    pub(super) fn is_expanded(&self, size: Bytes) -> bool {
+        !self.node_expansion_required || self.file_system_size.is_some_and(|has| has >= size)
+    }
+
     /// What the node says of its storage that nothing explains, in words for people.
     pub(super) fn implausible_size(&self) -> Option<String> {
         match self.answer {

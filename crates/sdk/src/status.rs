@@ -30,7 +30,7 @@ impl Status {
     }
 }
 
-/// What a driver can do, as `init` tells; all five keys are always written.
+/// What a driver can do, as `init` tells; the five keys that Kubernetes reads are always written.
 ///
 /// The default is what kubelet assumes of a driver that says nothing, so name what differs:
 ///
@@ -56,6 +56,15 @@ pub struct Capabilities {
     /// of a claim. Since 1.13.
     #[serde(rename = "requiresFSResize")]
     pub requires_fs_resize: bool,
+    /// `expandfs` may be called by somebody else than kubelet, also while kubelet calls it: both are then told the
+    /// truth, and the volume grows once. flexvol's agent calls it at once where this is true. Kubernetes ignores it.
+    #[serde(rename = "concurrentFSResize", skip_serializing_if = "is_missing")]
+    pub concurrent_fs_resize: bool,
+}
+
+/// What is missing is not there: drivers that do not know the key need not write it.
+fn is_missing(capability: &bool) -> bool {
+    !*capability
 }
 
 impl Default for Capabilities {
@@ -66,6 +75,7 @@ impl Default for Capabilities {
             supports_metrics: false,
             fs_group: true,
             requires_fs_resize: true,
+            concurrent_fs_resize: false,
         }
     }
 }

@@ -42,6 +42,7 @@ impl<B: BlockBackend> BlockDriver<B> {
             supports_metrics: true,
             fs_group: true,
             requires_fs_resize: true,
+            concurrent_fs_resize: true,
         }
     }
 

@@ -47,6 +47,7 @@ impl<B: DirectoryBackend> DirectoryDriver<B> {
             supports_metrics: false,
             fs_group: false,
             requires_fs_resize: B::REQUIRES_FS_RESIZE,
+            concurrent_fs_resize: B::REQUIRES_FS_RESIZE,
         }
     }
 

@@ -113,6 +113,7 @@ faults! {
     GrowsOnlyOnce "grows-only-once" Plain "exp.interrupted-resumes" "a driver grew the file system only if it just grew the device";
     FormatsAfterACut "formats-after-a-cut" Plain "exp.interrupted-resumes" "a driver made new what it had not finished";
     LosesTheEmptyDevice "loses-the-empty-device" Attached "exp.any-directory" "an unquoted $* dropped the empty argument";
+    BelievesTheFirst "believes-the-first" Plain "exp.two-callers" "a driver answered Success because another call was at it";
     LocksNothing "locks-nothing" Plain "con.same-mount-8x" "the example for LVM ran mkfs against mkfs";
     LooksBeforeTheLock "looks-before-the-lock" Plain "con.mount-vs-unmount" "a driver looked, and acted later";
     OneDeviceForAll "one-device-for-all" Plain "con.two-volumes-parallel" "a driver found its device by what was new";

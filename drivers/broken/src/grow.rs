@@ -33,7 +33,13 @@ impl Driver {
         if self.has(Fault::LosesTheEmptyDevice) && device.is_empty() {
             return Ok(json!({}));
         }
-        let _lock = self.lock(&volume.image)?;
+        let _lock = match self.lock_unless_taken(&volume.image)? {
+            Some(lock) => lock,
+            None if self.has(Fault::BelievesTheFirst) => {
+                return Ok(json!({ "volumeNewSize": new }));
+            }
+            None => self.lock(&volume.image)?,
+        };
         let mounts = self.mounts_at(&target)?;
         let Some(mount) = mounts.last() else {
             if self.has(Fault::TrustsTheOrder) {
@@ -83,6 +89,9 @@ impl Driver {
             new.next_multiple_of(4096)
         };
         let device = mount.node()?;
+        if self.has(Fault::BelievesTheFirst) {
+            dawdle();
+        }
         let growing = self.record("growing", &volume.image)?;
         if self.has(Fault::FormatsAfterACut) {
             if growing.exists() {

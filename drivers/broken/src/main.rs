@@ -301,6 +301,7 @@ impl Driver {
         let mut reply = json!({ "capabilities": {
             "attach": self.attached, "selinuxRelabel": false, "supportsMetrics": true,
             "fsGroup": self.attached, "requiresFSResize": !self.is(Shape::FixedSize),
+            "concurrentFSResize": !self.is(Shape::FixedSize),
         } });
         if self.has(Fault::InitTellsItsProcess) {
             reply["message"] = format!("ready, process {}", std::process::id()).into();

@@ -1,7 +1,10 @@
 //! What the kernel says, and the programs that change it.
 
 use crate::{Driver, Stop, faults::Fault, shapes::Shape, stop};
-use nix::fcntl::{FcntlArg, FdFlag, Flock, FlockArg, fcntl};
+use nix::{
+    errno::Errno,
+    fcntl::{FcntlArg, FdFlag, Flock, FlockArg, fcntl},
+};
 use std::{
     ffi::{OsStr, OsString},
     fs::{self, File, OpenOptions},
@@ -114,14 +117,7 @@ impl Driver {
 
     /// A lock that ends with this process and the programs it started, whichever is last.
     pub fn lock(&self, what: &Path) -> Result<Flock<File>, Stop> {
-        let path = self.record("lock", what)?;
-        let mut file = OpenOptions::new()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .open(path)
-            .map_err(|e| stop("open a lock", &e))?;
-        fcntl(&file, FcntlArg::F_SETFD(FdFlag::empty())).map_err(|e| stop("keep a lock", &e))?;
+        let mut file = self.lock_file(what)?;
         let end = Instant::now() + PATIENCE;
         loop {
             match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
@@ -133,6 +129,26 @@ impl Driver {
             }
             thread::sleep(Duration::from_millis(5));
         }
+    }
+
+    /// The same, unless another call has it.
+    pub fn lock_unless_taken(&self, what: &Path) -> Result<Option<Flock<File>>, Stop> {
+        match Flock::lock(self.lock_file(what)?, FlockArg::LockExclusiveNonblock) {
+            Ok(lock) => Ok(Some(lock)),
+            Err((_, Errno::EAGAIN)) => Ok(None),
+            Err((_, error)) => Err(stop("lock the volume", &error)),
+        }
+    }
+
+    fn lock_file(&self, what: &Path) -> Result<File, Stop> {
+        let file = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(self.record("lock", what)?)
+            .map_err(|e| stop("open a lock", &e))?;
+        fcntl(&file, FcntlArg::F_SETFD(FdFlag::empty())).map_err(|e| stop("keep a lock", &e))?;
+        Ok(file)
     }
 
     /// A file of ours about something that has a path or a name.

@@ -91,6 +91,7 @@ pub fn observed(request: u64, ordered: u64) -> Observed {
             answer: Answer::Present(Some(Bytes(ordered))),
             problem: None,
             node_expansion_required: false,
+            file_system_size: None,
         }),
         away: None,
         unbindable: None,

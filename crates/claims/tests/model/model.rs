@@ -86,6 +86,8 @@ struct NodeVolumeObject {
     /// Its class has other parameters since.
     outdated: bool,
     answer: Answer,
+    /// The size to which the agent has grown the file system.
+    file_system: Option<u64>,
     full: bool,
 }
 
@@ -102,6 +104,8 @@ pub struct World {
     node_volume: Option<NodeVolumeObject>,
     /// The storage on each node, and its size.
     storage: [Option<u64>; 2],
+    /// The size of the file system of the volume, where it has one that has to grow.
+    file_system: u64,
     /// Somebody's data are in it.
     data: bool,
     /// An administrator took the volume away in spite of its finalizers.
@@ -150,6 +154,7 @@ impl World {
             volume: None,
             node_volume: None,
             storage: [None; 2],
+            file_system: 0,
             data: false,
             forced: false,
             force_used: false,
@@ -220,6 +225,10 @@ impl World {
             self.implausible_sizes(),
         );
         add("a node's driver ends".to_owned(), self.driver_ends(true));
+        add(
+            "a node's driver ends, and its agent grows the file system".to_owned(),
+            self.agent_grows(),
+        );
         add(
             "a node's driver ends and its agent too".to_owned(),
             self.driver_ends(false),

@@ -1,6 +1,6 @@
 //! Telling the cluster what is on the node: drivers that answer, and room in each storage class.
 
-use super::{bounds, capabilities::Capabilities, exec::Drivers};
+use super::{bounds, capabilities::KnownCapabilities, exec::Drivers};
 use crate::{
     api::v1alpha1::{DriverReport, StorageNode, StorageNodeStatus},
     client::{Refusal, error_message, refusal},
@@ -83,7 +83,7 @@ pub(super) struct Heartbeat {
     pub node: String,
     pub ours: ServedDrivers,
     pub drivers: Drivers,
-    pub capabilities: Arc<Capabilities>,
+    pub capabilities: Arc<KnownCapabilities>,
     pub metrics: Metrics,
     /// What waits until its driver may do better.
     pub queue: Arc<Queue>,
@@ -233,9 +233,9 @@ impl Heartbeat {
         let (mut hang, mut missing) = (HashSet::new(), BTreeMap::new());
         for name in self.ours.names() {
             match self.capabilities.ask(&drivers, name).await {
-                Ok(node_expansion_required) => {
+                Ok(capabilities) => {
                     let report = DriverReport {
-                        node_expansion_required,
+                        node_expansion_required: capabilities.requires_fs_resize,
                         capacity_unsupported: false,
                     };
                     status.drivers.insert(name.to_owned(), report);

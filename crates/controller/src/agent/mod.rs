@@ -1,5 +1,6 @@
 //! The agent of a node: calls the node's drivers as the NodeVolumes for the node say.
 
+mod arguments;
 mod bounds;
 pub mod callout;
 mod capabilities;
@@ -7,6 +8,7 @@ mod deletion_check;
 pub mod exec;
 mod heartbeat;
 pub mod nsenter;
+mod pod_mounts;
 mod status;
 
 pub use heartbeat::HEARTBEAT;
@@ -16,6 +18,7 @@ use crate::{
         v1alpha1::{NodeVolume, NodeVolumeStatus, StorageState},
         well_known::{NODE_LABEL, node_label},
     },
+    claims::believed,
     drivers::ServedDrivers,
     k8s::meta::uid,
     runtime::{
@@ -27,11 +30,12 @@ use crate::{
     support::{log, metrics::Metrics},
 };
 use anyhow::{Context, Result};
+use arguments::{arguments, of_file_system};
 use callout::{Callout, due_callout, next_callout};
-use capabilities::Capabilities;
+use capabilities::KnownCapabilities;
 use deletion_check::deletion_forbidden;
-use exec::{Drivers, Failure, arguments};
-use flexvol_sdk::ErrorClass;
+use exec::{Drivers, Failure};
+use flexvol_sdk::{Bytes, ErrorClass};
 use heartbeat::Heartbeat;
 use kube::{Api, Client, ResourceExt, runtime::watcher};
 use status::{failed, record, succeeded, ungrown, unknown};
@@ -68,7 +72,7 @@ pub struct Agent {
     seen: AtomicBool,
     /// The UIDs of the NodeVolumes that are not published, of whose storage this process knows.
     looked: Mutex<HashSet<String>>,
-    capabilities: Arc<Capabilities>,
+    capabilities: Arc<KnownCapabilities>,
     heartbeat: Arc<Heartbeat>,
 }
 
@@ -89,7 +93,7 @@ impl Agent {
         heartbeat: Duration,
         metrics: Metrics,
     ) -> Arc<Self> {
-        let capabilities = Arc::<Capabilities>::default();
+        let capabilities = Arc::<KnownCapabilities>::default();
         let queue = Arc::new(Queue::new(Backoff::FAILURES));
         let heartbeat = Heartbeat {
             client: client.clone(),
@@ -190,16 +194,13 @@ impl Agent {
             return Ok(Outcome::Done);
         };
         let driver = &node_volume.spec.driver;
-        let node_expansion_required = self
-            .capabilities
-            .node_expansion_required(&self.drivers, driver)
-            .await;
+        let capabilities = self.capabilities.of(&self.drivers, driver).await;
         let forbidden = if callout == Callout::Delete {
             deletion_forbidden(&self.client, &self.ours, name, &node_volume).await?
         } else {
             None
         };
-        let result = match (&node_expansion_required, forbidden) {
+        let result = match (&capabilities, forbidden) {
             (Err(failure), _) => Err(failure.clone()),
             (_, Some(why)) => Err(Failure::new(ErrorClass::Retryable, why.to_owned())),
             (Ok(_), None) => {
@@ -225,7 +226,17 @@ impl Agent {
             Ok(reply) => {
                 log::info("called", &[("volume", name), ("callout", called)]);
                 self.heartbeat.changed.notify_one();
-                succeeded(&callout, &before, reply)
+                let mut after = succeeded(&callout, &before, reply);
+                if let (Callout::Expand { .. }, Ok(capabilities)) = (&callout, &capabilities)
+                    && capabilities.requires_fs_resize
+                    && capabilities.concurrent_fs_resize
+                    && let Some(size) = self
+                        .grow_file_system(&node_volume, &after, &arguments)
+                        .await
+                {
+                    after.file_system_size = Some(size.0);
+                }
+                after
             }
             Err(failure) => {
                 let why = failure.message.as_str();
@@ -233,10 +244,11 @@ impl Agent {
                     "a call failed",
                     &[("volume", name), ("callout", called), ("why", why)],
                 );
-                match (&callout, &node_expansion_required) {
-                    (Callout::Expand { new, old }, Ok(on_node)) if failure.unsupported => {
+                match (&callout, &capabilities) {
+                    (Callout::Expand { new, old }, Ok(capabilities)) if failure.unsupported => {
                         // Before it is published it has no file system that could grow it.
-                        let nobody_else = !on_node || !node_volume.spec.published;
+                        let nobody_else =
+                            !capabilities.requires_fs_resize || !node_volume.spec.published;
                         ungrown(&before, driver, *new > *old && nobody_else)
                     }
                     // What was found before may not be there.
@@ -249,8 +261,8 @@ impl Agent {
                 }
             }
         };
-        if let Ok(node_expansion_required) = node_expansion_required {
-            after.node_expansion_required = node_expansion_required;
+        if let Ok(capabilities) = capabilities {
+            after.node_expansion_required = capabilities.requires_fs_resize;
         }
         after.observed_generation = node_volume.metadata.generation.unwrap_or_default();
         if !record(&node_volumes, &node_volume, &after).await? {
@@ -261,6 +273,58 @@ impl Agent {
             // Counted in the answer, so that a new agent goes on as slowly.
             failures => Outcome::RequeueAfter(Backoff::FAILURES.after(failures)),
         })
+    }
+
+    /// Has the driver grow the file system of a volume whose storage it has just grown, if a pod of this node writes to
+    /// it, and returns the size that it then has. Kubelet would do it when it next looks at the pod, a minute later or
+    /// more; whatever fails here is left to it, which also tells people.
+    async fn grow_file_system(
+        &self,
+        node_volume: &NodeVolume,
+        after: &NodeVolumeStatus,
+        of_storage: &[String],
+    ) -> Option<Bytes> {
+        let (name, spec) = (node_volume.name_any(), &node_volume.spec);
+        if after.error.is_some() || !spec.published {
+            return None;
+        }
+        let size = believed(Bytes(after.size?), Bytes(spec.size), spec.most_ordered());
+        let table = self.drivers.mount_table();
+        let dir = pod_mounts::writable(&table, &spec.driver, &name)
+            .inspect_err(|error| {
+                let why = format!("cannot read {}: {error}", table.display());
+                log::warn(
+                    "file systems grow later",
+                    &[("volume", &name), ("why", &why)],
+                );
+            })
+            .ok()??;
+        let arguments = of_file_system(of_storage, &dir, size)?;
+        let started = Instant::now();
+        let result = self.drivers.call(&spec.driver, &arguments).await;
+        let called = &arguments[0];
+        self.metrics.called(&spec.driver, called, started.elapsed());
+        let result = result.and_then(|reply| match reply.volume_new_size {
+            Some(reached) if reached < size => {
+                let why = format!("the driver says that it grew the file system, to {reached}");
+                Err(Failure::new(ErrorClass::Retryable, why))
+            }
+            _ => Ok(size),
+        });
+        let word = if result.is_ok() { "done" } else { "failed" };
+        self.metrics.operated(called, word);
+        match &result {
+            Ok(_) => log::info("called", &[("volume", &name), ("callout", called)]),
+            Err(failure) => log::warn(
+                "a call failed, and is left to kubelet",
+                &[
+                    ("volume", &name),
+                    ("callout", called),
+                    ("why", &failure.message),
+                ],
+            ),
+        }
+        result.ok()
     }
 
     /// What to call next. Before a volume is published, what a former agent found is looked for: the machine may have

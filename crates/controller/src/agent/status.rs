@@ -66,6 +66,7 @@ pub(super) fn succeeded(
         Callout::Nothing => {}
         Callout::Provision => {
             after.state = Some(StorageState::Present);
+            after.file_system_size = None;
             after.size = reply.capacity.map(bounds::size);
             after.source = Some(VolumeSource {
                 options: reply.options,
@@ -90,7 +91,7 @@ pub(super) fn succeeded(
         }
         Callout::Delete => {
             after.state = Some(StorageState::Absent);
-            after.size = None;
+            (after.size, after.file_system_size) = (None, None);
         }
     }
     after
@@ -120,6 +121,7 @@ pub(super) fn unknown(before: &NodeVolumeStatus) -> NodeVolumeStatus {
     NodeVolumeStatus {
         state: None,
         size: None,
+        file_system_size: None,
         ..before.clone()
     }
 }

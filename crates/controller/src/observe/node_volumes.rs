@@ -39,5 +39,6 @@ pub(crate) fn node_volume_of(node_volume: &NodeVolume, ours: &ServedDrivers) -> 
             lasts: status.failures >= LASTING,
         }),
         node_expansion_required: status.node_expansion_required,
+        file_system_size: status.file_system_size.map(Bytes),
     }
 }

@@ -89,6 +89,7 @@ impl<'de> de::Visitor<'de> for Told {
                 "supportsmetrics" => &mut told.supports_metrics,
                 "fsgroup" => &mut told.fs_group,
                 "requiresfsresize" => &mut told.requires_fs_resize,
+                "concurrentfsresize" => &mut told.concurrent_fs_resize,
                 _ => {
                     map.next_value::<IgnoredAny>()?;
                     continue;

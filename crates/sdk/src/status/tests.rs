@@ -131,9 +131,11 @@ fn class() -> impl Strategy<Value = ErrorClass> {
 }
 
 prop_compose! {
-    fn capabilities()(bits: [bool; 5]) -> Capabilities {
-        let [attach, selinux_relabel, supports_metrics, fs_group, requires_fs_resize] = bits;
-        Capabilities { attach, selinux_relabel, supports_metrics, fs_group, requires_fs_resize }
+    fn capabilities()(bits: [bool; 6]) -> Capabilities {
+        let [attach, selinux_relabel, supports_metrics, fs_group, requires_fs_resize, concurrent_fs_resize] = bits;
+        Capabilities {
+            attach, selinux_relabel, supports_metrics, fs_group, requires_fs_resize, concurrent_fs_resize,
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! What Kubernetes and the nodes do by themselves.
 
-use super::{Actor, HUGE, Node, Phase, World, bytes, writes};
+use super::{Actor, ClaimObject, HUGE, Node, Phase, World, bytes, writes};
 use flexvol_claims::{Answer, Published, StorageState, decide};
 
 impl World {
@@ -93,6 +93,7 @@ impl World {
                     return (claim.request != size).then_some(next);
                 }
                 next.storage[volume.node] = Some(has.max(size));
+                next.file_system = has.max(size);
                 claim.capacity = size;
                 // Before Kubernetes 1.31 it leaves what was said of the storage.
             }
@@ -248,6 +249,28 @@ impl World {
             node_volume.answer = answer;
             node_volume.full = full;
         }
+        Some(next)
+    }
+
+    /// The driver has grown the storage of a volume that is mounted, and its agent has the file system grown too.
+    pub(super) fn agent_grows(&self) -> Option<World> {
+        let (node, wanted, ..) = self.working?;
+        let is_mounted = self.setting.node_expansion_required
+            && !self.setting.sizeless
+            && wanted == StorageState::Present
+            && self.claim.as_ref().is_some_and(ClaimObject::is_bound)
+            && self
+                .volume
+                .as_ref()
+                .is_some_and(|volume| volume.node == node);
+        let mut next = self.driver_ends(true).filter(|_| is_mounted)?;
+        let has = next.storage[node]?;
+        next.file_system = has;
+        let node_volume = next.node_volume.as_mut()?;
+        // Of what the NodeVolume does not say the file system's size is not told either.
+        node_volume.file_system = (node_volume.answer == Answer::Present(Some(bytes(has))))
+            .then_some(has)
+            .or(node_volume.file_system);
         Some(next)
     }
 

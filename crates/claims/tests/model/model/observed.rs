@@ -72,6 +72,7 @@ impl World {
                 lasts: node_volume.recalled,
             }),
             node_expansion_required: self.setting.node_expansion_required,
+            file_system_size: node_volume.file_system.map(bytes),
         });
         let ordered = self
             .node_volume

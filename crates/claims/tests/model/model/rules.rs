@@ -41,6 +41,18 @@ impl World {
         {
             return Err("a claim says more than there is".to_owned());
         }
+        let before = self.claim.as_ref().filter(|claim| claim.is_bound());
+        if let (Some(before), Some(after)) = (before, &next.claim)
+            && self.setting.node_expansion_required
+            && !self.setting.sizeless
+            && !self.setting.implausible_sizes
+            && after.is_bound()
+            && after.capacity > before.capacity.max(next.file_system)
+            && !next.is_forged()
+            && !next.forced
+        {
+            return Err("a claim says more than its file system has".to_owned());
+        }
         if let (Some(volume), true) = (&next.volume, self.volume.is_none())
             && next.storage[volume.node].is_none()
             && (volume.node != 0 || !is_removed)

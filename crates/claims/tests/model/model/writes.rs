@@ -54,6 +54,7 @@ impl World {
                         recalled: false,
                         outdated: false,
                         answer: Answer::None,
+                        file_system: None,
                         full: false,
                     });
                 }
@@ -68,6 +69,7 @@ impl World {
                         recalled: true,
                         outdated: false,
                         answer: Answer::None,
+                        file_system: None,
                         full: false,
                     });
                 }

@@ -104,9 +104,13 @@ pub struct NodeVolumeStatus {
     /// What identifies it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<VolumeSource>,
-    /// Whether kubelet has to grow the file system after the storage.
+    /// Whether the file system has to grow after the storage.
     #[serde(default)]
     pub node_expansion_required: bool,
+    /// The bytes to which the agent has grown the file system of a mounted volume; missing where only kubelet may,
+    /// or has not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file_system_size: Option<u64>,
     /// Why the last call failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<VolumeError>,

@@ -261,8 +261,8 @@ const NODE_VOLUME: Keep = object!(
         ("claim", Keep::Members(&[("namespace", WORD), ("name", WORD), ("uid", WORD)])),
     ]),
     "status": Keep::Members(&[
-        ("state", WORD), ("size", WORD), ("nodeExpansionRequired", WORD), ("error", PROBLEM),
-        ("failures", WORD), ("observedGeneration", WORD),
+        ("state", WORD), ("size", WORD), ("nodeExpansionRequired", WORD), ("fileSystemSize", WORD),
+        ("error", PROBLEM), ("failures", WORD), ("observedGeneration", WORD),
     ]),
 );
 
@@ -274,8 +274,8 @@ const ONE_NODE_VOLUME: Keep = object!(
     ),
     "spec": Keep::All,
     "status": Keep::Members(&[
-        ("state", WORD), ("size", WORD), ("nodeExpansionRequired", WORD), ("error", PROBLEM),
-        ("failures", WORD), ("observedGeneration", WORD),
+        ("state", WORD), ("size", WORD), ("nodeExpansionRequired", WORD), ("fileSystemSize", WORD),
+        ("error", PROBLEM), ("failures", WORD), ("observedGeneration", WORD),
         ("source", Keep::Members(&[("options", Keep::Each(&Keep::Text(64 << 10))), ("fsType", WORD)])),
     ]),
 );

@@ -180,7 +180,7 @@ fn decisions_read_the_same_of_a_volume_and_a_node_volume_that_a_watch_tells_of_a
             "claim": {"namespace": "ns", "name": "data", "uid": "1"},
         },
         "status": {
-            "state": "Present", "size": 2, "nodeExpansionRequired": true, "failures": 7, "observedGeneration": 2,
+            "state": "Present", "size": 2, "nodeExpansionRequired": true, "fileSystemSize": 2, "failures": 7, "observedGeneration": 2,
             "error": {"class": "exhausted", "message": "é".repeat(1024)},
             "source": {"options": {"c": "d"}},
         },

@@ -3,8 +3,10 @@
 //! null for nothing, the unknown ignored, and a member of the wrong type spoils the whole. `go.tsv` has
 //! what Go made of 160 replies, and `go/main.go` is the program that says so, in CI again.
 
+mod capabilities;
 mod text;
 
+pub use capabilities::{Capabilities, Told};
 use std::collections::BTreeMap;
 use text::Text;
 
@@ -15,40 +17,6 @@ pub enum Status {
     NotSupported,
     /// With the word as it was written.
     Failure(String),
-}
-
-/// What `init` says of the driver, as kubelet completes it.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Capabilities {
-    pub attach: bool,
-    pub selinux_relabel: bool,
-    pub supports_metrics: bool,
-    pub fs_group: bool,
-    pub requires_fs_resize: bool,
-}
-
-/// `defaultCapabilities` in `driver-call.go`.
-impl Default for Capabilities {
-    fn default() -> Self {
-        Capabilities {
-            attach: true,
-            selinux_relabel: true,
-            supports_metrics: false,
-            fs_group: true,
-            requires_fs_resize: true,
-        }
-    }
-}
-
-/// The member `capabilities`.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub enum Told {
-    #[default]
-    Nothing,
-    /// Kubelet and the controller manager dereference it and end.
-    Null,
-    /// How many of the five were named, and what they mean.
-    Some(usize, Capabilities),
 }
 
 #[derive(Clone, Debug)]
@@ -107,7 +75,7 @@ pub fn decode(output: &[u8]) -> Result<Reply, String> {
                 let size = whole("volumeNewSize", value)?;
                 reply.volume_new_size = size.or(reply.volume_new_size);
             }
-            "capabilities" => reply.capabilities = capabilities(value, reply.capabilities)?,
+            "capabilities" => reply.capabilities = capabilities::decode(value, reply.capabilities)?,
             "options" => reply.options = options(value).or(reply.options),
             _ => {}
         }
@@ -127,43 +95,6 @@ pub fn object(output: &[u8]) -> Result<(), String> {
         Text::Object(_) => Ok(()),
         other => Err(format!("it is {}", other.kind())),
     }
-}
-
-/// A new object after null has none of the defaults: Go makes one in which all is false.
-const NONE: Capabilities = Capabilities {
-    attach: false,
-    selinux_relabel: false,
-    supports_metrics: false,
-    fs_group: false,
-    requires_fs_resize: false,
-};
-
-fn capabilities(value: Text, before: Told) -> Result<Told, String> {
-    let members = match value {
-        Text::Null => return Ok(Told::Null),
-        Text::Object(members) => members,
-        other => return Err(format!("capabilities is {}, not an object", other.kind())),
-    };
-    let (mut told, mut known) = match before {
-        Told::Some(told, known) => (told, known),
-        Told::Nothing => (0, Capabilities::default()),
-        Told::Null => (0, NONE),
-    };
-    for (name, value) in members {
-        let capability = match folded(&name).as_str() {
-            "attach" => &mut known.attach,
-            "selinuxrelabel" => &mut known.selinux_relabel,
-            "supportsmetrics" => &mut known.supports_metrics,
-            "fsgroup" => &mut known.fs_group,
-            "requiresfsresize" => &mut known.requires_fs_resize,
-            _ => continue,
-        };
-        told += 1;
-        if let Some(has) = boolean(&name, value)? {
-            *capability = has;
-        }
-    }
-    Ok(Told::Some(told, known))
 }
 
 fn options(value: Text) -> Option<BTreeMap<String, String>> {

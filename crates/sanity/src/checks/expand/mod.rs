@@ -1,6 +1,7 @@
 //! Checks of growing: stock Kubernetes runs `expandfs` alone, on the node.
 
 mod measure;
+mod two_callers;
 
 use crate::{
     bench::{Bench, MountPoint, files},
@@ -102,6 +103,18 @@ pub const CHECKS: &[Check] = &[
         mend: "find the volume by its identity and its file system by what is mounted",
         source: SOURCE,
         run: any_directory,
+    },
+    Check {
+        name: "exp.two-callers",
+        level: Level::Must,
+        needs: NEEDS,
+        alone: false,
+        what: "of two calls of expandfs at once each that says Success says so of a file system that has grown",
+        why: "init says concurrentFSResize: flexvol's agent calls beside kubelet, and the claim gets the size when the first has answered",
+        broke: "drivers that answer Success because another call is at it",
+        mend: "take the volume's lock and measure under it, or do not say concurrentFSResize",
+        source: "flex-spec.md, init",
+        run: two_callers::grow,
     },
 ];
 

@@ -1,0 +1,82 @@
+//! What `init` says of the driver.
+
+use super::{boolean, folded, text::Text};
+
+/// What `init` says of the driver, as kubelet completes it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Capabilities {
+    pub attach: bool,
+    pub selinux_relabel: bool,
+    pub supports_metrics: bool,
+    pub fs_group: bool,
+    pub requires_fs_resize: bool,
+    /// Of flexvol's agent and not of Kubernetes, to which it is unknown: `expandfs` may be called by two at once.
+    pub concurrent_fs_resize: bool,
+}
+
+/// `defaultCapabilities` in `driver-call.go`.
+impl Default for Capabilities {
+    fn default() -> Self {
+        Capabilities {
+            attach: true,
+            selinux_relabel: true,
+            supports_metrics: false,
+            fs_group: true,
+            requires_fs_resize: true,
+            concurrent_fs_resize: false,
+        }
+    }
+}
+
+/// The member `capabilities`.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Told {
+    #[default]
+    Nothing,
+    /// Kubelet and the controller manager dereference it and end.
+    Null,
+    /// How many of the five were named, and what they mean.
+    Some(usize, Capabilities),
+}
+
+/// A new object after null has none of the defaults: Go makes one in which all is false.
+const NONE: Capabilities = Capabilities {
+    attach: false,
+    selinux_relabel: false,
+    supports_metrics: false,
+    fs_group: false,
+    requires_fs_resize: false,
+    concurrent_fs_resize: false,
+};
+
+pub(super) fn decode(value: Text, before: Told) -> Result<Told, String> {
+    let members = match value {
+        Text::Null => return Ok(Told::Null),
+        Text::Object(members) => members,
+        other => return Err(format!("capabilities is {}, not an object", other.kind())),
+    };
+    let (mut told, mut known) = match before {
+        Told::Some(told, known) => (told, known),
+        Told::Nothing => (0, Capabilities::default()),
+        Told::Null => (0, NONE),
+    };
+    for (name, value) in members {
+        let capability = match folded(&name).as_str() {
+            "attach" => &mut known.attach,
+            "selinuxrelabel" => &mut known.selinux_relabel,
+            "supportsmetrics" => &mut known.supports_metrics,
+            "fsgroup" => &mut known.fs_group,
+            "requiresfsresize" => &mut known.requires_fs_resize,
+            "concurrentfsresize" => {
+                known.concurrent_fs_resize = boolean(&name, value) == Ok(Some(true));
+                continue;
+            }
+            _ => continue,
+        };
+        told += 1;
+        if let Some(has) = boolean(&name, value)? {
+            *capability = has;
+        }
+    }
+    Ok(Told::Some(told, known))
+}

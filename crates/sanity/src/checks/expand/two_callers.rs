@@ -1,0 +1,50 @@
+//! Growth that two callers ask for at once.
+
+use super::{
+    expand,
+    measure::{MIB, size},
+    mounted,
+};
+use crate::{
+    bench::Bench,
+    verdict::{Verdict, not_applicable, wrong},
+};
+use std::thread;
+
+/// The second one comes in the middle of the first one's work now and then.
+const ROUNDS: u64 = 4;
+
+pub(super) fn grow(bench: &Bench) -> Verdict {
+    if !bench.run.capabilities.concurrent_fs_resize {
+        return Err(not_applicable("init does not say concurrentFSResize: true"));
+    }
+    let base = mounted(bench)?;
+    let (mount_point, old) = (&base.mount_point, base.mount_point.volume.bytes);
+    for round in 1..=ROUNDS {
+        let before = size(&mount_point.dir)?;
+        let new = base.bytes + round * 64 * MIB;
+        // What is there when an answer is, and not when both are.
+        let ask = || -> Verdict {
+            let (call, grown) = expand(bench, mount_point, new, old)?;
+            if grown {
+                base.has(bench, &call, mount_point, new)?;
+            }
+            Ok(())
+        };
+        thread::scope(|scope| -> Verdict {
+            for call in [scope.spawn(ask), scope.spawn(ask)] {
+                call.join()
+                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+            }
+            Ok(())
+        })?;
+        // One may be refused, and the next one not.
+        let (call, grown) = expand(bench, mount_point, new, old)?;
+        if !grown {
+            let expected = "growth, when nobody else asks for it any more";
+            return Err(wrong(&call, expected, format!("{before} bytes as before")));
+        }
+        base.has(bench, &call, mount_point, new)?;
+    }
+    bench.down(mount_point)
+}
