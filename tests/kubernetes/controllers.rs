@@ -31,9 +31,8 @@ const SECOND: &str = "flexvol-controller-2";
 const OTHER: &str = "flexvol-agent-other";
 
 /// What the first controller is started with.
-const FIRST: [&str; 4] = [
+const FIRST: [&str; 3] = [
     "--identity=one",
-    "--rate=200",
     "--lease-seconds=20",
     "--listen=127.0.0.1:8081",
 ];
@@ -209,7 +208,7 @@ impl Running {
 
     /// Starts another controller, which leads when the first does not.
     pub fn start_second(&self, scenario: &Scenario) {
-        let more = ["--identity=two", "--rate=200", "--lease-seconds=20"];
+        let more = ["--identity=two", "--lease-seconds=20"];
         restart(scenario, SECOND, "controller", CONTROLLER, &more, None);
     }
 

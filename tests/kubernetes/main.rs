@@ -22,6 +22,7 @@ mod claims_of_sets;
 mod claims_offline;
 mod claims_recovered;
 mod claims_scheduled;
+mod claims_storm;
 mod controllers;
 mod crowd;
 mod documents;
@@ -61,6 +62,7 @@ const TESTS: &[(&str, &[Test])] = &[
     ("1.22.0", claims_offline::TESTS),
     (ALL, claims_recovered::TESTS),
     (claims_scheduled::SINCE, claims_scheduled::TESTS),
+    (ALL, claims_storm::TESTS),
     (ALL, crowd::TESTS),
     (ALL, drivers::TESTS),
     (ALL, failures::TESTS),

@@ -278,8 +278,21 @@ impl Scenario {
         delete("persistentvolumeclaims");
         delete("persistentvolumes");
         delete("secrets");
-        // They are about names, which the next scenario may use too.
-        delete("events");
+        // They are about names, which the next scenario may use too. Kubectl would delete hundreds one by one.
+        let cluster = self.lab.cluster();
+        let names = [
+            "get",
+            "namespaces",
+            "--output=jsonpath={.items[*].metadata.name}",
+        ];
+        for namespace in cluster
+            .kubectl(&names)
+            .unwrap_or_default()
+            .split_whitespace()
+        {
+            let events = format!("/api/v1/namespaces/{namespace}/events");
+            let _ = cluster.kubectl(&["delete", "--raw", &events]);
+        }
     }
 
     fn delete_volumes(&self) {

@@ -76,9 +76,9 @@ pub struct ControllerArguments {
     /// After how long a node counts as away if its agent is silent: three heartbeats, and something
     #[arg(long, default_value_t = SILENCE.as_secs(), value_name = "SECONDS")]
     pub silence_seconds: u64,
-    /// Requests to the API server a second
-    #[arg(long, default_value_t = 20.0, value_name = "NUMBER")]
-    pub rate: f64,
+    /// Requests to the API server a second [default: as many as it lets us, or 20 if it has no priority and fairness]
+    #[arg(long, value_name = "NUMBER")]
+    pub rate: Option<f64>,
     /// Where admission webhooks are served [default: nowhere]
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub webhooks: Option<SocketAddr>,
@@ -110,9 +110,9 @@ pub struct AgentArguments {
     /// How long a driver may take before it is killed, 3600 at most
     #[arg(long, default_value_t = DEADLINE.as_secs(), value_name = "SECONDS")]
     pub deadline: u64,
-    /// Requests to the API server a second
-    #[arg(long, default_value_t = 20.0, value_name = "NUMBER")]
-    pub rate: f64,
+    /// Requests to the API server a second [default: as many as it lets us, or 20 if it has no priority and fairness]
+    #[arg(long, value_name = "NUMBER")]
+    pub rate: Option<f64>,
 }
 
 #[derive(Debug, Args)]

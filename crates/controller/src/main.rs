@@ -117,10 +117,7 @@ async fn controller(arguments: ControllerArguments) -> Result<()> {
     let metrics = Metrics::default();
     let fence = Fence::default();
     let common = &arguments.common;
-    let budget = Budget {
-        rate: arguments.rate.max(1.0),
-        burst: 40,
-    };
+    let budget = Budget::of(arguments.rate);
     let kubeconfig = kubeconfig(common.kubeconfig.as_deref());
     let connect = |budget| {
         client::connect(
@@ -135,6 +132,7 @@ async fn controller(arguments: ControllerArguments) -> Result<()> {
     let publisher = connect(Budget {
         rate: 50.0,
         burst: 10,
+        yields: false,
     })
     .await?;
     let silence = Duration::from_secs(arguments.silence_seconds);
@@ -182,6 +180,7 @@ async fn webhooks(
     let budget = Budget {
         rate: 50.0,
         burst: 100,
+        yields: false,
     };
     let common = &arguments.common;
     let kubeconfig = kubeconfig(common.kubeconfig.as_deref());
@@ -204,10 +203,7 @@ async fn agent(arguments: AgentArguments) -> Result<()> {
     let node = said(arguments.node, "--node", "NODE_NAME")?;
     let metrics = Metrics::default();
     let common = &arguments.common;
-    let budget = Budget {
-        rate: arguments.rate.max(1.0),
-        burst: 40,
-    };
+    let budget = Budget::of(arguments.rate);
     let kubeconfig = kubeconfig(common.kubeconfig.as_deref());
     let client = client::connect(
         kubeconfig.as_deref(),

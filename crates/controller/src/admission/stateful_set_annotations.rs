@@ -250,10 +250,7 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), server.kubeconfig()).unwrap();
         let judged = async {
-            let budget = Budget {
-                rate: 100.0,
-                burst: 10,
-            };
+            let budget = Budget::of(Some(100.0));
             let (fence, metrics) = (Fence::default(), Metrics::default());
             let client = connect(Some(file.path()), budget, fence, metrics).await;
             judge(&client.unwrap(), &update).await

@@ -5,38 +5,24 @@ use super::{
     failpoint::Cut,
     fence::{Fence, end},
     prune::Prune,
+    rate_limit::{Budget, RateLimit, is_json},
     request_info::Sort,
     timeouts::{Timed, late},
 };
 use crate::support::metrics::Metrics;
-use http::{Request, Response, StatusCode, header};
+use http::{Request, Response, StatusCode};
 use kube::client::Body;
 use std::{
     future::Future,
     pin::Pin,
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     task::{self, Poll},
-    time::Duration,
 };
 use tokio::time::{Instant, sleep_until, timeout};
 use tower::{BoxError, Layer, Service};
 
-/// How many requests may be made.
-#[derive(Clone, Copy, Debug)]
-pub struct Budget {
-    /// In a second, on average.
-    pub rate: f64,
-    /// At once.
-    pub burst: u32,
-}
-
-/// Nobody waits for longer because the API server says so.
-const LONGEST_HOLD: Duration = Duration::from_secs(60);
-
 pub(super) struct Shared {
-    budget: Budget,
-    /// When the next request may start, if all so far had been spread evenly.
-    next: Mutex<Instant>,
+    limit: RateLimit,
     fence: Fence,
     metrics: Metrics,
     cut: Option<Cut>,
@@ -47,31 +33,12 @@ pub(super) struct Shared {
 impl Shared {
     pub(super) fn new(budget: Budget, fence: Fence, metrics: Metrics) -> Self {
         Shared {
-            budget,
-            next: Mutex::new(Instant::now()),
+            limit: RateLimit::new(budget),
             fence,
             metrics,
             cut: Cut::of_environment(),
             reads_whole: false,
         }
-    }
-
-    /// When the next request may start.
-    fn turn(&self) -> Instant {
-        let now = Instant::now();
-        let apart = Duration::from_secs_f64(1.0 / self.budget.rate);
-        let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
-        let earliest = now.checked_sub(apart * self.budget.burst).unwrap_or(now);
-        let turn = (*next).max(earliest);
-        *next = turn + apart;
-        turn.max(now)
-    }
-
-    /// The API server has too much to do, and says when to ask again: no request begins before that.
-    fn hold(&self, pause: Duration) {
-        let until = Instant::now() + pause.min(LONGEST_HOLD);
-        let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
-        *next = (*next).max(until);
     }
 
     fn received<B>(
@@ -80,13 +47,7 @@ impl Shared {
         sort: Sort,
         begun: Instant,
     ) -> Response<Timed<B>> {
-        // Filters that have too much to do speak in plain text (`tooManyRequests` in apiserver/pkg/server/filters).
-        // A `Status` is of what was asked for alone, such as an eviction that a disruption budget holds up.
-        if let Some(pause) = retry_after(&answer)
-            && !is_json(&answer)
-        {
-            self.hold(pause);
-        }
+        self.limit.answered(&answer);
         // Of the API server's words alone it follows that something is not there. Load balancers say it
         // too, and the API server itself in plain text while it starts.
         if answer.status() == StatusCode::NOT_FOUND && !is_json(&answer) {
@@ -96,20 +57,6 @@ impl Shared {
         let prune = (!whole).then(|| Prune::new(sort.needed));
         answer.map(|body| Timed::new(body, begun, sort.limits, prune))
     }
-}
-
-/// How long the API server has whoever it refuses wait (`Retry-After` of API priority and fairness).
-fn retry_after<B>(answer: &Response<B>) -> Option<Duration> {
-    let refused = answer.status() == StatusCode::TOO_MANY_REQUESTS;
-    let seconds = answer.headers().get(header::RETRY_AFTER)?.to_str().ok()?;
-    let seconds = seconds.parse().ok()?;
-    refused.then(|| Duration::from_secs(seconds))
-}
-
-fn is_json<B>(answer: &Response<B>) -> bool {
-    let kind = answer.headers().get(header::CONTENT_TYPE);
-    let kind = kind.and_then(|kind| kind.to_str().ok());
-    kind.is_some_and(|kind| kind.starts_with("application/json"))
 }
 
 #[derive(Clone)]
@@ -161,7 +108,7 @@ where
             }
             // Whoever waits for its turn must not lose the lease for it.
             if !sort.lease {
-                sleep_until(shared.turn()).await;
+                sleep_until(shared.limit.turn()).await;
             }
             if sort.writes && shared.fence.is_past() {
                 end("the lease was not renewed in time");
@@ -202,7 +149,7 @@ mod tests {
     use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim};
     use kube::{Api, Client, api::ListParams};
     use serde_json::json;
-    use std::{collections::BTreeMap, convert::Infallible};
+    use std::{collections::BTreeMap, convert::Infallible, time::Duration};
     use tokio::time::sleep;
 
     /// How long whoever asks waits for an answer that begins so late, if at all, and does not end.
@@ -219,6 +166,7 @@ mod tests {
         let budget = Budget {
             rate: 10.0,
             burst: 5,
+            yields: false,
         };
         let shared = Shared::new(budget, Fence::default(), Metrics::default());
         let service = Counted(Arc::new(shared)).layer(tower::service_fn(answer));
@@ -258,7 +206,11 @@ mod tests {
             let answer = answer();
             async move { Ok::<_, BoxError>(answer) }
         };
-        let budget = Budget { rate, burst: 5 };
+        let budget = Budget {
+            rate,
+            burst: 5,
+            yields: false,
+        };
         let shared = Shared::new(budget, Fence::default(), Metrics::default());
         let service = Counted(Arc::new(shared)).layer(tower::service_fn(service));
         Client::new(service, "default")
@@ -337,19 +289,5 @@ mod tests {
         let found = claims.list(&ListParams::default()).await.unwrap().items;
         assert_eq!(found[0].metadata.name.as_deref(), Some("data"));
         assert!(found[0].metadata.labels.is_none());
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn requests_are_spread_after_a_burst() {
-        let budget = Budget {
-            rate: 10.0,
-            burst: 5,
-        };
-        let shared = Shared::new(budget, Fence::default(), Metrics::default());
-        tokio::time::advance(Duration::from_secs(60)).await;
-        let now = Instant::now();
-        let turns: Vec<_> = (0..20).map(|_| (shared.turn() - now).as_millis()).collect();
-        assert_eq!(turns[..5], [0; 5], "{turns:?}");
-        assert!(turns[19] >= 1300 && turns[19] <= 1500, "{turns:?}");
     }
 }

@@ -8,6 +8,7 @@ pub(crate) mod fields;
 mod middleware;
 pub(crate) mod paginate;
 pub(crate) mod prune;
+mod rate_limit;
 mod read;
 mod request_info;
 pub(crate) mod timeouts;
@@ -15,7 +16,7 @@ pub(crate) mod timeouts;
 pub(crate) use errors::is_quota;
 pub use errors::{Refusal, error_message, is_conflict, is_refused, refusal};
 pub use fence::Fence;
-pub use middleware::Budget;
+pub use rate_limit::Budget;
 pub(crate) use read::Read;
 
 use crate::support::metrics::Metrics;
@@ -53,11 +54,7 @@ pub async fn connect(
 /// # Errors
 /// As [`connect`].
 pub async fn connect_person(kubeconfig: Option<&Path>) -> Result<Client> {
-    let budget = Budget {
-        rate: 20.0,
-        burst: 40,
-    };
-    let mut shared = Shared::new(budget, Fence::default(), Metrics::default());
+    let mut shared = Shared::new(Budget::of(None), Fence::default(), Metrics::default());
     shared.reads_whole = true;
     open(kubeconfig, shared).await
 }

@@ -125,10 +125,7 @@ fn judged(seconds: i64) -> Value {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), server.kubeconfig()).unwrap();
     let answer = async {
-        let budget = Budget {
-            rate: 100.0,
-            burst: 10,
-        };
+        let budget = Budget::of(Some(100.0));
         let metrics = Metrics::default();
         let client = connect(Some(file.path()), budget, Fence::default(), metrics);
         let client = client.await.unwrap();

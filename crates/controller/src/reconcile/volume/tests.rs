@@ -70,10 +70,7 @@ fn a_volume_that_is_larger_than_rounding_explains_is_told_and_not_looked_at_agai
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), server.kubeconfig()).unwrap();
     let looked_at = async {
-        let budget = Budget {
-            rate: 100.0,
-            burst: 10,
-        };
+        let budget = Budget::of(Some(100.0));
         let metrics = Metrics::default();
         let client = connect(Some(file.path()), budget, Fence::default(), metrics).await;
         let nodes = Arc::new(Nodes::new(Duration::MAX));
