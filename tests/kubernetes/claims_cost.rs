@@ -30,7 +30,7 @@ fn requests(scenario: &Scenario) -> u64 {
         text.lines().filter_map(move |line| {
             let count = line.strip_prefix("flexvol_api_requests_total{")?;
             // The controller replaces nothing but its lease.
-            let lease = process == 0 && count.contains("method=\"PUT\"");
+            let lease = process == 0 && count.contains("verb=\"update\"");
             (!lease).then(|| count.rsplit(' ').next()?.parse::<u64>().ok())?
         })
     });

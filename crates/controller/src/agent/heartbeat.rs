@@ -352,7 +352,10 @@ mod tests {
             },
             capabilities: Arc::default(),
             metrics: Metrics::default(),
-            queue: Arc::new(Queue::new(Backoff::FAILURES)),
+            queue: Arc::new(Queue::new(
+                Backoff::FAILURES,
+                Metrics::default().of_queue("volume"),
+            )),
             period: HEARTBEAT,
             changed: Notify::new(),
             told: AtomicBool::new(false),

@@ -94,7 +94,10 @@ impl Agent {
         metrics: Metrics,
     ) -> Arc<Self> {
         let capabilities = Arc::<KnownCapabilities>::default();
-        let queue = Arc::new(Queue::new(Backoff::FAILURES));
+        let queue = Arc::new(Queue::new(
+            Backoff::FAILURES,
+            metrics.of_queue(WORKERS.kind),
+        ));
         let heartbeat = Heartbeat {
             client: client.clone(),
             node: node.clone(),

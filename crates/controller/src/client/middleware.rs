@@ -6,7 +6,7 @@ use super::{
     fence::{Fence, end},
     prune::Prune,
     rate_limit::{Budget, RateLimit, is_json},
-    request_info::Sort,
+    request_info::{self, Sort},
     timeouts::{Timed, late},
 };
 use crate::support::metrics::Metrics;
@@ -101,7 +101,7 @@ where
         let shared = Arc::clone(&self.shared);
         Box::pin(async move {
             let sort = Sort::of(&request);
-            let method = request.method().clone();
+            let resource = request_info::resource(request.uri().path()).to_owned();
             let watched = sort.watches.then(|| request.uri().path().to_owned());
             if let Some(of) = &watched {
                 shared.metrics.watches.asked(of);
@@ -123,7 +123,7 @@ where
                 Err(_) => Err(late(limits.begin)),
             };
             let code = answer.as_ref().map_or(0, |answer| answer.status().as_u16());
-            shared.metrics.requested(&method, code);
+            shared.metrics.requested(sort.verb, &resource, code);
             match &watched {
                 Some(of) if code == 200 => shared.metrics.watches.began(of),
                 None if code != 0 => shared.metrics.watches.answered(),

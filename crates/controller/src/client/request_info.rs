@@ -12,6 +12,8 @@ use std::time::Duration;
 /// A request.
 #[derive(Clone, Copy)]
 pub(crate) struct Sort {
+    /// As Kubernetes calls it (`RequestInfo` in `apiserver/pkg/endpoints/request`).
+    pub verb: &'static str,
     pub limits: Limits,
     /// It is about leases.
     pub lease: bool,
@@ -56,7 +58,18 @@ impl Sort {
         let needed = resource.as_ref().map_or_else(fields::unknown, |resource| {
             fields::needed(resource.group, resource.plural, asks_for)
         });
+        let verb = match (request.method(), asks_for) {
+            (_, Asks::Watch) => "watch",
+            (&Method::GET, Asks::List) => "list",
+            (&Method::GET, Asks::One) => "get",
+            (&Method::POST, _) => "create",
+            (&Method::PUT, _) => "update",
+            (&Method::PATCH, _) => "patch",
+            (&Method::DELETE, _) => "delete",
+            _ => "other",
+        };
         Sort {
+            verb,
             limits,
             lease,
             writes: !reads && !lease && !is("", "events"),
@@ -64,6 +77,11 @@ impl Sort {
             needed,
         }
     }
+}
+
+/// What a path is about, in one word; names in it may be anything.
+pub(crate) fn resource(path: &str) -> &str {
+    ResourcePath::of(path).map_or("other", |resource| resource.plural)
 }
 
 /// What a path is about: `/api/v1/[namespaces/N/]PLURAL…` or `/apis/GROUP/VERSION/…`

@@ -14,6 +14,7 @@ pub async fn run(context: Arc<Context>) {
         context.client.clone(),
         context.ours.clone(),
         Arc::clone(&context.events),
+        &context.metrics,
     ));
     let this = Arc::clone(&context);
     tokio::spawn(async move {

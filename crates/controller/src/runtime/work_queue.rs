@@ -7,6 +7,7 @@
 mod tests;
 
 use super::backoff::Backoff;
+use crate::support::metrics::QueueMetrics;
 use std::{
     collections::{BTreeSet, HashMap, HashSet, VecDeque},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -20,6 +21,7 @@ pub struct Queue {
     state: Mutex<State>,
     changed: Notify,
     failures: Backoff,
+    metrics: QueueMetrics,
 }
 
 #[derive(Debug, Default)]
@@ -41,11 +43,12 @@ struct State {
 impl Queue {
     /// A queue in which a name that fails waits for so long.
     #[must_use]
-    pub fn new(failures: Backoff) -> Self {
+    pub fn new(failures: Backoff, metrics: QueueMetrics) -> Self {
         Queue {
             state: Mutex::default(),
             changed: Notify::new(),
             failures,
+            metrics,
         }
     }
 
@@ -56,6 +59,7 @@ impl Queue {
         state.in_vain.remove(name);
         if state.wanted.insert(name.to_owned()) && !state.working.contains(name) {
             state.get_ready(name.to_owned());
+            self.count(&state);
             drop(state);
             self.changed.notify_one();
         }
@@ -105,7 +109,10 @@ impl Queue {
             let wake = {
                 let mut state = self.state();
                 state.promote(Instant::now());
-                if let Some(name) = state.ready.next() {
+                let next = state.ready.next();
+                self.count(&state);
+                if let Some((name, since)) = next {
+                    self.metrics.queued.observe(since.elapsed().as_secs_f64());
                     state.wanted.remove(&name);
                     state.forget_due(&name);
                     state.working.insert(name.clone());
@@ -168,10 +175,9 @@ impl Queue {
         self.changed.notify_one();
     }
 
-    /// How many names wait for a worker.
-    #[must_use]
-    pub fn waiting(&self) -> usize {
-        self.state().ready.waiting
+    fn count(&self, state: &State) {
+        let waiting = i64::try_from(state.ready.waiting).unwrap_or(i64::MAX);
+        self.metrics.depth.set(waiting);
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -182,7 +188,8 @@ impl Queue {
 /// Names that are ready, by whose they are.
 #[derive(Debug, Default)]
 struct Turns {
-    of: HashMap<Arc<str>, VecDeque<String>>,
+    /// Each with the time since when it is ready.
+    of: HashMap<Arc<str>, VecDeque<(String, Instant)>>,
     /// Who has names here, the next one first.
     order: VecDeque<Arc<str>>,
     waiting: usize,
@@ -194,11 +201,11 @@ impl Turns {
         if names.is_empty() {
             self.order.push_back(owner);
         }
-        names.push_back(name);
+        names.push_back((name, Instant::now()));
         self.waiting += 1;
     }
 
-    fn next(&mut self) -> Option<String> {
+    fn next(&mut self) -> Option<(String, Instant)> {
         let owner = self.order.pop_front()?;
         let names = self.of.get_mut(&owner)?;
         let name = names.pop_front()?;

@@ -72,7 +72,7 @@ impl Workers {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::runtime::backoff::Backoff;
+    use crate::{runtime::backoff::Backoff, support::metrics::Metrics};
     use std::{
         future::pending,
         sync::atomic::{AtomicUsize, Ordering},
@@ -80,7 +80,10 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn calls_that_hang_keep_others_waiting_for_a_minute() {
-        let queue = Arc::new(Queue::new(Backoff::FAILURES));
+        let queue = Arc::new(Queue::new(
+            Backoff::FAILURES,
+            Metrics::default().of_queue("volume"),
+        ));
         let begun = Arc::new(AtomicUsize::new(0));
         let reconcile = {
             let begun = Arc::clone(&begun);

@@ -2,10 +2,9 @@
 
 use crate::support::watch_health::Watches;
 use flexvol_sdk::Bytes;
-use http::Method;
 use prometheus_client::{
     encoding::{EncodeLabelSet, text::encode},
-    metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
+    metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram, info::Info},
     registry::Registry,
 };
 use std::{
@@ -17,13 +16,23 @@ use std::{
 /// Drivers answer in milliseconds, and may take minutes to format or to wipe.
 const SECONDS: [f64; 11] = [0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0];
 
+/// Names wait for milliseconds, unless there are many, or their workers wait for others.
+const QUEUED: [f64; 8] = [0.001, 0.01, 0.1, 1.0, 10.0, 60.0, 300.0, 1800.0];
+
+/// Growth takes less than a second under a pod, and until its pod comes where no pod has the volume.
+const GROWTH: [f64; 9] = [0.25, 0.5, 1.0, 2.5, 10.0, 60.0, 300.0, 3600.0, 86400.0];
+
+type Histograms<L> = Family<L, Histogram, fn() -> Histogram>;
+
 /// All that is counted. No label is a volume's name: there may be a hundred thousand.
 #[derive(Clone, Debug)]
 pub struct Metrics {
     registry: Arc<Registry>,
     requests: Family<RequestLabels, Counter>,
     operations: Family<OperationLabels, Counter>,
-    calls: Family<CallLabels, Histogram, fn() -> Histogram>,
+    calls: Histograms<CallLabels>,
+    depths: Family<QueueLabels, Gauge>,
+    queued: Histograms<QueueLabels>,
     missing: Family<ClassLabels, Gauge>,
     /// The labels of `missing`, which cannot be asked for them.
     said_missing: Arc<Mutex<Vec<ClassLabels>>>,
@@ -31,8 +40,8 @@ pub struct Metrics {
     pub watches: Watches,
     /// One while this process leads.
     pub leading: Gauge,
-    /// Volumes that wait for a worker.
-    pub waiting: Gauge,
+    /// Seconds from the edit of a claim until it says that it has grown.
+    pub growth: Histogram,
     /// Claims whose volume is being made, or that have less than they ask for.
     pub claims_waiting: Gauge,
     /// Volumes for whose storage something is to be done.
@@ -43,7 +52,8 @@ pub struct Metrics {
 
 #[derive(Clone, Debug, EncodeLabelSet, PartialEq, Eq, Hash)]
 struct RequestLabels {
-    method: String,
+    verb: &'static str,
+    resource: String,
     code: u32,
 }
 
@@ -60,9 +70,23 @@ struct CallLabels {
 }
 
 #[derive(Clone, Debug, EncodeLabelSet, PartialEq, Eq, Hash)]
+struct QueueLabels {
+    name: &'static str,
+}
+
+#[derive(Clone, Debug, EncodeLabelSet, PartialEq, Eq, Hash)]
 struct ClassLabels {
     driver: String,
     class: String,
+}
+
+/// What is counted of one work queue.
+#[derive(Clone, Debug)]
+pub struct QueueMetrics {
+    /// Names that wait for a worker.
+    pub depth: Gauge,
+    /// How many seconds they have waited.
+    pub queued: Histogram,
 }
 
 impl Default for Metrics {
@@ -78,7 +102,6 @@ impl Default for Metrics {
             gauge
         };
         let leading = gauge("leading", "1 while this process leads");
-        let waiting = gauge("waiting", "volumes that wait for a worker");
         let claims_waiting = gauge(
             "claims_waiting",
             "claims whose volume is being made, or that have less than they ask for",
@@ -95,6 +118,29 @@ impl Default for Metrics {
             "api_requests",
             "requests to the API server; code 0: no answer",
             requests.clone(),
+        );
+        registry.register(
+            "build",
+            "the version of this program",
+            Info::new([("version", env!("CARGO_PKG_VERSION"))]),
+        );
+        let depths = Family::default();
+        registry.register(
+            "workqueue_depth",
+            "names that wait for a worker",
+            depths.clone(),
+        );
+        let queued = Family::new_with_constructor((|| Histogram::new(QUEUED)) as fn() -> _);
+        registry.register(
+            "workqueue_queue_duration_seconds",
+            "how long names waited for a worker",
+            queued.clone(),
+        );
+        let growth = Histogram::new(GROWTH);
+        registry.register(
+            "growth_seconds",
+            "from the edit of a claim until it says that it has grown",
+            growth.clone(),
         );
         registry.register(
             "operations",
@@ -117,10 +163,12 @@ impl Default for Metrics {
             requests,
             operations,
             calls,
+            depths,
+            queued,
+            growth,
             missing,
             said_missing: Arc::default(),
             leading,
-            waiting,
             claims_waiting,
             volumes_unsettled,
             volumes_failing,
@@ -130,9 +178,10 @@ impl Default for Metrics {
 
 impl Metrics {
     /// A request was answered with this code; 0: it was not.
-    pub fn requested(&self, method: &Method, code: u16) {
+    pub fn requested(&self, verb: &'static str, resource: &str, code: u16) {
         let labels = RequestLabels {
-            method: method.to_string(),
+            verb,
+            resource: resource.to_owned(),
             code: u32::from(code),
         };
         self.requests.get_or_create(&labels).inc();
@@ -177,6 +226,16 @@ impl Metrics {
         *before = said;
     }
 
+    /// What is counted of a work queue of this name.
+    #[must_use]
+    pub fn of_queue(&self, name: &'static str) -> QueueMetrics {
+        let labels = QueueLabels { name };
+        QueueMetrics {
+            depth: self.depths.get_or_create_owned(&labels),
+            queued: self.queued.get_or_create_owned(&labels),
+        }
+    }
+
     /// All of it as text.
     #[must_use]
     pub fn text(&self) -> String {
@@ -184,5 +243,42 @@ impl Metrics {
         // Writing into a string does not fail.
         let _ = encode(&mut text, &self.registry);
         text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_metric_is_documented() {
+        let metrics = Metrics::default();
+        metrics.requested("get", "nodevolumes", 200);
+        metrics.operated("provision", "done");
+        metrics.called("a/b", "provision", Duration::from_secs(1));
+        metrics.lack(&BTreeMap::from([(
+            ("a/b".to_owned(), "c".to_owned()),
+            Bytes(1),
+        )]));
+        metrics.of_queue("volume").queued.observe(1.0);
+        let page = include_str!("../../../../docs/operate/monitoring.md");
+        let text = metrics.text();
+        let samples = text.lines().filter(|line| !line.starts_with('#'));
+        let names = samples.map(|line| line.split([' ', '{']).next().unwrap());
+        let parts = ["_bucket", "_sum", "_count"];
+        let mut seen = 0;
+        for name in names {
+            let whole = parts.iter().find_map(|part| name.strip_suffix(part));
+            let name = whole.unwrap_or(name);
+            assert!(page.contains(&format!("| `{name}` |")), "{name}");
+            seen += 1;
+        }
+        assert!(seen > 12, "{text}");
+        let version = concat!(
+            "flexvol_build_info{version=\"",
+            env!("CARGO_PKG_VERSION"),
+            "\"} 1"
+        );
+        assert!(text.contains(version), "{text}");
     }
 }

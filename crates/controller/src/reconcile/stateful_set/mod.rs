@@ -25,7 +25,7 @@ use crate::{
         work_queue::{Outcome, Queue},
         workers::Workers,
     },
-    support::log,
+    support::{log, metrics::Metrics},
 };
 use anyhow::{Context, Result};
 use evict::Evictions;
@@ -129,17 +129,30 @@ struct Reconciler {
 }
 
 /// Grows the claims of sets, for ever.
-pub(crate) async fn run(client: Client, ours: ServedDrivers, events: Arc<EventRecorder>) {
-    Reconciler::new(client, ours, events).run().await;
+pub(crate) fn run(
+    client: Client,
+    ours: ServedDrivers,
+    events: Arc<EventRecorder>,
+    metrics: &Metrics,
+) -> impl Future<Output = ()> + use<> {
+    Reconciler::new(client, ours, events, metrics).run()
 }
 
 impl Reconciler {
-    fn new(client: Client, ours: ServedDrivers, events: Arc<EventRecorder>) -> Arc<Self> {
+    fn new(
+        client: Client,
+        ours: ServedDrivers,
+        events: Arc<EventRecorder>,
+        metrics: &Metrics,
+    ) -> Arc<Self> {
         let evictions = Evictions::new(client.clone(), ours.clone(), Arc::clone(&events));
         Arc::new(Reconciler {
             client,
             ours,
-            queue: Arc::new(Queue::new(Backoff::FAILURES)),
+            queue: Arc::new(Queue::new(
+                Backoff::FAILURES,
+                metrics.of_queue(WORKERS.kind),
+            )),
             events,
             rounds: Mutex::default(),
             looked: Mutex::default(),

@@ -1,9 +1,12 @@
 //! What the reconciler of volumes works with.
 
-use super::reschedule::Reschedules;
+use super::{WORKERS, reschedule::Reschedules};
 use crate::{
     api::well_known::CONTROLLER,
-    cache::{claims::Claims, classes::Classes, own_writes::OwnWrites, volumes::Index},
+    cache::{
+        claims::Claims, classes::Classes, expansions::Expansions, own_writes::OwnWrites,
+        volumes::Index,
+    },
     drivers::ServedDrivers,
     events::EventRecorder,
     placement::Nodes,
@@ -46,7 +49,9 @@ pub struct Context {
     pub(super) reschedules: Reschedules,
     pub(super) queue: Arc<Queue>,
     pub(crate) events: Arc<EventRecorder>,
-    pub(super) metrics: Metrics,
+    pub(crate) metrics: Metrics,
+    /// Claims that are growing.
+    pub(super) expansions: Expansions,
     /// How many of the watches have seen everything once.
     pub(super) synced: AtomicU8,
 }
@@ -76,8 +81,12 @@ impl Context {
             classes: Classes::default(),
             own_writes: OwnWrites::default(),
             reschedules: Reschedules::default(),
-            queue: Arc::new(Queue::new(Backoff::FAILURES)),
+            queue: Arc::new(Queue::new(
+                Backoff::FAILURES,
+                metrics.of_queue(WORKERS.kind),
+            )),
             metrics,
+            expansions: Expansions::default(),
             synced: AtomicU8::new(0),
         })
     }

@@ -45,8 +45,6 @@ pub async fn run(context: Arc<Context>) {
     let this = Arc::clone(&context);
     tokio::spawn(async move { count(&this).await });
     let step = |name: String| {
-        let waiting = i64::try_from(context.queue.waiting()).unwrap_or(i64::MAX);
-        context.metrics.waiting.set(waiting);
         let context = Arc::clone(&context);
         async move { reconcile(&context, &name).await }
     };

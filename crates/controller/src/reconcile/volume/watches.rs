@@ -33,6 +33,7 @@ use std::{
 pub(super) fn watch_all(context: &Arc<Context>) {
     context.nodes.listen();
     watch(context, claim_seen, |context, listed| {
+        context.expansions.keep(listed);
         context.claims.keep(listed)
     });
     watch(context, volume_seen, |context, listed| {
@@ -101,6 +102,14 @@ fn claim_seen(context: &Context, claim: &PersistentVolumeClaim, presence: Presen
     let known = claims.has(&name) || context.index.has_node_volume(&name);
     if !ours && !held && !known && other.is_none() {
         return;
+    }
+    match presence {
+        Presence::Gone => context.expansions.forget(claim),
+        Presence::There => {
+            if let Some(took) = context.expansions.seen(claim) {
+                context.metrics.growth.observe(took.as_secs_f64());
+            }
+        }
     }
     let name = match other {
         Some(other) => {
