@@ -10,7 +10,7 @@
 //!
 //! Why storage does not grow stands in the claim's status until it has grown, or nothing is asked any
 //! more. What kubelet cannot grow is for kubelet to say. Where the node's agent has grown a mounted volume's file
-//! system, kubelet has nothing to do, and is not asked.
+//! system, nothing is left for kubelet, and it is not asked.
 
 #[cfg(test)]
 pub(super) mod tests;

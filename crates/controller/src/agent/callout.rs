@@ -73,6 +73,19 @@ pub fn due_callout(
     }
 }
 
+/// The size of storage that has just grown for a published volume, as far as it counts: its file system has to follow.
+#[must_use]
+pub fn reached(
+    callout: &Callout,
+    node_volume: &NodeVolumeSpec,
+    answer: &NodeVolumeStatus,
+) -> Option<Bytes> {
+    let grew = matches!(callout, Callout::Expand { .. }) && answer.error.is_none();
+    let said = answer.size.filter(|_| grew && node_volume.published)?;
+    let (ordered, most) = (Bytes(node_volume.size), node_volume.most_ordered());
+    Some(believed(Bytes(said), ordered, most))
+}
+
 /// What identifies the storage, as far as it is known.
 #[must_use]
 pub fn made<'a>(

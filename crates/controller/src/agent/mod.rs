@@ -6,6 +6,7 @@ pub mod callout;
 mod capabilities;
 mod deletion_check;
 pub mod exec;
+mod file_systems;
 mod heartbeat;
 pub mod nsenter;
 mod pod_mounts;
@@ -18,7 +19,6 @@ use crate::{
         v1alpha1::{NodeVolume, NodeVolumeStatus, StorageState},
         well_known::{NODE_LABEL, node_label},
     },
-    claims::believed,
     drivers::ServedDrivers,
     k8s::meta::uid,
     runtime::{
@@ -30,12 +30,13 @@ use crate::{
     support::{log, metrics::Metrics},
 };
 use anyhow::{Context, Result};
-use arguments::{arguments, of_file_system};
-use callout::{Callout, due_callout, next_callout};
+use arguments::arguments;
+use callout::{Callout, due_callout, next_callout, reached};
 use capabilities::KnownCapabilities;
 use deletion_check::deletion_forbidden;
 use exec::{Drivers, Failure};
-use flexvol_sdk::{Bytes, ErrorClass};
+use file_systems::FileSystems;
+use flexvol_sdk::ErrorClass;
 use heartbeat::Heartbeat;
 use kube::{Api, Client, ResourceExt, runtime::watcher};
 use status::{failed, record, succeeded, ungrown, unknown};
@@ -74,6 +75,7 @@ pub struct Agent {
     looked: Mutex<HashSet<String>>,
     capabilities: Arc<KnownCapabilities>,
     heartbeat: Arc<Heartbeat>,
+    file_systems: Arc<FileSystems>,
 }
 
 impl fmt::Debug for Agent {
@@ -110,6 +112,12 @@ impl Agent {
             changed: Notify::new(),
             told: AtomicBool::new(false),
         };
+        let file_systems = FileSystems {
+            drivers: drivers.clone(),
+            capabilities: Arc::clone(&capabilities),
+            metrics: metrics.clone(),
+            busy: Mutex::default(),
+        };
         Arc::new(Agent {
             client,
             node,
@@ -121,6 +129,7 @@ impl Agent {
             looked: Mutex::default(),
             capabilities,
             heartbeat: Arc::new(heartbeat),
+            file_systems: Arc::new(file_systems),
         })
     }
 
@@ -230,14 +239,12 @@ impl Agent {
                 log::info("called", &[("volume", name), ("callout", called)]);
                 self.heartbeat.changed.notify_one();
                 let mut after = succeeded(&callout, &before, reply);
-                if let (Callout::Expand { .. }, Ok(capabilities)) = (&callout, &capabilities)
-                    && capabilities.requires_fs_resize
-                    && capabilities.concurrent_fs_resize
-                    && let Some(size) = self
-                        .grow_file_system(&node_volume, &after, &arguments)
-                        .await
+                if let Ok(capabilities) = &capabilities
+                    && FileSystems::may_grow(capabilities)
+                    && let Some(size) = reached(&callout, &node_volume.spec, &after)
                 {
-                    after.file_system_size = Some(size.0);
+                    let grown = self.file_systems.grow(driver, name, &arguments, size).await;
+                    after.file_system_size = grown.map(|size| size.0).or(after.file_system_size);
                 }
                 after
             }
@@ -276,58 +283,6 @@ impl Agent {
             // Counted in the answer, so that a new agent goes on as slowly.
             failures => Outcome::RequeueAfter(Backoff::FAILURES.after(failures)),
         })
-    }
-
-    /// Has the driver grow the file system of a volume whose storage it has just grown, if a pod of this node writes to
-    /// it, and returns the size that it then has. Kubelet would do it when it next looks at the pod, a minute later or
-    /// more; whatever fails here is left to it, which also tells people.
-    async fn grow_file_system(
-        &self,
-        node_volume: &NodeVolume,
-        after: &NodeVolumeStatus,
-        of_storage: &[String],
-    ) -> Option<Bytes> {
-        let (name, spec) = (node_volume.name_any(), &node_volume.spec);
-        if after.error.is_some() || !spec.published {
-            return None;
-        }
-        let size = believed(Bytes(after.size?), Bytes(spec.size), spec.most_ordered());
-        let table = self.drivers.mount_table();
-        let dir = pod_mounts::writable(&table, &spec.driver, &name)
-            .inspect_err(|error| {
-                let why = format!("cannot read {}: {error}", table.display());
-                log::warn(
-                    "file systems grow later",
-                    &[("volume", &name), ("why", &why)],
-                );
-            })
-            .ok()??;
-        let arguments = of_file_system(of_storage, &dir, size)?;
-        let started = Instant::now();
-        let result = self.drivers.call(&spec.driver, &arguments).await;
-        let called = &arguments[0];
-        self.metrics.called(&spec.driver, called, started.elapsed());
-        let result = result.and_then(|reply| match reply.volume_new_size {
-            Some(reached) if reached < size => {
-                let why = format!("the driver says that it grew the file system, to {reached}");
-                Err(Failure::new(ErrorClass::Retryable, why))
-            }
-            _ => Ok(size),
-        });
-        let word = if result.is_ok() { "done" } else { "failed" };
-        self.metrics.operated(called, word);
-        match &result {
-            Ok(_) => log::info("called", &[("volume", &name), ("callout", called)]),
-            Err(failure) => log::warn(
-                "a call failed, and is left to kubelet",
-                &[
-                    ("volume", &name),
-                    ("callout", called),
-                    ("why", &failure.message),
-                ],
-            ),
-        }
-        result.ok()
     }
 
     /// What to call next. Before a volume is published, what a former agent found is looked for: the machine may have

@@ -1,6 +1,7 @@
 //! Where the node's pods have a volume, as the host's mount table says.
 
 use std::{
+    collections::HashSet,
     ffi::{OsStr, OsString},
     fs, io,
     os::unix::ffi::OsStringExt,
@@ -21,19 +22,49 @@ pub(super) fn writable(table: &Path, driver: &str, name: &str) -> io::Result<Opt
 fn find(table: &[u8], driver: &str, name: &str) -> Option<PathBuf> {
     let place = driver.replacen('/', "~", 1);
     let ending = [OsStr::new("volumes"), OsStr::new(&place), OsStr::new(name)];
-    // What was mounted last lies over what was mounted there before.
-    let mut lines = table.split(|byte| *byte == b'\n').rev();
-    lines.find_map(|line| {
-        let mut fields = line.split(|byte| *byte == b' ').skip(4);
-        let (dir, options) = (fields.next()?, fields.next()?);
-        let whole = line.rsplit(|byte| *byte == b' ').next()?;
-        let dir = PathBuf::from(unescaped(dir));
+    let is_of_volume = |dir: &Path| {
         let mut parts = dir.iter().rev();
-        let is_of_volume = ending.iter().rev().all(|part| parts.next() == Some(part))
-            && parts.next().is_some()
-            && parts.next() == Some(OsStr::new("pods"));
-        (is_of_volume && is_writable(options) && is_writable(whole)).then_some(dir)
+        ending.iter().rev().all(|part| parts.next() == Some(part))
+            && parts.next().is_some_and(is_uid)
+            && parts.next() == Some(OsStr::new("pods"))
+    };
+    let mut hidden = HashSet::new();
+    // What was mounted last lies over what was mounted there before.
+    let mut mounts = table
+        .split(|byte| *byte == b'\n')
+        .rev()
+        .filter_map(Mount::read);
+    mounts.find_map(|mount| {
+        let is_pods = is_of_volume(&mount.dir) && hidden.insert(mount.dir.clone());
+        (is_pods && mount.is_writable).then_some(mount.dir)
     })
+}
+
+/// Of a pod, also of one from a file, whose UID is a hash.
+fn is_uid(text: &OsStr) -> bool {
+    let bytes = text.as_encoded_bytes();
+    let is_digit = |byte: &u8| byte.is_ascii_hexdigit() || *byte == b'-';
+    !bytes.is_empty() && bytes.iter().all(is_digit)
+}
+
+struct Mount {
+    dir: PathBuf,
+    is_writable: bool,
+}
+
+impl Mount {
+    fn read(line: &[u8]) -> Option<Self> {
+        let mut fields = line.split(|byte| *byte == b' ').skip(4);
+        let (dir, options) = (unescaped(fields.next()?), fields.next()?);
+        let mut fields = fields.skip_while(|field| *field != b"-").skip(1);
+        let (filesystem, _, whole) = (fields.next()?, fields.next()?, fields.next()?);
+        // Anybody who has a FUSE mounts it where he likes, and answers what he likes.
+        let is_fuse = filesystem.starts_with(b"fuse");
+        Some(Mount {
+            dir: dir.into(),
+            is_writable: !is_fuse && is_writable(options) && is_writable(whole),
+        })
+    }
 }
 
 /// The options of the mount, or of its file system, begin with this word.
@@ -87,6 +118,7 @@ mod tests {
             "/var/lib/kubelet/pods/0-1/volumes/a~b/pvc-1/pvc-1",
             "/var/lib/kubelet/plugins/kubernetes.io/flexvolume/a/b/mounts/pvc-1",
             "/pods/volumes/a~b/pvc-1",
+            "/home/u/pods/mine/volumes/a~b/pvc-1",
         ] {
             assert_eq!(of(other), None, "{other}");
         }
@@ -96,6 +128,10 @@ mod tests {
         let reader = line(POD, "ro", "rw");
         let table = line(both, "rw", "rw") + &reader;
         assert_eq!(found(&table).as_deref(), Some(both));
+        let fuse = format!("36 25 0:50 / {POD} rw shared:1 - fuse.sshfs somewhere rw\n");
+        assert_eq!(found(&fuse), None);
+        let hidden = line(POD, "rw", "rw") + &reader;
+        assert_eq!(found(&hidden), None, "readers see what lies above");
     }
 
     #[test]

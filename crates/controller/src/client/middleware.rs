@@ -18,7 +18,7 @@ use std::{
     sync::Arc,
     task::{self, Poll},
 };
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, timeout};
 use tower::{BoxError, Layer, Service};
 
 pub(super) struct Shared {
@@ -108,7 +108,7 @@ where
             }
             // Whoever waits for its turn must not lose the lease for it.
             if !sort.lease {
-                sleep_until(shared.limit.turn()).await;
+                shared.limit.wait().await;
             }
             if sort.writes && shared.fence.is_past() {
                 end("the lease was not renewed in time");
@@ -122,6 +122,9 @@ where
                 Ok(Err(error)) => Err(error.into()),
                 Err(_) => Err(late(limits.begin)),
             };
+            if answer.is_err() {
+                shared.limit.unanswered();
+            }
             let code = answer.as_ref().map_or(0, |answer| answer.status().as_u16());
             shared.metrics.requested(sort.verb, &resource, code);
             match &watched {

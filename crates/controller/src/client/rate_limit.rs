@@ -9,7 +9,7 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep_until};
 
 /// `ResponseHeaderMatchedFlowSchemaUID` in `pkg/apis/flowcontrol` of k8s.io/api.
 const FLOW_SCHEMA: &str = "x-kubernetes-pf-flowschema-uid";
@@ -72,12 +72,23 @@ impl RateLimit {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// When the next request may start.
-    pub fn turn(&self) -> Instant {
+    /// Waits until a request may start.
+    pub async fn wait(&self) {
+        let mut until = self.turn();
+        while until > Instant::now() {
+            sleep_until(until).await;
+            // It may have been told to wait for longer meanwhile.
+            until = self.state().held_until;
+        }
+    }
+
+    /// When the next request may start. What was held does not start all at once.
+    fn turn(&self) -> Instant {
         let now = Instant::now();
         let mut state = self.state();
-        if self.budget.yields && state.is_limited_there {
-            return state.held_until.max(now);
+        let is_held = state.held_until > now;
+        if self.budget.yields && state.is_limited_there && !is_held {
+            return now;
         }
         let apart = Duration::from_secs_f64(1.0 / self.budget.rate);
         let earliest = now.checked_sub(apart * self.budget.burst).unwrap_or(now);
@@ -86,11 +97,14 @@ impl RateLimit {
         turn.max(now)
     }
 
+    /// Nobody answered: whoever does next may be another.
+    pub fn unanswered(&self) {
+        self.state().is_limited_there = false;
+    }
+
     /// Learns what an answer says of the requests that follow.
     pub fn answered<B>(&self, answer: &Response<B>) {
-        if answer.status().is_success() {
-            self.state().is_limited_there = answer.headers().contains_key(FLOW_SCHEMA);
-        }
+        self.state().is_limited_there = answer.headers().contains_key(FLOW_SCHEMA);
         // Filters that have too much to do speak in plain text (`tooManyRequests` in apiserver/pkg/server/filters).
         // A `Status` is of what was asked for alone, such as an eviction that a disruption budget holds up.
         if let Some(pause) = retry_after(answer)
@@ -105,7 +119,11 @@ impl RateLimit {
 
 /// How long the API server has whoever it refuses wait (`Retry-After` of API priority and fairness).
 fn retry_after<B>(answer: &Response<B>) -> Option<Duration> {
-    let refused = answer.status() == StatusCode::TOO_MANY_REQUESTS;
+    let refusals = [
+        StatusCode::TOO_MANY_REQUESTS,
+        StatusCode::SERVICE_UNAVAILABLE,
+    ];
+    let refused = refusals.contains(&answer.status());
     let seconds = answer.headers().get(header::RETRY_AFTER)?.to_str().ok()?;
     let seconds = seconds.parse().ok()?;
     refused.then(|| Duration::from_secs(seconds))
@@ -159,16 +177,17 @@ mod tests {
         for (yields, waits) in [(true, false), (false, true)] {
             let limit = limit(yields);
             limit.answered(&fair);
-            // Who is not served is not told by whom.
-            limit.answered(&answer(503, &[]));
             assert_eq!(turns(&limit)[19] > 0, waits, "{yields}");
         }
         let limit = limit(true);
         assert!(turns(&limit)[19] > 0, "nothing is known yet");
         limit.answered(&fair);
         assert_eq!(turns(&limit), [0; 20], "nobody waits for former turns");
-        limit.answered(&answer(200, &[]));
-        assert!(turns(&limit)[19] > 0, "another server has none");
+        limit.answered(&answer(502, &[]));
+        assert!(turns(&limit)[19] > 0, "that was another");
+        limit.answered(&fair);
+        limit.unanswered();
+        assert!(turns(&limit)[19] > 0, "nobody is there");
     }
 
     #[tokio::test(start_paused = true)]
@@ -178,9 +197,16 @@ mod tests {
             limit.answered(&answer(200, &[(FLOW_SCHEMA, "1")]));
             let held = [(FLOW_SCHEMA, "1"), ("retry-after", "3")];
             limit.answered(&answer(429, &held));
-            assert_eq!(turns(&limit)[0], 3000);
-            limit.answered(&answer(429, &[("retry-after", "3600")]));
-            assert!(turns(&limit)[0] >= 60_000);
+            let turns = turns(&limit);
+            assert_eq!(turns[0], 3000);
+            assert!(turns[19] > 4000, "not all at once: {turns:?}");
+            let begun = Instant::now();
+            let told = async {
+                sleep_until(begun + Duration::from_secs(2)).await;
+                limit.answered(&answer(503, &[("retry-after", "3600")]));
+            };
+            tokio::join!(limit.wait(), told);
+            assert!(begun.elapsed() >= LONGEST_HOLD, "{:?}", begun.elapsed());
         }
     }
 }

@@ -2,11 +2,12 @@
 
 use super::{
     expand,
-    measure::{MIB, size},
+    measure::{Base, MIB, size},
     mounted,
 };
 use crate::{
     bench::Bench,
+    callout::call::{Call, Outcome},
     verdict::{Verdict, not_applicable, wrong},
 };
 use std::thread;
@@ -28,6 +29,7 @@ pub(super) fn grow(bench: &Bench) -> Verdict {
             let (call, grown) = expand(bench, mount_point, new, old)?;
             if grown {
                 base.has(bench, &call, mount_point, new)?;
+                measured(&call, new)?;
             }
             Ok(())
         };
@@ -46,5 +48,33 @@ pub(super) fn grow(bench: &Bench) -> Verdict {
         }
         base.has(bench, &call, mount_point, new)?;
     }
-    bench.down(mount_point)
+    bench.down(mount_point)?;
+    unmounted(bench, &base, base.bytes + (ROUNDS + 1) * 64 * MIB)
+}
+
+/// The agent believes what was measured.
+fn measured(call: &Call, new: u64) -> Verdict {
+    let said = match call.outcome() {
+        Outcome::Success(reply) => reply.volume_new_size,
+        _ => None,
+    };
+    match said.and_then(|size| u64::try_from(size).ok()) {
+        Some(size) if size >= new => Ok(()),
+        said => {
+            let found = said.map_or("none".to_owned(), |size| size.to_string());
+            let expected = format!("volumeNewSize of {new} bytes or more");
+            Err(wrong(call, expected, found))
+        }
+    }
+}
+
+/// The pod has ended before the second caller came.
+fn unmounted(bench: &Bench, base: &Base, new: u64) -> Verdict {
+    let mount_point = &base.mount_point;
+    let (call, grown) = expand(bench, mount_point, new, base.bytes)?;
+    let later = bench.up(&mount_point.volume, "sanity-later", "rw")?;
+    if grown {
+        base.has(bench, &call, &later, new)?;
+    }
+    bench.down(&later)
 }

@@ -1,0 +1,135 @@
+//! Growth of the file systems of mounted volumes. Kubelet would do it when it next looks at the pod, after a minute or more;
+//! whatever fails here is left to kubelet, which also tells people.
+
+use super::{
+    arguments::of_file_system,
+    capabilities::KnownCapabilities,
+    exec::{Drivers, Failure, LONGEST_DEADLINE},
+    pod_mounts,
+};
+use crate::support::{log, metrics::Metrics};
+use flexvol_sdk::{Bytes, Capabilities, ErrorClass};
+use std::{
+    collections::HashSet,
+    path::PathBuf,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+use tokio::{
+    task::spawn_blocking,
+    time::{Instant, timeout},
+};
+
+/// How long the news that the storage has grown waits for that of its file system.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The file systems of a node's volumes.
+pub(super) struct FileSystems {
+    pub drivers: Drivers,
+    pub capabilities: Arc<KnownCapabilities>,
+    pub metrics: Metrics,
+    /// The volumes whose file systems are growing.
+    pub busy: Mutex<HashSet<String>>,
+}
+
+impl FileSystems {
+    /// Whether a driver that can do this has file systems that somebody else than kubelet may have grown.
+    pub fn may_grow(capabilities: &Capabilities) -> bool {
+        capabilities.requires_fs_resize && capabilities.concurrent_fs_resize
+    }
+
+    /// Has the driver grow the file system of a volume whose storage has this size since the call with these arguments,
+    /// if a pod of this node writes to it, and returns the size if it was measured soon. A call that takes longer goes on:
+    /// kubelet never ends one either.
+    pub async fn grow(
+        self: &Arc<Self>,
+        driver: &str,
+        name: &str,
+        of_storage: &[String],
+        size: Bytes,
+    ) -> Option<Bytes> {
+        if !self.busy().insert(name.to_owned()) {
+            return None;
+        }
+        let this = Arc::clone(self);
+        let (driver, name) = (driver.to_owned(), name.to_owned());
+        let of_storage = of_storage.to_vec();
+        let work = tokio::spawn(async move {
+            let grown = this.call(&driver, &name, &of_storage, size).await;
+            this.busy().remove(&name);
+            grown.unwrap_or_else(|failure| {
+                let why = failure.message.as_str();
+                log::warn(
+                    "a file system is left to kubelet",
+                    &[("volume", &name), ("why", why)],
+                );
+                None
+            })
+        });
+        timeout(PATIENCE, work).await.ok()?.ok()?
+    }
+
+    async fn call(
+        &self,
+        driver: &str,
+        name: &str,
+        of_storage: &[String],
+        size: Bytes,
+    ) -> Result<Option<Bytes>, Failure> {
+        let Some(dir) = self.mounted(driver, name).await? else {
+            return Ok(None);
+        };
+        // Another version of it may have been installed since it was asked.
+        let capabilities = self.capabilities.ask(&self.drivers, driver).await?;
+        let Some(arguments) =
+            of_file_system(of_storage, &dir, size).filter(|_| FileSystems::may_grow(&capabilities))
+        else {
+            return Ok(None);
+        };
+        let drivers = Drivers {
+            deadline: Duration::from_secs(LONGEST_DEADLINE),
+            ..self.drivers.clone()
+        };
+        let started = Instant::now();
+        let result = drivers.call(driver, &arguments).await;
+        let called = &arguments[0];
+        self.metrics.called(driver, called, started.elapsed());
+        let word = if result.is_ok() { "done" } else { "failed" };
+        self.metrics.operated(called, word);
+        let measured = result?.volume_new_size;
+        let retry = |why: String| Err(Failure::new(ErrorClass::Retryable, why));
+        match measured {
+            // The claim would say what nobody has measured.
+            None => return retry(format!("driver {driver} does not say what size it reached")),
+            Some(measured) if measured < size => {
+                return retry(format!(
+                    "driver {driver} reached {measured}, and not {size}"
+                ));
+            }
+            Some(_) => {}
+        }
+        // Of what was unmounted meanwhile a driver may have grown nothing.
+        if self.mounted(driver, name).await?.as_ref() != Some(&dir) {
+            return retry("the volume was unmounted meanwhile".to_owned());
+        }
+        log::info("called", &[("volume", name), ("callout", called)]);
+        Ok(Some(size))
+    }
+
+    /// The directory in which a pod writes to a volume.
+    async fn mounted(&self, driver: &str, name: &str) -> Result<Option<PathBuf>, Failure> {
+        let table = self.drivers.mount_table();
+        let (driver, name) = (driver.to_owned(), name.to_owned());
+        let retry = |why: String| Failure::new(ErrorClass::Retryable, why);
+        // It may be long, and locked.
+        let found = spawn_blocking(move || {
+            pod_mounts::writable(&table, &driver, &name)
+                .map_err(|error| retry(format!("cannot read {}: {error}", table.display())))
+        });
+        found.await.map_err(|error| retry(error.to_string()))?
+    }
+
+    fn busy(&self) -> MutexGuard<'_, HashSet<String>> {
+        self.busy.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
