@@ -19,10 +19,10 @@ const EVICTION_PERCENT: u64 = 10;
 pub fn opened(
     about: String,
     path: &Path,
-    check: impl FnOnce(String, &pool::Pool) -> Check,
+    check: impl FnOnce(String, pool::Pool) -> Check,
 ) -> Check {
     let error = match pool::Pool::open(path) {
-        Ok(pool) => return check(about, &pool),
+        Ok(pool) => return check(about, pool),
         Err(error) => error,
     };
     let shown = path.display();

@@ -3,7 +3,7 @@
 
 use crate::{node::MIB, sandbox};
 use flexvol_testing::{Driver, Need, PersistentVolume, Pod, Points, json, tests};
-use std::{fs, path::Path, process::Command};
+use std::{fs, path::Path};
 
 tests! {
     "a volume is deleted by its name alone, in whichever pool it is", &[Need::Root]
@@ -25,10 +25,7 @@ fn moved(points: &Points) {
     };
     let driver = configured(&[("default", &old)]);
     for path in [&old, &new] {
-        fs::create_dir(path).unwrap();
-        let mut init = Command::new(driver.executable());
-        let made = init.args(["pool", "init"]).arg(path).output().unwrap();
-        assert!(made.status.success(), "{made:?}");
+        sandbox.make_pool(path);
     }
     let volume = PersistentVolume::provision(&driver, "pv", "xfs", 320 * MIB);
     let options = volume.json("rw");
@@ -78,11 +75,7 @@ fn moved(points: &Points) {
 
 fn deleted_anywhere(points: &Points) {
     let sandbox = sandbox();
-    let pools = ["fast", "slow"].map(|name| {
-        let pool = sandbox.disk().join(name);
-        fs::create_dir(&pool).unwrap();
-        pool
-    });
+    let pools = ["fast", "slow"].map(|name| sandbox.disk().join(name));
     let [fast, slow] = &pools;
     let driver = sandbox.install_with(
         "example.com/pools",
@@ -92,9 +85,7 @@ fn deleted_anywhere(points: &Points) {
         ),
     );
     for pool in &pools {
-        let mut init = Command::new(driver.executable());
-        let made = init.args(["pool", "init"]).arg(pool).output().unwrap();
-        assert!(made.status.success(), "{made:?}");
+        sandbox.make_pool(pool);
     }
     let name = ("kubernetes.io/pvOrVolumeName", "data");
     let claim = ("kubernetes.io/pvc.namespace", "default");

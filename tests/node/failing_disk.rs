@@ -2,7 +2,6 @@
 //! met an error.
 
 use crate::{
-    executable,
     node::{Backend, Node, ext4_meets_error},
     story::stories,
 };
@@ -145,10 +144,7 @@ fn failing(how: &str, points: &Points) {
         .arg(disk.path()));
     let mut node = Node::new(Backend::Loop);
     node.sandbox.change_disk(&disk.path());
-    fs::create_dir(node.sandbox.pool()).unwrap();
-    run(Command::new(executable())
-        .args(["pool", "init"])
-        .arg(node.sandbox.pool()));
+    node.sandbox.make_pool(&node.sandbox.pool());
     for callout in CALLOUTS {
         under(*callout, how, &disk, &mut node);
         points.add(1);

@@ -153,6 +153,7 @@ const OTHERS: &[&[Test]] = &[
     host_lock::orphan::TESTS,
     host_probe::TESTS,
     meddling::TESTS,
+    promised::beside::TESTS,
     refused_format::TESTS,
     replay::TESTS,
     secrets::TESTS,

@@ -172,7 +172,7 @@ fn failed_disk(_: &Points) {
 fn copied_image(_: &Points) {
     let sandbox = sandbox();
     let other = sandbox.disk().join("other");
-    fs::create_dir(&other).unwrap();
+    sandbox.make_pool(&other);
     // The pool that is looked into first is the wrong one.
     let configuration = format!(
         "backend = \"loop\"\n\
@@ -181,12 +181,6 @@ fn copied_image(_: &Points) {
         sandbox.pool()
     );
     let driver = sandbox.install_with("flexvol.test/copied", &configuration);
-    let output = Command::new(driver.executable())
-        .args(["pool", "init"])
-        .arg(&other)
-        .output()
-        .unwrap();
-    assert!(output.status.success(), "{output:?}");
     let volume = PersistentVolume::provision(&driver, "data", "xfs", 300 * MIB);
     let copied = Command::new("cp")
         .args(["-a", "--sparse=always"])

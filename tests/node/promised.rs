@@ -1,6 +1,7 @@
 //! Storage that was promised is there: a volume of a pool that is not thin keeps its blocks whatever is
 //! discarded in it, and what one has lost is its own.
 
+pub mod beside;
 pub mod metadata;
 
 use crate::{
@@ -107,7 +108,7 @@ fn kept(points: &Points) {
 }
 
 /// As a driver did that let its devices discard.
-fn lose(image: &Path, at: u64, bytes: u64) {
+pub fn lose(image: &Path, at: u64, bytes: u64) {
     let file = File::options().write(true).open(image).unwrap();
     let hole = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
     let signed = |number: u64| i64::try_from(number).unwrap();

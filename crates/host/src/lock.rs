@@ -14,8 +14,9 @@ mod left;
 mod pool;
 mod process;
 
+pub(crate) use holders::share;
 pub use pool::PoolGuard;
-pub(crate) use {holders::share, pool::pool};
+pub(crate) use pool::{SpaceGuard, pool, space};
 
 use crate::{VolumeId, deadline::Deadline, run_dir};
 use flexvol_sdk::{Error, ErrorKind, Result};

@@ -11,6 +11,7 @@
 //! that what was reported survives a power cut.
 
 mod adopt;
+mod beside;
 mod blocks;
 mod damaged;
 mod directory;
@@ -24,6 +25,7 @@ mod space;
 mod whole;
 
 pub use crate::image::{Allocation, Image};
+pub use beside::Place;
 pub use damaged::Damaged;
 pub use directory::{Directory, Remains};
 pub use id::PoolId;
@@ -40,7 +42,7 @@ use rustix::{
     fs::{AtFlags, Dir, Mode, OFlags},
     io::Errno,
 };
-use std::{fmt, fs::File, os::unix::fs::MetadataExt, path::Path};
+use std::{fmt, fs::File, os::unix::fs::MetadataExt, path::Path, sync::Arc};
 
 const VOLUMES: &str = "volumes";
 const NAMES: &str = "names";
@@ -51,6 +53,8 @@ pub struct Pool {
     root: File,
     volumes: File,
     id: PoolId,
+    /// All pools of the driver.
+    driver: Option<Arc<[Place]>>,
 }
 
 impl Pool {
@@ -90,7 +94,12 @@ impl Pool {
         let root = open_root(path)?;
         let id = read_id(&root)?.ok_or_else(|| not_mounted(path))?;
         let volumes = open_directory(&root, VOLUMES)?;
-        Ok(Pool { root, volumes, id })
+        Ok(Pool {
+            root,
+            volumes,
+            id,
+            driver: None,
+        })
     }
 
     /// Which pool this is.
@@ -136,8 +145,8 @@ impl Pool {
                 FIRST_BLOCKS
             }
         };
-        let others = self.look(allocation)?;
-        let lock = self.lock()?;
+        let others = self.look_around(allocation)?;
+        let lock = others.lock(self)?;
         self.expect_room(wanted, reserve, others.owed(self, None, &lock)?)?;
         let file = Image::nameless(&self.volumes, size, mark, allocation)?;
         let linked = link(&file, &self.volumes, &volume.to_string())?;

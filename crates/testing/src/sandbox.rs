@@ -107,11 +107,18 @@ impl Sandbox {
                 .args(["quota", "enable"])
                 .arg(sandbox.disk()));
         }
-        fs::create_dir(sandbox.pool()).expect("make the pool's directory");
-        run(Command::new(executable)
-            .args(["pool", "init"])
-            .arg(sandbox.pool()));
+        sandbox.make_pool(&sandbox.pool());
         sandbox
+    }
+
+    /// Makes a directory a pool, as an administrator does, and the directory if there is none.
+    ///
+    /// # Panics
+    /// When the driver's executable refuses.
+    pub fn make_pool(&self, path: &Path) {
+        fs::create_dir_all(path).expect("make the pool's directory");
+        let mut init = Command::new(&self.executable);
+        run(init.args(["pool", "init"]).arg(path));
     }
 
     /// Whether what was taken on the pool's disk is free again as soon as it is given back: lists of

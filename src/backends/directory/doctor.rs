@@ -21,7 +21,7 @@ use std::{fs, ops::RangeInclusive, path::Path};
 pub fn of_pools(pools: &Pools) -> Vec<Check> {
     let checks = of::<DirKeys>(pools).map(|(name, _, directories)| {
         opened(name.to_owned(), &directories.path, |about, pool| {
-            let (path, rules) = (&directories.path, &directories.rules());
+            let (path, rules, pool) = (&directories.path, &directories.rules(), &pool);
             let available = pool.limited(rules).and_then(|it| it.available());
             let check = check(about, path, pool, rules.reserve, available);
             let check = with_projects(check, &rules.projects);
@@ -98,9 +98,9 @@ fn with_records(check: Check, path: &Path, pool: &pool::Pool, rules: &Rules) -> 
 fn alone(check: Check, name: &str, opened: &pool::Pool, pools: &Pools) -> Check {
     let others = of::<DirKeys>(pools).filter(|(other, ..)| *other != name);
     for (other, _, keys) in others {
-        match opened.shares_with(&keys.path) {
-            Ok(false) => {}
-            Ok(true) => {
+        match opened.beside(&keys.path) {
+            Ok(None) => {}
+            Ok(Some(_)) => {
                 return Check::fail(
                     check.about,
                     format!("{}; on the file system of pool {other}", check.found),

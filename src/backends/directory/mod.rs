@@ -82,12 +82,12 @@ impl Directories {
             return Ok(());
         }
         for other in self.others.iter() {
-            let shares = self.pool.shares_with(other).map_err(|error| {
+            let beside = self.pool.beside(other).map_err(|error| {
                 error.context(
                     "cannot tell whether another pool of this driver promises the same space",
                 )
             })?;
-            if shares {
+            if beside.is_some() {
                 return Err(Error::new(
                     ErrorKind::Configuration,
                     "another pool of this driver is on the same file system, and both would promise its space; give each a file system of its own, or say `overcommit`",

@@ -1,6 +1,6 @@
 //! What `doctor` says of pools of images.
 
-use super::keys::LoopKeys;
+use super::{keys::LoopKeys, places};
 use crate::{
     backends::{
         doctor_directory::{check, opened},
@@ -14,6 +14,14 @@ use flexvol_storage::host::{Allocation, pool};
 pub fn of_pools(pools: &Pools) -> Vec<Check> {
     let checks = of::<LoopKeys>(pools).map(|(name, _, images)| {
         opened(name.to_owned(), &images.path, |about, pool| {
+            let pool = &pool.among(places(pools));
+            if let Err(error) = pool.expect_readable_beside() {
+                return Check::fail(
+                    about,
+                    error.report(),
+                    "see that root can read that pool, or take it out of the configuration: until then nothing can be provisioned or grown",
+                );
+            }
             let available = pool.available(images.reserve, images.allocation());
             let check = check(about, &images.path, pool, images.reserve, available);
             whole(room_for_maps(check, pool, images), pool, images)

@@ -15,7 +15,7 @@ use flexvol_storage::{
     sdk::{Bytes, Error, ErrorKind, Options, Result, VolumeName},
 };
 use keys::LoopKeys;
-use std::{cell::RefCell, fs::File, path::Path, rc::Rc, time::Duration};
+use std::{cell::RefCell, fs::File, path::Path, rc::Rc, sync::Arc, time::Duration};
 
 /// A pool of image files.
 struct Images {
@@ -39,17 +39,35 @@ pub const BACKEND: super::Backend = super::Backend {
 
 /// Each pool is opened when a volume of it is asked for.
 fn pools_of(pools: &Pools) -> Vec<Pool<Images>> {
+    // Most drivers have one pool, and each callout comes here.
+    let places = (pools.len() > 1).then(|| places(pools));
     let pools = of::<LoopKeys>(pools).map(|(name, policy, keys)| {
-        let keys = keys.clone();
-        Pool::new(name, policy.clone(), move || Images::open(&keys))
+        let (keys, places) = (keys.clone(), places.clone());
+        Pool::new(name, policy.clone(), move || {
+            Images::open(&keys, places.clone())
+        })
     });
     pools.collect()
 }
 
+/// Where all of them are: those on one file system promise nothing twice.
+fn places(pools: &Pools) -> Arc<[pool::Place]> {
+    let places = of::<LoopKeys>(pools).map(|(name, _, keys)| pool::Place {
+        name: name.to_owned(),
+        path: keys.path.clone(),
+        allocation: keys.allocation(),
+    });
+    places.collect()
+}
+
 impl Images {
-    fn open(keys: &LoopKeys) -> Result<Images> {
+    fn open(keys: &LoopKeys, places: Option<Arc<[pool::Place]>>) -> Result<Images> {
+        let pool = pool::Pool::open(&keys.path)?;
         Ok(Images {
-            pool: pool::Pool::open(&keys.path)?,
+            pool: match places {
+                Some(places) => pool.among(places),
+                None => pool,
+            },
             allocation: keys.allocation(),
             reserve: keys.reserve,
             open: RefCell::default(),

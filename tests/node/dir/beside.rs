@@ -8,7 +8,6 @@ use std::{
     fs::{self, File},
     os::{fd::AsRawFd, unix::fs::symlink},
     path::PathBuf,
-    process::Command,
 };
 
 pub const TESTS: &[Test] = on_each![
@@ -24,9 +23,7 @@ tests! {
 fn beside(node: &Node, points: &Points) {
     let volume = node.volume("pv");
     let other = node.sandbox.disk().join("other");
-    let mut init = Command::new(crate::executable());
-    let made = init.args(["pool", "init"]).arg(&other).output().unwrap();
-    assert!(made.status.success(), "{made:?}");
+    node.sandbox.make_pool(&other);
     let both = |more: &str| {
         let pool = node.sandbox.pool();
         let text = format!(
@@ -105,9 +102,7 @@ fn elsewhere(points: &Points) {
     let disk = node.sandbox.disk();
     let gone = Unanswered::at(node.sandbox.path("served"));
     let other = disk.join("other");
-    let mut init = Command::new(crate::executable());
-    let made = init.args(["pool", "init"]).arg(&other).output().unwrap();
-    assert!(made.status.success(), "{made:?}");
+    node.sandbox.make_pool(&other);
     let links = ["to-served", "to-other", "to-itself"].map(|name| disk.join(name));
     let [to_served, to_other, to_itself] = &links;
     symlink(gone.dir.join("pool"), to_served).unwrap();

@@ -2,7 +2,7 @@
 
 use super::{DIRECTORY, holders::Record, left, wait_or_find_left};
 use crate::deadline::Deadline;
-use flexvol_sdk::Result;
+use flexvol_sdk::{Error, Result};
 use rustix::fs::{Mode, OFlags};
 use std::{
     fs::File,
@@ -24,26 +24,46 @@ pub struct PoolGuard {
 }
 
 /// Locks a pool by a file in it. A frozen pool takes no writes, so a file in /run says who has it.
-pub(crate) fn pool(file: File, mut deadline: Deadline) -> Result<PoolGuard> {
+pub(crate) fn pool(file: File, deadline: &mut Deadline) -> Result<PoolGuard> {
     let record = record_of(&file).map(Arc::new);
     if let Err(error) = &record {
         log::debug!("a pool's lock does not say who has it: {error}");
     }
     let record = record.ok();
     let busy = "another volume of the pool is being made or extended";
-    match wait_or_find_left(
-        &file,
-        record.as_deref(),
-        &mut deadline,
-        busy,
-        File::try_lock,
-    )? {
+    match wait_or_find_left(&file, record.as_deref(), deadline, busy, File::try_lock)? {
         None => Ok(PoolGuard {
             _record: record.as_ref().map(Record::new),
             file,
         }),
         Some(process) => Err(left::still_there(Some(&process))),
     }
+}
+
+/// The held locks of all pools that give away the same space.
+#[derive(Debug)]
+pub(crate) struct SpaceGuard {
+    _pools: Vec<PoolGuard>,
+}
+
+/// Locks pools by files in them, in an order that is the same for everybody: two who wait for each other's lock would do
+/// so until their deadline.
+pub(crate) fn space(files: Vec<File>, mut deadline: Deadline) -> Result<SpaceGuard> {
+    let mut ordered = Vec::with_capacity(files.len());
+    for file in files {
+        let found = file.metadata();
+        let found = found.map_err(|error| Error::system("examine the pool's lock", error))?;
+        ordered.push(((found.dev(), found.ino()), file));
+    }
+    ordered.sort_unstable_by_key(|(inode, _)| *inode);
+    // Nobody waits for what he has himself.
+    ordered.dedup_by_key(|(inode, _)| *inode);
+    let pools = ordered
+        .into_iter()
+        .map(|(_, file)| pool(file, &mut deadline));
+    Ok(SpaceGuard {
+        _pools: pools.collect::<Result<_>>()?,
+    })
 }
 
 /// It stays as long as the node runs: another process may have it open.

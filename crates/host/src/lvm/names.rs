@@ -81,6 +81,6 @@ impl Names {
     pub fn lock(&self) -> Result<PoolGuard> {
         let file =
             File::open(&self.path).map_err(|error| Error::system("open the pool's lock", error))?;
-        lock::pool(file, Deadline::after(LOCK_DEADLINE))
+        lock::pool(file, &mut Deadline::after(LOCK_DEADLINE))
     }
 }

@@ -214,14 +214,14 @@ impl Pool {
             }
             Allocation::Thin => None,
         };
-        let others = self.look(allocation)?;
+        let others = self.look_around(allocation)?;
         // What is below the lock has little to write out then.
         image
             .file()
             .sync_all()
             .map_err(|error| Error::system("write out the image", error))?;
         stray.wait_to_be_alone()?;
-        let lock = self.lock()?;
+        let lock = others.lock(self)?;
         let moved = stray.own().and_then(|()| {
             let seen = seen.map(|seen| image.look_again(seen, &lock)).transpose()?;
             if let Some(seen) = seen {

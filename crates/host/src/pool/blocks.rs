@@ -6,7 +6,7 @@ use crate::{
         subvolume::BTRFS,
     },
     image::{Allocation, Image},
-    lock::PoolGuard,
+    lock::SpaceGuard,
     pool::{
         FIRST_BLOCKS, Pool, Reserve,
         lacking::{Seen, counted, size_of},
@@ -82,8 +82,8 @@ impl Image {
             Allocation::Full => Some(self.look_below(Some(longest), Allowance::ONE)?),
             Allocation::Thin => None,
         };
-        let others = pool.look(allocation)?;
-        let lock = pool.lock()?;
+        let others = pool.look_around(allocation)?;
+        let lock = others.lock(pool)?;
         let size = self.size()?;
         let to = to.max(size);
         let has = has.map(|has| self.look_again(has, &lock)).transpose()?;
@@ -152,8 +152,8 @@ impl Image {
         pool: &Pool,
         end: Option<Instant>,
     ) -> Result<()> {
-        let others = pool.look(Allocation::Full)?;
-        let lock = pool.lock()?;
+        let others = pool.look_around(Allocation::Full)?;
+        let lock = others.lock(pool)?;
         let seen = self.look_again(seen, &lock)?;
         let owed = others.owed(pool, Some(self), &lock)?;
         pool.expect_room(seen.may_lack(), reserve, owed)?;
@@ -235,7 +235,7 @@ impl Image {
     }
 
     /// The same as it is now.
-    pub(crate) fn look_again(&self, seen: Seen, lock: &PoolGuard) -> Result<Seen> {
+    pub(crate) fn look_again(&self, seen: Seen, lock: &SpaceGuard) -> Result<Seen> {
         seen.again(self.file(), lock).map_err(unseen)
     }
 

@@ -11,7 +11,7 @@ use crate::{
         confine,
         extents::{self, Allowance, Blocks},
     },
-    lock::PoolGuard,
+    lock::SpaceGuard,
 };
 use flexvol_sdk::{Bytes, Error, Result};
 use rustix::{
@@ -160,7 +160,7 @@ impl Seen {
     }
 
     /// The same below the pool's lock.
-    pub(crate) fn again(self, file: &File, _lock: &PoolGuard) -> io::Result<Self> {
+    pub(crate) fn again(self, file: &File, _lock: &SpaceGuard) -> io::Result<Self> {
         if self.is_as_before(&fstat(file)?) {
             return Ok(self);
         }
@@ -188,6 +188,21 @@ pub(crate) struct Owed {
     pub(crate) blocks: Bytes,
     /// Room for the maps of images of so many bytes in all, where the pool's have all of their blocks.
     pub(crate) maps_of: Option<Bytes>,
+}
+
+impl Owed {
+    /// Both, of pools beside each other. What a thin pool gives away has room for the maps of others, and needs none where
+    /// there are no others.
+    pub(crate) fn and(self, other: Owed) -> Owed {
+        let maps_of = match (self.maps_of, other.maps_of) {
+            (Some(ours), Some(theirs)) => Some(Bytes(ours.0.saturating_add(theirs.0))),
+            (ours, theirs) => ours.or(theirs.filter(|images| *images > Bytes(0))),
+        };
+        Owed {
+            blocks: Bytes(self.blocks.0.saturating_add(other.blocks.0)),
+            maps_of,
+        }
+    }
 }
 
 /// What the images of a pool have, where that counts.
@@ -224,7 +239,12 @@ impl Look {
     }
 
     /// What is owed to all images, as they are now, but for the blocks of the one that is about to get them.
-    pub(crate) fn owed(&self, pool: &Pool, but: Option<&Image>, _lock: &PoolGuard) -> Result<Owed> {
+    pub(crate) fn owed(
+        &self,
+        pool: &Pool,
+        but: Option<&Image>,
+        _lock: &SpaceGuard,
+    ) -> Result<Owed> {
         let now = pool.look_since(self, Allowance::hurried)?;
         Ok(now.owed_now(but.map(|image| image.inode().number)))
     }

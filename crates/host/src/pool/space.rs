@@ -5,12 +5,12 @@ use crate::{
     DeviceNumber,
     deadline::Deadline,
     fs::{chunks::Chunks, confine, subvolume::is_btrfs, takes_no_writes},
-    lock::{self, PoolGuard},
+    lock::{self, PoolGuard, SpaceGuard},
     mount,
 };
 use flexvol_sdk::{Bytes, Error, ErrorKind, Result};
 use rustix::fs::OFlags;
-use std::{os::fd::AsFd, path::Path, time::Duration};
+use std::{fs::File, os::fd::AsFd, time::Duration};
 
 /// Allocating blocks is a matter of milliseconds on file systems that can do it at all.
 const LOCK_DEADLINE: Duration = Duration::from_secs(30);
@@ -105,33 +105,16 @@ impl Pool {
         })
     }
 
-    /// Whether what is at this path is a pool on the file system of this one: then both give away the
-    /// same space. A path to another file system is not opened.
-    ///
-    /// # Errors
-    /// When that cannot be known.
-    pub fn shares_with(&self, path: &Path) -> Result<bool> {
-        let ours = self.filesystem()?;
-        if mount::holding(path)?.is_none_or(|mount| mount.number != ours) {
-            return Ok(false);
-        }
-        match Pool::open(path).and_then(|other| other.filesystem()) {
-            Ok(number) => Ok(number == ours),
-            // What is no pool, or not one yet, gives nothing away.
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
-            Err(error) => Err(error),
-        }
-    }
-
     /// What volumes that are made with this allocation may still take. What is missing in those that
-    /// are there is theirs.
+    /// are there, here or in a pool beside it, is theirs.
     ///
     /// # Errors
-    /// As for [`Pool::space`] and [`Pool::missing`], and where the file system takes no writes.
+    /// As for [`Pool::space`], [`Pool::missing`] and [`Pool::expect_readable_beside`], and where the file system takes no
+    /// writes.
     pub fn available(&self, reserve: Reserve, allocation: Allocation) -> Result<Bytes> {
         self.expect_not_read_only()?;
         // Before what is free is: an image that gets meanwhile what it lacks is counted twice, not never.
-        let owed = self.look(allocation)?.owed_now(None);
+        let owed = self.look_around(allocation)?.owed_now();
         self.left(reserve, owed)
     }
 
@@ -180,10 +163,10 @@ impl Pool {
     /// its blocks are allocated: how much of it is to be made.
     ///
     /// # Errors
-    /// As for [`Pool::space`] and [`Pool::missing`].
+    /// As for [`Pool::available`].
     pub fn lacks_for_maps(&self) -> Result<Option<Lack>> {
         // What maps have by now is not told apart from what others have. Of a share this much is never theirs.
-        let images = self.look(Allocation::Full)?.owed_now(None).maps_of;
+        let images = self.look_around(Allocation::Full)?.owed_now().maps_of;
         let images = images.unwrap_or_default();
         let (has, needed, not_theirs, of_metadata) = match self.maps()? {
             Maps::InMetadata(chunks) => {
@@ -221,9 +204,18 @@ impl Pool {
 
     /// Held while space is counted and taken, so that two volumes cannot be promised the same.
     pub(crate) fn lock(&self) -> Result<PoolGuard> {
-        let file = confine::open(&self.root, ID_FILE, OFlags::RDONLY | OFlags::NONBLOCK)
-            .map_err(|error| Error::system("open the pool's lock", error))?;
-        lock::pool(file, Deadline::after(LOCK_DEADLINE))
+        lock::pool(self.lock_file()?, &mut Deadline::after(LOCK_DEADLINE))
+    }
+
+    /// The same of several pools on one file system.
+    pub(super) fn lock_all<'a>(pools: impl Iterator<Item = &'a Pool>) -> Result<SpaceGuard> {
+        let files = pools.map(Pool::lock_file).collect::<Result<_>>()?;
+        lock::space(files, Deadline::after(LOCK_DEADLINE))
+    }
+
+    fn lock_file(&self) -> Result<File> {
+        confine::open(&self.root, ID_FILE, OFlags::RDONLY | OFlags::NONBLOCK)
+            .map_err(|error| Error::system("open the pool's lock", error))
     }
 
     /// Checks before anything is taken: a file system that runs full while it allocates has taken

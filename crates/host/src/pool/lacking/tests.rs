@@ -62,3 +62,18 @@ fn an_image_that_grew_owns_what_it_gained() {
     let lacking = seen(100, 100, 80, 0).after(stat(150, 160), Bytes(150 * MIB));
     assert_eq!(mebibytes(lacking.may_lack()), 20);
 }
+
+#[test]
+fn pools_beside_each_other_owe_what_both_do() {
+    let owed = |blocks: u64, maps_of: Option<u64>| Owed {
+        blocks: Bytes(blocks),
+        maps_of: maps_of.map(Bytes),
+    };
+    let whole = owed(1, Some(20));
+    assert_eq!(whole.and(owed(300, Some(4000))), owed(301, Some(4020)));
+    let thin = owed(0, None);
+    assert_eq!(whole.and(thin), whole);
+    assert_eq!(thin.and(whole), whole);
+    // Images that are not there have no maps.
+    assert_eq!(thin.and(owed(0, Some(0))), thin);
+}
