@@ -52,6 +52,7 @@ mod readable;
 #[path = "../recordings/mod.rs"]
 mod recordings;
 mod refused_format;
+mod renamed;
 mod replay;
 mod restarts;
 mod same_uuid;
@@ -155,6 +156,7 @@ const OTHERS: &[&[Test]] = &[
     meddling::TESTS,
     promised::beside::TESTS,
     refused_format::TESTS,
+    renamed::TESTS,
     replay::TESTS,
     secrets::TESTS,
     service::TESTS,

@@ -11,7 +11,7 @@ mod backing;
 mod discards;
 
 pub use crate::image::Inode;
-pub use backing::{Backing, backing, may_be_of, owner};
+pub use backing::{Backing, backing, owner};
 
 use crate::{
     VolumeId,
@@ -20,7 +20,7 @@ use crate::{
     image::{Allocation, Image},
     sys,
 };
-use backing::{inode_under, is_absent, is_on_a_volume, label_of, may_be_on};
+use backing::{inode_under, is_absent, is_local, label_of, may_be_on};
 use flexvol_sdk::{Bytes, Error, ErrorKind, Result};
 use rustix::{fs::OFlags, io::Errno};
 use std::{
@@ -80,8 +80,8 @@ pub fn find(image: &Image, hint: Option<u32>) -> Result<Option<Device>> {
                 return Ok(None);
             }
         }
-        // Who keeps it open may be a device on a mount of the file alone, under another name.
-        found = scan(image, |number, _| !is_on_a_volume(number)).map_err(failed)?;
+        // Who keeps it open may be a device that had it under another name.
+        found = scan(image, |number, _| is_local(number)).map_err(failed)?;
     }
     match found[..] {
         [] => Ok(None),
@@ -233,15 +233,18 @@ fn scan(
         if !entry.path().join("loop").exists() {
             continue;
         }
-        let opened = device_node::number_in(&entry.path().join("dev"))
-            .and_then(|number| Ok((number, device_node::open(number, OFlags::RDONLY)?.0)));
-        let (number, file) = match opened {
+        let number = match device_node::number_in(&entry.path().join("dev")) {
             Err(error) if is_absent(&error) => continue,
             result => result?,
         };
+        // Closing it may wait as well, for what is still to be written.
         if !may_be_on(number, image) {
             continue;
         }
+        let file = match device_node::open(number, OFlags::RDONLY) {
+            Err(error) if is_absent(&error) => continue,
+            result => result?.0,
+        };
         match sys::loops::status(file.as_fd()).map_err(io::Error::from) {
             Ok(Some(info)) if inode_under(&info) == image.inode() => found.push(number),
             Ok(_) => {}

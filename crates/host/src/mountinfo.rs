@@ -14,10 +14,12 @@
 mod line;
 mod lines;
 mod namespaces;
+mod served;
 mod subtree;
 
 pub use line::Line;
 pub use namespaces::find_anywhere;
+pub(crate) use served::is_on_served;
 pub use subtree::Subtree;
 
 use crate::{VolumeId, block::number::DeviceNumber};

@@ -155,15 +155,12 @@ pub trait BlockBackend: Backend {
     /// The volume on a device that may be a volume of this technology; `None` where it is none.
     /// Unmounting is told a directory and nothing else, and must work while the pool is missing.
     ///
+    /// Where a volume is `expected`, no other matters: what cannot be that one need not be asked, and may be a stranger's
+    /// that never answers.
+    ///
     /// # Errors
     /// When the device cannot be asked.
-    fn owner(device: DeviceNumber) -> Result<Option<VolumeId>>;
-
-    /// Whether a device can be that volume's, as far as is known without asking what lies below it: that may never
-    /// answer, and be nobody's business here.
-    fn may_be_of(_device: DeviceNumber, _volume: &VolumeId) -> bool {
-        true
-    }
+    fn owner(device: DeviceNumber, expected: Option<&VolumeId>) -> Result<Option<VolumeId>>;
 
     /// Makes a device answer that was stopped: whoever reads or writes it would wait for ever.
     /// Asked before a device that was found is used, and before a volume is unmounted, also while

@@ -69,7 +69,7 @@ impl<B: BlockBackend> Kind for Block<B> {
 
     fn owner(target: &Target) -> Result<Option<VolumeId>> {
         for device in target.devices()? {
-            if let Some(owner) = B::owner(device)? {
+            if let Some(owner) = B::owner(device, None)? {
                 return Ok(Some(owner));
             }
         }
@@ -79,10 +79,8 @@ impl<B: BlockBackend> Kind for Block<B> {
     fn is_in_use(volume: &VolumeId) -> Result<bool> {
         let devices = DeviceNumber::all()?;
         // One that does not answer is no device of a volume, as far as its name tells.
-        let is_of_volume = |device| {
-            B::may_be_of(device, volume)
-                && matches!(B::owner(device), Ok(Some(owner)) if owner == *volume)
-        };
+        let is_of_volume =
+            |device| matches!(B::owner(device, Some(volume)), Ok(Some(owner)) if owner == *volume);
         Ok(devices.into_iter().any(is_of_volume))
     }
 

@@ -45,8 +45,8 @@
 //!
 //! impl BlockBackend for Files {
 //!     // Whose a mounted device is, asked also while the pool is missing.
-//!     fn owner(device: DeviceNumber) -> Result<Option<VolumeId>> {
-//!         loop_device::owner(device)
+//!     fn owner(device: DeviceNumber, expected: Option<&VolumeId>) -> Result<Option<VolumeId>> {
+//!         loop_device::owner(device, expected)
 //!     }
 //!     fn mapped(&self, volume: &VolumeId, hint: Option<u32>) -> Result<Option<Device>> {
 //!         match self.0.image(volume)? {

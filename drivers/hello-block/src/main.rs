@@ -37,8 +37,8 @@ impl Backend for Files {
 }
 
 impl BlockBackend for Files {
-    fn owner(device: DeviceNumber) -> Result<Option<VolumeId>> {
-        loop_device::owner(device)
+    fn owner(device: DeviceNumber, expected: Option<&VolumeId>) -> Result<Option<VolumeId>> {
+        loop_device::owner(device, expected)
     }
     fn mapped(&self, volume: &VolumeId, hint: Option<u32>) -> Result<Option<Device>> {
         match self.0.image(volume)? {

@@ -165,12 +165,8 @@ impl Backend for Images {
 }
 
 impl BlockBackend for Images {
-    fn owner(device: DeviceNumber) -> Result<Option<VolumeId>> {
-        loop_device::owner(device)
-    }
-
-    fn may_be_of(device: DeviceNumber, volume: &VolumeId) -> bool {
-        loop_device::may_be_of(device, volume)
+    fn owner(device: DeviceNumber, expected: Option<&VolumeId>) -> Result<Option<VolumeId>> {
+        loop_device::owner(device, expected)
     }
 
     fn mapped(&self, volume: &VolumeId, hint: Option<u32>) -> Result<Option<Device>> {

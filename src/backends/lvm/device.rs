@@ -19,7 +19,7 @@ impl BlockBackend for Group {
     const PROOF: Proof = Proof::Ends;
     const KEEPS_UNUSED: bool = true;
 
-    fn owner(device: DeviceNumber) -> Result<Option<VolumeId>> {
+    fn owner(device: DeviceNumber, _: Option<&VolumeId>) -> Result<Option<VolumeId>> {
         Ok(mapping::of(device)?.and_then(|found| lvm::volume_in(&found.volume)))
     }
 

@@ -4,18 +4,19 @@ use crate::{
     VolumeId,
     block::{device_node, number::DeviceNumber},
     image::{Image, Inode},
-    sys,
+    mountinfo, sys,
 };
 use flexvol_sdk::{Error, Result};
 use linux_raw_sys::loop_device::loop_info64;
 use rustix::{fs::OFlags, io::Errno};
 use std::{
-    fs::{self},
-    io,
+    ffi::OsStr,
+    fs, io,
     os::{
         fd::{AsFd, AsRawFd},
         unix::ffi::OsStrExt,
     },
+    path::Path,
 };
 
 /// `LOOP_GET_STATUS64` encodes the device as `stat` does (`huge_encode_dev`).
@@ -59,13 +60,19 @@ pub fn backing(number: DeviceNumber) -> Result<Option<Backing>> {
 /// The volume whose image lies under a device: the id that [`super::attach`] labelled it with. `None`
 /// where it is no loop device of a volume.
 ///
+/// A file that somebody serves is nobody's image but by its name: that of `expected`, or where nothing is expected that of
+/// any volume.
+///
 /// The kernel asks the image before it tells the label, so that the label is not to be had when
 /// the disk below has failed. Unmounting must still be possible then, and for that the name under
 /// which the image was opened is good enough: what is unmounted is told by the caller.
 ///
 /// # Errors
 /// As for [`backing`].
-pub fn owner(number: DeviceNumber) -> Result<Option<VolumeId>> {
+pub fn owner(number: DeviceNumber, expected: Option<&VolumeId>) -> Result<Option<VolumeId>> {
+    if number.major != device_node::LOOP_MAJOR || !may_be_asked(number, expected) {
+        return Ok(None);
+    }
     match backing(number) {
         Ok(backing) => Ok(backing.and_then(|backing| VolumeId::parse(&backing.label).ok())),
         Err(error) => match name_of_image(number) {
@@ -96,15 +103,27 @@ pub(super) fn may_be_on(number: DeviceNumber, image: &Image) -> bool {
     last(ours.as_os_str().as_bytes()) == last(&theirs)
 }
 
-/// Whether a device has the name of a volume's image.
-pub(super) fn is_on_a_volume(number: DeviceNumber) -> bool {
-    name_of_image(number).is_some()
+/// Whether whoever has what lies under a device answers, as far as the mount table tells. A file that was renamed, or
+/// attached by a mount of the file alone, has any name.
+pub(super) fn is_local(number: DeviceNumber) -> bool {
+    let Some(path) = path_under(number) else {
+        return true;
+    };
+    match mountinfo::is_on_served(Path::new(OsStr::from_bytes(&path))) {
+        Ok(is_served) => !is_served,
+        Err(error) => {
+            log::warn!("{}", error.report());
+            true
+        }
+    }
 }
 
-/// Whether the image of a volume, or what was one, can be what lies under a device, in the same way.
-#[must_use]
-pub fn may_be_of(number: DeviceNumber, volume: &VolumeId) -> bool {
-    path_under(number).is_none() || name_of_image(number) == Some(*volume)
+fn may_be_asked(number: DeviceNumber, expected: Option<&VolumeId>) -> bool {
+    let is_named = match (name_of_image(number), expected) {
+        (Some(name), Some(expected)) => name == *expected,
+        (name, _) => name.is_some(),
+    };
+    is_named || is_local(number)
 }
 
 /// The kernel keeps it in memory.

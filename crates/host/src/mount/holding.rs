@@ -9,10 +9,6 @@ use std::{
     path::{Component, Path, PathBuf},
 };
 
-/// File systems whose files somebody else has, who may be gone: a look into one may never end
-/// (fs/nfs, fs/smb, fs/ceph, fs/9p, fs/afs, fs/fuse, fs/autofs).
-const SERVED: [&str; 8] = ["nfs", "nfs4", "cifs", "smb3", "ceph", "9p", "afs", "autofs"];
-
 /// More links than a path may have (`MAXSYMLINKS`, include/linux/namei.h).
 const LINKS: usize = 40;
 
@@ -37,7 +33,7 @@ pub fn holding(path: &Path) -> Result<Option<Mount>> {
         place.push(part);
         // What is mounted is no link, and looking whether it is one would ask it.
         if let Some(mount) = on(&mounts, &place) {
-            if is_served(mount) {
+            if mount.is_served() {
                 return Ok(Some(mount.clone()));
             }
             continue;
@@ -72,10 +68,6 @@ pub fn holding(path: &Path) -> Result<Option<Mount>> {
 /// The topmost mount at exactly this place.
 fn on<'a>(mounts: &'a [Mount], place: &Path) -> Option<&'a Mount> {
     mounts.iter().rev().find(|mount| mount.mount_point == place)
-}
-
-fn is_served(mount: &Mount) -> bool {
-    SERVED.contains(&mount.filesystem.as_str()) || mount.filesystem.starts_with("fuse")
 }
 
 /// The names in a path, the last one first.

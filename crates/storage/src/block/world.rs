@@ -209,7 +209,10 @@ impl<'a, B: BlockBackend> BlockWorld<'a, B> {
     fn is_ours(&self, number: DeviceNumber) -> Result<bool> {
         match &self.device {
             Some(device) => Ok(device.number() == number),
-            None => Ok(B::owner(number)? == Some(self.stored.volume)),
+            None => {
+                let volume = self.stored.volume;
+                Ok(B::owner(number, Some(&volume))? == Some(volume))
+            }
         }
     }
 

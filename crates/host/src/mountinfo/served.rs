@@ -1,0 +1,100 @@
+//! File systems whose files somebody else has, who may be gone: a look into one may never end.
+
+use super::{Mount, read};
+use flexvol_sdk::Result;
+use std::{
+    path::{Path, PathBuf},
+    sync::{Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+/// fs/nfs, fs/smb, fs/ceph, fs/9p, fs/afs, fs/autofs. Of FUSE each server has a name of its own.
+const SERVED: [&str; 8] = ["nfs", "nfs4", "cifs", "smb3", "ceph", "9p", "afs", "autofs"];
+
+/// A thousand devices are asked for one after the other, and a table has thousands of mounts.
+const FRESH: Duration = Duration::from_secs(1);
+
+impl Mount {
+    pub(crate) fn is_served(&self) -> bool {
+        SERVED.contains(&self.filesystem.as_str()) || self.filesystem.starts_with("fuse")
+    }
+}
+
+/// Where something is mounted, and whether it is served, in the kernel's order.
+struct Table {
+    mounts: Vec<(PathBuf, bool)>,
+    read: Instant,
+}
+
+static TABLE: Mutex<Option<Table>> = Mutex::new(None);
+
+/// Whether a path that has no links in it, as the kernel tells that of an open file, is on a file system that somebody
+/// serves. The path itself is not looked at.
+///
+/// # Errors
+/// As [`read`].
+pub(crate) fn is_on_served(path: &Path) -> Result<bool> {
+    let mut table = TABLE.lock().unwrap_or_else(PoisonError::into_inner);
+    let fresh = table.take().filter(|table| table.read.elapsed() < FRESH);
+    let fresh = match fresh {
+        Some(fresh) => fresh,
+        None => Table::read()?,
+    };
+    Ok(table.insert(fresh).is_on_served(path))
+}
+
+impl Table {
+    fn read() -> Result<Table> {
+        let mounts = read()?.into_iter();
+        let mounts = mounts.map(|mount| {
+            let is_served = mount.is_served();
+            (mount.mount_point, is_served)
+        });
+        Ok(Table {
+            mounts: mounts.collect(),
+            read: Instant::now(),
+        })
+    }
+
+    fn is_on_served(&self, path: &Path) -> bool {
+        let mut served = self.mounts.iter().filter(|(_, is_served)| *is_served);
+        if !served.any(|(place, _)| path.starts_with(place)) {
+            return false;
+        }
+        // The deepest place has it, and of those that are mounted there the last one.
+        let above = self.mounts.iter();
+        let above = above.filter(|(place, _)| path.starts_with(place));
+        let holds = above.max_by_key(|(place, _)| place.as_os_str().len());
+        holds.is_some_and(|(_, is_served)| *is_served)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_deepest_mount_and_of_those_the_last_has_a_path() {
+        let mounts = [
+            ("/", true),
+            ("/local", false),
+            ("/local/served", true),
+            ("/hidden", true),
+            ("/hidden", false),
+        ];
+        let mounts = mounts.map(|(place, is_served)| (PathBuf::from(place), is_served));
+        let table = Table {
+            mounts: mounts.into(),
+            read: Instant::now(),
+        };
+        for (path, is_served) in [
+            ("/image", true),
+            ("/local/image", false),
+            ("/localimage", true),
+            ("/local/served/image (deleted)", true),
+            ("/hidden/image", false),
+        ] {
+            assert_eq!(table.is_on_served(Path::new(path)), is_served, "{path}");
+        }
+    }
+}
