@@ -119,13 +119,20 @@ fn cut_growth(points: &Points) {
         let driver = sandbox.install("flexvol.test/disk", false, "reserve = \"64Mi\"");
         let volume = PersistentVolume::provision(&driver, "a", "xfs", 320 * MIB);
         let image = volume.image(&sandbox);
-        let cut = || {
+        let cut = |mebibytes: i64| {
             let file = File::options().write(true).open(&image).unwrap();
             let keep = FallocateFlags::FALLOC_FL_KEEP_SIZE;
-            fallocate(&file, keep, 320 << 20, 180 << 20).unwrap();
+            fallocate(&file, keep, 320 << 20, mebibytes << 20).unwrap();
         };
         let has = || fs::metadata(&image).unwrap().blocks() * 512;
-        cut();
+        cut(1);
+        let told = said(&driver, &["gc"]);
+        assert!(
+            told.contains("1Mi behind the end of volume"),
+            "{kind}: {told}"
+        );
+        assert!(has() < 321 * MIB, "{kind}: {}", has());
+        cut(180);
         let told = said(&driver, &["gc", "--dry-run"]);
         assert!(told.contains("behind the end of volume"), "{told}");
         assert!(has() >= 500 * MIB);
@@ -133,7 +140,7 @@ fn cut_growth(points: &Points) {
         assert!((320 * MIB..330 * MIB).contains(&has()), "{kind}: {}", has());
         let told = said(&driver, &["gc", "--dry-run"]);
         assert!(!told.contains("behind the end"), "{told}");
-        cut();
+        cut(180);
         let pod = Pod::new(&sandbox, &driver, &volume, "a");
         let json = volume.json("rw");
         let (dir, to) = (pod.dir().to_str().unwrap(), (352 * MIB).to_string());

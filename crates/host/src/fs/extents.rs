@@ -161,6 +161,31 @@ pub(crate) fn blocks(file: &File, below: Bytes, allowance: &mut Allowance) -> io
     }
 }
 
+/// What a file has behind its end. That is in few pieces: nobody writes there.
+pub(crate) fn behind(file: &File) -> io::Result<Bytes> {
+    let found = file.metadata()?;
+    let stat = fstatfs(file)?;
+    // The block that its end is in is its own.
+    let block = u64::try_from(stat.f_bsize).unwrap_or(1).max(1);
+    let end = found.len().next_multiple_of(block);
+    let mut map = ExtentMap::new(file, stat.f_type == BTRFS)?;
+    let (mut next, mut behind) = (Some(end), 0);
+    while let Some(at) = next {
+        let extents;
+        (extents, next) = match map.read(at, u64::MAX) {
+            // Of these none counts its maps as the file's.
+            Err(error) if is_unsupported(&error) => {
+                return Ok(Bytes((found.blocks() * 512).saturating_sub(end)));
+            }
+            read => read?,
+        };
+        for extent in extents {
+            behind += extent.end().saturating_sub(extent.start.max(end));
+        }
+    }
+    Ok(Bytes(behind))
+}
+
 /// How much of `part` need not be the file's own, by a look at so many places.
 ///
 /// Whoever writes to a volume decides in how many pieces its image is, but not what it shares, and root alone

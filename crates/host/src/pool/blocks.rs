@@ -7,10 +7,7 @@ use crate::{
     },
     image::{Allocation, Image},
     lock::SpaceGuard,
-    pool::{
-        FIRST_BLOCKS, Pool, Reserve,
-        lacking::{Seen, counted, size_of},
-    },
+    pool::{FIRST_BLOCKS, Pool, Reserve, lacking::Seen},
 };
 use flexvol_sdk::{Bytes, Error, ErrorKind, Result};
 use rustix::{
@@ -113,18 +110,12 @@ impl Image {
         extended.map_err(|error| Error::system("extend the volume's image", error))
     }
 
-    /// What it has behind its end, where a growth that was cut took blocks. A little is not told, because blocks that its
-    /// map takes are counted as its own.
+    /// What it has behind its end, where a growth that was cut took blocks.
     ///
     /// # Errors
     /// When it cannot be examined.
     pub fn excess(&self) -> Result<Bytes> {
-        let stat = rustix::fs::fstat(self.file())
-            .map_err(|error| Error::system("examine the volume's image", error))?;
-        let size = size_of(&stat);
-        let excess = counted(&stat).saturating_sub(size);
-        let map = Bytes(size.0 / 64 + Bytes::MIB.0);
-        Ok(if excess > map { excess } else { Bytes(0) })
+        extents::behind(self.file()).map_err(unseen)
     }
 
     /// Gives back what it has behind its end. Nobody else may be growing it.

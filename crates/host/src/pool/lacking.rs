@@ -321,11 +321,11 @@ impl Pool {
     }
 }
 
-pub(super) fn size_of(stat: &Stat) -> Bytes {
+fn size_of(stat: &Stat) -> Bytes {
     Bytes(u64::try_from(stat.st_size).unwrap_or(0))
 }
 
-pub(super) fn counted(stat: &Stat) -> Bytes {
+fn counted(stat: &Stat) -> Bytes {
     let blocks = u64::try_from(stat.st_blocks).unwrap_or(0);
     Bytes(blocks.saturating_mul(512))
 }
