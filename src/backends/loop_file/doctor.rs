@@ -9,7 +9,10 @@ use crate::{
     check::Check,
     size::size,
 };
-use flexvol_storage::host::{Allocation, pool};
+use flexvol_storage::{
+    host::{Allocation, pool},
+    sdk::Bytes,
+};
 
 pub fn of_pools(pools: &Pools) -> Vec<Check> {
     let checks = of::<LoopKeys>(pools).map(|(name, _, images)| {
@@ -37,7 +40,7 @@ fn room_for_maps(check: Check, pool: &pool::Pool, images: &LoopKeys) -> Check {
     }
     // Why the pool cannot be read is told above.
     let Ok(Some(lack)) = pool.lacks_for_maps() else {
-        return check;
+        return room_by_balance(check, pool, images);
     };
     let how = match lack.of_metadata {
         true => format!(
@@ -53,6 +56,32 @@ fn room_for_maps(check: Check, pool: &pool::Pool, images: &LoopKeys) -> Check {
             "writing to volumes may fail, because the file system needs room to note where they were written: free {} {how}",
             size(lack.room)
         ),
+    )
+}
+
+/// Where a Btrfs keeps what is free for data alone, so that the pool has little to give.
+fn room_by_balance(check: Check, pool: &pool::Pool, images: &LoopKeys) -> Check {
+    let Ok(Some(gain)) = pool.withheld_for_metadata(images.reserve) else {
+        return check;
+    };
+    let path = images.path.display();
+    let remedy = match gain {
+        Bytes(0) => format!(
+            "to have more for volumes give back chunks of data that are nearly empty, if there are any, or else enlarge the disk: btrfs balance start -dusage=50 {path}"
+        ),
+        gain => format!(
+            "to have some {} more for volumes: btrfs balance start -dusage=50 {path}",
+            size(gain)
+        ),
+    };
+    let before = check.remedy.map(|remedy| format!("{remedy}; "));
+    Check::warn(
+        check.about,
+        format!(
+            "{}, because btrfs has little room for metadata, and what is free is in chunks of data",
+            check.found
+        ),
+        before.unwrap_or_default() + &remedy,
     )
 }
 

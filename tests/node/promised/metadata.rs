@@ -21,6 +21,7 @@ tests! {
         => in_pieces;
     "btrfs gives images no data for which metadata are free on one disk alone, of which they need two", LOOP
         => on_one_disk;
+    "doctor says that a balance of btrfs gives a pool more, and it does", LOOP => balanced;
 }
 
 /// Others wrote everywhere and deleted most of it, which leaves all of the disk in chunks of data, and then filled
@@ -61,8 +62,14 @@ fn in_metadata(_: &Points) {
     pod.mount("rw").success();
     expect_written(pod.dir(), "file", 20);
     pod.unmount().success();
-    let warns = || doctor(&sandbox, &driver).contains("btrfs balance start");
+    let warns = || doctor(&sandbox, &driver).contains("writing to volumes may fail");
     assert!(!warns());
+    // It has nothing to give, though much is free.
+    let told = doctor(&sandbox, &driver);
+    assert!(
+        told.contains("little room for metadata") && told.contains("btrfs balance start"),
+        "{told}"
+    );
     // What is refused while much is still to be written may fit once it is.
     let mut more = links..;
     let mut filled = || {
@@ -100,12 +107,45 @@ fn in_pieces(_: &Points) {
         fs::remove_file(file(number)).unwrap();
     }
     chunks.fill_metadata(&sandbox.disk());
-    let warns = || doctor(&sandbox, &driver).contains("btrfs balance start");
+    let warns = || doctor(&sandbox, &driver).contains("writing to volumes may fail");
     assert!(!warns());
     let (room, _) = capacity(&driver);
     assert!(room > 32 * MIB, "{room}");
     let _volume = PersistentVolume::provision(&driver, "a", "ext4", room - room % MIB - 8 * MIB);
     assert!(!warns(), "{}", doctor(&sandbox, &driver));
+}
+
+/// Others had nearly all of the disk, and metadata get what is left.
+fn balanced(_: &Points) {
+    let sandbox = btrfs(2048);
+    let driver = install(&sandbox, "");
+    let (disk, advice) = (
+        sandbox.disk(),
+        "more for volumes: btrfs balance start -dusage=50",
+    );
+    let told = doctor(&sandbox, &driver);
+    assert!(!told.contains(advice), "{told}");
+    let file = |number: usize| disk.join(format!("file-{number}"));
+    let fills = |number: &usize| {
+        let file = File::create(file(*number)).unwrap();
+        fallocate(&file, FallocateFlags::empty(), 0, 8 << 20).is_ok()
+    };
+    let files = (0..).take_while(fills).count();
+    for number in (0..=files).filter(|number| number % 20 > 0) {
+        fs::remove_file(file(number)).unwrap();
+    }
+    Chunks::of(&disk).fill_metadata(&disk);
+    let (before, _) = capacity(&driver);
+    let told = doctor(&sandbox, &driver);
+    assert!(told.contains(advice), "{told}");
+    run(
+        "btrfs",
+        &["balance", "start", "-dusage=50", disk.to_str().unwrap()],
+    );
+    let (after, _) = capacity(&driver);
+    assert!(after > 2 * before, "{before}, then {after}");
+    let told = doctor(&sandbox, &driver);
+    assert!(!told.contains(advice), "{told}");
 }
 
 /// Data are on all disks until the smallest is full; what is free then can have no two copies of metadata.

@@ -30,6 +30,7 @@ const PROFILES: [(&str, u64, bool); 7] = [
 /// Chunks of one kind, as sysfs tells (fs/btrfs/sysfs.c, `space_info_attrs`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Kind {
+    total: u64,
     free: u64,
     /// How often all of it is written.
     copies: u64,
@@ -114,6 +115,34 @@ impl Chunks {
         Bytes(in_chunks.saturating_add(self.unallocated.metadata))
     }
 
+    /// The same after a balance of those chunks of data of which less than half is used, as far as there are some for sure:
+    /// what is free in them is in no chunk then, but for the rest of the last one.
+    pub(crate) fn balanced(self) -> Chunks {
+        let Kind {
+            total,
+            free,
+            copies,
+            ..
+        } = self.data;
+        if free <= total / 2 {
+            return self;
+        }
+        let freed = free.saturating_sub(self.chunk);
+        let bytes = freed.saturating_mul(copies);
+        let mut balanced = self;
+        balanced.data.total -= freed;
+        balanced.data.free -= freed;
+        balanced.unallocated.bytes = self.unallocated.bytes.saturating_add(bytes);
+        let metadata = bytes / self.metadata.copies;
+        balanced.unallocated.metadata = self.unallocated.metadata.saturating_add(metadata);
+        balanced
+    }
+
+    /// What is free in chunks of data, and for nothing else.
+    pub(crate) fn in_data(&self) -> Bytes {
+        Bytes(self.data.free)
+    }
+
     /// How much data can take so that metadata find room for a `share`th of these and of `other`.
     ///
     /// Where no hole of its chunks is as long as what is allocated at once, data get a new chunk, however much is free in
@@ -149,7 +178,8 @@ impl Chunks {
 impl Kind {
     fn read(directory: &Path) -> Option<Kind> {
         let number = |name: &str| number(&directory.join(name));
-        let mut free = number("total_bytes")?;
+        let total = number("total_bytes")?;
+        let mut free = total;
         let names = [
             "bytes_used",
             "bytes_pinned",
@@ -167,6 +197,7 @@ impl Kind {
             }
         }
         Some(Kind {
+            total,
             free,
             copies,
             apart,
@@ -186,6 +217,7 @@ mod tests {
 
     fn chunks(data: u64, metadata: u64, unallocated: u64) -> Chunks {
         let kind = |free: u64, copies| Kind {
+            total: free * MIB,
             free: free * MIB,
             copies,
             apart: false,
@@ -226,5 +258,19 @@ mod tests {
         assert_eq!(for_data(chunks(10_000, 6, 240), 100), 50);
         assert_eq!(for_data(chunks(10_000, 6, 2400), 100), 1059);
         assert_eq!(chunks(0, 100, 50).for_metadata(), Bytes(125 * MIB));
+    }
+
+    #[test]
+    fn a_balance_gives_back_what_data_do_not_use() {
+        let nearly_empty = chunks(1000, 6, 0);
+        let now = nearly_empty.for_data(Bytes(0), 25);
+        assert_eq!(now, Bytes(150 * MIB));
+        let balanced = nearly_empty.balanced();
+        assert_eq!(balanced.unallocated.bytes, 900 * MIB);
+        assert!(balanced.for_data(Bytes(0), 25) > Bytes(300 * MIB));
+        let mut half_full = nearly_empty;
+        half_full.data.total = 2000 * MIB;
+        assert_eq!(half_full.balanced(), half_full);
+        assert_eq!(chunks(100, 6, 900).balanced(), chunks(100, 6, 900));
     }
 }

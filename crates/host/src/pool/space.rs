@@ -185,6 +185,32 @@ impl Pool {
         Ok((has.0 < not_theirs).then_some(lack))
     }
 
+    /// Where a Btrfs gives images less than half of what is free in its chunks of data, because metadata get none of it:
+    /// how much more it certainly gives after a balance of those that are nearly empty.
+    ///
+    /// # Errors
+    /// As for [`Pool::available`].
+    pub fn withheld_for_metadata(&self, reserve: Reserve) -> Result<Option<Bytes>> {
+        let owed = self.look_around(Allocation::Full)?.owed_now();
+        let Maps::InMetadata(chunks) = self.maps()? else {
+            return Ok(None);
+        };
+        let images = owed.maps_of.unwrap_or_default();
+        let space = self.space()?;
+        let kept = Bytes(owed.blocks.0.saturating_add(reserve.of(space.size).0));
+        let left = space.free.saturating_sub(kept);
+        let given = |chunks: Chunks| {
+            let most = chunks.for_data(images, MAPS_SHARE_ON_BTRFS);
+            left.min(most.saturating_sub(owed.blocks))
+        };
+        let now = given(chunks);
+        let in_data = chunks.in_data().min(left);
+        // Otherwise it is free for metadata, or too little to be worth a word.
+        let is_much = in_data.0 >= left.0 / 2 && in_data.0 > space.size.0 / 100;
+        let is_withheld = is_much && now.0 < in_data.0 / 2;
+        Ok(is_withheld.then(|| given(chunks.balanced()).saturating_sub(now)))
+    }
+
     /// Checks that a volume that takes its blocks when they are written is not larger than a few pools: by its
     /// size alone a file system takes memory of the kernel and blocks of the pool (XFS 2 KiB and 24 KiB for each
     /// allocation group), and making one takes hours.
