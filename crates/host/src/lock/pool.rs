@@ -49,18 +49,19 @@ pub(crate) struct SpaceGuard {
 /// Locks pools by files in them, in an order that is the same for everybody: two who wait for each other's lock would do
 /// so until their deadline.
 pub(crate) fn space(files: Vec<File>, mut deadline: Deadline) -> Result<SpaceGuard> {
-    let mut ordered = Vec::with_capacity(files.len());
+    let mut ordered: Vec<((u64, u64), File)> = Vec::with_capacity(files.len());
     for file in files {
         let found = file.metadata();
         let found = found.map_err(|error| Error::system("examine the pool's lock", error))?;
-        ordered.push(((found.dev(), found.ino()), file));
+        let inode = (found.dev(), found.ino());
+        let at = ordered.partition_point(|(other, _)| *other < inode);
+        // Nobody waits for what he has himself.
+        if ordered.get(at).is_none_or(|(other, _)| *other != inode) {
+            ordered.insert(at, (inode, file));
+        }
     }
-    ordered.sort_unstable_by_key(|(inode, _)| *inode);
-    // Nobody waits for what he has himself.
-    ordered.dedup_by_key(|(inode, _)| *inode);
-    let pools = ordered
-        .into_iter()
-        .map(|(_, file)| pool(file, &mut deadline));
+    let files = ordered.into_iter().map(|(_, file)| file);
+    let pools = files.map(|file| pool(file, &mut deadline));
     Ok(SpaceGuard {
         _pools: pools.collect::<Result<_>>()?,
     })
