@@ -3,19 +3,135 @@
 use crate::{
     by_hand::said,
     node::{Backend, Node},
-    server::Server,
-    strangers::Attached,
 };
 use flexvol_testing::{Need, Points, tests};
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use std::{
-    fs::{File, OpenOptions},
-    os::unix::fs::FileExt,
-    path::Path,
+    fs::{self, File, OpenOptions},
+    io::{Read, Write},
+    os::{fd::AsRawFd, unix::fs::FileExt},
+    path::{Path, PathBuf},
+    process::Command,
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::Duration,
 };
 
 tests! {
     "a loop device on a server that has died stops no volume, also with the number that a volume had",
         &[Need::Root, Need::Filesystem("fuse"), Need::Tool("losetup", "mount"), Need::Tool("mkfs.xfs", "xfsprogs")] => stale_hint;
+}
+
+const SIZE: u64 = 64 << 20;
+
+/// A file `img` of zeros, as long as it answers (linux/fuse.h).
+struct Server {
+    directory: PathBuf,
+    /// What lies on the file.
+    attached: String,
+    has_died: &'static AtomicBool,
+}
+
+impl Server {
+    fn start(directory: &Path) -> Server {
+        fs::create_dir(directory).unwrap();
+        let device = OpenOptions::new().read(true).write(true).open("/dev/fuse");
+        let device = device.unwrap();
+        let options = format!(
+            "fd={},rootmode=40000,user_id=0,group_id=0",
+            device.as_raw_fd()
+        );
+        let [source, kind] = ["server", "fuse"].map(Some);
+        mount(
+            source,
+            directory,
+            kind,
+            MsFlags::empty(),
+            Some(options.as_str()),
+        )
+        .unwrap();
+        let has_died: &AtomicBool = Box::leak(Box::default());
+        thread::spawn(move || serve(&device, has_died));
+        let mut attaches = Command::new("losetup");
+        let attached = attaches.args(["-f", "--show"]).arg(directory.join("img"));
+        let attached = attached.output().unwrap();
+        assert!(attached.status.success(), "{attached:?}");
+        let attached = String::from_utf8(attached.stdout).unwrap();
+        Server {
+            directory: directory.to_owned(),
+            attached: attached.trim_end().to_owned(),
+            has_died,
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.has_died.store(false, Ordering::SeqCst);
+        let detached = Command::new("losetup")
+            .args(["-d", &self.attached])
+            .status();
+        if !detached.is_ok_and(|status| status.success()) {
+            println!("{} stays attached", self.attached);
+        }
+        let _ = umount2(&self.directory, MntFlags::MNT_DETACH);
+    }
+}
+
+fn serve(mut device: &File, has_died: &AtomicBool) {
+    let mut request = vec![0; 1 << 18];
+    while let Ok(length) = device.read(&mut request) {
+        while has_died.load(Ordering::SeqCst) {
+            thread::sleep(Duration::from_millis(50));
+        }
+        if length < 40 {
+            continue;
+        }
+        let word = |at: usize| u32::from_ne_bytes(request[at..at + 4].try_into().unwrap());
+        let long = |at: usize| u64::from_ne_bytes(request[at..at + 8].try_into().unwrap());
+        let body = match word(4) {
+            // FORGET and BATCH_FORGET want no answer.
+            2 | 42 => continue,
+            // LOOKUP, of the file and of nothing else.
+            1 if request[40..].starts_with(b"img\0") => {
+                Ok([words(&[2, 0, 0, 0, 0, 0, 0, 0, 0, 0]), attributes(2)].concat())
+            }
+            1 => Err(2),
+            3 => Ok([words(&[0, 0, 0, 0]), attributes(long(16))].concat()),
+            // OPEN, OPENDIR, READ, and what closes.
+            14 | 27 => Ok(words(&[0, 0, 0, 0])),
+            15 => Ok(vec![0; word(56) as usize]),
+            18 | 20 | 25 | 29 => Ok(Vec::new()),
+            26 => Ok(words(&[
+                7, 31, 65536, 0, 0, 65536, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+            ])),
+            _ => Err(38),
+        };
+        let (body, error) = match body {
+            Ok(body) => (body, 0),
+            Err(error) => (Vec::new(), -error),
+        };
+        let length = u32::try_from(16 + body.len()).unwrap();
+        let head = [length.to_ne_bytes(), i32::to_ne_bytes(error)].concat();
+        let reply = [head, long(8).to_ne_bytes().to_vec(), body].concat();
+        // Whoever asked may have been killed.
+        let _ = device.write(&reply);
+    }
+}
+
+fn words(words: &[u32]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_ne_bytes()).collect()
+}
+
+/// `struct fuse_attr`.
+fn attributes(inode: u64) -> Vec<u8> {
+    let (size, mode) = match inode {
+        1 => (0, 0o40755),
+        _ => (SIZE, 0o100_600),
+    };
+    let longs = [inode, size, size / 512, 0, 0, 0].map(u64::to_ne_bytes);
+    let rest = words(&[0, 0, 0, mode, 1, 0, 0, 0, 4096, 0]);
+    [longs.concat(), rest].concat()
 }
 
 fn stale_hint(points: &Points) {
@@ -31,17 +147,14 @@ fn beside(node: &Node, points: &Points) {
     pod.mount("rw").success();
     pod.unmount().success();
 
-    let content = tempfile::tempfile_in(node.sandbox.root()).unwrap();
-    content.set_len(64 << 20).unwrap();
-    let server = Server::start(&node.sandbox.path("server"), content);
-    let attached = Attached::new(&server.file());
+    let server = Server::start(&node.sandbox.path("server"));
     // What the volume's lock remembers is the number that it had last.
     let lock = Path::new("/run/flexvol/lock").join(volume.id());
-    let number = attached.path().trim_start_matches("/dev/loop");
+    let number = server.attached.trim_start_matches("/dev/loop");
     let lock = OpenOptions::new().write(true).open(lock).unwrap();
     lock.write_all_at(format!("{number:<10}\n").as_bytes(), 0)
         .unwrap();
-    let dead = server.dies();
+    server.has_died.store(true, Ordering::SeqCst);
     pod.mount("rw").success();
     node.expand(&volume, node.size() + (16 << 20)).success();
     pod.unmount().success();
@@ -60,7 +173,6 @@ fn beside(node: &Node, points: &Points) {
         said(&node.driver, &[verb]);
     }
     points.add(5);
-    drop(dead);
-    drop(attached);
+    drop(server);
     node.delete(&volume).success();
 }

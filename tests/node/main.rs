@@ -57,9 +57,7 @@ mod replay;
 mod restarts;
 mod same_uuid;
 mod secrets;
-mod server;
 mod service;
-mod slow_disk;
 mod spec;
 mod storm;
 mod story;
@@ -162,7 +160,6 @@ const OTHERS: &[&[Test]] = &[
     replay::TESTS,
     secrets::TESTS,
     service::TESTS,
-    slow_disk::TESTS,
     spec::TESTS,
     storm::TESTS,
     strangers::TESTS,

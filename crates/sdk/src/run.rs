@@ -17,7 +17,6 @@ use std::{
     time::SystemTime,
 };
 
-mod disks;
 mod process;
 mod reply;
 mod watch;
@@ -81,8 +80,7 @@ impl Program {
     }
 
     /// Answers also when the kernel does not: the work is done in a second process, and Failure is
-    /// answered when that has not moved for half a minute, or for five while all that it waits for are disks that
-    /// work. Nothing but the answer of the second one
+    /// answered when that has not moved for half a minute. Nothing but the answer of the second one
     /// says that something was done.
     #[must_use]
     pub fn watched(mut self, fork: Fork) -> Self {

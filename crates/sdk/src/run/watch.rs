@@ -5,7 +5,7 @@
 //! second process, and the first one, for which kubelet waits, only watches it. What it watches is
 //! whether the kernel ever let the worker run: work that is slow moves all the time.
 
-use super::{disks::Disks, reply::Reply};
+use super::reply::Reply;
 use crate::{Error, ErrorKind};
 use nix::{
     errno::Errno,
@@ -44,9 +44,6 @@ const TICK: Duration = Duration::from_secs(5);
 /// So many looks in a row at a worker that did not move say that it is stuck. Where a kernel warns of
 /// hung tasks, who waits for a disk wakes once a minute for that (`blk_wait_io` in block/blk.h).
 const STILL: u32 = 6;
-
-/// The same where all that it waits for are disks that work: what is queued for a slow one takes minutes.
-const STILL_ON_DISKS: u32 = 60;
 
 /// What was left behind is noted here, so that a repetition of its call does not wait beside it.
 const LEFT: &str = "/run/flexvol/left";
@@ -130,10 +127,8 @@ impl Worker {
             let signals = PollFd::new(self.signals.as_fd(), PollFlags::POLLIN);
             let timeout = PollTimeout::try_from(timeout).unwrap_or(PollTimeout::MAX);
             match poll(&mut [signals], timeout) {
-                Ok(0) if stop.is_none() => {
-                    if let Some(stuck) = watched.stuck(self.pid) {
-                        return self.give_up(stuck);
-                    }
+                Ok(0) if stop.is_none() && watched.is_stuck(self.pid) => {
+                    return self.give_up(stuck());
                 }
                 Ok(_) => {}
                 // Should the kernel refuse even this, the worker is still waited for.
@@ -253,6 +248,11 @@ fn began_of(process: &str) -> Option<String> {
     fields.split_whitespace().nth(19).map(str::to_owned)
 }
 
+fn stuck() -> Error {
+    let seconds = (TICK * STILL).as_secs();
+    silent(format!("the kernel did not answer within {seconds} s"))
+}
+
 fn silent(what: String) -> Error {
     Error::new(
         ErrorKind::TimedOut,
@@ -264,36 +264,15 @@ fn silent(what: String) -> Error {
 struct Watched {
     moves: Option<u64>,
     still: u32,
-    disks: Disks,
 }
 
 impl Watched {
-    /// Looks once more; why the worker is stuck, if it is.
-    fn stuck(&mut self, worker: Pid) -> Option<Error> {
+    fn is_stuck(&mut self, worker: Pid) -> bool {
         let moves = moves(worker);
         let moved = moves.is_none() || moves != self.moves;
+        self.still = if moved { 0 } else { self.still + 1 };
         self.moves = moves;
-        if moved {
-            self.still = 0;
-            self.disks = Disks::default();
-            return None;
-        }
-        self.still += 1;
-        let works = self.disks.work(worker);
-        let seconds = (TICK * self.still).as_secs();
-        match works {
-            true if self.still < STILL_ON_DISKS => None,
-            true => Some(Error::new(
-                ErrorKind::TimedOut,
-                format!(
-                    "the disk works, and did not do within {seconds} s what is queued for it; the next call continues"
-                ),
-            )),
-            false if self.still < STILL => None,
-            false => Some(silent(format!(
-                "the kernel did not answer within {seconds} s"
-            ))),
-        }
+        self.still >= STILL
     }
 }
 
@@ -362,6 +341,6 @@ mod tests {
     fn only_who_never_moves_is_stuck() {
         let own = Pid::this();
         // Whoever looks at himself runs.
-        assert!((0..10).all(|_| Watched::default().stuck(own).is_none()));
+        assert!((0..10).all(|_| !Watched::default().is_stuck(own)));
     }
 }
