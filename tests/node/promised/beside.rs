@@ -8,9 +8,12 @@ use crate::{
 use flexvol_testing::{
     Driver, Need, Outcome, PersistentVolume, Pod, Points, Sandbox, patience, tests,
 };
+use nix::mount::{MntFlags, umount2};
 use std::{
     fs::{self, Permissions},
-    os::unix::fs::PermissionsExt,
+    os::unix::fs::{FileExt, PermissionsExt},
+    path::PathBuf,
+    process::Command,
     thread,
 };
 
@@ -19,6 +22,7 @@ tests! {
     "pools on one file system do not promise the same to two who ask at once",
         &[Need::Root, Need::Tool("strace", "strace")] => at_once;
     "beside a pool that cannot be read nothing is promised, and doctor names it", LOOP => unread;
+    "a pool on another disk, which is damaged, hinders none", &[Need::Root, Need::Tool("debugfs", "e2fsprogs")] => damaged;
 }
 
 const SIZE: u64 = 400 * MIB;
@@ -199,4 +203,57 @@ fn unread(points: &Points) {
     let driver = sandbox.install_with("example.com/both", &text);
     driver.call(&capacity).success();
     points.add(5);
+}
+
+/// A file system that is unmounted in any case.
+struct Mounted(PathBuf);
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        // A test that has failed says more than this.
+        let _ = umount2(&self.0, MntFlags::MNT_DETACH);
+    }
+}
+
+fn damaged(points: &Points) {
+    const BLOCK: u64 = 4096;
+    let sandbox = pool("ext4");
+    let (image, disk) = (sandbox.path("damaged.img"), sandbox.path("damaged"));
+    let file = fs::File::create_new(&image).unwrap();
+    file.set_len(64 * MIB).unwrap();
+    let run = |program: &str, arguments: &[&str]| {
+        let ended = Command::new(program).args(arguments).output().unwrap();
+        assert!(ended.status.success(), "{program}: {ended:?}");
+        String::from_utf8(ended.stdout).unwrap()
+    };
+    let [image, place] = [&image, &disk].map(|path| path.to_str().unwrap());
+    run(
+        "mkfs.ext4",
+        &["-q", "-F", "-b", "4096", "-O", "metadata_csum", image],
+    );
+    let root = run("debugfs", &["-R", "bmap <2> 0", image]);
+    let root: u64 = root.trim().parse().unwrap();
+    file.write_all_at(b"XXXXXXXX", root * BLOCK + 1000).unwrap();
+    file.sync_all().unwrap();
+    fs::create_dir(&disk).unwrap();
+    run("mount", &["-t", "ext4", "-o", "loop", image, place]);
+    let _mounted = Mounted(disk.clone());
+    let error = fs::read_link(disk.join("pool")).unwrap_err();
+    assert_eq!(
+        error.raw_os_error(),
+        Some(nix::errno::Errno::EBADMSG as i32)
+    );
+    let text = format!(
+        "backend = \"loop\"\n[pools.default]\npath = {:?}\n[pools.other]\npath = {:?}\n",
+        sandbox.pool(),
+        disk.join("pool"),
+    );
+    let driver = sandbox.install_with("example.com/both", &text);
+    driver
+        .call(&["capacity", r#"{"pool":"default"}"#])
+        .success();
+    let made = driver.call(&["provision", &request("a", "default", 64 * MIB)]);
+    let volume = PersistentVolume::from_reply("a", "ext4", &made.success());
+    driver.call(&["delete", &volume.json("rw")]).success();
+    points.add(3);
 }

@@ -161,6 +161,9 @@ pub(crate) fn blocks(file: &File, below: Bytes, allowance: &mut Allowance) -> io
     }
 }
 
+/// `fallocate` makes none that is longer (`__btrfs_prealloc_file_range` in fs/btrfs/inode.c).
+const LONGEST_OF_BTRFS: u64 = 256 << 20;
+
 /// What a file has behind its end. That is in few pieces: nobody writes there.
 pub(crate) fn behind(file: &File) -> io::Result<Bytes> {
     let found = file.metadata()?;
@@ -168,8 +171,11 @@ pub(crate) fn behind(file: &File) -> io::Result<Bytes> {
     // The block that its end is in is its own.
     let block = u64::try_from(stat.f_bsize).unwrap_or(1).max(1);
     let end = found.len().next_multiple_of(block);
-    let mut map = ExtentMap::new(file, stat.f_type == BTRFS)?;
-    let (mut next, mut behind) = (Some(end), 0);
+    let is_btrfs = stat.f_type == BTRFS;
+    let mut map = ExtentMap::new(file, is_btrfs)?;
+    // Btrfs tells of an extent where it begins, and the end may be in one.
+    let before = if is_btrfs { LONGEST_OF_BTRFS } else { 0 };
+    let (mut next, mut behind) = (Some(end.saturating_sub(before)), 0);
     while let Some(at) = next {
         let extents;
         (extents, next) = match map.read(at, u64::MAX) {

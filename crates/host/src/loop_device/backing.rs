@@ -60,7 +60,7 @@ pub fn backing(number: DeviceNumber) -> Result<Option<Backing>> {
 /// The volume whose image lies under a device: the id that [`super::attach`] labelled it with. `None`
 /// where it is no loop device of a volume.
 ///
-/// A file that somebody serves is nobody's image but by its name: that of `expected`, or where nothing is expected that of
+/// A file that somebody serves, or that is at no path here, is nobody's image but by its name: that of `expected`, or where nothing is expected that of
 /// any volume.
 ///
 /// The kernel asks the image before it tells the label, so that the label is not to be had when
@@ -118,12 +118,22 @@ pub(super) fn is_local(number: DeviceNumber) -> bool {
     }
 }
 
+/// Whether the path leads to something. It does not where the file was opened in another mount namespace, or by a mount that is
+/// gone: by `umount -l` of a dead server for example, whose file nobody may ask for anything.
+fn is_there(number: DeviceNumber) -> bool {
+    let path = path_under(number);
+    path.is_some_and(|path| {
+        let path = Path::new(OsStr::from_bytes(&path));
+        is_local(number) && fs::symlink_metadata(path).is_ok()
+    })
+}
+
 fn may_be_asked(number: DeviceNumber, expected: Option<&VolumeId>) -> bool {
     let is_named = match (name_of_image(number), expected) {
         (Some(name), Some(expected)) => name == *expected,
         (name, _) => name.is_some(),
     };
-    is_named || is_local(number)
+    is_named || is_there(number)
 }
 
 /// The kernel keeps it in memory.

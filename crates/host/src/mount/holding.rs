@@ -1,6 +1,9 @@
 //! Which mount a path leads to, asked of nobody who may not answer.
 
-use crate::mountinfo::{self, Mount};
+use crate::{
+    block::number::DeviceNumber,
+    mountinfo::{self, Mount},
+};
 use flexvol_sdk::{Error, Result};
 use rustix::io::Errno;
 use std::{
@@ -12,18 +15,19 @@ use std::{
 /// More links than a path may have (`MAXSYMLINKS`, include/linux/namei.h).
 const LINKS: usize = 40;
 
-/// The mount that holds what this absolute path leads to, through symbolic links; `None` where there
-/// is nothing. Nothing is opened, and nothing is asked of a file system that somebody else serves:
-/// where the path comes to one, that is the answer. So is the mount of a disk that has died.
+/// The mount that holds what this absolute path leads to, through symbolic links, as far as it can be one of the file
+/// system `own`; `None` where there is nothing. Nothing is opened, and only the root's file system and that one are asked
+/// for links: where the path stays on another one, which may be served by somebody, dead or damaged, its mount is the answer.
 ///
 /// # Errors
 /// When the mount table or a link on the way cannot be read.
-pub fn holding(path: &Path) -> Result<Option<Mount>> {
+pub fn holding(path: &Path, own: DeviceNumber) -> Result<Option<Mount>> {
     let failed = |error: io::Error| {
         Error::system("find the mount of a directory", error).because(path.display().to_string())
     };
     let mounts = mountinfo::read()?;
     let mut place = PathBuf::from("/");
+    let root = on(&mounts, &place).map(|mount| mount.number);
     let (mut rest, mut links) = (parts(path), 0);
     while let Some(part) = rest.pop() {
         if part == ".." {
@@ -33,8 +37,17 @@ pub fn holding(path: &Path) -> Result<Option<Mount>> {
         place.push(part);
         // What is mounted is no link, and looking whether it is one would ask it.
         if let Some(mount) = on(&mounts, &place) {
-            if mount.is_served() {
-                return Ok(Some(mount.clone()));
+            if [Some(own), root].contains(&Some(mount.number)) {
+                continue;
+            }
+            // A mount is where its names lead to, whatever those between are on.
+            match below(&mounts, &place, &rest) {
+                Some(names) => {
+                    for _ in 1..names {
+                        place.extend(rest.pop());
+                    }
+                }
+                None => return Ok(Some(mount.clone())),
             }
             continue;
         }
@@ -53,8 +66,6 @@ pub fn holding(path: &Path) -> Result<Option<Mount>> {
             Err(error) => match Errno::from_io_error(&error) {
                 Some(Errno::INVAL) => {}
                 Some(Errno::NOENT | Errno::NOTDIR) => return Ok(None),
-                // A dead disk, or what it left. It is not asked any further either.
-                Some(Errno::IO | Errno::SHUTDOWN | Errno::UCLEAN) => break,
                 _ => return Err(failed(error)),
             },
         }
@@ -68,6 +79,17 @@ pub fn holding(path: &Path) -> Result<Option<Mount>> {
 /// The topmost mount at exactly this place.
 fn on<'a>(mounts: &'a [Mount], place: &Path) -> Option<&'a Mount> {
     mounts.iter().rev().find(|mount| mount.mount_point == place)
+}
+
+/// After how many of the names that follow another mount comes, if one does.
+fn below(mounts: &[Mount], place: &Path, rest: &[OsString]) -> Option<usize> {
+    let mut place = place.to_owned();
+    let names = rest.iter().rev().take_while(|name| *name != "..");
+    let mut places = names.map(|name| {
+        place.push(name);
+        on(mounts, &place).is_some()
+    });
+    places.position(|is_mount| is_mount).map(|at| at + 1)
 }
 
 /// The names in a path, the last one first.
@@ -89,13 +111,15 @@ mod tests {
     fn links_are_followed_to_the_mount_they_lead_to() {
         let root = tempfile::tempdir().unwrap();
         let root = root.path().canonicalize().unwrap();
+        let mount = crate::mount::of(&fs::File::open(&root).unwrap());
+        let own = mount.unwrap().unwrap().number;
         fs::create_dir_all(root.join("a/b")).unwrap();
         symlink("a/b", root.join("inside")).unwrap();
         symlink("/proc/sys", root.join("outside")).unwrap();
         symlink("../../outside", root.join("a/b/up")).unwrap();
         symlink("endless", root.join("endless")).unwrap();
         let mount = |path: &Path| {
-            holding(path).map(|found| found.map(|mount| (mount.mount_point, mount.number)))
+            holding(path, own).map(|found| found.map(|mount| (mount.mount_point, mount.number)))
         };
         let here = mount(&root).unwrap();
         assert!(here.is_some());

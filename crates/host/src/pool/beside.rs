@@ -48,13 +48,13 @@ impl Pool {
     }
 
     /// What is at this path, if it is a pool on the file system of this one: then both give away the
-    /// same space. A path to another file system is not opened.
+    /// same space. Another file system that the path comes to is asked nothing: its disk may be dead.
     ///
     /// # Errors
     /// When that cannot be known.
     pub fn beside(&self, path: &Path) -> Result<Option<Pool>> {
         let ours = self.filesystem()?;
-        if mount::holding(path)?.is_none_or(|mount| mount.number != ours) {
+        if mount::holding(path, ours)?.is_none_or(|mount| mount.number != ours) {
             return Ok(None);
         }
         match Pool::open(path) {
