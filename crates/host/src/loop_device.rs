@@ -295,7 +295,8 @@ fn make(image: &Image, label: &str, allocation: Allocation) -> Result<Device> {
                 }
             }
             Ok(()) => return with_image(Device::open(number)?, image),
-            Err(Errno::BUSY) => {}
+            // Somebody who lets go of a device, or looks at it, has it for a moment, and it counts as free.
+            Err(Errno::BUSY) => thread::sleep(LOOK),
             Err(error) => return Err(failed(error.into())),
         }
     }
