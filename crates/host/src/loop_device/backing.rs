@@ -106,10 +106,20 @@ pub(super) fn may_be_on(number: DeviceNumber, image: &Image) -> bool {
 /// Whether whoever has what lies under a device answers, as far as the mount table tells. A file that was renamed, or
 /// attached by a mount of the file alone, has any name.
 pub(super) fn is_local(number: DeviceNumber) -> bool {
-    let Some(path) = path_under(number) else {
-        return true;
-    };
-    match mountinfo::is_on_served(Path::new(OsStr::from_bytes(&path))) {
+    path_under(number).is_none_or(|path| is_local_path(as_path(&path)))
+}
+
+/// Whether the path leads to something, of whoever answers. It does not where the file was opened in another mount namespace,
+/// or by a mount that is gone: by `umount -l` of a dead server for example, whose file nobody may ask for anything.
+fn is_there(number: DeviceNumber) -> bool {
+    path_under(number).is_some_and(|path| {
+        let path = as_path(&path);
+        is_local_path(path) && fs::symlink_metadata(path).is_ok()
+    })
+}
+
+fn is_local_path(path: &Path) -> bool {
+    match mountinfo::is_on_served(path) {
         Ok(is_served) => !is_served,
         Err(error) => {
             log::warn!("{}", error.report());
@@ -118,14 +128,8 @@ pub(super) fn is_local(number: DeviceNumber) -> bool {
     }
 }
 
-/// Whether the path leads to something. It does not where the file was opened in another mount namespace, or by a mount that is
-/// gone: by `umount -l` of a dead server for example, whose file nobody may ask for anything.
-fn is_there(number: DeviceNumber) -> bool {
-    let path = path_under(number);
-    path.is_some_and(|path| {
-        let path = Path::new(OsStr::from_bytes(&path));
-        is_local(number) && fs::symlink_metadata(path).is_ok()
-    })
+fn as_path(bytes: &[u8]) -> &Path {
+    Path::new(OsStr::from_bytes(bytes))
 }
 
 fn may_be_asked(number: DeviceNumber, expected: Option<&VolumeId>) -> bool {
