@@ -8,11 +8,13 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod cache;
 mod delete;
 mod expand;
 mod observed;
 mod provision;
 
+pub use cache::follows_cache;
 pub use observed::{
     Answer, Binding, Claim, NodeVolume, Observed, Problem, Published, Reclaim, StorageState,
     UnavailableNode, Volume, Wish, believed,

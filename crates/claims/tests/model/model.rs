@@ -10,7 +10,7 @@ mod users;
 mod writes;
 
 use absence::Absence;
-use flexvol_claims::{Answer, Published, Step, StorageState, decide};
+use flexvol_claims::{Answer, Published, Step, StorageState, decide, follows_cache};
 use flexvol_sdk::Bytes;
 pub use setting::{Setting, Tenant};
 use writes::{Target, outlives, target, writes};
@@ -91,6 +91,15 @@ struct NodeVolumeObject {
     full: bool,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Cached {
+    volume: Option<VolumeObject>,
+    node_volume: Option<NodeVolumeObject>,
+    /// They have gone since; who comes after them has another version.
+    volume_gone: bool,
+    node_volume_gone: bool,
+}
+
 type Node = usize;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -123,8 +132,8 @@ pub struct World {
     overtaken: bool,
     /// The volume was let go of.
     let_go: bool,
-    /// Volume and NodeVolume as a leader's index has them, which may be behind.
-    index: Option<(VolumeObject, NodeVolumeObject)>,
+    /// Volume and NodeVolume as watches have told a leader, which may be behind.
+    cached: Option<Cached>,
     /// What a node read and is doing: what is wanted, and of which size.
     working: Option<(Node, StorageState, u64, bool)>,
     /// A node has no room.
@@ -163,7 +172,7 @@ impl World {
             binding: false,
             overtaken: false,
             let_go: false,
-            index: None,
+            cached: None,
             working: None,
             full: [false; 2],
             away: None,
@@ -185,13 +194,13 @@ impl World {
             if let Some(mut next) = next
                 && next != *self
             {
-                self.forget_overtaken(&mut next);
                 next.tidy();
+                self.forget_overtaken(&mut next);
                 events.push((name, next));
             }
         };
         let step = decide(&self.observe());
-        let may_be_late = !self.setting.lowers && !self.setting.sizeless;
+        let may_be_late = !self.setting.lowers && !self.setting.sizeless && self.cached.is_none();
         let all_there = matches!(self.away, None | Some(Absence::Taken | Absence::Stalled));
         // Its machine may be removed before that is written, and nothing is its condition but that there is no volume.
         let outlives_machine =
@@ -215,9 +224,9 @@ impl World {
             format!("another leads, and writes {step:?}"),
             self.goes_on(Actor::Leader),
         );
-        add("a leader's index is behind".to_owned(), self.is_indexed());
-        if let Some((step, next)) = self.expands_by_index() {
-            add(format!("it writes {step:?} by its index"), Some(next));
+        add("a leader's watches are behind".to_owned(), self.is_cached());
+        if let Some((step, next)) = self.follows_cache() {
+            add(format!("it writes {step:?} by what they told"), Some(next));
         }
         add("a node reads its NodeVolume".to_owned(), self.node_reads());
         add(
@@ -248,47 +257,65 @@ impl World {
         events
     }
 
-    /// From now on a leader's index does not change.
-    fn is_indexed(&self) -> Option<World> {
+    /// From now on a leader's watches tell nothing.
+    fn is_cached(&self) -> Option<World> {
         let claim = self.claim.as_ref()?;
+        // What grows it has nothing to do with how a volume is made and deleted.
+        let grows = claim.is_bound() && !claim.deleting && self.volume.is_some();
+        let is_plain = !self.setting.expander && !self.setting.node_expansion_required;
         // Requests are lowered beside it where no scheduler chooses: for growth that is the same.
         let lowers = self.setting.lowers && !self.setting.late_binding;
         let is_calm = self.setting.is_calm() && !lowers;
-        let known = self.index.is_some() || self.away.is_some() || is_calm;
-        // Of a volume that was handed on everything is read.
-        let may_expand = claim.is_bound() && !claim.deleting && !known && !self.handed_on;
-        let known = (self.volume.clone()?, self.node_volume.clone()?);
-        // By what says otherwise nothing grows.
-        let may_expand = may_expand
-            && known.1.wanted == StorageState::Present
-            && matches!(known.1.answer, Answer::Present(_))
-            && !known.0.released
-            && !known.0.deleting;
-        may_expand.then(|| World {
-            index: Some(known),
+        let known = self.cached.is_some() || self.late.is_some() || self.away.is_some() || is_calm;
+        // Of a volume that was handed on everything is read, and where its node has something to do.
+        let rests = match &self.node_volume {
+            None => self.volume.is_none(),
+            Some(node_volume) => {
+                let is_done = match node_volume.wanted {
+                    StorageState::Present => matches!(node_volume.answer, Answer::Present(_)),
+                    StorageState::Absent => node_volume.answer == Answer::Absent,
+                };
+                is_done && !node_volume.full
+            }
+        };
+        (!known && rests && (grows || is_plain) && !self.handed_on).then(|| World {
+            cached: Some(Cached {
+                volume: self.volume.clone(),
+                node_volume: self.node_volume.clone(),
+                volume_gone: false,
+                node_volume_gone: false,
+            }),
             ..self.clone()
         })
     }
 
-    /// Growth reads the claim alone: what it writes to volume and NodeVolume is refused if they have changed.
-    fn expands_by_index(&self) -> Option<(Step, World)> {
-        let (volume, node_volume) = self.index.clone()?;
+    /// The claim alone is read: what is written to volume and NodeVolume is refused if they have changed.
+    fn follows_cache(&self) -> Option<(Step, World)> {
+        let cached = self.cached.clone()?;
         let seen = World {
-            volume: Some(volume),
-            node_volume: Some(node_volume),
+            volume: cached.volume,
+            node_volume: cached.node_volume,
+            // The one that it is named after is looked for.
+            claim: self.claim.clone().filter(|_| !self.handed_on),
             ..self.clone()
         };
-        let step = decide(&seen.observe());
-        let as_seen = match step {
-            Step::RequestSize(_) => self.node_volume == seen.node_volume,
-            Step::SetPersistentVolumeCapacity(_) => self.volume == seen.volume,
-            Step::SetClaimCapacity(_) | Step::SetFileSystemResizePending(_) => true,
-            _ => false,
+        let observed = seen.observe();
+        let step = decide(&observed);
+        let volume_stays = !cached.volume_gone && self.volume == seen.volume;
+        let node_volume_stays = !cached.node_volume_gone && self.node_volume == seen.node_volume;
+        let as_seen = match target(&step) {
+            // Both were read, or written in the same pass.
+            _ if matches!(step, Step::RequestDeletion | Step::CreatePersistentVolume) => {
+                volume_stays && node_volume_stays
+            }
+            Target::NodeVolume => node_volume_stays,
+            Target::Volume => volume_stays,
+            Target::Claim => true,
         };
         let mut next = self.clone();
-        next.index = None;
+        next.cached = None;
         next.write(&step, None);
-        as_seen.then_some((step, next))
+        (as_seen && follows_cache(&step, &observed)).then_some((step, next))
     }
 
     /// A write of a late leader whose object has changed since will fail, unless it outlives that.
@@ -304,6 +331,12 @@ impl World {
             .is_some_and(|(step, _)| !outlives(step) && changed(target(step)))
         {
             next.late = None;
+        }
+        if let Some(cached) = &mut next.cached {
+            let gone = self.volume.is_some() && next.volume.is_none();
+            cached.volume_gone |= gone && cached.volume.is_some();
+            let gone = self.node_volume.is_some() && next.node_volume.is_none();
+            cached.node_volume_gone |= gone && cached.node_volume.is_some();
         }
         // It is refused, and reads the claim again.
         if self.binding && self.claim != next.claim {

@@ -27,7 +27,8 @@ pub(super) async fn deletion_forbidden(
     } = &node_volume.spec.claim;
     let place = (namespace.clone(), claim.clone());
     let ours = &ours.only(&node_volume.spec.driver);
-    let live = observe::read(client, name, Some(place.clone()), ours).await?;
+    let (read, known) = (node_volume.clone(), Some(place.clone()));
+    let live = observe::read_with(client, name, Some(read), known, ours).await?;
     let mut moments = vec![live.observed(name, ours)];
     // One that is another claim's since may be used by pods of both.
     if live.volume.as_ref().and_then(handed_on).is_some() {

@@ -1,55 +1,51 @@
-//! Storage classes that were read lately.
+//! Storage classes, as a watch has told of them.
 
+use crate::{k8s::meta::uid, runtime::reflector::Presence};
 use anyhow::{Context, Result};
 use k8s_openapi::api::storage::v1::StorageClass;
-use kube::{Api, Client};
+use kube::{Api, Client, ResourceExt};
 use std::{
-    collections::HashMap,
-    sync::{Mutex, PoisonError},
-    time::Duration,
+    collections::{HashMap, HashSet},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
-use tokio::time::Instant;
 
-/// Kubernetes has looked at the class when the claim was edited; so it need not be read each time.
-const CLASS_KNOWN: Duration = Duration::from_secs(60);
-
-/// Classes that were read lately, and that let their volumes grow: of others there may be news.
+/// All classes, which only administrators may write: there are few.
 #[derive(Debug, Default)]
-pub(crate) struct Classes(Mutex<HashMap<String, (Instant, StorageClass)>>);
+pub(crate) struct Classes(Mutex<HashMap<String, Arc<StorageClass>>>);
 
 impl Classes {
-    /// It may have changed.
-    pub fn forget(&self, name: &str) {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        all.remove(name);
+    /// A class is as seen, or has gone.
+    pub fn put(&self, class: &StorageClass, presence: Presence) {
+        let name = class.name_any();
+        match presence {
+            Presence::There => self.all().insert(name, Arc::new(class.clone())),
+            Presence::Gone => self.all().remove(&name),
+        };
     }
 
-    /// Reads a class, unless that was done lately.
+    /// Forgets all classes but those with these UIDs.
+    pub fn keep(&self, uids: &HashSet<String>) {
+        self.all()
+            .retain(|_, class| uids.contains(uid(&class.metadata)));
+    }
+
+    /// A class; one that no watch has told of yet is read.
     ///
     /// # Errors
     /// When the API server does not answer.
     pub async fn get(&self, client: &Client, name: &str) -> Result<Option<StorageClass>> {
-        let known = {
-            let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            all.get(name).cloned()
-        };
-        if let Some((when, class)) = known
-            && when.elapsed() < CLASS_KNOWN
-        {
-            return Ok(Some(class));
+        let known = self.all().get(name).map(Arc::clone);
+        if let Some(known) = known {
+            return Ok(Some(StorageClass::clone(&known)));
         }
         let classes: Api<StorageClass> = Api::all(client.clone());
-        let class = classes
+        classes
             .get_opt(name)
             .await
-            .context("read the storage class")?;
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        all.retain(|_, (when, _)| when.elapsed() < CLASS_KNOWN);
-        if let Some(class) = &class
-            && class.allow_volume_expansion == Some(true)
-        {
-            all.insert(name.to_owned(), (Instant::now(), class.clone()));
-        }
-        Ok(class)
+            .context("read the storage class")
+    }
+
+    fn all(&self) -> MutexGuard<'_, HashMap<String, Arc<StorageClass>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -151,7 +151,10 @@ impl ClaimSummary {
         let Some(before) = before else {
             return News::Changed;
         };
+        // That storage is about to be made for it whoever makes it knows.
+        let held = self.held && !before.held && self.volume.is_none();
         let same = ClaimSummary {
+            held: before.held || held,
             file_system_resize_pending: self.file_system_resize_pending,
             version: self.version.clone(),
             looks: self.looks.clone(),
@@ -159,7 +162,7 @@ impl ClaimSummary {
         };
         if *self != same || before.file_system_resize_pending && !self.file_system_resize_pending {
             News::Changed
-        } else if self.volume.is_none() && self.version != before.version {
+        } else if self.volume.is_none() && self.version != before.version && !held {
             News::Touched
         } else {
             News::Old

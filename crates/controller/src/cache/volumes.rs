@@ -8,7 +8,10 @@
 mod tests;
 
 use crate::{
-    api::{v1alpha1::NodeVolume, well_known::checksum},
+    api::{
+        v1alpha1::NodeVolume,
+        well_known::{checksum, claim_uid},
+    },
     claims::{self, Answer, Published, Reclaim, StorageState, Volume},
     drivers::ServedDrivers,
     k8s::{meta::uid, volume::holder},
@@ -30,13 +33,30 @@ pub(crate) struct Versioned<T> {
     uid: String,
 }
 
+impl<T> Versioned<T> {
+    /// What is needed to write it on the condition that it is as it was seen.
+    pub fn metadata(&self, name: &str) -> ObjectMeta {
+        ObjectMeta {
+            name: Some(name.to_owned()),
+            uid: Some(self.uid.clone()),
+            resource_version: Some(self.version.clone()),
+            ..ObjectMeta::default()
+        }
+    }
+}
+
 /// What is known of one volume.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct VolumeEntry {
     pub volume: Option<Versioned<Volume>>,
     pub node_volume: Option<Versioned<claims::NodeVolume>>,
+    /// A checksum of the driver and the parameters that were ordered.
+    pub ordered: u64,
     /// Of its claim.
     namespace: Arc<str>,
+    /// The name of the claim that it is named after, unless its volume is another claim's. Of one that has a volume
+    /// and keeps it the name is not remembered, and it is empty.
+    claim: Option<Box<str>>,
 }
 
 /// How many namespaces are remembered before it is looked which of them are needed.
@@ -50,8 +70,13 @@ pub(crate) struct Index {
 }
 
 impl Index {
-    /// A persistent volume is as seen, or has gone.
-    pub fn volume(&self, volume: &PersistentVolume, presence: Presence, ours: &ServedDrivers) {
+    /// A persistent volume is as seen, or has gone. Says whether that is something else for decisions.
+    pub fn volume(
+        &self,
+        volume: &PersistentVolume,
+        presence: Presence,
+        ours: &ServedDrivers,
+    ) -> bool {
         let name = volume.name_any();
         let seen = volume_of(volume, ours);
         // Others' are none of our business, and may be many.
@@ -59,10 +84,23 @@ impl Index {
         let seen = (is_there && seen.ours).then(|| self::seen(seen, &volume.metadata));
         let namespace = holder(volume).and_then(|claim| claim.namespace.as_deref());
         let namespace = seen.as_ref().and(namespace).map(|name| self.shared(name));
+        let own = holder(volume).filter(|claim| claim.uid.as_deref() == Some(claim_uid(&name)));
+        let ends = seen
+            .as_ref()
+            .is_some_and(|seen| seen.what.released || seen.what.deleting);
+        let claim = own.and_then(|claim| claim.name.as_deref());
+        let claim = claim.map(|name| if ends { name } else { "" }.into());
+        let mut changed = false;
         self.put(name, |known| {
+            changed = seen.is_some() && known.claim != claim
+                || !is_same(known.volume.as_ref(), seen.as_ref());
+            if seen.is_some() {
+                known.claim = claim;
+            }
             known.volume = seen;
             known.belongs_to(namespace);
         });
+        changed
     }
 
     /// A NodeVolume is as seen, or has gone. Says whether that is something else for decisions: a node that
@@ -78,11 +116,16 @@ impl Index {
         let mut changed = false;
         let namespace = is_there.then(|| self.shared(&node_volume.spec.claim.namespace));
         self.put(node_volume.name_any(), |known| {
-            let what = |seen: &Option<Versioned<claims::NodeVolume>>| {
-                let seen = seen.as_ref()?;
-                Some((seen.uid.clone(), seen.what.clone()))
+            changed = match (&known.node_volume, &seen) {
+                (Some(before), Some(seen)) => {
+                    before.uid != seen.uid || differs(&before.what, &seen.what)
+                }
+                (before, seen) => before.is_some() != seen.is_some(),
             };
-            changed = what(&known.node_volume) != what(&seen);
+            if known.volume.is_none() {
+                known.claim = Some(node_volume.spec.claim.name.as_str().into());
+            }
+            known.ordered = ordered(&node_volume.spec.driver, &node_volume.spec.parameters);
             known.node_volume = seen;
             known.belongs_to(namespace);
         });
@@ -103,6 +146,21 @@ impl Index {
         let seen = seen(wordless(node_volume, ours), &node_volume.metadata);
         self.put(node_volume.name_any(), |known| {
             replace(&mut known.node_volume, from, seen)
+        });
+    }
+
+    /// A NodeVolume was made. If a watch was faster and it is gone again, it is known until all are listed; one that
+    /// has not answered is read whenever something is to be done.
+    pub fn node_volume_created(&self, node_volume: &NodeVolume, ours: &ServedDrivers) {
+        if !self.has_node_volume(&node_volume.name_any()) {
+            self.node_volume(node_volume, Presence::There, ours);
+        }
+    }
+
+    /// A NodeVolume of this version was deleted.
+    pub fn node_volume_deleted(&self, name: &str, version: &str) {
+        self.put(name.to_owned(), |known| {
+            known.node_volume.take_if(|known| known.version == version);
         });
     }
 
@@ -162,16 +220,30 @@ impl Index {
 
     /// Whether a NodeVolume is known.
     pub fn has_node_volume(&self, name: &str) -> bool {
-        let all = self.all();
-        all.get(name)
-            .is_some_and(|known| known.node_volume.is_some())
+        self.is_known(name, |_| true)
     }
 
-    /// Whether volume and NodeVolume are known.
-    pub fn has_both(&self, name: &str) -> bool {
+    /// Whether a persistent volume of ours is known that has not been let go of.
+    pub fn is_held(&self, name: &str) -> bool {
         let all = self.all();
-        let known = all.get(name);
-        known.is_some_and(|known| known.volume.is_some() && known.node_volume.is_some())
+        let volume = all.get(name).and_then(|known| known.volume.as_ref());
+        volume.is_some_and(|volume| volume.what.has_finalizer || !volume.what.deleting)
+    }
+
+    /// Whether the persistent volume is made, or about to be.
+    pub fn is_published(&self, name: &str) -> bool {
+        self.is_known(name, |known| known.published > Published::No)
+    }
+
+    /// Whether its node has not answered yet what is ordered.
+    pub fn awaits_node(&self, name: &str) -> bool {
+        self.is_known(name, |known| !known.answered)
+    }
+
+    fn is_known(&self, name: &str, what: impl FnOnce(&claims::NodeVolume) -> bool) -> bool {
+        let all = self.all();
+        let node_volume = all.get(name).and_then(|known| known.node_volume.as_ref());
+        node_volume.is_some_and(|node_volume| what(&node_volume.what))
     }
 
     /// Whether nothing is to be done for a volume but what its claim asks for.
@@ -239,13 +311,54 @@ impl Index {
     }
 }
 
+/// Whether something has changed of a NodeVolume that whoever leads does not know already: how far the persistent
+/// volume is only a leader writes.
+fn differs(before: &claims::NodeVolume, after: &claims::NodeVolume) -> bool {
+    let published = before.published;
+    let after = claims::NodeVolume {
+        published,
+        ..after.clone()
+    };
+    *before != after
+}
+
+/// Whether both are the same for decisions.
+fn is_same<T: PartialEq>(one: Option<&Versioned<T>>, other: Option<&Versioned<T>>) -> bool {
+    match (one, other) {
+        (Some(one), Some(other)) => one.uid == other.uid && one.what == other.what,
+        (None, None) => true,
+        _ => false,
+    }
+}
+
 fn replace<T>(known: &mut Option<Versioned<T>>, from: &str, with: Versioned<T>) {
     if known.as_ref().is_some_and(|known| known.version == from) {
         *known = Some(with);
     }
 }
 
+/// A checksum of what is ordered of a driver.
+pub(crate) fn ordered(driver: &str, parameters: &BTreeMap<String, String>) -> u64 {
+    checksum(&format!("{driver} {parameters:?}"))
+}
+
 impl VolumeEntry {
+    /// Whether nothing is known.
+    pub fn is_empty(&self) -> bool {
+        self.volume.is_none() && self.node_volume.is_none()
+    }
+
+    /// Whether its volume, if it has one, is for the claim that it is named after.
+    pub fn is_own(&self) -> bool {
+        self.claim.is_some()
+    }
+
+    /// Namespace and name of the claim that it is named after, unless that has the volume and keeps it.
+    pub fn claim(&self) -> Option<(String, String)> {
+        let name = self.claim.as_deref().filter(|name| !name.is_empty())?;
+        Some((self.namespace.to_string(), name.to_owned()))
+    }
+
     fn belongs_to(&mut self, namespace: Option<Arc<str>>) {
         if let Some(namespace) = namespace {
             self.namespace = namespace;

@@ -64,10 +64,26 @@ pub async fn read(
     claim: Option<(String, String)>,
     ours: &ServedDrivers,
 ) -> Result<VolumeObjects> {
-    let volumes: Api<PersistentVolume> = Api::all(client.clone());
     let node_volumes: Api<NodeVolume> = Api::all(client.clone());
-    let (volume, node_volume) = tokio::try_join!(volumes.get_opt(name), node_volumes.get_opt(name))
-        .context("read the persistent volume and the NodeVolume")?;
+    let node_volume = node_volumes.get_opt(name).await;
+    let node_volume = node_volume.context("read the NodeVolume")?;
+    read_with(client, name, node_volume, claim, ours).await
+}
+
+/// The same, of a NodeVolume that was just read.
+///
+/// # Errors
+/// When the API server does not answer.
+pub(crate) async fn read_with(
+    client: &Client,
+    name: &str,
+    node_volume: Option<NodeVolume>,
+    claim: Option<(String, String)>,
+    ours: &ServedDrivers,
+) -> Result<VolumeObjects> {
+    let volumes: Api<PersistentVolume> = Api::all(client.clone());
+    let volume = volumes.get_opt(name).await;
+    let volume = volume.context("read the persistent volume")?;
     let place = volume
         .as_ref()
         .filter(|volume| is_ours(volume, ours))

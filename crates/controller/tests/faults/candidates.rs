@@ -2,7 +2,7 @@
 
 use crate::world::{SCRIPT, World, tell};
 use flexvol_apiserver::Key;
-use serde_json::{Map, Value, json};
+use serde_json::json;
 use std::fs;
 
 /// Its agent tells twice the room of others.
@@ -44,13 +44,12 @@ pub fn large() {
         for node in ["node", "large"] {
             world.node(node);
         }
-        let label = |number| (format!("{}/{number:050}", "n".repeat(120)), "v".repeat(60));
-        let labels = (0..1300)
-            .map(label)
-            .map(|(key, text)| (key, Value::from(text)));
-        let labels = Value::Object(labels.collect::<Map<_, _>>());
+        let taint = |number| {
+            let key = format!("{}/{number:050}", "n".repeat(120));
+            json!({"key": key, "effect": "PreferNoSchedule"})
+        };
         let key = Key::new("Node", "", "large");
-        let patch = json!({"metadata": {"labels": labels}});
+        let patch = json!({"spec": {"taints": Vec::from_iter((0..1300).map(taint))}});
         world.server.store().merge(&key, &patch).unwrap();
         world.start_controller(&["--rate=1000"]);
         world.start_agent("node", &[]);

@@ -132,7 +132,7 @@ impl World {
     pub fn with_room(&self) -> World {
         let mut world = self.clone();
         world.late = None;
-        world.index = None;
+        world.cached = None;
         world.full = [false, false];
         world
     }

@@ -166,7 +166,6 @@ impl World {
 
     fn hand_on(&mut self) {
         self.handed_on = true;
-        self.index = None;
         let volume = self.volume.as_mut().unwrap();
         volume.released = false;
         self.claim = Some(ClaimObject {
@@ -187,7 +186,7 @@ impl World {
     }
 
     fn has_no_accident(&self) -> bool {
-        let leaders = self.late.is_none() && self.index.is_none();
+        let leaders = self.late.is_none() && self.cached.is_none();
         leaders && !self.full[0] && !self.force_used
     }
 

@@ -138,3 +138,70 @@ fn namespaces_that_nobody_has_any_more_are_forgotten() {
     assert!(Arc::ptr_eq(&kept, &index.shared("kept")));
     assert!(index.namespaces.lock().unwrap().len() <= MOST_NAMESPACES);
 }
+
+#[test]
+fn a_claim_is_found_until_it_has_its_volume_and_when_it_has_lost_it_unless_another_one_has_that() {
+    let ours = ServedDrivers::from(["a/b"]);
+    let index = Index::default();
+    index.node_volume_created(&node_volume("Present", 3), &ours);
+    let place = Some(("ns".to_owned(), "data".to_owned()));
+    let of = |index: &Index| {
+        let entry = index.get("pvc-1");
+        (entry.is_own(), entry.claim())
+    };
+    assert_eq!(of(&index), (true, place.clone()));
+    assert!(index.volume(&volume("Bound", "a/b"), Presence::There, &ours));
+    assert_eq!(
+        of(&index),
+        (true, None),
+        "hundred thousand names are not kept"
+    );
+    assert!(index.volume(&volume("Released", "a/b"), Presence::There, &ours));
+    assert_eq!(of(&index), (true, place));
+    let mut handed_on = volume("Released", "a/b");
+    let spec = handed_on.spec.as_mut().unwrap();
+    spec.claim_ref.as_mut().unwrap().uid = Some("2".to_owned());
+    assert!(index.volume(&handed_on, Presence::There, &ours));
+    assert_eq!(of(&index), (false, None));
+}
+
+#[test]
+fn what_only_leaders_write_of_a_node_volume_and_others_of_a_volume_is_no_news() {
+    let ours = ServedDrivers::from(["a/b"]);
+    let (mut bound, mut ordered) = (volume("Bound", "a/b"), node_volume("Present", 3));
+    ordered.spec.published = false;
+    let index = index(&bound, &ordered);
+    bound.metadata.labels = Some([("a".to_owned(), "b".to_owned())].into());
+    assert!(!index.volume(&bound, Presence::There, &ours));
+    ordered.spec.published = true;
+    assert!(!index.node_volume(&ordered, Presence::There, &ours));
+    assert!(index.is_published("pvc-1") && !index.awaits_node("pvc-1"));
+    ordered.metadata.generation = Some(2);
+    assert!(index.node_volume(&ordered, Presence::There, &ours));
+    assert!(index.awaits_node("pvc-1"));
+}
+
+#[test]
+fn a_volume_that_was_let_go_of_is_held_no_more_and_a_node_volume_that_was_deleted_is_not_there() {
+    let ours = ServedDrivers::from(["a/b"]);
+    let mut released = volume("Released", "a/b");
+    let index = index(&released, &node_volume("Absent", 3));
+    assert!(index.is_held("pvc-1"));
+    index.node_volume_deleted("pvc-1", "6");
+    assert!(index.has_node_volume("pvc-1"), "another version");
+    index.node_volume_deleted("pvc-1", "7");
+    assert!(!index.has_node_volume("pvc-1"));
+    let now = from_value(json!("2026-11-28T12:00:00Z")).unwrap();
+    released.metadata.deletion_timestamp = Some(now);
+    index.volume(&released, Presence::There, &ours);
+    assert!(!index.is_held("pvc-1"));
+}
+
+#[test]
+fn of_another_driver_or_of_other_parameters_another_storage_is_ordered() {
+    let parameters = |value: &str| [("pool".to_owned(), value.to_owned())].into();
+    let fast = ordered("a/b", &parameters("fast"));
+    assert_eq!(fast, ordered("a/b", &parameters("fast")));
+    assert_ne!(fast, ordered("a/b", &parameters("slow")));
+    assert_ne!(fast, ordered("a/c", &parameters("fast")));
+}

@@ -257,7 +257,7 @@ const NODE_VOLUME: Keep = object!(
     "metadata": metadata!(),
     "spec": Keep::Members(&[
         ("driver", WORD), ("node", WORD), ("state", WORD), ("size", WORD), ("maxRequestedSize", WORD),
-        ("publishing", WORD), ("published", WORD),
+        ("publishing", WORD), ("published", WORD), ("parameters", WORDS),
         ("claim", Keep::Members(&[("namespace", WORD), ("name", WORD), ("uid", WORD)])),
     ]),
     "status": Keep::Members(&[

@@ -188,7 +188,8 @@ fn decisions_read_the_same_of_a_volume_and_a_node_volume_that_a_watch_tells_of_a
     let read: NodeVolume = listed("flexvol.dev", "nodevolumes", &node_volume);
     let whole: NodeVolume = from_value(node_volume).unwrap();
     assert_eq!(node_volume_of(&read, &ours), node_volume_of(&whole, &ours));
-    assert!(read.spec.parameters.is_empty() && read.spec.claim == whole.spec.claim);
+    let wanted = (&whole.spec.parameters, &whole.spec.claim);
+    assert_eq!((&read.spec.parameters, &read.spec.claim), wanted);
 }
 
 #[test]

@@ -7,23 +7,23 @@ use crate::{
     },
     claims::Step,
     client::Read,
-    drivers::ServedDrivers,
     k8s::{claim, meta::only_this},
     observe::VolumeObjects,
-    placement::{Nodes, VolumeRequest},
+    placement::VolumeRequest,
     reconcile::volume::{
         candidate,
+        context::Context,
         manifests::{
             node_volume_for, persistent_volume, recreated_node_volume, with_capacity,
             with_resize_failure, with_resize_pending, without_resize_failure,
         },
+        view::View,
     },
 };
-use anyhow::{Context, Result, anyhow};
-use flexvol_sdk::Bytes;
+use anyhow::{Context as _, Result, anyhow};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use kube::{
-    Api, Client, Resource,
+    Api, Resource,
     api::{ObjectMeta, Patch, PatchParams, PostParams},
 };
 use serde::de::DeserializeOwned;
@@ -31,23 +31,20 @@ use serde_json::{Value, json};
 use std::fmt::Debug;
 
 /// Does steps of one volume.
-pub(crate) struct StepWriter<'a> {
-    /// The way to the API server.
-    pub client: &'a Client,
-    /// What nodes can do.
-    pub nodes: &'a Nodes,
-    /// The drivers.
-    pub ours: &'a ServedDrivers,
+pub(super) struct StepWriter<'a> {
+    /// The way to the API server, drivers, and what nodes can do.
+    pub context: &'a Context,
     /// The name of the volume.
     pub name: &'a str,
 }
 
 impl StepWriter<'_> {
-    /// Does the step, and puts what the API server answered into `live`.
+    /// Does the step, and puts what the API server answered into `view`.
     ///
     /// # Errors
     /// When it was refused, also because the object has changed.
-    pub async fn step(&self, step: &Step, live: &mut VolumeObjects) -> Result<()> {
+    pub async fn step(&self, step: &Step, view: &mut View) -> Result<()> {
+        let live = &mut view.live;
         match step {
             Step::NoOp | Step::RecordEvent(_) | Step::Refuse(_) | Step::Blocked(_) => {}
             Step::AddClaimFinalizer => {
@@ -72,19 +69,13 @@ impl StepWriter<'_> {
             }
             Step::CreateNodeVolume { node } => {
                 let node_volume = self.new_node_volume(live, node.as_deref()).await?;
-                live.node_volume = Some(
-                    self.create(&self.all(), node_volume)
-                        .await
-                        .context("create the NodeVolume")?,
-                );
+                let created = self.create(&self.all(), node_volume).await;
+                view.put_node_volume(Some(created.context("create the NodeVolume")?));
             }
             Step::RecreateNodeVolume { state, size } => {
                 let node_volume = recreated_node_volume(self.name, volume(live)?, *state, *size)?;
-                live.node_volume = Some(
-                    self.create(&self.all(), node_volume)
-                        .await
-                        .context("create the NodeVolume anew")?,
-                );
+                let created = self.create(&self.all(), node_volume).await;
+                view.put_node_volume(Some(created.context("create the NodeVolume anew")?));
             }
             Step::CreatePersistentVolume => {
                 let (claim, class) = (claim(live)?, live.class.as_ref().context("no class")?);
@@ -93,50 +84,53 @@ impl StepWriter<'_> {
                 let hostname = hostname.context("no hostname")?;
                 let volume = persistent_volume(self.name, claim, class, node_volume, hostname)?;
                 let volume = self.create(&self.all(), volume).await;
-                live.volume = Some(volume.context("make the persistent volume")?);
+                view.put_volume(Some(volume.context("make the persistent volume")?));
             }
             Step::MarkPublishing => {
-                self.patch_node_volume(live, json!({"publishing": true}))
+                self.patch_node_volume(view, json!({"publishing": true}))
                     .await?
             }
             Step::MarkPublished => {
-                self.patch_node_volume(live, json!({"published": true}))
+                self.patch_node_volume(view, json!({"published": true}))
                     .await?
             }
             Step::RequestDeletion => {
-                self.patch_node_volume(live, json!({"state": "Absent"}))
+                self.patch_node_volume(view, json!({"state": "Absent"}))
                     .await?
             }
             Step::RequestSize(size) => {
-                let node_volume = node_volume(live)?;
-                let most = node_volume.spec.most_ordered();
-                live.node_volume = Some(
-                    self.request_size(version(&node_volume.metadata), *size, most)
-                        .await?,
-                );
+                // The most that was ordered so far is remembered, as the node may reach it yet.
+                let most = view.most_ordered().filter(|most| most > size);
+                let most = most.map(|most| most.0);
+                self.patch_node_volume(view, json!({"size": size.0, "maxRequestedSize": most}))
+                    .await?;
             }
             Step::DeleteNodeVolume => {
-                self.delete_node_volume(node_volume(live)?).await?;
-                (live.node_volume, live.hostname) = (None, None);
-                (live.stalled, live.late) = (None, None);
+                let meta = view.node_volume_meta(self.name)?;
+                self.delete_node_volume(meta).await?;
+                view.put_node_volume(None);
+                view.live.hostname = None;
+                (view.live.stalled, view.live.late) = (None, None);
             }
             Step::DeletePersistentVolume => {
                 let api: Api<PersistentVolume> = self.all();
-                delete(&api, &volume(live)?.metadata)
-                    .await
-                    .context("delete the volume")?;
-                live.volume = api.get_opt(self.name).await.context("read the volume")?;
+                let left = delete(&api, &view.volume_meta(self.name)?).await;
+                view.put_volume(left.context("delete the volume")?);
             }
             Step::RemovePersistentVolumeFinalizer => {
                 let volume = volume(live)?;
                 let patch = json!({"finalizers": without(&volume.metadata, VOLUME_FINALIZER)});
                 let api: Api<PersistentVolume> = self.all();
                 self.patch_meta(&api, &volume.metadata, patch).await?;
-                live.volume = None;
+                view.put_volume(None);
             }
             Step::SetPersistentVolumeCapacity(size) => {
-                let seen = version(&volume(live)?.metadata);
-                live.volume = Some(self.set_volume_capacity(seen, *size).await?);
+                let meta = view.volume_meta(self.name)?;
+                let patch = json!({
+                    "metadata": {"resourceVersion": meta.resource_version},
+                    "spec": {"capacity": {"storage": size.to_string()}},
+                });
+                view.put_volume(Some(patched(&self.all(), self.name, &patch).await?));
             }
             Step::SetClaimCapacity(size) => {
                 let status = with_capacity(claim(live)?, *size);
@@ -162,12 +156,12 @@ impl StepWriter<'_> {
     where
         K: Resource<DynamicType = ()>,
     {
-        Api::all(self.client.clone())
+        Api::all(self.context.client.clone())
     }
 
     fn claims(&self, claim: &PersistentVolumeClaim) -> Api<Read<PersistentVolumeClaim>> {
         let namespace = claim.metadata.namespace.as_deref().unwrap_or_default();
-        Api::namespaced(self.client.clone(), namespace)
+        Api::namespaced(self.context.client.clone(), namespace)
     }
 
     async fn create<K>(&self, api: &Api<K>, object: Value) -> Result<K>
@@ -196,42 +190,10 @@ impl StepWriter<'_> {
         patched(api, name, &json!({"metadata": meta})).await
     }
 
-    /// Asks for another size, if the NodeVolume still has this version.
-    /// The most that was ordered so far is remembered, as the node may reach it yet.
-    pub async fn request_size(
-        &self,
-        version: &str,
-        size: Bytes,
-        most: Bytes,
-    ) -> Result<NodeVolume> {
-        let most = (most > size).then_some(most.0);
-        let spec = json!({"size": size.0, "maxRequestedSize": most});
-        self.change_node_volume(version, spec).await
-    }
-
-    /// Writes a size into the persistent volume, if it still has this version.
-    pub async fn set_volume_capacity(
-        &self,
-        version: &str,
-        size: Bytes,
-    ) -> Result<PersistentVolume> {
-        let patch = json!({
-            "metadata": {"resourceVersion": version},
-            "spec": {"capacity": {"storage": size.to_string()}},
-        });
-        patched(&self.all(), self.name, &patch).await
-    }
-
-    async fn change_node_volume(&self, version: &str, spec: Value) -> Result<NodeVolume> {
-        let patch = json!({"metadata": {"resourceVersion": version}, "spec": spec});
-        patched(&self.all(), self.name, &patch).await
-    }
-
-    async fn patch_node_volume(&self, live: &mut VolumeObjects, spec: Value) -> Result<()> {
-        let changed = self
-            .change_node_volume(version(&node_volume(live)?.metadata), spec)
-            .await?;
-        live.node_volume = Some(changed);
+    async fn patch_node_volume(&self, view: &mut View, spec: Value) -> Result<()> {
+        let meta = view.node_volume_meta(self.name)?;
+        let patch = json!({"metadata": {"resourceVersion": meta.resource_version}, "spec": spec});
+        view.put_node_volume(Some(patched(&self.all(), self.name, &patch).await?));
         Ok(())
     }
 
@@ -256,17 +218,16 @@ impl StepWriter<'_> {
         let size = claim.spec.as_ref().map(claim::request).transpose();
         let size = size.map_err(|why| anyhow!(why))?.context("no size")?;
         let class_name = class.metadata.name.as_deref().unwrap_or_default();
-        let driver = self.ours.driver_of(&class.provisioner);
+        let driver = self.context.ours.driver_of(&class.provisioner);
         let driver = driver.with_context(|| format!("storage class {class_name:?} is not ours"))?;
         let node = match chosen {
-            Some(node) => self.nodes.check(node, driver)?,
+            Some(node) => self.context.nodes.check(node, driver)?,
             None => {
                 let asker = VolumeRequest {
                     volume: self.name,
                     namespace: claim.metadata.namespace.as_deref().unwrap_or_default(),
                 };
-                let (client, nodes) = (self.client, self.nodes);
-                candidate::with_room(client, nodes, driver, class_name, size, asker).await?
+                candidate::with_room(self.context, driver, class_name, size, asker).await?
             }
         };
         let mut node_volume = node_volume_for(self.name, &node);
@@ -286,19 +247,17 @@ impl StepWriter<'_> {
     }
 
     /// Takes our finalizer and deletes the NodeVolume: whichever comes second ends it.
-    async fn delete_node_volume(&self, node_volume: &NodeVolume) -> Result<()> {
+    async fn delete_node_volume(&self, mut meta: ObjectMeta) -> Result<()> {
         let api: Api<NodeVolume> = self.all();
-        let mut node_volume = node_volume.clone();
-        if node_volume.metadata.deletion_timestamp.is_none() {
-            let left = delete(&api, &node_volume.metadata).await;
+        if meta.deletion_timestamp.is_none() {
+            let left = delete(&api, &meta).await;
             match left.context("delete the NodeVolume")? {
-                Some(left) => node_volume = left,
+                Some(left) => meta = left.metadata,
                 None => return Ok(()),
             }
         }
-        let patch = json!({"finalizers": without(&node_volume.metadata, NODE_VOLUME_FINALIZER)});
-        let patched = self.patch_meta(&api, &node_volume.metadata, patch).await;
-        patched.map(drop)
+        let patch = json!({"finalizers": without(&meta, NODE_VOLUME_FINALIZER)});
+        self.patch_meta(&api, &meta, patch).await.map(drop)
     }
 }
 
@@ -314,10 +273,6 @@ fn volume(live: &VolumeObjects) -> Result<&PersistentVolume> {
 
 fn node_volume(live: &VolumeObjects) -> Result<&NodeVolume> {
     live.node_volume.as_ref().context("the NodeVolume is gone")
-}
-
-fn version(meta: &ObjectMeta) -> &str {
-    meta.resource_version.as_deref().unwrap_or_default()
 }
 
 /// Merges into an object.

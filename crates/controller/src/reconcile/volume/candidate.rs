@@ -2,17 +2,27 @@
 //!
 //! What one node says of itself, by its agent or in its own object, keeps no volume from another node.
 
-use super::node_state::{self, NodeState};
+use super::{
+    context::Context,
+    node_state::{self, NodeState},
+};
 use crate::{
     api::well_known::{HOSTNAME, hostname},
+    client::Read,
     k8s::node::TOO_LARGE,
-    placement::{NoNode, Nodes, Unschedulable, VolumeRequest},
+    placement::{NoNode, Unschedulable, VolumeRequest},
 };
-use anyhow::{Context, Result};
+use anyhow::{Context as _, Result};
 use flexvol_sdk::Bytes;
 use k8s_openapi::api::core::v1::Node;
 use kube::{Api, Client, ResourceExt, api::ListParams};
-use std::{collections::HashSet, fmt};
+use std::{
+    collections::{HashMap, HashSet},
+    fmt,
+    sync::Arc,
+    time::Duration,
+};
+use tokio::{sync::Mutex, time::Instant};
 
 /// Why a node can have no volume, whatever is asked of it, in words for people.
 #[derive(Debug)]
@@ -30,17 +40,17 @@ impl std::error::Error for Unfit {}
 /// heard of a moment before it went, and tolerates every taint. One that is tainted is taken if there is no
 /// other: the pods may tolerate that. Why one is unfit is told if there is no other.
 pub(super) async fn with_room(
-    client: &Client,
-    nodes: &Nodes,
+    context: &Context,
     driver: &str,
     class: &str,
     size: Bytes,
     asker: VolumeRequest<'_>,
 ) -> Result<String> {
+    let nodes = &context.nodes;
     let mut doubted = HashSet::new();
     loop {
         let name = nodes.with_room(driver, class, size, asker)?;
-        let standing = match standing(client, &name).await {
+        let standing = match standing(context, &name).await {
             Ok(standing) => standing,
             // What the API server does not answer is nothing that the node says.
             Err(why) => {
@@ -73,19 +83,20 @@ enum Standing {
     There(Option<Unschedulable>),
 }
 
-async fn standing(client: &Client, name: &str) -> Result<Standing> {
-    let Some(node) = node_state::read(client, name).await? else {
+async fn standing(context: &Context, name: &str) -> Result<Standing> {
+    let found = context.recent_nodes.look(&context.client, name).await?;
+    let Some(node) = &found.node else {
         return Ok(Standing::Missing);
     };
     if node.cut {
         return Err(Unfit(format!("node {name} {TOO_LARGE}")).into());
     }
-    if NodeState::of(Some(&node)) != NodeState::Ready {
+    if NodeState::of(Some(node)) != NodeState::Ready {
         return Ok(Standing::Missing);
     }
     let bar = Unschedulable::of(&node.object);
     if bar != Some(Unschedulable::Cordoned) {
-        bound_to(client, name).await?;
+        found.hostname(name)?;
     }
     Ok(Standing::There(bar))
 }
@@ -95,56 +106,91 @@ async fn standing(client: &Client, name: &str) -> Result<Standing> {
 /// # Errors
 /// When the API server does not answer.
 pub(super) async fn hostname_of(client: &Client, name: &str) -> Result<Result<String, String>> {
-    match bound_to(client, name).await {
-        Ok(hostname) => Ok(Ok(hostname)),
-        Err(why) => why.downcast().map(|Unfit(why)| Err(why)),
+    let found = Found::look(client, name).await?;
+    Ok(found.hostname(name).map_err(|Unfit(why)| why))
+}
+
+/// What was found of nodes a moment ago: claims that come together ask for the same node, and before a volume is
+/// made it is looked again.
+#[derive(Debug, Default)]
+pub(super) struct RecentNodes(Mutex<HashMap<String, (Instant, Arc<Found>)>>);
+
+/// Kubernetes itself misses a node only after tens of seconds.
+const RECENT: Duration = Duration::from_secs(1);
+
+impl RecentNodes {
+    /// Several ask for the same at once, and one of them looks.
+    async fn look(&self, client: &Client, name: &str) -> Result<Arc<Found>> {
+        let mut all = self.0.lock().await;
+        all.retain(|_, (when, _)| when.elapsed() < RECENT);
+        if let Some((_, found)) = all.get(name) {
+            return Ok(Arc::clone(found));
+        }
+        let found = Arc::new(Found::look(client, name).await?);
+        all.insert(name.to_owned(), (Instant::now(), Arc::clone(&found)));
+        Ok(found)
     }
 }
 
-/// The name that volumes of a node are bound to: usually its own, but not always. A node may write its
-/// label itself, so it is looked that no other one has it: pods would be sent there.
-async fn bound_to(client: &Client, name: &str) -> Result<String> {
-    // As it usually is, one request tells all. No label is longer.
-    if name.len() <= 63 {
-        let called = called(client, name).await?;
-        if called.iter().any(|node| node.name_any() == name) {
-            return the_only(name, name, &called);
+/// A node, and those that have its hostname: usually its own name, but not always.
+#[derive(Debug)]
+struct Found {
+    node: Option<Read<Node>>,
+    called: Vec<Read<Node>>,
+}
+
+impl Found {
+    async fn look(client: &Client, name: &str) -> Result<Found> {
+        // As it usually is, one request tells all. No label is longer.
+        if name.len() <= 63 {
+            let called = called(client, name).await?;
+            if let Some(node) = called.iter().find(|node| node.name_any() == name) {
+                let node = Some(node.clone());
+                return Ok(Found { node, called });
+            }
+        }
+        let node = node_state::read(client, name).await?;
+        let labels = node
+            .as_ref()
+            .and_then(|node| node.object.metadata.labels.as_ref());
+        let called = match hostname(labels) {
+            Some(label) => called(client, label).await?,
+            None => Vec::new(),
+        };
+        Ok(Found { node, called })
+    }
+
+    /// The name that its volumes are bound to. A node may write its label itself, so it is looked that no other one
+    /// has it: pods would be sent there.
+    fn hostname(&self, name: &str) -> Result<String, Unfit> {
+        let Some(node) = &self.node else {
+            return Err(Unfit(format!(
+                "node {name} is not in the cluster, so no volume can be bound to it; bring it back"
+            )));
+        };
+        let Some(label) = hostname(node.object.metadata.labels.as_ref()) else {
+            return Err(Unfit(format!(
+                "node {name} has no label {HOSTNAME}, to which its volumes could be bound; set it"
+            )));
+        };
+        let mut names = self.called.iter().map(ResourceExt::name_any);
+        match names.find(|other| other != name) {
+            None => Ok(label.to_owned()),
+            Some(other) => Err(Unfit(format!(
+                "bind the volume to node {name}: node {other} has its label {HOSTNAME}={label} too, so pods might be sent there; correct the label of the one that has no right to it"
+            ))),
         }
     }
-    let node = node_state::read(client, name).await?;
-    let node = node.ok_or_else(|| {
-        Unfit(format!(
-            "node {name} is not in the cluster, so no volume can be bound to it; bring it back"
-        ))
-    })?;
-    let label = hostname(node.object.metadata.labels.as_ref()).ok_or_else(|| {
-        Unfit(format!(
-            "node {name} has no label {HOSTNAME}, to which its volumes could be bound; set it"
-        ))
-    })?;
-    the_only(name, label, &called(client, label).await?)
 }
 
 /// The nodes that have a label by which volumes are bound, as the API server's cache has them: before
 /// 1.31 it would read and decode every node of the cluster for a fresh list. A node may change its
 /// label after any list.
-async fn called(client: &Client, label: &str) -> Result<Vec<Node>> {
-    let nodes: Api<Node> = Api::all(client.clone());
+async fn called(client: &Client, label: &str) -> Result<Vec<Read<Node>>> {
+    let nodes: Api<Read<Node>> = Api::all(client.clone());
     let with_it = ListParams::default()
         .labels(&format!("{HOSTNAME}={label}"))
         .match_any();
     let found = nodes.list(&with_it).await;
     Ok(found.context("list the nodes of a label")?.items)
-}
-
-/// The label of the node, if no other one has it.
-fn the_only(name: &str, label: &str, found: &[Node]) -> Result<String> {
-    let mut names = found.iter().map(ResourceExt::name_any);
-    match names.find(|other| other != name) {
-        None => Ok(label.to_owned()),
-        Some(other) => Err(Unfit(format!(
-            "bind the volume to node {name}: node {other} has its label {HOSTNAME}={label} too, so pods might be sent there; correct the label of the one that has no right to it"
-        ))
-        .into()),
-    }
 }

@@ -1,6 +1,6 @@
 //! What the reconciler of volumes works with.
 
-use super::{WORKERS, reschedule::Reschedules};
+use super::{WORKERS, candidate::RecentNodes, reschedule::Reschedules};
 use crate::{
     api::well_known::CONTROLLER,
     cache::{
@@ -46,6 +46,7 @@ pub struct Context {
     pub(super) claims: Claims,
     pub(super) classes: Classes,
     pub(super) own_writes: OwnWrites,
+    pub(super) recent_nodes: RecentNodes,
     pub(super) reschedules: Reschedules,
     pub(super) queue: Arc<Queue>,
     pub(crate) events: Arc<EventRecorder>,
@@ -80,6 +81,7 @@ impl Context {
             claims: Claims::default(),
             classes: Classes::default(),
             own_writes: OwnWrites::default(),
+            recent_nodes: RecentNodes::default(),
             reschedules: Reschedules::default(),
             queue: Arc::new(Queue::new(
                 Backoff::FAILURES,

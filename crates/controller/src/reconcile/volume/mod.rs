@@ -3,7 +3,6 @@
 pub(crate) mod apply;
 mod candidate;
 mod context;
-mod expand_from_cache;
 pub(crate) mod manifests;
 mod node_health;
 mod node_state;
@@ -13,6 +12,7 @@ mod report;
 mod reschedule;
 #[cfg(test)]
 mod tests;
+mod view;
 mod watches;
 
 pub use context::Context;

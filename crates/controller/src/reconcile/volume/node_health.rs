@@ -2,6 +2,7 @@
 
 use super::{
     candidate,
+    context::Context,
     node_state::{NodeState, read},
 };
 use crate::{
@@ -10,13 +11,12 @@ use crate::{
         well_known::{is_object_name, volume_name},
     },
     claims::{UnavailableNode, Wish},
-    drivers::ServedDrivers,
     k8s::{claim, class, meta::uid},
     observe::{VolumeObjects, provisioning},
-    placement::{LastHeartbeat, Nodes, VolumeRequest},
+    placement::{LastHeartbeat, VolumeRequest},
 };
 use anyhow::Result;
-use kube::{Client, ResourceExt};
+use kube::ResourceExt;
 
 /// What became of the node that has to act for a volume: the one that was ordered, or else the one that
 /// the scheduler chose. Of ordered nodes the API server is asked only about those whose agents are silent.
@@ -24,19 +24,18 @@ use kube::{Client, ResourceExt};
 /// # Errors
 /// When the API server does not answer.
 pub(crate) async fn away(
-    client: &Client,
-    nodes: &Nodes,
+    context: &Context,
     live: &VolumeObjects,
-    ours: &ServedDrivers,
 ) -> Result<Option<UnavailableNode>> {
     let Some(node_volume) = &live.node_volume else {
-        return chosen(client, nodes, live, ours).await;
+        return chosen(context, live).await;
     };
+    let nodes = &context.nodes;
     let node = &node_volume.spec.node;
     let Some(silence) = nodes.silence(node) else {
         return Ok(None);
     };
-    let found = read(client, node).await?;
+    let found = read(&context.client, node).await?;
     let known = NodeState::of(found.as_ref());
     Ok(Some(UnavailableNode {
         node: node.clone(),
@@ -48,12 +47,8 @@ pub(crate) async fn away(
 }
 
 /// Why the node that the scheduler chose cannot make a volume.
-async fn chosen(
-    client: &Client,
-    nodes: &Nodes,
-    live: &VolumeObjects,
-    ours: &ServedDrivers,
-) -> Result<Option<UnavailableNode>> {
+async fn chosen(context: &Context, live: &VolumeObjects) -> Result<Option<UnavailableNode>> {
+    let (nodes, ours) = (&context.nodes, &context.ours);
     let (Some(claim), Some(class)) = (&live.claim, &live.class) else {
         return Ok(None);
     };
@@ -64,7 +59,7 @@ async fn chosen(
     };
     let silence = nodes.absence(&node);
     if silence.is_some() || class.allowed_topologies.is_some() {
-        let found = read(client, &node).await?;
+        let found = read(&context.client, &node).await?;
         if let Some(silence) = silence {
             let known = NodeState::of(found.as_ref());
             return Ok(Some(UnavailableNode {
@@ -89,7 +84,7 @@ async fn chosen(
             }));
         }
     }
-    if let Err(why) = candidate::hostname_of(client, &node).await? {
+    if let Err(why) = candidate::hostname_of(&context.client, &node).await? {
         nodes.unbindable(&node);
         return Ok(Some(UnavailableNode {
             node,
@@ -167,12 +162,14 @@ mod tests {
     use crate::{
         api::well_known::{PROVISIONER, SELECTED_NODE},
         client::{Budget, Fence, Read, connect},
+        drivers::ServedDrivers,
+        placement::Nodes,
         support::metrics::Metrics,
     };
     use flexvol_apiserver::{Key, Server};
     use k8s_openapi::api::core::v1::Node;
     use serde_json::{from_value, json};
-    use std::time::Duration;
+    use std::{sync::Arc, time::Duration};
 
     #[test]
     fn only_a_kubelet_that_says_so_is_not_ready() {
@@ -201,7 +198,7 @@ mod tests {
             let key = Key::new("Node", "", name);
             server.store().create(&key, node).unwrap();
         }
-        let nodes = Nodes::new(Duration::from_secs(3600));
+        let nodes = Arc::new(Nodes::new(Duration::from_secs(3600)));
         for name in ["taken", "free"] {
             let status = json!({"drivers": {"a/b": {}}, "capacities": {"late": 10}});
             let node = json!({
@@ -233,13 +230,10 @@ mod tests {
             let budget = Budget::of(Some(100.0));
             let (fence, metrics) = (Fence::default(), Metrics::default());
             let client = connect(Some(file.path()), budget, fence, metrics).await;
-            away(
-                &client.unwrap(),
-                &nodes,
-                &live,
-                &ServedDrivers::from(["a/b"]),
-            )
-            .await
+            let ours = ServedDrivers::from(["a/b"]);
+            let nodes = Arc::clone(&nodes);
+            let context = Context::new(client.unwrap(), ours, nodes, Metrics::default());
+            away(&context, &live).await
         };
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()

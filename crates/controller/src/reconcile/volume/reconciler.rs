@@ -4,15 +4,15 @@ use super::{
     apply::StepWriter,
     candidate,
     context::{Context, OTHERS, STEPS},
-    expand_from_cache,
     node_health::away,
     report,
+    view::View,
 };
 use crate::{
     claims::{Step, decide},
-    client::{error_message, is_conflict, is_refused},
+    client::{Refusal, error_message, is_conflict, is_refused, refusal},
     k8s::claim,
-    observe::{self, VolumeObjects},
+    observe::VolumeObjects,
     placement::{NoNode, VolumeRequest},
     runtime::{backoff::Backoff, work_queue::Outcome},
 };
@@ -41,57 +41,49 @@ pub(super) async fn reconcile(context: &Context, name: &str) -> Result<Outcome> 
 }
 
 async fn steps(context: &Context, name: &str) -> Result<Outcome> {
-    let act = StepWriter {
-        client: &context.client,
-        nodes: &context.nodes,
-        ours: &context.ours,
-        name,
+    let act = StepWriter { context, name };
+    // Of what nobody knows anything nothing is to be done: whoever tells of it again is heard.
+    if context.index.get(name).is_empty() && !context.claims.has(name) {
+        return Ok(Outcome::Done);
+    }
+    let mut view = match View::cached(context, name).await? {
+        Some(view) => view,
+        None => View::live(context, name).await?,
     };
-    let place = context.claims.place(name);
-    if let Some(place) = &place
-        && let Some(outcome) = expand_from_cache::expand(context, &act, place).await?
-    {
-        return Ok(outcome);
-    }
-    let mut live = observe::read(&context.client, name, place, &context.ours).await?;
-    live.away = away(&context.client, &context.nodes, &live, &context.ours).await?;
-    let node_volume = live.node_volume.as_ref();
-    live.stalled = node_volume.and_then(|node_volume| context.nodes.stalls(node_volume));
-    live.late = node_volume.and_then(|node_volume| context.nodes.why_late(node_volume));
-    if let Some(claim) = live
-        .claim
-        .as_ref()
-        .filter(|claim| claim::is_expanding(claim))
-    {
-        // So that the answer of the node is a reason to look again.
-        context.claims.add(name, claim);
-    }
     for _ in 0..STEPS {
-        let step = next(context, name, &mut live).await?;
+        let Some(step) = next(context, name, &mut view).await? else {
+            view = View::live(context, name).await?;
+            continue;
+        };
         match &step {
             Step::NoOp | Step::RecordEvent(_) => {
                 if let Step::RecordEvent(why) = &step {
-                    report::waits(context, &live, why);
+                    report::waits(context, &view.live, why);
                 }
-                let grows = live.claim.as_ref().is_some_and(claim::is_expanding);
-                return Ok(if grows {
-                    Outcome::RequeueWithBackoff(OTHERS)
-                } else {
-                    Outcome::Done
+                let claim = view.live.claim.as_ref();
+                return Ok(match claim.filter(|claim| claim::is_expanding(claim)) {
+                    Some(claim) => {
+                        // So that the answer of the node is a reason to look again.
+                        context.claims.add(name, claim);
+                        Outcome::RequeueWithBackoff(OTHERS)
+                    }
+                    None => Outcome::Done,
                 });
             }
             Step::Refuse(why) | Step::Blocked(why) => {
-                report::waits(context, &live, why);
+                let live = &view.live;
+                report::waits(context, live, why);
                 if live.node_volume.is_none() && live.away.is_some() {
                     context.claims.wait_for_node(name);
                 }
                 return Ok(Outcome::RequeueWithBackoff(STUCK));
             }
             // Also if it cannot be written.
-            Step::SetResizeFailure(why) => report::waits(context, &live, why),
+            Step::SetResizeFailure(why) => report::waits(context, &view.live, why),
             Step::RequestDeletion => {
+                let live = &view.live;
                 if let Some(why) = live.unbindable().or(live.stalled.as_deref()) {
-                    report::waits(context, &live, why);
+                    report::waits(context, live, why);
                 }
             }
             _ => {}
@@ -101,17 +93,20 @@ async fn steps(context: &Context, name: &str) -> Result<Outcome> {
         {
             return Ok(Outcome::RequeueAfter(pause));
         }
-        let done = act.step(&step, &mut live).await;
-        if let Err(error) = &done
-            && !is_conflict(error)
-        {
+        let before = view.versions(name);
+        let done = act.step(&step, &mut view).await;
+        if let Err(error) = &done {
+            if view.is_cached() && is_stale(error) {
+                view = View::live(context, name).await?;
+                continue;
+            }
             let makes = matches!(
                 step,
                 Step::CreateNodeVolume { .. } | Step::CreatePersistentVolume
             );
             // Others' admission may let nobody write what has to be written.
-            if makes || is_refused(error) {
-                report::waits(context, &live, &error_message(error));
+            if !is_conflict(error) && (makes || is_refused(error)) {
+                report::waits(context, &view.live, &error_message(error));
             }
             if makes && error.is::<NoNode>() {
                 context.claims.wait_for_node(name);
@@ -119,41 +114,70 @@ async fn steps(context: &Context, name: &str) -> Result<Outcome> {
             }
         }
         done?;
-        report::done(context, name, &step, &live);
-        note_room(context, name, &step, &live);
+        let live = &view.live;
+        if let Some(volume) = &live.volume {
+            context
+                .index
+                .volume_written(&before.volume, volume, &context.ours);
+        }
+        if let Some(node_volume) = &live.node_volume {
+            let (from, ours) = (&before.node_volume, &context.ours);
+            match step {
+                Step::CreateNodeVolume { .. } => {
+                    context.index.node_volume_created(node_volume, ours)
+                }
+                _ => context.index.node_volume_written(from, node_volume, ours),
+            }
+        }
+        report::done(context, name, &step, live);
+        note_room(context, name, &step, live);
         if step == Step::Reschedule {
             context.reschedules.asked(name);
         }
         if step == Step::DeleteNodeVolume {
+            context.index.node_volume_deleted(name, &before.node_volume);
             if live.volume.is_some() {
                 // From what its NodeVolume is made anew nobody has read.
                 return Ok(Outcome::RequeueAfter(Duration::ZERO));
             }
             // Another node has to act, if the scheduler has chosen one already.
-            live.away = away(&context.client, &context.nodes, &live, &context.ours).await?;
+            view.live.away = away(context, &view.live).await?;
         }
     }
     anyhow::bail!("the volume needs more than {STEPS} steps")
 }
 
-/// The next step. Before a volume is made, and before its NodeVolume says that, it is looked whether it can be
-/// bound to the node that has its storage.
-async fn next(context: &Context, name: &str, live: &mut VolumeObjects) -> Result<Step> {
-    let step = decide(&live.observed(name, &context.ours));
-    let makes = matches!(step, Step::MarkPublishing | Step::CreatePersistentVolume);
-    let Some(node_volume) = live
-        .node_volume
-        .as_ref()
-        .filter(|_| makes && live.hostname.is_none())
-    else {
+/// Whether a write was refused because its object is not as was told of it.
+fn is_stale(error: &anyhow::Error) -> bool {
+    let request = error.downcast_ref::<kube::Error>().map(refusal);
+    matches!(request, Some(Refusal::Changed | Refusal::Missing))
+}
+
+/// The next step; none, if everything has to be read before that. Before a volume is made, and before its
+/// NodeVolume says that, it is looked whether it can be bound to the node that has its storage.
+async fn next(context: &Context, name: &str, view: &mut View) -> Result<Option<Step>> {
+    let known = |view: &View| {
+        let observed = view.observed(name, &context.ours);
+        let step = decide(&observed);
+        view.is_enough_for(&step, &observed).then_some(step)
+    };
+    let step = known(view);
+    let makes = matches!(
+        step,
+        Some(Step::MarkPublishing | Step::CreatePersistentVolume)
+    );
+    let node = view
+        .node()
+        .filter(|_| makes && view.live.hostname.is_none());
+    let Some(node) = node.map(str::to_owned) else {
         return Ok(step);
     };
-    let found = candidate::hostname_of(&context.client, &node_volume.spec.node).await;
+    let found = candidate::hostname_of(&context.client, &node).await;
     if let Err(error) = &found {
-        report::waits(context, live, &error_message(error));
+        report::waits(context, &view.live, &error_message(error));
     }
-    live.hostname = Some(found?);
-    Ok(decide(&live.observed(name, &context.ours)))
+    view.live.hostname = Some(found?);
+    Ok(known(view))
 }
 
 /// Remembers what was ordered of a node, and whether it had room for that. Where the scheduler is asked for

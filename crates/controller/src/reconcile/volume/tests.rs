@@ -4,11 +4,11 @@ use crate::{
     client::{Budget, Fence, connect},
     drivers::ServedDrivers,
     placement::Nodes,
-    runtime::work_queue::Outcome,
+    runtime::{reflector::Presence, work_queue::Outcome},
     support::metrics::Metrics,
 };
 use flexvol_apiserver::{Key, Server};
-use serde_json::json;
+use serde_json::{from_value, json};
 
 /// Its driver makes nothing smaller than that.
 #[test]
@@ -76,6 +76,12 @@ fn a_volume_that_is_larger_than_rounding_explains_is_told_and_not_looked_at_agai
         let nodes = Arc::new(Nodes::new(Duration::MAX));
         let ours = ServedDrivers::from(["a/b"]);
         let context = Context::new(client.unwrap(), ours, nodes, Metrics::default());
+        let told = |kind: &str| server.store().all(kind).pop().unwrap();
+        let volume = from_value(told("PersistentVolume")).unwrap();
+        let (there, ours) = (Presence::There, &context.ours);
+        context.index.volume(&volume, there, ours);
+        let node_volume = from_value(told("NodeVolume")).unwrap();
+        context.index.node_volume(&node_volume, there, ours);
         let outcome = reconcile(&context, &name).await.unwrap();
         while server.store().count("Event") == 0 {
             tokio::time::sleep(Duration::from_millis(5)).await;

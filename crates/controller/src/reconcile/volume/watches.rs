@@ -6,7 +6,7 @@ mod tests;
 use super::context::Context;
 use crate::{
     api::{
-        v1alpha1::{NodeVolume, StorageNode},
+        v1alpha1::{NodeVolume, StorageNode, StorageState},
         well_known::{CLAIM_FINALIZER, volume_name},
     },
     cache::event_filter::ClaimSummary,
@@ -27,7 +27,11 @@ use std::{
     collections::HashSet,
     fmt::Debug,
     sync::{Arc, atomic::Ordering},
+    time::Duration,
 };
+
+/// For so long a claim that was bound is left to Kubernetes, which writes it several times.
+const BINDING: Duration = Duration::from_millis(500);
 
 /// Watches all that volumes depend on.
 pub(super) fn watch_all(context: &Arc<Context>) {
@@ -46,8 +50,10 @@ pub(super) fn watch_all(context: &Arc<Context>) {
             .node_volumes_gone(gone.iter().map(String::as_str));
         gone
     });
-    // Of a class nothing is remembered that is not read again.
-    watch(context, class_seen, |_, _| Vec::new());
+    watch(context, class_seen, |context, listed| {
+        context.classes.keep(listed);
+        Vec::new()
+    });
     // A node that has gone is silent, and then it is looked whether it is there.
     watch(context, node_seen, |_, _| Vec::new());
 }
@@ -131,8 +137,14 @@ fn claim_seen(context: &Context, claim: &PersistentVolumeClaim, presence: Presen
         }
     } else {
         let written = context.own_writes.has(&claim.metadata);
+        // All that is left is to let go of it, when Kubernetes has written what it writes of a claim that is bound.
+        let is_served = held
+            && !seen.deleting
+            && seen.volume.as_ref() == Some(&name)
+            && context.index.is_published(&name);
+        let pause = if is_served { BINDING } else { Duration::ZERO };
         if let Some(at) = claims.put(name.clone(), seen, written) {
-            context.queue.push_by(&namespace, &name, at);
+            context.queue.push_by(&namespace, &name, at + pause);
         }
     }
 }
@@ -157,8 +169,13 @@ fn node_volume_seen(context: &Context, node_volume: &NodeVolume, presence: Prese
         Presence::There => context.nodes.node_volume_seen(node_volume),
         Presence::Gone => context.nodes.node_volumes_gone([&*name].into_iter()),
     }
-    let news = presence == Presence::Gone
+    let is_left = || context.index.is_held(&name) || context.claims.has(&name);
+    // Its node acts next, and answers.
+    let is_awaited =
+        context.index.awaits_node(&name) && context.nodes.silence(&node_volume.spec.node).is_none();
+    let news = presence == Presence::Gone && is_left()
         || changed
+            && !is_awaited
             && context.is_ready()
             && !context.own_writes.has(&node_volume.metadata)
             && (!context.index.is_settled(&name) || context.claims.place(&name).is_some());
@@ -170,11 +187,15 @@ fn node_volume_seen(context: &Context, node_volume: &NodeVolume, presence: Prese
 fn volume_seen(context: &Context, volume: &PersistentVolume, presence: Presence) {
     let name = volume.name_any();
     let was_ours = context.index.has_volume(&name);
-    context.index.volume(volume, presence, &context.ours);
-    // Until its claim has gone, the claim is what changes.
-    let ends = lost_its_claim(volume) || volume.metadata.deletion_timestamp.is_some();
+    let changed = context.index.volume(volume, presence, &context.ours);
+    // Until its claim has gone, the claim is what changes; and once its storage shall go, that.
+    let ends = (lost_its_claim(volume) || volume.metadata.deletion_timestamp.is_some())
+        && match context.index.get(&name).node_volume {
+            Some(node_volume) => node_volume.what.desired == StorageState::Present,
+            None => context.index.is_held(&name),
+        };
     // Only the volume says that its claim is its own.
-    let told = (ends || handed_on(volume).is_some()) && is_ours(volume, &context.ours);
+    let told = changed && (ends || handed_on(volume).is_some()) && is_ours(volume, &context.ours);
     // Somebody else's may have been in the way, and is gone or ours by now.
     let becomes_ours = context.is_ready() && !was_ours && is_ours(volume, &context.ours);
     let makes_way =
@@ -193,7 +214,7 @@ fn class_seen(context: &Context, class: &StorageClass, presence: Presence) {
         Presence::There => context.nodes.class_seen(&name, uid(&class.metadata)),
         Presence::Gone => context.nodes.class_gone(&name),
     }
-    context.classes.forget(&name);
+    context.classes.put(class, presence);
     for (namespace, volume) in context.claims.of_class(&name) {
         context.queue.push(&namespace, &volume);
     }

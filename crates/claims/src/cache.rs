@@ -1,0 +1,87 @@
+//! Which steps may be decided from what watches have told of a persistent volume and its NodeVolume.
+
+use super::{Answer, Observed, Step, StorageState};
+
+/// Whether a step may be decided while only the claim was read, and the rest is what watches have told, which may be
+/// behind: the step is refused if its own object has changed, and does no harm if another one has. It is a step of a
+/// life as it usually goes.
+#[must_use]
+pub fn follows_cache(step: &Step, observed: &Observed) -> bool {
+    match (&observed.volume, &observed.node_volume) {
+        (None, None) => matches!(
+            step,
+            Step::NoOp | Step::AddClaimFinalizer | Step::CreateNodeVolume { .. }
+        ),
+        (None, Some(node_volume)) => match step {
+            Step::MarkPublishing | Step::CreatePersistentVolume => true,
+            // Its volume has just been let go of.
+            Step::DeleteNodeVolume => {
+                (node_volume.desired, node_volume.answer) == (StorageState::Absent, Answer::Absent)
+            }
+            _ => false,
+        },
+        (Some(volume), Some(node_volume)) => {
+            !volume.is_elsewhere(node_volume)
+                && matches!(
+                    step,
+                    Step::NoOp
+                        | Step::MarkPublished
+                        | Step::RemoveClaimFinalizer
+                        | Step::RequestSize(_)
+                        | Step::SetPersistentVolumeCapacity(_)
+                        | Step::SetClaimCapacity(_)
+                        | Step::SetFileSystemResizePending(_)
+                        | Step::RequestDeletion
+                        | Step::DeletePersistentVolume
+                        | Step::RemovePersistentVolumeFinalizer
+                )
+        }
+        (Some(_), None) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{decide, expand::tests::observed};
+    use super::*;
+    use flexvol_sdk::Bytes;
+
+    fn follows(change: impl FnOnce(&mut Observed)) -> (Step, bool) {
+        let mut observed = observed(20, 10);
+        change(&mut observed);
+        let step = decide(&observed);
+        let follows = follows_cache(&step, &observed);
+        (step, follows)
+    }
+
+    #[test]
+    fn a_growth_and_a_deletion_follow_what_watches_told() {
+        assert_eq!(follows(|_| {}), (Step::RequestSize(Bytes(20)), true));
+        let released = |observed: &mut Observed| {
+            observed.claim = None;
+            observed.volume.as_mut().unwrap().released = true;
+        };
+        assert_eq!(follows(released), (Step::RequestDeletion, true));
+    }
+
+    #[test]
+    fn what_watches_do_not_tell_of_may_be_there() {
+        let unknown = |observed: &mut Observed| observed.node_volume = None;
+        let (step, follows_cache) = follows(unknown);
+        assert!(matches!(step, Step::RecreateNodeVolume { .. }) && !follows_cache);
+        let unknown = |observed: &mut Observed| observed.volume = None;
+        let (step, follows_cache) = follows(unknown);
+        assert!(
+            matches!(step, Step::Blocked(_)) && !follows_cache,
+            "{step:?}"
+        );
+    }
+
+    #[test]
+    fn of_a_node_volume_of_another_node_than_the_volumes_everything_is_read() {
+        let elsewhere = |observed: &mut Observed| {
+            observed.node_volume.as_mut().unwrap().node = "m".to_owned();
+        };
+        assert!(!follows(elsewhere).1);
+    }
+}

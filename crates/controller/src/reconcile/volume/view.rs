@@ -1,0 +1,217 @@
+//! What is known of one volume while it is reconciled: what was read, or what watches have told.
+//!
+//! As it usually goes the claim alone is read, and of persistent volume and NodeVolume it is known what watches
+//! have told. What is written to these is written on the condition of the version that was told of, and what is made
+//! on the condition that it is not there; [`follows_cache`] says which steps that is enough for.
+
+use super::{context::Context, node_health::away};
+use crate::{
+    api::well_known::claim_uid,
+    cache::volumes::{VolumeEntry, ordered},
+    claims::{Answer, NodeVolume, Observed, Step, StorageState, follows_cache},
+    drivers::ServedDrivers,
+    k8s::claim,
+    observe::{self, VolumeObjects},
+};
+use anyhow::{Context as _, Result};
+use flexvol_sdk::Bytes;
+use k8s_openapi::api::core::v1::PersistentVolume;
+use kube::{Api, api::ObjectMeta};
+use std::collections::BTreeMap;
+
+/// One volume, as far as it is known.
+pub(super) struct View {
+    /// What was read, also by writing it.
+    pub live: VolumeObjects,
+    /// What watches have told of what was not read; none, if everything was.
+    cached: Option<VolumeEntry>,
+}
+
+/// Resource versions; empty, where there is no object.
+pub(super) struct Versions {
+    pub volume: String,
+    pub node_volume: String,
+}
+
+impl View {
+    /// Everything, as it is now.
+    ///
+    /// # Errors
+    /// When the API server does not answer.
+    pub async fn live(context: &Context, name: &str) -> Result<View> {
+        let place = context.claims.place(name);
+        let mut live = observe::read(&context.client, name, place, &context.ours).await?;
+        live.away = away(context, &live).await?;
+        let node_volume = live.node_volume.as_ref();
+        live.stalled = node_volume.and_then(|node_volume| context.nodes.stalls(node_volume));
+        live.late = node_volume.and_then(|node_volume| context.nodes.why_late(node_volume));
+        Ok(View { live, cached: None })
+    }
+
+    /// The claim as it is now, and the rest as watches have told of it; none where that may not be enough.
+    ///
+    /// # Errors
+    /// When the API server does not answer.
+    pub async fn cached(context: &Context, name: &str) -> Result<Option<View>> {
+        let entry = context.index.get(name);
+        let place = match (&entry.volume, &entry.node_volume) {
+            (None, None) => context.claims.place(name),
+            (_, Some(node_volume)) if entry.is_own() && rests(context, &node_volume.what) => {
+                entry.claim().or_else(|| context.claims.place(name))
+            }
+            _ => None,
+        };
+        let Some(place) = place else { return Ok(None) };
+        let claim = observe::read_claim(&context.client, claim_uid(name), &place).await?;
+        let mut live = VolumeObjects::default();
+        live.put_claim(claim);
+        // What is not understood is told. And of what is made for a claim that is gone by force a watch may tell later.
+        let is_alone = entry.volume.is_none() && entry.node_volume.is_none();
+        if live.claim_is_cut || is_alone && live.claim.is_none() {
+            return Ok(None);
+        }
+        // What nobody may want any more is looked at as it is now.
+        if let (None, Some(volume)) = (&live.claim, &entry.volume) {
+            let wanted = entry.node_volume.as_ref().map(|told| told.what.desired);
+            if wanted == Some(StorageState::Present) {
+                let volumes: Api<PersistentVolume> = Api::all(context.client.clone());
+                live.volume = volumes.get_opt(name).await.context("read the volume")?;
+                let found = live
+                    .volume
+                    .as_ref()
+                    .and_then(|found| found.metadata.resource_version.as_ref());
+                if found != Some(&volume.version) {
+                    return Ok(None);
+                }
+            }
+        }
+        if let Some(class) = live.claim.as_ref().and_then(claim::class_name) {
+            live.class = context.classes.get(&context.client, class).await?;
+        }
+        if entry.node_volume.is_none() {
+            live.away = away(context, &live).await?;
+        }
+        let cached = Some(entry);
+        Ok(Some(View { live, cached }))
+    }
+
+    /// As far as decisions need it.
+    pub fn observed(&self, name: &str, ours: &ServedDrivers) -> Observed {
+        let mut observed = self.live.observed(name, ours);
+        if let Some(cached) = &self.cached {
+            let volume = cached.volume.as_ref().map(|volume| volume.what.clone());
+            observed.volume = observed.volume.or(volume);
+            let node_volume = cached.node_volume.as_ref().map(|told| NodeVolume {
+                outdated: self.is_outdated(cached.ordered, ours),
+                ..told.what.clone()
+            });
+            observed.node_volume = observed.node_volume.or(node_volume);
+        }
+        observed
+    }
+
+    /// Whether a step is taken from what is known, or everything is read before.
+    pub fn is_enough_for(&self, step: &Step, observed: &Observed) -> bool {
+        if self.cached.is_none() {
+            return true;
+        }
+        match step {
+            // What was just ordered is to come.
+            Step::NoOp if self.live.node_volume.is_some() => true,
+            // These need the object itself.
+            Step::CreatePersistentVolume if self.live.node_volume.is_none() => false,
+            Step::RemovePersistentVolumeFinalizer | Step::RequestDeletion
+                if self.live.volume.is_none() =>
+            {
+                false
+            }
+            _ => follows_cache(step, observed),
+        }
+    }
+
+    /// The versions of what is known.
+    pub fn versions(&self, name: &str) -> Versions {
+        let version = |meta: Result<ObjectMeta>| meta.ok().and_then(|meta| meta.resource_version);
+        Versions {
+            volume: version(self.volume_meta(name)).unwrap_or_default(),
+            node_volume: version(self.node_volume_meta(name)).unwrap_or_default(),
+        }
+    }
+
+    /// Whether not everything was read.
+    pub fn is_cached(&self) -> bool {
+        self.cached.is_some()
+    }
+
+    /// The node whose storage was ordered.
+    pub fn node(&self) -> Option<&str> {
+        let read = self.live.node_volume.as_ref();
+        let told = || self.cached.as_ref()?.node_volume.as_ref();
+        let read = read.map(|node_volume| node_volume.spec.node.as_str());
+        read.or_else(|| Some(told()?.what.node.as_str()))
+    }
+
+    /// The most that was ordered of it so far.
+    pub fn most_ordered(&self) -> Option<Bytes> {
+        let read = self.live.node_volume.as_ref();
+        let told = || self.cached.as_ref()?.node_volume.as_ref();
+        let read = read.map(|node_volume| node_volume.spec.most_ordered());
+        read.or_else(|| Some(told()?.what.max_requested_size))
+    }
+
+    /// What is needed to write the persistent volume.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn volume_meta(&self, name: &str) -> Result<ObjectMeta> {
+        let read = self.live.volume.as_ref();
+        let read = read.map(|volume| volume.metadata.clone());
+        let told = || Some(self.cached.as_ref()?.volume.as_ref()?.metadata(name));
+        read.or_else(told).context("the persistent volume is gone")
+    }
+
+    /// What is needed to write the NodeVolume.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn node_volume_meta(&self, name: &str) -> Result<ObjectMeta> {
+        let read = self.live.node_volume.as_ref();
+        let read = read.map(|node_volume| node_volume.metadata.clone());
+        let told = || Some(self.cached.as_ref()?.node_volume.as_ref()?.metadata(name));
+        read.or_else(told).context("the NodeVolume is gone")
+    }
+
+    /// The persistent volume is as the API server has answered, or is gone.
+    pub fn put_volume(&mut self, volume: Option<PersistentVolume>) {
+        self.live.volume = volume;
+        if let Some(cached) = &mut self.cached {
+            cached.volume = None;
+        }
+    }
+
+    /// The NodeVolume is as the API server has answered, or is gone.
+    pub fn put_node_volume(&mut self, node_volume: Option<crate::api::v1alpha1::NodeVolume>) {
+        self.live.node_volume = node_volume;
+        if let Some(cached) = &mut self.cached {
+            cached.node_volume = None;
+        }
+    }
+
+    /// Whether the claim's class is of another driver or has other parameters than what was ordered.
+    fn is_outdated(&self, told: u64, ours: &ServedDrivers) -> bool {
+        let none = BTreeMap::new();
+        self.live.class.as_ref().is_some_and(|class| {
+            let driver = ours.driver_of(&class.provisioner).unwrap_or_default();
+            ordered(driver, class.parameters.as_ref().unwrap_or(&none)) != told
+        })
+    }
+}
+
+/// Whether a node has done what is asked of it, as far as a watch has told; if not there is more to be read.
+fn rests(context: &Context, node_volume: &NodeVolume) -> bool {
+    let is_done = matches!(
+        (node_volume.desired, node_volume.answer),
+        (StorageState::Present, Answer::Present(_)) | (StorageState::Absent, Answer::Absent)
+    );
+    is_done && node_volume.problem.is_none() && context.nodes.silence(&node_volume.node).is_none()
+}
