@@ -235,9 +235,18 @@ impl Index {
         self.is_known(name, |known| known.published > Published::No)
     }
 
-    /// Whether its node has not answered yet what is ordered.
+    /// Whether its node has to act, and has not answered yet. What it has done already it does not answer again.
     pub fn awaits_node(&self, name: &str) -> bool {
-        self.is_known(name, |known| !known.answered)
+        self.is_known(name, |known| {
+            let is_done = match (known.desired, known.answer) {
+                (StorageState::Present, Answer::Present(size)) => {
+                    size.is_none_or(|size| size >= known.size)
+                }
+                (StorageState::Absent, answer) => answer == Answer::Absent,
+                _ => false,
+            };
+            !known.answered && !is_done
+        })
     }
 
     fn is_known(&self, name: &str, what: impl FnOnce(&claims::NodeVolume) -> bool) -> bool {
