@@ -26,7 +26,7 @@ pub struct Create {
     /// 16Mi for ext4 and ext3
     #[arg(long, value_name = "SIZE")]
     size: Bytes,
-    /// The pool [default: the driver's only one, or "default"]
+    /// The pool [default: the one that has it already, or the driver's only one, or "default"]
     #[arg(long)]
     pool: Option<String>,
     /// xfs, ext4, ext3 or btrfs [default: the pool's]
@@ -71,10 +71,10 @@ impl Create {
             Err(error) if error.kind() == ErrorKind::NotFound => None,
             found => Some(found.context("look for a volume of that name")?),
         };
-        let mut parameters = Options::default();
-        if let Some(pool) = &self.pool {
-            parameters = Options::from_iter([("pool", pool.as_str())]);
-        }
+        // Without a word for another pool it is asked for where it is: the default pool would make another.
+        let there = existing.as_ref().map(|existing| &existing.pool);
+        let pool = self.pool.as_ref().or(there);
+        let parameters = Options::from_iter(pool.map(|pool| ("pool", pool.as_str())));
         let mut request = Volume::default();
         request.name = Some(self.name.clone());
         request.filesystem = self.fs.map(Into::into);

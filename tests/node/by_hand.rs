@@ -20,6 +20,8 @@ tests! {
         => created_volume_is_used;
     "create: a second time changes nothing, and what contradicts it is refused", XFS
         => create_twice;
+    "create: a second time without a pool finds the volume in the pool that has it", XFS
+        => create_where_it_is;
     "list: persistent volumes are rebuilt as they were", XFS => rebuilt;
     "list: a broken volume is a row, a missing pool an error beside the others", XFS
         => broken_volumes;
@@ -209,6 +211,25 @@ fn create_twice(points: &Points) {
         points.add(1);
     }
     before.expect(&sandbox, "nothing changed");
+}
+
+fn create_where_it_is(points: &Points) {
+    let sandbox = sandbox();
+    let fast = sandbox.disk().join("fast");
+    sandbox.make_pool(&fast);
+    let more = format!("reserve = \"64Mi\"\n[pools.fast]\npath = {fast:?}\n");
+    let driver = sandbox.install("flexvol.test/disk", false, &more);
+    let create = ["create", "data", "--size", "400Mi", "-o", "json"];
+    let first = said_json(&driver, &[&create[..], &["--pool", "fast"]].concat());
+    let again = said_json(&driver, &create);
+    let [first, again] = [first, again].map(|list| persistent_volume(&list));
+    assert_eq!(first.handle(), again.handle());
+    assert_eq!(first.options, again.options);
+    let listed = said_json(&driver, &["list", "-o", "json"]);
+    let volumes = listed["volumes"].as_array().unwrap();
+    assert_eq!(volumes.len(), 1, "{listed}");
+    assert_eq!(volumes[0]["pool"], "fast");
+    points.add(2);
 }
 
 fn rebuilt(_: &Points) {
