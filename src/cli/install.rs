@@ -1,6 +1,6 @@
 //! `flexvol install`: makes this executable a driver that kubelet finds.
 
-use super::print;
+use super::{print, terminal};
 use crate::plugin::{Deployment, DriverName, PluginDir, every};
 use anyhow::{Context, Result, ensure};
 use clap::Args;
@@ -94,7 +94,7 @@ impl Install {
                     &report
                 };
                 // Nothing is left to tell it to when standard error is closed.
-                let _ = writeln!(io::stderr(), "flexvol: {now}");
+                let _ = writeln!(io::stderr(), "flexvol: {}", terminal::lines(now));
                 trouble = report;
             }
         })

@@ -15,6 +15,7 @@ mod pool;
 mod show;
 mod suggest;
 mod table;
+mod terminal;
 mod undelete;
 mod uninstall;
 mod volume;
@@ -106,7 +107,11 @@ pub fn run(here: &Installed) -> ExitCode {
         Ok(code) => code,
         Err(error) => {
             // Nothing is left to tell it to when standard error is closed.
-            let _ = writeln!(io::stderr(), "flexvol: {}", report(&error));
+            let _ = writeln!(
+                io::stderr(),
+                "flexvol: {}",
+                terminal::lines(&report(&error))
+            );
             ExitCode::FAILURE
         }
     }
@@ -158,9 +163,9 @@ fn need_root(to: &str) -> Result<()> {
     Ok(())
 }
 
-/// Writes one line to standard output.
-fn print(line: fmt::Arguments<'_>) -> Result<()> {
-    print_bytes(format!("{line}\n").as_bytes())
+/// Writes a line, or several, to standard output.
+fn print(text: fmt::Arguments<'_>) -> Result<()> {
+    print_bytes(format!("{}\n", terminal::lines(&text.to_string())).as_bytes())
 }
 
 /// Writes to standard output; a reader that went away ends the verb quietly.

@@ -1,6 +1,6 @@
 //! Tables as people read them.
 
-use super::print;
+use super::{print, terminal};
 use anyhow::Result;
 
 /// Prints columns as wide as they must be. A table may have no header.
@@ -14,7 +14,10 @@ fn lines(header: &[&str], rows: &[Vec<String>]) -> Vec<String> {
     const GAP: usize = 3;
     let header: Vec<String> = header.iter().map(ToString::to_string).collect();
     let header = std::iter::once(&header).filter(|header| !header.is_empty());
-    let all: Vec<&Vec<String>> = header.chain(rows).collect();
+    let all: Vec<Vec<String>> = header
+        .chain(rows)
+        .map(|row| row.iter().map(|cell| terminal::one_line(cell)).collect())
+        .collect();
     let columns = all.iter().map(|row| row.len()).max().unwrap_or(0);
     let widths: Vec<usize> = (0..columns)
         .map(|column| {
@@ -36,6 +39,12 @@ fn lines(header: &[&str], rows: &[Vec<String>]) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_cell_is_on_one_line_and_as_wide_as_it_is_shown() {
+        let rows = [["a\nb", "c"], ["d", "e"]].map(|row| row.map(str::to_owned).to_vec());
+        assert_eq!(lines(&[], &rows), [r"a\u000ab   c", "d          e"]);
+    }
 
     #[test]
     fn columns_line_up_and_nothing_trails() {

@@ -63,6 +63,7 @@ mod storm;
 mod story;
 mod strangers;
 mod tables;
+mod terminal;
 mod thousand;
 mod torn;
 mod wrapper;
@@ -164,6 +165,7 @@ const OTHERS: &[&[Test]] = &[
     storm::TESTS,
     strangers::TESTS,
     tables::TESTS,
+    terminal::TESTS,
     thousand::TESTS,
 ];
 
