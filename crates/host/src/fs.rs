@@ -10,6 +10,7 @@ pub mod grow;
 pub(crate) mod immutable;
 pub mod ownership;
 pub mod quota;
+pub mod rooted;
 pub(crate) mod subvolume;
 pub(crate) mod tree;
 mod writable;
