@@ -103,17 +103,17 @@ fn advice(
 
 fn shares_disk_with_kubelet(pool: &Path) -> bool {
     let device = |path: &Path| fs::metadata(path).ok().map(|metadata| metadata.dev());
-    let running = processes()
-        .into_iter()
-        .filter(|process| process.component == Component::Kubelet)
-        .map(|process| process.path_from_here(&process.root_dir));
-    let mut roots: Vec<_> = running.collect();
-    if roots.is_empty() {
-        roots.push("/var/lib/kubelet".into());
-    }
-    roots
+    let mut roots: Vec<_> = processes()
         .iter()
-        .any(|root| device(root).is_some() && device(root) == device(pool))
+        .filter(|process| process.component == Component::Kubelet)
+        .map(|process| process.identity(&process.root_dir).ok().flatten())
+        .map(|root| root.map(|(device, _)| device))
+        .collect();
+    if roots.is_empty() {
+        roots.push(device(Path::new("/var/lib/kubelet")));
+    }
+    let pool = device(pool);
+    roots.iter().any(|root| root.is_some() && *root == pool)
 }
 
 #[cfg(test)]

@@ -64,7 +64,7 @@ impl Configured {
 
     fn find(&self, name: &DriverName) -> Result<Installed> {
         let plugins = PluginDir::find(self.plugin_dir.as_deref())?;
-        plugins.driver(name).with_context(|| {
+        plugins.driver(name)?.with_context(|| {
             format!(
                 "{name} is not installed in {}; say --config to use a configuration all the same",
                 plugins.path.display()

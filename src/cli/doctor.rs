@@ -64,10 +64,12 @@ struct Subject {
 impl Doctor {
     pub fn run(self, here: &Installed) -> Result<()> {
         let (plugin_dir, mut checks) = kubernetes::plugin_dir(self.plugin_dir.as_deref());
-        let drivers = match &plugin_dir {
-            Some(path) => drivers(path)?,
-            None => Vec::new(),
-        };
+        let drivers = plugin_dir.as_deref().map_or(Ok(Vec::new()), drivers);
+        let drivers = drivers.unwrap_or_else(|error| {
+            let remedy = "see to it that root alone can write it, and install the driver again";
+            checks.push(Check::fail("drivers", super::report(&error), remedy));
+            Vec::new()
+        });
         let mut subjects: Vec<Subject> = drivers
             .into_iter()
             .filter(|(name, _)| self.name.as_ref().is_none_or(|only| only == name))

@@ -24,8 +24,8 @@ pub struct Install {
     #[arg(long, visible_alias = "driver", value_name = "VENDOR/DRIVER")]
     name: DriverName,
 
-    /// Kubelet's plugin directory [default: the one that a kubelet or controller manager running
-    /// here uses, else the one that /var/lib/kubelet/config.yaml names, else the usual one that is
+    /// Kubelet's plugin directory [default: the one that a kubelet or controller manager uses that root
+    /// runs here, else the one that /var/lib/kubelet/config.yaml names, else the usual one that is
     /// there]
     #[arg(long, value_name = "DIR")]
     plugin_dir: Option<PathBuf>,

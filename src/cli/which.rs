@@ -31,7 +31,7 @@ impl Which {
             return unnamed(here);
         };
         let plugin_dir = PluginDir::find(self.plugin_dir.as_deref())?;
-        plugin_dir.driver(name).with_context(|| {
+        plugin_dir.driver(name)?.with_context(|| {
             format!(
                 "{name} is not installed in {} ({})",
                 plugin_dir.path.display(),

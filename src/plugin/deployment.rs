@@ -8,6 +8,7 @@
 use super::{
     DriverName,
     files::{EXECUTABLE, clear, empty, lock, make_directory, set_mode, sync},
+    owned::expect_owned,
     users::refuse_while_mounted,
 };
 use crate::{
@@ -59,17 +60,24 @@ impl<'a> Deployment<'a> {
     /// Checks the configuration, of which nothing is written before it is right.
     ///
     /// # Errors
-    /// For a mistake in it.
+    /// For a mistake in it, and where others than root decide what is in the plugin directory.
     pub fn new(
         plugin_dir: &Path,
         name: &DriverName,
         executable: &'a [u8],
         configuration: Option<String>,
     ) -> Result<Self> {
-        let installed = Installed::at(&plugin_dir.join(name.directory()).join(name.driver()));
+        let home = plugin_dir.join(name.directory());
+        let installed = Installed::at(&home.join(name.driver()));
+        for path in [plugin_dir, &home] {
+            expect_owned(path)?;
+        }
         let config = match &configuration {
             Some(text) => Config::parse(text, name.driver())?,
-            None => Config::load(&installed)?,
+            None => {
+                expect_owned(&installed.configuration())?;
+                Config::load(&installed)?
+            }
         };
         // One that was lost is not replaced by defaults that keep nothing.
         let had_one = installed.configuration().exists() || installed.init_line().exists();
@@ -103,8 +111,11 @@ impl<'a> Deployment<'a> {
     /// what was there before is there still, each file whole.
     pub fn apply(&self) -> Result<Vec<String>> {
         make_directory(&self.plugin_dir)?;
-        let _lock = lock(&self.plugin_dir)?;
         let home = self.home();
+        for path in [&self.plugin_dir, &home] {
+            expect_owned(path)?;
+        }
+        let _lock = lock(&self.plugin_dir)?;
         let is_first = match fs::symlink_metadata(&home) {
             Ok(found) if found.is_dir() => false,
             Ok(_) => bail!(

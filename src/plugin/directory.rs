@@ -1,6 +1,6 @@
 //! Where Kubernetes looks for drivers on this node.
 
-use super::name::DriverName;
+use super::{name::DriverName, owned::expect_owned};
 use crate::{
     installed::Installed,
     processes::{Component, DEFAULT, Process, configured, processes, with_kubelet_inside},
@@ -40,10 +40,15 @@ enum Location {
 
 impl PluginDir {
     /// The driver of that name, if it is installed here.
-    pub fn driver(&self, name: &DriverName) -> Option<Installed> {
+    ///
+    /// # Errors
+    /// Where others than root may have written it.
+    pub fn driver(&self, name: &DriverName) -> Result<Option<Installed>> {
         let directory = self.path.join(name.directory());
         let installed = Installed::at(&directory.join(name.driver()));
-        installed.executable().is_file().then_some(installed)
+        expect_owned(&self.path)?;
+        expect_whole(&directory, &installed)?;
+        Ok(installed.executable().is_file().then_some(installed))
     }
 
     /// The directory a person named, or else the one that Kubernetes on this node uses.
@@ -71,7 +76,7 @@ impl PluginDir {
         let mut found: Vec<PluginDir> = Vec::new();
         let mut elsewhere = None;
         for process in callers {
-            match PluginDir::of(process)? {
+            match PluginDir::of(process) {
                 Location::Here(dir) if found.iter().any(|known| known.path == dir.path) => {}
                 Location::Here(dir) => found.push(dir),
                 // Other clusters may have whole nodes in containers of this machine.
@@ -86,38 +91,47 @@ impl PluginDir {
     }
 
     /// Where a process looks, and whether that is the directory of this path here too.
-    fn of(process: &Process) -> Result<Location> {
+    fn of(process: &Process) -> Location {
         let who = format!("{} (process {})", process.component.as_str(), process.pid);
         let path = &process.plugin_dir;
-        let identity = |path: &Path| match fs::metadata(path) {
-            Ok(metadata) => Ok(Some((metadata.dev(), metadata.ino()))),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error).with_context(|| {
-                format!("see which directory {who} looks into; name it with --plugin-dir")
-            }),
-        };
         let root = Path::new("/");
-        let has_this_root = identity(&process.path_from_here(root))? == identity(root)?;
-        let ours = identity(path)?;
-        let same = identity(&process.path_from_here(path))? == ours;
-        if !same || (ours.is_none() && !has_this_root) {
-            return Ok(Location::Elsewhere(anyhow!(
+        let compare = || -> io::Result<bool> {
+            let has_this_root = process.identity(root)? == identity(root)?;
+            let ours = identity(path)?;
+            let same = process.identity(path)? == ours;
+            Ok(same && (ours.is_some() || has_this_root))
+        };
+        match compare() {
+            Ok(true) => Location::Here(PluginDir {
+                path: path.clone(),
+                known_from: who,
+            }),
+            Ok(false) => Location::Elsewhere(anyhow!(
                 "{who} looks into {}, which is another directory there than here; mount its directory into this container and name it with --plugin-dir",
                 path.display()
-            )));
+            )),
+            Err(error) => Location::Elsewhere(anyhow!(error).context(format!(
+                "see which directory {who} looks into; name it with --plugin-dir"
+            ))),
         }
-        Ok(Location::Here(PluginDir {
-            path: path.clone(),
-            known_from: who,
-        }))
+    }
+}
+
+/// Device and inode of what a path leads to here.
+fn identity(path: &Path) -> io::Result<Option<(u64, u64)>> {
+    match fs::metadata(path) {
+        Ok(metadata) => Ok(Some((metadata.dev(), metadata.ino()))),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
     }
 }
 
 /// The drivers in a plugin directory that flexvol installed.
 ///
 /// # Errors
-/// When it cannot be listed.
+/// When it cannot be listed, and where others than root may have written one of them.
 pub fn drivers(plugin_dir: &Path) -> Result<Vec<(DriverName, Installed)>> {
+    expect_owned(plugin_dir)?;
     let entries = match fs::read_dir(plugin_dir) {
         Ok(entries) => entries,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -133,7 +147,17 @@ pub fn drivers(plugin_dir: &Path) -> Result<Vec<(DriverName, Installed)>> {
         })
         .collect();
     found.sort_by_key(|(name, _)| name.to_string());
+    for (name, installed) in &found {
+        expect_whole(&plugin_dir.join(name.directory()), installed)?;
+    }
     Ok(found)
+}
+
+/// Fails unless what a driver is told is root's. Its executable is looked at by who runs it.
+fn expect_whole(directory: &Path, installed: &Installed) -> Result<()> {
+    expect_owned(directory)?;
+    expect_owned(&installed.configuration())?;
+    expect_owned(&installed.init_line())
 }
 
 /// The one directory; what disagrees is for a person to decide.

@@ -4,6 +4,7 @@ use super::{
     DriverName,
     deployment::STAGE,
     files::{clear, lock, names_in, remove_file, sync},
+    owned::expect_owned,
     users::refuse_while_mounted,
 };
 use anyhow::{Context, Result, ensure};
@@ -29,9 +30,12 @@ pub fn remove(plugin_dir: &Path, name: &DriverName) -> Result<Removed> {
     if !plugin_dir.is_dir() {
         return Ok(Removed::Nothing);
     }
+    let home = plugin_dir.join(name.directory());
+    for path in [plugin_dir, &home] {
+        expect_owned(path)?;
+    }
     let _lock = lock(plugin_dir)?;
     clear(&plugin_dir.join(format!(".{}", name.directory())))?;
-    let home = plugin_dir.join(name.directory());
     let found = match names_in(&home) {
         Ok(found) => found,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Removed::Nothing),

@@ -184,7 +184,7 @@ fn lost_configuration(_: &Points) {
 }
 
 /// A process that looks like a kubelet in /proc, until it is dropped.
-pub struct Kubelet(Child);
+pub struct Kubelet(pub Child);
 
 impl Kubelet {
     pub fn start(plugins: &Path) -> Self {
@@ -217,7 +217,7 @@ impl Kubelet {
     }
 
     /// A program has no command line yet for a moment after it was started.
-    fn seen(child: Child) -> Self {
+    pub fn seen(child: Child) -> Self {
         let command_line = format!("/proc/{}/cmdline", child.id());
         // When it cannot start, the command line of a dead process is empty for ever.
         let deadline = Instant::now() + Duration::from_secs(10);

@@ -9,6 +9,7 @@ mod documents;
 mod examples;
 mod help;
 mod install;
+mod kubelets;
 mod process;
 mod recorded;
 #[path = "../recordings/mod.rs"]
@@ -32,6 +33,7 @@ fn main() -> ExitCode {
         install::TESTS,
         install::kubelet::TESTS,
         install::mounted::TESTS,
+        kubelets::TESTS,
         process::TESTS,
         recorded::TESTS,
         spec::TESTS,

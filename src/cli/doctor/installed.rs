@@ -148,13 +148,13 @@ fn controller(name: &DriverName, installed: &Installed, config: &Config) -> Vec<
         .map(|process| {
             let about = format!("{name} for kube-controller-manager");
             let theirs = process.plugin_dir.join(name.directory()).join(name.driver());
-            let copy = Installed::at(&process.path_from_here(&theirs));
+            let copy = Installed::at(&theirs);
             let remedy = format!(
                 "mount {} into its container, and install the driver there on every control plane host",
                 process.plugin_dir.display()
             );
-            match fs::read_to_string(copy.init_line()) {
-                Ok(told) if told == line => Check::ok(about, theirs.display().to_string()),
+            match process.read(&copy.init_line()) {
+                Ok(told) if told == line.as_bytes() => Check::ok(about, theirs.display().to_string()),
                 Ok(_) => Check::fail(
                     about,
                     format!("{} answers init in another way than the one here", theirs.display()),

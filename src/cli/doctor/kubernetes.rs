@@ -2,14 +2,13 @@
 
 use crate::{
     check::Check,
-    plugin::PluginDir,
+    plugin::{PluginDir, expect_owned},
     processes::{Component, Process, processes},
 };
 use flexvol_storage::host::mountinfo::{self, Mount};
 use nix::sys::statvfs::{FsFlags, statvfs};
 use std::{
     fs,
-    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
 };
 
@@ -30,6 +29,18 @@ pub fn plugin_dir(named: Option<&Path>) -> (Option<PathBuf>, Vec<Check>) {
         }
     };
     let found = format!("{} ({})", dir.path.display(), dir.known_from);
+    // What others may have written is told of, and not run.
+    if let Err(why) = expect_owned(&dir.path) {
+        let why = super::super::report(&why);
+        let remedy = format!(
+            "chown root and chmod 755 what others can write on the way to {}, or name another with --plugin-dir",
+            dir.path.display()
+        );
+        return (
+            None,
+            vec![Check::fail(ABOUT, format!("{found}: {why}"), remedy)],
+        );
+    }
     let check = match trouble(&dir.path) {
         None => Check::ok(ABOUT, found),
         Some((trouble, remedy)) => Check::fail(ABOUT, format!("{found}: {trouble}"), remedy),
@@ -38,18 +49,9 @@ pub fn plugin_dir(named: Option<&Path>) -> (Option<PathBuf>, Vec<Check>) {
 }
 
 fn trouble(path: &Path) -> Option<(String, String)> {
-    let metadata = match fs::metadata(path) {
-        Ok(metadata) => metadata,
-        Err(error) => {
-            let remedy = "start kubelet, which makes it, or install a driver, which makes it too";
-            return Some((error.to_string(), remedy.to_owned()));
-        }
-    };
-    if metadata.uid() != 0 || metadata.mode() & 0o022 != 0 {
-        return Some((
-            "others than root can write it, and kubelet runs what is there as root".to_owned(),
-            format!("chown root {0} && chmod 755 {0}", path.display()),
-        ));
+    if let Err(error) = fs::metadata(path) {
+        let remedy = "start kubelet, which makes it, or install a driver, which makes it too";
+        return Some((error.to_string(), remedy.to_owned()));
     }
     match statvfs(path) {
         Ok(disk) if disk.flags().contains(FsFlags::ST_NOEXEC) => {
@@ -78,8 +80,8 @@ pub fn checks() -> Vec<Check> {
     if kubelets.is_empty() {
         return vec![Check::warn(
             "kubelet",
-            "none can be seen",
-            "start kubelet, or run this where its processes can be seen (in a container: hostPID)",
+            "none can be seen that is root's and in no pod",
+            "start kubelet, or run this as root where its processes can be seen (in a container: hostPID and SYS_PTRACE)",
         )];
     }
     kubelets.iter().map(propagation).collect()
@@ -154,12 +156,17 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_that_others_can_write_is_trouble() {
+    fn a_directory_that_others_can_write_is_trouble_and_not_looked_into() {
         use std::os::unix::fs::PermissionsExt;
         let dir = tempfile::tempdir().unwrap();
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o777)).unwrap();
-        let (what, remedy) = trouble(dir.path()).unwrap();
-        assert!(what.contains("others than root") && remedy.contains("chmod 755"));
+        let (found, checks) = plugin_dir(Some(dir.path()));
+        assert_eq!(found, None);
+        let [check] = &checks[..] else {
+            panic!("{checks:?}")
+        };
+        assert!(check.found.contains("others than root"), "{check:?}");
+        assert!(check.remedy.as_ref().unwrap().contains("chmod 755"));
         assert!(trouble(Path::new("/nonexistent")).is_some());
     }
 }
