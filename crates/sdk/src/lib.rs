@@ -72,7 +72,7 @@ pub use handle::Handle;
 pub use limits::outlive as outlive_limits;
 pub use log::{Log, step};
 pub use options::Options;
-pub use run::{Environment, Fork, Program, run};
+pub use run::{Environment, Fork, Program, moves, run};
 pub use secret::Secret;
 pub use status::{Capabilities, DriverStatus, Status};
 pub use volume::{Filesystem, FsType, MountRequest, Pod, Resize, Volume, VolumeName};
