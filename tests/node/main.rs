@@ -58,6 +58,7 @@ mod restarts;
 mod same_uuid;
 mod secrets;
 mod service;
+mod silent_pool;
 mod spec;
 mod storm;
 mod story;
@@ -122,6 +123,7 @@ const BY_KERNEL: &[&[Test]] = &[
     copy_on_write::TESTS,
     cut_resize::TESTS,
     dead_server::TESTS,
+    silent_pool::TESTS,
     pieces::TESTS,
     anywhere::REFUSED,
 ];

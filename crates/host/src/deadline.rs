@@ -8,16 +8,36 @@ use std::{
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 
+/// Sleeps that are longer each time.
+pub(crate) struct Pause(Duration);
+
+impl Default for Pause {
+    fn default() -> Self {
+        Pause(FIRST_PAUSE)
+    }
+}
+
+impl Pause {
+    pub(crate) fn sleep(&mut self) {
+        self.sleep_at_most(LONGEST_PAUSE);
+    }
+
+    fn sleep_at_most(&mut self, left: Duration) {
+        thread::sleep(self.0.min(left));
+        self.0 = (self.0 * 2).min(LONGEST_PAUSE);
+    }
+}
+
 pub(crate) struct Deadline {
     end: Instant,
-    pause: Duration,
+    pause: Pause,
 }
 
 impl Deadline {
     pub(crate) fn after(time: Duration) -> Self {
         Deadline {
             end: Instant::now() + time,
-            pause: FIRST_PAUSE,
+            pause: Pause::default(),
         }
     }
 
@@ -27,8 +47,7 @@ impl Deadline {
         if left.is_zero() {
             return false;
         }
-        thread::sleep(self.pause.min(left));
-        self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+        self.pause.sleep_at_most(left);
         true
     }
 }

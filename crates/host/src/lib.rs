@@ -20,6 +20,7 @@ pub mod mountinfo;
 pub mod pool;
 pub mod random;
 mod run_dir;
+pub mod silence;
 pub mod superblock;
 mod sys;
 pub mod uuid;

@@ -176,7 +176,10 @@ impl Inventory for VolumeDriver {
                     return Ok(volume);
                 }
                 Ok(None) => {}
-                Err(error) => unavailable = Some(error),
+                Err(error) => {
+                    let what = format!("pool {}: {}", pool.name(), error.report());
+                    unavailable = Some(Error::new(error.kind(), what));
+                }
             }
         }
         Err(unavailable.unwrap_or_else(|| {

@@ -1,8 +1,9 @@
 //! The places volumes are carved from.
 
-use crate::settings::Policy;
-use flexvol_sdk::Result;
-use std::fmt;
+use crate::{backend::Backend, settings::Policy};
+use flexvol_host::silence;
+use flexvol_sdk::{Error, ErrorKind, Result};
+use std::{cell::OnceCell, fmt};
 
 /// One place volumes are carved from: a name in the configuration, a policy, and how to open it.
 pub struct Pool<B> {
@@ -37,6 +38,29 @@ impl<B> Pool<B> {
 
     pub(crate) fn open(&self) -> Result<B> {
         (self.open)()
+    }
+}
+
+impl<B: Backend + 'static> Pool<B> {
+    /// The same pool, which fails to open when it does not answer. A callout has somebody who watches it, and one
+    /// pool; people ask for all of them, and one that is dead keeps none of the others from them.
+    #[must_use]
+    pub(crate) fn unless_silent(self) -> Self {
+        let Pool { name, policy, open } = self;
+        let answers = OnceCell::new();
+        Pool::new(name, policy, move || {
+            let look = || {
+                let _ = open().and_then(|backend| backend.catalog().volume_ids());
+            };
+            // Without a second process the pool may answer all the same.
+            match answers.get_or_init(|| silence::ends(look).unwrap_or(true)) {
+                true => open(),
+                false => Err(Error::new(
+                    ErrorKind::TimedOut,
+                    "the pool does not answer: its disk or its server is silent; look into the kernel's log on the node",
+                )),
+            }
+        })
     }
 }
 

@@ -221,10 +221,15 @@ impl<K: Kind> fmt::Debug for Keeper<K> {
 }
 
 impl<K: Kind> Keeper<K> {
-    /// Of these pools.
+    /// Of these pools. Each is looked at by a second process before anything is asked of it, so that one
+    /// that does not answer is an error and keeps nobody.
     #[must_use]
-    pub fn new(pools: Vec<Pool<K::Backend>>, settings: Settings) -> Self {
-        let pools = pools.into();
+    pub fn new(pools: Vec<Pool<K::Backend>>, settings: Settings) -> Self
+    where
+        K::Backend: 'static,
+    {
+        let pools: Vec<_> = pools.into_iter().map(Pool::unless_silent).collect();
+        let pools: Rc<[_]> = pools.into();
         let driver = VolumeDriver::over::<K>(&pools, settings);
         Keeper { pools, driver }
     }

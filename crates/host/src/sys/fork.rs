@@ -29,12 +29,17 @@ pub fn fork() -> io::Result<Option<i32>> {
             let above = unsafe { libc::getppid() };
             // Nothing here may panic: the first process answers, and nobody else.
             if ends_too.is_err() || above != parent.as_raw_nonzero().get() {
-                // SAFETY: ends this process and touches no memory.
-                unsafe { libc::_exit(1) }
+                leave()
             }
             Ok(None)
         }
         pid if pid > 0 => Ok(Some(pid)),
         _ => Err(io::Error::last_os_error()),
     }
+}
+
+/// Ends this process, of which another one has all that is to be kept, at once: nothing is written any more.
+pub(crate) fn leave() -> ! {
+    // SAFETY: ends this process and touches no memory.
+    unsafe { libc::_exit(0) }
 }

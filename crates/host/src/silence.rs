@@ -1,0 +1,80 @@
+//! Looking at what may never answer.
+
+use crate::{
+    deadline::Pause,
+    sys::fork::{fork, leave},
+};
+use rustix::{
+    io::Errno,
+    process::{Pid, Signal, WaitOptions, kill_process, waitpid},
+};
+use std::{
+    fs::OpenOptions,
+    io,
+    time::{Duration, Instant},
+};
+
+/// How long a look may wait in the kernel without being let run. A disk that spins up answers in that time.
+const SILENCE: Duration = Duration::from_secs(10);
+
+/// So often, at least, work that is slow is let run in that time. Who waits behind others that wait for the
+/// same is woken when one of them gives up.
+const FEW: u64 = 3;
+
+/// How long what was killed may take to go, if it goes.
+const DEATH: Duration = Duration::from_secs(1);
+
+/// Whether a look comes to its end, which it takes in a second process: a thread that waits in the kernel
+/// for a dead server or a dead disk cannot be ended. False once the kernel has hardly let that run for ten
+/// seconds; what is slow and moves is waited for. The process stays until the kernel answers it, or ends with this one.
+///
+/// What the look finds is lost; who wants it looks again.
+///
+/// # Errors
+/// When there is no second process, as for [`fork()`].
+pub fn ends(look: impl FnOnce()) -> io::Result<bool> {
+    let Some(process) = fork()? else {
+        // Who reads what this program writes must not wait for a process that was left behind.
+        if is_silent().is_ok() {
+            look();
+        }
+        leave()
+    };
+    let pid = Pid::from_raw(process).ok_or(Errno::INVAL)?;
+    let (mut seen, mut since) = (0, Instant::now());
+    let mut pause = Pause::default();
+    while !has_ended(pid)? {
+        let moves = flexvol_sdk::moves(process);
+        if moves.is_none_or(|moves| moves >= seen + FEW) {
+            (seen, since) = (moves.unwrap_or(seen), Instant::now());
+        } else if since.elapsed() >= SILENCE {
+            let _ = kill_process(pid, Signal::KILL);
+            let death = Instant::now() + DEATH;
+            while !has_ended(pid)? && Instant::now() < death {
+                pause.sleep();
+            }
+            return Ok(false);
+        }
+        pause.sleep();
+    }
+    Ok(true)
+}
+
+fn has_ended(process: Pid) -> io::Result<bool> {
+    match waitpid(Some(process), WaitOptions::NOHANG) {
+        Ok(ended) => Ok(ended.is_some()),
+        Err(Errno::INTR) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn is_silent() -> io::Result<()> {
+    let null = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open("/dev/null")?;
+    nix::unistd::dup2_stdin(&null)?;
+    nix::unistd::dup2_stdout(&null)?;
+    nix::unistd::dup2_stderr(&null)?;
+    Ok(())
+}
