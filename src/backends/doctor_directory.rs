@@ -6,7 +6,7 @@ use crate::{
     size::size,
 };
 use flexvol_storage::{
-    host::{Reserve, pool},
+    host::{Reserve, pool, silence},
     sdk::{Bytes, ErrorKind, Result},
 };
 use std::{fs, os::unix::fs::MetadataExt, path::Path};
@@ -21,11 +21,20 @@ pub fn opened(
     path: &Path,
     check: impl FnOnce(String, pool::Pool) -> Check,
 ) -> Check {
+    let shown = path.display();
+    let look = || drop(pool::Pool::open(path).and_then(|pool| pool.volume_ids()));
+    // Without a second process it may answer all the same.
+    if !silence::ends(look).unwrap_or(true) {
+        return Check::fail(
+            about,
+            format!("{shown} does not answer: its disk or its server is silent"),
+            "look into the kernel's log",
+        );
+    }
     let error = match pool::Pool::open(path) {
         Ok(pool) => return check(about, pool),
         Err(error) => error,
     };
-    let shown = path.display();
     let remedy = match error.kind() {
         ErrorKind::NotFound => format!(
             "mount the disk that has it, or make it once: mkdir -p {shown} && flexvol pool init {shown}"

@@ -12,7 +12,7 @@ use std::{
 };
 
 tests! {
-    "list, show, explain, gc, create: a pool that does not answer is named, and keeps nobody from the others",
+    "list, show, explain, gc, create, doctor: a pool that does not answer is named, and keeps nobody from the others",
         &[Need::Root, Need::Filesystem("fuse"), Need::Tool("timeout", "coreutils"), Need::Tool("mkfs.xfs", "xfsprogs")]
         => named;
 }
@@ -77,7 +77,14 @@ fn named(points: &Points) {
     let before = fs::read_dir(&names).map(Iterator::count).ok();
     let silent = Silent::over(&silent);
     // They wait together.
-    let verbs: [(&[&str], i32, &[&str]); 7] = [
+    let plugins = sandbox.plugins();
+    let plugins = plugins.to_str().unwrap();
+    let verbs: [(&[&str], i32, &[&str]); 8] = [
+        (
+            &["doctor", "--plugin-dir", plugins],
+            1,
+            &["silent/pool does not answer", "volumes: 1"],
+        ),
         (&["list"], 1, &["data ", A]),
         (&["list", "--pool", "default"], 0, &["data "]),
         (&["show", "data"], 0, &["data"]),
