@@ -32,7 +32,7 @@ const DEATH: Duration = Duration::from_secs(1);
 ///
 /// # Errors
 /// When there is no second process, as for [`fork()`].
-pub fn ends(look: impl FnOnce()) -> io::Result<bool> {
+pub fn ends(look: &dyn Fn()) -> io::Result<bool> {
     let Some(process) = fork()? else {
         // Who reads what this program writes must not wait for a process that was left behind.
         if is_silent().is_ok() {
