@@ -1,5 +1,7 @@
 //! Volumes that were deleted and are kept for those who take that back.
 
+pub mod lost;
+
 use crate::{
     by_hand::{complaint, said, said_json},
     node::{Backend, Node, capacity},
@@ -32,11 +34,6 @@ tests! {
         => taken_back_meanwhile;
 }
 
-/// Runs a driver where the pool $0 is the one of a driver that configures none.
-const BY_DEFAULT: &str = "mount -t tmpfs none /var/lib
-    mkdir -p /var/lib/flexvol/pools/default
-    mount --bind \"$0\" /var/lib/flexvol/pools/default
-    exec \"$@\"";
 const MARK: &str = "trusted.flexvol";
 const SIZE: u64 = 320 << 20;
 /// The one that a copy would have.
@@ -190,16 +187,7 @@ fn not_early(points: &Points) {
     expect_kept(&driver, "its configuration says something else");
 
     // The defaults are a pool at another place, which is this one in there.
-    let by_default = |arguments: &[&str]| {
-        let output = Command::new("unshare")
-            .args(["-m", "sh", "-ec", BY_DEFAULT])
-            .arg(sandbox.pool())
-            .arg(driver.executable())
-            .args(arguments)
-            .output()
-            .unwrap();
-        String::from_utf8(output.stdout).unwrap()
-    };
+    let by_default = |arguments: &[&str]| lost::by_default(&driver, &sandbox.pool(), arguments);
     for left in [Some(""), Some(" \n# Keep what was deleted for"), None] {
         match left {
             Some(text) => fs::write(&configuration, text).unwrap(),

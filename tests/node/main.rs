@@ -107,6 +107,7 @@ const BY_KERNEL: &[&[Test]] = &[
     host_pool::images::TESTS,
     host_pool::space::TESTS,
     kept::TESTS,
+    kept::lost::TESTS,
     anywhere::KILLED,
     offline::TESTS,
     orphan::TESTS,

@@ -294,7 +294,7 @@ impl Driver for VolumeDriver {
             }
         };
         let Some(found) = found else {
-            return Ok(());
+            return Ok(self.expect_known_pools()?);
         };
         if let Some(namespace) = &volume.claim_namespace {
             let mark = found
@@ -303,7 +303,7 @@ impl Driver for VolumeDriver {
                 .and_then(|asset| asset.mark);
             // `provision` has refused the name, and has made nothing.
             if mark.is_some_and(|mark| mark.namespace.as_ref() != Some(namespace)) {
-                return Ok(());
+                return Ok(self.expect_known_pools()?);
             }
         }
         Ok(self.delete_volume(found, volume.name.as_ref())?)

@@ -123,7 +123,7 @@ pub fn decide(seen: &Observed, goal: &Goal) -> Next {
     }
     match goal {
         Goal::Unmounted => unmounted(seen),
-        Goal::Deleted { now, keep } if mark.state == State::Ready => {
+        Goal::Deleted { now, keep } if mark.state == State::Ready || keep.is_none() => {
             unused(seen).unwrap_or_else(|| deleted(mark, now, *keep))
         }
         // Nobody has written to it.
@@ -169,6 +169,8 @@ pub fn decide(seen: &Observed, goal: &Goal) -> Next {
 fn without_asset(seen: &Observed, goal: &Goal) -> Next {
     match goal {
         Goal::Provisioned { size } => Next::Do(Step::Create { size: *size }),
+        // It may be in a pool that only the lost configuration names.
+        Goal::Deleted { keep: None, .. } => refuse(ErrorKind::Configuration, LOST),
         Goal::Deleted { .. } | Goal::Gone => Next::Reached,
         // The image may have been deleted under a mount, or its disk be missing.
         Goal::Unmounted => unmounted(seen),
@@ -217,12 +219,12 @@ fn deleted(mark: &Mark, now: &Moment, keep: Option<Duration>) -> Next {
             let deletion = Deletion::new(now, keep);
             Next::Do(Step::Mark(mark.with_deleted(Some(deletion))))
         }
-        (None, None) => refuse(
-            ErrorKind::Configuration,
-            "the driver's configuration is missing or empty, so it is not known how long a deleted volume is kept; put it back on the node, with `flexvol install --config`",
-        ),
+        (None, None) => refuse(ErrorKind::Configuration, LOST),
     }
 }
+
+/// What is said to whoever deletes a volume while nobody knows what is configured.
+pub(crate) const LOST: &str = "the driver's configuration is missing or empty, so it is not known in which pools its volumes are and how long a deleted one is kept; put it back on the node, with `flexvol install --config`";
 
 fn removed(mark: &Mark) -> Next {
     Next::Do(match mark.state {

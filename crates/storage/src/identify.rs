@@ -6,6 +6,7 @@
 use crate::{
     any_pool::{AnyPool, Opened},
     backend::Backend,
+    decide::LOST,
     kind::{CallContext, LOCK_DEADLINE},
     mark::Format,
     observed::Goal,
@@ -150,6 +151,15 @@ impl VolumeDriver {
             }
         }
         Ok(())
+    }
+
+    /// Fails while nobody knows which pools are configured: what is not in those of the defaults is not gone.
+    pub(crate) fn expect_known_pools(&self) -> Result<()> {
+        let is_lost = |pool: &AnyPool| pool.policy().keep_deleted.is_none();
+        match self.pools.iter().any(is_lost) {
+            true => Err(Error::new(ErrorKind::Configuration, LOST)),
+            false => Ok(()),
+        }
     }
 
     /// Fails where the name is that of a volume in another pool than the one that was named: names are

@@ -219,9 +219,12 @@ fn lie(start: &Model, end: &Model, dir: usize, goal: &Goal) -> Option<&'static s
     let holds = match goal {
         Goal::Provisioned { size: asked } => size >= asked.0,
         Goal::Gone => end.asset.is_none() && end.mapped.is_none() && !end.is_mounted(),
-        Goal::Deleted { .. } => {
+        // What is not there may be in a pool that nobody knows of.
+        Goal::Deleted { keep, .. } => {
             let kept = |(_, mark): &(u64, Mark)| mark.deleted.is_some();
-            end.asset.as_ref().is_none_or(kept) && end.mapped.is_none() && !end.is_mounted()
+            end.asset.as_ref().map_or(keep.is_some(), kept)
+                && end.mapped.is_none()
+                && !end.is_mounted()
         }
         Goal::Restored => end
             .asset

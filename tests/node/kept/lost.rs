@@ -1,0 +1,74 @@
+//! A driver whose configuration was lost knows neither its pools nor how long it keeps what is deleted.
+
+use crate::sandbox;
+use flexvol_testing::{Driver, Need, PersistentVolume, Points, tests};
+use std::{fs, path::Path, process::Command};
+
+tests! {
+    "while its configuration is lost a driver takes no volume for gone", &[Need::Root]
+        => not_gone;
+}
+
+/// Runs a driver where the pool $0 is the one of a driver that configures none.
+const BY_DEFAULT: &str = "mount -t tmpfs none /var/lib
+    mkdir -p /var/lib/flexvol/pools/default
+    mount --bind \"$0\" /var/lib/flexvol/pools/default
+    exec \"$@\"";
+/// What a driver says that has this pool at the place of one that configures none.
+pub(super) fn by_default(driver: &Driver, pool: &Path, arguments: &[&str]) -> String {
+    let output = Command::new("unshare")
+        .args(["-m", "sh", "-ec", BY_DEFAULT])
+        .arg(pool)
+        .arg(driver.executable())
+        .args(arguments)
+        .output()
+        .unwrap();
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// The default place is a pool, as the first installation made it, and the volumes are in another one.
+fn not_gone(points: &Points) {
+    let sandbox = sandbox();
+    let driver = sandbox.install("example.com/loop", false, "");
+    let asked = serde_json::json!({
+        "kubernetes.io/pvOrVolumeName": "pv",
+        "kubernetes.io/pvc.namespace": "default",
+        "requestBytes": (320 << 20).to_string(),
+        "fsType": "ext4",
+    });
+    let made = driver.call(&["provision", &asked.to_string()]).success();
+    let volume = PersistentVolume::from_reply("pv", "ext4", &made);
+    let name = "kubernetes.io/pvOrVolumeName";
+    let forms = [
+        serde_json::json!({ name: "pv", "handle": volume.handle(), "pool": "default" }),
+        serde_json::json!({ name: "pv", "handle": volume.handle() }),
+        serde_json::json!({ name: "pv", "pool": "default" }),
+        serde_json::json!({ name: "pv" }),
+        // The answer of `provision` was lost.
+        serde_json::json!({ name: "pv", "kubernetes.io/pvc.namespace": "default" }),
+    ];
+    let default = sandbox.path("default");
+    sandbox.make_pool(&default);
+    let configuration = driver.executable().with_file_name(".loop.toml");
+    let text = fs::read_to_string(&configuration).unwrap();
+    for left in [Some(""), None] {
+        match left {
+            Some(text) => fs::write(&configuration, text).unwrap(),
+            None => fs::remove_file(&configuration).unwrap(),
+        }
+        for form in &forms {
+            let told = by_default(&driver, &default, &["delete", &form.to_string()]);
+            assert!(told.contains("Failure"), "{form}: {told}");
+            assert!(told.contains("configuration is missing"), "{told}");
+            assert!(volume.image(&sandbox).exists());
+            points.add(1);
+        }
+    }
+    fs::write(&configuration, text).unwrap();
+    // One that is really gone is, for whoever asks again.
+    for _ in 0..2 {
+        driver.call(&["delete", &forms[0].to_string()]).success();
+        assert!(!volume.image(&sandbox).exists());
+        points.add(1);
+    }
+}
