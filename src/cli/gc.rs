@@ -7,7 +7,7 @@ use clap::Args;
 
 /// Remove what killed processes left behind
 ///
-/// Names that have led to no volume for an hour, idle devices of volumes that would stay for ever,
+/// Names that have led to no volume for an hour, idle devices of volumes that a cut attach left,
 /// storage of volumes whose making was cut short, directories whose making or removal was, and locks
 /// of volumes that are gone. Volumes that were deleted are removed, with their data, after the time
 /// that their pool's keep_deleted said then, or says now if that is longer, and before where they have more of the pool than its keep_at_most. It counts while the node

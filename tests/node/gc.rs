@@ -31,7 +31,7 @@ stories! {
 }
 
 tests! {
-    "gc: removes names, loops and locks that nobody has, and nothing else", &[Need::Root, Need::Tool("mkfs.xfs", "xfsprogs")]
+    "gc: removes names, loops and locks that nobody has, and nothing else", &[Need::Root, Need::Tool("mkfs.xfs", "xfsprogs"), Need::Tool("python3", "python3")]
         => leftovers;
     "gc: gives back what a growth took that was cut, and so does a smaller one", &[Need::Root, Need::Tool("mkfs.xfs", "xfsprogs")]
         => cut_growth;
@@ -42,6 +42,21 @@ tests! {
 const GONE: &str = "00112233445566778899aabbccddeeff";
 const DELETED: &str = "20112233445566778899aabbccddeeff";
 const YOUNG: &str = "10112233445566778899aabbccddeeff";
+
+/// What an attach before Linux 5.8 leaves that is cut between its two steps: `LOOP_SET_FD`, and nothing more.
+const BIND: &str = "import fcntl, os, sys
+control = os.open('/dev/loop-control', os.O_RDWR)
+device = '/dev/loop%d' % fcntl.ioctl(control, 0x4C82)
+image = os.open(sys.argv[1], os.O_RDWR)
+fcntl.ioctl(os.open(device, os.O_RDWR), 0x4C00, image)
+print(device)";
+
+/// What a program prints that succeeds.
+fn printed(command: &mut Command) -> String {
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).unwrap().trim().to_owned()
+}
 
 /// Two hours ago.
 fn age(path: &Path) {
@@ -208,6 +223,7 @@ fn leftovers(points: &Points) {
     let pod = Pod::new(&sandbox, &driver, &used, "a");
     let _ = pod.mount("rw").success();
     let idle = PersistentVolume::provision(&driver, "idle", "xfs", 320 << 20);
+    let looked_at = PersistentVolume::provision(&driver, "looked-at", "xfs", 320 << 20);
     // A volume of another backend in the same pool is in nobody's way.
     fs::create_dir(sandbox.pool().join("volumes").join("c".repeat(32))).unwrap();
     // The locks that runs before this one may have left on the node.
@@ -230,22 +246,16 @@ fn leftovers(points: &Points) {
     ] {
         age(&path);
     }
-    let attached = Command::new("losetup")
-        .args(["-f", "--show"])
-        .arg(idle.image(&sandbox))
-        .output()
-        .unwrap();
-    assert!(attached.status.success());
-    let device = String::from_utf8(attached.stdout).unwrap();
+    let device = printed(
+        Command::new("python3")
+            .args(["-c", BIND])
+            .arg(idle.image(&sandbox)),
+    );
+    let losetup = |image: &Path| printed(Command::new("losetup").args(["-f", "--show"]).arg(image));
     // Not a volume: nobody's business.
     let foreign = sandbox.disk().join("foreign");
     fs::write(&foreign, vec![0; 1 << 20]).unwrap();
-    let other = Command::new("losetup")
-        .args(["-f", "--show"])
-        .arg(&foreign)
-        .output()
-        .unwrap();
-    let other = String::from_utf8(other.stdout).unwrap();
+    let others = [losetup(&foreign), losetup(&looked_at.image(&sandbox))];
 
     let all = Baseline::of(&sandbox);
     let told = said(&driver, &["gc", "--dry-run"]);
@@ -253,7 +263,7 @@ fn leftovers(points: &Points) {
         "would remove the name gone,".to_owned(),
         format!(
             "would remove the idle device {} of volume {}",
-            device.trim(),
+            device,
             idle.id()
         ),
         format!("would remove the lock of {DELETED}, which is no volume of this driver"),
@@ -270,13 +280,12 @@ fn leftovers(points: &Points) {
     assert!(locks.join(YOUNG).exists() && locks.join(used.id()).exists());
     assert!(!locks.join(DELETED).exists());
 
-    assert!(
-        Command::new("losetup")
-            .args(["-d", other.trim()])
-            .status()
-            .unwrap()
-            .success()
-    );
+    // Whoever attached the image of a volume, to look into it, still has it.
+    let under = printed(Command::new("losetup").args(["-n", "-O", "BACK-FILE", &others[1]]));
+    assert_eq!(Path::new(&under), looked_at.image(&sandbox));
+    for other in &others {
+        assert_eq!(printed(Command::new("losetup").args(["-d", other])), "");
+    }
     fs::remove_file(foreign).unwrap();
     fs::remove_file(names.join("young")).unwrap();
     fs::remove_file(locks.join(YOUNG)).unwrap();

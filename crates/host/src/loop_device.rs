@@ -22,6 +22,7 @@ use crate::{
 };
 use backing::{inode_under, is_absent, is_local, label_of, may_be_on};
 use flexvol_sdk::{Bytes, Error, ErrorKind, Result};
+use linux_raw_sys::loop_device::loop_info64;
 use rustix::{fs::OFlags, io::Errno};
 use std::{
     fs::{self, File},
@@ -162,15 +163,23 @@ pub fn release(device: Device) -> Result<()> {
     Ok(())
 }
 
-/// Whether the device stays attached after its last user, because a driver on an old kernel was
-/// cut half-way or a person attached it.
+/// Whether the device stays attached after its last user because a driver on an old kernel was cut
+/// half-way. What a person attached, to look into the image, has another label: `losetup` gives it the path.
 ///
 /// # Errors
 /// What the system call says.
-pub fn stays(device: &Device) -> Result<bool> {
+pub fn was_left(device: &Device) -> Result<bool> {
     let info = sys::loops::status(device.as_fd())
         .map_err(|error| Error::system("examine the loop device", error))?;
-    Ok(info.is_some_and(|info| info.lo_flags & sys::loops::AUTOCLEAR == 0))
+    Ok(info.is_some_and(|info| {
+        let is_ours = || VolumeId::parse(&label_of(&info)).is_ok();
+        info.lo_flags & sys::loops::AUTOCLEAR == 0 && (is_unfinished(&info) || is_ours())
+    }))
+}
+
+/// Bound and nothing more, without a label.
+fn is_unfinished(info: &loop_info64) -> bool {
+    info.lo_flags == 0 && info.lo_file_name[0] == 0
 }
 
 /// Detaches the image from a device that an attach before Linux 5.8 began and did not finish: bound
@@ -185,7 +194,7 @@ pub(crate) fn drop_unfinished(image: &Image) -> Result<bool> {
         return Ok(false);
     };
     let info = sys::loops::status(device.as_fd()).map_err(|error| failed(error.into()))?;
-    let unfinished = info.is_some_and(|info| info.lo_flags == 0 && info.lo_file_name[0] == 0);
+    let unfinished = info.as_ref().is_some_and(is_unfinished);
     if !unfinished || device.claim().is_err() {
         return Ok(false);
     }

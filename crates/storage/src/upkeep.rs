@@ -64,11 +64,11 @@ pub trait ManagedBackend: BlockBackend {
     /// When the pool cannot be read.
     fn dangling_names(&self, age: Duration) -> Result<Vec<(VolumeName, VolumeId)>>;
 
-    /// Whether a device would stay after its last user.
+    /// Whether a cut callout left a device that would stay after its last user; not one that a person made.
     ///
     /// # Errors
     /// When the device cannot be asked.
-    fn stays(&self, device: &Device) -> Result<bool>;
+    fn was_left(&self, device: &Device) -> Result<bool>;
 
     /// Volumes whose making was begun and not ended, for [`Catalog::discard`](crate::Catalog::discard).
     ///
@@ -195,7 +195,7 @@ pub trait Upkeep: Inventory {
     fn adopt(&self, adoption: &Adoption) -> Result<Adopted>;
 
     /// Removes what killed processes left behind, or with `dry_run` only names it: names that
-    /// lead to no volume, what cut growths took behind the end of volumes, idle devices of volumes that would stay, directories that are not volumes
+    /// lead to no volume, what cut growths took behind the end of volumes, idle devices that cut callouts left, directories that are not volumes
     /// yet or any more, locks of volumes that are gone, and volumes that were deleted and kept for
     /// as long as their pool says.
     fn tidy(&self, dry_run: bool) -> Vec<Leftover>;

@@ -232,7 +232,7 @@ impl ManagedBackend for Images {
         self.pool.dangling_names(age)
     }
 
-    fn stays(&self, device: &Device) -> Result<bool> {
-        loop_device::stays(device)
+    fn was_left(&self, device: &Device) -> Result<bool> {
+        loop_device::was_left(device)
     }
 }

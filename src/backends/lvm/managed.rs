@@ -88,7 +88,7 @@ impl ManagedBackend for Group {
         Ok(dangling.collect())
     }
 
-    fn stays(&self, _: &Device) -> Result<bool> {
+    fn was_left(&self, _: &Device) -> Result<bool> {
         Ok(self.keys.deactivate)
     }
 

@@ -146,7 +146,7 @@ pub(super) fn excess<B: ManagedBackend>(
     Ok(())
 }
 
-/// Idle devices of volumes that would stay.
+/// Idle devices that cut callouts left.
 pub(super) fn devices<B: ManagedBackend>(
     backend: &B,
     dry_run: bool,
@@ -225,14 +225,14 @@ fn free_name<B: Backend>(backend: &B, name: &VolumeName, volume: &VolumeId) -> R
     lock.retire()
 }
 
-/// A device of a volume that nobody uses and that would stay for ever.
+/// A device of a volume that a cut callout left, and that nobody uses.
 fn idle_device<B: ManagedBackend>(
     backend: &B,
     volume: &VolumeId,
     dry_run: bool,
 ) -> Result<Option<Leftover>> {
     let is_leftover = |device: &Device| -> Result<bool> {
-        Ok(backend.stays(device)?
+        Ok(backend.was_left(device)?
             && match device.claim() {
                 Ok(_) => true,
                 Err(busy) if busy.kind() == ErrorKind::Busy => false,
