@@ -1,6 +1,7 @@
 //! Volumes that were deleted and are kept for those who take that back.
 
 pub mod lost;
+pub mod refused;
 
 use crate::{
     by_hand::{complaint, said, said_json},

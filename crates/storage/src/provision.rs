@@ -11,6 +11,7 @@ use crate::{
     kind::{CallContext, NewVolume},
     mark::Mark,
     observed::Goal,
+    reconcile::expect_permitted,
     volume_driver::VolumeDriver,
 };
 use flexvol_host::{VolumeId, clock::Moment, lock::Guard, random};
@@ -137,6 +138,10 @@ impl VolumeDriver {
     pub(crate) fn undelete(&self, handle: Handle) -> Result<bool> {
         let found = self.search(VolumeId::of(&handle))?.ok_or_else(not_here)?;
         let lock = found.lock()?;
+        // What is refused leaves the name to others.
+        let mut world = found.opened.world(found.id, &lock, CallContext::default());
+        expect_permitted(world.as_mut(), &Goal::Restored)?;
+        drop(world);
         let asset = found.backend().find(&found.id)?;
         let kept = asset.and_then(|asset| asset.mark.filter(|mark| mark.deleted.is_some()));
         // First: restored without its name, it would not be found by those who provision it again.

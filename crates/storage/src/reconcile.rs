@@ -81,6 +81,14 @@ pub fn reconcile(world: &mut dyn World, goal: &Goal) -> Result<Reached> {
     ))
 }
 
+/// Fails where `goal` is refused of the world as it is, for whoever has something to do before.
+pub(crate) fn expect_permitted(world: &mut dyn World, goal: &Goal) -> Result<()> {
+    match decide(&world.observe(goal)?, goal) {
+        Next::Refuse(kind, why) => Err(Error::new(kind, why)),
+        Next::Do(_) | Next::Reached => Ok(()),
+    }
+}
+
 /// Whether the file system is as it was and can be grown in other circumstances (by another kernel,
 /// with another capability, while nobody has it mounted, in a pool with room), was not made to get so large, or takes longer
 /// than a pod should wait.

@@ -1,0 +1,56 @@
+//! What is refused changes nothing.
+
+use crate::{
+    by_hand::{complaint, said_json},
+    sandbox,
+};
+use flexvol_testing::{Need, PersistentVolume, Pod, Points, tests};
+use std::fs;
+
+tests! {
+    "an undelete that is refused leaves the name of the volume to others", &[Need::Root, Need::Tool("mkfs.ext4", "e2fsprogs")]
+        => no_name;
+}
+
+/// Somebody moved the image into another pool, where it is a copy.
+fn no_name(points: &Points) {
+    let sandbox = sandbox();
+    let pools = ["a", "b"].map(|name| sandbox.disk().join(name));
+    let mut text = "backend = \"loop\"\n".to_owned();
+    for (name, path) in ["a", "b"].iter().zip(&pools) {
+        sandbox.make_pool(path);
+        text += &format!(
+            "[pools.{name}]\npath = {path:?}\nreserve = \"1%\"\nfilesystem = \"ext4\"\nkeep_deleted = \"7d\"\n"
+        );
+    }
+    let driver = sandbox.install_with("example.com/loop", &text);
+    let make = |pool: &str| {
+        let asked = serde_json::json!({
+            "kubernetes.io/pvOrVolumeName": "pv",
+            "kubernetes.io/pvc.namespace": "default",
+            "pool": pool,
+            "requestBytes": (32 << 20).to_string(),
+        });
+        let made = driver.call(&["provision", &asked.to_string()]).success();
+        PersistentVolume::from_reply("pv", "ext4", &made)
+    };
+    let volume = make("a");
+    let pod = Pod::new(&sandbox, &driver, &volume, "one");
+    pod.mount("rw").success();
+    pod.unmount().success();
+    driver.call(&["delete", &volume.json("rw")]).success();
+    let [from, to] = pools
+        .each_ref()
+        .map(|pool| pool.join("volumes").join(volume.id()));
+    fs::rename(from, to).unwrap();
+
+    let told = complaint(&driver, &["undelete", volume.handle()]);
+    assert!(told.contains("is a copy of another one"), "{told}");
+    assert_eq!(fs::read_dir(pools[1].join("names")).unwrap().count(), 0);
+    points.add(1);
+    let other = make("b");
+    assert_ne!(other.handle(), volume.handle());
+    let listed = said_json(&driver, &["show", other.handle(), "-o", "json"]);
+    assert_eq!(listed["pool"], "b", "{listed}");
+    points.add(1);
+}
