@@ -39,6 +39,9 @@ pub fn opened(
         ErrorKind::NotFound => format!(
             "mount the disk that has it, or make it once: mkdir -p {shown} && flexvol pool init {shown}"
         ),
+        ErrorKind::Conflict => format!(
+            "mount the disk that has the pool; where that is gone for good, with its volumes: flexvol pool init {shown} --replace"
+        ),
         ErrorKind::Denied => format!("chown root {shown} && chmod go-w {shown}"),
         _ => format!("see that root can read and write {shown}"),
     };

@@ -19,8 +19,8 @@ pub enum Verb {
     /// Make a directory, or a volume group, a pool by giving it an id
     ///
     /// Without its id a pool counts as not mounted, so that a missing data disk is never taken
-    /// for an empty pool. Doing it again changes nothing. A node remembers which group its pool is;
-    /// another one of that name is refused.
+    /// for an empty pool. Doing it again changes nothing. A node remembers which pool is at a path,
+    /// and which group is one; another one in its place is refused.
     Init {
         /// An absolute path; the directory is made if it is missing
         #[arg(required_unless_present = "group")]
@@ -31,9 +31,9 @@ pub enum Verb {
         /// Only a thin pool in that group
         #[arg(long, value_name = "NAME", requires = "group", value_parser = name_for_lvm)]
         thin_pool: Option<String>,
-        /// Make the group the node's pool in the place of the one that the node remembers, which is
-        /// gone for good
-        #[arg(long, requires = "group")]
+        /// Make the directory, or the group, the node's pool in the place of the one that the node
+        /// remembers, which is gone for good
+        #[arg(long)]
         replace: bool,
     },
 }
@@ -55,7 +55,7 @@ impl Verb {
         } = self;
         match (path, group) {
             (_, Some(group)) => init_group(&GroupOrThinPool { group, thin_pool }, replace),
-            (Some(path), None) => init_directory(&path),
+            (Some(path), None) => init_directory(&path, replace),
             (None, None) => bail!("name a directory, or a group with --group"),
         }
     }
@@ -76,13 +76,17 @@ fn what(made: bool) -> &'static str {
     }
 }
 
-fn init_directory(path: &Path) -> Result<()> {
+fn init_directory(path: &Path, replace: bool) -> Result<()> {
     fs::DirBuilder::new()
         .recursive(true)
         .mode(0o700)
         .create(path)
         .with_context(|| format!("make {}", path.display()))?;
-    let (id, made) = Pool::init(path).with_context(|| format!("make {} a pool", path.display()))?;
+    let made = match replace {
+        true => Pool::replace(path),
+        false => Pool::init(path),
+    };
+    let (id, made) = made.with_context(|| format!("make {} a pool", path.display()))?;
     print(format_args!(
         "{} {}, with id {id}",
         path.display(),

@@ -44,6 +44,7 @@ mod node;
 mod offline;
 mod orphan;
 mod other_backend;
+mod other_disk;
 mod people;
 mod pieces;
 mod plain_directory;
@@ -159,6 +160,7 @@ const OTHERS: &[&[Test]] = &[
     kept::lost::TESTS,
     kept::refused::TESTS,
     meddling::TESTS,
+    other_disk::TESTS,
     promised::beside::TESTS,
     refused_format::TESTS,
     renamed::TESTS,

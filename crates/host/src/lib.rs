@@ -19,6 +19,7 @@ pub mod mount;
 pub mod mountinfo;
 pub mod pool;
 pub mod random;
+mod remembered;
 mod run_dir;
 pub mod silence;
 pub mod superblock;

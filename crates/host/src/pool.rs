@@ -21,6 +21,7 @@ mod lacking;
 mod leftovers;
 mod limited;
 pub(crate) mod links;
+mod remembered;
 mod space;
 mod whole;
 
@@ -58,39 +59,63 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// Makes a directory a pool, or completes one. The flag tells whether it was none before.
+    /// Makes a directory a pool, or completes one. The flag tells whether it was none before. The node
+    /// remembers that this is its pool.
     ///
     /// # Errors
     /// [`ErrorKind::NotFound`] where there is no directory, [`ErrorKind::Denied`] where others than
-    /// root could change it, [`ErrorKind::Configuration`] where its file system will not do.
+    /// root could change it, [`ErrorKind::Configuration`] where its file system will not do, and
+    /// [`ErrorKind::Conflict`] where the node remembers another pool, whose disk may be missing.
     pub fn init(path: &Path) -> Result<(PoolId, bool)> {
-        let failed = |error: Errno| Error::system("make the pool", error);
         let root = open_root(path)?;
+        remembered::expect_unknown_or(path, read_id(&root)?)?;
+        Pool::make(path, &root)
+    }
+
+    /// The same in the place of any other pool that the node remembers, which is gone for good.
+    ///
+    /// # Errors
+    /// As for [`Pool::init`], but for the last.
+    pub fn replace(path: &Path) -> Result<(PoolId, bool)> {
+        Pool::make(path, &open_root(path)?)
+    }
+
+    fn make(path: &Path, root: &File) -> Result<(PoolId, bool)> {
+        let failed = |error: Errno| Error::system("make the pool", error);
         for directory in [VOLUMES, NAMES] {
-            match rustix::fs::mkdirat(&root, directory, Mode::RWXU) {
+            match rustix::fs::mkdirat(root, directory, Mode::RWXU) {
                 Ok(()) | Err(Errno::EXIST) => {}
                 Err(error) => return Err(failed(error)),
             }
-            let inside = confined(&root, directory)?;
+            let inside = confined(root, directory)?;
             rustix::fs::fchmod(&inside, Mode::RWXU).map_err(failed)?;
             expect_private(&inside, 0o077, Path::new(directory))?;
         }
-        let created = match read_id(&root)? {
+        let created = match read_id(root)? {
             Some(_) => false,
-            None => name_pool(&root, PoolId::random()?)?,
+            None => name_pool(root, PoolId::random()?)?,
         };
-        sync(&root)?;
+        sync(root)?;
         // Somebody else may have been faster.
-        let id = read_id(&root)?.ok_or_else(|| not_mounted(path))?;
+        let id = read_id(root)?.ok_or_else(|| not_mounted(path))?;
+        remembered::keep(path, root, id)?;
         Ok((id, created))
     }
 
     /// Opens a pool.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`] where there is no pool, as when its disk is not mounted;
+    /// [`ErrorKind::NotFound`] where there is no pool, as when its disk is not mounted,
+    /// [`ErrorKind::Conflict`] where it is not the one that the node remembers at this path;
     /// [`ErrorKind::Denied`] where others than root could change it.
     pub fn open(path: &Path) -> Result<Self> {
+        let pool = Pool::open_any(path)?;
+        remembered::expect(path, &pool.root, pool.id)?;
+        Ok(pool)
+    }
+
+    /// The same, whichever it is.
+    fn open_any(path: &Path) -> Result<Self> {
         let root = open_root(path)?;
         let id = read_id(&root)?.ok_or_else(|| not_mounted(path))?;
         let volumes = open_directory(&root, VOLUMES)?;

@@ -11,6 +11,9 @@ use std::{
     sync::OnceLock,
 };
 
+/// Where a node remembers which pools it has in directories.
+pub(crate) const MEMORY: &str = "/var/lib/flexvol/directories";
+
 static ARENA: OnceLock<PathBuf> = OnceLock::new();
 
 /// Where tests make their directories: a file system in memory that goes with the executable, or
@@ -30,8 +33,8 @@ pub(crate) fn keep() -> bool {
     env::var_os("FLEXVOL_KEEP").is_some_and(|keep| keep == "1")
 }
 
-/// Gives the process a mount namespace of its own, with an empty `/run` and a file system in
-/// memory for the sandboxes, so that even a killed run leaves no mount, no loop device and no
+/// Gives the process a mount namespace of its own, with an empty `/run`, a file system in
+/// memory for the sandboxes and an empty memory of pools, so that even a killed run leaves no mount, no loop device and no
 /// file behind, and no installed driver is met. With `FLEXVOL_KEEP=1` nothing is separated.
 ///
 /// With `FLEXVOL_KERNEL=older` the process also answers like an old kernel from here on.
@@ -51,6 +54,9 @@ pub fn isolate() -> io::Result<()> {
         fs::create_dir(&arena)?;
         in_memory(&arena, MsFlags::empty(), "mode=0755")?;
         ARENA.get_or_init(|| arena);
+        // It would grow by every sandbox.
+        fs::create_dir_all(MEMORY)?;
+        in_memory(Path::new(MEMORY), MsFlags::MS_NOEXEC, "mode=0700")?;
     }
     if older_kernel() {
         kernel::become_older()?;

@@ -1,7 +1,11 @@
 //! A node of its own for one test: a pool on its own small file system, a plugin directory and a
 //! kubelet root, all undone at the end, also after a panic.
 
-use crate::{Backing, Driver, isolation, kernel, mounts};
+use crate::{
+    Backing, Driver,
+    isolation::{self, MEMORY},
+    kernel, mounts,
+};
 use nix::{
     fcntl::{FallocateFlags, fallocate},
     mount::{MntFlags, umount2},
@@ -136,7 +140,7 @@ impl Sandbox {
         self.pool_device = found.dev();
     }
 
-    /// Puts a disk with a pool into the place of the one there is: this image of a file system of
+    /// Puts a disk with a pool into the place of the one there is, for good: this image of a file system of
     /// the same kind.
     ///
     /// # Panics
@@ -146,6 +150,20 @@ impl Sandbox {
         // A loop device on a disk that fails would lose what that never wrote, and not tell.
         let is_disk = fs::metadata(image).is_ok_and(|found| found.file_type().is_block_device());
         self.mount_disk(image, if is_disk { "rw" } else { "loop" });
+        self.forget_pools();
+    }
+
+    /// Has the node forget which pools it has in this sandbox, as if none had been used yet.
+    ///
+    /// # Panics
+    /// When that cannot be changed.
+    pub fn forget_pools(&self) {
+        let own = self.root().file_name().expect("a name").to_string_lossy();
+        for record in fs::read_dir(MEMORY).into_iter().flatten().flatten() {
+            if record.file_name().to_string_lossy().contains(&*own) {
+                fs::remove_file(record.path()).expect("forget a pool");
+            }
+        }
     }
 
     /// The sandbox's own directory.

@@ -6,14 +6,12 @@
 //! group's UUID be read in sysfs, but not a key that has this id.
 
 use super::{group_or_thin_pool::GroupOrThinPool, view::View};
-use crate::{PoolId, random};
-use flexvol_sdk::{Error, ErrorKind, Result};
-use std::{
-    fs::{self, DirBuilder, File},
-    io::{self, Write},
-    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
-    path::{Path, PathBuf},
+use crate::{
+    PoolId,
+    remembered::{Record, unreadable},
 };
+use flexvol_sdk::{Error, ErrorKind, Result};
+use std::{fs, io};
 
 /// Outlives a boot. A file for each group, `GROUP`, and each thin pool, `GROUP:POOL`.
 pub(super) const DIRECTORY: &str = "/var/lib/flexvol/groups";
@@ -24,7 +22,7 @@ impl GroupOrThinPool {
     pub fn remember_first(&self, view: &View) {
         let remember = || match self.remembered()? {
             Some(_) => Ok(()),
-            None => self.write(view.id()?, |new, record| fs::hard_link(new, record)),
+            None => self.record().keep_first(view.id()?),
         };
         if let Err(error) = remember() {
             log::warn!("the node does not remember its pool: {}", error.report());
@@ -33,17 +31,7 @@ impl GroupOrThinPool {
 
     /// Keeps this id from now on, whatever was remembered.
     pub(super) fn remember(&self, id: PoolId) -> Result<()> {
-        let known = self.remembered();
-        if matches!(known, Ok(Some(known)) if known == id) {
-            return Ok(());
-        }
-        match self.write(id, |new, record| fs::rename(new, record)) {
-            Err(error) if matches!(known, Ok(None)) => {
-                log::warn!("the node does not remember its pool: {}", error.report());
-                Ok(())
-            }
-            written => written,
-        }
+        self.record().keep(id)
     }
 
     /// Checks that the pool that a view shows, if it is one, is the one that is remembered.
@@ -109,22 +97,22 @@ impl GroupOrThinPool {
             let name = entry.map_err(unreadable)?.file_name();
             let name = name.to_string_lossy();
             if name.split(':').next() == Some(&self.group) {
-                known.extend(read(&Path::new(DIRECTORY).join(&*name))?);
+                known.extend(Record::at(DIRECTORY, name.into_owned()).read()?);
             }
         }
         Ok(known)
     }
 
     fn remembered(&self) -> Result<Option<PoolId>> {
-        read(&self.record())
+        self.record().read()
     }
 
-    fn record(&self) -> PathBuf {
+    fn record(&self) -> Record {
         let name = match &self.thin_pool {
             Some(pool) => format!("{}:{pool}", self.group),
             None => self.group.clone(),
         };
-        Path::new(DIRECTORY).join(name)
+        Record::at(DIRECTORY, name)
     }
 
     /// What `flexvol pool init` takes to mean this place.
@@ -134,45 +122,4 @@ impl GroupOrThinPool {
             None => format!("--group {}", self.group),
         }
     }
-
-    /// Writes a record beside its place, and has `put` give it its name.
-    fn write(&self, id: PoolId, put: impl Fn(&Path, &Path) -> io::Result<()>) -> Result<()> {
-        // No group is called so.
-        let new = Path::new(DIRECTORY).join(format!(":{}", random::handle()?));
-        let write = || {
-            let mut directory = DirBuilder::new();
-            directory.recursive(true).mode(0o700).create(DIRECTORY)?;
-            let mut file = File::options()
-                .write(true)
-                .create_new(true)
-                .mode(0o600)
-                .open(&new)?;
-            writeln!(file, "{id}")?;
-            file.sync_all()?;
-            put(&new, &self.record())?;
-            File::open(DIRECTORY)?.sync_all()
-        };
-        let written = write();
-        // Where it was renamed it is not there any more.
-        let _ = fs::remove_file(&new);
-        written.map_err(|error| Error::system("remember which pool the volume group is", error))
-    }
-}
-
-fn read(record: &Path) -> Result<Option<PoolId>> {
-    match fs::read_to_string(record) {
-        Ok(text) => PoolId::parse(text.trim_end()).map(Some).map_err(|_| {
-            Error::new(
-                ErrorKind::Configuration,
-                "what the node remembers of its pool is damaged; `flexvol pool init` with --replace writes it anew",
-            )
-            .because(record.display().to_string())
-        }),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(unreadable(error)),
-    }
-}
-
-fn unreadable(error: io::Error) -> Error {
-    Error::system("read which pool the node has", error)
 }

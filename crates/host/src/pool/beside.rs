@@ -57,7 +57,8 @@ impl Pool {
         if mount::holding(path, ours)?.is_none_or(|mount| mount.number != ours) {
             return Ok(None);
         }
-        match Pool::open(path) {
+        // One that took the place of another gives the same space away.
+        match Pool::open_any(path) {
             Ok(other) => Ok((other.filesystem()? == ours).then_some(other)),
             // What is no pool, or not one yet, gives nothing away.
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),

@@ -1,0 +1,130 @@
+//! Which pool is at a path, as the node remembers it.
+//!
+//! Where a data disk is missing its mount point shows what lies below, and that can be a pool as well: one that was
+//! made before the disk was mounted there, or while it was missing. Nothing of what the node has would be in it,
+//! and all that is asked for would be made on another disk. A pool in memory is another one after each boot, and is
+//! not remembered.
+
+use super::PoolId;
+use crate::remembered::Record;
+use flexvol_sdk::{Error, ErrorKind, Result};
+use std::{
+    fmt::Write,
+    fs::File,
+    hash::{DefaultHasher, Hash, Hasher},
+    os::unix::ffi::OsStrExt,
+    path::{self, Path},
+};
+
+/// Outlives a boot. A file for each path.
+const DIRECTORY: &str = "/var/lib/flexvol/directories";
+
+/// File systems allow 255 bytes.
+const LONGEST_NAME: usize = 200;
+
+/// File systems in memory (linux/magic.h), as `statfs` tells them: tmpfs and ramfs.
+const IN_MEMORY: [i64; 2] = [0x0102_1994, 0x8584_58f6];
+
+/// Checks that this pool is the one that the node remembers at the path, and remembers it where it is the first.
+pub(super) fn expect(path: &Path, root: &File, found: PoolId) -> Result<()> {
+    let record = record(path)?;
+    match record.read()? {
+        Some(known) if known == found => Ok(()),
+        Some(known) => Err(Error::new(
+            ErrorKind::Conflict,
+            format!(
+                "the pool is another one than the node had at its path: the node's has the id {known}, and this one {found}; is the disk of the pool mounted? if this is to be the pool from now on, `flexvol pool init` with its path and --replace accepts it"
+            ),
+        )
+        .because(path.display().to_string())),
+        // As after an upgrade. A node that cannot write it does without.
+        None => {
+            if let Err(error) = is_in_memory(root)
+                .and_then(|is_in_memory| match is_in_memory {
+                    true => Ok(()),
+                    false => record.keep_first(found),
+                })
+            {
+                log::debug!("the node does not remember its pool: {}", error.report());
+            }
+            Ok(())
+        }
+    }
+}
+
+/// Checks that nobody forgets another pool by making what is at the path one.
+pub(super) fn expect_unknown_or(path: &Path, found: Option<PoolId>) -> Result<()> {
+    let shown = path.display();
+    let again = format!("`flexvol pool init {shown} --replace`");
+    let known = record(path)?.read().map_err(|error| {
+        let what = format!("{error}; where the directory is the node's pool, {again}");
+        Error::new(error.kind(), what).because(error.report())
+    })?;
+    let is = match (known, found) {
+        (None, _) => return Ok(()),
+        (Some(known), Some(found)) if known == found => return Ok(()),
+        (_, Some(found)) => format!("is the pool with the id {found}"),
+        (_, None) => "is no pool".to_owned(),
+    };
+    let known = known.map(|known| known.to_string()).unwrap_or_default();
+    Err(Error::new(
+        ErrorKind::Conflict,
+        format!(
+            "the node's pool at this path has the id {known}, and the directory that is there {is}; mount the disk of the pool, or where it is gone for good: {again} forgets it, and its volumes"
+        ),
+    ))
+}
+
+/// Remembers this pool at the path from now on.
+pub(super) fn keep(path: &Path, root: &File, id: PoolId) -> Result<()> {
+    match is_in_memory(root)? {
+        true => record(path)?.forget(),
+        false => record(path)?.keep(id),
+    }
+}
+
+fn is_in_memory(root: &File) -> Result<bool> {
+    let found = rustix::fs::fstatfs(root)
+        .map_err(|error| Error::system("ask for the pool's file system", error))?;
+    Ok(IN_MEMORY.contains(&found.f_type))
+}
+
+fn record(path: &Path) -> Result<Record> {
+    let path =
+        path::absolute(path).map_err(|error| Error::system("tell the pool's path", error))?;
+    Ok(Record::at(DIRECTORY, name_of(&path)))
+}
+
+/// The path as a file's name: people find it, and no two paths have one.
+fn name_of(path: &Path) -> String {
+    let mut name = String::new();
+    for &byte in path.as_os_str().as_bytes() {
+        if byte.is_ascii_alphanumeric() || b"-_.".contains(&byte) {
+            name.push(byte.into());
+        } else {
+            // A string takes everything.
+            let _ = write!(name, "%{byte:02x}");
+        }
+    }
+    if name.len() > LONGEST_NAME {
+        let mut hasher = DefaultHasher::new();
+        path.hash(&mut hasher);
+        name = format!("%%{:016x}", hasher.finish());
+    }
+    name
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_path_has_a_name_of_its_own_that_people_can_read() {
+        let name = |path: &str| name_of(Path::new(path));
+        assert_eq!(name("/srv/my-pool.1"), "%2fsrv%2fmy-pool.1");
+        assert_eq!(name("/a%2fb"), "%2fa%252fb");
+        assert_ne!(name("/a/b"), name("/a%2fb"));
+        let long = "/a".repeat(150);
+        assert!(name(&long).len() < 30 && name(&long) != name(&(long.clone() + "b")));
+    }
+}

@@ -1,0 +1,118 @@
+//! Which pool is at a place, as the node remembers it: a file with the pool's id that outlives a boot.
+
+use crate::{PoolId, random};
+use flexvol_sdk::{Error, ErrorKind, Result};
+use std::{
+    fs::{self, DirBuilder, File},
+    io::{self, Read, Write},
+    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
+    path::{Path, PathBuf},
+};
+
+/// Longer than an id and its line's end.
+const LONGEST: usize = 64;
+
+/// What is remembered of one place.
+pub(crate) struct Record {
+    directory: &'static str,
+    name: String,
+}
+
+impl Record {
+    /// The one with this name in a directory for places of one kind. No name begins with a colon.
+    pub(crate) fn at(directory: &'static str, name: String) -> Record {
+        Record { directory, name }
+    }
+
+    /// The pool that is remembered.
+    ///
+    /// # Errors
+    /// Where the record cannot be read, or is damaged.
+    pub(crate) fn read(&self) -> Result<Option<PoolId>> {
+        let mut text = [0; LONGEST];
+        let read = File::open(self.path()).and_then(|mut file| file.read(&mut text));
+        let length = match read {
+            Ok(length) => length,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(unreadable(error)),
+        };
+        let id = str::from_utf8(&text[..length]).unwrap_or_default();
+        PoolId::parse(id.trim_end()).map(Some).map_err(|_| {
+            Error::new(
+                ErrorKind::Configuration,
+                "what the node remembers of its pool is damaged; `flexvol pool init` with --replace writes it anew",
+            )
+            .because(self.path().display().to_string())
+        })
+    }
+
+    /// Keeps this pool, where none was remembered a moment ago.
+    pub(crate) fn keep_first(&self, id: PoolId) -> Result<()> {
+        self.write(id, |new, record| match fs::hard_link(new, record) {
+            // Somebody else was faster.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+            linked => linked,
+        })
+    }
+
+    /// Keeps this pool from now on, whatever was remembered. A node that cannot write does without, unless it
+    /// would go on to remember another one.
+    pub(crate) fn keep(&self, id: PoolId) -> Result<()> {
+        let known = self.read();
+        if matches!(known, Ok(Some(known)) if known == id) {
+            return Ok(());
+        }
+        match self.write(id, |new, record| fs::rename(new, record)) {
+            Err(error) if matches!(known, Ok(None)) => {
+                log::warn!("the node does not remember its pool: {}", error.report());
+                Ok(())
+            }
+            written => written,
+        }
+    }
+
+    /// Remembers nothing of the place.
+    pub(crate) fn forget(&self) -> Result<()> {
+        match fs::remove_file(self.path()) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(Error::system("forget which pool the node had", error))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn path(&self) -> PathBuf {
+        Path::new(self.directory).join(&self.name)
+    }
+
+    /// Writes a record beside its place, and has `put` give it its name.
+    fn write(&self, id: PoolId, put: impl Fn(&Path, &Path) -> io::Result<()>) -> Result<()> {
+        // No place is called so.
+        let new = Path::new(self.directory).join(format!(":{}", random::handle()?));
+        let write = || {
+            let mut directory = DirBuilder::new();
+            directory
+                .recursive(true)
+                .mode(0o700)
+                .create(self.directory)?;
+            let mut file = File::options()
+                .write(true)
+                .create_new(true)
+                .mode(0o600)
+                .open(&new)?;
+            writeln!(file, "{id}")?;
+            file.sync_all()?;
+            put(&new, &self.path())?;
+            File::open(self.directory)?.sync_all()
+        };
+        let written = write();
+        // Where it was renamed it is not there any more.
+        let _ = fs::remove_file(&new);
+        written.map_err(|error| Error::system("remember which pool the node has", error))
+    }
+}
+
+/// Of a record, or of where they are.
+pub(crate) fn unreadable(error: io::Error) -> Error {
+    Error::system("read which pool the node has", error)
+}

@@ -1,0 +1,197 @@
+//! A data disk that is missing where a pool lies below its mount point: one that was made there before the disk was.
+
+use crate::sandbox;
+use flexvol_testing::{Driver, Need, PersistentVolume, Pod, Points, Sandbox, request, tests};
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Output},
+};
+
+tests! {
+    "a pool below the mount point of a missing disk is not taken for the pool", &[Need::Root, Need::Tool("mkfs.ext4", "e2fsprogs")]
+        => below;
+    "a node remembers its pool from the first use on, and does without where it cannot", &[Need::Root]
+        => first_use;
+}
+
+const SIZE: u64 = 64 << 20;
+const MEMORY: &str = "/var/lib/flexvol/directories";
+
+/// Where the data disk is mounted: what is below is the node's own disk.
+struct MountPoint(PathBuf);
+
+impl MountPoint {
+    fn of(sandbox: &Sandbox) -> MountPoint {
+        let path = sandbox.path("data");
+        fs::create_dir_all(&path).unwrap();
+        MountPoint(path)
+    }
+
+    fn pool(&self) -> PathBuf {
+        self.0.join("pool")
+    }
+
+    /// The disk of the sandbox, with its pool.
+    fn insert(&self, sandbox: &Sandbox) {
+        let none = None::<&str>;
+        mount(Some(&sandbox.disk()), &self.0, none, MsFlags::MS_BIND, none).unwrap();
+    }
+
+    fn remove(&self) {
+        umount2(&self.0, MntFlags::MNT_DETACH).unwrap();
+    }
+}
+
+impl Drop for MountPoint {
+    fn drop(&mut self) {
+        let _ = umount2(&self.0, MntFlags::MNT_DETACH);
+    }
+}
+
+fn flexvol(words: &[&str], path: &Path) -> Output {
+    let mut command = Command::new(crate::executable());
+    command.args(words).arg(path).output().unwrap()
+}
+
+fn installed(sandbox: &Sandbox, pool: &Path) -> Driver {
+    let text = format!(
+        "backend = \"loop\"\n[pools.default]\npath = {pool:?}\nreserve = \"1%\"\nfilesystem = \"ext4\"\n"
+    );
+    sandbox.install_with("example.com/disk", &text)
+}
+
+fn below(points: &Points) {
+    let sandbox = sandbox();
+    let disk = MountPoint::of(&sandbox);
+    sandbox.make_pool(&disk.pool());
+    disk.insert(&sandbox);
+    sandbox.make_pool(&disk.pool());
+    let driver = installed(&sandbox, &disk.pool());
+    let volume = PersistentVolume::provision(&driver, "pv", "ext4", SIZE);
+    let pod = Pod::new(&sandbox, &driver, &volume, "one");
+    pod.mount("rw").success();
+    fs::write(pod.dir().join("file"), "precious").unwrap();
+    disk.remove();
+    let by_handle = format!(r#"{{"handle":"{}"}}"#, volume.handle());
+    for call in [
+        vec!["delete", &volume.json("rw")],
+        vec!["delete", &by_handle],
+        vec!["provision", &request("other", SIZE)],
+        vec!["capacity", "{}"],
+    ] {
+        let told = driver.call(&call).failure();
+        for part in [
+            "another one than the node had at its path",
+            "is the disk of the pool mounted",
+            "--replace",
+        ] {
+            assert!(told.contains(part), "{call:?}: {told}");
+        }
+        points.add(1);
+    }
+    assert_eq!(
+        fs::read_dir(disk.pool().join("volumes")).unwrap().count(),
+        0
+    );
+    // Making it a pool again does not make it the one.
+    let refused = flexvol(&["pool", "init"], &disk.pool());
+    let why = String::from_utf8(refused.stderr).unwrap();
+    assert!(!refused.status.success(), "{why}");
+    for part in [
+        "the node's pool at this path has the id",
+        "--replace` forgets it",
+    ] {
+        assert!(why.contains(part), "{why}");
+    }
+    driver.call(&["capacity", "{}"]).failure();
+    let told = doctor(&sandbox);
+    for part in [
+        "another one than the node had",
+        "mount the disk that has the pool",
+    ] {
+        assert!(told.contains(part), "{told}");
+    }
+    // Pods end all the same.
+    pod.unmount().success();
+    points.add(3);
+
+    disk.insert(&sandbox);
+    pod.mount("rw").success();
+    assert_eq!(fs::read(pod.dir().join("file")).unwrap(), b"precious");
+    pod.unmount().success();
+    driver.call(&["delete", &volume.json("rw")]).success();
+    points.add(1);
+
+    // Whoever really gives the path another pool says so. One in memory is not remembered.
+    disk.remove();
+    for pool in ["in memory", "on the disk"] {
+        let replaced = flexvol(&["pool", "init", "--replace"], &disk.pool());
+        assert!(replaced.status.success(), "{pool}: {replaced:?}");
+        driver.call(&["capacity", "{}"]).success();
+        disk.insert(&sandbox);
+        driver.call(&["capacity", "{}"]).success();
+        points.add(1);
+    }
+}
+
+fn doctor(sandbox: &Sandbox) -> String {
+    let output = Command::new(crate::executable())
+        .args(["doctor", "--plugin-dir"])
+        .arg(sandbox.plugins())
+        .output()
+        .unwrap();
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn first_use(points: &Points) {
+    let sandbox = sandbox();
+    let disk = MountPoint::of(&sandbox);
+    sandbox.make_pool(&disk.pool());
+    disk.insert(&sandbox);
+    let driver = installed(&sandbox, &disk.pool());
+    let name = disk.pool().to_string_lossy().replace('/', "%2f");
+    let record = Path::new(MEMORY).join(name);
+    let id = |pool: &Path| {
+        let text = fs::read_to_string(pool.join(".flexvol-pool")).unwrap();
+        text.split_whitespace().nth(2).unwrap().to_owned() + "\n"
+    };
+    let capacity = || driver.call(&["capacity", "{}"]);
+
+    // As before the node remembered anything.
+    sandbox.forget_pools();
+    let read_only = "mount -t tmpfs -o ro none /var/lib";
+    driver.call_where(read_only, &["capacity", "{}"]).success();
+    assert!(!record.exists());
+    capacity().success();
+    assert_eq!(fs::read_to_string(&record).unwrap(), id(&disk.pool()));
+    points.add(2);
+
+    // Nothing is written twice.
+    let before = fs::metadata(MEMORY).unwrap().modified().unwrap();
+    capacity().success();
+    assert_eq!(fs::metadata(MEMORY).unwrap().modified().unwrap(), before);
+    let begun = |it: &fs::DirEntry| it.file_name().to_string_lossy().starts_with(':');
+    assert_eq!(
+        fs::read_dir(MEMORY)
+            .unwrap()
+            .flatten()
+            .filter(begun)
+            .count(),
+        0
+    );
+    points.add(1);
+
+    // What is damaged is no reason to believe anything.
+    fs::write(&record, "").unwrap();
+    let told = capacity().failure();
+    assert!(
+        told.contains("is damaged") && told.contains("--replace"),
+        "{told}"
+    );
+    let told = flexvol(&["pool", "init", "--replace"], &disk.pool());
+    assert!(told.status.success(), "{told:?}");
+    capacity().success();
+    points.add(2);
+}
