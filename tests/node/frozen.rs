@@ -20,7 +20,7 @@ use std::{
     path::{Path, PathBuf},
     process::Command,
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 const NEEDS: &[Need] = &[
@@ -33,6 +33,8 @@ const NEEDS: &[Need] = &[
 
 tests! {
     "a killed program that waits for a frozen file system does not hold unmount", NEEDS => program;
+    "a callout whose program hangs in the kernel answers, and the program ends its work after the thaw", NEEDS
+        => hanging;
     "a growth of a frozen file system answers, is not begun twice and does not hold unmount", NEEDS
         => volume;
     "every callout on a frozen pool answers, and nothing is lost after the thaw", NEEDS => pool;
@@ -123,6 +125,53 @@ fn program(_: &Points) {
         lock::volume(&volume, patient).is_ok()
     });
     lock::volume(&volume, patient).unwrap().retire().unwrap();
+}
+
+/// A mkfs that begins when the second file is there, and says by the first one that it was started.
+const WAITING: &str = "mkdir -p /var/lib/flexvol && mount -t tmpfs none /var/lib/flexvol &&
+    mkdir /var/lib/flexvol/bin && program=/var/lib/flexvol/bin/mkfs.ext4 &&
+    printf '#!/bin/sh\\ntouch %s/begun\\nuntil [ -e %s/go ]; do sleep 0.1; done\\nexec /usr/sbin/mkfs.ext4 \"$@\"\\n' \"$at\" \"$at\" >$program &&
+    chmod 755 $program";
+
+fn hanging(points: &Points) {
+    let Node {
+        sandbox, driver, ..
+    } = Node::new(Backend::Loop);
+    let baseline = Baseline::of(&sandbox);
+    let volume = PersistentVolume::provision(&driver, "hanging", "ext4", 300 * MIB);
+    let pod = Pod::new(&sandbox, &driver, &volume, "one");
+    let [begun, go] = ["begun", "go"].map(|name| sandbox.path(name));
+    let waiting = format!("at={} && {WAITING}", sandbox.root().display());
+    let call = thread::scope(|scope| {
+        let call = scope.spawn(|| driver.call_where(&waiting, &pod.mount_arguments("rw")));
+        eventually(
+            Duration::from_secs(20) * patience(),
+            "mkfs to begin",
+            || begun.exists(),
+        );
+        let frozen = Frozen::new(&sandbox.disk());
+        fs::write(&go, "").unwrap();
+        let limit = Instant::now() + Duration::from_secs(60) * patience();
+        while !call.is_finished() && Instant::now() < limit {
+            thread::sleep(Duration::from_millis(100));
+        }
+        drop(frozen);
+        call.join().unwrap()
+    });
+    expect_frozen(&call);
+    expect_answer(&call);
+    points.add(1);
+    // Nobody cut it.
+    pod.mount("rw").success();
+    let content = fill(pod.dir(), "after");
+    assert_eq!(fs::read(pod.dir().join("after")).unwrap(), content);
+    pod.unmount().success();
+    driver.call(&["delete", &volume.json("rw")]).success();
+    for path in [begun, go] {
+        fs::remove_file(path).unwrap();
+    }
+    baseline.expect(&sandbox, "formatted after the thaw, mounted and deleted");
+    points.add(1);
 }
 
 fn volume(_: &Points) {

@@ -1,10 +1,12 @@
 //! Programs this crate cannot do without: mkfs, e2fsck, resize2fs, debugfs, lvm.
 
 mod find;
+mod hanging;
 mod scope;
 
 use crate::{deadline::Deadline, lock, sys};
-use flexvol_sdk::{Bytes, Error, ErrorKind, Result};
+use flexvol_sdk::{Bytes, Error, ErrorKind, Result, stillness::stuck};
+use hanging::Watch;
 use rustix::{
     fs::{FallocateFlags, MemfdFlags},
     process::{Pid, Signal},
@@ -130,7 +132,8 @@ impl Tool {
     /// those it is to hold. What it started itself is not waited for.
     ///
     /// # Errors
-    /// [`ErrorKind::TimedOut`] at the deadline, otherwise why it could not be started.
+    /// [`ErrorKind::TimedOut`] at the deadline, or before where the kernel has let none of the program's processes move
+    /// for half a minute; then [`AtDeadline`] says what becomes of it, too. Otherwise why it could not be started.
     pub fn run(&self, arguments: &[&OsStr], limits: &Limits<'_>) -> Result<Output> {
         if self.closes && !limits.hold.is_empty() {
             let keeper = Tool {
@@ -200,6 +203,7 @@ impl Tool {
         let mut child = child.map_err(failed)?;
 
         let mut deadline = Deadline::after(limits.deadline);
+        let mut watch = Watch::begin();
         let (never, status) = loop {
             // Before it is waited for: afterwards nothing is known of it.
             if let Some(never) = never(&child)
@@ -209,9 +213,16 @@ impl Tool {
             }
             discard_excess(&stdout, self.longest_output);
             discard_excess(&stderr, self.longest_output);
-            if !deadline.pause() {
-                return Err(give_up(child, limits).because(format!("{arguments:?}")));
-            }
+            let error = if watch.sees_hanging(child.id()) {
+                log::warn!("process {} stays until the kernel answers it", child.id());
+                stuck()
+            } else if !deadline.pause() {
+                over(limits)
+            } else {
+                continue;
+            };
+            give_up(child, limits);
+            return Err(error.because(format!("{arguments:?}")));
         };
         log::debug!(
             "{} {arguments:?}: {status} after {} ms",
@@ -271,13 +282,23 @@ impl Output {
     }
 }
 
-fn give_up(mut child: Child, limits: &Limits<'_>) -> Error {
+/// What is said when the time is over.
+fn over(limits: &Limits<'_>) -> Error {
     let seconds = limits.deadline.as_secs();
+    let what = match limits.at_deadline {
+        AtDeadline::Leave => {
+            format!("the operation goes on in the background after {seconds} s; try again")
+        }
+        AtDeadline::Kill => {
+            format!("the operation was stopped because it did not end within {seconds} s")
+        }
+    };
+    Error::new(ErrorKind::TimedOut, what)
+}
+
+fn give_up(mut child: Child, limits: &Limits<'_>) {
     if limits.at_deadline == AtDeadline::Leave {
-        return Error::new(
-            ErrorKind::TimedOut,
-            format!("the operation goes on in the background after {seconds} s; try again"),
-        );
+        return;
     }
     // The child leads a session, so its group has its number and cannot be anybody else's as long
     // as it was not waited for.
@@ -288,10 +309,6 @@ fn give_up(mut child: Child, limits: &Limits<'_>) -> Error {
     }
     let mut death = Deadline::after(DEATH);
     while matches!(child.try_wait(), Ok(None)) && death.pause() {}
-    Error::new(
-        ErrorKind::TimedOut,
-        format!("the operation was stopped because it did not end within {seconds} s"),
-    )
 }
 
 fn capture() -> io::Result<File> {

@@ -4,6 +4,7 @@ use crate::{
     deadline::Pause,
     sys::fork::{fork, leave},
 };
+use flexvol_sdk::stillness::Threads;
 use rustix::{
     io::Errno,
     process::{Pid, Signal, WaitOptions, kill_process, waitpid},
@@ -44,7 +45,8 @@ pub fn ends(look: &dyn Fn()) -> io::Result<bool> {
     let (mut seen, mut since) = (0, Instant::now());
     let mut pause = Pause::default();
     while !has_ended(pid)? {
-        let moves = flexvol_sdk::moves(process);
+        let threads = Threads::of(process.unsigned_abs());
+        let moves = threads.map(|threads| threads.moves);
         if moves.is_none_or(|moves| moves >= seen + FEW) {
             (seen, since) = (moves.unwrap_or(seen), Instant::now());
         } else if since.elapsed() >= SILENCE {

@@ -60,6 +60,7 @@ mod run;
 mod scrub;
 mod secret;
 mod status;
+pub mod stillness;
 mod volume;
 
 pub use answer::answer;
@@ -72,7 +73,7 @@ pub use handle::Handle;
 pub use limits::outlive as outlive_limits;
 pub use log::{Log, step};
 pub use options::Options;
-pub use run::{Environment, Fork, Program, moves, run};
+pub use run::{Environment, Fork, Program, run};
 pub use secret::Secret;
 pub use status::{Capabilities, DriverStatus, Status};
 pub use volume::{Filesystem, FsType, MountRequest, Pod, Resize, Volume, VolumeName};

@@ -17,12 +17,10 @@ use std::{
     time::SystemTime,
 };
 
-mod moves;
 mod process;
 mod reply;
 mod watch;
 
-pub use moves::moves;
 pub use watch::Fork;
 
 /// Answers the exec of this process: a driver's whole `main`.

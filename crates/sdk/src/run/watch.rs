@@ -5,8 +5,11 @@
 //! second process, and the first one, for which kubelet waits, only watches it. What it watches is
 //! whether the kernel ever let the worker run: work that is slow moves all the time.
 
-use super::{moves::moves, reply::Reply};
-use crate::{Error, ErrorKind};
+use super::reply::Reply;
+use crate::{
+    Error, ErrorKind,
+    stillness::{Stillness, TICK, Threads, silent, stuck},
+};
 use nix::{
     errno::Errno,
     poll::{PollFd, PollFlags, PollTimeout, poll},
@@ -37,13 +40,6 @@ pub(super) const GRACE: Duration = Duration::from_secs(2);
 /// second one; in the first one the id of the second. A crate without `unsafe` has no such function;
 /// `flexvol_host::fork` is one.
 pub type Fork = fn() -> io::Result<Option<i32>>;
-
-/// So often it is looked whether the worker moves.
-const TICK: Duration = Duration::from_secs(5);
-
-/// So many looks in a row at a worker that did not move say that it is stuck. Where a kernel warns of
-/// hung tasks, who waits for a disk wakes once a minute for that (`blk_wait_io` in block/blk.h).
-const STILL: u32 = 6;
 
 /// What was left behind is noted here, so that a repetition of its call does not wait beside it.
 const LEFT: &str = "/run/flexvol/left";
@@ -109,7 +105,7 @@ pub(super) fn start(
 impl Worker {
     /// Waits until the worker ends, is told to stop, or is stuck.
     pub(super) fn end(mut self) -> End {
-        let mut watched = Watched::default();
+        let mut stillness = Stillness::default();
         let mut stop = None;
         loop {
             if let Some(end) = self.ended() {
@@ -127,7 +123,7 @@ impl Worker {
             let signals = PollFd::new(self.signals.as_fd(), PollFlags::POLLIN);
             let timeout = PollTimeout::try_from(timeout).unwrap_or(PollTimeout::MAX);
             match poll(&mut [signals], timeout) {
-                Ok(0) if stop.is_none() && watched.is_stuck(self.pid) => {
+                Ok(0) if stop.is_none() && stillness.is_stuck(self.threads()) => {
                     return self.give_up(stuck());
                 }
                 Ok(_) => {}
@@ -140,6 +136,10 @@ impl Worker {
                 }
             }
         }
+    }
+
+    fn threads(&self) -> Option<Threads> {
+        Threads::of(self.pid.as_raw().cast_unsigned())
     }
 
     fn ended(&mut self) -> Option<End> {
@@ -248,34 +248,6 @@ fn began_of(process: &str) -> Option<String> {
     fields.split_whitespace().nth(19).map(str::to_owned)
 }
 
-fn stuck() -> Error {
-    let seconds = (TICK * STILL).as_secs();
-    silent(format!("the kernel did not answer within {seconds} s"))
-}
-
-fn silent(what: String) -> Error {
-    Error::new(
-        ErrorKind::TimedOut,
-        what + ": a file system is frozen (thaw it with fsfreeze -u), or a disk or a server is silent; look into the kernel's log on the node",
-    )
-}
-
-#[derive(Default)]
-struct Watched {
-    moves: Option<u64>,
-    still: u32,
-}
-
-impl Watched {
-    fn is_stuck(&mut self, worker: Pid) -> bool {
-        let moves = moves(worker.as_raw());
-        let moved = moves.is_none() || moves != self.moves;
-        self.still = if moved { 0 } else { self.still + 1 };
-        self.moves = moves;
-        self.still >= STILL
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -295,12 +267,5 @@ mod tests {
         let own = began_of(&Pid::this().to_string()).unwrap();
         assert!(own.parse::<u64>().unwrap() > 0);
         assert_eq!(began_of("no-process"), None);
-    }
-
-    #[test]
-    fn only_who_never_moves_is_stuck() {
-        let own = Pid::this();
-        // Whoever looks at himself runs.
-        assert!((0..10).all(|_| !Watched::default().is_stuck(own)));
     }
 }

@@ -1,0 +1,89 @@
+//! A program that waits for a kernel which does not answer: this process, which waits for the program, moves all the
+//! time, and whoever watches this process learns nothing.
+
+use flexvol_sdk::stillness::{Stillness, TICK, Threads};
+use std::{fs, time::Instant};
+
+/// Looks at a program now and then.
+pub(super) struct Watch {
+    next: Instant,
+    stillness: Stillness,
+}
+
+impl Watch {
+    pub(super) fn begin() -> Self {
+        Watch {
+            next: Instant::now() + TICK,
+            stillness: Stillness::default(),
+        }
+    }
+
+    /// Whether this child hangs, for whoever asks again and again.
+    pub(super) fn sees_hanging(&mut self, child: u32) -> bool {
+        let now = Instant::now();
+        if now < self.next {
+            return false;
+        }
+        self.next = now + TICK;
+        // Who waits for another process, for a lock of LVM for example, has the time that he was given.
+        let waiting = together(child).filter(|threads| threads.waits);
+        self.stillness.is_stuck(waiting)
+    }
+}
+
+/// What a process and those that it started do: it may be a shell that waits for the program. `None` while one of them
+/// runs, or it is not known which there are.
+fn together(child: u32) -> Option<Threads> {
+    let mut all = Threads::default();
+    let mut family = vec![child];
+    while let Some(process) = family.pop() {
+        all = all.and(Threads::of(process)?);
+        for thread in fs::read_dir(format!("/proc/{process}/task")).ok()? {
+            // Linux has it if `CONFIG_PROC_CHILDREN` says so, as distributions do.
+            let children = fs::read_to_string(thread.ok()?.path().join("children")).ok()?;
+            family.extend(
+                children
+                    .split_whitespace()
+                    .map_while(|it| it.parse::<u32>().ok()),
+            );
+        }
+    }
+    Some(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{
+        io::Read,
+        process::{Command, Stdio},
+        thread,
+        time::Duration,
+    };
+
+    #[test]
+    fn all_that_a_program_started_is_looked_at_and_waiting_for_each_other_is_no_hanging() {
+        let mut shell = Command::new("sh")
+            .args(["-c", "exec 3<&0; sh -c 'echo; read end <&3; exit' & wait"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut byte = [0];
+        let mut said = shell.stdout.take().unwrap();
+        said.read_exact(&mut byte).unwrap();
+        let seen = (0..1000).find_map(|_| {
+            thread::sleep(Duration::from_millis(1));
+            Some((Threads::of(shell.id())?, together(shell.id())?))
+        });
+        let mut watch = Watch::begin();
+        watch.next = Instant::now();
+        let hangs = watch.sees_hanging(shell.id());
+        // What both wait for.
+        drop(shell.stdin.take());
+        shell.wait().unwrap();
+        let (alone, all) = seen.unwrap();
+        assert!(all.moves > alone.moves && !all.waits && !hangs);
+        assert_eq!(together(shell.id()), None);
+    }
+}
