@@ -7,6 +7,7 @@ mod attributes;
 mod bind;
 mod detached;
 mod holding;
+mod leading;
 mod own_device;
 mod remount;
 mod target;
@@ -14,6 +15,7 @@ mod target;
 pub use bind::bind;
 pub use detached::Detached;
 pub use holding::holding;
+pub(crate) use leading::leads_to;
 pub(crate) use target::table_entry as of;
 pub use target::{Mounted, Target};
 

@@ -108,11 +108,22 @@ fn elsewhere(points: &Points) {
     symlink(gone.dir.join("pool"), to_served).unwrap();
     symlink("other", to_other).unwrap();
     symlink(to_itself, to_itself).unwrap();
+    // As /var often is one: neither the root's file system nor the pool's.
+    let third = node.sandbox.path("third");
+    fs::create_dir(&third).unwrap();
+    let none = None::<&str>;
+    mount(Some("third"), &third, Some("tmpfs"), MsFlags::empty(), none).unwrap();
+    let by_third = third.join("link");
+    symlink(&other, &by_third).unwrap();
+    fs::create_dir(third.join("pool")).unwrap();
     for (path, refused) in [
         (&gone.dir.join("pool"), None),
         (to_served, None),
         (&disk.join("missing"), None),
+        (&third.join("pool"), None),
+        (&third.join("missing"), None),
         (to_other, Some("on the same file system")),
+        (&by_third, Some("on the same file system")),
         (to_itself, Some("cannot tell whether another pool")),
     ] {
         let pool = node.sandbox.pool();
@@ -128,4 +139,5 @@ fn elsewhere(points: &Points) {
         }
         points.add(1);
     }
+    umount2(&third, MntFlags::MNT_DETACH).unwrap();
 }

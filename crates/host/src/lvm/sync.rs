@@ -1,6 +1,6 @@
 //! Having disks write what they still have in their caches.
 
-use crate::{deadline::Deadline, sys::flush::Flush};
+use crate::{deadline::Deadline, sys::apart::Apart};
 use flexvol_sdk::{Error, ErrorKind, Result};
 use std::{ffi::CString, io, path::Path, time::Duration};
 
@@ -24,7 +24,7 @@ fn sync_within(disks: &[String], patience: Duration) -> Result<()> {
     };
     let start = |disk: &String| {
         let flush = CString::new(disk.as_str()).map_err(io::Error::from);
-        let flush = flush.and_then(|path| Flush::start(&path));
+        let flush = flush.and_then(|path| Apart::sync(&path));
         flush.map_err(|error| failed(disk, error))
     };
     let flushes: Vec<_> = disks.iter().map(start).collect();

@@ -17,7 +17,7 @@ const LINKS: usize = 40;
 
 /// The mount that holds what this absolute path leads to, through symbolic links, as far as it can be one of the file
 /// system `own`; `None` where there is nothing. Nothing is opened, and only the root's file system and that one are asked
-/// for links: where the path stays on another one, which may be served by somebody, dead or damaged, its mount is the answer.
+/// for links: where the path comes to another one, which may be served by somebody, dead or damaged, its mount is the answer.
 ///
 /// # Errors
 /// When the mount table or a link on the way cannot be read.

@@ -48,13 +48,18 @@ impl Pool {
     }
 
     /// What is at this path, if it is a pool on the file system of this one: then both give away the
-    /// same space. Another file system that the path comes to is asked nothing: its disk may be dead.
+    /// same space. Another file system that the path comes to, whose disk may be dead, is asked for nothing but the links
+    /// in the path, and is not waited for.
     ///
     /// # Errors
     /// When that cannot be known.
     pub fn beside(&self, path: &Path) -> Result<Option<Pool>> {
         let ours = self.filesystem()?;
-        if mount::holding(path, ours)?.is_none_or(|mount| mount.number != ours) {
+        let is_ours = match mount::holding(path, ours)? {
+            Some(mount) => mount.number == ours || mount::leads_to(&mount, path, ours),
+            None => false,
+        };
+        if !is_ours {
             return Ok(None);
         }
         // One that took the place of another gives the same space away.

@@ -1,4 +1,4 @@
-//! Syncing a disk in a process of its own: who waits for a dead disk cannot be ended, and keeps
+//! Asking a disk in a process of its own: who waits for a dead disk cannot be ended, and keeps
 //! whoever waits for him.
 #![allow(unsafe_code)]
 
@@ -10,13 +10,23 @@ use rustix::{
 };
 use std::{ffi::CStr, io};
 
-/// A process that syncs one disk.
+/// A process that asks one disk.
 #[derive(Debug)]
-pub(crate) struct Flush(Pid);
+pub(crate) struct Apart(Pid);
 
-impl Flush {
+impl Apart {
     /// Begins to sync what has this path.
-    pub(crate) fn start(path: &CStr) -> io::Result<Flush> {
+    pub(crate) fn sync(path: &CStr) -> io::Result<Apart> {
+        Apart::start(path, sync)
+    }
+
+    /// Begins to look for what this path leads to.
+    pub(crate) fn look(path: &CStr) -> io::Result<Apart> {
+        Apart::start(path, look)
+    }
+
+    /// `ask` makes system calls and nothing else.
+    fn start(path: &CStr, ask: fn(&CStr) -> Result<(), Errno>) -> io::Result<Apart> {
         let highest = child::highest_descriptor()?;
         // SAFETY: the child makes system calls only, which is all that is allowed after fork, and
         // ends without returning.
@@ -27,13 +37,13 @@ impl Flush {
                     (0..=highest).for_each(|fd| {
                         libc::close(fd);
                     });
-                    libc::_exit(sync(path).err().map_or(0, Errno::raw_os_error))
+                    libc::_exit(ask(path).err().map_or(0, Errno::raw_os_error))
                 }
                 pid => pid,
             }
         };
         let pid = Pid::from_raw(pid).filter(|_| pid > 0);
-        pid.map(Flush).ok_or_else(io::Error::last_os_error)
+        pid.map(Apart).ok_or_else(io::Error::last_os_error)
     }
 
     /// How it ended; `None` while it has not.
@@ -52,7 +62,7 @@ impl Flush {
     /// Leaves it alone. One that waits for a disk goes when that answers.
     pub(crate) fn give_up(&self) {
         if let Err(error) = rustix::process::kill_process(self.0, Signal::KILL) {
-            log::debug!("cannot end a process that syncs a disk: {error}");
+            log::debug!("cannot end a process that asks a disk: {error}");
         }
     }
 }
@@ -60,4 +70,9 @@ impl Flush {
 fn sync(path: &CStr) -> Result<(), Errno> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
     rustix::fs::fsync(rustix::fs::open(path, flags, Mode::empty())?)
+}
+
+fn look(path: &CStr) -> Result<(), Errno> {
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    rustix::fs::open(path, flags, Mode::empty()).map(drop)
 }
