@@ -276,6 +276,9 @@ impl Sandbox {
     }
 
     fn undo(&mut self) {
+        if self.root.is_some() && !isolation::keep() {
+            self.forget_pools();
+        }
         let Some(root) = self.root.take() else { return };
         if isolation::keep() {
             println!("kept: {}", root.keep().display());
