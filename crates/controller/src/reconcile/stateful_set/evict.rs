@@ -28,6 +28,14 @@ use kube::{Api, Client, ResourceExt, api::PostParams, core::Status};
 use serde_json::json;
 use std::{sync::Arc, time::Duration};
 
+/// What became of a pod's turn.
+enum Turn {
+    /// It was stopped, or is waited for.
+    Taken(Outcome),
+    /// It cannot have it yet.
+    Passed(Why),
+}
+
 /// Stops pods whose volumes grow only then.
 pub(super) struct Evictions {
     client: Client,
@@ -47,15 +55,50 @@ impl Evictions {
         }
     }
 
-    /// Stops the last pod whose claims wait for it, if it may be stopped.
-    pub async fn offline(&self, set: &StatefulSet, last: i64) -> Result<Outcome> {
+    /// Stops the first of these pods, if it may be stopped: their claims wait for it. Where the storage of one has to
+    /// grow before, by whichever of its claims, it is the next one's turn.
+    pub async fn offline(&self, set: &StatefulSet, turns: &[i64]) -> Result<Outcome> {
+        let mut outcome = Outcome::RequeueWithBackoff(WAITS);
+        for ordinal in turns {
+            outcome = match self.turn(set, *ordinal).await? {
+                Turn::Passed(why) => {
+                    self.passes_over(set, *ordinal, &why);
+                    Outcome::RequeueWithBackoff(WAITS)
+                }
+                Turn::Taken(outcome) => return Ok(outcome),
+            };
+        }
+        Ok(outcome)
+    }
+
+    /// Says why it is another pod's turn.
+    pub fn passes_over(&self, set: &StatefulSet, ordinal: i64, why: &Why) {
+        self.tell(set, ordinal, why, Some(EventType::Normal));
+    }
+
+    async fn turn(&self, set: &StatefulSet, last: i64) -> Result<Turn> {
         let namespace = set.namespace().unwrap_or_default();
         let mut seen = snapshot(&self.client, &self.ours, set, last).await?;
         self.stopped.mark(&namespace, &mut seen.claims);
-        let (pod, uid) = match decide(&seen, Timestamp::now()) {
-            Decision::Evict { name, uid } => (name, uid),
-            Decision::Wait(why) => return Ok(self.waits(set, &seen, &why)),
-        };
+        match decide(&seen, Timestamp::now()) {
+            Decision::Evict { name, uid } => {
+                let outcome = self.look_again(set, last, &name, &uid).await?;
+                Ok(Turn::Taken(outcome))
+            }
+            Decision::Wait(why @ Why::Storage(_)) => Ok(Turn::Passed(why)),
+            Decision::Wait(why) => Ok(Turn::Taken(self.waits(set, &seen, &why))),
+        }
+    }
+
+    /// Stops a pod, if it still may be stopped.
+    async fn look_again(
+        &self,
+        set: &StatefulSet,
+        last: i64,
+        pod: &str,
+        uid: &str,
+    ) -> Result<Outcome> {
+        let namespace = set.namespace().unwrap_or_default();
         let again = read_set(&self.client, &self.events, &namespace, &set.name_any()).await?;
         let Some(again) = again else {
             return Ok(Outcome::Done);
@@ -68,7 +111,7 @@ impl Evictions {
         self.stopped.mark(&namespace, &mut seen.claims);
         match decide(&seen, Timestamp::now()) {
             Decision::Evict { uid: now, .. } if now == uid => {
-                self.evict(&again, &seen, &pod, &uid).await
+                self.evict(&again, &seen, pod, uid).await
             }
             _ => Ok(Outcome::RequeueAfter(SOON)),
         }
@@ -88,10 +131,18 @@ impl Evictions {
             Why::Going(pod) if !its_own(pod) => Some(EventType::Normal),
             _ => None,
         };
+        self.tell(set, seen.last, why, tone);
+        match why {
+            Why::MayExpand(rest) => Outcome::RequeueAfter(*rest),
+            _ => Outcome::RequeueWithBackoff(WAITS),
+        }
+    }
+
+    /// In the log, and by an event of this tone.
+    fn tell(&self, set: &StatefulSet, ordinal: i64, why: &Why, tone: Option<EventType>) {
         let text = format!(
-            "pod {}-{} is not stopped so that its volumes grow: {why}",
-            set.name_any(),
-            seen.last
+            "pod {}-{ordinal} is not stopped so that its volumes grow: {why}",
+            set.name_any()
         );
         log::info("a pod waits to grow", &[("why", &text)]);
         if let Some(tone) = tone {
@@ -100,10 +151,6 @@ impl Evictions {
                 EventType::Warning => RESIZE_FAILED,
             };
             self.events.record(set, tone, reason, &text);
-        }
-        match why {
-            Why::MayExpand(rest) => Outcome::RequeueAfter(*rest),
-            _ => Outcome::RequeueWithBackoff(WAITS),
         }
     }
 

@@ -1,6 +1,6 @@
 //! Whether a pod of a set is stopped so that its volumes grow, or why not yet: a pure function.
 //!
-//! Pods are stopped one at a time, the last first, and only while all others are ready. What a pod is
+//! Pods are stopped one at a time, the last first of those whose storage has grown, and only while all others are ready. What a pod is
 //! replaced by is kept from starting by kubelet, which grows a volume between mounting it and starting
 //! containers. So a pod that was made after its volumes were to grow has had its turn: stopping it again
 //! would not help, and until its volumes have grown no other one is stopped.
@@ -23,7 +23,7 @@ pub(super) struct Snapshot {
     pub ordinals: Range<i64>,
     /// Those that there are.
     pub pods: Vec<Pod>,
-    /// The last one that has claims which were asked to grow and have not.
+    /// The one whose turn it is: it has claims which were asked to grow and have not.
     pub last: i64,
     /// All claims of that pod that shall grow.
     pub claims: Vec<Claim>,
@@ -128,7 +128,10 @@ impl fmt::Display for Why {
             Why::KeptOut(why) => write!(f, "it could not start again where its volumes are: {why}"),
             Why::Nothing => write!(f, "none of its claims grows"),
             Why::Starts => write!(f, "the pod is starting"),
-            Why::Storage(claim) => write!(f, "the storage of claim {claim} has to grow first"),
+            Why::Storage(claim) => write!(
+                f,
+                "the storage of claim {claim} has to grow first; see the events of that"
+            ),
             Why::MayExpand(_) => write!(f, "it may still grow while its pod runs"),
             Why::InVain { pod, claim } => write!(
                 f,

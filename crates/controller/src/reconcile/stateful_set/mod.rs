@@ -11,14 +11,15 @@ mod evict;
 mod eviction_decision;
 mod needs;
 mod recent_evictions;
+mod round;
 mod snapshot;
 
 use crate::{
-    api::well_known::{RESIZE_FAILED, checksum},
+    api::well_known::RESIZE_FAILED,
     client::{Read, Refusal, error_message, refusal},
     drivers::ServedDrivers,
     events::{EventRecorder, EventType},
-    k8s::stateful_set::{ordinals, restarts, wanted},
+    k8s::stateful_set::{restarts, wanted},
     runtime::{
         backoff::Backoff,
         reflector::{Event, Presence, reflect},
@@ -29,6 +30,7 @@ use crate::{
 };
 use anyhow::{Context, Result};
 use evict::Evictions;
+use eviction_decision::Why;
 use k8s_openapi::api::{apps::v1::StatefulSet, core::v1::PersistentVolumeClaim};
 use kube::{
     Api, Client, ResourceExt,
@@ -36,6 +38,7 @@ use kube::{
     runtime::watcher,
 };
 use needs::{Need, WantedClaim, need, stranger, wanted_claims};
+use round::Round;
 use serde_json::json;
 use snapshot::read_set;
 use std::{
@@ -69,50 +72,6 @@ const DONE: Backoff = Backoff {
 
 /// After so many claims it is the next set's turn: one with thousands of claims keeps no other waiting.
 const TURN: usize = 20;
-
-/// How far a set was looked through, which may take several turns.
-#[derive(Clone, Debug, Default)]
-struct Round {
-    /// What was asked for when it began: if that changes, it begins anew.
-    of: u64,
-    /// How many claims were looked at.
-    looked_at: usize,
-    /// Some of these wait for something.
-    waits: bool,
-    /// Some of these were asked to grow.
-    asked: bool,
-    /// The last pod with one of these that was asked to grow and has not: what cannot be asked hinders no other.
-    grows: Option<i64>,
-}
-
-impl Round {
-    fn new(set: &StatefulSet) -> Self {
-        let text = format!("{:?} {:?} {:?}", set.uid(), wanted(set), ordinals(set));
-        Round {
-            of: checksum(&text),
-            ..Round::default()
-        }
-    }
-
-    /// What a claim of the pod with this ordinal needs.
-    fn found(&mut self, need: &Need, ordinal: i64) {
-        self.looked_at += 1;
-        self.asked |= matches!(need, Need::Ask(_));
-        self.waits |= matches!(need, Need::Time | Need::Growth);
-        if *need == Need::Growth {
-            self.grows = self.grows.max(Some(ordinal));
-        }
-    }
-
-    /// What was found of all claims.
-    fn outcome(&self) -> Outcome {
-        match (self.asked, self.waits) {
-            (true, _) => Outcome::RequeueAfter(SOON),
-            (false, true) => Outcome::RequeueWithBackoff(WAITS),
-            (false, false) => Outcome::RequeueWithBackoff(DONE),
-        }
-    }
-}
 
 /// Grows the claims of sets.
 struct Reconciler {
@@ -222,15 +181,21 @@ impl Reconciler {
         let mut rest = wanted_claims(&set).skip(round.looked_at);
         for asked in rest.by_ref().take(TURN) {
             let need = self.claim(&set, &claims, &asked).await?;
-            round.found(&need, asked.ordinal);
+            round.found(&need, &asked);
         }
         if rest.next().is_none() {
-            return match round.grows {
-                Some(last) if !round.asked && restarts(&set) == Ok(true) => {
-                    self.evictions.offline(&set, last).await
-                }
-                _ => Ok(round.outcome()),
-            };
+            if round.asked || restarts(&set) != Ok(true) {
+                return Ok(round.outcome());
+            }
+            if let Some((ordinal, claim)) = round.fail.last_key_value() {
+                self.evictions
+                    .passes_over(&set, *ordinal, &Why::Storage(claim.clone()));
+            }
+            let turns = round.turns();
+            if turns.is_empty() {
+                return Ok(round.outcome());
+            }
+            return self.evictions.offline(&set, &turns).await;
         }
         self.rounds().insert(key.to_owned(), round);
         Ok(Outcome::RequeueAfter(Duration::ZERO))
@@ -281,7 +246,7 @@ impl Reconciler {
         }
         let need = need(&claim, *size);
         match need {
-            Need::Nothing | Need::Time | Need::Growth => {}
+            Need::Nothing | Need::Time | Need::Growth | Need::Storage => {}
             Need::Smaller(has) => failed(&format!(
                 "claim {name} has {has}; {size} was asked for, and volumes do not shrink"
             )),
@@ -308,50 +273,5 @@ impl Reconciler {
             }
         }
         Ok(need)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::k8s::stateful_set::tests::set;
-    use serde_json::Value;
-
-    #[test]
-    fn a_set_is_looked_at_more_rarely_once_all_its_claims_have_their_size() {
-        let outcome = |asked: bool, waits: bool| {
-            let mut round = Round::default();
-            (round.asked, round.waits) = (asked, waits);
-            round.outcome()
-        };
-        assert_eq!(outcome(true, true), Outcome::RequeueAfter(SOON));
-        assert_eq!(outcome(true, false), Outcome::RequeueAfter(SOON));
-        assert_eq!(outcome(false, true), Outcome::RequeueWithBackoff(WAITS));
-        assert_eq!(outcome(false, false), Outcome::RequeueWithBackoff(DONE));
-    }
-
-    #[test]
-    fn what_cannot_be_asked_to_grow_keeps_no_other_pod_from_its_turn() {
-        let mut round = Round::default();
-        for (ordinal, need) in [Need::Time, Need::Growth, Need::Growth, Need::Time]
-            .iter()
-            .enumerate()
-        {
-            round.found(need, i64::try_from(ordinal).unwrap());
-        }
-        assert_eq!((round.looked_at, round.grows), (4, Some(2)));
-        let mut refused = Round::default();
-        refused.found(&Need::Time, 3);
-        assert_eq!(refused.grows, None);
-        assert_eq!(refused.outcome(), Outcome::RequeueWithBackoff(WAITS));
-    }
-
-    #[test]
-    fn a_round_goes_on_while_the_set_asks_for_the_same() {
-        let of = |more: Value| Round::new(&set(more)).of;
-        let same = of(json!({}));
-        assert_eq!(of(json!({"serviceName": "other"})), same);
-        assert_ne!(of(json!({"replicas": 4})), same);
-        assert_ne!(of(json!({"volumeClaimTemplates": []})), same);
     }
 }

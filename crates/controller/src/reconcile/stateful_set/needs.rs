@@ -3,7 +3,7 @@
 use crate::{
     drivers::ServedDrivers,
     k8s::{
-        claim::{asked, capacity, is_bound, provisioner},
+        claim::{asked, capacity, failure, is_bound, provisioner},
         stateful_set::{claim_name, ordinals, too_large, wanted},
     },
 };
@@ -19,6 +19,8 @@ pub(super) enum Need {
     Time,
     /// Time: it was asked, and has not grown.
     Growth,
+    /// Its storage: it was asked, and that cannot be grown, as the claim says.
+    Storage,
     /// To be asked for this size.
     Ask(Bytes),
     /// What it has cannot be taken away.
@@ -35,6 +37,8 @@ pub(super) fn need(claim: &PersistentVolumeClaim, wanted: Bytes) -> Need {
         Need::Nothing
     } else if asked < wanted {
         Need::Ask(wanted)
+    } else if failure(claim).is_some() {
+        Need::Storage
     } else {
         Need::Growth
     }
@@ -131,6 +135,10 @@ mod tests {
         assert_eq!(need(&claim("Bound", "2Gi", "1Gi"), size), Need::Growth);
         assert_eq!(need(&claim("Bound", "3Gi", "1Gi"), size), Need::Growth);
         assert_eq!(need(&claim("Bound", "2Gi", "2Gi"), size), Need::Nothing);
+        let mut fails = claim("Bound", "2Gi", "1Gi");
+        let condition = json!([{"type": "ControllerResizeError", "status": "True"}]);
+        fails.status.as_mut().unwrap().conditions = from_value(condition).unwrap();
+        assert_eq!(need(&fails, size), Need::Storage);
         let rounded = need(&claim("Bound", "2Gi", "2052Mi"), size);
         assert_eq!(rounded, Need::Nothing, "the driver rounds up");
         let roomy = need(&claim("Bound", "1Gi", "3Gi"), size);

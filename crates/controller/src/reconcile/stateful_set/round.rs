@@ -1,0 +1,143 @@
+//! How far a set was looked through, and whose turn it is after that.
+
+use super::{
+    DONE, SOON, TURN, WAITS,
+    needs::{Need, WantedClaim},
+};
+use crate::{
+    api::well_known::checksum,
+    k8s::stateful_set::{ordinals, wanted},
+    runtime::work_queue::Outcome,
+};
+use k8s_openapi::api::apps::v1::StatefulSet;
+use kube::ResourceExt;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// How far a set was looked through, which may take several turns.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Round {
+    /// What was asked for when it began: if that changes, it begins anew.
+    pub of: u64,
+    /// How many claims were looked at.
+    pub looked_at: usize,
+    /// Some of these wait for something.
+    waits: bool,
+    /// Some of these were asked to grow.
+    pub asked: bool,
+    /// The pods with some of these that were asked to grow and have not: what cannot be asked hinders no other.
+    grow: BTreeSet<i64>,
+    /// Those with one of which the storage cannot grow, and which one that is: they hinder no other either.
+    pub fail: BTreeMap<i64, String>,
+}
+
+impl Round {
+    pub fn new(set: &StatefulSet) -> Self {
+        let text = format!("{:?} {:?} {:?}", set.uid(), wanted(set), ordinals(set));
+        Round {
+            of: checksum(&text),
+            ..Round::default()
+        }
+    }
+
+    /// What a claim of the pod with this ordinal needs.
+    pub fn found(&mut self, need: &Need, asked: &WantedClaim) {
+        self.looked_at += 1;
+        self.asked |= matches!(need, Need::Ask(_));
+        self.waits |= matches!(need, Need::Time | Need::Growth | Need::Storage);
+        match need {
+            Need::Growth => {
+                self.grow.insert(asked.ordinal);
+            }
+            Need::Storage => {
+                self.fail.insert(asked.ordinal, asked.claim.clone());
+            }
+            _ => {}
+        }
+    }
+
+    /// The pods that may be stopped so that their volumes grow, the last first.
+    pub fn turns(&self) -> Vec<i64> {
+        let able = |ordinal: &&i64| !self.fail.contains_key(ordinal);
+        let able = self.grow.iter().rev().filter(able);
+        able.take(TURN).copied().collect()
+    }
+
+    /// What was found of all claims.
+    pub fn outcome(&self) -> Outcome {
+        match (self.asked, self.waits) {
+            (true, _) => Outcome::RequeueAfter(SOON),
+            (false, true) => Outcome::RequeueWithBackoff(WAITS),
+            (false, false) => Outcome::RequeueWithBackoff(DONE),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::k8s::stateful_set::tests::set;
+    use flexvol_sdk::Bytes;
+    use serde_json::{Value, json};
+
+    #[test]
+    fn a_set_is_looked_at_more_rarely_once_all_its_claims_have_their_size() {
+        let outcome = |asked: bool, waits: bool| {
+            let mut round = Round::default();
+            (round.asked, round.waits) = (asked, waits);
+            round.outcome()
+        };
+        assert_eq!(outcome(true, true), Outcome::RequeueAfter(SOON));
+        assert_eq!(outcome(true, false), Outcome::RequeueAfter(SOON));
+        assert_eq!(outcome(false, true), Outcome::RequeueWithBackoff(WAITS));
+        assert_eq!(outcome(false, false), Outcome::RequeueWithBackoff(DONE));
+    }
+
+    #[test]
+    fn what_cannot_be_asked_to_grow_keeps_no_other_pod_from_its_turn() {
+        let mut round = Round::default();
+        for (ordinal, need) in (0..).zip([Need::Time, Need::Growth, Need::Growth, Need::Time]) {
+            round.found(&need, &asked("data", ordinal));
+        }
+        assert_eq!((round.looked_at, round.turns()), (4, vec![2, 1]));
+        let mut refused = Round::default();
+        refused.found(&Need::Time, &asked("data", 3));
+        assert_eq!(refused.turns(), [0_i64; 0]);
+        assert_eq!(refused.outcome(), Outcome::RequeueWithBackoff(WAITS));
+    }
+
+    fn asked(template: &str, ordinal: i64) -> WantedClaim {
+        WantedClaim {
+            claim: format!("{template}-db-{ordinal}"),
+            ordinal,
+            size: Bytes(1),
+        }
+    }
+
+    #[test]
+    fn a_pod_whose_storage_cannot_grow_keeps_no_other_pod_from_its_turn() {
+        let mut round = Round::default();
+        // The node of the last one is full, and one of another's two claims can grow and one cannot.
+        for (template, ordinal, need) in [
+            ("data", 3, Need::Storage),
+            ("data", 2, Need::Growth),
+            ("data", 1, Need::Growth),
+            ("data", 0, Need::Growth),
+            ("log", 3, Need::Nothing),
+            ("log", 2, Need::Storage),
+        ] {
+            round.found(&need, &asked(template, ordinal));
+        }
+        assert_eq!(round.turns(), [1, 0]);
+        assert_eq!(round.fail.last_key_value().unwrap().1, "data-db-3");
+        assert_eq!(round.outcome(), Outcome::RequeueWithBackoff(WAITS));
+    }
+
+    #[test]
+    fn a_round_goes_on_while_the_set_asks_for_the_same() {
+        let of = |more: Value| Round::new(&set(more)).of;
+        let same = of(json!({}));
+        assert_eq!(of(json!({"serviceName": "other"})), same);
+        assert_ne!(of(json!({"replicas": 4})), same);
+        assert_ne!(of(json!({"volumeClaimTemplates": []})), same);
+    }
+}
