@@ -85,11 +85,15 @@ fn large_enough(points: &Points) {
             });
         };
         phase("Released");
+        // In one write: while it names no claim, Kubernetes gives it to any.
+        let next = json!({
+            "namespace": "default", "name": "second", "uid": null, "resourceVersion": null,
+        });
         patch(
             scenario,
             "pv",
             &volume,
-            &json!({"spec": {"claimRef": null}}),
+            &json!({"spec": {"claimRef": next}}),
         );
         let mut second = claim("second", "outlives", 10);
         second["spec"]["volumeName"] = volume.as_str().into();

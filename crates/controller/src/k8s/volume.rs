@@ -22,7 +22,8 @@ pub(crate) fn has(claim: &PersistentVolumeClaim, volume: &PersistentVolume) -> b
 pub(crate) fn claimed_by(volume: &PersistentVolume) -> Option<((String, String), String)> {
     let reference = holder(volume)?.clone();
     // Without a UID it is yet to be bound.
-    Some(((reference.namespace?, reference.name?), reference.uid?))
+    let uid = reference.uid.filter(|uid| !uid.is_empty())?;
+    Some(((reference.namespace?, reference.name?), uid))
 }
 
 /// Whether Kubernetes has found the volume's claim gone. What it could not delete it calls Failed; nothing
@@ -85,5 +86,10 @@ pub(crate) mod tests {
         assert_eq!(handed_on(&volume("pvc-1", &of("1"))), None);
         let place = ("ns".to_owned(), "data".to_owned());
         assert_eq!(handed_on(&volume("pvc-1", &of("2"))), Some(place));
+        assert_eq!(
+            handed_on(&volume("pvc-1", &of(""))),
+            None,
+            "yet to be bound"
+        );
     }
 }

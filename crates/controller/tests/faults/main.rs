@@ -238,6 +238,11 @@ fn storage_that_is_to_be_retained_is_not_deleted_by_an_agent_that_reads_late() {
 }
 
 #[test]
+fn a_kept_volume_whose_claim_ref_names_the_next_claim_stays_until_it_is_bound_and_goes_for_that() {
+    retained::handed_on();
+}
+
+#[test]
 fn a_volume_is_bound_to_a_label_that_its_node_alone_has() {
     hostnames::taken();
     hostnames::another();

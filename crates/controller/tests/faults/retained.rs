@@ -3,7 +3,7 @@
 use crate::world::{MEBI, World, tell};
 use flexvol_apiserver::Key;
 use serde_json::json;
-use std::fs;
+use std::{fs, thread, time::Duration};
 
 /// The volume was released, and its storage is to be deleted. An administrator has it retained and deletes the
 /// volume, so the controller lets go of the NodeVolume first, and then of the volume. The agent has read the
@@ -51,5 +51,73 @@ pub fn read_late() {
         })?;
         assert_eq!(Vec::from_iter(world.storage().into_values()), [10 * MEBI]);
         Ok(())
+    });
+}
+
+/// The volume outlived its claim, and is given to another one as the manual says: its `claimRef` names that without a
+/// UID first, and is never away. Nothing becomes of its storage meanwhile, and then it grows and goes for that claim.
+pub fn handed_on() {
+    tell(World::start(), |world| {
+        world.class("outlives", &json!({"reclaimPolicy": "Retain"}));
+        world.start_on_a_node();
+        world.claim("first", "outlives");
+        world.eventually("the claim to be bound", |world| world.is_bound("first"))?;
+        let name = world.the_claim("first")["spec"]["volumeName"].clone();
+        let volume = Key::new("PersistentVolume", "", name.as_str().unwrap());
+        let phase =
+            |world: &World| world.server.store().get(&volume).unwrap()["status"]["phase"].clone();
+        world.delete_claim("first");
+        world.eventually("the volume to be released", |world| {
+            phase(world) == "Released"
+        })?;
+
+        let next = json!({"namespace": "default", "name": "second", "uid": null});
+        let patch = json!({"spec": {"claimRef": next, "persistentVolumeReclaimPolicy": "Delete"}});
+        world.server.store().merge(&volume, &patch).unwrap();
+        thread::sleep(Duration::from_secs(1));
+        let available = json!({"phase": "Available"});
+        world
+            .server
+            .store()
+            .merge_status(&volume, &available)
+            .unwrap();
+        thread::sleep(Duration::from_secs(1));
+        assert_eq!(Vec::from_iter(world.storage().into_values()), [10 * MEBI]);
+
+        world.make(
+            "PersistentVolumeClaim",
+            json!({
+                "metadata": {"name": "second", "namespace": "default"},
+                "spec": {
+                    "accessModes": ["ReadWriteOnce"], "storageClassName": "outlives",
+                    "volumeName": name, "resources": {"requests": {"storage": "10Mi"}},
+                },
+            }),
+        );
+        // Kubernetes binds both.
+        let uid = world.the_claim("second")["metadata"]["uid"].clone();
+        let bound = json!({"spec": {"claimRef": {"uid": uid}}});
+        world.server.store().merge(&volume, &bound).unwrap();
+        let bound = json!({"phase": "Bound"});
+        world.server.store().merge_status(&volume, &bound).unwrap();
+        let claim = Key::new("PersistentVolumeClaim", "default", "second");
+        let has = json!({"phase": "Bound", "capacity": {"storage": "10Mi"}});
+        world.server.store().merge_status(&claim, &has).unwrap();
+        world.ask_for("second", "20Mi");
+        world.eventually("the claim to grow", |world| {
+            world.the_claim("second")["status"]["capacity"]["storage"] == "20Mi"
+        })?;
+        assert_eq!(Vec::from_iter(world.storage().into_values()), [20 * MEBI]);
+        world.delete_claim("second");
+        world.eventually("the claim to be gone", |world| {
+            world.the_claim("second").is_null()
+        })?;
+        let released = json!({"phase": "Released"});
+        world
+            .server
+            .store()
+            .merge_status(&volume, &released)
+            .unwrap();
+        world.eventually("nothing to be left", World::nothing_is_left)
     });
 }
