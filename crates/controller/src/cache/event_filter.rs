@@ -103,9 +103,10 @@ impl ClaimSummary {
                 .as_ref()
                 .and_then(|status| status.phase.clone()),
             node: claim::selected_node(claim).map(str::to_owned),
-            request: claim::request(&spec).unwrap_or_default(),
+            request: claim::request_or_most(&spec),
             capacity: claim::capacity(claim),
-            file_system_resize_pending: claim::file_system_resize_pending(claim).is_some(),
+            file_system_resize_pending: claim::file_system_resize_pending(claim, Bytes(0))
+                .is_some(),
             failure: claim::failure(claim),
             looks: Looks::default(),
         }

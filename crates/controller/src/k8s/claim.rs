@@ -63,10 +63,26 @@ pub(crate) fn request(spec: &PersistentVolumeClaimSpec) -> Result<Bytes, String>
     Ok(bytes)
 }
 
+/// The same, and the most that Kubernetes counts where it asks for more than that: nobody can have it, and it is not
+/// nothing either.
+pub(crate) fn request_or_most(spec: &PersistentVolumeClaimSpec) -> Bytes {
+    const MOST: Bytes = Bytes(i64::MAX.unsigned_abs());
+    let requests = spec.resources.as_ref();
+    let requests = requests.and_then(|all| all.requests.as_ref());
+    let asked = requests.and_then(|requests| requests.get("storage"));
+    let bytes = asked.map(|asked| asked.0.parse::<Bytes>());
+    bytes.map_or(Bytes(0), |bytes| bytes.unwrap_or(MOST).min(MOST))
+}
+
+/// Why nobody can have what a claim asks for, if it asks for more than Kubernetes counts, in words for its author.
+pub(crate) fn beyond_all(spec: &PersistentVolumeClaimSpec) -> Option<String> {
+    let why = request(spec).err()?;
+    (request_or_most(spec) > Bytes(0)).then(|| format!("{why}; ask for less"))
+}
+
 /// Whether the claim asks for more than it has.
 pub(crate) fn is_expanding(claim: &PersistentVolumeClaim) -> bool {
-    let request = claim.spec.as_ref().and_then(|spec| request(spec).ok());
-    is_bound(claim) && request.is_some_and(|request| request > capacity(claim))
+    is_bound(claim) && asked(claim) > capacity(claim)
 }
 
 /// Whether Kubernetes has given the claim its volume.
@@ -84,9 +100,12 @@ pub(crate) fn capacity(claim: &PersistentVolumeClaim) -> Bytes {
     storage(status.and_then(|status| status.capacity.as_ref()))
 }
 
-/// The size that the claim says kubelet has to grow its file system to. Releases without
-/// `allocatedResources` take the size from the persistent volume, and the request is what that has.
-pub(crate) fn file_system_resize_pending(claim: &PersistentVolumeClaim) -> Option<Bytes> {
+/// The size that the claim says kubelet has to grow its file system to. Without `allocatedResources`, which API
+/// servers before 1.32 drop, kubelet takes it from the persistent volume, and that may have more than is asked for.
+pub(crate) fn file_system_resize_pending(
+    claim: &PersistentVolumeClaim,
+    volume: Bytes,
+) -> Option<Bytes> {
     condition(claim, FILE_SYSTEM_RESIZE_PENDING)?;
     let status = claim.status.as_ref()?;
     let of_storage = status
@@ -97,11 +116,8 @@ pub(crate) fn file_system_resize_pending(claim: &PersistentVolumeClaim) -> Optio
     if of_storage.is_some_and(|word| word == "NodeResizeInfeasible") {
         return None;
     }
-    let spec = claim.spec.as_ref()?;
-    match &status.allocated_resources {
-        Some(_) => Some(storage(status.allocated_resources.as_ref())),
-        None => request(spec).ok(),
-    }
+    let allocated = status.allocated_resources.as_ref();
+    Some(allocated.map_or(volume, |allocated| storage(Some(allocated))))
 }
 
 /// Why the claim's storage did not grow, as the claim says.
@@ -120,8 +136,34 @@ pub(crate) fn condition<'a>(
     all.find(|condition| condition.type_ == kind && condition.status == "True")
 }
 
-/// The size that a claim asks for; none if it says none, or something that is no size.
+/// The size that a claim asks for, as [`request_or_most`] tells it.
 pub(crate) fn asked(claim: &PersistentVolumeClaim) -> Bytes {
-    let size = claim.spec.as_ref().map(request);
-    size.and_then(Result::ok).unwrap_or_default()
+    claim.spec.as_ref().map(request_or_most).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{from_value, json};
+
+    #[test]
+    fn more_than_kubernetes_counts_is_the_most_and_cannot_be_had() {
+        let found = |size: &str| {
+            let spec = json!({"resources": {"requests": {"storage": size}}});
+            let spec = from_value(spec).unwrap();
+            (request_or_most(&spec).0, beyond_all(&spec).is_some())
+        };
+        let most = i64::MAX.unsigned_abs();
+        assert_eq!(found("1Gi"), (1 << 30, false));
+        assert_eq!(found("9223372036854775807"), (most, false));
+        for more in ["8Ei", "9223372036854775808", "16Ei", "1e30"] {
+            assert_eq!(found(more), (most, true), "{more}");
+        }
+        assert_eq!(found("0"), (0, false));
+        let spec = PersistentVolumeClaimSpec::default();
+        assert_eq!(
+            (request_or_most(&spec), beyond_all(&spec)),
+            (Bytes(0), None)
+        );
+    }
 }

@@ -2,6 +2,8 @@
 
 mod node_volumes;
 pub(crate) mod provisioning;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use node_volumes::node_volume_of;
 
@@ -219,12 +221,25 @@ impl VolumeObjects {
     /// As far as decisions need it.
     #[must_use]
     pub fn observed(&self, name: &str, ours: &ServedDrivers) -> Observed {
+        self.observed_with(None, name, ours)
+    }
+
+    /// The same, with what was `told` of the persistent volume if that was not read.
+    pub(crate) fn observed_with(
+        &self,
+        told: Option<claims::Volume>,
+        name: &str,
+        ours: &ServedDrivers,
+    ) -> Observed {
+        let read = self.volume.as_ref().map(|volume| volume_of(volume, ours));
+        let volume = read.or(told);
+        let has = volume.as_ref().map_or(Bytes(0), |volume| volume.capacity);
         Observed {
             claim: self
                 .claim
                 .as_ref()
-                .map(|claim| self.claim_of(claim, name, ours)),
-            volume: self.volume.as_ref().map(|volume| volume_of(volume, ours)),
+                .map(|claim| self.claim_of(claim, has, name, ours)),
+            volume,
             node_volume: self
                 .node_volume
                 .as_ref()
@@ -247,11 +262,13 @@ impl VolumeObjects {
     fn claim_of(
         &self,
         claim: &PersistentVolumeClaim,
+        volume: Bytes,
         name: &str,
         ours: &ServedDrivers,
     ) -> claims::Claim {
         let spec = claim.spec.clone().unwrap_or_default();
-        let request = claim::request(&spec).unwrap_or_default();
+        let request = claim::request_or_most(&spec);
+        let beyond_all = claim::beyond_all(&spec);
         // It is written after the binding, and until then nothing has to grow.
         let capacity = if is_bound(claim) {
             capacity(claim)
@@ -273,11 +290,14 @@ impl VolumeObjects {
                 Some(_) => Binding::Named,
             },
             deleting: claim.metadata.deletion_timestamp.is_some(),
-            beyond: class
-                .and_then(|class| class::beyond(class, request.max(capacity)))
+            // Nobody counts so much, so nothing is ordered because of it.
+            max_size: class
+                .and_then(class::most)
+                .or_else(|| beyond_all.as_ref().map(|_| capacity.max(volume))),
+            beyond: beyond_all
+                .or_else(|| class.and_then(|class| class::beyond(class, request.max(capacity))))
                 .or_else(|| class::forbids(class, claim)),
-            max_size: class.and_then(class::most),
-            file_system_resize_pending: file_system_resize_pending(claim),
+            file_system_resize_pending: file_system_resize_pending(claim, volume),
             resize_failure: failure(claim),
         }
     }
@@ -308,22 +328,5 @@ pub(crate) fn volume_of(volume: &PersistentVolume, ours: &ServedDrivers) -> clai
             Reclaim::Retain
         },
         capacity: storage(spec.and_then(|spec| spec.capacity.as_ref())),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::k8s::volume::tests::volume;
-    use serde_json::{Value, json};
-
-    #[test]
-    fn a_volume_that_people_take_from_its_former_claim_is_not_released() {
-        let released =
-            |claim| volume_of(&volume("pvc-1", &claim), &ServedDrivers::from(["a/b"])).released;
-        let place = json!({"namespace": "ns", "name": "data", "uid": "2"});
-        assert!(released(place));
-        assert!(!released(json!({"namespace": "ns", "name": "data"})));
-        assert!(!released(Value::Null));
     }
 }

@@ -5,7 +5,7 @@ use crate::{
     claims::{Answer, believed},
     drivers::Driver,
     k8s::{
-        claim::{capacity, request},
+        claim::{capacity, request_or_most},
         pod::{Pod, claims_of},
         stateful_set::{claim_name, templates, wanted, wanted_ordinals},
         volume::{driver_of, has, is_ours},
@@ -81,7 +81,7 @@ pub(super) fn plan(found: &Found, size: Option<Bytes>) -> Result<Plan, String> {
         return Err(format!("persistent volume {name} is being deleted"));
     }
     let spec = claim.spec.clone().unwrap_or_default();
-    let (asked, base) = (request(&spec)?, capacity(claim));
+    let (asked, base) = (request_or_most(&spec), capacity(claim));
     let node_volume = found
         .node_volume
         .as_ref()

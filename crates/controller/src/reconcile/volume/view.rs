@@ -97,10 +97,10 @@ impl View {
 
     /// As far as decisions need it.
     pub fn observed(&self, name: &str, ours: &ServedDrivers) -> Observed {
-        let mut observed = self.live.observed(name, ours);
-        if let Some(cached) = &self.cached {
-            let volume = cached.volume.as_ref().map(|volume| volume.what.clone());
-            observed.volume = observed.volume.or(volume);
+        let cached = self.cached.as_ref();
+        let told = cached.and_then(|cached| Some(cached.volume.as_ref()?.what.clone()));
+        let mut observed = self.live.observed_with(told, name, ours);
+        if let Some(cached) = cached {
             let node_volume = cached.node_volume.as_ref().map(|told| NodeVolume {
                 outdated: self.is_outdated(cached.ordered, ours),
                 ..told.what.clone()

@@ -4,7 +4,7 @@ use super::preconditions::{Found, Plan};
 use crate::{
     api::well_known::{MANAGED, RECOVERY},
     k8s::{
-        claim::{capacity, request},
+        claim::{capacity, request, request_or_most},
         meta::{storage, uid},
         volume::{has, holder},
     },
@@ -275,7 +275,7 @@ impl Note {
     fn comes(&self, claim: &PersistentVolumeClaim, volume: &PersistentVolume, size: Bytes) -> Move {
         let name = volume.name_any();
         let spec = claim.spec.clone().unwrap_or_default();
-        let asked = request(&spec).unwrap_or_default();
+        let asked = request_or_most(&spec);
         let its = spec.volume_name.filter(|its| !its.is_empty());
         if let Some(other) = its.filter(|its| *its != name) {
             return Move::Stop(either(&name, &other));
