@@ -17,7 +17,7 @@ use claims::Claims;
 use flexvol_sdk::Bytes;
 use k8s_openapi::{api::core::v1::PersistentVolume, jiff::Timestamp};
 use kube::{Api, Client, ResourceExt, api::ListParams};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// The table of all volumes that wait, or of all.
 ///
@@ -38,13 +38,17 @@ pub async fn table(client: &Client, all: bool) -> Result<String> {
     let mut claims = Claims::list(client, &nodes.items).await?;
     let now = Timestamp::now();
     let node_volumes: Api<NodeVolume> = Api::all(client.clone());
-    let (mut rows, mut settled) = (Vec::new(), 0);
+    let (mut rows, mut settled, mut doubtful) = (Vec::new(), 0, Vec::new());
     let pages = ListParams::default().limit(paginate::PAGE_SIZE);
     let listed = paginate::each(&node_volumes, pages, |node_volume| {
         let node = heard.get(&node_volume.spec.node).copied();
         let mut row = row(node_volume, node.unwrap_or(&unheard), now);
         claims.correct(&mut row);
         volumes.correct(&mut row);
+        if row.state == SETTLED && !volumes.there.contains(&row.volume) {
+            doubtful.push(row);
+            return;
+        }
         if row.state == SETTLED {
             settled += 1;
         }
@@ -53,6 +57,18 @@ pub async fn table(client: &Client, all: bool) -> Result<String> {
         }
     });
     listed.await.context("list the NodeVolumes")?;
+    // It was made after the volumes were listed, or somebody has taken its label, or it is gone.
+    let of_name: Api<PersistentVolume> = Api::all(client.clone());
+    for mut row in doubtful {
+        let volume = of_name.get_opt(&row.volume).await;
+        match volume.context("read a persistent volume")? {
+            Some(_) => settled += 1,
+            None => row.lacks_volume(),
+        }
+        if all || row.state != SETTLED {
+            rows.push(row);
+        }
+    }
     rows.extend(claims.without_node_volume());
     Ok(format(&rows, settled))
 }
@@ -60,6 +76,8 @@ pub async fn table(client: &Client, all: bool) -> Result<String> {
 /// What volumes say that their NodeVolumes do not know.
 #[derive(Debug, Default)]
 struct Volumes {
+    /// The names of all.
+    there: HashSet<String>,
     /// The claims of those that outlived the ones they were made for.
     handed_on: HashMap<String, String>,
     /// How to finish what has begun to take a growth back, and may have stopped early.
@@ -70,10 +88,11 @@ impl Volumes {
     async fn list(client: &Client) -> Result<Self> {
         let volumes: Api<PersistentVolume> = Api::all(client.clone());
         let pages = ListParams::default()
-            .labels(MANAGED)
+            .labels(&format!("{MANAGED}=true"))
             .limit(paginate::PAGE_SIZE);
         let mut all = Volumes::default();
         let listed = paginate::each(&volumes, pages, |volume| {
+            all.there.insert(volume.name_any());
             if let Some((namespace, name)) = handed_on(volume) {
                 let claim = format!("{namespace}/{name}");
                 all.handed_on.insert(volume.name_any(), claim);
@@ -109,6 +128,15 @@ struct Row {
     asked: String,
     has: String,
     why: String,
+}
+
+impl Row {
+    /// Its storage is there and may hold data, and its persistent volume is gone.
+    fn lacks_volume(&mut self) {
+        self.state = "without a volume";
+        "the persistent volume was removed by force: the storage stays until its NodeVolume says state: Absent"
+            .clone_into(&mut self.why);
+    }
 }
 
 /// When the node's agent was last heard of is by its own clock: one that differs much from ours makes this
@@ -186,6 +214,11 @@ fn format(rows: &[Row], settled: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{
+        client::{Budget, Fence, connect},
+        support::metrics::Metrics,
+    };
+    use flexvol_apiserver::{Key, Server};
     use serde_json::{Value, from_value, json};
 
     fn node_volume(wanted: &str, published: bool, status: Value) -> NodeVolume {
@@ -299,5 +332,37 @@ mod tests {
              ns/data  pvc-1   n     growing  2Gi    1Gi  the pool is full\n\
              3 volumes are settled\n"
         );
+    }
+
+    #[test]
+    fn storage_whose_volume_was_removed_by_force_is_not_settled() {
+        let server = Server::start().unwrap();
+        let full = json!({"state": "Present", "size": 2u64 << 30});
+        for name in ["pvc-1", "pvc-2"] {
+            let mut node_volume = serde_json::to_value(node_volume("Present", true, Value::Null));
+            node_volume.as_mut().unwrap()["metadata"]["name"] = name.into();
+            let key = Key::new("NodeVolume", "", name);
+            server.store().create(&key, node_volume.unwrap()).unwrap();
+            server.store().merge_status(&key, &full).unwrap();
+        }
+        // Somebody has taken its labels.
+        let volume = json!({"metadata": {"name": "pvc-2"}, "spec": {"capacity": {}}});
+        let key = Key::new("PersistentVolume", "", "pvc-2");
+        server.store().create(&key, volume).unwrap();
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), server.kubeconfig()).unwrap();
+        let (budget, fence) = (Budget::of(Some(100.0)), Fence::default());
+        let shown = async {
+            let client = connect(Some(file.path()), budget, fence, Metrics::default()).await;
+            table(&client.unwrap(), false).await.unwrap()
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build();
+        let table = runtime.unwrap().block_on(shown);
+        let lines = Vec::from_iter(table.lines());
+        assert_eq!(lines.len(), 3, "{table}");
+        assert!(lines[1].contains("pvc-1") && lines[1].contains("without a volume"));
+        assert_eq!(lines[2], "1 volumes are settled");
     }
 }
