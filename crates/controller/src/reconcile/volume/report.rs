@@ -76,11 +76,57 @@ fn tell_done(context: &Context, live: &VolumeObjects, step: &Step) {
             normal("VolumeResizeSuccessful", &format!("the volume has {size}"));
         }
         Step::Reschedule => {
-            let full = "the node that the scheduler chose has no room for the volume";
-            let away = live.away.as_ref().map(|away| away.why.as_str());
-            let why = live.unbindable().or(live.stalled.as_deref()).or(away);
-            normal("Rescheduling", why.unwrap_or(full));
+            normal("Rescheduling", &why_rescheduled(live));
         }
         _ => {}
+    }
+}
+
+/// Why the scheduler is asked for another node than the one that it chose.
+fn why_rescheduled(live: &VolumeObjects) -> String {
+    let away = live.away.as_ref().map(|away| away.why.as_str());
+    let why = live.unbindable().or(live.stalled.as_deref()).or(away);
+    match (why, live.kept_failing(), &live.node_volume) {
+        (Some(why), ..) => why.to_owned(),
+        (None, Some(problem), Some(node_volume)) => format!(
+            "node {} failed again and again to make the volume: {}",
+            node_volume.spec.node, problem.message
+        ),
+        _ => "the node that the scheduler chose has no room for the volume".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::v1alpha1::NodeVolume;
+    use serde_json::{from_value, json};
+
+    #[test]
+    fn another_node_is_asked_for_in_the_words_of_the_driver_that_failed() {
+        let why = |class: &str, failures: u32| {
+            let node_volume: NodeVolume = from_value(json!({
+                "apiVersion": NodeVolume::api_version(), "kind": "NodeVolume",
+                "metadata": {"name": "pvc-1"},
+                "spec": {
+                    "driver": "a/b", "node": "n", "state": "Present", "size": 1,
+                    "claim": {"namespace": "ns", "name": "data", "uid": "1"},
+                },
+                "status": {
+                    "failures": failures, "observedGeneration": 1,
+                    "error": {"class": class, "message": "the array does not answer"},
+                },
+            }))
+            .unwrap();
+            why_rescheduled(&VolumeObjects {
+                node_volume: Some(node_volume),
+                ..VolumeObjects::default()
+            })
+        };
+        assert_eq!(
+            why("retryable", 5),
+            "node n failed again and again to make the volume: the array does not answer"
+        );
+        assert!(why("exhausted", 1).ends_with("has no room for the volume"));
     }
 }
