@@ -4,15 +4,18 @@
 //! It may be behind. So nothing is written because of it alone: growth reads the claim, and writes to
 //! what the index has on the condition of the version that the index has.
 
+mod entry;
 #[cfg(test)]
 mod tests;
+
+pub(crate) use entry::{Versioned, VolumeEntry};
 
 use crate::{
     api::{
         v1alpha1::NodeVolume,
         well_known::{checksum, claim_uid},
     },
-    claims::{self, Answer, Published, Reclaim, StorageState, Volume},
+    claims::{self, Published, StorageState},
     drivers::ServedDrivers,
     k8s::{meta::uid, volume::holder},
     observe::{node_volume_of, volume_of},
@@ -24,40 +27,6 @@ use std::{
     collections::{BTreeMap, HashMap, HashSet},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
-
-/// Something, and the resource version that it was seen with.
-#[derive(Clone, Debug)]
-pub(crate) struct Versioned<T> {
-    pub what: T,
-    pub version: String,
-    uid: String,
-}
-
-impl<T> Versioned<T> {
-    /// What is needed to write it on the condition that it is as it was seen.
-    pub fn metadata(&self, name: &str) -> ObjectMeta {
-        ObjectMeta {
-            name: Some(name.to_owned()),
-            uid: Some(self.uid.clone()),
-            resource_version: Some(self.version.clone()),
-            ..ObjectMeta::default()
-        }
-    }
-}
-
-/// What is known of one volume.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct VolumeEntry {
-    pub volume: Option<Versioned<Volume>>,
-    pub node_volume: Option<Versioned<claims::NodeVolume>>,
-    /// A checksum of the driver and the parameters that were ordered.
-    pub ordered: u64,
-    /// Of its claim.
-    namespace: Arc<str>,
-    /// The name of the claim that it is named after, unless its volume is another claim's. Of one that has a volume
-    /// and keeps it the name is not remembered, and it is empty.
-    claim: Option<Box<str>>,
-}
 
 /// How many namespaces are remembered before it is looked which of them are needed.
 const MOST_NAMESPACES: usize = 1024;
@@ -235,6 +204,11 @@ impl Index {
         self.is_known(name, |known| known.published > Published::No)
     }
 
+    /// Whether a NodeVolume is known that wants storage.
+    pub fn wants_storage(&self, name: &str) -> bool {
+        self.is_known(name, |known| known.desired == StorageState::Present)
+    }
+
     /// Whether its node has to act, and has not answered yet. What it has done already it does not answer again.
     pub fn awaits_node(&self, name: &str) -> bool {
         self.is_known(name, |known| {
@@ -349,57 +323,6 @@ fn replace<T>(known: &mut Option<Versioned<T>>, from: &str, with: Versioned<T>) 
 /// A checksum of what is ordered of a driver.
 pub(crate) fn ordered(driver: &str, parameters: &BTreeMap<String, String>) -> u64 {
     checksum(&format!("{driver} {parameters:?}"))
-}
-
-impl VolumeEntry {
-    /// Whether nothing is known.
-    pub fn is_empty(&self) -> bool {
-        self.volume.is_none() && self.node_volume.is_none()
-    }
-
-    /// Whether its volume, if it has one, is for the claim that it is named after.
-    pub fn is_own(&self) -> bool {
-        self.claim.is_some()
-    }
-
-    /// Namespace and name of the claim that it is named after, unless that has the volume and keeps it.
-    pub fn claim(&self) -> Option<(String, String)> {
-        let name = self.claim.as_deref().filter(|name| !name.is_empty())?;
-        Some((self.namespace.to_string(), name.to_owned()))
-    }
-
-    fn belongs_to(&mut self, namespace: Option<Arc<str>>) {
-        if let Some(namespace) = namespace {
-            self.namespace = namespace;
-        }
-    }
-
-    fn is_settled(&self) -> bool {
-        let (Some(volume), Some(node_volume)) = (&self.volume, &self.node_volume) else {
-            return false;
-        };
-        let (volume, node_volume) = (&volume.what, &node_volume.what);
-        let reached = match node_volume.answer {
-            Answer::Present(Some(size)) => size >= node_volume.size,
-            Answer::Present(None) => true,
-            Answer::None | Answer::Absent => false,
-        };
-        let stays =
-            node_volume.desired == StorageState::Present && !volume.released && !volume.deleting;
-        let is_there = reached && !volume.is_elsewhere(node_volume);
-        is_there
-            && stays
-            && node_volume.published == Published::Seen
-            && node_volume.problem.is_none()
-    }
-
-    /// Nobody asks anything of it any more, and it says `Retain`.
-    fn is_kept(&self) -> bool {
-        let volume = self.volume.as_ref().map(|seen| &seen.what);
-        volume.is_some_and(|volume| {
-            volume.released && !volume.deleting && volume.reclaim == Reclaim::Retain
-        })
-    }
 }
 
 /// Whether it was known and is not among these.

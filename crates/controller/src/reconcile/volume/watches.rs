@@ -200,7 +200,9 @@ fn volume_seen(context: &Context, volume: &PersistentVolume, presence: Presence)
     let becomes_ours = context.is_ready() && !was_ours && is_ours(volume, &context.ours);
     let makes_way =
         (presence == Presence::Gone || becomes_ours) && context.claims.place(&name).is_some();
-    if (told || makes_way) && !context.own_writes.has(&volume.metadata) {
+    // By force, which nobody would tell of any more once its claim has gone too.
+    let vanished = presence == Presence::Gone && was_ours && context.index.wants_storage(&name);
+    if vanished || (told || makes_way) && !context.own_writes.has(&volume.metadata) {
         let claim = volume::holder(volume);
         let namespace = claim.and_then(|claim| claim.namespace.as_deref());
         context.queue.push(namespace.unwrap_or_default(), &name);

@@ -43,3 +43,43 @@ async fn a_claim_that_has_gone_waits_for_no_node() {
     claims.node_offers_more();
     assert_eq!(claims.take_nodeless(), HashSet::from(["pvc-2".to_owned()]));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_volume_that_is_removed_by_force_is_looked_at_where_its_claim_has_gone_too() {
+    let nobody = |_: Request<Body>| std::future::pending::<Result<Response<Body>, Infallible>>();
+    let client = Client::new(tower::service_fn(nobody), "default");
+    let nodes = Arc::new(Nodes::new(Duration::from_secs(1)));
+    let ours = ServedDrivers::from(["a/b"]);
+    let context = Context::new(client, ours, nodes, Metrics::default());
+    let volume: PersistentVolume = from_value(json!({
+        "metadata": {
+            "name": "pvc-1", "uid": "v", "resourceVersion": "1",
+            "annotations": {"pv.kubernetes.io/provisioned-by": "a/b"},
+        },
+        "spec": {
+            "claimRef": {"namespace": "ns", "name": "data", "uid": "1"},
+            "flexVolume": {"driver": "a/b"},
+        },
+        "status": {"phase": "Bound"},
+    }))
+    .unwrap();
+    let node_volume = |state: &str| -> NodeVolume {
+        from_value(json!({
+            "apiVersion": "flexvol.dev/v1alpha1", "kind": "NodeVolume",
+            "metadata": {"name": "pvc-1", "uid": "o", "generation": 1},
+            "spec": {
+                "driver": "a/b", "node": "n", "state": state, "size": 1, "published": true,
+                "claim": {"namespace": "ns", "name": "data", "uid": "1"},
+            },
+        }))
+        .unwrap()
+    };
+    for (state, looks) in [("Absent", false), ("Present", true)] {
+        volume_seen(&context, &volume, Presence::There);
+        let (index, ours) = (&context.index, &context.ours);
+        index.node_volume(&node_volume(state), Presence::There, ours);
+        volume_seen(&context, &volume, Presence::Gone);
+        let next = tokio::time::timeout(Duration::from_secs(1), context.queue.next()).await;
+        assert_eq!(next.is_ok(), looks, "{state}: it was to be deleted, or not");
+    }
+}
