@@ -83,6 +83,13 @@ impl Nodes {
         silent.collect()
     }
 
+    /// How many nodes' agents are silent.
+    pub fn count_silent(&self) -> usize {
+        let all = self.all();
+        let silent = all.values().filter(|known| known.is_silent(self.silence));
+        silent.count()
+    }
+
     /// After how long an agent counts as away.
     pub fn longest_silence(&self) -> Duration {
         self.silence

@@ -42,8 +42,10 @@ pub struct Metrics {
     pub leading: Gauge,
     /// Seconds from the edit of a claim until it says that it has grown.
     pub growth: Histogram,
-    /// Claims whose volume is being made, or that have less than they ask for.
+    /// Claims whose volume is being made, or waits for a node, or that have less than they ask for.
     pub claims_waiting: Gauge,
+    /// Nodes whose agents are silent.
+    pub nodes_silent: Gauge,
     /// Volumes for whose storage something is to be done.
     pub volumes_unsettled: Gauge,
     /// Volumes whose node failed when it last tried.
@@ -104,8 +106,9 @@ impl Default for Metrics {
         let leading = gauge("leading", "1 while this process leads");
         let claims_waiting = gauge(
             "claims_waiting",
-            "claims whose volume is being made, or that have less than they ask for",
+            "claims whose volume is being made, or waits for a node, or that have less than they ask for",
         );
+        let nodes_silent = gauge("nodes_silent", "nodes of whose agents nothing is heard");
         let volumes_unsettled = gauge(
             "volumes_unsettled",
             "volumes whose storage is to be made, grown or deleted",
@@ -170,6 +173,7 @@ impl Default for Metrics {
             said_missing: Arc::default(),
             leading,
             claims_waiting,
+            nodes_silent,
             volumes_unsettled,
             volumes_failing,
         }

@@ -11,6 +11,7 @@ mod alone;
 mod away;
 mod candidates;
 mod claim_authors;
+mod counted;
 mod deleted;
 mod driverless;
 mod fixed;
@@ -109,6 +110,16 @@ fn nothing_is_left_of_a_claim_whose_author_says_that_it_is_bound() {
 #[test]
 fn nothing_is_left_of_a_claim_whose_author_takes_its_provisioner_away() {
     claim_authors::provisioner();
+}
+
+#[test]
+fn a_claim_that_waits_for_a_node_is_counted_and_has_it_a_minute_after_it_was_uncordoned() {
+    counted::uncordoned();
+}
+
+#[test]
+fn a_claim_whose_chosen_node_is_dead_is_counted_and_so_is_that_node() {
+    counted::chosen_and_dead();
 }
 
 #[test]

@@ -71,6 +71,7 @@ async fn a_node_that_is_silent_for_three_heartbeats_is_not_chosen_until_it_is_he
     assert!(nodes.fell_silent().is_empty(), "it is told once");
     let seen = Some("12:00:00".to_owned());
     assert_eq!(nodes.silent(), [("two".to_owned(), seen)].into());
+    assert_eq!(nodes.count_silent(), 1);
     let silence = nodes.silence("two").unwrap();
     assert_eq!(silence.to_string(), "was last heard of at 12:00:00");
     let refused = nodes

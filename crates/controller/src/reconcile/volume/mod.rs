@@ -61,6 +61,7 @@ async fn count(context: &Context) {
             &context.metrics.claims_waiting,
             context.claims.count_waiting(),
         );
+        gauge(&context.metrics.nodes_silent, context.nodes.count_silent());
         let (unsettled, failing) = context.index.count();
         gauge(&context.metrics.volumes_unsettled, unsettled);
         gauge(&context.metrics.volumes_failing, failing);

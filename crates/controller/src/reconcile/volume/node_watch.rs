@@ -31,7 +31,7 @@ pub(super) async fn watch_nodes(context: &Context) {
         }
         let too_soon = looked.is_some_and(|then| then.elapsed() < OFFERS);
         if !too_soon {
-            let nodeless = context.claims.take_nodeless();
+            let nodeless = context.claims.nodeless();
             if !nodeless.is_empty() {
                 looked = Some(Instant::now());
             }

@@ -31,7 +31,9 @@ const STUCK: Backoff = Backoff {
 /// # Errors
 /// When a step is not done; a conflict, when something has changed meanwhile.
 pub(super) async fn reconcile(context: &Context, name: &str) -> Result<Outcome> {
+    context.claims.looks_at(name);
     let done = steps(context, name).await;
+    context.claims.looked_at(name);
     if let Err(error) = &done {
         let changed = is_conflict(error);
         let word = if changed { "changed" } else { "failed" };
@@ -61,13 +63,23 @@ async fn steps(context: &Context, name: &str) -> Result<Outcome> {
                     report::waits(context, &view.live, why);
                 }
                 let claim = view.live.claim.as_ref();
-                return Ok(match claim.filter(|claim| claim::is_expanding(claim)) {
-                    Some(claim) => {
-                        // So that the answer of the node is a reason to look again.
-                        context.claims.add(name, claim);
-                        Outcome::RequeueWithBackoff(OTHERS)
+                if let Some(claim) = claim.filter(|claim| claim::is_expanding(claim)) {
+                    // So that the answer of the node is a reason to look again.
+                    context.claims.add(name, claim);
+                    return Ok(Outcome::RequeueWithBackoff(OTHERS));
+                }
+                // The scheduler was asked for another node. Where the claim's pod has gone it looks for none.
+                let asked = context.reschedules.lasts(name);
+                let seeks = asked.filter(|_| claim.is_some() && view.node().is_none());
+                return Ok(match seeks {
+                    Some(rest) => {
+                        context.claims.wait_for_node(name);
+                        Outcome::RequeueAfter(rest)
                     }
-                    None => Outcome::Done,
+                    None => {
+                        context.claims.waits_for_no_node(name);
+                        Outcome::Done
+                    }
                 });
             }
             Step::Refuse(why) | Step::Blocked(why) => {
@@ -75,6 +87,8 @@ async fn steps(context: &Context, name: &str) -> Result<Outcome> {
                 report::waits(context, live, why);
                 if live.node_volume.is_none() && live.away.is_some() {
                     context.claims.wait_for_node(name);
+                } else {
+                    context.claims.waits_for_no_node(name);
                 }
                 return Ok(Outcome::RequeueWithBackoff(STUCK));
             }
@@ -88,10 +102,11 @@ async fn steps(context: &Context, name: &str) -> Result<Outcome> {
             }
             _ => {}
         }
-        if step == Step::Reschedule
-            && let Some(pause) = context.reschedules.pause(name)
-        {
-            return Ok(Outcome::RequeueAfter(pause));
+        if step == Step::Reschedule {
+            context.claims.wait_for_node(name);
+            if let Some(pause) = context.reschedules.pause(name) {
+                return Ok(Outcome::RequeueAfter(pause));
+            }
         }
         let before = view.versions(name);
         let done = act.step(&step, &mut view).await;
@@ -110,7 +125,7 @@ async fn steps(context: &Context, name: &str) -> Result<Outcome> {
             }
             if makes && error.is::<NoNode>() {
                 context.claims.wait_for_node(name);
-                return Ok(Outcome::RequeueWithBackoff(STUCK));
+                return Ok(Outcome::RequeueAfter(context.claims.pause(name)));
             }
         }
         done?;
@@ -124,7 +139,8 @@ async fn steps(context: &Context, name: &str) -> Result<Outcome> {
             let (from, ours) = (&before.node_volume, &context.ours);
             match step {
                 Step::CreateNodeVolume { .. } => {
-                    context.index.node_volume_created(node_volume, ours)
+                    context.claims.waits_for_no_node(name);
+                    context.index.node_volume_created(node_volume, ours);
                 }
                 _ => context.index.node_volume_written(from, node_volume, ours),
             }

@@ -31,6 +31,14 @@ impl Reschedules {
         (!left.is_zero()).then_some(left)
     }
 
+    /// For how long this volume is the same case yet, if the scheduler was asked.
+    pub fn lasts(&self, name: &str) -> Option<Duration> {
+        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (when, _) = all.get(name)?;
+        let left = FORGET.checked_sub(when.elapsed())?;
+        (!left.is_zero()).then_some(left)
+    }
+
     /// The scheduler was asked.
     pub fn asked(&self, name: &str) {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -55,7 +63,9 @@ mod tests {
             tokio::time::advance(Duration::from_secs(seconds)).await;
             assert_eq!(asked.pause("a"), None);
         }
+        assert!(asked.lasts("a").is_some());
         tokio::time::advance(FORGET).await;
+        assert_eq!((asked.lasts("a"), asked.lasts("b")), (None, None));
         asked.asked("b");
         asked.asked("a");
         assert_eq!(asked.pause("a"), Some(Duration::from_secs(5)));
