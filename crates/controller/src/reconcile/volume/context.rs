@@ -1,6 +1,6 @@
 //! What the reconciler of volumes works with.
 
-use super::{WORKERS, candidate::RecentNodes, reschedule::Reschedules};
+use super::{WORKERS, recent_nodes::RecentNodes, reschedule::Reschedules};
 use crate::{
     api::well_known::CONTROLLER,
     cache::{

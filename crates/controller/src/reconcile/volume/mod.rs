@@ -7,6 +7,7 @@ pub(crate) mod manifests;
 mod node_health;
 mod node_state;
 mod node_watch;
+mod recent_nodes;
 mod reconciler;
 mod report;
 mod reschedule;

@@ -1,9 +1,9 @@
 //! What is said of a node that has to act for a volume, and of which nothing is heard.
 
 use super::{
-    candidate,
     context::Context,
     node_state::{NodeState, read},
+    recent_nodes,
 };
 use crate::{
     api::{
@@ -84,7 +84,7 @@ async fn chosen(context: &Context, live: &VolumeObjects) -> Result<Option<Unavai
             }));
         }
     }
-    if let Err(why) = candidate::hostname_of(&context.client, &node).await? {
+    if let Err(why) = recent_nodes::hostname_of(&context.client, &node).await? {
         nodes.unbindable(&node);
         return Ok(Some(UnavailableNode {
             node,

@@ -2,10 +2,9 @@
 
 use super::{
     apply::StepWriter,
-    candidate,
     context::{Context, OTHERS, STEPS},
     node_health::away,
-    report,
+    recent_nodes, report,
     view::View,
 };
 use crate::{
@@ -188,7 +187,7 @@ async fn next(context: &Context, name: &str, view: &mut View) -> Result<Option<S
     let Some(node) = node.map(str::to_owned) else {
         return Ok(step);
     };
-    let found = candidate::hostname_of(&context.client, &node).await;
+    let found = recent_nodes::hostname_of(&context.client, &node).await;
     if let Err(error) = &found {
         report::waits(context, &view.live, &error_message(error));
     }

@@ -1,0 +1,118 @@
+//! What Kubernetes says of nodes, and by which name volumes are bound to them.
+
+use super::node_state;
+use crate::{
+    api::well_known::{HOSTNAME, hostname},
+    client::Read,
+};
+use anyhow::{Context as _, Result};
+use k8s_openapi::api::core::v1::Node;
+use kube::{Api, Client, ResourceExt, api::ListParams};
+use std::{collections::HashMap, fmt, sync::Arc, time::Duration};
+use tokio::{sync::Mutex, time::Instant};
+
+/// Why a node can have no volume, whatever is asked of it, in words for people.
+#[derive(Debug)]
+pub(super) struct Unfit(pub String);
+
+impl fmt::Display for Unfit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Unfit {}
+
+/// The hostname that volumes of a node are bound to, or why none can be.
+///
+/// # Errors
+/// When the API server does not answer.
+pub(super) async fn hostname_of(client: &Client, name: &str) -> Result<Result<String, String>> {
+    let found = Found::look(client, name).await?;
+    Ok(found.hostname(name).map_err(|Unfit(why)| why))
+}
+
+/// What was found of nodes a moment ago: claims that come together ask for the same node, and before a volume is
+/// made it is looked again.
+#[derive(Debug, Default)]
+pub(super) struct RecentNodes(Mutex<HashMap<String, (Instant, Arc<Found>)>>);
+
+/// Kubernetes itself misses a node only after tens of seconds.
+const RECENT: Duration = Duration::from_secs(1);
+
+impl RecentNodes {
+    /// Several ask for the same at once, and one of them looks.
+    pub async fn look(&self, client: &Client, name: &str) -> Result<Arc<Found>> {
+        let mut all = self.0.lock().await;
+        all.retain(|_, (when, _)| when.elapsed() < RECENT);
+        if let Some((_, found)) = all.get(name) {
+            return Ok(Arc::clone(found));
+        }
+        let found = Arc::new(Found::look(client, name).await?);
+        all.insert(name.to_owned(), (Instant::now(), Arc::clone(&found)));
+        Ok(found)
+    }
+}
+
+/// A node, and those that have its hostname: usually its own name, but not always.
+#[derive(Debug)]
+pub(super) struct Found {
+    pub node: Option<Read<Node>>,
+    called: Vec<Read<Node>>,
+}
+
+impl Found {
+    async fn look(client: &Client, name: &str) -> Result<Found> {
+        // As it usually is, one request tells all. No label is longer.
+        if name.len() <= 63 {
+            let called = called(client, name).await?;
+            if let Some(node) = called.iter().find(|node| node.name_any() == name) {
+                let node = Some(node.clone());
+                return Ok(Found { node, called });
+            }
+        }
+        let node = node_state::read(client, name).await?;
+        let labels = node
+            .as_ref()
+            .and_then(|node| node.object.metadata.labels.as_ref());
+        let called = match hostname(labels) {
+            Some(label) => called(client, label).await?,
+            None => Vec::new(),
+        };
+        Ok(Found { node, called })
+    }
+
+    /// The name that its volumes are bound to. A node may write its label itself, so it is looked that no other one
+    /// has it: pods would be sent there.
+    pub fn hostname(&self, name: &str) -> Result<String, Unfit> {
+        let Some(node) = &self.node else {
+            return Err(Unfit(format!(
+                "node {name} is not in the cluster, so no volume can be bound to it; bring it back"
+            )));
+        };
+        let Some(label) = hostname(node.object.metadata.labels.as_ref()) else {
+            return Err(Unfit(format!(
+                "node {name} has no label {HOSTNAME}, to which its volumes could be bound; set it"
+            )));
+        };
+        let mut names = self.called.iter().map(ResourceExt::name_any);
+        match names.find(|other| other != name) {
+            None => Ok(label.to_owned()),
+            Some(other) => Err(Unfit(format!(
+                "bind the volume to node {name}: node {other} has its label {HOSTNAME}={label} too, so pods might be sent there; correct the label of the one that has no right to it"
+            ))),
+        }
+    }
+}
+
+/// The nodes that have a label by which volumes are bound, as the API server's cache has them: before
+/// 1.31 it would read and decode every node of the cluster for a fresh list. A node may change its
+/// label after any list.
+async fn called(client: &Client, label: &str) -> Result<Vec<Read<Node>>> {
+    let nodes: Api<Read<Node>> = Api::all(client.clone());
+    let with_it = ListParams::default()
+        .labels(&format!("{HOSTNAME}={label}"))
+        .match_any();
+    let found = nodes.list(&with_it).await;
+    Ok(found.context("list the nodes of a label")?.items)
+}
