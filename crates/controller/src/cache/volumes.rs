@@ -8,6 +8,7 @@ mod entry;
 #[cfg(test)]
 mod tests;
 
+use entry::has_reached;
 pub(crate) use entry::{Versioned, VolumeEntry};
 
 use crate::{
@@ -209,18 +210,9 @@ impl Index {
         self.is_known(name, |known| known.desired == StorageState::Present)
     }
 
-    /// Whether its node has to act, and has not answered yet. What it has done already it does not answer again.
+    /// Whether its node has not answered yet what is ordered, and will: what is there already it does not say again.
     pub fn awaits_node(&self, name: &str) -> bool {
-        self.is_known(name, |known| {
-            let is_done = match (known.desired, known.answer) {
-                (StorageState::Present, Answer::Present(size)) => {
-                    size.is_none_or(|size| size >= known.size)
-                }
-                (StorageState::Absent, answer) => answer == Answer::Absent,
-                _ => false,
-            };
-            !known.answered && !is_done
-        })
+        self.is_known(name, |known| !known.answered && !has_reached(known))
     }
 
     fn is_known(&self, name: &str, what: impl FnOnce(&claims::NodeVolume) -> bool) -> bool {

@@ -66,14 +66,9 @@ impl VolumeEntry {
             return false;
         };
         let (volume, node_volume) = (&volume.what, &node_volume.what);
-        let reached = match node_volume.answer {
-            Answer::Present(Some(size)) => size >= node_volume.size,
-            Answer::Present(None) => true,
-            Answer::None | Answer::Absent => false,
-        };
         let stays =
             node_volume.desired == StorageState::Present && !volume.released && !volume.deleting;
-        let is_there = reached && !volume.is_elsewhere(node_volume);
+        let is_there = has_reached(node_volume) && !volume.is_elsewhere(node_volume);
         is_there
             && stays
             && node_volume.published == Published::Seen
@@ -86,5 +81,16 @@ impl VolumeEntry {
         volume.is_some_and(|volume| {
             volume.released && !volume.deleting && volume.reclaim == Reclaim::Retain
         })
+    }
+}
+
+/// Whether the storage is as it is ordered, as its node has said at any time.
+pub(super) fn has_reached(node_volume: &claims::NodeVolume) -> bool {
+    match (node_volume.desired, node_volume.answer) {
+        (StorageState::Present, Answer::Present(size)) => {
+            size.is_none_or(|size| size >= node_volume.size)
+        }
+        (StorageState::Absent, Answer::Absent) => true,
+        _ => false,
     }
 }

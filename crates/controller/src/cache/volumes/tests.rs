@@ -205,3 +205,15 @@ fn of_another_driver_or_of_other_parameters_another_storage_is_ordered() {
     assert_ne!(fast, ordered("a/b", &parameters("slow")));
     assert_ne!(fast, ordered("a/c", &parameters("fast")));
 }
+
+#[test]
+fn a_node_that_has_more_than_is_ordered_since_is_not_waited_for() {
+    let awaits = |size: u64| {
+        let mut ordered = node_volume("Present", size);
+        // What it has, which is 2, it said of a former order.
+        ordered.metadata.generation = Some(2);
+        index(&volume("Bound", "a/b"), &ordered).awaits_node("pvc-1")
+    };
+    assert!(awaits(3));
+    assert!(!awaits(2) && !awaits(1));
+}
