@@ -1,5 +1,6 @@
 //! What this process wrote lately: watches tell of it too, and that is no reason to look again.
 
+use crate::k8s::meta::uid;
 use kube::api::ObjectMeta;
 use std::{
     collections::{HashSet, VecDeque},
@@ -9,7 +10,7 @@ use std::{
 /// How many writes are remembered.
 const REMEMBERED: usize = 4096;
 
-/// The resource versions of recent writes.
+/// The resource versions of recent writes, and the UIDs of what was deleted.
 #[derive(Debug, Default)]
 pub(crate) struct OwnWrites(Mutex<Versions>);
 
@@ -22,8 +23,11 @@ struct Versions {
 impl OwnWrites {
     /// The API server has answered with this object.
     pub fn add(&self, meta: &ObjectMeta) {
+        self.remember(meta.resource_version.clone().unwrap_or_default());
+    }
+
+    fn remember(&self, version: String) {
         let mut versions = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let version = meta.resource_version.clone().unwrap_or_default();
         if versions.all.insert(version.clone()) {
             versions.oldest_first.push_back(version);
         }
@@ -32,6 +36,17 @@ impl OwnWrites {
         {
             versions.all.remove(&oldest);
         }
+    }
+
+    /// An object was deleted.
+    pub fn add_deletion(&self, meta: &ObjectMeta) {
+        self.remember(uid(meta).to_owned());
+    }
+
+    /// Whether this process has deleted an object.
+    pub fn has_deleted(&self, meta: &ObjectMeta) -> bool {
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.all.contains(uid(meta))
     }
 
     /// Whether this process wrote an object as it is.

@@ -1,15 +1,14 @@
 //! What watches have told of volumes and NodeVolumes, as little of it as decisions need: a hundred thousand
 //! volumes have to fit into tens of mebibytes.
 //!
-//! It may be behind. So nothing is written because of it alone: growth reads the claim, and writes to
+//! It may be behind. So nothing is written because of it alone: whoever decides by it reads the claim, and writes to
 //! what the index has on the condition of the version that the index has.
 
 mod entry;
 #[cfg(test)]
 mod tests;
 
-use entry::has_reached;
-pub(crate) use entry::{Versioned, VolumeEntry};
+pub(crate) use entry::{Versioned, VolumeEntry, has_reached};
 
 use crate::{
     api::{
@@ -36,6 +35,8 @@ const MOST_NAMESPACES: usize = 1024;
 #[derive(Debug, Default)]
 pub(crate) struct Index {
     all: Mutex<HashMap<String, VolumeEntry>>,
+    /// Checksums of the names of others' persistent volumes. Those that have gone unseen cost a look.
+    others: Mutex<HashSet<u64>>,
     namespaces: Mutex<HashSet<Arc<str>>>,
 }
 
@@ -51,6 +52,7 @@ impl Index {
         let seen = volume_of(volume, ours);
         // Others' are none of our business, and may be many.
         let is_there = presence == Presence::There;
+        self.put_others(&name, is_there && !seen.ours);
         let seen = (is_there && seen.ours).then(|| self::seen(seen, &volume.metadata));
         let namespace = holder(volume).and_then(|claim| claim.namespace.as_deref());
         let namespace = seen.as_ref().and(namespace).map(|name| self.shared(name));
@@ -94,10 +96,10 @@ impl Index {
             };
             if known.volume.is_none() {
                 known.claim = Some(node_volume.spec.claim.name.as_str().into());
+                known.belongs_to(namespace);
             }
             known.ordered = ordered(&node_volume.spec.driver, &node_volume.spec.parameters);
             known.node_volume = seen;
-            known.belongs_to(namespace);
         });
         changed
     }
@@ -127,11 +129,29 @@ impl Index {
         }
     }
 
-    /// A NodeVolume of this version was deleted.
-    pub fn node_volume_deleted(&self, name: &str, version: &str) {
+    /// The NodeVolume of this UID is not there any more.
+    pub fn node_volume_deleted(&self, name: &str, uid: &str) {
         self.put(name.to_owned(), |known| {
-            known.node_volume.take_if(|known| known.version == version);
+            known.node_volume.take_if(|known| known.uid == uid);
         });
+    }
+
+    fn put_others(&self, name: &str, is_others: bool) {
+        let mut others = self.others();
+        if is_others {
+            others.insert(checksum(name));
+        } else {
+            others.remove(&checksum(name));
+        }
+    }
+
+    /// Whether a persistent volume of that name may be somebody else's.
+    pub fn may_be_others(&self, name: &str) -> bool {
+        self.others().contains(&checksum(name))
+    }
+
+    fn others(&self) -> MutexGuard<'_, HashSet<u64>> {
+        self.others.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The volumes whose storage a node has, or shall have.
@@ -287,11 +307,11 @@ impl Index {
 }
 
 /// Whether something has changed of a NodeVolume that whoever leads does not know already: how far the persistent
-/// volume is only a leader writes.
+/// volume is only a leader writes, and after each write its node has not answered.
 fn differs(before: &claims::NodeVolume, after: &claims::NodeVolume) -> bool {
-    let published = before.published;
     let after = claims::NodeVolume {
-        published,
+        published: before.published,
+        answered: before.answered || after.answered,
         ..after.clone()
     };
     *before != after

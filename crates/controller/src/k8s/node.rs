@@ -18,7 +18,7 @@ pub(crate) fn is_unready(node: &Node) -> bool {
 }
 
 /// Of one that is too large: what keeps pods out may be among what was not read.
-pub(crate) const TOO_LARGE: &str = "is too large to be understood; take labels from it";
+pub(crate) const TOO_LARGE: &str = "is too large to be understood; take labels and taints from it";
 
 /// Whether somebody wants no new pods there.
 pub(crate) fn is_cordoned(node: &Node) -> bool {

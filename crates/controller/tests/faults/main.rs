@@ -37,6 +37,7 @@ mod tenants;
 mod unable;
 mod unmeasured;
 mod untold;
+mod wakeups;
 mod world;
 
 use flexvol_apiserver::Kubernetes;
@@ -449,4 +450,26 @@ fn a_claim_is_made_grown_and_deleted_whatever_write_the_controller_is_killed_at(
 #[test]
 fn a_claim_is_made_grown_and_deleted_whatever_write_the_agent_is_killed_at() {
     rounds::killed("node", 5);
+}
+
+#[test]
+fn what_people_set_right_is_looked_at_soon() {
+    wakeups::state_present();
+    wakeups::said_absent();
+    wakeups::retained_then_deleted();
+}
+
+#[test]
+fn a_kept_volume_without_its_node_volume_gets_one_when_another_claim_gets_it() {
+    wakeups::handed_on_without_node_volume();
+}
+
+#[test]
+fn a_deletion_that_admission_refuses_is_told() {
+    wakeups::refused_deletion();
+}
+
+#[test]
+fn where_the_name_of_a_volume_is_taken_nothing_is_ordered_and_the_claim_can_go() {
+    wakeups::name_is_taken();
 }

@@ -85,7 +85,7 @@ impl VolumeEntry {
 }
 
 /// Whether the storage is as it is ordered, as its node has said at any time.
-pub(super) fn has_reached(node_volume: &claims::NodeVolume) -> bool {
+pub(crate) fn has_reached(node_volume: &claims::NodeVolume) -> bool {
     match (node_volume.desired, node_volume.answer) {
         (StorageState::Present, Answer::Present(size)) => {
             size.is_none_or(|size| size >= node_volume.size)

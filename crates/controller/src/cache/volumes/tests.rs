@@ -177,8 +177,10 @@ fn what_only_leaders_write_of_a_node_volume_and_others_of_a_volume_is_no_news() 
     assert!(!index.node_volume(&ordered, Presence::There, &ours));
     assert!(index.is_published("pvc-1") && !index.awaits_node("pvc-1"));
     ordered.metadata.generation = Some(2);
-    assert!(index.node_volume(&ordered, Presence::There, &ours));
+    assert!(!index.node_volume(&ordered, Presence::There, &ours));
     assert!(index.awaits_node("pvc-1"));
+    ordered.spec.size = 4;
+    assert!(index.node_volume(&ordered, Presence::There, &ours));
 }
 
 #[test]
@@ -187,9 +189,9 @@ fn a_volume_that_was_let_go_of_is_held_no_more_and_a_node_volume_that_was_delete
     let mut released = volume("Released", "a/b");
     let index = index(&released, &node_volume("Absent", 3));
     assert!(index.is_held("pvc-1"));
-    index.node_volume_deleted("pvc-1", "6");
-    assert!(index.has_node_volume("pvc-1"), "another version");
-    index.node_volume_deleted("pvc-1", "7");
+    index.node_volume_deleted("pvc-1", "another");
+    assert!(index.has_node_volume("pvc-1"), "another one");
+    index.node_volume_deleted("pvc-1", "o");
     assert!(!index.has_node_volume("pvc-1"));
     let now = from_value(json!("2026-11-28T12:00:00Z")).unwrap();
     released.metadata.deletion_timestamp = Some(now);

@@ -3,13 +3,18 @@
 use super::node_state;
 use crate::{
     api::well_known::{HOSTNAME, hostname},
-    client::Read,
+    client::{Read, error_message},
 };
 use anyhow::{Context as _, Result};
 use k8s_openapi::api::core::v1::Node;
 use kube::{Api, Client, ResourceExt, api::ListParams};
-use std::{collections::HashMap, fmt, sync::Arc, time::Duration};
-use tokio::{sync::Mutex, time::Instant};
+use std::{
+    collections::HashMap,
+    fmt,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+use tokio::{sync::OnceCell, time::Instant};
 
 /// Why a node can have no volume, whatever is asked of it, in words for people.
 #[derive(Debug)]
@@ -35,22 +40,41 @@ pub(super) async fn hostname_of(client: &Client, name: &str) -> Result<Result<St
 /// What was found of nodes a moment ago: claims that come together ask for the same node, and before a volume is
 /// made it is looked again.
 #[derive(Debug, Default)]
-pub(super) struct RecentNodes(Mutex<HashMap<String, (Instant, Arc<Found>)>>);
+pub(super) struct RecentNodes(Mutex<HashMap<String, Arc<Recent>>>);
+
+/// What one look found, or that nobody answered.
+#[derive(Debug)]
+struct Recent {
+    since: Instant,
+    found: OnceCell<Result<Arc<Found>, String>>,
+}
 
 /// Kubernetes itself misses a node only after tens of seconds.
 const RECENT: Duration = Duration::from_secs(1);
 
 impl RecentNodes {
-    /// Several ask for the same at once, and one of them looks.
+    /// Several ask for the same at once, and one of them looks. While it waits another node is looked at.
     pub async fn look(&self, client: &Client, name: &str) -> Result<Arc<Found>> {
-        let mut all = self.0.lock().await;
-        all.retain(|_, (when, _)| when.elapsed() < RECENT);
-        if let Some((_, found)) = all.get(name) {
-            return Ok(Arc::clone(found));
-        }
-        let found = Arc::new(Found::look(client, name).await?);
-        all.insert(name.to_owned(), (Instant::now(), Arc::clone(&found)));
-        Ok(found)
+        let recent = self.recent(name);
+        let look = || async {
+            let found = Found::look(client, name).await.map(Arc::new);
+            found.map_err(|error| error_message(&error))
+        };
+        let found = recent.found.get_or_init(look).await;
+        found.clone().map_err(anyhow::Error::msg)
+    }
+
+    fn recent(&self, name: &str) -> Arc<Recent> {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // Whoever still waits for an answer shares it, however long that takes.
+        all.retain(|_, recent| recent.since.elapsed() < RECENT || !recent.found.initialized());
+        let new = || {
+            Arc::new(Recent {
+                since: Instant::now(),
+                found: OnceCell::new(),
+            })
+        };
+        Arc::clone(all.entry(name.to_owned()).or_insert_with(new))
     }
 }
 

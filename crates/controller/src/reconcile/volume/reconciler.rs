@@ -1,4 +1,4 @@
-//! Reconciling one volume: it is read as it is now, and takes one step after the other until it rests.
+//! Reconciling one volume: it takes one step after the other until it rests.
 
 use super::{
     apply::StepWriter,
@@ -10,7 +10,7 @@ use super::{
 use crate::{
     claims::{Step, decide},
     client::{Refusal, error_message, is_conflict, is_refused, refusal},
-    k8s::claim,
+    k8s::{claim, meta::uid},
     observe::VolumeObjects,
     placement::{NoNode, VolumeRequest},
     runtime::{backoff::Backoff, work_queue::Outcome},
@@ -108,9 +108,11 @@ async fn steps(context: &Context, name: &str) -> Result<Outcome> {
             }
         }
         let before = view.versions(name);
+        let ordered = view.node_volume_meta(name).ok();
         let done = act.step(&step, &mut view).await;
         if let Err(error) = &done {
-            if view.is_cached() && is_stale(error) {
+            // Whoever is told of a refusal is told of the objects too.
+            if view.is_cached() && (is_stale(error) || is_refused(error)) {
                 view = View::live(context, name).await?;
                 continue;
             }
@@ -150,7 +152,10 @@ async fn steps(context: &Context, name: &str) -> Result<Outcome> {
             context.reschedules.asked(name);
         }
         if step == Step::DeleteNodeVolume {
-            context.index.node_volume_deleted(name, &before.node_volume);
+            if let Some(deleted) = &ordered {
+                context.own_writes.add_deletion(deleted);
+                context.index.node_volume_deleted(name, uid(deleted));
+            }
             if live.volume.is_some() {
                 // From what its NodeVolume is made anew nobody has read.
                 return Ok(Outcome::RequeueAfter(Duration::ZERO));

@@ -7,10 +7,10 @@
 use super::{context::Context, node_health::away};
 use crate::{
     api::well_known::claim_uid,
-    cache::volumes::{VolumeEntry, ordered},
-    claims::{Answer, NodeVolume, Observed, Step, StorageState, follows_cache},
+    cache::volumes::{VolumeEntry, has_reached, ordered},
+    claims::{NodeVolume, Observed, Step, StorageState, follows_cache},
     drivers::ServedDrivers,
-    k8s::claim,
+    k8s::{claim, meta::uid},
     observe::{self, VolumeObjects},
 };
 use anyhow::{Context as _, Result};
@@ -40,11 +40,16 @@ impl View {
     /// When the API server does not answer.
     pub async fn live(context: &Context, name: &str) -> Result<View> {
         let place = context.claims.place(name);
+        let told = context.index.get(name).node_volume;
         let mut live = observe::read(&context.client, name, place, &context.ours).await?;
         live.away = away(context, &live).await?;
         let node_volume = live.node_volume.as_ref();
         live.stalled = node_volume.and_then(|node_volume| context.nodes.stalls(node_volume));
         live.late = node_volume.and_then(|node_volume| context.nodes.why_late(node_volume));
+        if let (None, Some(told)) = (&live.node_volume, told) {
+            let told = told.metadata(name);
+            context.index.node_volume_deleted(name, uid(&told));
+        }
         Ok(View { live, cached: None })
     }
 
@@ -53,6 +58,9 @@ impl View {
     /// # Errors
     /// When the API server does not answer.
     pub async fn cached(context: &Context, name: &str) -> Result<Option<View>> {
+        if context.index.may_be_others(name) {
+            return Ok(None);
+        }
         let entry = context.index.get(name);
         let place = match (&entry.volume, &entry.node_volume) {
             (None, None) => context.claims.place(name),
@@ -209,9 +217,7 @@ impl View {
 
 /// Whether a node has done what is asked of it, as far as a watch has told; if not there is more to be read.
 fn rests(context: &Context, node_volume: &NodeVolume) -> bool {
-    let is_done = matches!(
-        (node_volume.desired, node_volume.answer),
-        (StorageState::Present, Answer::Present(_)) | (StorageState::Absent, Answer::Absent)
-    );
-    is_done && node_volume.problem.is_none() && context.nodes.silence(&node_volume.node).is_none()
+    has_reached(node_volume)
+        && node_volume.problem.is_none()
+        && context.nodes.silence(&node_volume.node).is_none()
 }

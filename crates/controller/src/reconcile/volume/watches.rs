@@ -5,16 +5,19 @@ mod tests;
 
 use super::context::Context;
 use crate::{
+    agent::callout::{Callout, next_callout},
     api::{
         v1alpha1::{NodeVolume, StorageNode, StorageState},
         well_known::{CLAIM_FINALIZER, volume_name},
     },
     cache::event_filter::ClaimSummary,
+    claims::{Answer, Reclaim},
     k8s::{
         claim,
         meta::{has_finalizer, uid},
         volume::{self, handed_on, is_ours, lost_its_claim},
     },
+    observe::volume_of,
     runtime::reflector::{Event, Presence, reflect},
 };
 use k8s_openapi::api::{
@@ -162,6 +165,9 @@ fn node_seen(context: &Context, node: &StorageNode, presence: Presence) {
 
 fn node_volume_seen(context: &Context, node_volume: &NodeVolume, presence: Presence) {
     let name = node_volume.name_any();
+    // What is told of it between its deletion and its end is no news.
+    let deleted = context.own_writes.has_deleted(&node_volume.metadata);
+    let presence = if deleted { Presence::Gone } else { presence };
     let changed = context
         .index
         .node_volume(node_volume, presence, &context.ours);
@@ -170,9 +176,11 @@ fn node_volume_seen(context: &Context, node_volume: &NodeVolume, presence: Prese
         Presence::Gone => context.nodes.node_volumes_gone([&*name].into_iter()),
     }
     let is_left = || context.index.is_held(&name) || context.claims.has(&name);
-    // Its node acts next, and answers.
-    let is_awaited =
-        context.index.awaits_node(&name) && context.nodes.silence(&node_volume.spec.node).is_none();
+    // Its node acts next, and answers. Where there is nothing to be done it does not answer either.
+    let status = node_volume.status.clone().unwrap_or_default();
+    let is_awaited = context.index.awaits_node(&name)
+        && next_callout(&node_volume.spec, &status) != Callout::Nothing
+        && context.nodes.silence(&node_volume.spec.node).is_none();
     let news = presence == Presence::Gone && is_left()
         || changed
             && !is_awaited
@@ -188,14 +196,20 @@ fn volume_seen(context: &Context, volume: &PersistentVolume, presence: Presence)
     let name = volume.name_any();
     let was_ours = context.index.has_volume(&name);
     let changed = context.index.volume(volume, presence, &context.ours);
-    // Until its claim has gone, the claim is what changes; and once its storage shall go, that.
-    let ends = (lost_its_claim(volume) || volume.metadata.deletion_timestamp.is_some())
-        && match context.index.get(&name).node_volume {
-            Some(node_volume) => node_volume.what.desired == StorageState::Present,
+    let deleting = volume.metadata.deletion_timestamp.is_some();
+    // Until its claim has gone, the claim is what changes; and while its storage goes, that, unless people keep it.
+    let ends = (lost_its_claim(volume) || deleting)
+        && match context.index.get(&name).node_volume.map(|known| known.what) {
+            Some(known) if known.desired == StorageState::Absent => {
+                let is_retained = volume_of(volume, &context.ours).reclaim == Reclaim::Retain;
+                let goes = presence == Presence::There && deleting;
+                is_retained || known.answer == Answer::Absent && !goes
+            }
+            Some(_) => true,
             None => context.index.is_held(&name),
         };
     // Only the volume says that its claim is its own.
-    let told = changed && (ends || handed_on(volume).is_some()) && is_ours(volume, &context.ours);
+    let told = (changed && ends || handed_on(volume).is_some()) && is_ours(volume, &context.ours);
     // Somebody else's may have been in the way, and is gone or ours by now.
     let becomes_ours = context.is_ready() && !was_ours && is_ours(volume, &context.ours);
     let makes_way =

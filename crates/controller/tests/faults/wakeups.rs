@@ -1,0 +1,210 @@
+//! News that a person or another program makes, and that are looked at soon.
+
+use crate::world::{SCRIPT, World, tell};
+use flexvol_apiserver::{Key, Refused};
+use serde_json::{Value, json};
+use std::{
+    fs, thread,
+    time::{Duration, Instant},
+};
+
+/// A claim that is bound, and what the driver does first where it deletes; returns the volume's name.
+fn bound(world: &mut World, first: &str) -> Result<String, String> {
+    world.start_on_a_node();
+    let script = SCRIPT
+        .replace("/var/lib/lab/plain", &world.path("node/storage"))
+        .replace("delete)", &format!("delete)\n{first}\n"));
+    world.install_script("node", &script);
+    world.claim("data", "plain");
+    world.eventually("the claim to be bound and let go of", |world| {
+        let finalizers = &world.the_claim("data")["metadata"]["finalizers"];
+        world.is_bound("data") && !finalizers.to_string().contains("flexvol.dev")
+    })?;
+    let claim = world.the_claim("data");
+    Ok(claim["spec"]["volumeName"].as_str().unwrap().to_owned())
+}
+
+/// What takes minutes only where nobody was woken.
+fn soon(world: &mut World, what: &str, mut is: impl FnMut(&World) -> bool) -> Result<(), String> {
+    let begun = Instant::now();
+    let mut late = false;
+    world.eventually(what, |world| {
+        late = begun.elapsed() > Duration::from_secs(40);
+        late || is(world)
+    })?;
+    if late {
+        return Err(format!("it took more than 40 s: {what}"));
+    }
+    Ok(())
+}
+
+const FAILS: &str =
+    r#"[ "$4" = never ] || { echo '{"status":"Failure","message":"it is busy"}'; exit 1; }"#;
+
+/// Waits until the deletion of the storage has failed so often.
+fn failed(world: &mut World, name: &str, often: u64) -> Result<(), String> {
+    world.eventually("the deletion to fail", |world| {
+        let failures = &world.get("NodeVolume", "", name)["status"]["failures"];
+        failures.as_u64() >= Some(often)
+    })
+}
+
+fn volume(name: &str) -> Key {
+    Key::new("PersistentVolume", "", name)
+}
+
+/// The volume is another claim's, and both say so.
+fn hand_on(world: &mut World, name: &str, to: &str, request: &str) {
+    let claim = json!({
+        "metadata": {"name": to, "namespace": "default"},
+        "spec": {
+            "accessModes": ["ReadWriteOnce"], "storageClassName": "plain", "volumeName": name,
+            "resources": {"requests": {"storage": request}},
+        },
+    });
+    world.make("PersistentVolumeClaim", claim);
+    let uid = world.the_claim(to)["metadata"]["uid"].clone();
+    let reference =
+        json!({"namespace": "default", "name": to, "uid": uid, "resourceVersion": Value::Null});
+    let mut store = world.server.store();
+    let patch = json!({"spec": {"claimRef": reference}});
+    store.merge(&volume(name), &patch).unwrap();
+    store
+        .merge_status(&volume(name), &json!({"phase": "Bound"}))
+        .unwrap();
+    let status = json!({"phase": "Bound", "capacity": {"storage": "10Mi"}});
+    let claim = Key::new("PersistentVolumeClaim", "default", to);
+    store.merge_status(&claim, &status).unwrap();
+}
+
+/// What the event of a claim says: "set state: Present in the spec of the NodeVolume of its name".
+pub fn state_present() {
+    tell(World::start(), |world| {
+        let name = bound(world, FAILS)?;
+        world.delete_claim("data");
+        failed(world, &name, 1)?;
+        hand_on(world, &name, "other", "20Mi");
+        world.eventually("to be told", |world| world.told("set state: Present"))?;
+        let key = Key::new("NodeVolume", "", &name);
+        let present = json!({"spec": {"state": "Present"}});
+        world.server.store().merge(&key, &present).unwrap();
+        soon(world, "the claim to grow", |world| {
+            world.the_claim("other")["status"]["capacity"]["storage"] == "20Mi"
+        })
+    });
+}
+
+/// A driver hangs when it deletes, so somebody deletes the storage and says so.
+pub fn said_absent() {
+    tell(World::start(), |world| {
+        let begun = world.path("begun");
+        let name = bound(world, &format!("touch {begun}; sleep 400"))?;
+        world.delete_claim("data");
+        world.eventually("the driver to hang", |_| fs::exists(&begun).unwrap())?;
+        fs::remove_dir_all(world.path(&format!("node/storage/{name}"))).unwrap();
+        let key = Key::new("NodeVolume", "", &name);
+        let absent = json!({"state": "Absent"});
+        world.server.store().merge_status(&key, &absent).unwrap();
+        soon(world, "the volume to go", |world| {
+            world.get("PersistentVolume", "", &name).is_null()
+        })
+    });
+}
+
+/// Storage cannot be deleted: an administrator keeps it, and deletes the volume.
+pub fn retained_then_deleted() {
+    tell(World::start(), |world| {
+        let name = bound(world, FAILS)?;
+        world.delete_claim("data");
+        failed(world, &name, 1)?;
+        let retain = json!({"spec": {"persistentVolumeReclaimPolicy": "Retain"}});
+        world.server.store().merge(&volume(&name), &retain).unwrap();
+        world.eventually("the agent to refuse", |world| {
+            let error = &world.get("NodeVolume", "", &name)["status"]["error"];
+            error.to_string().contains("Retain")
+        })?;
+        thread::sleep(Duration::from_secs(1));
+        world.server.store().remove(&volume(&name)).unwrap();
+        soon(world, "the volume to go", |world| {
+            world.get("PersistentVolume", "", &name).is_null()
+        })
+    });
+}
+
+/// A kept volume has lost its NodeVolume, and another claim gets it.
+pub fn handed_on_without_node_volume() {
+    tell(World::start(), |world| {
+        let name = bound(world, "")?;
+        let retain = json!({"spec": {"persistentVolumeReclaimPolicy": "Retain"}});
+        world.server.store().merge(&volume(&name), &retain).unwrap();
+        world.delete_claim("data");
+        world.eventually("the volume to be released", |world| {
+            world.get("PersistentVolume", "", &name)["status"]["phase"] == "Released"
+        })?;
+        let key = Key::new("NodeVolume", "", &name);
+        let free = json!({"metadata": {"finalizers": null}});
+        world.server.store().merge(&key, &free).unwrap();
+        world.server.store().remove(&key).unwrap();
+        let nobody = json!({"spec": {"claimRef": null}});
+        world.server.store().merge(&volume(&name), &nobody).unwrap();
+        let available = json!({"phase": "Available"});
+        world
+            .server
+            .store()
+            .merge_status(&volume(&name), &available)
+            .unwrap();
+        thread::sleep(Duration::from_secs(1));
+        hand_on(world, &name, "other", "10Mi");
+        soon(world, "the NodeVolume to be made anew", |world| {
+            !world.get("NodeVolume", "", &name).is_null()
+        })
+    });
+}
+
+/// Others' admission refuses that a volume be deleted.
+pub fn refused_deletion() {
+    tell(World::start(), |world| {
+        let name = bound(world, "")?;
+        let refused = Refused {
+            code: 403,
+            reason: "Forbidden",
+            message: "admission webhook denied: no deletions".to_owned(),
+        };
+        let delete = format!("DELETE PersistentVolume {name}");
+        world.server.refuse(&delete, Some(refused));
+        world.delete_claim("data");
+        soon(world, "somebody to be told", |world| {
+            world.told("no deletions")
+        })
+    });
+}
+
+/// A volume of the name that the claim's would have is somebody else's: nothing is ordered, and the claim can go.
+pub fn name_is_taken() {
+    tell(World::start(), |world| {
+        world.node("node");
+        world.start_agent("node", &[]);
+        world.claim("data", "plain");
+        let uid = world.the_claim("data")["metadata"]["uid"].clone();
+        let others = json!({
+            "metadata": {
+                "name": format!("pvc-{}", uid.as_str().unwrap()),
+                "annotations": {"pv.kubernetes.io/provisioned-by": "other.example/x"},
+            },
+            "spec": {
+                "accessModes": ["ReadWriteOnce"], "capacity": {"storage": "10Mi"},
+                "flexVolume": {"driver": "other.example/x"}, "persistentVolumeReclaimPolicy": "Retain",
+            },
+        });
+        world.make("PersistentVolume", others);
+        world.start_controller(&["--rate=1000"]);
+        soon(world, "its author to be told", |world| {
+            world.told("is somebody else's")
+        })?;
+        assert_eq!(world.server.store().count("NodeVolume"), 0);
+        world.delete_claim("data");
+        soon(world, "the claim to go", |world| {
+            world.the_claim("data").is_null()
+        })
+    });
+}
