@@ -81,7 +81,7 @@ impl Record {
         }
     }
 
-    fn path(&self) -> PathBuf {
+    pub(crate) fn path(&self) -> PathBuf {
         Path::new(self.directory).join(&self.name)
     }
 

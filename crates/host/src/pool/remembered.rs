@@ -6,14 +6,13 @@
 //! not remembered.
 
 use super::PoolId;
-use crate::remembered::Record;
+use crate::{remembered::Record, volume_id::half_digest};
 use flexvol_sdk::{Error, ErrorKind, Result};
 use std::{
     fmt::Write,
     fs::File,
-    hash::{DefaultHasher, Hash, Hasher},
     os::unix::ffi::OsStrExt,
-    path::{self, Path},
+    path::{self, Path, PathBuf},
 };
 
 /// Outlives a boot. A file for each path.
@@ -92,6 +91,8 @@ fn is_in_memory(root: &File) -> Result<bool> {
 fn record(path: &Path) -> Result<Record> {
     let path =
         path::absolute(path).map_err(|error| Error::system("tell the pool's path", error))?;
+    // With a slash at its end it is the same path.
+    let path: PathBuf = path.components().collect();
     Ok(Record::at(DIRECTORY, name_of(&path)))
 }
 
@@ -107,9 +108,10 @@ fn name_of(path: &Path) -> String {
         }
     }
     if name.len() > LONGEST_NAME {
-        let mut hasher = DefaultHasher::new();
-        path.hash(&mut hasher);
-        name = format!("%%{:016x}", hasher.finish());
+        name = "%%".to_owned();
+        for byte in half_digest(&[path.as_os_str().as_bytes()]) {
+            let _ = write!(name, "{byte:02x}");
+        }
     }
     name
 }
@@ -124,7 +126,9 @@ mod tests {
         assert_eq!(name("/srv/my-pool.1"), "%2fsrv%2fmy-pool.1");
         assert_eq!(name("/a%2fb"), "%2fa%252fb");
         assert_ne!(name("/a/b"), name("/a%2fb"));
+        let recorded = |path: &str| record(Path::new(path)).unwrap().path();
+        assert_eq!(recorded("/srv/pool/"), recorded("/srv//pool"));
         let long = "/a".repeat(150);
-        assert!(name(&long).len() < 30 && name(&long) != name(&(long.clone() + "b")));
+        assert!(name(&long).len() < 40 && name(&long) != name(&(long.clone() + "b")));
     }
 }
