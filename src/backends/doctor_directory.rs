@@ -24,7 +24,7 @@ pub fn opened(
     let shown = path.display();
     let look = || drop(pool::Pool::open(path).and_then(|pool| pool.volume_ids()));
     // Without a second process it may answer all the same.
-    if !silence::ends(&look).unwrap_or(true) {
+    if !silence::answers(&look).unwrap_or(true) {
         return Check::fail(
             about,
             format!("{shown} does not answer: its disk or its server is silent"),

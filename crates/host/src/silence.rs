@@ -25,18 +25,18 @@ const FEW: u64 = 3;
 /// How long what was killed may take to go, if it goes.
 const DEATH: Duration = Duration::from_secs(1);
 
-/// Whether a look comes to its end, which it takes in a second process: a thread that waits in the kernel
-/// for a dead server or a dead disk cannot be ended. False once the kernel has hardly let that run for ten
-/// seconds; what is slow and moves is waited for. The process stays until the kernel answers it, or ends with this one.
+/// Runs a look in a second process, and says whether it came to its end: a thread that waits in the kernel for a
+/// dead server or a dead disk cannot be ended. False once the kernel has hardly let the process run for ten
+/// seconds; what is slow and moves is waited for. The process stays until the kernel answers it.
 ///
 /// What the look finds is lost; who wants it looks again.
 ///
 /// # Errors
 /// When there is no second process, as for [`fork()`].
-pub fn ends(look: &dyn Fn()) -> io::Result<bool> {
+pub fn answers(look: &dyn Fn()) -> io::Result<bool> {
     let Some(process) = fork()? else {
         // Who reads what this program writes must not wait for a process that was left behind.
-        if is_silent().is_ok() {
+        if mute().is_ok() {
             look();
         }
         leave()
@@ -70,7 +70,8 @@ fn has_ended(process: Pid) -> io::Result<bool> {
     }
 }
 
-fn is_silent() -> io::Result<()> {
+/// Takes the standard streams from this process.
+fn mute() -> io::Result<()> {
     let null = OpenOptions::new()
         .read(true)
         .write(true)

@@ -53,7 +53,7 @@ impl<B: Backend + 'static> Pool<B> {
                 let _ = open().and_then(|backend| backend.catalog().volume_ids());
             };
             // Without a second process the pool may answer all the same.
-            match answers.get_or_init(|| silence::ends(&look).unwrap_or(true)) {
+            match answers.get_or_init(|| silence::answers(&look).unwrap_or(true)) {
                 true => open(),
                 false => Err(Error::new(
                     ErrorKind::TimedOut,
