@@ -15,7 +15,7 @@ mod check;
 mod config;
 #[path = "../../src/installed.rs"]
 mod installed;
-#[path = "../../src/processes.rs"]
+#[path = "../../src/processes/mod.rs"]
 mod processes;
 #[path = "../../src/size.rs"]
 mod size;

@@ -41,7 +41,13 @@ impl Arguments {
             let Some(word) = word.strip_prefix(b"--") else {
                 continue;
             };
-            match word.strip_prefix(flag.as_bytes()) {
+            // Kubernetes' programs take `_` in a flag's name for `-` (`WordSepNormalizeFunc`, component-base/cli/flag).
+            let (name, rest) = word.split_at(word.len().min(flag.len()));
+            let name: Vec<u8> = name
+                .iter()
+                .map(|c| if *c == b'_' { b'-' } else { *c })
+                .collect();
+            match (name == flag.as_bytes()).then_some(rest) {
                 Some([]) => value = words.next(),
                 Some([b'=', text @ ..]) => value = Some(text),
                 _ => {}
@@ -86,6 +92,11 @@ mod tests {
                 ],
                 Component::Kubelet,
                 Some("/b"),
+            ),
+            (
+                &["kubelet", "--volume_plugin_dir=/a_b"],
+                Component::Kubelet,
+                Some("/a_b"),
             ),
             (
                 &["kubelet", "--flex-volume-plugin-dir=/a"],

@@ -11,6 +11,7 @@ mod standing;
 pub use configured::configured;
 
 use arguments::Arguments;
+use flexvol_storage::host::fs::rooted::Root;
 use proc::Proc;
 use standing::{Here, Standing};
 use std::{
@@ -158,15 +159,29 @@ fn drop_ins(proc: &Proc, arguments: &Arguments) -> Vec<PathBuf> {
     let Some(dir) = arguments.value("config-dir").map(PathBuf::from) else {
         return Vec::new();
     };
-    let Ok(names) = proc.root().and_then(|root| root.names(&dir)) else {
-        return Vec::new();
-    };
-    let mut files: Vec<PathBuf> = names
-        .iter()
-        .map(|name| dir.join(name))
-        .filter(|path| path.extension().is_some_and(|ending| ending == "conf"))
-        .collect();
-    files.sort();
+    let mut files = Vec::new();
+    if let Ok(root) = proc.root() {
+        drop_ins_below(&root, &dir, DEEPEST, &mut files);
+    }
     files.reverse();
     files
+}
+
+/// Deeper than anybody nests them.
+const DEEPEST: u8 = 8;
+
+/// Those in a directory and below, in the order of their names, as kubelet walks (`mergeKubeletConfigurations`,
+/// cmd/kubelet/app/server.go).
+fn drop_ins_below(root: &Root, dir: &Path, deepest: u8, files: &mut Vec<PathBuf>) {
+    let mut names = root.names(dir).unwrap_or_default();
+    names.sort();
+    for path in names.iter().map(|name| dir.join(name)) {
+        match root.metadata(&path) {
+            Ok(found) if found.is_dir() && deepest > 0 => {
+                drop_ins_below(root, &path, deepest - 1, files);
+            }
+            Ok(_) if path.extension().is_some_and(|ending| ending == "conf") => files.push(path),
+            _ => {}
+        }
+    }
 }
