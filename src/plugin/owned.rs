@@ -13,9 +13,9 @@ use std::{
 /// Where kubelet keeps what belongs to pods, unless it is told otherwise.
 const PODS: &str = "/var/lib/kubelet/pods";
 
-/// Fails unless nobody but root, and this process's own user, can decide what lies at a path: by owning or
-/// writing a directory on the way there, as it is resolved, or as a pod that was given one. What is
-/// missing decides nothing.
+/// Checks that only root and this process's own user decide what lies at a path: they own, and they alone can
+/// write, every directory on the way there, as it is resolved, and none of these belongs to a pod. What is
+/// missing whoever can write the last directory can make.
 pub fn expect_owned(path: &Path) -> Result<()> {
     let root = Root::at(Path::new("/")).context("open the root directory")?;
     let own = nix::unistd::geteuid().as_raw();
@@ -26,16 +26,17 @@ pub fn expect_owned(path: &Path) -> Result<()> {
         on_the_way.map_or(Ok(()), |why| Err(io::Error::other(why)))
     });
     match (walked, last) {
-        // What is missing, the owner of the last directory can make.
-        (Ok(_), None) => Ok(()),
-        (Err(error), _) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         (Ok(_), Some(why)) => Err(anyhow!(why)),
+        (Ok(_), None) => Ok(()),
+        (Err(error), last) if error.kind() == io::ErrorKind::NotFound => {
+            last.map_or(Ok(()), |why| Err(anyhow!(why)))
+        }
         (Err(error), _) => Err(error).with_context(|| format!("look at {}", path.display())),
     }
 }
 
-/// Why others decide what lies at this place. Of a directory that is passed only, names may not be exchanged:
-/// where it is sticky (/tmp), only their owners can, and who those are is seen at the next step.
+/// Why others decide what lies at this place. On the way a sticky directory (/tmp) may be open to all: a name in it
+/// only its owner can replace, who is checked next.
 fn why_not(place: &Path, metadata: &Metadata, own: u32, passed: bool) -> Option<String> {
     const SO: &str = "and what is in there is run as root";
     let shown = place.display();
