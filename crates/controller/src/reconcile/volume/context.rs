@@ -24,9 +24,6 @@ use std::{
 };
 use tokio::time::sleep;
 
-/// How many watches there are.
-const WATCHES: u8 = 5;
-
 /// How soon it is looked again where somebody else has to act: news may get lost, and then a claim would wait for
 /// ever.
 pub(super) const OTHERS: Backoff = Backoff {
@@ -53,7 +50,9 @@ pub struct Context {
     pub(crate) metrics: Metrics,
     /// Claims that are growing.
     pub(super) expansions: Expansions,
-    /// How many of the watches have seen everything once.
+    /// How many watches there are.
+    pub(super) watches: AtomicU8,
+    /// How many of them have seen everything once.
     pub(super) synced: AtomicU8,
 }
 
@@ -89,6 +88,7 @@ impl Context {
             )),
             metrics,
             expansions: Expansions::default(),
+            watches: AtomicU8::new(0),
             synced: AtomicU8::new(0),
         })
     }
@@ -96,7 +96,8 @@ impl Context {
     /// Whether all there is was seen once.
     #[must_use]
     pub fn is_ready(&self) -> bool {
-        self.synced.load(Ordering::Relaxed) >= WATCHES
+        let watches = self.watches.load(Ordering::Relaxed);
+        watches > 0 && self.synced.load(Ordering::Relaxed) >= watches
     }
 
     /// Before all was seen nobody can tell what of it belongs together.

@@ -108,7 +108,7 @@ async fn steps(context: &Context, name: &str) -> Result<Outcome> {
             }
         }
         let before = view.versions(name);
-        let ordered = view.node_volume_meta(name).ok();
+        let before_deletion = view.node_volume_meta(name).ok();
         let done = act.step(&step, &mut view).await;
         if let Err(error) = &done {
             // Whoever is told of a refusal is told of the objects too.
@@ -152,7 +152,7 @@ async fn steps(context: &Context, name: &str) -> Result<Outcome> {
             context.reschedules.asked(name);
         }
         if step == Step::DeleteNodeVolume {
-            if let Some(deleted) = &ordered {
+            if let Some(deleted) = &before_deletion {
                 context.own_writes.add_deletion(deleted);
                 context.index.node_volume_deleted(name, uid(deleted));
             }

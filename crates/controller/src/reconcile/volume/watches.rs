@@ -70,6 +70,7 @@ fn watch<K>(
 ) where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
 {
+    context.watches.fetch_add(1, Ordering::Relaxed);
     let api: Api<K> = Api::all(context.client.clone());
     let context = Arc::clone(context);
     tokio::spawn(async move {
