@@ -201,14 +201,14 @@ fn files_of_kubelet(points: &Points) {
     fs::write(&file, &text).unwrap();
     symlink("..data/config.yaml", path("plugins/config.yaml")).unwrap();
     symlink(path("plugins/config.yaml"), path("config.yaml")).unwrap();
-    fs::write(path("drop-ins/1.conf"), &text).unwrap();
     mkfifo(&path("drop-ins/2.conf"), Mode::S_IRWXU).unwrap();
-    let long = [text.as_bytes(), &vec![b'#'; 2 << 20]].concat();
-    fs::write(
-        path("drop-ins/3.conf"),
-        [b"volumePluginDir: /nowhere\n", &long[..]].concat(),
-    )
-    .unwrap();
+    let elsewhere = format!("volumePluginDir: {}\n", path("elsewhere").display());
+    let long = elsewhere.clone() + &"#".repeat(2 << 20);
+    fs::write(path("drop-ins/3.conf"), long).unwrap();
+    // The last one by name counts, also in a folder.
+    fs::write(path("drop-ins/1.conf"), elsewhere).unwrap();
+    fs::create_dir(path("drop-ins/2")).unwrap();
+    fs::write(path("drop-ins/2/0.conf"), &text).unwrap();
     for argument in [
         format!("--config={}", file.display()),
         format!("--config={}", path("config.yaml").display()),
