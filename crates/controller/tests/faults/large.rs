@@ -1,6 +1,6 @@
 //! Objects that are larger than anybody needs cost the controller no memory, and their owners alone.
 
-use crate::world::{World, tell};
+use crate::world::{SCRIPT, World, tell};
 use flexvol_apiserver::Key;
 use serde_json::{Map, Value, json};
 use std::time::{Duration, Instant};
@@ -103,10 +103,15 @@ pub fn answers() {
 pub fn pods() {
     tell(World::start(), |world| {
         world.node("node");
-        world.class("fixed", &json!({"parameters": {"fault": "fixed"}}));
         world.start_controller(&["--rate=1000"]);
+        // The storage grows, and kubelet, which is not here, would have to grow the file system.
+        let script = SCRIPT
+            .replace("/var/lib/lab/plain", &world.path("node/storage"))
+            .replace("\"requiresFSResize\":false", "\"requiresFSResize\":true");
+        assert!(script.contains("\"requiresFSResize\":true"));
+        world.install_script("node", &script);
         world.start_agent("node", &[]);
-        world.claim("data-db-0", "fixed");
+        world.claim("data-db-0", "plain");
         world.eventually("the claim to be bound", |world| world.is_bound("data-db-0"))?;
         let volumes: Vec<_> = (0..256)
             .map(|number| json!({"name": format!("v{number}"), "persistentVolumeClaim": {"claimName": "c".repeat(250)}}))
