@@ -86,7 +86,9 @@ pub fn stuck() -> Error {
     silent(format!("the kernel did not answer within {seconds} s"))
 }
 
-pub(crate) fn silent(what: String) -> Error {
+/// That something waits for the kernel, and what a person does then.
+#[must_use]
+pub fn silent(what: String) -> Error {
     Error::new(
         ErrorKind::TimedOut,
         what + ": a file system is frozen (thaw it with fsfreeze -u), or a disk or a server is silent; look into the kernel's log on the node",

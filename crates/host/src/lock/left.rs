@@ -11,7 +11,7 @@ use super::{
     same_file, wait,
 };
 use crate::deadline::Deadline;
-use flexvol_sdk::{Error, ErrorKind, Result};
+use flexvol_sdk::{Error, Result, stillness::silent};
 use std::{
     fs::{self, File, TryLockError},
     io,
@@ -63,11 +63,9 @@ pub(super) fn still_there(process: Option<&Process>) -> Error {
         |it| it.pid.to_string(),
     );
     let waits = fs::read_to_string(format!("/proc/{process}/wchan")).unwrap_or_default();
-    Error::new(
-        ErrorKind::TimedOut,
-        "an earlier call still waits for the kernel: a file system is frozen (thaw it with fsfreeze -u), or a disk or a server is silent; look into the kernel's log on the node",
-    )
-    .because(format!("process {process} was killed and stays, in {waits}"))
+    silent("an earlier call still waits for the kernel".to_owned()).because(format!(
+        "process {process} was killed and stays, in {waits}"
+    ))
 }
 
 fn name(path: &Path) -> PathBuf {
