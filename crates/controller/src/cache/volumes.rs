@@ -104,9 +104,14 @@ impl Index {
         changed
     }
 
-    /// A persistent volume of this version was written, and is as the answer says. A watch may have been
+    /// A persistent volume that was as `from` was written, and is as the answer says. A watch may have been
     /// faster, and have told of what others wrote after that, and nothing tells of it again.
-    pub fn volume_written(&self, from: &str, volume: &PersistentVolume, ours: &ServedDrivers) {
+    pub fn volume_written(
+        &self,
+        from: &ObjectMeta,
+        volume: &PersistentVolume,
+        ours: &ServedDrivers,
+    ) {
         let seen = seen(volume_of(volume, ours), &volume.metadata);
         self.put(volume.name_any(), |known| {
             replace(&mut known.volume, from, seen)
@@ -114,7 +119,12 @@ impl Index {
     }
 
     /// The same of a NodeVolume.
-    pub fn node_volume_written(&self, from: &str, node_volume: &NodeVolume, ours: &ServedDrivers) {
+    pub fn node_volume_written(
+        &self,
+        from: &ObjectMeta,
+        node_volume: &NodeVolume,
+        ours: &ServedDrivers,
+    ) {
         let seen = seen(wordless(node_volume, ours), &node_volume.metadata);
         self.put(node_volume.name_any(), |known| {
             replace(&mut known.node_volume, from, seen)
@@ -200,6 +210,11 @@ impl Index {
         let new = Arc::<str>::from(namespace);
         all.insert(Arc::clone(&new));
         new
+    }
+
+    /// Whether anything of a volume is known.
+    pub fn knows(&self, name: &str) -> bool {
+        self.all().contains_key(name)
     }
 
     /// Whether a persistent volume of ours is known.
@@ -326,8 +341,12 @@ fn is_same<T: PartialEq>(one: Option<&Versioned<T>>, other: Option<&Versioned<T>
     }
 }
 
-fn replace<T>(known: &mut Option<Versioned<T>>, from: &str, with: Versioned<T>) {
-    if known.as_ref().is_some_and(|known| known.version == from) {
+fn replace<T>(known: &mut Option<Versioned<T>>, from: &ObjectMeta, with: Versioned<T>) {
+    let version = from.resource_version.as_deref();
+    if known
+        .as_ref()
+        .is_some_and(|known| Some(&*known.version) == version)
+    {
         *known = Some(with);
     }
 }

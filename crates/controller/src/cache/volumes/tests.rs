@@ -30,6 +30,13 @@ fn volume(phase: &str, by: &str) -> PersistentVolume {
     from_value(volume).unwrap()
 }
 
+fn version_of(version: &str) -> ObjectMeta {
+    ObjectMeta {
+        resource_version: Some(version.to_owned()),
+        ..ObjectMeta::default()
+    }
+}
+
 fn index(volume: &PersistentVolume, node_volume: &NodeVolume) -> Index {
     let index = Index::default();
     index.volume(volume, Presence::There, &ServedDrivers::from(["a/b"]));
@@ -44,19 +51,19 @@ fn an_answer_that_comes_after_later_news_changes_nothing() {
     let version = |index: &Index| index.get("pvc-1").node_volume.unwrap().version;
     let mut answer = node_volume("Present", 4);
     answer.metadata.resource_version = Some("9".to_owned());
-    index.node_volume_written("7", &answer, &ours);
+    index.node_volume_written(&version_of("7"), &answer, &ours);
     assert_eq!(version(&index), "9", "as written");
     let mut later = answer.clone();
     later.metadata.resource_version = Some("11".to_owned());
     index.node_volume(&later, Presence::There, &ours);
     answer.metadata.resource_version = Some("10".to_owned());
-    index.node_volume_written("9", &answer, &ours);
+    index.node_volume_written(&version_of("9"), &answer, &ours);
     assert_eq!(version(&index), "11", "the watch was faster");
-    index.volume_written("1", &volume("Released", "a/b"), &ours);
+    index.volume_written(&version_of("1"), &volume("Released", "a/b"), &ours);
     assert_eq!(index.get("pvc-1").volume.unwrap().version, "8");
     // What is gone is not there again.
     index.node_volume(&later, Presence::Gone, &ours);
-    index.node_volume_written("11", &answer, &ours);
+    index.node_volume_written(&version_of("11"), &answer, &ours);
     assert!(index.get("pvc-1").node_volume.is_none());
 }
 

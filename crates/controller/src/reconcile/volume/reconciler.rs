@@ -44,7 +44,7 @@ pub(super) async fn reconcile(context: &Context, name: &str) -> Result<Outcome> 
 async fn steps(context: &Context, name: &str) -> Result<Outcome> {
     let act = StepWriter { context, name };
     // Of what nobody knows anything nothing is to be done: whoever tells of it again is heard.
-    if context.index.get(name).is_empty() && !context.claims.has(name) {
+    if !context.index.knows(name) && !context.claims.has(name) {
         return Ok(Outcome::Done);
     }
     let mut view = match View::cached(context, name).await? {
@@ -107,8 +107,8 @@ async fn steps(context: &Context, name: &str) -> Result<Outcome> {
                 return Ok(Outcome::RequeueAfter(pause));
             }
         }
-        let before = view.versions(name);
-        let before_deletion = view.node_volume_meta(name).ok();
+        let volume_before = view.volume_meta(name).unwrap_or_default();
+        let node_volume_before = view.node_volume_meta(name).unwrap_or_default();
         let done = act.step(&step, &mut view).await;
         if let Err(error) = &done {
             // Whoever is told of a refusal is told of the objects too.
@@ -134,10 +134,10 @@ async fn steps(context: &Context, name: &str) -> Result<Outcome> {
         if let Some(volume) = &live.volume {
             context
                 .index
-                .volume_written(&before.volume, volume, &context.ours);
+                .volume_written(&volume_before, volume, &context.ours);
         }
         if let Some(node_volume) = &live.node_volume {
-            let (from, ours) = (&before.node_volume, &context.ours);
+            let (from, ours) = (&node_volume_before, &context.ours);
             match step {
                 Step::CreateNodeVolume { .. } => {
                     context.claims.waits_for_no_node(name);
@@ -152,10 +152,9 @@ async fn steps(context: &Context, name: &str) -> Result<Outcome> {
             context.reschedules.asked(name);
         }
         if step == Step::DeleteNodeVolume {
-            if let Some(deleted) = &before_deletion {
-                context.own_writes.add_deletion(deleted);
-                context.index.node_volume_deleted(name, uid(deleted));
-            }
+            let deleted = &node_volume_before;
+            context.own_writes.add_deletion(deleted);
+            context.index.node_volume_deleted(name, uid(deleted));
             if live.volume.is_some() {
                 // From what its NodeVolume is made anew nobody has read.
                 return Ok(Outcome::RequeueAfter(Duration::ZERO));

@@ -27,12 +27,6 @@ pub(super) struct View {
     cached: Option<VolumeEntry>,
 }
 
-/// Resource versions; empty, where there is no object.
-pub(super) struct Versions {
-    pub volume: String,
-    pub node_volume: String,
-}
-
 impl View {
     /// Everything, as it is now.
     ///
@@ -74,8 +68,7 @@ impl View {
         let mut live = VolumeObjects::default();
         live.put_claim(claim);
         // What is not understood is told. And of what is made for a claim that is gone by force a watch may tell later.
-        let is_alone = entry.volume.is_none() && entry.node_volume.is_none();
-        if live.claim_is_cut || is_alone && live.claim.is_none() {
+        if live.claim_is_cut || entry.is_empty() && live.claim.is_none() {
             return Ok(None);
         }
         // What nobody may want any more is looked at as it is now.
@@ -134,15 +127,6 @@ impl View {
                 false
             }
             _ => follows_cache(step, observed),
-        }
-    }
-
-    /// The versions of what is known.
-    pub fn versions(&self, name: &str) -> Versions {
-        let version = |meta: Result<ObjectMeta>| meta.ok().and_then(|meta| meta.resource_version);
-        Versions {
-            volume: version(self.volume_meta(name)).unwrap_or_default(),
-            node_volume: version(self.node_volume_meta(name)).unwrap_or_default(),
         }
     }
 
