@@ -2,10 +2,11 @@
 
 use crate::node::{Backend, MIB, Node};
 use flexvol_testing::{Hidden, Need, PersistentVolume, Pod, Points, tests};
+use nix::sys::statvfs::statvfs;
 use std::{
     fs::{self, File},
     os::unix::fs::FileExt,
-    path::Path,
+    path::{Path, PathBuf},
     process::Command,
 };
 
@@ -15,6 +16,8 @@ tests! {
     "an ext4 volume whose superblock a power cut tore is mended by the next mount", NEEDS => torn;
     "an ext4 volume whose superblock tore while it grew is mended by the next mount", NEEDS
         => torn_in_growth;
+    "an ext4 volume whose superblock tore before its growth was written there is mended by the next mount", NEEDS
+        => torn_before_growth;
     "an ext4 or ext3 volume with one wrong bit is refused and left as it is, with the journal that has what was synced", NEEDS
         => one_bit;
     "an ext4 with a seed of its checksums in a sector that reads as zeros is refused and left as it is", NEEDS
@@ -84,20 +87,71 @@ fn torn_in_growth(_: &Points) {
     node.delete(&volume).success();
 }
 
+/// The copies and the journal tell of a growth of which the second sector of the superblock alone does: both were being
+/// written when the power went.
+fn torn_before_growth(_: &Points) {
+    const FIRST_SECTOR: u64 = 1024;
+    let node = Node::new(Backend::Loop);
+    let volume = node.with_file("ext4");
+    node.pod(&volume).unmount().success();
+    let image = volume.image(&node.sandbox);
+    let mut before = [0; 512];
+    let read = File::open(&image).unwrap();
+    read.read_exact_at(&mut before, FIRST_SECTOR).unwrap();
+    grow_by_tools(&node, &volume);
+    // A file without a name is chained to the superblock, in the journal, unless there is a file of such files.
+    let mut chained = Command::new("tune2fs");
+    chained.args(["-O", "^orphan_file"]).arg(&image);
+    chained.output().unwrap();
+    let pod = node.pod(&volume);
+    pod.mount("rw").success();
+    let nameless = tempfile::tempfile_in(pod.dir()).unwrap();
+    let cut = cut_off_mounted(&node, &pod, &image);
+    drop(nameless);
+    pod.unmount().success();
+    copy(&cut, &image);
+
+    let newer = fs::read(&image).unwrap();
+    let is_to_be_replayed = |sector: &[u8]| sector[0x60] & 0x4 != 0;
+    assert!(is_to_be_replayed(&newer[1024..1536]));
+    before[0x60] |= 0x4;
+    let write = File::options().write(true).open(&image).unwrap();
+    write.write_all_at(&before, FIRST_SECTOR).unwrap();
+    write.sync_all().unwrap();
+    assert!(!is_clean(&image), "not torn");
+
+    let pod = node.pod(&volume);
+    pod.mount("rw").success();
+    node.holds_the_file(&volume);
+    expect_synced(&pod);
+    let space = statvfs(pod.dir()).unwrap();
+    let size = space.blocks() * space.fragment_size();
+    assert!(size > SIZE, "{size}");
+    pod.unmount().success();
+    assert!(is_clean(&image), "not mended");
+    node.delete(&volume).success();
+}
+
 /// Leaves in the image what is there at a power cut just after a file was synced.
 fn cut_off(node: &Node, volume: &PersistentVolume) {
     let image = volume.image(&node.sandbox);
     let pod = node.pod(volume);
     pod.mount("rw").success();
+    let cut = cut_off_mounted(node, &pod, &image);
+    pod.unmount().success();
+    copy(&cut, &image);
+}
+
+/// A copy of the image as it is when a file was just synced.
+fn cut_off_mounted(node: &Node, pod: &Pod<'_>, image: &Path) -> PathBuf {
     let synced = pod.dir().join("synced");
     fs::write(&synced, vec![7; 1 << 20]).unwrap();
     for path in [&synced, pod.dir()] {
         File::open(path).unwrap().sync_all().unwrap();
     }
     let cut = node.sandbox.path("cut");
-    copy(&image, &cut);
-    pod.unmount().success();
-    copy(&cut, &image);
+    copy(image, &cut);
+    cut
 }
 
 #[track_caller]

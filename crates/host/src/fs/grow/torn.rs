@@ -5,8 +5,11 @@
 //! not have told them of its groups yet, and `e2fsck` that begins with one finds them damaged. With
 //! its checksum right again the superblock is as good as if both sectors were of one write.
 //!
-//! A superblock that was damaged looks the same. So all of it that no use changes must be as it is in a copy, and the
-//! journal as it says.
+//! Where a growth was written in part, the copies may also be newer: what the journal holds of the superblock then is,
+//! and a replay writes it.
+//!
+//! A superblock that was damaged looks the same. So all of it that no use changes must be as it is in a copy, the
+//! journal as it says, and no copy of a larger file system than it or the journal tells of.
 
 mod journal;
 
@@ -15,6 +18,7 @@ use crate::{
     superblock::{Superblock, le16, le32},
 };
 use flexvol_sdk::{Error, Result};
+use journal::Journal;
 use std::{fs::File, io, ops::Range, os::unix::fs::FileExt};
 
 const SUPERBLOCK: u64 = 1024;
@@ -90,11 +94,23 @@ fn correct(file: &File, copy: u64) -> io::Result<bool> {
     let (mut superblock, mut other) = ([0; 1024], [0; 1024]);
     file.read_exact_at(&mut superblock, SUPERBLOCK)?;
     file.read_exact_at(&mut other, copy)?;
-    let Some(checksum) = expected(&superblock).filter(|_| is_same(&superblock, &other)) else {
+    let Some(checksum) = expected(&superblock).filter(|_| lasts(&superblock, &other)) else {
         return Ok(false);
     };
     let difference = checksum ^ le32(&superblock, CHECKSUM).unwrap_or(checksum);
-    if difference == 0 || is_by_chance(difference) || !journal::is_told(file, &superblock)? {
+    if difference == 0 || is_by_chance(difference) {
+        return Ok(false);
+    }
+    let newest = match Journal::new(file, &superblock) {
+        Some(journal) if !journal.is_told()? => return Ok(false),
+        Some(journal) => match journal.last_superblock()? {
+            Some(newest) if is_whole(&newest) && lasts(&newest, &other) => newest,
+            Some(_) => return Ok(false),
+            None => superblock,
+        },
+        None => superblock,
+    };
+    if !has_grown_as_far(&newest, &other) {
         return Ok(false);
     }
     file.write_all_at(&checksum.to_le_bytes(), SUPERBLOCK + CHECKSUM as u64)?;
@@ -109,6 +125,11 @@ fn expected(superblock: &[u8; 1024]) -> Option<u32> {
     // which there is one.
     let has_one = superblock[0x65] & 0x4 != 0 && superblock[0x175] == 1;
     has_one.then(|| crc32c(&superblock[..CHECKSUM]))
+}
+
+/// Whether it has the checksum that it should have.
+fn is_whole(superblock: &[u8; 1024]) -> bool {
+    expected(superblock).is_some() && expected(superblock) == le32(superblock, CHECKSUM)
 }
 
 /// Castagnoli's polynomial, lowest bit first.
@@ -145,11 +166,9 @@ fn is_by_chance(difference: u32) -> bool {
     }
 }
 
-/// Whether what lasts is that of the copy, and no end is lost.
-fn is_same(superblock: &[u8; 1024], copy: &[u8; 1024]) -> bool {
+/// Whether all that no use changes is that of the copy.
+fn lasts(superblock: &[u8; 1024], copy: &[u8; 1024]) -> bool {
     let word = |bytes: &[u8], at| le32(bytes, at).unwrap_or(0);
-    let blocks =
-        |bytes: &[u8]| u64::from(word(bytes, BLOCKS_HIGH)) << 32 | u64::from(word(bytes, BLOCKS));
     let features = |bytes: &[u8]| {
         [
             word(bytes, COMPATIBLE),
@@ -161,8 +180,15 @@ fn is_same(superblock: &[u8; 1024], copy: &[u8; 1024]) -> bool {
         .filter(|at| !CHANGING.iter().any(|range| range.contains(at)))
         .all(|at| superblock[at] == copy[at])
         && features(superblock) == features(copy)
-        && blocks(superblock) >= blocks(copy)
-        && le16(superblock, RESERVED) <= le16(copy, RESERVED)
+}
+
+/// Whether no end is lost: a copy is told of a growth after the superblock, so the file system is not smaller than
+/// one says, nor has it more room left for descriptors.
+fn has_grown_as_far(superblock: &[u8; 1024], copy: &[u8; 1024]) -> bool {
+    let word = |bytes: &[u8], at| le32(bytes, at).unwrap_or(0);
+    let blocks =
+        |bytes: &[u8]| u64::from(word(bytes, BLOCKS_HIGH)) << 32 | u64::from(word(bytes, BLOCKS));
+    blocks(superblock) >= blocks(copy) && le16(superblock, RESERVED) <= le16(copy, RESERVED)
 }
 
 #[cfg(test)]
@@ -177,14 +203,28 @@ mod tests {
         for changes in [0x4, 0xc, 0x34, 0x5a, 0x194] {
             superblock[changes] = 1;
         }
-        assert!(is_same(&superblock, &copy));
-        for lasts in [
-            0x18, 0x39, 0x58, 0x70, 0xce, 0xe0, 0xfe, 0x160, 0x270, 0x280, 0x3fb,
+        assert!(lasts(&superblock, &copy));
+        for at in [
+            0x18, 0x39, 0x58, 0x70, 0xe0, 0xfe, 0x160, 0x270, 0x280, 0x3fb,
         ] {
             let mut other = superblock;
-            other[lasts] = 1;
-            assert!(!is_same(&other, &copy), "{lasts:#x}");
+            other[at] = 1;
+            assert!(!lasts(&other, &copy), "{at:#x}");
         }
+    }
+
+    #[test]
+    fn a_copy_is_told_of_a_growth_last() {
+        let (mut superblock, mut copy) = ([0; 1024], [0; 1024]);
+        copy[RESERVED] = 8;
+        (superblock[BLOCKS], superblock[RESERVED]) = (2, 7);
+        assert!(has_grown_as_far(&superblock, &copy));
+        copy[BLOCKS_HIGH] = 1;
+        assert!(!has_grown_as_far(&superblock, &copy));
+        superblock[BLOCKS_HIGH] = 1;
+        assert!(has_grown_as_far(&superblock, &copy));
+        superblock[RESERVED] = 9;
+        assert!(!has_grown_as_far(&superblock, &copy));
     }
 
     #[test]

@@ -1,5 +1,6 @@
-//! Whether an ext4 superblock tells of its journal what is there: where it does not say that there is something to
-//! replay, the kernel wipes the journal (fs/ext4/super.c, `ext4_load_journal`).
+//! The journal of an ext4 whose superblock is torn, read as the kernel reads it to replay it.
+
+mod log;
 
 use super::{COMPATIBLE, INCOMPATIBLE, RECOVER};
 use crate::superblock::{be32, le16, le32};
@@ -7,48 +8,128 @@ use std::{fs::File, io, os::unix::fs::FileExt};
 
 const HAS_JOURNAL: u32 = 0x4;
 
-/// `s_jnl_blocks`: a copy of the map of the journal's inode.
+/// `s_jnl_blocks`: a copy of the map of the journal's inode, `i_block`.
 const MAP: usize = 0x10c;
+const MAP_LENGTH: usize = 60;
 
-/// What extents begin with (`EXT4_EXT_MAGIC`, fs/ext4/ext4_extents.h), and the journal
-/// (`JBD2_MAGIC_NUMBER`, include/linux/jbd2.h).
+/// The blocks that the map of an ext3 names itself (`EXT4_NDIR_BLOCKS`).
+const DIRECT: u32 = 12;
+
+/// What a node of extents begins with (`EXT4_EXT_MAGIC`, fs/ext4/ext4_extents.h), and how deep they go
+/// (`EXT4_MAX_EXTENT_DEPTH`).
 const EXTENTS: u16 = 0xf30a;
-const JOURNAL: u32 = 0xc03b_3998;
+const MOST_DEPTH: u16 = 5;
 
-/// Whether the superblock says that the journal is to be replayed, or there is nothing in it; false where that
-/// cannot be told.
-pub(super) fn is_told(file: &File, superblock: &[u8; 1024]) -> io::Result<bool> {
-    let has = |at, feature| le32(superblock, at).is_some_and(|features| features & feature != 0);
-    if has(INCOMPATIBLE, RECOVER) || !has(COMPATIBLE, HAS_JOURNAL) {
-        return Ok(true);
-    }
-    let Some(at) = first_byte(superblock) else {
-        return Ok(false);
-    };
-    let mut journal = [0; 32];
-    match file.read_exact_at(&mut journal, at) {
-        Ok(()) => {}
-        // Beyond its end there is none.
-        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(false),
-        Err(error) => return Err(error),
-    }
-    // `s_start` is zero of one that is empty.
-    Ok(be32(&journal, 0) == Some(JOURNAL) && be32(&journal, 0x1c) == Some(0))
+/// The length of a node's header and of each of its entries.
+const ENTRY: usize = 12;
+
+/// What each block of the journal begins with that is not data (`JBD2_MAGIC_NUMBER`, include/linux/jbd2.h).
+const MAGIC: u32 = 0xc03b_3998;
+
+/// `s_start` in the journal's superblock: zero of one that is empty.
+const START: usize = 0x1c;
+
+/// Where the journal is.
+pub(super) struct Journal<'a> {
+    file: &'a File,
+    superblock: &'a [u8; 1024],
+    block: u64,
 }
 
-/// Where the journal begins.
-fn first_byte(superblock: &[u8; 1024]) -> Option<u64> {
-    let map = &superblock[MAP..];
-    let block = match le16(map, 0)? {
-        EXTENTS => {
-            // One level, and the first extent begins with the first block: else the journal's begins elsewhere.
-            let is_flat = le16(map, 2)? > 0 && le16(map, 6)? == 0 && le32(map, 12)? == 0;
-            is_flat.then_some(u64::from(le16(map, 18)?) << 32 | u64::from(le32(map, 20)?))?
+impl<'a> Journal<'a> {
+    /// `None` where there is none, or its blocks have no size.
+    pub(super) fn new(file: &'a File, superblock: &'a [u8; 1024]) -> Option<Self> {
+        let has_one = le32(superblock, COMPATIBLE)? & HAS_JOURNAL != 0;
+        let block = le32(superblock, 0x18).filter(|exponent| has_one && *exponent <= 6)?;
+        Some(Journal {
+            file,
+            superblock,
+            block: 1024 << block,
+        })
+    }
+
+    /// Whether the superblock says that the journal is to be replayed, or there is nothing in it; false where that
+    /// cannot be told. Where it does not say so, the kernel wipes the journal (`ext4_load_journal`, fs/ext4/super.c).
+    pub(super) fn is_told(&self) -> io::Result<bool> {
+        if le32(self.superblock, INCOMPATIBLE).is_some_and(|features| features & RECOVER != 0) {
+            return Ok(true);
         }
-        _ => u64::from(le32(map, 0)?),
-    };
-    let size = 1024u64.checked_shl(le32(superblock, 0x18)?)?;
-    block.checked_mul(size).filter(|at| *at > 0)
+        let first = self.block(0)?;
+        Ok(first
+            .is_some_and(|first| be32(&first, 0) == Some(MAGIC) && be32(&first, START) == Some(0)))
+    }
+
+    /// A block of the journal; `None` where it has none of this number.
+    fn block(&self, number: u32) -> io::Result<Option<Vec<u8>>> {
+        match self.place(number)? {
+            Some(block) => self.read(block),
+            None => Ok(None),
+        }
+    }
+
+    /// The block of the file system in which a block of the journal lies.
+    fn place(&self, number: u32) -> io::Result<Option<u64>> {
+        let mut node = self.superblock[MAP..MAP + MAP_LENGTH].to_vec();
+        if le16(&node, 0) != Some(EXTENTS) {
+            let at = usize::try_from(number.min(DIRECT)).unwrap_or(usize::MAX) * 4;
+            let block = le32(&node, at).filter(|block| number < DIRECT && *block > 0);
+            return Ok(block.map(u64::from));
+        }
+        let mut above = MOST_DEPTH + 1;
+        loop {
+            let Some((depth, entry)) =
+                last_entry(&node, number).filter(|(depth, _)| *depth < above)
+            else {
+                return Ok(None);
+            };
+            if depth == 0 {
+                return Ok(in_extent(entry, number));
+            }
+            // Each level is less deep than the one above it, so this ends.
+            above = depth;
+            let Some(below) = address(entry, 4, 8) else {
+                return Ok(None);
+            };
+            match self.read(below)? {
+                Some(read) => node = read,
+                None => return Ok(None),
+            }
+        }
+    }
+
+    /// A block of the file system; `None` beyond its end.
+    fn read(&self, block: u64) -> io::Result<Option<Vec<u8>>> {
+        let Some(at) = block.checked_mul(self.block).filter(|at| *at > 0) else {
+            return Ok(None);
+        };
+        let mut bytes = vec![0; usize::try_from(self.block).map_err(io::Error::other)?];
+        match self.file.read_exact_at(&mut bytes, at) {
+            Ok(()) => Ok(Some(bytes)),
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// How deep a node of extents lies, and its last entry that begins at this block or before it.
+fn last_entry(node: &[u8], number: u32) -> Option<(u16, &[u8])> {
+    let depth = le16(node, 6).filter(|_| le16(node, 0) == Some(EXTENTS))?;
+    let entries = node.get(ENTRY..)?.chunks_exact(ENTRY);
+    let mut entries = entries.take(le16(node, 2)?.into());
+    let entry = entries.rfind(|entry| le32(entry, 0).is_some_and(|first| first <= number))?;
+    Some((depth, entry))
+}
+
+/// Where an extent has this block of the file.
+fn in_extent(extent: &[u8], number: u32) -> Option<u64> {
+    let within = number.checked_sub(le32(extent, 0)?)?;
+    let has_it = within < u32::from(le16(extent, 4)?);
+    has_it.then_some(address(extent, 8, 6)? + u64::from(within))
+}
+
+/// A block's number of 48 bits.
+fn address(entry: &[u8], low: usize, high: usize) -> Option<u64> {
+    Some(u64::from(le16(entry, high)?) << 32 | u64::from(le32(entry, low)?))
 }
 
 #[cfg(test)]
@@ -56,7 +137,7 @@ mod tests {
     use super::*;
 
     /// With a journal in the fifth block of 4 KiB, mapped by extents or as ext3 does.
-    fn superblock(extents: bool) -> [u8; 1024] {
+    pub(super) fn superblock(extents: bool) -> [u8; 1024] {
         let mut superblock = [0; 1024];
         let mut set =
             |at: usize, bytes: &[u8]| superblock[at..at + bytes.len()].copy_from_slice(bytes);
@@ -66,6 +147,7 @@ mod tests {
             true => {
                 set(MAP, &EXTENTS.to_le_bytes());
                 set(MAP + 2, &1u16.to_le_bytes());
+                set(MAP + 16, &32u16.to_le_bytes());
                 set(MAP + 20, &5u32.to_le_bytes());
             }
             false => set(MAP, &5u32.to_le_bytes()),
@@ -73,36 +155,67 @@ mod tests {
         superblock
     }
 
-    fn journal(start: u32) -> File {
+    fn file(start: u32) -> File {
         let file = tempfile::tempfile().unwrap();
-        file.write_all_at(&JOURNAL.to_be_bytes(), 5 * 4096).unwrap();
+        file.set_len(1 << 20).unwrap();
+        file.write_all_at(&MAGIC.to_be_bytes(), 5 * 4096).unwrap();
         file.write_all_at(&start.to_be_bytes(), 5 * 4096 + 0x1c)
             .unwrap();
         file
+    }
+
+    fn is_told(file: &File, superblock: &[u8; 1024]) -> bool {
+        let journal = Journal::new(file, superblock).unwrap();
+        journal.is_told().unwrap()
     }
 
     #[test]
     fn a_journal_with_something_in_it_must_be_told_of() {
         for extents in [false, true] {
             let mut superblock = superblock(extents);
-            let told =
-                |superblock: &[u8; 1024], start| is_told(&journal(start), superblock).unwrap();
-            assert!(told(&superblock, 0));
-            assert!(!told(&superblock, 7));
+            assert!(is_told(&file(0), &superblock));
+            assert!(!is_told(&file(7), &superblock));
             superblock[INCOMPATIBLE] = 4;
-            assert!(told(&superblock, 7));
+            assert!(is_told(&file(7), &superblock));
         }
     }
 
     #[test]
     fn where_no_journal_is_found_nothing_is_known() {
-        let file = tempfile::tempfile().unwrap();
-        assert!(!is_told(&file, &superblock(true)).unwrap());
+        let empty = tempfile::tempfile().unwrap();
+        assert!(!is_told(&empty, &superblock(true)));
         let mut deep = superblock(true);
         deep[MAP + 6] = 1;
-        assert!(!is_told(&journal(0), &deep).unwrap());
+        assert!(!is_told(&file(0), &deep));
         let mut none = superblock(true);
         none[COMPATIBLE] = 0;
-        assert!(is_told(&file, &none).unwrap());
+        assert!(Journal::new(&empty, &none).is_none());
+    }
+
+    #[test]
+    fn a_block_is_found_through_what_lies_between() {
+        let file = file(0);
+        let mut above = superblock(true);
+        let node = above[MAP..MAP + MAP_LENGTH].to_vec();
+        let of = |superblock: &[u8; 1024], number| {
+            let journal = Journal::new(&file, superblock).unwrap();
+            journal.place(number).unwrap()
+        };
+        assert_eq!(
+            [0, 31, 32].map(|number| of(&above, number)),
+            [Some(5), Some(36), None]
+        );
+        // The same, one block further down.
+        file.write_all_at(&node, 9 * 4096).unwrap();
+        above[MAP + 6] = 1;
+        above[MAP + 12..MAP + 24].copy_from_slice(&[0, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(
+            [0, 31, 32].map(|number| of(&above, number)),
+            [Some(5), Some(36), None]
+        );
+        // A node that leads to itself.
+        file.write_all_at(&above[MAP..MAP + MAP_LENGTH], 9 * 4096)
+            .unwrap();
+        assert_eq!(of(&above, 0), None);
     }
 }
