@@ -15,9 +15,11 @@ use nix::{
     unistd::{Whence, lseek},
 };
 use std::{
-    collections::HashSet,
+    collections::{BTreeSet, HashSet},
+    fmt::{self, Display, Formatter},
     fs::{self, File},
     hash::{DefaultHasher, Hash, Hasher},
+    iter,
     os::unix::fs::FileExt,
     path::{Path, PathBuf},
     process::Command,
@@ -46,8 +48,30 @@ const TORN_IN_MACHINE: u64 = 1;
 /// So many images are looked at in one pass where it takes hours, of which each pass tells.
 const LONG: usize = 40;
 
-/// A moment, and which of its images.
-type Cut = (usize, u64);
+/// A moment, and one of its images.
+type Cut = (usize, Left);
+
+/// What a cut leaves of what was not flushed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Left {
+    All,
+    /// By chance, as this number has it.
+    Some(u64),
+    /// All but a sector of the superblock of a volume's ext4, which has two: by chance hardly one in a thousand images has it.
+    AllButSectorOfSuperblock(u64),
+}
+
+impl Display for Left {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Left::All => f.write_str("with all that was written"),
+            Left::Some(which) => write!(f, "image {which}"),
+            Left::AllButSectorOfSuperblock(sector) => {
+                write!(f, "without sector {sector} of its superblock")
+            }
+        }
+    }
+}
 
 #[derive(Default)]
 struct Tally {
@@ -58,9 +82,19 @@ struct Tally {
     plain: u64,
     unfinished: u64,
     lvm_was_torn: u64,
+    torn_superblocks: u64,
     /// Disks that were looked at: what is lost may be nothing, or make no difference.
     disks: HashSet<u64>,
 }
+
+impl Tally {
+    fn images(&self) -> u64 {
+        self.whole + self.torn + self.torn_superblocks
+    }
+}
+
+/// Sectors are written whole.
+const SECTOR: u64 = 512;
 
 /// Images of files are looked at by this machine.
 fn here(filesystem: &'static str, points: &Points) {
@@ -70,6 +104,7 @@ fn here(filesystem: &'static str, points: &Points) {
     let size = Size {
         pass: 24,
         torn: TORN_HERE,
+        superblocks: true,
     };
     images(size, &story, place.path(), Node::here, points);
 }
@@ -82,6 +117,7 @@ fn in_machine(backend: Backend, filesystem: &'static str, points: &Points) {
     let size = Size {
         pass: 3,
         torn: TORN_IN_MACHINE,
+        superblocks: budget().every_point,
     };
     images(size, &story, place.path(), node, points);
 }
@@ -91,6 +127,8 @@ struct Size {
     /// spread over the whole life.
     pass: usize,
     torn: u64,
+    /// Whether each write of the superblock is torn.
+    superblocks: bool,
 }
 
 fn images<G: Ground>(
@@ -106,14 +144,20 @@ fn images<G: Ground>(
     replay.all(replay.durable()).unwrap();
     let mut check = Check::new(node(&image), &image, story);
 
-    let started = Instant::now();
     let mut random = Random::new(budget().seed);
     let mut cuts: Vec<Cut> = (story.start + 1..=story.log.len())
         .filter(|moment| story.log.changes_at(*moment))
-        .flat_map(|moment| (0..=size.torn).map(move |which| (moment, which)))
+        .flat_map(|moment| {
+            let torn = (1..=size.torn).map(move |which| (moment, Left::Some(which)));
+            iter::once((moment, Left::All)).chain(torn)
+        })
         .collect();
-    let all = cuts.len();
     random.shuffle(&mut cuts);
+    let superblocks = match size.superblocks {
+        true => torn_superblocks(story),
+        false => Vec::new(),
+    };
+    let all = cuts.len() + superblocks.len();
     let pass = if budget().every_point {
         LONG
     } else {
@@ -121,13 +165,15 @@ fn images<G: Ground>(
     };
     let name = format!("power cuts, {} on {}", story.filesystem, story.backend.on());
     let (mut tally, mut progress) = (Tally::default(), Progress::default());
+    run(&superblocks, story, &mut check, place, &mut tally);
+    let started = Instant::now();
     for pass in cuts.chunks_mut(pass) {
         if !budget().allows(started) {
             break;
         }
         pass.sort_unstable();
         run(pass, story, &mut check, place, &mut tally);
-        progress.tell(&name, tally.whole + tally.torn, all);
+        progress.tell(&name, tally.images(), all);
     }
     let Tally {
         whole,
@@ -136,9 +182,11 @@ fn images<G: Ground>(
         plain,
         unfinished,
         lvm_was_torn,
+        torn_superblocks,
         disks,
     } = tally;
     let mut more = match story.filesystem {
+        "ext4" => format!(", {torn_superblocks} with a torn superblock alone"),
         "xfs" => format!(
             ", {mended} of {plain} cut after the growth began were bad for xfs_repair until the driver's mount"
         ),
@@ -151,7 +199,7 @@ fn images<G: Ground>(
     }
     points.report(
         &name,
-        whole + torn,
+        whole + torn + torn_superblocks,
         all,
         &format!(
             "crash images: {whole} whole, {torn} torn, {} different{more}",
@@ -170,44 +218,79 @@ fn run<G: Ground>(
 ) {
     let (durable, image) = (place.join("durable"), place.join("image"));
     let mut replay = Replay::new(&story.log, disk(&durable));
-    for (moment, which) in cuts {
+    for (moment, left) in cuts {
         replay.advance(*moment).unwrap();
         let copied = Command::new("cp").arg(&durable).arg(&image).status();
         assert!(copied.unwrap().success());
         let disk = File::options().write(true).open(&image).unwrap();
-        let of_this = u64::try_from(*moment).unwrap() * (TORN_HERE + 1) + which;
-        let mut random = Random::new(budget().seed ^ of_this);
-        match which {
-            0 => replay.all(&disk).unwrap(),
-            _ => replay.some(&disk, &mut random).unwrap(),
+        let mut hasher = DefaultHasher::new();
+        (moment, left).hash(&mut hasher);
+        let mut random = Random::new(budget().seed ^ hasher.finish());
+        match left {
+            Left::All => {
+                replay.all(&disk).unwrap();
+                tally.whole += 1;
+            }
+            Left::Some(_) => {
+                replay.some(&disk, &mut random).unwrap();
+                tally.torn += 1;
+            }
+            Left::AllButSectorOfSuperblock(sector) => {
+                let find = |to, data: &[u8]| Some(superblock(to, data)? + sector * SECTOR);
+                assert!(replay.all_but_a_sector(&disk, find).unwrap());
+                tally.torn_superblocks += 1;
+            }
         }
         drop(disk);
-        match which {
-            0 => tally.whole += 1,
-            _ => tally.torn += 1,
-        }
         if !tally.disks.insert(content(&image)) {
             continue;
         }
         let plainly = random.below(2) == 0;
         let when = format!(
-            "{} on {}, cut after write {moment} of {}, image {which}",
+            "{} on {}, cut after write {moment} of {}, {left}",
             story.filesystem,
             story.backend.on(),
             story.log.len()
         );
-        let kept = KeptOnFailure::new(&image, story, *moment, *which);
+        let kept = KeptOnFailure::new(&image, story, *moment, *left);
         let seen = check.check(story, plainly, &when);
         drop(kept);
         tally.plain += u64::from(seen.plain);
         assert!(
-            *which != 0 || !seen.lvm_was_torn,
+            *left != Left::All || !seen.lvm_was_torn,
             "{when}: LVM cannot read what it wrote"
         );
         tally.lvm_was_torn += u64::from(seen.lvm_was_torn);
         tally.unfinished += u64::from(seen.unfinished);
         tally.mended += u64::from(seen.xfs_was_bad);
     }
+}
+
+/// Each write of the superblock of a volume's ext4 as it is torn at once, and when all is written that follows until it is
+/// flushed.
+fn torn_superblocks(story: &Story) -> Vec<Cut> {
+    let is_superblock = |to, data: &[u8]| superblock(to, data).is_some();
+    let writes = story.log.writes(is_superblock).unwrap();
+    let moments = writes.iter().flat_map(|number| {
+        // A write that is forced is not torn, and the next flush may be the one that comes with it.
+        [number + 1, story.log.flush_after(*number)]
+    });
+    let moments: BTreeSet<usize> = moments.filter(|moment| *moment > story.start).collect();
+    let torn = moments
+        .iter()
+        .flat_map(|moment| [0, 1].map(|sector| (*moment, Left::AllButSectorOfSuperblock(sector))));
+    torn.collect()
+}
+
+/// How far in a write the superblock of an ext4 begins, other than that of the disk's own.
+fn superblock(to: u64, data: &[u8]) -> Option<u64> {
+    const BLOCK: usize = 4096;
+    const SUPERBLOCK: usize = 1024;
+    const MAGIC: usize = SUPERBLOCK + 0x38;
+    let mut blocks = data.chunks_exact(BLOCK);
+    let is_one = |block: &[u8]| block[MAGIC..MAGIC + 2] == [0x53, 0xef];
+    let number = blocks.position(is_one)?;
+    (to > 0 || number > 0).then(|| u64::try_from(number * BLOCK + SUPERBLOCK).unwrap())
 }
 
 /// Tells what a disk holds from what another holds. A hole is zeros.
@@ -238,10 +321,12 @@ fn content(image: &Path) -> u64 {
 struct KeptOnFailure(PathBuf);
 
 impl KeptOnFailure {
-    fn new(image: &Path, story: &Story, moment: usize, which: u64) -> Self {
+    fn new(image: &Path, story: &Story, moment: usize, left: Left) -> Self {
         let name = format!(
-            "power-cut-{:?}-{}-{moment}-{which}.img",
-            story.backend, story.filesystem
+            "power-cut-{:?}-{}-{moment}-{}.img",
+            story.backend,
+            story.filesystem,
+            left.to_string().replace(' ', "-")
         );
         let kept = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
         let copied = Command::new("cp").arg(image).arg(&kept).status();

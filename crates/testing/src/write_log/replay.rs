@@ -1,0 +1,262 @@
+//! The disk as a power cut after any entry of a log may leave it.
+
+use super::{DISCARD, FLUSH, FUA, WriteLog};
+use crate::Random;
+use std::{fs::File, io};
+
+/// Goes through a log from its beginning and makes the disk as it may have been after each entry.
+#[derive(Debug)]
+pub struct Replay<'a> {
+    log: &'a WriteLog,
+    /// What is on the disk for certain.
+    durable: File,
+    /// The next entry.
+    next: usize,
+    /// Entries that may still be lost.
+    pending: Vec<usize>,
+}
+
+impl<'a> Replay<'a> {
+    /// Begins with an empty disk in `durable`, an empty file that has the disk's size.
+    #[must_use]
+    pub fn new(log: &'a WriteLog, durable: File) -> Self {
+        Replay {
+            log,
+            durable,
+            next: 0,
+            pending: Vec::new(),
+        }
+    }
+
+    /// Goes on until `count` entries were done.
+    ///
+    /// # Errors
+    /// When the log cannot be read or the image not be written.
+    pub fn advance(&mut self, count: usize) -> io::Result<()> {
+        while self.next < count.min(self.log.entries.len()) {
+            let entry = &self.log.entries[self.next];
+            if entry.is(FLUSH) {
+                for pending in self.pending.drain(..) {
+                    let entry = &self.log.entries[pending];
+                    self.log.replay(entry, &self.durable, || true)?;
+                }
+            }
+            // A forced write waits here too: what it lies over must not come out on top later.
+            if entry.length > 0 {
+                self.pending.push(self.next);
+            }
+            self.next += 1;
+        }
+        Ok(())
+    }
+
+    /// How many writes may be lost now.
+    #[must_use]
+    pub fn pending(&self) -> usize {
+        self.pending.len()
+    }
+
+    /// What is on the disk for certain; the image of a cut is a copy of it and what one of
+    /// [`Replay::all`] and [`Replay::some`] adds.
+    #[must_use]
+    pub fn durable(&self) -> &File {
+        &self.durable
+    }
+
+    /// Adds all that was written since.
+    ///
+    /// # Errors
+    /// As for [`Replay::advance`].
+    pub fn all(&self, image: &File) -> io::Result<()> {
+        for pending in &self.pending {
+            self.log
+                .replay(&self.log.entries[*pending], image, || true)?;
+        }
+        Ok(())
+    }
+
+    /// Adds all that was written since, but for one sector of the last write in which `find` has one: told where a
+    /// write goes and what it writes, it says how far in the sector begins. False where there is none.
+    ///
+    /// # Errors
+    /// As for [`Replay::advance`].
+    pub fn all_but_a_sector(
+        &self,
+        image: &File,
+        find: impl Fn(u64, &[u8]) -> Option<u64>,
+    ) -> io::Result<bool> {
+        let mut lost = None;
+        for pending in self.pending.iter().rev() {
+            let entry = &self.log.entries[*pending];
+            // What was forced is whole.
+            if lost.is_none() && !entry.is(FUA | DISCARD) {
+                let found = find(entry.to, &self.log.data(entry)?);
+                lost = found.map(|from| (*pending, from / self.log.sector));
+            }
+        }
+        for pending in &self.pending {
+            let mut at = 0..;
+            let entry = &self.log.entries[*pending];
+            self.log
+                .replay(entry, image, || lost != at.next().map(|at| (*pending, at)))?;
+        }
+        Ok(lost.is_some())
+    }
+
+    /// Adds a part of what was written since: of two writes one, and of ten of those one in part.
+    /// What was forced is there.
+    ///
+    /// # Errors
+    /// As for [`Replay::advance`].
+    pub fn some(&self, image: &File, random: &mut Random) -> io::Result<()> {
+        for pending in &self.pending {
+            let entry = &self.log.entries[*pending];
+            if entry.is(FUA) {
+                self.log.replay(entry, image, || true)?;
+            } else if random.below(2) == 0 {
+                let torn = random.below(10) == 0;
+                self.log
+                    .replay(entry, image, || !torn || random.below(2) == 0)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::MAGIC;
+    use super::*;
+    use std::{io::Write, os::unix::fs::FileExt};
+
+    /// A log of entries: flags, first sector, and the byte that each of its sectors is full of.
+    fn log(entries: &[(u64, u64, &[u8])]) -> tempfile::NamedTempFile {
+        let mut file = tempfile::NamedTempFile::new().expect("make a log");
+        let mut put = |words: &[u64]| {
+            let mut sector = vec![0; 512];
+            for (at, word) in words.iter().enumerate() {
+                sector[at * 8..][..8].copy_from_slice(&word.to_le_bytes());
+            }
+            file.write_all(&sector).expect("write a log");
+        };
+        let count = u64::try_from(entries.len()).expect("64 bits");
+        put(&[MAGIC, 1, count, 512]);
+        for (flags, to, sectors) in entries {
+            put(&[
+                *to,
+                u64::try_from(sectors.len()).expect("64 bits"),
+                *flags,
+                0,
+            ]);
+            if flags & DISCARD == 0 {
+                for byte in *sectors {
+                    put(&[u64::from_le_bytes([*byte; 8]); 64]);
+                }
+            }
+        }
+        file
+    }
+
+    /// The byte of each sector of a disk of eight.
+    fn sectors(disk: &File) -> [u8; 8] {
+        std::array::from_fn(|at| {
+            let mut sector = [0; 512];
+            let offset = u64::try_from(at).expect("64 bits") * 512;
+            disk.read_exact_at(&mut sector, offset)
+                .expect("read a disk");
+            assert!(
+                sector.iter().all(|byte| *byte == sector[0]),
+                "a torn sector"
+            );
+            sector[0]
+        })
+    }
+
+    fn disk() -> File {
+        let disk = tempfile::tempfile().expect("make a disk");
+        disk.set_len(8 * 512).expect("size a disk");
+        disk
+    }
+
+    const ENTRIES: &[(u64, u64, &[u8])] = &[
+        (0, 0, &[1, 1, 1]),
+        (FLUSH, 0, &[]),
+        (0, 1, &[2, 0]),
+        (FUA, 2, &[3]),
+        (DISCARD, 0, &[0]),
+        (0, 4, &[4, 4, 4, 4]),
+    ];
+
+    #[test]
+    fn a_flush_makes_durable_what_came_before_it() {
+        let file = log(ENTRIES);
+        let log = WriteLog::open(file.path()).expect("read the log");
+        assert_eq!(log.len(), 6);
+        let mut replay = Replay::new(&log, disk());
+        replay.advance(1).expect("replay");
+        assert_eq!(sectors(replay.durable()), [0; 8]);
+        replay.advance(6).expect("replay");
+        assert_eq!(sectors(replay.durable()), [1, 1, 1, 0, 0, 0, 0, 0]);
+        assert_eq!(replay.pending(), 4);
+        replay.all(replay.durable()).expect("replay");
+        assert_eq!(sectors(replay.durable()), [0, 2, 3, 0, 4, 4, 4, 4]);
+    }
+
+    #[test]
+    fn whatever_a_cut_leaves_durable_and_forced_writes_are_there() {
+        let file = log(ENTRIES);
+        let log = WriteLog::open(file.path()).expect("read the log");
+        let mut seen = std::collections::BTreeSet::new();
+        for seed in 0..400 {
+            let mut replay = Replay::new(&log, disk());
+            replay.advance(6).expect("replay");
+            let random = &mut Random::new(seed);
+            replay.some(replay.durable(), random).expect("replay");
+            let found = sectors(replay.durable());
+            assert!(
+                [0, 1].contains(&found[0]) && [1, 2].contains(&found[1]),
+                "{found:?}"
+            );
+            assert_eq!((found[2], found[3]), (3, 0), "{found:?}");
+            assert!(
+                found[4..].iter().all(|byte| [0, 4].contains(byte)),
+                "{found:?}"
+            );
+            seen.insert(found);
+        }
+        assert!(seen.contains(&[1, 1, 3, 0, 0, 0, 0, 0]), "nothing kept");
+        assert!(seen.contains(&[0, 2, 3, 0, 4, 4, 4, 4]), "everything kept");
+        let torn = |found: &[u8; 8]| found[4..].contains(&0) && found[4..].contains(&4);
+        assert!(seen.iter().any(torn), "no write torn");
+    }
+
+    #[test]
+    fn a_sector_of_the_last_write_that_is_meant_is_lost() {
+        let file = log(ENTRIES);
+        let log = WriteLog::open(file.path()).expect("read the log");
+        let mut replay = Replay::new(&log, disk());
+        replay.advance(6).expect("replay");
+        let all_but = |find: &dyn Fn(u64, &[u8]) -> Option<u64>| {
+            let disk = replay.durable().try_clone().expect("another handle");
+            let found = replay.all_but_a_sector(&disk, find).expect("replay");
+            (found, sectors(&disk))
+        };
+        let of_four = |to, data: &[u8]| (to == 2048 && data[0] == 4).then_some(1024);
+        assert_eq!(all_but(&of_four), (true, [0, 2, 3, 0, 4, 4, 0, 4]));
+        // What was forced is not, nor is what is on the disk already.
+        let of_three = |_: u64, data: &[u8]| (data[0] == 3).then_some(0);
+        assert!(!all_but(&of_three).0);
+        let of_one = |_: u64, data: &[u8]| (data[0] == 1).then_some(0);
+        assert!(!all_but(&of_one).0);
+    }
+
+    #[test]
+    fn what_is_no_log_or_cut_is_refused() {
+        let file = log(ENTRIES);
+        let length = file.as_file().metadata().expect("stat").len();
+        file.as_file().set_len(length - 512).expect("cut");
+        assert!(WriteLog::open(file.path()).is_err());
+        file.as_file().write_all_at(b"x", 0).expect("spoil");
+        assert!(WriteLog::open(file.path()).is_err());
+    }
+}
