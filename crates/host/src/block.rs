@@ -1,4 +1,4 @@
-//! Block devices: their numbers and nodes, loop devices, and what is on one.
+//! Block devices: their numbers, their device nodes, and what they hold.
 
 pub mod device;
 pub(crate) mod device_node;

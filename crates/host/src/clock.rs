@@ -1,4 +1,4 @@
-//! What time it is, and how much of it has passed for sure.
+//! Wall clock time, and the time that has passed for certain.
 
 use crate::Uuid;
 use flexvol_sdk::{Error, Result};
@@ -8,7 +8,7 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-/// A moment, in whole seconds since 1970.
+/// Point in time, in whole seconds since 1970.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct UnixTime(pub u64);
 
@@ -19,23 +19,23 @@ impl UnixTime {
     }
 }
 
-/// A moment as a node knows it: by the clock on its wall, which may be wrong and may be set, and by
-/// the time since it was started, which is neither.
+/// Point in time as a node knows it: by the wall clock, which may be wrong or be set, and by the time since boot, which
+/// is reliable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Moment {
-    /// As the node's clock has it; a clock before 1970 is taken for 1970.
+    /// Wall clock of the node; a time before 1970 counts as 1970.
     pub unix: UnixTime,
-    /// Which start of which node.
+    /// Boot id: identifies the boot and with it the node.
     pub boot: Uuid,
-    /// Whole seconds since that start, sleep included.
+    /// Whole seconds since boot, suspend included.
     pub uptime: u64,
 }
 
 impl Moment {
-    /// This one.
+    /// Returns the current moment.
     ///
     /// # Errors
-    /// When the kernel does not tell which start of the node this is.
+    /// When the kernel does not tell the boot id.
     pub fn now() -> Result<Moment> {
         let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id")
             .map_err(|error| Error::system("ask which start of the node this is", error))?;
@@ -47,8 +47,10 @@ impl Moment {
         })
     }
 
-    /// The time that passed for sure until `later`. After another start of the node that is the time
-    /// since then, and no more than the clock tells: the storage may have come from another node.
+    /// Returns the least time that certainly passed until `later`.
+    ///
+    /// After another boot that is the uptime, and no more than the wall clocks tell: the storage may have come from
+    /// another node.
     #[must_use]
     pub fn passed_until(&self, later: &Moment) -> Duration {
         Duration::from_secs(if self.boot == later.boot {
@@ -76,7 +78,7 @@ mod tests {
     fn a_clock_that_is_set_makes_no_time_pass() {
         let passed = |from: Moment, to: Moment| from.passed_until(&to).as_secs();
         let then = moment(1_000_000, 1, 100);
-        // The same start: the clock does not matter.
+        // The same boot: the wall clock does not matter.
         for unix in [0, 1_000_050, u64::MAX] {
             assert_eq!(passed(then, moment(unix, 1, 150)), 50);
         }
@@ -84,7 +86,7 @@ mod tests {
             passed(moment(120, 1, 100), moment(1_700_000_000, 1, 160)),
             60
         );
-        // Another one: neither the clock nor the uptime alone.
+        // Another boot: neither the wall clock nor the uptime alone counts.
         assert_eq!(passed(then, moment(1_700_000_000, 2, 30)), 30);
         assert_eq!(passed(then, moment(1_000_200, 2, 8_640_000)), 200);
         assert_eq!(passed(then, moment(120, 2, 30)), 0);

@@ -1,4 +1,4 @@
-//! Waiting for what cannot be waited for: polling with growing pauses, up to a point in time.
+//! Polling with growing pauses, up to a deadline, for events that the kernel does not announce.
 
 use std::{
     thread,
@@ -8,7 +8,7 @@ use std::{
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 
-/// Sleeps that are longer each time.
+/// Backoff: each sleep is longer than the one before.
 pub(crate) struct Pause(Duration);
 
 impl Default for Pause {
@@ -41,7 +41,7 @@ impl Deadline {
         }
     }
 
-    /// Sleeps, longer each time; false, without sleeping, once the time is over.
+    /// Sleeps, longer each time. Returns false, without sleeping, after the deadline.
     pub(crate) fn pause(&mut self) -> bool {
         let left = self.end.saturating_duration_since(Instant::now());
         if left.is_zero() {

@@ -1,4 +1,4 @@
-//! Programs this crate cannot do without: mkfs, e2fsck, resize2fs, debugfs, lvm.
+//! Runs the programs that this crate depends on: mkfs, e2fsck, resize2fs, debugfs, lvm.
 
 mod find;
 mod hanging;
@@ -24,16 +24,17 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Where programs are looked for, in this order. `PATH` belongs to whoever started the driver.
+/// Directories searched for programs, in this order. `PATH` belongs to whoever started the driver.
 const PLACES: &str = "/var/lib/flexvol/bin:/usr/sbin:/sbin:/usr/bin:/bin";
 
-/// What is kept of each of a program's two outputs unless more is asked for.
+/// Bytes kept of each of a program's two outputs, unless the caller asks for more.
 const OUTPUT_LIMIT: Bytes = Bytes(64 << 10);
 
-/// What a shell runs that keeps descriptors. The last command of all it would become itself.
+/// Shell script that keeps file descriptors open around a program. A shell would exec its last command instead of
+/// forking, hence the `exit`.
 const KEEP: &str = "\"$@\"; exit $?";
 
-/// How long a killed program may take to go; one that waits for a dead disk takes longer.
+/// Time to wait for a killed program to exit. A program that waits for a dead disk takes longer.
 const DEATH: Duration = Duration::from_secs(5);
 
 /// A program on this node.
@@ -42,43 +43,43 @@ pub struct Tool {
     path: PathBuf,
     environment: Vec<(&'static str, String)>,
     longest_output: Bytes,
-    /// It closes what it inherits.
+    /// The program closes the file descriptors that it inherits.
     closes: bool,
 }
 
-/// What [`Tool::run`] does when the time is over.
+/// What [`Tool::run`] does with the program at the deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AtDeadline {
     /// Kill the program and what it started.
     Kill,
-    /// Leave it alone: it must not be cut, and goes on with the lock it holds. Where systemd manages
-    /// the node, one that holds something also outlives the unit that this process belongs to.
+    /// Leave the program running, with the lock it holds, because it must not be interrupted. Where systemd manages the
+    /// node, a program that holds descriptors also outlives the unit that this process belongs to.
     Leave,
 }
 
-/// How a program may run.
+/// Limits on the run of a program.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits<'a> {
-    /// The time it has.
+    /// Time that the program may take.
     pub deadline: Duration,
-    /// What happens then.
+    /// What happens at the deadline.
     pub at_deadline: AtDeadline,
-    /// What the program keeps open together with this process, and longer if this one dies: the
-    /// volume's lock, and the device it works on. A loop device that nobody keeps open is given
-    /// to the next volume, which an orphan would then write to.
+    /// File descriptors that the program inherits: the volume's lock, and the device it works on. They stay open if
+    /// this process dies first. Otherwise the loop device, once unused, would be given to the next volume, and the
+    /// orphaned program would write to that.
     pub hold: &'a [BorrowedFd<'a>],
 }
 
-/// What a program that ended left behind.
+/// Result of a program that has exited.
 #[derive(Debug)]
 pub struct Output {
     /// The program's file name.
     pub program: OsString,
     /// How it ended.
     pub status: ExitStatus,
-    /// The beginning of its standard output: 64 KiB, or as much as was asked for.
+    /// The first 64 KiB of its standard output, or as much as the caller asked for.
     pub stdout: Vec<u8>,
-    /// The same of its standard error.
+    /// The same much of its standard error.
     pub stderr: Vec<u8>,
 }
 
@@ -92,14 +93,14 @@ impl Tool {
         }
     }
 
-    /// The same program with one more variable in its environment.
+    /// Adds a variable to the program's environment.
     #[must_use]
     pub fn with_variable(mut self, name: &'static str, value: impl Into<String>) -> Self {
         self.environment.push((name, value.into()));
         self
     }
 
-    /// The same program, of whose outputs that much is kept.
+    /// Sets how many bytes of each output are kept.
     #[must_use]
     pub fn with_longest_output(self, longest_output: Bytes) -> Self {
         Tool {
@@ -108,9 +109,10 @@ impl Tool {
         }
     }
 
-    /// The same program, known to close the descriptors it inherits: a shell waits for it and keeps
-    /// what it is to hold. Its end by a signal is then told as a shell does, by the exit status 128
-    /// and its number.
+    /// Declares that the program closes the file descriptors it inherits.
+    ///
+    /// [`Tool::run`] then starts a shell that holds the descriptors and waits for the program. A program that died by a
+    /// signal is reported as shells do: exit status 128 plus the signal's number.
     #[must_use]
     pub fn that_closes_descriptors(self) -> Self {
         Tool {
@@ -119,21 +121,22 @@ impl Tool {
         }
     }
 
-    /// Where it is.
+    /// Absolute path of the program.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Runs the program to its end, whatever its exit status.
+    /// Runs the program until it exits, whatever its exit status.
     ///
-    /// It gets these arguments, `PATH`, `LC_ALL=C` and what [`Tool::with_variable`] said, an empty standard input, `/` as its
-    /// directory, 077 as its umask, a session of its own, and no descriptor but its three and
-    /// those it is to hold. What it started itself is not waited for.
+    /// The program gets these arguments, `PATH`, `LC_ALL=C`, the variables of [`Tool::with_variable`], an empty
+    /// standard input, `/` as its directory, 077 as its umask, a session of its own, and no file descriptors but the
+    /// standard three and those of [`Limits::hold`]. Processes that the program starts are not waited for.
     ///
     /// # Errors
-    /// [`ErrorKind::TimedOut`] at the deadline, or before where the kernel has let none of the program's processes move
-    /// for half a minute; then [`AtDeadline`] says what becomes of it, too. Otherwise why it could not be started.
+    /// [`ErrorKind::TimedOut`] at the deadline, or earlier when the kernel has let none of the program's processes run
+    /// for half a minute; [`AtDeadline`] applies in both cases. Otherwise the reason why the program could not be
+    /// started.
     pub fn run(&self, arguments: &[&OsStr], limits: &Limits<'_>) -> Result<Output> {
         if self.closes && !limits.hold.is_empty() {
             let keeper = Tool {
@@ -155,7 +158,7 @@ impl Tool {
             words.extend(arguments);
             match self.start(asks.path(), &words, limits, scope::ended_before)? {
                 Ended::Ran(output) => return Ok(output),
-                // The manager is busy with itself, or being replaced.
+                // systemd is reloading, or being replaced.
                 Ended::Never(output) => log::warn!(
                     "{} runs without a scope, and is cut if its unit is stopped: {}",
                     self.path.display(),
@@ -168,8 +171,8 @@ impl Tool {
         }
     }
 
-    /// Starts `program`, which is this one or becomes it, and waits for its end. `never` says of one
-    /// that has ended whether it did so before it became this one.
+    /// Starts `program`, which is this tool or execs it later, and waits for its exit. `never` tells of a child that
+    /// has exited whether it exited before it became this tool, and returns `None` while the child runs.
     fn start(
         &self,
         program: &Path,
@@ -181,8 +184,8 @@ impl Tool {
         let shown = name.display();
         let failed = |error: io::Error| Error::system(&format!("run {shown}"), error);
         let started = Instant::now();
-        // Files in memory, not pipes: nothing must read them for the program to go on, it cannot
-        // die of a broken pipe when it is left alone, and whoever inherits them delays nobody.
+        // Memory files instead of pipes: the program never blocks on a full pipe, cannot die of a broken pipe after
+        // `AtDeadline::Leave`, and descendants that inherit the outputs do not delay this process.
         let (stdout, stderr) = (capture().map_err(failed)?, capture().map_err(failed)?);
         let mut command = Command::new(program);
         command
@@ -205,7 +208,7 @@ impl Tool {
         let mut deadline = Deadline::after(limits.deadline);
         let mut watch = Watch::begin();
         let (never, status) = loop {
-            // Before it is waited for: afterwards nothing is known of it.
+            // Asked before the child is reaped: afterwards nothing is known about it.
             if let Some(never) = never(&child)
                 && let Some(status) = child.try_wait().map_err(failed)?
             {
@@ -242,21 +245,21 @@ impl Tool {
     }
 }
 
-/// How a child ended.
+/// How a child process ended.
 enum Ended {
-    /// As the program.
+    /// As the program that was to be run.
     Ran(Output),
-    /// Before it became the program.
+    /// Before it executed the program.
     Never(Output),
 }
 
 impl Output {
-    /// Checks that the program says it succeeded. That is necessary, not sufficient: what it was
-    /// to do must be measured.
+    /// Checks that the exit status is zero. That is necessary, not sufficient: the caller must measure what the program
+    /// was to do.
     ///
     /// # Errors
-    /// [`ErrorKind::Storage`]; `doing` names what was tried ("make the file system"). What the
-    /// program wrote goes to the log only.
+    /// [`ErrorKind::Storage`]; `doing` names what was tried ("make the file system"). The program's output goes to the
+    /// log only.
     pub fn success(self, doing: &str) -> Result<Self> {
         if self.status.success() {
             return Ok(self);
@@ -282,7 +285,7 @@ impl Output {
     }
 }
 
-/// What is said when the time is over.
+/// Error for a program that reached its deadline.
 fn over(limits: &Limits<'_>) -> Error {
     let seconds = limits.deadline.as_secs();
     let what = match limits.at_deadline {
@@ -300,8 +303,8 @@ fn give_up(mut child: Child, limits: &Limits<'_>) {
     if limits.at_deadline == AtDeadline::Leave {
         return;
     }
-    // The child leads a session, so its group has its number and cannot be anybody else's as long
-    // as it was not waited for.
+    // The child leads a session, so its process group has its pid as id. The kernel cannot reuse that id before the
+    // child is reaped.
     if let Some(pid) = i32::try_from(child.id()).ok().and_then(Pid::from_raw)
         && let Err(error) = rustix::process::kill_process_group(pid, Signal::KILL)
     {
@@ -316,7 +319,7 @@ fn capture() -> io::Result<File> {
     Ok(File::from(file))
 }
 
-/// Frees the memory of what will not be kept.
+/// Frees the memory of output beyond the limit.
 fn discard_excess(output: &File, longest: Bytes) {
     let excess = output
         .metadata()

@@ -1,4 +1,4 @@
-//! File systems: what they are made with, how they grow, and what is special about files in them.
+//! File systems: creating and growing them, limiting directories, and special properties of files in them.
 
 pub(crate) mod attribute;
 pub(crate) mod chunks;

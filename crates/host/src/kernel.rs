@@ -1,4 +1,4 @@
-//! The running kernel, and what it lets this process do.
+//! The running kernel, and the capabilities of this process.
 
 use flexvol_sdk::{Error, ErrorKind, Result};
 use std::{fs, path::Path};
@@ -12,9 +12,9 @@ pub fn release() -> String {
         .into_owned()
 }
 
-/// Capabilities, as `linux/capability.h` numbers them.
+/// `CAP_SYS_ADMIN` of `linux/capability.h`.
 pub const SYS_ADMIN: u32 = 21;
-/// May do what is limited for others.
+/// `CAP_SYS_RESOURCE`, which exempts from resource limits.
 pub const SYS_RESOURCE: u32 = 24;
 
 /// Whether this process has a capability.
@@ -25,11 +25,13 @@ pub fn has(capability: u32) -> Result<bool> {
     Ok(capabilities()? >> capability & 1 == 1)
 }
 
-/// The first user namespace: `PROC_USER_INIT_INO` in include/linux/proc_ns.h.
+/// The initial user namespace: `PROC_USER_INIT_INO` in include/linux/proc_ns.h.
 const FIRST_USERS: &str = "user:[4026531837]";
 
-/// Whether this process has CAP_SYS_ADMIN where it counts for the whole node, and why not: the
-/// kernel asks for it with `capable`, which the root of another user namespace never passes.
+/// Checks that this process has CAP_SYS_ADMIN in the initial user namespace.
+///
+/// Only there does the capability count for the whole node: the kernel checks it with `capable`, which root of another
+/// user namespace never passes.
 ///
 /// # Errors
 /// The reason, for a message.
@@ -46,7 +48,7 @@ pub fn administers_node() -> Result<(), &'static str> {
     }
 }
 
-/// The capabilities of this process (`CapEff` in /proc/self/status), bit by bit as
+/// Returns the effective capabilities of this process (`CapEff` in /proc/self/status), a bit for each as
 /// `linux/capability.h` numbers them.
 ///
 /// # Errors
@@ -54,7 +56,7 @@ pub fn administers_node() -> Result<(), &'static str> {
 pub fn capabilities() -> Result<u64> {
     let status = fs::read("/proc/self/status")
         .map_err(|error| Error::system("read this process's capabilities", error))?;
-    // It begins with the name of the executable.
+    // The file begins with the executable's name, which need not be UTF-8.
     let mask = String::from_utf8_lossy(&status)
         .lines()
         .find_map(|line| line.strip_prefix("CapEff:"))

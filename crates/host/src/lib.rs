@@ -1,4 +1,4 @@
-//! What Linux does for a volume.
+//! Linux mechanisms that volumes are made of: block devices, file systems, mounts, locks, LVM and pools.
 //!
 //! This is the only crate of the workspace that contains `unsafe` and that starts programs.
 #![warn(missing_docs)]

@@ -1,11 +1,10 @@
-//! Loop devices: a file as a block device, by the ioctls of linux/loop.h.
+//! Loop devices: files as block devices, by the ioctls of linux/loop.h.
 //!
-//! Which file lies under a device is told by the file's device and inode numbers only, read from
-//! the open loop device. Path texts lie: images are deleted, replaced and renamed while attached.
+//! A device's backing file is identified only by its device and inode numbers, read from the open loop device. Paths
+//! are not reliable: images are deleted, replaced and renamed while attached.
 //!
-//! Devices are attached with `LO_FLAGS_AUTOCLEAR`: the last close, be it of a descriptor or of a
-//! mount, detaches. A driver that is killed between attaching and mounting leaves nothing behind,
-//! and nobody counts users.
+//! Devices are attached with `LO_FLAGS_AUTOCLEAR`: the last close, of a file descriptor or of a mount, detaches. A
+//! driver that is killed between attaching and mounting leaves nothing behind, and no reference counts are needed.
 
 mod backing;
 mod discards;
@@ -32,28 +31,27 @@ use std::{
     time::Duration,
 };
 
-/// How often another free device is tried when somebody else was faster. With 32 processes that
-/// attach at once, the unluckiest needed 7.
+/// Attempts to get a free device while other processes are faster. With 32 processes that attach at once, the
+/// unluckiest needed 7.
 const ATTEMPTS: usize = 64;
 
-/// How many devices without discards are replaced before one is taken as it is: an image that gives
-/// nothing back is better than none.
+/// Devices without discards that are replaced before one is used as it is: an image that gives no blocks back is better
+/// than none.
 const RENEWALS: usize = 8;
 
-/// How long somebody looks at a device, or an image, at most times.
+/// Time for which another process usually keeps a device or an image open to examine it.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// udev looks at every device that was open for writing, for some milliseconds.
+/// Time to wait for a device to be detached: udev opens every device that was open for writing, for some milliseconds.
 const RELEASE: Duration = Duration::from_secs(2);
 
-/// Finds the loop device that lies on `image`. `hint` is the minor number of the device to look at
-/// first.
+/// Finds the loop device that is attached to `image`. `hint` is the minor number of the device to try first.
 ///
-/// Without a good hint the kernel is asked whether anybody but us has the image open; only if so
-/// are all loop devices looked at, which takes time in proportion to the volumes of the node.
+/// Without a good hint, the kernel is asked whether any other process or device has the image open. Only then are all
+/// loop devices examined, which takes time in proportion to the volumes of the node.
 ///
 /// # Errors
-/// [`ErrorKind::Conflict`] if there are two by the image's name, so that a file system could be mounted twice.
+/// [`ErrorKind::Conflict`] if two devices are found attached to the image: a file system could be mounted twice.
 pub fn find(image: &Image, hint: Option<u32>) -> Result<Option<Device>> {
     if let Some(minor) = hint {
         let number = loop_number(minor);
@@ -64,7 +62,7 @@ pub fn find(image: &Image, hint: Option<u32>) -> Result<Option<Device>> {
         match on_image {
             Ok(Some(device)) => return Ok(Some(device)),
             Ok(None) => {}
-            // The device may be anybody's by now, and in any state.
+            // The device may belong to another process by now, in any state.
             Err(error) => log::debug!("no use in the hint {minor}: {}", error.report()),
         }
     }
@@ -81,7 +79,7 @@ pub fn find(image: &Image, hint: Option<u32>) -> Result<Option<Device>> {
                 return Ok(None);
             }
         }
-        // Who keeps it open may be a device that had it under another name.
+        // A device may keep the image open that was attached when the image had another name.
         found = scan(image, |number, _| is_local(number)).map_err(failed)?;
     }
     match found[..] {
@@ -95,16 +93,16 @@ pub fn find(image: &Image, hint: Option<u32>) -> Result<Option<Device>> {
     }
 }
 
-/// Finds the loop device that lies on `image`, or attaches one. It then has 512-byte sectors and
-/// at least the size of the image, carries the volume's id as its label, and goes with its
-/// last user. With [`Allocation::Full`] it gives none of the image's blocks back.
+/// Finds the loop device that is attached to `image`, or attaches one.
 ///
-/// The caller holds the volume's lock: two processes that attach one image at once would get two
-/// devices.
+/// The device then has 512-byte sectors and at least the size of the image, carries the volume's id as its label, and
+/// is detached with its last user. With [`Allocation::Full`] it gives none of the image's blocks back.
+///
+/// The caller holds the volume's lock: two processes that attach one image at once would get two devices.
 ///
 /// # Errors
-/// [`ErrorKind::Conflict`] where somebody else attached the image in a way that does not fit,
-/// [`ErrorKind::Busy`] where other processes take every free device.
+/// [`ErrorKind::Conflict`] where another program attached the image in an unsuitable way, [`ErrorKind::Busy`] where
+/// other processes take every free device.
 pub fn attach(
     image: &Image,
     label: &VolumeId,
@@ -127,14 +125,13 @@ pub fn attach(
     })
 }
 
-/// Lets go of a device from [`attach`] or [`find`] and sees it detached.
+/// Closes a device from [`attach`] or [`find`] and waits until it is detached.
 ///
-/// Closing it is all that an autoclear device needs. One that is not, because a driver on an old
-/// kernel was cut half-way or a person attached it, is told to.
+/// Closing is all that an autoclear device needs. A device without that flag is detached explicitly: a driver on an old
+/// kernel was interrupted while it attached the device, or a person attached it.
 ///
 /// # Errors
-/// [`ErrorKind::Busy`] where somebody else keeps the device open; it is detached when they close
-/// it.
+/// [`ErrorKind::Busy`] where another process keeps the device open; the device is detached when that closes it.
 pub fn release(device: Device) -> Result<()> {
     let failed = |error: io::Error| Error::system("detach the loop device", error);
     let Some(image) = device.backing() else {
@@ -163,11 +160,13 @@ pub fn release(device: Device) -> Result<()> {
     Ok(())
 }
 
-/// Whether the device stays attached after its last user because a driver on an old kernel was cut
-/// half-way. What a person attached, to look into the image, has another label: `losetup` gives it the path.
+/// Whether the device stays attached after its last close because a driver on an old kernel was interrupted while it
+/// attached the device.
+///
+/// A device that a person attached to inspect the image has another label: `losetup` sets the path.
 ///
 /// # Errors
-/// What the system call says.
+/// The error of the system call.
 pub fn was_left(device: &Device) -> Result<bool> {
     let info = sys::loops::status(device.as_fd())
         .map_err(|error| Error::system("examine the loop device", error))?;
@@ -177,13 +176,13 @@ pub fn was_left(device: &Device) -> Result<bool> {
     }))
 }
 
-/// Bound and nothing more, without a label.
+/// Whether the device is bound and nothing more: no flags, no label.
 fn is_unfinished(info: &loop_info64) -> bool {
     info.lo_flags == 0 && info.lo_file_name[0] == 0
 }
 
-/// Detaches the image from a device that an attach before Linux 5.8 began and did not finish: bound
-/// and nothing more, without a label, and in nobody's use. Returns whether there was one.
+/// Detaches the image from a device whose attachment before Linux 5.8 was interrupted: bound and nothing more, without
+/// a label, and in nobody's use. Returns whether there was one.
 pub(crate) fn drop_unfinished(image: &Image) -> Result<bool> {
     let failed = |error: io::Error| Error::system("look for the image's loop device", error);
     let found = scan(image, may_be_on).map_err(failed)?;
@@ -209,7 +208,8 @@ fn loop_number(minor: u32) -> DeviceNumber {
     }
 }
 
-/// The device stays what it was seen to be as long as it is open, except that it may be detached.
+/// Opens the device if it is attached to `image`. While it is open the device can be detached, but not attached to
+/// another file.
 fn open_on(number: DeviceNumber, image: &Image) -> Result<Option<Device>> {
     let device = match Device::open(number) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
@@ -246,7 +246,7 @@ fn scan(
             Err(error) if is_absent(&error) => continue,
             result => result?,
         };
-        // Closing it may wait as well, for what is still to be written.
+        // Checked before the open, because even the close may block, on pending writes.
         if !may_be_on(number, image) {
             continue;
         }
@@ -261,8 +261,8 @@ fn scan(
             Err(error) => refused = Some(error),
         }
     }
-    // The kernel asks the file system below each of them (`loop_get_status`), and that of another
-    // volume may be dead. If ours is, it does not tell of its files either.
+    // The kernel asks the backing file system of each device (`loop_get_status`), and that of another volume may be
+    // dead. If the image's is dead, the image's metadata cannot be read either.
     match refused {
         Some(error) if image.file().metadata().is_err() => Err(error),
         _ => Ok(found),
@@ -277,13 +277,13 @@ fn make(image: &Image, label: &str, allocation: Allocation) -> Result<Device> {
             error,
         )
     })?;
-    // The loop device keeps the file description it is given. Were it the image's own, the next
-    // find would see no other opener.
+    // The loop device keeps the open file description it is given. If that were the image's own, the next [`find`]
+    // would see no other opener.
     let file = image.reopen().map_err(failed)?;
     let mut renewals = 0;
     for _ in 0..ATTEMPTS {
         let index = sys::loops::free_index(control.as_fd()).map_err(|e| failed(e.into()))?;
-        // What is bound by a descriptor for reading refuses writes (`loop_configure`).
+        // A device bound by a read-only descriptor refuses writes (`loop_configure`).
         let (writer, number) = match device_node::open_loop(index) {
             Err(error) if is_absent(&error) => continue,
             result => result.map_err(failed)?,
@@ -297,14 +297,14 @@ fn make(image: &Image, label: &str, allocation: Allocation) -> Result<Device> {
                 renewals += 1;
                 undo(&writer, &file);
                 drop(writer);
-                // Somebody may look at it, or be faster, and then it is his.
+                // Another process may have the device open, or may have taken it already.
                 if let Err(error) = sys::loops::renew(control.as_fd(), index) {
                     log::debug!("loop device {index} is not made anew: {error}");
                     thread::sleep(LOOK);
                 }
             }
             Ok(()) => return with_image(Device::open(number)?, image),
-            // Somebody who lets go of a device, or looks at it, has it for a moment, and it counts as free.
+            // A process that releases or examines a device has it open for a moment, while it counts as free.
             Err(Errno::BUSY) => thread::sleep(LOOK),
             Err(error) => return Err(failed(error.into())),
         }
@@ -321,13 +321,13 @@ fn configure(node: &File, image: &File, label: &str) -> Result<(), Errno> {
         Err(Errno::INVAL) => {}
         result => return result,
     }
-    // Before Linux 5.8. A cut between the two steps leaves a device that stays; the next attach
-    // finds and adopts it.
+    // Before Linux 5.8. An interruption between the two steps leaves a device without autoclear; the next attach finds
+    // and adopts it.
     sys::loops::bind(node.as_fd(), image.as_fd())?;
     sys::loops::set_status(node.as_fd(), info).inspect_err(|_| undo(node, image))
 }
 
-/// Detaches what was attached a moment ago, if it still is that.
+/// Detaches the image that was just attached, if the device still has it.
 fn undo(node: &File, image: &File) {
     let ours = Inode::of(image).ok();
     if let Ok(Some(info)) = sys::loops::status(node.as_fd())
@@ -338,7 +338,8 @@ fn undo(node: &File, image: &File) {
     }
 }
 
-/// Makes a device that somebody else attached, or a cut left half-way, what [`make`] makes.
+/// Brings a device into the state that [`make`] gives it. Another program may have attached it, or an attachment may
+/// have been interrupted.
 fn adopt(device: &Device, label: &str) -> Result<()> {
     let unfit = |found: &str| {
         Error::new(
@@ -373,8 +374,8 @@ fn adopt(device: &Device, label: &str) -> Result<()> {
     Ok(())
 }
 
-/// Lets the device grow to the size of its image. It is never made smaller: a file system may be
-/// mounted on the part that the image has lost.
+/// Grows the device to the size of its image. The device is never shrunk: a file system may be mounted on the part that
+/// the image has lost.
 fn follow(device: &Device, image: &Image) -> Result<()> {
     let whole_sectors = |size: Bytes| Bytes(size.0 - size.0 % u64::from(sys::loops::SECTOR));
     let wanted = whole_sectors(image.size()?);

@@ -3,7 +3,7 @@
 use flexvol_sdk::{Error, Handle, Result};
 use rustix::rand::{GetRandomFlags, getrandom};
 
-/// A new handle: 128 bits from the kernel's random number generator.
+/// Returns a new handle: 128 bits from the kernel's random number generator.
 ///
 /// # Errors
 /// When `getrandom(2)` fails.
@@ -11,13 +11,13 @@ pub fn handle() -> Result<Handle> {
     bytes().map(Handle::from_bytes)
 }
 
-/// Any number, each as likely as every other.
+/// Returns a uniformly distributed number.
 pub(crate) fn number() -> Result<u64> {
     let [a, b, c, d, e, f, g, h, ..] = bytes()?;
     Ok(u64::from_ne_bytes([a, b, c, d, e, f, g, h]))
 }
 
-/// Up to 256 bytes come whole or not at all (random(7)).
+/// Returns random bytes. Reads of up to 256 bytes are never short (random(7)).
 pub(crate) fn bytes() -> Result<[u8; 16]> {
     let mut bytes = [0; 16];
     getrandom(&mut bytes, GetRandomFlags::empty())

@@ -1,4 +1,4 @@
-//! Which pool is at a place, as the node remembers it: a file with the pool's id that outlives a boot.
+//! Records of which pool a node has at a place: a file for each place, with the pool's id, that survives reboots.
 
 use crate::{PoolId, random};
 use flexvol_sdk::{Error, ErrorKind, Result};
@@ -9,25 +9,25 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Longer than an id and its line's end.
+/// Size of the read buffer: more than an id and a newline.
 const LONGEST: usize = 64;
 
-/// What is remembered of one place.
+/// Record for one place.
 pub(crate) struct Record {
     directory: &'static str,
     name: String,
 }
 
 impl Record {
-    /// The one with this name in a directory for places of one kind. No name begins with a colon.
+    /// Names the record of a place. `directory` holds places of one kind; no name begins with a colon.
     pub(crate) fn at(directory: &'static str, name: String) -> Record {
         Record { directory, name }
     }
 
-    /// The pool that is remembered.
+    /// Returns the id of the recorded pool.
     ///
     /// # Errors
-    /// Where the record cannot be read, or is damaged.
+    /// When the record cannot be read, or is damaged.
     pub(crate) fn read(&self) -> Result<Option<PoolId>> {
         let mut text = [0; LONGEST];
         let read = File::open(self.path()).and_then(|mut file| file.read(&mut text));
@@ -46,17 +46,18 @@ impl Record {
         })
     }
 
-    /// Keeps this pool, where none was remembered a moment ago.
+    /// Records this pool, unless another process has recorded one since the caller looked.
     pub(crate) fn keep_first(&self, id: PoolId) -> Result<()> {
         self.write(id, |new, record| match fs::hard_link(new, record) {
-            // Somebody else was faster.
+            // Another process was faster.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
             linked => linked,
         })
     }
 
-    /// Keeps this pool from now on, whatever was remembered. A node that cannot write does without, unless it
-    /// would go on to remember another one.
+    /// Records this pool and replaces any record.
+    ///
+    /// A node that cannot write goes without a record, unless its record would still name another pool.
     pub(crate) fn keep(&self, id: PoolId) -> Result<()> {
         let known = self.read();
         if matches!(known, Ok(Some(known)) if known == id) {
@@ -71,7 +72,7 @@ impl Record {
         }
     }
 
-    /// Remembers nothing of the place.
+    /// Removes the record of the place.
     pub(crate) fn forget(&self) -> Result<()> {
         match fs::remove_file(self.path()) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -85,9 +86,9 @@ impl Record {
         Path::new(self.directory).join(&self.name)
     }
 
-    /// Writes a record beside its place, and has `put` give it its name.
+    /// Writes a temporary record, which `put` then moves or links into place.
     fn write(&self, id: PoolId, put: impl Fn(&Path, &Path) -> io::Result<()>) -> Result<()> {
-        // No place is called so.
+        // No place has a name that begins with a colon.
         let new = Path::new(self.directory).join(format!(":{}", random::handle()?));
         let write = || {
             let mut directory = DirBuilder::new();
@@ -106,13 +107,13 @@ impl Record {
             File::open(self.directory)?.sync_all()
         };
         let written = write();
-        // Where it was renamed it is not there any more.
+        // After a rename nothing is left here.
         let _ = fs::remove_file(&new);
         written.map_err(|error| Error::system("remember which pool the node has", error))
     }
 }
 
-/// Of a record, or of where they are.
+/// Error for a record, or a directory of records, that cannot be read.
 pub(crate) fn unreadable(error: io::Error) -> Error {
     Error::system("read which pool the node has", error)
 }

@@ -1,4 +1,4 @@
-//! Looking at what may never answer.
+//! Runs checks that may never return because the kernel waits for a dead disk or server.
 
 use crate::{
     deadline::Pause,
@@ -15,27 +15,27 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How long a look may wait in the kernel without being let run. A disk that spins up answers in that time.
+/// Time that a check may wait in the kernel without being scheduled. A disk that spins up answers within that time.
 const SILENCE: Duration = Duration::from_secs(10);
 
-/// So often, at least, work that is slow is let run in that time. Who waits behind others that wait for the
-/// same is woken when one of them gives up.
+/// Fewest context switches within [`SILENCE`] that count as progress. A thread that queues behind others for the same
+/// resource wakes whenever one of them gives up, so a single wakeup does not count.
 const FEW: u64 = 3;
 
-/// How long what was killed may take to go, if it goes.
+/// Time to wait for a killed process to exit, if it exits at all.
 const DEATH: Duration = Duration::from_secs(1);
 
-/// Runs a look in a second process, and says whether it came to its end: a thread that waits in the kernel for a
-/// dead server or a dead disk cannot be ended. False once the kernel has hardly let the process run for ten
-/// seconds; what is slow and moves is waited for. The process stays until the kernel answers it.
+/// Runs `look` in a child process and returns whether it completed.
 ///
-/// What the look finds is lost; who wants it looks again.
+/// A child, because a thread that waits in the kernel for a dead server or disk cannot be ended. Returns false once the
+/// kernel has hardly scheduled the child for ten seconds; slow work that progresses is waited for. The child stays
+/// until the kernel answers it. The findings of `look` are lost; a caller that needs them repeats it.
 ///
 /// # Errors
-/// When there is no second process, as for [`fork()`].
+/// When the child cannot be created, as for [`fork()`].
 pub fn answers(look: &dyn Fn()) -> io::Result<bool> {
     let Some(process) = fork()? else {
-        // Who reads what this program writes must not wait for a process that was left behind.
+        // A process that reads this program's output to its end must not wait for an abandoned child.
         if mute().is_ok() {
             look();
         }
@@ -70,7 +70,7 @@ fn has_ended(process: Pid) -> io::Result<bool> {
     }
 }
 
-/// Takes the standard streams from this process.
+/// Redirects the standard streams of this process to /dev/null.
 fn mute() -> io::Result<()> {
     let null = OpenOptions::new()
         .read(true)

@@ -1,4 +1,4 @@
-//! Block devices, by number.
+//! Open block devices.
 
 use crate::{
     block::{device_node, number::DeviceNumber},
@@ -15,8 +15,8 @@ use std::{
 
 /// An open block device.
 ///
-/// The last close of an idle autoclear loop device detaches it from its image, so a loop device
-/// stays what it is at least as long as this value lives, and may be gone afterwards.
+/// The last close of an idle autoclear loop device detaches it from its image. A loop device therefore keeps its image
+/// at least as long as this value lives, and may be detached afterwards.
 #[derive(Debug)]
 pub struct Device {
     number: DeviceNumber,
@@ -27,22 +27,21 @@ pub struct Device {
 }
 
 impl Device {
-    /// Opens a device for reading, through its node in /dev if that is what it should be, else
-    /// through a node made for it.
+    /// Opens a device for reading, by its node in /dev if that has the right number, else by a node made for it.
     ///
-    /// A kernel that protects mounted devices from writers (`CONFIG_BLK_DEV_WRITE_MOUNTED=n`,
-    /// Linux 6.8) mounts nothing that anybody has open for writing, this process included
-    /// (block/bdev.c, `bdev_may_open`). Reading is enough for all that is done to mounted devices,
-    /// and holds a device that goes with its last user; see [`Device::writer`].
+    /// A kernel that protects mounted devices from writers (`CONFIG_BLK_DEV_WRITE_MOUNTED=n`, Linux 6.8) refuses to
+    /// mount a device that any process, this one included, has open for writing (block/bdev.c, `bdev_may_open`). Read
+    /// access is enough for everything done to mounted devices, and it keeps an autoclear loop device attached; see
+    /// [`Device::writer`].
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`] where there is no such device, otherwise what `open` says.
+    /// [`ErrorKind::NotFound`] where there is no such device, otherwise the error of `open`.
     pub fn open(number: DeviceNumber) -> Result<Self> {
         let (file, path) = device_node::open(number, OFlags::RDONLY).map_err(open_error)?;
         Ok(Device::from_parts(number, path, file))
     }
 
-    /// Opens the device for writing, of whom nobody may be left when it is mounted.
+    /// Opens the device for writing. The file must be closed before the device is mounted.
     ///
     /// # Errors
     /// As for [`Device::open`]; also where the device is mounted and the kernel protects it.
@@ -71,20 +70,19 @@ impl Device {
         self
     }
 
-    /// Whether the storage below was promised as a whole, and nothing on the device gives any of it
-    /// back.
+    /// Whether all blocks of the device are allocated for good, so that discards on the device release none.
     #[must_use]
     pub fn keeps_blocks(&self) -> bool {
         self.keeps_blocks
     }
 
-    /// Which device this is.
+    /// Number of the device.
     #[must_use]
     pub fn number(&self) -> DeviceNumber {
         self.number
     }
 
-    /// A node that child programs can open.
+    /// Path of a device node that child programs can open.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -96,28 +94,28 @@ impl Device {
         &self.file
     }
 
-    /// The image behind a loop device, where this process attached or found it by that image:
-    /// the file system that holds the image knows which ranges were ever written.
+    /// The image behind a loop device, if this process attached the device or found it by that image. The file system
+    /// that holds the image knows which ranges were ever written.
     #[must_use]
     pub fn backing(&self) -> Option<&File> {
         self.backing.as_ref()
     }
 
-    /// The size as the kernel has it now (`BLKGETSIZE64`).
+    /// Returns the size that the kernel reports now (`BLKGETSIZE64`).
     ///
     /// # Errors
-    /// What the system call says.
+    /// The error of the system call.
     pub fn size(&self) -> Result<Bytes> {
         sys::block::size(self.file.as_fd())
             .map(Bytes)
             .map_err(|error| Error::system("ask the size of the device", error))
     }
 
-    /// Takes the device for this process alone, until the claim is dropped (`O_EXCL`). A program
-    /// that claims it too, mkfs for one, is refused meanwhile.
+    /// Claims the device exclusively until the claim is dropped (`O_EXCL`). Other programs that claim it, such as mkfs,
+    /// are refused meanwhile.
     ///
-    /// This sees what mount tables do not: mounts in other namespaces, file systems kept alive by
-    /// an open file after a lazy unmount, other device drivers on top.
+    /// A claim detects what mount tables do not show: mounts in other mount namespaces, file systems kept alive by an
+    /// open file after a lazy unmount, and other block devices stacked on top.
     ///
     /// # Errors
     /// [`ErrorKind::Busy`] while anything uses the device exclusively.
@@ -137,8 +135,10 @@ impl Device {
         }
     }
 
-    /// Refuses a volume on which another device lies: that keeps it for as long as it is there, and no
-    /// pod is to blame. It may have been made of what a pod wrote, as a RAID is by udev and mdadm.
+    /// Checks that no other block device is stacked on the volume's.
+    ///
+    /// A stacked device keeps the volume busy as long as it exists, and no pod is to blame. It may have been assembled
+    /// from data that a pod wrote, as udev and mdadm do with a RAID.
     ///
     /// # Errors
     /// [`ErrorKind::Busy`], with the names of the devices.
@@ -149,10 +149,10 @@ impl Device {
         }
     }
 
-    /// Writes out what the device's cache holds and asks the storage to make it durable.
+    /// Flushes the device's page cache and asks the storage to make the data durable.
     ///
     /// # Errors
-    /// What the system call says, which may be about writes long ago.
+    /// The error of the system call, which may be about much earlier writes.
     pub fn sync(&self) -> Result<()> {
         self.file
             .sync_all()
@@ -184,7 +184,7 @@ fn open_error(error: io::Error) -> Error {
     Error::system("open the volume's device", error)
 }
 
-/// A device that nobody else can mount, format or claim while this lives.
+/// Exclusive claim: no other process can mount, format or claim the device while this lives.
 #[derive(Debug)]
 pub struct Claim(File);
 

@@ -1,4 +1,4 @@
-//! Finding, or making, the node through which a block device is opened.
+//! Finds, or creates, the device node through which a block device is opened.
 
 use crate::{block::number::DeviceNumber, run_dir};
 use rustix::{
@@ -21,14 +21,16 @@ const LOOP_CONTROL: DeviceNumber = DeviceNumber {
     minor: 237,
 };
 
-/// Where nodes are made that /dev lacks. /run is usually mounted nodev and then no use; where
-/// there is no devtmpfs, /dev is an ordinary directory. The nodes stay: their names say their
-/// numbers, so they cannot become wrong, and another process may be about to open them.
+/// Directories for nodes that /dev lacks, in order of preference.
+///
+/// /run is usually mounted nodev and then of no use. Where there is no devtmpfs, /dev is an ordinary directory. Nodes
+/// are never removed: they are named by their numbers, so they cannot become wrong, and another process may be about to
+/// open one.
 const PRIVATE: [&str; 2] = ["/run/flexvol/dev", "/dev/flexvol"];
 
-/// Opens the block device `number` and tells by which path, which child programs can use too.
+/// Opens the block device `number` and returns the path it was opened by, which child programs can use too.
 ///
-/// Nothing in /dev is believed: a node counts only if its number is `number`.
+/// Names in /dev are not trusted: a node counts only if its number is `number`.
 pub(crate) fn open(number: DeviceNumber, flags: OFlags) -> io::Result<(File, PathBuf)> {
     // Without the loop module's max_part, /dev/loopN is minor N.
     if number.major == LOOP_MAJOR {
@@ -61,8 +63,8 @@ pub(crate) fn open_loop_control() -> io::Result<File> {
     }
 }
 
-/// Opens the loop device with this index for writing. The index is its minor number too, unless the
-/// loop module was loaded with `max_part`.
+/// Opens the loop device with this index for writing. The index equals the minor number unless the loop module was
+/// loaded with `max_part`.
 pub(crate) fn open_loop(index: u32) -> io::Result<(File, DeviceNumber)> {
     let path = PathBuf::from(format!("/dev/loop{index}"));
     match open_block(&path, OFlags::RDWR) {
@@ -75,7 +77,8 @@ pub(crate) fn open_loop(index: u32) -> io::Result<(File, DeviceNumber)> {
     Ok((file, number))
 }
 
-/// What the kernel calls the devices that lie on a device: a RAID, a mapping. None where it does not tell.
+/// Returns the kernel's names of the devices stacked on a device, such as a RAID or a device-mapper mapping. Empty
+/// where the kernel does not tell.
 pub(crate) fn holders(number: DeviceNumber) -> Vec<String> {
     let holders = fs::read_dir(format!("/sys/dev/block/{number}/holders"));
     let holders = holders.into_iter().flatten().flatten();
@@ -95,7 +98,7 @@ pub(crate) fn number_in(path: &Path) -> io::Result<DeviceNumber> {
     number.ok_or_else(|| ErrorKind::InvalidData.into())
 }
 
-/// `None`: no such path, or something else is there.
+/// Opens `path` if it is the block device `number`. `None` if it does not exist or is anything else.
 fn open_if(path: &Path, flags: OFlags, number: DeviceNumber) -> io::Result<Option<File>> {
     match open_block(path, flags) {
         Ok((file, found)) => Ok((found == number).then_some(file)),
@@ -104,7 +107,7 @@ fn open_if(path: &Path, flags: OFlags, number: DeviceNumber) -> io::Result<Optio
     }
 }
 
-/// Opens whatever block device `path` is; anything else counts as not found.
+/// Opens the block device at `path`; anything else counts as not found.
 fn open_block(path: &Path, flags: OFlags) -> io::Result<(File, DeviceNumber)> {
     let file = File::from(rustix::fs::open(
         path,
@@ -118,9 +121,9 @@ fn open_block(path: &Path, flags: OFlags) -> io::Result<(File, DeviceNumber)> {
     Ok((file, DeviceNumber::from_raw(metadata.rdev())))
 }
 
-/// The path the kernel would use, whether it is there or not.
+/// Returns the path of the kernel's name for the device, whether it exists or not.
 fn kernel_name(number: DeviceNumber) -> io::Result<Option<PathBuf>> {
-    // Partitions have names in there that somebody gave them.
+    // Partition labels, which are arbitrary bytes, appear here too.
     let uevent = match fs::read(format!("/sys/dev/block/{number}/uevent")) {
         Ok(uevent) => String::from_utf8_lossy(&uevent).into_owned(),
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
@@ -132,7 +135,7 @@ fn kernel_name(number: DeviceNumber) -> io::Result<Option<PathBuf>> {
     Ok(name.map(|name| Path::new("/dev").join(name)))
 }
 
-/// Makes a node and opens it, in the first private directory that allows both.
+/// Creates a node and opens it, in the first private directory that allows both.
 fn open_private(
     kind: FileType,
     number: DeviceNumber,

@@ -1,14 +1,14 @@
-//! Which block device: its number, as the kernel has it.
+//! Numbers of block devices.
 
 use flexvol_sdk::{Error, Result};
 use std::{fmt, io};
 
-/// Which block device; paths are only ways to it.
+/// Number that identifies a block device; paths are only ways to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DeviceNumber {
-    /// The driver: 7 for loop devices.
+    /// Number of the driver: 7 for loop devices.
     pub major: u32,
-    /// The device of that driver.
+    /// Number of the device within its driver.
     pub minor: u32,
 }
 
@@ -22,13 +22,13 @@ impl DeviceNumber {
         }
     }
 
-    /// The `dev_t`.
+    /// Returns the `dev_t`.
     #[must_use]
     pub fn to_raw(self) -> u64 {
         rustix::fs::makedev(self.major, self.minor)
     }
 
-    /// Every block device there is now.
+    /// Lists all block devices that exist now.
     ///
     /// # Errors
     /// When sysfs cannot be read.

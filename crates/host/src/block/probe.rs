@@ -1,13 +1,12 @@
-//! What a device holds. A device that cannot be read is never called blank.
+//! Determines what a device holds. A device that cannot be read is never called blank.
 //!
-//! # Whose bytes are read
-//! A block device has a page cache of its own, above the one of a loop device's image. Whoever
-//! reads the device through it may see bytes from before the image was changed behind the loop
-//! device; whoever reads the image may miss what is still dirty in the device's cache. So the
-//! device is read with `O_DIRECT`, for which the kernel first writes back dirty pages of that
-//! range (`kiocb_write_and_wait` in `mm/filemap.c`) and then asks the loop driver, which reads the
-//! image through the image's cache, the one all its users share. And before the image is asked
-//! which ranges hold data, the device is synced, so that nothing waits above.
+//! # Which cache is read
+//! A block device has a page cache of its own, above that of a loop device's image. A reader of the device's cache may
+//! see data from before the image was changed behind the loop device. A reader of the image may miss pages that are
+//! still dirty in the device's cache. The device is therefore read with `O_DIRECT`: the kernel first writes back dirty
+//! pages of the range (`kiocb_write_and_wait` in `mm/filemap.c`) and then asks the loop driver, which reads through the
+//! image's page cache, which all users of the image share. Before the image is asked which ranges hold data, the device
+//! is synced, so that no dirty page waits above.
 
 mod direct;
 mod signatures;
@@ -23,75 +22,73 @@ use signatures::{SIGNATURES, Window};
 use std::os::unix::fs::FileExt;
 use zeros::{all_zero, all_zero_from, is_zero};
 
-/// What is on a device.
+/// Content of a device.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Content {
-    /// Nothing; what that means is said by the function that found it.
+    /// No data found; the function that returns it says how much was read.
     Blank,
-    /// One file system of a kind that volumes may hold, by its superblock.
+    /// One file system of a kind that volumes may hold, with its superblock.
     Formatted(Superblock),
-    /// Something else; the text names it. A file system that was not made to its end is here too
-    /// (`half-made xfs`, `half-made btrfs`), as is data that no signature explains ([`UNKNOWN`]).
+    /// Anything else; the text names it. Unfinished file systems (`half-made xfs`, `half-made btrfs`) and data without
+    /// a known signature ([`UNKNOWN`]) count as foreign too.
     Foreign(&'static str),
-    /// A read failed, the device is empty, or it changed meanwhile: nothing is known.
+    /// A read failed, the device has size zero, or it changed while it was read: nothing is known.
     Unreadable,
 }
 
-/// [`Content::Foreign`]'s text for bytes that are not zero and have no signature.
+/// Text of [`Content::Foreign`] for bytes that are not zero and have no signature.
 pub const UNKNOWN: &str = "data of unknown kind";
 
-/// The largest part of a device in memory at once; it holds every signature of the tail.
+/// Bytes of a device held in memory at once; the tail of this size contains every signature at the end.
 const BUFFER: usize = 512 << 10;
-/// How much of the head a thorough look reads at once: through ZFS' first label.
+/// Bytes of the head that a thorough probe reads at once: through the first ZFS label.
 const LONG_HEAD: usize = 256 << 10;
-/// Places of single signatures between head and tail (VMFS).
+/// Offsets of isolated signatures between head and tail (VMFS).
 const FAR_PLACES: [u64; 2] = [1 << 20, 2 << 20];
 
-/// What must be read as zero before a device counts as blank.
+/// The part of a device that must read as zero before the device counts as blank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Proof {
-    /// Every byte that could hold data. For a loop device these are the data extents of its image
-    /// (`SEEK_DATA`; the file system that holds the image answers zeros for all others),
-    /// elsewhere it is the whole device.
+    /// Every byte that could hold data. For a loop device these are the data extents of its image (`SEEK_DATA`; the
+    /// file system that holds the image returns zeros for all others), otherwise the whole device.
     Whole,
-    /// The first and the last 4 MiB, where every file system, label and partition table begins.
-    /// For devices whose ends were zeroed when they were made ([`wipe_ends`]), and whose middle
-    /// may hold what others left there.
+    /// The first and the last 4 MiB, where every file system, label and partition table begins. For devices whose ends
+    /// were zeroed at creation ([`wipe_ends`]) and whose middle may hold data of earlier users.
     Ends,
 }
 
-/// How much [`Proof::Ends`] is about, at either end.
+/// Bytes that [`Proof::Ends`] covers at either end.
 const END: u64 = 4 << 20;
 
-/// Looks at the first 68 KiB: enough for a volume that is marked as formatted.
+/// Probes the first 68 KiB: enough for a volume that is marked as formatted.
 ///
-/// [`Content::Blank`] means no more than that these bytes are zero. It proves nothing about the
-/// rest and never permits formatting.
+/// [`Content::Blank`] means only that these bytes are zero. It proves nothing about the rest and never permits
+/// formatting.
 #[must_use]
 pub fn quick(device: &Device) -> Content {
     or_unreadable(device, quickly)
 }
 
-/// Looks at everything that could hold data: [`Proof::Whole`].
+/// Probes everything that could hold data: [`Proof::Whole`].
 #[must_use]
 pub fn thorough(device: &Device) -> Content {
     prove(device, Proof::Whole)
 }
 
-/// Looks at everything that `proof` is about.
+/// Probes everything that `proof` covers.
 ///
-/// [`Content::Blank`] is a proof: every byte of it was read as zero. The caller keeps the device
-/// from changing between this and `mkfs`, by the volume's lock.
+/// [`Content::Blank`] is a proof: every covered byte was read as zero. The caller holds the volume's lock, which keeps
+/// the device from changing between this call and `mkfs`.
 #[must_use]
 pub fn prove(device: &Device, proof: Proof) -> Content {
     or_unreadable(device, |device| thoroughly(device, proof))
 }
 
-/// Whether every byte behind a file system that ends at `end` was read as zero, so that it can grow
-/// without writing over anything. The caller keeps the device from changing.
+/// Whether every byte behind a file system that ends at `end` is zero, so that the file system can grow without
+/// overwriting data. The caller keeps the device from changing.
 ///
 /// # Errors
-/// When not all of it can be read.
+/// When any of these bytes cannot be read.
 pub fn is_blank_behind(device: &Device, end: Bytes) -> Result<bool> {
     device.sync()?;
     let direct = Direct::new(device)?;
@@ -100,10 +97,10 @@ pub fn is_blank_behind(device: &Device, end: Bytes) -> Result<bool> {
     Ok(is_blank)
 }
 
-/// What the superblock asks of whoever mounts it.
+/// Reads what the superblock demands of every mount.
 ///
 /// # Errors
-/// When it cannot be read.
+/// When the superblock cannot be read.
 pub fn demand(device: &Device) -> Result<Option<Demand>> {
     let direct = Direct::new(device)?;
     let mut buffer = Buffer::new(HEAD);
@@ -112,18 +109,18 @@ pub fn demand(device: &Device) -> Result<Option<Demand>> {
     Ok(demand)
 }
 
-/// Zeroes both ends of a device, durably, for [`Proof::Ends`].
+/// Zeroes both ends of a device durably, for [`Proof::Ends`].
 ///
 /// # Errors
-/// When they may not be zero.
+/// When the ends may not be zero afterwards.
 pub fn wipe_ends(device: &Device) -> Result<()> {
     wipe(device, &ends(device.size()?.0))
 }
 
-/// Zeroes what is [`Proof::Ends`]' of a device that has grown from this size, durably.
+/// Zeroes durably what [`Proof::Ends`] covers beyond the old size `from` of a device that has grown.
 ///
 /// # Errors
-/// When it may not be zero.
+/// When that may not be zero afterwards.
 pub fn wipe_grown(device: &Device, from: Bytes) -> Result<()> {
     let parts = ends(device.size()?.0).map(|(begin, end)| (begin.max(from.0), end));
     wipe(device, &parts)
@@ -145,7 +142,7 @@ fn wipe(device: &Device, parts: &[(u64, u64)]) -> Result<()> {
     device.sync()
 }
 
-/// Which bytes [`Proof::Ends`] is about.
+/// The ranges that [`Proof::Ends`] covers.
 fn ends(size: u64) -> [(u64, u64); 2] {
     let head = END.min(size);
     [(0, head), (size.saturating_sub(END).max(head), size)]
@@ -164,7 +161,7 @@ fn or_unreadable(device: &Device, look: impl Fn(&Device) -> Result<Content>) -> 
 
 fn quickly(device: &Device) -> Result<Content> {
     let direct = Direct::new(device)?;
-    // The superblocks of ext and XFS stand in the first block, and nothing behind them counts.
+    // The superblocks of ext and XFS lie in the first block; whatever lies behind them does not matter.
     let mut first = Buffer::new(ALIGNMENT);
     let first = direct.read(&mut first, 0, ALIGNMENT)?;
     let content = match classify(direct.size, first, &[]) {
@@ -190,7 +187,7 @@ fn thoroughly(device: &Device, proof: Proof) -> Result<Content> {
     let mut head = Buffer::new(LONG_HEAD);
     let head = direct.read(&mut head, 0, LONG_HEAD)?;
     let mut content = classify(direct.size, head, &[]);
-    // A mirror's member looks like what it mirrors until its last sectors are seen.
+    // A member of a RAID 1 looks like the mirrored file system until its last sectors are read.
     if matches!(content, None | Some(Content::Formatted(_))) {
         let tail_start = (direct.size.0 - direct.size.0 % ALIGNMENT as u64)
             .saturating_sub((BUFFER - ALIGNMENT) as u64);
@@ -218,12 +215,11 @@ fn thoroughly(device: &Device, proof: Proof) -> Result<Content> {
     Ok(content)
 }
 
-/// What the signatures in the head and in other parts say; `None` where there is none.
+/// Classifies a device by the signatures in its head and in other windows; `None` where there is none.
 ///
-/// A file system owns the device from its superblock on, so a magic number behind it is nobody's
-/// business but its own (a tenant may write any bytes into a file). Before its superblock (ext's
-/// first KiB, Btrfs' first 64) and at the end of the device another one makes it doubtful whose
-/// the device is, and that is not ours.
+/// A file system owns the device from its superblock on, so magic numbers behind the superblock do not count: a tenant
+/// may write any bytes into a file. A signature before the superblock (ext's first KiB, Btrfs' first 64) or at the end
+/// of the device leaves it in doubt what the device holds, so the device is foreign.
 fn classify(size: Bytes, head: &[u8], others: &[Window<'_>]) -> Option<Content> {
     let found = [
         (0, superblock::xfs(head)),
@@ -253,7 +249,7 @@ fn classify(size: Bytes, head: &[u8], others: &[Window<'_>]) -> Option<Content> 
         .or(found.map(|(_, content)| content))
 }
 
-/// [`classify`] with one other part.
+/// [`classify`] with one other window.
 #[cfg(fuzzing)]
 pub(crate) fn classify_with(size: Bytes, head: &[u8], start: u64, bytes: &[u8]) -> Option<Content> {
     classify(size, head, &[Window { start, bytes }])

@@ -1,4 +1,4 @@
-//! Where programs are, and which of them are run.
+//! Finds programs, and decides which of them may be run.
 
 use super::{PLACES, Tool};
 use flexvol_sdk::{Error, ErrorKind, Result};
@@ -10,11 +10,10 @@ use std::{
 };
 
 impl Tool {
-    /// Looks for a program, by a name that is no path, in fixed directories; only root may be able
-    /// to write to it.
+    /// Finds a program by its name, which is no path, in fixed directories. Only root may have write access to it.
     ///
     /// # Errors
-    /// [`ErrorKind::ToolMissing`], which names the Debian package that has it.
+    /// [`ErrorKind::ToolMissing`], which names the program's Debian package.
     pub fn find(name: &str) -> Result<Self> {
         which::WhichConfig::new_with_sys(FixedPlaces)
             .binary_name(name.into())
@@ -38,12 +37,12 @@ impl Tool {
             })
     }
 
-    /// The program an administrator named by its absolute path. Nobody but root and this
-    /// process's own user may be able to write to it.
+    /// Takes the program that an administrator configured by its absolute path. Only root and this process's own user
+    /// may have write access to it.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`] where there is no such file, [`ErrorKind::Denied`] where it cannot
-    /// be trusted or executed.
+    /// [`ErrorKind::NotFound`] where there is no such file, [`ErrorKind::Denied`] where it cannot be trusted or
+    /// executed.
     pub fn at(path: &Path) -> Result<Self> {
         let metadata =
             fs::metadata(path).map_err(|error| Error::system("find the program", error))?;
@@ -75,7 +74,7 @@ fn package_of(name: &str) -> Option<&'static str> {
     })
 }
 
-/// The system as `which` may see it: no environment, no home directory, no current directory.
+/// View of the system for the `which` crate: no environment, no home directory, no current directory.
 #[derive(Clone)]
 struct FixedPlaces;
 

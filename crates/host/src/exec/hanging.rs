@@ -1,10 +1,11 @@
-//! A program that waits for a kernel which does not answer: this process, which waits for the program, moves all the
-//! time, and whoever watches this process learns nothing.
+//! Detects a child program that hangs in the kernel.
+//!
+//! This process polls while it waits for the child, so it never looks stuck to whoever watches only this process.
 
 use flexvol_sdk::stillness::{Stillness, TICK, Threads};
 use std::{fs, time::Instant};
 
-/// Looks at a program now and then.
+/// Periodic check of a child program.
 pub(super) struct Watch {
     next: Instant,
     stillness: Stillness,
@@ -18,28 +19,29 @@ impl Watch {
         }
     }
 
-    /// Whether this child hangs, for whoever asks again and again.
+    /// Whether this child hangs. The caller polls.
     pub(super) fn sees_hanging(&mut self, child: u32) -> bool {
         let now = Instant::now();
         if now < self.next {
             return false;
         }
         self.next = now + TICK;
-        // Who waits for another process, for a lock of LVM for example, has the time that he was given.
+        // Only waiting for the kernel counts. A program that waits for another process, for example for a lock of LVM,
+        // may use its whole time.
         let waiting = together(child).filter(|threads| threads.waits);
         self.stillness.is_stuck(waiting)
     }
 }
 
-/// What a process and those that it started do: it may be a shell that waits for the program. `None` while one of them
-/// runs, or it is not known which there are.
+/// Combined thread states of a process and its descendants, because the child may be a shell that waits for the
+/// program. `None` while one of them runs, or when the descendants cannot be listed.
 fn together(child: u32) -> Option<Threads> {
     let mut all = Threads::default();
     let mut family = vec![child];
     while let Some(process) = family.pop() {
         all = all.and(Threads::of(process)?);
         for thread in fs::read_dir(format!("/proc/{process}/task")).ok()? {
-            // Linux has it if `CONFIG_PROC_CHILDREN` says so, as distributions do.
+            // Needs `CONFIG_PROC_CHILDREN`, which distributions set.
             let children = fs::read_to_string(thread.ok()?.path().join("children")).ok()?;
             family.extend(
                 children
@@ -79,7 +81,7 @@ mod tests {
         let mut watch = Watch::begin();
         watch.next = Instant::now();
         let hangs = watch.sees_hanging(shell.id());
-        // What both wait for.
+        // Ends the input that both processes wait for.
         drop(shell.stdin.take());
         shell.wait().unwrap();
         let (alone, all) = seen.unwrap();

@@ -1,23 +1,26 @@
-//! Where systemd manages the node, whoever stops or restarts a unit ends all of its processes
-//! (`KillMode=control-group`): stopping kubelet would cut a `lvextend` in two. A program that must not
-//! be cut gets a unit of its own, a scope, which `systemd-run` makes: it asks the manager for one
-//! and then *becomes* the program, with the same number, descriptors and session.
+//! Runs programs in systemd scopes of their own.
+//!
+//! When a systemd unit is stopped or restarted, all of its processes are killed (`KillMode=control-group`): stopping
+//! kubelet would interrupt `lvextend` midway. A program that must not be interrupted therefore gets its own unit, a
+//! scope. `systemd-run` asks systemd for the scope and then *becomes* the program, with the same pid, file descriptors
+//! and session.
 
 use super::Tool;
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 use std::{ffi::OsStr, fs, path::Path, process::Child};
 
-/// Whether systemd manages the node: `sd_booted(3)` looks for this directory.
+/// Exists where systemd manages the node: `sd_booted(3)` checks for this directory.
 const BOOTED: &str = "/run/systemd/system";
 
-/// What asks for the scope. `--collect`, of systemd 236, forgets the unit also if the program fails.
+/// Arguments of `systemd-run` before the program. `--collect`, since systemd 236, unloads the unit even if the program
+/// fails.
 const ASK: [&str; 4] = ["--scope", "--quiet", "--collect", "--"];
 
-/// The name of the process until it has become the program.
+/// Name of the process until it has become the program.
 const NAME: &str = "systemd-run";
 
-/// The program and the words before those of `tool`, which then runs in a scope; `None` where
-/// systemd does not manage the node.
+/// The program that runs `tool` in a scope, and the arguments that precede those of `tool`. `None` where systemd does
+/// not manage the node.
 pub(super) fn around(tool: &Tool) -> Option<(Tool, Vec<&OsStr>)> {
     if !Path::new(BOOTED).is_dir() {
         return None;
@@ -34,14 +37,14 @@ pub(super) fn around(tool: &Tool) -> Option<(Tool, Vec<&OsStr>)> {
     }
 }
 
-/// Whether this child, if it has ended, did so before it became the program: the name of a process
-/// stays with it until somebody waited for it.
+/// Whether this child exited before it became the program; `None` while it runs. The name of a process stays readable
+/// until the process is reaped.
 pub(super) fn ended_before(child: &Child) -> Option<bool> {
     let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw)?;
     match waitid(WaitId::Pid(pid), look) {
         Ok(None) => None,
-        // Waiting for it tells what is wrong.
+        // Reaping the child will report the error.
         Err(_) => Some(false),
         Ok(Some(_)) => {
             let name = fs::read_to_string(format!("/proc/{}/comm", child.id()));

@@ -1,4 +1,4 @@
-//! Which file lies under a loop device, and whose it is.
+//! Identifies the backing file of a loop device, and the volume it belongs to.
 
 use crate::{
     VolumeId,
@@ -19,7 +19,7 @@ use std::{
     path::Path,
 };
 
-/// `LOOP_GET_STATUS64` encodes the device as `stat` does (`huge_encode_dev`).
+/// Returns the backing file's inode. `LOOP_GET_STATUS64` encodes the device as `stat` does (`huge_encode_dev`).
 pub(super) fn inode_under(info: &loop_info64) -> Inode {
     Inode {
         device: info.lo_device,
@@ -27,25 +27,25 @@ pub(super) fn inode_under(info: &loop_info64) -> Inode {
     }
 }
 
-/// What lies under a loop device.
+/// Backing file of a loop device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Backing {
-    /// The file. It may have been deleted meanwhile.
+    /// The file, which may have been deleted meanwhile.
     pub inode: Inode,
-    /// What [`super::attach`] was given, or whatever somebody else's loop device is labelled.
+    /// The label that [`super::attach`] was given, or that of another program's loop device.
     pub label: String,
 }
 
-/// What lies under a device; `None` where it is no loop device, or nothing is attached to it.
+/// Returns the backing file of a device; `None` where the device is no loop device, or nothing is attached to it.
 ///
 /// # Errors
-/// What the system calls say.
+/// The errors of the system calls.
 pub fn backing(number: DeviceNumber) -> Result<Option<Backing>> {
     if number.major != device_node::LOOP_MAJOR {
         return Ok(None);
     }
     let failed = |error: io::Error| Error::system("ask the loop device for its file", error);
-    // For reading: udev looks at every device that was opened for writing when it is closed.
+    // Read-only, because udev examines every device that was opened for writing when it is closed.
     let (file, _) = match device_node::open(number, OFlags::RDONLY) {
         Err(error) if is_absent(&error) => return Ok(None),
         result => result.map_err(failed)?,
@@ -57,15 +57,16 @@ pub fn backing(number: DeviceNumber) -> Result<Option<Backing>> {
     }))
 }
 
-/// The volume whose image lies under a device: the id that [`super::attach`] labelled it with. `None`
-/// where it is no loop device of a volume.
+/// Returns the volume whose image is attached to a device: the id that [`super::attach`] set as the label. `None` where
+/// the device is no loop device of a volume.
 ///
-/// A file that somebody serves, or that is at no path here, is nobody's image but by its name: that of `expected`, or where nothing is expected that of
-/// any volume.
+/// A backing file on a network or FUSE file system, or without a path in this mount namespace, is examined only if its
+/// name is that of `expected`, or without `expected` that of any volume. Otherwise the kernel could wait for a dead
+/// server.
 ///
-/// The kernel asks the image before it tells the label, so that the label is not to be had when
-/// the disk below has failed. Unmounting must still be possible then, and for that the name under
-/// which the image was opened is good enough: what is unmounted is told by the caller.
+/// The kernel asks the image before it returns the label, so the label is not available when the disk below has failed.
+/// Unmounting must still be possible then. The name under which the image was opened is good enough for that, because
+/// the caller says what is to be unmounted.
 ///
 /// # Errors
 /// As for [`backing`].
@@ -85,16 +86,17 @@ pub fn owner(number: DeviceNumber, expected: Option<&VolumeId>) -> Result<Option
     }
 }
 
-/// From the path that sysfs shows.
+/// Takes the volume's id from the path that sysfs shows.
 fn name_of_image(number: DeviceNumber) -> Option<VolumeId> {
     let path = path_under(number)?;
     let path = path.strip_suffix(b" (deleted)").unwrap_or(&path);
     VolumeId::parse(str::from_utf8(last(path)?).ok()?).ok()
 }
 
-/// Whether the image can be what lies under a device, by its name alone: asked for more than that, the kernel asks the
-/// file system of what does, whose server may have died. An image has one name, and a file has it in every path to it but
-/// for a mount of the file alone.
+/// Whether the image can be the device's backing file, judged by its name alone.
+///
+/// Asked for more, the kernel asks the file system of the backing file, whose server may have died. An image has one
+/// name, and a file has that name in every path to it except a bind mount of the file alone.
 pub(super) fn may_be_on(number: DeviceNumber, image: &Image) -> bool {
     let path = fs::read_link(format!("/proc/self/fd/{}", image.file().as_raw_fd()));
     let (Ok(ours), Some(theirs)) = (path, path_under(number)) else {
@@ -103,14 +105,16 @@ pub(super) fn may_be_on(number: DeviceNumber, image: &Image) -> bool {
     last(ours.as_os_str().as_bytes()) == last(&theirs)
 }
 
-/// Whether whoever has what lies under a device answers, as far as the mount table tells. A file that was renamed, or
-/// attached by a mount of the file alone, has any name.
+/// Whether the backing file is on a local file system, as far as the mount table tells. The file's name does not matter
+/// here: the file may have been renamed, or attached through a bind mount of the file alone.
 pub(super) fn is_local(number: DeviceNumber) -> bool {
     path_under(number).is_none_or(|path| is_local_path(as_path(&path)))
 }
 
-/// Whether the path leads to something, of whoever answers. It does not where the file was opened in another mount namespace,
-/// or by a mount that is gone: by `umount -l` of a dead server for example, whose file nobody may ask for anything.
+/// Whether the path leads to an existing file on a local file system.
+///
+/// It does not if the file was opened in another mount namespace, or through a mount that is gone, for example by
+/// `umount -l` of a dead server, whose file must not be asked for anything.
 fn is_there(number: DeviceNumber) -> bool {
     path_under(number).is_some_and(|path| {
         let path = as_path(&path);
@@ -140,7 +144,7 @@ fn may_be_asked(number: DeviceNumber, expected: Option<&VolumeId>) -> bool {
     is_named || is_there(number)
 }
 
-/// The kernel keeps it in memory.
+/// Reads the backing file's path from sysfs. The kernel keeps it in memory, so this never blocks.
 fn path_under(number: DeviceNumber) -> Option<Vec<u8>> {
     let mut path = fs::read(format!("/sys/dev/block/{number}/loop/backing_file")).ok()?;
     path.pop_if(|last| *last == b'\n');
@@ -151,7 +155,7 @@ fn last(path: &[u8]) -> Option<&[u8]> {
     path.rsplit(|byte| *byte == b'/').next()
 }
 
-/// Loop devices come and go while they are looked at.
+/// Whether the error says that a loop device has disappeared, which can happen at any time during a scan.
 pub(super) fn is_absent(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::NotFound
         || [Errno::NXIO, Errno::NODEV].contains(&Errno::from_io_error(error).unwrap_or(Errno::IO))

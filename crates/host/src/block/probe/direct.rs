@@ -1,4 +1,4 @@
-//! Reading a device past its page cache, and only as long as it stays what it was.
+//! Reads a device past its page cache, and only while it stays the same device.
 
 use crate::block::{device::Device, number::DeviceNumber};
 use flexvol_sdk::{Bytes, Error, ErrorKind, Result};
@@ -9,7 +9,7 @@ use std::{
     os::unix::fs::{FileExt, MetadataExt},
 };
 
-/// Reads and buffers are whole multiples of this: no logical block is larger on Linux' disks.
+/// Alignment of reads and buffers: no disk has larger logical blocks on Linux.
 pub(super) const ALIGNMENT: usize = 4096;
 
 pub(super) fn changed(detail: String) -> Error {
@@ -20,7 +20,7 @@ pub(super) fn changed(detail: String) -> Error {
     .because(detail)
 }
 
-/// A device whose reads bypass its page cache as long as this lives.
+/// Reads of the device bypass its page cache while this value lives.
 pub(super) struct Direct<'a> {
     device: &'a Device,
     pub(super) size: Bytes,
@@ -45,8 +45,7 @@ impl<'a> Direct<'a> {
         Ok(direct)
     }
 
-    /// The bytes from `start` on, at most `length` and as far as the device goes; fewer is an
-    /// error.
+    /// Reads up to `length` bytes from `start`, limited by the device's end. Fewer is an error.
     pub(super) fn read<'b>(
         &self,
         buffer: &'b mut Buffer,
@@ -72,8 +71,8 @@ impl<'a> Direct<'a> {
         Ok(bytes)
     }
 
-    /// Fails when the descriptor is another device by now, when the device has another size, or
-    /// when its image has less.
+    /// Fails when the descriptor refers to another device by now, when the device's size has changed, or when its image
+    /// is shorter.
     pub(super) fn unchanged(&self) -> Result<()> {
         let metadata = self
             .device
@@ -90,8 +89,8 @@ impl<'a> Direct<'a> {
                 size.0
             )));
         }
-        // Kernels differ in what a loop device answers where its image has ended: zeros (6.1,
-        // drivers/block/loop.c, `lo_read_simple`) or an I/O error.
+        // Kernels differ in how a loop device reads behind the end of its image: as zeros (6.1, drivers/block/loop.c,
+        // `lo_read_simple`) or with an I/O error.
         if let Some(image) = self.device.backing() {
             let length = image_length(image)?;
             if length < size.0 {

@@ -1,18 +1,17 @@
-//! Where storage formats leave their magic numbers.
+//! Magic numbers of storage formats, and where they lie.
 //!
-//! A name for what is there, not the proof that nothing is: that proof is every byte read as
-//! zero. Sources are each format's own documents and headers (the kernel's `include/uapi/linux/
-//! magic.h` and file systems, the LUKS, LVM2, md, DDF, GPT, ECMA-119 and ECMA-167
-//! specifications, and the projects' on-disk headers).
+//! Signatures give a name to what is on a device. They do not prove that it is blank: only reading every byte as zero
+//! does. Sources are each format's own documents and headers (the kernel's `include/uapi/linux/magic.h` and file
+//! systems, the LUKS, LVM2, md, DDF, GPT, ECMA-119 and ECMA-167 specifications, and the projects' on-disk headers).
 
 use flexvol_sdk::Bytes;
 
 /// Part of a device that was read.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Window<'a> {
-    /// Where it begins.
+    /// Its offset on the device.
     pub start: u64,
-    /// What it holds.
+    /// Its content.
     pub bytes: &'a [u8],
 }
 
@@ -26,22 +25,22 @@ impl<'a> Window<'a> {
 /// A magic number and where it lies.
 #[derive(Debug)]
 pub(super) struct Signature {
-    /// What it announces.
+    /// Name of the format.
     pub kind: &'static str,
     position: Position,
     magic: &'static [u8],
 }
 
-/// A place on a device whose size matters for some formats.
+/// Position of a magic number, which for some formats depends on the device's size.
 #[derive(Clone, Copy, Debug)]
 enum Position {
-    /// So far from the start.
+    /// Offset from the start.
     Start(u64),
     /// At `first` and then every `step` bytes, `count` times.
     Every { first: u64, step: u64, count: u64 },
-    /// So far before the end.
+    /// Offset before the end.
     End(u64),
-    /// So far before the last multiple of the alignment, and then as `Every`.
+    /// `before` bytes before the last multiple of `align`, and then as `Every`.
     Aligned {
         align: u64,
         before: u64,
@@ -51,7 +50,7 @@ enum Position {
 }
 
 impl Position {
-    /// The first offset, the step and the number of offsets on a device of this size.
+    /// Returns the first offset, the step and the number of offsets on a device of this size.
     fn resolve(self, size: u64) -> Option<(u64, u64, u64)> {
         match self {
             Position::Start(offset) => Some((offset, 0, 1)),
@@ -68,7 +67,7 @@ impl Position {
 }
 
 impl Signature {
-    /// The first offset below `before` at which this signature lies inside the window.
+    /// Returns the first offset below `before` at which this signature lies inside the window.
     pub(super) fn find(&self, window: Window<'_>, size: Bytes, before: u64) -> Option<u64> {
         let (first, step, count) = self.position.resolve(size.0)?;
         (0..count)
@@ -131,13 +130,13 @@ const fn aligned(
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 
-/// The uberblock ring of a ZFS label: 128 KiB into its 256 KiB, one a KiB.
+/// The uberblock ring of a ZFS label: 128 KiB into the 256 KiB of the label, an uberblock each KiB.
 const ZFS_RING: (u64, u64) = (KIB, 128);
 const ZFS_LITTLE: &[u8] = b"\x0c\xb1\xba\x00\x00\x00\x00\x00";
 const ZFS_BIG: &[u8] = b"\x00\x00\x00\x00\x00\xba\xb1\x0c";
 
-/// What else may lie on a device; ext, XFS and Btrfs have readers of their own. More specific
-/// ones come first: the boot signature that many formats share is last.
+/// Signatures of formats other than ext, XFS and Btrfs, which have readers of their own. More specific signatures come
+/// first; the boot signature that many formats share is last.
 pub(super) const SIGNATURES: &[Signature] = &[
     start("LUKS1", 0, b"LUKS\xba\xbe\x00\x01"),
     start("LUKS2", 0, b"LUKS\xba\xbe\x00\x02"),

@@ -1,4 +1,4 @@
-//! Proving that parts of a device are zero.
+//! Proves that parts of a device are zero.
 
 use super::{
     BUFFER,
@@ -9,8 +9,8 @@ use flexvol_sdk::{Error, Result};
 use rustix::fs::{Advice, SeekFrom, fadvise, seek};
 use std::{fs::File, os::unix::fs::FileExt};
 
-/// Whether every byte from `start` on is zero: of an image by what it was ever written, elsewhere by
-/// reading all of it. The device was synced before.
+/// Whether every byte from `start` on is zero. Of an image only the ranges with data are read, of other devices all of
+/// it. The caller has synced the device.
 pub(super) fn all_zero_from(
     device: &Device,
     start: u64,
@@ -26,12 +26,12 @@ pub(super) fn all_zero_from(
             Ok(is_zero(bytes.get(before..).unwrap_or_default()))
         });
     };
-    // Blocks that are allocated and unwritten count as data while a page of them is cached (mm/
-    // filemap.c, mapping_seek_hole_data), so every read would make the next blocks data by reading
-    // ahead, and a preallocated image would be read whole. Dirty pages stay, and count.
+    // Allocated but unwritten blocks count as data while a page of them is cached (mm/filemap.c,
+    // mapping_seek_hole_data). Each read would turn the following blocks into data by readahead, and a preallocated
+    // image would be read completely. Dirty pages survive this, and count.
     advise(image, Advice::DontNeed)?;
     advise(image, Advice::Random)?;
-    // Also what lies beyond the device: it would appear when the device grows.
+    // Includes what lies behind the device's end: it would appear when the device grows.
     let length = image_length(image)?;
     let mut position = start;
     while let Some(data) = next(image, SeekFrom::Data(position))? {
@@ -55,7 +55,7 @@ pub(super) fn all_zero_from(
     Ok(true)
 }
 
-/// Whether `is_zero` holds for every part, of at most a buffer, of a range.
+/// Whether `is_zero` holds for every part of a range, split into parts of at most [`BUFFER`] bytes.
 pub(super) fn all_zero(
     from: u64,
     to: u64,
@@ -76,7 +76,7 @@ fn advise(image: &File, advice: Advice) -> Result<()> {
     fadvise(image, 0, None, advice).map_err(|error| Error::system("read the image uncached", error))
 }
 
-/// Where the next data or hole begins; `None` behind the last of them.
+/// Returns where the next data or hole begins; `None` behind the last.
 fn next(image: &File, what: SeekFrom) -> Result<Option<u64>> {
     match seek(image, what) {
         Ok(position) => Ok(Some(position)),
@@ -89,7 +89,7 @@ fn next(image: &File, what: SeekFrom) -> Result<Option<u64>> {
 }
 
 pub(super) fn is_zero(bytes: &[u8]) -> bool {
-    /// Comparing slices is one `memcmp`, in every build.
+    /// Comparing slices is one `memcmp`, even in debug builds.
     static ZEROS: [u8; 4096] = [0; 4096];
     let mut parts = bytes.chunks(ZEROS.len());
     parts.all(|part| *part == ZEROS[..part.len()])
