@@ -277,8 +277,8 @@ fn make(image: &Image, label: &str, allocation: Allocation) -> Result<Device> {
             error,
         )
     })?;
-    // The loop device keeps the open file description it is given. If that were the image's own, the next [`find`]
-    // would see no other opener.
+    // The loop device keeps the open file description it is given. If that were the image's own, the next `find` would
+    // see no other opener.
     let file = image.reopen().map_err(failed)?;
     let mut renewals = 0;
     for _ in 0..ATTEMPTS {

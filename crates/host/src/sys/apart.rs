@@ -1,5 +1,5 @@
-//! Asking a disk in a process of its own: who waits for a dead disk cannot be ended, and keeps
-//! whoever waits for him.
+//! Asks a disk in a process of its own: a process that waits for a dead disk cannot be ended, and would block its
+//! callers.
 #![allow(unsafe_code)]
 
 use super::child;
@@ -10,22 +10,22 @@ use rustix::{
 };
 use std::{ffi::CStr, io};
 
-/// A process that asks one disk.
+/// Child process that asks one disk.
 #[derive(Debug)]
 pub(crate) struct Apart(Pid);
 
 impl Apart {
-    /// Begins to sync what has this path.
+    /// Begins to sync the file at this path.
     pub(crate) fn sync(path: &CStr) -> io::Result<Apart> {
         Apart::start(path, sync)
     }
 
-    /// Begins to look for what this path leads to.
+    /// Begins to resolve this path.
     pub(crate) fn look(path: &CStr) -> io::Result<Apart> {
         Apart::start(path, look)
     }
 
-    /// `ask` makes system calls and nothing else.
+    /// Starts the child. `ask` must make system calls only.
     fn start(path: &CStr, ask: fn(&CStr) -> Result<(), Errno>) -> io::Result<Apart> {
         let highest = child::highest_descriptor()?;
         // SAFETY: the child makes system calls only, which is all that is allowed after fork, and
@@ -33,7 +33,7 @@ impl Apart {
         let pid = unsafe {
             match libc::fork() {
                 0 => {
-                    // What somebody reads to its end ends with this process' parent.
+                    // Closed so that readers of these descriptors see end-of-file when the parent exits.
                     (0..=highest).for_each(|fd| {
                         libc::close(fd);
                     });
@@ -46,7 +46,7 @@ impl Apart {
         pid.map(Apart).ok_or_else(io::Error::last_os_error)
     }
 
-    /// How it ended; `None` while it has not.
+    /// Returns the child's result; `None` while it runs.
     pub(crate) fn ended(&self) -> io::Result<Option<Result<(), Errno>>> {
         let Some((_, status)) = rustix::process::waitpid(Some(self.0), WaitOptions::NOHANG)? else {
             return Ok(None);
@@ -54,12 +54,12 @@ impl Apart {
         Ok(Some(match status.exit_status() {
             Some(0) => Ok(()),
             Some(error) => Err(Errno::from_raw_os_error(error)),
-            // Somebody killed it.
+            // Killed by a signal.
             None => Err(Errno::INTR),
         }))
     }
 
-    /// Leaves it alone. One that waits for a disk goes when that answers.
+    /// Kills the child without waiting for it. A child that waits for a disk goes when the disk answers.
     pub(crate) fn give_up(&self) {
         if let Err(error) = rustix::process::kill_process(self.0, Signal::KILL) {
             log::debug!("cannot end a process that asks a disk: {error}");

@@ -1,4 +1,4 @@
-//! Questions to a block device.
+//! Ioctls that query block devices.
 #![allow(unsafe_code)]
 
 use linux_raw_sys::ioctl::{BLKGETSIZE64, BLKROGET, BLKSSZGET};

@@ -1,4 +1,4 @@
-//! Subvolumes of Btrfs and what their quota groups allow (linux/btrfs.h, linux/btrfs_tree.h).
+//! Btrfs subvolumes and the limits of their quota groups (linux/btrfs.h, linux/btrfs_tree.h).
 #![allow(unsafe_code)]
 
 use super::btrfs_tree::{Part, search, word};
@@ -27,10 +27,10 @@ use rustix::{
 /// The inode number of every subvolume's root.
 pub(crate) const ROOT_INODE: u64 = BTRFS_FIRST_FREE_OBJECTID as u64;
 
-/// A limit that is none: `(u64)-1` clears it (fs/btrfs/qgroup.c, `btrfs_limit_qgroup`).
+/// Value of a limit that means no limit: `(u64)-1` clears it (fs/btrfs/qgroup.c, `btrfs_limit_qgroup`).
 const NONE: u64 = u64::MAX;
 
-/// Makes a subvolume in a directory; its mode is as the umask leaves 0777.
+/// Creates a subvolume in a directory, with mode 0777 less the umask.
 pub(crate) fn create(parent: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
     let name = named(name)?;
     // SAFETY: BTRFS_IOC_SUBVOL_CREATE reads one `btrfs_ioctl_vol_args`, whose name ends in a NUL.
@@ -42,8 +42,8 @@ pub(crate) fn create(parent: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
     }
 }
 
-/// Removes a subvolume from a directory, with all that is in it but other subvolumes: those make
-/// it ENOTEMPTY. Its blocks come back by and by.
+/// Removes a subvolume from a directory with everything in it, except nested subvolumes: these make it fail with
+/// ENOTEMPTY. Btrfs frees the blocks later, in the background.
 pub(crate) fn destroy(parent: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
     let name = named(name)?;
     // SAFETY: BTRFS_IOC_SNAP_DESTROY reads one `btrfs_ioctl_vol_args`, whose name ends in a NUL.
@@ -69,7 +69,7 @@ fn named(name: &[u8]) -> io::Result<btrfs_ioctl_vol_args> {
     Ok(arguments)
 }
 
-/// Takes the read-only flag from a subvolume, by its root; whether it had it.
+/// Clears the read-only flag of a subvolume, given its root. Returns whether the flag was set.
 pub(crate) fn make_writable(root: BorrowedFd<'_>) -> io::Result<bool> {
     // SAFETY: BTRFS_IOC_SUBVOL_GETFLAGS writes one `u64`, and BTRFS_IOC_SUBVOL_SETFLAGS reads one.
     unsafe {
@@ -86,8 +86,8 @@ pub(crate) fn make_writable(root: BorrowedFd<'_>) -> io::Result<bool> {
     Ok(true)
 }
 
-/// The subvolume that something lies in: its id, which is never used again, is also that of its
-/// quota group.
+/// Returns the id of the subvolume that a file lies in. Ids are never reused, and the id is also that of the
+/// subvolume's quota group.
 pub(crate) fn subvolume(file: BorrowedFd<'_>) -> io::Result<u64> {
     let mut arguments = btrfs_ioctl_ino_lookup_args {
         treeid: 0,
@@ -105,7 +105,7 @@ pub(crate) fn subvolume(file: BorrowedFd<'_>) -> io::Result<u64> {
     Ok(arguments.treeid)
 }
 
-/// Limits what a subvolume refers to, in bytes; `None` lifts the limit.
+/// Limits the bytes that a subvolume may refer to; `None` lifts the limit.
 pub(crate) fn limit(file: BorrowedFd<'_>, subvolume: u64, most: Option<u64>) -> io::Result<()> {
     let arguments = btrfs_ioctl_qgroup_limit_args {
         qgroupid: subvolume,
@@ -127,7 +127,7 @@ pub(crate) fn limit(file: BorrowedFd<'_>, subvolume: u64, most: Option<u64>) -> 
     }
 }
 
-/// Removes the quota group of a subvolume that is gone; EBUSY until all of it is.
+/// Removes the quota group of a deleted subvolume; EBUSY until all of the subvolume is gone.
 pub(crate) fn forget(file: BorrowedFd<'_>, subvolume: u64) -> io::Result<()> {
     let arguments = btrfs_ioctl_qgroup_create_args {
         create: 0,
@@ -148,7 +148,7 @@ pub(crate) enum Accounting {
     /// Quotas are turned off.
     Off,
     On,
-    /// It is wrong, and since Linux 6.1 nothing more is counted; nothing counts it again either.
+    /// The count is wrong. Since Linux 6.1 nothing is counted any more, and no rescan is running.
     Lost,
 }
 
@@ -170,7 +170,7 @@ pub(crate) fn accounting(file: BorrowedFd<'_>) -> io::Result<Accounting> {
         })
     };
     match told()? {
-        // Its being counted again is told by a commit, and before that by this alone.
+        // The status item shows a rescan only after a commit; until then only the ioctl does.
         Accounting::Lost if is_rescanning(file)? => Ok(Accounting::On),
         Accounting::Lost => {
             commit(file)?;
@@ -192,11 +192,11 @@ fn is_rescanning(file: BorrowedFd<'_>) -> io::Result<bool> {
     Ok(status.flags != 0)
 }
 
-/// What a subvolume has and may have, in bytes, as of the last commit.
+/// Usage and limit of a subvolume in bytes, as of the last commit.
 pub(crate) struct Usage {
-    /// What it may refer to; `None` without a limit.
+    /// The most bytes it may refer to; `None` without a limit.
     pub(crate) limit: Option<u64>,
-    /// What it refers to and no other subvolume does: the rest stays where it is when it is overwritten.
+    /// Bytes that it refers to and no other subvolume does. Shared bytes stay allocated when they are overwritten here.
     pub(crate) exclusive: u64,
 }
 
@@ -215,7 +215,7 @@ pub(crate) fn usage(file: BorrowedFd<'_>, subvolume: u64) -> io::Result<Usage> {
     })
 }
 
-/// One item of the tree of quotas; `None` also where there is no such tree (ENOENT).
+/// Returns one item of the quota tree; `None` also where there is no quota tree (ENOENT).
 fn item(file: BorrowedFd<'_>, kind: u32, offset: u64) -> io::Result<Option<Vec<u8>>> {
     let part = Part {
         tree: BTRFS_QUOTA_TREE_OBJECTID.into(),
@@ -230,7 +230,7 @@ fn item(file: BorrowedFd<'_>, kind: u32, offset: u64) -> io::Result<Option<Vec<u
     }
 }
 
-/// Commits what was changed so far; data that was not yet given its place is not waited for.
+/// Commits the current transaction. Delayed allocations are not waited for.
 pub(crate) fn commit(file: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: BTRFS_IOC_START_SYNC writes one `u64`, and BTRFS_IOC_WAIT_SYNC reads one.
     unsafe {

@@ -1,4 +1,4 @@
-//! Items of the trees of Btrfs (linux/btrfs.h, linux/btrfs_tree.h).
+//! Searches the trees of Btrfs (linux/btrfs.h, linux/btrfs_tree.h).
 #![allow(unsafe_code)]
 
 use linux_raw_sys::{
@@ -15,9 +15,9 @@ use rustix::{
 };
 use std::ops::RangeInclusive;
 
-/// Which items of one object are searched.
+/// Selects items of one object.
 pub(super) struct Part {
-    /// Zero is the tree of the subvolume that the file is in.
+    /// Id of the tree; zero is the tree of the subvolume that the file lies in.
     pub(super) tree: u64,
     pub(super) object: u64,
     pub(super) kind: u32,
@@ -29,7 +29,7 @@ pub(super) struct Item {
     pub(super) bytes: Vec<u8>,
 }
 
-/// The first of these items, as many as there is room for.
+/// Returns the first of the selected items, as many as fit into the ioctl's buffer.
 pub(super) fn search(file: BorrowedFd<'_>, part: Part) -> io::Result<Vec<Item>> {
     let mut arguments = btrfs_ioctl_search_args {
         key: btrfs_ioctl_search_key {
@@ -59,7 +59,7 @@ pub(super) fn search(file: BorrowedFd<'_>, part: Part) -> io::Result<Vec<Item>> 
             ioctl::Updater::<BTRFS_IOC_TREE_SEARCH, _>::new(&mut arguments),
         )?;
     }
-    // SAFETY: a byte is one, whether it has a sign or not.
+    // SAFETY: signed and unsigned bytes have the same layout, and every bit pattern is a value of both.
     let mut rest = unsafe { &*(&raw const arguments.buf).cast::<[u8; 3992]>() }.as_slice();
     let mut items = Vec::new();
     for _ in 0..arguments.key.nr_items {
@@ -78,23 +78,23 @@ pub(super) fn search(file: BorrowedFd<'_>, part: Part) -> io::Result<Vec<Item>> 
     Ok(items)
 }
 
-/// A little-endian word of 64 bits.
+/// Reads a little-endian word of 64 bits.
 pub(super) fn word(item: &[u8], at: usize) -> Option<u64> {
     let word = item.get(at..at + 8)?;
     Some(u64::from_le_bytes(word.try_into().ok()?))
 }
 
-/// A part of a file that has blocks.
+/// Part of a file that has blocks.
 pub(crate) struct FileExtent {
     pub(crate) start: u64,
     pub(crate) length: u64,
-    /// The extent of the disk that it is a part of; its address says which. What is held in the tree has none.
+    /// Disk address of the extent that holds it, which identifies the extent; `None` for data inline in the tree.
     pub(crate) disk: Option<u64>,
     pub(crate) is_encoded: bool,
 }
 
-/// Some of the extents of a file from a place on, holes left out, and where to go on behind them, if that is not the
-/// end. One that began before that place is left out.
+/// Returns some of the file's extents from offset `from` on, without holes, and the offset at which to continue unless
+/// the end was reached. An extent that begins before `from` is left out.
 pub(crate) fn file_extents(
     file: BorrowedFd<'_>,
     inode: u64,
@@ -112,8 +112,8 @@ pub(crate) fn file_extents(
     Ok((extents.collect(), next))
 }
 
-/// `struct btrfs_file_extent_item`: generation and size in memory, three ways of encoding, whether it is held in
-/// the tree; address and length on the disk, and which part of that is the file's.
+/// Parses `struct btrfs_file_extent_item`: generation and size in memory, three kinds of encoding, whether the data is
+/// inline in the tree; then address and length of the disk extent, and the part of it that belongs to the file.
 fn extent(item: &Item) -> Option<FileExtent> {
     let bytes = &item.bytes;
     let is_encoded = bytes.get(16..20)? != [0; 4];

@@ -1,17 +1,16 @@
-//! What a child process gets between fork and exec.
+//! Prepares a child process between fork and exec.
 #![allow(unsafe_code)]
 
 use rustix::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::{fs, io, os::unix::process::CommandExt, process::Command};
 
-/// Gives the child a session and a umask (077) of its own, lets SIGXFSZ through, which this process may
-/// have blocked, and takes every descriptor from it but 0, 1, 2 and `hold`.
+/// Gives the child its own session and umask (077), unblocks SIGXFSZ, which this process may have blocked, and lets it
+/// inherit only the descriptors 0, 1, 2 and `hold`.
 ///
-/// All of `hold` must stay open until the child was spawned.
+/// All of `hold` must stay open until the child is spawned.
 pub(crate) fn isolate(command: &mut Command, hold: &[BorrowedFd<'_>]) -> io::Result<()> {
     let hold: Vec<_> = hold.iter().map(AsRawFd::as_raw_fd).collect();
-    // Listing descriptors allocates, which is forbidden after fork, so a kernel without
-    // close_range is found out here.
+    // Listing descriptors allocates, which is forbidden after fork, so support for close_range is checked here.
     let highest = match close_on_exec_from(RawFd::MAX) {
         Ok(()) => None,
         Err(_) => Some(highest_descriptor()?),
@@ -25,7 +24,7 @@ pub(crate) fn isolate(command: &mut Command, hold: &[BorrowedFd<'_>]) -> io::Res
             libc::umask(0o077);
         }
         let_size_limit_through()?;
-        // Marked, not closed: std reports a failed exec through a descriptor of its own.
+        // Marked close-on-exec, not closed: std reports a failed exec through a descriptor of its own.
         match highest {
             None => close_on_exec_from(3)?,
             Some(highest) => (3..=highest).for_each(|fd| set_close_on_exec(fd, true)),
@@ -39,7 +38,7 @@ pub(crate) fn isolate(command: &mut Command, hold: &[BorrowedFd<'_>]) -> io::Res
     Ok(())
 }
 
-/// What was blocked stays so across `execve`, and a program may rely on being ended by its limit.
+/// Unblocks SIGXFSZ. The signal mask survives `execve`, and a program may rely on being killed at its file size limit.
 fn let_size_limit_through() -> io::Result<()> {
     let mut signals = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
     // SAFETY: `sigemptyset` writes all of the set before it is read; the old mask is not asked for.
@@ -54,8 +53,8 @@ fn let_size_limit_through() -> io::Result<()> {
     }
 }
 
-/// Marks every descriptor from `first` on: `close_range(first, ~0U, CLOSE_RANGE_CLOEXEC)`, Linux
-/// 5.11. Older kernels answer EINVAL (no such flag) or ENOSYS.
+/// Marks every descriptor from `first` on as close-on-exec: `close_range(first, ~0U, CLOSE_RANGE_CLOEXEC)`, Linux 5.11.
+/// Older kernels answer EINVAL (no such flag) or ENOSYS.
 fn close_on_exec_from(first: RawFd) -> io::Result<()> {
     // SAFETY: close_range takes no pointers, and with this flag it closes nothing.
     let result = unsafe {
@@ -72,7 +71,7 @@ fn close_on_exec_from(first: RawFd) -> io::Result<()> {
     Ok(())
 }
 
-/// Nothing happens to a number that is not open.
+/// Sets or clears close-on-exec; ignores a descriptor that is not open.
 fn set_close_on_exec(fd: RawFd, on: bool) {
     let flag = if on { libc::FD_CLOEXEC } else { 0 };
     // SAFETY: F_SETFD takes an int and touches no memory.

@@ -1,4 +1,4 @@
-//! Where the blocks of a file are (Documentation/filesystems/fiemap.rst, linux/fiemap.h).
+//! Extents of a file (Documentation/filesystems/fiemap.rst, linux/fiemap.h).
 #![allow(unsafe_code)]
 
 use linux_raw_sys::ioctl::FS_IOC_FIEMAP;
@@ -33,7 +33,8 @@ struct Map<const COUNT: usize> {
     extents: [Extent; COUNT],
 }
 
-/// The first extents of a part of a file, at most `COUNT`, as the kernel has them now: nothing is written out first.
+/// Returns the first extents of a part of a file, at most `COUNT`, as the kernel has them now: dirty data is not
+/// written back first.
 pub(crate) fn extents<const COUNT: usize>(
     file: BorrowedFd<'_>,
     start: u64,

@@ -1,17 +1,16 @@
-//! Asking the kernel whether anybody else has a file open.
+//! Asks the kernel whether any other process or device has a file open.
 #![allow(unsafe_code)]
 
 use linux_raw_sys::general::F_SETSIG;
 use rustix::fd::{AsRawFd, BorrowedFd};
 
-/// Whether `file` is the only open file description of its inode: nobody else has it open for
-/// reading or writing, and no loop device lies on it. `false` also where that cannot be told.
+/// Whether `file` is the only open file description of its inode: no other process has it open for reading or writing,
+/// and no loop device is attached to it. `false` also where that cannot be determined.
 ///
-/// A write lease is granted only then (fs/locks.c, `check_conflicting_open`: the inode's counts of
-/// readers and writers must be those of this one description; before Linux 5.3 the counts of the
-/// dentry and inode, which is stricter). It is given back at once. Who opens the file in between
-/// waits that long, and the kernel tells the holder by a signal: SIGURG, which does nothing unless
-/// handled, because SIGIO would end this process.
+/// The kernel grants a write lease only in this case (fs/locks.c, `check_conflicting_open`: the inode's counts of
+/// readers and writers must be those of this one description; before Linux 5.3 the counts of the dentry and inode,
+/// which is stricter). The lease is returned at once. A process that opens the file in between waits that long, and the
+/// kernel signals the lease holder: with SIGURG, which is ignored by default, because SIGIO would kill this process.
 pub(crate) fn is_only_opener(file: BorrowedFd<'_>) -> bool {
     let lease = |command, argument: libc::c_int| {
         // SAFETY: F_SETSIG and F_SETLEASE take an int and touch no memory.

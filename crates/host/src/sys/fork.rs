@@ -1,23 +1,23 @@
-//! A second process of this program, which ends with the first one.
+//! Forks a child process that is killed when its parent exits.
 #![allow(unsafe_code)]
 
 use rustix::process::{Signal, getpid, set_parent_process_death_signal};
 use std::{fs, io, os::unix::fs::MetadataExt};
 
-/// Goes on in two processes: `None` in the new one, which is killed when the old one ends; in that
-/// one the new one's id.
+/// Forks this process. Returns `None` in the child, which is killed when the parent exits, and the child's pid in the
+/// parent.
 ///
 /// # Errors
-/// When there is no second process, also because this one has more than one thread: the locks that
-/// those hold would never be released in the new process.
+/// When the fork fails, or when this process has more than one thread: locks that other threads hold would never be
+/// released in the child.
 pub fn fork() -> io::Result<Option<i32>> {
-    // A directory a thread, and the two that every directory has.
+    // The link count is one per thread, plus the two that every directory has.
     if fs::metadata("/proc/self/task")?.nlink() > 3 {
         return Err(io::Error::other("the process has more than one thread"));
     }
     let parent = getpid();
-    // SAFETY: `signal` takes no function. A caller may have left SIGCHLD ignored, and then nobody could
-    // be waited for. This process has one thread, so the new one is a whole copy of it.
+    // SAFETY: SIG_DFL is no function. A caller may have left SIGCHLD ignored, and then no child could be waited for.
+    // This process has one thread, so the child is a complete copy of it.
     let forked = unsafe {
         libc::signal(libc::SIGCHLD, libc::SIG_DFL);
         libc::fork()
@@ -27,7 +27,7 @@ pub fn fork() -> io::Result<Option<i32>> {
             let ends_too = set_parent_process_death_signal(Some(Signal::KILL));
             // SAFETY: touches no memory.
             let above = unsafe { libc::getppid() };
-            // Nothing here may panic: the first process answers, and nobody else.
+            // Nothing here may panic: only the parent answers the caller.
             if ends_too.is_err() || above != parent.as_raw_nonzero().get() {
                 leave()
             }
@@ -38,7 +38,7 @@ pub fn fork() -> io::Result<Option<i32>> {
     }
 }
 
-/// Ends this process, of which another one has all that is to be kept, at once: nothing is written any more.
+/// Exits a child immediately, without flushing buffers: the parent has everything that is to be kept.
 pub(crate) fn leave() -> ! {
     // SAFETY: ends this process and touches no memory.
     unsafe { libc::_exit(0) }

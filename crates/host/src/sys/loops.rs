@@ -18,11 +18,11 @@ const _: () = assert!(size_of::<loop_config>() == 304);
 /// `LO_FLAGS_AUTOCLEAR`: the last close detaches.
 pub(crate) const AUTOCLEAR: u32 = 4;
 
-/// Asked for explicitly: a file system made for one sector size does not mount on a larger one.
+/// Sector size to request explicitly: a file system made for one sector size does not mount on a larger one.
 pub(crate) const SECTOR: u32 = 512;
 
-/// A status that attaches a whole file: no offset, no limit, detached at the last close. `label`
-/// ends up in `lo_file_name`, whose 64 bytes include a zero at the end.
+/// Returns a status for attaching a whole file: no offset, no limit, detached at the last close. `label` goes into
+/// `lo_file_name`, whose 64 bytes include a terminating zero.
 pub(crate) fn whole_file(label: &str) -> loop_info64 {
     let mut lo_file_name = [0; 64];
     for (to, from) in lo_file_name.iter_mut().take(63).zip(label.bytes()) {
@@ -45,7 +45,7 @@ pub(crate) fn whole_file(label: &str) -> loop_info64 {
     }
 }
 
-/// `LOOP_GET_STATUS64`; `None` where nothing is bound, or not any more (ENXIO).
+/// `LOOP_GET_STATUS64`; `None` where nothing is attached, or no longer (ENXIO).
 pub(crate) fn status(device: BorrowedFd<'_>) -> io::Result<Option<loop_info64>> {
     // SAFETY: LOOP_GET_STATUS64 writes one loop_info64 and reads nothing; every bit pattern is a
     // valid loop_info64, which has integers only.
@@ -79,7 +79,7 @@ pub(crate) fn configure(
     unsafe { ioctl::ioctl(device, ioctl::Setter::<LOOP_CONFIGURE, _>::new(config)) }
 }
 
-/// `LOOP_SET_FD`: binds a file; sectors have 512 bytes, and the last close detaches nothing.
+/// `LOOP_SET_FD`: binds a file, with 512-byte sectors and without autoclear.
 pub(crate) fn bind(device: BorrowedFd<'_>, image: BorrowedFd<'_>) -> io::Result<()> {
     let fd = usize::try_from(image.as_raw_fd()).map_err(|_| Errno::BADF)?;
     // SAFETY: the argument of LOOP_SET_FD is a descriptor's number, not a pointer.
@@ -92,8 +92,7 @@ pub(crate) fn set_status(device: BorrowedFd<'_>, info: loop_info64) -> io::Resul
     unsafe { ioctl::ioctl(device, ioctl::Setter::<LOOP_SET_STATUS64, _>::new(info)) }
 }
 
-/// `LOOP_CLR_FD`: detaches, or where others have the device open, arranges that the last close
-/// does.
+/// `LOOP_CLR_FD`: detaches the file. While other processes have the device open, the last close detaches it instead.
 pub(crate) fn clear(device: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: LOOP_CLR_FD takes no argument.
     unsafe { ioctl::ioctl(device, ioctl::NoArg::<LOOP_CLR_FD>::new()) }
@@ -105,15 +104,15 @@ pub(crate) fn follow_size(device: BorrowedFd<'_>) -> io::Result<()> {
     unsafe { ioctl::ioctl(device, ioctl::NoArg::<LOOP_SET_CAPACITY>::new()) }
 }
 
-/// `LOOP_CTL_GET_FREE` on /dev/loop-control: the index of a device that is unbound now, made if
-/// there was none.
+/// `LOOP_CTL_GET_FREE` on /dev/loop-control: returns the index of a device that is unbound now, created if there was
+/// none.
 pub(crate) fn free_index(control: BorrowedFd<'_>) -> io::Result<u32> {
     // SAFETY: LOOP_CTL_GET_FREE takes no argument and answers by its return value.
     unsafe { ioctl::ioctl(control, FreeIndex) }
 }
 
-/// `LOOP_CTL_REMOVE` and `LOOP_CTL_ADD` on /dev/loop-control: a device that is unbound and that nobody
-/// has open (EBUSY otherwise) is exchanged for a new one with the same index.
+/// `LOOP_CTL_REMOVE` and `LOOP_CTL_ADD` on /dev/loop-control: replaces an unbound device that no process has open
+/// (EBUSY otherwise) by a new one with the same index.
 pub(crate) fn renew(control: BorrowedFd<'_>, index: u32) -> io::Result<()> {
     let index = usize::try_from(index).map_err(|_| Errno::INVAL)?;
     // SAFETY: the argument of LOOP_CTL_REMOVE is a device's index, not a pointer.

@@ -1,5 +1,5 @@
-//! Project quotas: `quotactl`, in the form that XFS and ext4 share (linux/dqblk_xfs.h), and the
-//! project that a directory belongs to.
+//! Project quotas: `quotactl` in the form that XFS and ext4 share (linux/dqblk_xfs.h), and the project id of a
+//! directory.
 #![allow(unsafe_code)]
 
 use linux_raw_sys::{
@@ -71,17 +71,18 @@ const FS_PROJ_QUOTA: i8 = 1 << 1;
 /// `BBSIZE`.
 const BLOCK: u64 = 512;
 
-/// Which file system is meant: the one something open lies on (Linux 5.14), or the one on a device.
+/// Selects a file system: the one that an open file lies on (Linux 5.14), or the one on a device.
 #[derive(Clone, Copy)]
 pub(crate) enum FilesystemRef<'a> {
     Holding(BorrowedFd<'a>),
     Device(&'a CStr),
 }
 
-/// What a project may take and has; zero is no limit. Space in bytes.
+/// Limits and usage of a project, with space in bytes. A limit of zero is no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Quota {
-    /// Somebody else's: what may be had for a while only.
+    /// Soft limits are set, which may be exceeded for some time. This driver sets none, so the project belongs to
+    /// another user.
     pub has_soft_limits: bool,
     pub space: u64,
     pub inodes: u64,
@@ -89,8 +90,8 @@ pub(crate) struct Quota {
     pub inodes_used: u64,
 }
 
-/// Whether limits of projects are enforced. Kernels and file systems that know no quotas, or have
-/// none turned on, answer ENOSYS (fs/quota/quota.c, `quota_getxstatev`).
+/// Whether project limits are enforced. Kernels and file systems without quotas, or with none turned on, answer ENOSYS
+/// (fs/quota/quota.c, `quota_getxstatev`).
 pub(crate) fn enforced(filesystem: FilesystemRef<'_>) -> io::Result<bool> {
     let mut state = QuotaState {
         version: 1,
@@ -105,7 +106,7 @@ pub(crate) fn enforced(filesystem: FilesystemRef<'_>) -> io::Result<bool> {
     Ok(state.flags & FS_QUOTA_PDQ_ENFD != 0)
 }
 
-/// A project's quota; XFS knows none of a project that never had anything (ENOENT).
+/// Returns a project's quota. XFS answers ENOENT for a project that never had any usage or limits.
 pub(crate) fn get(filesystem: FilesystemRef<'_>, project: u32) -> io::Result<Quota> {
     let mut quota = DiskQuota::default();
     // SAFETY: the kernel writes one `fs_disk_quota`; every bit pattern is a value of it.
@@ -122,7 +123,7 @@ pub(crate) fn get(filesystem: FilesystemRef<'_>, project: u32) -> io::Result<Quo
     }
 }
 
-/// Limits a project, softly not at all; `space` is in bytes and counts whole blocks of 512.
+/// Sets a project's hard limits and clears its soft limits. `space` is in bytes, rounded down to blocks of 512.
 pub(crate) fn set(
     filesystem: FilesystemRef<'_>,
     project: u32,
@@ -143,7 +144,7 @@ pub(crate) fn set(
 }
 
 /// # Safety
-/// `data` is what the command reads or writes.
+/// `data` must be valid for what the command reads or writes.
 unsafe fn quotactl(
     filesystem: FilesystemRef<'_>,
     command: u32,
@@ -175,14 +176,14 @@ unsafe fn quotactl(
     Err(Errno::from_io_error(&error).unwrap_or(Errno::IO))
 }
 
-/// The project something belongs to, and whether what is made in it belongs there too.
+/// Returns a file's project, and for a directory whether new entries inherit it.
 pub(crate) fn project(file: BorrowedFd<'_>) -> io::Result<(u32, bool)> {
     let attributes = attributes(file)?;
     let inherits = attributes.fsx_xflags & FS_XFLAG_PROJINHERIT != 0;
     Ok((attributes.fsx_projid, inherits))
 }
 
-/// Gives a directory to a project, and with `inherits` what is made in it from here on.
+/// Assigns a directory to a project; with `inherits`, entries created in it from now on belong to the project too.
 pub(crate) fn set_project(file: BorrowedFd<'_>, project: u32, inherits: bool) -> io::Result<()> {
     let mut attributes = attributes(file)?;
     attributes.fsx_projid = project;

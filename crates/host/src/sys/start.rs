@@ -1,5 +1,5 @@
-//! The start of a program in the place of std's, which asks the kernel for the bounds of the stack and makes a second
-//! one to name a stack overflow on: a tenth of a callout that only answers.
+//! Program start that replaces std's. The latter asks the kernel for the stack's bounds and allocates a second stack
+//! for reporting stack overflows: a tenth of the time of a callout that only answers.
 #![allow(unsafe_code)]
 
 use std::{
@@ -9,7 +9,7 @@ use std::{
     process::ExitCode,
 };
 
-/// Makes a function the start of the program, of which the root says `#![no_main]`.
+/// Defines the program's `main` from a function. The crate root needs `#![no_main]`.
 #[macro_export]
 macro_rules! main {
     ($run:path) => {
@@ -23,21 +23,21 @@ macro_rules! main {
     };
 }
 
-/// Runs a program as std would, but for the message about a stack overflow.
+/// Runs a program as std would, without the message about a stack overflow.
 ///
-/// glibc has told std its arguments before (`.init_array`).
+/// glibc has passed the arguments to std before (`.init_array`).
 pub fn start(run: fn() -> ExitCode) -> c_int {
     const PANICKED: c_int = 101;
     open_missing();
-    // SAFETY: it takes no function. Writing to who has gone is an error then, and no end.
+    // SAFETY: SIG_IGN is no function. Writing to a closed pipe is then an error and does not kill this process.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
     let code = panic::catch_unwind(run).map_or(PANICKED, number);
-    // Nobody hears that this failed.
+    // A failure cannot be reported any more.
     let _ = io::stdout().flush();
     code
 }
 
-/// What is opened next must not take the place of stdin, stdout or stderr.
+/// Opens /dev/null for each closed standard stream, so that no file opened later takes its descriptor.
 fn open_missing() {
     let entry = |fd| libc::pollfd {
         fd,
@@ -49,17 +49,17 @@ fn open_missing() {
     let polled = unsafe { libc::poll(standard.as_mut_ptr(), 3, 0) };
     for entry in standard {
         if polled > 0 && entry.revents & libc::POLLNVAL != 0 {
-            // SAFETY: the path is a C string. It gets the lowest number that is free, which is this one.
+            // SAFETY: the path is a C string. The file gets the lowest free descriptor, which is this one.
             let opened = unsafe { libc::open(c"/dev/null".as_ptr(), libc::O_RDWR) };
             if opened != entry.fd {
-                // SAFETY: ends this process, which could write to somebody's file.
+                // SAFETY: ends this process, which otherwise could write to the wrong file.
                 unsafe { libc::_exit(1) }
             }
         }
     }
 }
 
-/// std compares exit codes and does not tell them.
+/// Returns the number of an exit code. std can only compare exit codes.
 fn number(code: ExitCode) -> c_int {
     (0..u8::MAX)
         .find(|number| ExitCode::from(*number) == code)
