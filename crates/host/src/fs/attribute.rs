@@ -1,23 +1,23 @@
-//! What is kept with a file or directory where no pod sees it: extended attributes of the class
-//! `trusted`, which take CAP_SYS_ADMIN.
+//! Extended attributes that the driver keeps with files and directories. They are of the class `trusted`, which needs
+//! CAP_SYS_ADMIN, so pods do not see them.
 
 use crate::kernel;
 use flexvol_sdk::{Error, ErrorKind, Result};
 use rustix::{fs::XattrFlags, io::Errno};
 use std::{fmt::Display, fs::File};
 
-/// What a volume says about itself.
+/// Name of the attribute with a volume's mark.
 pub(crate) const MARK: &str = "trusted.flexvol";
 
-/// ext4 keeps attributes of at most one block; ours are far smaller.
+/// Longest attribute that is read. ext4 stores attributes of at most one block; the driver's are far smaller.
 const MAX_LENGTH: usize = 4096;
 
-/// `None` where there is no such attribute.
+/// Reads an attribute; `None` where it does not exist.
 pub(crate) fn read(file: &File, name: &str) -> Result<Option<String>> {
     let mut text = vec![0; MAX_LENGTH];
     match rustix::fs::fgetxattr(file, name, &mut text) {
         Ok(length) => text.truncate(length),
-        // To others the kernel denies that a `trusted` attribute is there (fs/xattr.c, xattr_permission).
+        // Without CAP_SYS_ADMIN the kernel claims that no `trusted` attribute exists (fs/xattr.c, xattr_permission).
         Err(Errno::NODATA) => {
             return match kernel::administers_node() {
                 Ok(()) => Ok(None),

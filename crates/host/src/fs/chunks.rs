@@ -1,22 +1,23 @@
-//! What a Btrfs has given of its disks to data and to metadata: neither takes room in chunks of the other, whatever
-//! `statfs` says is free.
+//! How a Btrfs divides its disks between data and metadata. Free space in chunks of one kind cannot be used for the
+//! other kind, whatever `statfs` reports as free.
 
 use super::grow;
 use flexvol_sdk::Bytes;
 use rustix::fs::fstatfs;
 use std::{fs, os::fd::BorrowedFd, path::Path};
 
-/// With less for metadata Btrfs counts nothing as free (fs/btrfs/super.c, `btrfs_statfs`): a single change can reserve so
-/// much for a moment.
+/// Metadata space that must stay free. With less, Btrfs reports no free space at all (fs/btrfs/super.c,
+/// `btrfs_statfs`), because a single operation can temporarily reserve that much.
 const LEAST: u64 = 4 << 20;
 
-/// No chunk of data holds more, nor more than a tenth of the disks (fs/btrfs/volumes.c, `init_alloc_chunk_ctl_policy_regular`).
+/// Largest data chunk; a tenth of the disks is also a limit (fs/btrfs/volumes.c,
+/// `init_alloc_chunk_ctl_policy_regular`).
 const LARGEST_CHUNK: u64 = 10 << 30;
 
-/// What is allocated at once, if it is one hole (fs/btrfs/inode.c, `__btrfs_prealloc_file_range`).
+/// Bytes allocated at once, as one hole (fs/btrfs/inode.c, `__btrfs_prealloc_file_range`).
 const PIECE: u128 = 256 << 20;
 
-/// How often profiles write all, at most, and whether on different disks. Others write once.
+/// Profiles with their largest number of copies, and whether copies lie on different disks. Other profiles write once.
 const PROFILES: [(&str, u64, bool); 7] = [
     ("dup", 2, false),
     ("raid1", 2, true),
@@ -27,29 +28,30 @@ const PROFILES: [(&str, u64, bool); 7] = [
     ("raid1c4", 4, true),
 ];
 
-/// Chunks of one kind, as sysfs tells (fs/btrfs/sysfs.c, `space_info_attrs`).
+/// Chunks of one kind, as sysfs reports them (fs/btrfs/sysfs.c, `space_info_attrs`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Kind {
     total: u64,
     free: u64,
-    /// How often all of it is written.
+    /// Number of copies of everything in these chunks.
     copies: u64,
-    /// Each copy is on another disk.
+    /// Each copy lies on a different disk.
     apart: bool,
 }
 
-/// What is in no chunk.
+/// Space that belongs to no chunk yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Unallocated {
     bytes: u64,
-    /// How much metadata it can hold, each byte counted once.
+    /// Bytes of metadata that the space can hold, copies not counted.
     metadata: u64,
-    /// By how much less metadata for bytes that data take: a fraction.
+    /// Fraction (numerator, denominator): bytes of `metadata` lost for each byte that data takes.
     loss: (u64, u64),
 }
 
 impl Unallocated {
-    /// `apart`: each copy of metadata on another disk.
+    /// Computes the space from the unallocated bytes of each disk. `apart`: each copy of metadata lies on a different
+    /// disk.
     fn of(disks: &[u64], copies: u64, apart: bool) -> Unallocated {
         let mut disks = disks.to_owned();
         disks.sort_unstable();
@@ -61,14 +63,14 @@ impl Unallocated {
                 loss: (1, copies),
             };
         }
-        // What the largest have beyond the others is of use for one copy each.
+        // What the largest disks have beyond the others can hold only one copy each.
         let mut metadata = u64::MAX;
         let mut left = bytes;
         for copies in (1..=copies).rev() {
             metadata = metadata.min(left / copies);
             left -= disks.pop().unwrap_or_default();
         }
-        // Data may take as much from each disk, where the fullest is what metadata wait for.
+        // Data may take equally much from each disk, and the fullest disk limits metadata.
         let count = disks.len() as u64 + copies;
         Unallocated {
             bytes,
@@ -84,12 +86,12 @@ pub(crate) struct Chunks {
     data: Kind,
     metadata: Kind,
     unallocated: Unallocated,
-    /// The most that one new chunk of data holds.
+    /// Largest size of a new data chunk.
     chunk: u64,
 }
 
 impl Chunks {
-    /// `None` where one kind of chunk has both, or the kernel does not tell.
+    /// Reads the state of a mounted Btrfs. `None` where data and metadata share chunks, or the kernel does not tell.
     pub(crate) fn of(mount: BorrowedFd<'_>) -> Option<Chunks> {
         let allocation = grow::btrfs_entry(mount)?.join("allocation");
         let data = Kind::read(&allocation.join("data"))?;
@@ -98,7 +100,7 @@ impl Chunks {
         metadata.free = metadata.free.saturating_sub(reserve + LEAST);
         let disks = grow::btrfs_unallocated(mount)?;
         let stat = fstatfs(mount).ok()?;
-        // Without what copies of data would take (fs/btrfs/super.c, `btrfs_statfs`).
+        // `statfs` divides by the copies of data (fs/btrfs/super.c, `btrfs_statfs`).
         let all = stat.f_blocks.saturating_mul(stat.f_bsize.unsigned_abs());
         let all = all.saturating_mul(data.copies);
         Some(Chunks {
@@ -109,14 +111,16 @@ impl Chunks {
         })
     }
 
-    /// What metadata can still take.
+    /// Returns the bytes that metadata can still take.
     pub(crate) fn for_metadata(&self) -> Bytes {
         let in_chunks = self.metadata.free;
         Bytes(in_chunks.saturating_add(self.unallocated.metadata))
     }
 
-    /// The same after a balance of those chunks of data of which less than half is used, as far as there are some for sure:
-    /// what is free in them is in no chunk then, but for the rest of the last one.
+    /// Returns the state after a balance of the data chunks that are less than half used.
+    ///
+    /// Counts only what such chunks certainly have free, which is nothing unless more than half of all data space is
+    /// free. That space becomes unallocated, except for the remainder of one chunk.
     pub(crate) fn balanced(self) -> Chunks {
         let Kind {
             total,
@@ -138,15 +142,16 @@ impl Chunks {
         balanced
     }
 
-    /// What is free in chunks of data, and for nothing else.
+    /// Returns the free space in data chunks, which only data can use.
     pub(crate) fn in_data(&self) -> Bytes {
         Bytes(self.data.free)
     }
 
-    /// How much data can take so that metadata find room for a `share`th of these and of `other`.
+    /// Returns the bytes that data can take while metadata keeps room for one `share`th of these bytes and of `other`.
     ///
-    /// Where no hole of its chunks is as long as what is allocated at once, data get a new chunk, however much is free in
-    /// theirs (fs/btrfs/extent-tree.c, `find_free_extent`): they may take all that is in no chunk before that.
+    /// Btrfs allocates a new data chunk when no hole in the existing ones is as long as a single allocation, however
+    /// much is free in them (fs/btrfs/extent-tree.c, `find_free_extent`). Data may thus consume all unallocated space
+    /// first.
     pub(crate) fn for_data(&self, other: Bytes, share: u64) -> Bytes {
         let Chunks {
             data,
@@ -160,7 +165,7 @@ impl Chunks {
         let (lost, of) = unallocated.loss;
         let [lost, of] = [lost, of].map(u128::from);
         let in_chunks = (share * metadata_free).saturating_sub(other);
-        // A chunk has a rest that is too short for the next piece, and the last one may lie on one disk.
+        // A chunk ends in a remainder too short for the next piece, and the last chunk may lie on a single disk.
         let (taken, used) = match chunk - chunk % PIECE {
             0 => (2, 1),
             pieces => (chunk, pieces),
@@ -246,15 +251,16 @@ mod tests {
     #[test]
     fn data_take_what_metadata_can_note() {
         let for_data = |chunks: Chunks, other: u64| chunks.for_data(Bytes(other * MIB), 25).0 / MIB;
-        // Everything is given away: a 25th of data are metadata.
+        // All space is in chunks: metadata takes a 25th of data.
         assert_eq!(for_data(chunks(10_000, 200, 0), 0), 5000);
         assert_eq!(for_data(chunks(10_000, 200, 0), 4000), 1000);
         assert_eq!(for_data(chunks(3000, 200, 0), 0), 3000);
         assert_eq!(for_data(chunks(10_000, 0, 0), 0), 0);
-        // Nothing is: a chunk is lost, and half of each of the others, 25 parts of data and twice one part of metadata.
+        // No space is in chunks: one chunk is lost, and half of each other one, for 25 parts of data and twice one part
+        // of metadata.
         assert_eq!(for_data(chunks(0, 0, 2800), 0), 1250);
         assert_eq!(for_data(chunks(0, 0, 2800), 250), 1240);
-        // What is in no chunk may go to data, though these have room.
+        // Data may take the unallocated space although its chunks have room.
         assert_eq!(for_data(chunks(10_000, 6, 240), 100), 50);
         assert_eq!(for_data(chunks(10_000, 6, 2400), 100), 1059);
         assert_eq!(chunks(0, 100, 50).for_metadata(), Bytes(125 * MIB));

@@ -1,4 +1,4 @@
-//! Opening what lies in a pool, and nothing else.
+//! Opens entries of a pool's directories, and never anything outside.
 
 use crate::mountinfo;
 use rustix::{
@@ -11,19 +11,18 @@ use std::{
     io,
 };
 
-/// Opens one entry of a directory: no symbolic link, nothing mounted there, no path.
+/// Opens one entry of a directory: no symbolic link, no mount point, no path.
 ///
-/// `openat2` refuses all of that; before Linux 5.6 `O_NOFOLLOW` and a look at the mount do, which for
-/// a single component comes to the same.
+/// `openat2` refuses all of these. Before Linux 5.6, `O_NOFOLLOW` and a comparison of mount ids do the same for a
+/// single component.
 ///
 /// # Errors
-/// EINVAL for a name that is a path, ELOOP for a symbolic link, EXDEV for a mount, otherwise what
-/// the system call says.
+/// EINVAL for a name that is a path, ELOOP for a symbolic link, EXDEV for a mount, otherwise what the system call says.
 pub(crate) fn open(directory: &File, name: &str, flags: OFlags) -> io::Result<File> {
     open_entry(directory, &CString::new(name)?, flags)
 }
 
-/// The same for a name as a directory has it, which need not be text.
+/// Opens one entry by a name as directories have it, which need not be text.
 ///
 /// # Errors
 /// As for [`open`].
@@ -45,7 +44,7 @@ pub(crate) fn open_entry(directory: &File, name: &CStr, flags: OFlags) -> io::Re
 
 fn open_component(directory: &File, name: &CStr, flags: OFlags) -> io::Result<File> {
     let file = File::from(rustix::fs::openat(directory, name, flags, Mode::empty())?);
-    // The number of the file system says less: each subvolume of a Btrfs has one of its own.
+    // Mount ids are compared, not `st_dev`: each Btrfs subvolume has an `st_dev` of its own.
     if mountinfo::id_of(&file)? != mountinfo::id_of(directory)? {
         return Err(Errno::XDEV.into());
     }

@@ -1,4 +1,4 @@
-//! The extents of a file, read one batch after the other.
+//! Reads the extents of a file in batches.
 
 use crate::sys::{btrfs_tree, fiemap};
 use linux_raw_sys::ioctl::{FIEMAP_EXTENT_ENCODED, FIEMAP_EXTENT_LAST, FIEMAP_EXTENT_SHARED};
@@ -9,16 +9,16 @@ use std::{
     os::{fd::AsFd, unix::fs::MetadataExt},
 };
 
-/// How many extents one call reads; XFS needs half a microsecond for each, and two where it is shared.
+/// Extents read by one call. XFS needs half a microsecond for each, and two for a shared one.
 const BATCH: usize = 1024;
 
-/// A part of a file that has blocks.
+/// Part of a file that has blocks.
 #[derive(Clone, Copy)]
 pub(super) struct Extent {
     pub(super) start: u64,
     pub(super) length: u64,
     pub(super) is_shared: bool,
-    /// It may have less than it says: it is compressed.
+    /// The extent is compressed, so it may have fewer blocks than its length says.
     pub(super) is_encoded: bool,
 }
 
@@ -27,7 +27,7 @@ impl Extent {
         self.start.saturating_add(self.length)
     }
 
-    /// Whether it is written in place.
+    /// Whether the extent is overwritten in place.
     pub(super) fn is_own(&self) -> bool {
         !self.is_shared && !self.is_encoded
     }
@@ -52,9 +52,9 @@ pub(super) struct ExtentMap<'a> {
 
 enum Source {
     Fiemap,
-    /// FIEMAP on Btrfs asks for each piece whether the extent of the disk that it is in is shared, and to know that
-    /// Linux 6.1 looks at all pieces of it, each time (fs/btrfs/backref.c, `find_parent_nodes`). So the tree tells
-    /// the pieces, and FIEMAP of one of them whether all of them are shared.
+    /// For each piece of a file, FIEMAP on Btrfs determines whether the piece's disk extent is shared. Linux 6.1 walks
+    /// all pieces of the extent for that, each time (fs/btrfs/backref.c, `find_parent_nodes`). So the pieces are read
+    /// from the tree, and FIEMAP is asked once for each disk extent.
     Btrfs {
         inode: u64,
         shared: BTreeMap<u64, bool>,
@@ -73,7 +73,7 @@ impl<'a> ExtentMap<'a> {
         Ok(ExtentMap { file, source })
     }
 
-    /// The first extents of a part, and where to go on behind them, if there are more.
+    /// Returns the first extents from `at` on and below `below`, and the offset at which to continue if there are more.
     pub(super) fn read(&mut self, at: u64, below: u64) -> io::Result<(Vec<Extent>, Option<u64>)> {
         let (inode, shared) = match &mut self.source {
             Source::Fiemap => return read_fiemap(self.file, at, below),
@@ -87,7 +87,7 @@ impl<'a> ExtentMap<'a> {
                 Some(disk) => match shared.entry(disk) {
                     Entry::Occupied(known) => *known.get(),
                     Entry::Vacant(unknown) => {
-                        // One that has gone meanwhile is not known to be the file's own.
+                        // An extent that has disappeared meanwhile counts as shared.
                         let found = extent_at(self.file, piece.start)?;
                         *unknown.insert(found.is_none_or(|found| found.is_shared))
                     }
@@ -114,7 +114,7 @@ fn read_fiemap(file: &File, at: u64, below: u64) -> io::Result<(Vec<Extent>, Opt
     Ok((found.into_iter().map(Extent::from).collect(), next))
 }
 
-/// The extent that a place is in.
+/// Returns the extent that contains the offset `at`.
 pub(super) fn extent_at(file: &File, at: u64) -> io::Result<Option<Extent>> {
     let found = fiemap::extents::<1>(file.as_fd(), at, 1)?;
     let found = found.first().copied().map(Extent::from);

@@ -1,6 +1,7 @@
-//! Which parts of a file have blocks, and which of these are its own: are written in place. What a reflink
-//! (`cp` makes one where it can) or a snapshot shares needs new blocks when it is written, and so does all of
-//! a file on Btrfs that is not told otherwise.
+//! Determines which parts of a file have blocks, and which of these are overwritten in place.
+//!
+//! Blocks shared by a reflink (`cp` makes one where it can) or a snapshot need new blocks when they are written. On
+//! Btrfs so does everything in a file, unless copy-on-write is turned off for it.
 
 use super::{
     extent_map::{Extent, ExtentMap, extent_at},
@@ -20,27 +21,29 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How many extents are read. Whoever may write to a volume can cut its image into pieces as small as a
-/// block, and a million of them take half a second, or two where they are shared.
+/// Budget of extents to read.
+///
+/// A pod that writes to a volume can fragment its image into pieces as small as a block. Reading a million of them
+/// takes half a second, or two where they are shared.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Allowance {
-    /// Of each file: one with many leaves something for the others.
+    /// Extents of each file, so that a file with many leaves some for the others.
     each: usize,
-    /// Of all files, beyond that.
+    /// Extents of all files together, beyond `each`.
     common: usize,
-    /// At so many places, of each file, it is asked what lies behind the last extent that was read.
+    /// Offsets sampled in each file, in the part whose extents were not read.
     places: usize,
 }
 
 impl Allowance {
-    /// For the one file that a call is about: eight seconds, or half a minute where it is shared.
+    /// For a callout about a single file: eight seconds, or half a minute where it is shared.
     pub(crate) const ONE: Self = Allowance {
         each: 1 << 24,
         common: 0,
         places: 1 << 11,
     };
 
-    /// For a look at so many files that others need not wait for: a second, or five where they are shared.
+    /// For examining this many files while no other process waits: a second, or five where they are shared.
     pub(crate) fn patient(files: usize) -> Self {
         Allowance {
             each: (1 << 16).min((1 << 21) / files.max(1)),
@@ -49,18 +52,18 @@ impl Allowance {
         }
     }
 
-    /// For a look for which others wait: some ten milliseconds. Whoever comes first leaves something to small
-    /// and new files.
+    /// For examining files while other processes wait: some ten milliseconds. `each` leaves some for small and new
+    /// files, whichever file comes first.
     pub(crate) fn hurried(files: usize) -> Self {
         Allowance {
             each: (1 << 10).min((1 << 15) / files.max(1)),
             common: 1 << 14,
-            // What the patient look found stands until then.
+            // The results of the patient pass are used until the next one.
             places: 0,
         }
     }
 
-    /// For a file that must be known, and that nobody else writes to.
+    /// For a file whose extents must all be known, and that no other process writes to.
     pub(crate) const WITHOUT_END: Self = Allowance {
         each: usize::MAX,
         common: 0,
@@ -68,45 +71,48 @@ impl Allowance {
     };
 }
 
-/// One sample in `e` to this power, a thousand million, misses that more is shared than it lets expect.
+/// Confidence of a sample: more is shared than it suggests with a probability of e to the power of minus this, one in a
+/// thousand million.
 const CERTAINTY: usize = 21;
 
-/// So long places are asked: Btrfs of Linux 6.1 needs milliseconds for one that is in one of many pieces.
+/// Time limit for sampling. Btrfs of Linux 6.1 needs milliseconds for an offset whose extent is in many pieces.
 const SAMPLED: Duration = Duration::from_secs(1);
 
-/// XFS copies what it unshares through the page cache and keeps others from the file meanwhile.
+/// Bytes unshared by one call. XFS copies them through the page cache and locks the file meanwhile.
 const STEP: u64 = 64 << 20;
 
-/// ext2 to ext4, and tmpfs.
+/// File systems without shared blocks: ext2 to ext4, and tmpfs.
 const WITHOUT_SHARING: [i64; 2] = [0xef53, 0x0102_1994];
 
-/// What a file has of its first bytes.
+/// Blocks of a file's first bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Blocks {
-    /// What has blocks, or where these cannot be told apart, what it has in all.
+    /// Bytes that have blocks; where extents cannot be read, the file's total.
     pub(crate) all: Bytes,
-    /// What of it can be written, again and again, without new blocks.
+    /// Bytes of these that can be overwritten again and again without new blocks.
     pub(crate) own: Bytes,
-    /// Of this it is not known, because the file is in more pieces than were read. A sample may say that it is
-    /// little.
+    /// Bytes about which nothing is known, because the file has more extents than were read. A sample can make them
+    /// few.
     pub(crate) unread: Bytes,
-    /// Extents told it, and no count of blocks, in which the file's map is too.
+    /// The numbers come from extents, not from a block count, which includes the file's map.
     pub(crate) is_exact: bool,
 }
 
-/// Whether files may share blocks on the file system of `file`.
+/// Whether files can share blocks on the file system of `file`.
 pub(crate) fn may_share(file: impl AsFd) -> io::Result<bool> {
     Ok(!WITHOUT_SHARING.contains(&fstatfs(file)?.f_type))
 }
 
-/// Whether the file system can give blocks of its own to what a file shares.
+/// Whether the file system can unshare blocks.
 pub(crate) fn can_unshare(file: impl AsFd) -> io::Result<bool> {
     Ok(fstatfs(file)?.f_type != BTRFS)
 }
 
-/// Whether what is not shared is overwritten where it is. Btrfs writes elsewhere and frees the old extent
-/// once nothing of it is left, so that a full file needs up to as much again, unless it was told otherwise
-/// while the file was empty (`FS_NOCOW_FL`; fs/btrfs/ioctl.c, `btrfs_fileattr_set`).
+/// Whether blocks that are not shared are overwritten in place.
+///
+/// Btrfs writes to new blocks and frees an extent once no part of it is in use, so a full file needs up to its size
+/// again. Only files for which copy-on-write was turned off while they were empty are overwritten in place
+/// (`FS_NOCOW_FL`; fs/btrfs/ioctl.c, `btrfs_fileattr_set`).
 pub(crate) fn is_written_in_place(file: impl AsFd) -> io::Result<bool> {
     if fstatfs(&file)?.f_type != BTRFS {
         return Ok(true);
@@ -114,12 +120,11 @@ pub(crate) fn is_written_in_place(file: impl AsFd) -> io::Result<bool> {
     Ok(ioctl_getflags(file)?.contains(IFlags::NOCOW))
 }
 
-/// What a file has of its first `below` bytes.
+/// Determines the blocks of a file's first `below` bytes.
 ///
-/// Where nothing is shared this is one look at `st_blocks`, which counts 512 bytes whatever the block of
-/// the file system is, and also what lies behind the end and the file system's map of the file (ext4: at
-/// most 12 bytes for a block of 4 KiB): so much of a hole may be missed. Elsewhere the extents are asked
-/// for, unless all of them are written elsewhere.
+/// Where files cannot share blocks this is just `st_blocks`. That counts 512-byte units whatever the block size is, and
+/// includes blocks behind the end and the file's map (ext4: at most 12 bytes for a block of 4 KiB), so a hole of that
+/// size may be missed. Elsewhere extents are read, unless everything is copied on write anyway.
 pub(crate) fn blocks(file: &File, below: Bytes, allowance: &mut Allowance) -> io::Result<Blocks> {
     let all = Bytes(file.metadata()?.blocks() * 512);
     let counted = Blocks {
@@ -161,25 +166,25 @@ pub(crate) fn blocks(file: &File, below: Bytes, allowance: &mut Allowance) -> io
     }
 }
 
-/// `fallocate` makes none that is longer (`__btrfs_prealloc_file_range` in fs/btrfs/inode.c).
+/// Longest extent that `fallocate` makes on Btrfs (`__btrfs_prealloc_file_range` in fs/btrfs/inode.c).
 const LONGEST_OF_BTRFS: u64 = 256 << 20;
 
-/// What a file has behind its end. That is in few pieces: nobody writes there.
+/// Returns the bytes allocated behind the end of a file. There are few extents there, because nobody writes them.
 pub(crate) fn behind(file: &File) -> io::Result<Bytes> {
     let found = file.metadata()?;
     let stat = fstatfs(file)?;
-    // The block that its end is in is its own.
+    // The block that contains the end belongs to the file.
     let block = u64::try_from(stat.f_bsize).unwrap_or(1).max(1);
     let end = found.len().next_multiple_of(block);
     let is_btrfs = stat.f_type == BTRFS;
     let mut map = ExtentMap::new(file, is_btrfs)?;
-    // Btrfs tells of an extent where it begins, and the end may be in one.
+    // Btrfs reports an extent at its start, and the file may end within one.
     let before = if is_btrfs { LONGEST_OF_BTRFS } else { 0 };
     let (mut next, mut behind) = (Some(end.saturating_sub(before)), 0);
     while let Some(at) = next {
         let extents;
         (extents, next) = match map.read(at, u64::MAX) {
-            // Of these none counts its maps as the file's.
+            // No file system without FIEMAP counts its own maps as a file's blocks.
             Err(error) if is_unsupported(&error) => {
                 return Ok(Bytes((found.blocks() * 512).saturating_sub(end)));
             }
@@ -192,13 +197,13 @@ pub(crate) fn behind(file: &File) -> io::Result<Bytes> {
     Ok(Bytes(behind))
 }
 
-/// How much of `part` need not be the file's own, by a look at so many places.
+/// Returns how many bytes of `part` may be shared, estimated from samples at random offsets.
 ///
-/// Whoever writes to a volume decides in how many pieces its image is, but not what it shares, and root alone
-/// copies. No file system tells of a file that it never shared anything (XFS has such a flag,
-/// `XFS_DIFLAG2_REFLINK`, and fs/xfs/libxfs/xfs_inode_util.c, `xfs_ip2xflags`, leaves it out). So places are asked
-/// that nobody can know before: where all are the file's own, a share `f` of others went unseen with a
-/// probability of `(1 - f)^asked`. Where one is not, all of it is in doubt.
+/// A pod decides in how many pieces its volume's image is, but not what the image shares: only root can make reflinks
+/// of it. No file system reports that a file never shared anything (XFS has such a flag, `XFS_DIFLAG2_REFLINK`, but
+/// fs/xfs/libxfs/xfs_inode_util.c, `xfs_ip2xflags`, leaves it out). Nobody can predict the offsets: if all are the
+/// file's own, a shared fraction `f` went unseen with a probability of `(1 - f)^asked`. If one is not, the whole part
+/// counts as shared.
 fn sample(file: &File, part: Range<u64>, places: usize) -> io::Result<u64> {
     let length = part.end.saturating_sub(part.start);
     if length == 0 {
@@ -217,11 +222,11 @@ fn sample(file: &File, part: Range<u64>, places: usize) -> io::Result<u64> {
     Ok(length.div_ceil(parts))
 }
 
-/// Gives blocks of its own to what a file shares of its first `below` bytes, where the file system can
-/// (Btrfs cannot): to at most `budget` bytes, and until `end`. Whether nothing was left for that.
+/// Unshares a file's first `below` bytes where the file system can (Btrfs cannot): at most `budget` bytes, and until
+/// `end`. Returns whether nothing was left to do within these limits.
 ///
 /// # Errors
-/// ENOSPC where it has none; what was done until then stays done.
+/// ENOSPC where there are no free blocks; what was unshared until then stays so.
 pub(crate) fn unshare(
     file: &File,
     below: Bytes,
@@ -232,7 +237,7 @@ pub(crate) fn unshare(
         return Ok(true);
     }
     let (mut budget, mut is_left) = (budget.0, false);
-    // Each call writes out what it copied, so small extents are taken together, with what is between them.
+    // Each call writes out what it copied, so small extents are combined, with unshared ones between them.
     let (mut part, mut mapped) = (0..0, 0);
     let walked = walk(file, below.0, &mut { Allowance::WITHOUT_END }, |extent| {
         if extent.start != mapped || extent.start - part.start >= STEP {
@@ -258,7 +263,7 @@ pub(crate) fn unshare(
     }
 }
 
-/// `part` has no holes: kernels were wrong about these (Linux 6.12, "xfs: don't allocate COW extents when
+/// Unshares `part`, which has no holes: kernels mishandled these (Linux 6.12, "xfs: don't allocate COW extents when
 /// unsharing a hole").
 fn unshare_part(file: &File, part: Range<u64>, end: Option<Instant>) -> io::Result<bool> {
     let mut at = part.start;
@@ -274,8 +279,8 @@ fn unshare_part(file: &File, part: Range<u64>, end: Option<Instant>) -> io::Resu
     Ok(true)
 }
 
-/// Shows the extents of the first `below` bytes until it is told to end; how much of these lies behind the last that
-/// was read.
+/// Passes the extents of the first `below` bytes to `show` until it breaks or the allowance is used up. Returns how
+/// many of these bytes lie behind the last extent that was read.
 fn walk(
     file: &File,
     below: u64,

@@ -1,4 +1,4 @@
-//! Making file systems, by the tool of each.
+//! Makes file systems with their mkfs tools.
 
 use crate::{
     block::{
@@ -12,13 +12,13 @@ use crate::{
 use flexvol_sdk::{Bytes, Error, ErrorKind, Filesystem, Result};
 use std::{ffi::OsString, os::fd::AsFd, time::Duration};
 
-/// How long `mkfs` may take before this process stops waiting. It is never cut: half a file system
-/// costs a person's time.
+/// Time to wait for `mkfs`. The program is never killed: a half-made file system costs an administrator's time.
 const TIMEOUT: Duration = Duration::from_secs(600);
 
-/// The smallest device that takes this file system with its journal or both copies of its
-/// metadata: mkfs.xfs (since 5.19) and mkfs.btrfs refuse smaller ones, mke2fs silently leaves out
-/// the journal below 8 MiB, which makes ext3 an ext2.
+/// Smallest device for this file system with its journal or both copies of its metadata.
+///
+/// mkfs.xfs (since 5.19) and mkfs.btrfs refuse smaller ones. mke2fs silently leaves out the journal below 8 MiB, which
+/// makes an ext3 an ext2.
 #[must_use]
 pub fn minimum(filesystem: Filesystem) -> Bytes {
     match filesystem {
@@ -28,7 +28,7 @@ pub fn minimum(filesystem: Filesystem) -> Bytes {
     }
 }
 
-/// What a file system is made on.
+/// State of the device that a file system is made on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ground {
     /// The tool must not discard the device's blocks, which would give back what was preallocated.
@@ -37,18 +37,17 @@ pub struct Ground {
     pub proof: Proof,
 }
 
-/// Makes a file system over the whole device. Whatever was there is lost: the caller has proven
-/// that nothing was (see [`probe::prove`]), or that it was itself interrupted making one.
+/// Makes a file system over the whole device, and destroys what was there.
 ///
-/// Blocks are always of 4 KiB: the tools' smaller choice for small devices
-/// ends the growth of ext4 early. The tool holds `hold` and the device too.
+/// The caller has proven that nothing was there (see [`probe::prove`]), or that an earlier run of it was interrupted
+/// while it made a file system. Blocks are always 4 KiB: the smaller ones that the tools choose for small devices end
+/// the growth of ext4 early. The tool inherits `hold` and the device.
 ///
 /// # Errors
 /// - [`ErrorKind::Invalid`]: the device is too small.
-/// - [`ErrorKind::Busy`]: the device is in use, somewhere.
+/// - [`ErrorKind::Busy`]: the device is in use, possibly in another mount namespace.
 /// - [`ErrorKind::ToolMissing`], [`ErrorKind::TimedOut`].
-/// - [`ErrorKind::Storage`]: the tool failed, or what it made is not what was asked for. The
-///   device is then half-made.
+/// - [`ErrorKind::Storage`]: the tool failed, or did not make what was asked for. The device is then half-made.
 pub fn mkfs(
     device: &Device,
     filesystem: Filesystem,
@@ -64,8 +63,8 @@ pub fn mkfs(
         ));
     }
     let tool = Tool::find(&format!("mkfs.{filesystem}"))?;
-    // The tool claims the device itself and refuses one that is claimed, so this claim only finds
-    // out, and the volume's lock keeps it true.
+    // The tool claims the device itself and refuses one that is claimed. So this claim only checks, and the volume's
+    // lock keeps the result true.
     drop(device.claim()?);
     let mut arguments = arguments(filesystem, uuid, size, ground);
     arguments.push(device.path().as_os_str().to_owned());
@@ -88,17 +87,17 @@ pub fn mkfs(
     }
 }
 
-/// A bit for each block of a group in one block of 4 KiB.
+/// Most blocks in a group: the group's bitmap, a bit for each block, is one block of 4 KiB.
 const MOST: u64 = 8 * 4096;
 
-/// Everything but the device. What is not said here is the tool's default and so fits the kernel
-/// it came with.
+/// Returns the tool's arguments except the device. Everything else is left to the tool's defaults, which fit the kernel
+/// that it was released with.
 fn arguments(filesystem: Filesystem, uuid: Uuid, size: Bytes, ground: Ground) -> Vec<OsString> {
     let keep_allocation = ground.keep_allocation;
     let uuid = uuid.to_string();
     let words: Vec<String> = match filesystem {
-        // The kernel zeroes inode tables later. What an earlier journal left in the place of this
-        // one could be replayed after a crash, so only a device that is zero there keeps it.
+        // The kernel zeroes inode tables later. Remains of an earlier journal in the place of the new one could be
+        // replayed after a crash, so zeroing the journal is skipped only on a device that is zero there.
         Filesystem::Ext3 | Filesystem::Ext4 => {
             let discard = if keep_allocation {
                 "nodiscard"
@@ -140,8 +139,8 @@ fn arguments(filesystem: Filesystem, uuid: Uuid, size: Bytes, ground: Ground) ->
     words.into_iter().map(OsString::from).collect()
 }
 
-/// As mke2fs chooses, but two groups at least: the second one begins with a copy of the superblock, by which a torn one
-/// is told from a damaged one.
+/// Returns mke2fs' default, but small enough for two groups: the second group begins with a copy of the superblock,
+/// which is needed to tell a torn superblock from a damaged one.
 fn blocks_of_a_group(size: Bytes) -> u64 {
     let half = size.0 / 4096 / 2;
     half.checked_ilog2().map_or(MOST, |log| 1 << log).min(MOST)

@@ -1,8 +1,8 @@
-//! Growing file systems, and measuring how far they reach.
+//! Grows file systems, and measures their size.
 //!
-//! A mounted file system is grown by its ioctl: no program is needed, and the kernel's error is
-//! exact. No result is believed: the size is measured afterwards. Nothing here can shrink: a file
-//! system that reaches beyond its device is refused before anything is sent.
+//! A mounted file system is grown by its ioctl: no program is needed, and the kernel's error is exact. No reported
+//! success is trusted: the size is measured afterwards. Nothing here can shrink: a file system that is larger than its
+//! device is refused before any request is sent.
 
 mod btrfs;
 mod ioctl;
@@ -28,41 +28,41 @@ use std::{
     os::{fd::BorrowedFd, unix::fs::FileExt},
 };
 
-/// How far a file system reaches.
+/// Size of a file system, and how closely it fills its device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
-    /// The bytes of the device it spans.
+    /// Bytes of the device that it spans.
     pub size: Bytes,
-    /// The most bytes at the end of a device that it may have to leave unused. It is as large as
-    /// its device when `size + slack` reaches the device's end.
+    /// Most bytes that it may have to leave unused at the end of a device. It fills the device when `size + slack`
+    /// reaches the device's end.
     pub slack: Bytes,
 }
 
 impl Geometry {
-    /// Whether this is as far as a file system of this geometry can reach on such a device.
+    /// Whether a file system of this geometry cannot grow further on such a device.
     #[must_use]
     pub fn fills(self, device: Bytes) -> bool {
         self.size.0.saturating_add(self.slack.0) >= device.0
     }
 }
 
-/// XFS drops a last allocation group of fewer blocks (`XFS_MIN_AG_BLOCKS`, fs/xfs/libxfs/xfs_fs.h)
+/// Least blocks of XFS' last allocation group (`XFS_MIN_AG_BLOCKS`, fs/xfs/libxfs/xfs_fs.h). XFS drops a smaller one
 /// and still reports success.
 const XFS_LEAST_GROUP: u64 = 64;
 
-/// The only device of a Btrfs made by [`crate::fs::format::mkfs`].
+/// Id of the only device of a Btrfs made by [`crate::fs::format::mkfs`].
 const BTRFS_DEVICE: u64 = 1;
 
-/// Btrfs rounds its device's size down to sectors, which are pages at most.
+/// Btrfs rounds its device's size down to sectors, which are at most as large as a page.
 const BTRFS_SLACK: Bytes = Bytes(65535);
 
 /// Measures a mounted file system.
 ///
-/// XFS and Btrfs tell their kernel code's view. For ext3 and ext4 it is the superblock in the
-/// page cache of the block device, the very buffer that the kernel's code changes.
+/// XFS and Btrfs report what their kernel code uses. For ext3 and ext4 the superblock is read from the block device's
+/// page cache, from the very buffer that the kernel changes.
 ///
 /// # Errors
-/// [`ErrorKind::Storage`] when the kernel does not answer, or the superblock is not one.
+/// [`ErrorKind::Storage`] when the kernel does not answer, or the superblock is invalid.
 pub fn measure(mount: BorrowedFd<'_>, device: &Device, filesystem: Filesystem) -> Result<Geometry> {
     let failed = |error: Errno| Error::system("measure the file system", error);
     match filesystem {
@@ -85,12 +85,11 @@ pub fn measure(mount: BorrowedFd<'_>, device: &Device, filesystem: Filesystem) -
     }
 }
 
-/// Measures a file system that is not mounted, by its superblock: `file` is its device, or its
-/// image while no device lies on that. `None` where there is no whole superblock of a file system
-/// that volumes may hold.
+/// Measures an unmounted file system by its superblock.
 ///
-/// Of a mounted file system this is what was last written out, which for XFS may be older than
-/// what [`measure`] says.
+/// `file` is its device, or its image while no loop device is attached. `None` where there is no complete superblock of
+/// a file system that volumes may hold. Of a mounted file system this is the state last written out, which for XFS may
+/// be older than the result of [`measure`].
 ///
 /// # Errors
 /// [`ErrorKind::Storage`] when it cannot be read.
@@ -134,18 +133,17 @@ fn xfs_slack(block: u64) -> Bytes {
     Bytes((XFS_LEAST_GROUP * block).saturating_sub(1))
 }
 
-/// Grows a mounted file system to the size of its device and returns what was measured then.
+/// Grows a mounted file system to the size of its device and returns the geometry measured afterwards.
 ///
-/// XFS is told again even if it has that size: a power cut during an earlier growth leaves old
-/// secondary superblocks, which `xfs_repair` would believe, and the kernel rewrites them
-/// (`xfs_update_secondary_sbs`).
+/// XFS is grown again even if it has that size: a power cut during an earlier growth leaves outdated secondary
+/// superblocks, which `xfs_repair` would trust, and the kernel rewrites them (`xfs_update_secondary_sbs`).
 ///
 /// # Errors
-/// - [`ErrorKind::Conflict`]: the file system reaches beyond its device, or has errors, or this
-///   kernel cannot grow one with its features while it is mounted ([`offline`] may).
-/// - [`ErrorKind::CapabilityMissing`]: this process may not; the message names the capability.
-/// - [`ErrorKind::SizeNotReached`]: it was done and is not large enough.
-/// - [`ErrorKind::Busy`]: Btrfs is being balanced or similar.
+/// - [`ErrorKind::Conflict`]: the file system is larger than its device, or has errors, or this kernel cannot grow one
+///   with its features while it is mounted ([`offline`] may).
+/// - [`ErrorKind::CapabilityMissing`]: this process lacks a capability, which the message names.
+/// - [`ErrorKind::SizeNotReached`]: the growth succeeded but the file system is too small.
+/// - [`ErrorKind::Busy`]: an exclusive operation, such as a balance, runs on the Btrfs.
 pub fn online(mount: BorrowedFd<'_>, device: &Device, filesystem: Filesystem) -> Result<Geometry> {
     let space = device.size()?;
     let before = measure(mount, device, filesystem)?;
@@ -173,13 +171,13 @@ fn grow_xfs(mount: BorrowedFd<'_>, space: Bytes) -> Result<()> {
     };
     let geometry = ioctl::xfs_geometry(mount).map_err(failed)?;
     let blocks = space.0 / u64::from(geometry.block_size.max(1));
-    // Never fewer than there are: some kernels can shrink.
+    // Never fewer than now: some kernels can shrink.
     let blocks = blocks.max(geometry.data_blocks);
     ioctl::xfs_grow(mount, blocks, geometry.inode_percent).map_err(failed)
 }
 
-/// The least size to which the kernel resizes such a file system, though mkfs makes smaller ones (fs/btrfs/ioctl.c,
-/// `btrfs_ioctl_resize`).
+/// Returns the least size to which the kernel resizes such a file system, although mkfs makes smaller ones
+/// (fs/btrfs/ioctl.c, `btrfs_ioctl_resize`).
 #[must_use]
 pub fn least(filesystem: Filesystem) -> Bytes {
     match filesystem {
@@ -226,11 +224,11 @@ fn grow_ext(
 ) -> Result<()> {
     let (found, details) = ext_superblock(device)?;
     let blocks = space.0 / u64::from(found.block);
-    // What it may have to leave out at the end of a device is for the kernel to say.
+    // Whether a partial last group must be left out is for the kernel to decide.
     if ends_with(&found, space) {
         return Ok(());
     }
-    // The kernel does not look (fs/ext4/resize.c, `ext4_resize_fs`), only resize2fs does.
+    // The kernel does not check this (fs/ext4/resize.c, `ext4_resize_fs`), only resize2fs does.
     if blocks > details.most_blocks {
         return Err(Error::new(
             ErrorKind::SizeNotReached,
@@ -252,7 +250,7 @@ fn grow_ext(
     }
 }
 
-/// The three reasons of `ext4_resize_begin` (fs/ext4/resize.c), in its order.
+/// Explains EPERM by the three reasons of `ext4_resize_begin` (fs/ext4/resize.c), in its order.
 fn explain_refusal(filesystem: Filesystem, details: ExtDetails) -> Error {
     if !has_capability_sys_resource() {
         return Error::new(
@@ -273,7 +271,7 @@ fn explain_refusal(filesystem: Filesystem, details: ExtDetails) -> Error {
     )
 }
 
-/// Where this cannot be read the capability counts as missing: that is the usual reason.
+/// Counts the capability as missing if this cannot be determined: that is the usual reason.
 fn has_capability_sys_resource() -> bool {
     kernel::has(kernel::SYS_RESOURCE).unwrap_or(false)
 }
@@ -291,12 +289,12 @@ fn ext_superblock(device: &Device) -> Result<(Superblock, ExtDetails)> {
     }
 }
 
-/// Whether the kernel found errors in an ext3 or ext4, now or before, and no `e2fsck` since.
+/// Whether the kernel has found errors in an ext3 or ext4 that no `e2fsck` has cleared since.
 pub(super) fn met_errors(device: &Device) -> Result<bool> {
     ext_superblock(device).map(|(_, details)| details.has_errors)
 }
 
-/// Through the page cache of the block device on purpose: mounted ext4 changes it there.
+/// Reads through the block device's page cache on purpose: a mounted ext4 changes its superblock there.
 fn read_fully(device: &Device, bytes: &mut [u8]) -> io::Result<()> {
     device.file().read_exact_at(bytes, 0)
 }
@@ -308,14 +306,14 @@ fn ext_geometry(superblock: &Superblock, details: ExtDetails) -> Geometry {
     }
 }
 
-/// Whether a file system has the last whole block of its device.
+/// Whether a file system includes the last whole block of its device.
 fn ends_with(found: &Superblock, device: Bytes) -> bool {
     let block = u64::from(found.block.max(1));
     found.size.0 / block >= device.0 / block
 }
 
-/// A file system larger than its device has lost its end. Making the device as large as it was
-/// may save it; nothing else is safe.
+/// Refuses a file system larger than its device: it has lost its end. Restoring the device's size may save it; nothing
+/// else is safe.
 fn refuse_beyond(filesystem: Bytes, device: Bytes) -> Result<()> {
     if filesystem <= device {
         return Ok(());

@@ -1,5 +1,5 @@
-//! Flags of files that refuse even root (`chattr +i`, `chattr +a`). A pod with CAP_LINUX_IMMUTABLE
-//! sets them, and nobody could delete what has them.
+//! Inode flags that deny changes even to root (`chattr +i`, `chattr +a`). A pod with CAP_LINUX_IMMUTABLE sets them, and
+//! the files could then not be deleted.
 
 use crate::fs::confine;
 use rustix::{
@@ -15,10 +15,10 @@ use std::{
 
 pub(crate) const REFUSING: IFlags = IFlags::IMMUTABLE.union(IFlags::APPEND);
 
-/// Those that a file or directory has which is open for reading.
+/// Returns the denying flags of a file or directory that is open for reading.
 ///
 /// # Errors
-/// What the system call says.
+/// The error of the system call.
 pub(crate) fn flags(file: impl AsFd) -> io::Result<IFlags> {
     all(file).map(|flags| flags.intersection(REFUSING))
 }
@@ -31,10 +31,10 @@ fn all(file: impl AsFd) -> io::Result<IFlags> {
     }
 }
 
-/// Takes such flags from a file or directory that is open for reading; whether it had any.
+/// Clears the denying flags of a file or directory that is open for reading. Returns whether any were set.
 ///
 /// # Errors
-/// What the system calls say; EPERM without CAP_LINUX_IMMUTABLE.
+/// The errors of the system calls; EPERM without CAP_LINUX_IMMUTABLE.
 pub(crate) fn open_up(file: &File) -> io::Result<bool> {
     let flags = all(file)?;
     if !flags.intersects(REFUSING) {
@@ -44,7 +44,7 @@ pub(crate) fn open_up(file: &File) -> io::Result<bool> {
     Ok(true)
 }
 
-/// Gives a file or directory such flags.
+/// Sets denying flags of a file or directory.
 ///
 /// # Errors
 /// As for [`open_up`].
@@ -52,8 +52,9 @@ pub(crate) fn set(file: &File, refusing: IFlags) -> io::Result<()> {
     Ok(ioctl_setflags(file, all(file)?.union(refusing))?)
 }
 
-/// The same for a directory and one of its entries. Links, devices and pipes have no flags, and
-/// opening these could do something.
+/// Clears the denying flags of a directory and one of its entries. Returns whether any were set.
+///
+/// Links, devices and FIFOs have no flags, and opening devices and FIFOs can have side effects.
 ///
 /// # Errors
 /// As for [`open_up`].
@@ -64,7 +65,7 @@ pub(crate) fn open_up_entry(directory: &File, name: &CStr) -> io::Result<bool> {
     if !matches!(kind, FileType::RegularFile | FileType::Directory) {
         return Ok(changed);
     }
-    // What was looked at, whatever has its name by now.
+    // Opens the inode that was examined, even if the name has been reused.
     let entry = File::open(format!("/proc/self/fd/{}", found.as_raw_fd()))?;
     Ok(open_up(&entry)? || changed)
 }

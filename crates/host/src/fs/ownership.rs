@@ -1,4 +1,4 @@
-//! Who may write into a volume that has no file system of its own.
+//! Group ownership of volumes that have no file system of their own.
 
 use crate::fs::immutable;
 use flexvol_sdk::{Error, ErrorKind, Result};
@@ -8,19 +8,18 @@ use rustix::{
 };
 use std::os::fd::BorrowedFd;
 
-/// What kubelet adds to the mode of a directory for an fsGroup: the group reads, writes and
-/// enters, and what is made in it belongs to the group (Kubernetes 1.20,
-/// `pkg/volume/volume_linux.go`, `changeFilePermission`).
+/// Mode bits that kubelet adds to a directory for an fsGroup: the group can read, write and enter it, and new entries
+/// belong to the group (Kubernetes 1.20, `pkg/volume/volume_linux.go`, `changeFilePermission`).
 const FOR_THE_GROUP: u32 = 0o2770;
 
-/// Gives a volume's root to the group of a pod's `fsGroup`, unless it has it.
+/// Gives a volume's root to the group of a pod's `fsGroup`, if the group does not have it already.
 ///
-/// What is in the volume keeps its groups. Kubelet goes through all of it where a driver says
-/// `fsGroup: true`, at every mount; on large volumes that takes longer than its callers wait, and
-/// what pods make below a root that passes its group on has the right one anyway.
+/// Files inside keep their groups. For a driver with `fsGroup: true`, kubelet walks all of them at every mount, which
+/// on large volumes takes longer than its callers wait. Files that pods create below a setgid root have the right group
+/// anyway.
 ///
 /// # Errors
-/// What the system calls say.
+/// The errors of the system calls.
 pub fn share_with(root: BorrowedFd<'_>, group: u32) -> Result<()> {
     let change = || -> rustix::io::Result<()> {
         let stat = fstat(root)?;

@@ -1,4 +1,4 @@
-//! Paths as a process with another root directory sees them, and nothing outside of that root.
+//! Resolves paths as a process with another root directory would, never outside of that root.
 
 use flexvol_sdk::Bytes;
 use rustix::{
@@ -16,48 +16,48 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// As many links as the kernel follows (`MAXSYMLINKS` in include/linux/namei.h).
+/// Most symbolic links followed, as in the kernel (`MAXSYMLINKS` in include/linux/namei.h).
 const LINKS: u32 = 40;
 
-/// The root directory of somebody's paths.
+/// Root directory that paths are resolved in.
 ///
-/// A path is walked here, one name after the other, because the kernel's `RESOLVE_IN_ROOT` came with
-/// Linux 5.6: links, also absolute ones and those of /proc, are read and lead to where their text says
-/// below this root, and `..` never above it. Nothing is opened on the way but for its name (`O_PATH`),
-/// so no device, no FIFO and no file of a server is.
+/// Paths are walked here component by component, because the kernel's `RESOLVE_IN_ROOT` came with Linux 5.6. All
+/// symbolic links, absolute ones and those of /proc included, are read and followed by their text below this root, and
+/// `..` never leads above it. On the way files are opened with `O_PATH` only, so no device, no FIFO and no file of a
+/// server is really opened.
 #[derive(Debug)]
 pub struct Root(File);
 
 impl Root {
-    /// The root directory that this path leads to.
+    /// Opens the root directory at this path.
     ///
     /// # Errors
-    /// What the system call says.
+    /// The error of the system call.
     pub fn at(path: &Path) -> io::Result<Self> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = openat(CWD, path, flags, Mode::empty())?;
         Ok(Root(File::from(root)))
     }
 
-    /// What lies at a path.
+    /// Returns the metadata of the file at a path.
     ///
     /// # Errors
-    /// What the system calls say; ELOOP for more links than the kernel follows.
+    /// The errors of the system calls; ELOOP for more links than the kernel follows.
     pub fn metadata(&self, path: &Path) -> io::Result<Metadata> {
         self.find(path)?.metadata()
     }
 
-    /// The bytes of a regular file that is not longer than `longest`.
+    /// Reads a regular file that is not longer than `longest`.
     ///
     /// # Errors
-    /// As for [`Root::metadata`], and where there is something else, or more.
+    /// As for [`Root::metadata`], and where the file is not regular or is longer.
     pub fn read(&self, path: &Path, longest: Bytes) -> io::Result<Vec<u8>> {
         let found = self.find(path)?;
         if !found.metadata()?.is_file() {
             return Err(io::Error::other("it is no regular file"));
         }
         let mut bytes = Vec::new();
-        // What has become a FIFO meanwhile keeps nobody waiting.
+        // Non-blocking, in case a FIFO has taken its place.
         let file = open_again(&found, OFlags::RDONLY | OFlags::NONBLOCK)?;
         file.take(longest.0 + 1).read_to_end(&mut bytes)?;
         if u64::try_from(bytes.len()).is_ok_and(|length| length <= longest.0) {
@@ -66,7 +66,7 @@ impl Root {
         Err(io::Error::other(format!("it has more than {longest}")))
     }
 
-    /// The names in a directory.
+    /// Lists the names in a directory.
     ///
     /// # Errors
     /// As for [`Root::metadata`].
@@ -80,11 +80,12 @@ impl Root {
         Ok(self.walk(path, &mut |_, _| Ok(()))?.1)
     }
 
-    /// Walks a path, and shows each directory and link on the way, this root and what lies at the end
-    /// included, by where it is. Returns that of the end, without links, and what is there.
+    /// Walks a path and passes each directory and link on the way to `shows`, with its path below this root. That
+    /// includes the root and the end of the path. Returns the path of the end, with links resolved, and the file opened
+    /// with `O_PATH`.
     ///
     /// # Errors
-    /// As for [`Root::metadata`], and what `shows` says.
+    /// As for [`Root::metadata`], and the errors of `shows`.
     pub fn walk(
         &self,
         path: &Path,
@@ -134,7 +135,7 @@ impl Root {
     }
 }
 
-/// Puts the names of a path on top of those that are still to be walked.
+/// Pushes the names of a path on the stack of those still to be walked.
 fn push(rest: &mut Vec<OsString>, path: &Path) {
     let names = path.iter().map(OsStr::to_owned);
     rest.extend(names.collect::<Vec<_>>().into_iter().rev());
@@ -145,7 +146,7 @@ fn open_again(found: &File, flags: OFlags) -> io::Result<File> {
     Ok(File::from(openat(CWD, own(found), flags, Mode::empty())?))
 }
 
-/// Where the kernel shows this process what it has found.
+/// Path in /proc of a file that this process has open.
 fn own(found: &File) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}", found.as_raw_fd()))
 }
@@ -203,7 +204,7 @@ mod tests {
         let root = Root::at(Path::new("/")).unwrap();
         let file = tempfile::tempfile().unwrap();
         let path = format!("/proc/self/fd/{}", file.as_raw_fd());
-        // Its text names a file that was removed.
+        // The link's text names a file that was removed.
         let error = root.metadata(Path::new(&path)).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::NotFound);
     }

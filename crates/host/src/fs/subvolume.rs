@@ -1,5 +1,4 @@
-//! Btrfs subvolumes as entries of directories: what limited directories there are, and what pods
-//! make in them.
+//! Btrfs subvolumes as directory entries: the directories that the driver limits, and those that pods create in them.
 
 use crate::sys::btrfs;
 use rustix::{
@@ -8,7 +7,7 @@ use rustix::{
 };
 use std::{ffi::CStr, fs::File, io, os::fd::AsFd};
 
-/// The number by which `statfs` names Btrfs (linux/magic.h).
+/// Magic number of Btrfs in `statfs` (linux/magic.h).
 pub(crate) const BTRFS: i64 = 0x9123_683e;
 
 /// Whether an open directory is the root of a subvolume.
@@ -20,8 +19,10 @@ pub(crate) fn is_btrfs(directory: &File) -> io::Result<bool> {
     Ok(fstatfs(directory)?.f_type == BTRFS)
 }
 
-/// Removes a subvolume with all that is in it in one step, also one that is read-only. False where
-/// other subvolumes are in it: then it can be written from here on, so that these can go first.
+/// Removes a subvolume with everything in it in one step, even a read-only one.
+///
+/// Returns false where it contains other subvolumes. The subvolume is then made writable, so that these can be removed
+/// first.
 pub(crate) fn remove(parent: &File, name: &CStr, opened: &File) -> io::Result<bool> {
     match btrfs::destroy(parent.as_fd(), name.to_bytes()) {
         Ok(()) | Err(Errno::NOENT) => Ok(true),

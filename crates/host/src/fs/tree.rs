@@ -1,4 +1,4 @@
-//! Removing a directory with everything in it, and nothing else.
+//! Removes a directory with everything in it, and nothing else.
 
 #[cfg(test)]
 mod tests;
@@ -21,44 +21,42 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How deep directories that cannot be moved (those of other quota projects, encrypted ones without
-/// their key) may lie in one another before they are removed from the deepest up, by
-/// [`Removal::sink`]: until then each costs descriptors.
+/// Depth to which directories that cannot be moved (those of other quota projects, encrypted ones without their key)
+/// are removed recursively, at the cost of file descriptors. Deeper ones are removed by [`Removal::sink`].
 const DEEPEST: u32 = 32;
 
-/// How often a directory may be read from its beginning without getting anywhere: an NFS client
-/// keeps files that are open under other names.
+/// Passes over a directory without progress before the removal gives up: an NFS client keeps open files under other
+/// names.
 const MOST_IN_VAIN: u32 = 16;
 
-/// Removes the directory `name` of `parent`; one that is not there is removed already.
+/// Removes the directory `name` of `parent`. A missing directory counts as removed.
 ///
-/// Whoever wrote the tree is not trusted: no link is followed, nothing mounted is entered, and a
-/// tree of any depth or width takes two descriptors and little memory, because directories that
-/// are found deep down are moved up to the top before they are looked into. Cut anywhere, a
-/// repetition goes on.
+/// The tree's content is not trusted: no link is followed and no mount point is entered. A tree of any depth or width
+/// takes two file descriptors and little memory, because nested directories are moved to the top before they are
+/// emptied. An interrupted removal can be repeated.
 ///
 /// # Errors
-/// [`ErrorKind::Busy`] while something is mounted in the tree, [`ErrorKind::TimedOut`] after
-/// `time`; otherwise what the system calls say. What could be removed before is gone.
+/// [`ErrorKind::Busy`] while something is mounted in the tree, [`ErrorKind::TimedOut`] after `time`; otherwise the
+/// errors of the system calls. What could be removed before is gone.
 pub(crate) fn remove(parent: &File, name: &str, time: Duration) -> Result<()> {
     let directory = match confine::open(parent, name, OFlags::RDONLY | OFlags::DIRECTORY) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         result => result.map_err(failed)?,
     };
     let emptied = empty(&directory, time);
-    // One that was empty goes also where nothing can be listed.
+    // An empty directory can be removed even where it cannot be listed.
     match rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR) {
         Ok(()) | Err(Errno::NOENT) => Ok(()),
         Err(error) => emptied.and(Err(failed(error.into()))),
     }
 }
 
-/// Removes everything in a directory, in the same way.
+/// Removes everything in a directory, as [`remove`] does.
 ///
 /// # Errors
 /// As for [`remove`].
 pub(crate) fn empty(top: &File, time: Duration) -> Result<()> {
-    // Short names need less room.
+    // Shortened, because short names take less room.
     let lifted = u128::from_ne_bytes(random::bytes()?) >> 96;
     let mut removal = Removal {
         end: Instant::now() + time,
@@ -85,16 +83,16 @@ fn failed(error: io::Error) -> Error {
 
 struct Removal<'a> {
     end: Instant,
-    /// Where everything is removed from.
+    /// Directory whose content is removed.
     root: &'a File,
-    /// The name that was tried last for a directory that is moved up. Where it begins nobody who
-    /// writes into the tree knows, who could have taken millions of names.
+    /// Number in the last name tried for a directory that is moved up. Its start is random: a pod that writes into the
+    /// tree could otherwise have taken millions of names.
     lifted: u128,
 }
 
 impl Removal<'_> {
-    /// Removes what is in `top`. What a directory shows while it changes differs between file
-    /// systems, so it is read until nothing is left.
+    /// Removes the content of `top`. File systems differ in what they list of a directory that changes, so it is read
+    /// until nothing is left.
     fn empty(&mut self, top: &File, deepest: u32) -> io::Result<()> {
         for _ in 0..MOST_IN_VAIN {
             while self.pass(top, deepest)? {}
@@ -105,7 +103,7 @@ impl Removal<'_> {
         Err(Errno::NOTEMPTY.into())
     }
 
-    /// Goes through `top` once; whether directories became fewer or less deep.
+    /// Goes through `top` once. Returns whether directories became fewer or less deep.
     fn pass(&mut self, top: &File, deepest: u32) -> io::Result<bool> {
         let mut progress = false;
         for entry in Dir::read_from(top)? {
@@ -121,7 +119,7 @@ impl Removal<'_> {
         Ok(progress)
     }
 
-    /// False: it is still there, because somebody writes into it.
+    /// Removes a directory. False: it still exists, because another process writes into it.
     fn remove_directory(&mut self, top: &File, name: &CStr, deepest: u32) -> io::Result<bool> {
         if remove_empty(top, name)? {
             return Ok(true);
@@ -133,7 +131,7 @@ impl Removal<'_> {
             if subvolume::remove(top, name, &directory)? {
                 return Ok(true);
             }
-            // What lies in it cannot leave it, so it must not lie deep itself.
+            // Its content cannot be moved out of it, so it must not lie deep itself.
             if !ptr::eq(top, self.root) && self.lift(top, name, self.root)? {
                 return Ok(true);
             }
@@ -149,7 +147,8 @@ impl Removal<'_> {
                     if !self.lift(&directory, name, top)?
                         && let Some(inner) = open(&directory, name)?
                     {
-                        // One that was read-only cannot be moved: it goes, or can be from now on.
+                        // A read-only subvolume cannot be moved. It is removed here, or made writable so that it can
+                        // be.
                         if subvolume::is_one(&inner)? {
                             progress |= subvolume::remove(&directory, name, &inner)?
                                 || self.lift(&directory, name, top)?;
@@ -168,9 +167,8 @@ impl Removal<'_> {
         Ok(remove_empty(top, name)? || progress || self.lifted != before)
     }
 
-    /// Removes what is in `top` from the deepest directory up, with nothing moved and two descriptors.
-    /// `..` of a directory that somebody moved meanwhile is not where it was found: that is left to
-    /// the next pass.
+    /// Removes the content of `top` from the deepest directory up, with two descriptors and without moving anything. If
+    /// another process moves a directory meanwhile, `..` leads elsewhere; the rest is then left to the next pass.
     fn sink(&mut self, top: File) -> io::Result<()> {
         let mut above = Vec::new();
         let mut at = top;
@@ -192,7 +190,7 @@ impl Removal<'_> {
         }
     }
 
-    /// Removes what can be removed of a directory before one in it that is not empty.
+    /// Removes entries of a directory until it finds a subdirectory that is not empty, and returns that.
     fn first_full(&self, directory: &File) -> io::Result<Option<File>> {
         for entry in Dir::read_from(directory)? {
             let entry = entry?;
@@ -210,7 +208,7 @@ impl Removal<'_> {
         Ok(None)
     }
 
-    /// What an entry is, while there is time; `None` for what is no entry to remove.
+    /// Returns the type of an entry, or a timeout error; `None` for an entry that is not to be removed.
     fn kind(&self, directory: &File, entry: &DirEntry) -> io::Result<Option<FileType>> {
         self.expect_time()?;
         let name = entry.file_name();
@@ -236,7 +234,7 @@ impl Removal<'_> {
         }
     }
 
-    /// Moves a directory up to `top` under a name of ours; `false` where it cannot leave its own.
+    /// Moves a directory up to `top` under a name of the driver; `false` where it cannot be moved.
     fn lift(&mut self, directory: &File, name: &CStr, top: &File) -> io::Result<bool> {
         loop {
             self.lifted = self.lifted.wrapping_add(1);
@@ -245,10 +243,10 @@ impl Removal<'_> {
                 rustix::fs::renameat(directory, name, top, &to)
             }) {
                 Ok(()) | Err(Errno::NOENT) => return Ok(true),
-                // Of another project or subvolume, or a subvolume that is read-only; there is no room
-                // for another name, or none for another directory, while what lies in it can be removed and
-                // makes some; or it is encrypted, and its key is not here: such a name can be removed, and
-                // not be changed (`fscrypt_prepare_rename`).
+                // The directory is of another project or subvolume, or a read-only subvolume; or `top` has no room for
+                // another name, or cannot have another directory, while removing its content in place makes room; or it
+                // is encrypted and its key is not loaded: such a name can be removed but not renamed
+                // (`fscrypt_prepare_rename`).
                 Err(
                     Errno::XDEV
                     | Errno::ROFS
@@ -257,7 +255,7 @@ impl Removal<'_> {
                     | Errno::MLINK
                     | Errno::NOKEY,
                 ) => return Ok(false),
-                // Taken: by whoever wrote the tree, or by a removal that was cut.
+                // The name is taken: by a pod, or by a removal that was interrupted.
                 Err(Errno::NOTEMPTY | Errno::EXIST | Errno::NOTDIR) => self.expect_time()?,
                 Err(error) => return Err(error.into()),
             }
@@ -276,7 +274,7 @@ fn remove_entry(directory: &File, name: &CStr, flags: AtFlags) -> rustix::io::Re
     })
 }
 
-/// Does something with an entry, also where flags of it or of its directory forbid that.
+/// Makes a change to an entry, even if flags of the entry or its directory forbid it.
 fn insist(
     directory: &File,
     name: &CStr,
@@ -292,7 +290,7 @@ fn insist(
     }
 }
 
-/// False: it is not empty. What is no directory any more is left to the next pass.
+/// Removes an empty directory. False: it is not empty. An entry that is no directory any more is left to the next pass.
 fn remove_empty(parent: &File, name: &CStr) -> io::Result<bool> {
     match remove_entry(parent, name, AtFlags::REMOVEDIR) {
         Ok(()) | Err(Errno::NOENT | Errno::NOTDIR) => Ok(true),
@@ -304,13 +302,13 @@ fn remove_empty(parent: &File, name: &CStr) -> io::Result<bool> {
 fn unlink(directory: &File, name: &CStr) -> io::Result<()> {
     match remove_entry(directory, name, AtFlags::empty()) {
         Ok(()) | Err(Errno::NOENT) => Ok(()),
-        // It is a directory by now: the next pass sees that.
+        // The entry has become a directory: the next pass finds it.
         Err(Errno::ISDIR) => Ok(()),
         Err(error) => Err(error.into()),
     }
 }
 
-/// `None`: it is gone, or was replaced by something that is no directory.
+/// Opens a directory. `None`: it is gone, or was replaced by something else.
 fn open(directory: &File, name: &CStr) -> io::Result<Option<File>> {
     match confine::open_entry(directory, name, OFlags::RDONLY | OFlags::DIRECTORY) {
         Ok(directory) => Ok(Some(directory)),

@@ -1,4 +1,4 @@
-//! Whether a file system takes writes.
+//! Determines whether a file system accepts writes.
 
 use super::grow;
 use crate::block::device::Device;
@@ -9,10 +9,11 @@ use rustix::{
 };
 use std::os::fd::BorrowedFd;
 
-/// Refuses a directory of a pool whose file system takes no writes, because it was mounted so or met
-/// an error: mounts of a part of it do not show that, and neither does the flag of an ext4 that met an
-/// error (since 6.12, `ext4_handle_error` in fs/ext4/super.c). So a file without a name is made, which
-/// is gone when it is closed. That a file system is full is no reason.
+/// Refuses a directory of a pool whose file system accepts no writes, because it was mounted read-only or met an error.
+///
+/// Bind mounts do not show either, nor does the flag of an ext4 that met an error (since 6.12, `ext4_handle_error` in
+/// fs/ext4/super.c). Therefore an unnamed temporary file is created, which disappears when it is closed. A full file
+/// system is not refused.
 ///
 /// # Errors
 /// [`ErrorKind::Storage`].
@@ -23,18 +24,19 @@ pub fn expect_writable(directory: BorrowedFd<'_>) -> Result<()> {
     }
 }
 
-/// Whether the file system of a device, mounted writable with this root, met an error and takes no writes any
-/// more. One that does not say so by itself is an ext4 ([`expect_writable`]), whose superblock has each error
-/// that it ever met; only then a write is tried, which waits where the file system is frozen.
+/// Whether the file system of a device, mounted writable with this root, met an error and accepts no writes any more.
+///
+/// Only ext4 does not show this by itself ([`expect_writable`]). Its superblock records each error that it ever met,
+/// and only then is a write tried, because that blocks while the file system is frozen.
 ///
 /// # Errors
-/// [`ErrorKind::Storage`] where its superblock cannot be read.
+/// [`ErrorKind::Storage`] where the superblock cannot be read.
 pub fn has_failed(root: BorrowedFd<'_>, device: &Device, filesystem: Filesystem) -> Result<bool> {
     let is_ext = matches!(filesystem, Filesystem::Ext3 | Filesystem::Ext4);
     Ok(is_ext && grow::met_errors(device)? && refusal(root).is_some())
 }
 
-/// Why nothing can be written, where that is so.
+/// Returns the error if nothing can be written.
 fn refusal(directory: BorrowedFd<'_>) -> Option<Errno> {
     let unnamed = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
     match openat(directory, c".", unnamed, Mode::RUSR | Mode::WUSR) {
@@ -43,7 +45,7 @@ fn refusal(directory: BorrowedFd<'_>) -> Option<Errno> {
     }
 }
 
-/// That a pool's file system takes no writes.
+/// Error for a pool whose file system accepts no writes.
 pub(crate) fn takes_no_writes() -> Error {
     Error::new(
         ErrorKind::Storage,

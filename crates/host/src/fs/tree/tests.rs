@@ -41,7 +41,7 @@ fn depth_costs_neither_stack_nor_descriptors() {
     let parent = File::open(dir.path()).unwrap();
     fs::create_dir(dir.path().join("tree")).unwrap();
     let mut at = File::open(dir.path().join("tree")).unwrap();
-    // Far longer than any path may be.
+    // Deeper than any path can express.
     for _ in 0..2500 {
         rustix::fs::mkdirat(&at, "d", rustix::fs::Mode::RWXU).unwrap();
         at = open(&at, c"d").unwrap().unwrap();
